@@ -1,0 +1,187 @@
+"""One call of the equation: its letters, checked, and the state of the world it was made in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.masks import Grid, Mask, as_mask
+from regard.attention.normalizers import Dropout, kernel_sum, softmax
+from regard.attention.normalizers.base import is_random, takes
+from regard.attention.scores.base import name
+
+
+@dataclass
+class Call:
+    """The letters of one call: query, key, value, mask, score, normalize, and what is dropped afterwards."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Mask | None
+    score: Callable[[Tensor, Tensor], Tensor]
+    normalize: Callable[[Tensor], Tensor]
+    drop: Dropout | None = None
+
+    @property
+    def queries(self) -> int:
+        return self.query.shape[-2]
+
+    @property
+    def keys(self) -> int:
+        return self.key.shape[-2]
+
+    @property
+    def batch(self) -> int:
+        """How many batch axes the scores have; the leading ones are those of lengths and centres."""
+        own = max(self.query.dim(), self.key.dim(), self.value.dim()) - 2
+        return own if self.mask is None else max(own, self.mask.axes())
+
+    @property
+    def chance(self) -> bool:
+        """Whether a random choice is part of the weights, which are then computed once and kept."""
+        return is_random(self.normalize) or bool(getattr(self.score, "random", False))
+
+    @property
+    def dropping(self) -> bool:
+        return self.drop is not None and self.drop.training and self.drop.p > 0
+
+    def grid(self) -> Grid:
+        return Grid.full(self.queries, self.keys, self.batch, self.query.device)
+
+    def part(self, **letters: object) -> Call:
+        """The same call with other letters: what a fast path asks of a part of the positions."""
+        return replace(self, **letters)  # type: ignore[arg-type]
+
+
+def checked(
+    query: Tensor | None,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask | Tensor | None,
+    score: Callable[[Tensor, Tensor], Tensor],
+    normalize: Callable[[Tensor], Tensor] | None,
+) -> Call:
+    """The call, or one sentence that says what does not fit."""
+    score, normalize = _instance(score, "score"), _instance(normalize, "normalize")
+    if query is None:  # a score that asks nothing of the query: pooling
+        query = key.new_zeros(1, 0)
+    for what, tensor in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{what} must be a tensor, got {type(tensor).__name__}")
+        if tensor.dim() < 2:
+            axes = {"query": "queries", "key": "keys", "value": "keys"}[what]
+            raise ValueError(f"{what} must be (*batch, {axes}, dim), got {tuple(tensor.shape)}")
+    if key.shape[-2] != value.shape[-2]:
+        raise ValueError(
+            f"every key has one value, got {key.shape[-2]} keys and {value.shape[-2]} values: key "
+            f"{tuple(key.shape)}, value {tuple(value.shape)}"
+        )
+    _check_types(query, key, value)
+    batch = _broadcast(query, key, value)
+    if hasattr(score, "check"):
+        score.check(query, key)
+    seen = None if mask is None else as_mask(mask)
+    if seen is not None:
+        batch = (1,) * (seen.axes() - len(batch)) + batch
+        seen.check(batch, query.shape[-2], key.shape[-2])
+    gives = getattr(score, "gives", "logits")
+    if normalize is None:
+        normalize = kernel_sum if gives == "kernel" else softmax
+    elif takes(normalize) != gives:
+        raise ValueError(
+            f"{name(score)} gives {_words(gives)}, but {name(normalize)} shares out {_words(takes(normalize))}; "
+            f"leave normalize out to take {'kernel_sum' if gives == 'kernel' else 'softmax'}"
+        )
+    drop = normalize if isinstance(normalize, Dropout) else None
+    return Call(query, key, value, seen, score, drop.normalize if drop is not None else normalize, drop)
+
+
+def _words(gives: str) -> str:
+    return "kernel values" if gives == "kernel" else gives
+
+
+def _instance(part: object, what: str) -> object:
+    """``SigmoidSum`` may be given for ``SigmoidSum()``; what is no function at all is refused."""
+    if isinstance(part, type):
+        try:
+            return part()
+        except TypeError:
+            raise TypeError(f"{what} must be made first: write {part.__name__}(...) with its arguments") from None
+    if part is not None and not callable(part):
+        kind = "a string is resolved by recipes and the command line only" if isinstance(part, str) else ""
+        raise TypeError(f"{what} must be a function or module, got {part!r}{'; ' + kind if kind else ''}")
+    return part
+
+
+def _check_types(query: Tensor, key: Tensor, value: Tensor) -> None:
+    if query.dtype == key.dtype == value.dtype and query.is_floating_point():
+        return
+    kinds = f"query {query.dtype}, key {key.dtype}, value {value.dtype}"
+    if not (query.is_floating_point() and key.is_floating_point() and value.is_floating_point()):
+        raise TypeError(f"query, key and value must be floating point, got {kinds}")
+    if not torch.is_autocast_enabled(query.device.type):
+        raise TypeError(f"query, key and value must have one dtype outside of autocast, got {kinds}")
+
+
+def _broadcast(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
+    shapes = [tuple(tensor.shape[:-2]) for tensor in (query, key, value)]
+    if shapes[0] == shapes[1] == shapes[2]:
+        return shapes[0]
+    try:
+        return tuple(torch.broadcast_shapes(*shapes))
+    except RuntimeError:
+        raise ValueError(
+            f"the leading axes do not broadcast: query {tuple(query.shape)}, key {tuple(key.shape)}, value "
+            f"{tuple(value.shape)}"
+        ) from None
+
+
+class Moment:
+    """What a call saw of the world: grad mode, training modes, and the versions of its tensors.
+
+    A compiler and inference tensors keep no versions, so there the promise to notice changes is not made.
+    """
+
+    def __init__(self, call: Call):
+        self.grad = torch.is_grad_enabled()
+        self.modes = [(module, module.training) for module in _modules(call)]
+        self.versions: list[tuple[Tensor, int]] = []
+        if not torch.compiler.is_compiling():
+            tensors = [call.query, call.key, *_held(self.modes)]
+            tensors += [] if call.mask is None else call.mask.tensors()
+            self.versions = [(tensor, tensor._version) for tensor in tensors if not tensor.is_inference()]
+
+    def check(self) -> None:
+        """Raise if a tensor of the call was changed in place since: the weights would be those of another call."""
+        if any(tensor._version != version for tensor, version in self.versions):
+            raise RuntimeError(
+                "the weights can no longer be read: a tensor or parameter of this call was changed in place since "
+                "(an optimizer step, perhaps); read .weights before that"
+            )
+
+    def again(self, look: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """What ``look`` finds in the same grad and training modes as then."""
+        changed = [(module, module.training) for module, mode in self.modes if module.training != mode]
+        for module, mode in changed:
+            module.training = not mode
+        try:
+            with torch.set_grad_enabled(self.grad):
+                return look()
+        finally:
+            for module, mode in changed:
+                module.training = mode
+
+
+def _modules(call: Call) -> list[nn.Module]:
+    parts = [part for part in (call.score, call.normalize) if isinstance(part, nn.Module)]
+    return [module for part in parts for module in part.modules()]
+
+
+def _held(modules: list[tuple[nn.Module, bool]]) -> Iterator[Tensor]:
+    for module, _ in modules:
+        held = (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
+        yield from (tensor for tensor in held if isinstance(tensor, Tensor))

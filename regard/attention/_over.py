@@ -1,0 +1,52 @@
+"""Keys that are projected once and asked again and again, as a decoder does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from regard.attention._result import Attended
+from regard.attention.masks import Grid, Mask, as_mask
+from regard.attention.scores.base import Score
+
+
+class Asked(Score):
+    """A score whose keys are projected already: only the query's half is left to do."""
+
+    def __init__(self, score: Score):
+        super().__init__()
+        self.score = score
+        self.gives, self.positional, self.random = score.gives, score.positional, score.random
+
+    @property
+    def inner(self) -> Score:
+        return self.score.inner
+
+    def project_query(self, query: Tensor, keys: int) -> Tensor:
+        return self.score.project_query(query, keys)
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.inner(self.project_query(query, key.shape[-2]), key)
+
+    def at(self, grid: Grid) -> Score | None:
+        return None if self.inner.at(grid) is None else self
+
+
+class Over:
+    """An attention over keys and values that were given once: ``attention.over(key, value, mask)(query)``.
+
+    One step of a decoder then costs one query: the keys' projections are made here.
+    """
+
+    def __init__(self, attention: Any, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None):
+        score = attention.score
+        split = isinstance(score, Score) and score.inner is not score
+        self.attention = attention
+        self.score = Asked(score) if split else score
+        self.key = score.project_key(key) if split else key
+        self.value = value
+        self.mask = None if mask is None else as_mask(mask)
+
+    def __call__(self, query: Tensor, **more: Any) -> Attended:
+        return self.attention.ask(self.score, query, self.key, self.value, self.mask, **more)

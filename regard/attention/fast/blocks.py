@@ -1,0 +1,179 @@
+"""Paths that cut the work into parts and ask for each: bands, gathered neighborhoods, blocks of queries.
+
+A hidden key changes nothing, so a query need not be shown keys that its mask hides. Queries and keys are projected
+once; then each part is an ordinary call on fewer keys, whatever the score and the normalizer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from regard.attention._call import Call
+from regard.attention.masks import Grid
+from regard.attention.masks.base import Dense
+from regard.attention.masks.kinds import Around
+from regard.attention.normalizers import Bell
+from regard.attention.scores import Score
+
+See = Callable[[Call], Tensor]
+BAND = 64
+"""The least number of queries that share one stretch of keys."""
+BLOCK = 512
+"""How many queries at a time, where the mask is too large to be written out."""
+LARGE = 2**26
+"""Above so many scores they are computed block by block, and again in the backward pass."""
+
+
+def band(call: Call, see: See) -> Tensor | None:
+    """A window: blocks of queries, each with the stretch of keys that its queries may see.
+
+    Time and memory are linear in the number of queries. With b queries a block and a window of w keys, a block is
+    shown b + w - 1 keys.
+    """
+    if call.mask is None or not isinstance(call.score, Score) or isinstance(call.normalize, Bell):
+        return None
+    low, high = call.mask.band(call.queries, call.keys)
+    if not high - low < math.inf:
+        return None
+    low, high = int(low), int(high)
+    size = max(BAND, _power_of_two(high - low + 1))
+    if high < low or call.queries <= size or 2 * (size + high - low) > call.keys:
+        return None
+    count = -(-call.queries // size)
+    steps = torch.arange(count, device=call.query.device)[:, None, None] * size
+    grid = Grid(
+        call.queries,
+        call.keys,
+        call.batch,
+        steps + torch.arange(size, device=steps.device)[:, None],
+        steps + torch.arange(low, size + high, device=steps.device),
+        inner=1,
+    )
+    part = _projected(call, grid)
+    if part is None:
+        return None
+    short = count * size - call.queries
+    query = F.pad(part.query, (0, 0, 0, short)).unflatten(-2, (count, size))
+    stretch = size + high - low
+    key, value = (
+        # A negative pad cuts off keys that nobody sees.
+        F.pad(t, (0, 0, -low, low + (count - 1) * size + stretch - call.keys)).unfold(-2, stretch, size).mT
+        for t in (part.key, call.value)
+    )
+    context = see(part.part(query=query, key=key, value=value))
+    return context.flatten(-3, -2)[..., : call.queries, :]
+
+
+def gather(call: Call, see: See) -> Tensor | None:
+    """Keys around a centre: each query with the few keys near its own; cost does not grow with the keys."""
+    near = None if call.mask is None else call.mask.near()
+    if near is None or not isinstance(call.score, Score):
+        return None
+    radius = math.ceil(near.radius)
+    width = 2 * radius + 2
+    if width >= call.keys:
+        return None
+    whole = call.grid()
+    centre = near.centre_at(whole).expand(*near.centre_at(whole).shape[:-2], call.queries, 1)
+    first = centre.floor().long() - radius
+    key_at = (first + torch.arange(width, device=first.device)).unsqueeze(-2)
+    grid = Grid(call.queries, call.keys, call.batch, whole.query_at[..., None], key_at, inner=1)
+    early = call.queries * width > call.keys  # project every key once, or only the gathered ones
+    part = _projected(call, grid, project_key=early)
+    if part is None:
+        return None
+    at = key_at.clamp(0, call.keys - 1).squeeze(-2)
+    key = _taken(part.key, at)
+    if not early:
+        key = call.score.project_key(key)
+    normalize = _rung(call.normalize, grid) if isinstance(call.normalize, Bell) else call.normalize
+    query, value = part.query.unsqueeze(-2), _taken(call.value, at)
+    return see(part.part(query=query, key=key, value=value, normalize=normalize)).squeeze(-2)
+
+
+def blocks(call: Call, see: See) -> Tensor | None:
+    """Queries some hundreds at a time, each block with the keys its mask may show; recomputed in the backward pass."""
+    size = math.prod(torch.broadcast_shapes(call.query.shape[:-2], call.key.shape[:-2])) * call.queries * call.keys
+    if call.queries < 2 * BLOCK or size < LARGE or call.dropping or isinstance(call.normalize, Bell):
+        return None
+    if not isinstance(call.score, Score) or call.score.at(call.grid()) is None:
+        return None
+    low, high = (-math.inf, math.inf) if call.mask is None else call.mask.band(call.queries, call.keys)
+    query = call.score.project_query(call.query, call.keys)
+    key = call.score.project_key(call.key)
+
+    def context(start: int) -> Tensor:
+        stop = min(start + BLOCK, call.queries)
+        first = int(max(0, start + low))
+        last = int(min(call.keys, stop + high))
+        device = call.query.device
+        grid = Grid(
+            call.queries,
+            call.keys,
+            call.batch,
+            torch.arange(start, stop, device=device)[:, None],
+            torch.arange(first, max(last, first), device=device)[None, :],
+        )
+        part = call.part(
+            query=query[..., start:stop, :],
+            key=key[..., first:last, :],
+            value=call.value[..., first:last, :],
+            mask=None if call.mask is None else Dense(call.mask.rule(grid)),
+            score=call.score.inner.at(grid),
+        )
+        return see(part)
+
+    if torch.is_grad_enabled():
+        parts = [
+            checkpoint(context, start, use_reentrant=False, preserve_rng_state=False)
+            for start in range(0, call.queries, BLOCK)
+        ]
+    else:
+        parts = [context(start) for start in range(0, call.queries, BLOCK)]
+    return torch.cat(parts, -2)
+
+
+def _projected(call: Call, grid: Grid, project_key: bool = True) -> Call | None:
+    """The call on projected vectors, with mask and score for the positions of the grid."""
+    score = call.score.inner.at(grid)
+    if score is None:
+        return None
+    inside = (grid.key_at >= 0) & (grid.key_at < call.keys)
+    return call.part(
+        query=call.score.project_query(call.query, call.keys),
+        key=call.score.project_key(call.key) if project_key else call.key,
+        mask=Dense(call.mask.rule(grid) & inside),
+        score=score,
+    )
+
+
+def _rung(bell: Bell, grid: Grid) -> Bell:
+    """The bell for gathered keys, where each query has become a batch entry of its own."""
+
+    def laid_out(table: Tensor | float) -> Tensor | float:
+        if not isinstance(table, Tensor) or table.dim() == 0:
+            return table
+        lead = (*table.shape[:-1], *[1] * (grid.batch + 1 - table.dim()))
+        return table.reshape(*lead, table.shape[-1], 1)
+
+    return Bell(bell.normalize, laid_out(bell.centre), laid_out(bell.sigma)).at(grid.key_at)
+
+
+def _taken(table: Tensor, at: Tensor) -> Tensor:
+    """``table[..., at, :]`` for (*batch, keys, dim) and (*batch, queries, width): (*batch, queries, width, dim)."""
+    rows = at.flatten(-2)
+    if at.dim() == 2 or math.prod(at.shape[:-2]) == 1:
+        return table.index_select(-2, rows.flatten()).unflatten(-2, at.shape[-2:])
+    rows = rows.reshape((1,) * (table.dim() - 1 - rows.dim()) + rows.shape).unsqueeze(-1)
+    table = table.reshape((1,) * (rows.dim() - table.dim()) + table.shape)
+    return torch.take_along_dim(table, rows, -2).unflatten(-2, at.shape[-2:])
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << max(number - 1, 0).bit_length()

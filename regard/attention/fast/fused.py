@@ -1,0 +1,160 @@
+"""Dot products under softmax go to PyTorch's fused kernel; an average needs no matrix at all."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.attention._call import Call
+from regard.attention.masks import Mask
+from regard.attention.masks.kinds import Window
+from regard.attention.normalizers import Temperature, softmax
+from regard.attention.scores.base import Features, precise
+from regard.attention.scores.dot import Constant
+
+LARGE_MASK = 2**25
+"""Above so many entries a mask is asked block by block instead of being written out."""
+
+
+def mean(call: Call) -> Tensor | None:
+    """Constant scores under softmax: the mean of the values that may be looked at.
+
+    context = sum_j visible_j v_j / sum_j visible_j
+    """
+    if not isinstance(call.score, Constant) or call.normalize is not softmax or call.dropping:
+        return None
+    if call.mask is not None and not call.mask.every_query_alike:
+        return None
+    value = precise(call.value)
+    if call.mask is None:
+        context = value.mean(-2, keepdim=True)
+    else:
+        seen = call.mask.rule(call.grid()).to(value.dtype)
+        seen = seen.expand(*seen.shape[:-1], call.keys)
+        context = (seen @ value) / seen.sum(-1, keepdim=True).clamp(min=1)
+    batch = torch.broadcast_shapes(call.query.shape[:-2], call.key.shape[:-2], context.shape[:-2])
+    return context.expand(*batch, call.queries, -1).to(call.value.dtype)
+
+
+def fused(call: Call) -> Tensor | None:
+    """Scores that are dot products of features, under softmax."""
+    temperature = _temperature(call.normalize)
+    if temperature is None or (call.dropping and call.query.device.type == "cpu") or _too_large(call):
+        return None  # on a CPU the kernel's own dropout costs more than the definition's
+    found = call.score.features(call.query, call.key, call.mask) if hasattr(call.score, "features") else None
+    if found is None or found.query is None or found.key is None:
+        return None
+    if isinstance(temperature, Tensor):
+        if found.bias is not None:
+            return None
+        found = found._replace(query=found.query / temperature.to(found.query.dtype))
+        temperature = 1.0
+    mask, causal = _attn_mask(call, found)
+    if mask is not None and call.query.device.type == "mps":
+        return None  # its kernel is not known to give zeros where all is hidden
+    drop = call.drop.p if call.dropping and call.drop is not None else 0.0
+    if mask is not None and mask.dtype != torch.bool and temperature != 1.0:
+        mask = mask / temperature
+    return _sdpa(found, call.value, mask, causal, found.scale / temperature, drop)
+
+
+def _temperature(normalize: object) -> float | Tensor | None:
+    if normalize is softmax:
+        return 1.0
+    return normalize.t if isinstance(normalize, Temperature) else None
+
+
+def _too_large(call: Call) -> bool:
+    """Whether the mask or a positional bias would have to be written out and is too large for it."""
+    positional = getattr(call.score, "positional", False)
+    if not positional and (call.mask is None or call.mask.every_query_alike or _band_only(call) is not None):
+        return False
+    shape = torch.broadcast_shapes(call.query.shape[:-2], call.key.shape[:-2])
+    axes = shape if positional else shape[: call.mask.axes() if call.mask is not None else 0]
+    return math.prod(axes) * call.queries * call.keys > LARGE_MASK
+
+
+def _band_only(call: Call) -> float | None:
+    """The upper end of a causal mask that the kernel knows by itself: it sees all, or all up to the diagonal."""
+    mask = call.mask
+    if not isinstance(mask, Window) or mask.left != math.inf:
+        return None
+    high = mask.band(call.queries, call.keys)[1]
+    return high if high >= call.keys - 1 or high == 0 else None
+
+
+def _attn_mask(call: Call, found: Features) -> tuple[Tensor | None, bool]:
+    """What the kernel is told of mask and bias: a tensor, or that it is causal from the first key on."""
+    high = _band_only(call)
+    if call.mask is None or (high is not None and high >= call.keys - 1):
+        return found.bias, False
+    if high == 0 and found.bias is None:
+        return None, True
+    seen = call.mask.rule(call.grid())
+    return (seen if found.bias is None else torch.where(seen, found.bias, -math.inf)), False
+
+
+def _sdpa(
+    found: Features, value: Tensor, mask: Tensor | None, causal: bool, scale: float, drop: float
+) -> Tensor:
+    """The kernel wants four axes, one size of vector, one batch shape and one dtype; so be it."""
+    query, key = found.query, found.key
+    assert query is not None and key is not None
+    dtype = value.dtype
+    if not torch.is_autocast_enabled(query.device.type) or found.exact:
+        wide = torch.promote_types(torch.promote_types(query.dtype, key.dtype), value.dtype)
+        query, key, value = query.to(wide), key.to(wide), value.to(wide)
+        mask = mask if mask is None or mask.dtype == torch.bool else mask.to(wide)
+    size = value.shape[-1]
+    query, key, value = _one_size(query, key, value)
+    query, key, value, mask, shape = _four_axes(query, key, value, mask, causal)
+    with torch.autocast(query.device.type, enabled=False) if found.exact else nullcontext():
+        out = F.scaled_dot_product_attention(query, key, value, mask, drop, causal, scale=scale)
+    out = out.reshape(shape + out.shape[-1:])
+    return (out if out.shape[-1] == size else out[..., :size]).to(dtype)
+
+
+def _one_size(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """On a CPU the fused kernel takes vectors of one size only; zeros change no dot product."""
+    short, long = sorted((query.shape[-1], value.shape[-1]))
+    if short == long or query.device.type != "cpu" or long > 4 * short + 8:
+        return query, key, value
+    query, key, value = (F.pad(t, (0, long - t.shape[-1])) for t in (query, key, value))
+    return query, key, value
+
+
+def _four_axes(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, torch.Size]:
+    """(*batch, n, dim) as (batch, heads, n, dim), and the shape of the answer without its last axis."""
+    parts = [query, key, value] if mask is None else [query, key, value, mask]
+    batch = torch.broadcast_shapes(*(part.shape[:-2] for part in parts))
+    shape = torch.Size((*batch, query.shape[-2]))
+    if not causal and _shared_keys(query, key, value, mask):  # grouped queries: their keys are read once, not copied
+        batch = (*batch[:-1], 1)
+        query = query.expand(*shape[:-1], -1, -1).flatten(-3, -2).unsqueeze(-3)
+    wide = (1,) * (2 - len(batch)) + tuple(batch)
+    query, key, value = (_flat(t.expand(*batch, *t.shape[-2:]), wide) for t in (query, key, value))
+    if mask is not None:
+        lead = (1,) * (len(wide) + 2 - mask.dim()) + mask.shape[:-2]
+        if len(wide) > 2 and math.prod(lead[:-1]) > 1:
+            mask = mask.expand(*wide[:-1], *mask.shape[-3:])
+            lead = (*wide[:-1], mask.shape[-3])
+        mask = mask.reshape(math.prod(lead[:-1]), lead[-1], *mask.shape[-2:])
+    return query, key, value, mask, shape
+
+
+def _shared_keys(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
+    def one(tensor: Tensor) -> bool:
+        return tensor.dim() < 3 or tensor.shape[-3] == 1
+
+    alike = mask is None or (one(mask) and mask.shape[-2] == 1)
+    return query.dim() > 2 and query.shape[-3] > 1 and one(key) and one(value) and alike
+
+
+def _flat(tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
+    return tensor.reshape(math.prod(batch[:-1]), batch[-1], *tensor.shape[-2:])

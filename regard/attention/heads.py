@@ -1,0 +1,219 @@
+"""Several attentions side by side, each on a projection of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.attention._equation import NormalizerLike, ScoreLike, attend
+from regard.attention._over import Asked
+from regard.attention._result import Attended
+from regard.attention.masks import Mask, as_mask
+from regard.attention.normalizers import Dropout, softmax
+from regard.attention.scores import ScaledDot, Score
+
+
+class MultiHead(nn.Module):
+    """Several looks at once: project, split into heads, attend, join, project.
+
+        head_h  = attend(W_q^h query, W_k^h key, W_v^h value).context
+        context = W_o [head_1; ...; head_n]
+
+    Vaswani et al. (2017), arXiv 1706.03762, 3.2.2; with fewer ``kv_heads`` than heads it is grouped-query
+    (Ainslie et al. 2023, arXiv 2305.13245), with one multi-query attention (Shazeer 2019, arXiv 1911.02150).
+    Tensors are (*batch, positions, dim), weights (*batch, heads, queries, keys); a dense mask broadcasts to these
+    from the right, padding(lengths) goes by the leading batch axes.
+
+    >>> heads = MultiHead(dim=16, heads=4)
+    >>> seen = heads(torch.randn(2, 3, 16))
+    >>> seen.context.shape, seen.weights.shape
+    (torch.Size([2, 3, 16]), torch.Size([2, 4, 3, 3]))
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        kv_heads: int | None = None,
+        *,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        score: ScoreLike | None = None,
+        normalize: NormalizerLike | None = None,
+    ):
+        super().__init__()
+        kv_heads = heads if kv_heads is None else kv_heads
+        if heads < 1 or dim % heads:
+            raise ValueError(f"MultiHead: dim must be a multiple of heads, got dim={dim}, heads={heads}")
+        if kv_heads < 1 or heads % kv_heads:
+            raise ValueError(f"MultiHead: heads must be a multiple of kv_heads, got heads={heads}, kv_heads={kv_heads}")
+        self.dim, self.heads, self.kv_heads, self.head_dim = dim, heads, kv_heads, dim // heads
+        small = kv_heads * self.head_dim
+        self.query = nn.Linear(dim, dim, bias=bias)
+        self.key = nn.Linear(dim if key_dim is None else key_dim, small, bias=bias)
+        self.value = nn.Linear(dim if value_dim is None else value_dim, small, bias=bias)
+        self.output = nn.Linear(dim, dim, bias=bias)
+        self.score = ScaledDot() if score is None else score
+        self.normalize = normalize
+        if dropout:
+            self.normalize = Dropout(softmax if normalize is None else normalize, dropout)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for layer in (self.query, self.key, self.value, self.output):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+    def forward(
+        self,
+        query: Float[Tensor, "*q queries dim"],
+        key: Float[Tensor, "*k keys key_dim"] | None = None,
+        value: Float[Tensor, "*v keys value_dim"] | None = None,
+        mask: Mask | Bool[Tensor, "..."] | None = None,
+        *,
+        cache: Cache | None = None,
+    ) -> Attended:
+        """Self-attention without ``key``; the keys are the values without ``value``; a cache grows by the new keys."""
+        key = query if key is None else key
+        value = key if value is None else value
+        self._check(query, key, value)
+        heads_key, heads_value = self._split(self.key(key)), self._split(self.value(value))
+        if cache is not None:
+            heads_key, heads_value = cache.append(heads_key, heads_value)
+        return self._look(self.score, query, heads_key, heads_value, mask)
+
+    def over(self, key: Tensor, value: Tensor | None = None, mask: Mask | Tensor | None = None) -> OverHeads:
+        """The same heads with keys and values projected once, to be asked again and again."""
+        return OverHeads(self, key, key if value is None else value, mask)
+
+    def _look(
+        self, score: ScoreLike, query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
+    ) -> Attended:
+        seen = attend(
+            self._split(self.query(query)), self._shared(key), self._shared(value), mask, score=score, normalize=self.normalize
+        )
+        return seen.with_context(self.output(seen.context.transpose(-3, -2).flatten(-2)))
+
+    def _split(self, joined: Tensor) -> Tensor:
+        return joined.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)
+
+    def _shared(self, few: Tensor) -> Tensor:
+        """Each group of heads reads one head of keys; one for all broadcasts by itself."""
+        if self.kv_heads in (1, self.heads):
+            return few
+        return few.repeat_interleave(self.heads // self.kv_heads, -3)
+
+    def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        layers = (("query", query, self.query), ("key", key, self.key), ("value", value, self.value))
+        for what, tensor, layer in layers:
+            if tensor.dim() < 2 or tensor.shape[-1] != layer.in_features:
+                raise ValueError(
+                    f"MultiHead takes {what} (*batch, positions, {layer.in_features}), got {tuple(tensor.shape)}"
+                )
+
+    @classmethod
+    def from_torch(cls, module: nn.MultiheadAttention) -> MultiHead:
+        """The same attention with a copy of the weights of PyTorch's module; ours is batch-first always."""
+        if module.bias_k is not None or module.add_zero_attn:
+            raise ValueError("MultiHead.from_torch: add_bias_kv and add_zero_attn have no counterpart here")
+        dim = module.embed_dim
+        made = cls(
+            dim,
+            module.num_heads,
+            key_dim=module.kdim,
+            value_dim=module.vdim,
+            bias=module.in_proj_bias is not None,
+            dropout=module.dropout,
+        ).to(module.out_proj.weight)
+        if module.in_proj_weight is not None:
+            weights = module.in_proj_weight.split(dim)
+        else:
+            weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+        with torch.no_grad():
+            for layer, weight in zip((made.query, made.key, made.value), weights):
+                layer.weight.copy_(weight)
+            made.output.weight.copy_(module.out_proj.weight)
+            if module.in_proj_bias is not None:
+                for layer, bias in zip((made.query, made.key, made.value), module.in_proj_bias.split(dim)):
+                    layer.bias.copy_(bias)
+                made.output.bias.copy_(module.out_proj.bias)
+        return made.train(module.training)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, heads={self.heads}, kv_heads={self.kv_heads}"
+
+
+class OverHeads:
+    """Heads over keys and values that were given once: ``heads.over(key, value, mask)(query)``."""
+
+    def __init__(self, heads: MultiHead, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None):
+        heads._check(key.new_empty(1, heads.dim), key, value)
+        score = heads.score
+        split = isinstance(score, Score) and score.inner is not score
+        self.heads = heads
+        self.key, self.value = heads._split(heads.key(key)), heads._split(heads.value(value))
+        self.key = score.project_key(self.key) if split else self.key
+        self.score = Asked(score) if split else score
+        self.mask = None if mask is None else as_mask(mask)
+
+    def __call__(self, query: Tensor) -> Attended:
+        return self.heads._look(self.score, query, self.key, self.value, self.mask)
+
+
+class Cache:
+    """The keys and values of the past, so that one step of decoding costs one query.
+
+    Without gradients it writes into room kept ahead, so that a step copies nothing old; what a step was shown is never
+    written over, so its weights can still be read later.
+
+    >>> heads, cache = MultiHead(dim=8, heads=2), Cache()
+    >>> with torch.no_grad():
+    ...     shapes = [heads(torch.randn(1, 1, 8), mask=causal(), cache=cache).weights.shape[-1] for _ in range(3)]
+    >>> shapes, len(cache)
+    ([1, 2, 3], 3)
+    """
+
+    def __init__(self) -> None:
+        self._room: tuple[Tensor, Tensor] | None = None
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, key: Float[Tensor, "..."], value: Float[Tensor, "..."]) -> tuple[Tensor, Tensor]:
+        """Add (*batch, heads, new, dim) at the end; returns everything so far."""
+        start, stop = self._length, self._length + key.shape[-2]
+        if self._room is None:
+            past = key.new_empty(*key.shape[:-2], 0, key.shape[-1]), value.new_empty(*value.shape[:-2], 0, value.shape[-1])
+        else:
+            past = self._room
+        if torch.is_grad_enabled() and (key.requires_grad or value.requires_grad or past[0].requires_grad):
+            self._room = tuple(torch.cat([old[..., :start, :], new], -2) for old, new in zip(past, (key, value)))
+        else:
+            self._room = tuple(self._written(old, new, start, stop) for old, new in zip(past, (key, value)))
+        self._length = stop
+        return self._room[0][..., :stop, :], self._room[1][..., :stop, :]
+
+    @staticmethod
+    def _written(room: Tensor, new: Tensor, start: int, stop: int) -> Tensor:
+        if stop > room.shape[-2]:
+            wider = new.new_empty(*new.shape[:-2], max(2 * stop, 16), new.shape[-1])
+            wider[..., :start, :] = room[..., :start, :]
+            room = wider
+        # Written past the alias: these rows were never shown, so no earlier call's tensors have changed.
+        room.data[..., start:stop, :] = new
+        return room
+
+    def reorder(self, rows: Int[Tensor, " batch"]) -> None:
+        """Take the given rows of the first batch axis, as a beam does when it moves on."""
+        if self._room is not None:
+            self._room = tuple(room[..., : self._length, :].index_select(0, rows) for room in self._room)
+
+    def __iter__(self) -> Any:
+        raise TypeError("a Cache is grown by MultiHead(..., cache=cache); it is not a sequence")

@@ -1,0 +1,166 @@
+"""Local attention: look only near a place that goes with the query."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.attention._equation import NormalizerLike, ScoreLike, attend
+from regard.attention._over import Over
+from regard.attention._result import Attended
+from regard.attention.masks import Grid, Mask, around, as_mask
+from regard.attention.normalizers import Bell, Dropout, softmax
+from regard.attention.scores.dot import given_sizes
+
+Positions = Int[Tensor, "*p queries"] | int | None
+
+
+class LocalM(nn.Module):
+    """Look at the keys around the query's own position, as if both sequences ran side by side.
+
+        visible are the keys s with |s - p| <= radius          p = min(t, S - 1)
+
+    t is the position of the query, S the number of keys it may look at. Luong, Pham and Manning (2015),
+    arXiv 1508.04025, 3.2, "local-m".
+
+    >>> local = LocalM(ScaledDot(), radius=1)
+    >>> local(torch.randn(2, 3, 4), torch.randn(2, 9, 4), torch.randn(2, 9, 6)).context.shape
+    torch.Size([2, 3, 6])
+    """
+
+    def __init__(self, score: ScoreLike, radius: int, normalize: NormalizerLike | None = None):
+        super().__init__()
+        if not radius >= 0:
+            raise ValueError(f"LocalM: radius must be at least 0, got {radius}")
+        self.score, self.radius, self.normalize = score, radius, normalize
+
+    def forward(
+        self,
+        query: Float[Tensor, "*q queries query_dim"],
+        key: Float[Tensor, "*k keys key_dim"],
+        value: Float[Tensor, "*v keys value_dim"],
+        mask: Mask | Bool[Tensor, "..."] | None = None,
+        positions: Positions = None,
+    ) -> Attended:
+        return self.ask(self.score, query, key, value, mask, positions)
+
+    def ask(
+        self,
+        score: ScoreLike,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | Tensor | None,
+        positions: Positions = None,
+    ) -> Attended:
+        grid, mask = _grid(query, key, value, mask)
+        place = _places(positions, grid)
+        last = _visible(mask, grid) - 1
+        centre = torch.minimum(place, last).clamp(min=0).squeeze(-1)
+        near = around(centre, self.radius)
+        return attend(
+            query, key, value, near if mask is None else mask & near, score=score, normalize=self.normalize
+        )
+
+    def over(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> Over:
+        """The same attention with keys and values given once, to be asked again and again."""
+        return Over(self, key, value, mask)
+
+    def extra_repr(self) -> str:
+        return f"radius={self.radius}"
+
+
+class LocalP(nn.Module):
+    """Look around a place that the query predicts, less and less with the distance from it.
+
+        p = S sigmoid(v . tanh(W q))
+        weights = softmax over |s - p| <= radius, times exp(-(s - p)^2 / (2 sigma^2))          sigma = radius / 2
+
+    S is the number of keys the query may look at. The weights are not renormalized, and the gradient of p goes
+    through the bell only. Luong, Pham and Manning (2015), arXiv 1508.04025, eq. 9 and 10, "local-p".
+
+    >>> local = LocalP(ScaledDot(), query_dim=4, hidden_dim=8, radius=2)
+    >>> local(torch.randn(2, 3, 4), torch.randn(2, 9, 4), torch.randn(2, 9, 6)).context.shape
+    torch.Size([2, 3, 6])
+    """
+
+    def __init__(
+        self, score: ScoreLike, query_dim: int, hidden_dim: int, radius: int, normalize: NormalizerLike | None = None
+    ):
+        super().__init__()
+        if not radius > 0:
+            raise ValueError(f"LocalP: radius must be above 0, got {radius}")
+        self.score, self.radius = score, radius
+        self.normalize = softmax if normalize is None else normalize
+        self.query_dim = query_dim
+        self.W = nn.Linear(query_dim, hidden_dim, bias=False)
+        self.v = nn.Parameter(torch.empty(hidden_dim))
+        nn.init.uniform_(self.v, -(hidden_dim**-0.5), hidden_dim**-0.5)
+
+    def centre(
+        self, query: Float[Tensor, "*q queries query_dim"], visible: Int[Tensor, "..."]
+    ) -> Float[Tensor, "..."]:
+        """Where each query wants to look: p, between 0 and the number of keys it may look at."""
+        given_sizes(self, query, query, self.query_dim, None)
+        want = torch.sigmoid((torch.tanh(self.W(query)) @ self.v).float()).unsqueeze(-1)
+        return (visible * want).squeeze(-1)
+
+    def forward(
+        self,
+        query: Float[Tensor, "*q queries query_dim"],
+        key: Float[Tensor, "*k keys key_dim"],
+        value: Float[Tensor, "*v keys value_dim"],
+        mask: Mask | Bool[Tensor, "..."] | None = None,
+        positions: Positions = None,
+    ) -> Attended:
+        return self.ask(self.score, query, key, value, mask, positions)
+
+    def ask(
+        self,
+        score: ScoreLike,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | Tensor | None,
+        positions: Positions = None,
+    ) -> Attended:
+        # The place is predicted, so the query's own position is not needed; it is taken for LocalM's sake.
+        grid, mask = _grid(query, key, value, mask)
+        lead = query.reshape((1,) * (grid.batch + 2 - query.dim()) + query.shape)
+        centre = self.centre(lead, _visible(mask, grid))
+        near = around(centre, self.radius)
+        normalize = _belled(self.normalize, centre, self.radius / 2)
+        return attend(query, key, value, near if mask is None else mask & near, score=score, normalize=normalize)
+
+    over = LocalM.over
+    extra_repr = LocalM.extra_repr
+
+
+def _belled(normalize: NormalizerLike, centre: Tensor, sigma: float) -> NormalizerLike:
+    if not isinstance(normalize, Dropout):
+        return Bell(normalize, centre, sigma)
+    drop = Dropout(Bell(normalize.normalize, centre, sigma), normalize.p)
+    return drop.train(normalize.training)
+
+
+def _grid(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
+) -> tuple[Grid, Mask | None]:
+    mask = None if mask is None else as_mask(mask)
+    batch = max(query.dim() - 2, key.dim() - 2, value.dim() - 2, 0 if mask is None else mask.axes())
+    return Grid.full(query.shape[-2], key.shape[-2], batch, query.device), mask
+
+
+def _visible(mask: Mask | None, grid: Grid) -> Tensor:
+    """S: how many keys each query may look at, (*batch, queries, 1)."""
+    if mask is None:
+        return torch.full((1, 1), grid.keys, device=grid.key_at.device)
+    return mask.count(grid)
+
+
+def _places(positions: Positions, grid: Grid) -> Tensor:
+    """The positions of the queries, (*batch, queries, 1): 0..m-1, or counted from a number, or as given."""
+    if isinstance(positions, Tensor) and positions.dim():
+        return grid.lead(positions.to(grid.key_at.device)[..., None], 2)
+    return grid.query_at if positions is None else grid.query_at + positions

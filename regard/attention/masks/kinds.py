@@ -1,0 +1,240 @@
+"""The named masks: padding, causal, window, around, documents (and dense, in base)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.attention.masks.base import Mask
+from regard.attention.masks.grid import Grid
+
+
+def _whole(name: str, argument: str, value: object, least: int | None = None) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+        allowed = "a whole number" + (f" of at least {least}" if least is not None else "")
+        raise ValueError(f"{name}: {argument} must be {allowed}, got {value!r}")
+    return value
+
+
+def _leads(table: Tensor, batch: tuple[int, ...], own: int, what: str) -> None:
+    """The first axes of ``table`` must be the leading batch axes."""
+    lead = tuple(table.shape[: table.dim() - own])
+    if any(have not in (1, size) and size != 1 for have, size in zip(lead, batch)):
+        raise ValueError(
+            f"{what} {tuple(table.shape)} must have the leading batch axes of the scores first, and these are {batch}"
+        )
+
+
+class Padding(Mask):
+    def __init__(self, lengths: Int[Tensor, "*batch"] | Sequence[int] | int):
+        lengths = torch.as_tensor(lengths)
+        if lengths.dtype.is_floating_point or lengths.dtype == torch.bool or lengths.is_complex():
+            raise TypeError(
+                f"padding: lengths must be whole numbers, got {lengths.dtype}; a bool tensor of what may be looked at "
+                "is a mask already"
+            )
+        self.lengths = lengths
+
+    def rule(self, grid: Grid) -> Tensor:
+        return grid.key_at < self.prefix(grid)
+
+    def prefix(self, grid: Grid) -> Tensor:
+        return grid.lead(self.lengths.to(grid.key_at.device), 0)
+
+    def tensors(self) -> list[Tensor]:
+        return [self.lengths]
+
+    def axes(self) -> int:
+        return self.lengths.dim()
+
+    def check(self, batch: tuple[int, ...], queries: int, keys: int) -> None:
+        _leads(self.lengths, batch, 0, "padding: lengths")
+
+    @property
+    def every_query_alike(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"padding({tuple(self.lengths.shape)})"
+
+
+class Window(Mask):
+    """The band -left <= key - (query + offset) <= right; causal is the band without a left end."""
+
+    def __init__(self, left: float, right: int, offset: int | None):
+        self.left, self.right, self.offset = left, right, offset
+
+    def _offset(self, queries: int, keys: int) -> int:
+        return keys - queries if self.offset is None else self.offset
+
+    def rule(self, grid: Grid) -> Tensor:
+        step = grid.key_at - (grid.query_at + self._offset(grid.queries, grid.keys))
+        return step <= self.right if self.left == math.inf else (step >= -self.left) & (step <= self.right)
+
+    def band(self, queries: int, keys: int) -> tuple[float, float]:
+        offset = self._offset(queries, keys)
+        return offset - self.left, offset + self.right
+
+    def prefix(self, grid: Grid) -> Tensor | None:
+        if self.left != math.inf:
+            return None
+        return grid.query_at + (self._offset(grid.queries, grid.keys) + self.right + 1)
+
+    def __repr__(self) -> str:
+        sides = "" if self.left == math.inf and self.right == 0 else f"left={self.left}, right={self.right}, "
+        return f"{'window' if sides else 'causal'}({sides}offset={self.offset})"
+
+
+class Around(Mask):
+    def __init__(self, centre: Tensor | float, radius: float):
+        if not radius >= 0:
+            raise ValueError(f"around: radius must be at least 0, got {radius!r}")
+        # Where one looks is a choice: the gradient of a predicted centre goes through the bell, not through here.
+        self.centre = (centre if isinstance(centre, Tensor) else torch.tensor(float(centre))).detach()
+        self.radius = radius
+
+    def centre_at(self, grid: Grid) -> Tensor:
+        """The centres laid out like the scores, with one key."""
+        if self.centre.dim() == 0:
+            return self.centre.to(grid.key_at.device)
+        if grid.whole:
+            return grid.lead(self.centre[..., None], 2)
+        return grid.pick(self.centre, grid.query_at)
+
+    def rule(self, grid: Grid) -> Tensor:
+        return (grid.key_at - self.centre_at(grid)).abs() <= self.radius
+
+    def near(self) -> Mask:
+        return self
+
+    def tensors(self) -> list[Tensor]:
+        return [self.centre] if self.centre.dim() else []
+
+    def axes(self) -> int:
+        return max(self.centre.dim() - 1, 0)
+
+    def check(self, batch: tuple[int, ...], queries: int, keys: int) -> None:
+        if self.centre.dim() == 0:
+            return
+        if self.centre.shape[-1] not in (1, queries):
+            raise ValueError(
+                f"around: centre {tuple(self.centre.shape)} must end in the number of queries, which is {queries}"
+            )
+        _leads(self.centre, batch, 1, "around: centre")
+
+    def __repr__(self) -> str:
+        return f"around({tuple(self.centre.shape)}, radius={self.radius})"
+
+
+class Documents(Mask):
+    def __init__(self, query_ids: Int[Tensor, "*batch queries"], key_ids: Int[Tensor, "*batch keys"] | None):
+        self.query_ids = torch.as_tensor(query_ids)
+        self.key_ids = self.query_ids if key_ids is None else torch.as_tensor(key_ids)
+        self.same = key_ids is None
+        if self.query_ids.dim() == 0 or self.key_ids.dim() == 0:
+            raise ValueError("documents: ids must have one entry for each position: (*batch, positions)")
+
+    def rule(self, grid: Grid) -> Tensor:
+        if grid.whole:
+            return grid.lead(self.query_ids[..., None], 2) == grid.lead(self.key_ids[..., None, :], 2)
+        return grid.pick(self.query_ids, grid.query_at) == grid.pick(self.key_ids, grid.key_at)
+
+    def tensors(self) -> list[Tensor]:
+        return [self.query_ids] if self.same else [self.query_ids, self.key_ids]
+
+    def axes(self) -> int:
+        return max(self.query_ids.dim(), self.key_ids.dim()) - 1
+
+    def check(self, batch: tuple[int, ...], queries: int, keys: int) -> None:
+        for name, ids, size in (("query", self.query_ids, queries), ("key", self.key_ids, keys)):
+            if ids.shape[-1] != size:
+                raise ValueError(
+                    f"documents: {name}_ids {tuple(ids.shape)} must end in the number of {name} positions, "
+                    f"which is {size}"
+                )
+            _leads(ids, batch, 1, f"documents: {name}_ids")
+
+    def __repr__(self) -> str:
+        return f"documents({tuple(self.query_ids.shape)})"
+
+
+def padding(lengths: Int[Tensor, "*batch"] | Sequence[int] | int) -> Mask:
+    """The first ``lengths`` keys of each sequence; what comes after is padding.
+
+        visible(i, j) = j < lengths[batch]
+
+    The axes of ``lengths`` are the leading batch axes: heads and queries come after them.
+
+    >>> padding([1, 3]).materialize(1, 3).int()
+    tensor([[[1, 0, 0]],
+    <BLANKLINE>
+            [[1, 1, 1]]], dtype=torch.int32)
+    """
+    return Padding(lengths)
+
+
+def causal(offset: int | None = None) -> Mask:
+    """Everything up to and including the query's own place.
+
+        visible(i, j) = j <= i + offset          offset = keys - queries unless given
+
+    With the default offset the last query sees every key, so one query of a cached decoder sees its whole past
+    (PyTorch's is_causal would show it the first key only). Vaswani et al. (2017), arXiv 1706.03762, 3.2.3.
+
+    >>> causal().materialize(2, 3).int()
+    tensor([[1, 1, 0],
+            [1, 1, 1]], dtype=torch.int32)
+    """
+    return Window(math.inf, 0, offset if offset is None else _whole("causal", "offset", offset))
+
+
+def window(left: int, right: int, offset: int | None = None) -> Mask:
+    """The keys near the query's own place, ``left`` before it and ``right`` after it.
+
+        visible(i, j) = -left <= j - (i + offset) <= right          offset = keys - queries unless given
+
+    Beltagy, Peters and Cohan (2020), arXiv 2004.05150, call it sliding-window attention.
+
+    >>> window(1, 0).materialize(3, 3).int()
+    tensor([[1, 0, 0],
+            [1, 1, 0],
+            [0, 1, 1]], dtype=torch.int32)
+    """
+    left, right = _whole("window", "left", left, 0), _whole("window", "right", right, 0)
+    return Window(left, right, offset if offset is None else _whole("window", "offset", offset))
+
+
+def around(centre: Tensor | float, radius: float) -> Mask:
+    """The keys within a distance of a centre that each query has for itself.
+
+        visible(i, j) = |j - centre[i]| <= radius
+
+    ``centre`` is (*batch, queries), its batch axes the leading ones. Luong, Pham and Manning (2015),
+    arXiv 1508.04025, 3.2, use it for local attention.
+
+    >>> around(torch.tensor([0.0, 2.5]), 1).materialize(2, 5).int()
+    tensor([[1, 1, 0, 0, 0],
+            [0, 0, 1, 1, 0]], dtype=torch.int32)
+    """
+    return Around(centre, radius)
+
+
+def documents(
+    query_ids: Int[Tensor, "*batch queries"], key_ids: Int[Tensor, "*other keys"] | None = None
+) -> Mask:
+    """Only keys of the query's own document, where several are packed into one sequence.
+
+        visible(i, j) = query_ids[i] == key_ids[j]          key_ids = query_ids unless given
+
+    Krell et al. (2021), arXiv 2107.02027, pack sequences so.
+
+    >>> documents(torch.tensor([0, 0, 1])).materialize(3, 3).int()
+    tensor([[1, 1, 0],
+            [1, 1, 0],
+            [0, 0, 1]], dtype=torch.int32)
+    """
+    return Documents(query_ids, key_ids)

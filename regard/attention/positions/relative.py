@@ -1,0 +1,215 @@
+"""Position by distance: scores to wrap (Rotary) or to add (Alibi, RelativeBias).
+
+Query i stands at key position i + offset, by default keys - queries, so that a cached decoder needs to say nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention.masks import Grid, Mask
+from regard.attention.scores.base import Features, Score, precise
+
+
+class Rotary(Score):
+    """Turn queries and keys by an angle that grows with their position, then compare; only the distance is felt.
+
+        score(R_i q, R_j k)          R_i turns each pair of features by i / base^(2 pair / d)
+
+    Su et al. (2021), arXiv 2104.09864; features 2j and 2j + 1 make a pair, as in the paper.
+
+    >>> Rotary(ScaledDot())(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
+    torch.Size([2, 3, 5])
+    """
+
+    positional = True
+
+    def __init__(self, score: Score, base: float = 10000.0, offset: int | None = None):
+        super().__init__()
+        self.score, self.base, self.offset = score, base, offset
+        self.gives, self.random = score.gives, score.random
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        self.score.check(query, key)
+        for what, tensor in (("query", query), ("key", key)):
+            if tensor.shape[-1] % 2:
+                raise ValueError(f"Rotary turns pairs of features, got {what} {tuple(tensor.shape)} of odd size")
+
+    @property
+    def inner(self) -> Score:
+        return self.score.inner
+
+    def project_query(self, query: Tensor, keys: int) -> Tensor:
+        first = keys - query.shape[-2] if self.offset is None else self.offset
+        return self.score.project_query(self._turned(query, first), keys)
+
+    def project_key(self, key: Tensor) -> Tensor:
+        return self.score.project_key(self._turned(key, 0))
+
+    def forward(
+        self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
+    ) -> Float[Tensor, "..."]:
+        self.check(query, key)
+        return self.inner(self.project_query(query, key.shape[-2]), self.project_key(key))
+
+    def at(self, grid: Grid) -> Score | None:
+        """Only through ``inner``, whose vectors are turned already."""
+        return None
+
+    def _turned(self, vectors: Tensor, first: int) -> Tensor:
+        length, dim = vectors.shape[-2:]
+        places = torch.arange(length, device=vectors.device, dtype=torch.float32) + first
+        speeds = self.base ** (-torch.arange(0, dim, 2, device=vectors.device, dtype=torch.float32) / dim)
+        angle = places[:, None] * speeds
+        wide = precise(vectors)
+        cos, sin = angle.cos().to(wide.dtype), angle.sin().to(wide.dtype)
+        even, odd = wide[..., 0::2], wide[..., 1::2]
+        turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1)
+        return turned.flatten(-2).to(vectors.dtype)
+
+    def extra_repr(self) -> str:
+        return f"base={self.base}, offset={self.offset}"
+
+
+class _Bias(Score):
+    """A score that looks at positions only, one set for each head; it is added to another score."""
+
+    positional = True
+
+    def __init__(self, heads: int, offset: int | None):
+        super().__init__()
+        if heads < 1:
+            raise ValueError(f"{type(self).__name__}: heads must be at least 1, got {heads}")
+        self.heads, self.offset = heads, offset
+
+    def of(self, distance: Tensor) -> Tensor:
+        """The bias for distances key - query: (*distance) -> (heads, *distance)."""
+        raise NotImplementedError
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        have = max(query.shape[-3] if query.dim() > 2 else 1, key.shape[-3] if key.dim() > 2 else 1)
+        if have not in (1, self.heads):
+            raise ValueError(
+                f"{type(self).__name__} was made for {self.heads} heads on the axis before the queries, got query "
+                f"{tuple(query.shape)} and key {tuple(key.shape)}"
+            )
+
+    def bias(self, grid: Grid) -> Tensor:
+        offset = grid.keys - grid.queries if self.offset is None else self.offset
+        return self.of(grid.key_at - (grid.query_at + offset))
+
+    def forward(
+        self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
+    ) -> Float[Tensor, "..."]:
+        self.check(query, key)
+        bias = self.bias(Grid.full(query.shape[-2], key.shape[-2], 0, query.device))
+        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], bias.shape[:-2])
+        return bias.to(precise(query).dtype).expand(*batch, -1, -1)
+
+    def features(self, query: Tensor, key: Tensor, mask: Mask | None) -> Features | None:
+        bias = self.bias(Grid.full(query.shape[-2], key.shape[-2], 0, query.device))
+        return Features(None, None, bias=bias.to(query.dtype))
+
+    def at(self, grid: Grid) -> Score | None:
+        known = grid.key_at.dim() <= grid.inner + 2  # not where each batch entry has positions of its own
+        return Known(self.bias(grid)) if known else None
+
+
+class Known(Score):
+    """Scores that are known before the query comes: a bias already computed for some positions."""
+
+    def __init__(self, scores: Tensor):
+        super().__init__()
+        self.scores = scores
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.scores.to(precise(query).dtype)
+
+    def features(self, query: Tensor, key: Tensor, mask: Mask | None) -> Features | None:
+        return Features(None, None, bias=self.scores.to(query.dtype))
+
+
+class Alibi(_Bias):
+    """The further away a key, the less it counts, each head at its own rate.
+
+        score(i, j) = -slope_h |i - j|          slope_h = 2^(-8 h / heads), h = 1..heads
+
+    Press, Smith and Lewis (2022), arXiv 2108.12409; add it: ``ScaledDot() + Alibi(heads)``. For a number of heads that
+    is no power of two the slopes are those of the next lower power, then every other one of the next higher.
+
+    >>> (ScaledDot() + Alibi(heads=8))(torch.randn(2, 8, 3, 4), torch.randn(2, 8, 5, 4)).shape
+    torch.Size([2, 8, 3, 5])
+    """
+
+    def __init__(self, heads: int, offset: int | None = None):
+        super().__init__(heads, offset)
+        self.register_buffer("slopes", torch.tensor(_slopes(heads)), persistent=False)
+
+    def of(self, distance: Tensor) -> Tensor:
+        slopes = self.slopes.float().to(distance.device)
+        return -slopes.reshape(-1, *[1] * distance.dim()) * distance.abs()
+
+    def extra_repr(self) -> str:
+        return f"heads={self.heads}"
+
+
+def _slopes(heads: int) -> list[float]:
+    power = 1 << (heads.bit_length() - 1)
+    slopes = [2 ** (-8 * h / power) for h in range(1, power + 1)]
+    return slopes if power == heads else slopes + _slopes(2 * power)[0::2][: heads - power]
+
+
+class RelativeBias(_Bias):
+    """A number learned for each head and each range of distances, near ones apart and far ones together.
+
+        score(i, j) = table[bucket(j - i), head]
+
+    Raffel et al. (2020), arXiv 1910.10683, 2.1 (T5); add it: ``ScaledDot() + RelativeBias(heads)``. Half of the buckets
+    are for keys after the query unless ``bidirectional`` is False; of each half, half are single distances and the
+    rest grow logarithmically up to ``max_distance``.
+
+    >>> (Dot() + RelativeBias(heads=8))(torch.randn(2, 8, 3, 4), torch.randn(2, 8, 5, 4)).shape
+    torch.Size([2, 8, 3, 5])
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        offset: int | None = None,
+    ):
+        super().__init__(heads, offset)
+        if buckets < (4 if bidirectional else 2) or max_distance <= buckets // (4 if bidirectional else 2):
+            raise ValueError(
+                f"RelativeBias: {buckets} buckets up to distance {max_distance} leave no room; take at least 4 "
+                "buckets (2 in one direction) and a larger max_distance"
+            )
+        self.buckets, self.max_distance, self.bidirectional = buckets, max_distance, bidirectional
+        self.table = nn.Parameter(torch.zeros(buckets, heads))
+        nn.init.normal_(self.table, std=0.02)
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        """Which of the learned numbers serves a distance key - query."""
+        side, start = self.buckets, torch.zeros_like(distance)
+        if self.bidirectional:
+            side = self.buckets // 2
+            start = (distance > 0) * side
+            distance = distance.abs()
+        else:
+            distance = (-distance).clamp(min=0)
+        single = side // 2
+        ratio = (distance.clamp(min=1).float() / single).log() / math.log(self.max_distance / single)
+        far = (single + ratio * (side - single)).long().clamp(max=side - 1)
+        return start + torch.where(distance < single, distance, far)
+
+    def of(self, distance: Tensor) -> Tensor:
+        return self.table[self.bucket(distance)].movedim(-1, 0)
+
+    def extra_repr(self) -> str:
+        return f"heads={self.heads}, buckets={self.buckets}, max_distance={self.max_distance}"

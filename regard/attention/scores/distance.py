@@ -1,0 +1,188 @@
+"""Scores by angle and by distance: cosine, Gaussian, and the kernels of finite reach."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention.fast.gaussian import gaussian_features
+from regard.attention.masks import Mask
+from regard.attention.scores.base import Features, Score, precise
+from regard.attention.scores.dot import Dot, same_size
+
+
+def direction(vector: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+    """The vector at length one; the zero vector, which has no direction, stays zero with gradient zero."""
+    vector = precise(vector)
+    length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
+    return torch.where(length > 0, vector / torch.where(length > 0, length, 1), 0)
+
+
+def distance(query: Float[Tensor, "..."], key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """|q - k| from the differences themselves: exact far from zero, where |q|^2 - 2 q.k + |k|^2 is not."""
+    query, key = precise(query), precise(key)
+    with torch.autocast(query.device.type, enabled=False):
+        return torch.cdist(query, key.to(query.dtype), compute_mode="donot_use_mm_for_euclid_dist")
+
+
+class Cosine(Score):
+    """The cosine of the angle between query and key, times a strength.
+
+        score(q, k) = strength * q . k / (|q| |k|)          0 where one of them is 0
+
+    Graves, Wayne and Danihelka (2014), arXiv 1410.5401, eq. 5 and 6. ``strength`` may be a tensor (*batch, queries).
+
+    >>> Cosine(strength=2.0)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
+    torch.Size([2, 3, 5])
+    """
+
+    def __init__(self, strength: float | Float[Tensor, "*batch queries"] = 1.0, learned: bool = False):
+        super().__init__()
+        self.strength = nn.Parameter(torch.as_tensor(strength, dtype=torch.float)) if learned else strength
+        self.learned = learned
+        self._dot = Dot()
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        same_size(self, query, key)
+        strength = self.strength
+        if isinstance(strength, Tensor) and strength.dim() and strength.shape[-1] not in (1, query.shape[-2]):
+            raise ValueError(
+                f"Cosine: a strength tensor is (*batch, queries), got {tuple(strength.shape)} for query "
+                f"{tuple(query.shape)}"
+            )
+
+    @property
+    def inner(self) -> Score:
+        return self._dot
+
+    def project_query(self, query: Tensor, keys: int) -> Tensor:
+        strength = self.strength
+        if not isinstance(strength, Tensor):
+            return direction(query) * strength
+        return direction(query) * (strength if strength.dim() == 0 else precise(strength)[..., None])
+
+    def project_key(self, key: Tensor) -> Tensor:
+        return direction(key)
+
+    def forward(
+        self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
+    ) -> Float[Tensor, "..."]:
+        self.check(query, key)
+        return self.inner(self.project_query(query, key.shape[-2]), self.project_key(key))
+
+    def extra_repr(self) -> str:
+        return f"strength={'learned' if self.learned else self.strength}"
+
+
+class _Width(Score):
+    """A score of the distance u = |(q - k) / width|, the width a number or one for each feature."""
+
+    def __init__(self, width: float | Float[Tensor, "#dim"] = 1.0, learned: bool = False):
+        super().__init__()
+        start = torch.as_tensor(width, dtype=torch.get_default_dtype())
+        if start.dim() > 1 or not bool((start > 0).all()):
+            raise ValueError(f"{type(self).__name__}: width must be above 0, a number or one for each feature, got {width}")
+        self.learned = learned
+        # The logarithm is what is learned: a width stays above zero whatever the step.
+        self.log_width = nn.Parameter(start.log()) if learned else None
+        self._width = None if learned else (width if start.dim() else float(start))
+
+    @property
+    def width(self) -> float | Tensor:
+        return self._width if self.log_width is None else self.log_width.exp()
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        same_size(self, query, key)
+        width = self.log_width if self._width is None else self._width
+        if isinstance(width, Tensor) and width.dim() and width.shape[0] not in (1, query.shape[-1]):
+            raise ValueError(
+                f"{type(self).__name__} has a width for each of {width.shape[0]} features, got query {tuple(query.shape)}"
+            )
+
+    def u(self, query: Tensor, key: Tensor) -> Tensor:
+        self.check(query, key)
+        width = self.width
+        if not isinstance(width, Tensor) or width.dim() == 0:
+            return distance(query, key) / width
+        # Dividing first would round numbers far from zero, so they are moved near it first: by the median, which
+        # a few wild (perhaps hidden) keys cannot pull away.
+        query, key = precise(query), precise(key)
+        middle = key.detach().median(-2, keepdim=True).values if key.shape[-2] else 0
+        width = width.to(query.device, query.dtype)
+        return distance((query - middle) / width, (key - middle) / width)
+
+    def extra_repr(self) -> str:
+        return f"width={'learned' if self.learned else self._width}"
+
+
+class Gaussian(_Width):
+    """The closer a key, the better; with softmax it is Nadaraya-Watson kernel regression.
+
+        score(q, k) = -1/2 u^2          u = |(q - k) / width|
+
+    Nadaraya (1964) and Watson (1964); with ``learned=True`` the width is a parameter (document 004 of the sources).
+
+    >>> Gaussian(width=0.5)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
+    torch.Size([2, 3, 5])
+    """
+
+    def forward(
+        self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
+    ) -> Float[Tensor, "..."]:
+        return -0.5 * self.u(query, key).square()
+
+    def features(self, query: Tensor, key: Tensor, mask: Mask | None) -> Features | None:
+        width = self.width
+        query, key = precise(query), precise(key)
+        if isinstance(width, Tensor):
+            width = width.to(query.device, query.dtype)
+        found = gaussian_features(query, key, width, mask)
+        return None if found is None else Features(*found, exact=True)
+
+
+class Boxcar(_Width):
+    """Every key within reach counts the same, every other not at all.
+
+        score(q, k) = 1 if u <= 1 else 0          u = |(q - k) / width|; a kernel value
+
+    The uniform kernel of Nadaraya-Watson regression (document 004 of the sources).
+
+    >>> Boxcar(width=0.5)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
+    torch.Size([2, 3, 5])
+    """
+
+    gives = "kernel"
+
+    def __init__(self, width: float | Float[Tensor, "#dim"] = 1.0):
+        super().__init__(width)
+
+    def forward(
+        self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
+    ) -> Float[Tensor, "..."]:
+        u = self.u(query, key)
+        return (u <= 1).to(u.dtype)
+
+
+class Epanechnikov(_Width):
+    """Keys count less the further away they are, and beyond the width not at all.
+
+        score(q, k) = max(0, 1 - u^2)          u = |(q - k) / width|; a kernel value
+
+    Epanechnikov (1969); the kernel of least mean squared error.
+
+    >>> Epanechnikov(width=0.5)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
+    torch.Size([2, 3, 5])
+    """
+
+    gives = "kernel"
+
+    def __init__(self, width: float | Float[Tensor, "#dim"] = 1.0):
+        super().__init__(width)
+
+    def forward(
+        self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
+    ) -> Float[Tensor, "..."]:
+        return (1 - self.u(query, key).square()).clamp(min=0)

@@ -1,0 +1,186 @@
+"""Scores that are dot products, or become one when the query is projected."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention.masks import Mask
+from regard.attention.scores.base import Features, Score, name, precise
+
+
+def same_size(score: Score, query: Tensor, key: Tensor) -> None:
+    if query.shape[-1] != key.shape[-1]:
+        raise ValueError(
+            f"{name(score)} compares vectors of one size, got query {tuple(query.shape)} and key "
+            f"{tuple(key.shape)}; Bilinear, Additive and Concat take different sizes"
+        )
+
+
+def given_sizes(score: Score, query: Tensor, key: Tensor, query_dim: int | None, key_dim: int | None) -> None:
+    for what, tensor, dim in (("query", query, query_dim), ("key", key, key_dim)):
+        if dim is not None and tensor.shape[-1] != dim:
+            raise ValueError(
+                f"{name(score)} was made for {what}_dim={dim}, got {what} {tuple(tensor.shape)} of size "
+                f"{tensor.shape[-1]}"
+            )
+
+
+class Constant(Score):
+    """Every key is as good as any other: attention becomes the plain average.
+
+        score(q, k) = 0
+
+    Average pooling, document 004 of the sources.
+
+    >>> Constant()(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
+    torch.Size([2, 3, 5])
+    """
+
+    def forward(
+        self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
+    ) -> Float[Tensor, "..."]:
+        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+        return precise(key.new_zeros(())).expand(*batch, query.shape[-2], key.shape[-2])
+
+
+class Dot(Score):
+    """How far a key points where the query points.
+
+        score(q, k) = q . k
+
+    Luong, Pham and Manning (2015), arXiv 1508.04025, 3.1, "dot".
+
+    >>> Dot()(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
+    torch.Size([2, 3, 5])
+    """
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        same_size(self, query, key)
+
+    def scale(self, dim: int) -> float:
+        return 1.0
+
+    def forward(
+        self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
+    ) -> Float[Tensor, "..."]:
+        self.check(query, key)
+        return precise(query) @ precise(key).mT * self.scale(query.shape[-1])
+
+    def features(self, query: Tensor, key: Tensor, mask: Mask | None) -> Features | None:
+        return Features(query, key, self.scale(query.shape[-1]))
+
+
+class ScaledDot(Dot):
+    """The dot product, scaled so that its spread does not grow with the size of the vectors.
+
+        score(q, k) = q . k / sqrt(d)
+
+    Vaswani et al. (2017), arXiv 1706.03762, 3.2.1.
+
+    >>> ScaledDot()(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
+    torch.Size([2, 3, 5])
+    """
+
+    def scale(self, dim: int) -> float:
+        return 1.0 / math.sqrt(max(dim, 1))
+
+
+class Bilinear(Score):
+    """A dot product after one of the two has been turned and stretched.
+
+        score(q, k) = q . W k
+
+    Luong, Pham and Manning (2015), arXiv 1508.04025, 3.1, "general".
+
+    >>> Bilinear(query_dim=4, key_dim=6)(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
+    torch.Size([2, 3, 5])
+    """
+
+    def __init__(self, query_dim: int, key_dim: int):
+        super().__init__()
+        self.query_dim, self.key_dim = query_dim, key_dim
+        self.weight = nn.Parameter(torch.empty(query_dim, key_dim))
+        self._dot = Dot()
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.xavier_uniform_(self.weight)
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        given_sizes(self, query, key, self.query_dim, self.key_dim)
+
+    @property
+    def inner(self) -> Score:
+        return self._dot
+
+    def project_query(self, query: Tensor, keys: int) -> Tensor:
+        return F.linear(query, self.weight.mT)
+
+    def forward(
+        self, query: Float[Tensor, "*batch queries query_dim"], key: Float[Tensor, "*other keys key_dim"]
+    ) -> Float[Tensor, "..."]:
+        self.check(query, key)
+        return self.inner(self.project_query(query, key.shape[-2]), key)
+
+    def extra_repr(self) -> str:
+        return f"query_dim={self.query_dim}, key_dim={self.key_dim}"
+
+
+class Energy(Bilinear):
+    """A bilinear energy, low where query and key belong together, each joined with its context by the caller.
+
+        score(q, k) = -E(q, k) = -q . W k          on [q; c_q] and [k; c_k]
+
+    "Position attention" of document 000 of the sources.
+
+    >>> Energy(query_dim=4, key_dim=6)(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
+    torch.Size([2, 3, 5])
+    """
+
+    def project_query(self, query: Tensor, keys: int) -> Tensor:
+        return -super().project_query(query, keys)
+
+
+class Location(Score):
+    """The query alone says which places it wants, without looking at the keys.
+
+        score(q, k_i) = (W q)_i
+
+    Luong, Pham and Manning (2015), arXiv 1508.04025, eq. 8. Keys beyond ``max_keys`` are hidden.
+
+    >>> Location(query_dim=4, max_keys=6)(torch.randn(2, 3, 4), torch.randn(2, 5, 7)).shape
+    torch.Size([2, 3, 5])
+    """
+
+    positional = True
+
+    def __init__(self, query_dim: int, max_keys: int):
+        super().__init__()
+        self.query_dim, self.max_keys = query_dim, max_keys
+        self.weight = nn.Parameter(torch.empty(max_keys, query_dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.xavier_uniform_(self.weight)
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        given_sizes(self, query, key, self.query_dim, None)
+
+    def forward(
+        self, query: Float[Tensor, "*batch queries query_dim"], key: Float[Tensor, "*other keys size"]
+    ) -> Float[Tensor, "..."]:
+        self.check(query, key)
+        keys = key.shape[-2]
+        scores = precise(F.linear(query, self.weight[:keys]))
+        if keys > self.max_keys:
+            scores = F.pad(scores, (0, keys - self.max_keys), value=-math.inf)
+        batch = torch.broadcast_shapes(scores.shape[:-2], key.shape[:-2])
+        return scores.expand(*batch, -1, -1)
+
+    def extra_repr(self) -> str:
+        return f"query_dim={self.query_dim}, max_keys={self.max_keys}"
