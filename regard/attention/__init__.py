@@ -4,8 +4,11 @@
     scores  = hide(scores, mask)         who may be looked at?
     weights = normalize(scores)          how is regard shared out?
     context = weights @ value            what is seen?
+
+Every mechanism is a value for one of the letters; `regard list` names them all.
 """
 
+from regard.attention import addressing as addressing
 from regard.attention._equation import Attention as Attention
 from regard.attention._equation import attend as attend
 from regard.attention._result import Attended as Attended

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,10 @@ from torch import Tensor, nn
 from regard.attention.masks import Grid, Mask, as_mask
 from regard.attention.normalizers import Dropout, kernel_sum, softmax
 from regard.attention.normalizers.base import is_random, takes
-from regard.attention.scores.base import name
+from regard.attention.scores.base import Given, Score, name
+
+Part = TypeVar("Part")
+EXAMPLE = {"score": "Additive(...)", "normalize": "sparsemax"}
 
 
 @dataclass
@@ -22,7 +26,7 @@ class Call:
     key: Tensor
     value: Tensor
     mask: Mask | None
-    score: Callable[[Tensor, Tensor], Tensor]
+    score: Score
     normalize: Callable[[Tensor], Tensor]
     drop: Dropout | None = None
 
@@ -43,7 +47,7 @@ class Call:
     @property
     def chance(self) -> bool:
         """Whether a random choice is part of the weights, which are then computed once and kept."""
-        return is_random(self.normalize) or bool(getattr(self.score, "random", False))
+        return is_random(self.normalize) or self.score.random
 
     @property
     def dropping(self) -> bool:
@@ -66,29 +70,20 @@ def checked(
     normalize: Callable[[Tensor], Tensor] | None,
 ) -> Call:
     """The call, or one sentence that says what does not fit."""
-    score, normalize = _instance(score, "score"), _instance(normalize, "normalize")
+    score = _made(score, "score")
+    normalize = None if normalize is None else _made(normalize, "normalize")
+    wanted = score if isinstance(score, Score) else Given(score)
     if query is None:  # a score that asks nothing of the query: pooling
         query = key.new_zeros(1, 0)
-    for what, tensor in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{what} must be a tensor, got {type(tensor).__name__}")
-        if tensor.dim() < 2:
-            axes = {"query": "queries", "key": "keys", "value": "keys"}[what]
-            raise ValueError(f"{what} must be (*batch, {axes}, dim), got {tuple(tensor.shape)}")
-    if key.shape[-2] != value.shape[-2]:
-        raise ValueError(
-            f"every key has one value, got {key.shape[-2]} keys and {value.shape[-2]} values: key "
-            f"{tuple(key.shape)}, value {tuple(value.shape)}"
-        )
+    _check_axes(query, key, value)
     _check_types(query, key, value)
     batch = _broadcast(query, key, value)
-    if hasattr(score, "check"):
-        score.check(query, key)
+    wanted.check(query, key)
     seen = None if mask is None else as_mask(mask)
     if seen is not None:
         batch = (1,) * (seen.axes() - len(batch)) + batch
         seen.check(batch, query.shape[-2], key.shape[-2])
-    gives = getattr(score, "gives", "logits")
+    gives = wanted.gives
     if normalize is None:
         normalize = kernel_sum if gives == "kernel" else softmax
     elif takes(normalize) != gives:
@@ -97,24 +92,38 @@ def checked(
             f"leave normalize out to take {'kernel_sum' if gives == 'kernel' else 'softmax'}"
         )
     drop = normalize if isinstance(normalize, Dropout) else None
-    return Call(query, key, value, seen, score, drop.normalize if drop is not None else normalize, drop)
+    return Call(query, key, value, seen, wanted, drop.normalize if drop is not None else normalize, drop)
 
 
 def _words(gives: str) -> str:
     return "kernel values" if gives == "kernel" else gives
 
 
-def _instance(part: object, what: str) -> object:
+def _made(part: Part, what: str) -> Part:
     """``SigmoidSum`` may be given for ``SigmoidSum()``; what is no function at all is refused."""
     if isinstance(part, type):
         try:
             return part()
         except TypeError:
-            raise TypeError(f"{what} must be made first: write {part.__name__}(...) with its arguments") from None
-    if part is not None and not callable(part):
-        kind = "a string is resolved by recipes and the command line only" if isinstance(part, str) else ""
-        raise TypeError(f"{what} must be a function or module, got {part!r}{'; ' + kind if kind else ''}")
+            raise TypeError(
+                f"{what} must be made first: write {part.__name__}(...) with its arguments"
+            ) from None
+    if not callable(part):
+        raise TypeError(f"{what} must be a function or module, as in {what}={EXAMPLE[what]}, got {part!r}")
     return part
+
+
+def _check_axes(query: Tensor, key: Tensor, value: Tensor) -> None:
+    for what, tensor, axis in (("query", query, "queries"), ("key", key, "keys"), ("value", value, "keys")):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{what} must be a tensor, got {type(tensor).__name__}")
+        if tensor.dim() < 2:
+            raise ValueError(f"{what} must be (*batch, {axis}, dim), got {tuple(tensor.shape)}")
+    if key.shape[-2] != value.shape[-2]:
+        raise ValueError(
+            f"every key has one value, got {key.shape[-2]} keys and {value.shape[-2]} values: key "
+            f"{tuple(key.shape)}, value {tuple(value.shape)}"
+        )
 
 
 def _check_types(query: Tensor, key: Tensor, value: Tensor) -> None:
@@ -127,12 +136,16 @@ def _check_types(query: Tensor, key: Tensor, value: Tensor) -> None:
         raise TypeError(f"query, key and value must have one dtype outside of autocast, got {kinds}")
 
 
+def batch_shape(*tensors: Tensor) -> tuple[int, ...]:
+    """What the leading axes broadcast to; torch.broadcast_shapes is slow, and they are mostly the same."""
+    first, *others = (tensor.shape[:-2] for tensor in tensors)
+    same = all(other == first for other in others)
+    return tuple(first) if same else tuple(torch.broadcast_shapes(first, *others))
+
+
 def _broadcast(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
-    shapes = [tuple(tensor.shape[:-2]) for tensor in (query, key, value)]
-    if shapes[0] == shapes[1] == shapes[2]:
-        return shapes[0]
     try:
-        return tuple(torch.broadcast_shapes(*shapes))
+        return batch_shape(query, key, value)
     except RuntimeError:
         raise ValueError(
             f"the leading axes do not broadcast: query {tuple(query.shape)}, key {tuple(key.shape)}, value "
@@ -148,9 +161,10 @@ class Moment:
 
     def __init__(self, call: Call):
         self.grad = torch.is_grad_enabled()
-        self.modes = [(module, module.training) for module in _modules(call)]
+        self.modes: list[tuple[nn.Module, bool]] = []
         self.versions: list[tuple[Tensor, int]] = []
         if not torch.compiler.is_compiling():
+            self.modes = [(module, module.training) for module in _modules(call)]
             tensors = [call.query, call.key, *_held(self.modes)]
             tensors += [] if call.mask is None else call.mask.tensors()
             self.versions = [(tensor, tensor._version) for tensor in tensors if not tensor.is_inference()]

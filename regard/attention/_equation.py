@@ -1,9 +1,9 @@
 """The whole library in four lines. Every mechanism is a value for one of their letters.
 
-    scores  = score(query, key)          how alike?                *batch queries keys
-    scores  = hide(scores, mask)         who may be looked at?
-    weights = normalize(scores)          how is regard shared out?
-    context = weights @ value            what is seen?             *batch queries value_dim
+scores  = score(query, key)          how alike?                *batch queries keys
+scores  = hide(scores, mask)         who may be looked at?
+weights = normalize(scores)          how is regard shared out?
+context = weights @ value            what is seen?             *batch queries value_dim
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def attend(
     if context is not None:
         return Attended(context, call, look)
     scores, weights, context = define(call)
-    return Attended(context, call, look, scores, weights)
+    return Attended(context, call, look, (scores, weights))
 
 
 def define(call: Call) -> tuple[Tensor, Tensor, Tensor]:

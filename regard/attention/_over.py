@@ -33,6 +33,13 @@ class Asked(Score):
         return None if self.inner.at(grid) is None else self
 
 
+def projected(score: Any, key: Tensor) -> tuple[Any, Tensor]:
+    """The keys' half of a score done once: what is left of the score, and the projected keys."""
+    if not isinstance(score, Score) or score.inner is score:
+        return score, key
+    return Asked(score), score.project_key(key)
+
+
 class Over:
     """An attention over keys and values that were given once: ``attention.over(key, value, mask)(query)``.
 
@@ -40,11 +47,8 @@ class Over:
     """
 
     def __init__(self, attention: Any, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None):
-        score = attention.score
-        split = isinstance(score, Score) and score.inner is not score
         self.attention = attention
-        self.score = Asked(score) if split else score
-        self.key = score.project_key(key) if split else key
+        self.score, self.key = projected(attention.score, key)
         self.value = value
         self.mask = None if mask is None else as_mask(mask)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -24,19 +25,18 @@ class Attended:
         context: Tensor,
         call: Call,
         look: Callable[[Call], tuple[Tensor, Tensor]],
-        scores: Tensor | None = None,
-        weights: Tensor | None = None,
+        seen: tuple[Tensor, Tensor] | None = None,
     ):
         self.context = context
-        self._call, self._look = call, look
-        self._scores, self._weights = scores, weights
-        self._moment = Moment(call) if weights is None else None
+        self._call, self._look, self._seen = call, look, seen
+        self._moment = Moment(call) if seen is None else None
 
     def _read(self) -> tuple[Tensor, Tensor]:
-        if self._weights is None:
+        if self._seen is None:
+            assert self._moment is not None
             self._moment.check()
-            self._scores, self._weights = self._moment.again(lambda: self._look(self._call))
-        return self._scores, self._weights
+            self._seen = self._moment.again(lambda: self._look(self._call))
+        return self._seen
 
     # Plain properties: functools.cached_property breaks fullgraph compilation before Python 3.12.
     @property
@@ -73,12 +73,13 @@ class Attended:
 class Kept(Attended):
     """An Attended put together from its tensors, as torch.export hands it back."""
 
-    def __init__(self, tensors: list[Tensor | None]):
-        self.context, self._weights, self._scores, self._log_prob, self._entropy = tensors
+    def __init__(self, tensors: list[Any]):
+        self.context, weights, scores, self._log_prob, self._entropy = tensors
+        self._seen = scores, weights
 
     @property
     def weights(self) -> Tensor:
-        return self._weights
+        return self._read()[1]
 
     @property
     def log_prob(self) -> Tensor | None:

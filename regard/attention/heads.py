@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention._equation import NormalizerLike, ScoreLike, attend
-from regard.attention._over import Asked
+from regard.attention._over import projected
 from regard.attention._result import Attended
 from regard.attention.masks import Mask, as_mask
 from regard.attention.normalizers import Dropout, softmax
-from regard.attention.scores import ScaledDot, Score
+from regard.attention.scores import ScaledDot
 
 
 class MultiHead(nn.Module):
@@ -51,7 +49,9 @@ class MultiHead(nn.Module):
         if heads < 1 or dim % heads:
             raise ValueError(f"MultiHead: dim must be a multiple of heads, got dim={dim}, heads={heads}")
         if kv_heads < 1 or heads % kv_heads:
-            raise ValueError(f"MultiHead: heads must be a multiple of kv_heads, got heads={heads}, kv_heads={kv_heads}")
+            raise ValueError(
+                f"MultiHead: heads must be a multiple of kv_heads, got heads={heads}, kv_heads={kv_heads}"
+            )
         self.dim, self.heads, self.kv_heads, self.head_dim = dim, heads, kv_heads, dim // heads
         small = kv_heads * self.head_dim
         self.query = nn.Linear(dim, dim, bias=bias)
@@ -96,7 +96,12 @@ class MultiHead(nn.Module):
         self, score: ScoreLike, query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
     ) -> Attended:
         seen = attend(
-            self._split(self.query(query)), self._shared(key), self._shared(value), mask, score=score, normalize=self.normalize
+            self._split(self.query(query)),
+            self._shared(key),
+            self._shared(value),
+            mask,
+            score=score,
+            normalize=self.normalize,
         )
         return seen.with_context(self.output(seen.context.transpose(-3, -2).flatten(-2)))
 
@@ -131,10 +136,9 @@ class MultiHead(nn.Module):
             bias=module.in_proj_bias is not None,
             dropout=module.dropout,
         ).to(module.out_proj.weight)
-        if module.in_proj_weight is not None:
-            weights = module.in_proj_weight.split(dim)
-        else:
-            weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+        joined: Tensor | None = module.in_proj_weight
+        apart = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+        weights = apart if joined is None else joined.split(dim)
         with torch.no_grad():
             for layer, weight in zip((made.query, made.key, made.value), weights):
                 layer.weight.copy_(weight)
@@ -154,12 +158,9 @@ class OverHeads:
 
     def __init__(self, heads: MultiHead, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None):
         heads._check(key.new_empty(1, heads.dim), key, value)
-        score = heads.score
-        split = isinstance(score, Score) and score.inner is not score
         self.heads = heads
-        self.key, self.value = heads._split(heads.key(key)), heads._split(heads.value(value))
-        self.key = score.project_key(self.key) if split else self.key
-        self.score = Asked(score) if split else score
+        self.score, self.key = projected(heads.score, heads._split(heads.key(key)))
+        self.value = heads._split(heads.value(value))
         self.mask = None if mask is None else as_mask(mask)
 
     def __call__(self, query: Tensor) -> Attended:
@@ -180,7 +181,8 @@ class Cache:
     """
 
     def __init__(self) -> None:
-        self._room: tuple[Tensor, Tensor] | None = None
+        self._key: Tensor | None = None
+        self._value: Tensor | None = None
         self._length = 0
 
     def __len__(self) -> int:
@@ -188,32 +190,28 @@ class Cache:
 
     def append(self, key: Float[Tensor, "..."], value: Float[Tensor, "..."]) -> tuple[Tensor, Tensor]:
         """Add (*batch, heads, new, dim) at the end; returns everything so far."""
-        start, stop = self._length, self._length + key.shape[-2]
-        if self._room is None:
-            past = key.new_empty(*key.shape[:-2], 0, key.shape[-1]), value.new_empty(*value.shape[:-2], 0, value.shape[-1])
-        else:
-            past = self._room
-        if torch.is_grad_enabled() and (key.requires_grad or value.requires_grad or past[0].requires_grad):
-            self._room = tuple(torch.cat([old[..., :start, :], new], -2) for old, new in zip(past, (key, value)))
-        else:
-            self._room = tuple(self._written(old, new, start, stop) for old, new in zip(past, (key, value)))
-        self._length = stop
-        return self._room[0][..., :stop, :], self._room[1][..., :stop, :]
-
-    @staticmethod
-    def _written(room: Tensor, new: Tensor, start: int, stop: int) -> Tensor:
-        if stop > room.shape[-2]:
-            wider = new.new_empty(*new.shape[:-2], max(2 * stop, 16), new.shape[-1])
-            wider[..., :start, :] = room[..., :start, :]
-            room = wider
-        # Written past the alias: these rows were never shown, so no earlier call's tensors have changed.
-        room.data[..., start:stop, :] = new
-        return room
+        start, self._length = self._length, self._length + key.shape[-2]
+        self._key, self._value = _appended(self._key, key, start), _appended(self._value, value, start)
+        return self._key[..., : self._length, :], self._value[..., : self._length, :]
 
     def reorder(self, rows: Int[Tensor, " batch"]) -> None:
         """Take the given rows of the first batch axis, as a beam does when it moves on."""
-        if self._room is not None:
-            self._room = tuple(room[..., : self._length, :].index_select(0, rows) for room in self._room)
+        if self._key is not None and self._value is not None:
+            self._key = self._key[..., : self._length, :].index_select(0, rows)
+            self._value = self._value[..., : self._length, :].index_select(0, rows)
 
-    def __iter__(self) -> Any:
-        raise TypeError("a Cache is grown by MultiHead(..., cache=cache); it is not a sequence")
+
+def _appended(room: Tensor | None, new: Tensor, start: int) -> Tensor:
+    """The new rows behind the first ``start`` of the room, which grows by doubling."""
+    if room is None:
+        room = new[..., :0, :]
+    if torch.is_grad_enabled() and (new.requires_grad or room.requires_grad):
+        return torch.cat([room[..., :start, :], new], -2)
+    stop = start + new.shape[-2]
+    if stop > room.shape[-2] or start == 0:
+        wider = new.new_empty(*new.shape[:-2], max(2 * stop, 16), new.shape[-1])
+        wider[..., :start, :] = room[..., :start, :]
+        room = wider
+    # Written past the version counter: these rows were never shown, so no earlier call's tensors have changed.
+    room.data[..., start:stop, :] = new
+    return room

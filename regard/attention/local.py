@@ -86,7 +86,12 @@ class LocalP(nn.Module):
     """
 
     def __init__(
-        self, score: ScoreLike, query_dim: int, hidden_dim: int, radius: int, normalize: NormalizerLike | None = None
+        self,
+        score: ScoreLike,
+        query_dim: int,
+        hidden_dim: int,
+        radius: int,
+        normalize: NormalizerLike | None = None,
     ):
         super().__init__()
         if not radius > 0:
@@ -131,7 +136,9 @@ class LocalP(nn.Module):
         centre = self.centre(lead, _visible(mask, grid))
         near = around(centre, self.radius)
         normalize = _belled(self.normalize, centre, self.radius / 2)
-        return attend(query, key, value, near if mask is None else mask & near, score=score, normalize=normalize)
+        return attend(
+            query, key, value, near if mask is None else mask & near, score=score, normalize=normalize
+        )
 
     over = LocalM.over
     extra_repr = LocalM.extra_repr
@@ -144,9 +151,7 @@ def _belled(normalize: NormalizerLike, centre: Tensor, sigma: float) -> Normaliz
     return drop.train(normalize.training)
 
 
-def _grid(
-    query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
-) -> tuple[Grid, Mask | None]:
+def _grid(query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None) -> tuple[Grid, Mask | None]:
     mask = None if mask is None else as_mask(mask)
     batch = max(query.dim() - 2, key.dim() - 2, value.dim() - 2, 0 if mask is None else mask.axes())
     return Grid.full(query.shape[-2], key.shape[-2], batch, query.device), mask

@@ -14,12 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from regard.attention._call import Call
+from regard.attention._call import Call, batch_shape
 from regard.attention.masks import Grid
 from regard.attention.masks.base import Dense
 from regard.attention.masks.kinds import Around
 from regard.attention.normalizers import Bell
-from regard.attention.scores import Score
 
 See = Callable[[Call], Tensor]
 BAND = 64
@@ -36,7 +35,7 @@ def band(call: Call, see: See) -> Tensor | None:
     Time and memory are linear in the number of queries. With b queries a block and a window of w keys, a block is
     shown b + w - 1 keys.
     """
-    if call.mask is None or not isinstance(call.score, Score) or isinstance(call.normalize, Bell):
+    if call.mask is None or isinstance(call.normalize, Bell):
         return None
     low, high = call.mask.band(call.queries, call.keys)
     if not high - low < math.inf:
@@ -72,8 +71,8 @@ def band(call: Call, see: See) -> Tensor | None:
 
 def gather(call: Call, see: See) -> Tensor | None:
     """Keys around a centre: each query with the few keys near its own; cost does not grow with the keys."""
-    near = None if call.mask is None else call.mask.near()
-    if near is None or not isinstance(call.score, Score):
+    near: Around | None = None if call.mask is None else call.mask.near()
+    if near is None:
         return None
     radius = math.ceil(near.radius)
     width = 2 * radius + 2
@@ -99,10 +98,10 @@ def gather(call: Call, see: See) -> Tensor | None:
 
 def blocks(call: Call, see: See) -> Tensor | None:
     """Queries some hundreds at a time, each block with the keys its mask may show; recomputed in the backward pass."""
-    size = math.prod(torch.broadcast_shapes(call.query.shape[:-2], call.key.shape[:-2])) * call.queries * call.keys
+    size = math.prod(batch_shape(call.query, call.key)) * call.queries * call.keys
     if call.queries < 2 * BLOCK or size < LARGE or call.dropping or isinstance(call.normalize, Bell):
         return None
-    if not isinstance(call.score, Score) or call.score.at(call.grid()) is None:
+    if call.score.inner.at(call.grid()) is None:
         return None
     low, high = (-math.inf, math.inf) if call.mask is None else call.mask.band(call.queries, call.keys)
     query = call.score.project_query(call.query, call.keys)
@@ -144,11 +143,12 @@ def _projected(call: Call, grid: Grid, project_key: bool = True) -> Call | None:
     score = call.score.inner.at(grid)
     if score is None:
         return None
-    inside = (grid.key_at >= 0) & (grid.key_at < call.keys)
+    seen = (grid.key_at >= 0) & (grid.key_at < call.keys)
+    seen = seen if call.mask is None else seen & call.mask.rule(grid)
     return call.part(
         query=call.score.project_query(call.query, call.keys),
         key=call.score.project_key(call.key) if project_key else call.key,
-        mask=Dense(call.mask.rule(grid) & inside),
+        mask=Dense(seen),
         score=score,
     )
 

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.attention._call import Call
-from regard.attention.masks import Mask
+from regard.attention._call import Call, batch_shape
 from regard.attention.masks.kinds import Window
 from regard.attention.normalizers import Temperature, softmax
 from regard.attention.scores.base import Features, precise
@@ -36,7 +35,7 @@ def mean(call: Call) -> Tensor | None:
         seen = call.mask.rule(call.grid()).to(value.dtype)
         seen = seen.expand(*seen.shape[:-1], call.keys)
         context = (seen @ value) / seen.sum(-1, keepdim=True).clamp(min=1)
-    batch = torch.broadcast_shapes(call.query.shape[:-2], call.key.shape[:-2], context.shape[:-2])
+    batch = batch_shape(call.query, call.key, context)
     return context.expand(*batch, call.queries, -1).to(call.value.dtype)
 
 
@@ -45,7 +44,7 @@ def fused(call: Call) -> Tensor | None:
     temperature = _temperature(call.normalize)
     if temperature is None or (call.dropping and call.query.device.type == "cpu") or _too_large(call):
         return None  # on a CPU the kernel's own dropout costs more than the definition's
-    found = call.score.features(call.query, call.key, call.mask) if hasattr(call.score, "features") else None
+    found = call.score.features(call.query, call.key, call.mask)
     if found is None or found.query is None or found.key is None:
         return None
     if isinstance(temperature, Tensor):
@@ -70,10 +69,10 @@ def _temperature(normalize: object) -> float | Tensor | None:
 
 def _too_large(call: Call) -> bool:
     """Whether the mask or a positional bias would have to be written out and is too large for it."""
-    positional = getattr(call.score, "positional", False)
+    positional = call.score.positional
     if not positional and (call.mask is None or call.mask.every_query_alike or _band_only(call) is not None):
         return False
-    shape = torch.broadcast_shapes(call.query.shape[:-2], call.key.shape[:-2])
+    shape = batch_shape(call.query, call.key)
     axes = shape if positional else shape[: call.mask.axes() if call.mask is not None else 0]
     return math.prod(axes) * call.queries * call.keys > LARGE_MASK
 
@@ -105,8 +104,10 @@ def _sdpa(
     query, key = found.query, found.key
     assert query is not None and key is not None
     dtype = value.dtype
-    if not torch.is_autocast_enabled(query.device.type) or found.exact:
-        wide = torch.promote_types(torch.promote_types(query.dtype, key.dtype), value.dtype)
+    if (query.dtype != dtype or key.dtype != dtype) and (
+        found.exact or not torch.is_autocast_enabled(query.device.type)
+    ):
+        wide = torch.promote_types(torch.promote_types(query.dtype, key.dtype), dtype)
         query, key, value = query.to(wide), key.to(wide), value.to(wide)
         mask = mask if mask is None or mask.dtype == torch.bool else mask.to(wide)
     size = value.shape[-1]
@@ -131,16 +132,18 @@ def _four_axes(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, torch.Size]:
     """(*batch, n, dim) as (batch, heads, n, dim), and the shape of the answer without its last axis."""
-    parts = [query, key, value] if mask is None else [query, key, value, mask]
-    batch = torch.broadcast_shapes(*(part.shape[:-2] for part in parts))
+    batch = batch_shape(query, key, value) if mask is None else batch_shape(query, key, value, mask)
     shape = torch.Size((*batch, query.shape[-2]))
-    if not causal and _shared_keys(query, key, value, mask):  # grouped queries: their keys are read once, not copied
+    if len(batch) == 2 and query.shape[:2] == key.shape[:2] == value.shape[:2] == batch:
+        return query, key, value, mask, shape  # as the kernel wants it already
+    if not causal and _shared_keys(query, key, value, mask):
+        # Grouped queries: their keys are read once, not copied.
         batch = (*batch[:-1], 1)
         query = query.expand(*shape[:-1], -1, -1).flatten(-3, -2).unsqueeze(-3)
     wide = (1,) * (2 - len(batch)) + tuple(batch)
     query, key, value = (_flat(t.expand(*batch, *t.shape[-2:]), wide) for t in (query, key, value))
     if mask is not None:
-        lead = (1,) * (len(wide) + 2 - mask.dim()) + mask.shape[:-2]
+        lead = (1,) * (len(wide) + 2 - mask.dim()) + tuple(mask.shape[:-2])
         if len(wide) > 2 and math.prod(lead[:-1]) > 1:
             mask = mask.expand(*wide[:-1], *mask.shape[-3:])
             lead = (*wide[:-1], mask.shape[-3])

@@ -15,8 +15,8 @@ See = Callable[[Call], Tensor]
 
 def shortcut(call: Call, see: See) -> Tensor | None:
     """The context by a path that never makes the queries x keys matrix; None if there is none."""
-    if call.keys == 0 or call.queries == 0:
-        return None
+    if call.keys == 0 or call.queries == 0 or call.value.shape[-1] == 0:
+        return None  # nothing to see: the definition says so in the right shape, and has the weights
     for path in (gather, band):  # cut the work into parts, and ask ``see`` for each
         context = path(call, see)
         if context is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -31,7 +32,9 @@ class Mask:
     """
 
     def rule(self, grid: Grid) -> Bool[Tensor, "..."]:
-        raise NotImplementedError(f"{type(self).__name__} must say which positions are visible: write rule(grid)")
+        raise NotImplementedError(
+            f"{type(self).__name__} must say which positions are visible: write rule(grid)"
+        )
 
     def band(self, queries: int, keys: int) -> tuple[float, float]:
         """Bounds on (key position - query position) outside of which nothing is visible."""
@@ -52,7 +55,7 @@ class Mask:
     def check(self, batch: tuple[int, ...], queries: int, keys: int) -> None:
         """Raise one sentence if the mask cannot belong to scores of this shape."""
 
-    def near(self) -> Mask | None:
+    def near(self) -> Any:
         """The part of the mask that keeps each query near a centre of its own, if it has one."""
         return None
 
@@ -61,7 +64,9 @@ class Mask:
         """Whether the rule looks at the key's position only."""
         return False
 
-    def materialize(self, queries: int, keys: int, batch: int | None = None) -> Bool[Tensor, "*batch queries keys"]:
+    def materialize(
+        self, queries: int, keys: int, batch: int | None = None
+    ) -> Bool[Tensor, "*batch queries keys"]:
         """The mask as a bool tensor; ``batch`` is the number of batch axes it shall have."""
         device = next((t.device for t in self.tensors()), None)
         grid = Grid.full(queries, keys, self.axes() if batch is None else batch, device)
@@ -89,7 +94,9 @@ class Mask:
         return Opposite(self)
 
     def __bool__(self) -> bool:
-        raise TypeError("a mask is not true or false by itself; join masks with & | ~ instead of and, or, not")
+        raise TypeError(
+            "a mask is not true or false by itself; join masks with & | ~ instead of and, or, not"
+        )
 
 
 class Joined(Mask):
@@ -130,7 +137,7 @@ class Both(Joined):
     def prefix(self, grid: Grid) -> Tensor | None:
         return self._prefixes(grid, torch.minimum)
 
-    def near(self) -> Mask | None:
+    def near(self) -> Any:
         near = self.left.near()
         return self.right.near() if near is None else near
 

@@ -108,7 +108,7 @@ class Around(Mask):
     def rule(self, grid: Grid) -> Tensor:
         return (grid.key_at - self.centre_at(grid)).abs() <= self.radius
 
-    def near(self) -> Mask:
+    def near(self) -> Around:
         return self
 
     def tensors(self) -> list[Tensor]:

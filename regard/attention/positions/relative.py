@@ -37,7 +37,9 @@ class Rotary(Score):
         self.score.check(query, key)
         for what, tensor in (("query", query), ("key", key)):
             if tensor.shape[-1] % 2:
-                raise ValueError(f"Rotary turns pairs of features, got {what} {tuple(tensor.shape)} of odd size")
+                raise ValueError(
+                    f"Rotary turns pairs of features, got {what} {tuple(tensor.shape)} of odd size"
+                )
 
     @property
     def inner(self) -> Score:
@@ -147,6 +149,7 @@ class Alibi(_Bias):
 
     def __init__(self, heads: int, offset: int | None = None):
         super().__init__(heads, offset)
+        self.slopes: Tensor
         self.register_buffer("slopes", torch.tensor(_slopes(heads)), persistent=False)
 
     def of(self, distance: Tensor) -> Tensor:

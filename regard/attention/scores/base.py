@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Real
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -75,7 +75,7 @@ class Score(nn.Module):
         return Sum(self, other) if isinstance(other, Score) else NotImplemented
 
     def __mul__(self, factor: object) -> Score:
-        return Scaled(self, factor) if isinstance(factor, (Real, Tensor)) else NotImplemented
+        return Scaled(self, factor) if isinstance(factor, (int, float, Tensor)) else NotImplemented
 
     __rmul__ = __mul__
 
@@ -90,8 +90,6 @@ class Sum(Score):
     """Two similarities combined into one.
 
         score(q, k) = a(q, k) + b(q, k)
-
-    Document 004 of the sources combines similarities so.
 
     >>> (Dot() + Cosine())(torch.ones(2, 3), torch.ones(4, 3))[0, 0]
     tensor(4.0000)
@@ -145,7 +143,7 @@ class Scaled(Score):
         self.score, self.factor = score, factor
         self.gives, self.random = score.gives, score.random
         self.positional = score.positional or not self._per_query
-        if score.gives == "kernel" and isinstance(factor, Real) and not factor >= 0:
+        if score.gives == "kernel" and not isinstance(factor, Tensor) and not factor >= 0:
             raise ValueError(f"kernel values are at least 0, so {name(score)} cannot be scaled by {factor}")
 
     @property
@@ -179,7 +177,22 @@ class Scaled(Score):
         return Scaled(score, self.factor) if plain and score is not None else None
 
     def extra_repr(self) -> str:
-        return f"factor={self.factor}" if isinstance(self.factor, Real) else "factor=tensor"
+        return "factor=tensor" if isinstance(self.factor, Tensor) else f"factor={self.factor}"
+
+
+class Given(Score):
+    """A score that somebody wrote as a plain function, of which nothing more is known: no shortcuts."""
+
+    positional = True
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor]):
+        super().__init__()
+        self.function = function
+        self.gives = getattr(function, "gives", "logits")
+        self.random = getattr(function, "random", False)
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.function(query, key)
 
 
 def _joined(left: Features, right: Features) -> Features:

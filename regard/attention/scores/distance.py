@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -18,7 +16,7 @@ def direction(vector: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"
     """The vector at length one; the zero vector, which has no direction, stays zero with gradient zero."""
     vector = precise(vector)
     length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
-    return torch.where(length > 0, vector / torch.where(length > 0, length, 1), 0)
+    return vector * torch.where(length > 0, 1 / torch.where(length > 0, length, 1), 0)
 
 
 def distance(query: Float[Tensor, "..."], key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -84,11 +82,13 @@ class _Width(Score):
         super().__init__()
         start = torch.as_tensor(width, dtype=torch.get_default_dtype())
         if start.dim() > 1 or not bool((start > 0).all()):
-            raise ValueError(f"{type(self).__name__}: width must be above 0, a number or one for each feature, got {width}")
+            raise ValueError(
+                f"{type(self).__name__}: width must be above 0, a number or one for each feature, got {width}"
+            )
         self.learned = learned
         # The logarithm is what is learned: a width stays above zero whatever the step.
         self.log_width = nn.Parameter(start.log()) if learned else None
-        self._width = None if learned else (width if start.dim() else float(start))
+        self._width: float | Tensor = start if start.dim() else float(start)
 
     @property
     def width(self) -> float | Tensor:
@@ -96,7 +96,7 @@ class _Width(Score):
 
     def check(self, query: Tensor, key: Tensor) -> None:
         same_size(self, query, key)
-        width = self.log_width if self._width is None else self._width
+        width = self._width
         if isinstance(width, Tensor) and width.dim() and width.shape[0] not in (1, query.shape[-1]):
             raise ValueError(
                 f"{type(self).__name__} has a width for each of {width.shape[0]} features, got query {tuple(query.shape)}"
@@ -123,7 +123,8 @@ class Gaussian(_Width):
 
         score(q, k) = -1/2 u^2          u = |(q - k) / width|
 
-    Nadaraya (1964) and Watson (1964); with ``learned=True`` the width is a parameter (document 004 of the sources).
+    Nadaraya (1964), "On Estimating Regression"; Watson (1964), "Smooth Regression Analysis". With ``learned=True``
+    the width is a parameter.
 
     >>> Gaussian(width=0.5)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
     torch.Size([2, 3, 5])
@@ -148,7 +149,7 @@ class Boxcar(_Width):
 
         score(q, k) = 1 if u <= 1 else 0          u = |(q - k) / width|; a kernel value
 
-    The uniform kernel of Nadaraya-Watson regression (document 004 of the sources).
+    The uniform kernel of the estimator of Nadaraya (1964) and Watson (1964).
 
     >>> Boxcar(width=0.5)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
     torch.Size([2, 3, 5])

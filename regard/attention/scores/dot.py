@@ -21,7 +21,9 @@ def same_size(score: Score, query: Tensor, key: Tensor) -> None:
         )
 
 
-def given_sizes(score: Score, query: Tensor, key: Tensor, query_dim: int | None, key_dim: int | None) -> None:
+def given_sizes(
+    score: nn.Module, query: Tensor, key: Tensor, query_dim: int | None, key_dim: int | None
+) -> None:
     for what, tensor, dim in (("query", query, query_dim), ("key", key, key_dim)):
         if dim is not None and tensor.shape[-1] != dim:
             raise ValueError(
@@ -35,7 +37,7 @@ class Constant(Score):
 
         score(q, k) = 0
 
-    Average pooling, document 004 of the sources.
+    Average pooling; the estimator that Nadaraya (1964) and Watson (1964) set out to improve.
 
     >>> Constant()(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
     torch.Size([2, 3, 5])
@@ -136,7 +138,7 @@ class Energy(Bilinear):
 
         score(q, k) = -E(q, k) = -q . W k          on [q; c_q] and [k; c_k]
 
-    "Position attention" of document 000 of the sources.
+    A bilinear energy as in LeCun et al. (2006), "A Tutorial on Energy-Based Learning"; the weights are softmax(-E).
 
     >>> Energy(query_dim=4, key_dim=6)(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
     torch.Size([2, 3, 5])

@@ -38,8 +38,15 @@ class Additive(Score):
     ):
         super().__init__()
         if activation not in ACTIVATIONS:
-            raise ValueError(f"Additive: activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-        self.query_dim, self.key_dim, self.hidden_dim, self.activation = query_dim, key_dim, hidden_dim, activation
+            raise ValueError(
+                f"Additive: activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}"
+            )
+        self.query_dim, self.key_dim, self.hidden_dim, self.activation = (
+            query_dim,
+            key_dim,
+            hidden_dim,
+            activation,
+        )
         self.W = None if query_dim is None else nn.Linear(query_dim, hidden_dim, bias=False)
         self.U = nn.Linear(key_dim, hidden_dim, bias=query_dim is None if bias is None else bias)
         self.v = nn.Parameter(torch.empty(hidden_dim))

@@ -1,0 +1,83 @@
+"""ScaledDot through ``attend`` beside PyTorch's fused kernel: what the equation costs on top of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.case import FORWARD, OVERHEAD, TRAIN, Case, Growth, Pair, Side, at_most
+from regard.attention import attend, causal, padding
+
+SDPA = F.scaled_dot_product_attention
+GROUP = "ScaledDot"
+
+
+def tensors(batch: int, heads: int, queries: int, keys: int, dim: int = 64) -> list[Tensor]:
+    torch.manual_seed(0)
+    sizes = (queries, keys, keys)
+    return [torch.randn(batch, heads, size, dim).requires_grad_() for size in sizes]
+
+
+def plain(*shape: int) -> Pair:
+    q, k, v = leaves = tensors(*shape)
+    return Pair(Side(lambda: attend(q, k, v).context, leaves), Side(lambda: SDPA(q, k, v), leaves))
+
+
+def masked_causal(*shape: int) -> Pair:
+    q, k, v = leaves = tensors(*shape)
+    mask = causal()
+    return Pair(
+        Side(lambda: attend(q, k, v, mask).context, leaves),
+        Side(lambda: SDPA(q, k, v, is_causal=True), leaves),
+    )
+
+
+def padded(*shape: int) -> Pair:
+    q, k, v = leaves = tensors(*shape)
+    batch, keys = shape[0], shape[3]
+    lengths = torch.linspace(keys // 2, keys, batch).long()
+    mask, seen = padding(lengths), (torch.arange(keys) < lengths[:, None])[:, None, None]
+    return Pair(
+        Side(lambda: attend(q, k, v, mask).context, leaves),
+        Side(lambda: SDPA(q, k, v, seen), leaves),
+    )
+
+
+def reading(theirs: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Pair:
+    """The weights are read too: they are then computed, and thrown away here."""
+    q, k, v = leaves = tensors(1, 8, 1024, 1024)
+
+    def ours() -> Tensor:
+        seen = attend(q, k, v)
+        _ = seen.weights
+        return seen.context
+
+    return Pair(Side(ours, leaves), Side(lambda: theirs(q, k, v), leaves))
+
+
+def textbook(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, -1)
+    return weights @ v
+
+
+LIMIT = {FORWARD: at_most(1.05), TRAIN: at_most(1.05)}
+SHAPES = {"1x8x1024x64": (1, 8, 1024, 1024), "4x8x1024x64": (4, 8, 1024, 1024)}
+CASES: list[Case | Growth] = []
+for text, shape in SHAPES.items():
+    CASES += [
+        Case(GROUP, text, "SDPA", partial(plain, *shape), targets=LIMIT),
+        Case(GROUP, f"{text}, causal", "SDPA is_causal", partial(masked_causal, *shape), targets=LIMIT),
+        Case(GROUP, f"{text}, padding", "SDPA bool mask", partial(padded, *shape), targets=LIMIT),
+    ]
+CASES += [
+    Case(GROUP, "one query, 1x8x1 over 1024", "SDPA", partial(plain, 1, 8, 1, 1024), (FORWARD, OVERHEAD)),
+    Case(GROUP, "tiny, 1x1x4x4", "SDPA", partial(plain, 1, 1, 4, 4, 4), (FORWARD, OVERHEAD)),
+    Case(GROUP, "tiny, causal", "SDPA is_causal", partial(masked_causal, 1, 1, 4, 4, 4), (FORWARD, OVERHEAD)),
+    Case(GROUP, "tiny, padding", "SDPA bool mask", partial(padded, 2, 1, 4, 4, 4), (FORWARD, OVERHEAD)),
+    Case(GROUP, "weights read, 1x8x1024x64", "SDPA without", partial(reading, SDPA), (FORWARD,)),
+    Case(GROUP, "weights read, 1x8x1024x64", "textbook with", partial(reading, textbook), (FORWARD,)),
+]

@@ -1,0 +1,68 @@
+"""Attention that looks at few keys: its cost must follow what is looked at, not what is there."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+
+from benchmarks.case import FORWARD, MEMORY, TRAIN, Case, Growth, Pair, Side, times_less, within
+from benchmarks.cases.dot import tensors
+from regard.attention import Additive, LocalP, ScaledDot, Score, attend, padding, window
+
+LENGTH = 16_384
+DIM = HIDDEN = 256
+QUERIES, BATCH, RADIUS = 64, 4, 10
+
+
+def windowed(heads: int, length: int) -> Side:
+    q, k, v = leaves = tensors(1, heads, length, length)
+    mask = window(64, 64)
+    return Side(lambda: attend(q, k, v, mask).context, leaves)
+
+
+def beside_full(length: int = LENGTH) -> Pair:
+    q, k, v = leaves = tensors(1, 4, length, length)
+    return Pair(windowed(4, length), Side(lambda: F.scaled_dot_product_attention(q, k, v), leaves))
+
+
+def predicted(additive: bool, padded: bool, keys: int) -> Side:
+    """LocalP over keys that were given once: one look of a decoder with 64 queries."""
+    torch.manual_seed(0)
+    score: Score = Additive(DIM, DIM, HIDDEN) if additive else ScaledDot()
+    local = LocalP(score, query_dim=DIM, hidden_dim=DIM, radius=RADIUS)
+    q, k, v = (torch.randn(BATCH, n, DIM) for n in (QUERIES, keys, keys))
+    mask = padding(torch.linspace(keys // 2, keys, BATCH).long()) if padded else None
+    with torch.no_grad():
+        over = local.over(k, v, mask)
+    return Side(lambda: over(q).context)
+
+
+GROUP, LINEAR, FLAT = "local", within(0.8, 1.15), within(-0.15, 0.15)
+KEYS = (1024, 4096, 16_384, 65_536)
+CASES: list[Case | Growth] = [
+    Case(
+        GROUP,
+        "window(64, 64), 1x4x16384x64",
+        "SDPA, all keys",
+        beside_full,
+        (FORWARD, TRAIN, MEMORY),
+        {FORWARD: times_less(20), TRAIN: times_less(20)},
+        small=partial(beside_full, 1024),
+        tolerance=None,
+    ),
+    Growth(
+        GROUP,
+        "window(64, 64), 1x4xNx64",
+        (2048, 4096, 8192, 16_384, 32_768),
+        partial(windowed, 4),
+        (FORWARD, TRAIN, MEMORY),
+        {FORWARD: LINEAR, TRAIN: LINEAR, MEMORY: LINEAR},
+    ),
+]
+for score in ("ScaledDot", "Additive"):
+    for padded in (False, True):
+        name = f"LocalP({score}), 4x64 queries over N keys{', padding' if padded else ''}"
+        make = partial(predicted, score == "Additive", padded)
+        CASES.append(Growth(GROUP, name, KEYS, make, targets={FORWARD: FLAT}))

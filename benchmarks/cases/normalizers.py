@@ -1,0 +1,38 @@
+"""Sparse normalizers beside the entmax package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import entmax
+import torch
+from torch import Tensor
+
+from benchmarks.case import Case, Growth, Pair, Side
+from regard.attention import Entmax, entmax15, sparsemax
+
+Normalizer = Callable[[Tensor], Tensor]
+
+
+def beside(ours: Normalizer, theirs: Normalizer, rows: int, keys: int) -> Pair:
+    torch.manual_seed(0)
+    scores = torch.randn(rows, keys, requires_grad=True)
+    return Pair(Side(lambda: ours(scores), [scores]), Side(lambda: theirs(scores), [scores]))
+
+
+NORMALIZERS: dict[str, tuple[Normalizer, Normalizer, str]] = {
+    "sparsemax": (sparsemax, partial(entmax.sparsemax, dim=-1), "entmax.sparsemax"),
+    "entmax15": (entmax15, partial(entmax.entmax15, dim=-1), "entmax.entmax15"),
+    "Entmax(1.3)": (Entmax(1.3), partial(entmax.entmax_bisect, alpha=1.3), "entmax.entmax_bisect"),
+}
+CASES: list[Case | Growth] = [
+    Case(
+        "normalizers",
+        f"{name}, {rows} rows of {keys} keys",
+        against,
+        partial(beside, ours, theirs, rows, keys),
+    )
+    for name, (ours, theirs, against) in NORMALIZERS.items()
+    for rows, keys in ((4096, 128), (1024, 1024))
+]

@@ -1,0 +1,84 @@
+"""What every test and doctest of the project shares.
+
+Shapes. The package is imported through jaxtyping's hook, so that every call in a test is checked against
+the shapes and types in its signature (by beartype). torch.compile cannot trace through that hook, and a
+wrong shape would meet the hook before it meets our own message. Tests of those two things are marked
+``@pytest.mark.bare`` and run in a pass of their own, without the hook:
+
+    pytest                        every test but the bare ones, shapes checked
+    pytest -m "bare and not slow" the bare ones
+    REGARD_SHAPES=0 pytest        both together, shapes not checked
+
+`make test` runs the first two.
+
+Examples. In docstrings `torch` and the public names of `regard.attention` are there without an import.
+
+Chance. The seed is set before each test; hypothesis draws the same examples in every run.
+"""
+
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+import hypothesis
+import jaxtyping
+import pytest
+import torch
+
+# An int is a float to the checker, as it is to Python's type hints (PEP 484).
+CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+
+hypothesis.settings.register_profile("regard", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("regard")
+
+
+def _shapes_are_checked(config: pytest.Config) -> bool:
+    wish = os.environ.get("REGARD_SHAPES")
+    if wish is not None:
+        return wish != "0"
+    return "bare" not in (config.option.markexpr or "").replace("not bare", "")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores, so each takes one
+        torch.set_num_threads(1)
+    if _shapes_are_checked(config):
+        if "regard" in sys.modules:
+            raise pytest.UsageError(
+                "regard was imported before its shapes could be checked: by a conftest.py?"
+            )
+        jaxtyping.install_import_hook("regard", CHECKER)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not (torch.cuda.is_available() or torch.backends.mps.is_available()):
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="no GPU here"))
+    if _shapes_are_checked(config):
+        bare = [item for item in items if item.get_closest_marker("bare")]
+        items[:] = [item for item in items if not item.get_closest_marker("bare")]
+        config.hook.pytest_deselected(items=bare)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if _shapes_are_checked(config):
+        terminalreporter.write_line(
+            'shapes were checked; `pytest -m "bare and not slow"` runs the bare tests'
+        )
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _names_of_examples(request: pytest.FixtureRequest, doctest_namespace: dict[str, Any]) -> None:
+    if isinstance(request.node, pytest.DoctestItem):
+        from regard import attention
+
+        public = {name: getattr(attention, name) for name in dir(attention) if not name.startswith("_")}
+        parts = {name: part for name, part in public.items() if not isinstance(part, ModuleType)}
+        doctest_namespace.update(parts, torch=torch)

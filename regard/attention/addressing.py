@@ -1,0 +1,241 @@
+"""Where to read and write in a memory: by what is there, then by moving from where one was.
+
+    w_c = softmax(beta * cosine(k, M[i]))        content       what is like the key?
+    w_g = g w_c + (1 - g) w_previous             interpolate   or stay where we were?
+    w_s[i] = sum_j w_g[j] s[i - j mod N]         shift         and step aside?
+    w[i] = w_s[i]^gamma / sum_j w_s[j]^gamma     sharpen       and commit
+
+Graves, Wayne and Danihelka (2014), "Neural Turing Machines", arXiv 1410.5401, section 3. Several heads share
+one memory: their axis stands before the rows. All of this is functions of tensors. Every call checks the
+shapes, and computes bfloat16 in float32.
+"""
+
+import functools
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention._equation import attend
+from regard.attention.scores import Cosine
+
+__all__ = ["address", "content", "interpolate", "read", "sharpen", "shift", "write"]
+
+AXES = {
+    "memory": ("*batch", "rows", "width"),
+    "key": ("*batch", "heads", "width"),
+    "erase": ("*batch", "heads", "width"),
+    "add": ("*batch", "heads", "width"),
+    "weights": ("*batch", "heads", "rows"),
+    "previous": ("*batch", "heads", "rows"),
+    "offsets": ("*batch", "heads", "offsets"),
+    "strength": ("*batch", "heads"),
+    "gate": ("*batch", "heads"),
+    "sharpness": ("*batch", "heads"),
+}
+FEW_OFFSETS = 7  # up to here a sum of rolled copies beats windows; measured on CPU, forward and backward
+
+
+def _wide(function: str, **arguments: Tensor) -> tuple[torch.dtype, list[Tensor]]:
+    """Holds the arguments to their axes; gives the type of the result, and them in float32 or wider."""
+    sizes: dict[str, tuple[object, str]] = {}
+    for name, value in arguments.items():
+        _check(function, name, value, sizes)
+    dtype = functools.reduce(torch.promote_types, [value.dtype for value in arguments.values()])
+    wide = torch.promote_types(dtype, torch.float32)
+    return dtype, [value.to(wide) for value in arguments.values()]
+
+
+def _check(function: str, name: str, value: Tensor, sizes: dict[str, tuple[object, str]]) -> None:
+    """Refuses a tensor with too few axes, or with another size than an earlier argument has there."""
+    axes = AXES[name]
+    wanted = f"{function}: {name} must be a tensor ({', '.join(axes)})"
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{wanted}, not {type(value).__name__}.")
+    shape, batch_axes = tuple(value.shape), value.ndim - (len(axes) - 1)
+    if batch_axes < 0:
+        raise ValueError(f"{wanted}, but its shape is {shape}.")
+    for axis, size in zip(axes, (shape[:batch_axes], *shape[batch_axes:]), strict=True):
+        known, by = sizes.setdefault(axis, (size, name))
+        if known != size:
+            raise ValueError(f"{wanted} with {axis.strip('*')} {known} as in {by}, but its shape is {shape}.")
+
+
+def content(
+    key: Float[Tensor, "*batch heads width"],
+    memory: Float[Tensor, "*batch rows width"],
+    strength: Float[Tensor, "*batch heads"],
+) -> Float[Tensor, "*batch heads rows"]:
+    """Looks for the rows that are like the key; the greater the strength, the more only for the likest.
+
+        w[i] = softmax_i(strength * cosine(key, memory[i]))
+
+    This is attention with a cosine score. Graves et al. (2014), equations 5 and 6.
+
+    >>> content(torch.randn(2, 1, 4), torch.randn(2, 8, 4), torch.ones(2, 1)).shape
+    torch.Size([2, 1, 8])
+    """
+    dtype, (key, memory, strength) = _wide("content", key=key, memory=memory, strength=strength)
+    # Only the weights are wanted, so the values have width 0: there is nothing to see.
+    return attend(key, memory, memory[..., :0], score=Cosine(strength)).weights.to(dtype)
+
+
+def interpolate(
+    weights: Float[Tensor, "*batch heads rows"],
+    previous: Float[Tensor, "*batch heads rows"],
+    gate: Float[Tensor, "*batch heads"],
+) -> Float[Tensor, "*batch heads rows"]:
+    """Blends new weights with those of the step before: gate 1 takes the new ones, gate 0 stays.
+
+        w = gate * weights + (1 - gate) * previous
+
+    Graves et al. (2014), equation 7.
+
+    >>> interpolate(torch.eye(3), torch.eye(3), torch.ones(3)).shape
+    torch.Size([3, 3])
+    """
+    dtype, (weights, previous, gate) = _wide("interpolate", weights=weights, previous=previous, gate=gate)
+    return torch.lerp(previous, weights, gate.unsqueeze(-1)).to(dtype)  # exact at both ends
+
+
+def shift(
+    weights: Float[Tensor, "*batch heads rows"],
+    offsets: Float[Tensor, "*batch heads offsets"],
+) -> Float[Tensor, "*batch heads rows"]:
+    """Moves the focus along the rows, round and round, by offsets -r..r of which each has a share.
+
+        w[i] = sum_j weights[j] offsets[i - j mod rows]
+
+    Mass on offset +1, which stands right of the middle, moves the focus one row forward.
+    Graves et al. (2014), equation 8.
+
+    >>> shift(torch.eye(5), torch.tensor([0.0, 0.1, 0.9]).expand(5, 3)).shape
+    torch.Size([5, 5])
+    """
+    dtype, (weights, offsets) = _wide("shift", weights=weights, offsets=offsets)
+    rows, width = weights.shape[-1], offsets.shape[-1]
+    if width % 2 == 0:
+        raise ValueError(f"shift: offsets must be an odd number of shares, for -r..r, but there are {width}.")
+    lowest = -(width // 2)
+    if width > rows:
+        lowest, offsets = 0, _wrap(offsets, rows)
+    if offsets.shape[-1] > FEW_OFFSETS:
+        return _shift_by_windows(weights, offsets, lowest).to(dtype)
+    moved = [weights.roll(lowest + at, -1) * share for at, share in enumerate(offsets.split(1, -1))]
+    return sum(moved[1:], start=moved[0]).to(dtype)
+
+
+def _wrap(offsets: Tensor, rows: int) -> Tensor:
+    """Collects -r..r into 0..rows-1: offsets that end on the same row are one."""
+    left = -(offsets.shape[-1] // 2) % rows
+    right = -(left + offsets.shape[-1]) % rows
+    return torch.nn.functional.pad(offsets, (left, right)).unflatten(-1, (-1, rows)).sum(-2)
+
+
+def _shift_by_windows(weights: Tensor, offsets: Tensor, lowest: int) -> Tensor:
+    """The same sum for many offsets: each row sees the window of weights that can reach it."""
+    width = offsets.shape[-1]
+    rolled = weights.roll(lowest + width - 1, -1)
+    windows = torch.cat((rolled, rolled[..., : width - 1]), -1).unfold(-1, width, 1)
+    return (windows * offsets.flip(-1).unsqueeze(-2)).sum(-1)
+
+
+def sharpen(
+    weights: Float[Tensor, "*batch heads rows"],
+    sharpness: Float[Tensor, "*batch heads"],
+) -> Float[Tensor, "*batch heads rows"]:
+    """Draws the weights together after a shift has spread them: sharpness 1 leaves them, more is narrower.
+
+        w[i] = weights[i]^sharpness / sum_j weights[j]^sharpness
+
+    The paper has no sharpness below 1, and its weights are never all 0 (they would come out equal).
+    Graves et al. (2014), equation 9.
+
+    >>> sharpen(torch.rand(2, 1, 8), torch.full((2, 1), 3.0)).shape
+    torch.Size([2, 1, 8])
+    """
+    dtype, (weights, sharpness) = _wide("sharpen", weights=weights, sharpness=sharpness)
+    # In logarithms no power underflows to 0 / 0. The logarithm of 0 needs a floor, added and not clamped to,
+    # so that the slope at 0 is right: 1 / sum for sharpness 1, 0 for more. Lower down, exp() would be 0.
+    floor = 1e8 * torch.finfo(weights.dtype).tiny
+    return torch.softmax(sharpness.unsqueeze(-1) * torch.log(weights + floor), -1).to(dtype)
+
+
+def address(
+    key: Float[Tensor, "*batch heads width"],
+    strength: Float[Tensor, "*batch heads"],
+    gate: Float[Tensor, "*batch heads"],
+    offsets: Float[Tensor, "*batch heads offsets"],
+    sharpness: Float[Tensor, "*batch heads"],
+    memory: Float[Tensor, "*batch rows width"],
+    previous: Float[Tensor, "*batch heads rows"],
+) -> Float[Tensor, "*batch heads rows"]:
+    """Turns what a controller says in one step into weights over the rows.
+
+        w = sharpen(shift(interpolate(content(key, memory, strength), previous, gate), offsets), sharpness)
+
+    The arguments stand in the order in which they are used, and the state comes last.
+    Graves et al. (2014), figure 2.
+
+    >>> one, previous = torch.ones(2, 1), torch.full((2, 1, 8), 1 / 8)
+    >>> offsets = torch.tensor([0.1, 0.8, 0.1]).expand(2, 1, 3)
+    >>> address(torch.randn(2, 1, 4), one, one, offsets, one, torch.randn(2, 8, 4), previous).shape
+    torch.Size([2, 1, 8])
+    """
+    dtype, (key, strength, gate, offsets, sharpness, memory, previous) = _wide(
+        "address",
+        key=key,
+        strength=strength,
+        gate=gate,
+        offsets=offsets,
+        sharpness=sharpness,
+        memory=memory,
+        previous=previous,
+    )
+    weights = interpolate(content(key, memory, strength), previous, gate)
+    return sharpen(shift(weights, offsets), sharpness).to(dtype)
+
+
+def read(
+    weights: Float[Tensor, "*batch heads rows"],
+    memory: Float[Tensor, "*batch rows width"],
+) -> Float[Tensor, "*batch heads width"]:
+    """Sees the rows in the proportion of their weights.
+
+        r = sum_i weights[i] memory[i]
+
+    Graves et al. (2014), equation 2.
+
+    >>> read(torch.full((2, 1, 8), 1 / 8), torch.randn(2, 8, 4)).shape
+    torch.Size([2, 1, 4])
+    """
+    dtype, (weights, memory) = _wide("read", weights=weights, memory=memory)
+    return (weights @ memory).to(dtype)
+
+
+def write(
+    memory: Float[Tensor, "*batch rows width"],
+    weights: Float[Tensor, "*batch heads rows"],
+    erase: Float[Tensor, "*batch heads width"],
+    add: Float[Tensor, "*batch heads width"],
+) -> Float[Tensor, "*batch rows width"]:
+    """Gives the memory that is left when every head has first erased, and then every head has added.
+
+        M'[i] = M[i] * prod_heads(1 - weights[i] erase) + sum_heads weights[i] add
+
+    So the order of the heads does not matter. Graves et al. (2014), equations 3 and 4.
+
+    >>> weights, ones = torch.full((2, 1, 8), 1 / 8), torch.ones(2, 1, 4)
+    >>> write(torch.randn(2, 8, 4), weights, erase=ones, add=ones).shape
+    torch.Size([2, 8, 4])
+    """
+    dtype, (memory, weights, erase, add) = _wide(
+        "write", memory=memory, weights=weights, erase=erase, add=add
+    )
+    heads = [share.unsqueeze(-1) for share in weights.unbind(-2)]
+    # Head by head: the gradient of one product over heads would look for zeros, and wait for the device.
+    for share, erased in zip(heads, erase.unsqueeze(-2).unbind(-3), strict=True):
+        memory = memory * (1 - share * erased)
+    for share, added in zip(heads, add.unsqueeze(-2).unbind(-3), strict=True):
+        memory = torch.addcmul(memory, share, added)
+    return memory.to(dtype)

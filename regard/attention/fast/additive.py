@@ -1,0 +1,187 @@
+"""Additive scores without the queries x keys x hidden tensor.
+
+    score(q, k) = sum_h v_h tanh(a_qh + b_kh)          a = W q, b = U k
+
+The sigmoid of a sum needs exponentials of its parts only,
+
+    sigmoid(a + b) = 1 / (1 + e^-a e^-b)               tanh(x) = 2 sigmoid(2x) - 1
+
+so A = e^-2a and B = e^-2b are computed once, and a pair costs a multiplication, an addition and a division:
+
+    score(q, k) = 2 sum_h v_h r_qkh - sum_h v_h        r = 1 / (1 + A_qh B_kh)
+
+The backward pass computes r again; dr/da = 2 (r - r^2). The product stands for the definition where A and B
+can be represented (see `factors`); elsewhere, and for relu, the definition is computed pair by pair.
+"""
+
+import functools
+import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention.fast.pairs import pull_pairs, sum_pairs
+
+__all__ = ["additive_scores"]
+
+ACTIVATIONS = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu}
+SCALE = {"tanh": 2.0, "sigmoid": 1.0}  # activation(x) = SCALE sigmoid(SCALE x) - (SCALE - 1)
+SMALL = 2**18  # pairs x hidden; below this the definition is the fastest
+MARGIN = {torch.float32: 20.0, torch.float64: 40.0}  # sigmoid(+-MARGIN) is 1 or 0 to working precision
+REACH = {torch.float32: 68.0, torch.float64: 668.0}  # e^(REACH + MARGIN) is still finite
+
+
+def additive_scores(
+    a: Float[Tensor, "*#batch queries hidden"],
+    b: Float[Tensor, "*#batch keys hidden"],
+    v: Float[Tensor, " hidden"],
+    activation: str = "tanh",
+) -> Float[Tensor, "... queries keys"]:
+    """How well each key answers each query, from projected queries a and projected keys b.
+
+        score(q, k) = sum_h v_h activation(a_qh + b_kh)          activation: tanh, sigmoid or relu
+
+    Leading axes broadcast. Half precision is computed, and returned, in float32.
+
+    >>> additive_scores(torch.randn(2, 3, 8), torch.randn(2, 5, 8), torch.randn(8)).shape
+    torch.Size([2, 3, 5])
+    """
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+    if not (a.dtype == b.dtype == v.dtype in MARGIN):
+        dtype = functools.reduce(torch.promote_types, (a.dtype, b.dtype, v.dtype), torch.float32)
+        a, b, v = a.to(dtype), b.to(dtype), v.to(dtype)
+    batch, other = a.shape[:-2], b.shape[:-2]
+    if batch != other:
+        batch = torch.broadcast_shapes(batch, other)
+    (queries, hidden), keys, count = a.shape[-2:], b.shape[-2], math.prod(batch)
+    # A compiler must not see a choice by size (it would tie the graph to it): the operator makes its own.
+    if not torch.compiler.is_compiling() and is_small(count, queries, keys, hidden):
+        return definition(a, b, v, activation)
+    a = a.expand(*batch, queries, hidden).reshape(count, queries, hidden)
+    b = b.expand(*batch, keys, hidden).reshape(count, keys, hidden)
+    return forward_op(a, b, v, activation)[0].reshape(*batch, queries, keys)
+
+
+def is_small(count: int, queries: int, keys: int, hidden: int) -> bool:
+    """Whether the definition is the fastest. With a single query or key a product saves little."""
+    return count * queries * keys * hidden < (SMALL if min(queries, keys) > 1 else 4 * SMALL)
+
+
+def definition(a: Tensor, b: Tensor, v: Tensor, activation: str) -> Tensor:
+    """The formula as it reads, through the queries x keys x hidden tensor."""
+    with full_precision(a):
+        return ACTIVATIONS[activation](a.unsqueeze(-2) + b.unsqueeze(-3)) @ v
+
+
+def full_precision(a: Tensor) -> AbstractContextManager[Any]:
+    """Autocast would compute the sum over hidden units in half precision."""
+    kind = a.device.type
+    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if on else nullcontext()
+
+
+# ---- the product: when it stands for the definition
+
+
+def factors(a: Tensor, b: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """A, B with 1 / (1 + A B) = sigmoid(scale (a + b)), and how far the narrower side reaches.
+
+    Only a + b matters, so per batch element and hidden unit a constant is moved from one side to the other
+    until the narrower side lies in [-r, r]. The wider side may then be clamped to [-r - m, r + m]: beyond,
+    the sigmoid is saturated whatever the partner. (Clamping both sides as they come would be wrong.) With
+    r < REACH neither factor overflows; their product may, and 1 / (1 + A B) = 0 is then right.
+    """
+    x, y = -scale * a, -scale * b  # the rest in place: fresh memory costs more than the arithmetic
+    low_x, high_x, low_y, high_y = (f(t, 1, keepdim=True) for t in (x, y) for f in (torch.amin, torch.amax))
+    reach_x, reach_y = (high_x - low_x) / 2, (high_y - low_y) / 2
+    center = torch.where(reach_x <= reach_y, (low_x + high_x) / 2, -(low_y + high_y) / 2)
+    reach = torch.minimum(reach_x, reach_y)
+    bound = reach + MARGIN[a.dtype]
+    x, y = x.sub_(center).clamp_(-bound, bound), y.add_(center).clamp_(-bound, bound)
+    return x.exp_(), y.exp_(), reach.amax()
+
+
+def uses_factors(a: Tensor, activation: str) -> bool:
+    """On a GPU one sigmoid per pair costs little, and looking at the reach would make the host wait."""
+    return activation in SCALE and a.device.type == "cpu"
+
+
+def find_factors(a: Tensor, b: Tensor, v: Tensor, activation: str) -> tuple[Tensor, Tensor, Tensor]:
+    """A, B and whether they may be used. NaN and infinity anywhere make it False."""
+    if not uses_factors(a, activation):
+        return a.new_empty(0), a.new_empty(0), torch.zeros((), dtype=torch.bool)
+    if a.numel() == 0 or b.numel() == 0:
+        return torch.empty_like(a), torch.empty_like(b), torch.zeros((), dtype=torch.bool)
+    left, right, reach = factors(a, b, SCALE[activation])
+    return left, right, (reach < REACH[a.dtype]) & v.isfinite().all()
+
+
+# ---- operators: opaque to torch.compile and torch.export, so that they may look at the data
+
+
+@torch.library.custom_op("regard::additive", mutates_args=())
+def forward_op(a: Tensor, b: Tensor, v: Tensor, activation: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The scores; for the backward pass the factors and whether they were used."""
+    with torch.no_grad(), full_precision(a):
+        a, b, v = a.detach().contiguous(), b.detach().contiguous(), v.detach().contiguous()
+        left, right, fits = find_factors(a, b, v, activation)
+        if not fits:
+            return sum_pairs(activation, a, b, v), left, right, fits
+        scale = SCALE[activation]
+        scores = sum_pairs("product", left, right, scale * v).sub_((scale - 1) * v.sum())
+        return scores, left, right, fits
+
+
+@torch.library.custom_op("regard::additive_backward", mutates_args=())
+def backward_op(
+    g: Tensor, a: Tensor, b: Tensor, v: Tensor, left: Tensor, right: Tensor, fits: Tensor, activation: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients at a, b and v."""
+    with torch.no_grad(), full_precision(a):
+        g, v = g.detach().contiguous(), v.detach().contiguous()
+        if not fits:
+            return pull_pairs(activation, a.detach().contiguous(), b.detach().contiguous(), v, g)
+        scale = SCALE[activation]
+        shift = (scale - 1) / scale
+        da, db, dv = pull_pairs("product", left.detach(), right.detach(), scale**2 * v, g, shift)
+        return da, db, dv.mul_(scale)
+
+
+@forward_op.register_fake
+def _(a: Tensor, b: Tensor, v: Tensor, activation: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    kept = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in (a, b)]
+    left, right = kept if uses_factors(a, activation) else (a.new_empty(0), a.new_empty(0))
+    fits = torch.empty((), dtype=torch.bool)
+    return a.new_empty(a.shape[0], a.shape[1], b.shape[1]), left, right, fits
+
+
+@backward_op.register_fake
+def _(
+    g: Tensor, a: Tensor, b: Tensor, v: Tensor, left: Tensor, right: Tensor, fits: Tensor, activation: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    da, db, dv = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (a, b, v))
+    return da, db, dv
+
+
+def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *tensors, ctx.activation = inputs
+    ctx.save_for_backward(*tensors, *output[1:])
+    ctx.set_materialize_grads(False)
+
+
+def backward(ctx: Any, g: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    a, b, v, left, right, fits = ctx.saved_tensors
+    if g is None:
+        return None, None, None, None
+    if torch.is_grad_enabled():  # a second derivative is wanted: torch differentiates the definition
+        wanted = [t for t in (a, b, v) if t.requires_grad]
+        found = iter(torch.autograd.grad(definition(a, b, v, ctx.activation), wanted, g, create_graph=True))
+        return *(next(found) if t.requires_grad else None for t in (a, b, v)), None
+    return *backward_op(g, a, b, v, left, right, fits, ctx.activation), None
+
+
+forward_op.register_autograd(backward, setup_context=setup_context)

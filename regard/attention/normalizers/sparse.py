@@ -1,0 +1,156 @@
+"""Normalizers that give most keys exactly nothing.
+
+All are members of one family. With z_i = (alpha - 1) (s_i - max_j s_j) <= 0,
+
+    w_i = max(z_i + t, 0) ^ (1 / (alpha - 1)),    t such that the weights sum to 1
+
+and n^(1 - alpha) <= t <= 1 for n keys: at the left end each of n weights is at most 1/n, at the right one the
+best key alone has 1. For alpha = 2 and 1.5 a sort would give t in closed form, but a sort costs more than all
+the passes over the scores by which t is found here.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention.normalizers.base import Normalizer, over_visible
+from regard.attention.normalizers.checks import Number
+
+
+def _weigh(z: Tensor, t: Tensor, alpha: float) -> Tensor:
+    """max(z + t, 0)^q with q = 1 / (alpha - 1)."""
+    if alpha == 2:
+        return (z + t).clamp_(min=0)
+    if alpha == 1.5:
+        return (z + t).clamp_(min=0).square_()
+    # As t^q (1 + z/t)^q: near alpha = 1, where q is large, z + t would round z away.
+    return (z / t).clamp_(min=-1).log1p_().add_(t.log()).mul_(1 / (alpha - 1)).exp_()
+
+
+def _by_halving(z: Tensor, alpha: float) -> Tensor:
+    """t = exp((alpha - 1) u) with -log n <= u <= 0, so many halvings that u is exact."""
+    step = torch.full_like(z[..., :1], z.shape[-1]).log_()
+    u = -step
+    for _ in range(25 if z.dtype == torch.float32 else 54):
+        step = step / 2
+        trial = u + step
+        total = _weigh(z, torch.exp((alpha - 1) * trial), alpha).sum(-1, keepdim=True)
+        u = torch.where(total <= 1, trial, u)
+    return torch.exp((alpha - 1) * u)
+
+
+def _by_newton(z: Tensor, alpha: float) -> Tensor:
+    """t for alpha = 2 or 1.5: the sum of the weights is convex in t, so steps from t = 1 never overshoot.
+
+    For alpha = 2 each step but the last drops a key for good (Michelot 1986), so n + 1 of them are always
+    enough; five to ten are usual.
+    """
+    t = torch.ones_like(z[..., :1])
+    enough = 8 * torch.finfo(z.dtype).eps
+    for _ in range(z.shape[-1] + 50):
+        rest = (z + t).clamp_(min=0)
+        if alpha == 2:
+            total, slope = rest.sum(-1, keepdim=True), rest.sign_().sum(-1, keepdim=True)
+        else:
+            slope, total = 2 * rest.sum(-1, keepdim=True), rest.square_().sum(-1, keepdim=True)
+        step = (total - 1) / slope
+        t = t - step
+        if not (step > enough * t).any():
+            break
+    return t
+
+
+# One opaque operator: unrolled, the halvings would take a compiler a minute, and Newton asks when to stop.
+@torch.library.custom_op("regard::entmax", mutates_args=())
+def _entmax(scores: Tensor, alpha: float) -> Tensor:
+    z = (scores - scores.amax(-1, keepdim=True)).mul_(alpha - 1)
+    # Asking when to stop makes a GPU wait, and forbids to record it in a CUDA graph.
+    newton = alpha in (1.5, 2.0) and z.device.type == "cpu"
+    weights = _weigh(z, _by_newton(z, alpha) if newton else _by_halving(z, alpha), alpha)
+    return weights.div_(weights.sum(-1, keepdim=True))
+
+
+@_entmax.register_fake
+def _(scores: Tensor, alpha: float) -> Tensor:
+    return torch.empty_like(scores)
+
+
+def _remember(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+    ctx.alpha = inputs[1]
+    ctx.save_for_backward(output)
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    """The Jacobian is diag(r) - r r' / sum(r) with r = w^(2 - alpha) on the support."""
+    (weights,) = ctx.saved_tensors
+    ratio = _ratio(weights, ctx.alpha)
+    pull = ratio * grad
+    mean = pull.sum(-1, keepdim=True) / ratio.sum(-1, keepdim=True)
+    return pull - ratio * mean, None
+
+
+def _ratio(weights: Tensor, alpha: float) -> Tensor:
+    if alpha == 2:
+        return weights.sign()
+    support = weights > 0
+    # The power of 0 has no finite slope, and it would reach the second derivative.
+    powers = torch.where(support, weights, 1.0).pow(2 - alpha)
+    return powers * support
+
+
+_entmax.register_autograd(_backward, setup_context=_remember)
+
+
+@over_visible
+def sparsemax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+    """The distribution nearest to the scores: keys far behind the best get nothing.
+
+        w = argmin_p |p - s|^2,    so w_i = max(s_i - tau, 0)
+
+    Martins and Astudillo (2016), arXiv 1602.02068.
+
+    >>> sparsemax(torch.tensor([[1.0, 0.5, -1.0, -torch.inf]])).tolist()
+    [[0.75, 0.25, 0.0, 0.0]]
+    """
+    return _entmax(scores, 2.0)
+
+
+@over_visible
+def entmax15(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+    """Half way between softmax and sparsemax: sparse, and smooth at its edges.
+
+        w_i = max(s_i / 2 - tau, 0)^2
+
+    Peters, Niculae and Martins (2019), arXiv 1905.05702.
+
+    >>> entmax15(torch.tensor([[1.0, 1.0, -2.0, -torch.inf]])).tolist()
+    [[0.5, 0.5, 0.0, 0.0]]
+    """
+    return _entmax(scores, 1.5)
+
+
+class Entmax(Normalizer):
+    """The family from softmax (alpha = 1) over entmax15 (1.5) to sparsemax (2) and sparser.
+
+        w_i = max((alpha - 1) s_i - tau, 0)^(1 / (alpha - 1))
+
+    Peters, Niculae and Martins (2019), arXiv 1905.05702; Blondel, Martins and Niculae (2019), arXiv
+    1805.09717.
+
+    >>> Entmax(2)(torch.tensor([[1.0, 0.5, -1.0, -torch.inf]])).tolist()
+    [[0.75, 0.25, 0.0, 0.0]]
+    """
+
+    def __init__(self, alpha: Number) -> None:
+        super().__init__()
+        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 1 <= alpha < float("inf"):
+            raise ValueError(f"Entmax: alpha must be a number, 1 (softmax) or more, not {alpha!r}")
+        self.alpha = float(alpha)
+
+    def share(self, scores: Tensor) -> Tensor:
+        return torch.softmax(scores, -1) if self.alpha == 1 else _entmax(scores, self.alpha)
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}"

@@ -1,0 +1,217 @@
+"""Positions that are added: against plain loops, and the laws of the clocks."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.testing import assert_close
+
+from regard.attention.positions import Learned, Sinusoidal
+from regard.attention.positions.absolute import binary_code
+
+DIM, LENGTH, TABLE = 6, 5, 40
+EVEN = st.integers(1, 8).map(lambda half: 2 * half)
+PLACE = st.integers(-(10**6), 10**6)
+law = settings(max_examples=30)
+
+
+def make(kind: type[nn.Module]) -> nn.Module:
+    return Sinusoidal(DIM) if kind is Sinusoidal else Learned(TABLE, DIM)
+
+
+both = pytest.mark.parametrize("kind", [Sinusoidal, Learned])
+
+
+def slow_encoding(length: int, dim: int, base: float, offset: int) -> torch.Tensor:
+    rows = []
+    for i in range(offset, offset + length):
+        rows.append([])
+        for j in range(dim // 2):
+            angle = i * base ** (-2 * j / dim)
+            rows[-1] += [math.sin(angle), math.cos(angle)]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+@law
+@given(EVEN, st.integers(1, 12), PLACE, st.sampled_from([10000.0, 100, 2.0]))
+def test_encoding_equals_the_formula(dim, length, offset, base):
+    found = Sinusoidal(dim, base).encoding(length, offset, dtype=torch.float64)
+    assert_close(found, slow_encoding(length, dim, base, offset), atol=1e-9, rtol=0)
+
+
+@law
+@given(EVEN, PLACE, PLACE)
+def test_a_shift_is_one_linear_map_for_every_position(dim, i, delta):
+    clocks = Sinusoidal(dim)
+    matrix = clocks.shift_matrix(delta, dtype=torch.float64)
+    here = clocks.encoding(4, i, dtype=torch.float64)
+    there = clocks.encoding(4, i + delta, dtype=torch.float64)
+    assert_close(here @ matrix.mT, there, atol=1e-8, rtol=0)
+    assert_close(matrix @ matrix.mT, torch.eye(dim, dtype=torch.float64))
+
+
+def test_shift_matrices_join_and_go_back():
+    clocks = Sinusoidal(8)
+    assert_close(clocks.shift_matrix(2) @ clocks.shift_matrix(5), clocks.shift_matrix(7))
+    assert_close(clocks.shift_matrix(-3), clocks.shift_matrix(3).mT)
+    assert_close(clocks.shift_matrix(0), torch.eye(8))
+    assert_close(clocks.shift_matrix(0.5) @ clocks.shift_matrix(0.5), clocks.shift_matrix(1))
+
+
+def test_far_positions_are_as_exact_as_near_ones():
+    far = Sinusoidal(DIM).encoding(2, 10**7)
+    assert_close(far, slow_encoding(2, DIM, 10000.0, 10**7).float(), atol=1e-6, rtol=0)
+
+
+def test_positions_are_told_apart_and_their_likeness_depends_on_the_distance():
+    code = Sinusoidal(32).encoding(200, dtype=torch.float64)
+    likeness = code @ code.mT
+    for distance in (0, 1, 17):
+        along = likeness.diagonal(distance)
+        assert_close(along, along[:1].expand_as(along))
+    assert (torch.cdist(code, code) + torch.eye(200) > 0.1).all()
+
+
+@both
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+def test_any_number_of_batch_axes_equals_a_loop(kind, batch):
+    module, x = make(kind), torch.randn(*batch, LENGTH, DIM)
+    loop = [module(entry) for entry in x.reshape(-1, LENGTH, DIM)]
+    assert torch.equal(module(x), torch.stack(loop).view_as(x))
+
+
+@both
+@law
+@given(offset=st.integers(0, TABLE - 1), data=st.data())
+def test_a_later_part_with_its_offset_is_that_part_of_the_whole(kind, offset, data):
+    end = data.draw(st.integers(offset, TABLE))
+    module, x = make(kind), torch.randn(2, TABLE, DIM)
+    part = slice(offset, end)
+    assert torch.equal(module(x[:, part], offset), module(x)[:, part])
+    assert torch.equal(module(x[:, part], torch.tensor(offset)), module(x)[:, part])
+
+
+@both
+def test_each_batch_entry_may_have_its_own_offset(kind):
+    module, x, offsets = make(kind), torch.randn(2, 3, LENGTH, DIM), torch.randint(0, 30, (2, 3))
+    found = module(x, offsets)
+    for i in range(2):
+        for j in range(3):
+            assert torch.equal(found[i, j], module(x[i, j], int(offsets[i, j])))
+    shared = module(x, offsets[:, 0])  # the first axis only, as lengths have it
+    assert torch.equal(shared, torch.stack([module(x[i], int(offsets[i, 0])) for i in range(2)]))
+
+
+@both
+def test_offsets_lead_also_when_all_axes_are_alike(kind):
+    module, x, offsets = make(kind), torch.randn(3, 3, 3, DIM), torch.tensor([0, 7, 20])
+    expected = torch.stack([module(entry, int(offset)) for entry, offset in zip(x, offsets, strict=True)])
+    assert torch.equal(module(x, offsets), expected)
+
+
+@both
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_the_type_of_x_is_kept_and_the_sum_rounded_once(kind, dtype):
+    module, x = make(kind), torch.randn(2, LENGTH, DIM).to(dtype)
+    assert module(x).dtype == dtype
+    if dtype.itemsize == 2:
+        assert torch.equal(module(x), module(x.float()).to(dtype))
+
+
+def test_lower_precision_of_the_module_does_not_touch_the_clocks():
+    x = torch.zeros(1, 4, DIM)
+    assert torch.equal(Sinusoidal(DIM).bfloat16()(x, 10**6), Sinusoidal(DIM)(x, 10**6))
+    assert not Sinusoidal(DIM).state_dict()
+
+
+@both
+def test_gradients(kind):
+    module, x = make(kind).double(), torch.randn(2, LENGTH, DIM, dtype=torch.float64, requires_grad=True)
+    offsets = torch.tensor([0, 3])
+    assert torch.autograd.gradcheck(lambda x, *_: module(x, 3), (x, *module.parameters()))
+    assert torch.autograd.gradcheck(lambda x, *_: module(x, offsets), (x, *module.parameters()))
+
+
+def test_learned_starts_small_and_learns_only_what_it_used():
+    torch.manual_seed(0)
+    module = Learned(1000, 64)
+    assert module.table.std().item() == pytest.approx(0.02, rel=0.02)
+    assert module.table.mean().item() == pytest.approx(0, abs=1e-3)
+    module(torch.zeros(2, 3, 64), offset=4).sum().backward()
+    assert torch.equal(module.table.grad[:, 0].nonzero().flatten(), torch.tensor([4, 5, 6]))
+
+
+@both
+def test_nothing_to_add_to_nothing(kind):
+    assert make(kind)(torch.zeros(2, 0, DIM)).shape == (2, 0, DIM)
+    assert make(kind)(torch.zeros(0, LENGTH, DIM), torch.zeros(0, dtype=torch.long)).shape == (0, LENGTH, DIM)
+
+
+@law
+@given(st.integers(1, 300), st.integers(1, 12))
+def test_binary_code_counts(length, bits):
+    expected = [[(i >> j) % 2 for j in range(bits)] for i in range(length)]
+    assert binary_code(length, bits).tolist() == expected
+    assert len(binary_code(length).unique(dim=0)) == length
+
+
+def test_the_clocks_tick_like_the_bits():
+    # With base 2^bits each sine is twice as slow as the one before, like a bit: half as many changes of sign.
+    bits = 5
+    sines = Sinusoidal(2 * bits, base=2.0**bits).encoding(1024)[:, ::2]
+    for code in (sines.sign(), binary_code(1024, bits)):
+        flips = (code.diff(dim=0) != 0).sum(0)
+        assert_close(flips[:-1] / flips[1:], torch.full((bits - 1,), 2.0), atol=0.1, rtol=0)
+
+
+@pytest.mark.bare
+@both
+def test_compiles_whole(kind):
+    module, x = make(kind), torch.randn(2, LENGTH, DIM)
+    compiled = torch.compile(module, fullgraph=True, backend="eager")
+    for offset in (0, 7, 9, torch.tensor(4), torch.tensor([1, 6])):
+        assert_close(compiled(x, offset), module(x, offset))
+
+
+@pytest.mark.bare
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, from inside its compiler
+def test_compiles_to_machine_code():
+    module, x = Sinusoidal(DIM), torch.randn(2, LENGTH, DIM)
+    offset = torch.tensor([5, 10**6])
+    assert_close(torch.compile(module, fullgraph=True)(x, offset), module(x, offset))
+
+
+@pytest.mark.bare
+@pytest.mark.parametrize("dim", [0, 1, 5, -2])
+def test_a_sine_without_its_cosine_is_refused(dim):
+    with pytest.raises(ValueError, match=f"dim must be even, as every sine has its cosine, but it is {dim}"):
+        Sinusoidal(dim)
+
+
+@pytest.mark.bare
+@pytest.mark.parametrize(
+    "offset", [-1, 36, 1000, torch.tensor(36), torch.tensor([0, 36]), torch.tensor([-1, 0])]
+)
+def test_positions_beyond_the_table_are_refused(offset):
+    with pytest.raises(
+        ValueError, match=r"Learned: positions must be in 0\.\.39, but these are -?\d+\.\.\d+\.$"
+    ):
+        Learned(TABLE, DIM)(torch.zeros(2, LENGTH, DIM), offset)
+
+
+@pytest.mark.bare
+@both
+def test_wrong_shapes_are_refused(kind):
+    with pytest.raises(ValueError, match=r"x must be .* with dim 6, but its shape is \(2, 5, 7\)"):
+        make(kind)(torch.zeros(2, 5, 7))
+    with pytest.raises(ValueError, match=r"x must be .* with dim 6, but its shape is \(6,\)"):
+        make(kind)(torch.zeros(6))
+    with pytest.raises(ValueError, match=r"begins like the batch axes \(2,\) of x, but its shape is \(3,\)"):
+        make(kind)(torch.zeros(2, 5, 6), torch.tensor([1, 2, 3]))
+    with pytest.raises(
+        ValueError, match=r"begins like the batch axes \(2,\) of x, but its shape is \(2, 1\)"
+    ):
+        make(kind)(torch.zeros(2, 5, 6), torch.tensor([[1], [2]]))

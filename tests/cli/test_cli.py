@@ -1,0 +1,134 @@
+"""The command line as a user meets it: in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+PYTHON = [sys.executable, "-m", "regard"]
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PYTHON, *arguments],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", "COLUMNS": "100", **environment},
+        check=False,
+    )
+
+
+def imported(*arguments: str) -> set[str]:
+    """The top-level modules that a command imports."""
+    report = subprocess.run(
+        [sys.executable, "-X", "importtime", *PYTHON[1:], *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    ).stderr
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in report.splitlines() if "|" in line}
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["list", "--help"], ["explain", "nonsense"]]
+)
+def test_quick_answers_import_neither_torch_nor_rich(arguments):
+    modules = imported(*arguments)
+    assert "typer" in modules, "the report of imports was not understood"
+    assert not modules & {"torch", "rich", "numpy", "jaxtyping"}
+
+
+def test_version_is_that_of_the_package():
+    import regard
+
+    answer = run("--version")
+    assert answer.returncode == 0
+    assert answer.stdout == f"regard {regard.__version__}\n"
+
+
+def test_help_names_the_verbs():
+    answer = run("--help")
+    assert answer.returncode == 0
+    assert "list" in answer.stdout
+    assert "explain" in answer.stdout
+
+
+def test_the_console_script_is_installed():
+    script = os.path.join(os.path.dirname(sys.executable), "regard")
+    if not os.path.exists(script):
+        pytest.skip("regard is not installed in this environment")
+    answer = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=120, check=False)
+    assert answer.stdout.startswith("regard ")
+
+
+def test_list_gives_each_mechanism_a_line():
+    answer = run("list")
+    assert answer.returncode == 0, answer.stderr
+    assert any(line.startswith("Additive") and " score " in line for line in answer.stdout.splitlines())
+
+
+def test_list_of_one_kind():
+    answer = run("list", "--kind", "mask", "--json")
+    mechanisms = json.loads(answer.stdout)["mechanisms"]
+    assert {m["kind"] for m in mechanisms} == {"mask"}
+    assert "causal" in {m["name"] for m in mechanisms}
+
+
+def test_list_in_chinese():
+    answer = run("list", "--lang", "zh")
+    assert answer.returncode == 0, answer.stderr
+    assert "小网络" in answer.stdout
+
+
+def test_explain_says_all_it_knows():
+    answer = run("explain", "bahdanau")
+    assert answer.returncode == 0, answer.stderr
+    for part in ("Additive", "tanh(", "1409.0473", "cost", "fast path", "█"):
+        assert part in answer.stdout
+    assert "\x1b" not in answer.stdout, "no color where there is no terminal"
+
+
+def test_explain_in_chinese():
+    answer = run("explain", "additive", "--lang", "zh")
+    assert answer.returncode == 0, answer.stderr
+    assert "快速路径" in answer.stdout
+
+
+def test_explain_as_json_is_one_object():
+    answer = json.loads(run("explain", "additive", "--json").stdout)
+    assert answer["name"] == "Additive"
+    assert answer["equation"]
+    assert answer["paper"]
+    for row in answer["weights"]:
+        assert sum(row) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["explain", "nonsense"], "There is no mechanism called 'nonsense'; the nearest are "),
+        (["explain", "additve"], "Additive"),
+        (["explain", ""], "There is no mechanism called ''"),
+        (["explain"], "NAME"),
+        (["list", "--kind", "scores"], "There is no kind 'scores'; the kinds are score, "),
+        (["list", "--lang", "fr"], "'fr'"),
+        (["lists"], "lists"),
+    ],
+)
+def test_mistakes_are_answered_in_words(arguments, words):
+    answer = run(*arguments)
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    assert words in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_terminal_without_unicode_gets_an_answer():
+    answer = run("list", "--lang", "zh", PYTHONIOENCODING="ascii")
+    assert answer.returncode == 0, answer.stderr
+    assert "Additive" in answer.stdout

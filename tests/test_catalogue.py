@@ -1,0 +1,87 @@
+"""The machinery of the catalogue; what the entries promise is tested in tests/contract."""
+
+import pickle
+
+import pytest
+import torch
+
+from regard.catalogue import ENTRIES, KINDS, Entry, UnknownName, find
+from regard.catalogue._entry import parse, search
+
+PLAIN = {"zh": "", "cost": "", "fast": ""}
+
+
+@pytest.mark.parametrize("name", ["Additive", "additive", "ADD-itive", "add_i tive", "bahdanau"])
+def test_names_and_aliases_are_found_however_written(name):
+    assert find(name).name == "Additive"
+
+
+def test_no_word_means_two_things():
+    words = [word.casefold().replace(" ", "") for e in ENTRIES for word in (e.name, *e.aliases)]
+    assert sorted(words) == sorted(set(words))
+
+
+def test_a_name_wins_over_an_alias():
+    entries = [Entry("Dot", "score", **PLAIN), Entry("Other", "score", aliases=("dott",), **PLAIN)]
+    assert search(entries, "dot").name == "Dot"
+    assert search(entries, "DOTT").name == "Other"
+
+
+def test_unknown_names_come_with_the_nearest():
+    with pytest.raises(UnknownName, match="called 'additve'; the nearest are Additive, ") as e:
+        find("additve")
+    assert e.value.nearest[0] == "Additive"
+    assert isinstance(e.value, LookupError)
+    assert str(pickle.loads(pickle.dumps(e.value))) == str(e.value)
+
+
+def test_a_beginning_is_nearer_than_a_likeness():
+    with pytest.raises(UnknownName) as e:
+        find("bah")
+    assert e.value.nearest[0] == "Additive"
+
+
+def test_docstrings_are_read_as_the_house_writes_them():
+    doc = """How well a key answers
+    a query.
+
+        a = b
+          + c
+
+    More words, without a source.
+
+    Bahdanau, Cho and Bengio (2015),
+    arXiv 1409.0473.
+
+    >>> print("1999")
+    1999
+    """
+    sentence, equation, paper = parse(doc)
+    assert sentence == "How well a key answers a query."
+    assert equation == "a = b\n  + c"
+    assert paper == "Bahdanau, Cho and Bengio (2015), arXiv 1409.0473."
+
+
+@pytest.mark.parametrize("doc", ["", "One sentence."])
+def test_docstrings_may_say_less(doc):
+    assert parse(doc) == (doc, "", "")
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_every_entry_is_complete(entry):
+    assert entry.kind in KINDS
+    assert entry.object is not None
+    assert entry.example() is not None
+    for text in (entry.sentence, entry.zh, entry.cost, entry.fast):
+        assert text.strip()
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_every_entry_has_a_picture_that_does_not_disturb_the_random_numbers(entry):
+    state = torch.get_rng_state()
+    weights = entry.picture()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert weights.dim() == 2
+    assert torch.isfinite(weights).all()
+    assert (weights >= 0).all()
+    assert torch.equal(weights, entry.picture())
