@@ -3,60 +3,62 @@
 python -m benchmarks                           everything, about ten minutes on two cores
 python -m benchmarks --quick                   fewer rounds, without the slowest cases
 python -m benchmarks --only Additive window    what has one of these words in its group or name
+python -m benchmarks --busy                    for a machine that others use too: one thread, processor time
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import torch
+
 from benchmarks.case import Figure
 from benchmarks.cases import ALL, GROUPS
 from benchmarks.measure import far_from_zero, first_use, measure
 from benchmarks.report import cells, machine, show, write
-from benchmarks.timing import FULL, QUICK
+from benchmarks.timing import FULL, QUICK, Effort
 
 
-def figures(words: list[str], quick: bool) -> Iterator[Figure]:
+def figures(words: list[str], quick: bool, effort: Effort) -> Iterator[Figure]:
     def wanted(text: str) -> bool:
         return not words or any(word.lower() in text.lower() for word in words)
 
     for case in ALL:
         if wanted(case.key) and not (quick and case.slow):
-            yield from measure(case, QUICK if quick else FULL)
-    if wanted("Additive compiling"):
+            yield from measure(case, effort)
+    if wanted("Additive | compiling"):
         yield from first_use()
-    if wanted("scores Gaussian"):
+    if wanted("scores | Gaussian"):
         yield from far_from_zero()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Ours and theirs, side by side."
-    )
+    parser = argparse.ArgumentParser("python -m benchmarks", description="Ours and theirs, side by side.")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help=f"groups: {', '.join(GROUPS)}")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, without the slowest cases")
+    parser.add_argument("--busy", action="store_true", help="one thread, processor time instead of the clock")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), metavar="FOLDER")
     options = parser.parse_args()
+    effort = QUICK if options.quick else FULL
+    if options.busy:
+        os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started from here
+        torch.set_num_threads(1)
+        effort = effort._replace(clock="processor")
     facts = {**machine(), "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])}
     start, found = time.perf_counter(), []
-    for figure in figures(options.only, options.quick):
+    for figure in figures(options.only, options.quick, effort):
         found.append(figure)
-        print(
-            f"{time.perf_counter() - start:5.0f} s  {' · '.join(filter(None, cells(figure)))}",
-            file=sys.stderr,
-        )
+        said = ", ".join(filter(None, [figure.group, *cells(figure)]))
+        print(f"{time.perf_counter() - start:5.0f} s  {said}", file=sys.stderr)
     if not found:
-        parser.error(
-            f"nothing has {' or '.join(options.only)} in its name; the groups are {', '.join(GROUPS)}"
-        )
-    found.sort(
-        key=lambda figure: GROUPS.index(figure.group)
-    )  # stable: what was measured last joins its group
+        parser.error(f"nothing is called {' or '.join(options.only)}; the groups are {', '.join(GROUPS)}")
+    found.sort(key=lambda figure: GROUPS.index(figure.group))  # what was measured last joins its group
     facts["duration"] = f"{time.perf_counter() - start:.0f} s"
     show(found)
     write(options.out, found, facts)

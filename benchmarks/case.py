@@ -29,7 +29,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Target:
-    """What a figure must reach: ``of`` is the ratio ours/theirs, its inverse, or the figure of ours itself."""
+    """What a figure must reach; ``of`` is the ratio ours/theirs, its inverse, or the figure of ours."""
 
     of: str
     low: float = -math.inf

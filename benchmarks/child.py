@@ -1,7 +1,7 @@
 """What needs a process of its own: peak memory, a run without compiled kernels, the cost of compiling.
 
     python -m benchmarks.child memory "additive | ... | textbook" ours
-    python -m benchmarks.child time "additive | ... | textbook" forward+backward 9 0.05
+    python -m benchmarks.child time "additive | ... | textbook" forward+backward 9 0.05 wall
 
 prints one line of JSON. `ask` starts such a process and reads it.
 """
@@ -70,10 +70,9 @@ def memory(case: Case | Growth, which: str) -> float:
     if isinstance(case, Growth):
         warm, side = case.make(min(case.lengths) // 2), case.make(int(which))
     else:
-        made, small = case.make(), case.small() if case.small else None
-        warm, side = (getattr(small, which) if small else None), getattr(made, which)
-    if warm is not None:
-        step(warm, what)()
+        assert case.small is not None, "memory is measured after a small run of the same kind"
+        warm, side = (getattr(make(), which) for make in (case.small, case.make))
+    step(warm, what)()
     del warm
     forget()
     before = peak()
@@ -106,7 +105,7 @@ def main(kind: str, key: str, *more: str) -> None:
         answer: Any = memory(case, more[0])
     elif kind == "time":
         assert isinstance(case, Case)
-        answer = timed(case, more[0], Effort(int(more[1]), float(more[2])))
+        answer = timed(case, more[0], Effort(int(more[1]), float(more[2]), more[3]))
     else:
         assert isinstance(case, Case)
         answer = first_use(case)

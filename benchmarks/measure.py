@@ -41,7 +41,7 @@ def _compare(case: Case, effort: Effort) -> Iterator[Figure]:
             )
         elif what == OVERHEAD:
             figure.unit = "us"
-            ours, theirs = [1e6 * (a - b) for a, b in zip(*took)], []
+            ours, theirs = [1e6 * (a - b) for a, b in zip(*took, strict=True)], []
         elif case.compiled:
             ours, theirs = took = timed(case, what, effort)
         else:
@@ -49,7 +49,7 @@ def _compare(case: Case, effort: Effort) -> Iterator[Figure]:
         figure.ours = spread(ours).median
         if theirs:
             figure.theirs = spread(theirs).median
-            figure.ratio = spread([a / b for a, b in zip(ours, theirs)])
+            figure.ratio = spread([a / b for a, b in zip(ours, theirs, strict=True)])
         yield figure
 
 
@@ -59,8 +59,8 @@ def _grow(case: Growth, effort: Effort) -> Iterator[Figure]:
             costs = [[ask("memory", case.key, length)] for length in case.lengths]
         else:
             costs = interleaved([step(case.make(length), what) for length in case.lengths], effort)
-        slopes = spread([exponent(case.lengths, round) for round in zip(*costs)])
-        points = [(length, spread(cost).median) for length, cost in zip(case.lengths, costs)]
+        slopes = spread([exponent(case.lengths, round) for round in zip(*costs, strict=True)])
+        points = [(length, spread(cost).median) for length, cost in zip(case.lengths, costs, strict=True)]
         yield Figure(
             case.group,
             case.name,
@@ -80,9 +80,7 @@ def first_use() -> Iterator[Figure]:
         for state in ("nothing cached", "cached on disk"):
             found = ask("first_use", FIRST_USE.key, TORCHINDUCTOR_CACHE_DIR=folder)
             for unit, value in (("s", found["seconds"]), ("MB", found["megabytes"])):
-                yield Figure(
-                    "Additive", f"compiling the kernels, {state}", "-", "once a process", unit, value
-                )
+                yield Figure("Additive", f"compiling the kernels, {state}", "", "once a process", unit, value)
 
 
 def far_from_zero() -> Iterator[Figure]:

@@ -27,6 +27,8 @@ def quantity(value: float | None, unit: str) -> str:
     for scale, name in SCALES.get(unit, ()):
         if abs(value) >= scale:
             return f"{value / scale:.3g} {name}"
+    if unit == "us":
+        return f"{value:.0f} us"
     if unit == "MB":
         return f"{value:,.0f} MB" if value >= 10 else f"{value:.1f} MB"
     return f"{value:.2g} {unit}".strip()
@@ -90,33 +92,24 @@ def machine() -> dict[str, str]:
 
 def write(folder: Path, figures: Sequence[Figure], facts: dict[str, str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [
-        "# Attention, side by side",
-        "",
-        "What is measured and how: [benchmarks/README.md](../README.md).",
-        "",
-    ]
+    lines = ["# Attention, side by side", "", "What is measured, and how: [README](../README.md).", ""]
     lines += [f"- {name}: {value}" for name, value in facts.items()]
     aimed = [figure for figure in figures if figure.met is not None]
     lines += [f"- targets: {sum(bool(figure.met) for figure in aimed)} of {len(aimed)} met", ""]
-    lines += _table(
-        HEAD, [[f"**{figure.group}** {row[0]}", *row[1:]] for figure in figures for row in [cells(figure)]]
-    )
+    lines += [*_table(("", *HEAD), [(figure.group, *cells(figure)) for figure in figures]), ""]
     grown = [figure for figure in figures if figure.points]
-    if grown:
-        lines += ["", "## How cost grows", ""]
+    lines += ["## How cost grows", ""] if grown else []
     for figure in grown:
-        row = [quantity(cost, figure.unit) for _, cost in figure.points]
-        lengths = [f"{length:,}" for length, _ in figure.points]
-        lines += _table(
-            [f"{figure.name}, {figure.what}", *lengths], [[f"exponent {figure.ours:.2f}", *row]]
-        ) + [""]
+        head = [f"{figure.name}, {figure.what}", *(f"{length:,}" for length, _ in figure.points)]
+        row = [f"exponent {figure.ours:.2f}", *(quantity(cost, figure.unit) for _, cost in figure.points)]
+        lines += [*_table(head, [row]), ""]
     (folder / "attention.md").write_text("\n".join(lines).rstrip() + "\n")
-    entries = [{**dataclasses.asdict(figure), "met": figure.met} for figure in figures]
-    text = json.dumps({"machine": facts, "figures": entries}, indent=1, default=str)
-    (folder / "attention.json").write_text(
-        text.replace("-Infinity", "null").replace("Infinity", "null") + "\n"
-    )
+    entries = [
+        {**dataclasses.asdict(figure), "target": str(figure.target or "") or None, "met": figure.met}
+        for figure in figures
+    ]
+    text = json.dumps({"machine": facts, "figures": entries}, indent=1)
+    (folder / "attention.json").write_text(text + "\n")
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

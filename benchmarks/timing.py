@@ -14,13 +14,15 @@ import torch
 from benchmarks.case import FORWARD, Side, Spread
 
 Step = Callable[[], object]
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 
 
 class Effort(NamedTuple):
-    """How many rounds, and for how many seconds each side runs in one of them at least."""
+    """How many rounds, for how many seconds each side runs in one of them at least, and by which clock."""
 
     rounds: int = 9
     least: float = 0.05
+    clock: str = "wall"
 
 
 FULL, QUICK = Effort(), Effort(rounds=5, least=0.02)
@@ -34,39 +36,42 @@ def step(side: Side, what: str) -> Step:
     return lambda: torch.autograd.grad(side.call(), side.leaves, seed)
 
 
-def seconds(run: Step, times: int) -> float:
+def seconds(run: Step, times: int, clock: str) -> float:
     """The time of one run, over several in a row."""
-    start = time.perf_counter()
+    now = CLOCKS[clock]
+    start = now()
     for _ in range(times):
         run()
-    return (time.perf_counter() - start) / times
+    return (now() - start) / times
 
 
-def often_enough(run: Step, least: float) -> int:
-    """How many runs in a row take ``least`` seconds; by the way they warm up caches, allocators and kernels."""
+def often_enough(run: Step, effort: Effort) -> int:
+    """How many runs in a row take long enough; they warm up caches, allocators and kernels too."""
     run()
-    times, took = 1, seconds(run, 1)
-    while took * times < least / 2:
-        times = max(2 * times, math.ceil(least / 2 / max(took, 1e-7)))
-        took = seconds(run, times)
-    return max(1, math.ceil(least / took))
+    times, took = 1, seconds(run, 1, effort.clock)
+    while took * times < effort.least / 2:
+        times = max(2 * times, math.ceil(effort.least / 2 / max(took, 1e-7)))
+        took = seconds(run, times, effort.clock)
+    return max(1, math.ceil(effort.least / took))
 
 
 def interleaved(runs: Sequence[Step], effort: Effort) -> list[list[float]]:
-    """Seconds a run, one list a way to run it, one entry a round."""
-    times = [often_enough(run, effort.least) for run in runs]
+    """Seconds a run: one list for each way to run it, with one entry for each round."""
+    plan = [(run, often_enough(run, effort)) for run in runs]
     gc.collect()
     gc.disable()
     try:
-        rounds = [[seconds(run, n) for run, n in zip(runs, times)] for _ in range(effort.rounds)]
+        rounds = [[seconds(run, times, effort.clock) for run, times in plan] for _ in range(effort.rounds)]
     finally:
         gc.enable()
-    return [list(column) for column in zip(*rounds)]
+    return [list(column) for column in zip(*rounds, strict=True)]
 
 
 def spread(values: Sequence[float]) -> Spread:
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    return Spread(statistics.median(values), low, high)
+    if len(values) == 1:
+        return Spread(values[0], values[0], values[0])
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return Spread(middle, low, high)
 
 
 def exponent(lengths: Sequence[int], costs: Sequence[float]) -> float:

@@ -62,8 +62,9 @@ def case(what: str, size: tuple[int, int, int], times: float | None = None, comp
     )
 
 
+FIRST_USE = case("attend", SMALL, 7)
 CASES: list[Case | Growth] = [
-    case("attend", SMALL, 7),
+    FIRST_USE,
     case("attend", MIDDLE),
     case("attend", LARGE, 15),
     case("score", SMALL),
@@ -73,4 +74,3 @@ CASES: list[Case | Growth] = [
     case("attend", MIDDLE, 1.5, compiled=False),
     case("attend", LARGE, 1.5, compiled=False),
 ]
-FIRST_USE = CASES[0]

@@ -72,7 +72,7 @@ def angles(q: Tensor, k: Tensor) -> Tensor:
 
 
 def gaussian_errors(features: int) -> tuple[float, float]:
-    """The largest error of the context at x = 1000 +- 0.5, width 0.1: ours, and that of the plain expansion."""
+    """The largest error at x = 1000 +- 0.5, width 0.1: ours, and that of the plain expansion."""
     torch.manual_seed(0)
     q, k = (1000 + torch.rand(KEYS, features) - 0.5 for _ in range(2))
     v, width = torch.randn(KEYS, DIM), 0.1

@@ -1,9 +1,11 @@
-"""The whole library in four lines. Every mechanism is a value for one of their letters.
+"""The whole library in four lines.
 
-scores  = score(query, key)          how alike?                *batch queries keys
-scores  = hide(scores, mask)         who may be looked at?
-weights = normalize(scores)          how is regard shared out?
-context = weights @ value            what is seen?             *batch queries value_dim
+    scores  = score(query, key)          how alike?                *batch queries keys
+    scores  = hide(scores, mask)         who may be looked at?
+    weights = normalize(scores)          how is regard shared out?
+    context = weights @ value            what is seen?             *batch queries value_dim
+
+Every mechanism is a value for one of their letters.
 """
 
 from __future__ import annotations

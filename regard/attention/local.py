@@ -11,6 +11,7 @@ from regard.attention._over import Over
 from regard.attention._result import Attended
 from regard.attention.masks import Grid, Mask, around, as_mask
 from regard.attention.normalizers import Bell, Dropout, softmax
+from regard.attention.scores.base import precise
 from regard.attention.scores.dot import given_sizes
 
 Positions = Int[Tensor, "*p queries"] | int | None
@@ -108,7 +109,7 @@ class LocalP(nn.Module):
     ) -> Float[Tensor, "..."]:
         """Where each query wants to look: p, between 0 and the number of keys it may look at."""
         given_sizes(self, query, query, self.query_dim, None)
-        want = torch.sigmoid((torch.tanh(self.W(query)) @ self.v).float()).unsqueeze(-1)
+        want = torch.sigmoid(precise(torch.tanh(self.W(query)) @ self.v)).unsqueeze(-1)
         return (visible * want).squeeze(-1)
 
     def forward(

@@ -23,9 +23,7 @@ from regard.attention.normalizers import Bell
 See = Callable[[Call], Tensor]
 BAND = 64
 """The least number of queries that share one stretch of keys."""
-BLOCK = 512
-"""How many queries at a time, where the mask is too large to be written out."""
-LARGE = 2**26
+LARGE = 2**25
 """Above so many scores they are computed block by block, and again in the backward pass."""
 
 
@@ -97,27 +95,27 @@ def gather(call: Call, see: See) -> Tensor | None:
 
 
 def blocks(call: Call, see: See) -> Tensor | None:
-    """Queries some hundreds at a time, each block with the keys its mask may show; recomputed in the backward pass."""
-    size = math.prod(batch_shape(call.query, call.key)) * call.queries * call.keys
-    if call.queries < 2 * BLOCK or size < LARGE or call.dropping or isinstance(call.normalize, Bell):
+    """Some queries at a time, with the keys their mask may show; computed again in the backward pass."""
+    row = math.prod(batch_shape(call.query, call.key)) * call.keys
+    if call.queries * row <= LARGE or call.dropping or isinstance(call.normalize, Bell):
         return None
-    if call.score.inner.at(call.grid()) is None:
+    step = max(1, min(512, LARGE // 4 // row))
+    if step >= call.queries or call.score.inner.at(call.grid()) is None:
         return None
     low, high = (-math.inf, math.inf) if call.mask is None else call.mask.band(call.queries, call.keys)
     query = call.score.project_query(call.query, call.keys)
     key = call.score.project_key(call.key)
 
     def context(start: int) -> Tensor:
-        stop = min(start + BLOCK, call.queries)
-        first = int(max(0, start + low))
-        last = int(min(call.keys, stop + high))
-        device = call.query.device
+        stop = min(start + step, call.queries)
+        first = min(call.keys, int(max(0, start + low)))
+        last = max(first, int(min(call.keys, stop + high)))
         grid = Grid(
             call.queries,
             call.keys,
             call.batch,
-            torch.arange(start, stop, device=device)[:, None],
-            torch.arange(first, max(last, first), device=device)[None, :],
+            torch.arange(start, stop, device=query.device)[:, None],
+            torch.arange(first, last, device=query.device)[None, :],
         )
         part = call.part(
             query=query[..., start:stop, :],
@@ -128,14 +126,14 @@ def blocks(call: Call, see: See) -> Tensor | None:
         )
         return see(part)
 
-    if torch.is_grad_enabled():
-        parts = [
-            checkpoint(context, start, use_reentrant=False, preserve_rng_state=False)
-            for start in range(0, call.queries, BLOCK)
-        ]
-    else:
-        parts = [context(start) for start in range(0, call.queries, BLOCK)]
-    return torch.cat(parts, -2)
+    again = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, call.value))
+    starts = range(0, call.queries, step)
+    return torch.cat([_recomputed(context, start) if again else context(start) for start in starts], -2)
+
+
+def _recomputed(context: Callable[[int], Tensor], start: int) -> Tensor:
+    """Keep nothing for the backward pass but what went in."""
+    return checkpoint(context, start, use_reentrant=False, preserve_rng_state=False)
 
 
 def _projected(call: Call, grid: Grid, project_key: bool = True) -> Call | None:

@@ -135,7 +135,8 @@ def _four_axes(
     batch = batch_shape(query, key, value) if mask is None else batch_shape(query, key, value, mask)
     shape = torch.Size((*batch, query.shape[-2]))
     if len(batch) == 2 and query.shape[:2] == key.shape[:2] == value.shape[:2] == batch:
-        return query, key, value, mask, shape  # as the kernel wants it already
+        # As the kernel wants it already; but a mask of three axes would send it down its slow path.
+        return query, key, value, mask if mask is None or mask.dim() != 3 else mask[None], shape
     if not causal and _shared_keys(query, key, value, mask):
         # Grouped queries: their keys are read once, not copied.
         batch = (*batch[:-1], 1)

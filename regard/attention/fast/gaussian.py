@@ -43,6 +43,7 @@ def _middle(query: Tensor, key: Tensor, mask: Mask | None) -> Tensor:
         return key.mean(-2, keepdim=True)
     batch = max(query.dim() - 2, key.dim() - 2, mask.axes())
     seen = mask.rule(Grid.full(1, key.shape[-2], batch, key.device)).to(key.dtype)
+    seen = seen.expand(*seen.shape[:-1], key.shape[-2])
     return (seen @ key) / seen.sum(-1, keepdim=True).clamp(min=1)
 
 

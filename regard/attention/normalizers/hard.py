@@ -6,6 +6,7 @@ from torch import Tensor
 
 from regard.attention.normalizers.base import Normalizer, over_visible, show, where_visible, widen
 from regard.attention.normalizers.checks import Number, check_positive, keep
+from regard.attention.normalizers.soft import cooled
 
 
 def one_hot(scores: Tensor) -> Tensor:
@@ -111,7 +112,7 @@ class Gumbel(Normalizer):
 
     def share(self, scores: Tensor) -> Tensor:
         noisy = scores + gumbel_noise(scores, self.generator) if self.training else scores
-        return torch.softmax(noisy / self.temperature, -1)
+        return torch.softmax(cooled(noisy, self.temperature), -1)
 
     def extra_repr(self) -> str:
         return f"temperature={self.temperature}"

@@ -52,6 +52,14 @@ def kernel_sum(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*
     return values / total.masked_fill(nothing, 1.0) * ~nothing
 
 
+def cooled(scores: Tensor, t: Tensor | Number) -> Tensor:
+    """scores / t; a learned t gets no gradient from hidden keys, where it would be 0 x inf."""
+    if not isinstance(t, Tensor) or not t.requires_grad:
+        return scores / t
+    hidden = scores == -torch.inf
+    return (scores.masked_fill(hidden, 0.0) / t).masked_fill(hidden, -torch.inf)
+
+
 class Temperature(Normalizer):
     """Share regard evenly when hot, jealously when cold.
 
@@ -72,7 +80,7 @@ class Temperature(Normalizer):
         keep(self, "t", t)
 
     def share(self, scores: Tensor) -> Tensor:
-        return torch.softmax(scores / self.t, -1)
+        return torch.softmax(cooled(scores, self.t), -1)
 
     def extra_repr(self) -> str:
         return f"t={self.t}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -156,8 +157,9 @@ class Scaled(Score):
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         scores = self.score(query, key)
-        factor = self.factor
-        return scores * (factor.to(scores.dtype) if isinstance(factor, Tensor) else factor)
+        factor = self.factor.to(scores.dtype) if isinstance(self.factor, Tensor) else self.factor
+        hidden = scores == -math.inf  # by the score itself; -inf times a factor would be +inf or NaN
+        return (scores.masked_fill(hidden, 0.0) * factor).masked_fill(hidden, -math.inf)
 
     def features(self, query: Tensor, key: Tensor, mask: Mask | None) -> Features | None:
         found = self.score.features(query, key, mask) if self._per_query else None

@@ -80,7 +80,8 @@ class _Width(Score):
 
     def __init__(self, width: float | Float[Tensor, "#dim"] = 1.0, learned: bool = False):
         super().__init__()
-        start = torch.as_tensor(width, dtype=torch.get_default_dtype())
+        start = torch.as_tensor(width)
+        start = start if start.is_floating_point() else start.to(torch.get_default_dtype())
         if start.dim() > 1 or not bool((start > 0).all()):
             raise ValueError(
                 f"{type(self).__name__}: width must be above 0, a number or one for each feature, got {width}"
