@@ -26,7 +26,6 @@ from benchmarks.case import MEMORY, OVERHEAD, TRAIN, Case, Growth
 from benchmarks.timing import Effort, interleaved, step
 
 ROOT = Path(__file__).resolve().parent.parent
-UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
 
 
 def ask(*words: object, **environment: str) -> Any:
@@ -52,7 +51,12 @@ def timed(case: Case, what: str, effort: Effort) -> list[list[float]]:
 
 def peak() -> float:
     """The high-water mark of this process in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT / 2**20
+    status = Path("/proc/self/status")
+    if status.exists():  # ru_maxrss is handed down by the parent on Linux, VmHWM is not
+        lines = status.read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**10
+    scale = 1 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 2**20
 
 
 def forget() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.gradcheck import GradcheckError, gradcheck
 
 from regard.attention import Attended, Dropout, Mask, attend
 from regard.attention.normalizers import is_random
@@ -209,8 +210,8 @@ def gradient_is_right(look: Look, w: World, mask: Mask | None) -> None:
         return found.context, found.weights
 
     try:
-        torch.autograd.gradcheck(seen, (*w, *look.parameters))
-    except torch.autograd.gradcheck.GradcheckError as error:
+        gradcheck(seen, (*w, *look.parameters))
+    except GradcheckError as error:
         line = next(line for line in str(error).splitlines() if line.strip())
         raise BrokenLaw(f"the gradient is not the slope: {line}") from None
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from regard.attention._call import Call, batch_shape
@@ -33,7 +33,7 @@ def band(call: Call, see: See) -> Tensor | None:
     Time and memory are linear in the number of queries. With b queries a block and a window of w keys, a block is
     shown b + w - 1 keys.
     """
-    if call.mask is None or isinstance(call.normalize, Bell):
+    if call.mask is None or not _every_row_alike(call.normalize):
         return None
     low, high = call.mask.band(call.queries, call.keys)
     if not high - low < math.inf:
@@ -70,18 +70,22 @@ def band(call: Call, see: See) -> Tensor | None:
 def gather(call: Call, see: See) -> Tensor | None:
     """Keys around a centre: each query with the few keys near its own; cost does not grow with the keys."""
     near: Around | None = None if call.mask is None else call.mask.near()
-    if near is None:
+    if near is None or 2 * near.radius + 2 >= call.keys:
+        return None
+    bell = call.normalize if isinstance(call.normalize, Bell) else None
+    if not _every_row_alike(call.normalize if bell is None else bell.normalize):
         return None
     radius = math.ceil(near.radius)
     width = 2 * radius + 2
-    if width >= call.keys:
-        return None
     whole = call.grid()
     centre = near.centre_at(whole).expand(*near.centre_at(whole).shape[:-2], call.queries, 1)
+    if math.prod(centre.shape[:-2]) == 1:  # the same places for the whole batch
+        centre = centre.reshape(call.queries, 1)
     first = centre.floor().long() - radius
     key_at = (first + torch.arange(width, device=first.device)).unsqueeze(-2)
     grid = Grid(call.queries, call.keys, call.batch, whole.query_at[..., None], key_at, inner=1)
-    early = call.queries * width > call.keys  # project every key once, or only the gathered ones
+    # Project every key once, or only the gathered ones, unless it matters where they stood.
+    early = call.score.positional or call.queries * width > call.keys
     part = _projected(call, grid, project_key=early)
     if part is None:
         return None
@@ -89,7 +93,7 @@ def gather(call: Call, see: See) -> Tensor | None:
     key = _taken(part.key, at)
     if not early:
         key = call.score.project_key(key)
-    normalize = _rung(call.normalize, grid) if isinstance(call.normalize, Bell) else call.normalize
+    normalize = call.normalize if bell is None else _rung(bell, grid)
     query, value = part.query.unsqueeze(-2), _taken(call.value, at)
     return see(part.part(query=query, key=key, value=value, normalize=normalize)).squeeze(-2)
 
@@ -97,10 +101,10 @@ def gather(call: Call, see: See) -> Tensor | None:
 def blocks(call: Call, see: See) -> Tensor | None:
     """Some queries at a time, with the keys their mask may show; computed again in the backward pass."""
     row = math.prod(batch_shape(call.query, call.key)) * call.keys
-    if call.queries * row <= LARGE or call.dropping or isinstance(call.normalize, Bell):
+    if call.queries * row <= LARGE or call.dropping or not _every_row_alike(call.normalize):
         return None
     step = max(1, min(512, LARGE // 4 // row))
-    if step >= call.queries or call.score.inner.at(call.grid()) is None:
+    if step >= call.queries or call.score.inner.at(_corner(call)) is None:
         return None
     low, high = (-math.inf, math.inf) if call.mask is None else call.mask.band(call.queries, call.keys)
     query = call.score.project_query(call.query, call.keys)
@@ -134,6 +138,20 @@ def blocks(call: Call, see: See) -> Tensor | None:
 def _recomputed(context: Callable[[int], Tensor], start: int) -> Tensor:
     """Keep nothing for the backward pass but what went in."""
     return checkpoint(context, start, use_reentrant=False, preserve_rng_state=False)
+
+
+def _every_row_alike(normalize: object) -> bool:
+    """Whether each row of scores is shared out alike: no setting goes by place, query or head."""
+    if getattr(normalize, "positional", False):
+        return False
+    settings = (*normalize.parameters(), *normalize.buffers()) if isinstance(normalize, nn.Module) else ()
+    return all(setting.dim() == 0 for setting in settings)
+
+
+def _corner(call: Call) -> Grid:
+    """One query and one key, to ask whether a score can tell parts apart at all."""
+    first = torch.zeros(1, 1, dtype=torch.long, device=call.query.device)
+    return Grid(call.queries, call.keys, call.batch, first, first)
 
 
 def _projected(call: Call, grid: Grid, project_key: bool = True) -> Call | None:

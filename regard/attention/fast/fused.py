@@ -103,17 +103,20 @@ def _sdpa(
     """The kernel wants four axes, one size of vector, one batch shape and one dtype; so be it."""
     query, key = found.query, found.key
     assert query is not None and key is not None
-    dtype = value.dtype
-    if (query.dtype != dtype or key.dtype != dtype) and (
-        found.exact or not torch.is_autocast_enabled(query.device.type)
-    ):
+    dtype, device = value.dtype, query.device.type
+    cast = torch.is_autocast_enabled(device)
+    if cast or query.dtype != dtype or key.dtype != dtype:
         wide = torch.promote_types(torch.promote_types(query.dtype, key.dtype), dtype)
+        if cast and not found.exact and wide == torch.float32:
+            wide = torch.get_autocast_dtype(device)
         query, key, value = query.to(wide), key.to(wide), value.to(wide)
-        mask = mask if mask is None or mask.dtype == torch.bool else mask.to(wide)
+    if mask is not None and mask.dtype != torch.bool:  # a bias keeps its digits
+        mask = mask.to(torch.float64 if query.dtype == torch.float64 else torch.float32)
     size = value.shape[-1]
     query, key, value = _one_size(query, key, value)
     query, key, value, mask, shape = _four_axes(query, key, value, mask, causal)
-    with torch.autocast(query.device.type, enabled=False) if found.exact else nullcontext():
+    # What autocast would do is done; it would also round the bias.
+    with torch.autocast(device, enabled=False) if cast else nullcontext():
         out = F.scaled_dot_product_attention(query, key, value, mask, drop, causal, scale=scale)
     out = out.reshape(shape + out.shape[-1:])
     return (out if out.shape[-1] == size else out[..., :size]).to(dtype)

@@ -33,6 +33,11 @@ class Wrapper(Normalizer):
     def random(self) -> bool:
         return is_random(self.normalize)
 
+    @property
+    def positional(self) -> bool:
+        """Whether permuting keys does more than permute weights."""
+        return getattr(self.normalize, "positional", False)
+
     def extra_repr(self) -> str:
         return "" if isinstance(self.normalize, torch.nn.Module) else getattr(self.normalize, "__name__", "")
 
@@ -123,7 +128,7 @@ class Bell(Wrapper):
     tensor([[0.5000, 0.3033]])
     """
 
-    positional = True  # permuting keys does more than permute weights
+    positional = True
     centre: Tensor | Number
     sigma: Tensor | Number
     positions: Tensor | None

@@ -89,7 +89,7 @@ class _Bias(Score):
         self.heads, self.offset = heads, offset
 
     def of(self, distance: Tensor) -> Tensor:
-        """The bias for distances key - query: (*distance) -> (heads, *distance)."""
+        """The bias for distances key - query: (distances,) -> (heads, distances)."""
         raise NotImplementedError
 
     def check(self, query: Tensor, key: Tensor) -> None:
@@ -101,8 +101,21 @@ class _Bias(Score):
             )
 
     def bias(self, grid: Grid) -> Tensor:
+        """The bias for the positions of a grid: (heads, *inner, queries, keys).
+
+        Positions are consecutive, so the m x n distances are m + n - 1 different ones, each row of them the one
+        below it moved by one.
+        """
         offset = grid.keys - grid.queries if self.offset is None else self.offset
-        return self.of(grid.key_at - (grid.query_at + offset))
+        queries, keys = grid.query_at.shape[-2], grid.key_at.shape[-1]
+        if queries == 0 or keys == 0:
+            return self.of(grid.key_at[:0, 0]).new_zeros(self.heads, *[1] * grid.inner, queries, keys)
+        if queries == 1:  # also where keys were gathered for each query on its own, from anywhere
+            return self.of(grid.key_at - (grid.query_at + offset))
+        first = grid.key_at.flatten()[0] - grid.query_at.flatten()[0] - offset
+        distances = torch.arange(1 - queries, keys, device=grid.key_at.device) + first
+        rows = self.of(distances).unfold(-1, keys, 1).flip(-2)
+        return rows.reshape(self.heads, *[1] * grid.inner, queries, keys)
 
     def forward(
         self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
@@ -114,7 +127,7 @@ class _Bias(Score):
 
     def features(self, query: Tensor, key: Tensor, mask: Mask | None) -> Features | None:
         bias = self.bias(Grid.full(query.shape[-2], key.shape[-2], 0, query.device))
-        return Features(None, None, bias=bias.to(query.dtype))
+        return Features(None, None, bias=bias)
 
     def at(self, grid: Grid) -> Score | None:
         known = grid.key_at.dim() <= grid.inner + 2  # not where each batch entry has positions of its own
@@ -132,7 +145,7 @@ class Known(Score):
         return self.scores.to(precise(query).dtype)
 
     def features(self, query: Tensor, key: Tensor, mask: Mask | None) -> Features | None:
-        return Features(None, None, bias=self.scores.to(query.dtype))
+        return Features(None, None, bias=self.scores)
 
 
 class Alibi(_Bias):
@@ -154,7 +167,7 @@ class Alibi(_Bias):
 
     def of(self, distance: Tensor) -> Tensor:
         slopes = self.slopes.float().to(distance.device)
-        return -slopes.reshape(-1, *[1] * distance.dim()) * distance.abs()
+        return -slopes[:, None] * distance.abs()
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}"
