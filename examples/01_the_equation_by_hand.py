@@ -1,6 +1,7 @@
 """1. The equation by hand: four lines of plain PyTorch, and the same four lines as one call.
 
-A query asks, keys are what is asked, values are what can be seen. Attention is a weighted average of the values.
+A query asks, keys are what is asked, values are what can be seen. Attention is a weighted average of the
+values.
 """
 
 import math
@@ -8,7 +9,6 @@ import math
 import torch
 
 from regard import attend
-from regard.attention import dense
 from regard.viewing import heat
 
 query = torch.tensor([[1.0, 0.0], [0.0, 1.0]])  # two questions: "how much to the right?", "how much upwards?"
@@ -32,7 +32,7 @@ print("weights by hand, a row for each query:\n" + heat(weights, rows=["right", 
 print("context by hand:", context.flatten().tolist())
 
 # The same in one call. True in a mask means: may be looked at.
-seen = attend(query, key, value, dense(mask))
+seen = attend(query, key, value, mask)
 print("context of attend:", seen.context.flatten().tolist())
 assert torch.allclose(seen.context, context)
 assert torch.allclose(seen.weights, weights)  # computed now, because somebody reads them

@@ -1,7 +1,8 @@
-"""2. Kernel regression: attention sixty years before it had that name.
+"""2. Kernel regression: attention fifty years before it had that name.
 
-Nadaraya and Watson (1964) predicted y at x as the average of all known y, each weighted by how near its x is. The
-x to predict at is the query, the known x are the keys, the known y the values, and nearness is the score.
+Nadaraya and Watson (1964) predicted y at x as the average of all known y, each weighted by how near its x
+is. The x to predict at is the query, the known x are the keys, the known y the values, and nearness is the
+score.
 """
 
 import torch

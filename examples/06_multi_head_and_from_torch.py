@@ -11,7 +11,9 @@ x = torch.randn(2, 5, 16)  # batch, positions, dim
 # Self-attention: queries, keys and values are projections of the same vectors.
 heads = MultiHead(dim=16, heads=4)
 seen = heads(x, mask=causal() & padding([5, 3]))
-print("context", tuple(seen.context.shape), "weights (batch, heads, queries, keys)", tuple(seen.weights.shape))
+print(
+    "context", tuple(seen.context.shape), "weights (batch, heads, queries, keys)", tuple(seen.weights.shape)
+)
 
 # Cross-attention: give keys (and values, if they are not the keys).
 print("cross  ", tuple(heads(x, torch.randn(2, 9, 16)).weights.shape))

@@ -147,9 +147,9 @@ def train(model: Writer, steps: int = 250, rate: float = 8e-3) -> None:
 def writing() -> dict[str, object]:
     print("2. A network that writes dates, with three kinds of attention\n")
     attentions = {
-        "Constant, softmax": Attention(Constant()),
-        "Additive, softmax": Attention(Additive(query_dim=64, key_dim=64, hidden_dim=64)),
-        "Additive, entmax15": Attention(Additive(query_dim=64, key_dim=64, hidden_dim=64), entmax15),
+        "Constant, softmax": lambda: Attention(Constant()),
+        "Additive, softmax": lambda: Attention(Additive(query_dim=64, key_dim=64, hidden_dim=64)),
+        "Additive, entmax15": lambda: Attention(Additive(query_dim=64, key_dim=64, hidden_dim=64), entmax15),
     }
     unseen = dates(500, random.Random(1), held_out=True)
     texts, wanted = (list(part) for part in zip(*unseen, strict=True))
@@ -157,7 +157,7 @@ def writing() -> dict[str, object]:
     print("   Trained on 12,000 dates, then tried on 500 that are not among them:\n")
     for name, attention in attentions.items():
         torch.manual_seed(0)
-        start, model = time.perf_counter(), Writer(attention)
+        start, model = time.perf_counter(), Writer(attention())
         train(model)
         right = sum(got == want for got, want in zip(model.answer(texts)[0], wanted, strict=True))
         print(f"   {name:18}  {right / 5:5.1f} % written right   ({time.perf_counter() - start:.0f} s)")

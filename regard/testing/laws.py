@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.autograd.gradcheck import GradcheckError, gradcheck
 
 from regard.attention import Attended, Dropout, Mask, attend
-from regard.attention.normalizers import is_random
 from regard.testing._world import World
 
 
@@ -67,7 +66,8 @@ class Look:
     @property
     def random(self) -> bool:
         """Whether a call draws random numbers now."""
-        return bool(is_random(self.normalize) or getattr(self.score, "random", False))
+        parts = (self.score, self.normalize)
+        return any(getattr(part, "random", False) for part in parts)
 
     @property
     def dropping(self) -> bool:

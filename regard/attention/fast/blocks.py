@@ -83,7 +83,9 @@ def gather(call: Call, see: See) -> Tensor | None:
         centre = centre.reshape(call.queries, 1)
     first = centre.floor().long() - radius
     key_at = (first + torch.arange(width, device=first.device)).unsqueeze(-2)
-    grid = Grid(call.queries, call.keys, call.batch, whole.query_at[..., None], key_at, inner=1)
+    grid = Grid(
+        call.queries, call.keys, call.batch, whole.query_at[..., None], key_at, inner=1, consecutive=False
+    )
     # Project every key once, or only the gathered ones, unless it matters where they stood.
     early = call.score.positional or call.queries * width > call.keys
     part = _projected(call, grid, project_key=early)

@@ -15,7 +15,8 @@ class Grid:
 
     The scores have axes ``(*batch, *inner, queries, keys)``. ``batch`` counts the leading axes that belong
     to the caller, ``inner`` those that a fast path put in (the blocks of a band). ``query_at`` and ``key_at``
-    broadcast to the scores from the right; ``queries`` and ``keys`` are the full numbers of them.
+    broadcast to the scores from the right; ``queries`` and ``keys`` are the full numbers of them. ``whole`` says that all
+    positions are asked about, ``consecutive`` that they follow one another and lie alike in every block.
     """
 
     queries: int
@@ -25,6 +26,7 @@ class Grid:
     key_at: Int[Tensor, "..."]
     inner: int = 0
     whole: bool = False
+    consecutive: bool = True
 
     @classmethod
     def full(cls, queries: int, keys: int, batch: int = 0, device: torch.device | None = None) -> Grid:

@@ -111,7 +111,8 @@ class _Bias(Score):
         if queries == 0 or keys == 0:
             return self.of(grid.key_at[:0, 0]).new_zeros(self.heads, *[1] * grid.inner, queries, keys)
         if queries == 1:  # also where keys were gathered for each query on its own, from anywhere
-            return self.of(grid.key_at - (grid.query_at + offset))
+            distances = grid.key_at - (grid.query_at + offset)
+            return self.of(distances.flatten()).unflatten(-1, distances.shape)
         first = grid.key_at.flatten()[0] - grid.query_at.flatten()[0] - offset
         distances = torch.arange(1 - queries, keys, device=grid.key_at.device) + first
         rows = self.of(distances).unfold(-1, keys, 1).flip(-2)
@@ -130,8 +131,7 @@ class _Bias(Score):
         return Features(None, None, bias=bias)
 
     def at(self, grid: Grid) -> Score | None:
-        known = grid.key_at.dim() <= grid.inner + 2  # not where each batch entry has positions of its own
-        return Known(self.bias(grid)) if known else None
+        return Known(self.bias(grid)) if grid.consecutive else None
 
 
 class Known(Score):
