@@ -23,7 +23,7 @@ from regard.attention._result import Attended
 from regard.attention.fast.paths import shortcut
 from regard.attention.masks import Mask
 from regard.attention.scores import ScaledDot
-from regard.attention.scores.base import precise
+from regard.attention.scores.base import name, precise
 
 ScoreLike = Callable[[Tensor, Tensor], Tensor]
 NormalizerLike = Callable[[Tensor], Tensor]
@@ -121,3 +121,7 @@ class Attention(nn.Module):
     def over(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> Over:
         """The same attention with keys and values given once, to be asked again and again."""
         return Over(self, key, value, mask)
+
+    def extra_repr(self) -> str:
+        plain = self.normalize is not None and not isinstance(self.normalize, nn.Module)
+        return f"normalize={name(self.normalize)}" if plain else ""

@@ -16,6 +16,7 @@ can be represented (see `factors`); elsewhere, and for relu, the definition is c
 
 import functools
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -23,7 +24,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.fast.pairs import pull_pairs, sum_pairs
+from regard.attention.fast.kernels import only_compiled
+from regard.attention.fast.pairs import compiled, pull_pairs, sum_pairs
 
 __all__ = ["additive_scores"]
 
@@ -105,6 +107,15 @@ def factors(a: Tensor, b: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]
     return x.exp_(), y.exp_(), reach.amax()
 
 
+@functools.cache
+def factors_kernel(activation: str) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    def additive_factors(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        only_compiled()
+        return factors(a, b, SCALE[activation])
+
+    return additive_factors
+
+
 def uses_factors(a: Tensor, activation: str) -> bool:
     """On a GPU one sigmoid per pair costs little, and looking at the reach would make the host wait."""
     return activation in SCALE and a.device.type == "cpu"
@@ -116,7 +127,8 @@ def find_factors(a: Tensor, b: Tensor, v: Tensor, activation: str) -> tuple[Tens
         return a.new_empty(0), a.new_empty(0), torch.zeros((), dtype=torch.bool)
     if a.numel() == 0 or b.numel() == 0:
         return torch.empty_like(a), torch.empty_like(b), torch.zeros((), dtype=torch.bool)
-    left, right, reach = factors(a, b, SCALE[activation])
+    found = compiled(f"factors {activation}", factors_kernel(activation), a, b)
+    left, right, reach = found or factors(a, b, SCALE[activation])
     return left, right, (reach < REACH[a.dtype]) & v.isfinite().all()
 
 

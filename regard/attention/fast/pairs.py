@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.attention.fast import kernels
 
-__all__ = ["pull_pairs", "sum_pairs"]
+__all__ = ["compiled", "pull_pairs", "sum_pairs"]
 
 LARGE = 2**22  # pairs x hidden; from here on compiled loops are worth the wait for them
 BLOCK = 2**19  # pairs x hidden of one block without them: about what stays in a core's cache
@@ -39,7 +39,7 @@ FORMS = {
 
 def sum_pairs(form: str, a: Tensor, b: Tensor, v: Tensor) -> Tensor:
     """sum_h v_h y_qkh"""
-    scores = compiled("forward", form, a, b, v)
+    scores = compiled(f"forward {form}", forward_kernel(form), a, b, v)
     if scores is None:
         scores = a.new_empty(a.shape[0], a.shape[1], b.shape[1])
         for i, q, k in blocks(a, b):
@@ -51,7 +51,7 @@ def pull_pairs(
     form: str, a: Tensor, b: Tensor, v: Tensor, g: Tensor, shift: float = 0.0
 ) -> tuple[Tensor, Tensor, Tensor]:
     """v_h sum_k g y', v_h sum_q g y' and sum_qk g (y - shift): in parts, before they grow and cancel."""
-    result = compiled("backward", form, a, b, v, g)
+    result = compiled(f"backward {form}", backward_kernel(form), a, b, v, g, g.mT.contiguous())
     if result is not None:
         da, db, rows = result
         return da, db, (rows.sub_(shift * g.sum(-1, keepdim=True)) if shift else rows).sum((0, 1))
@@ -79,40 +79,46 @@ def blocks(a: Tensor, b: Tensor) -> Iterator[tuple[slice, slice, slice]]:
                 yield slice(x, x + i), slice(y, y + q), slice(z, z + k)
 
 
-def compiled(name: str, form: str, a: Tensor, b: Tensor, *others: Tensor) -> Any:
-    """The result of a kernel in compiled loops, or None if the work is small or there is no compiler."""
+def compiled(name: str, kernel: Callable[..., Any], a: Tensor, b: Tensor, *others: Tensor) -> Any:
+    """kernel(a, b, *others) in compiled loops, or None if the work is small or there is no compiler."""
     sizes = (a.shape[1], b.shape[1], a.shape[2])
     if a.shape[0] * math.prod(sizes) < LARGE or min(sizes) < 2:  # a size of 1 would be compiled for itself
         return None
-    if name == "backward":
-        others += (others[-1].mT.contiguous(),)  # the gradient by keys, for the sums over queries
-    example = functools.partial(arguments, name)
-    return kernels.run(f"additive {name} {form}", kernel(name, form), example, a, b, *others)
+    example = functools.partial(arguments, 2 + len(others))
+    return kernels.run(f"additive {name}", kernel, example, a, b, *others)
+
+
+def arguments(count: int, like: Tensor, batch: int) -> list[Tensor]:
+    """The first of a, b, v, g, g^T to compile a kernel on: an odd batch and even sizes, so no two are equal."""
+    q, k, hidden = 134, 138, 272
+    shapes = [(batch, q, hidden), (batch, k, hidden), (hidden,), (batch, q, k), (batch, k, q)]
+    return [like.new_zeros(shape) for shape in shapes[:count]]
+
+
+# The loops as torch.compile is to fuse them: the tensor of all pairs is written down and never made.
 
 
 @functools.cache
-def kernel(name: str, form: str) -> Callable[..., Any]:
-    """The loops as torch.compile is to fuse them: the tensor of all pairs is written down and never made."""
-
-    def forward_kernel(a: Tensor, b: Tensor, v: Tensor) -> Tensor:
+def forward_kernel(form: str) -> Callable[..., Tensor]:
+    def additive_forward(a: Tensor, b: Tensor, v: Tensor) -> Tensor:
         kernels.only_compiled()
         return (FORMS[form].value(a[:, :, None], b[:, None]) * v).sum(-1)
 
-    def backward_kernel(a: Tensor, b: Tensor, v: Tensor, g: Tensor, g_by_key: Tensor) -> tuple[Tensor, ...]:
+    return additive_forward
+
+
+@functools.cache
+def backward_kernel(form: str) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    def additive_backward(
+        a: Tensor, b: Tensor, v: Tensor, g: Tensor, g_by_key: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         kernels.only_compiled()
         value, pull = FORMS[form]
         y, g = value(a[:, :, None], b[:, None]), g[..., None]
-        dv = (g * y).sum(2)
+        rows = (g * y).sum(2)
         da = pull(g, y).sum(2) * v
         # Keys first: each sum runs over the inner axis, and a second division is cheaper than a stride.
         db = pull(g_by_key[..., None], value(b[:, :, None], a[:, None])).sum(2) * v
-        return da, db, dv
+        return da, db, rows
 
-    return forward_kernel if name == "forward" else backward_kernel
-
-
-def arguments(name: str, like: Tensor, batch: int) -> list[Tensor]:
-    """What to compile a kernel on: an odd batch and even sizes, so no two are equal."""
-    q, k, hidden = 134, 138, 272
-    shapes = [(batch, q, hidden), (batch, k, hidden), (hidden,), (batch, q, k), (batch, k, q)]
-    return [like.new_zeros(shape) for shape in (shapes[:3] if name == "forward" else shapes)]
+    return additive_backward

@@ -131,7 +131,9 @@ class _Bias(Score):
         return Features(None, None, bias=bias)
 
     def at(self, grid: Grid) -> Score | None:
-        return Known(self.bias(grid)) if grid.consecutive else None
+        # Gathered keys are known too, unless each batch entry has places of its own.
+        known = grid.consecutive or grid.key_at.dim() <= grid.inner + 2
+        return Known(self.bias(grid)) if known else None
 
 
 class Known(Score):

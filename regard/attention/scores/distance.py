@@ -60,7 +60,8 @@ class Cosine(Score):
         strength = self.strength
         if not isinstance(strength, Tensor):
             return direction(query) * strength
-        return direction(query) * (strength if strength.dim() == 0 else precise(strength)[..., None])
+        turned = direction(query)
+        return turned * (strength if strength.dim() == 0 else strength[..., None]).to(turned.dtype)
 
     def project_key(self, key: Tensor) -> Tensor:
         return direction(key)

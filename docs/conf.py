@@ -1,0 +1,166 @@
+"""How Sphinx builds these pages: `make docs`.
+
+The catalogue and the API reference are written at build time. A page says where by a comment of one line,
+
+    <!-- catalogue en -->     every mechanism of the catalogue; or zh
+    <!-- api score -->        the reference of all entries of one kind
+
+so that a new mechanism appears in the documentation the moment it is listed.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from regard import __version__
+from regard.catalogue import ENTRIES, KINDS, Entry
+
+project = "regard"
+author = "The regard developers"
+copyright = author
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["_build"]
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+myst_all_links_external = False
+
+html_theme = "furo"
+html_title = "regard"
+html_static_path = ["_static"]
+html_show_copyright = False
+
+default_role = "code"
+add_module_names = False
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_inherit_docstrings = False
+
+WORDS = {
+    "en": {
+        "kinds": {
+            "score": "Scores",
+            "normalizer": "Normalizers",
+            "mask": "Masks",
+            "scope": "Scopes",
+            "position": "Positions",
+            "addressing": "Addressing a memory",
+            "heads": "Heads",
+        },
+        "aliases": "Also called",
+        "paper": "From",
+        "cost": "Cost",
+        "fast": "Fast path",
+        "exceptions": "Exceptions",
+        "stop": ".",
+    },
+    "zh": {
+        "kinds": {
+            "score": "打分函数",
+            "normalizer": "归一化",
+            "mask": "掩码",
+            "scope": "范围",
+            "position": "位置",
+            "addressing": "存储器寻址",
+            "heads": "多头",
+        },
+        "aliases": "别名",
+        "paper": "出处",
+        "cost": "代价",
+        "fast": "快速路径",
+        "exceptions": "例外",
+        "stop": "。",
+    },
+}
+
+
+def catalogue(language: str) -> str:
+    """Every entry of the catalogue as a section of Markdown."""
+    words = WORDS[language]
+    parts = []
+    for kind in KINDS:
+        parts.append(f"## {words['kinds'][kind]}\n")
+        parts += [section(entry, language) for entry in ENTRIES if entry.kind == kind]
+    return "\n".join(parts)
+
+
+def section(entry: Entry, language: str) -> str:
+    words = WORDS[language]
+    sentence = entry.zh if language == "zh" else entry.sentence
+    lines = [f"### {entry.name}\n", f"{plain(sentence)}\n"]
+    if entry.equation:
+        lines.append(f"```text\n{entry.equation}\n```\n")
+    facts = {
+        "paper": entry.paper,
+        "aliases": ", ".join(entry.aliases),
+        "cost": entry.cost,
+        "fast": entry.fast,
+        "exceptions": entry.exceptions,
+    }
+    lines += [
+        f"- **{words[name]}**{'：' if language == 'zh' else ': '}{plain(text)}"
+        for name, text in facts.items()
+        if text
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def plain(text: str) -> str:
+    """Words as they are: `code` stays code, every other mark loses its meaning in Markdown."""
+    parts = re.split(r"(`+[^`]+`+)", text)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"([\\*_|<>$\[\]#])", r"\\\1", part) for part in parts
+    )
+
+
+def reference(kind: str) -> str:
+    """The API reference of all entries of one kind."""
+    home = "regard.attention.addressing" if kind == "addressing" else "regard.attention"
+    lines = ["```{eval-rst}"]
+    for entry in ENTRIES:
+        if entry.kind == kind:
+            directive = "autoclass" if isinstance(entry.object, type) else "autofunction"
+            lines += [f".. {directive}:: {home}.{entry.name}", ""]
+    return "\n".join([*lines, "```"])
+
+
+def write_marked(app, docname: str, source: list[str]) -> None:
+    source[0] = re.sub(r"<!-- catalogue (\w+) -->", lambda mark: catalogue(mark[1]), source[0])
+    source[0] = re.sub(r"<!-- api (\w+) -->", lambda mark: reference(mark[1]), source[0])
+
+
+def from_house_style(app, what: str, name: str, object_: object, options: object, lines: list[str]) -> None:
+    """Docstrings as the house writes them, in reStructuredText: indented formulas are literal."""
+    written: list[str] = []
+    inside = ""  # "", "formula" or "example"
+    for line in lines:
+        if line.startswith((">>>", "...")) or (inside == "example" and line.strip()):
+            inside = "example"
+            written.append(line)
+        elif line.startswith("    ") and line.strip():
+            written += [] if inside == "formula" else ["::", ""]
+            inside = "formula"
+            written.append(line)
+        elif not line.strip():
+            written.append(line)
+            inside = "" if inside == "example" else inside
+        else:
+            inside = ""
+            written.append(re.sub(r"(``.+?``|`.+?`)|([|*\\]|_\b|\b_|_$)", _escape, line))
+    lines[:] = written
+
+
+def _escape(mark: re.Match[str]) -> str:
+    if mark[1]:
+        return mark[1]
+    return "\\" + mark[2]
+
+
+def setup(app) -> None:
+    app.connect("source-read", write_marked)
+    app.connect("autodoc-process-docstring", from_house_style)
