@@ -30,10 +30,10 @@ def figures(words: list[str], quick: bool, effort: Effort) -> Iterator[Figure]:
         return not words or any(word.lower() in text.lower() for word in words)
 
     for case in ALL:
-        if wanted(case.key) and not (quick and case.slow):
-            yield from measure(case, effort)
+        if wanted(case.key):
+            yield from measure(case, effort, quick)
     if wanted("Additive | compiling"):
-        yield from first_use()
+        yield from first_use(quick)
     if wanted("scores | Gaussian"):
         yield from far_from_zero()
 

@@ -75,7 +75,7 @@ class Case:
     small: Callable[[], Pair] | None = None
     tolerance: float | None = 1e-4  # how far the two may differ; None where they compute different things
     compiled: bool = True  # False: in a process of its own with REGARD_COMPILE=0
-    slow: bool = False  # left out of a quick run
+    slow: tuple[str, ...] = ()  # passes left out of a quick run
 
     @property
     def key(self) -> str:
@@ -92,7 +92,7 @@ class Growth:
     make: Callable[[int], Side]
     passes: tuple[str, ...] = (FORWARD,)
     targets: Targets = field(default_factory=dict)
-    slow: bool = False
+    slow: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

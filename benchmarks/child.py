@@ -1,7 +1,7 @@
 """What needs a process of its own: peak memory, a run without compiled kernels, the cost of compiling.
 
     python -m benchmarks.child memory "additive | ... | textbook" ours
-    python -m benchmarks.child time "additive | ... | textbook" forward+backward 9 0.05 wall
+    python -m benchmarks.child time "additive | ... | textbook" forward+backward 7 0.05 1.5 wall
 
 prints one line of JSON. `ask` starts such a process and reads it.
 """
@@ -109,7 +109,7 @@ def main(kind: str, key: str, *more: str) -> None:
         answer: Any = memory(case, more[0])
     elif kind == "time":
         assert isinstance(case, Case)
-        answer = timed(case, more[0], Effort(int(more[1]), float(more[2]), more[3]))
+        answer = timed(case, more[0], Effort(int(more[1]), float(more[2]), float(more[3]), more[4]))
     else:
         assert isinstance(case, Case)
         answer = first_use(case)

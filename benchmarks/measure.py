@@ -25,14 +25,17 @@ def agree(case: Case) -> None:
         raise AssertionError(f"{case.key}: ours and theirs differ by {far:.2g}")
 
 
-def measure(case: Case | Growth, effort: Effort) -> Iterator[Figure]:
-    return _grow(case, effort) if isinstance(case, Growth) else _compare(case, effort)
+def measure(case: Case | Growth, effort: Effort, quick: bool) -> Iterator[Figure]:
+    passes = [what for what in case.passes if not (quick and what in case.slow)]
+    if isinstance(case, Growth):
+        return _grow(case, passes, effort)
+    return _compare(case, passes, effort) if passes else iter(())
 
 
-def _compare(case: Case, effort: Effort) -> Iterator[Figure]:
+def _compare(case: Case, passes: list[str], effort: Effort) -> Iterator[Figure]:
     agree(case)
     took: list[list[float]] = []
-    for what in case.passes:
+    for what in passes:
         figure = Figure(case.group, case.name, case.against, what, "s", 0.0, target=case.targets.get(what))
         if what == MEMORY:
             figure.unit = "MB"
@@ -53,8 +56,8 @@ def _compare(case: Case, effort: Effort) -> Iterator[Figure]:
         yield figure
 
 
-def _grow(case: Growth, effort: Effort) -> Iterator[Figure]:
-    for what in case.passes:
+def _grow(case: Growth, passes: list[str], effort: Effort) -> Iterator[Figure]:
+    for what in passes:
         if what == MEMORY:
             costs = [[ask("memory", case.key, length)] for length in case.lengths]
         else:
@@ -74,10 +77,10 @@ def _grow(case: Growth, effort: Effort) -> Iterator[Figure]:
         )
 
 
-def first_use() -> Iterator[Figure]:
+def first_use(quick: bool) -> Iterator[Figure]:
     """What compiling costs, once a process: with nothing kept from before, and with torch's cache on disk."""
     with tempfile.TemporaryDirectory() as folder:
-        for state in ("nothing cached", "cached on disk"):
+        for state in ("nothing cached", "cached on disk")[: 1 if quick else 2]:
             found = ask("first_use", FIRST_USE.key, TORCHINDUCTOR_CACHE_DIR=folder)
             for unit, value in (("s", found["seconds"]), ("MB", found["megabytes"])):
                 yield Figure("Additive", f"compiling the kernels, {state}", "", "once a process", unit, value)

@@ -46,10 +46,9 @@ def cells(figure: Figure) -> list[str]:
         return [figure.name, figure.what, "", ours, theirs, power, "", target, verdict]
     shown = times = ""
     if ratio is not None:
-        digits = 4 if ratio.median < 0.1 else 3
-        low, high = (f"{value:.{digits - 1}f}" for value in (ratio.low, ratio.high))
-        shown = f"{ratio.median:.{digits - 1}f}" + (f" ({low} to {high})" if low != high else "")
-        times = f"{1 / ratio.median:.1f}" if ratio.median < 0.95 else ""
+        middle, low, high = (f"{value:.2f}" if value >= 0.1 else f"{value:.2g}" for value in ratio)
+        shown = f"{middle} ({low} to {high})" if low != high else middle
+        times = f"{1 / ratio.median:.3g}" if ratio.median < 0.95 else ""
     ours, theirs = quantity(figure.ours, figure.unit), quantity(figure.theirs, figure.unit)
     return [figure.name, figure.what, figure.against, ours, theirs, shown, times, target, verdict]
 

@@ -161,6 +161,12 @@ def _escape(mark: re.Match[str]) -> str:
     return "\\" + mark[2]
 
 
+def without_arguments(app, what, name, object_, options, signature, returns) -> tuple[str | None, str | None]:
+    """nn.Module takes anything; a class of ours without an __init__ of its own takes nothing."""
+    return ("()" if str(signature).startswith("(*args: ") else signature), returns
+
+
 def setup(app) -> None:
     app.connect("source-read", write_marked)
     app.connect("autodoc-process-docstring", from_house_style)
+    app.connect("autodoc-process-signature", without_arguments)

@@ -17,7 +17,7 @@ show("window(1, 2): one before, two after", window(1, 2).materialize(6, 6))
 show("padding(4): the last two keys are filling", padding(4).materialize(6, 6))
 show("documents([0, 0, 0, 1, 1, 1]): two texts in one row", documents(torch.arange(6) // 3).materialize(6, 6))
 show(
-    "around([0, 1.5, 3, ...], 1): a centre for each query", around(torch.arange(6) * 1.5, 1).materialize(6, 6)
+    "around([0, 1.5, 3, ...], 1): a center for each query", around(torch.arange(6) * 1.5, 1).materialize(6, 6)
 )
 show("causal() & ~window(1, 0): the past, but not the nearest", (causal() & ~window(1, 0)).materialize(6, 6))
 

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard._extras import need
 from regard.attention import Additive, Attended, Attention, Constant, Gaussian, attend, entmax15, padding
 from regard.viewing import heat
 
@@ -176,9 +177,6 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"  # told a
 
 
 def draw(curve: dict, alignment: dict) -> None:
-    from regard._extras import need
-
-    need("matplotlib", extra="draw").use("Agg")
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(2, 2, figsize=(12, 8), layout="constrained", width_ratios=(1.15, 1))
@@ -236,6 +234,7 @@ def _draw_weights(ax, name: str, example: str, answer: str, weights: Tensor):
 
 
 def main() -> None:
+    need("matplotlib", extra="draw").use("Agg")  # now, and not after half a minute of work
     torch.set_num_threads(1)  # so little work is done faster by one thread
     curve = regression()
     alignment = writing()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Attention", "__version__", "attend", "attention", "testing"]
 
 _HOMES = {"attend": "regard.attention", "Attention": "regard.attention"}
-_ROOMS = ("attention", "testing")
+_ROOMS = ("attention", "catalogue", "testing", "viewing")
 
 
 def __getattr__(name: str) -> object:

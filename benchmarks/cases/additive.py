@@ -19,12 +19,23 @@ def textbook(score: Additive, query: Tensor, key: Tensor) -> Tensor:
     return torch.tanh(score.W(query)[:, :, None] + score.U(key)[:, None]) @ score.v
 
 
-def scored(batch: int, queries: int, keys: int) -> Pair:
-    """The scores alone."""
+def paired(batch: int, queries: int, keys: int) -> Pair:
+    """The pairs alone: scores from W q and U k, which were computed before."""
     torch.manual_seed(0)
     score = Additive(DIM, DIM, HIDDEN)
-    q, k = torch.randn(batch, queries, DIM), torch.randn(batch, keys, DIM)
-    leaves = [q.requires_grad_(), k.requires_grad_(), *score.parameters()]
+    a, b = (torch.randn(batch, n, HIDDEN, requires_grad=True) for n in (queries, keys))
+    return Pair(
+        Side(lambda: score.inner(a, b), [a, b, score.v]),
+        Side(lambda: torch.tanh(a[:, :, None] + b[:, None]) @ score.v, [a, b, score.v]),
+    )
+
+
+def scored(batch: int, queries: int, keys: int) -> Pair:
+    """The scores, with the projections W q and U k."""
+    torch.manual_seed(0)
+    score = Additive(DIM, DIM, HIDDEN)
+    q, k = (torch.randn(batch, n, DIM, requires_grad=True) for n in (queries, keys))
+    leaves = [q, k, *score.parameters()]
     return Pair(Side(lambda: score(q, k), leaves), Side(lambda: textbook(score, q, k), leaves))
 
 
@@ -45,20 +56,26 @@ SMALL, MIDDLE, LARGE = (64, 30, 30), (16, 128, 128), (4, 512, 512)
 SOME = (4, 64, 64)  # just enough work for the compiled kernels
 
 
+MAKE = {"attend": attended, "score": scored, "pairs": paired}
+
+
 def case(what: str, size: tuple[int, int, int], times: float | None = None, compiled: bool = True) -> Case:
-    make = attended if what == "attend" else scored
-    memory = size == LARGE and what == "attend"
+    """``attend`` is the equation with its projections, ``score`` its first line, ``pairs`` the sum alone."""
+    passes: tuple[str, ...] = (FORWARD, TRAIN) if compiled else (TRAIN,)
     targets = {TRAIN: times_less(times)} if times else {}
+    if what == "attend" and size == LARGE:
+        passes, targets = (*passes, MEMORY), {**targets, MEMORY: times_less(20)}
+    slow = (FORWARD,) if compiled and what == "attend" else passes if size != SMALL else ()
     return Case(
         GROUP,
         f"{what}, {'x'.join(map(str, size))}, hidden {HIDDEN}",
         COMPILED if compiled else EAGER,
-        partial(make, *size),
-        ((FORWARD,) if compiled else ()) + (TRAIN,) + ((MEMORY,) if memory else ()),
-        targets | ({MEMORY: times_less(20)} if memory else {}),
-        small=partial(make, *SOME),
+        partial(MAKE[what], *size),
+        passes,
+        targets,
+        small=partial(MAKE[what], *SOME),
         compiled=compiled,
-        slow=what == "score" and size != SMALL,
+        slow=slow,
     )
 
 
@@ -69,8 +86,8 @@ CASES: list[Case | Growth] = [
     case("attend", LARGE, 15),
     case("score", SMALL),
     case("score", MIDDLE),
-    case("score", LARGE),
-    case("attend", SMALL, 1.5, compiled=False),
-    case("attend", MIDDLE, 1.5, compiled=False),
-    case("attend", LARGE, 1.5, compiled=False),
+    case("pairs", SMALL, 7),
+    case("pairs", MIDDLE),
+    case("pairs", LARGE, 15),
+    *(case("attend", size, 1.5, compiled=False) for size in (SMALL, MIDDLE, LARGE)),
 ]

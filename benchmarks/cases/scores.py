@@ -95,6 +95,7 @@ CASES: list[Case | Growth] = [
         (*BOTH, MEMORY),
         THREE,
         small=partial(gaussian, 8.0, keys=64),
+        slow=(MEMORY,),
     ),
     Case(
         GROUP,
@@ -104,9 +105,10 @@ CASES: list[Case | Growth] = [
         BOTH,
         THREE,
         tolerance=1e-3,
+        slow=(TRAIN,),
     ),
     Case(GROUP, f"Cosine, 8x{SIZE}", "normalize and matmul", partial(cosine, directions, 8), BOTH),
-    Case(GROUP, f"Cosine, 1x{SIZE}", "F.cosine_similarity", partial(cosine, angles, 1), BOTH),
+    Case(GROUP, f"Cosine, 1x{SIZE}", "F.cosine_similarity", partial(cosine, angles, 1), BOTH, slow=(TRAIN,)),
     Case(GROUP, f"Bilinear, 8x{SIZE}", "einsum", bilinear, BOTH),
     Case(GROUP, f"Constant, 8x{SIZE}", "mean", constant, BOTH),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -70,8 +70,8 @@ def checked(
     normalize: Callable[[Tensor], Tensor] | None,
 ) -> Call:
     """The call, or one sentence that says what does not fit."""
-    score = _made(score, "score")
-    normalize = None if normalize is None else _made(normalize, "normalize")
+    score = made(score, "score")
+    normalize = None if normalize is None else made(normalize, "normalize")
     wanted = score if isinstance(score, Score) else Given(score)
     if query is None:  # a score that asks nothing of the query: pooling
         query = key.new_zeros(1, 0)
@@ -85,21 +85,26 @@ def checked(
         seen.check(batch, query.shape[-2], key.shape[-2])
     gives = wanted.gives
     if normalize is None:
-        normalize = kernel_sum if gives == "kernel" else softmax
+        normalize = usual(wanted)
     elif takes(normalize) != gives:
         raise ValueError(
             f"{name(score)} gives {_words(gives)}, but {name(normalize)} shares out {_words(takes(normalize))}; "
-            f"leave normalize out to take {'kernel_sum' if gives == 'kernel' else 'softmax'}"
+            f"leave normalize out to take {name(usual(wanted))}"
         )
     drop = normalize if isinstance(normalize, Dropout) else None
     return Call(query, key, value, seen, wanted, drop.normalize if drop is not None else normalize, drop)
+
+
+def usual(score: object) -> Callable[[Tensor], Tensor]:
+    """The normalizer that a score takes by itself."""
+    return kernel_sum if getattr(score, "gives", "logits") == "kernel" else softmax
 
 
 def _words(gives: str) -> str:
     return "kernel values" if gives == "kernel" else gives
 
 
-def _made(part: Part, what: str) -> Part:
+def made(part: Part, what: str) -> Part:
     """``SigmoidSum`` may be given for ``SigmoidSum()``; what is no function at all is refused."""
     if isinstance(part, type):
         try:
@@ -154,37 +159,48 @@ def _broadcast(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
 
 
 class Moment:
-    """What a call saw of the world: grad mode, training modes, and the versions of its tensors.
+    """What a call saw of the world: its modes (grad, autocast, training), settings, and versions of tensors.
 
     A compiler and inference tensors keep no versions, so there the promise to notice changes is not made.
     """
 
     def __init__(self, call: Call):
         self.grad = torch.is_grad_enabled()
+        self.autocast = _autocast(call.query.device.type)
         self.modes: list[tuple[nn.Module, bool]] = []
+        self.settings: list[tuple[nn.Module, list[object]]] = []
         self.versions: list[tuple[Tensor, int]] = []
         if not torch.compiler.is_compiling():
-            self.modes = [(module, module.training) for module in _modules(call)]
-            tensors = [call.query, call.key, *_held(self.modes)]
-            tensors += [] if call.mask is None else call.mask.tensors()
+            modules = _modules(call)
+            self.modes = [(module, module.training) for module in modules]
+            self.settings = [(module, _settings(module)) for module in modules]
+            tensors = [call.query, call.key, *([] if call.mask is None else call.mask.tensors())]
+            tensors += [
+                held for _, all_held in self.settings for held in all_held if isinstance(held, Tensor)
+            ]
             self.versions = [(tensor, tensor._version) for tensor in tensors if not tensor.is_inference()]
 
     def check(self) -> None:
-        """Raise if a tensor of the call was changed in place since: the weights would be those of another call."""
-        if any(tensor._version != version for tensor, version in self.versions):
+        """Raise if something of the call was changed since: the weights would be those of another call."""
+        written = any(tensor._version != version for tensor, version in self.versions)
+        if written or not all(_same(_settings(module), then) for module, then in self.settings):
             raise RuntimeError(
-                "the weights can no longer be read: a tensor or parameter of this call was changed in place since "
-                "(an optimizer step, perhaps); read .weights before that"
+                "the weights can no longer be read: a tensor, parameter or setting of this call was changed since "
+                "(by an optimizer step, perhaps); read .weights before that"
             )
 
     def again(self, look: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """What ``look`` finds in the same grad and training modes as then."""
+        """What ``look`` finds in the same modes as then."""
         changed = [(module, module.training) for module, mode in self.modes if module.training != mode]
         for module, mode in changed:
             module.training = not mode
         try:
+            device, enabled, dtype = self.autocast
             with torch.set_grad_enabled(self.grad):
-                return look()
+                if self.autocast == _autocast(device):
+                    return look()
+                with torch.autocast(device, dtype, enabled):
+                    return look()
         finally:
             for module, mode in changed:
                 module.training = mode
@@ -195,7 +211,17 @@ def _modules(call: Call) -> list[nn.Module]:
     return [module for part in parts for module in part.modules()]
 
 
-def _held(modules: list[tuple[nn.Module, bool]]) -> Iterator[Tensor]:
-    for module, _ in modules:
-        held = (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
-        yield from (tensor for tensor in held if isinstance(tensor, Tensor))
+def _settings(module: nn.Module) -> list[object]:
+    """What a module computes with: its parameters, buffers, other tensors and numbers."""
+    own = (held for held in vars(module).values() if isinstance(held, (Tensor, float)))
+    return [*module._parameters.values(), *module._buffers.values(), *own]
+
+
+def _same(now: list[object], then: list[object]) -> bool:
+    pairs = zip(now, then, strict=False)
+    return len(now) == len(then) and all(a is b or (isinstance(a, float) and a == b) for a, b in pairs)
+
+
+def _autocast(device: str) -> tuple[str, bool, torch.dtype | None]:
+    enabled = torch.is_autocast_enabled(device)
+    return device, enabled, torch.get_autocast_dtype(device) if enabled else None

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.attention._call import Call, checked
+from regard.attention._call import Call, checked, made
 from regard.attention._over import Over
 from regard.attention._result import Attended
 from regard.attention.fast.paths import shortcut
@@ -42,9 +42,9 @@ def attend(
 
         context = normalize(hide(score(query, key), mask)) @ value
 
-    ``normalize`` is softmax unless the score gives kernel values, which take kernel_sum. ``mask`` is a named mask or a
-    bool tensor, True where a query may look. The context comes by the fastest exact path; weights and scores are
-    computed when they are read, and reading them never changes the context.
+    ``normalize`` is softmax unless the score gives kernel values, which take kernel_sum. ``mask`` is a
+    named mask or a bool tensor, True where a query may look. The context comes by the fastest exact path;
+    weights and scores are computed when they are read, and reading them never changes the context.
 
     >>> seen = attend(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6))
     >>> seen.context.shape, seen.weights.shape
@@ -101,8 +101,8 @@ class Attention(nn.Module):
 
     def __init__(self, score: ScoreLike | None = None, normalize: NormalizerLike | None = None):
         super().__init__()
-        self.score = ScaledDot() if score is None else score
-        self.normalize = normalize
+        self.score = ScaledDot() if score is None else made(score, "score")
+        self.normalize = None if normalize is None else made(normalize, "normalize")
 
     def forward(
         self,

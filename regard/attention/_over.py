@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from regard.attention._result import Attended
 from regard.attention.masks import Grid, Mask, as_mask
-from regard.attention.scores.base import Score
+from regard.attention.scores.base import Score, name
 
 
 class Asked(Score):
     """A score whose keys are projected already: only the query's half is left to do."""
 
-    def __init__(self, score: Score):
+    def __init__(self, score: Score, key: Tensor):
         super().__init__()
         self.score = score
+        self.before = torch.empty(key.shape, device="meta")  # for its shape only
         self.gives, self.positional, self.random = score.gives, score.positional, score.random
 
     @property
@@ -25,6 +27,9 @@ class Asked(Score):
 
     def project_query(self, query: Tensor, keys: int) -> Tensor:
         return self.score.project_query(query, keys)
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        self.score.check(query, self.before)
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         return self.inner(self.project_query(query, key.shape[-2]), key)
@@ -37,7 +42,10 @@ def projected(score: Any, key: Tensor) -> tuple[Any, Tensor]:
     """The keys' half of a score done once: what is left of the score, and the projected keys."""
     if not isinstance(score, Score) or score.inner is score:
         return score, key
-    return Asked(score), score.project_key(key)
+    try:
+        return Asked(score, key), score.project_key(key)
+    except RuntimeError as error:
+        raise ValueError(f"{name(score)} cannot take key {tuple(key.shape)}") from error
 
 
 class Over:

@@ -14,10 +14,10 @@ from regard.attention._call import Call, Moment
 class Attended:
     """What was seen, and on demand how regard was shared out.
 
-    ``context`` is there at once. ``weights`` and ``scores`` (what the normalizer saw, -inf where hidden) are computed
-    when they are read, from the very tensors, parameters and modes of the call. Where a key was chosen at random,
-    ``log_prob`` is the logarithm of the choice's probability and ``entropy`` that of the distribution it came from;
-    otherwise both are None.
+    ``context`` is there at once. ``weights`` and ``scores`` (what the normalizer saw, -inf where hidden)
+    are computed when they are read, from the very tensors, parameters and modes of the call. Where a key
+    was chosen at random, ``log_prob`` is the logarithm of the choice's probability and ``entropy`` that of
+    the distribution it came from; otherwise both are None.
     """
 
     def __init__(
@@ -65,6 +65,11 @@ class Attended:
         """The same look with a context that was projected or joined afterwards."""
         self.context = context
         return self
+
+    def __iter__(self) -> Any:
+        raise TypeError(
+            "what attend returns is not a pair: read its .context and, if you want them, its .weights"
+        )
 
     def __repr__(self) -> str:
         return f"Attended(context={tuple(self.context.shape)})"

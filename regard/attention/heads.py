@@ -6,11 +6,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.attention._call import made, usual
 from regard.attention._equation import NormalizerLike, ScoreLike, attend
 from regard.attention._over import projected
 from regard.attention._result import Attended
 from regard.attention.masks import Mask, as_mask
-from regard.attention.normalizers import Dropout, softmax
+from regard.attention.normalizers import Dropout
 from regard.attention.scores import ScaledDot
 
 
@@ -22,8 +23,8 @@ class MultiHead(nn.Module):
 
     Vaswani et al. (2017), arXiv 1706.03762, 3.2.2; with fewer ``kv_heads`` than heads it is grouped-query
     (Ainslie et al. 2023, arXiv 2305.13245), with one multi-query attention (Shazeer 2019, arXiv 1911.02150).
-    Tensors are (*batch, positions, dim), weights (*batch, heads, queries, keys); a dense mask broadcasts to these
-    from the right, padding(lengths) goes by the leading batch axes.
+    Tensors are (*batch, positions, dim), weights (*batch, heads, queries, keys); a dense mask broadcasts to
+    these from the right, padding(lengths) goes by the leading batch axes.
 
     >>> heads = MultiHead(dim=16, heads=4)
     >>> seen = heads(torch.randn(2, 3, 16))
@@ -56,12 +57,12 @@ class MultiHead(nn.Module):
         small = kv_heads * self.head_dim
         self.query = nn.Linear(dim, dim, bias=bias)
         self.key = nn.Linear(dim if key_dim is None else key_dim, small, bias=bias)
-        self.value = nn.Linear(dim if value_dim is None else value_dim, small, bias=bias)
+        self.value = nn.Linear(self.key.in_features if value_dim is None else value_dim, small, bias=bias)
         self.output = nn.Linear(dim, dim, bias=bias)
-        self.score = ScaledDot() if score is None else score
-        self.normalize = normalize
+        self.score = ScaledDot() if score is None else made(score, "score")
+        self.normalize = None if normalize is None else made(normalize, "normalize")
         if dropout:
-            self.normalize = Dropout(softmax if normalize is None else normalize, dropout)
+            self.normalize = Dropout(self.normalize or usual(self.score), dropout)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -115,12 +116,9 @@ class MultiHead(nn.Module):
         return few.repeat_interleave(self.heads // self.kv_heads, -3)
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        layers = (("query", query, self.query), ("key", key, self.key), ("value", value, self.value))
-        for what, tensor, layer in layers:
-            if tensor.dim() < 2 or tensor.shape[-1] != layer.in_features:
-                raise ValueError(
-                    f"MultiHead takes {what} (*batch, positions, {layer.in_features}), got {tuple(tensor.shape)}"
-                )
+        _fits("query", query, self.query)
+        _fits("key", key, self.key)
+        _fits("value", value, self.value)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> MultiHead:
@@ -153,6 +151,12 @@ class MultiHead(nn.Module):
         return f"dim={self.dim}, heads={self.heads}, kv_heads={self.kv_heads}"
 
 
+def _fits(what: str, tensor: Tensor, layer: nn.Linear) -> None:
+    if tensor.dim() < 2 or tensor.shape[-1] != layer.in_features:
+        want = f"(*batch, positions, {layer.in_features})"
+        raise ValueError(f"MultiHead takes {what} {want}, got {tuple(tensor.shape)}")
+
+
 class OverHeads:
     """Heads over keys and values that were given once: ``heads.over(key, value, mask)(query)``."""
 
@@ -164,18 +168,20 @@ class OverHeads:
         self.mask = None if mask is None else as_mask(mask)
 
     def __call__(self, query: Tensor) -> Attended:
+        _fits("query", query, self.heads.query)
         return self.heads._look(self.score, query, self.key, self.value, self.mask)
 
 
 class Cache:
     """The keys and values of the past, so that one step of decoding costs one query.
 
-    Without gradients it writes into room kept ahead, so that a step copies nothing old; what a step was shown is never
-    written over, so its weights can still be read later.
+    Without gradients it writes into room kept ahead, so that a step copies nothing old; what a step was
+    shown is never written over, so its weights can still be read later.
 
     >>> heads, cache = MultiHead(dim=8, heads=2), Cache()
     >>> with torch.no_grad():
-    ...     shapes = [heads(torch.randn(1, 1, 8), mask=causal(), cache=cache).weights.shape[-1] for _ in range(3)]
+    ...     shapes = [heads(torch.randn(1, 1, 8), mask=causal(), cache=cache).weights.shape[-1] for _ in
+    range(3)]
     >>> shapes, len(cache)
     ([1, 2, 3], 3)
     """
@@ -190,6 +196,9 @@ class Cache:
 
     def append(self, key: Float[Tensor, "..."], value: Float[Tensor, "..."]) -> tuple[Tensor, Tensor]:
         """Add (*batch, heads, new, dim) at the end; returns everything so far."""
+        if self._key is not None and self._key.shape[:-2] != key.shape[:-2]:
+            held = (*self._key.shape[:-2], self._length, self._key.shape[-1])
+            raise ValueError(f"the cache holds keys {held}, which {tuple(key.shape)} cannot be appended to")
         start, self._length = self._length, self._length + key.shape[-2]
         self._key, self._value = _appended(self._key, key, start), _appended(self._value, value, start)
         return self._key[..., : self._length, :], self._value[..., : self._length, :]
@@ -212,6 +221,7 @@ def _appended(room: Tensor | None, new: Tensor, start: int) -> Tensor:
         wider = new.new_empty(*new.shape[:-2], max(2 * stop, 16), new.shape[-1])
         wider[..., :start, :] = room[..., :start, :]
         room = wider
-    # Written past the version counter: these rows were never shown, so no earlier call's tensors have changed.
+    # Written past the version counter: these rows were never shown, so no earlier call's tensors have
+    # changed.
     room.data[..., start:stop, :] = new
     return room

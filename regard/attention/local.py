@@ -6,11 +6,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.attention._call import usual
 from regard.attention._equation import NormalizerLike, ScoreLike, attend
 from regard.attention._over import Over
 from regard.attention._result import Attended
 from regard.attention.masks import Grid, Mask, around, as_mask
-from regard.attention.normalizers import Bell, Dropout, softmax
+from regard.attention.normalizers import Bell, Dropout
 from regard.attention.scores.base import precise
 from regard.attention.scores.dot import given_sizes
 
@@ -76,10 +77,11 @@ class LocalP(nn.Module):
     """Look around a place that the query predicts, less and less with the distance from it.
 
         p = S sigmoid(v . tanh(W q))
-        weights = softmax over |s - p| <= radius, times exp(-(s - p)^2 / (2 sigma^2))          sigma = radius / 2
+        weights = softmax over |s - p| <= radius, times exp(-(s - p)^2 / (2 sigma^2))
+        sigma   = radius / 2
 
-    S is the number of keys the query may look at. The weights are not renormalized, and the gradient of p goes
-    through the bell only. Luong, Pham and Manning (2015), arXiv 1508.04025, eq. 9 and 10, "local-p".
+    S is the number of keys the query may look at. The weights are not renormalized, and the gradient of p
+    goes through the bell only. Luong, Pham and Manning (2015), arXiv 1508.04025, eq. 9 and 10, "local-p".
 
     >>> local = LocalP(ScaledDot(), query_dim=4, hidden_dim=8, radius=2)
     >>> local(torch.randn(2, 3, 4), torch.randn(2, 9, 4), torch.randn(2, 9, 6)).context.shape
@@ -98,7 +100,7 @@ class LocalP(nn.Module):
         if not radius > 0:
             raise ValueError(f"LocalP: radius must be above 0, got {radius}")
         self.score, self.radius = score, radius
-        self.normalize = softmax if normalize is None else normalize
+        self.normalize = usual(score) if normalize is None else normalize
         self.query_dim = query_dim
         self.W = nn.Linear(query_dim, hidden_dim, bias=False)
         self.v = nn.Parameter(torch.empty(hidden_dim))

@@ -88,7 +88,8 @@ class UnknownName(LookupError):
     def __str__(self) -> str:
         *first, last = self.nearest or ["none"]
         nearest = f"{', '.join(first)} and {last}" if first else last
-        return f"There is no mechanism called {self.name!r}; the nearest are {nearest}."
+        verb = "are" if first else "is"
+        return f"There is no mechanism called {self.name!r}; the nearest {verb} {nearest}."
 
 
 def search(entries: Iterable[Entry], name: str) -> Entry:
@@ -98,7 +99,8 @@ def search(entries: Iterable[Entry], name: str) -> Entry:
         return known[wanted]
     ranked = difflib.get_close_matches(wanted, known, n=len(known), cutoff=0.0)
     beginnings = [word for word in ranked if wanted and word.startswith(wanted)]
-    nearest = dict.fromkeys(known[word].name for word in [*beginnings, *ranked])
+    alike = difflib.get_close_matches(wanted, known, n=3, cutoff=0.6)  # if any, the others would only confuse
+    nearest = dict.fromkeys(known[word].name for word in [*beginnings, *(alike or ranked)])
     raise UnknownName(name, list(nearest)[:3])
 
 
@@ -120,7 +122,7 @@ _PAPER = re.compile(r"arXiv|doi|\b(19|20)\d\d\b")
 
 
 def _joined(paragraph: str) -> str:
-    return " ".join(paragraph.split())
+    return " ".join(paragraph.split()).replace("``", "")
 
 
 def _fold(name: str) -> str:

@@ -1,7 +1,7 @@
 """The masks in the catalogue.
 
-In each line `a` is the module `regard.attention`, imported when the example is built; the costs are for m queries,
-n keys, vectors of size d and a hidden layer of size h.
+In each line `a` is the module `regard.attention`, imported when the example is built; the costs are for m
+queries, n keys, vectors of size d and a hidden layer of size h.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scopes, heads, positions and the addressing of a memory in the catalogue.
 
-In each line `a` is the module `regard.attention`, imported when the example is built; the costs are for m queries,
-n keys, vectors of size d and a hidden layer of size h.
+In each line `a` is the module `regard.attention`, imported when the example is built; the costs are for m
+queries, n keys, vectors of size d and a hidden layer of size h.
 """
 
 from __future__ import annotations
@@ -166,6 +166,24 @@ ADDRESSING = (
             eye(1, 8) + eye(1, 8).roll(4, -1),
             torch().ones(1, 16),
             torch().linspace(0, 1, 16)[None],
+        ),
+    ),
+    Entry(
+        "address",
+        "addressing",
+        zh="依次作内容寻址、插值、移位、聚拢，得到读写用的权重。",
+        cost="that of its four steps",
+        fast="That of its four steps.",
+        aliases=("addressing",),
+        exceptions=BY_POSITION,
+        paint=lambda a: a.addressing.address(
+            walk(8),
+            8 * torch().ones(8),
+            torch().ones(8),
+            torch().tensor([0.0, 0.0, 1.0]).expand(8, 3),
+            2 * torch().ones(8),
+            walk(16),
+            spots(16, 0)[:8],
         ),
     ),
 )

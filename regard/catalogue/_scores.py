@@ -1,7 +1,7 @@
 """The scores in the catalogue.
 
-In each line `a` is the module `regard.attention`, imported when the example is built; the costs are for m queries,
-n keys, vectors of size d and a hidden layer of size h.
+In each line `a` is the module `regard.attention`, imported when the example is built; the costs are for m
+queries, n keys, vectors of size d and a hidden layer of size h.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ SCORES = (
         "score",
         zh="由一个小网络判断键与查询有多相配。",
         cost="m n h tanh",
-        fast="tanh(a + b) from exponentials computed once a query and once a key: one multiply-add and one division a pair.",
+        fast="tanh(a + b) from exponentials computed once a query and once a key: one multiply-add and one division "
+        "a pair.",
         aliases=("bahdanau", "mlp", "hierarchical", "han"),
         build=lambda a: a.Additive(query_dim=4, key_dim=4, hidden_dim=8),
     ),

@@ -277,7 +277,7 @@ def test_compiled_loops_serve_all_shapes_and_threads(
         agree(1e4 * a[:, :1], a, v)  # one query: in blocks
         with torch.autocast("cpu", dtype=torch.bfloat16):
             agree(a, a + 1000, v)
-    assert len(kernels._kernels) == 2
+    assert len(kernels._kernels) == 3
     assert not kernels._broken
 
 

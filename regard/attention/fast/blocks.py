@@ -1,7 +1,7 @@
 """Paths that cut the work into parts and ask for each: bands, gathered neighborhoods, blocks of queries.
 
-A hidden key changes nothing, so a query need not be shown keys that its mask hides. Queries and keys are projected
-once; then each part is an ordinary call on fewer keys, whatever the score and the normalizer.
+A hidden key changes nothing, so a query need not be shown keys that its mask hides. Queries and keys are
+projected once; then each part is an ordinary call on fewer keys, whatever the score and the normalizer.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LARGE = 2**25
 def band(call: Call, see: See) -> Tensor | None:
     """A window: blocks of queries, each with the stretch of keys that its queries may see.
 
-    Time and memory are linear in the number of queries. With b queries a block and a window of w keys, a block is
-    shown b + w - 1 keys.
+    Time and memory are linear in the number of queries. With b queries a block and a window of w keys, a
+    block is shown b + w - 1 keys.
     """
     if call.mask is None or not _every_row_alike(call.normalize):
         return None

@@ -44,7 +44,10 @@ def fused(call: Call) -> Tensor | None:
     temperature = _temperature(call.normalize)
     if temperature is None or (call.dropping and call.query.device.type == "cpu") or _too_large(call):
         return None  # on a CPU the kernel's own dropout costs more than the definition's
-    found = call.score.features(call.query, call.key, call.mask)
+    query, missing = call.query, call.batch + 2 - call.query.dim()
+    if missing > 0:  # values or mask have more batch axes, and lengths go by the leading ones
+        query = query[(None,) * missing]
+    found = call.score.features(query, call.key, call.mask)
     if found is None or found.query is None or found.key is None:
         return None
     if isinstance(temperature, Tensor):

@@ -2,9 +2,10 @@
 
     -1/2 |q - k|^2 = q . k - 1/2 |k|^2 - 1/2 |q|^2
 
-The last term is the same for every key, so softmax does not see it; with 1 appended to q and -1/2 |k|^2 to k the
-rest is a dot product. Differences of large squares lose their digits, therefore q and k are first moved by the mean of the
-visible keys (the score does not change), and data that still spread too far are computed in float64.
+The last term is the same for every key, so softmax does not see it; with 1 appended to q and -1/2 |k|^2 to
+k the rest is a dot product. Differences of large squares lose their digits, therefore q and k are first
+moved by the mean of the visible keys (the score does not change), and data that still spread too far are
+computed in float64.
 """
 
 from __future__ import annotations

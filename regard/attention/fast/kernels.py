@@ -3,7 +3,7 @@
 `run` runs a function of a few tensors as compiled loops, or returns None where that cannot be had (no C++
 compiler, switched off, a forked process); the caller then computes the same in blocks. Each kernel is
 compiled on a small made-up example with every size different and none of them 1, so that one compilation
-serves all shapes and does not depend on which shape came first.
+serves all shapes and does not depend on which shape came first. (A batch of one has a kernel of its own.)
 
     REGARD_COMPILE=0             switches compilation off for a process
     with compiling(False): ...   switches it off for a block

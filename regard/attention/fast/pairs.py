@@ -89,7 +89,7 @@ def compiled(name: str, kernel: Callable[..., Any], a: Tensor, b: Tensor, *other
 
 
 def arguments(count: int, like: Tensor, batch: int) -> list[Tensor]:
-    """The first of a, b, v, g, g^T to compile a kernel on: an odd batch and even sizes, so no two are equal."""
+    """The first of a, b, v, g, g^T to compile a kernel on: an odd batch, even sizes, no two equal."""
     q, k, hidden = 134, 138, 272
     shapes = [(batch, q, hidden), (batch, k, hidden), (hidden,), (batch, q, k), (batch, k, q)]
     return [like.new_zeros(shape) for shape in shapes[:count]]

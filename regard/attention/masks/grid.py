@@ -15,8 +15,9 @@ class Grid:
 
     The scores have axes ``(*batch, *inner, queries, keys)``. ``batch`` counts the leading axes that belong
     to the caller, ``inner`` those that a fast path put in (the blocks of a band). ``query_at`` and ``key_at``
-    broadcast to the scores from the right; ``queries`` and ``keys`` are the full numbers of them. ``whole`` says that all
-    positions are asked about, ``consecutive`` that they follow one another and lie alike in every block.
+    broadcast to the scores from the right; ``queries`` and ``keys`` are the full numbers of them. ``whole``
+    says that all positions are asked about, ``consecutive`` that they follow one another and lie alike in
+    every block.
     """
 
     queries: int

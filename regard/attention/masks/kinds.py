@@ -93,7 +93,8 @@ class Around(Mask):
     def __init__(self, centre: Tensor | float, radius: float):
         if not radius >= 0:
             raise ValueError(f"around: radius must be at least 0, got {radius!r}")
-        # Where one looks is a choice: the gradient of a predicted centre goes through the bell, not through here.
+        # Where one looks is a choice: the gradient of a predicted centre goes through the bell, not through
+        # here.
         self.centre = (centre if isinstance(centre, Tensor) else torch.tensor(float(centre))).detach()
         self.radius = radius
 
@@ -182,8 +183,9 @@ def causal(offset: int | None = None) -> Mask:
 
         visible(i, j) = j <= i + offset          offset = keys - queries unless given
 
-    With the default offset the last query sees every key, so one query of a cached decoder sees its whole past
-    (PyTorch's is_causal would show it the first key only). Vaswani et al. (2017), arXiv 1706.03762, 3.2.3.
+    With the default offset the last query sees every key, so one query of a cached decoder sees its whole
+    past (PyTorch's is_causal would show it the first key only). Vaswani et al. (2017), arXiv 1706.03762,
+    3.2.3.
 
     >>> causal().materialize(2, 3).int()
     tensor([[1, 1, 0],

@@ -1,6 +1,7 @@
 """Position by distance: scores to wrap (Rotary) or to add (Alibi, RelativeBias).
 
-Query i stands at key position i + offset, by default keys - queries, so that a cached decoder needs to say nothing.
+Query i stands at key position i + offset, by default keys - queries, so that a cached decoder needs to say
+nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from regard.attention.scores.base import Features, Score, precise
 
 
 class Rotary(Score):
-    """Turn queries and keys by an angle that grows with their position, then compare; only the distance is felt.
+    """Turn queries and keys by an angle that grows with their position, then compare: only distance is felt.
 
         score(R_i q, R_j k)          R_i turns each pair of features by i / base^(2 pair / d)
 
@@ -64,11 +65,11 @@ class Rotary(Score):
 
     def _turned(self, vectors: Tensor, first: int) -> Tensor:
         length, dim = vectors.shape[-2:]
-        places = torch.arange(length, device=vectors.device, dtype=torch.float32) + first
-        speeds = self.base ** (-torch.arange(0, dim, 2, device=vectors.device, dtype=torch.float32) / dim)
-        angle = places[:, None] * speeds
         wide = precise(vectors)
-        cos, sin = angle.cos().to(wide.dtype), angle.sin().to(wide.dtype)
+        places = torch.arange(length, device=wide.device, dtype=wide.dtype) + first
+        speeds = self.base ** (-torch.arange(0, dim, 2, device=wide.device, dtype=wide.dtype) / dim)
+        angle = places[:, None] * speeds
+        cos, sin = angle.cos(), angle.sin()
         even, odd = wide[..., 0::2], wide[..., 1::2]
         turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1)
         return turned.flatten(-2).to(vectors.dtype)
@@ -94,7 +95,7 @@ class _Bias(Score):
 
     def check(self, query: Tensor, key: Tensor) -> None:
         have = max(query.shape[-3] if query.dim() > 2 else 1, key.shape[-3] if key.dim() > 2 else 1)
-        if have not in (1, self.heads):
+        if have not in (1, self.heads) and self.heads > 1:  # one bias serves any number of heads
             raise ValueError(
                 f"{type(self).__name__} was made for {self.heads} heads on the axis before the queries, got query "
                 f"{tuple(query.shape)} and key {tuple(key.shape)}"
@@ -103,8 +104,8 @@ class _Bias(Score):
     def bias(self, grid: Grid) -> Tensor:
         """The bias for the positions of a grid: (heads, *inner, queries, keys).
 
-        Positions are consecutive, so the m x n distances are m + n - 1 different ones, each row of them the one
-        below it moved by one.
+        Positions are consecutive, so the m x n distances are m + n - 1 different ones, each row of them the
+        one below it moved by one.
         """
         offset = grid.keys - grid.queries if self.offset is None else self.offset
         queries, keys = grid.query_at.shape[-2], grid.key_at.shape[-1]
@@ -155,8 +156,9 @@ class Alibi(_Bias):
 
         score(i, j) = -slope_h |i - j|          slope_h = 2^(-8 h / heads), h = 1..heads
 
-    Press, Smith and Lewis (2022), arXiv 2108.12409; add it: ``ScaledDot() + Alibi(heads)``. For a number of heads that
-    is no power of two the slopes are those of the next lower power, then every other one of the next higher.
+    Press, Smith and Lewis (2022), arXiv 2108.12409; add it: ``ScaledDot() + Alibi(heads)``. For a number of
+    heads that is no power of two the slopes are those of the next lower power, then every other one of the
+    next higher.
 
     >>> (ScaledDot() + Alibi(heads=8))(torch.randn(2, 8, 3, 4), torch.randn(2, 8, 5, 4)).shape
     torch.Size([2, 8, 3, 5])
@@ -186,9 +188,9 @@ class RelativeBias(_Bias):
 
         score(i, j) = table[bucket(j - i), head]
 
-    Raffel et al. (2020), arXiv 1910.10683, 2.1 (T5); add it: ``ScaledDot() + RelativeBias(heads)``. Half of the buckets
-    are for keys after the query unless ``bidirectional`` is False; of each half, half are single distances and the
-    rest grow logarithmically up to ``max_distance``.
+    Raffel et al. (2020), arXiv 1910.10683, 2.1 (T5); add it: ``ScaledDot() + RelativeBias(heads)``. Half of
+    the buckets are for keys after the query unless ``bidirectional`` is False; of each half, half are
+    single distances and the rest grow logarithmically up to ``max_distance``.
 
     >>> (Dot() + RelativeBias(heads=8))(torch.randn(2, 8, 3, 4), torch.randn(2, 8, 5, 4)).shape
     torch.Size([2, 8, 3, 5])

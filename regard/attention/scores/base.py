@@ -33,8 +33,8 @@ class Score(nn.Module):
 
         score(query, key): (*batch, queries, dim), (*batch, keys, dim) -> (*batch, queries, keys)
 
-    Subclass it and write ``forward``; that is all a new score needs. Everything else here tells the fast paths
-    what they may do with it, and has a safe default.
+    Subclass it and write ``forward``; that is all a new score needs. Everything else here tells the fast
+    paths what they may do with it, and has a safe default.
     """
 
     gives = "logits"
@@ -74,6 +74,12 @@ class Score(nn.Module):
 
     def __add__(self, other: object) -> Score:
         return Sum(self, other) if isinstance(other, Score) else NotImplemented
+
+    def __radd__(self, other: object) -> Score:  # so that sum([a, b]) works, which starts at 0
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __truediv__(self, divisor: object) -> Score:
+        return Scaled(self, 1 / divisor) if isinstance(divisor, (int, float, Tensor)) else NotImplemented
 
     def __mul__(self, factor: object) -> Score:
         return Scaled(self, factor) if isinstance(factor, (int, float, Tensor)) else NotImplemented

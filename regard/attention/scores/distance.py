@@ -31,7 +31,8 @@ class Cosine(Score):
 
         score(q, k) = strength * q . k / (|q| |k|)          0 where one of them is 0
 
-    Graves, Wayne and Danihelka (2014), arXiv 1410.5401, eq. 5 and 6. ``strength`` may be a tensor (*batch, queries).
+    Graves, Wayne and Danihelka (2014), arXiv 1410.5401, eq. 5 and 6. ``strength`` may be a tensor (*batch,
+    queries).
 
     >>> Cosine(strength=2.0)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
     torch.Size([2, 3, 5])
@@ -101,7 +102,8 @@ class _Width(Score):
         width = self._width
         if isinstance(width, Tensor) and width.dim() and width.shape[0] not in (1, query.shape[-1]):
             raise ValueError(
-                f"{type(self).__name__} has a width for each of {width.shape[0]} features, got query {tuple(query.shape)}"
+                f"{type(self).__name__} has a width for each of {width.shape[0]} features, got query "
+                f"{tuple(query.shape)}"
             )
 
     def u(self, query: Tensor, key: Tensor) -> Tensor:
@@ -109,8 +111,8 @@ class _Width(Score):
         width = self.width
         if not isinstance(width, Tensor) or width.dim() == 0:
             return distance(query, key) / width
-        # Dividing first would round numbers far from zero, so they are moved near it first: by the median, which
-        # a few wild (perhaps hidden) keys cannot pull away.
+        # Dividing first would round numbers far from zero, so they are moved near it first: by the median,
+        # which # a few wild (perhaps hidden) keys cannot pull away.
         query, key = precise(query), precise(key)
         middle = key.detach().median(-2, keepdim=True).values if key.shape[-2] else 0
         width = width.to(query.device, query.dtype)
@@ -125,8 +127,8 @@ class Gaussian(_Width):
 
         score(q, k) = -1/2 u^2          u = |(q - k) / width|
 
-    Nadaraya (1964), "On Estimating Regression"; Watson (1964), "Smooth Regression Analysis". With ``learned=True``
-    the width is a parameter.
+    Nadaraya (1964), "On Estimating Regression"; Watson (1964), "Smooth Regression Analysis". With
+    ``learned=True`` the width is a parameter.
 
     >>> Gaussian(width=0.5)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
     torch.Size([2, 3, 5])

@@ -30,6 +30,12 @@ def given_sizes(
                 f"{name(score)} was made for {what}_dim={dim}, got {what} {tuple(tensor.shape)} of size "
                 f"{tensor.shape[-1]}"
             )
+    kind = next(score.parameters()).dtype
+    if kind != query.dtype and not torch.is_autocast_enabled(query.device.type):
+        raise TypeError(
+            f"{name(score)} has parameters of {kind}, got query of {query.dtype}; convert one of them, as in "
+            f"score.to({query.dtype})"
+        )
 
 
 class Constant(Score):
@@ -138,7 +144,8 @@ class Energy(Bilinear):
 
         score(q, k) = -E(q, k) = -q . W k          on [q; c_q] and [k; c_k]
 
-    A bilinear energy as in LeCun et al. (2006), "A Tutorial on Energy-Based Learning"; the weights are softmax(-E).
+    A bilinear energy as in LeCun et al. (2006), "A Tutorial on Energy-Based Learning"; the weights are
+    softmax(-E).
 
     >>> Energy(query_dim=4, key_dim=6)(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
     torch.Size([2, 3, 5])

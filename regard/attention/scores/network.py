@@ -19,8 +19,8 @@ class Additive(Score):
 
         score(q, k) = v . tanh(W q + U k)
 
-    Bahdanau, Cho and Bengio (2015), arXiv 1409.0473, A.1.2. With ``query_dim=None`` it is v . tanh(U k + b), where
-    v is the context vector of Yang et al. (2016), "Hierarchical Attention Networks", eq. 5.
+    Bahdanau, Cho and Bengio (2015), arXiv 1409.0473, A.1.2. With ``query_dim=None`` it is v . tanh(U k +
+    b), where v is the context vector of Yang et al. (2016), "Hierarchical Attention Networks", eq. 5.
 
     >>> score = Additive(query_dim=4, key_dim=6, hidden_dim=8)
     >>> score(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
@@ -108,8 +108,8 @@ class Concat(Score):
 
         score(q, k) = v . tanh(W [q; k])          depth 1; each further layer is tanh(W_l ...)
 
-    Luong, Pham and Manning (2015), arXiv 1508.04025, 3.1, "concat". At depth 1 it is the same family of functions
-    as Additive with another layout of the parameters.
+    Luong, Pham and Manning (2015), arXiv 1508.04025, 3.1, "concat". At depth 1 it is the same family of
+    functions as Additive with another layout of the parameters.
 
     >>> score = Concat(query_dim=4, key_dim=6, hidden_dim=8, depth=2)
     >>> score(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape

@@ -1,0 +1,386 @@
+"""The equation itself: parity with PyTorch, broadcasting, the result object and what it computes when."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from regard.attention import (
+    Additive,
+    Alibi,
+    Attended,
+    Attention,
+    Bell,
+    Bilinear,
+    Concat,
+    Cosine,
+    Dot,
+    Dropout,
+    Gaussian,
+    Rotary,
+    Sample,
+    ScaledDot,
+    StraightThrough,
+    Temperature,
+    attend,
+    causal,
+    kernel_sum,
+    padding,
+    softmax,
+    sparsemax,
+    window,
+)
+from regard.attention.scores import Boxcar
+from regard.testing._world import world
+
+BATCHES = {"2D": (), "3D": (2,), "4D": (2, 3), "5D": (2, 1, 3)}
+
+
+def thrice(shape, queries=5, keys=7, dim=8, value_dim=8, **options):
+    make = lambda n, d: torch.randn(*shape, n, d, requires_grad=True, **options)  # noqa: E731
+    return make(queries, dim), make(keys, dim), make(keys, value_dim)
+
+
+def same(ours, theirs, inputs, tolerance=1e-5):
+    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+    factor = torch.randn_like(ours)
+    for a, b in zip(
+        torch.autograd.grad(ours, inputs, factor), torch.autograd.grad(theirs, inputs, factor), strict=True
+    ):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+# ---- parity with scaled_dot_product_attention
+
+
+@pytest.mark.parametrize("value_dim", [8, 3, 20])
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+def test_parity_without_a_mask(batch, value_dim):
+    inputs = thrice(batch, value_dim=value_dim)
+    same(attend(*inputs).context, F.scaled_dot_product_attention(*inputs), inputs)
+
+
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+def test_parity_with_a_bool_mask(batch):
+    inputs = thrice(batch)
+    for shape in ((5, 7), (1, 7), (*batch, 5, 7)):
+        mask = torch.rand(shape) < 0.6
+        mask[..., 0] = True
+        same(attend(*inputs, mask).context, F.scaled_dot_product_attention(*inputs, attn_mask=mask), inputs)
+
+
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+def test_parity_with_is_causal(batch):
+    for queries, keys in ((5, 5), (5, 7), (7, 5)):  # PyTorch aligns to the top left
+        inputs = thrice(batch, queries, keys)
+        theirs = F.scaled_dot_product_attention(*inputs, is_causal=True)
+        same(attend(*inputs, causal(offset=0)).context, theirs, inputs)
+    square = thrice(batch, 6, 6)
+    same(attend(*square, causal()).context, F.scaled_dot_product_attention(*square, is_causal=True), square)
+
+
+def test_parity_of_every_dtype():
+    for dtype, tolerance in ((torch.float64, 1e-10), (torch.bfloat16, 2e-2)):
+        inputs = thrice((2, 3), dtype=dtype)
+        same(attend(*inputs).context, F.scaled_dot_product_attention(*inputs), inputs, tolerance)
+        assert attend(*inputs).weights.dtype == dtype
+
+
+def test_parity_with_one_query_for_many_heads_of_keys():
+    """Grouped queries: keys and values of one head, seen by all."""
+    query, _, _ = thrice((2, 4))
+    _, key, value = thrice((2, 1))
+    theirs = F.scaled_dot_product_attention(query, key.expand(2, 4, 7, 8), value.expand(2, 4, 7, 8))
+    same(attend(query, key, value).context, theirs, (query, key, value))
+    masked = attend(query, key, value, padding([7, 2])).context
+    mask = (torch.arange(7) < torch.tensor([[7], [2]])).reshape(2, 1, 1, 7)
+    theirs = F.scaled_dot_product_attention(
+        query, key.expand(2, 4, 7, 8), value.expand(2, 4, 7, 8), attn_mask=mask
+    )
+    same(masked, theirs, (query, key, value))
+
+
+# ---- broadcasting
+
+
+@pytest.mark.parametrize(
+    "score", [ScaledDot(), Additive(8, 8, 5), Gaussian(), Cosine(3.0), Boxcar(4.0)], ids=repr
+)
+@pytest.mark.parametrize(
+    ("q", "k", "v"),
+    [((), (2, 3), ()), ((3,), (2, 1), (2, 3)), ((2, 3), (), (3,)), ((2, 1), (3,), ()), ((), (), (2, 3))],
+)
+def test_leading_axes_broadcast(score, q, k, v):
+    query, key, value = torch.randn(*q, 5, 8), torch.randn(*k, 7, 8), torch.randn(*v, 7, 4)
+    wide = query.expand(2, 3, 5, 8), key.expand(2, 3, 7, 8), value.expand(2, 3, 7, 4)
+    for mask in (None, padding(torch.tensor([7, 3])), torch.rand(3, 5, 7) < 0.5, causal()):
+        seen, want = (attend(*given, mask, score=score) for given in ((query, key, value), wide))
+        torch.testing.assert_close(seen.context.expand(2, 3, 5, 4), want.context)
+        torch.testing.assert_close(seen.weights.expand(2, 3, 5, 7), want.weights)
+
+
+# ---- the result
+
+
+class Counting(ScaledDot):
+    """Counts how often the matrix of scores is made."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def forward(self, query, key):
+        self.calls.append(1)
+        return super().forward(query, key)
+
+
+def test_weights_are_computed_when_read_and_once():
+    score = Counting()
+    seen = attend(*world(4, 6, (2,)), score=score)
+    assert not score.calls
+    first = seen.weights
+    assert len(score.calls) == 1
+    assert seen.weights is first or torch.equal(seen.weights, first)
+    _ = seen.scores
+    assert len(score.calls) == 1
+
+
+def test_a_path_that_has_the_weights_keeps_them():
+    score = Counting()
+    seen = attend(*world(4, 6, (2,)), score=score, normalize=sparsemax)
+    assert len(score.calls) == 1
+    _ = seen.weights
+    assert len(score.calls) == 1
+
+
+def test_scores_are_what_the_normalizer_saw():
+    w = world(4, 6, (2,))
+    seen = attend(*w, padding([6, 2]))
+    raw = w.query @ w.key.mT / 2
+    visible = padding([6, 2]).materialize(4, 6).expand(2, 4, 6)
+    assert (seen.scores[~visible] == -torch.inf).all()
+    torch.testing.assert_close(seen.scores[visible], raw[visible])
+    torch.testing.assert_close(seen.weights, softmax(seen.scores))
+
+
+def test_the_result_says_its_shape_and_no_choice():
+    seen = attend(*world(4, 6, (2,)))
+    assert isinstance(seen, Attended)
+    assert repr(seen) == "Attended(context=(2, 4, 3))"
+    assert seen.log_prob is None
+    assert seen.entropy is None
+
+
+def test_weights_carry_gradients_to_a_loss_of_their_own():
+    w = world(4, 6, (2,)).tracked()
+    score = Additive(4, 4, 5).double()
+    seen = attend(*w, score=score)
+    (seen.weights * seen.weights.clamp(min=1e-9).log()).sum().backward()
+    assert w.query.grad.abs().sum() > 0
+    assert all(p.grad.abs().sum() > 0 for p in score.parameters())
+
+
+# ---- the module
+
+
+def test_the_module_is_the_function():
+    w = world(4, 6, (2,))
+    score = Bilinear(4, 4).double()
+    module = Attention(score, sparsemax)
+    seen, want = module(*w, causal()), attend(*w, causal(), score=score, normalize=sparsemax)
+    assert torch.equal(seen.context, want.context)
+    assert torch.equal(seen.weights, want.weights)
+    assert [name for name, _ in module.named_parameters()] == ["score.weight"]
+    assert torch.equal(Attention()(*w).context, attend(*w).context)
+    other = copy.deepcopy(module)
+    assert torch.equal(other(*w, causal()).context, seen.context)
+
+
+def test_the_default_normalizer_goes_with_the_score():
+    w = world(4, 6, (2,))
+    want = attend(*w, score=Boxcar(3.0), normalize=kernel_sum).context
+    assert torch.equal(Attention(Boxcar(3.0))(*w).context, want)
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        ScaledDot(),
+        Bilinear(4, 4),
+        Additive(4, 4, 5),
+        Concat(4, 4, 5),
+        Concat(4, 4, 5, depth=2),
+        Cosine(2.0),
+        Gaussian(),
+        Rotary(ScaledDot()),
+        Rotary(Additive(4, 4, 5)),
+        ScaledDot() + Alibi(3),
+        2 * Additive(4, 4, 5),
+        Boxcar(3.0),
+        Additive(None, 4, 5),
+    ],
+    ids=lambda score: " ".join(repr(score).split()),
+)
+@pytest.mark.parametrize("mask", [None, padding([6, 3]), window(2, 1), causal()], ids=repr)
+def test_keys_given_once_are_the_keys(score, mask):
+    w = world(2, 6, (2, 3))
+    attention = Attention(score.double())
+    again = attention.over(w.key, w.value, mask)
+    for query in (w.query, w.query + 1, w.query[..., :1, :]):
+        seen, want = again(query), attention(query, w.key, w.value, mask)
+        torch.testing.assert_close(seen.context, want.context)
+        torch.testing.assert_close(seen.weights, want.weights)
+
+
+def test_keys_given_once_are_projected_once():
+    score = Additive(4, 4, 5)
+    calls = []
+    score.U.register_forward_hook(lambda *_: calls.append(1))
+    key = torch.randn(2, 6, 4)
+    again = Attention(score).over(key, key)
+    for _ in range(3):
+        _ = again(torch.randn(2, 1, 4)).weights
+    assert len(calls) == 1
+
+
+def test_keys_given_once_carry_gradients():
+    w = world(2, 6, (2,)).tracked()
+    score = Additive(4, 4, 5).double()
+    again = Attention(score).over(w.key, w.value)
+    inputs = [*w, *score.parameters()]
+    factor = torch.randn(2, 2, 3, dtype=torch.float64)
+    for got, want in zip(
+        torch.autograd.grad(again(w.query).context, inputs, factor),
+        torch.autograd.grad(Attention(score)(*w).context, inputs, factor),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, want)
+
+
+# ---- dropout
+
+
+def test_dropped_weights_are_used_and_whole_ones_shown():
+    w = world(40, 50, (2,))
+    value = torch.eye(50, dtype=torch.float64)  # the context then is the weights that were used
+    drop = Dropout(softmax, 0.3)
+    seen = attend(w.query, w.key, value, normalize=drop)
+    plain = attend(w.query, w.key, value).weights
+    torch.testing.assert_close(seen.weights, plain)
+    kept = seen.context != 0
+    assert 0.65 < kept.double().mean() < 0.75
+    torch.testing.assert_close(seen.context[kept], plain[kept] / 0.7)
+    quiet = attend(w.query, w.key, value, normalize=drop.eval())
+    torch.testing.assert_close(quiet.context, plain)
+    everything = attend(w.query, w.key, value, normalize=Dropout(softmax, 1.0))
+    assert (everything.context == 0).all()
+    nothing = attend(w.query, w.key, value, normalize=Dropout(softmax, 0.0))
+    torch.testing.assert_close(nothing.context, plain)
+
+
+def test_a_switch_to_eval_after_the_call_does_not_reach_back():
+    w = world(4, 6, (2,))
+    module = Attention(ScaledDot(), Dropout(Temperature(0.5), 0.5))
+    seen = module(*w)
+    want = module(*w).weights
+    module.eval()
+    assert torch.equal(seen.weights, want)
+    assert not any(part.training for part in module.modules())
+
+
+def test_training_and_grad_mode_are_those_of_the_call():
+    class Loud(nn.Module):
+        """A score that differs in training, so that a mode can be told from the weights."""
+
+        def forward(self, query, key):
+            return query @ key.mT * (2 if self.training else 1)
+
+    w = world(4, 6, (2,)).tracked()
+
+    class Fast(ScaledDot):
+        def scale(self, dim):
+            return 2.0 if self.training else 1.0
+
+    for score in (Loud(), Fast()):
+        module = Attention(score)
+        seen = module.train()(*w)
+        module.eval()
+        torch.testing.assert_close(seen.weights, softmax(2 * w.query @ w.key.mT))
+        assert not score.training
+    with torch.no_grad():
+        later = attend(*w).weights
+    assert not later.requires_grad
+    seen = attend(*w)
+    with torch.no_grad():
+        assert seen.weights.requires_grad
+    with torch.no_grad():
+        seen = attend(*w)
+    assert not seen.weights.requires_grad
+    with torch.inference_mode():
+        seen = attend(*w)
+    assert torch.equal(seen.weights, attend(*w).weights)
+
+
+# ---- one key at a time
+
+
+def test_a_sampled_key_is_the_one_that_is_seen():
+    w = world(200, 6, (2,))
+    seen = attend(*w, padding([6, 2]), normalize=Sample())
+    assert ((seen.weights == 0) | (seen.weights == 1)).all()
+    assert (seen.weights.sum(-1) == 1).all()
+    torch.testing.assert_close(seen.context, seen.weights @ w.value)
+    soft = attend(*w, padding([6, 2])).weights
+    chosen = (soft * seen.weights).sum(-1)
+    torch.testing.assert_close(seen.log_prob, chosen.log())
+    torch.testing.assert_close(seen.entropy, -(soft * soft.clamp(min=1e-300).log()).sum(-1))
+    assert seen.log_prob.shape == (2, 200)
+
+
+def test_evaluated_it_is_the_best_key():
+    w = world(20, 6, (2,))
+    seen = attend(*w, normalize=Sample().eval())
+    assert torch.equal(seen.weights.argmax(-1), seen.scores.argmax(-1))
+    torch.testing.assert_close(seen.log_prob, softmax(seen.scores).amax(-1).log())
+
+
+def test_a_choice_has_a_probability_also_under_wrappers():
+    w = world(4, 6, (2,))
+    for normalize in (StraightThrough(Sample()), Dropout(Sample(), 0.3)):
+        seen = attend(*w, normalize=normalize)
+        assert seen.log_prob.shape == seen.entropy.shape == (2, 4)
+    assert attend(*w, normalize=Bell(softmax, 1.0, 2.0)).log_prob is None
+
+
+def test_a_query_that_sees_nothing_has_chosen_nothing():
+    w = world(4, 6, (2,)).tracked()
+    seen = attend(*w, padding([0, 3]), normalize=Sample())
+    assert (seen.log_prob[0] == 0).all()
+    assert (seen.entropy[0] == 0).all()
+    (seen.log_prob.sum() + seen.entropy.sum()).backward()
+    assert w.query.grad.isfinite().all()
+    assert (w.query.grad[0] == 0).all()
+
+
+def test_reinforce_finds_the_gradient_of_the_expected_reward():
+    """E[r] = sum_i p_i r_i has gradient sum_i p_i (r_i - E[r]) ds_i; chance must find it on average."""
+    torch.manual_seed(3)
+    query = torch.randn(1, 3, dtype=torch.float64, requires_grad=True)
+    key = torch.randn(4, 3, dtype=torch.float64)
+    reward = torch.tensor([[1.0], [0.0], [-2.0], [3.0]], dtype=torch.float64)
+    exact_value = attend(query, key, reward, score=Dot()).context.squeeze()
+    (exact,) = torch.autograd.grad(exact_value, query)
+    many = query.expand(40_000, 1, 3)
+    seen = attend(many, key, reward, score=Dot(), normalize=Sample())
+    advantage = seen.context.squeeze(-1).detach() - exact_value.detach()
+    (estimate,) = torch.autograd.grad((advantage * seen.log_prob).mean(), query)
+    assert seen.context.mean().item() == pytest.approx(exact_value.item(), abs=0.03)
+    torch.testing.assert_close(estimate, exact, rtol=0, atol=0.03)
+
+
+def test_a_generator_makes_the_choice_repeatable():
+    w = world(50, 6, (2,))
+    first, second = (attend(*w, normalize=Sample(torch.Generator().manual_seed(5))).weights for _ in range(2))
+    assert torch.equal(first, second)

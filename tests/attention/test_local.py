@@ -1,0 +1,287 @@
+"""Local attention against its definition at full width, written as a loop."""
+
+import math
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from regard.attention import (
+    Additive,
+    Alibi,
+    Boxcar,
+    Dot,
+    Dropout,
+    LocalM,
+    LocalP,
+    Rotary,
+    ScaledDot,
+    Score,
+    Temperature,
+    attend,
+    causal,
+    dense,
+    padding,
+    softmax,
+    sparsemax,
+    window,
+)
+from regard.attention.fast import paths
+from regard.testing._world import world
+from tests.attention import loops
+from tests.attention.loops import dot, times
+
+LENGTHS = torch.tensor([30, 7, 0])
+MASKS = {
+    "none": lambda q, k: None,
+    "padding": lambda q, k: padding(LENGTHS.clamp(max=k)),
+    "causal": lambda q, k: causal(),
+    "causal from the start": lambda q, k: causal(offset=0),
+    "padding and causal": lambda q, k: padding(LENGTHS.clamp(max=k)) & causal(),
+    "window": lambda q, k: window(6, 2, offset=3),
+    "holes": lambda q, k: dense(torch.rand(q, k, generator=torch.Generator().manual_seed(1)) < 0.6),
+}
+SIZES = [(4, 30), (12, 30), (5, 5), (4, 2), (1, 30), (3, 1)]
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """How often keys were gathered."""
+    calls = []
+
+    def spy(*args, _path=paths.gather):
+        context = _path(*args)
+        if context is not None:
+            calls.append(1)
+        return context
+
+    monkeypatch.setattr(paths, "gather", spy)
+    return calls
+
+
+def full_width(query, key, value, visible, centre, radius, bell):
+    """One sequence: softmax over the visible keys near the centre, times a bell, not renormalized."""
+    contexts, weights = [], []
+    for i, (q, seen) in enumerate(zip(query.tolist(), visible.tolist(), strict=True)):
+        p = centre(i, q, sum(seen))
+        near = [may and abs(s - p) <= radius for s, may in enumerate(seen)]
+        row = loops.softmax([dot(q, k) if m else -math.inf for k, m in zip(key.tolist(), near, strict=True)])
+        if bell:
+            row = [w * math.exp(-((s - p) ** 2) / (2 * (radius / 2) ** 2)) for s, w in enumerate(row)]
+        weights.append(row)
+        contexts.append([sum(w * v[c] for w, v in zip(row, value.tolist(), strict=True)) for c in range(3)])
+    return torch.tensor(contexts, dtype=torch.float64), torch.tensor(weights, dtype=torch.float64)
+
+
+def compare(seen, w, mask, centre, radius, bell=False):
+    visible = torch.ones(w.queries, w.keys, dtype=torch.bool)
+    visible = visible if mask is None else mask.materialize(w.queries, w.keys, 1)
+    visible = visible.expand(3, w.queries, w.keys)
+    for b in range(3):
+        context, weights = full_width(
+            w.query[b], w.key[b], w.value[b], visible[b], lambda *a, b=b: centre(b, *a), radius, bell
+        )
+        torch.testing.assert_close(seen.weights[b].detach(), weights, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(seen.context[b].detach(), context, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("radius", [0, 1, 3])
+@pytest.mark.parametrize(("queries", "keys"), SIZES)
+def test_local_m_is_its_definition(queries, keys, radius, mask):
+    w, mask = world(queries, keys, (3,)), MASKS[mask](queries, keys)
+    seen = LocalM(Dot(), radius)(*w, mask)
+    compare(seen, w, mask, lambda b, i, q, S: max(min(i, S - 1), 0), radius)
+    assert seen.weights.shape == (3, queries, keys)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("radius", [1, 3])
+@pytest.mark.parametrize(("queries", "keys"), SIZES)
+def test_local_p_is_its_definition(queries, keys, radius, mask):
+    w, mask = world(queries, keys, (3,)), MASKS[mask](queries, keys)
+    local = LocalP(Dot(), 4, 5, radius).double()
+    W, v = local.W.weight.tolist(), local.v.tolist()
+
+    def centre(b, i, q, S):
+        return S / (1 + math.exp(-dot(v, [math.tanh(x) for x in times(W, q)])))
+
+    seen = local(*w, mask)
+    compare(seen, w, mask, centre, radius, bell=True)
+    assert seen.weights.shape == (3, queries, keys)
+
+
+@pytest.mark.parametrize("positions", [5, torch.tensor([9, 0, 28, 50]), "batch"], ids=str)
+def test_positions_of_the_queries(positions):
+    w = world(4, 30, (3,))
+    table = torch.tensor([[9, 0, 28, 50], [1, 1, 1, 1], [29, 3, 2, 1]])
+    given = table if isinstance(positions, str) else positions
+    seen = LocalM(Dot(), 2)(*w, padding(LENGTHS), positions=given)
+
+    def place(b, i):
+        if isinstance(positions, str):
+            return table[b, i].item()
+        return positions[i].item() if isinstance(positions, torch.Tensor) else 5 + i
+
+    compare(seen, w, padding(LENGTHS), lambda b, i, q, S: max(min(place(b, i), S - 1), 0), 2)
+
+
+def test_a_decoder_step_is_a_row_of_the_whole():
+    w = world(6, 40, (3,))
+    for local in (LocalM(ScaledDot(), 2), LocalP(ScaledDot(), 4, 5, 2).double()):
+        whole = local(*w, padding(LENGTHS))
+        for t in range(6):
+            step = local(w.query[:, t : t + 1], w.key, w.value, padding(LENGTHS), positions=t)
+            torch.testing.assert_close(step.context, whole.context[:, t : t + 1])
+            torch.testing.assert_close(step.weights, whole.weights[:, t : t + 1])
+
+
+def test_the_gradient_of_the_place_goes_through_the_bell_only():
+    local = LocalP(Dot(), 4, 5, 3).double()
+    w = world(6, 30, (3,)).tracked()
+    factor = torch.randn(3, 6, 3, dtype=torch.float64)
+    seen = local(*w, padding(LENGTHS)).context
+    # The definition, at full width: who is visible is a choice, and has no gradient.
+    place = LENGTHS[:, None] * torch.sigmoid(torch.tanh(local.W(w.query)) @ local.v)
+    away = torch.arange(30) - place[..., None]
+    visible = (away.detach().abs() <= 3) & (torch.arange(30) < LENGTHS[:, None, None])
+    scores = torch.where(visible, w.query @ w.key.mT, -math.inf)
+    want = (softmax(scores) * torch.exp(-0.5 * (away / 1.5) ** 2)) @ w.value
+    torch.testing.assert_close(seen, want)
+    inputs = [*w, *local.parameters()]
+    for got, expected in zip(
+        torch.autograd.grad(seen, inputs, factor), torch.autograd.grad(want, inputs, factor), strict=True
+    ):
+        torch.testing.assert_close(got, expected)
+    assert local.v.requires_grad
+
+
+def test_the_gradient_is_the_slope():
+    local = LocalP(Dot(), 4, 5, 2).double()
+    for keys in (3, 12):
+        w = world(2, keys, (1,)).tracked()
+        assert gradcheck(lambda *_, w=w: local(*w).context, (*w, *local.parameters()))
+        assert gradcheck(lambda *_, w=w: local(*w).weights, (*w, *local.parameters()))
+
+
+@pytest.mark.parametrize("make", [lambda s: LocalM(s, 2), lambda s: LocalP(s, 4, 5, 2)], ids=["m", "p"])
+@pytest.mark.parametrize("queries", [1, 12])
+def test_keys_are_gathered_and_the_answer_is_that_of_the_definition(make, queries, taken):
+    for score in (ScaledDot(), Additive(4, 4, 5), Rotary(ScaledDot()), ScaledDot() + Alibi(2), Boxcar(2.5)):
+        local = make(score).double()
+        w = world(queries, 50, (3, 2))
+        seen = local(*w, padding(torch.tensor([50, 20, 0])))
+        torch.testing.assert_close(seen.context, seen.weights @ w.value)
+    assert len(taken) >= 4
+
+
+class Widths(Score):
+    """Keeps how many keys it was shown."""
+
+    def __init__(self):
+        super().__init__()
+        self.shown = []
+
+    def forward(self, query, key):
+        self.shown.append(key.shape[-2])
+        return query @ key.mT
+
+
+@pytest.mark.parametrize("keys", [50, 5000])
+def test_the_cost_of_a_query_does_not_grow_with_the_keys(keys):
+    for make in (lambda s: LocalM(s, 3), lambda s: LocalP(s, 4, 5, 3).double()):
+        score = Widths()
+        make(score)(*world(2, keys, ()))
+        assert score.shown == [8]
+
+
+EITHER = {"m": lambda n: LocalM(Dot(), 2, n), "p": lambda n: LocalP(Dot(), 4, 5, 2, n)}
+
+
+@pytest.mark.parametrize("make", EITHER.values(), ids=EITHER)
+def test_other_normalizers(make):
+    w = world(6, 30, (3,)).to(torch.float32)
+    for normalize in (None, sparsemax, Temperature(0.5), Dropout(softmax, 0.5), Dropout(softmax, 0.5).eval()):
+        seen = make(normalize)(*w, padding(LENGTHS))
+        assert seen.context.isfinite().all()
+        if not isinstance(normalize, Dropout) or not normalize.training:
+            torch.testing.assert_close(seen.context, seen.weights @ w.value)
+        else:
+            torch.manual_seed(0)
+            loud = make(normalize)
+            plain = make(softmax)
+            plain.load_state_dict(loud.state_dict(), strict=False)
+            torch.testing.assert_close(loud(*w).weights, plain(*w).weights)
+            assert not torch.equal(loud(*w).context, plain(*w).context)
+
+
+def test_kernel_values_are_shared_out_by_their_sum():
+    w = world(6, 30, (3,))
+    for local in (LocalM(Boxcar(3.0), 2), LocalP(Boxcar(3.0), 4, 5, 2).double()):
+        assert local(*w).context.isfinite().all()
+
+
+@pytest.mark.parametrize("make", [lambda s: LocalM(s, 2), lambda s: LocalP(s, 4, 5, 2)], ids=["m", "p"])
+def test_keys_given_once_are_the_keys(make):
+    score = Additive(4, 4, 5)
+    local = make(score).double()
+    w = world(6, 30, (3,))
+    calls = []
+    score.U.register_forward_hook(lambda *_: calls.append(1))
+    again = local.over(w.key, w.value, padding(LENGTHS))
+    steps = [again(w.query[:, t : t + 1], positions=t) for t in range(6)]
+    assert len(calls) == 1
+    whole = local(*w, padding(LENGTHS))
+    torch.testing.assert_close(torch.cat([step.context for step in steps], 1), whole.context)
+    torch.testing.assert_close(torch.cat([step.weights for step in steps], 1), whole.weights)
+
+
+@pytest.mark.parametrize("make", EITHER.values(), ids=EITHER)
+def test_who_sees_nothing_sees_zero(make):
+    local = make(None).double()
+    w = world(6, 30, (3,)).tracked()
+    seen = local(*w, padding(LENGTHS))
+    assert (seen.context[2] == 0).all()
+    assert (seen.weights[2] == 0).all()
+    seen.context.square().sum().backward()
+    for tensor in (*w, *local.parameters()):
+        assert tensor.grad.isfinite().all()
+    assert (w.query.grad[2] == 0).all()
+    for empty in (local(*world(6, 0, (3,))), local(*world(0, 30, (3,)))):
+        assert (empty.context == 0).all()
+
+
+def test_local_m_is_a_window_where_both_run_side_by_side():
+    w = world(30, 30, (3,))
+    want = attend(*w, window(2, 2), score=Dot()).context
+    torch.testing.assert_close(LocalM(Dot(), 2)(*w).context, want)
+
+
+def test_half_precision_knows_far_places():
+    """bfloat16 cannot tell place 1001 from 1004; the places are computed in float32."""
+    w = world(4, 2000, (1,)).to(torch.float32)
+    local = LocalP(ScaledDot(), 4, 5, 4)
+    want = local(*w).context
+    seen = local.to(torch.bfloat16)(*w.to(torch.bfloat16)).context
+    places = local.centre(w.query.to(torch.bfloat16), torch.tensor([[2000]]))
+    assert places.dtype == torch.float32
+    assert seen.dtype == torch.bfloat16
+    assert seen.isfinite().all()
+    assert want.isfinite().all()
+
+
+@pytest.mark.bare
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda: LocalM(Dot(), -1), "LocalM: radius must be at least 0, got -1"),
+        (lambda: LocalP(Dot(), 4, 5, 0), "LocalP: radius must be above 0, got 0"),
+        (lambda: LocalP(Dot(), 4, 5, 2)(*(torch.zeros(6, 3),) * 3), r"query_dim=4, got query \(6, 3\)"),
+        (lambda: LocalM(Dot(), 1)(torch.zeros(6, 3), *(torch.zeros(6, 4),) * 2), "vectors of one size"),
+        (lambda: LocalM(Dot(), 1)(*(torch.zeros(6, 3),) * 3, positions=torch.zeros(5).long()), r"\(5,\).* 6"),
+    ],
+)
+def test_wrong_sizes_are_refused_in_one_sentence(wrong, words):
+    with pytest.raises(ValueError, match=words) as error:
+        wrong()
+    assert "\n" not in str(error.value)

@@ -1,0 +1,312 @@
+"""Each mask against a plain loop, and the algebra of masks."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.attention import Grid, Mask, around, attend, causal, dense, documents, padding, window
+from regard.attention.masks.base import as_mask
+from tests.attention import loops
+
+SIZES = [(1, 1), (5, 5), (3, 6), (6, 3), (1, 7), (0, 4), (4, 0)]
+each_size = pytest.mark.parametrize(("queries", "keys"), SIZES)
+
+
+@each_size
+@pytest.mark.parametrize("offset", [None, 0, 2, -2, 100, -100])
+def test_causal(queries, keys, offset):
+    shift = keys - queries if offset is None else offset
+    want = loops.mask(lambda i, j: j <= i + shift, queries, keys)
+    assert torch.equal(causal(offset).materialize(queries, keys), want)
+
+
+@each_size
+@pytest.mark.parametrize("offset", [None, 0, 3, -1])
+@pytest.mark.parametrize(("left", "right"), [(0, 0), (1, 2), (3, 0), (0, 9)])
+def test_window(queries, keys, offset, left, right):
+    shift = keys - queries if offset is None else offset
+    want = loops.mask(lambda i, j: -left <= j - (i + shift) <= right, queries, keys)
+    assert torch.equal(window(left, right, offset).materialize(queries, keys), want)
+
+
+@each_size
+def test_padding(queries, keys):
+    lengths = [[0, 1, keys], [keys + 3, 2, -1]]
+    found = padding(torch.tensor(lengths)).materialize(queries, keys)
+    for a in range(2):
+        for b in range(3):
+            want = loops.mask(lambda i, j, n=lengths[a][b]: j < n, queries, keys)
+            assert torch.equal(found[a, b], want)
+    assert torch.equal(padding(2).materialize(queries, keys), loops.mask(lambda i, j: j < 2, queries, keys))
+
+
+@each_size
+@pytest.mark.parametrize("radius", [0, 1, 1.5, math.inf])
+def test_around(queries, keys, radius):
+    centre = torch.linspace(-2, keys + 1, 2 * max(queries, 1)).reshape(2, -1)[:, :queries]
+    found = around(centre, radius).materialize(queries, keys)
+    for b in range(2):
+        want = loops.mask(lambda i, j, b=b: abs(j - centre[b, i].item()) <= radius, queries, keys)
+        assert torch.equal(found[b], want)
+    alone = around(1.25, radius).materialize(queries, keys)
+    assert torch.equal(alone, loops.mask(lambda i, j: abs(j - 1.25) <= radius, queries, keys))
+
+
+def test_documents():
+    query_ids, key_ids = torch.tensor([[0, 1, 1], [5, 5, 7]]), torch.tensor([[0, 0, 1, 2], [7, 7, 7, 5]])
+    found = documents(query_ids, key_ids).materialize(3, 4)
+    for b in range(2):
+        want = loops.mask(lambda i, j, b=b: query_ids[b, i] == key_ids[b, j], 3, 4)
+        assert torch.equal(found[b], want)
+    packed = documents(key_ids[0]).materialize(4, 4)
+    assert torch.equal(packed, loops.mask(lambda i, j: key_ids[0, i] == key_ids[0, j], 4, 4))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (4,), (1, 4), (3, 1), (2, 3, 4), (2, 1, 1, 4), ()])
+def test_dense(shape):
+    tensor = torch.rand(shape) < 0.5
+    found = dense(tensor).materialize(3, 4)
+    assert torch.equal(found, tensor.expand(*shape[:-2], 3, 4))
+    assert dense(tensor).materialize(3, 4).dtype == torch.bool
+
+
+# ---- alignment
+
+
+def weights_of(mask, *batch, queries=3, keys=4):
+    query, key = torch.zeros(*batch, queries, 2), torch.zeros(*batch, keys, 2)
+    return attend(query, key, key, mask).weights
+
+
+@pytest.mark.parametrize(("batch", "heads"), [(2, 5), (2, 2)])
+def test_lengths_are_for_the_leading_axes_and_dense_tensors_for_the_last(batch, heads):
+    """With as many heads as batch entries a mistake would go unnoticed by shape."""
+    lengths = torch.tensor([1, 3])
+    weights = weights_of(padding(lengths), batch, heads)
+    for b in range(batch):
+        assert (weights[b, :, :, : lengths[b]] > 0).all()
+        assert (weights[b, :, :, lengths[b] :] == 0).all()
+    by_head = torch.rand(heads, 3, 4) < 0.5
+    weights = weights_of(by_head, batch, heads)
+    for h in range(heads):
+        assert torch.equal(weights[:, h] > 0, by_head[h].expand(batch, 3, 4))
+
+
+@pytest.mark.parametrize(("batch", "heads"), [(2, 5), (2, 2)])
+def test_centres_and_documents_are_for_the_leading_axes(batch, heads):
+    centre = torch.tensor([[0.0, 1.0, 2.0], [3.0, 3.0, 0.0]])
+    weights = weights_of(around(centre, 0), batch, heads)
+    ids, key_ids = torch.tensor([[0, 0, 1], [1, 0, 1]]), torch.tensor([[0, 1, 0, 1], [1, 1, 1, 0]])
+    packed = weights_of(documents(ids, key_ids), batch, heads)
+    for b in range(batch):
+        for h in range(heads):
+            assert weights[b, h].argmax(-1).tolist() == centre[b].tolist()
+            assert torch.equal(packed[b, h] > 0, ids[b][:, None] == key_ids[b])
+
+
+def test_axes_of_different_masks_meet():
+    lengths, centre = torch.tensor([[4, 2], [1, 3]]), torch.tensor([[0.0, 1.0, 2.0], [3.0, 2.0, 1.0]])
+    by_head = torch.rand(2, 3, 4) < 0.8
+    weights = weights_of(padding(lengths) & around(centre, 1) & by_head & causal(), 2, 2)
+    for b in range(2):
+        for h in range(2):
+            want = loops.mask(
+                lambda i, j, b=b, h=h: (
+                    j < lengths[b, h] and abs(j - centre[b, i]) <= 1 and by_head[h, i, j] and j <= i + 1
+                ),
+                3,
+                4,
+            )
+            assert torch.equal(weights[b, h] > 0, want)
+
+
+def test_a_mask_may_bring_the_batch():
+    seen = attend(torch.zeros(3, 2), torch.zeros(4, 2), torch.arange(4.0)[:, None], padding([1, 2, 4]))
+    assert seen.context.shape == (3, 3, 1)
+    assert seen.context[:, 0, 0].tolist() == [0.0, 0.5, 1.5]
+
+
+# ---- algebra
+
+
+@st.composite
+def recipes(draw, queries=6, keys=7, depth=2):
+    """How to make a mask; made in the test itself, where the shape checks may roll their dice."""
+    number = st.integers(-2, 9)
+    if depth and draw(st.booleans()):
+        left, right = draw(recipes(queries, keys, depth - 1)), draw(recipes(queries, keys, depth - 1))
+        ways = [lambda: left() & right(), lambda: left() | right(), lambda: ~left()]
+        return draw(st.sampled_from(ways))
+    name = draw(st.sampled_from(["causal", "window", "padding", "around", "documents", "dense"]))
+    if name == "causal":
+        offset = draw(st.none() | number)
+        return lambda: causal(offset)
+    if name == "window":
+        left, right, offset = draw(st.integers(0, 4)), draw(st.integers(0, 4)), draw(st.none() | number)
+        return lambda: window(left, right, offset)
+    if name == "padding":
+        lengths = draw(number | st.lists(number, min_size=2, max_size=2))
+        return lambda: padding(lengths)
+    if name == "around":
+        lead, radius = draw(st.sampled_from([(), (2,)])), draw(st.floats(0, 4))
+        count = math.prod(lead) * queries
+        places = draw(st.lists(st.floats(-2, 9), min_size=count, max_size=count))
+        return lambda: around(torch.tensor(places).reshape(*lead, queries), radius)
+    if name == "documents":
+        ids = draw(st.lists(st.integers(0, 2), min_size=queries + keys, max_size=queries + keys))
+        return lambda: documents(torch.tensor(ids[:queries]), torch.tensor(ids[queries:]))
+    bits = draw(st.lists(st.booleans(), min_size=queries * keys, max_size=queries * keys))
+    return lambda: dense(torch.tensor(bits).reshape(queries, keys))
+
+
+def whole(mask):
+    return mask.materialize(6, 7, 1).expand(2, 6, 7)
+
+
+@settings(max_examples=60)
+@given(recipes(), recipes())
+def test_joined_masks_are_sets(make, other):
+    left, right = make(), other()
+    a, b = whole(left), whole(right)
+    assert torch.equal(whole(left & right), a & b)
+    assert torch.equal(whole(left | right), a | b)
+    assert torch.equal(whole(~left), ~a)
+    assert torch.equal(whole(~(left & right)), whole(~left | ~right))
+    assert torch.equal(whole(~(left | right)), whole(~left & ~right))
+    assert torch.equal(whole(~~left), a)
+
+
+@settings(max_examples=60)
+@given(recipes())
+def test_nothing_is_visible_outside_of_the_band(make):
+    low, high = make().band(6, 7)
+    step = torch.arange(7) - torch.arange(6)[:, None]
+    assert not (whole(make()) & ((step < low) | (step > high))).any()
+
+
+@settings(max_examples=60)
+@given(recipes())
+def test_prefix_and_count_tell_how_many_keys_are_visible(make):
+    mask, grid = make(), Grid.full(6, 7, 1)
+    seen = whole(mask)
+    assert torch.equal(mask.count(grid).expand(2, 6, 1), seen.sum(-1, keepdim=True))
+    prefix = mask.prefix(grid)
+    if prefix is not None:
+        assert torch.equal((grid.key_at < prefix).expand(2, 6, 7), seen)
+
+
+@settings(max_examples=60)
+@given(recipes(), st.integers(0, 5), st.integers(0, 6), st.integers(1, 6), st.integers(1, 7))
+def test_a_part_of_the_grid_is_a_slice_of_the_whole(make, first_query, first_key, queries, keys):
+    queries = torch.arange(first_query, min(first_query + queries, 6))
+    keys = torch.arange(first_key, min(first_key + keys, 7))
+    seen = make().rule(Grid(6, 7, 1, queries[:, None], keys[None, :])).expand(2, len(queries), len(keys))
+    assert torch.equal(seen, whole(make())[:, queries][:, :, keys])
+
+
+@settings(max_examples=60)
+@given(recipes(), st.lists(st.integers(0, 4), min_size=12, max_size=12))
+def test_gathered_positions_are_gathered_from_the_whole(make, starts):
+    key_at = torch.tensor(starts).reshape(2, 6, 1, 1) + torch.arange(3)
+    grid = Grid(6, 7, 1, torch.arange(6)[:, None, None], key_at, inner=1)
+    seen = make().rule(grid).expand(2, 6, 1, 3).squeeze(-2)
+    assert torch.equal(seen, whole(make()).gather(-1, key_at.squeeze(-2)))
+
+
+@settings(max_examples=40)
+@given(recipes())
+def test_every_query_alike_means_it(make):
+    if make().every_query_alike:
+        seen = whole(make())
+        assert torch.equal(seen, seen[:, :1].expand(2, 6, 7))
+
+
+# ---- words
+
+
+def test_masks_are_joined_with_signs_not_words():
+    with pytest.raises(TypeError, match=r"join masks with & \| ~"):
+        bool(causal())
+    with pytest.raises(TypeError, match="join masks"):
+        causal() and padding(2)
+    assert isinstance(torch.ones(2, 2, dtype=torch.bool) & causal(), Mask)
+    assert isinstance(torch.ones(2, 2, dtype=torch.bool) | causal(), Mask)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        causal(),
+        window(1, 2),
+        padding([1, 2]),
+        around(1.0, 2),
+        documents(torch.arange(3)),
+        dense(torch.ones(1) > 0),
+    ],
+    ids=lambda mask: type(mask).__name__,
+)
+def test_masks_have_a_short_repr(mask):
+    for shown in (mask, ~mask, mask & causal(), mask | causal()):
+        assert len(repr(shown)) < 80
+        assert "\n" not in repr(shown)
+
+
+@pytest.mark.bare
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda: dense(torch.zeros(3, 4)), "bool tensor, True where .* got torch.float32; write mask.bool"),
+        (lambda: dense(torch.zeros(3, 4, dtype=torch.long)), "got torch.int64; .* padding"),
+        (lambda: as_mask([[True]]), "got list"),
+        (lambda: padding(torch.tensor([1.0])), "lengths must be whole numbers, got torch.float32"),
+        (lambda: padding(torch.tensor([True])), "a mask already"),
+        (lambda: window(-1, 2), "window: left must be a whole number of at least 0, got -1"),
+        (lambda: window(1, 2.5), "window: right must be a whole number of at least 0, got 2.5"),
+        (lambda: window(1, True), "window: right"),
+        (lambda: causal(offset=0.5), "causal: offset must be a whole number, got 0.5"),
+        (lambda: around(1.0, -1), "around: radius must be at least 0, got -1"),
+        (lambda: documents(torch.tensor(1)), "documents: ids must have one entry for each position"),
+    ],
+)
+def test_wrong_masks_are_refused_in_one_sentence(wrong, words):
+    with pytest.raises((TypeError, ValueError), match=words) as error:
+        wrong()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.bare
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        (dense(torch.ones(3, 5) > 0), r"mask \(3, 5\) does not broadcast to .* = \(2, 3, 4\)"),
+        (dense(torch.ones(5, 3, 4) > 0), r"mask \(5, 3, 4\) does not broadcast"),
+        (padding([1, 2, 3]), r"lengths \(3,\) must have the leading batch axes .* these are \(2,\)"),
+        (around(torch.zeros(2, 4), 1), r"centre \(2, 4\) must end in the number of queries, which is 3"),
+        (around(torch.zeros(3, 3), 1), r"centre \(3, 3\) must have the leading batch axes"),
+        (
+            documents(torch.zeros(3, dtype=torch.long)),
+            r"key_ids \(3,\) must end in the number of key",
+        ),
+        (causal() & padding([1, 2, 3]), r"lengths \(3,\)"),
+        (~padding([1, 2, 3]), r"lengths \(3,\)"),
+    ],
+)
+def test_masks_that_do_not_fit_are_refused_in_one_sentence(mask, words):
+    with pytest.raises(ValueError, match=words) as error:
+        attend(torch.zeros(2, 3, 2), torch.zeros(2, 4, 2), torch.zeros(2, 4, 1), mask)
+    assert "\n" not in str(error.value)
+
+
+def test_a_mask_of_ones_own_needs_a_rule_only():
+    class Even(Mask):
+        def rule(self, grid):
+            return grid.key_at % 2 == 0
+
+    weights = weights_of(Even() & causal(), 2)
+    want = loops.mask(lambda i, j: j % 2 == 0 and j <= i + 1, 3, 4)
+    assert torch.equal(weights[0] > 0, want)
+    with pytest.raises(NotImplementedError, match="write rule"):
+        Mask().materialize(1, 1)

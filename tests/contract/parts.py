@@ -1,0 +1,172 @@
+"""Every part that stands for a letter of the equation: the catalogue's, and combinations of them.
+
+A part that is listed in the catalogue is under the laws from that moment. Queries and keys have 4 features,
+the batch is (3 entries, 2 heads).
+"""
+
+import torch
+from torch import nn
+
+from regard.attention import (
+    Additive,
+    Alibi,
+    Bell,
+    Bilinear,
+    Boxcar,
+    Concat,
+    Cosine,
+    Dot,
+    Dropout,
+    Energy,
+    Entmax,
+    Epanechnikov,
+    Gaussian,
+    Gumbel,
+    Location,
+    RelativeBias,
+    Rotary,
+    Sample,
+    ScaledDot,
+    Score,
+    StraightThrough,
+    Temperature,
+    around,
+    causal,
+    dense,
+    documents,
+    kernel_sum,
+    padding,
+    softmax,
+    sparsemax,
+    window,
+)
+from regard.catalogue import ENTRIES
+
+BATCH = (3, 2)
+
+
+def listed(*kinds):
+    return {entry.name: entry.example for entry in ENTRIES if entry.kind in kinds}
+
+
+def parameter(*shape):
+    return nn.Parameter(0.5 + torch.rand(shape))
+
+
+LISTED_SCORES = {
+    name: make for name, make in listed("score", "position").items() if isinstance(make(), Score)
+}
+MADE_SCORES = {
+    "Additive, pooling": lambda: Additive(None, 4, 5),
+    "Additive, relu and bias": lambda: Additive(4, 4, 5, activation="relu", bias=True),
+    "Additive, sigmoid": lambda: Additive(4, 4, 5, activation="sigmoid"),
+    "Concat, deep": lambda: Concat(4, 4, 5, depth=3),
+    "Cosine, learned": lambda: Cosine(3.0, learned=True),
+    "Gaussian, learned": lambda: Gaussian(1.5, learned=True),
+    "Gaussian, each feature": lambda: Gaussian(torch.tensor([0.5, 1.0, 1.5, 2.0])),
+    "Gaussian, each feature learned": lambda: Gaussian(torch.tensor([0.5, 1.0, 1.5, 2.0]), learned=True),
+    "Location, few keys": lambda: Location(4, 4),
+    "number * ": lambda: 0.5 * Dot(),
+    "parameter * ": lambda: Dot() * parameter(),
+    "a parameter for each head * ": lambda: parameter(2, 1, 1) * Dot(),
+    "a parameter * Location, few keys": lambda: parameter() * Location(4, 4),
+    "- Location, few keys": lambda: -Location(4, 4),
+    "Dot + Cosine": lambda: Dot() + Cosine(2.0),
+    "Gaussian + Bilinear - Energy": lambda: Gaussian() + 0.5 * Bilinear(4, 4) - Energy(4, 4),
+    "ScaledDot + Additive": lambda: ScaledDot() + Additive(4, 4, 5),
+    "ScaledDot + Alibi": lambda: ScaledDot() + Alibi(2),
+    "ScaledDot + RelativeBias": lambda: ScaledDot() + RelativeBias(2, buckets=8, max_distance=10),
+    "3 (Bilinear + RelativeBias)": lambda: 3 * (Bilinear(4, 4) + 5 * RelativeBias(2)),
+    "Additive + Alibi": lambda: Additive(4, 4, 5) + Alibi(2),
+    "Rotary Additive": lambda: Rotary(Additive(4, 4, 5)),
+    "Rotary Cosine": lambda: Rotary(Cosine(2.0)),
+    "Rotary (ScaledDot + Alibi)": lambda: Rotary(ScaledDot() + Alibi(2)),
+    "Rotary ScaledDot + RelativeBias": lambda: Rotary(ScaledDot()) + RelativeBias(2),
+    "a function": lambda: lambda query, key: -(query.unsqueeze(-2) - key.unsqueeze(-3)).abs().sum(-1),
+    "number * Epanechnikov": lambda: 2 * Epanechnikov(width=2.5),
+    "Epanechnikov, each feature": lambda: Epanechnikov(torch.tensor([1.5, 2.0, 2.5, 3.0])),
+    "Boxcar + Epanechnikov": lambda: Boxcar(width=2.0) + Epanechnikov(width=3.0),
+}
+SCORES = LISTED_SCORES | MADE_SCORES
+
+LISTED_NORMALIZERS = listed("normalizer")
+MADE_NORMALIZERS = {
+    "Temperature, learned": lambda: Temperature(parameter()),
+    "Temperature, each head": lambda: Temperature(parameter(2, 1, 1)),
+    "Gumbel, learned": lambda: Gumbel(parameter()),
+    "Entmax 3": lambda: Entmax(3.0),
+    "Bell near the start": lambda: Bell(softmax, 1.5, parameter()),
+    "StraightThrough Sample": lambda: StraightThrough(Sample()),
+    "StraightThrough Gumbel": lambda: StraightThrough(Gumbel(0.5)),
+    "Dropout of sparsemax": lambda: Dropout(sparsemax, 0.4),
+    "Dropout of Sample": lambda: Dropout(Sample(), 0.4),
+    "Dropout of Bell": lambda: Dropout(Bell(softmax, 1.5, 2.0), 0.4),
+    "Bell of kernel_sum": lambda: Bell(kernel_sum, 1.5, 2.0),
+    "Dropout of kernel_sum": lambda: Dropout(kernel_sum, 0.4),
+}
+NORMALIZERS = LISTED_NORMALIZERS | MADE_NORMALIZERS
+
+
+def _spread(queries, keys, batch=3):
+    """Centres from left of the first key to right of the last one."""
+    return torch.linspace(-3.0, keys + 2.0, batch * queries).reshape(batch, queries)
+
+
+def _seen(*shape):
+    """Random, with a second query that may look at nothing and a last key that nobody may look at."""
+    seen = torch.rand(*shape, generator=torch.Generator().manual_seed(5)) < 0.6
+    seen[..., 1, :] = False
+    seen[..., -1] = False
+    return seen
+
+
+def _lengths(keys):
+    return torch.tensor([keys, 0, keys // 2])
+
+
+MASKS = {
+    "none": lambda q, k: None,
+    "padding": lambda q, k: padding(_lengths(k)),
+    "padding of each head": lambda q, k: padding(torch.tensor([[k, 2], [0, 1], [k - 1, k]])),
+    "causal": lambda q, k: causal(),
+    "causal, first queries blind": lambda q, k: causal(offset=-2),
+    "window": lambda q, k: window(1, 2),
+    "window off the keys": lambda q, k: window(0, 1, offset=k - 2),
+    "around": lambda q, k: around(_spread(q, k), 1.5),
+    "around one place": lambda q, k: around(2.0, 1),
+    "documents": lambda q, k: documents(torch.arange(q) // 2, torch.arange(k) // 3),
+    "documents of each entry": lambda q, k: documents(
+        torch.stack([torch.arange(q) // s for s in (1, 2, 3)]),
+        torch.stack([torch.arange(k) // s for s in (3, 1, 2)]),
+    ),
+    "dense": lambda q, k: dense(_seen(q, k)),
+    "dense of each head": lambda q, k: dense(_seen(2, q, k)),
+    "dense of each entry": lambda q, k: dense(_seen(3, 1, q, k)),
+    "all of them": lambda q, k: (
+        causal(1)
+        & padding(_lengths(k))
+        & window(3, 1)
+        & _seen(q, k)
+        & documents(torch.arange(q) * 0, torch.arange(k) * 0)
+    ),
+    "around and padding": lambda q, k: padding(_lengths(k)) & around(_spread(q, k), 2),
+    "one or the other": lambda q, k: window(1, 0) | padding(_lengths(k)) | _seen(q, k),
+    "not": lambda q, k: ~window(1, 1) & ~padding(torch.tensor([1, 0, k])),
+    "nothing": lambda q, k: dense(torch.zeros(1, 1, dtype=torch.bool)),
+}
+
+
+def kind(part):
+    """Whether it gives or takes logits or kernel values."""
+    return getattr(part, "gives", getattr(part, "takes", "logits"))
+
+
+def cells(scores, normalizers):
+    """The pairs of names that belong together."""
+    return [(s, n) for s in scores for n in normalizers if kind(SCORES[s]()) == kind(NORMALIZERS[n]())]
+
+
+def breaks_ties(normalize):
+    """Whether equally good keys get different weights, so that their order counts."""
+    weights = normalize(torch.zeros(1, 4))
+    return not torch.equal(weights, weights.flip(-1))

@@ -1,0 +1,130 @@
+"""One page of laws over every score x normalizer x mask that makes sense.
+
+It runs without the shape checks, which would take three times as long; test_parts.py is with them.
+"""
+
+import pytest
+import torch
+
+from regard.attention import attend, kernel_sum, softmax
+from regard.testing import laws
+from regard.testing._world import world
+from tests.contract.parts import (
+    BATCH,
+    LISTED_NORMALIZERS,
+    LISTED_SCORES,
+    MADE_NORMALIZERS,
+    MADE_SCORES,
+    MASKS,
+    NORMALIZERS,
+    SCORES,
+    breaks_ties,
+    cells,
+    kind,
+)
+
+pytestmark = pytest.mark.bare
+WORLD = world(5, 6, BATCH)
+PAIRS = [
+    *cells(LISTED_SCORES, LISTED_NORMALIZERS),
+    *cells(MADE_SCORES, ["softmax", "sparsemax", "kernel_sum", "StraightThrough"]),
+    *cells(["ScaledDot", "Additive", "Epanechnikov"], MADE_NORMALIZERS),
+    ("ScaledDot + RelativeBias", "Temperature, learned"),
+    ("ScaledDot + Alibi", "Temperature, each head"),
+]
+each_pair = pytest.mark.parametrize(("score", "normalize"), PAIRS, ids=[" x ".join(pair) for pair in PAIRS])
+
+
+def look_at(score, normalize):
+    return laws.Look(SCORES[score](), NORMALIZERS[normalize]())
+
+
+def modes(look):
+    """Training and evaluation, where they differ."""
+    yield look.train(True)
+    if look.random or look.dropping:
+        yield look.train(False)
+
+
+@each_pair
+def test_hidden_keys_weigh_nothing_and_reading_changes_nothing(score, normalize):
+    for look in modes(look_at(score, normalize)):
+        for mask in MASKS.values():
+            laws.hidden_is_zero(look, WORLD, mask(5, 6))
+            laws.reading_changes_nothing(look, WORLD, mask(5, 6))
+
+
+@each_pair
+def test_the_context_is_the_weights_times_the_values(score, normalize):
+    for look in modes(look_at(score, normalize)):
+        for mask in MASKS.values():
+            if not look.dropping:
+                laws.weights_make_the_context(look, WORLD, mask(5, 6))
+
+
+@each_pair
+def test_a_batch_is_a_loop_and_no_keys_or_queries_are_fine(score, normalize):
+    look = look_at(score, normalize).train(False)
+    for mask in ("none", "padding", "causal", "around", "dense of each entry"):
+        laws.batch_is_a_loop(look, WORLD, MASKS[mask](5, 6))
+    laws.empty_is_fine(look, WORLD)
+    laws.empty_is_fine(look.train(True), WORLD)
+
+
+@each_pair
+def test_the_order_of_keys_is_free_and_so_are_hidden_keys(score, normalize):
+    look = look_at(score, normalize).train(False)
+    if score == "a function" or look.positional:
+        pytest.skip("goes by position, or may")
+    if score == "Constant" and breaks_ties(look.normalize):
+        pytest.skip("all keys are equally good, and ties go to the first")
+    for mask in ("none", "padding", "dense", "window"):
+        laws.order_is_free(look, WORLD, MASKS[mask](5, 6))
+        laws.hidden_keys_are_free(look, WORLD, MASKS[mask](5, 6))
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_every_dtype_keeps_its_own(score):
+    for mask in ("none", "padding", "causal"):
+        laws.dtypes_agree(laws.Look(SCORES[score]()), WORLD, MASKS[mask](5, 6))
+
+
+@pytest.mark.parametrize("normalize", [n for n in NORMALIZERS if kind(NORMALIZERS[n]()) == "logits"])
+def test_every_dtype_keeps_its_own_under_every_normalizer(normalize):
+    look = laws.Look(SCORES["Dot"](), NORMALIZERS[normalize]()).train(False)
+    if breaks_ties(look.normalize):
+        pytest.skip("the choice between keys that are nearly as good may fall otherwise")
+    for mask in ("none", "padding", "causal"):
+        laws.dtypes_agree(look, WORLD, MASKS[mask](5, 6))
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_logits_and_kernel_values_are_not_taken_for_each_other(score):
+    part = SCORES[score]()
+    wrong, right = (softmax, kernel_sum) if kind(part) == "kernel" else (kernel_sum, softmax)
+    calls = []
+    if isinstance(part, torch.nn.Module):
+        part.register_forward_hook(lambda *_: calls.append(1))
+    with pytest.raises(ValueError, match=f"but {wrong.__name__} .*take {right.__name__}") as error:
+        attend(*WORLD.to(torch.float32), score=part, normalize=wrong)
+    assert "\n" not in str(error.value)
+    assert not calls
+    chosen = attend(*WORLD.to(torch.float32), score=part).weights
+    given = attend(*WORLD.to(torch.float32), score=part, normalize=right).weights
+    assert torch.equal(chosen, given)
+
+
+def test_the_grid_is_whole():
+    """What the design names is in the grid; a catalogue that lost an entry would be noticed here."""
+    scores = (
+        "Constant Dot ScaledDot Bilinear Additive Concat Cosine Gaussian Boxcar Epanechnikov Location Energy"
+    )
+    normalizers = (
+        "softmax Temperature sigmoid SigmoidSum sparsemax entmax15 Entmax kernel_sum hardmax Sample "
+        "StraightThrough Gumbel TopK Dropout Bell"
+    )
+    assert set(scores.split()) | {"Rotary", "Alibi", "RelativeBias"} <= set(LISTED_SCORES)
+    assert set(normalizers.split()) <= set(LISTED_NORMALIZERS)
+    both = {(s, n) for s in LISTED_SCORES for n in LISTED_NORMALIZERS}
+    kernels = {s for s in LISTED_SCORES if kind(SCORES[s]()) == "kernel"}
+    assert {pair for pair in both if (pair[0] in kernels) == (pair[1] == "kernel_sum")} <= set(PAIRS)
