@@ -74,7 +74,7 @@ def checked(
     normalize = None if normalize is None else made(normalize, "normalize")
     wanted = score if isinstance(score, Score) else Given(score)
     if query is None:  # a score that asks nothing of the query: pooling
-        query = key.new_zeros(1, 0)
+        query = key.new_zeros(1, 0) if isinstance(key, Tensor) else torch.zeros(1, 0)
     _check_axes(query, key, value)
     _check_types(query, key, value)
     batch = _broadcast(query, key, value)

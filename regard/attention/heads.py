@@ -138,11 +138,13 @@ class MultiHead(nn.Module):
         apart = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
         weights = apart if joined is None else joined.split(dim)
         with torch.no_grad():
-            for layer, weight in zip((made.query, made.key, made.value), weights):
+            for layer, weight in zip((made.query, made.key, made.value), weights, strict=False):
                 layer.weight.copy_(weight)
             made.output.weight.copy_(module.out_proj.weight)
             if module.in_proj_bias is not None:
-                for layer, bias in zip((made.query, made.key, made.value), module.in_proj_bias.split(dim)):
+                for layer, bias in zip(
+                    (made.query, made.key, made.value), module.in_proj_bias.split(dim), strict=False
+                ):
                     layer.bias.copy_(bias)
                 made.output.bias.copy_(module.out_proj.bias)
         return made.train(module.training)

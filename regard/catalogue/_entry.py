@@ -88,8 +88,7 @@ class UnknownName(LookupError):
     def __str__(self) -> str:
         *first, last = self.nearest or ["none"]
         nearest = f"{', '.join(first)} and {last}" if first else last
-        verb = "are" if first else "is"
-        return f"There is no mechanism called {self.name!r}; the nearest {verb} {nearest}."
+        return f"There is no mechanism called {self.name!r}; the nearest are {nearest}."
 
 
 def search(entries: Iterable[Entry], name: str) -> Entry:
@@ -99,8 +98,7 @@ def search(entries: Iterable[Entry], name: str) -> Entry:
         return known[wanted]
     ranked = difflib.get_close_matches(wanted, known, n=len(known), cutoff=0.0)
     beginnings = [word for word in ranked if wanted and word.startswith(wanted)]
-    alike = difflib.get_close_matches(wanted, known, n=3, cutoff=0.6)  # if any, the others would only confuse
-    nearest = dict.fromkeys(known[word].name for word in [*beginnings, *(alike or ranked)])
+    nearest = dict.fromkeys(known[word].name for word in [*beginnings, *ranked])
     raise UnknownName(name, list(nearest)[:3])
 
 

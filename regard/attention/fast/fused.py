@@ -105,7 +105,8 @@ def _sdpa(
 ) -> Tensor:
     """The kernel wants four axes, one size of vector, one batch shape and one dtype; so be it."""
     query, key = found.query, found.key
-    assert query is not None and key is not None
+    assert query is not None
+    assert key is not None
     dtype, device = value.dtype, query.device.type
     cast = torch.is_autocast_enabled(device)
     if cast or query.dtype != dtype or key.dtype != dtype:

@@ -231,7 +231,7 @@ class Dense(Mask):
 
     def check(self, batch: tuple[int, ...], queries: int, keys: int) -> None:
         want = (*batch, queries, keys)
-        axes = enumerate(zip(reversed(self.tensor.shape), reversed(want)))
+        axes = enumerate(zip(reversed(self.tensor.shape), reversed(want), strict=False))
         fits = all(have in (1, size) or (size == 1 and axis >= 2) for axis, (have, size) in axes)
         if not fits:
             raise ValueError(

@@ -23,7 +23,7 @@ def _whole(name: str, argument: str, value: object, least: int | None = None) ->
 def _leads(table: Tensor, batch: tuple[int, ...], own: int, what: str) -> None:
     """The first axes of ``table`` must be the leading batch axes."""
     lead = tuple(table.shape[: table.dim() - own])
-    if any(have not in (1, size) and size != 1 for have, size in zip(lead, batch)):
+    if any(have not in (1, size) and size != 1 for have, size in zip(lead, batch, strict=False)):
         raise ValueError(
             f"{what} {tuple(table.shape)} must have the leading batch axes of the scores first, and these are {batch}"
         )

@@ -110,7 +110,7 @@ class _Bias(Score):
         offset = grid.keys - grid.queries if self.offset is None else self.offset
         queries, keys = grid.query_at.shape[-2], grid.key_at.shape[-1]
         if queries == 0 or keys == 0:
-            return self.of(grid.key_at[:0, 0]).new_zeros(self.heads, *[1] * grid.inner, queries, keys)
+            return self.of(grid.key_at.new_empty(0)).new_zeros(self.heads, *[1] * grid.inner, queries, keys)
         if queries == 1:  # also where keys were gathered for each query on its own, from anywhere
             distances = grid.key_at - (grid.query_at + offset)
             return self.of(distances.flatten()).unflatten(-1, distances.shape)

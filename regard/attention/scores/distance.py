@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.fast.gaussian import gaussian_features
-from regard.attention.masks import Mask
+from regard.attention.masks import Grid, Mask
 from regard.attention.scores.base import Features, Score, precise
 from regard.attention.scores.dot import Dot, same_size
 
@@ -67,6 +67,10 @@ class Cosine(Score):
     def project_key(self, key: Tensor) -> Tensor:
         return direction(key)
 
+    def at(self, grid: Grid) -> Score | None:
+        """Not by itself with a strength for each query; through ``inner`` the query has it already."""
+        return None if isinstance(self.strength, Tensor) and self.strength.dim() else self
+
     def forward(
         self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
     ) -> Float[Tensor, "..."]:
@@ -86,7 +90,8 @@ class _Width(Score):
         start = start if start.is_floating_point() else start.to(torch.get_default_dtype())
         if start.dim() > 1 or not bool((start > 0).all()):
             raise ValueError(
-                f"{type(self).__name__}: width must be above 0, a number or one for each feature, got {width}"
+                f"{type(self).__name__}: width must be above 0, a number or one for each feature, got "
+                f"{' '.join(str(width).split())}"
             )
         self.learned = learned
         # The logarithm is what is learned: a width stays above zero whatever the step.

@@ -1,0 +1,266 @@
+"""Which path serves a call at real sizes, and that each path is an identity."""
+
+import math
+
+import pytest
+import torch
+
+from regard.attention import (
+    Additive,
+    Alibi,
+    Bell,
+    Bilinear,
+    Constant,
+    Cosine,
+    Dot,
+    Dropout,
+    Gaussian,
+    Rotary,
+    Sample,
+    ScaledDot,
+    StraightThrough,
+    Temperature,
+    around,
+    attend,
+    causal,
+    dense,
+    documents,
+    entmax15,
+    padding,
+    sigmoid,
+    softmax,
+    sparsemax,
+    window,
+)
+from regard.attention.fast import blocks, fused, paths
+from regard.attention.scores import Boxcar, Score
+from regard.testing import laws
+from regard.testing._world import world
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """The paths that served a call, the innermost first."""
+    names = []
+    for name in ("gather", "band", "mean", "fused", "blocks"):
+
+        def spy(*args, _path=getattr(paths, name), _name=name):
+            context = _path(*args)
+            if context is not None:
+                names.append(_name)
+            return context
+
+        monkeypatch.setattr(paths, name, spy)
+    return names
+
+
+def which(taken, *args, **options):
+    taken.clear()
+    attend(*args, **options)
+    return list(taken)
+
+
+def test_which_path_serves_which_call(taken):
+    small, long = world(5, 6, (2,)), world(320, 330, (2,))
+    assert which(taken, *small) == ["fused"]
+    assert which(taken, *small, causal()) == ["fused"]
+    assert which(taken, *small, padding([6, 2]), score=Gaussian()) == ["fused"]
+    assert which(taken, *small, score=Bilinear(4, 4).double()) == ["fused"]
+    assert which(taken, *small, score=Dot() + Cosine()) == ["fused"]
+    assert which(taken, *small, score=Rotary(ScaledDot())) == ["fused"]
+    assert which(taken, *small, normalize=Temperature(0.5)) == ["fused"]
+    assert which(taken, *small, score=Constant()) == ["mean"]
+    assert which(taken, *small, padding([6, 0]), score=Constant()) == ["mean"]
+    assert which(taken, *small, causal(), score=Constant()) == []
+    assert which(taken, *small, normalize=sparsemax) == []
+    assert which(taken, *small, score=Additive(4, 4, 5).double()) == []
+    assert which(taken, *small, normalize=Sample()) == []
+    assert which(taken, *small, normalize=Dropout(softmax, 0.5)) == []
+    assert which(taken, *small, normalize=Dropout(softmax, 0.5).eval()) == ["fused"]
+    assert which(taken, *long, window(3, 3)) == ["fused", "band"]
+    assert which(taken, *long, window(3, 3) & padding([330, 5])) == ["fused", "band"]
+    assert which(taken, *long, window(3, 3), normalize=sparsemax) == ["band"]
+    assert which(taken, *long, causal() & window(3, 3), score=Boxcar(1.0)) == ["band"]
+    assert which(taken, *long, window(200, 200)) == ["fused"]
+    assert which(taken, *long, around(17.0, 3)) == ["fused", "gather"]
+    assert which(taken, *long, around(torch.zeros(2, 320), 3), normalize=entmax15) == ["gather"]
+
+
+LONG = {
+    "window": window(5, 2),
+    "window and padding": window(5, 2) & padding([330, 100]),
+    "window of documents": window(9, 0) & documents(torch.arange(320) // 50, torch.arange(330) // 50),
+    "around": around(torch.linspace(-9, 340, 640).reshape(2, 320), 4),
+    "around and causal": causal() & around(torch.linspace(-9, 340, 320), 6.5),
+}
+SCORES = {
+    "ScaledDot": lambda: ScaledDot(),
+    "Additive": lambda: Additive(4, 4, 6),
+    "Gaussian": lambda: Gaussian(0.7),
+    "Cosine by query": lambda: Cosine(torch.linspace(0.5, 3, 320)),
+    "Cosine by query, summed": lambda: Cosine(torch.linspace(0.5, 3, 320)) + Dot(),
+    "by query *": lambda: torch.linspace(0.5, 3, 320)[:, None] * Dot(),
+    "Rotary": lambda: Rotary(Bilinear(4, 4)),
+    "Alibi": lambda: ScaledDot() + Alibi(1),
+    "Boxcar": lambda: Boxcar(1.5),
+}
+
+
+@pytest.mark.parametrize("mask", LONG)
+@pytest.mark.parametrize("score", SCORES)
+def test_long_sequences_keep_the_laws(score, mask, taken):
+    look, w = laws.Look(SCORES[score]()), world(320, 330, (2,))
+    laws.hidden_is_zero(look, w, LONG[mask])
+    laws.reading_changes_nothing(look, w, LONG[mask])
+    laws.weights_make_the_context(look, w, LONG[mask])
+    if score not in ("by query *", "Cosine by query, summed"):
+        assert {"band", "gather"} & set(taken) or score == "Alibi"
+
+
+NORMALIZERS = {
+    "sigmoid": lambda: sigmoid,
+    "Temperature by query": lambda: Temperature(torch.linspace(0.2, 2, 320)[:, None]),
+    "Temperature by query, learned": lambda: Temperature(
+        torch.nn.Parameter(torch.linspace(0.2, 2, 320)[:, None])
+    ),
+    "Bell": lambda: Bell(softmax, 100.0, 30.0),
+    "Bell by query": lambda: Bell(sparsemax, torch.linspace(0, 330, 320), torch.linspace(5, 20, 320)),
+    "StraightThrough of Bell": lambda: StraightThrough(Bell(softmax, torch.linspace(0, 330, 320), 3.0)),
+    "Bell of Bell": lambda: Bell(Bell(softmax, 100.0, 30.0), torch.linspace(0, 330, 320), 9.0),
+    "Dropout of Bell": lambda: Dropout(Bell(softmax, 100.0, 30.0), 0.5).eval(),
+}
+
+
+@pytest.mark.parametrize("mask", LONG)
+@pytest.mark.parametrize("normalize", NORMALIZERS)
+def test_settings_by_place_or_query_are_not_lost_when_work_is_cut(normalize, mask):
+    look, w = laws.Look(ScaledDot(), NORMALIZERS[normalize]()), world(320, 330, (2,))
+    laws.weights_make_the_context(look.train(False), w, LONG[mask])
+
+
+@pytest.mark.parametrize("normalize", ["Temperature by query", "Bell by query", "StraightThrough of Bell"])
+def test_settings_by_query_are_not_lost_in_blocks(normalize, monkeypatch):
+    monkeypatch.setattr(blocks, "LARGE", 2**15)
+    monkeypatch.setattr(fused, "LARGE_MASK", 0)
+    look, w = laws.Look(ScaledDot(), NORMALIZERS[normalize]()), world(320, 330, (2,))
+    laws.weights_make_the_context(look, w, causal() & padding([330, 7]))
+
+
+@pytest.mark.parametrize("normalize", [None, sparsemax], ids=["softmax", "sparsemax"])
+@pytest.mark.parametrize(
+    "score", [Additive(4, 4, 6), ScaledDot() + Alibi(2), Rotary(Additive(4, 4, 6))], ids=repr
+)
+def test_blocks_of_queries(score, normalize, taken, monkeypatch):
+    monkeypatch.setattr(blocks, "LARGE", 2**16)
+    monkeypatch.setattr(fused, "LARGE_MASK", 2**16)
+    look, w = laws.Look(score, normalize), world(300, 310, (3, 2))
+    for mask in (
+        None,
+        causal(),
+        causal() & padding([310, 0, 9]),
+        window(400, 0),
+        dense(torch.rand(300, 310) < 0.5),
+    ):
+        taken.clear()
+        laws.hidden_is_zero(look, w, mask)
+        laws.weights_make_the_context(look, w, mask)
+        assert "blocks" in taken
+
+
+class Widest(Score):
+    """Keeps the largest number of scores that were made at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = []
+
+    def forward(self, query, key):
+        scores = query @ key.mT
+        self.sizes.append(scores.numel())
+        return scores
+
+
+@pytest.mark.parametrize("length", [512, 2048])
+def test_a_window_costs_what_is_inside(length):
+    score = Widest()
+    w = world(length, length, ())
+    attend(*w, window(8, 8), score=score)
+    assert sum(score.sizes) <= length * (64 + 16)
+
+
+def test_a_long_causal_call_never_makes_the_whole_matrix(monkeypatch):
+    monkeypatch.setattr(blocks, "LARGE", 2**16)
+    score = Widest()
+    w = world(1000, 1000, ())
+    attend(*w, causal(), score=score)
+    assert max(score.sizes) <= 2**16
+    assert sum(score.sizes) < 0.6 * 1000 * 1000  # what lies behind a block is not computed
+
+
+def test_weights_after_a_fast_path_are_the_whole_matrix():
+    w = world(320, 330, (2,))
+    seen = attend(*w, window(3, 3))
+    assert seen.weights.shape == (2, 320, 330)
+    assert (seen.weights.sum(-1) - 1).abs().max() < 1e-12
+
+
+# ---- the Gaussian shortcut
+
+
+def exact(query, key, value, width, mask=None):
+    """The definition in float64, from differences."""
+    query, key, value = query.double(), key.double(), value.double()
+    scores = -0.5 * ((query[..., :, None, :] - key[..., None, :, :]) / width).square().sum(-1)
+    if mask is not None:
+        scores = torch.where(mask, scores, -math.inf)
+    return softmax(scores) @ value
+
+
+@pytest.mark.parametrize("centre", [0.0, 1000.0, -5e4])
+@pytest.mark.parametrize("width", [0.1, 1.0, torch.tensor([0.1])], ids=str)
+def test_gaussian_far_from_zero(centre, width):
+    """x = 1000 +- 0.5 and width 0.1: without moving the data to zero first the answer is wrong by 0.28."""
+    key = centre + torch.rand(2, 40, 1) - 0.5
+    query = centre + torch.rand(2, 9, 1) - 0.5
+    value = torch.randn(2, 40, 3)
+    score = Gaussian(width)
+    want = exact(query, key, value, torch.as_tensor(width).double())
+    tolerance = 5e-4 if abs(centre) < 1e4 else 2e-3
+    for normalize in (None, Temperature(1.0)):
+        seen = attend(query, key, value, score=score, normalize=normalize)
+        torch.testing.assert_close(seen.context.double(), want, rtol=0, atol=tolerance)
+        torch.testing.assert_close((seen.weights @ value).double(), want, rtol=0, atol=tolerance)
+
+
+def test_gaussian_of_widely_spread_data():
+    """Where centring does not help, more digits do."""
+    key = 1e3 * torch.randn(2, 40, 3)
+    query = key[:, :9] + 0.3 * torch.randn(2, 9, 3)
+    value = torch.randn(2, 40, 3)
+    for width in (0.5, 5.0):
+        seen = attend(query, key, value, score=Gaussian(width))
+        torch.testing.assert_close(seen.context.double(), exact(query, key, value, width), rtol=0, atol=2e-3)
+
+
+def test_gaussian_is_not_pulled_away_by_hidden_keys():
+    key = 1000 + torch.rand(2, 40, 1)
+    key[:, 30:] = -1e6
+    query, value = 1000 + torch.rand(2, 9, 1), torch.randn(2, 40, 3)
+    mask = (torch.arange(40) < 30).expand(2, 9, 40)
+    want = exact(query, key, value, 0.1, mask)
+    for given in (padding([30, 30]), mask, padding([30, 30]) & causal(offset=50)):
+        seen = attend(query, key, value, given, score=Gaussian(0.1))
+        torch.testing.assert_close(seen.context.double(), want, rtol=0, atol=2e-3)
+
+
+def test_gaussian_gradients_far_from_zero():
+    key = (1000 + torch.rand(2, 40, 1)).requires_grad_()
+    query, value = (1000 + torch.rand(2, 9, 1)).requires_grad_(), torch.randn(2, 40, 3)
+    score = Gaussian(0.1, learned=True)
+    inputs = [query, key, score.log_width]
+    got = torch.autograd.grad(attend(query, key, value, score=score).context.square().sum(), inputs)
+    q, k = query.detach().double().requires_grad_(), key.detach().double().requires_grad_()
+    log_width = score.log_width.detach().double().requires_grad_()
+    want = torch.autograd.grad(exact(q, k, value, log_width.exp()).square().sum(), [q, k, log_width])
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=5e-3, atol=5e-3)
