@@ -138,12 +138,12 @@ class MultiHead(nn.Module):
         apart = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
         weights = apart if joined is None else joined.split(dim)
         with torch.no_grad():
-            for layer, weight in zip((made.query, made.key, made.value), weights, strict=False):
+            for layer, weight in zip((made.query, made.key, made.value), weights, strict=True):
                 layer.weight.copy_(weight)
             made.output.weight.copy_(module.out_proj.weight)
             if module.in_proj_bias is not None:
                 for layer, bias in zip(
-                    (made.query, made.key, made.value), module.in_proj_bias.split(dim), strict=False
+                    (made.query, made.key, made.value), module.in_proj_bias.split(dim), strict=True
                 ):
                     layer.bias.copy_(bias)
                 made.output.bias.copy_(module.out_proj.bias)
@@ -182,9 +182,8 @@ class Cache:
 
     >>> heads, cache = MultiHead(dim=8, heads=2), Cache()
     >>> with torch.no_grad():
-    ...     shapes = [heads(torch.randn(1, 1, 8), mask=causal(), cache=cache).weights.shape[-1] for _ in
-    range(3)]
-    >>> shapes, len(cache)
+    ...     steps = [heads(torch.randn(1, 1, 8), mask=causal(), cache=cache) for _ in range(3)]
+    >>> [step.weights.shape[-1] for step in steps], len(cache)
     ([1, 2, 3], 3)
     """
 

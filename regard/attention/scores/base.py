@@ -98,8 +98,8 @@ class Sum(Score):
 
         score(q, k) = a(q, k) + b(q, k)
 
-    >>> (Dot() + Cosine())(torch.ones(2, 3), torch.ones(4, 3))[0, 0]
-    tensor(4.0000)
+    >>> (Dot() + 2 * Dot())(torch.ones(2, 3), torch.ones(4, 3))[0, 0]
+    tensor(9.)
     """
 
     def __init__(self, left: Score, right: Score):
