@@ -186,7 +186,8 @@ def dtypes_agree(look: Look, w: World, mask: Mask | None) -> None:
         for what in ("context", "weights"):
             got, want = getattr(seen, what), getattr(exact, what)
             hold(got.dtype == dtype, f"the {what} of {dtype} have dtype {got.dtype}")
-            close(got, want, f"the {what} of {dtype} disagree with float64", tolerance)
+            largest = max(1.0, float(want.detach().abs().max())) if want.numel() else 1.0
+            close(got, want, f"the {what} of {dtype} disagree with float64", tolerance * largest)
 
 
 def weights_make_the_context(look: Look, w: World, mask: Mask | None, tolerance: float = 1e-9) -> None:

@@ -407,7 +407,7 @@ def test_changed_since_the_weights_cannot_be_read(change):
     want = early.weights.detach().clone()
     Step[change](scene)
     with pytest.raises(
-        RuntimeError, match="can no longer be read.*changed since.*read .weights before"
+        RuntimeError, match=r"can no longer be read.*changed since.*read .weights before"
     ) as error:
         _ = late.weights
     assert "\n" not in str(error.value)

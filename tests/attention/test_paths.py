@@ -148,18 +148,20 @@ def test_settings_by_query_are_not_lost_in_blocks(normalize, monkeypatch):
 
 @pytest.mark.parametrize("normalize", [None, sparsemax], ids=["softmax", "sparsemax"])
 @pytest.mark.parametrize(
-    "score", [Additive(4, 4, 6), ScaledDot() + Alibi(2), Rotary(Additive(4, 4, 6))], ids=repr
+    "score",
+    [Additive(4, 4, 6), ScaledDot() + Alibi(2), Rotary(Additive(4, 4, 6))],
+    ids=["additive", "bias", "rotary"],
 )
 def test_blocks_of_queries(score, normalize, taken, monkeypatch):
-    monkeypatch.setattr(blocks, "LARGE", 2**16)
-    monkeypatch.setattr(fused, "LARGE_MASK", 2**16)
-    look, w = laws.Look(score, normalize), world(300, 310, (3, 2))
+    monkeypatch.setattr(blocks, "LARGE", 2**13)
+    monkeypatch.setattr(fused, "LARGE_MASK", 2**13)
+    look, w = laws.Look(score, normalize), world(120, 130, (3, 2))
     for mask in (
         None,
         causal(),
-        causal() & padding([310, 0, 9]),
+        causal() & padding([130, 0, 9]),
         window(400, 0),
-        dense(torch.rand(300, 310) < 0.5),
+        dense(torch.rand(120, 130) < 0.5),
     ):
         taken.clear()
         laws.hidden_is_zero(look, w, mask)

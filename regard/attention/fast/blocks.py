@@ -39,7 +39,7 @@ def band(call: Call, see: See) -> Tensor | None:
     if not high - low < math.inf:
         return None
     low, high = int(low), int(high)
-    size = max(BAND, _power_of_two(high - low + 1))
+    size = max(BAND, _power_of_two((high - low + 1) // 2))
     if high < low or call.queries <= size or 2 * (size + high - low) > call.keys:
         return None
     count = -(-call.queries // size)
@@ -184,13 +184,16 @@ def _rung(bell: Bell, grid: Grid) -> Bell:
 
 
 def _taken(table: Tensor, at: Tensor) -> Tensor:
-    """``table[..., at, :]`` for (*batch, keys, dim) and (*batch, queries, width): (*batch, queries, width, dim)."""
-    rows = at.flatten(-2)
-    if at.dim() == 2 or math.prod(at.shape[:-2]) == 1:
-        return table.index_select(-2, rows.flatten()).unflatten(-2, at.shape[-2:])
-    rows = rows.reshape((1,) * (table.dim() - 1 - rows.dim()) + rows.shape).unsqueeze(-1)
-    table = table.reshape((1,) * (rows.dim() - table.dim()) + table.shape)
-    return torch.take_along_dim(table, rows, -2).unflatten(-2, at.shape[-2:])
+    """Rows of (*batch, keys, dim) at (*batch, queries, width), batch axes broadcast: (..., queries, width, dim)."""
+    axes = max(table.dim(), at.dim()) - 2
+    table = table.reshape((1,) * (axes + 2 - table.dim()) + table.shape)
+    at = at.reshape((1,) * (axes + 2 - at.dim()) + at.shape)
+    if not table.is_contiguous():  # whole rows would have to be copied first; so number by number
+        return torch.take_along_dim(table, at.flatten(-2)[..., None], -2).unflatten(-2, at.shape[-2:])
+    *batch, keys, dim = table.shape
+    first = torch.arange(math.prod(batch), device=at.device).reshape(*batch, 1, 1) * keys
+    rows = first + at
+    return table.reshape(-1, dim).index_select(0, rows.flatten()).reshape(*rows.shape, dim)
 
 
 def _power_of_two(number: int) -> int:

@@ -128,7 +128,11 @@ def _sdpa(
 
 def _one_size(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """On a CPU the fused kernel takes vectors of one size only; zeros change no dot product."""
-    short, long = sorted((query.shape[-1], value.shape[-1]))
+    sizes = query.shape[-1], value.shape[-1]
+    short, long = (
+        min(sizes),
+        max(sizes),
+    )  # not sorted(), which a compiler cannot do with sizes that may change
     if short == long or query.device.type != "cpu" or long > 4 * short + 8:
         return query, key, value
     query, key, value = (F.pad(t, (0, long - t.shape[-1])) for t in (query, key, value))

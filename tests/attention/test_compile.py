@@ -1,0 +1,411 @@
+"""torch.compile without graph breaks, torch.export, autocast, and devices other than the CPU."""
+
+import io
+import itertools
+
+import pytest
+import torch
+
+from regard.attention import (
+    Additive,
+    Attended,
+    Attention,
+    Cache,
+    Gaussian,
+    LocalM,
+    LocalP,
+    MultiHead,
+    RelativeBias,
+    Rotary,
+    Sample,
+    ScaledDot,
+    Score,
+    around,
+    attend,
+    causal,
+    padding,
+    softmax,
+    sparsemax,
+    window,
+)
+from regard.testing._world import world
+from tests.contract.parts import (
+    BATCH,
+    LISTED_NORMALIZERS,
+    LISTED_SCORES,
+    MADE_SCORES,
+    MASKS,
+    SCORES,
+    cells,
+    kind,
+)
+
+pytestmark = pytest.mark.bare
+Q, K = 5, 6
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def tracked(queries=Q, keys=K, batch=BATCH):
+    return world(queries, keys, batch, dtype=torch.float32).tracked()
+
+
+def same(function, given, inputs, backend="aot_eager", dynamic=None, again=(), tolerance=1e-5):
+    """function(*given) -> tensors: compiled in one graph it gives what it gives plainly, and its gradients."""
+    compiled = torch.compile(function, fullgraph=True, backend=backend, dynamic=dynamic)
+    for args, leaves in ((given, inputs), *again):
+        torch.manual_seed(4)
+        want = function(*args)
+        torch.manual_seed(4)
+        got = compiled(*args)
+        for a, b in zip(got, want, strict=True):
+            torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+        if want[0].requires_grad:
+            factor = torch.randn_like(want[0])
+            pairs = zip(
+                torch.autograd.grad(got[0], leaves, factor, allow_unused=True),
+                torch.autograd.grad(want[0], leaves, factor, allow_unused=True),
+                strict=True,
+            )
+            for a, b in pairs:
+                a, b = (torch.zeros(()) if g is None else g for g in (a, b))
+                torch.testing.assert_close(
+                    *torch.broadcast_tensors(a, b), rtol=10 * tolerance, atol=10 * tolerance
+                )
+
+
+def looking(score, normalize, mask):
+    """Context and weights, as a function of three tensors."""
+
+    def look(query, key, value):
+        seen = attend(query, key, value, mask, score=score, normalize=normalize)
+        return seen.context, seen.weights
+
+    return look
+
+
+def parts(score, normalize):
+    made = SCORES[score](), LISTED_NORMALIZERS[normalize]()
+    parameters = [p for part in made if isinstance(part, torch.nn.Module) for p in part.parameters()]
+    for part in made:
+        if isinstance(part, torch.nn.Module):
+            part.eval()  # random numbers differ under a compiler; they have a test of their own
+    return made, parameters
+
+
+def pairwise():
+    """Every score, every normalizer and every mask at least once, each time in other company."""
+    logits = [n for n in LISTED_NORMALIZERS if kind(LISTED_NORMALIZERS[n]()) == "logits"]
+    kernels = [n for n in LISTED_NORMALIZERS if n not in logits]
+    masks = itertools.cycle(MASKS)
+    used = {"logits": itertools.cycle(logits), "kernel": itertools.cycle(kernels)}
+    made = (
+        "Dot + Cosine",
+        "ScaledDot + RelativeBias",
+        "Rotary Additive",
+        "parameter * ",
+        "Additive, pooling",
+    )
+    scores = [*LISTED_SCORES, *made]
+    scores += ["ScaledDot"] * max(0, len(MASKS) - len(scores))
+    return [(score, next(used[kind(SCORES[score]())]), next(masks)) for score in scores]
+
+
+PAIRWISE = pairwise()
+
+
+def test_the_choice_covers_every_part():
+    scores, normalizers, masks = (set(column) for column in zip(*PAIRWISE, strict=True))
+    assert scores >= set(LISTED_SCORES)
+    assert normalizers >= set(LISTED_NORMALIZERS)
+    assert masks >= set(MASKS)
+
+
+@pytest.mark.parametrize(
+    ("score", "normalize", "mask"), PAIRWISE, ids=[" x ".join(case) for case in PAIRWISE]
+)
+def test_one_graph(score, normalize, mask):
+    made, parameters = parts(score, normalize)
+    w = tracked()
+    same(looking(*made, MASKS[mask](Q, K)), w, [*w, *parameters])
+
+
+GRID = [*cells(LISTED_SCORES, LISTED_NORMALIZERS), *cells(MADE_SCORES, ["softmax", "kernel_sum"])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("score", "normalize"), GRID, ids=[" x ".join(case) for case in GRID])
+def test_one_graph_for_every_cell(score, normalize):
+    made, parameters = parts(score, normalize)
+    w = tracked()
+    for mask in MASKS.values():
+        torch.compiler.reset()
+        same(looking(*made, mask(Q, K)), w, [*w, *parameters], backend="eager")
+
+
+@pytest.mark.parametrize(
+    ("score", "normalize", "mask"),
+    [
+        (ScaledDot(), softmax, causal()),
+        (Additive(4, 4, 8), softmax, padding([K, 2, 0])),
+        (Gaussian(), sparsemax, None),
+        (ScaledDot() + RelativeBias(2), softmax, window(1, 1)),
+    ],
+    ids=["dot", "additive", "gaussian", "bias"],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it first compiles
+def test_compiled_loops(score, normalize, mask):
+    w = tracked()
+    same(looking(score, normalize, mask), w, [*w, *score.parameters()], backend="inductor")
+
+
+@pytest.mark.parametrize(
+    ("score", "mask", "backend"),
+    [
+        (ScaledDot(), causal(), "aot_eager"),
+        (Additive(4, 4, 8), padding([5, 2, 0]), "aot_eager"),
+        (Gaussian(), None, "eager"),
+        (Rotary(ScaledDot()), None, "eager"),
+        (ScaledDot() + RelativeBias(2), causal(), "eager"),
+    ],
+    ids=["dot", "additive", "gaussian", "rotary", "bias"],
+)
+def test_sizes_may_change(score, mask, backend):
+    first, *others = tracked(5, 6), tracked(7, 9), tracked(8, 8)
+    again = [(w, [*w, *score.parameters()]) for w in others]
+    given = first, [*first, *score.parameters()]
+    same(looking(score, None, mask), *given, backend=backend, dynamic=True, again=again)
+
+
+def test_one_graph_serves_every_length():
+    counter = torch._dynamo.testing.CompileCounter()
+    look = torch.compile(looking(ScaledDot(), None, causal()), backend=counter, fullgraph=True, dynamic=True)
+    for length in (5, 9, 12, 17):
+        look(*world(length, length, BATCH, dtype=torch.float32))
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize(
+    "mask", [window(2, 1), around(torch.arange(80.0), 2), window(2, 1) & padding([80, 9, 0])]
+)
+def test_cut_work(mask):
+    w = tracked(80, 160)
+    same(looking(ScaledDot(), None, mask), w, list(w), backend="eager")
+
+
+MODULES = {
+    "Attention": lambda: Attention(Additive(4, 4, 5)),
+    "LocalM": lambda: LocalM(ScaledDot(), 2),
+    "LocalP": lambda: LocalP(ScaledDot(), 4, 5, 2),
+    "MultiHead": lambda: MultiHead(4, 2),
+    "MultiHead, grouped": lambda: MultiHead(4, 2, 1, score=Rotary(ScaledDot())),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules(name):
+    module = MODULES[name]()
+    query, key, value = tracked(7, 12, (3,))
+    value = torch.randn(3, 12, 4, requires_grad=True)
+
+    def look(query, key, value):
+        seen = module(query, key, value, padding([12, 5, 0]))
+        return seen.context, seen.weights
+
+    same(look, (query, key, value), [query, key, value, *module.parameters()])
+
+
+def test_context_alone():
+    """Weights that nobody reads are not computed in the graph either."""
+    w = tracked()
+    graphs = []
+
+    def keep(graph, _):
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(lambda *given: attend(*given).context, fullgraph=True, backend=keep)
+    torch.testing.assert_close(compiled(*w), attend(*w).context)
+    names = [str(node.target) for node in graphs[0].graph.nodes]
+    assert any("scaled_dot_product" in name for name in names)
+    assert not any("softmax" in name for name in names)
+
+
+def test_a_whole_module_returning_the_result():
+    """Weights of a compiled call can be read outside of the graph too."""
+    module = torch.compile(Attention(), backend="eager")
+    w = tracked()
+    seen = module(*w)
+    assert isinstance(seen, Attended)
+    torch.testing.assert_close(seen.weights, attend(*w).weights)
+
+
+def test_a_choice_by_chance_compiles():
+    w = tracked()
+
+    def look(query, key, value):
+        seen = attend(query, key, value, normalize=Sample())
+        return seen.context, seen.weights, seen.log_prob, seen.entropy
+
+    context, weights, log_prob, entropy = torch.compile(look, fullgraph=True, backend="aot_eager")(*w)
+    assert (weights.sum(-1) == 1).all()
+    torch.testing.assert_close(context, weights @ w.value)
+    torch.testing.assert_close(log_prob, (weights * attend(*w).weights).sum(-1).log())
+    assert (entropy > 0).all()
+
+
+def test_training_steps_compile():
+    module = MultiHead(8, 2, dropout=0.1)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    x = torch.randn(2, 5, 8)
+    losses = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = (compiled(x, mask=causal()).context - x).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+def test_a_decoding_step_compiles():
+    heads = MultiHead(8, 2)
+    x = torch.randn(2, 6, 8)
+    want = heads(x, mask=causal()).context
+
+    def step(word, cache):
+        return heads(word, mask=causal(), cache=cache).context
+
+    compiled = torch.compile(step, backend="eager")
+    with torch.no_grad():
+        cache = Cache()
+        steps = [compiled(x[:, i : i + 1], cache) for i in range(6)]
+    torch.testing.assert_close(torch.cat(steps, 1), want)
+
+
+# ---- torch.export
+
+
+@pytest.mark.parametrize(
+    "score",
+    [ScaledDot(), Additive(4, 4, 5), Gaussian(), Rotary(ScaledDot()), ScaledDot() + RelativeBias(2)],
+    ids=repr,
+)
+def test_export_saved_and_loaded(score):
+    w = world(Q, K, BATCH, dtype=torch.float32)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = Attention(score)
+
+        def forward(self, query, key, value):
+            return self.attention(query, key, value, causal())
+
+    model = Model().eval()
+    file = io.BytesIO()
+    torch.export.save(torch.export.export(model, tuple(w)), file)
+    file.seek(0)
+    loaded = torch.export.load(file).module()
+    got, want = loaded(*w), model(*w)
+    assert isinstance(got, Attended)
+    for name in ("context", "weights", "scores"):
+        torch.testing.assert_close(getattr(got, name), getattr(want, name))
+    assert got.log_prob is None
+
+
+def test_export_with_any_length():
+    w = world(Q, K, BATCH, dtype=torch.float32)
+    queries, keys = torch.export.Dim("queries", min=2, max=50), torch.export.Dim("keys", min=2, max=50)
+    shapes = ({2: queries}, {2: keys}, {2: keys})
+    program = torch.export.export(Attention(), tuple(w), dynamic_shapes=(*shapes, None)[:3])
+    other = world(9, 13, BATCH, dtype=torch.float32)
+    torch.testing.assert_close(program.module()(*other).context, attend(*other).context)
+
+
+# ---- autocast
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_autocast(score):
+    part = SCORES[score]()
+    w = tracked()
+    want = attend(*w, padding([K, 2, 0]), score=part)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        seen = attend(*w, padding([K, 2, 0]), score=part)
+        mixed = attend(w.query.bfloat16(), w.key, w.value, padding([K, 2, 0]), score=part)
+    near = {"rtol": 0.05, "atol": 0.05} if kind(part) == "logits" else {"rtol": 0.5, "atol": 1.0}
+    torch.testing.assert_close(seen.context.float(), want.context, **near)
+    torch.testing.assert_close(seen.weights.float(), want.weights, **near)
+    assert mixed.context.isfinite().all()
+    assert mixed.weights.isfinite().all()
+    assert (seen.context[2] == 0).all()
+    if seen.context.requires_grad:
+        seen.context.float().square().sum().backward()
+        assert all(t.grad is None or t.grad.isfinite().all() for t in w)
+
+
+def test_autocast_under_a_compiler():
+    module = MultiHead(8, 2)
+    x = torch.randn(2, 5, 8)
+    compiled = torch.compile(lambda x: module(x, mask=causal()).context, fullgraph=True, backend="aot_eager")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got, want = compiled(x), module(x, mask=causal()).context
+    torch.testing.assert_close(got, want, rtol=0.05, atol=0.05)
+
+
+# ---- other devices
+
+
+def devices():
+    found = [name for name in ("cuda", "mps") if getattr(torch, name).is_available()]
+    return found or ["none"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", devices())
+@pytest.mark.parametrize("score", LISTED_SCORES)
+def test_other_devices_agree(score, device):
+    part = SCORES[score]()
+    w = tracked(70, 160)
+    for mask in (None, causal(), padding([160, 5, 0]), window(3, 2), around(torch.arange(70.0), 3)):
+        want = attend(*w, mask, score=part)
+        there = [t.detach().to(device).requires_grad_() for t in w]
+        seen = attend(*there, mask, score=part.to(device))
+        part.to("cpu")
+        torch.testing.assert_close(seen.context.cpu(), want.context, rtol=1e-3, atol=1e-3)
+        if want.context.requires_grad:
+            seen.context.square().sum().backward()
+            assert all(t.grad is None or t.grad.isfinite().all() for t in there)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", devices())
+@pytest.mark.parametrize("normalize", LISTED_NORMALIZERS)
+def test_other_devices_agree_on_normalizers(normalize, device):
+    part = LISTED_NORMALIZERS[normalize]()
+    part = part.eval() if isinstance(part, torch.nn.Module) else part
+    score = SCORES["Epanechnikov" if kind(part) == "kernel" else "ScaledDot"]()
+    w = tracked()
+    for mask in (None, padding([K, 2, 0])):
+        want = attend(*w, mask, score=score, normalize=part)
+        seen = attend(*(t.to(device) for t in w), mask, score=score, normalize=part)
+        torch.testing.assert_close(seen.context.cpu(), want.context, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(seen.weights.cpu(), want.weights, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", devices())
+def test_heads_on_other_devices(device):
+    heads = MultiHead(8, 2, dropout=0.1).eval()
+    x = torch.randn(2, 5, 8)
+    want = heads(x, mask=causal() & padding([5, 2]))
+    seen = heads.to(device)(x.to(device), mask=causal() & padding([5, 2]))
+    torch.testing.assert_close(seen.context.cpu(), want.context, rtol=1e-3, atol=1e-3)
+    assert isinstance(heads.score, Score)

@@ -1,0 +1,302 @@
+"""Checks that pass what keeps the laws, and say in one sentence which law a part breaks."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from regard.attention import (
+    Additive,
+    Bilinear,
+    Dot,
+    Dropout,
+    Entmax,
+    Gaussian,
+    Mask,
+    Normalizer,
+    Sample,
+    ScaledDot,
+    Score,
+    TopK,
+    causal,
+    over_visible,
+    padding,
+    sigmoid,
+    softmax,
+    window,
+)
+from regard.testing import BrokenLaw, check_mask, check_normalizer, check_score
+
+
+def broken(check, *args, match, **options):
+    with pytest.raises(BrokenLaw, match=match) as error:
+        check(*args, **options)
+    assert "\n" not in str(error.value)
+
+
+# ---- what passes
+
+
+class Manhattan(Score):
+    def forward(self, query, key):
+        return -(query.unsqueeze(-2) - key.unsqueeze(-3)).abs().sum(-1)
+
+
+class Recent(Score):
+    """Later keys are better: it goes by position and says so."""
+
+    positional = True
+
+    def forward(self, query, key):
+        scores = query @ key.mT
+        return scores + torch.arange(key.shape[-2], dtype=scores.dtype)
+
+
+@over_visible
+def squared(scores):
+    return scores.relu().square()
+
+
+class Power(Normalizer):
+    def share(self, scores):
+        return torch.softmax(2 * scores, -1)
+
+
+class EveryOther(Mask):
+    def rule(self, grid):
+        return (grid.key_at - grid.query_at) % 2 == 0
+
+
+class Near(Mask):
+    """A band that says how wide it is."""
+
+    def rule(self, grid):
+        return (grid.key_at - grid.query_at).abs() <= 2
+
+    def band(self, queries, keys):
+        return -2, 2
+
+
+def test_parts_that_keep_the_laws():
+    check_score(Manhattan)
+    check_score(Manhattan(), gradient=False)
+    check_score(Recent, gradient=False)
+    check_score(lambda query, key: query @ key.mT)
+    check_score(Additive, gradient=False)
+    check_score(Bilinear(3, 5), query_dim=3, key_dim=5)
+    check_score(Gaussian(learned=True), gradient=False)
+    check_normalizer(squared)
+    check_normalizer(Power)
+    check_normalizer(TopK, gradient=False)
+    check_normalizer(Entmax, gradient=False)
+    check_normalizer(Sample)
+    check_normalizer(Dropout(Power(), 0.5))
+    check_mask(EveryOther)
+    check_mask(Near())
+    check_mask(Near() & padding([3, 9]) | ~window(1, 1), queries=9, keys=9)
+
+
+def test_the_part_is_left_as_it_was():
+    score, normalize = Additive(4, 4, 5), Dropout(Power(), 0.5).eval()
+    before = copy.deepcopy(score.state_dict())
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    check_score(score, gradient=False)
+    check_normalizer(normalize, gradient=False)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert score.v.dtype == torch.float32
+    assert score.training
+    assert not normalize.training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in score.state_dict().items())
+    assert all(parameter.grad is None for parameter in score.parameters())
+
+
+# ---- scores that do not
+
+
+def test_a_score_of_the_wrong_shape():
+    broken(
+        check_score, lambda query, key: key @ query.mT, match=r"have shape \(2, 3, 6, 5\), not \(2, 3, 5, 6\)"
+    )
+
+
+def test_a_score_that_mixes_batch_entries():
+    broken(check_score, lambda q, k: q @ k.mT - (q @ k.mT).mean(0).detach(), match="a batch is not a loop")
+
+
+def test_a_score_that_goes_by_position_unsaid():
+    class Sly(Recent):
+        positional = False
+
+    broken(check_score, Sly, match="permuting keys does not permute the weights")
+
+
+def test_a_score_that_sees_hidden_keys():
+    """Centred by all keys, hidden ones too, under a normalizer that feels a shift."""
+
+    def centred(query, key):
+        return query @ (key - key.mean(-2, keepdim=True)).mT
+
+    def detached(query, key):
+        return query @ (key - key.mean(-2, keepdim=True).detach()).mT
+
+    broken(check_score, centred, normalize=sigmoid, match="nobody may look at has a gradient by the context")
+    broken(check_score, detached, normalize=sigmoid, match="more hidden keys change the weights")
+
+
+def test_a_score_with_a_wrong_shortcut():
+    class Hasty(Dot):
+        def features(self, query, key, mask):
+            found = super().features(query, key, mask)
+            return found._replace(scale=0.9)
+
+    broken(check_score, Hasty, match=r"the context is not weights @ value: off by .*, allowed")
+
+
+def test_a_score_with_a_wrong_gradient():
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g
+
+    broken(check_score, lambda q, k: Wrong.apply(q) @ k.mT, match="the gradient is not the slope")
+    check_score(lambda q, k: Wrong.apply(q) @ k.mT, gradient=False)
+
+
+def test_a_score_with_infinite_gradients():
+    def rooted(query, key):
+        return -(query.unsqueeze(-2) - key.unsqueeze(-3)).abs().sum(-1).mul(0).sqrt()
+
+    broken(check_score, rooted, match="a gradient of the .* is not finite")
+
+
+def test_a_score_that_rounds():
+    broken(check_score, lambda q, k: (q @ k.mT).bfloat16().to(q.dtype), match="disagree|slope", gradient=True)
+
+
+# ---- normalizers that do not
+
+
+def test_a_careless_softmax():
+    broken(check_normalizer, nn.Softmax(-1), match="where every key is hidden, weights are not 0")
+
+
+def test_a_normalizer_that_gives_hidden_keys_weight():
+    def even(scores):
+        seen = (scores > -torch.inf).any(-1, keepdim=True)
+        return torch.ones_like(scores) / scores.shape[-1] * seen
+
+    broken(check_normalizer, even, match="a hidden key has weight")
+
+
+def test_a_normalizer_that_knows_the_batch():
+    @over_visible
+    def over_everything(scores):
+        return torch.softmax(scores, 0)
+
+    broken(check_normalizer, over_everything, match="a batch is not a loop")
+
+
+def test_a_normalizer_that_rolls_dice_unsaid():
+    @over_visible
+    def noisy(scores):
+        return torch.softmax(scores + torch.randn_like(scores), -1)
+
+    broken(check_normalizer, noisy, match="context|loop|permut")
+
+    @over_visible(random=True)
+    def honest(scores):
+        return torch.softmax(scores + torch.randn_like(scores), -1)
+
+    check_normalizer(honest)
+
+
+def test_a_normalizer_that_keeps_a_state():
+    class Drifting(Normalizer):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def share(self, scores):
+            self.calls += 1
+            return torch.softmax(scores * self.calls, -1)
+
+    broken(check_normalizer, Drifting, match="the same call gave another context")
+
+
+def test_a_normalizer_of_the_wrong_shape():
+    broken(
+        check_normalizer, lambda scores: scores.exp().sum(-1), match=r"scores \(2, 3\) became weights \(2,\)"
+    )
+
+
+# ---- masks that do not
+
+
+@pytest.mark.bare
+def test_a_mask_of_numbers():
+    class Numbers(Mask):
+        def rule(self, grid):
+            return (grid.key_at <= grid.query_at).float()
+
+    broken(check_mask, Numbers, match="a mask is bool, not torch.float32")
+
+
+def test_a_mask_that_ignores_where_it_is_asked():
+    class Corner(Mask):
+        def rule(self, grid):
+            queries, keys = grid.query_at.shape[-2], grid.key_at.shape[-1]
+            return torch.ones(queries, keys).tril().bool()
+
+    broken(check_mask, Corner, match="asked about some positions, the mask answers otherwise")
+
+
+def test_a_mask_with_too_narrow_a_band():
+    class Narrow(Near):
+        def band(self, queries, keys):
+            return -1, 1
+
+    broken(check_mask, Narrow, match="shows keys outside of its band")
+
+
+def test_a_mask_with_a_wrong_prefix():
+    class Wrong(Mask):
+        def rule(self, grid):
+            return grid.key_at <= grid.query_at
+
+        def prefix(self, grid):
+            return grid.query_at
+
+    broken(check_mask, Wrong, match="prefix|count")
+
+
+def test_a_mask_with_unsaid_axes():
+    class Batched(Mask):
+        def rule(self, grid):
+            return (grid.key_at < torch.tensor([2, 5])[:, None, None]) & (grid.query_at >= 0)
+
+    broken(check_mask, Batched, match=r"axes\(\) is 0, but the mask has shape \(2, 7, 9\)")
+
+
+# ---- words
+
+
+def test_a_class_that_cannot_be_made_is_named():
+    class Needy(Score):
+        def __init__(self, unheard_of):
+            super().__init__()
+
+    with pytest.raises(TypeError, match=r"Needy could not be made .*give an object, not the class"):
+        check_score(Needy)
+
+
+def test_a_broken_law_is_an_assertion():
+    assert issubclass(BrokenLaw, AssertionError)
+    assert softmax is not None
+    check_mask(causal())
+    check_score(ScaledDot, gradient=False)
