@@ -143,8 +143,12 @@ class LocalP(nn.Module):
             query, key, value, near if mask is None else mask & near, score=score, normalize=normalize
         )
 
-    over = LocalM.over
-    extra_repr = LocalM.extra_repr
+    def over(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> Over:
+        """The same attention with keys and values given once, to be asked again and again."""
+        return Over(self, key, value, mask)
+
+    def extra_repr(self) -> str:
+        return f"radius={self.radius}"
 
 
 def _belled(normalize: NormalizerLike, centre: Tensor, sigma: float) -> NormalizerLike:

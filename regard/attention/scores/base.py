@@ -64,8 +64,8 @@ class Score(nn.Module):
     def features(self, query: Tensor, key: Tensor, mask: Mask | None) -> Features | None:
         """The score as a dot product, for fused kernels; None if it is not one."""
         inner = self.inner
-        if inner is self:
-            return None
+        if inner is self or type(inner).features is Score.features:
+            return None  # before anything is projected
         return inner.features(self.project_query(query, key.shape[-2]), self.project_key(key), mask)
 
     def at(self, grid: Grid) -> Score | None:
