@@ -168,5 +168,5 @@ def cells(scores, normalizers):
 
 def breaks_ties(normalize):
     """Whether equally good keys get different weights, so that their order counts."""
-    weights = normalize(torch.zeros(1, 4))
+    weights = normalize(torch.zeros(2, 1, 4))
     return not torch.equal(weights, weights.flip(-1))
