@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Grid, Mask, as_mask
 from regard.attention.normalizers import Dropout, kernel_sum, softmax
-from regard.attention.normalizers.base import is_random, takes
-from regard.attention.scores.base import Given, Score, name
+from regard.attention.normalizers.base import is_random, lawful, takes
+from regard.attention.scores.base import Given, Score, autocasting, name
 
 Part = TypeVar("Part")
 EXAMPLE = {"score": "Additive(...)", "normalize": "sparsemax"}
@@ -75,7 +75,7 @@ def checked(
     wanted = score if isinstance(score, Score) else Given(score)
     if query is None:  # a score that asks nothing of the query: pooling
         query = key.new_zeros(1, 0) if isinstance(key, Tensor) else torch.zeros(1, 0)
-    _check_axes(query, key, value)
+    check_axes(query, key, value)
     _check_types(query, key, value)
     batch = _broadcast(query, key, value)
     wanted.check(query, key)
@@ -92,7 +92,8 @@ def checked(
             f"leave normalize out to take {name(usual(wanted))}"
         )
     drop = normalize if isinstance(normalize, Dropout) else None
-    return Call(query, key, value, seen, wanted, drop.normalize if drop is not None else normalize, drop)
+    share = lawful(normalize if drop is None else drop.normalize)
+    return Call(query, key, value, seen, wanted, share, drop)
 
 
 def usual(score: object) -> Callable[[Tensor], Tensor]:
@@ -118,7 +119,7 @@ def made(part: Part, what: str) -> Part:
     return part
 
 
-def _check_axes(query: Tensor, key: Tensor, value: Tensor) -> None:
+def check_axes(query: Tensor, key: Tensor, value: Tensor) -> None:
     for what, tensor, axis in (("query", query, "queries"), ("key", key, "keys"), ("value", value, "keys")):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{what} must be a tensor, got {type(tensor).__name__}")
@@ -137,7 +138,7 @@ def _check_types(query: Tensor, key: Tensor, value: Tensor) -> None:
     kinds = f"query {query.dtype}, key {key.dtype}, value {value.dtype}"
     if not (query.is_floating_point() and key.is_floating_point() and value.is_floating_point()):
         raise TypeError(f"query, key and value must be floating point, got {kinds}")
-    if not torch.is_autocast_enabled(query.device.type):
+    if not autocasting(query.device.type):
         raise TypeError(f"query, key and value must have one dtype outside of autocast, got {kinds}")
 
 
@@ -213,15 +214,16 @@ def _modules(call: Call) -> list[nn.Module]:
 
 def _settings(module: nn.Module) -> list[object]:
     """What a module computes with: its parameters, buffers, other tensors and numbers."""
-    own = (held for held in vars(module).values() if isinstance(held, (Tensor, float)))
+    held = (value for word, value in vars(module).items() if word != "training")
+    own = (value for value in held if isinstance(value, (Tensor, float, int, str)))
     return [*module._parameters.values(), *module._buffers.values(), *own]
 
 
 def _same(now: list[object], then: list[object]) -> bool:
     pairs = zip(now, then, strict=False)
-    return len(now) == len(then) and all(a is b or (isinstance(a, float) and a == b) for a, b in pairs)
+    return len(now) == len(then) and all(a is b or (not isinstance(a, Tensor) and a == b) for a, b in pairs)
 
 
 def _autocast(device: str) -> tuple[str, bool, torch.dtype | None]:
-    enabled = torch.is_autocast_enabled(device)
+    enabled = autocasting(device)
     return device, enabled, torch.get_autocast_dtype(device) if enabled else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention._result import Attended
 from regard.attention.masks import Grid, Mask, as_mask
@@ -48,6 +48,22 @@ def projected(score: Any, key: Tensor) -> tuple[Any, Tensor]:
         raise ValueError(f"{name(score)} cannot take key {tuple(key.shape)}") from error
 
 
+class Unchanged:
+    """Whether the parameters that projected the keys are still what they were then."""
+
+    def __init__(self, *modules: Any):
+        parts = [module for module in modules if isinstance(module, nn.Module)]
+        held = [] if torch.compiler.is_compiling() else [p for part in parts for p in part.parameters()]
+        self.versions = [(p, p._version) for p in held if not p.is_inference()]
+
+    def check(self) -> None:
+        if any(p._version != version for p, version in self.versions):
+            raise RuntimeError(
+                "the keys given to over() were projected by parameters that have changed since (by an optimizer step, "
+                "perhaps); call over() again"
+            )
+
+
 class Over:
     """An attention over keys and values that were given once: ``attention.over(key, value, mask)(query)``.
 
@@ -59,6 +75,8 @@ class Over:
         self.score, self.key = projected(attention.score, key)
         self.value = value
         self.mask = None if mask is None else as_mask(mask)
+        self.unchanged = Unchanged(attention.score)
 
     def __call__(self, query: Tensor, **more: Any) -> Attended:
+        self.unchanged.check()
         return self.attention.ask(self.score, query, self.key, self.value, self.mask, **more)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -11,6 +12,9 @@ from torch.utils import _pytree as pytree
 from regard.attention._call import Call, Moment
 
 
+@dataclass(
+    init=False, repr=False, eq=False
+)  # DistributedDataParallel looks for tensors in the fields of those
 class Attended:
     """What was seen, and on demand how regard was shared out.
 
@@ -19,6 +23,8 @@ class Attended:
     was chosen at random, ``log_prob`` is the logarithm of the choice's probability and ``entropy`` that of
     the distribution it came from; otherwise both are None.
     """
+
+    context: Tensor
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.attention._call import made, usual
 from regard.attention._equation import NormalizerLike, ScoreLike, attend
-from regard.attention._over import projected
+from regard.attention._over import Unchanged, projected
 from regard.attention._result import Attended
 from regard.attention.masks import Mask, as_mask
 from regard.attention.normalizers import Dropout
@@ -86,6 +86,9 @@ class MultiHead(nn.Module):
         self._check(query, key, value)
         heads_key, heads_value = self._split(self.key(key)), self._split(self.value(value))
         if cache is not None:
+            if mask is not None:  # before the cache has grown
+                mask = as_mask(mask)
+                mask.check((*query.shape[:-2], self.heads), query.shape[-2], len(cache) + key.shape[-2])
             heads_key, heads_value = cache.append(heads_key, heads_value)
         return self._look(self.score, query, heads_key, heads_value, mask)
 
@@ -154,6 +157,8 @@ class MultiHead(nn.Module):
 
 
 def _fits(what: str, tensor: Tensor, layer: nn.Linear) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"MultiHead takes {what} as a tensor, got {type(tensor).__name__}")
     if tensor.dim() < 2 or tensor.shape[-1] != layer.in_features:
         want = f"(*batch, positions, {layer.in_features})"
         raise ValueError(f"MultiHead takes {what} {want}, got {tuple(tensor.shape)}")
@@ -168,8 +173,10 @@ class OverHeads:
         self.score, self.key = projected(heads.score, heads._split(heads.key(key)))
         self.value = heads._split(heads.value(value))
         self.mask = None if mask is None else as_mask(mask)
+        self.unchanged = Unchanged(heads.key, heads.value, heads.score)
 
     def __call__(self, query: Tensor) -> Attended:
+        self.unchanged.check()
         _fits("query", query, self.heads.query)
         return self.heads._look(self.score, query, self.key, self.value, self.mask)
 
@@ -204,6 +211,14 @@ class Cache:
         self._key, self._value = _appended(self._key, key, start), _appended(self._value, value, start)
         return self._key[..., : self._length, :], self._value[..., : self._length, :]
 
+    def __copy__(self) -> Cache:
+        """A branch of its own: it shares the past, but no room ahead."""
+        branch = Cache()
+        branch._length = self._length
+        branch._key = None if self._key is None else self._key[..., : self._length, :]
+        branch._value = None if self._value is None else self._value[..., : self._length, :]
+        return branch
+
     def reorder(self, rows: Int[Tensor, " batch"]) -> None:
         """Take the given rows of the first batch axis, as a beam does when it moves on."""
         if self._key is not None and self._value is not None:
@@ -218,7 +233,7 @@ def _appended(room: Tensor | None, new: Tensor, start: int) -> Tensor:
     if torch.is_grad_enabled() and (new.requires_grad or room.requires_grad):
         return torch.cat([room[..., :start, :], new], -2)
     stop = start + new.shape[-2]
-    if stop > room.shape[-2] or start == 0:
+    if stop > room.shape[-2] or start == 0 or _sealed(room):
         wider = new.new_empty(*new.shape[:-2], max(2 * stop, 16), new.shape[-1])
         wider[..., :start, :] = room[..., :start, :]
         room = wider
@@ -226,3 +241,8 @@ def _appended(room: Tensor | None, new: Tensor, start: int) -> Tensor:
     # changed.
     room.data[..., start:stop, :] = new
     return room
+
+
+def _sealed(room: Tensor) -> bool:
+    """Made in inference mode, and not to be written outside of it."""
+    return not torch.compiler.is_compiling() and room.is_inference() and not torch.is_inference_mode_enabled()

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention._call import usual
+from regard.attention._call import batch_shape, check_axes, usual
 from regard.attention._equation import NormalizerLike, ScoreLike, attend
 from regard.attention._over import Over
 from regard.attention._result import Attended
@@ -138,7 +138,7 @@ class LocalP(nn.Module):
         lead = query.reshape((1,) * (grid.batch + 2 - query.dim()) + query.shape)
         centre = self.centre(lead, _visible(mask, grid))
         near = around(centre, self.radius)
-        normalize = _belled(self.normalize, centre, self.radius / 2)
+        normalize = _belled(self.normalize, centre, self.radius / 2, self.training)
         return attend(
             query, key, value, near if mask is None else mask & near, score=score, normalize=normalize
         )
@@ -151,16 +151,26 @@ class LocalP(nn.Module):
         return f"radius={self.radius}"
 
 
-def _belled(normalize: NormalizerLike, centre: Tensor, sigma: float) -> NormalizerLike:
+def _belled(normalize: NormalizerLike, centre: Tensor, sigma: float, training: bool) -> NormalizerLike:
+    """The normalizer under a bell of this step; the modes of what is inside are left as they are."""
+    inside = normalize.normalize if isinstance(normalize, Dropout) else normalize
+    bell = Bell(inside, centre, sigma)
+    bell.training = training
     if not isinstance(normalize, Dropout):
-        return Bell(normalize, centre, sigma)
-    drop = Dropout(Bell(normalize.normalize, centre, sigma), normalize.p)
-    return drop.train(normalize.training)
+        return bell
+    drop = Dropout(bell, normalize.p)
+    drop.training = normalize.training
+    return drop
 
 
 def _grid(query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None) -> tuple[Grid, Mask | None]:
-    mask = None if mask is None else as_mask(mask)
-    batch = max(query.dim() - 2, key.dim() - 2, value.dim() - 2, 0 if mask is None else mask.axes())
+    check_axes(query, key, value)
+    batch = max(query.dim(), key.dim(), value.dim()) - 2
+    if mask is not None:
+        mask = as_mask(mask)
+        shape = batch_shape(query, key, value)
+        batch = max(batch, mask.axes())
+        mask.check((1,) * (batch - len(shape)) + shape, query.shape[-2], key.shape[-2])
     return Grid.full(query.shape[-2], key.shape[-2], batch, query.device), mask
 
 

@@ -5,6 +5,7 @@ import torch
 
 from regard.attention import (
     Additive,
+    Alibi,
     Attention,
     Bilinear,
     Boxcar,
@@ -479,3 +480,33 @@ def test_reading_draws_no_random_numbers(normalize):
     state = torch.get_rng_state()
     _ = seen.weights, seen.scores
     assert torch.equal(torch.get_rng_state(), state)
+
+
+# ---- devices
+
+
+ELSEWHERE = {  # masks and settings made on the CPU, for queries that live on another device
+    "padding": {"mask": padding([1, 2])},
+    "around": {"mask": around(torch.zeros(2, 5), 1)},
+    "around one place": {"mask": around(2.0, 1)},
+    "documents": {"mask": documents(torch.arange(5), torch.arange(6))},
+    "dense": {"mask": dense(torch.ones(5, 6) > 0)},
+    "a tensor": {"mask": torch.ones(5, 6) > 0},
+    "all of them": {"mask": causal() & padding([1, 2]) & (torch.ones(5, 6) > 0)},
+    "strength": {"score": Cosine(torch.ones(5))},
+    "factor": {"score": torch.ones(5, 1) * Dot()},
+    "one factor": {"score": torch.tensor(2.0) * Dot()},
+    "Alibi": {"score": ScaledDot() + Alibi(1)},
+    "Rotary": {"score": Rotary(ScaledDot())},
+}
+
+
+@pytest.mark.bare
+@pytest.mark.parametrize("normalize", [None, sparsemax], ids=["softmax", "sparsemax"])
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_masks_and_settings_follow_the_query_to_its_device(case, normalize):
+    """The meta device stands for any other: it computes shapes, and refuses to meet the CPU."""
+    given = (torch.empty(2, n, 4, device="meta") for n in (5, 6, 6))
+    seen = attend(*given, **ELSEWHERE[case], normalize=normalize)
+    assert seen.context.shape == (2, 5, 4)
+    assert seen.weights.device.type == "meta"

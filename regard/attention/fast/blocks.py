@@ -70,7 +70,8 @@ def band(call: Call, see: See) -> Tensor | None:
 def gather(call: Call, see: See) -> Tensor | None:
     """Keys around a centre: each query with the few keys near its own; cost does not grow with the keys."""
     near: Around | None = None if call.mask is None else call.mask.near()
-    if near is None or 2 * near.radius + 2 >= call.keys:
+    compiling = torch.compiler.is_compiling()  # where a choice by size would tie the graph to that size
+    if near is None or (not compiling and 2 * near.radius + 2 >= call.keys):
         return None
     bell = call.normalize if isinstance(call.normalize, Bell) else None
     if not _every_row_alike(call.normalize if bell is None else bell.normalize):
@@ -87,7 +88,7 @@ def gather(call: Call, see: See) -> Tensor | None:
         call.queries, call.keys, call.batch, whole.query_at[..., None], key_at, inner=1, consecutive=False
     )
     # Project every key once, or only the gathered ones, unless it matters where they stood.
-    early = call.score.positional or call.queries * width > call.keys
+    early = call.score.positional or compiling or call.queries * width > call.keys
     part = _projected(call, grid, project_key=early)
     if part is None:
         return None

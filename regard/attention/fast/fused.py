@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.attention._call import Call, batch_shape
+from regard.attention.masks.base import Dense
 from regard.attention.masks.kinds import Window
 from regard.attention.normalizers import Temperature, softmax
-from regard.attention.scores.base import Features, precise
+from regard.attention.scores.base import Features, autocasting, precise
 from regard.attention.scores.dot import Constant
 
 LARGE_MASK = 2**25
@@ -53,7 +54,8 @@ def fused(call: Call) -> Tensor | None:
     if isinstance(temperature, Tensor):
         if found.bias is not None:
             return None
-        found = found._replace(query=found.query / temperature.to(found.query.dtype))
+        query = precise(found.query)
+        found = found._replace(query=query / temperature.to(query))
         temperature = 1.0
     mask, causal = _attn_mask(call, found)
     if mask is not None and call.query.device.type == "mps":
@@ -73,6 +75,8 @@ def _temperature(normalize: object) -> float | Tensor | None:
 def _too_large(call: Call) -> bool:
     """Whether the mask or a positional bias would have to be written out and is too large for it."""
     positional = call.score.positional
+    if not positional and isinstance(call.mask, Dense):
+        return False  # it is written out already
     if not positional and (call.mask is None or call.mask.every_query_alike or _band_only(call) is not None):
         return False
     shape = batch_shape(call.query, call.key)
@@ -108,7 +112,7 @@ def _sdpa(
     assert query is not None
     assert key is not None
     dtype, device = value.dtype, query.device.type
-    cast = torch.is_autocast_enabled(device)
+    cast = autocasting(device)
     if cast or query.dtype != dtype or key.dtype != dtype:
         wide = torch.promote_types(torch.promote_types(query.dtype, key.dtype), dtype)
         if cast and not found.exact and wide == torch.float32:

@@ -27,7 +27,10 @@ def gaussian_features(
         return None  # the choice depends on the data; under a compiler the definition is fused anyway
     middle = _middle(query, key, mask)
     query, key = (query - middle) / width, (key - middle) / width
-    spread = max(_largest(query), _largest(key))
+    try:
+        spread = max(_largest(query), _largest(key))
+    except RuntimeError:  # torch.func does not let its tensors be looked at
+        return None
     if spread > SPREAD[query.dtype]:
         if query.dtype == torch.float64 or query.device.type == "mps" or not spread <= SPREAD[torch.float64]:
             return None

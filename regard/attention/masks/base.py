@@ -210,15 +210,16 @@ class Dense(Mask):
         self.tensor = tensor.reshape((1,) * (2 - tensor.dim()) + tensor.shape)
 
     def rule(self, grid: Grid) -> Tensor:
+        tensor = self.tensor.to(grid.key_at.device)
         if grid.whole:
-            return self.tensor
-        rows, columns = self.tensor.shape[-2:]
+            return tensor
+        rows, columns = tensor.shape[-2:]
         query_at = grid.query_at.clamp(0, rows - 1)
         key_at = grid.key_at.clamp(0, columns - 1)
         if key_at.dim() <= grid.inner + 2:
-            return self.tensor[..., query_at, key_at]
+            return tensor[..., query_at, key_at]
         # A gathered grid: (*batch, queries, 1, width), each query with keys of its own.
-        table = self.tensor if rows == 1 else self.tensor.index_select(-2, query_at.flatten())
+        table = tensor if rows == 1 else tensor.index_select(-2, query_at.flatten())
         shape = torch.broadcast_shapes(table.shape[:-1], key_at.shape[:-2])
         found = table.expand(*shape, -1).gather(-1, key_at.squeeze(-2).expand(*shape, -1))
         return found.unsqueeze(-2)

@@ -100,11 +100,10 @@ class Around(Mask):
 
     def centre_at(self, grid: Grid) -> Tensor:
         """The centres laid out like the scores, with one key."""
-        if self.centre.dim() == 0:
-            return self.centre.to(grid.key_at.device)
-        if grid.whole:
-            return grid.lead(self.centre[..., None], 2)
-        return grid.pick(self.centre, grid.query_at)
+        centre = self.centre.to(grid.key_at.device)
+        if centre.dim() == 0:
+            return centre
+        return grid.lead(centre[..., None], 2) if grid.whole else grid.pick(centre, grid.query_at)
 
     def rule(self, grid: Grid) -> Tensor:
         return (grid.key_at - self.centre_at(grid)).abs() <= self.radius
@@ -113,7 +112,7 @@ class Around(Mask):
         return self
 
     def tensors(self) -> list[Tensor]:
-        return [self.centre] if self.centre.dim() else []
+        return [self.centre]
 
     def axes(self) -> int:
         return max(self.centre.dim() - 1, 0)
@@ -140,9 +139,10 @@ class Documents(Mask):
             raise ValueError("documents: ids must have one entry for each position: (*batch, positions)")
 
     def rule(self, grid: Grid) -> Tensor:
+        query_ids, key_ids = (ids.to(grid.key_at.device) for ids in (self.query_ids, self.key_ids))
         if grid.whole:
-            return grid.lead(self.query_ids[..., None], 2) == grid.lead(self.key_ids[..., None, :], 2)
-        return grid.pick(self.query_ids, grid.query_at) == grid.pick(self.key_ids, grid.key_at)
+            return grid.lead(query_ids[..., None], 2) == grid.lead(key_ids[..., None, :], 2)
+        return grid.pick(query_ids, grid.query_at) == grid.pick(key_ids, grid.key_at)
 
     def tensors(self) -> list[Tensor]:
         return [self.query_ids] if self.same else [self.query_ids, self.key_ids]

@@ -80,7 +80,7 @@ def _normalizer(share: Normalize, takes: str, random: bool) -> Normalize:
     def normalize(scores: Tensor) -> Tensor:
         return guard(share, scores)
 
-    normalize.__dict__.update(takes=takes, random=random)
+    normalize.__dict__.update(takes=takes, random=random, lawful=True)
     return normalize
 
 
@@ -112,6 +112,39 @@ class Normalizer(nn.Module):
 
     def forward(self, scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
         return guard(self.share, scores)
+
+
+class Given(Normalizer):
+    """A normalizer that somebody wrote as a plain function, put under the law of `over_visible`."""
+
+    def __init__(self, function: Normalize) -> None:
+        super().__init__()
+        self.function = function
+
+    @property
+    def takes(self) -> str:
+        return takes(self.function)
+
+    @property
+    def random(self) -> bool:
+        return is_random(self.function)
+
+    @property
+    def positional(self) -> bool:
+        return getattr(self.function, "positional", False)
+
+    def share(self, scores: Tensor) -> Tensor:
+        return self.function(scores)
+
+
+def lawful(normalize: Normalize) -> Normalize:
+    """A normalizer that keeps the law of hidden keys: as it is if it is one of ours, guarded if it is not.
+
+    >>> lawful(torch.nn.Softmax(-1))(torch.full((1, 2), -torch.inf))
+    tensor([[0., 0.]])
+    """
+    known = isinstance(normalize, Normalizer) or getattr(normalize, "lawful", False)
+    return normalize if known or hasattr(normalize, "log_prob") else Given(normalize)
 
 
 def takes(normalize: Normalize) -> str:

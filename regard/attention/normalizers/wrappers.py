@@ -143,7 +143,8 @@ class Bell(Wrapper):
     def at(self, positions: Shaped[Tensor, "..."]) -> "Bell":
         """A bell like this for keys at `positions`, broadcastable to (*batch, queries, keys), not 0 ..
         n-1."""
-        bell = Bell(self.normalize, self.centre, self.sigma).train(self.training)
+        bell = Bell(self.normalize, self.centre, self.sigma)
+        bell.training = self.training  # not train(), which would also switch what is inside
         bell.positions = positions
         return bell
 

@@ -66,10 +66,13 @@ class Rotary(Score):
     def _turned(self, vectors: Tensor, first: int) -> Tensor:
         length, dim = vectors.shape[-2:]
         wide = precise(vectors)
-        places = torch.arange(length, device=wide.device, dtype=wide.dtype) + first
-        speeds = self.base ** (-torch.arange(0, dim, 2, device=wide.device, dtype=wide.dtype) / dim)
+        exact = (
+            torch.float32 if wide.device.type == "mps" else torch.float64
+        )  # far out, float32 has no fine angles
+        places = torch.arange(length, device=wide.device, dtype=exact) + first
+        speeds = self.base ** (-torch.arange(0, dim, 2, device=wide.device, dtype=exact) / dim)
         angle = places[:, None] * speeds
-        cos, sin = angle.cos(), angle.sin()
+        cos, sin = angle.cos().to(wide.dtype), angle.sin().to(wide.dtype)
         even, odd = wide[..., 0::2], wide[..., 1::2]
         turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1)
         return turned.flatten(-2).to(vectors.dtype)
@@ -149,6 +152,9 @@ class Known(Score):
 
     def features(self, query: Tensor, key: Tensor, mask: Mask | None) -> Features | None:
         return Features(None, None, bias=self.scores)
+
+    def at(self, grid: Grid) -> Score | None:
+        return None  # these are the scores of one cut; another one would need others
 
 
 class Alibi(_Bias):

@@ -163,7 +163,7 @@ class Scaled(Score):
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         scores = self.score(query, key)
-        factor = self.factor.to(scores.dtype) if isinstance(self.factor, Tensor) else self.factor
+        factor = self.factor.to(scores) if isinstance(self.factor, Tensor) else self.factor
         hidden = scores == -math.inf  # by the score itself; -inf times a factor would be +inf or NaN
         return (scores.masked_fill(hidden, 0.0) * factor).masked_fill(hidden, -math.inf)
 
@@ -171,13 +171,14 @@ class Scaled(Score):
         found = self.score.features(query, key, mask) if self._per_query else None
         if found is None:
             return None
-        factor = self.factor
+        factor = self.factor.to(query.device) if isinstance(self.factor, Tensor) else self.factor
         bias = None if found.bias is None else found.bias * factor
         if found.query is None:
             return found._replace(bias=bias)
         if not isinstance(factor, Tensor):
             return found._replace(scale=found.scale * factor, bias=bias)
-        return found._replace(query=found.query * factor.to(found.query.dtype), bias=bias)
+        query = precise(found.query)
+        return found._replace(query=query * factor.to(query), bias=bias)
 
     def at(self, grid: Grid) -> Score | None:
         score = self.score.at(grid)
@@ -224,3 +225,8 @@ def name(part: object) -> str:
 def precise(tensor: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Half-width floats as float32, in which sums over many keys are still sums."""
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+
+
+def autocasting(device: str) -> bool:
+    """Whether autocast is on for a kind of device; some, like meta, do not know it."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)

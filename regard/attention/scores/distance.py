@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.fast.gaussian import gaussian_features
 from regard.attention.masks import Grid, Mask
-from regard.attention.scores.base import Features, Score, precise
+from regard.attention.scores.base import Features, Score, autocasting, precise
 from regard.attention.scores.dot import Dot, same_size
 
 
@@ -22,7 +24,8 @@ def direction(vector: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"
 def distance(query: Float[Tensor, "..."], key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """|q - k| from the differences themselves: exact far from zero, where |q|^2 - 2 q.k + |k|^2 is not."""
     query, key = precise(query), precise(key)
-    with torch.autocast(query.device.type, enabled=False):
+    device = query.device.type
+    with torch.autocast(device, enabled=False) if autocasting(device) else nullcontext():
         return torch.cdist(query, key.to(query.dtype), compute_mode="donot_use_mm_for_euclid_dist")
 
 
@@ -62,7 +65,7 @@ class Cosine(Score):
         if not isinstance(strength, Tensor):
             return direction(query) * strength
         turned = direction(query)
-        return turned * (strength if strength.dim() == 0 else strength[..., None]).to(turned.dtype)
+        return turned * (strength if strength.dim() == 0 else strength[..., None]).to(turned)
 
     def project_key(self, key: Tensor) -> Tensor:
         return direction(key)
@@ -88,7 +91,7 @@ class _Width(Score):
         super().__init__()
         start = torch.as_tensor(width)
         start = start if start.is_floating_point() else start.to(torch.get_default_dtype())
-        if start.dim() > 1 or not bool((start > 0).all()):
+        if start.dim() > 1 or not (torch.compiler.is_compiling() or bool((start > 0).all())):
             raise ValueError(
                 f"{type(self).__name__}: width must be above 0, a number or one for each feature, got "
                 f"{' '.join(str(width).split())}"

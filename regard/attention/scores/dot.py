@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.masks import Mask
-from regard.attention.scores.base import Features, Score, name, precise
+from regard.attention.scores.base import Features, Score, autocasting, name, precise
 
 
 def same_size(score: Score, query: Tensor, key: Tensor) -> None:
@@ -31,7 +31,7 @@ def given_sizes(
                 f"{tensor.shape[-1]}"
             )
     kind = next(score.parameters()).dtype
-    if kind != query.dtype and not torch.is_autocast_enabled(query.device.type):
+    if kind != query.dtype and not autocasting(query.device.type):
         raise TypeError(
             f"{name(score)} has parameters of {kind}, got query of {query.dtype}; convert one of them, as in "
             f"score.to({query.dtype})"
