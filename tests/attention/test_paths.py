@@ -153,7 +153,7 @@ def test_settings_by_query_are_not_lost_in_blocks(normalize, monkeypatch):
     ids=["additive", "bias", "rotary"],
 )
 def test_blocks_of_queries(score, normalize, taken, monkeypatch):
-    monkeypatch.setattr(blocks, "LARGE", 2**13)
+    monkeypatch.setattr(blocks, "LARGE", 2**15)
     monkeypatch.setattr(fused, "LARGE_MASK", 2**13)
     look, w = laws.Look(score, normalize), world(120, 130, (3, 2))
     for mask in (
