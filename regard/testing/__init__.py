@@ -59,6 +59,9 @@ def check_normalizer(normalize: Any, *, gradient: bool = True) -> None:
         weights = look.normalize(hidden)
     hold(weights.shape == hidden.shape, f"scores (2, 3) became weights {tuple(weights.shape)}")
     hold((weights == 0).all(), "where every key is hidden, weights are not 0")
+    some = hidden.index_fill(-1, torch.tensor([0]), 1.0)
+    with laws.same_chance():
+        hold((look.normalize(some)[:, 1:] == 0).all(), "a hidden key has weight")
     _check(look, world())
     if gradient and not is_random(look.normalize):
         _check_gradient(look)
