@@ -32,26 +32,10 @@ from regard.attention import (
     sparsemax,
     window,
 )
-from regard.attention.fast import blocks, fused, paths
+from regard.attention.fast import blocks, fused
 from regard.attention.scores import Boxcar, Score
 from regard.testing import laws
 from regard.testing._world import world
-
-
-@pytest.fixture
-def taken(monkeypatch):
-    """The paths that served a call, the innermost first."""
-    names = []
-    for name in ("gather", "band", "mean", "fused", "blocks"):
-
-        def spy(*args, _path=getattr(paths, name), _name=name):
-            context = _path(*args)
-            if context is not None:
-                names.append(_name)
-            return context
-
-        monkeypatch.setattr(paths, name, spy)
-    return names
 
 
 def which(taken, *args, **options):

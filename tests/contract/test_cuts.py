@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.attention import Additive, Alibi, around, attend, causal, dense, documents, padding, window
-from regard.attention.fast import blocks, fused, paths
+from regard.attention.fast import blocks, fused
 from regard.testing import laws
 from regard.testing._world import world
 from tests.contract.parts import BATCH, NORMALIZERS, SCORES, cells
@@ -24,22 +24,6 @@ PAIRS = sorted(
     }
 )
 each_pair = pytest.mark.parametrize(("score", "normalize"), PAIRS, ids=[" x ".join(pair) for pair in PAIRS])
-
-
-@pytest.fixture
-def taken(monkeypatch):
-    """The paths that served a call, the innermost first."""
-    names = []
-    for name in ("gather", "band", "mean", "fused", "blocks"):
-
-        def spy(*args, _path=getattr(paths, name), _name=name):
-            context = _path(*args)
-            if context is not None:
-                names.append(_name)
-            return context
-
-        monkeypatch.setattr(paths, name, spy)
-    return names
 
 
 @pytest.fixture

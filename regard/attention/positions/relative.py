@@ -94,7 +94,9 @@ class _Bias(Score):
 
     def of(self, distance: Tensor) -> Tensor:
         """The bias for distances key - query: (distances,) -> (heads, distances)."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} must say what a distance is worth: write of(distance)"
+        )
 
     def check(self, query: Tensor, key: Tensor) -> None:
         have = max(query.shape[-3] if query.dim() > 2 else 1, key.shape[-3] if key.dim() > 2 else 1)
