@@ -59,7 +59,7 @@ clean: ## remove what was built, but not .venv
 $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip
-	$(PIP) -e ".[dev,draw]"
+	$(PIP) -e ".[dev,draw,recipes,tensorboard]"
 	@touch $@
 
 $(BENCH): $(READY)

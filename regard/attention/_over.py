@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.attention._result import Attended
@@ -15,10 +17,10 @@ from regard.attention.scores.base import Score, name
 class Asked(Score):
     """A score whose keys are projected already: only the query's half is left to do."""
 
-    def __init__(self, score: Score, key: Tensor):
+    def __init__(self, score: Score, shape: torch.Size):
         super().__init__()
         self.score = score
-        self.before = torch.empty(key.shape, device="meta")  # for its shape only
+        self.before = torch.empty(shape, device="meta")  # the keys' shape before they were projected
         self.gives, self.positional, self.random = score.gives, score.positional, score.random
 
     @property
@@ -43,7 +45,7 @@ def projected(score: Any, key: Tensor) -> tuple[Any, Tensor]:
     if not isinstance(score, Score) or score.inner is score:
         return score, key
     try:
-        return Asked(score, key), score.project_key(key)
+        return Asked(score, key.shape), score.project_key(key)
     except RuntimeError as error:
         raise ValueError(f"{name(score)} cannot take key {tuple(key.shape)}") from error
 
@@ -80,3 +82,18 @@ class Over:
     def __call__(self, query: Tensor, **more: Any) -> Attended:
         self.unchanged.check()
         return self.attention.ask(self.score, query, self.key, self.value, self.mask, **more)
+
+    def select(self, rows: Int[Tensor, " new"], mask: Mask | Tensor | None = None) -> Over:
+        """The same for other rows of the first batch axis, as a beam takes them; the mask is that of the new rows."""
+        chosen = copy(self)
+        chosen.score, chosen.key = selected(self.score, self.key, rows)
+        chosen.value = self.value.index_select(0, rows)
+        chosen.mask = None if mask is None else as_mask(mask)
+        return chosen
+
+
+def selected(score: Any, key: Tensor, rows: Tensor) -> tuple[Any, Tensor]:
+    """Other rows of what `projected` gave."""
+    if isinstance(score, Asked):
+        score = Asked(score.score, torch.Size([len(rows), *score.before.shape[1:]]))
+    return score, key.index_select(0, rows)

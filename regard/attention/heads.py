@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention._call import made, usual
 from regard.attention._equation import NormalizerLike, ScoreLike, attend
-from regard.attention._over import Unchanged, projected
+from regard.attention._over import Unchanged, projected, selected
 from regard.attention._result import Attended
 from regard.attention.masks import Mask, as_mask
 from regard.attention.normalizers import Dropout
@@ -179,6 +181,14 @@ class OverHeads:
         self.unchanged.check()
         _fits("query", query, self.heads.query)
         return self.heads._look(self.score, query, self.key, self.value, self.mask)
+
+    def select(self, rows: Int[Tensor, " new"], mask: Mask | Tensor | None = None) -> OverHeads:
+        """The same for other rows of the first batch axis, as a beam takes them; the mask is that of the new rows."""
+        chosen = copy(self)
+        chosen.score, chosen.key = selected(self.score, self.key, rows)
+        chosen.value = self.value.index_select(0, rows)
+        chosen.mask = None if mask is None else as_mask(mask)
+        return chosen
 
 
 class Cache:

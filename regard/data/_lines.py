@@ -1,0 +1,98 @@
+"""The lines of a text file, plain or compressed, or one sentence about what is wrong with it."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator
+from difflib import get_close_matches
+from io import BufferedIOBase
+from pathlib import Path
+
+BOM = b"\xef\xbb\xbf"
+BLOCK = 1 << 20
+PACKED = (".gz", ".xz")
+BROKEN = (EOFError, OSError, lzma.LZMAError, zlib.error)
+
+
+class DataError(ValueError):
+    """Something is wrong with the data; the sentence says what, where, and what to do."""
+
+
+def kind_of(path: Path) -> str:
+    """The suffix that tells the format: `.tsv` for a.tsv and for a.tsv.gz."""
+    return (path.with_suffix("") if path.suffix.lower() in PACKED else path).suffix.lower()
+
+
+def lines(path: Path) -> Iterator[str]:
+    """Line after line as text, without line ends; only LF and CR LF end a line.
+
+    Other characters that Unicode calls line ends (U+2028, U+0085, form feed) belong to the sentence they stand
+    in: splitting there would shift all pairs that follow.
+    """
+    number = 0
+    try:
+        with _open(path) as file:
+            for number, raw in enumerate(file, 1):
+                yield _text(raw.removeprefix(BOM) if number == 1 else raw, path, number)
+    except BROKEN as error:
+        raise _explained(error, path, number) from None
+    if number == 0:
+        raise DataError(f"{path} is empty: it should have one sentence a line.")
+
+
+def count(path: Path) -> int:
+    """How many lines there are, without looking into them; a last one without a line end counts."""
+    ends, last = 0, b"\n"
+    try:
+        with _open(path) as file:
+            while block := file.read(BLOCK):
+                ends += block.count(b"\n")
+                last = block[-1:]
+    except BROKEN as error:
+        raise _explained(error, path, ends) from None
+    return ends + (last != b"\n")
+
+
+def _open(path: Path) -> BufferedIOBase:
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "rb")
+    return lzma.open(path, "rb") if path.suffix.lower() == ".xz" else open(path, "rb")
+
+
+def _text(raw: bytes, path: Path, number: int) -> str:
+    raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        place = f"{path}, line {number}, byte {error.start + 1} of the line"
+        wrong = f"{raw[error.start]:#04x} is not UTF-8"
+        raise DataError(f"{place}: {wrong}; convert the file first, for instance with iconv.") from None
+    if "\0" in text:
+        sentence = "a NUL character; a UTF-16 or binary file, perhaps? Convert it to UTF-8 text first."
+        raise DataError(f"{path}, line {number}: {sentence}")
+    return text
+
+
+def _explained(error: Exception, path: Path, number: int) -> DataError:
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"There is no file {path}{_nearest(path)}")
+    if isinstance(error, IsADirectoryError):
+        return DataError(f"{path} is a folder; name a file in it.")
+    if isinstance(error, PermissionError):
+        return DataError(f"{path} may not be read; look at its permissions.")
+    after = f" after line {number}" if number else ""
+    if isinstance(error, EOFError):
+        return DataError(f"{path} breaks off{after}; it was not copied whole: get it again.")
+    if path.suffix.lower() in PACKED:
+        return DataError(f"{path} cannot be unpacked{after} ({error}); get it again, or mend its name.")
+    return DataError(f"{path} cannot be read{after}: {error}.")
+
+
+def _nearest(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f": there is no folder {path.parent}."
+    names = sorted(other.name for other in path.parent.iterdir())
+    near = get_close_matches(path.name, names, n=3, cutoff=0.5) or names[:3]
+    return f"; the folder has {', '.join(near)}." if near else "; its folder is empty."

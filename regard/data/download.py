@@ -1,0 +1,97 @@
+"""Files from the network, kept once they are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import secrets
+from os import PathLike
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import unquote, urlsplit
+from urllib.request import Request, urlopen
+
+from regard._version import __version__
+from regard.data._lines import DataError
+
+BLOCK = 1 << 20
+SECONDS = 30  # without a byte, before giving up
+
+
+def cache() -> Path:
+    """Where downloads are kept: the folder named by REGARD_CACHE, or ~/.cache/regard."""
+    return Path(os.environ.get("REGARD_CACHE") or Path.home() / ".cache" / "regard")
+
+
+def fetch(url: str, sha256: str, into: str | PathLike[str] | None = None) -> Path:
+    """The file at an address, downloaded unless it is there already, and never without its checksum.
+
+    It gets its name only when it is whole and right, so that a download that was broken off leaves nothing
+    behind, and two processes may fetch the same file.
+    """
+    parts = urlsplit(url)
+    name = Path(unquote(parts.path)).name
+    if parts.scheme not in ("http", "https") or name in ("", ".."):
+        raise DataError(f"{url} is not the http address of a file.")
+    folder = cache() if into is None else Path(into)
+    path, wanted = folder / name, sha256.lower()
+    if path.is_file() and _digest(path) == wanted:
+        return path
+    part = folder / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        found = _download(url, part)
+        if found != wanted:
+            why = "it was changed there, or on the way; nothing was kept"
+            raise DataError(f"{url} has SHA-256 {found[:12]}..., not {wanted[:12]}...: {why}.")
+        os.replace(part, path)
+    except OSError as error:  # of the disk: those of the network have become a DataError
+        wrong = error.strerror or error
+        raise DataError(
+            f"{folder} cannot be written to ({wrong}); REGARD_CACHE can name another folder."
+        ) from None
+    finally:
+        if part.exists():
+            part.unlink()
+    return path
+
+
+def _download(url: str, part: Path) -> str:
+    """Write what is at the address to a file; the SHA-256 of it."""
+    digest, size = hashlib.sha256(), 0
+    with open(part, "xb") as file, _asked(url) as answer:
+        while block := _block(answer, url):
+            file.write(block)
+            digest.update(block)
+            size += len(block)
+        length = answer.headers.get("Content-Length")
+    if length is not None and size != int(length):
+        raise DataError(f"{url} broke off after {size:,} of {int(length):,} bytes; try again.")
+    return digest.hexdigest()
+
+
+def _asked(url: str) -> http.client.HTTPResponse:
+    try:
+        return urlopen(Request(url, headers={"User-Agent": f"regard/{__version__}"}), timeout=SECONDS)
+    except HTTPError as error:
+        error.close()
+        raise DataError(f"{url} was refused by its server: {error.code} {error.reason}.") from None
+    except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
+        reason = getattr(error, "reason", None) or error
+        raise DataError(f"{url} cannot be reached ({reason}); is there a network?") from None
+
+
+def _block(answer: http.client.HTTPResponse, url: str) -> bytes:
+    try:
+        return answer.read(BLOCK)
+    except (OSError, http.client.HTTPException) as error:
+        raise DataError(f"{url} broke off ({error}); try again.") from None
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,134 @@
+"""Parallel text from files: two plain ones side by side, one .tsv, or one .jsonl."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from os import PathLike
+from pathlib import Path
+
+from regard.data._lines import DataError, count, kind_of, lines
+from regard.data.batch import Pair
+
+Links = tuple[tuple[int, int], ...]
+
+
+class Parallel:
+    """Sentence pairs from files, one line after the other, as often as one asks.
+
+        a.en a.de          two files: line i of both is pair i (a third may hold gold links)
+        a.tsv              one file: columns[0] and columns[1], counted from 0; no quoting, no header
+        a.jsonl            one file: an object a line, keys[0] and keys[1]
+
+    Each also packed, as .gz or .xz. A third column or key is read as gold links: "0-0 1-2" are sure, "1?3" is
+    possible only. Iterating gives (pair, line number), the number counted from 1; sides may be empty, which is
+    for the reader's reader to judge. Whatever cannot be read raises `DataError`.
+
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "a.tsv")
+    >>> _ = file.write_text("das Haus\\tthe house\\n")
+    >>> [(pair.source, pair.target, line) for pair, line in Parallel([file])]
+    [('das Haus', 'the house', 1)]
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | PathLike[str]],
+        *,
+        columns: Sequence[int] = (0, 1),
+        keys: Sequence[str] = ("source", "target"),
+    ) -> None:
+        self.paths = [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
+        self.columns, self.keys = tuple(columns), tuple(keys)
+        if len(self.paths) not in (1, 2, 3):
+            raise DataError(
+                f"Parallel text is one .tsv, one .jsonl or two plain files, not {len(self.paths)} files."
+            )
+        self.kind = kind_of(self.paths[0]) if len(self.paths) == 1 else "plain"
+        if self.kind not in ("plain", ".tsv", ".jsonl"):
+            raise DataError(
+                f"{self.paths[0]} stands alone, so it should be a .tsv or .jsonl; or name two files."
+            )
+        if len(self.columns) not in (2, 3) or min(self.columns) < 0:
+            raise DataError(
+                f"columns should be two numbers from 0 on (three with links), not {self.columns}."
+            )
+        if len(self.keys) not in (2, 3):
+            raise DataError(f"keys should be two names (three with links), not {self.keys}.")
+
+    def __str__(self) -> str:
+        return " and ".join(map(str, self.paths))
+
+    def __iter__(self) -> Iterator[tuple[Pair, int]]:
+        for number, fields in enumerate(self._fields(), 1):
+            yield Pair(fields[0], fields[1], *self._links(fields, number)), number
+
+    def count(self) -> int:
+        """How many lines there are; files that stand side by side must have the same number."""
+        counts = [count(path) for path in self.paths]
+        if len(set(counts)) > 1:
+            each = ", ".join(f"{path} has {n:,} lines" for path, n in zip(self.paths, counts, strict=True))
+            longest = self.paths[counts.index(max(counts))]
+            raise DataError(f"{each}: {longest} is longer, so its lines do not belong to the same sentences.")
+        if counts[0] == 0:
+            raise DataError(f"{self.paths[0]} is empty: it should have one sentence a line.")
+        return counts[0]
+
+    def _fields(self) -> Iterator[Sequence[str]]:
+        if self.kind == "plain":
+            for sides in zip_longest(*map(lines, self.paths)):
+                if None in sides:
+                    self.count()  # which raises, naming both counts
+                    raise DataError(f"{self} changed while they were read; begin again.")
+                yield sides
+            return
+        cut = self._columns if self.kind == ".tsv" else self._values
+        for number, line in enumerate(lines(self.paths[0]), 1):
+            yield cut(line, number) if line.strip() else ("", "")  # a blank line is an empty pair
+
+    def _columns(self, line: str, number: int) -> Sequence[str]:
+        fields = line.split("\t")
+        if max(self.columns) >= len(fields):
+            what = f"{len(fields)} column{'s' * (len(fields) > 1)}, but column {max(self.columns)} is wanted"
+            raise self._error(number, f"{what} (counted from 0); mend the line or choose other columns")
+        return [fields[i] for i in self.columns]
+
+    def _values(self, line: str, number: int) -> Sequence[str]:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise self._error(number, f"not JSON ({error}); each line should be one object") from None
+        if not isinstance(record, dict):
+            raise self._error(number, f"a JSON {type(record).__name__}, but each line should be one object")
+        return [self._value(record, key, number) for key in self.keys]
+
+    def _value(self, record: dict[str, object], key: str, number: int) -> str:
+        if key not in record:
+            there = ", ".join(map(repr, list(record)[:8])) or "nothing"
+            raise self._error(number, f"no key {key!r}, only {there}; choose the keys that are there")
+        text = record[key]
+        if not isinstance(text, str):
+            raise self._error(number, f"{key!r} is a {type(text).__name__}, but should be text")
+        if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
+            raise self._error(
+                number, f"{key!r} has a NUL or half a surrogate pair, which is no text; mend it"
+            )
+        return text
+
+    def _links(self, fields: Sequence[str], number: int) -> tuple[Links | None, Links | None]:
+        if len(fields) < 3:
+            return None, None
+        sure: list[tuple[int, int]] = []
+        possible: list[tuple[int, int]] = []
+        for link in fields[2].split():
+            left, mark, right = link.partition("?" if "?" in link else "-")
+            if not (left.isdecimal() and right.isdecimal() and len(link) < 20):
+                raise self._error(
+                    number, f"the link {link[:40]!r} should read like 0-1 (sure) or 0?1 (possible)"
+                )
+            (possible if mark == "?" else sure).append((int(left), int(right)))
+        return tuple(sure), tuple(possible)
+
+    def _error(self, number: int, sentence: str) -> DataError:
+        return DataError(f"{self.paths[-1]}, line {number}: {sentence}.")

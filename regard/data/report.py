@@ -1,0 +1,60 @@
+"""What became of the pairs that were read: nothing is left out in silence."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+SHOWN = 3  # line numbers kept of each sort: enough to look one up
+
+
+@dataclass
+class Report:
+    """How many pairs were read and used, and why the others were not.
+
+    >>> report = Report(max_length=50, over="drop")
+    >>> report.note("used"), report.note("empty", line=2), report.note("long", line=7)
+    (None, None, None)
+    >>> print(report)
+    3 pairs read, 1 used; 1 with an empty side left out (line 2); 1 over 50 tokens left out (line 7).
+    """
+
+    max_length: int | None = None
+    over: str = "drop"
+    read: int = 0
+    used: int = 0
+    empty: int = 0
+    empty_lines: list[int] = field(default_factory=list)
+    too_long: int = 0
+    too_long_lines: list[int] = field(default_factory=list)
+
+    def note(self, what: str, line: int = 0) -> None:
+        """One more pair was read: `used`, `empty`, `long` (left out), or `cut` (too long, used in part)."""
+        self.read += 1
+        self.used += what in ("used", "cut")
+        if what == "empty":
+            self.empty += 1
+            self.empty_lines += [line] * (len(self.empty_lines) < SHOWN)
+        elif what in ("long", "cut"):
+            self.too_long += 1
+            self.too_long_lines += [line] * (len(self.too_long_lines) < SHOWN)
+
+    def as_dict(self) -> dict[str, object]:
+        """The same as plain values, for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        parts = [f"{self.read:,} pairs read, {self.used:,} used"]
+        if self.empty:
+            parts.append(
+                f"{self.empty:,} with an empty side left out ({_lines(self.empty_lines, self.empty)})"
+            )
+        if self.too_long:
+            done = "cut" if self.over == "cut" else "left out"
+            where = _lines(self.too_long_lines, self.too_long)
+            parts.append(f"{self.too_long:,} over {self.max_length:,} tokens {done} ({where})")
+        return "; ".join(parts) + "."
+
+
+def _lines(first: list[int], total: int) -> str:
+    more = ", ..." if total > len(first) else ""
+    return f"line{'s' * (total > 1)} {', '.join(map(str, first))}{more}"

@@ -1,0 +1,168 @@
+"""Which source words a translation looked at: weights with the words they belong to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+class Words(NamedTuple):
+    """Words on both sides, and the weights between them."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    weights: Float[Tensor, "layers heads target source"]
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """A sentence, its translation, and how the second looked at the first: the same from every way of decoding.
+
+    `source` and `target` are tokens; where `source_end` and `target_end` are True, the last is the end of the
+    sentence. A word is a group of positions (default: every token is one), read as `source_words` and
+    `target_words` say (default: its pieces joined).
+
+    >>> weights = torch.tensor([[[[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]]])
+    >>> seen = Alignment(("Kat", "ze", "</s>"), ("cat", "</s>"), weights, source_groups=((0, 1),))
+    >>> seen.words().source, seen.words(renormalize=False).weights.tolist()
+    (('Katze',), [[[[0.800...]]]])
+    >>> seen.links()
+    {(0, 0)}
+    """
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    weights: Float[Tensor, "layers heads target source"]
+    source_end: bool = True
+    target_end: bool = True
+    source_groups: Groups | None = None
+    target_groups: Groups | None = None
+    source_words: tuple[str, ...] | None = None
+    target_words: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        size = (len(self.target), len(self.source))
+        if self.weights.dim() != 4 or self.weights.shape[2:] != size:
+            raise ValueError(
+                f"Alignment: weights must be (layers, heads, {size[0]} target tokens, {size[1]} source tokens),"
+                f" but their shape is {tuple(self.weights.shape)}."
+            )
+        for side in ("source", "target"):
+            self._check(side)
+
+    def _check(self, side: str) -> None:
+        groups, words = self.groups(side), getattr(self, f"{side}_words")
+        tokens = len(getattr(self, side)) - getattr(self, f"{side}_end")
+        for position in (p for group in groups for p in group):
+            if not 0 <= position < tokens:
+                raise ValueError(
+                    f"Alignment: {side}_groups has position {position}, but the {side} has {tokens} tokens that"
+                    " are not the end of the sentence."
+                )
+        if words is not None and len(words) != len(groups):
+            raise ValueError(f"Alignment: {len(words)} {side}_words for {len(groups)} {side} groups.")
+
+    def groups(self, side: str) -> Groups:
+        """The positions of each word of "source" or "target"."""
+        given: Groups | None = getattr(self, f"{side}_groups")
+        tokens = len(getattr(self, side)) - getattr(self, f"{side}_end")
+        return tuple((i,) for i in range(tokens)) if given is None else given
+
+    def names(self, side: str) -> tuple[str, ...]:
+        """How the words of "source" or "target" read."""
+        given: tuple[str, ...] | None = getattr(self, f"{side}_words")
+        if given is not None:
+            return given
+        tokens = getattr(self, side)
+        return tuple("".join(tokens[p] for p in group).strip("▁") for group in self.groups(side))
+
+    def looked(self, layer: int | None = None, head: int | None = None) -> Alignment:
+        """The weights of one layer and head only; without a number, their average. Both axes stay."""
+        if not self.weights.shape[0] * self.weights.shape[1]:
+            raise ValueError("Alignment: this model has no attention, so there are no weights to look at.")
+        weights = self.weights.mean(0, keepdim=True) if layer is None else self.weights[layer][None]
+        weights = weights.mean(1, keepdim=True) if head is None else weights[:, head][:, None]
+        return replace(self, weights=weights)
+
+    def words(self, *, end: bool = False, renormalize: bool = True) -> Words:
+        """Weights between words: a source word has the sum of its pieces' weights, a target word their mean.
+
+        With `end` the ends of sentences stay, as last words. Without, and with `renormalize`, the rest of each
+        target word's weights is scaled to sum to 1, unless there is none.
+        """
+        from_end, to_end = end and self.target_end, end and self.source_end
+        into = _merge(self.groups("source"), len(self.source), to_end)
+        out_of = _merge(self.groups("target"), len(self.target), from_end)
+        out_of = out_of / out_of.sum(0).clamp(min=1)
+        merged = out_of.T @ self.weights.float() @ into
+        if renormalize and not end:
+            rest = merged.sum(-1, keepdim=True)
+            merged = torch.where(rest > 0, merged / rest, 0.0)
+        source = self.names("source") + self.source[-1:] * to_end
+        target = self.names("target") + self.target[-1:] * from_end
+        return Words(source, target, merged)
+
+    def links(
+        self,
+        layer: int | None = None,
+        head: int | None = None,
+        method: Literal["argmax", "threshold"] = "argmax",
+        threshold: float = 0.25,
+    ) -> set[tuple[int, int]]:
+        """Which words belong together: pairs of (source word, target word), counted from 0.
+
+        "argmax" links each target word to the source word it looks at most, and to none if that is the end of
+        the sentence or if it looks nowhere; "threshold" to all it looks at with at least this weight. Without
+        a layer or head, the average over them decides.
+        """
+        merged = self.looked(layer, head).words(end=True).weights[0, 0]
+        merged = merged[: len(self.groups("target"))]
+        if not merged.numel():
+            return set()
+        if method == "threshold":
+            linked = merged >= threshold
+        else:
+            linked = (merged == merged.max(1, keepdim=True).values) & (merged > 0)
+            linked &= linked.cumsum(1) == 1  # of equals, the first
+        linked = linked[:, : len(self.groups("source"))]
+        return {(i, j) for j, i in linked.nonzero().tolist()}
+
+    def to_json(self, digits: int = 6) -> dict[str, Any]:
+        """Plain lists; weights are rounded."""
+        plain = {name: _listed(value) for name, value in vars(self).items() if name != "weights"}
+        return plain | {"weights": _rounded(self.weights.tolist(), digits), "shape": list(self.weights.shape)}
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Alignment:
+        """What `to_json` wrote."""
+        weights = torch.tensor(plain["weights"], dtype=torch.float32).view(plain["shape"])
+        rest = {name: value for name, value in plain.items() if name not in ("weights", "shape")}
+        return cls(weights=weights, **{name: _tupled(value) for name, value in rest.items()})
+
+
+def _merge(groups: Groups, tokens: int, end: bool) -> Float[Tensor, "tokens words"]:
+    """A matrix that has 1 where a token belongs to a word."""
+    if end:
+        groups = (*groups, (tokens - 1,))
+    matrix = torch.zeros(tokens, len(groups))
+    for word, group in enumerate(groups):
+        matrix[list(group), word] = 1
+    return matrix
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(_tupled(item) for item in value) if isinstance(value, list) else value
+
+
+def _rounded(value: Any, digits: int) -> Any:
+    return [_rounded(item, digits) for item in value] if isinstance(value, list) else round(value, digits)

@@ -1,0 +1,127 @@
+"""How well links agree with those that people made: the alignment error rate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from regard.decoding.alignment import Alignment
+
+Link = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Gold:
+    """A pair of sentences whose words were linked by hand; the possible links have the sure ones among them."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    sure: frozenset[Link]
+    possible: frozenset[Link]
+
+
+class Head(NamedTuple):
+    """A head of a layer, and its alignment error rate."""
+
+    layer: int
+    head: int
+    aer: float
+
+
+def aer(
+    predicted: Sequence[Set[Link]], sure: Sequence[Set[Link]], possible: Sequence[Set[Link]] | None = None
+) -> float:
+    """The alignment error rate of a corpus: 0 is perfect, 1 has nothing right.
+
+        AER = 1 - (|A & S| + |A & P|) / (|A| + |S|),    S within P
+
+    Och and Ney (2003), Computational Linguistics 29(1): every predicted link A should be possible, every sure
+    one predicted. Counts are summed over sentences before they are divided.
+
+    >>> aer([{(0, 0), (1, 1)}], sure=[{(0, 0)}], possible=[{(0, 0), (1, 1)}])
+    0.0
+    """
+    possible = sure if possible is None else possible
+    if not len(predicted) == len(sure) == len(possible):
+        raise ValueError(
+            f"aer: links of the same sentences, not of {len(predicted)} predicted, {len(sure)} sure and"
+            f" {len(possible)} possible."
+        )
+    right = all_links = 0
+    for a, s, p in zip(predicted, sure, possible, strict=True):
+        right += len(a & s) + len(a & (p | s))
+        all_links += len(a) + len(s)
+    return 1 - right / all_links if all_links else 0.0
+
+
+def best_head(
+    alignments: Sequence[Alignment],
+    gold: Sequence[Gold],
+    method: Literal["argmax", "threshold"] = "argmax",
+) -> Head:
+    """The layer and head whose links agree best with the gold ones; of equals the first."""
+    _check(alignments, gold)
+    layers, heads = alignments[0].weights.shape[:2]
+    sure, possible = [one.sure for one in gold], [one.possible for one in gold]
+    rated = [
+        Head(layer, head, aer([one.links(layer, head, method) for one in alignments], sure, possible))
+        for layer in range(layers)
+        for head in range(heads)
+    ]
+    if not rated:
+        raise ValueError("best_head: this model has no attention, so there is no head to choose.")
+    return min(rated, key=lambda one: one.aer)
+
+
+def _check(alignments: Sequence[Alignment], gold: Sequence[Gold]) -> None:
+    if not alignments or len(alignments) != len(gold):
+        raise ValueError(f"best_head: one alignment of each gold pair, not {len(alignments)} of {len(gold)}.")
+    for number, (one, pair) in enumerate(zip(alignments, gold, strict=True)):
+        for side in ("source", "target"):
+            count, wanted = len(one.groups(side)), len(getattr(pair, side))
+            if count != wanted:
+                raise ValueError(
+                    f"best_head: the {side} of alignment {number} has {count} words, its gold pair has {wanted}."
+                )
+
+
+def read_gold(path: str | PathLike[str]) -> list[Gold]:
+    """Read a file of gold links: source words, target words and links, with tabs between them.
+
+    A link is "i-j" (sure) or "i?j" (possible) for word i of the source and word j of the target, counted from 0.
+    """
+    pairs = []
+    with Path(path).open("rb") as lines:  # bytes, so that a wrong encoding is found in its line
+        for number, line in enumerate(lines, 1):
+            pairs.append(_read(line, f"{path}, line {number}"))
+    return pairs
+
+
+def _read(line: bytes, where: str) -> Gold:
+    try:
+        fields = line.decode("utf-8").rstrip("\r\n").split("\t")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{where}: byte {error.start} is not UTF-8; convert the file to it.") from None
+    if len(fields) != 3:
+        raise ValueError(
+            f"{where}: source, target and links with tabs between them, not {len(fields)} fields."
+        )
+    source, target = fields[0].split(), fields[1].split()
+    sure: set[Link] = set()
+    possible: set[Link] = set()
+    for text in fields[2].split():
+        found = re.fullmatch(r"([0-9]+)([-?])([0-9]+)", text)
+        if found is None:
+            raise ValueError(f"{where}: a link is i-j (sure) or i?j (possible), not {text!r}.")
+        i, j = int(found[1]), int(found[3])
+        if i >= len(source) or j >= len(target):
+            raise ValueError(
+                f"{where}: link {text} leaves the sentences of {len(source)} and {len(target)} words; words are"
+                " counted from 0."
+            )
+        (sure if found[2] == "-" else possible).add((i, j))
+    return Gold(tuple(source), tuple(target), frozenset(sure), frozenset(sure | possible))

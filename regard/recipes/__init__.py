@@ -1,0 +1,30 @@
+"""Recipes: the only place where data, model and task meet. One named experiment is one small typed object.
+
+>>> settings_of("reverse", ["steps=10"]).steps
+10
+"""
+
+from regard.recipes._experiment import Experiment, load, resume, settings_of, train
+from regard.recipes._parse import SettingError
+from regard.recipes._recipes import RECIPES, Recipe, recipe
+from regard.recipes.evaluation import evaluate
+from regard.recipes.objective import NextWord
+from regard.recipes.settings import Translation
+from regard.recipes.translator import TooLong, Translator
+
+__all__ = [
+    "RECIPES",
+    "Experiment",
+    "NextWord",
+    "Recipe",
+    "SettingError",
+    "TooLong",
+    "Translation",
+    "Translator",
+    "evaluate",
+    "load",
+    "recipe",
+    "resume",
+    "settings_of",
+    "train",
+]

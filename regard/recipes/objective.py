@@ -1,0 +1,97 @@
+"""What a translator is trained for: the next word, and for hard attention a look that helps to guess it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attention import Sample
+from regard.data.batch import Batch
+from regard.models import Recurrent, Transformer
+from regard.training import Loss
+from regard.training.losses import word_loss
+
+MOVING = 0.9  # how slowly the baseline follows the reward
+
+
+class NextWord(nn.Module):
+    """The cross entropy of each next word, summed over a batch.
+
+    Where attention is sampled, its choices are rewarded by REINFORCE (Williams 1992) as in Xu et al. (2015), eq.
+    11 and 12: a choice at step t is worth what the words from t on gained by it,
+
+        reward_t = sum_{u >= t} discount^(u - t) log p(word_u)
+        loss    += -(reward_t - baseline) log p(choice_t) - entropy H(choices at t)
+
+    with a moving average of the reward as the baseline. Xu et al. reward each choice with the whole sentence
+    (discount 1 and u from the first word); later words count less here, which makes the gradient calmer.
+    """
+
+    baseline: Tensor
+
+    def __init__(
+        self,
+        model: Recurrent | Transformer,
+        smoothing: float = 0.1,
+        entropy: float = 0.01,
+        discount: float = 0.5,
+    ):
+        super().__init__()
+        self.model, self.smoothing, self.entropy, self.discount = model, smoothing, entropy, discount
+        self.sampled = any(isinstance(part, Sample) for part in model.modules())
+        if self.sampled:
+            self.register_buffer("baseline", torch.zeros(()))
+
+    def forward(self, batch: Batch) -> Loss:
+        if self.sampled and self.training:
+            return self._rewarded(batch)
+        hidden = self.model(batch.source, batch.source_lengths, batch.target[:, :-1])
+        total, plain, _ = self._words(hidden, batch)
+        return Loss(total, batch.tokens, {"nll": float(plain.sum())})
+
+    def _words(self, hidden: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Smoothed loss, plain losses of the real words, and where these stand among all."""
+        real = places(batch)
+        rows, words = hidden.flatten(0, 1), batch.target[:, 1:].flatten()
+        if len(real) < len(words):
+            rows, words = rows.index_select(0, real), words.index_select(0, real)
+        output = self.model.output
+        total, plain = word_loss(rows, output.weight, output.bias, words, self.smoothing)
+        return total, plain, real
+
+    def _rewarded(self, batch: Batch) -> Loss:
+        model = cast(Recurrent, self.model)
+        hidden, seen = model.decode(batch.source, batch.source_lengths, batch.target[:, :-1])
+        total, plain, real = self._words(hidden, batch)
+        log_prob = torch.cat([cast(Tensor, look.log_prob) for look in seen], 1)
+        openness = torch.cat([cast(Tensor, look.entropy) for look in seen], 1)
+        gain = plain.new_zeros(log_prob.numel()).index_copy(0, real, -plain).view_as(log_prob)
+        reward = to_come(gain, self.discount).flatten()[real]
+        with torch.no_grad():
+            self.baseline.lerp_(reward.mean(), 1 - MOVING)
+        choice = -((reward - self.baseline) * log_prob.flatten()[real]).sum()
+        open_ = -self.entropy * openness.flatten()[real].sum()
+        return Loss(total + choice + open_, batch.tokens, {"nll": float(plain.sum())})
+
+
+def places(batch: Batch) -> Int[Tensor, " words"]:
+    """Where the words to predict stand in the flattened target, without what fills it up."""
+    length = batch.target.shape[1] - 1
+    real = torch.arange(length, device=batch.target.device) < (batch.target_lengths - 1)[:, None]
+    return real.flatten().nonzero().squeeze(1)
+
+
+def to_come(gain: Float[Tensor, "rows words"], discount: float) -> Float[Tensor, "rows words"]:
+    """Each word's gain and that of the words after it, less and less.
+
+    >>> to_come(torch.tensor([[1.0, 1.0, 1.0]]), 0.5).tolist()
+    [[1.75, 1.5, 1.0]]
+    """
+    after, columns = torch.zeros_like(gain[:, 0]), []
+    for column in reversed(gain.unbind(1)):
+        after = column + discount * after
+        columns.append(after)
+    return torch.stack(columns[::-1], 1)

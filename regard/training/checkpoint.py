@@ -1,0 +1,173 @@
+"""Checkpoints: folders that are either there as a whole or not at all, and know when they were damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from regard._version import __version__
+from regard.training._files import sync_folder, write_synced, writing
+from regard.training.weights import as_bytes, from_bytes
+
+FORMAT = 1
+MODEL, TRAINING, STATE = "model.safetensors", "training.safetensors", "state.json"
+UNFINISHED = ".unfinished-"
+
+
+class Damaged(ValueError):
+    """A checkpoint is not what was written."""
+
+
+class NewerFormat(ValueError):
+    """A checkpoint was written by a later version of regard."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint holds: weights, the optimizer's tensors, and the rest as JSON."""
+
+    path: Path
+    model: dict[str, Tensor]
+    training: dict[str, Tensor]
+    state: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        return int(self.state["step"])
+
+
+def save(
+    folder: Path,
+    model: Mapping[str, Tensor],
+    training: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    keep: int = 3,
+) -> Path:
+    """Write the checkpoint of state["step"], then remove those that are not kept.
+
+    All is written to a folder with another name and waited for, then the folder is renamed: a crash leaves
+    the earlier checkpoints as they were.
+    """
+    path = folder / f"step-{state['step']:08d}"
+    with writing(f"the checkpoint {path}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = _unfinished(folder)
+        try:
+            _write(unfinished, {MODEL: as_bytes(model), TRAINING: as_bytes(training)}, dict(state))
+            if path.exists():
+                _remove(path)  # a damaged one: whoever resumed did not start from it
+            os.rename(unfinished, path)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        sync_folder(folder)
+    _prune(folder, path, keep)
+    return path
+
+
+def load(path: Path) -> Checkpoint:
+    """Read a checkpoint; raise `Damaged` if one byte is not as it was written."""
+    try:
+        about = json.loads((path / STATE).read_bytes())
+        if _digest(_canonical(about)) != about["sha256"]:
+            raise Damaged(f"{STATE} was altered")
+        if about["format"] > FORMAT:
+            raise NewerFormat(
+                f"{path} has format {about['format']}, and this regard ({__version__}) reads up to {FORMAT}: "
+                "update regard"
+            )
+        model, training = (from_bytes(_checked(path / n, about["files"][n])) for n in (MODEL, TRAINING))
+    except (Damaged, NewerFormat):
+        raise
+    except FileNotFoundError as error:
+        raise Damaged(f"{Path(error.filename).name} is missing") from None
+    except OSError as error:
+        raise Damaged(f"it cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Damaged(f"{STATE} is not what was written") from None
+    return Checkpoint(path, model, training, about["state"])
+
+
+def newest(folder: Path, say: Callable[[str], None] = lambda line: None) -> Checkpoint | None:
+    """The newest checkpoint that is whole; `say` hears why others were passed over. None if there is none."""
+    wrong = []
+    for path in sorted(steps(folder).values(), reverse=True):
+        try:
+            return load(path)
+        except Damaged as error:
+            wrong.append(f"{path.name}: {error}")
+            say(f"checkpoint {path.name} is passed over: {error}")
+    if wrong:
+        raise Damaged(f"no checkpoint in {folder} can be used ({'; '.join(wrong)})")
+    return None
+
+
+def steps(folder: Path) -> dict[int, Path]:
+    """The checkpoints in a folder by step, whole or not."""
+    found = (path for path in folder.glob("step-*") if path.name[5:].isdigit())
+    return {int(path.name[5:]): path for path in sorted(found)}
+
+
+def clean(folder: Path) -> None:
+    """Remove what a killed process left unfinished."""
+    for path in folder.glob(UNFINISHED + "*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _write(folder: Path, files: dict[str, bytes], state: dict[str, Any]) -> None:
+    for name, content in files.items():
+        write_synced(folder / name, content)
+    sizes = {name: {"bytes": len(content), "sha256": _digest(content)} for name, content in files.items()}
+    about = {"format": FORMAT, "regard": __version__, "state": state, "files": sizes}
+    about = json.loads(json.dumps(about))  # as it will be read
+    about["sha256"] = _digest(_canonical(about))
+    write_synced(folder / STATE, json.dumps(about, indent=1).encode())
+    sync_folder(folder)
+
+
+def _checked(path: Path, expected: dict[str, Any]) -> bytes:
+    content = path.read_bytes()
+    if len(content) != expected["bytes"]:
+        raise Damaged(f"{path.name} has {len(content):,} bytes instead of {expected['bytes']:,}")
+    if _digest(content) != expected["sha256"]:
+        raise Damaged(f"{path.name} was altered: its checksum is another")
+    return content
+
+
+def _canonical(about: dict[str, Any]) -> bytes:
+    return json.dumps({k: v for k, v in about.items() if k != "sha256"}, sort_keys=True).encode()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _prune(folder: Path, saved: Path, keep: int) -> None:
+    """Keep the last few up to the one just saved. A later one is damaged, or we had started from it."""
+    paths = list(steps(folder).values())
+    last = paths.index(saved) + 1
+    for path in paths[: max(last - keep, 0)] + paths[last:]:
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a checkpoint, never leaving half of it under its name."""
+    aside = _unfinished(path.parent)
+    os.rename(path, aside / path.name)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _unfinished(folder: Path) -> Path:
+    """A new folder that nobody takes for a checkpoint."""
+    path = folder / f"{UNFINISHED}{os.getpid()}-{time.monotonic_ns()}"
+    path.mkdir()
+    return path

@@ -1,0 +1,107 @@
+"""What people see of a training: a live line in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+Say = Callable[[str], None]
+
+
+def open_screen(steps: int, step: int, say: Say | None) -> Plain | Live:
+    """A live display if standard error is a terminal and nobody else wants the lines."""
+    if say is not None:
+        return Plain(say)
+    return Live(steps, step) if sys.stderr.isatty() else Plain(_to_stderr)
+
+
+class Plain:
+    """Lines, one after the other."""
+
+    def __init__(self, say: Say):
+        self.line = say
+
+    def stand(self, step: int, text: str) -> None:
+        pass  # the lines of the log say it often enough
+
+    def close(self) -> None:
+        pass
+
+
+class Live:
+    """A bar at the foot of the terminal; lines scroll away above it."""
+
+    def __init__(self, steps: int, step: int):
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            BarColumn(20),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+        )
+        self._bar: Bar = Progress(
+            *columns, console=Console(stderr=True, highlight=False), refresh_per_second=5
+        )
+        self._task = self._bar.add_task("", total=steps, completed=step)
+        self._bar.start()
+
+    def line(self, text: str) -> None:
+        self._bar.console.print(text, markup=False, emoji=False)
+
+    def stand(self, step: int, text: str) -> None:
+        self._bar.update(self._task, completed=step, description=text)
+
+    def close(self) -> None:
+        self._bar.stop()
+
+
+def in_words(point: dict[str, Any], watch: str = "", best: float | None = None) -> str:
+    """A point of the metrics as people read it.
+
+    >>> in_words({"step": 1200, "loss": 3.25, "tokens_per_second": 4210.0, "lr": 0.0005, "grad_norm": 1.0})
+    'loss 3.250   4,210 tokens/s   lr 0.0005'
+    """
+    parts = [
+        f"loss {point['loss']:.3f}",
+        f"{point['tokens_per_second']:,.0f} tokens/s",
+        f"lr {point['lr']:.3g}",
+    ]
+    if best is not None:
+        parts.append(f"best {watch} {number(best)}")
+    return "   ".join(parts)
+
+
+def number(value: float) -> str:
+    """A score with the digits that matter.
+
+    >>> number(41.23456), number(0.98765), number(2)
+    ('41.23', '0.9877', '2')
+    """
+    if value == int(value) if abs(value) < 1e15 else False:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them.
+
+    >>> duration(42), duration(754), duration(9000)
+    ('42 s', '12 min 34 s', '2 h 30 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,123 @@
+"""Cross entropy over a large vocabulary that never holds the scores of all words at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+ROWS = 128  # at 10,000 words these fill 5 MB: they stay in the cache between the products
+
+
+def word_loss(
+    hidden: Float[Tensor, "rows dim"],
+    weight: Float[Tensor, "words dim"],
+    bias: Float[Tensor, " words"] | None,
+    word: Int[Tensor, " rows"],
+    smoothing: float = 0.0,
+    rows_at_once: int = ROWS,
+) -> tuple[Float[Tensor, ""], Float[Tensor, " rows"]]:
+    """Cross entropy of `hidden @ weight.T + bias`: smoothed and summed, to train on; plain, a row each, to report.
+
+        loss = (1 - smoothing) * -log p(word) + smoothing * mean over all words of -log p
+
+    It equals `F.cross_entropy(..., label_smoothing=smoothing, reduction="sum")`. But the words' scores, by
+    far the largest matrix of a small model, exist for some rows at a time only: their gradient is computed
+    along with them, while they are in the cache. Label smoothing: Szegedy et al. (2016), arXiv 1512.00567, 7.
+
+    >>> hidden, weight = torch.randn(5, 8), torch.randn(100, 8)
+    >>> smoothed, plain = word_loss(hidden, weight, None, torch.arange(5), smoothing=0.1)
+    >>> smoothed.shape
+    torch.Size([])
+    """
+    if hidden.shape[0] != word.shape[0]:
+        raise ValueError(
+            f"word_loss takes one word a row, got {hidden.shape[0]} rows and {word.shape[0]} words"
+        )
+    needs = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias))
+    if not needs:
+        smoothed, plain, *_ = _in_parts(hidden, weight, bias, word, smoothing, rows_at_once, False)
+        return smoothed, plain
+    return _WordLoss.apply(hidden, weight, bias, word, smoothing, rows_at_once)
+
+
+class _WordLoss(torch.autograd.Function):
+    """The loss, with its gradient computed on the way; backward has only to scale it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        word: Tensor,
+        smoothing: float,
+        rows_at_once: int,
+    ) -> tuple[Tensor, Tensor]:
+        if torch.is_autocast_enabled(hidden.device.type):  # the sums over a vocabulary need all their digits
+            with torch.autocast(hidden.device.type, enabled=False):
+                made = _in_parts(hidden.float(), weight, bias, word, smoothing, rows_at_once, True)
+        else:
+            made = _in_parts(hidden, weight, bias, word, smoothing, rows_at_once, True)
+        smoothed, plain, d_hidden, d_weight, d_bias = made
+        ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        ctx.hidden_type = hidden.dtype
+        ctx.mark_non_differentiable(plain)
+        return smoothed, plain
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, by: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        d_hidden, d_weight, d_bias = ctx.saved_tensors
+        d_bias = None if d_bias is None else d_bias * by
+        return (d_hidden * by).to(ctx.hidden_type), d_weight * by, d_bias, None, None, None
+
+
+def _in_parts(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    word: Tensor,
+    smoothing: float,
+    rows_at_once: int,
+    gradient: bool,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """Both losses, and the gradients of the smoothed one if asked for."""
+    count, words = hidden.shape[0], weight.shape[0]
+    d_hidden = torch.empty_like(hidden) if gradient else None
+    d_weight = torch.zeros_like(weight) if gradient else None
+    d_bias = torch.zeros_like(bias) if gradient and bias is not None else None
+    room = hidden.new_empty(min(rows_at_once, count), words)
+    log_sums, chosen = hidden.new_empty(count), hidden.new_empty(count)
+
+    for start in range(0, count, rows_at_once):
+        part = slice(start, start + rows_at_once)
+        some, answer = hidden[part], word[part, None]
+        scores = room[: some.shape[0]]
+        torch.mm(some, weight.T, out=scores)
+        if bias is not None:
+            scores += bias
+        chosen[part] = scores.gather(1, answer).squeeze(1)
+        log_sum = scores.logsumexp(-1, keepdim=True)
+        log_sums[part] = log_sum.squeeze(1)
+        if d_hidden is not None and d_weight is not None:
+            error = scores.sub_(log_sum).exp_()
+            error.scatter_add_(1, answer, error.new_full(answer.shape, smoothing - 1))
+            torch.mm(error, weight, out=d_hidden[part])
+            d_weight.addmm_(error.T, some)
+            if d_bias is not None:
+                d_bias += error.sum(0)
+
+    # The smoothing's share is the same for every word, so it needs the average word only.
+    average = weight.mean(0)
+    offset = 0.0 if bias is None else bias.mean()
+    if d_hidden is not None and d_weight is not None:
+        d_hidden -= smoothing * average
+        d_weight -= smoothing / words * hidden.sum(0)
+        if d_bias is not None:
+            d_bias -= smoothing * count / words
+    plain = log_sums - chosen
+    smoothed = (log_sums - (1 - smoothing) * chosen - smoothing * (hidden @ average + offset)).sum()
+    return smoothed, plain, d_hidden, d_weight, d_bias

@@ -1,0 +1,71 @@
+"""How far a training has come: what a checkpoint has to know beside the tensors."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from regard.training.settings import Settings
+
+
+@dataclass
+class Progress:
+    """Where a training stands.
+
+    There is no random state in it: every step draws its numbers from a seed of its own, see `seed_of`.
+    """
+
+    step: int = 0
+    position: dict[str, Any] | None = None  # in the data, after the last batch that was used
+    tokens: int = 0
+    seconds: float = 0.0  # of training, resumed runs added up
+    best: float | None = None
+    best_step: int = 0
+    stale: int = 0  # validations since the best one
+    validated: int = -1  # the step of the last validation
+    scores: dict[str, float] = field(default_factory=dict)  # and what it found
+
+    def note(self, scores: dict[str, float], settings: Settings) -> bool:
+        """Take the scores of a validation in; True if they are the best so far."""
+        better = settings.better(scores[settings.watch], self.best)
+        self.validated, self.scores = self.step, scores
+        if better:
+            self.best, self.best_step, self.stale = scores[settings.watch], self.step, 0
+        else:
+            self.stale += 1
+        return better
+
+    def end(self, settings: Settings) -> str:
+        """Why training is over, or "" while it is not."""
+        if self.step >= settings.steps:
+            return f"all {settings.steps:,} steps are done"
+        if settings.patience is not None and self.stale >= settings.patience:
+            return f"{settings.watch} did not get better in {self.stale} validations"
+        if settings.minutes is not None and self.seconds >= 60 * settings.minutes:
+            return f"{settings.minutes:g} minutes are over"
+        return ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, state: dict[str, Any]) -> Progress:
+        return cls(**{item.name: state[item.name] for item in fields(cls) if item.name in state})
+
+
+def seed_of(seed: int, step: int, rank: int = 0) -> int:
+    """The seed of one step in one process.
+
+    With a seed for every step a resumed run draws the numbers that it would have drawn without the crash, and
+    a validation in between, or another number of processes, does not disturb them.
+
+    >>> seed_of(0, 1) != seed_of(0, 2) != seed_of(0, 2, rank=1)
+    True
+    """
+    mixed = seed & 0xFFFF_FFFF_FFFF_FFFF
+    for number in (step, rank):  # splitmix64: neighbors in, strangers out
+        mixed = (mixed + (number + 1) * 0x9E37_79B9_7F4A_7C15) & 0xFFFF_FFFF_FFFF_FFFF
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58_476D_1CE4_E5B9) & 0xFFFF_FFFF_FFFF_FFFF
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D0_49BB_1331_11EB) & 0xFFFF_FFFF_FFFF_FFFF
+        mixed ^= mixed >> 31
+    return mixed >> 32  # PyTorch's generator on the CPU looks at 32 bits only

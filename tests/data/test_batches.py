@@ -1,0 +1,315 @@
+"""Sources of batches: every pair once an epoch, bounded, and exactly the same after a restart."""
+
+import json
+import tempfile
+from collections import Counter
+from functools import cache
+from itertools import islice, pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data import (
+    EOS,
+    Batch,
+    Corpus,
+    DataError,
+    Filling,
+    Generated,
+    Pair,
+    Parallel,
+    Stream,
+    Tokenizer,
+    in_order,
+)
+from tests.data.texts import made_up
+
+
+@cache
+def tokenizer(kind="bpe"):
+    return Tokenizer.learn(made_up(), kind, 200)
+
+
+def pairs(count, seed=0):
+    random = Random(seed)
+    texts = made_up(count, seed)
+    return [
+        Pair(text, " ".join(random.sample(text.split(), random.randint(1, len(text.split())))))
+        for text in texts
+    ]
+
+
+def make(random, count):
+    return pairs(count, random.getrandbits(30))
+
+
+def file_of(folder, pairs):
+    path = Path(folder, "a.tsv")
+    path.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs))
+    return Parallel([path])
+
+
+def source_of(name, folder, count, filling, chunk):
+    both = tokenizer(), tokenizer()
+    if name == "generated":
+        return Generated(make, *both, filling, chunk=chunk)
+    given = file_of(folder, pairs(count))
+    return Corpus(given, *both, filling) if name == "corpus" else Stream(given, *both, filling, chunk=chunk)
+
+
+def same(one, other):
+    return all(torch.equal(getattr(one, name), value) for name, value in vars(other).items())
+
+
+def texts(batch):
+    return [
+        (tokenizer().decode(source), tokenizer().decode(target))
+        for source, target in zip(batch.source.tolist(), batch.target.tolist(), strict=True)
+    ]
+
+
+def epochs(source, count):
+    """The batches of the first epochs, by what the positions say."""
+    found = [[] for _ in range(count + 1)]
+    epoch = 0
+    for batch, position in source.batches():
+        found[epoch].append(batch)
+        epoch = position["epoch"]
+        if epoch == count:
+            break
+    return found[:count]
+
+
+NAMES = ("corpus", "stream", "generated")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=12)
+@given(
+    count=st.integers(1, 25),
+    tokens=st.integers(70, 200),
+    dropout=st.sampled_from([0.0, 0.2, (0.5, 0.0)]),
+    chunk=st.integers(1, 12),
+    seed=st.integers(0, 5),
+)
+def test_it_goes_on_exactly_from_every_position(name, count, tokens, dropout, chunk, seed):
+    filling = Filling(tokens=tokens, dropout=dropout, seed=seed)
+    with tempfile.TemporaryDirectory() as folder:
+        source = source_of(name, folder, count, filling, chunk)
+        run = list(islice(source.batches(), 12))
+        for index, (_, position) in enumerate(run):
+            again = source_of(name, folder, count, filling, chunk) if index % 4 == 0 else source
+            follow = islice(again.batches(json.loads(json.dumps(position))), 2)
+            for (batch, after), (expected, expected_after) in zip(follow, run[index + 1 :], strict=False):
+                assert same(batch, expected)
+                assert after == expected_after
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("name", ["corpus", "stream"])
+def test_an_epoch_is_every_pair_once(name, dropout, tmp_path):
+    source = source_of(name, tmp_path, 150, Filling(tokens=300, dropout=dropout), chunk=40)
+    wanted = Counter((pair.source, pair.target) for pair in pairs(150))
+    first, second = epochs(source, 2)
+    for epoch in (first, second):
+        assert Counter(text for batch in epoch for text in texts(batch)) == wanted
+    assert [texts(batch) for batch in first] != [texts(batch) for batch in second]
+    lengths = [[batch.target_lengths.sum().item() for batch in epoch] for epoch in (first, second)]
+    assert (sum(lengths[0]) != sum(lengths[1])) == (dropout > 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batches_are_full_and_bounded(name, tmp_path):
+    (batches,) = epochs(source_of(name, tmp_path, 400, Filling(tokens=500), chunk=400), 1)
+    sizes = [max(batch.source.numel(), batch.target[:, 1:].numel()) for batch in batches]
+    assert max(sizes) <= 500
+    assert sorted(sizes)[len(sizes) // 4] > 400
+    for batch in batches:
+        assert isinstance(batch, Batch)
+        assert batch.source.shape[1] == batch.source_lengths.max()
+        assert batch.target.shape[1] == batch.target_lengths.max()
+        ends = batch.target[torch.arange(len(batch)), batch.target_lengths - 1]
+        assert (ends == EOS).all()
+
+
+def test_batches_equal_those_built_row_by_row():
+    given = pairs(7)
+    (batch, rows), *rest = in_order(given, tokenizer(), tokenizer(), tokens=10_000)
+    encoded = [(tokenizer().encode(given[i].source), tokenizer().encode(given[i].target)) for i in rows]
+    assert not rest
+    assert same(batch, Batch.of(encoded))
+
+
+def test_the_order_is_the_seed_s(tmp_path):
+    orders = [
+        [
+            texts(batch)
+            for batch in epochs(source_of("corpus", tmp_path, 100, Filling(tokens=200, seed=seed), 1), 1)[0]
+        ]
+        for seed in (0, 0, 1)
+    ]
+    assert orders[0] == orders[1] != orders[2]
+    lengths = [len(batch[0][0]) for batch in orders[0]]
+    assert lengths != sorted(lengths)
+
+
+def test_padding_is_small_and_counted():
+    corpus = Corpus(pairs(2000), tokenizer(), tokenizer(), Filling(tokens=1000))
+    (batches,) = epochs(corpus, 1)
+    pads = sum((side == 0).sum().item() for batch in batches for side in (batch.source, batch.target))
+    everything = sum(batch.source.numel() + batch.target.numel() for batch in batches)
+    assert corpus.padding == pytest.approx(pads / everything)
+    assert corpus.padding < 0.2
+
+
+def test_what_is_left_out_is_counted(tmp_path):
+    given = [
+        Pair("ba", "ba"),
+        Pair(" ", "ba"),
+        Pair("ba", ""),
+        Pair("ba " * 30, "ba"),
+        Pair("ba", "ba " * 21),
+        Pair("\t", "x"),
+    ]
+    words = Tokenizer.learn(["ba x"], "word", 20)
+    corpus = Corpus(given, words, words, Filling(max_length=20))
+    assert corpus.report.as_dict() == {
+        "max_length": 20,
+        "over": "drop",
+        "read": 6,
+        "used": 1,
+        "empty": 3,
+        "empty_lines": [2, 3, 6],
+        "too_long": 2,
+        "too_long_lines": [4, 5],
+    }
+    assert str(corpus.report) == (
+        "6 pairs read, 1 used; 3 with an empty side left out (lines 2, 3, 6); 2 over 20 tokens left out (lines 4, 5)."
+    )
+    cut = Corpus(given, words, words, Filling(max_length=20, over="cut"))
+    assert (len(cut), cut.report.used, cut.report.too_long) == (3, 3, 2)
+    assert "2 over 20 tokens cut" in str(cut.report)
+    assert epochs(cut, 1)[0][0].source_lengths.max() == 21
+    with pytest.raises(
+        DataError, match="Line 4 of the pairs has 30 source and 1 target tokens, over max_length=20"
+    ):
+        Corpus(given, words, words, Filling(max_length=20, over="stop"))
+
+
+def test_a_stream_reports_too(tmp_path):
+    given = [*pairs(10), Pair("", "ba"), Pair("ba " * 99, "ba")]
+    stream = Stream(file_of(tmp_path, given), tokenizer(), tokenizer(), Filling(max_length=90), chunk=4)
+    assert stream.survey().as_dict() | {
+        "read": 12,
+        "used": 10,
+        "empty_lines": [11],
+        "too_long_lines": [12],
+    } == (stream.survey().as_dict())
+    epochs(stream, 1)
+    assert stream.report.read == 12
+
+
+def test_a_stream_takes_up_a_chunk_without_encoding_those_before(tmp_path, monkeypatch):
+    stream = source_of("stream", tmp_path, 60, Filling(tokens=200), chunk=20)
+    position = next(p for _, p in stream.batches() if p["chunk"] == 2)
+    asked = []
+    encode = Tokenizer.encode
+    monkeypatch.setattr(Tokenizer, "encode", lambda self, text: asked.append(text) or encode(self, text))
+    next(stream.batches(position))
+    assert len(asked) == 40  # 20 pairs
+
+
+def test_a_stream_notices_unequal_files_before_it_begins(tmp_path):
+    (tmp_path / "a.x").write_text("a\nb\n")
+    (tmp_path / "a.y").write_text("a\n")
+    with pytest.raises(DataError, match="is longer"):
+        Stream(Parallel([tmp_path / "a.x", tmp_path / "a.y"]), tokenizer(), tokenizer())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pair_larger_than_a_batch_is_named(name, tmp_path):
+    big = [Pair("ba", "ba"), Pair("ba, " * 40, "ba")]
+    settings = tokenizer(), tokenizer(), Filling(tokens=40)
+    first = {
+        "corpus": lambda: Corpus(big, *settings),
+        "stream": lambda: next(Stream(file_of(tmp_path, big), *settings).batches()),
+        "generated": lambda: next(Generated(lambda random, count: big, *settings).batches()),
+    }[name]
+    with pytest.raises(DataError, match=r"Line 2 of .* takes \d+ tokens, but a batch holds 40; raise tokens"):
+        first()
+
+
+def test_nothing_to_use_is_an_error_and_not_an_endless_loop(tmp_path):
+    empty = [Pair("", "a"), Pair("a", " ")]
+    with pytest.raises(DataError, match="2 with an empty side"):
+        Corpus(empty, tokenizer(), tokenizer())
+    with pytest.raises(DataError, match="2 with an empty side"):
+        next(Stream(file_of(tmp_path, empty), tokenizer(), tokenizer(), chunk=1).batches())
+    with pytest.raises(DataError, match="2 with an empty side"):
+        next(Generated(lambda random, count: empty, tokenizer(), tokenizer()).batches())
+
+
+def test_an_empty_chunk_is_passed_over(tmp_path):
+    given = [Pair("", "a"), Pair("", "a"), *pairs(2), Pair("a", ""), Pair("a", "")]
+    stream = Stream(file_of(tmp_path, given), tokenizer(), tokenizer(), chunk=2)
+    run = list(islice(stream.batches(), 3))
+    assert [len(batch) for batch, _ in run] == [2, 2, 2]
+    for (_, position), (expected, _) in pairwise(run):
+        assert same(next(stream.batches(position))[0], expected)
+
+
+def test_dropout_keeps_the_limits():
+    given = pairs(200)
+    longest = max(len(tokenizer().encode(pair.source)) for pair in given)
+    filling = Filling(tokens=longest + 1, max_length=longest, dropout=0.5)
+    (batches,) = epochs(Corpus(given, tokenizer(), tokenizer(), filling), 1)
+    assert max(batch.source.numel() for batch in batches) <= longest + 1
+    assert max(batch.source_lengths.max() for batch in batches) == longest + 1
+
+
+def test_a_position_of_other_data_or_settings_is_refused(tmp_path):
+    _, position = next(Corpus(pairs(9), tokenizer(), tokenizer(), Filling(tokens=80)).batches())
+    for other in (
+        Corpus(pairs(9), tokenizer(), tokenizer(), Filling(tokens=81)),
+        Corpus(pairs(9), tokenizer(), tokenizer(), Filling(tokens=80, seed=1)),
+        Corpus(pairs(9, seed=1), tokenizer(), tokenizer(), Filling(tokens=80)),
+        Generated(make, tokenizer(), tokenizer(), Filling(tokens=80)),
+    ):
+        with pytest.raises(DataError, match="changed since this position was saved"):
+            next(other.batches(position))
+
+
+def test_generated_chunks_are_new_ones():
+    first, second = epochs(Generated(make, tokenizer(), tokenizer(), Filling(tokens=300), chunk=50), 2)
+    both = [{text for batch in epoch for text in texts(batch)} for epoch in (first, second)]
+    assert sum(map(len, first)) == sum(map(len, second)) == 50
+    assert len(both[0] & both[1]) < 5
+
+
+def test_in_order_loses_nothing():
+    given = [Pair("", ""), *pairs(50), Pair("ba " * 300, "")]
+    outputs = [""] * len(given)
+    for batch, rows in in_order(given, tokenizer(), tokenizer(), tokens=200):
+        assert len(batch) == 1 or batch.source.numel() <= 200
+        for row, (source, _) in zip(rows, texts(batch), strict=True):
+            outputs[row] = source
+    assert outputs == [" ".join(pair.source.split()) for pair in given]
+    assert list(in_order([], tokenizer(), tokenizer())) == []
+
+
+def test_wrong_settings():
+    with pytest.raises(ValueError, match="over='skip' is not one of drop, cut, stop"):
+        Filling(over="skip")
+    with pytest.raises(ValueError, match="at least 1"):
+        Filling(tokens=0)
+    with pytest.raises(ValueError, match="probability"):
+        Filling(dropout=2.0)
+    with pytest.raises(ValueError, match="Only a bpe tokenizer"):
+        Corpus(pairs(3), tokenizer(), tokenizer("word"), Filling(dropout=0.1))
+    Corpus(pairs(3), tokenizer(), tokenizer("word"), Filling(dropout=(0.1, 0.0)))
+    with pytest.raises(ValueError, match="chunk=0"):
+        Generated(make, tokenizer(), tokenizer(), chunk=0)

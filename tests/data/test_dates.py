@@ -1,0 +1,315 @@
+"""Dates: written as Babel writes them, with one reading each, and links that say which characters mean what."""
+
+import random
+import time
+import unicodedata
+from collections import defaultdict
+from datetime import date, timedelta
+
+import pytest
+
+from regard.data._dates_fields import digit_of
+from regard.data._dates_forms import CODES, forms_of, locale_of
+from regard.data._dates_readings import all_forms, doubtful, readings, shape
+from regard.data.dates import SCORED, Dates, held_out, languages, plain, split_of
+
+babel_dates = pytest.importorskip("babel.dates")
+
+# Every month, every weekday, days of one digit and of two, both centuries.
+DAYS = [date(1987 + 3 * month, month, 1 + (11 * month) % 28) for month in range(1, 13)]
+DAYS += [date(2009, 9, 7) + timedelta(days) for days in range(7)]
+
+
+def values(day):
+    return 0, day.year - 1950, day.month - 1, day.day - 1, day.weekday()
+
+
+def body(form, day):
+    """The text of a date without its tag."""
+    return form.write(values(day)).text.partition("> ")[2 if form.tagged else 0]
+
+
+def known(language, pattern, style="plain"):
+    [form] = [
+        form
+        for form in all_forms()
+        if (form.language, form.pattern, form.style) == (language, pattern, style)
+    ]
+    return form
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_pattern_is_written_as_babel_writes_it(code):
+    forms = [form for form in all_forms() if form.language == code and form.style == "plain"]
+    assert len(forms) >= 4
+    for form in forms:
+        for day in DAYS:
+            expected = babel_dates.format_date(day, format=form.pattern, locale=locale_of(code))
+            assert body(form, day) == plain(expected)
+
+
+def test_digits_of_other_scripts_mean_the_same():
+    seen = set()
+    for form in all_forms():
+        if form.style not in ("plain", "lower", "upper", "capital", "hanidec"):
+            seen.add(form.style)
+            text = "".join(str(unicodedata.decimal(sign, sign)) for sign in body(form, DAYS[4]))
+            assert text == body(known(form.language, form.pattern), DAYS[4])
+    assert {"arab", "arabext", "beng", "deva", "tamldec", "telu", "thai"} == seen
+
+
+@pytest.mark.parametrize(
+    ("day", "text"),
+    [
+        (date(2010, 5, 3), "二〇一〇年五月三日"),
+        (date(1999, 12, 25), "一九九九年十二月二十五日"),
+        (date(2000, 10, 10), "二〇〇〇年十月十日"),
+        (date(2011, 11, 30), "二〇一一年十一月三十日"),
+    ],
+)
+def test_numbers_in_han_characters(day, text):
+    assert known("zh", "y年M月d日", "hanidec").write(values(day)).text == text
+
+
+@pytest.mark.parametrize(
+    ("language", "pattern", "style", "text"),
+    [
+        ("de", "EEEE, d. MMMM y", "lower", "montag, 3. mai 2010"),
+        ("es", "EEEE, d 'de' MMMM 'de' y", "upper", "LUNES, 3 DE MAYO DE 2010"),
+        ("fr", "EEEE d MMMM y", "capital", "Lundi 3 Mai 2010"),
+        ("tr", "d MMMM y EEEE", "upper", "3 MAYIS 2010 PAZARTESİ"),
+        ("el", "EEEE d MMMM y", "upper", "ΔΕΥΤΕΡΑ 3 ΜΑΪΟΥ 2010"),
+    ],
+)
+def test_letters_as_people_write_them(language, pattern, style, text):
+    assert known(language, pattern, style).write(values(date(2010, 5, 3))).text == text
+
+
+def test_there_is_no_invisible_sign_in_a_text():
+    for form in all_forms():
+        text = form.write(values(DAYS[0])).text
+        assert not any(unicodedata.category(sign) in ("Cc", "Cf") for sign in text.replace("\u200c", ""))
+        assert not any(sign.isspace() and sign != " " for sign in text)
+
+
+def test_names_do_not_leak_from_one_language_into_another():
+    before = [body(form, DAYS[0]) for form in forms_of("fi")]
+    babel_dates.format_date(DAYS[0], "LLLL cccc", locale="he")  # python-babel issue 1234
+    forms_of.cache_clear()
+    assert [body(form, DAYS[0]) for form in forms_of("fi")] == before
+
+
+# One reading.
+
+
+@pytest.fixture(scope="module")
+def meanings():
+    """What each text, without its tag, means in any pattern of any language; and the same for the text as it is."""
+    bodies, texts = defaultdict(set), defaultdict(set)
+    days = [
+        date(year, month, day)
+        for year in (2003, 2010)
+        for month in range(1, 13)
+        for day in (1, 3, 7, 10, 11, 12)
+    ]
+    for form in all_forms():
+        for day in days:
+            text = form.write(values(day)).text
+            texts[text].add(day)
+            bodies[text.partition("> ")[2] if form.tagged else text].add(day)
+    return bodies, texts
+
+
+def test_a_text_without_a_tag_has_one_reading_in_every_language(meanings):
+    bodies, texts = meanings
+    free = [text for text in texts if not text.startswith("<")]
+    assert len(free) > 50_000
+    assert [text for text in free if len(bodies[text]) > 1] == []
+
+
+def test_a_text_with_a_tag_has_one_reading(meanings):
+    assert [text for text, days in meanings[1].items() if len(days) > 1] == []
+
+
+def test_the_tags_are_needed(meanings):
+    bodies, _ = meanings
+    assert bodies["3/7/2010"] == {date(2010, 3, 7), date(2010, 7, 3)}
+    assert bodies["10/3/10"] == {date(2010, 3, 10), date(2010, 10, 3)}
+    assert known("pl", "d MMMM y").tagged  # listopada: November in Polish, October in Croatian
+    assert known("hr", "d. MMMM y.").tagged
+    assert not known("de", "d. MMMM y").tagged
+    assert all(form.tagged for form in all_forms() if form.short)
+
+
+def test_the_shapes_of_a_form_cover_all_its_texts():
+    chance = random.Random(0)
+    for form in all_forms():
+        if not form.tagged:
+            outlines = dict(readings(form))
+            for _ in range(5):
+                day = date(1950, 1, 1) + timedelta(chance.randrange(36524))
+                assert shape(form.write(values(day)).text) in outlines
+
+
+def test_doubt_is_found():
+    english, british = known("en", "MMMM d, y"), known("en-GB", "d MMMM y")
+    assert doubtful([english, british]) == set()
+    every = [form for code in ("en", "en-GB") for form in forms_of(code)]
+    assert {("en", "M/d/y"), ("en-GB", "dd/MM/y")} <= doubtful(form for form in every if not form.short)
+
+
+# Links.
+
+
+@pytest.fixture(scope="module")
+def some():
+    return [pair for split in ("train", "valid", "test", "patterns") for pair in Dates(1, split).fixed(1500)]
+
+
+def test_sure_links_join_equal_digits_and_are_possible(some):
+    for pair in some:
+        assert set(pair.links) <= set(pair.possible)
+        for i, j in pair.links:
+            assert digit_of(pair.source[i]) == int(pair.target[j])
+
+
+def test_every_digit_has_a_possible_link_and_nothing_else_has(some):
+    for pair in some:
+        assert {j for _, j in pair.possible} == set(SCORED)
+        assert [pair.target[j] for j in range(10) if j not in SCORED] == ["-", "-"]
+
+
+def test_tags_spaces_and_other_fields_have_no_links(some):
+    for pair in some:
+        tag = pair.source.find("> ") + 1
+        fields = defaultdict(set)
+        for i, j in pair.possible:
+            assert tag <= i < len(pair.source)
+            assert not pair.source[i].isspace()
+            fields[i].add("yyyy-mm-dd"[j])
+        assert all(len(own) == 1 for own in fields.values())
+
+
+def test_a_link_is_sure_for_one_target_and_one_source(some):
+    for pair in some:
+        assert len({i for i, _ in pair.links}) == len({j for _, j in pair.links}) == len(pair.links)
+
+
+@pytest.mark.parametrize(
+    ("form", "day", "sure", "maybe"),
+    [  # maybe: the source characters that month and day, each, may look at
+        (("de", "EEEE, d. MMMM y", "plain"), date(2010, 5, 3), "8>9 15>0 16>1 17>2 18>3", ("Mai", "3")),
+        (("zh", "y年M月d日", "plain"), date(2010, 11, 3), "0>0 1>1 2>2 3>3 5>5 6>6 8>9", ("11月", "3日")),
+        (("ko", "y년 MMMM d일", "plain"), date(2010, 5, 12), "0>0 1>1 2>2 3>3 6>6 9>8 10>9", ("5월", "12일")),
+        (("en", "M/d/yy", "plain"), date(1998, 5, 31), "5>6 7>8 8>9 10>2 11>3", ("5", "31")),
+        (("he", "d בMMMM y", "plain"), date(2010, 5, 3), "0>9 7>0 8>1 9>2 10>3", ("במאי", "3")),
+    ],
+)
+def test_links_of_known_dates(form, day, sure, maybe):
+    text, links, possible = known(*form).write(values(day))
+    assert " ".join(f"{i}>{j}" for i, j in links) == sure
+    for column, expected in zip((5, 8), maybe, strict=True):
+        assert "".join(text[i] for i, j in possible if j == column) == expected
+
+
+def alignment_error(pair, links):
+    """1 - (|A & S| + |A & P|) / (|A| + |S|), Och and Ney (2003), over the digits."""
+    sure, possible = set(pair.links), set(pair.possible)
+    return 1 - (len(links & sure) + len(links & possible)) / (len(links) + len(sure))
+
+
+def test_links_can_be_met_and_missed(some):
+    for pair in some:
+        best = {j: i for i, j in pair.possible} | {j: i for i, j in pair.links}
+        assert alignment_error(pair, {(i, j) for j, i in best.items()}) == 0
+    diagonal = [alignment_error(p, {(j * (len(p.source) - 1) // 9, j) for j in SCORED}) for p in some]
+    assert sum(diagonal) / len(some) > 0.4
+
+
+# Splits.
+
+
+def test_dates_and_years_are_held_out():
+    dates = {split: {iso for _, iso in Dates(split=split).dates} for split in ("train", "valid", "test")}
+    assert sum(map(len, dates.values())) == len(set.union(*dates.values())) == 36525
+    years = {split: {iso[:4] for iso in own} for split, own in dates.items()}
+    for split, others in (("valid", ("train", "test")), ("test", ("train", "valid"))):
+        held = years[split].difference(*(years[other] for other in others))
+        share = sum(iso[:4] in held for iso in dates[split]) / len(dates[split])
+        assert len(held) >= 5
+        assert 0.4 < share < 0.6
+        assert {iso[:2] for iso in held} == {"19", "20"}
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test", "patterns"])
+def test_pairs_are_of_their_split(split):
+    for pair in Dates(split=split).fixed(500):
+        assert split_of(date.fromisoformat(pair.target)) == ("test" if split == "patterns" else split)
+
+
+def test_held_out_patterns_are_never_in_training():
+    def used(split):
+        return {(f.language, f.pattern) for own in Dates(split=split).forms for styles in own for f in styles}
+
+    assert used("patterns") == held_out()
+    assert used("train") == used("valid") == used("test")
+    assert used("train") & held_out() == set()
+    assert len(held_out()) > 40
+    assert len(used("train")) > 300
+
+
+def test_most_texts_of_held_out_patterns_are_written_by_no_other():
+    others = [form for form in all_forms() if (form.language, form.pattern) not in held_out()]
+    elsewhere = {form.write(values(day)).text for form in others for day in DAYS}
+    for language, pattern in held_out():
+        texts = [known(language, pattern).write(values(day)).text for day in DAYS]
+        assert sum(text in elsewhere for text in texts) < len(texts) / 2
+
+
+# The object.
+
+
+def test_languages_are_many_and_named():
+    names = {language.code: language for language in languages()}
+    assert len(names) >= 40
+    assert {"zh", "zh-Hant", "ja", "ko", "ar", "hi", "th", "ru", "en", "en-GB"} <= set(names)
+    assert (names["zh-Hant"].english, names["ja"].native) == ("Chinese (Traditional)", "日本語")
+
+
+def test_the_same_seed_gives_the_same_pairs():
+    assert Dates(3, "valid").fixed(50) == Dates(3, "valid").fixed(50) != Dates(4, "valid").fixed(50)
+    first, second = (Dates().make(random.Random(7), 50) for _ in range(2))
+    assert first == second
+    assert Dates(3, "valid").fixed(20) == Dates(3, "valid").fixed(50)[:20]
+
+
+def test_every_language_is_drawn_about_equally_often():
+    dates = Dates(languages=["ko", "zh"])
+    korean = sum("년" in pair.source or ". " in pair.source for pair in dates.fixed(4000))
+    assert 1800 < korean < 2200
+
+
+def test_chosen_languages_only():
+    assert all("日" in pair.source or "/" in pair.source for pair in Dates(languages=["ja"]).fixed(200))
+
+
+@pytest.mark.bare
+def test_mistakes_are_told_in_one_sentence():
+    with pytest.raises(ValueError, match="no language 'en-Gb'; near it are en-GB"):
+        Dates(languages=["en-Gb"])
+    with pytest.raises(ValueError, match="at least one language"):
+        Dates(languages=[])
+    with pytest.raises(ValueError, match="no split 'tests'; take one of train, valid, test, patterns"):
+        Dates(split="tests")
+    free = next(code for code in CODES if code not in {language for language, _ in held_out()})
+    with pytest.raises(ValueError, match=f"no pattern of {free} is held out"):
+        Dates(split="patterns", languages=[free])
+
+
+@pytest.mark.bare
+@pytest.mark.slow
+def test_twenty_thousand_pairs_a_second():
+    dates, chance = Dates(), random.Random(0)
+    start = time.process_time()
+    dates.make(chance, 20_000)
+    assert time.process_time() - start < 1

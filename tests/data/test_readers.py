@@ -1,0 +1,201 @@
+"""Parallel text: what is read, and the sentence for whatever cannot be."""
+
+import contextlib
+import gzip
+import json
+import lzma
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data import DataError, Pair, Parallel
+
+
+def written(folder, **files):
+    """Files by name (dots as underscores: a_tsv_gz is a.tsv.gz), packed as their names say."""
+    paths = []
+    for name, content in files.items():
+        path = Path(folder, name.replace("_", "."))
+        raw = content.encode() if isinstance(content, str) else content
+        pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes)
+        path.write_bytes(pack(raw))
+        paths.append(path)
+    return paths
+
+
+def sides(paths, **options):
+    return [(pair.source, pair.target) for pair, _ in Parallel(paths, **options)]
+
+
+def said(paths, **options):
+    with pytest.raises(DataError) as caught:
+        list(Parallel(paths, **options))
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert sentence.endswith(".")
+    return sentence
+
+
+@pytest.mark.parametrize("suffix", ["", "_gz", "_xz"])
+def test_formats_and_packings_give_the_same_pairs(tmp_path, suffix):
+    pairs = [("ein Haus", "a house"), ("zwei", "two"), ("猫", "cat")]
+    plain = written(
+        tmp_path,
+        **{
+            f"a_de{suffix}": "\n".join(s for s, _ in pairs),
+            f"a_en{suffix}": "\n".join(t for _, t in pairs) + "\n",
+        },
+    )
+    tsv = written(tmp_path, **{f"a_tsv{suffix}": "".join(f"1\t{t}\t{s}\n" for s, t in pairs)})
+    records = [json.dumps({"x": s, "y": t, "z": 1}) for s, t in pairs]
+    jsonl = written(tmp_path, **{f"a_jsonl{suffix}": "\n".join(records)})
+    assert sides(plain) == sides(tsv, columns=(2, 1)) == sides(jsonl, keys=("x", "y")) == pairs
+    assert [number for _, number in Parallel(plain)] == [1, 2, 3]
+    for paths in (plain, tsv, jsonl):
+        assert Parallel(paths).count() == 3
+
+
+def test_reading_again_begins_anew(tmp_path):
+    pairs = Parallel(written(tmp_path, a_tsv="a\tb\nc\td\n"))
+    next(iter(pairs))
+    assert len(list(pairs)) == len(list(pairs)) == 2
+
+
+def test_only_line_feeds_end_a_line(tmp_path):
+    strange = ["a\u2028b", "c\x0cd\x85", "e\rf"]
+    paths = written(
+        tmp_path, a_x=b"\xef\xbb\xbf" + "\r\n".join(strange).encode() + b"\r\n", a_y="1\n2\n\ufeff3\n"
+    )
+    assert sides(paths) == list(zip(strange, ["1", "2", "\ufeff3"], strict=True))
+
+
+def test_blank_lines_are_empty_pairs(tmp_path):
+    assert sides(written(tmp_path, a_tsv="a\tb\n \n\n")) == [("a", "b"), ("", ""), ("", "")]
+    assert sides(written(tmp_path, a_jsonl='\n{"source": "a", "target": ""}')) == [("", ""), ("a", "")]
+
+
+def test_links(tmp_path):
+    gold = Pair("a b", "x y", ((0, 0), (1, 10)), ((1, 0),))
+    three = written(tmp_path, a_x="a b\n", a_y="x y\n", a_links="0-0 1?0 1-10\n")
+    assert [pair for pair, _ in Parallel(three)] == [gold]
+    tsv = written(tmp_path, a_tsv="a b\tx y\t0-0 1?0 1-10\n")
+    assert [pair for pair, _ in Parallel(tsv, columns=(0, 1, 2))] == [gold]
+    assert next(iter(Parallel(tsv)))[0].links is None
+    bad = written(tmp_path, b_tsv="a\tb\t0-0\na\tb\t0:0\n")
+    assert "b.tsv, line 2: the link '0:0' should read like 0-1" in said(bad, columns=(0, 1, 2))
+
+
+@pytest.mark.parametrize(("first", "second"), [("1\n2\n3\n4\n", "1\n2\n"), ("1\n", "1\n2")])
+def test_unequal_counts(tmp_path, first, second):
+    paths = written(tmp_path, a_x=first, a_y=second)
+    longer = paths[len(first) < len(second)]
+    sentence = said(paths)
+    assert f"a.x has {len(first.split())} lines" in sentence
+    assert f"a.y has {len(second.split())} lines" in sentence
+    assert f"{longer} is longer" in sentence
+    with pytest.raises(DataError, match="is longer"):
+        Parallel(paths).count()
+
+
+def test_empty_file(tmp_path):
+    paths = written(tmp_path, a_x="", a_y="1\n")
+    assert f"{paths[0]} is empty" in said(paths)
+    with pytest.raises(DataError, match="is empty"):
+        Parallel(written(tmp_path, a_tsv="")).count()
+
+
+def test_wrong_encoding(tmp_path):
+    paths = written(tmp_path, a_x="gut\nschön\n".encode("latin-1"), a_y="1\n2\n")
+    assert "a.x, line 2, byte 4 of the line: 0xf6 is not UTF-8" in said(paths)
+    assert "0xff is not UTF-8" in said(written(tmp_path, b_tsv="a\tb\n".encode("utf-16")))
+    assert "line 1: a NUL" in said(written(tmp_path, c_tsv="a\tb\n".encode("utf-16-le")))
+
+
+@pytest.mark.parametrize("suffix", ["gz", "xz"])
+def test_broken_archives(tmp_path, suffix):
+    lines = "".join(f"{i * 7919 % 10007}\t{i}\n" for i in range(5000))
+    (path,) = written(tmp_path, **{f"a_tsv_{suffix}": lines})
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert "breaks off after line" in said([path])
+    with pytest.raises(DataError, match="breaks off"):
+        Parallel([path]).count()
+    path.write_bytes(lines.encode())
+    assert "cannot be unpacked" in said([path])
+    path.write_bytes(whole[:200] + b"\0" * 40 + whole[240:])
+    said([path])
+
+
+def test_too_few_columns(tmp_path):
+    paths = written(tmp_path, a_tsv="a\tb\nalone\n")
+    assert "a.tsv, line 2: 1 column, but column 1 is wanted" in said(paths)
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ('{"source": "a"', "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ('["a", "b"]', "a JSON list"),
+        ('{"src": "a", "target": "b"}', "no key 'source', only 'src', 'target'"),
+        ('{"source": 7, "target": "b"}', "'source' is a int"),
+        ('{"source": null, "target": "b"}', "'source' is a NoneType"),
+        ('{"source": "\\ud83d", "target": "b"}', "'source' has a NUL or half a surrogate pair"),
+        ('{"source": "a", "target": "\\u0000"}', "'target' has a NUL"),
+    ],
+)
+def test_broken_records(tmp_path, line, wrong):
+    good = '{"source": "a \\ud83d\\ude00", "target": "b"}'
+    assert f"a.jsonl, line 2: {wrong}" in said(written(tmp_path, a_jsonl=f"{good}\n{line}\n"))
+
+
+def test_missing_files(tmp_path):
+    written(tmp_path, train_de="a\n", train_en="a\n")
+    assert "There is no file" in said([tmp_path / "trian.de", tmp_path / "train.en"])
+    assert "the folder has train.de" in said([tmp_path / "trian.de", tmp_path / "train.en"])
+    assert "there is no folder" in said([tmp_path / "no" / "a.tsv"])
+    (tmp_path / "f.tsv").mkdir()
+    assert "is a folder" in said([tmp_path / "f.tsv"])
+
+
+def test_wrong_calls(tmp_path):
+    assert "not 4 files" in said(["a", "b", "c", "d"])
+    assert "stands alone" in said(["a.en"])
+    assert "columns should be" in said(["a.tsv"], columns=(0, -1))
+    assert "keys should be" in said(["a.jsonl"], keys=("a",))
+
+
+messy = st.one_of(
+    st.binary(max_size=60),
+    st.text(st.sampled_from("ab\t\n\r \u2028\x00\ud800\\"), max_size=30).map(
+        lambda t: t.encode("utf-8", "surrogatepass")
+    ),
+    st.lists(st.sampled_from([b'{"source": "a", "target": ', b'"\\ud800"}', b"1}", b'"b"}', b"\n"])).map(
+        b"".join
+    ),
+)
+
+
+@given(
+    messy,
+    messy,
+    st.sampled_from(["a.tsv", "a.jsonl", "a.tsv.gz", "a.jsonl.xz", "a.x", "a.x.gz"]),
+    st.booleans(),
+)
+def test_whatever_bytes_give_pairs_or_a_sentence(first, second, name, pack):
+    with tempfile.TemporaryDirectory() as folder:
+        path, other = Path(folder, name), Path(folder, "other")
+        packer = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes) if pack else bytes
+        path.write_bytes(packer(first))
+        other.write_bytes(second)
+        pairs = Parallel([path, other] if ".x" in name and "jsonl" not in name else [path])
+        found = None
+        with contextlib.suppress(DataError):
+            found = list(pairs)
+        if found is not None:
+            assert len(found) == pairs.count() >= 1
+            assert all("\n" not in pair.source or pairs.kind == ".jsonl" for pair, _ in found)
+            "".join(pair.source + pair.target for pair, _ in found).encode()  # no half characters

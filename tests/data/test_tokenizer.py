@@ -1,0 +1,257 @@
+"""Text to numbers and back."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data import BOS, EOS, PAD, UNK, DataError, Tokenizer
+from regard.data._learn import KINDS
+from regard.data._merges import KEPT, Variants, merged
+from tests.data.texts import SENTENCES, corpus, made_up
+
+SPECIAL_TEXTS = ["<pad>", "<unk> a", "a </s><s> b", "</s>", "▁a"]
+
+
+@cache
+def learned(kind: str = "bpe", size: int = 600, nfkc: bool = False, lowercase: bool = False) -> Tokenizer:
+    return Tokenizer.learn(corpus() + SPECIAL_TEXTS * 3, kind, size, nfkc=nfkc, lowercase=lowercase)
+
+
+words = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
+    st.text(st.sampled_from("abdefgiklmnoprstu.,! ▁<>/"), max_size=30),
+    st.sampled_from(SENTENCES + SPECIAL_TEXTS + made_up(20)),
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_text_comes_back(kind):
+    tokenizer = learned(kind, size=2000)
+    for text in corpus():
+        numbers = tokenizer.encode(text)
+        assert tokenizer.decode([BOS, *numbers, EOS, PAD]) == text
+        assert not {PAD, UNK, BOS, EOS} & set(numbers)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(text=words)
+def test_words_surfaces_and_tokens_belong_together(kind, text):
+    tokenizer = learned(kind)
+    numbers = tokenizer.encode(text)
+    surfaces, tokens, groups = tokenizer.surfaces(text), tokenizer.tokens(numbers), tokenizer.words(numbers)
+    assert len(surfaces) == len(tokens) == len(numbers)
+    assert [position for group in groups for position in group] == list(range(len(numbers)))
+    joined = ["".join(surfaces[i] for i in group) for group in groups]
+    whole = text if kind in ("char", "word") else text.replace("▁", "_")
+    assert joined == (list(text) if kind == "char" else whole.split())
+    for number, token, surface in zip(numbers, tokens, surfaces, strict=True):
+        assert number == UNK or token.removeprefix("▁") == surface or kind == "char"
+    if UNK not in numbers:
+        assert tokenizer.decode(numbers) == (text if kind == "char" else " ".join(whole.split()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_tokens_in_the_text_are_text(kind):
+    for text in SPECIAL_TEXTS[:-1]:
+        numbers = learned(kind, size=2000).encode(text)
+        assert not {PAD, UNK, BOS, EOS} & set(numbers)
+        assert learned(kind, size=2000).decode(numbers) == text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_four_numbers_and_the_size(kind):
+    tokenizer = learned(kind, size=100)
+    assert tokenizer.tokens([PAD, UNK, BOS, EOS]) == ["<pad>", "<unk>", "<s>", "</s>"]
+    assert 50 < len(tokenizer) <= 100
+    assert max(max(tokenizer.encode(text)) for text in corpus()) < len(tokenizer)
+
+
+def test_unknown_characters_and_words():
+    bpe, word = learned(), learned("word")
+    numbers = bpe.encode("a ᚠb ᚠᚱ")
+    assert bpe.tokens(numbers) == ["▁a", "▁", "<unk>", "b", "▁", "<unk>", "<unk>"]
+    assert bpe.surfaces("a ᚠb ᚠᚱ") == ["a", "", "ᚠ", "b", "", "ᚠ", "ᚱ"]
+    assert bpe.decode(numbers) == "a <unk>b <unk><unk>"
+    assert bpe.decode(numbers, {2: "f", 5: "r", 6: "s"}) == "a fb rs"
+    numbers = word.encode("Two Ozelot men")
+    assert numbers[1] == UNK
+    assert word.surfaces("Two Ozelot men")[1] == "Ozelot"
+    assert word.decode(numbers) == "Two <unk> men"
+    assert word.decode(numbers, {1: "ocelots"}) == "Two ocelots men"
+    assert learned("unigram").surfaces("aᚠᚱb ᚠ")[-1] == "ᚠ"
+
+
+def test_rare_characters_leave_room_for_merges():
+    texts = ["".join(chr(0x4E00 + i) for i in range(k, k + 8)) for k in range(0, 800, 4)] + made_up(100)
+    tokenizer = Tokenizer.learn(texts, "bpe", size=200)
+    assert len(tokenizer) == 200
+    assert sum(len(token) == 1 for token in tokenizer.vocabulary.tokens) == 100
+
+
+def test_half_a_surrogate_pair_does_not_stop_it():
+    for kind in KINDS:
+        numbers = learned(kind).encode("a \ud83d")
+        assert len(learned(kind).surfaces("a \ud83d")) == len(numbers) > 1
+    learned().sample("a \ud83d", 0.5, Random(0))
+    assert "?" in Tokenizer.learn(["a \ud83d"], "char").vocabulary.tokens
+
+
+def test_normalizing():
+    assert (
+        learned(nfkc=True, lowercase=True).decode(learned(nfkc=True, lowercase=True).encode("ﬁve ＴＷＯ"))
+        == "five two"
+    )
+    assert learned("char", nfkc=True).surfaces("ﬁ") == ["f", "i"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_loaded(kind, tmp_path):
+    tokenizer = learned(kind, lowercase=True)
+    tokenizer.save(tmp_path / "t.json")
+    again = Tokenizer.load(tmp_path / "t.json")
+    assert again == tokenizer
+    assert again.encode_all(corpus()) == tokenizer.encode_all(corpus())
+    assert json.loads((tmp_path / "t.json").read_text())["format"] == 1
+    assert again != learned(kind)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "[]",
+        lambda text: text.replace('"kind": "bpe"', '"kind": "magic"'),
+        lambda text: text.replace('"<pad>", ', ""),
+        lambda text: json.dumps(json.loads(text) | {"merges": [["no", "such"]]}),
+        lambda text: json.dumps(json.loads(text) | {"format": 2}),
+    ],
+)
+def test_a_damaged_file_is_told(damage, tmp_path):
+    path = tmp_path / "t.json"
+    learned().save(path)
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(DataError, match=r"t\.json") as caught:
+        Tokenizer.load(path)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(DataError, match="no tokenizer"):
+        Tokenizer.load(tmp_path / "none.json")
+
+
+def test_wrong_calls():
+    with pytest.raises(ValueError, match="no kind of tokenizer 'bytes'"):
+        Tokenizer.learn(["a"], "bytes")
+    with pytest.raises(TypeError, match="many texts"):
+        Tokenizer.learn("a text")
+    with pytest.raises(DataError, match="every line is empty"):
+        Tokenizer.learn(["", " "])
+    with pytest.raises(ValueError, match="leaves no room"):
+        Tokenizer.learn(["a"], size=4)
+    with pytest.raises(ValueError, match="another tokenizer's"):
+        learned().decode([100_000])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("text", ["a", "a a", "ab ab ab", "."])
+def test_tiny_texts(kind, text):
+    tokenizer = Tokenizer.learn([text], kind)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+LEARN = """
+import hashlib, json, sys
+from regard.data import Tokenizer
+from regard.data._learn import KINDS
+texts = json.load(sys.stdin)
+for kind in KINDS:
+    for size in (150, 500):
+        saved = json.dumps(Tokenizer.learn(texts, kind, size)._as_dict())
+        print(kind, size, hashlib.sha256(saved.encode()).hexdigest())
+"""
+
+
+def test_every_process_learns_the_same():
+    env = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    given = {"input": json.dumps(corpus()), "text": True, "env": env}
+    there = subprocess.run([sys.executable, "-c", LEARN], capture_output=True, check=True, **given).stdout
+    here = "".join(
+        f"{kind} {size} "
+        + hashlib.sha256(json.dumps(Tokenizer.learn(corpus(), kind, size)._as_dict()).encode()).hexdigest()
+        + "\n"
+        for kind in KINDS
+        for size in (150, 500)
+    )
+    assert there == here
+
+
+@given(text=words)
+def test_our_merges_are_those_of_the_library(text):
+    tokenizer = learned()
+    variants = Variants(tokenizer.vocabulary, 0.0)
+    assert variants.draw(tokenizer._pieces(text), Random(0)) == tokenizer.encode(text)
+    assert tokenizer.sample(text, 0.0, Random(0)) == tokenizer.encode(text)
+
+
+def test_our_merges_on_real_and_long_words():
+    tokenizer = learned()
+    variants = Variants(tokenizer.vocabulary, 0.0)
+    for text in [*corpus(), "a" * 999, "".join(made_up(50)).replace(" ", ""), "北京" * 2000]:
+        assert variants.draw(tokenizer._pieces(text), Random(0)) == tokenizer.encode(text)
+
+
+def test_dropout_is_seeded_varied_and_lossless():
+    tokenizer, texts = learned(), corpus()
+    first, second, other = ([tokenizer.sample(t, 0.3, r) for t in texts] for r in map(Random, (1, 1, 2)))
+    assert first == second != other
+    assert all(tokenizer.decode(numbers) == text for numbers, text in zip(first, texts, strict=True))
+    assert len({tuple(tokenizer.sample(texts[0], 0.3, Random(i))) for i in range(50)}) > 20
+    lengths = [sum(len(tokenizer.sample(t, p, Random(0))) for t in texts) for p in (0.0, 0.1, 0.5, 1.0)]
+    assert lengths == sorted(set(lengths))
+    assert lengths[-1] == sum(len("".join(tokenizer._pieces(text))) for text in texts)
+
+
+def test_dropout_does_not_depend_on_what_was_asked_before():
+    fresh, used = (Tokenizer("bpe", learned().vocabulary) for _ in range(2))
+    for text in made_up(50, seed=9):
+        used.sample(text, 0.2, Random(5))
+    used.sample("a", 0.7, Random(0))
+    assert [fresh.sample(t, 0.2, Random(3)) for t in corpus()] == [
+        used.sample(t, 0.2, Random(3)) for t in corpus()
+    ]
+
+
+def test_dropout_leaves_out_each_merge_as_often_as_it_says():
+    ranks = {("a", "b"): 0}
+    joined = sum(merged("ab", ranks, 0.25, Random(i)) == ["ab"] for i in range(4000))
+    assert abs(joined / 4000 - 0.75) < 0.03
+    # "bc" comes only where "ab" is passed over and "bc" is not; "ab" may come in a later look.
+    ranks = {("a", "b"): 0, ("b", "c"): 1}
+    other = sum(merged("abc", ranks, 0.25, Random(i)) == ["a", "bc"] for i in range(4000))
+    assert abs(other / 4000 - 0.25 * 0.75) < 0.03
+
+
+def test_dropout_needs_merges():
+    for kind in ("unigram", "char", "word"):
+        with pytest.raises(ValueError, match="Only a bpe tokenizer"):
+            learned(kind).sample("a", 0.1, Random(0))
+        assert learned(kind).sample("a", 0.0, Random(0)) == learned(kind).encode("a")
+    with pytest.raises(ValueError, match="probability"):
+        learned().sample("a", 1.5, Random(0))
+
+
+def test_a_full_table_changes_nothing(monkeypatch):
+    assert KEPT > 1000
+    expected = learned().encode_all(corpus()), [learned().sample(t, 0.2, Random(1)) for t in corpus()]
+    monkeypatch.setattr("regard.data._merges.KEPT", 3)
+    monkeypatch.setattr("regard.data.tokenizer.KEPT", 3)
+    small = Tokenizer("bpe", learned().vocabulary)
+    assert (small.encode_all(corpus()), [small.sample(t, 0.2, Random(1)) for t in corpus()]) == expected
+    assert len(small._known) <= 3

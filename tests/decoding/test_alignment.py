@@ -1,0 +1,176 @@
+"""Alignments, their scores against gold links, and copying."""
+
+import json
+
+import pytest
+import torch
+
+from regard.decoding import Alignment, Gold, aer, best_head, copy_unknown, read_gold
+
+
+def example(**changes):
+    """Two layers of one head; "le chat" has pieces le, ch, at; the target is "the cat" as the, c, a, t."""
+    one = torch.tensor(
+        [
+            [0.7, 0.1, 0.1, 0.1],
+            [0.0, 0.5, 0.3, 0.2],
+            [0.1, 0.2, 0.6, 0.1],
+            [0.2, 0.2, 0.3, 0.3],
+            [0.0, 0.0, 0.1, 0.9],
+        ]
+    )
+    settings = {
+        "source": ("▁le", "▁ch", "at", "</s>"),
+        "target": ("▁the", "▁c", "a", "t", "</s>"),
+        "weights": torch.stack((one, one.flip(1)))[:, None],
+        "source_groups": ((0,), (1, 2)),
+        "target_groups": ((0,), (1, 2, 3)),
+    }
+    return Alignment(**settings | changes)
+
+
+def test_words_are_merged_by_sum_and_mean():
+    source, target, weights = example().words(end=True)
+    assert (source, target) == (("le", "chat", "</s>"), ("the", "cat", "</s>"))
+    wanted = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.7, 0.2], [0.0, 0.1, 0.9]])
+    torch.testing.assert_close(weights[0, 0], wanted)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 1, 3))
+
+
+def test_the_end_is_dropped_with_and_without_scaling():
+    plain = example().words(renormalize=False).weights[0, 0]
+    torch.testing.assert_close(plain, torch.tensor([[0.7, 0.2], [0.1, 0.7]]))
+    scaled = example().words()
+    torch.testing.assert_close(scaled.weights[0, 0], torch.tensor([[7 / 9, 2 / 9], [1 / 8, 7 / 8]]))
+    assert (scaled.source, scaled.target) == (("le", "chat"), ("the", "cat"))
+    nowhere = example(weights=torch.zeros(1, 1, 5, 4)).words().weights
+    assert not nowhere.any()
+
+
+def test_without_ends_and_groups_every_token_is_a_word():
+    seen = Alignment(("a", "b"), ("c",), torch.tensor([[[[0.4, 0.6]]]]), source_end=False, target_end=False)
+    assert seen.words(end=True).source == ("a", "b")
+    assert seen.words().target == ("c",)
+    assert seen.links() == {(1, 0)}
+
+
+def test_links_go_to_the_word_most_looked_at():
+    assert example().links(layer=0, head=0) == {(0, 0), (1, 1)}
+    # In layer 1 the columns are turned round: "the" looks at the end most, so it has no link.
+    assert example().links(layer=1, head=0) == {(1, 1)}
+    assert example().links(layer=0, head=0, method="threshold", threshold=0.15) == {(0, 0), (1, 0), (1, 1)}
+    assert example().links(layer=0, method="threshold", threshold=0.8) == set()
+    assert example(weights=torch.zeros(1, 1, 5, 4)).links() == set()
+    equal = Alignment(("a", "b", "."), ("c", "d", "."), torch.full((1, 1, 3, 3), 1 / 3))
+    assert equal.links() == {(0, 0), (0, 1)}  # of equals, the first
+
+
+def test_without_a_layer_or_head_the_average_decides():
+    weights = torch.tensor([[[0.9, 0.1, 0.0]], [[0.1, 0.8, 0.1]], [[0.1, 0.8, 0.1]]])
+    seen = Alignment(("a", "b", "."), ("c",), weights[None], target_end=False)
+    assert [seen.links(0, head) for head in range(3)] == [{(0, 0)}, {(1, 0)}, {(1, 0)}]
+    assert seen.links() == seen.links(layer=0) == {(1, 0)}
+    torch.testing.assert_close(seen.looked().weights, weights.mean(0)[None, None])
+    assert seen.looked(head=1).weights.shape == (1, 1, 1, 3)
+
+
+def test_empty_sentences_have_no_links():
+    seen = Alignment(("</s>",), ("</s>",), torch.ones(1, 1, 1, 1))
+    assert seen.links() == set()
+    assert seen.words().weights.shape == (1, 1, 0, 0)
+
+
+def test_json_there_and_back():
+    for seen in (example(), example(source_words=("Le", "chat")), example(weights=torch.zeros(0, 0, 5, 4))):
+        text = json.dumps(seen.to_json())
+        again = Alignment.from_json(json.loads(text))
+        assert json.dumps(again.to_json()) == text
+        assert again.words().source == seen.words().source
+        torch.testing.assert_close(again.weights, seen.weights, atol=1e-6, rtol=0)
+        assert {*seen.to_json()} == {*vars(seen), "shape"}
+    assert example(weights=torch.full((1, 1, 5, 4), 1 / 3)).to_json(digits=3)["weights"][0][0][0][0] == 0.333
+
+
+def test_the_error_rate_is_that_of_the_paper():
+    sure, possible = [{(0, 0), (1, 1)}, {(0, 1)}], [{(0, 0), (1, 1), (1, 2)}, {(0, 1), (1, 0)}]
+    assert aer(sure, sure, possible) == 0
+    assert aer([set(), set()], sure, possible) == 1
+    predicted = [{(0, 0), (1, 2), (2, 2)}, {(1, 0)}]
+    # A has 4, S has 3; of A 1 is sure and 3 are possible.
+    assert aer(predicted, sure, possible) == pytest.approx(1 - (1 + 3) / (4 + 3))
+    assert aer(predicted, sure, [{(1, 2)}, {(1, 0)}]) == pytest.approx(1 - 4 / 7)  # sure ones are possible
+    assert aer(predicted, sure) == pytest.approx(1 - 2 / 7)
+    assert aer([], []) == 0
+    with pytest.raises(ValueError, match="not of 1 predicted, 2 sure"):
+        aer([set()], sure, possible)
+
+
+def test_gold_links_are_read(tmp_path):
+    path = tmp_path / "gold.tsv"
+    path.write_text("the cat\tle chat noir\t0-0 1-1 1?2\r\n\tx\t\n", encoding="utf-8")
+    first, second = read_gold(path)
+    assert first.target == ("le", "chat", "noir")
+    assert (first.sure, first.possible) == ({(0, 0), (1, 1)}, {(0, 0), (1, 1), (1, 2)})
+    assert second == Gold((), ("x",), frozenset(), frozenset())
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("a b\tc", "not 2 fields"),
+        ("a b\tc\t0-0\t", "not 4 fields"),
+        ("a b\tc\t0-0 1:0", "not '1:0'"),
+        ("a b\tc\t0-0 -1-0", "not '-1-0'"),
+        ("a b\tc\t2-0", "link 2-0 leaves the sentences of 2 and 1 words"),
+        ("a b\tc\t0?1", r"link 0\?1 leaves"),
+        ("", "not 1 fields"),
+    ],
+)
+def test_broken_gold_is_refused_with_its_place(tmp_path, line, sentence):
+    path = tmp_path / "gold.tsv"
+    path.write_text(f"a\tb\t0-0\n{line}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"gold\.tsv, line 2: .*{sentence}"):
+        read_gold(path)
+
+
+def test_gold_in_another_encoding_is_refused_with_its_place(tmp_path):
+    path = tmp_path / "gold.tsv"
+    path.write_bytes("a\tb\t0-0\né\tb\t0-0\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"gold\.tsv, line 2: .*UTF-8"):
+        read_gold(path)
+
+
+def test_the_best_head_is_found():
+    gold = Gold(("le", "chat"), ("the", "cat"), frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)}))
+    assert best_head([example(), example()], [gold, gold]) == (0, 0, 0.0)
+    turned = example(weights=example().weights.flip(0))
+    assert best_head([turned], [gold]).layer == 1
+    with pytest.raises(ValueError, match="1 of 2"):
+        best_head([turned], [gold, gold])
+    with pytest.raises(ValueError, match="the target of alignment 0 has 4 words, its gold pair has 2"):
+        best_head([example(target_groups=None)], [gold])
+    with pytest.raises(ValueError, match="no attention"):
+        best_head([example(weights=torch.zeros(0, 0, 5, 4))], [gold])
+
+
+def test_unknown_words_are_copied():
+    seen = example(source_words=("Loïc", "Žižek"))
+    assert copy_unknown(seen, []) == ("the", "cat")
+    assert copy_unknown(seen, [0], layer=0) == ("Loïc", "cat")
+    assert copy_unknown(seen, {2}, layer=0) == ("the", "Žižek")
+    assert copy_unknown(seen, {0, 3}, {"Loïc": "Luke"}, layer=0, head=0) == ("Luke", "Žižek")
+    assert copy_unknown(seen, {4}) == ("the", "cat")  # the end of the sentence is no word
+    end = example(weights=torch.eye(4)[None, None, [3, 3, 3, 3, 3]] + 1e-3 * torch.eye(5, 4))
+    assert copy_unknown(end, {1}) == ("the", "chat")  # it looked at the end, and at no word more than at this
+
+
+@pytest.mark.bare
+def test_alignments_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"\(layers, heads, 5 target tokens, 4 source tokens\)"):
+        example(weights=torch.zeros(2, 5, 4))
+    with pytest.raises(ValueError, match="source_groups has position 3, but the source has 3 tokens"):
+        example(source_groups=((0,), (1, 2, 3)))
+    with pytest.raises(ValueError, match="3 target_words for 2 target groups"):
+        example(target_words=("a", "b", "c"))
+    with pytest.raises(ValueError, match="no attention"):
+        example(weights=torch.zeros(0, 0, 5, 4)).links()

@@ -1,0 +1,144 @@
+"""Checkpoints: whole or not at all, and never trusted blindly."""
+
+import json
+import os
+import pickle
+import resource
+
+import pytest
+import torch
+
+from regard.training import CannotWrite, Damaged, NewerFormat, checkpoint
+
+FILES = (checkpoint.MODEL, checkpoint.TRAINING, checkpoint.STATE)
+
+
+def save(folder, step, keep=3):
+    model = {"weight": torch.full((3, 4), float(step)), "bias": torch.arange(4.0)}
+    return checkpoint.save(
+        folder, model, {"exp_avg/weight": torch.ones(3, 4)}, {"step": step, "position": None}, keep
+    )
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    path = save(tmp_path, 7)
+    found = checkpoint.load(path)
+    assert found.step == 7
+    assert found.state == {"step": 7, "position": None}
+    assert torch.equal(found.model["weight"], torch.full((3, 4), 7.0))
+    assert torch.equal(found.training["exp_avg/weight"], torch.ones(3, 4))
+    assert json.loads((path / "state.json").read_bytes())["format"] == 1
+
+
+def test_nothing_saved_is_nothing_found(tmp_path):
+    assert checkpoint.newest(tmp_path) is None
+    assert checkpoint.newest(tmp_path / "nowhere") is None
+
+
+def test_the_last_few_are_kept(tmp_path):
+    for step in (0, 5, 10):
+        save(tmp_path, step, keep=2)
+    assert list(checkpoint.steps(tmp_path)) == [5, 10]
+
+
+def test_with_one_kept_a_damaged_later_one_does_not_drive_it_out(tmp_path):
+    (save(tmp_path, 10) / checkpoint.MODEL).unlink()
+    save(tmp_path, 5, keep=1)
+    assert list(checkpoint.steps(tmp_path)) == [5]
+    save(tmp_path, 5, keep=1)
+    assert checkpoint.newest(tmp_path).step == 5
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("damage", ["truncated", "empty", "missing", "longer", "folder"])
+def test_a_damaged_file_is_noticed_and_the_one_before_is_used(tmp_path, file, damage):
+    save(tmp_path, 1)
+    path = save(tmp_path, 2) / file
+    content = path.read_bytes()
+    path.unlink()
+    if damage == "folder":
+        path.mkdir()
+    elif damage != "missing":
+        path.write_bytes({"truncated": content[:-3], "empty": b"", "longer": content + b"x"}[damage])
+    said = []
+    assert checkpoint.newest(tmp_path, said.append).step == 1
+    assert len(said) == 1
+    assert said[0].startswith("checkpoint step-00000002 is passed over: ")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_altered_byte_is_overlooked(tmp_path, file):
+    """Any flipped bit is noticed, or (a blank between words of JSON) changes nothing."""
+    path = save(tmp_path, 2)
+    before, content = checkpoint.load(path), (path / file).read_bytes()
+    for place in range(0, len(content), 7):
+        for bit in (1, 128):
+            altered = bytearray(content)
+            altered[place] ^= bit
+            (path / file).write_bytes(altered)
+            try:
+                after = checkpoint.load(path)
+            except Damaged:
+                continue
+            assert file == checkpoint.STATE
+            assert after.state == before.state
+
+
+def test_if_all_are_damaged_nothing_starts_from_scratch_silently(tmp_path):
+    for step in (1, 2):
+        (save(tmp_path, step) / checkpoint.MODEL).unlink()
+    with pytest.raises(
+        Damaged, match=r"no checkpoint .* can be used \(step-00000002: model.safetensors is missing"
+    ):
+        checkpoint.newest(tmp_path)
+
+
+def test_a_later_format_is_refused_in_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "FORMAT", 2)
+    save(tmp_path, 1)
+    monkeypatch.setattr(checkpoint, "FORMAT", 1)
+    with pytest.raises(NewerFormat, match=r"has format 2, and this regard .* reads up to 1: update regard"):
+        checkpoint.newest(tmp_path)
+
+
+def test_leftovers_are_no_checkpoints_and_are_cleaned(tmp_path):
+    save(tmp_path, 1)
+    left = tmp_path / f"{checkpoint.UNFINISHED}77"
+    left.mkdir()
+    (left / checkpoint.MODEL).write_bytes(b"half")
+    assert checkpoint.newest(tmp_path).step == 1
+    checkpoint.clean(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_full_disk_is_one_sentence_and_the_old_one_stays(tmp_path, file):
+    """The limit on the size of a file is a real one; it is met in the midst of a write."""
+    limit = (save(tmp_path, 1) / file).stat().st_size - 1
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        with pytest.raises(CannotWrite) as error:
+            save(tmp_path, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert str(error.value) == f"the checkpoint {tmp_path}/step-00000002 could not be written: file too large"
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+    assert checkpoint.newest(tmp_path).step == 1
+
+
+def test_a_checkpoint_is_there_for_others_too(tmp_path):
+    path = save(tmp_path, 1)
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    assert os.stat(path).st_mode == os.stat(fresh).st_mode, "not readable by the owner only"
+
+
+def test_nothing_is_unpickled(tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("a pickle was read")
+
+    save(tmp_path, 1)
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, refuse)
+    assert checkpoint.newest(tmp_path).step == 1

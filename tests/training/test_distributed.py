@@ -1,0 +1,81 @@
+"""Two real processes under torchrun: what they compute together, and what happens when one dies."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.training import checkpoint
+from tests.training import toy
+
+ROOT = Path(__file__).parents[2]
+HOW = ("steps=50", "dropout=0", "most=4")  # batches of one to three rows: some processes get none
+
+
+def torchrun(folder, *given, restarts=0):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += [f"--max-restarts={restarts}", "--monitor-interval=0.1", toy.__file__, str(folder), *given]
+    paths = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, env={**os.environ, **paths}, stderr=subprocess.PIPE, text=True)
+
+
+def weights(folder):
+    found = checkpoint.newest(folder / "checkpoints")
+    return {name: tensor for name, tensor in found.model.items() if tensor.is_floating_point()}
+
+
+def losses(folder):
+    points = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [point["valid"]["loss"] if "valid" in point else point["loss"] for point in points]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """A run of two processes that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("two") / "run"
+    process = torchrun(folder, *HOW)
+    said = process.communicate(timeout=100)[1]
+    assert process.returncode == 0, said
+    assert said.count("done: all 50 steps are done") == 1, "only the first speaks"
+    assert "find_unused_parameters" not in said
+    return folder
+
+
+def test_two_processes_equal_one(tmp_path, two):
+    toy.train(tmp_path, toy.objective(dropout=0.0), most=4, steps=50)
+    one, other = weights(tmp_path), weights(two)
+    assert one.keys() == other.keys()
+    assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-5
+    assert losses(tmp_path) == pytest.approx(losses(two), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_restarted_from_the_last_checkpoint(tmp_path, two):
+    folder = tmp_path / "run"
+    process = torchrun(folder, *HOW, restarts=3)
+    while not (folder / "checkpoints" / "step-00000015").exists():
+        time.sleep(0.005)
+    os.kill(_second(process.pid), signal.SIGKILL)
+    said = process.communicate(timeout=100)[1]
+    assert process.returncode == 0, said
+    assert "resumed from step" in said
+    one, other = weights(folder), weights(two)
+    assert all(torch.equal(one[name], other[name]) for name in other)
+
+
+def _second(parent):
+    """The process with rank 1 among the children of torchrun."""
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            mine = int((path / "stat").read_text().rpartition(")")[2].split()[1]) == parent
+            if mine and b"RANK=1\0" in (path / "environ").read_bytes().replace(b"LOCAL_RANK", b"LOCAL"):
+                return int(path.name)
+        except OSError:
+            continue
+    raise LookupError("there is no process with rank 1")

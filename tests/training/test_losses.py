@@ -1,0 +1,68 @@
+"""The loss in parts against PyTorch's own over the whole matrix."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from regard.training.losses import word_loss
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("rows_at_once", [1, 3, 7, 100])
+def test_value_and_gradients_are_those_of_cross_entropy(smoothing, with_bias, rows_at_once):
+    torch.manual_seed(0)
+    inputs = [torch.randn(7, 4), torch.randn(11, 4), torch.randn(11) if with_bias else None]
+    inputs = [None if x is None else x.double().requires_grad_() for x in inputs]
+    word = torch.randint(0, 11, (7,))
+    smoothed, plain = word_loss(*inputs, word, smoothing, rows_at_once)
+    hidden, weight, bias = inputs
+    scores = F.linear(hidden, weight, bias)
+    expected = F.cross_entropy(scores, word, label_smoothing=smoothing, reduction="sum")
+    torch.testing.assert_close(smoothed, expected)
+    torch.testing.assert_close(plain, F.cross_entropy(scores, word, reduction="none"))
+    given = [x for x in inputs if x is not None]
+    ours, theirs = (torch.autograd.grad(3 * loss, given) for loss in (smoothed, expected))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_without_gradient_it_is_the_same_number():
+    hidden, weight, word = torch.randn(9, 4), torch.randn(6, 4), torch.randint(0, 6, (9,))
+    quiet = word_loss(hidden, weight, None, word, 0.1)
+    with_gradient = word_loss(hidden, weight.clone().requires_grad_(), None, word, 0.1)
+    assert torch.equal(quiet[0], with_gradient[0].detach())
+    assert torch.equal(quiet[1], with_gradient[1])
+
+
+def test_scores_far_out_stay_finite():
+    hidden = torch.tensor([[1e4], [-1e4]], requires_grad=True)
+    smoothed, plain = word_loss(hidden, torch.tensor([[1.0], [-1.0]]), None, torch.tensor([1, 1]), 0.1)
+    smoothed.backward()
+    assert plain.tolist() == [2e4, 0]
+    assert torch.isfinite(smoothed)
+    assert torch.isfinite(hidden.grad).all()
+
+
+def test_no_rows_no_loss():
+    weight = torch.randn(5, 3, requires_grad=True)
+    smoothed, _ = word_loss(torch.zeros(0, 3), weight, None, torch.zeros(0, dtype=torch.long), 0.1)
+    smoothed.backward()
+    assert smoothed.item() == 0
+    assert torch.equal(weight.grad, torch.zeros_like(weight))
+
+
+def test_under_autocast_it_is_computed_in_float32():
+    hidden = torch.randn(6, 4, dtype=torch.bfloat16, requires_grad=True)
+    weight, word = torch.randn(9, 4, requires_grad=True), torch.randint(0, 9, (6,))
+    with torch.autocast("cpu", torch.bfloat16):
+        smoothed, _ = word_loss(hidden, weight, None, word, 0.1)
+    smoothed.backward()
+    expected = F.cross_entropy(hidden.float() @ weight.T, word, label_smoothing=0.1, reduction="sum")
+    torch.testing.assert_close(smoothed, expected)
+    assert hidden.grad.dtype == torch.bfloat16
+
+
+@pytest.mark.bare
+def test_a_word_too_few_is_said_in_words():
+    with pytest.raises(ValueError, match="one word a row, got 3 rows and 2 words"):
+        word_loss(torch.randn(3, 2), torch.randn(5, 2), None, torch.zeros(2, dtype=torch.long))
