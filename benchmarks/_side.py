@@ -41,9 +41,7 @@ class Side:
 
     def cells(self, ours: Side | None) -> list[str]:
         middle, low, high = spread(self.windows)
-        times = (
-            f"{spread(ours.windows).median / middle:.2f} times as fast" if ours and ours is not self else ""
-        )
+        times = f"{spread(ours.windows).median / middle:.2f} times" if ours and ours is not self else ""
         tokens = self.facts.get("batches", {}).get("target tokens", "")
         load = f"{sum(self.others) / len(self.others):.0%}"
         return [

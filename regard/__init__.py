@@ -6,6 +6,7 @@
     context = weights @ value            what is seen?
 
 `attend` is that equation, `Attention` its module form; the parts to fill in live in `regard.attention`.
+`load` gives the translator of a run that `regard train` made.
 Importing regard does not import torch: what is named here is fetched when it is first used.
 
 >>> import torch, regard
@@ -21,13 +22,41 @@ from regard._version import __version__
 
 if TYPE_CHECKING:
     import regard.attention as attention
+    import regard.data as data
+    import regard.decoding as decoding
+    import regard.models as models
+    import regard.recipes as recipes
     import regard.testing as testing
+    import regard.training as training
     from regard.attention import Attention, attend
+    from regard.recipes import load
 
-__all__ = ["Attention", "__version__", "attend", "attention", "testing"]
+__all__ = [
+    "Attention",
+    "__version__",
+    "attend",
+    "attention",
+    "data",
+    "decoding",
+    "load",
+    "models",
+    "recipes",
+    "testing",
+    "training",
+]
 
-_HOMES = {"attend": "regard.attention", "Attention": "regard.attention"}
-_ROOMS = ("attention", "catalogue", "testing", "viewing")
+_HOMES = {"attend": "regard.attention", "Attention": "regard.attention", "load": "regard.recipes"}
+_ROOMS = (
+    "attention",
+    "catalogue",
+    "data",
+    "decoding",
+    "models",
+    "recipes",
+    "testing",
+    "training",
+    "viewing",
+)
 
 
 def __getattr__(name: str) -> object:

@@ -7,13 +7,25 @@ each verb fetches what it needs when it runs.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from regard._version import __version__
+from regard.cli._average import average
+from regard.cli._compare import compare
+from regard.cli._errors import in_words
+from regard.cli._evaluate import evaluate
 from regard.cli._explain import explain
+from regard.cli._gather import Gathering
+from regard.cli._info import info
 from regard.cli._list import list_
+from regard.cli._reproduce import reproduce
+from regard.cli._resume import resume
+from regard.cli._score import score
+from regard.cli._train import train
+from regard.cli._translate import translate
 
 app = typer.Typer(
     name="regard",
@@ -26,6 +38,9 @@ app = typer.Typer(
 )
 app.command("list")(list_)
 app.command("explain")(explain)
+app.command("train", cls=Gathering)(train)
+for _verb in (resume, info, translate, evaluate, score, average, compare, reproduce):
+    app.command(_verb.__name__)(_verb)
 
 
 def _version(wanted: bool) -> None:
@@ -43,15 +58,17 @@ def _regard(
     """Attention: every mechanism as a value in one equation."""
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. What a user got wrong is one sentence on stderr and exit code 2."""
-    from regard._extras import MissingExtra
-
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without Unicode gets "?", not a traceback
     try:
-        app()
-    except MissingExtra as error:
-        typer.echo(f"regard: {error}", err=True)
-        sys.exit(2)
+        app(arguments)
+    except Exception as error:
+        told = in_words(error)
+        if told is None:
+            raise
+        sentence, code = told
+        typer.echo(f"regard: {sentence}", err=True)
+        sys.exit(code)

@@ -38,16 +38,13 @@ def cutter(kind: str, nfkc: bool, lowercase: bool) -> Callable[[str], list[str]]
 
 
 def _words(text: str) -> list[str]:
-    return [MARK + word for word in text.split()]
+    """A mark that stands in the text itself would read as a space, and becomes an underscore."""
+    return [MARK + word for word in text.replace(MARK, "_").split()]
 
 
 def _subwords(text: str) -> list[str]:
-    """Words, and punctuation apart from them: "again" and "again!" should share what is learned.
-
-    A mark that stands in the text itself would read as a space, and becomes an underscore.
-    """
-    words = text.replace(MARK, "_").split()
-    return _pattern().findall(MARK + MARK.join(words)) if words else []
+    """Words, and punctuation apart from them: "again" and "again!" should share what is learned."""
+    return _pattern().findall("".join(_words(text)))
 
 
 @cache

@@ -93,8 +93,8 @@ class Chunk:
 def filled(order: Numbers, width: Numbers, tokens: int) -> list[Numbers]:
     """Cut the order into batches: rows x widest row is at most `tokens`, but a single row may be wider.
 
-    >>> [part.tolist() for part in filled(np.array([0, 1, 2, 3]), np.array([2, 2, 3, 9]), tokens=6)]
-    [[0, 1], [2], [3]]
+    >>> [part.tolist() for part in filled(np.arange(6), np.array([2, 2, 3, 9, 1, 1]), tokens=6)]
+    [[0, 1], [2], [3], [4, 5]]
     """
     cuts, first, widest = [], 0, 0
     for place, here in enumerate(width[order].tolist()):

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 Groups = tuple[tuple[int, ...], ...]
+Method = Literal["argmax", "threshold"]
 
 
 class Words(NamedTuple):
@@ -108,11 +109,25 @@ class Alignment:
         target = self.names("target") + self.target[-1:] * from_end
         return Words(source, target, merged)
 
+    def linked(
+        self, method: Method = "argmax", threshold: float = 0.25
+    ) -> Bool[Tensor, "layers heads target source"]:
+        """Which words each head joins, as `links` describes it."""
+        merged = self.words(end=True).weights[:, :, : len(self.groups("target"))]
+        if method == "threshold":
+            linked = merged >= threshold
+        else:
+            linked = torch.zeros_like(merged, dtype=torch.bool)
+            if merged.numel():
+                linked.scatter_(-1, merged.argmax(-1, keepdim=True), True)
+            linked &= merged > 0
+        return linked[..., : len(self.groups("source"))]
+
     def links(
         self,
         layer: int | None = None,
         head: int | None = None,
-        method: Literal["argmax", "threshold"] = "argmax",
+        method: Method = "argmax",
         threshold: float = 0.25,
     ) -> set[tuple[int, int]]:
         """Which words belong together: pairs of (source word, target word), counted from 0.
@@ -121,16 +136,7 @@ class Alignment:
         the sentence or if it looks nowhere; "threshold" to all it looks at with at least this weight. Without
         a layer or head, the average over them decides.
         """
-        merged = self.looked(layer, head).words(end=True).weights[0, 0]
-        merged = merged[: len(self.groups("target"))]
-        if not merged.numel():
-            return set()
-        if method == "threshold":
-            linked = merged >= threshold
-        else:
-            linked = (merged == merged.max(1, keepdim=True).values) & (merged > 0)
-            linked &= linked.cumsum(1) == 1  # of equals, the first
-        linked = linked[:, : len(self.groups("source"))]
+        linked = self.looked(layer, head).linked(method, threshold)[0, 0]
         return {(i, j) for j, i in linked.nonzero().tolist()}
 
     def to_json(self, digits: int = 6) -> dict[str, Any]:
@@ -151,8 +157,8 @@ def _merge(groups: Groups, tokens: int, end: bool) -> Float[Tensor, "tokens word
     if end:
         groups = (*groups, (tokens - 1,))
     matrix = torch.zeros(tokens, len(groups))
-    for word, group in enumerate(groups):
-        matrix[list(group), word] = 1
+    words = [word for word, group in enumerate(groups) for _ in group]
+    matrix[[position for group in groups for position in group], words] = 1
     return matrix
 
 

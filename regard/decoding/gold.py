@@ -7,9 +7,9 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from regard.decoding.alignment import Alignment
+from regard.decoding.alignment import Alignment, Method
 
 Link = tuple[int, int]
 
@@ -59,21 +59,22 @@ def aer(
 
 
 def best_head(
-    alignments: Sequence[Alignment],
-    gold: Sequence[Gold],
-    method: Literal["argmax", "threshold"] = "argmax",
+    alignments: Sequence[Alignment], gold: Sequence[Gold], method: Method = "argmax", threshold: float = 0.25
 ) -> Head:
     """The layer and head whose links agree best with the gold ones; of equals the first."""
     _check(alignments, gold)
     layers, heads = alignments[0].weights.shape[:2]
-    sure, possible = [one.sure for one in gold], [one.possible for one in gold]
-    rated = [
-        Head(layer, head, aer([one.links(layer, head, method) for one in alignments], sure, possible))
-        for layer in range(layers)
-        for head in range(heads)
-    ]
-    if not rated:
+    predicted: dict[Link, list[set[Link]]]
+    predicted = {(layer, head): [] for layer in range(layers) for head in range(heads)}
+    if not predicted:
         raise ValueError("best_head: this model has no attention, so there is no head to choose.")
+    for one in alignments:
+        linked = one.linked(method, threshold).tolist()
+        for (layer, head), links in predicted.items():
+            rows = enumerate(linked[layer][head])
+            links.append({(i, j) for j, row in rows for i, here in enumerate(row) if here})
+    sure, possible = [one.sure for one in gold], [one.possible for one in gold]
+    rated = [Head(*place, aer(links, sure, possible)) for place, links in predicted.items()]
     return min(rated, key=lambda one: one.aer)
 
 

@@ -25,7 +25,7 @@ Looking = Attention | LocalM | LocalP
 
 
 class Recurrent(nn.Module):
-    """Reads with a bidirectional recurrent network; writes with another that looks at all that was read.
+    """Reads with a recurrent network, in both directions; writes with another that looks at all that was read.
 
         order="bahdanau"                            order="luong"
         c_t = attend(s_{t-1}, states)               s_t = step(s_{t-1}, [y_{t-1}; a_{t-1}])
@@ -33,10 +33,11 @@ class Recurrent(nn.Module):
         word_t from maxout(s_t, y_{t-1}, c_t)       a_t = tanh(W [c_t; s_t]), word_t from a_t
 
     `attention` is any module called like `Attention`: its queries are the decoder's states, of size `dim`, its
-    keys the encoder's, of size `2 encoder_dim` (`dim` by default, so that dot products are possible). Without it
-    the network has the same shape, but c is the encoder's last states in every step: the bottleneck.
-    `input_feeding` gives a_{t-1} to the next step (Luong, 3.3). The decoder starts from tanh of a layer over the
-    encoder's last states in both directions (Bahdanau takes the backward ones only).
+    keys the encoder's, of size `2 encoder_dim` (`dim` by default, so that dot products are possible), or of size
+    `encoder_dim` where it reads in one direction only, `bidirectional=False`. Without it the network has the same
+    shape, but c is the encoder's last states in every step: the bottleneck. `input_feeding` gives a_{t-1} to the
+    next step (Luong, 3.3). The decoder starts from tanh of a layer over the encoder's last states in both
+    directions (Bahdanau takes the backward ones only).
 
     >>> attention = Attention(Additive(query_dim=16, key_dim=16, hidden_dim=8))
     >>> model = Recurrent(source_words=11, target_words=13, attention=attention, embed_dim=8, dim=16)
@@ -56,6 +57,7 @@ class Recurrent(nn.Module):
         encoder_dim: int | None = None,
         layers: int = 1,
         cell: Kind = "gru",
+        bidirectional: bool = True,
         order: Order = "bahdanau",
         input_feeding: bool = False,
         dropout: float = 0.0,
@@ -66,12 +68,13 @@ class Recurrent(nn.Module):
             raise ValueError(
                 "input_feeding belongs to order='luong'; in Bahdanau's, a step sees its context anyway"
             )
-        encoder_dim = dim // 2 if encoder_dim is None else encoder_dim
+        ways = 1 + bidirectional
+        encoder_dim = dim // ways if encoder_dim is None else encoder_dim
         self.dim, self.order, self.input_feeding = dim, order, input_feeding
         self.read, self.write = nn.Embedding(source_words, embed_dim), nn.Embedding(target_words, embed_dim)
-        self.encoder = Encoder(embed_dim, encoder_dim, layers, cell, dropout)
+        self.encoder = Encoder(embed_dim, encoder_dim, layers, cell, bidirectional, dropout)
         self.attention = attention
-        out_dim, states_dim = embed_dim if tied else dim, 2 * encoder_dim
+        out_dim, states_dim = embed_dim if tied else dim, ways * encoder_dim
         make = CELLS[cell]
         late_dim = states_dim if order == "bahdanau" else out_dim * input_feeding
         self.first = make(embed_dim, late_dim, dim)
@@ -115,10 +118,9 @@ class Recurrent(nn.Module):
         embedded = self.dropout(self.write(target))
         if self.order == "luong" and not self.input_feeding:
             return self._all_at_once(embedded, memory, now)
-        ahead = self.first.ahead(embedded)
         tops, contexts, fed, seen = [], [], [], []
-        for t in range(target.shape[1]):
-            now, context, look = self.step(ahead[:, t], memory, now, t)
+        for t, ahead in enumerate(self.first.ahead(embedded).unbind(1)):
+            now, context, look = self.step(ahead, memory, now, t)
             tops.append(now.top)
             contexts.append(context)
             fed.append(now.fed)
@@ -131,9 +133,9 @@ class Recurrent(nn.Module):
         """In Luong's order without input feeding no step waits for a look, so all looks are one."""
         states = embedded
         for i, cell in enumerate((self.first, *self.above)):
-            ahead, state, tops = cell.ahead(self.dropout(states) if i else states), now.states[i], []
-            for t in range(embedded.shape[1]):
-                state = cell(ahead[:, t], None, state)
+            state, tops = now.states[i], []
+            for ahead in cell.ahead(self.dropout(states) if i else states).unbind(1):
+                state = cell(ahead, None, state)
                 tops.append(state[0])
             states = torch.stack(tops, 1)
         context, look = memory.look(states, 0)
@@ -223,13 +225,16 @@ class Memory:
 
 
 class Encoder(nn.Module):
-    """A recurrent network in both directions: all its states, and the last of both."""
+    """A recurrent network, mostly in both directions: all its states, and the last of each direction."""
 
-    def __init__(self, embed_dim: int, dim: int, layers: int, cell: Kind, dropout: float):
+    def __init__(
+        self, embed_dim: int, dim: int, layers: int, cell: Kind, bidirectional: bool, dropout: float
+    ):
         super().__init__()
+        self.ways = 1 + bidirectional
         between = dropout if layers > 1 else 0.0
         self.layers = LAYERS[cell](
-            embed_dim, dim, layers, batch_first=True, bidirectional=True, dropout=between
+            embed_dim, dim, layers, batch_first=True, bidirectional=bidirectional, dropout=between
         )
 
     def forward(
@@ -239,7 +244,7 @@ class Encoder(nn.Module):
         states, last = self.layers(packed)
         last = last[0] if isinstance(last, tuple) else last
         states, _ = pad_packed_sequence(states, batch_first=True, total_length=embedded.shape[1])
-        return states, torch.cat([last[-2], last[-1]], -1)
+        return states, torch.cat(list(last[-self.ways :]), -1)
 
 
 class Steps:

@@ -147,5 +147,5 @@ def reverse(settings: Translation) -> Material:
     """Letters from behind."""
     from regard.data.reverse import Reverse
 
-    made = {split: Reverse(split=split) for split in ("train", "valid", "test")}
+    made = {split: Reverse(split=split, longest=settings.max_length) for split in ("train", "valid", "test")}
     return Material(made["train"].make, made["valid"].fixed(500), {"test": made["test"].fixed(500)})

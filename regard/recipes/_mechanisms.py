@@ -69,7 +69,7 @@ def score(words: str, query_dim: int, key_dim: int, hidden_dim: int) -> Any:
     if name in SAME_SIZE and query_dim != key_dim:
         raise SettingError(
             f"score={words} compares vectors of one size, but the queries have {query_dim} numbers and the keys "
-            f"{key_dim}; set encoder_dim={query_dim // 2}"
+            f"{key_dim}; set encoder_dim so that they agree, or leave it out"
         )
     return SCORES[name](query_dim, key_dim, hidden_dim, number)
 

@@ -21,10 +21,11 @@ def build(settings: Translation, source_words: int, target_words: int) -> Recurr
             norm=settings.norm,
             tied=settings.tied,
         )
-    encoder_dim = settings.encoder_dim or settings.dim // 2
+    ways = 1 + settings.bidirectional
+    encoder_dim = settings.encoder_dim or settings.dim // ways
     attention = None
     if settings.scope != "none":
-        how = score(settings.score, settings.dim, 2 * encoder_dim, settings.dim)
+        how = score(settings.score, settings.dim, ways * encoder_dim, settings.dim)
         share = normalizer(settings.normalize)
         attention = looking(settings.scope, how, share, settings.dim, settings.dim, settings.radius)
     return Recurrent(
@@ -36,6 +37,7 @@ def build(settings: Translation, source_words: int, target_words: int) -> Recurr
         encoder_dim=encoder_dim,
         layers=settings.layers,
         cell=settings.cell,
+        bidirectional=settings.bidirectional,
         order=settings.order,
         input_feeding=settings.input_feeding,
         dropout=settings.dropout,

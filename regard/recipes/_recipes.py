@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from regard.recipes import _material as material
+from regard.recipes._hansards import hansards
 from regard.recipes._parse import SettingError, nearest
 from regard.recipes.settings import Translation
 
@@ -76,6 +77,7 @@ RECIPES = {
             material.reverse,
             {
                 **LETTERS,
+                "max_length": 12,
                 "dim": 64,
                 "embed_dim": 32,
                 "steps": 400,
@@ -125,6 +127,13 @@ RECIPES = {
             "日常法语句子译成英语；pair=en-fr 则反过来。",
             partial(material.tatoeba, first="en", second="fr"),
             {**TEXT, "pair": "fr-en"},
+        ),
+        Recipe(
+            "hansards",
+            "English and French, judged by the word links of the Hansards (alignment error rate).",
+            "英法双语，用 Hansards 的人工词对齐评判（对齐错误率）。",
+            hansards,
+            {**TEXT, "pair": "en-fr", "lowercase": True, "dim": 256, "average": 0, "length_penalty": 0.6},
         ),
         Recipe(
             "translation",

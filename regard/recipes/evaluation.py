@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
+
+from torch import Tensor
 
 from regard.data.batch import Pair
 from regard.decoding import Alignment, Decoding, aer
@@ -22,7 +25,7 @@ def evaluate(
     answers = [translator.text(best[0]) if best else "" for best in translator.search(sources, options)]
     report = measures(answers, references, translator.settings)
     report["by_length"] = by_length(sources, answers, references, translator.settings)
-    if any(pair.links is not None for pair in pairs):
+    if translator.attends and any(pair.links is not None for pair in pairs):
         report |= alignment_error(translator, pairs)
     return report
 
@@ -94,15 +97,18 @@ def alignment_error(translator: Translator, pairs: Sequence[Pair]) -> dict[str, 
     sure = [set(pair.links or ()) for pair in linked]
     possible = [known | set(pair.possible or ()) for known, pair in zip(sure, linked, strict=True)]
     layers, heads = alignments[0].weights.shape[:2]
-    errors = {
-        (layer, head): aer([_asked(seen, translator, layer, head) for seen in alignments], sure, possible)
-        for layer in range(layers)
-        for head in range(heads)
-    }
+    linked_by = [seen.linked() for seen in alignments]
+    errors = {}
+    for layer, head in itertools.product(range(layers), range(heads)):
+        found = [
+            _asked(links[layer, head], seen, translator)
+            for links, seen in zip(linked_by, alignments, strict=True)
+        ]
+        errors[layer, head] = aer(found, sure, possible)
     layer, head = min(errors, key=lambda place: errors[place])
     return {"aer": errors[layer, head], "aer_layer": layer, "aer_head": head, "aer_sentences": len(linked)}
 
 
-def _asked(seen: Alignment, translator: Translator, layer: int, head: int) -> set[tuple[int, int]]:
+def _asked(links: Tensor, seen: Alignment, translator: Translator) -> set[tuple[int, int]]:
     names = seen.names("target")
-    return {(i, j) for i, j in seen.links(layer, head) if names[j] not in translator.unlinked}
+    return {(i, j) for j, i in links.nonzero().tolist() if names[j] not in translator.unlinked}

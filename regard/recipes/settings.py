@@ -45,6 +45,7 @@ class Translation(Settings):
     encoder_dim: int | None = setting(
         None, "recurrent: size of a state in one direction; half of dim if none"
     )
+    bidirectional: bool = setting(True, "recurrent: read forwards and backwards, or forwards only")
     cell: Literal["gru", "lstm"] = setting("gru", "recurrent: kind of cell")
     order: Literal["bahdanau", "luong"] = setting("bahdanau", "recurrent: look then step, or step then look")
     input_feeding: bool = setting(False, "recurrent, order=luong: hand on what was said to the next step")

@@ -52,6 +52,11 @@ class Translator:
     def device(self) -> torch.device:
         return self.model.output.weight.device
 
+    @property
+    def attends(self) -> bool:
+        """Whether there is anything to align by."""
+        return not isinstance(self.model, Recurrent) or self.model.attention is not None
+
     def decoding(self, **options: Any) -> Decoding:
         """The options to search with: those of the run, changed by what is given."""
         usual: dict[str, Any] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from regard.training import checkpoint, distributed
-from regard.training._files import CannotWrite
-from regard.training.checkpoint import Checkpoint
-from regard.training.display import Say
-from regard.training.memory import keep_memory
-from regard.training.optimizers import make_optimizer, memory, remember
+from regard.training.optimizers import memory
 from regard.training.progress import Progress, seed_of
 from regard.training.report import Report, Silent
 from regard.training.run import Run
 from regard.training.settings import Settings
-from regard.training.weights import average, fill, save_weights
+from regard.training.weights import average, save_weights
 
 Validate = Callable[[], dict[str, float]]
 
@@ -50,8 +46,13 @@ class Training:
     def seed(self, salt: int = 0) -> None:
         """Chance for the step to come, the same in a resumed run."""
         seed = seed_of(self.settings.seed + salt, self.progress.step, self.world.rank)
-        torch.manual_seed(seed)
         random.seed(seed)
+        # not torch.manual_seed: where there is no GPU it keeps a note of every call, in case one appears
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        elif self.device.type == "mps":
+            torch.mps.manual_seed(seed)
 
     def backward(self, batches: list[Any]) -> tuple[dict[str, float], int]:
         """Add up the gradients of this process's rows; the sums of the losses, and their count."""
@@ -63,7 +64,7 @@ class Training:
                 with self._precision():
                     loss = self.shared(rows.to(self.device))
                 (loss.total * weight).backward()
-            count += loss.count * weight
+            count += int(loss.count) * weight
             for name, value in {"loss": loss.total.detach(), **loss.extra}.items():
                 sums[name] = sums.get(name, 0.0) + value * weight
         return {name: float(value) for name, value in sums.items()}, count
@@ -110,8 +111,13 @@ class Training:
     def save(self) -> None:
         """Write a checkpoint, unless the newest knows all that there is to know."""
         now = (self.progress.step, self.progress.validated)
-        if not self.world.first or self.saved == now:
+        if self.saved == now:
             return
+        if self.world.first:
+            self._write()
+        self.saved = now
+
+    def _write(self) -> None:
         state = {
             **self.progress.to_json(),
             "seconds": self.elapsed(),
@@ -123,7 +129,6 @@ class Training:
         }
         tensors = memory(self.optimizer, self.objective)
         checkpoint.save(self.run.checkpoints, self.objective.state_dict(), tensors, state, self.settings.keep)
-        self.saved = now
         self._forget()
 
     def finish(self, end: str) -> None:
@@ -179,86 +184,6 @@ class Training:
         for path in self.run.recent.glob("step-*.safetensors"):
             if needed and _step(path) < _step(needed[0]):
                 path.unlink()
-
-
-@contextlib.contextmanager
-def prepared(
-    objective: nn.Module, settings: Settings, run: Run, check: Validate | None, say: Say | None
-) -> Iterator[Training]:
-    """Lock the run, find its newest checkpoint, and put everything in the state it was in."""
-    keep_memory()
-    device = distributed.choose_device(settings.device)
-    world = distributed.start(device)
-    with contextlib.ExitStack() as stack:
-        notes: list[str] = []
-        if world.first:
-            stack.enter_context(run.locked())
-            checkpoint.clean(run.checkpoints)
-        found = distributed.from_first(
-            checkpoint.newest(run.checkpoints, notes.append) if world.first else None
-        )
-        _set_threads(settings, found)
-        objective.to(device).train()
-        optimizer = make_optimizer(objective, settings)
-        progress = Progress()
-        if found is not None:
-            fill(objective, found.model, str(found.path))
-            remember(optimizer, objective, found.training)
-            progress = Progress.from_json(found.state)
-            notes.append(f"resumed from step {progress.step:,}")
-        size = 0 if found is None else int(found.state["metrics_bytes"])
-        report = Report(run, settings, progress, size, say) if world.first else Silent()
-        stack.callback(report.close)
-        for note in notes:
-            report.line(note)
-        shared = _compiled(distributed.share(objective, device), settings, device, report.line)
-        training = Training(
-            objective, shared, optimizer, settings, run, progress, report, check, device, world
-        )
-        training.began -= progress.seconds
-        with _explained(training):
-            if found is None:
-                training.save()  # so that weights given at the start survive a crash too
-            else:
-                training.saved = (progress.step, progress.validated)
-                training.forget_the_future()
-            yield training
-
-
-@contextlib.contextmanager
-def _explained(training: Training) -> Iterator[None]:
-    """Say with a failure what is left, and keep it in the log."""
-    try:
-        yield
-    except CannotWrite as error:
-        at, kept = training.progress.step, training.saved
-        rest = f"; the checkpoint of step {kept[0]:,} is intact" if kept else ""
-        advice = f"free some space, then: regard resume {training.run.folder}"
-        raise CannotWrite(error.errno, f"step {at:,}: {error}{rest}; {advice}") from error
-    except Exception as error:
-        with contextlib.suppress(OSError):
-            training.report.keep(f"failed: {error}")
-        raise
-
-
-def _set_threads(settings: Settings, found: Checkpoint | None) -> None:
-    """As many as before: sums over another number of parts would differ in their last bits."""
-    threads = settings.threads or (found.state["threads"] if found else None)
-    if threads is not None and threads != torch.get_num_threads():
-        torch.set_num_threads(threads)
-
-
-def _compiled(
-    objective: nn.Module, settings: Settings, device: torch.device, say: Say
-) -> Callable[[Any], Any]:
-    if not settings.compile:
-        return objective
-    try:  # without a compiler the first use fails; better here than in the midst of a step
-        torch.compile(torch.nn.functional.gelu)(torch.zeros(8, device=device))
-    except Exception:
-        say("compile=on: there is no working compiler here, so the model runs as it is")
-        return objective
-    return torch.compile(objective, dynamic=True)
 
 
 def _step(path: Path) -> int:

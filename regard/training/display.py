@@ -15,18 +15,21 @@ Say = Callable[[str], None]
 def open_screen(steps: int, step: int, say: Say | None) -> Plain | Live:
     """A live display if standard error is a terminal and nobody else wants the lines."""
     if say is not None:
-        return Plain(say)
-    return Live(steps, step) if sys.stderr.isatty() else Plain(_to_stderr)
+        return Plain(steps, say)
+    return Live(steps, step) if sys.stderr.isatty() else Plain(steps, _to_stderr)
 
 
 class Plain:
     """Lines, one after the other."""
 
-    def __init__(self, say: Say):
-        self.line = say
+    def __init__(self, steps: int, say: Say):
+        self.steps, self.line = steps, say
 
     def stand(self, step: int, text: str) -> None:
-        pass  # the lines of the log say it often enough
+        pass
+
+    def point(self, step: int, text: str) -> None:
+        self.line(f"step {step:,}/{self.steps:,}   {text}")
 
     def close(self) -> None:
         pass
@@ -37,14 +40,9 @@ class Live:
 
     def __init__(self, steps: int, step: int):
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-        columns = (
-            BarColumn(20),
-            MofNCompleteColumn(),
-            TextColumn("{task.description}"),
-            TimeRemainingColumn(),
-        )
+        columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}"))
         self._bar: Bar = Progress(
             *columns, console=Console(stderr=True, highlight=False), refresh_per_second=5
         )
@@ -56,6 +54,8 @@ class Live:
 
     def stand(self, step: int, text: str) -> None:
         self._bar.update(self._task, completed=step, description=text)
+
+    point = stand  # in a terminal it need not stay; log.txt has it
 
     def close(self) -> None:
         self._bar.stop()
@@ -83,7 +83,7 @@ def number(value: float) -> str:
     >>> number(41.23456), number(0.98765), number(2)
     ('41.23', '0.9877', '2')
     """
-    if value == int(value) if abs(value) < 1e15 else False:
+    if value == round(value, 0) and abs(value) < 1e15:
         return f"{value:,.0f}"
     return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4f}"
 

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 T = TypeVar("T")
@@ -69,7 +71,11 @@ def start(device: torch.device) -> World:
     """Meet the other processes, if there are any and it has not happened yet."""
     me = world()
     if me.size > 1 and not dist.is_initialized():
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+        # After a restart the store still has the addresses of the processes that died; a prefix hides them.
+        store = PrefixStore(f"restart-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
     return me
 
 

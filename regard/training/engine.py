@@ -9,8 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
 
+from regard.training._prepare import prepared
 from regard.training._signals import Wishes
-from regard.training._training import Training, Validate, prepared
+from regard.training._training import Training, Validate
 from regard.training.display import Say
 from regard.training.optimizers import scale_and_clip, set_rate
 from regard.training.run import Run

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,12 @@ class Report:
 
     def __init__(self, run: Run, settings: Settings, progress: Progress, size: int, say: Say | None):
         self.run, self.settings, self.progress = run, settings, progress
-        self._metrics, self._log = Lines(run.metrics, size), Lines(run.log)
         self._board: Any = None
         if settings.tensorboard:
-            board = need("torch.utils.tensorboard", extra="tensorboard")
+            need("tensorboard", extra="tensorboard")  # it is what torch's module below would miss
+            board = import_module("torch.utils.tensorboard")
             self._board = board.SummaryWriter(run.folder / "tensorboard", purge_step=progress.step + 1)
+        self._metrics, self._log = Lines(run.metrics, size), Lines(run.log)
         self._screen = open_screen(settings.steps, progress.step, say)
         self._drawn = self._since = self._shown = time.perf_counter()
         self._sums: dict[str, float] = {}
@@ -61,19 +63,17 @@ class Report:
             self.point()
         elif now - self._shown >= 0.2:
             self._shown = now
-            self._screen.stand(
-                self.progress.step, in_words(self._now(), self.settings.watch, self.progress.best)
-            )
+            self._screen.stand(self.progress.step, self._words(self._now()))
 
     def point(self) -> None:
         """Write down how training went since the last point."""
         if not self._count:
             return
-        point, progress = self._now(), self.progress
+        point, step = self._now(), self.progress.step
         self._write(point)
-        words = in_words(point, self.settings.watch, progress.best)
-        self._screen.stand(progress.step, words)
-        self.line(f"step {progress.step:,}/{self.settings.steps:,}   {words}   {self._left()}")
+        words = self._words(point)
+        self.keep(f"step {step:,}/{self.settings.steps:,}   {words}")
+        self._screen.point(step, words)
         self._begin()
 
     def validation(self, scores: Mapping[str, float], better: bool, seconds: float) -> None:
@@ -128,13 +128,13 @@ class Report:
                     kind = "valid" if name in point.get("valid", {}) else "train"
                     self._board.add_scalar(f"{kind}/{name}", value, point["step"])
 
-    def _left(self) -> str:
-        """The time that is left, if all goes on as it went so far."""
+    def _words(self, point: dict[str, Any]) -> str:
+        """A point in words, and the time that is left if all goes on as it went so far."""
         done, settings = self.progress, self.settings
         left = done.seconds / max(done.step, 1) * (settings.steps - done.step)
         if settings.minutes is not None:
             left = min(left, 60 * settings.minutes - done.seconds)
-        return f"{duration(max(left, 0.0))} left"
+        return f"{in_words(point, settings.watch, done.best)}   {duration(max(left, 0.0))} left"
 
 
 class Silent:

@@ -110,8 +110,10 @@ class Run:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from training in this folder; the lock ends with the process, however it ends."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / ".lock", "a") as file:
+        with writing(str(self.folder)):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = open(self.folder / ".lock", "a")  # noqa: SIM115
+        with file:
             if fcntl is not None:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,19 +7,21 @@ import sys
 
 import pytest
 
-PYTHON = [sys.executable, "-m", "regard"]
+from tests.cli.calls import PYTHON, run
 
-
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*PYTHON, *arguments],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-        env={**os.environ, "PYTHONIOENCODING": "utf-8", "COLUMNS": "100", **environment},
-        check=False,
-    )
+VERBS = (
+    "list",
+    "explain",
+    "train",
+    "resume",
+    "info",
+    "translate",
+    "evaluate",
+    "score",
+    "average",
+    "compare",
+    "reproduce",
+)
 
 
 def imported(*arguments: str) -> set[str]:
@@ -35,7 +37,7 @@ def imported(*arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["list", "--help"], ["explain", "nonsense"]]
+    "arguments", [["--help"], ["--version"], ["explain", "nonsense"], *([verb, "--help"] for verb in VERBS)]
 )
 def test_quick_answers_import_neither_torch_nor_rich(arguments):
     modules = imported(*arguments)
@@ -54,8 +56,8 @@ def test_version_is_that_of_the_package():
 def test_help_names_the_verbs():
     answer = run("--help")
     assert answer.returncode == 0
-    assert "list" in answer.stdout
-    assert "explain" in answer.stdout
+    for verb in VERBS:
+        assert f"\n  {verb} " in answer.stdout
 
 
 def test_the_console_script_is_installed():

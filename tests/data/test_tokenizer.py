@@ -5,7 +5,9 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -51,7 +53,7 @@ def test_words_surfaces_and_tokens_belong_together(kind, text):
     assert len(surfaces) == len(tokens) == len(numbers)
     assert [position for group in groups for position in group] == list(range(len(numbers)))
     joined = ["".join(surfaces[i] for i in group) for group in groups]
-    whole = text if kind in ("char", "word") else text.replace("▁", "_")
+    whole = text if kind == "char" else text.replace("▁", "_")
     assert joined == (list(text) if kind == "char" else whole.split())
     for number, token, surface in zip(numbers, tokens, surfaces, strict=True):
         assert number == UNK or token.removeprefix("▁") == surface or kind == "char"
@@ -65,6 +67,8 @@ def test_special_tokens_in_the_text_are_text(kind):
         numbers = learned(kind, size=2000).encode(text)
         assert not {PAD, UNK, BOS, EOS} & set(numbers)
         assert learned(kind, size=2000).decode(numbers) == text
+    marked = learned(kind, size=2000).encode("▁a")
+    assert learned(kind, size=2000).decode(marked) == ("▁a" if kind == "char" else "_a")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -228,14 +232,26 @@ def test_dropout_does_not_depend_on_what_was_asked_before():
     ]
 
 
-def test_dropout_leaves_out_each_merge_as_often_as_it_says():
-    ranks = {("a", "b"): 0}
-    joined = sum(merged("ab", ranks, 0.25, Random(i)) == ["ab"] for i in range(4000))
-    assert abs(joined / 4000 - 0.75) < 0.03
-    # "bc" comes only where "ab" is passed over and "bc" is not; "ab" may come in a later look.
-    ranks = {("a", "b"): 0, ("b", "c"): 1}
-    other = sum(merged("abc", ranks, 0.25, Random(i)) == ["a", "bc"] for i in range(4000))
-    assert abs(other / 4000 - 0.25 * 0.75) < 0.03
+def by_the_paper(symbols, ranks, dropout):
+    """How probable each way to cut is: in every step each pair is dropped by itself, and the best left is joined."""
+    pairs = sorted((ranks[pair], i) for i, pair in enumerate(pairwise(symbols)) if pair in ranks)
+    found = Counter({symbols: dropout ** len(pairs)})
+    for place, (_, i) in enumerate(pairs):
+        joined = (*symbols[:i], symbols[i] + symbols[i + 1], *symbols[i + 2 :])
+        for way, chance in by_the_paper(joined, ranks, dropout).items():
+            found[way] += dropout**place * (1 - dropout) * chance
+    return found
+
+
+@pytest.mark.parametrize("word", ["ab", "abc", "abcdef", "ababc"])
+def test_dropout_cuts_as_often_as_the_paper_says(word):
+    ranks = {("a", "b"): 0, ("c", "d"): 1, ("e", "f"): 2, ("b", "c"): 3, ("ab", "cd"): 4, ("ab", "ab"): 5}
+    drawn = Counter(tuple(merged(word, ranks, 0.4, Random(i))) for i in range(8000))
+    wanted = by_the_paper(tuple(word), ranks, 0.4)
+    assert sum(wanted.values()) == pytest.approx(1)
+    assert set(drawn) <= set(wanted)
+    for way, chance in wanted.items():
+        assert abs(drawn[way] / 8000 - chance) < 0.018, way  # more than three standard deviations
 
 
 def test_dropout_needs_merges():

@@ -1,5 +1,6 @@
 """Beam search against exhaustive search, against loops, and against itself."""
 
+import itertools
 import math
 
 import pytest
@@ -60,6 +61,29 @@ def test_the_bound_ends_a_search_that_patience_would_not():
     found = beam(table, *sources(3, vocab=8), free(beam=3, alpha=0.0, max_length=50, patience=math.inf))
     assert found[0][0].ids == []
     assert len(table.sizes) == 1
+
+
+def test_the_bound_waits_for_what_a_long_translation_can_still_win():
+    """Ending at once scores log 0.4; going on costs log 0.3, and then is sure until the sixth token."""
+    table = Table(vocab=8)
+    beginning, middle = torch.tensor([0.0, 0, 0, 0.4, 0.3, 0.1, 0.1, 0.1]), torch.eye(8)
+    table.logits = lambda prefix: [beginning, middle[4], middle[3]][
+        (len(prefix) > 2) + (len(prefix) > 6)
+    ].log()
+    options = free(beam=2, alpha=1.0, length_penalty="power", max_length=9, patience=math.inf)
+    best = beam(table, *sources(3, vocab=8), options)[0][0]
+    assert best.ids == [4] * 5
+    assert best.score == pytest.approx(math.log(0.3) / 6)
+
+
+@pytest.mark.parametrize("specials", list(itertools.permutations((0, 2, 3))))
+def test_empty_places_do_not_end(specials):
+    table = Table(vocab=4)  # 1 is the only word
+    options = free(beam=3, min_length=9, max_length=11)
+    names = dict(zip(("bos", "eos", "pad"), specials, strict=True))
+    for several in beam(table, *sources(3, 2, vocab=5), options, **names):
+        assert several[0].finished
+        assert several[0].ids in ([1] * 9, [1] * 10)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -15,7 +15,7 @@ from regard.training import checkpoint
 from tests.training import toy
 
 ROOT = Path(__file__).parents[2]
-HOW = ("steps=50", "dropout=0", "most=4")  # batches of one to three rows: some processes get none
+HOW = ("dropout=0", "most=4", "steps=50")  # batches of one to three rows: some processes get none
 
 
 def torchrun(folder, *given, restarts=0):
@@ -40,7 +40,7 @@ def two(tmp_path_factory):
     """A run of two processes that nobody disturbed."""
     folder = tmp_path_factory.mktemp("two") / "run"
     process = torchrun(folder, *HOW)
-    said = process.communicate(timeout=100)[1]
+    said = _end(process)
     assert process.returncode == 0, said
     assert said.count("done: all 50 steps are done") == 1, "only the first speaks"
     assert "find_unused_parameters" not in said
@@ -59,14 +59,40 @@ def test_two_processes_equal_one(tmp_path, two):
 def test_a_killed_worker_is_restarted_from_the_last_checkpoint(tmp_path, two):
     folder = tmp_path / "run"
     process = torchrun(folder, *HOW, restarts=3)
-    while not (folder / "checkpoints" / "step-00000015").exists():
-        time.sleep(0.005)
+    _until(folder / "checkpoints" / "step-00000015", process)
     os.kill(_second(process.pid), signal.SIGKILL)
-    said = process.communicate(timeout=100)[1]
+    said = _end(process)
     assert process.returncode == 0, said
     assert "resumed from step" in said
     one, other = weights(folder), weights(two)
     assert all(torch.equal(one[name], other[name]) for name in other)
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_all_at_the_same_step(tmp_path):
+    """It comes twice to each process: from the terminal, and from torchrun."""
+    folder = tmp_path / "run"
+    process = torchrun(folder, *HOW, "steps=100000")
+    _until(folder / "checkpoints" / "step-00000015", process)
+    os.kill(_second(process.pid), signal.SIGINT)
+    os.kill(process.pid, signal.SIGINT)
+    said = _end(process)
+    last = max(checkpoint.steps(folder / "checkpoints"))
+    assert f"stopped at step {last:,}; go on with: regard resume {folder}" in said
+
+
+def _until(path, process):
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.005)
+
+
+def _end(process):
+    try:
+        return process.communicate(timeout=100)[1]
+    finally:
+        process.terminate()
+        process.wait(60)
 
 
 def _second(parent):

@@ -1,0 +1,115 @@
+"""`regard evaluate RUN`: how good a model is, in numbers that can be compared."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli._gold import Heads, judged
+from regard.cli._input import Limit, TooLong
+from regard.cli._parts import Parts, fitting, from_files, from_recipe
+from regard.cli._say import AsJson, note, refuse, say, say_json, table
+from regard.cli._translate import Beam, Coverage, Device, LengthPenalty, OverLimit, decoding, loaded
+
+if TYPE_CHECKING:
+    from regard.recipes import Translator
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Source and references, or one .tsv or .jsonl; default: the recipe's tests.",
+        ),
+    ] = None,
+    part: Annotated[str | None, typer.Option(help="Only this part of the recipe: test, valid, ...")] = None,
+    columns: Annotated[str | None, typer.Option(help="Columns of a .tsv (0,1) or keys of a .jsonl.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only so many sentences of each part.")] = None,
+    gold: Annotated[
+        Path | None, typer.Option(help="Gold alignments: source, target and links (0-0 1?2), with tabs.")
+    ] = None,
+    beam: Beam = None,
+    length_penalty: LengthPenalty = None,
+    coverage: Coverage = None,
+    too_long: OverLimit = TooLong.stop,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Measure how well a model translates.
+
+    Exact match, BLEU, chrF and, where gold links are there, the alignment error rate.
+
+    Example: regard evaluate runs/dates
+
+    Example: regard evaluate runs/en-de news.en news.de --beam 10
+    """
+    if files and part is not None:
+        refuse("Give files or --part, not both.")
+    translator = loaded(run, device)
+    options = decoding(translator, beam=beam, alpha=length_penalty, coverage=coverage)
+    found: dict[str, Any] = {}
+    if gold is None or files or part is not None:
+        for name, pairs in _parts(run, translator, files, part, columns).items():
+            pairs = fitting(Limit(translator, too_long, f"{name}, line"), pairs[:limit])
+            note(f"{name}: translating {len(pairs):,} sentences")
+            found[name] = _measured(translator, pairs, options)
+    heads = None if gold is None else judged(translator, gold)
+    if as_json:
+        links = {} if heads is None else {"gold": heads.as_dict()}
+        say_json({"run": str(run), "decoding": asdict(options), "parts": found, **links})
+        return
+    for name, report in found.items():
+        _print(name, report)
+    if heads is not None:
+        _print_heads(heads)
+
+
+def _parts(
+    run: Path, translator: Translator, files: list[Path] | None, part: str | None, columns: str | None
+) -> Parts:
+    from regard.training import Run
+
+    if files:
+        return {"files": from_files(files, translator.settings, columns)}
+    return from_recipe(Run.open(run).read()["recipe"], translator.settings, part)
+
+
+def _measured(translator: Translator, pairs: list[Any], options: Any) -> dict[str, Any]:
+    from regard.recipes import evaluate
+
+    return evaluate(translator, pairs, options)
+
+
+def _print(name: str, report: dict[str, Any]) -> None:
+    say(f"{name}: {report['sentences']:,} sentences")
+    rows = [
+        ("exact match", f"{report['exact']:.2f} %", ""),
+        ("BLEU", f"{report['bleu']:.2f}", report["bleu_signature"]),
+        ("chrF", f"{report['chrf']:.2f}", report["chrf_signature"]),
+    ]
+    if "aer" in report:
+        where = (
+            f"layer {report['aer_layer']}, head {report['aer_head']}; {report['aer_sentences']:,} sentences"
+        )
+        rows.append(("alignment error rate", f"{report['aer']:.4f}", where))
+    say(table(rows, numbers=[1]), "")
+    groups = [
+        (_span(group), f"{group['sentences']:,}", f"{group['exact']:.2f}", f"{group['bleu']:.2f}")
+        for group in report["by_length"]
+    ]
+    say(table(groups, ("source length", "sentences", "exact", "BLEU"), numbers=[1, 2, 3]), "")
+
+
+def _span(group: dict[str, Any]) -> str:
+    return f"{group['from']} and more" if group["to"] is None else f"{group['from']} to {group['to']}"
+
+
+def _print_heads(heads: Heads) -> None:
+    say(f"alignment error rate on {heads.sentences:,} sentence pairs, forced decoding")
+    rows = [(str(one.layer), str(one.head), f"{one.aer:.4f}") for one in heads.rated]
+    say(table([*rows, ("all", "mean", f"{heads.mean:.4f}")], ("layer", "head", "error"), numbers=[2]))

@@ -1,0 +1,57 @@
+"""Texts to judge by: those of the run's recipe, or files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.cli._input import Limit
+from regard.cli._say import refuse
+
+if TYPE_CHECKING:
+    from regard.data import Pair
+    from regard.recipes import Translation
+
+Parts = dict[str, "list[Pair]"]
+
+
+def from_recipe(recipe: str, settings: Translation, wanted: str | None = None) -> Parts:
+    """All tests of a recipe by name, or the part that is wanted: one of them, or "valid"."""
+    from regard.recipes import RECIPES
+
+    material = RECIPES[recipe].material(settings)
+    known: dict[str, Any] = {**material.tests, "valid": material.valid}
+    if wanted is None:
+        if not material.tests:
+            refuse("The run has no text to test with: name files, or take --part valid.")
+        return {name: _pairs(part) for name, part in material.tests.items()}
+    if wanted not in known:
+        refuse(f"There is no part {wanted!r}; the parts are {', '.join(known)}.")
+    return {wanted: _pairs(known[wanted])}
+
+
+def from_files(files: Sequence[Path | str], settings: Translation, columns: str | None = None) -> list[Pair]:
+    """The pairs in files, read as the recipe `translation` reads them."""
+    from regard.recipes import RECIPES
+
+    names = tuple(map(str, files))
+    chosen = () if columns is None else tuple(column.strip() for column in columns.split(","))
+    asked = replace(settings, train=names, valid=names, test=names, columns=chosen or settings.columns)
+    return _pairs(RECIPES["translation"].material(asked).tests["test"])
+
+
+def fitting(limit: Limit, pairs: Sequence[Pair]) -> list[Pair]:
+    """Pairs whose sources the model can take; one that was cut has lost its gold links."""
+    texts = limit.fitted([pair.source for pair in pairs])
+    return [
+        pair if text == pair.source else replace(pair, source=text, links=None, possible=None)
+        for text, pair in zip(texts, pairs, strict=True)
+    ]
+
+
+def _pairs(part: Any) -> list[Pair]:
+    from regard.data import Parallel
+
+    return [pair for pair, _ in part] if isinstance(part, Parallel) else list(part)

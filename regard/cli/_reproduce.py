@@ -1,0 +1,57 @@
+"""`regard reproduce STUDY`: what a paper found, found again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli._say import AsJson, Language, note, refuse, say, say_json, table
+
+
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(metavar="STUDY", help="A study; without it, all are listed.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where results go; default: runs/STUDY.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few steps only, to see that everything works.")
+    ] = False,
+    data: Annotated[
+        str | None, typer.Option(help="Folder of Multi30k; default: text made on the fly.")
+    ] = None,
+    as_json: AsJson = False,
+    lang: Annotated[Language, typer.Option(help="The language of the list.")] = Language.en,
+) -> None:
+    """Train what a paper trained, and see whether its claims hold.
+
+    Killed, it goes on with the same command.
+
+    Example: regard reproduce bahdanau2015
+    """
+    from regard.recipes.studies import STUDIES
+
+    if name is None:
+        _list(as_json, lang)
+        return
+    if name not in STUDIES:
+        refuse(f"There is no study {name!r}; the studies are {' and '.join(STUDIES)}.")
+    folder = out or Path("runs", name)
+    answer = STUDIES[name].run(folder, quick, data, note)
+    if as_json:
+        say_json(answer)
+        return
+    typer.echo(f"{answer['table']}\n\nThe results are in {folder}.")
+
+
+def _list(as_json: bool, lang: Language) -> None:
+    from regard.recipes.studies import STUDIES
+
+    said = {name: one.zh if lang is Language.zh else one.sentence for name, one in STUDIES.items()}
+    if as_json:
+        say_json({"studies": [{"name": name, "sentence": sentence} for name, sentence in said.items()]})
+    else:
+        say(table(said.items()))

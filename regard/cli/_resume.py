@@ -1,0 +1,49 @@
+"""`regard resume RUN`: go on where a training stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regard.cli._ended import ended
+from regard.cli._say import AsJson, refuse
+
+MAY_CHANGE = ("steps", "minutes", "patience", "validate_every", "save_every", "keep", "tensorboard")
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help=f"What may change: {', '.join(MAY_CHANGE)}."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a run that was stopped.
+
+    It continues from the newest checkpoint, to the same weights as if it had never stopped.
+
+    Example: regard resume runs/dates steps=6000
+    """
+    from regard.recipes import resume as go_on
+    from regard.training import Run
+
+    recipe = Run.open(run).read()["recipe"]
+    ended(run, go_on(run, **_changes(recipe, words or [])), as_json)
+
+
+def _changes(recipe: str, words: list[str]) -> dict[str, Any]:
+    """The settings to change, as values; only those that leave the steps already made as they were."""
+    from regard.recipes import settings_of
+
+    names = [word.partition("=")[0].strip().replace("-", "_") for word in words]
+    for name in names:
+        if name not in MAY_CHANGE and hasattr(settings_of(recipe), name):
+            refuse(
+                f"{name} cannot change in a resumed run: the result would not be that of one training; begin a new "
+                f"run with it (--init-from takes these weights). What may change: {', '.join(MAY_CHANGE)}."
+            )
+    settings = settings_of(recipe, words)
+    return {name: getattr(settings, name) for name in names}

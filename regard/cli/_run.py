@@ -1,0 +1,93 @@
+"""What is known of a run without training it: its record, how far it came, how fast."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regard.training import Run
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A run's record (run.json), the state of its newest checkpoint, and what was odd about its checkpoints."""
+
+    run: Run
+    record: dict[str, Any]
+    state: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.record["settings"])
+
+    @property
+    def speed(self) -> float | None:
+        """Target tokens a second, the median of the points in metrics.jsonl."""
+        if not self.run.metrics.is_file():
+            return None
+        points = map(_point, self.run.metrics.read_text(encoding="utf-8").splitlines())
+        speeds = [point["tokens_per_second"] for point in points if "tokens_per_second" in point]
+        return median(speeds) if speeds else None
+
+    def changed(self) -> dict[str, Any]:
+        """The settings that are not what the recipe would have taken."""
+        usual = plain_settings(self.record["recipe"])
+        return {name: value for name, value in self.settings.items() if value != usual.get(name)}
+
+
+def standing(folder: Path) -> Standing:
+    """Read a run."""
+    from regard.recipes._experiment import read
+    from regard.training import Damaged, Run, checkpoint
+
+    run = Run.open(folder)
+    notes: list[str] = []
+    try:
+        found = checkpoint.newest(run.checkpoints, notes.append)
+    except Damaged as error:
+        found = None
+        notes.append(str(error))
+    return Standing(run, read(run), {} if found is None else found.state, tuple(notes))
+
+
+def plain_settings(recipe: str, words: tuple[str, ...] = (), **given: Any) -> dict[str, Any]:
+    """The settings of a recipe as JSON would keep them."""
+    from dataclasses import asdict
+
+    from regard.recipes import settings_of
+
+    settled = asdict(settings_of(recipe, words, **given))
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in settled.items()}
+
+
+def reports(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What became of the pairs that were read, in words; nothing about what is made on the fly."""
+    from regard.data import Report
+
+    return [(name, str(Report(**counts))) for name, counts in data.items() if counts["read"]]
+
+
+def written(value: Any) -> str:
+    """A value as it is typed: on, off, none, a,b.
+
+    >>> written(True), written(None), written(["a.en", "a.de"]), written(1)
+    ('on', 'none', 'a.en,a.de', '1')
+    """
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "none" if value is None else str(value)
+
+
+def _point(line: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(line))
+    except ValueError:
+        return {}  # the last line of a run that was killed, perhaps

@@ -1,0 +1,119 @@
+"""`regard train RECIPE`: from raw text to a model, in one command."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regard.cli._ended import ended
+from regard.cli._run import plain_settings, written
+from regard.cli._say import AsJson, Language, note, refuse, say, say_json, table
+
+FILES = "Source and target file, or one .tsv or .jsonl; also packed (.gz, .xz)."
+
+
+def train(
+    recipe: Annotated[
+        str | None, typer.Argument(metavar="RECIPE", help="What to train; without it, all are listed.")
+    ] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Settings; --show lists them.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder of the run; default: runs/RECIPE.")
+    ] = None,
+    train: Annotated[
+        list[str] | None, typer.Option("--train", metavar="FILE...", help=f"Text to train on. {FILES}")
+    ] = None,
+    valid: Annotated[
+        list[str] | None, typer.Option("--valid", metavar="FILE...", help="Text to choose the best by.")
+    ] = None,
+    test: Annotated[
+        list[str] | None, typer.Option("--test", metavar="FILE...", help="Text for `regard evaluate`.")
+    ] = None,
+    init_from: Annotated[
+        Path | None, typer.Option("--init-from", help="Begin with the weights and tokenizers of this run.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the settings; train nothing.")] = False,
+    as_json: AsJson = False,
+    lang: Annotated[Language, typer.Option(help="The language of the list of recipes.")] = Language.en,
+) -> None:
+    """Train a recipe into a new folder.
+
+    Example: regard train reverse steps=200 --out runs/first
+
+    Example: regard train translation --train a.en a.de --valid b.en b.de
+    """
+    files = {"train": train, "valid": valid, "test": test}
+    given = {name: tuple(paths) for name, paths in files.items() if paths}
+    if recipe is None or "=" in recipe:
+        if recipe is not None or given or show:
+            refuse("Name the recipe first: regard train RECIPE ...; `regard train` alone lists the recipes.")
+        _list(as_json, lang)
+        return
+    settings = plain_settings(recipe, tuple(words or ()), **given)
+    _check(recipe, settings)
+    if show:
+        _show(recipe, settings, as_json)
+        return
+    folder = out or _free(recipe)
+    _begin(recipe, folder, words or [], init_from, given, as_json)
+
+
+def _begin(
+    recipe: str, folder: Path, words: list[str], init_from: Path | None, given: dict[str, Any], as_json: bool
+) -> None:
+    from regard.recipes import train
+    from regard.training.distributed import world
+
+    if world().first:
+        note(f"training {recipe} in {folder}")
+    ended(folder, train(recipe, folder, words, init_from=init_from, **given), as_json)
+
+
+def _check(recipe: str, settings: dict[str, Any]) -> None:
+    named = [name for name in ("train", "valid", "test") if settings[name]]
+    if named and recipe != "translation":
+        refuse(f"--{named[0]} is for the recipe translation; {recipe} brings its own text.")
+
+
+def _free(recipe: str) -> Path:
+    """runs/RECIPE, or the first of runs/RECIPE-2, runs/RECIPE-3, ... that is not taken."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        refuse("Several processes train together, so name their folder: --out RUN.")
+    folder, number = Path("runs", recipe), 1
+    while folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        number += 1
+        folder = Path("runs", f"{recipe}-{number}")
+    return folder
+
+
+def _list(as_json: bool, lang: Language) -> None:
+    from regard.recipes import RECIPES
+
+    said = {name: one.zh if lang is Language.zh else one.sentence for name, one in RECIPES.items()}
+    if as_json:
+        recipes = [{"name": name, "sentence": sentence} for name, sentence in said.items()]
+        say_json({"recipes": recipes})
+    else:
+        say(table(said.items()))
+
+
+def _show(recipe: str, settings: dict[str, Any], as_json: bool) -> None:
+    from regard.recipes import RECIPES
+
+    usual = plain_settings(recipe)
+    changed = {name: value for name, value in usual.items() if settings[name] != value}
+    if as_json:
+        say_json({"recipe": recipe, "settings": settings, "changed_from": changed})
+        return
+    helps = RECIPES[recipe].kind.helps()
+    rows = [
+        (name, written(value), f"not {written(changed[name])}" if name in changed else "", helps[name])
+        for name, value in settings.items()
+    ]
+    say(table(rows, ("setting", "value", "changed", "what it is")))

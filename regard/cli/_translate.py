@@ -1,0 +1,129 @@
+"""`regard translate RUN`: texts in, translations out, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli._answers import Searching
+from regard.cli._input import Limit, TooLong, of_file, of_stdin
+from regard.cli._output import Output, emit
+from regard.cli._say import AsJson, refuse
+
+if TYPE_CHECKING:
+    from regard.decoding import Decoding
+    from regard.recipes import Translator
+
+Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda or mps.")]
+Beam = Annotated[int | None, typer.Option(help="Translations kept side by side; 1 is greedy.")]
+LengthPenalty = Annotated[
+    float | None, typer.Option(help="Above 0 prefers longer translations (Wu et al. 2016).")
+]
+Coverage = Annotated[float | None, typer.Option(help="Above 0 prefers translations that looked everywhere.")]
+OverLimit = Annotated[TooLong, typer.Option(help="What to do with a line over the model's limit.")]
+
+
+def translate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="Texts; without any, standard input.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="A file with one text a line; also .gz or .xz.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the translations here, one a line.")] = None,
+    beam: Beam = None,
+    nbest: Annotated[int, typer.Option(help="So many of each text: line, score and text, with tabs.")] = 1,
+    length_penalty: LengthPenalty = None,
+    coverage: Coverage = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw by chance instead of searching.")] = False,
+    temperature: Annotated[
+        float | None, typer.Option(help="--sample: below 1 safer, above 1 wilder.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="--sample: only the likeliest so many tokens.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="--sample: only tokens that make up this share.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="--sample: the same seed gives the same answer.")] = None,
+    align: Annotated[bool, typer.Option("--align", help="Show where each word looked.")] = False,
+    layer: Annotated[int | None, typer.Option(help="--align: this layer, from 0; default: mean.")] = None,
+    head: Annotated[int | None, typer.Option(help="--align: this head, from 0; default: mean.")] = None,
+    unknown: Annotated[
+        bool, typer.Option("--unknown", help="Copy words without a token from the source.")
+    ] = False,
+    trace: Annotated[Path | None, typer.Option(help="Write the whole search here, as JSON.")] = None,
+    too_long: OverLimit = TooLong.stop,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Translate texts, a file or standard input.
+
+    One line out for each line in, in order; an empty line stays empty.
+
+    Example: regard translate runs/dates "3. Mai 2021" --align
+
+    Example: regard translate runs/en-de < news.en > news.de
+    """
+    if texts and file is not None:
+        refuse("Give texts or --file, not both.")
+    chance = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    if not sample and any(value is not None for value in (*chance.values(), seed)):
+        refuse("--temperature, --top-k, --top-p and --seed are for --sample; add it, or leave them out.")
+    if sample and (trace is not None or beam is not None):
+        refuse("--sample draws and does not search, so it goes with neither --beam nor --trace.")
+    translator = loaded(run, device)
+    options = decoding(
+        translator, sample, beam, best=nbest, alpha=length_penalty, coverage=coverage, **chance
+    )
+    searching = Searching(
+        translator, options, _generator(translator, sample, seed), align, unknown, trace is not None
+    )
+    blocks = _blocks(translator, texts, file, too_long, sample)
+    emit(searching, blocks, Output(run, out, trace, as_json, nbest > 1, layer, head))
+
+
+def loaded(run: Path, device: str) -> Translator:
+    """The translator of a run where it is to compute."""
+    from regard.recipes import load
+    from regard.training.distributed import choose_device
+
+    if device not in ("auto", "cpu", "cuda", "mps"):
+        refuse(f"There is no device {device!r}; the devices are auto, cpu, cuda and mps.")
+    return load(run, device=str(choose_device(device)))
+
+
+def decoding(
+    translator: Translator, sample: bool = False, beam: int | None = None, **options: Any
+) -> Decoding:
+    """The options of the search; a beam is as wide as it has to be."""
+    best = options.get("best") or 1
+    if beam is None and not sample:
+        beam = max(translator.settings.beam, best)
+    if options.get("coverage") and (sample or beam == 1):
+        refuse("--coverage is for a beam search: take --beam 2 or more.")
+    method = "sample" if sample else None
+    return translator.decoding(method=method, beam=beam, **options)
+
+
+def _generator(translator: Translator, sample: bool, seed: int | None) -> Any:
+    import torch
+
+    if not sample:
+        return None
+    generator = torch.Generator(translator.device)
+    if seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(seed)
+    return generator
+
+
+def _blocks(
+    translator: Translator, texts: list[str] | None, file: Path | None, over: TooLong, sample: bool
+) -> Iterator[list[str]]:
+    if file is not None:
+        return of_file(file, Limit(translator, over, f"{file}, line"))
+    if texts:
+        return iter([Limit(translator, over).fitted(texts)])
+    return of_stdin(Limit(translator, over, "standard input, line"), whole=sample)

@@ -1,0 +1,106 @@
+"""`regard evaluate` and `regard score`."""
+
+import json
+import math
+
+import pytest
+
+from tests.cli.calls import call, refused
+
+
+def test_the_tests_of_the_recipe(backwards):
+    answer = call("evaluate", backwards)
+    assert answer.returncode == 0, answer.stderr
+    rows = {line.split("  ")[0]: line.split() for line in answer.stdout.splitlines() if line}
+    assert float(rows["exact match"][2]) > 90
+    assert "nrefs:1|case:mixed" in rows["BLEU"][-1]
+    assert rows["chrF"][-1].startswith("nrefs:1|")
+    assert 0 <= float(rows["alignment error rate"][3]) < 0.5
+    assert rows["1 to 10"][3] == "500"
+    assert "test: translating 500 sentences" in answer.stderr
+
+
+def test_the_same_as_json(backwards):
+    answer = json.loads(
+        call("evaluate", backwards, "--part", "valid", "--limit", 50, "--beam", 2, "--json").stdout
+    )
+    assert set(answer["parts"]) == {"valid"}
+    part = answer["parts"]["valid"]
+    assert part["sentences"] == 50
+    assert part["exact"] > 90
+    assert answer["decoding"]["beam"] == 2
+
+
+def test_files_of_ones_own(backwards, tmp_path):
+    file = tmp_path / "a.tsv"
+    file.write_text("cba\tabc\nzzz\txyz\n", encoding="utf-8")
+    answer = json.loads(call("evaluate", backwards, file, "--columns", "1,0", "--json").stdout)
+    assert answer["parts"]["files"]["exact"] == 50
+    file.write_text("abcdefg\tgfedcba\n", encoding="utf-8")
+    refused(call("evaluate", backwards, file), "files, line 1 has 7 tokens, but this model takes 4")
+    cut = call("evaluate", backwards, file, "--too-long", "cut")
+    assert cut.returncode == 0
+    assert "was cut to 4" in cut.stderr
+
+
+def test_gold_alignments_rate_each_head(backwards, tmp_path):
+    file = tmp_path / "gold.tsv"
+    file.write_text("a b c d\td c b a\t3-0 2-1 1-2 0-3\nx y\ty x\t1-0 0-1\n", encoding="utf-8")
+    found = json.loads(call("evaluate", backwards, "--gold", file, "--json").stdout)
+    assert found["parts"] == {}
+    assert found["gold"]["sentences"] == 2
+    (head,) = found["gold"]["heads"]
+    assert (head["layer"], head["head"]) == (0, 0)
+    assert head["aer"] == found["gold"]["mean"]
+    assert head["aer"] <= 0.5
+    printed = call("evaluate", backwards, "--gold", file).stdout.splitlines()
+    assert printed[1].split() == ["layer", "head", "error"]
+    assert printed[-1].split()[:2] == ["all", "mean"]
+    file.write_text("", encoding="utf-8")
+    refused(call("evaluate", backwards, "--gold", file), "is empty")
+    file.write_text("a\tb\n", encoding="utf-8")
+    refused(call("evaluate", backwards, "--gold", file), "line 1: source, target and links")
+    refused(call("evaluate", backwards, "--gold", tmp_path / "none"), "none: no such file or directory")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--part", "tset"], "There is no part 'tset'; the parts are test, valid."),
+        (["a.tsv", "--part", "test"], "Give files or --part, not both."),
+        (["nowhere.tsv"], "There is no file nowhere.tsv"),
+    ],
+)
+def test_mistakes_of_evaluate(backwards, arguments, words):
+    refused(call("evaluate", backwards, *arguments), words)
+
+
+def test_scores_of_files(backwards, tmp_path):
+    for name, text in (("a", "abc\nabc\n"), ("b", "cba\nxyz\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    answer = call("score", backwards, tmp_path / "a", tmp_path / "b")
+    assert answer.returncode == 0, answer.stderr
+    right, wrong = ([float(x) for x in line.split("\t")] for line in answer.stdout.splitlines())
+    assert right[0] > wrong[0]
+    assert right[1] == pytest.approx(right[0] / 4, abs=1e-3)
+    assert "2 sentences, 8 tokens: perplexity" in answer.stderr
+
+
+def test_the_score_of_a_text(backwards):
+    found = json.loads(call("score", backwards, "--text", "abc", "cba", "--json").stdout)
+    (one,) = found["sentences"]
+    assert one["names"] == ["c", "b", "a", "</s>"]
+    assert one["log_prob"] == pytest.approx(sum(one["token_log_probs"]))
+    assert one["perplexity"] == pytest.approx(math.exp(-one["log_prob"] / 4))
+    assert found["perplexity"] == one["perplexity"] < 1.5
+    printed = call("score", backwards, "--text", "abc", "cba").stdout
+    assert printed.startswith("log-probability")
+    assert "</s>" in printed
+
+
+def test_mistakes_of_score(backwards, tmp_path):
+    refused(call("score", backwards), "Give two files, or --text")
+    refused(call("score", backwards, "a", "--text", "a", "b"), "Give two files, or --text")
+    (tmp_path / "a").write_text("a\nb\n", encoding="utf-8")
+    (tmp_path / "b").write_text("a\n", encoding="utf-8")
+    refused(call("score", backwards, tmp_path / "a", tmp_path / "b"), "has 2 lines")

@@ -1,0 +1,142 @@
+"""`regard info`, `regard average`, `regard compare` and `regard reproduce`."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.cli.calls import call, refused
+from tests.cli.conftest import SMALL
+
+
+def test_info_says_what_a_run_is(backwards):
+    answer = call("info", backwards)
+    assert answer.returncode == 0, answer.stderr
+    rows = {line.split("  ")[0]: line for line in answer.stdout.splitlines()}
+    assert rows["recipe"].endswith("reverse")
+    assert "dim=48" in answer.stdout
+    assert "cell=" not in answer.stdout, "only settings that are not the recipe's"
+    assert rows["step"].endswith("150 of 150")
+    assert "exact" in rows["best"]
+    assert "tokens/s" in rows["speed"]
+    assert "weights/average.safetensors" in rows["weights"]
+    assert "bytes" in rows["run.json"]
+
+
+def test_info_as_json(trained):
+    folder, told, _ = trained
+    answer = json.loads(call("info", folder, "--json").stdout)
+    assert answer["changed"]["steps"] == 150
+    assert "lr" in answer["changed"]
+    assert "cell" not in answer["changed"]
+    assert answer["best"] == told["best"]
+    assert answer["words"] == {"source": 30, "target": 30}
+    assert answer["parameters"] > 1000
+    assert answer["files"]["source.json"] == (folder / "source.json").stat().st_size
+    assert answer["tokens_per_second"] > 0
+
+
+def test_a_damaged_checkpoint_is_named(backwards, tmp_path):
+    copy = shutil.copytree(backwards, tmp_path / "copy")
+    (copy / "checkpoints" / "step-00000150" / "model.safetensors").write_bytes(b"short")
+    answer = call("info", copy, "--json")
+    assert "step-00000150 is passed over" in answer.stderr
+    assert json.loads(answer.stdout)["step"] == 100
+
+
+def test_a_run_of_a_later_regard_is_refused(backwards, tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps({"format": 99}), encoding="utf-8")
+    for verb in ("info", "translate"):
+        refused(call(verb, tmp_path), "has format 99")
+    (tmp_path / "run.json").write_text("{", encoding="utf-8")
+    refused(call("info", tmp_path), "is damaged")
+
+
+def test_average_of_the_last_weights(backwards, tmp_path):
+    copy = shutil.copytree(backwards, tmp_path / "copy")
+    (copy / "weights" / "average.safetensors").unlink()
+    answer = call("average", copy, "--last", 2, "--check")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith("averaged the weights of steps 100, 150 into ")
+    assert [line.split()[0] for line in answer.stdout.splitlines()[-2:]] == ["before", "after"]
+    same = (copy / "weights" / "average.safetensors").read_bytes()
+    assert same == (backwards / "weights" / "average.safetensors").read_bytes()
+
+
+def test_average_of_checkpoints(backwards, tmp_path):
+    copy = shutil.copytree(backwards, tmp_path / "copy")
+    shutil.rmtree(copy / "weights" / "recent")
+    answer = call("average", copy, "--last", 9, "--out", tmp_path / "mean.safetensors", "--json")
+    assert json.loads(answer.stdout)["steps"] == [50, 100, 150]
+    assert "there are 3 weights, not 9" in answer.stderr
+    assert (tmp_path / "mean.safetensors").is_file()
+    shutil.rmtree(copy / "checkpoints")
+    refused(call("average", copy), "has no two weights to average")
+
+
+@pytest.fixture
+def compared(tmp_path):
+    return ["reverse", *SMALL, "steps=2", "score=dot,nonsense", "--out", tmp_path / "table"]
+
+
+def test_compare_makes_one_table(compared, tmp_path):
+    answer = call("compare", *compared)
+    assert answer.returncode == 0, answer.stderr
+    lines = answer.stdout.splitlines()
+    head = ["score", "exact", "BLEU", "chrF", "AER", "tokens/s", "parameters", "minutes"]
+    assert lines[0].split() == head
+    assert lines[1].startswith("dot")
+    assert lines[2].split() == ["nonsense", "refused"]
+    assert "- score=nonsense: score=nonsense is not possible. There is no mechanism" in answer.stdout
+    markdown = (tmp_path / "table" / "table.md").read_text(encoding="utf-8")
+    assert "| score | exact | BLEU |" in markdown
+    kept = json.loads((tmp_path / "table" / "table.json").read_text(encoding="utf-8"))
+
+    again = call("compare", *compared, "--json")
+    assert "resumed from step 2" in again.stderr, "what was trained is not trained again"
+    found = json.loads(again.stdout)
+    assert found["rows"][0]["exact"] == kept["rows"][0]["exact"]
+    assert found["rows"][0]["settings"] == {"score": "dot"}
+    assert "There is no mechanism" in found["rows"][1]["refused"]
+
+    other = call(
+        "compare",
+        *(word.replace("steps=2", "steps=3") if isinstance(word, str) else word for word in compared),
+    )
+    assert other.returncode == 2
+    assert "steps" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["reverse", "score=dot"], "There is nothing to compare"),
+        (["reverse", "scor=dot,additive"], "There is no setting 'scor'; did you mean score"),
+        (["reverse", "score=dot,additive", "steps=x"], "steps is a whole number"),
+        (["revers", "score=dot,additive"], "did you mean reverse"),
+    ],
+)
+def test_mistakes_of_compare(arguments, words, tmp_path):
+    refused(call("compare", *arguments, "--out", tmp_path / "t"), words)
+    assert not (tmp_path / "t").exists()
+
+
+def test_studies_are_listed_and_unknown_ones_refused():
+    assert "bahdanau2015" in call("reproduce").stdout
+    assert {one["name"] for one in json.loads(call("reproduce", "--json").stdout)["studies"]} >= {"luong2015"}
+    refused(call("reproduce", "bahdanau"), "There is no study 'bahdanau'; the studies are bahdanau2015 and")
+
+
+def test_a_study_is_run_and_its_table_printed(monkeypatch, tmp_path):
+    from regard.recipes import studies
+
+    def study(out, name, given, say):
+        say(f"{name} {given['steps']}")
+        return {"rows": [], "table": "| a |\n|---|"}
+
+    monkeypatch.setitem(studies.STUDIES, "small", studies.Study("A small one.", "小的。", study))
+    answer = call("reproduce", "small", "--quick", "--out", tmp_path / "small")
+    assert answer.stdout == f"| a |\n|---|\n\nThe results are in {tmp_path / 'small'}.\n"
+    assert answer.stderr == "reverse 30\n"
+    told = json.loads(call("reproduce", "small", "--quick", "--out", tmp_path / "small", "--json").stdout)
+    assert told["table"].startswith("| a |")

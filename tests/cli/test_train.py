@@ -1,0 +1,193 @@
+"""`regard train` and `regard resume`."""
+
+import json
+import lzma
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.cli.calls import ENVIRONMENT, PYTHON, call, refused, run
+from tests.cli.conftest import SMALL
+
+LETTERS = ["tokenizer=char", "steps=4", "dim=8", "watch=loss", "validate_every=2", "average=0", "beam=1"]
+
+
+def test_a_training_says_where_it_is_and_how_good(trained):
+    folder, answer, log = trained
+    assert answer["run"] == str(folder)
+    assert (answer["step"], answer["interrupted"], answer["watch"]) == (150, False, "exact")
+    assert answer["best"] > 90
+    assert "training reverse in " in log
+    assert "step 150   validation" in log
+    assert (folder / "weights" / "average.safetensors").is_file()
+
+
+def test_what_can_be_done_next_is_said(tmp_path):
+    answer = call("train", "reverse", *SMALL, "steps=2", "--out", tmp_path / "r")
+    assert answer.returncode == 0, answer.stderr
+    for verb in ("translate", "evaluate", "info"):
+        assert f"  regard {verb} {tmp_path / 'r'}" in answer.stdout
+    assert "2 steps in" in answer.stdout
+    assert "500 pairs read, 500 used." in answer.stdout
+    assert "step 2/2" in answer.stderr, "progress goes to standard error"
+    assert "step 2/2" not in answer.stdout
+
+
+def test_without_a_recipe_all_are_listed():
+    answer = call("train")
+    assert answer.returncode == 0
+    assert any(line.startswith("dates ") and "ISO 8601" in line for line in answer.stdout.splitlines())
+    chinese = json.loads(call("train", "--json", "--lang", "zh").stdout)["recipes"]
+    assert {"name": "reverse", "sentence": "把字母倒过来：几秒钟就能学会的任务。"} in chinese
+
+
+def test_show_prints_the_settings_and_trains_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    answer = call("train", "reverse", "steps=7", "--show")
+    assert answer.returncode == 0
+    rows = {line.split()[0]: line for line in answer.stdout.splitlines() if line[:1].isalpha()}
+    assert "7" in rows["steps"]
+    assert "not 400" in rows["steps"]
+    assert "not" not in rows["lr"]
+    assert "learning rate at its highest" in rows["lr"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_show_as_json():
+    answer = json.loads(call("train", "reverse", "steps=7", "cell=lstm", "--show", "--json").stdout)
+    assert answer["settings"]["steps"] == 7
+    assert answer["settings"]["tokenizer"] == "char"
+    assert answer["changed_from"] == {"steps": 400, "cell": "gru"}
+
+
+def test_several_files_after_one_option():
+    answer = call(
+        "train", "translation", "--train", "a.en", "a.de", "steps=7", "--valid", "b.tsv", "--show", "--json"
+    )
+    settings = json.loads(answer.stdout)["settings"]
+    assert (settings["train"], settings["valid"], settings["steps"]) == (["a.en", "a.de"], ["b.tsv"], 7)
+    twice = call("train", "translation", "--train", "a.en", "--train", "a.de", "--show", "--json")
+    assert json.loads(twice.stdout)["settings"]["train"] == ["a.en", "a.de"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["revers"], "There is no recipe 'revers'; did you mean reverse?"),
+        (["reverse", "stepps=3"], "There is no setting 'stepps'; did you mean steps"),
+        (["reverse", "steps=few"], "steps=few is not possible; steps is a whole number"),
+        (["reverse", "cell=rnn"], "cell is one of gru, lstm"),
+        (["reverse", "stream=maybe"], "stream is on or off"),
+        (["reverse", "dropout=2"], "dropout=2.0 must be at least 0 and below 1"),
+        (["reverse", "score=adictive", "--out", "never"], "the nearest are Additive"),
+        (["reverse", "steps"], "'steps' is not a setting"),
+        (["steps=3"], "Name the recipe first"),
+        (["--train", "a", "b"], "Name the recipe first"),
+        (["reverse", "--train", "a", "b"], "--train is for the recipe translation"),
+        (["translation", "--train", "a", "b"], "translation needs text to choose the best weights by"),
+        (["translation", "--train", "no.en", "no.de", "--valid", "no.tsv"], "There is no file"),
+    ],
+)
+def test_mistakes_are_answered_in_words(arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused(call("train", *arguments), words)
+
+
+def test_a_folder_with_something_in_it_is_refused(backwards):
+    refused(call("train", "reverse", "--out", backwards), f"go on with: regard resume {backwards}")
+
+
+def test_a_free_folder_is_found(tmp_path, monkeypatch):
+    from regard.cli._train import _free
+
+    monkeypatch.chdir(tmp_path)
+    assert str(_free("dates")) == os.path.join("runs", "dates")
+    for name in ("dates", "dates-2"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "run.json").touch()
+    assert str(_free("dates")) == os.path.join("runs", "dates-3")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    refused(call("train", "reverse"), "name their folder: --out RUN")
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """Parallel text: a packed pair of files with an empty line, and a .tsv."""
+    lines = ["ab", "bca", "", "c"] * 5
+    with lzma.open(tmp_path / "a.x.xz", "wt", encoding="utf-8") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+    (tmp_path / "a.y").write_text("".join(f"{line[::-1]}\n" for line in lines), encoding="utf-8")
+    (tmp_path / "b.tsv").write_text("ab\tba\nabc\tcba\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_from_raw_text_to_translations(texts):
+    files = ["--train", texts / "a.x.xz", texts / "a.y", "--valid", texts / "b.tsv"]
+    answer = call("train", "translation", *files, *LETTERS, "--out", texts / "run")
+    assert answer.returncode == 0, answer.stderr
+    assert "20 pairs read, 15 used; 5 with an empty side left out (lines 3, 7, 11, ...)." in answer.stdout
+    assert call("translate", texts / "run", "abc").returncode == 0
+    refused(call("evaluate", texts / "run"), "name files, or take --part valid")
+    assert "2 sentences" in call("evaluate", texts / "run", "--part", "valid").stdout
+
+
+def test_beginning_with_the_weights_of_another_run(texts, backwards):
+    words = [*SMALL, "steps=1", "lr=1e-9", "--json"]
+    answer = call("train", "reverse", *words, "--init-from", backwards, "--out", texts / "more")
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout)["best"] > 90
+    other = call("train", "reverse", "dim=8", "--init-from", backwards, "--out", texts / "other")
+    refused(other, "do not fit")
+
+
+def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
+    folder = tmp_path / "long"
+    words = ["steps=100000", "save_every=5", "validate_every=100000", *SMALL]
+    process = subprocess.Popen(
+        [*PYTHON, "train", "reverse", *words, "--out", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ENVIRONMENT},
+    )
+    try:
+        deadline = time.monotonic() + 100
+        while not (folder / "checkpoints" / "step-00000005").exists() and process.poll() is None:
+            assert time.monotonic() < deadline, "the training does not begin"
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    assert f"go on with: regard resume {folder}" in err
+    assert out == ""
+    stopped = json.loads(call("info", folder, "--json").stdout)["step"]
+    assert stopped >= 5
+
+    answer = run("resume", str(folder), f"steps={stopped + 2}", "--json")
+    assert answer.returncode == 0, answer.stderr
+    assert f"resumed from step {stopped}" in answer.stderr
+    assert json.loads(answer.stdout)["step"] == stopped + 2
+    assert json.loads(call("info", folder, "--json").stdout)["settings"]["steps"] == stopped + 2
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["dim=3"], "dim cannot change in a resumed run: the result would not be that of one training"),
+        (["dimm=3"], "There is no setting 'dimm'; did you mean dim"),
+        (["steps=x"], "steps is a whole number"),
+        (["steps"], "'steps' is not a setting"),
+    ],
+)
+def test_resume_changes_only_what_it_may(backwards, words, sentence):
+    refused(call("resume", backwards, *words), sentence)
+
+
+def test_resume_of_nothing(tmp_path):
+    refused(call("resume", tmp_path / "nowhere"), "no such folder")
+    refused(call("resume", tmp_path), "it has neither run.json nor checkpoints")

@@ -1,0 +1,167 @@
+"""`regard translate`."""
+
+import gzip
+import json
+import lzma
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.cli.calls import call, refused, run
+
+
+def test_texts_are_translated_in_order(backwards):
+    answer = call("translate", backwards, "abc", "", "xyz")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout == "cba\n\nzyx\n"
+    assert answer.stderr == ""
+
+
+def test_a_pipe_keeps_its_order(backwards):
+    """More lines than a block holds, of all lengths, some empty, the last without a line end."""
+    chance = random.Random(0)
+    lines = ["".join(chance.choices("abcdefgh", k=chance.randrange(5))) for _ in range(1400)]
+    answer = run("translate", str(backwards), stdin="\n".join([*lines, "wxyz"]).encode())
+    assert answer.returncode == 0, answer.stderr
+    found = answer.stdout.split("\n")
+    assert found.pop() == ""
+    assert len(found) == 1401
+    assert all((line == "") == (there == "") for line, there in zip(lines, found, strict=False))
+    right = sum(line[::-1] == there for line, there in zip([*lines, "wxyz"], found, strict=True))
+    assert right > 1300
+    assert found[-1] == "zyxw"
+
+
+def test_windows_line_ends_and_marks(backwards):
+    answer = call("translate", backwards, stdin=b"\xef\xbb\xbfabc\r\n\r\nxyz\r\n")
+    assert answer.stdout == "cba\n\nzyx\n"
+
+
+def test_no_lines_are_no_lines(backwards):
+    assert call("translate", backwards, stdin=b"").stdout == ""
+
+
+def test_a_wrong_encoding_names_its_line(backwards):
+    answer = call("translate", backwards, stdin=b"abc\nd\xff\n")
+    assert answer.returncode == 2
+    assert "standard input, line 2: byte 2 is not UTF-8" in answer.stderr
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("", open), (".gz", gzip.open), (".xz", lzma.open)])
+def test_files_plain_and_packed(backwards, tmp_path, suffix, pack):
+    file, out = tmp_path / f"in.txt{suffix}", tmp_path / "out.txt"
+    with pack(file, "wt", encoding="utf-8") as stream:
+        stream.write("abc\n\nxyz\n")
+    answer = call("translate", backwards, "--file", file, "--out", out)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout == ""
+    assert out.read_text(encoding="utf-8") == "cba\n\nzyx\n"
+
+
+def test_a_line_that_is_too_long_stops_before_anything_is_done(backwards, tmp_path):
+    file = tmp_path / "in.txt"
+    file.write_text("abc\nabcdef\n", encoding="utf-8")
+    refused(
+        call("translate", backwards, "--file", file), f"{file}, line 2 has 6 tokens, but this model takes 4"
+    )
+
+
+def test_a_line_that_is_too_long_can_be_cut(backwards):
+    answer = call("translate", backwards, "--too-long", "cut", stdin=b"abc\nwxyzzz\n")
+    assert answer.stdout == "cba\nzyxw\n"
+    assert answer.stderr == "standard input, line 2 has 6 tokens and was cut to 4\n"
+
+
+def test_the_best_ones_with_their_scores(backwards):
+    rows = [
+        line.split("\t")
+        for line in call("translate", backwards, "abc", "xy", "--nbest", 3).stdout.splitlines()
+    ]
+    assert [row[0] for row in rows] == ["1"] * 3 + ["2"] * 3
+    assert [rows[0][2], rows[3][2]] == ["cba", "yx"]
+    scores = [float(row[1]) for row in rows]
+    assert scores[:3] == sorted(scores[:3], reverse=True)
+    refused(call("translate", backwards, "abc", "--nbest", 3, "--beam", 2), "take a wider beam")
+
+
+def test_json_is_one_object_with_all_of_it(backwards):
+    answer = call("translate", backwards, "abc", "", "--json", "--nbest", 2, "--align")
+    first, empty = json.loads(answer.stdout)["translations"]
+    assert (first["line"], first["source"], first["translation"]) == (1, "abc", "cba")
+    assert first["tokens"] == ["c", "b", "a"]
+    assert first["log_prob"] == pytest.approx(sum(first["token_log_probs"]))
+    assert [one["translation"] for one in first["nbest"]][0] == "cba"
+    assert len(first["nbest"]) == 2
+    assert first["alignment"]["source_words"] == ["a", "b", "c"]
+    assert first["alignment"]["shape"] == [1, 1, 4, 4]
+    assert (empty["line"], empty["translation"], empty["nbest"]) == (2, "", [])
+
+
+def test_an_alignment_is_drawn(backwards):
+    lines = call("translate", backwards, "abcd", "--align").stdout.splitlines()
+    assert lines[0] == "dcba"
+    assert lines[1].split() == list("abcd"), "the source stands above its columns"
+    assert [line.split(" │")[0] for line in lines[2:6]] == list("dcba")
+    darkest = [line.index("█") for line in lines[2:6] if "█" in line]
+    assert darkest == sorted(darkest, reverse=True), "it reads from behind"
+    refused_layer = call("translate", backwards, "abcd", "--align", "--layer", 1)
+    assert refused_layer.returncode == 2
+    assert "There is no layer 1; this model has 1" in refused_layer.stderr
+
+
+def test_chance_can_be_repeated(backwards):
+    draw = ["--sample", "--temperature", 5.0, "--nbest", 5]
+    first, again, other = (
+        call("translate", backwards, *draw, "--seed", seed, stdin=b"abc\nxyz\n").stdout for seed in (1, 1, 2)
+    )
+    assert first == again != other
+    safe = call("translate", backwards, "abc", "--sample", "--top-k", 1)
+    assert safe.stdout == "cba\n"
+
+
+def test_the_search_is_kept(backwards, tmp_path):
+    answer = call("translate", backwards, "abc", "xy", "--beam", 3, "--trace", tmp_path / "trace.json")
+    assert answer.stdout == "cba\nyx\n"
+    first, second = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))["traces"]
+    assert (first["source"], second["translation"]) == ("abc", "yx")
+    assert {candidate["parent"] for candidate in first["steps"][0]} == {-1}
+    assert "c" in {candidate["text"] for candidate in first["steps"][0]}
+
+
+def test_unknown_letters_are_copied(backwards):
+    """A model that wrote <unk> is hard to come by here, so the search is given one."""
+    from regard.cli._answers import Searching
+    from regard.cli._translate import loaded
+    from regard.data import UNK
+
+    translator = loaded(backwards, "cpu")
+    (best,) = translator.search(["aßc"], translator.decoding())
+    ids = list(best[0].ids)
+    ids[1] = UNK
+    wrote = replace(best[0], ids=ids)
+    searching = Searching(translator, translator.decoding(), unknown=True)
+    (found,) = searching._found(["aßc"], [wrote])
+    assert found.text[1] in "aßc"
+    assert "<unk>" in replace(searching, unknown=False)._found(["aßc"], [wrote])[0].text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["abc", "--file", "in.txt"], "Give texts or --file, not both."),
+        (["abc", "--seed", "1"], "are for --sample"),
+        (["abc", "--sample", "--beam", "3"], "--sample draws and does not search"),
+        (["abc", "--coverage", "0.2"], "take --beam 2 or more"),
+        (["abc", "--beam", "0"], "beam must be 1 or more, not 0"),
+        (["abc", "--device", "gpu"], "the devices are auto, cpu, cuda and mps"),
+        (["--file", "nowhere.txt"], "There is no file nowhere.txt"),
+        (["abc", "--out", "no/such/folder/x"], "no/such/folder/x: no such file or directory"),
+    ],
+)
+def test_mistakes_are_answered_in_words(backwards, arguments, words):
+    refused(call("translate", backwards, *arguments), words)
+
+
+def test_a_run_that_is_none(tmp_path):
+    refused(run("translate", str(tmp_path), "abc"), f"there is no run in {tmp_path}")

@@ -1,0 +1,354 @@
+"""From a recipe to a run and back: what is trained can be loaded, resumed, begun from, and trusted."""
+
+import gzip
+import json
+import os
+import shutil
+import signal
+
+import pytest
+import torch
+
+from regard.data import DataError
+from regard.recipes import SettingError, _material, load, resume, settings_of, train
+from regard.training import Run, load_weights
+
+TINY = ["dim=16", "embed_dim=8", "steps=8", "warmup=2", "batch_tokens=400", "validate_every=4", "save_every=2"]
+TINY += ["keep=9", "watch=loss", "threads=1", "device=cpu"]
+FILES = [*TINY, "vocab=60", "average=0", "beam=2"]
+PAIRS = [(f"the {a} {b} is {c}", f"le {b} {a} est {c}") for a in ("red", "big", "old") for b in ("cat", "dog", "car")
+         for c in ("here", "there", "gone", "new")]  # fmt: skip
+
+
+def quiet(line):
+    pass
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_vocabulary():
+    """Letters are known after some hundred strings."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_material, "SAMPLE", 500)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    outcome = train("reverse", folder, TINY, say=quiet)
+    assert (outcome.step, outcome.interrupted) == (8, False)
+    return folder
+
+
+def final(folder):
+    """Every weight and every number of the optimizer, as bytes."""
+    last = folder / "checkpoints" / "step-00000008"
+    return {
+        "best": (folder / "weights" / "best.safetensors").read_bytes(),
+        **{name: (last / name).read_bytes() for name in ("model.safetensors", "training.safetensors")},
+    }
+
+
+def validations(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    found = [{k: v for k, v in line.items() if k in ("step", "valid")} for line in lines if "valid" in line]
+    assert found
+    return found
+
+
+def test_a_run_holds_all_that_is_needed(whole):
+    record = json.loads((whole / "run.json").read_text())
+    assert (record["format"], record["recipe"]) == (1, "reverse")
+    assert record["settings"]["dim"] == 16
+    assert record["words"] == [len(load(whole).source), len(load(whole).target)]
+    weights = load_weights(Run.open(whole).weights())
+    assert record["parameters"] == sum(w.numel() for w in weights.values())
+    assert record["data"]["valid"]["used"] == 500
+    assert os.fspath(whole.parent) not in (whole / "run.json").read_text()
+
+
+def test_the_same_seed_gives_the_same_run(whole, tmp_path):
+    train("reverse", tmp_path / "again", TINY, say=quiet)
+    assert final(tmp_path / "again") == final(whole)
+    train("reverse", tmp_path / "other", [*TINY, "seed=1"], say=quiet)
+    assert final(tmp_path / "other") != final(whole)
+
+
+class Crash(Exception):
+    pass
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "crash in a step", "crash at a validation"])
+def test_an_interrupted_run_goes_on_bit_for_bit(whole, tmp_path, monkeypatch, how):
+    from regard.recipes import _experiment
+
+    folder, steps = tmp_path / "run", []
+    forward = _experiment.NextWord.forward
+
+    def counted(self, batch):
+        if self.training:
+            steps.append(1)
+        if self.training and len(steps) == 5:
+            if how == "ctrl-c":
+                os.kill(os.getpid(), signal.SIGINT)
+            elif how == "crash in a step":
+                raise Crash
+        if not self.training and how == "crash at a validation":
+            raise Crash
+        return forward(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_experiment.NextWord, "forward", counted)
+        if how == "ctrl-c":
+            outcome = train("reverse", folder, TINY, say=quiet)
+            assert outcome.interrupted
+            assert outcome.step == 5
+        else:
+            with pytest.raises(Crash):
+                train("reverse", folder, TINY, say=quiet)
+    torch.manual_seed(99)  # whatever has happened since
+    outcome = resume(folder, say=quiet)
+    assert (outcome.step, outcome.interrupted) == (8, False)
+    assert final(folder) == final(whole)
+    assert validations(folder) == validations(whole)
+
+
+def test_a_finished_run_resumed_stays_as_it_is(whole, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(whole, folder)
+    before = final(folder)
+    assert resume(folder, say=quiet).step == 8
+    assert final(folder) == before
+
+
+def test_more_steps_can_be_asked_for(whole, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(whole, folder)
+    assert resume(folder, say=quiet, steps=10).step == 10
+    assert json.loads((folder / "run.json").read_text())["settings"]["steps"] == 10
+    assert resume(folder, say=quiet).step == 10
+
+
+@pytest.mark.bare
+@pytest.mark.parametrize("changes", [{"stepps": 10}, {"steps": "10"}, {"dim": 32}])
+def test_changes_that_make_no_sense_are_sentences(whole, tmp_path, changes, request):
+    if "dim" not in changes:
+        why = "resume(**changes) is a bare dataclasses.replace: TypeError"
+        request.applymarker(pytest.mark.xfail(strict=True, raises=TypeError, reason=why))
+    folder = tmp_path / "copy"
+    shutil.copytree(whole, folder)
+    before = (folder / "run.json").read_bytes()
+    with pytest.raises(ValueError, match=next(iter(changes)) if "dim" not in changes else "do not fit"):
+        resume(folder, say=quiet, **changes)
+    if "dim" not in changes:
+        assert (folder / "run.json").read_bytes() == before
+
+
+@pytest.mark.bare
+@pytest.mark.xfail(strict=True, reason="run.json is written before the changes have proved to fit the checkpoint")
+def test_a_refused_change_leaves_the_run_usable(whole, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(whole, folder)
+    with pytest.raises(ValueError, match="do not fit"):
+        resume(folder, say=quiet, dim=32)
+    load(folder)
+
+
+def test_a_run_is_not_overwritten(whole):
+    with pytest.raises(FileExistsError, match="regard resume"):
+        train("reverse", whole, TINY, say=quiet)
+
+
+def test_a_run_of_another_format_is_refused(whole, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(whole, folder)
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "format": 99}))
+    for use in (load, resume):
+        with pytest.raises(SettingError, match="format 99"):
+            use(folder)
+
+
+def test_starting_from_another_run(whole, tmp_path):
+    train("reverse", tmp_path / "new", [*TINY, "steps=2"], init_from=whole, say=quiet)
+    began = load_weights(tmp_path / "new" / "checkpoints" / "step-00000000" / "model.safetensors")
+    other = load_weights(Run.open(whole).weights())
+    assert began.keys() == other.keys()
+    assert all(torch.equal(began[name], other[name]) for name in began)
+    assert load(tmp_path / "new").source == load(whole).source
+    assert load(tmp_path / "new").translate("abc") is not None
+
+
+@pytest.mark.parametrize("words", [["dim=24"], ["cell=lstm"], ["scope=none"], ["model=transformer", "heads=2"]])
+def test_weights_that_do_not_fit_are_refused(whole, tmp_path, words):
+    with pytest.raises(ValueError, match="do not fit") as caught:
+        train("reverse", tmp_path / "new", [*TINY, *words], init_from=whole, say=quiet)
+    assert "\n" not in str(caught.value)
+    train("reverse", tmp_path / "new", [*TINY, "steps=1"], say=quiet)  # the folder is still free
+
+
+def test_starting_from_nowhere_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no run in"):
+        train("reverse", tmp_path / "new", TINY, init_from=tmp_path / "none", say=quiet)
+
+
+@pytest.mark.parametrize("words", [["watch=blue"], ["score=dott"], ["stream=on"]])
+def test_wrong_names_are_sentences(tmp_path, words):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - what is said differs
+        train("reverse", tmp_path / "run", [*TINY, *words], say=quiet)
+    assert words[0].partition("=")[0] in str(caught.value)
+
+
+@pytest.mark.xfail(strict=True, raises=KeyError, reason="a tokenization that sacrebleu does not have is a KeyError")
+def test_an_unknown_tokenization_is_a_sentence(tmp_path):
+    with pytest.raises(ValueError, match="foo"):
+        train("reverse", tmp_path / "run", [*TINY, "bleu=foo", "watch=bleu"], say=quiet)
+
+
+# -- files
+
+
+def written(folder, form, name="a", pairs=PAIRS):
+    """The pairs as files of this form; the words that say so."""
+    folder.mkdir(exist_ok=True)
+    if form == "two":
+        for side, end in enumerate(("en", "fr")):
+            (folder / f"{name}.{end}").write_text("".join(f"{pair[side]}\n" for pair in pairs))
+        return f"{folder}/{name}.en,{folder}/{name}.fr"
+    if form == "gz":
+        for side, end in enumerate(("en", "fr")):
+            (folder / f"{name}.{end}.gz").write_bytes(gzip.compress("".join(f"{p[side]}\n" for p in pairs).encode()))
+        return f"{folder}/{name}.en.gz,{folder}/{name}.fr.gz"
+    if form == "jsonl":
+        lines = [json.dumps({"source": a, "target": b}) for a, b in pairs]
+    elif form == "jsonl keys":
+        lines = [json.dumps({"fr": b, "id": 3, "en": a}) for a, b in pairs]
+    else:
+        lines = [f"{a}\t{b}" if form == "tsv" else f"{b}\tx\t{a}" for a, b in pairs]
+    end = "jsonl" if form.startswith("jsonl") else "tsv"
+    (folder / f"{name}.{end}").write_text("".join(f"{line}\n" for line in lines))
+    return f"{folder}/{name}.{end}"
+
+
+def words_for(folder, form):
+    extra = {"tsv columns": ["columns=2,0"], "jsonl keys": ["columns=en,fr"]}.get(form, [])
+    return [*FILES, f"train={written(folder, form)}", f"valid={written(folder, form, 'v', PAIRS[::5])}", *extra]
+
+
+@pytest.fixture(scope="module")
+def from_files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    train("translation", folder / "run", words_for(folder, "two"), say=quiet)
+    return folder / "run"
+
+
+@pytest.mark.parametrize("form", ["tsv", "tsv columns", "gz", "jsonl", "jsonl keys"])
+def test_every_form_of_file_gives_the_same_run(from_files, tmp_path, form):
+    train("translation", tmp_path / "run", words_for(tmp_path, form), say=quiet)
+    assert final(tmp_path / "run") == final(from_files)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["data"]["train"]["used"] == len(PAIRS)
+
+
+def test_a_stream_trains_and_resumes(tmp_path):
+    words = [*words_for(tmp_path, "gz"), "stream=on"]
+    train("translation", tmp_path / "run", words, say=quiet)
+    shutil.copytree(tmp_path / "run", tmp_path / "cut")
+    for step in (6, 8):
+        shutil.rmtree(tmp_path / "cut" / "checkpoints" / f"step-{step:08d}")
+    (tmp_path / "cut" / "weights" / "best.safetensors").unlink()
+    resume(tmp_path / "cut", say=quiet)
+    assert final(tmp_path / "cut")["model.safetensors"] == final(tmp_path / "run")["model.safetensors"]
+    assert len(load(tmp_path / "run").translate(["the red cat is here"])) == 1
+
+
+def test_relative_paths_are_found_from_elsewhere(tmp_path, monkeypatch):
+    written(tmp_path / "text", "tsv")
+    monkeypatch.chdir(tmp_path / "text")
+    train("translation", tmp_path / "run", [*FILES, "train=a.tsv", "valid=a.tsv", "steps=4"], say=quiet)
+    monkeypatch.chdir(tmp_path)
+    assert resume(tmp_path / "run", say=quiet, steps=5).step == 5
+
+
+def test_what_was_left_out_is_said(tmp_path):
+    pairs = [("", "vide"), *PAIRS, ("the cat " * 40, "le chat"), ("un", " ")]
+    train_files, valid = written(tmp_path, "tsv", "a", pairs), written(tmp_path, "tsv", "v", pairs)
+    said = []
+    words = [*FILES, f"train={train_files}", f"valid={valid}", "max_length=30", "steps=2"]
+    train("translation", tmp_path / "run", words, say=said.append)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
+    for part in ("train", "valid"):
+        assert (record[part]["read"], record[part]["used"]) == (len(pairs), len(PAIRS))
+        assert record[part]["empty_lines"] == [1, len(pairs)]
+        assert record[part]["too_long_lines"] == [len(pairs) - 1]
+    assert any("2 with an empty side left out" in line for line in said)
+
+
+def test_a_file_that_changed_since_is_noticed(tmp_path):
+    words = [*FILES, f"train={written(tmp_path, 'tsv')}", f"valid={written(tmp_path, 'tsv', 'v')}", "steps=4"]
+    train("translation", tmp_path / "run", words, say=quiet)
+    written(tmp_path, "tsv", "a", PAIRS[::-1])
+    with pytest.raises(DataError, match="changed"):
+        resume(tmp_path / "run", say=quiet, steps=8)
+
+
+def wrong_files(folder):
+    good = written(folder, "tsv", "good")
+    (folder / "short.en").write_text("a\nb\n")
+    (folder / "long.fr").write_text("a\nb\nc\n")
+    (folder / "latin.tsv").write_bytes(b"a\tb\n\xe9t\xe9\tc\n")
+    (folder / "one.tsv").write_text("a\tb\nonly one\n")
+    (folder / "bad.jsonl").write_text('{"source": "a", "target": "b"}\n{"source"\n')
+    (folder / "keys.jsonl").write_text('{"src": "a", "tgt": "b"}\n')
+    (folder / "empty.tsv").write_text("")
+    (folder / "blank.tsv").write_text("\t\n \t \n")
+    (folder / "bad.tsv.gz").write_bytes(b"no gzip at all")
+    return good
+
+
+@pytest.mark.parametrize(
+    ("files", "parts"),
+    [
+        ("missing.tsv", ["missing.tsv"]),
+        ("short.en,long.fr", ["short.en has 2 lines", "long.fr has 3 lines"]),
+        ("latin.tsv", ["latin.tsv", "line 2"]),
+        ("one.tsv", ["one.tsv, line 2"]),
+        ("bad.jsonl", ["bad.jsonl, line 2"]),
+        ("keys.jsonl", ["keys.jsonl, line 1", "'src'"]),
+        ("empty.tsv", ["empty.tsv"]),
+        ("bad.tsv.gz", ["bad.tsv.gz"]),
+        ("short.en", ["short.en"]),
+        ("blank.tsv", []),
+    ],
+)
+@pytest.mark.parametrize("which", ["train", "valid"])
+@pytest.mark.parametrize("stream", ["off", "on"])
+def test_wrong_files_are_sentences(tmp_path, files, parts, which, stream):
+    good = wrong_files(tmp_path)
+    paths = ",".join(f"{tmp_path}/{name}" for name in files.split(","))
+    given = {"train": good, "valid": good, which: paths, "stream": stream}
+    with pytest.raises(DataError) as caught:
+        train("translation", tmp_path / "run", [*FILES, *(f"{k}={v}" for k, v in given.items())], say=quiet)
+    for part in parts:
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+@pytest.mark.parametrize("words", [[], ["train=a.tsv"], ["valid=a.tsv"]])
+def test_files_are_needed(tmp_path, words):
+    with pytest.raises(SettingError, match="translation needs text"):
+        train("translation", tmp_path / "run", [*FILES, *words], say=quiet)
+    assert not (tmp_path / "run").exists()
+
+
+def test_recipes_with_data_say_what_they_need(tmp_path):
+    for name in ("multi30k", "multi30k-tok", "tatoeba-zh-en", "tatoeba-fr-en", "g2p"):
+        with pytest.raises(SettingError, match="data=FOLDER"):
+            train(name, tmp_path / "run", say=quiet)
+        with pytest.raises(SettingError, match="there is no such folder"):
+            train(name, tmp_path / "run", [f"data={tmp_path}/none"], say=quiet)
+    with pytest.raises(SettingError, match="pair=en-ja"):
+        train("multi30k", tmp_path / "run", [f"data={tmp_path}", "pair=en-ja"], say=quiet)
+    assert settings_of("g2p").pair == "eng_us"
