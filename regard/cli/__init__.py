@@ -43,10 +43,11 @@ for _verb in (resume, info, translate, evaluate, score, average, compare, reprod
     app.command(_verb.__name__)(_verb)
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"regard {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

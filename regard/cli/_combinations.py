@@ -53,11 +53,18 @@ def result_of(recipe: str, words: Sequence[str], folder: Path) -> dict[str, Any]
     _clear(folder)
     try:
         settings = settings_of(recipe, words)
-        given = {name: getattr(settings, name) for name in map(name_of, words)}
+        given = {name: _whole(name, getattr(settings, name)) for name in map(name_of, words)}
         row = trial(recipe, folder, **given)
     except (SettingError, TooLong, Diverged) as error:
         return {"refused": str(error)}
     return {name: value for name, value in row.items() if name != "by_length"}
+
+
+def _whole(name: str, value: Any) -> Any:
+    """Paths from the root on, as a run keeps them, so that it is known again from another folder."""
+    if name in ("train", "valid", "test"):
+        return tuple(str(Path(file).resolve()) for file in value)
+    return str(Path(value).resolve()) if name == "data" and value is not None else value
 
 
 def _clear(folder: Path) -> None:

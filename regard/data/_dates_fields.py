@@ -12,6 +12,7 @@ Links = tuple[tuple[int, int], ...]
 YEARS = range(1950, 2050)
 # Where the fields of YYYY-MM-DD stand.
 YEAR, MONTH, DAY = (0, 1, 2, 3), (5, 6), (8, 9)
+CENTURY = YEAR[:2]
 
 
 class Piece(NamedTuple):
@@ -27,13 +28,14 @@ def number(text: str, value: int, columns: tuple[int, ...]) -> Piece:
 
     Any character of the piece may be looked at for any digit of the number: these links are possible. Where the
     piece has digits itself, each of them is surely linked to the same digit of the number, counted from the
-    right; so the 0 that ISO writes before a single digit, the century of a two-digit year and a month written
-    as a word have possible links only.
+    right. A month written as a word has possible links only, and so has the century: it is 19 or 20, one sign of
+    two digits, and either of them tells it. The 0 that ISO writes before a single digit is not written here; its
+    place is before that digit, so what stands there is possible too.
 
     >>> number("3", 3, DAY)
-    Piece(text='3', sure=((0, 9),), possible=((0, 8), (0, 9)))
-    >>> number("May", 5, MONTH).sure, number("12月", 12, MONTH).sure, number("98", 1998, YEAR).sure
-    ((), ((0, 5), (1, 6)), ((0, 2), (1, 3)))
+    Piece(text='3', sure=((0, 9),), possible=((0, 8), (0, 9), (-1, 8)))
+    >>> number("May", 5, MONTH).sure, number("12月", 12, MONTH).sure, number("1998", 1998, YEAR).sure
+    ((), ((0, 5), (1, 6)), ((2, 2), (3, 3)))
     """
     possible = tuple((i, column) for i, sign in enumerate(text) if not sign.isspace() for column in columns)
     digits = [(i, digit) for i, sign in enumerate(text) if (digit := digit_of(sign)) is not None]
@@ -41,7 +43,10 @@ def number(text: str, value: int, columns: tuple[int, ...]) -> Piece:
     pairs = list(zip(reversed(digits), reversed(list(zip(columns, written, strict=True))), strict=False))
     if any(digit != wanted for (_, digit), (_, wanted) in pairs):
         return Piece(text, (), possible)  # as in 二十 for 20: its 十 is no digit
-    return Piece(text, tuple(sorted((i, column) for (i, _), (column, _) in pairs)), possible)
+    if len(digits) == 1 and value < 10:
+        possible += ((digits[0][0] - 1, columns[0]),)
+    sure = sorted((i, column) for (i, _), (column, _) in pairs if column not in CENTURY)
+    return Piece(text, tuple(sure), possible)
 
 
 def digit_of(sign: str) -> int | None:
@@ -122,6 +127,6 @@ def joined(pieces: Sequence[Piece]) -> Piece:
     start = 0
     for text, certain, maybe in pieces:
         sure += [(start + i, j) for i, j in certain]
-        possible += [(start + i, j) for i, j in maybe]
+        possible += [(start + i, j) for i, j in maybe if start + i >= 0]  # before the first there is nothing
         start += len(text)
     return Piece("".join([piece[0] for piece in pieces]), tuple(sure), tuple(possible))

@@ -63,6 +63,7 @@ class Dates:
 
     Links join the digits of both sides one to one where they correspond. Possible links join every digit of the
     ISO date with every character of what names its field: the month's name, both digits of a day, the 年 of a year.
+    The century and the 0 before a single digit have possible links only.
 
     >>> Dates(split="test").fixed(1)[0].target
     '1976-01-01'

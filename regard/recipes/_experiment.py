@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,9 +22,10 @@ from regard.recipes.evaluation import measures
 from regard.recipes.objective import NextWord
 from regard.recipes.settings import Translation
 from regard.recipes.translator import Translator
-from regard.training import Outcome, Run, Source, fill, fit, load_weights
+from regard.training import Outcome, Run, Source, distributed, fill, fit, load_weights
 
 FORMAT = 1
+WAIT = 60.0  # seconds for the first process to make a run's folder
 Say = Callable[[str], None]
 
 
@@ -76,33 +78,66 @@ def train(
     The tokenizers are learned from the training text and kept in the folder, with everything that is needed
     to go on later, or to translate.
     """
-    found = recipe(name)
-    settings = settings_of(name, words, **given)
-    settings = _at_home(settings)
-    material = found.material(settings)  # what is wrong with the files is said before a folder is made
+    found, settings = recipe(name), _at_home(settings_of(name, words, **given))
+    found.material(settings)  # what is wrong with the files is said before a folder is made
+    origin = None if init_from is None else str(Run.open(init_from).folder.resolve())
     run = Run.create(out)
-    source, target = learn(material, settings) if init_from is None else tokenizers(Run.open(init_from))
-    experiment, reports = prepare(run, found, settings, source, target)
-    if init_from is not None:
-        other = Run.open(init_from)
-        fill(experiment.objective, load_weights(other.weights()), str(init_from))
-    source.save(run.folder / "source.json")
-    target.save(run.folder / "target.json")
-    run.write(_record(found, settings, experiment, reports))
-    for line in reports.values():
-        (say or _quiet)(str(line))
-    return experiment.fit(say)
+    if distributed.world().first and not run.record.is_file():  # torchrun, restarting, finds it there
+        run.write(_record(found, settings, origin))
+    return _go_on(run, say)
 
 
 def resume(folder: str | Path, say: Say | None = None, **changes: Any) -> Outcome:
     """Go on with a run from its newest checkpoint."""
     run = Run.open(folder)
-    record = read(run)
-    settings = replace(restore(Translation, record["settings"]), **changes)
-    experiment, _ = prepare(run, recipe(record["recipe"]), settings, *tokenizers(run))
     if changes:
+        record = read(run)
+        settings = replace(restore(Translation, record["settings"]), **changes)
         run.write({**record, "settings": asdict(settings)})
-    return experiment.fit(say)
+    return _go_on(run, say)
+
+
+def _go_on(run: Run, say: Say | None) -> Outcome:
+    """Train a run from wherever it is; under torchrun, all processes come here."""
+    distributed.start(distributed.choose_device(restore(Translation, _first(run)["settings"]).device))
+    record = read(run)
+    found, settings = recipe(record["recipe"]), restore(Translation, record["settings"])
+    _ready(run, found, settings, record["init_from"])
+    experiment, reports = prepare(run, found, settings, *tokenizers(run))
+    if not run.checkpoints.is_dir():
+        if record["init_from"] is not None:
+            other = Run.open(record["init_from"])
+            fill(experiment.objective, load_weights(other.weights()), record["init_from"])
+        if distributed.world().first:
+            run.write({**record, **_facts(experiment, reports)})
+            for name, report in reports.items():
+                (say or _quiet)(f"{name}: {report}")
+    outcome = experiment.fit(say)
+    distributed.stop()
+    return outcome
+
+
+def _first(run: Run) -> dict[str, Any]:
+    """run.json, as soon as the first process has written it."""
+    patience = time.monotonic() + WAIT
+    while not distributed.world().first and not run.record.is_file() and time.monotonic() < patience:
+        time.sleep(0.1)
+    return read(run)
+
+
+def _ready(run: Run, found: Recipe, settings: Translation, init_from: str | None) -> None:
+    """See to it that the run has its tokenizers: learned from its text, or those of the run it starts from."""
+    paths = [run.folder / "source.json", run.folder / "target.json"]
+    if distributed.world().first and not all(path.is_file() for path in paths):
+        both = (
+            learn(found.material(settings), settings)
+            if init_from is None
+            else tokenizers(Run.open(init_from))
+        )
+        for tokenizer, path in zip(both, paths, strict=True):
+            tokenizer.save(path.with_suffix(".part"))
+            path.with_suffix(".part").replace(path)
+    distributed.wait()
 
 
 def load(folder: str | Path, device: str = "cpu", weights: str | Path | None = None) -> Translator:
@@ -216,14 +251,18 @@ def loss_on(objective: NextWord, translator: Translator, part: Sequence[Pair]) -
     return {"loss": total / count, "perplexity": math.exp(min(total / count, 100.0))}
 
 
-def _record(
-    found: Recipe, settings: Translation, experiment: Experiment, reports: Mapping[str, Report]
-) -> dict[str, Any]:
+def _record(found: Recipe, settings: Translation, init_from: str | None) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "regard": __version__,
         "recipe": found.name,
         "settings": asdict(settings),
+        "init_from": init_from,
+    }
+
+
+def _facts(experiment: Experiment, reports: Mapping[str, Report]) -> dict[str, Any]:
+    return {
         "words": [len(experiment.translator.source), len(experiment.translator.target)],
         "parameters": sum(p.numel() for p in experiment.objective.parameters()),
         "data": {name: report.as_dict() for name, report in reports.items()},

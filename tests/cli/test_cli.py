@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.cli.calls import PYTHON, run
+from tests.cli.calls import PYTHON, call, run
 
 VERBS = (
     "list",
@@ -75,14 +75,14 @@ def test_list_gives_each_mechanism_a_line():
 
 
 def test_list_of_one_kind():
-    answer = run("list", "--kind", "mask", "--json")
+    answer = call("list", "--kind", "mask", "--json")
     mechanisms = json.loads(answer.stdout)["mechanisms"]
     assert {m["kind"] for m in mechanisms} == {"mask"}
     assert "causal" in {m["name"] for m in mechanisms}
 
 
 def test_list_in_chinese():
-    answer = run("list", "--lang", "zh")
+    answer = call("list", "--lang", "zh")
     assert answer.returncode == 0, answer.stderr
     assert "小网络" in answer.stdout
 
@@ -96,13 +96,13 @@ def test_explain_says_all_it_knows():
 
 
 def test_explain_in_chinese():
-    answer = run("explain", "additive", "--lang", "zh")
+    answer = call("explain", "additive", "--lang", "zh")
     assert answer.returncode == 0, answer.stderr
     assert "快速路径" in answer.stdout
 
 
 def test_explain_as_json_is_one_object():
-    answer = json.loads(run("explain", "additive", "--json").stdout)
+    answer = json.loads(call("explain", "additive", "--json").stdout)
     assert answer["name"] == "Additive"
     assert answer["equation"]
     assert answer["paper"]

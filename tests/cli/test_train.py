@@ -1,7 +1,6 @@
 """`regard train` and `regard resume`."""
 
 import json
-import lzma
 import os
 import signal
 import subprocess
@@ -9,10 +8,8 @@ import time
 
 import pytest
 
-from tests.cli.calls import ENVIRONMENT, PYTHON, call, refused, run
-from tests.cli.conftest import SMALL
-
-LETTERS = ["tokenizer=char", "steps=4", "dim=8", "watch=loss", "validate_every=2", "average=0", "beam=1"]
+from tests.cli.calls import ENVIRONMENT, PYTHON, call, refused
+from tests.cli.conftest import SMALL, TINY
 
 
 def test_a_training_says_where_it_is_and_how_good(trained):
@@ -23,17 +20,6 @@ def test_a_training_says_where_it_is_and_how_good(trained):
     assert "training reverse in " in log
     assert "step 150   validation" in log
     assert (folder / "weights" / "average.safetensors").is_file()
-
-
-def test_what_can_be_done_next_is_said(tmp_path):
-    answer = call("train", "reverse", *SMALL, "steps=2", "--out", tmp_path / "r")
-    assert answer.returncode == 0, answer.stderr
-    for verb in ("translate", "evaluate", "info"):
-        assert f"  regard {verb} {tmp_path / 'r'}" in answer.stdout
-    assert "2 steps in" in answer.stdout
-    assert "500 pairs read, 500 used." in answer.stdout
-    assert "step 2/2" in answer.stderr, "progress goes to standard error"
-    assert "step 2/2" not in answer.stdout
 
 
 def test_without_a_recipe_all_are_listed():
@@ -113,25 +99,21 @@ def test_a_free_folder_is_found(tmp_path, monkeypatch):
     refused(call("train", "reverse"), "name their folder: --out RUN")
 
 
-@pytest.fixture
-def texts(tmp_path):
-    """Parallel text: a packed pair of files with an empty line, and a .tsv."""
-    lines = ["ab", "bca", "", "c"] * 5
-    with lzma.open(tmp_path / "a.x.xz", "wt", encoding="utf-8") as file:
-        file.write("".join(f"{line}\n" for line in lines))
-    (tmp_path / "a.y").write_text("".join(f"{line[::-1]}\n" for line in lines), encoding="utf-8")
-    (tmp_path / "b.tsv").write_text("ab\tba\nabc\tcba\n", encoding="utf-8")
-    return tmp_path
-
-
 def test_from_raw_text_to_translations(texts):
+    folder = texts / "run"
     files = ["--train", texts / "a.x.xz", texts / "a.y", "--valid", texts / "b.tsv"]
-    answer = call("train", "translation", *files, *LETTERS, "--out", texts / "run")
+    answer = call("train", "translation", *files, *TINY, "steps=2", "--out", folder)
     assert answer.returncode == 0, answer.stderr
+    assert "2 steps in" in answer.stdout
     assert "20 pairs read, 15 used; 5 with an empty side left out (lines 3, 7, 11, ...)." in answer.stdout
-    assert call("translate", texts / "run", "abc").returncode == 0
-    refused(call("evaluate", texts / "run"), "name files, or take --part valid")
-    assert "2 sentences" in call("evaluate", texts / "run", "--part", "valid").stdout
+    for verb in ("translate", "evaluate", "info"):
+        assert f"  regard {verb} {folder}" in answer.stdout
+    assert "step 2/2" in answer.stderr, "progress goes to standard error"
+    assert "step 2/2" not in answer.stdout
+
+    assert call("translate", folder, "abc").returncode == 0
+    refused(call("evaluate", folder), "name files, or take --part valid")
+    assert "2 sentences" in call("evaluate", folder, "--part", "valid").stdout
 
 
 def test_beginning_with_the_weights_of_another_run(texts, backwards):
@@ -168,7 +150,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
     stopped = json.loads(call("info", folder, "--json").stdout)["step"]
     assert stopped >= 5
 
-    answer = run("resume", str(folder), f"steps={stopped + 2}", "--json")
+    answer = call("resume", folder, f"steps={stopped + 2}", "--json")
     assert answer.returncode == 0, answer.stderr
     assert f"resumed from step {stopped}" in answer.stderr
     assert json.loads(answer.stdout)["step"] == stopped + 2

@@ -179,12 +179,19 @@ def test_every_digit_has_a_possible_link_and_nothing_else_has(some):
         assert [pair.target[j] for j in range(10) if j not in SCORED] == ["-", "-"]
 
 
+def not_written(pair, i, j):
+    """Whether the link is that of a 0 that ISO adds to a single digit, with what stands before that digit."""
+    return j in (5, 8) and pair.target[j] == "0" and (i + 1, j + 1) in pair.links and (i, j + 1) not in pair.possible
+
+
 def test_tags_spaces_and_other_fields_have_no_links(some):
     for pair in some:
         tag = pair.source.find("> ") + 1
         fields = defaultdict(set)
         for i, j in pair.possible:
             assert tag <= i < len(pair.source)
+            if not_written(pair, i, j):
+                continue
             assert not pair.source[i].isspace()
             fields[i].add("yyyy-mm-dd"[j])
         assert all(len(own) == 1 for own in fields.values())
@@ -198,11 +205,11 @@ def test_a_link_is_sure_for_one_target_and_one_source(some):
 @pytest.mark.parametrize(
     ("form", "day", "sure", "maybe"),
     [  # maybe: the source characters that month and day, each, may look at
-        (("de", "EEEE, d. MMMM y", "plain"), date(2010, 5, 3), "8>9 15>0 16>1 17>2 18>3", ("Mai", "3")),
-        (("zh", "y年M月d日", "plain"), date(2010, 11, 3), "0>0 1>1 2>2 3>3 5>5 6>6 8>9", ("11月", "3日")),
-        (("ko", "y년 MMMM d일", "plain"), date(2010, 5, 12), "0>0 1>1 2>2 3>3 6>6 9>8 10>9", ("5월", "12일")),
-        (("en", "M/d/yy", "plain"), date(1998, 5, 31), "5>6 7>8 8>9 10>2 11>3", ("5", "31")),
-        (("he", "d בMMMM y", "plain"), date(2010, 5, 3), "0>9 7>0 8>1 9>2 10>3", ("במאי", "3")),
+        (("de", "EEEE, d. MMMM y", "plain"), date(2010, 5, 3), "8>9 17>2 18>3", ("Mai", "3 ")),
+        (("zh", "y年M月d日", "plain"), date(2010, 11, 3), "2>2 3>3 5>5 6>6 8>9", ("11月", "3月日")),
+        (("ko", "y년 MMMM d일", "plain"), date(2010, 5, 12), "2>2 3>3 6>6 9>8 10>9", ("5월 ", "12일")),
+        (("en", "M/d/yy", "plain"), date(1998, 5, 31), "5>6 7>8 8>9 10>2 11>3", ("5 ", "31")),
+        (("he", "d בMMMM y", "plain"), date(2010, 5, 3), "0>9 9>2 10>3", ("במאי", "3")),
     ],
 )
 def test_links_of_known_dates(form, day, sure, maybe):

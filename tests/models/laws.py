@@ -80,7 +80,9 @@ def looks_are_shares(model, layers, heads, adds_up=True):
     """Weights of each target word over its source: they sum to 1, nothing on padding, and are those of the steps."""
     source, lengths, target = some_pairs()
     looks = model.looks(source, lengths, target)
-    assert [tuple(one.shape) for one in looks] == [(len(source), heads, target.shape[1] - 1, source.shape[1])] * layers
+    assert [tuple(one.shape) for one in looks] == [
+        (len(source), heads, target.shape[1] - 1, source.shape[1])
+    ] * layers
     for one in looks:
         real = (torch.arange(source.shape[1]) < lengths[:, None])[:, None, None].expand_as(one)
         assert (one[~real] == 0).all()

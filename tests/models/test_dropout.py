@@ -66,7 +66,12 @@ def test_every_dtype(dtype):
 
 def test_strides_do_not_matter():
     x = torch.randn(6, 8)
-    for view in (lambda x: x.T, lambda x: x[:, ::2], lambda x: x[:, :1].expand(6, 5), lambda x: x.unfold(1, 3, 1)):
+    for view in (
+        lambda x: x.T,
+        lambda x: x[:, ::2],
+        lambda x: x[:, :1].expand(6, 5),
+        lambda x: x.unfold(1, 3, 1),
+    ):
         torch.manual_seed(5)
         one = Dropout(0.3)(view(x))
         torch.manual_seed(5)
@@ -99,7 +104,7 @@ def test_a_seed_decides_everything():
     torch.manual_seed(7)
     one, two = drop(x), drop(x)
     assert not torch.equal(one, two)
-    np.random.seed(123)  # noqa: NPY002 - NumPy's own state has no say
+    np.random.seed(123)
     torch.manual_seed(7)
     assert torch.equal(drop(x), one)
     assert torch.equal(drop(x), two)
@@ -127,7 +132,9 @@ def test_what_is_no_share_is_refused(p):
 
 
 ROUNDED_TO_1 = pytest.mark.xfail(
-    strict=True, raises=ZeroDivisionError, reason="p above 1 - 2^-17 is rounded to 1, and the factor divides by 0"
+    strict=True,
+    raises=ZeroDivisionError,
+    reason="p above 1 - 2^-17 is rounded to 1, and the factor divides by 0",
 )
 
 

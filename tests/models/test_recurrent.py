@@ -63,7 +63,9 @@ def test_gradients_reach_every_parameter(order, cell, layers, attention):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("options", [{"tied": True}, {"encoder_dim": 3, "attention": a.Attention(a.Additive(8, 6, 5))}])
+@pytest.mark.parametrize(
+    "options", [{"tied": True}, {"encoder_dim": 3, "attention": a.Attention(a.Additive(8, 6, 5))}]
+)
 def test_promises_of_other_sizes(order, options):
     model = small(order, layers=2, **options)
     assert (model.output.weight is model.write.weight) == options.get("tied", False)
@@ -188,7 +190,9 @@ class Papers:
                 c, weights = self.attend(top, encoded, t)
                 states, top = self.turn(torch.cat([y, c]), states)
                 pairs = join(top, c, y)
-                said = torch.stack([torch.maximum(pairs[2 * j], pairs[2 * j + 1]) for j in range(len(pairs) // 2)])
+                said = torch.stack(
+                    [torch.maximum(pairs[2 * j], pairs[2 * j + 1]) for j in range(len(pairs) // 2)]
+                )
             else:
                 states, top = self.turn(torch.cat([y, fed]) if model.input_feeding else y, states)
                 c, weights = self.attend(top, encoded, t)

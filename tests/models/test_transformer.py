@@ -65,7 +65,9 @@ class Plain(nn.Module):
         return x + place
 
     def last(self, stack, x):
-        return nn.functional.layer_norm(x, x.shape[-1:], stack.norm.weight, stack.norm.bias) if self.first else x
+        return (
+            nn.functional.layer_norm(x, x.shape[-1:], stack.norm.weight, stack.norm.bias) if self.first else x
+        )
 
     def forward(self, source, lengths, target):
         real = (torch.arange(source.shape[1]) < lengths[:, None])[:, None]

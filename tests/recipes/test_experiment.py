@@ -13,7 +13,15 @@ from regard.data import DataError
 from regard.recipes import SettingError, _material, load, resume, settings_of, train
 from regard.training import Run, load_weights
 
-TINY = ["dim=16", "embed_dim=8", "steps=8", "warmup=2", "batch_tokens=400", "validate_every=4", "save_every=2"]
+TINY = [
+    "dim=16",
+    "embed_dim=8",
+    "steps=8",
+    "warmup=2",
+    "batch_tokens=400",
+    "validate_every=4",
+    "save_every=2",
+]
 TINY += ["keep=9", "watch=loss", "threads=1", "device=cpu"]
 FILES = [*TINY, "vocab=60", "average=0", "beam=2"]
 PAIRS = [(f"the {a} {b} is {c}", f"le {b} {a} est {c}") for a in ("red", "big", "old") for b in ("cat", "dog", "car")
@@ -146,7 +154,9 @@ def test_changes_that_make_no_sense_are_sentences(whole, tmp_path, changes, requ
 
 
 @pytest.mark.bare
-@pytest.mark.xfail(strict=True, reason="run.json is written before the changes have proved to fit the checkpoint")
+@pytest.mark.xfail(
+    strict=True, reason="run.json is written before the changes have proved to fit the checkpoint"
+)
 def test_a_refused_change_leaves_the_run_usable(whole, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
@@ -180,7 +190,9 @@ def test_starting_from_another_run(whole, tmp_path):
     assert load(tmp_path / "new").translate("abc") is not None
 
 
-@pytest.mark.parametrize("words", [["dim=24"], ["cell=lstm"], ["scope=none"], ["model=transformer", "heads=2"]])
+@pytest.mark.parametrize(
+    "words", [["dim=24"], ["cell=lstm"], ["scope=none"], ["model=transformer", "heads=2"]]
+)
 def test_weights_that_do_not_fit_are_refused(whole, tmp_path, words):
     with pytest.raises(ValueError, match="do not fit") as caught:
         train("reverse", tmp_path / "new", [*TINY, *words], init_from=whole, say=quiet)
@@ -200,7 +212,9 @@ def test_wrong_names_are_sentences(tmp_path, words):
     assert words[0].partition("=")[0] in str(caught.value)
 
 
-@pytest.mark.xfail(strict=True, raises=KeyError, reason="a tokenization that sacrebleu does not have is a KeyError")
+@pytest.mark.xfail(
+    strict=True, raises=KeyError, reason="a tokenization that sacrebleu does not have is a KeyError"
+)
 def test_an_unknown_tokenization_is_a_sentence(tmp_path):
     with pytest.raises(ValueError, match="foo"):
         train("reverse", tmp_path / "run", [*TINY, "bleu=foo", "watch=bleu"], say=quiet)
@@ -218,7 +232,9 @@ def written(folder, form, name="a", pairs=PAIRS):
         return f"{folder}/{name}.en,{folder}/{name}.fr"
     if form == "gz":
         for side, end in enumerate(("en", "fr")):
-            (folder / f"{name}.{end}.gz").write_bytes(gzip.compress("".join(f"{p[side]}\n" for p in pairs).encode()))
+            (folder / f"{name}.{end}.gz").write_bytes(
+                gzip.compress("".join(f"{p[side]}\n" for p in pairs).encode())
+            )
         return f"{folder}/{name}.en.gz,{folder}/{name}.fr.gz"
     if form == "jsonl":
         lines = [json.dumps({"source": a, "target": b}) for a, b in pairs]
@@ -233,7 +249,12 @@ def written(folder, form, name="a", pairs=PAIRS):
 
 def words_for(folder, form):
     extra = {"tsv columns": ["columns=2,0"], "jsonl keys": ["columns=en,fr"]}.get(form, [])
-    return [*FILES, f"train={written(folder, form)}", f"valid={written(folder, form, 'v', PAIRS[::5])}", *extra]
+    return [
+        *FILES,
+        f"train={written(folder, form)}",
+        f"valid={written(folder, form, 'v', PAIRS[::5])}",
+        *extra,
+    ]
 
 
 @pytest.fixture(scope="module")

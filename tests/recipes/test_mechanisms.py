@@ -104,25 +104,33 @@ def test_refusals_are_sentences(words, part):
 
 
 @pytest.mark.bare
-@pytest.mark.parametrize("words", [["score=boxcar", "normalize=softmax"], ["score=dot", "normalize=kernel_sum"]])
+@pytest.mark.parametrize(
+    "words", [["score=boxcar", "normalize=softmax"], ["score=dot", "normalize=kernel_sum"]]
+)
 def test_kernels_go_with_kernel_sum(words):
     with pytest.raises(ValueError, match="kernel"):
         NextWord(build(settings_of("reverse", ["dim=8", *words]), WORDS, WORDS))(BATCH)
 
 
-LATE = pytest.mark.xfail(strict=True, reason="the mismatch is found in the first step, after the run was made")
+LATE = pytest.mark.xfail(
+    strict=True, reason="the mismatch is found in the first step, after the run was made"
+)
 
 
 @LATE
 @pytest.mark.bare
-@pytest.mark.parametrize("words", [["score=boxcar", "normalize=softmax"], ["score=dot", "normalize=kernel_sum"]])
+@pytest.mark.parametrize(
+    "words", [["score=boxcar", "normalize=softmax"], ["score=dot", "normalize=kernel_sum"]]
+)
 def test_kernels_are_refused_when_the_model_is_built(words):
     with pytest.raises(SettingError):
         build(settings_of("reverse", ["dim=8", *words]), WORDS, WORDS)
 
 
 @pytest.mark.bare
-@pytest.mark.parametrize("words", ["topk(1.2.3)", "topk(e)", "topk(-1)", "entmax(0.5)", "topk(1e400)", "temperature(-1)"])
+@pytest.mark.parametrize(
+    "words", ["topk(1.2.3)", "topk(e)", "topk(-1)", "entmax(0.5)", "topk(1e400)", "temperature(-1)"]
+)
 @pytest.mark.xfail(strict=True, reason="a number that does not fit is a bare ValueError or OverflowError")
 def test_wrong_numbers_are_setting_errors(words):
     with pytest.raises(SettingError):
@@ -139,7 +147,9 @@ def test_zero_is_a_number(words):
 
 @pytest.mark.bare
 @pytest.mark.parametrize("words", ["topk(2.7)", "softmax(3)", "hardmax(2)"])
-@pytest.mark.xfail(strict=True, reason="topk(2.7) is TopK(2), and a number that means nothing is dropped silently")
+@pytest.mark.xfail(
+    strict=True, reason="topk(2.7) is TopK(2), and a number that means nothing is dropped silently"
+)
 def test_numbers_are_not_bent_or_dropped(words):
     with pytest.raises(SettingError):
         normalizer(words)

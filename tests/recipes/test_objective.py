@@ -146,11 +146,13 @@ def test_reinforce_has_the_exact_gradient_on_average(order, baseline):
     assert ((found - want).abs() <= 5 * error + 1e-3 * want.abs() + 1e-9).all()
 
 
-@pytest.mark.xfail(strict=True, reason="the baseline moves by the reward it is then taken from: one word, 10 % short")
+@pytest.mark.xfail(
+    strict=True, reason="the baseline moves by the reward it is then taken from: one word, 10 % short"
+)
 def test_the_baseline_does_not_bias_one_word():
     """With one choice a batch, the estimate of the score's gradient shrinks to 0.9 of what it should be."""
     model, batch = hard(rows=1)
-    objective = NextWord(model, smoothing=0.0, entropy=0.0, discount=1.0).train()
+    objective = NextWord(model, smoothing=0.0, entropy=0.0, discount=1.0).double().train()
     score = score_names(model)
     want = torch.cat([g.flatten() for g in exact(model, batch)])[score]
     found = torch.zeros_like(want)
@@ -193,7 +195,9 @@ def test_gradients_reach_every_parameter(options):
     model, _ = hard(**options)
     objective = NextWord(model).double().train()
     objective(BATCH_SMALL).total.backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0] == []
+    assert [
+        name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0
+    ] == []
 
 
 BATCH_SMALL = Batch.of([([5, 6, 7], [4, 5]), ([8], [6, 6, 6, 4]), ([4, 4, 9, 5, 6], [])])

@@ -1,14 +1,17 @@
 """A trained model in use: texts in, texts out, the same whatever stands beside them; and how good they are."""
 
+from functools import cache
+from random import Random
+
 import pytest
 import sacrebleu
 import torch
 
-from regard.data.batch import EOS, UNK, Pair
+from regard.data.batch import UNK, Batch, Pair
 from regard.data.reverse import Reverse
 from regard.data.tokenizer import Tokenizer
 from regard.decoding import Decoding, Hypothesis
-from regard.recipes import TooLong, Translator, evaluate, settings_of
+from regard.recipes import NextWord, TooLong, Translator, evaluate, settings_of
 from regard.recipes._models import build
 from regard.recipes.evaluation import by_length, measures, tokenization
 from regard.recipes.translator import grouped
@@ -18,22 +21,29 @@ TEXTS = ["abc", "h", "gfedcba", "aa", "badcafe", "abc"]
 MODELS = {
     "additive": [],
     "luong": ["order=luong", "input_feeding=on", "score=dot", "cell=lstm"],
-    "local-p": ["scope=local-p", "order=luong"],
     "hard": ["normalize=sample"],
-    "transformer": ["model=transformer", "heads=2", "layers=2"],
+    "transformer": ["model=transformer", "heads=2", "layers=2", "norm=pre", "dropout=0"],
 }
 
 
-def translator(*words, seed=0, max_length=40):
-    """A model that nobody has trained, with large weights so that it has opinions."""
-    torch.manual_seed(seed)
+@cache
+def translator(*words, max_length=40):
+    """A model that has learned a little: it has opinions, and mostly comes to an end."""
+    torch.manual_seed(0)
     settings = settings_of("reverse", ["dim=16", "embed_dim=16", f"max_length={max_length}", *words])
     letters = Tokenizer.learn([LETTERS], kind="char", size=50)
-    model = build(settings, len(letters), len(letters))
-    with torch.no_grad():
-        model.output.weight.mul_(8)
-        model.output.weight[EOS] *= 1.5
-    return Translator(model, letters, letters, settings)
+    objective = NextWord(build(settings, len(letters), len(letters)), smoothing=0.0).train()
+    optimizer, strings = (
+        torch.optim.Adam(objective.parameters(), lr=2e-2),
+        Reverse(letters=LETTERS, longest=8),
+    )
+    for step in range(40):
+        pairs = strings.make(Random(step), 16)
+        batch = Batch.of([(letters.encode(pair.source), letters.encode(pair.target)) for pair in pairs])
+        optimizer.zero_grad()
+        (objective(batch).total / batch.tokens).backward()
+        optimizer.step()
+    return Translator(objective.model, letters, letters, settings)
 
 
 @pytest.fixture(params=MODELS)
@@ -41,7 +51,7 @@ def any_translator(request):
     return translator(*MODELS[request.param])
 
 
-@pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 3}, {"beam": 3, "alpha": 0.0}])
+@pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 3}])
 def test_order_and_neighbors_do_not_matter(any_translator, options):
     together = any_translator.translate(TEXTS, **options)
     assert together == [any_translator.translate(text, **options) for text in TEXTS]
@@ -89,7 +99,9 @@ def test_unknown_characters_are_read(any_translator):
 def test_too_long_says_which(any_translator):
     limit = any_translator.max_length
     assert isinstance(any_translator.translate("a" * limit), str)
-    with pytest.raises(TooLong, match=rf"^text 2 has {limit + 1} tokens, but this model takes {limit}") as caught:
+    with pytest.raises(
+        TooLong, match=rf"^text 2 has {limit + 1} tokens, but this model takes {limit}"
+    ) as caught:
         any_translator.translate(["a", "b" * (limit + 1)])
     assert caught.value.row == 1
     for use in (any_translator.score, any_translator.align):
@@ -104,8 +116,7 @@ def test_alignments(any_translator):
         layers, heads = (2, 2) if any_translator.settings.model == "transformer" else (1, 1)
         assert seen.weights.shape == (layers, heads, len(text) + 1, len(text) + 1)
         torch.testing.assert_close(seen.weights, one.weights, atol=1e-5, rtol=1e-4)
-        if any_translator.settings.scope != "local-p":
-            torch.testing.assert_close(seen.weights.sum(-1), torch.ones(layers, heads, len(text) + 1))
+        torch.testing.assert_close(seen.weights.sum(-1), torch.ones(layers, heads, len(text) + 1))
         assert seen.names("source") == tuple(text)
         assert seen.names("target") == tuple(text[::-1])
         assert not seen.weights.requires_grad
@@ -163,7 +174,11 @@ def test_asking_for_no_unknown_words_changes_nothing(any_translator):
         assert "<unk>" in without or with_it == without
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="copying asks for alignments even where there is nothing to look with")
+@pytest.mark.xfail(
+    strict=True,
+    raises=ValueError,
+    reason="copying asks for alignments even where there is nothing to look with",
+)
 def test_copying_without_attention_leaves_unknown_words():
     this = translator("scope=none")
     this._copied(["xyz"], [Hypothesis([UNK], -1.0, -1.0, [-0.5, -0.5])], ["<unk>"])
@@ -218,7 +233,9 @@ def test_tokenization(recipe, words, want):
     assert tokenization(settings_of(recipe, words)) == want
 
 
-@pytest.mark.xfail(strict=True, reason="bleu=none is read as no value, so it cannot be chosen on the command line")
+@pytest.mark.xfail(
+    strict=True, reason="bleu=none is read as no value, so it cannot be chosen on the command line"
+)
 def test_bleu_without_tokenization_can_be_asked_for():
     assert tokenization(settings_of("translation", ["bleu=none"])) == "none"
 
@@ -244,14 +261,18 @@ def test_lengths_add_up_to_everything():
 
 
 def test_evaluate_says_all(any_translator):
-    pairs = Reverse(letters=LETTERS, split="test").fixed(30)
+    pairs = Reverse(letters=LETTERS, split="test", longest=8).fixed(12)
     found = evaluate(any_translator, pairs)
     answers = any_translator.translate([pair.source for pair in pairs])
     references = [pair.target for pair in pairs]
-    assert found["sentences"] == sum(row["sentences"] for row in found["by_length"]) == 30
-    assert found["exact"] == pytest.approx(100 * sum(a == r for a, r in zip(answers, references, strict=True)) / 30)
+    assert found["sentences"] == sum(row["sentences"] for row in found["by_length"]) == 12
+    assert found["exact"] == pytest.approx(
+        100 * sum(a == r for a, r in zip(answers, references, strict=True)) / 12
+    )
     assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(answers, [references]).score)
-    assert found["aer"] == pytest.approx(error_rate(any_translator, pairs, found["aer_layer"], found["aer_head"]))
+    assert found["aer"] == pytest.approx(
+        error_rate(any_translator, pairs, found["aer_layer"], found["aer_head"])
+    )
     every = [
         error_rate(any_translator, pairs, layer, head)
         for layer in range(any_translator.align("a", "a").weights.shape[0])
@@ -279,15 +300,15 @@ def test_evaluate_without_gold_has_no_error_rate(any_translator):
     assert "aer" not in evaluate(any_translator, [Pair("abc", "cba")], Decoding(method="greedy"))
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="gold links and no attention: the whole evaluation fails")
 def test_the_baseline_without_attention_can_be_evaluated_too():
     found = evaluate(translator("scope=none"), Reverse(letters=LETTERS, split="test").fixed(5))
     assert "aer" not in found
 
 
-def test_evaluating_nothing_is_a_sentence_or_zero(any_translator):
+@pytest.mark.xfail(strict=True, raises=IndexError, reason="sacrebleu looks at the first of no answers")
+def test_evaluating_nothing_is_a_sentence_or_zero():
     try:
-        found = evaluate(any_translator, [])
+        found = evaluate(translator(), [])
     except ValueError as error:
         assert str(error)
     else:
