@@ -1,21 +1,34 @@
 """How Sphinx builds these pages: `make docs`.
 
-The catalogue and the API reference are written at build time. A page says where by a comment of one line,
+The catalogue and the references are written at build time. A page says where by a comment of one line,
 
-    <!-- catalogue en -->     every mechanism of the catalogue; or zh
-    <!-- api score -->        the reference of all entries of one kind
+    <!-- catalogue en -->        every mechanism of the catalogue; or zh
+    <!-- api score -->           the reference of all entries of one kind
+    <!-- settings engine en -->  the settings of the engine; or those that `translation` adds
+    <!-- recipes en -->          the recipes, with the settings they choose
+    <!-- verb train -->          what `regard train --help` prints
 
-so that a new mechanism appears in the documentation the moment it is listed.
+so that a new mechanism, setting, recipe or option appears in the documentation the moment it is there. The settings'
+lines of help are translated in settings.zh.json; one that is not there yet is shown in English.
 """
 
+import json
 import re
 import sys
+from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from typer.testing import CliRunner
+
 from regard import __version__
 from regard.catalogue import ENTRIES, KINDS, Entry
+from regard.cli import app
+from regard.cli._run import written
+from regard.recipes import RECIPES, Translation
+from regard.training import Settings
 
 project = "regard"
 author = "The regard developers"
@@ -58,6 +71,9 @@ WORDS = {
         "fast": "Fast path",
         "exceptions": "Exceptions",
         "stop": ".",
+        "settings": ("setting", "default", "values", "what it is"),
+        "recipes": ("recipe", "what it is", "settings it chooses"),
+        "types": {"int": "whole number", "float": "number", "str": "text", "tuple": "a,b"},
     },
     "zh": {
         "kinds": {
@@ -75,6 +91,9 @@ WORDS = {
         "fast": "快速路径",
         "exceptions": "例外",
         "stop": "。",
+        "settings": ("设置", "默认值", "取值", "含义"),
+        "recipes": ("配方", "内容", "自带的设置"),
+        "types": {"int": "整数", "float": "数", "str": "文字", "tuple": "a,b"},
     },
 }
 
@@ -129,9 +148,69 @@ def reference(kind: str) -> str:
     return "\n".join([*lines, "```"])
 
 
+def settings(which: str, language: str) -> str:
+    """The settings of the engine, or those that a translation adds, as a table of Markdown."""
+    words, kind = WORDS[language], Settings if which == "engine" else Translation
+    known = set() if which == "engine" else {item.name for item in fields(Settings)}
+    hints, helps = get_type_hints(kind), kind.helps()
+    if language == "zh":
+        helps |= json.loads((Path(__file__).parent / "settings.zh.json").read_text(encoding="utf-8"))
+    rows = [
+        (f"`{item.name}`", f"`{_usual(item)}`", _values(hints[item.name], words), plain(helps[item.name]))
+        for item in fields(kind)
+        if item.name not in known
+    ]
+    return table(words["settings"], rows)
+
+
+def _usual(item: Any) -> str:
+    return written(None if item.default is MISSING else item.default)
+
+
+def _values(hint: Any, words: dict[str, Any]) -> str:
+    """What can be typed for a setting of this type."""
+    if hint is bool:
+        return "`on`, `off`"
+    if hint in (int, float, str):
+        return str(words["types"][hint.__name__])
+    choices = get_args(hint)
+    if choices and all(isinstance(choice, str) for choice in choices):
+        return ", ".join(f"`{choice}`" for choice in choices)
+    if Ellipsis in choices:
+        return str(words["types"]["tuple"])
+    return ", ".join("`none`" if choice is type(None) else _values(choice, words) for choice in choices)
+
+
+def recipes(language: str) -> str:
+    """The recipes with the settings in which they differ from the defaults, as a table of Markdown."""
+    rows = [
+        (
+            f"`{name}`",
+            plain(one.zh if language == "zh" else one.sentence),
+            " ".join(f"`{key}={written(value)}`" for key, value in one.defaults.items()),
+        )
+        for name, one in RECIPES.items()
+    ]
+    return table(WORDS[language]["recipes"], rows)
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def verb(name: str) -> str:
+    """What a verb prints when it is asked for help."""
+    asked = CliRunner(env={"COLUMNS": "100"}).invoke(app, [name, "--help"], prog_name="regard")
+    return f"```text\n{asked.output.strip()}\n```"
+
+
 def write_marked(app, docname: str, source: list[str]) -> None:
     source[0] = re.sub(r"<!-- catalogue (\w+) -->", lambda mark: catalogue(mark[1]), source[0])
     source[0] = re.sub(r"<!-- api (\w+) -->", lambda mark: reference(mark[1]), source[0])
+    source[0] = re.sub(r"<!-- settings (\w+) (\w+) -->", lambda mark: settings(mark[1], mark[2]), source[0])
+    source[0] = re.sub(r"<!-- recipes (\w+) -->", lambda mark: recipes(mark[1]), source[0])
+    source[0] = re.sub(r"<!-- verb (\w+) -->", lambda mark: verb(mark[1]), source[0])
 
 
 def from_house_style(app, what: str, name: str, object_: object, options: object, lines: list[str]) -> None:

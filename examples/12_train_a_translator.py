@@ -18,10 +18,10 @@ from regard.models import Recurrent
 from regard.training import Loss, Run, Settings, fit
 from regard.viewing import heat
 
-ONES = "one two three four five six seven eight nine".split()
-TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-EINER = "ein zwei drei vier fünf sechs sieben acht neun".split()
-ZEHNER = "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig".split()
+ONES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+EINER = ["ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
+ZEHNER = ["zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"]
 
 pairs = [
     Pair(f"{ONES[h]} hundred {TENS[t]} {ONES[o]}", f"{EINER[h]} hundert {EINER[o]} und {ZEHNER[t]}")
@@ -49,13 +49,12 @@ torch.manual_seed(0)
 model = Recurrent(len(english), len(german), Attention(Additive(64, 64, 32)), embed_dim=32, dim=64)
 data = Corpus(known, english, german, Filling(tokens=512))
 with TemporaryDirectory() as folder:
-    fit(NextWord(model), data, Settings(steps=120, lr=0.01, warmup=20), Run(folder), say=print)
+    fit(NextWord(model), data, Settings(steps=100, lr=0.01, warmup=20), Run(folder), say=print)
 
 batch, rows = next(in_order(new, english, german))
 found = greedy(model, batch.source, batch.source_lengths)
 right = sum(german.decode(one.ids) == new[row].target for one, row in zip(found, rows, strict=True))
 print(f"\n{right} of {len(rows)} numbers that it never saw are right. Where it looked, writing one of them:")
-source, target = english.tokens(batch.source[-1].tolist()), german.tokens([*found[-1].ids, EOS])
-weights = look(model, batch.source, batch.source_lengths, found)[-1]
-seen = Alignment(tuple(source), tuple(target), weights).words()
+tokens = english.tokens(batch.source[-1].tolist()), german.tokens([*found[-1].ids, EOS])
+seen = Alignment(*map(tuple, tokens), look(model, batch.source, batch.source_lengths, found)[-1]).words()
 print(heat(seen.weights[0, 0], seen.target, seen.source))

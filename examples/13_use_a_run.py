@@ -12,7 +12,7 @@ from regard.recipes import RECIPES, evaluate, train
 from regard.viewing import heat
 
 with TemporaryDirectory() as run:
-    train("reverse", run, max_length=6, batch_tokens=512, steps=250, say=print)
+    train("reverse", run, max_length=6, batch_tokens=512, steps=220, say=print)
     translator = regard.load(run)
 
 print("\ntranslate:", translator.translate("regard"), translator.translate(["on", "time"]))

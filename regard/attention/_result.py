@@ -58,13 +58,13 @@ class Attended:
     @property
     def log_prob(self) -> Tensor | None:
         """(*batch, queries): log-probability of the key that was chosen; None unless one was."""
-        chooser = self._call.normalize
+        chooser = _chooser(self._call.normalize)
         return chooser.log_prob(*self._read()) if hasattr(chooser, "log_prob") else None
 
     @property
     def entropy(self) -> Tensor | None:
         """(*batch, queries): entropy of the distribution the key was chosen from; None unless one was."""
-        chooser = self._call.normalize
+        chooser = _chooser(self._call.normalize)
         return chooser.entropy(self._read()[0]) if hasattr(chooser, "entropy") else None
 
     def with_context(self, context: Tensor) -> Attended:
@@ -79,6 +79,11 @@ class Attended:
 
     def __repr__(self) -> str:
         return f"Attended(context={tuple(self.context.shape)})"
+
+
+def _chooser(normalize: Any) -> Any:
+    """What chooses: a normalizer itself, or the one inside that it changes the weights of."""
+    return getattr(normalize, "chooser", normalize)
 
 
 class Kept(Attended):

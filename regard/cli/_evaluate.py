@@ -29,7 +29,7 @@ def evaluate(
     ] = None,
     part: Annotated[str | None, typer.Option(help="Only this part of the recipe: test, valid, ...")] = None,
     columns: Annotated[str | None, typer.Option(help="Columns of a .tsv (0,1) or keys of a .jsonl.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Only so many sentences of each part.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many sentences of each part.")] = None,
     gold: Annotated[
         Path | None, typer.Option(help="Gold alignments: source, target and links (0-0 1?2), with tabs.")
     ] = None,

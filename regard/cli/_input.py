@@ -34,9 +34,9 @@ class Limit:
 
     def fitted(self, texts: list[str], first: int = 1) -> list[str]:
         """The texts as the model can take them; `first` is the number of the first one's line."""
-        limit, most = self.translator.source.encode, self.translator.max_length
+        encode, most = self.translator.source.encode, self.translator.max_length
         return [
-            text if (length := len(limit(text))) <= most else self._shorter(text, length, number)
+            text if (length := len(encode(text))) <= most else self._shorter(text, length, number)
             for number, text in enumerate(texts, first)
         ]
 
@@ -102,6 +102,8 @@ def _arriving(asking: bool) -> Iterator[list[str]]:
         yield [_text(line, number + place) for place, line in enumerate(raw, 1)]
         number += len(raw)
         if not chunk:
+            if asking:
+                note("")  # the shell's own prompt begins a line
             return
 
 

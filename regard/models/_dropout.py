@@ -37,7 +37,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.p)
-        return _Drop.apply(x, round(self.p * STEPS))
+        return _Drop.apply(x, min(round(self.p * STEPS), STEPS - 1))
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

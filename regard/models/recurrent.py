@@ -64,6 +64,9 @@ class Recurrent(nn.Module):
         tied: bool = False,
     ):
         super().__init__()
+        for name, value, known in (("cell", cell, tuple(CELLS)), ("order", order, ("bahdanau", "luong"))):
+            if value not in known:
+                raise ValueError(f"{name}={value!r} is not possible; {name} is one of {', '.join(known)}")
         if input_feeding and order == "bahdanau":
             raise ValueError(
                 "input_feeding belongs to order='luong'; in Bahdanau's, a step sees its context anyway"

@@ -4,7 +4,7 @@
 10
 """
 
-from regard.recipes._experiment import Experiment, load, resume, settings_of, train
+from regard.recipes._experiment import Experiment, load, read, resume, settings_of, train
 from regard.recipes._parse import SettingError
 from regard.recipes._recipes import RECIPES, Recipe, recipe
 from regard.recipes.evaluation import evaluate
@@ -23,6 +23,7 @@ __all__ = [
     "Translator",
     "evaluate",
     "load",
+    "read",
     "recipe",
     "resume",
     "settings_of",

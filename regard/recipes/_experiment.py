@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 
@@ -17,6 +18,7 @@ from regard.data.readers import Parallel
 from regard.recipes import _models
 from regard.recipes._material import Material, pairs
 from regard.recipes._parse import SettingError, restore, settle
+from regard.recipes._parse import given as given_value
 from regard.recipes._recipes import Recipe, recipe
 from regard.recipes.evaluation import measures
 from regard.recipes.objective import NextWord
@@ -26,6 +28,8 @@ from regard.training import Outcome, Run, Source, distributed, fill, fit, load_w
 
 FORMAT = 1
 WAIT = 60.0  # seconds for the first process to make a run's folder
+CHANGEABLE = ("steps", "minutes", "patience", "validate_every", "save_every", "keep", "tensorboard")
+TOKENS = ("tokenizer", "target_tokenizer", "vocab", "joint", "nfkc", "lowercase")
 Say = Callable[[str], None]
 
 
@@ -79,20 +83,43 @@ def train(
     to go on later, or to translate.
     """
     found, settings = recipe(name), _at_home(settings_of(name, words, **given))
-    found.material(settings)  # what is wrong with the files is said before a folder is made
-    origin = None if init_from is None else str(Run.open(init_from).folder.resolve())
+    origin = None if init_from is None else Run.open(init_from)
+    if origin is not None:
+        kept = read(origin)["settings"]
+        settings = replace(settings, **{key: kept[key] for key in TOKENS})
+    found.material(settings)  # what is wrong with files or settings is said before a folder is made
+    with torch.device("meta"):
+        _models.build(settings, 8, 8)
     run = Run.create(out)
     if distributed.world().first and not run.record.is_file():  # torchrun, restarting, finds it there
-        run.write(_record(found, settings, origin))
-    return _go_on(run, say)
+        run.write(_record(found, settings, None if origin is None else str(origin.folder.resolve())))
+    try:
+        return _go_on(run, say)
+    except Exception:
+        _withdraw(run)
+        raise
+
+
+def _withdraw(run: Run) -> None:
+    """A run that never began leaves its folder free, so that who mends what was wrong can use it again."""
+    if distributed.world().first and not run.checkpoints.is_dir():
+        for path in (run.record, *_tokenizer_files(run), run.log, run.metrics, run.folder / ".lock"):
+            path.unlink(missing_ok=True)
 
 
 def resume(folder: str | Path, say: Say | None = None, **changes: Any) -> Outcome:
-    """Go on with a run from its newest checkpoint."""
+    """Go on with a run from its newest checkpoint; how long and how often may change, what is trained may not."""
     run = Run.open(folder)
     if changes:
         record = read(run)
-        settings = replace(restore(Translation, record["settings"]), **changes)
+        hints = get_type_hints(Translation)
+        for name, value in changes.items():
+            given_value(Translation, name, value, hints)
+            if name not in CHANGEABLE:
+                raise SettingError(
+                    f"{name} cannot change in a run that has begun; of these you may: {', '.join(CHANGEABLE)}"
+                )
+        settings = settle(Translation, {**asdict(restore(Translation, record["settings"])), **changes})
         run.write({**record, "settings": asdict(settings)})
     return _go_on(run, say)
 
@@ -106,15 +133,27 @@ def _go_on(run: Run, say: Say | None) -> Outcome:
     experiment, reports = prepare(run, found, settings, *tokenizers(run))
     if not run.checkpoints.is_dir():
         if record["init_from"] is not None:
-            other = Run.open(record["init_from"])
-            fill(experiment.objective, load_weights(other.weights()), record["init_from"])
+            _begin_with(experiment.objective, Run.open(record["init_from"]))
         if distributed.world().first:
             run.write({**record, **_facts(experiment, reports)})
             for name, report in reports.items():
-                (say or _quiet)(f"{name}: {report}")
+                (say or _to_stderr)(f"{name}: {report}")
     outcome = experiment.fit(say)
     distributed.stop()
     return outcome
+
+
+def _begin_with(objective: NextWord, other: Run) -> None:
+    """The weights of another run; its baseline, which is no weight, may be missing or too much."""
+    weights = load_weights(other.weights())
+    weights.pop("baseline", None)
+    if objective.sampled:
+        weights["baseline"] = objective.baseline
+    fill(objective, weights, str(other.folder))
+
+
+def _tokenizer_files(run: Run) -> list[Path]:
+    return [run.folder / "source.json", run.folder / "target.json"]
 
 
 def _first(run: Run) -> dict[str, Any]:
@@ -127,7 +166,7 @@ def _first(run: Run) -> dict[str, Any]:
 
 def _ready(run: Run, found: Recipe, settings: Translation, init_from: str | None) -> None:
     """See to it that the run has its tokenizers: learned from its text, or those of the run it starts from."""
-    paths = [run.folder / "source.json", run.folder / "target.json"]
+    paths = _tokenizer_files(run)
     if distributed.world().first and not all(path.is_file() for path in paths):
         both = (
             learn(found.material(settings), settings)
@@ -182,7 +221,8 @@ def learn(material: Material, settings: Translation) -> tuple[Tokenizer, Tokeniz
 
 def tokenizers(run: Run) -> tuple[Tokenizer, Tokenizer]:
     """The tokenizers that a run keeps."""
-    return Tokenizer.load(run.folder / "source.json"), Tokenizer.load(run.folder / "target.json")
+    source, target = map(Tokenizer.load, _tokenizer_files(run))
+    return source, target
 
 
 def prepare(
@@ -279,5 +319,5 @@ def _at_home(settings: Translation) -> Translation:
     return replace(settings, train=train, valid=valid, test=test, data=data)
 
 
-def _quiet(line: str) -> None:
-    """Say nothing."""
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")

@@ -2,54 +2,69 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
 
 from regard import attention as a
+from regard.attention.normalizers.base import takes
 from regard.catalogue import find
 from regard.recipes._parse import SettingError
 
 WORDS = re.compile(r"\s*([^()]+?)\s*(?:\(\s*([0-9.eE+-]+)\s*\))?\s*")
 
 # What each score needs of a model: the sizes of its queries and keys, of a hidden layer, and a number of its own.
-SCORES: dict[str, Callable[[int, int, int, float | None], Any]] = {
+SCORES: dict[str, Callable[[int, int, int, Any], Any]] = {
     "Constant": lambda query, key, hidden, x: a.Constant(),
     "Dot": lambda query, key, hidden, x: a.Dot(),
     "ScaledDot": lambda query, key, hidden, x: a.ScaledDot(),
     "Bilinear": lambda query, key, hidden, x: a.Bilinear(query, key),
     "Additive": lambda query, key, hidden, x: a.Additive(query, key, hidden),
-    "Concat": lambda query, key, hidden, x: a.Concat(query, key, hidden, depth=int(x or 1)),
-    "Cosine": lambda query, key, hidden, x: a.Cosine(x or 5.0, learned=True),
-    "Gaussian": lambda query, key, hidden, x: a.Gaussian(x or 1.0, learned=True),
-    "Boxcar": lambda query, key, hidden, x: a.Boxcar(x or 1.0),
-    "Epanechnikov": lambda query, key, hidden, x: a.Epanechnikov(x or 1.0),
-    "Location": lambda query, key, hidden, x: a.Location(query, max_keys=int(x or 200)),
+    "Concat": lambda query, key, hidden, x: a.Concat(query, key, hidden, depth=x),
+    "Cosine": lambda query, key, hidden, x: a.Cosine(x, learned=True),
+    "Gaussian": lambda query, key, hidden, x: a.Gaussian(x, learned=True),
+    "Boxcar": lambda query, key, hidden, x: a.Boxcar(x),
+    "Epanechnikov": lambda query, key, hidden, x: a.Epanechnikov(x),
+    "Location": lambda query, key, hidden, x: a.Location(query, max_keys=x),
     "Energy": lambda query, key, hidden, x: a.Energy(query, key),
 }
-NORMALIZERS: dict[str, Callable[[float | None], Any]] = {
+NORMALIZERS: dict[str, Callable[[Any], Any]] = {
     "softmax": lambda x: a.softmax,
-    "Temperature": lambda x: a.Temperature(x or 1.0),
+    "Temperature": lambda x: a.Temperature(x),
     "sigmoid": lambda x: a.sigmoid,
     "SigmoidSum": lambda x: a.SigmoidSum(),
     "sparsemax": lambda x: a.sparsemax,
     "entmax15": lambda x: a.entmax15,
-    "Entmax": lambda x: a.Entmax(x or 1.5),
+    "Entmax": lambda x: a.Entmax(x),
     "kernel_sum": lambda x: a.kernel_sum,
     "hardmax": lambda x: a.hardmax,
     "Sample": lambda x: a.Sample(),
     "StraightThrough": lambda x: a.StraightThrough(a.softmax),
-    "Gumbel": lambda x: a.Gumbel(x or 1.0),
-    "TopK": lambda x: a.TopK(int(x or 4)),
+    "Gumbel": lambda x: a.Gumbel(x),
+    "TopK": lambda x: a.TopK(x),
+}
+# Those that have a number of their own, and what it is if none is given; a whole one must be given whole.
+NUMBERS: dict[str, int | float] = {
+    "Concat": 1,
+    "Cosine": 5.0,
+    "Gaussian": 1.0,
+    "Boxcar": 1.0,
+    "Epanechnikov": 1.0,
+    "Location": 200,
+    "Temperature": 1.0,
+    "Entmax": 1.5,
+    "Gumbel": 1.0,
+    "TopK": 4,
 }
 SAME_SIZE = ("Dot", "ScaledDot", "Cosine", "Gaussian", "Boxcar", "Epanechnikov")
 
 
-def named(kind: str, words: str, known: dict[str, Any]) -> tuple[str, float | None]:
-    """The name in the catalogue and the number in parentheses.
+def named(kind: str, words: str, known: dict[str, Any]) -> tuple[str, int | float | None]:
+    """The name in the catalogue, and the number in parentheses or the one it has without.
 
     >>> named("normalize", "top-k(3)", NORMALIZERS)
-    ('TopK', 3.0)
+    ('TopK', 3)
     """
     match = WORDS.fullmatch(words)
     if match is None:
@@ -60,7 +75,24 @@ def named(kind: str, words: str, known: dict[str, Any]) -> tuple[str, float | No
         raise SettingError(f"{kind}={words} is not possible. {error}") from None
     if name not in known:
         raise SettingError(f"{kind}={words} is not possible; {kind} is one of {', '.join(known)}")
-    return name, None if match[2] is None else float(match[2])
+    return name, _number(f"{kind}={words}", name, match[2])
+
+
+def _number(what: str, name: str, written: str | None) -> int | float | None:
+    if written is None:
+        return NUMBERS.get(name)
+    if name not in NUMBERS:
+        raise SettingError(f"{what} is not possible; {name} takes no number")
+    try:
+        number = float(written)
+    except ValueError:
+        number = math.nan
+    whole = isinstance(NUMBERS[name], int)
+    if not 0 < number < math.inf or (whole and number != int(number)):
+        raise SettingError(
+            f"{what} is not possible; {name} takes {'a whole number' if whole else 'a number'} above 0"
+        )
+    return int(number) if whole else number
 
 
 def score(words: str, query_dim: int, key_dim: int, hidden_dim: int) -> Any:
@@ -79,11 +111,20 @@ def normalizer(words: str | None) -> Any:
     if words is None:
         return None
     name, number = named("normalize", words, NORMALIZERS)
-    return NORMALIZERS[name](number)
+    try:
+        return NORMALIZERS[name](number)
+    except ValueError as error:
+        raise SettingError(f"normalize={words} is not possible: {error}") from None
 
 
 def looking(scope: str, how: Any, share: Any, query_dim: int, hidden_dim: int, radius: int) -> Any:
     """An attention of this scope."""
+    if share is not None and takes(share) != how.gives:
+        kinds = {"logits": "any real numbers", "kernel": "kernel values, which kernel_sum shares out"}
+        raise SettingError(
+            f"this score and this normalizer do not go together: the score gives {kinds[how.gives]}, the normalizer "
+            f"takes {kinds[takes(share)]}"
+        )
     if scope == "local-m":
         return a.LocalM(how, radius, share)
     if scope == "local-p":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -27,23 +28,64 @@ def settle(kind: type[Kind], defaults: Mapping[str, Any], words: Iterable[str] =
     Traceback (most recent call last):
     regard.recipes._parse.SettingError: There is no setting 'stepps'; did you mean steps?
     """
-    chosen = dict(defaults)
     hints = get_type_hints(kind)
+    chosen = {name: given(kind, name, value, hints) for name, value in defaults.items()}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
             raise SettingError(f"{word!r} is not a setting; settings are written key=value, such as lr=0.001")
         name = name.strip().replace("-", "_")
-        known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-        if name not in known:
-            raise SettingError(f"There is no setting {name!r}; {nearest(name, known)}")
-        chosen[name] = read(name, value.strip(), hints[name])
+        chosen[name] = read(name, value.strip(), hint_of(kind, name, hints))
     try:
         return kind(**chosen)
     except SettingError:
         raise
     except ValueError as error:
         raise SettingError(str(error)) from None
+
+
+def given(kind: type[Any], name: str, value: Any, hints: Mapping[str, Any]) -> Any:
+    """A value that comes from Python: the same refusals as for words, and nothing is guessed."""
+    hint = hint_of(kind, name, hints)
+    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if any(_is(value, choice) for choice in choices):
+        return value
+    raise SettingError(f"{name}={value!r} is not possible; {name} is {' or '.join(map(_called, choices))}")
+
+
+def hint_of(kind: type[Any], name: str, hints: Mapping[str, Any]) -> Any:
+    """The type of a setting; a name that there is not is refused."""
+    known = [field.name for field in fields(kind)]
+    if name not in known:
+        raise SettingError(f"There is no setting {name!r}; {nearest(name, known)}")
+    return hints[name]
+
+
+def _is(value: Any, hint: Any) -> bool:
+    if get_origin(hint) is Literal:
+        return value in get_args(hint) and isinstance(value, str)
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple | list) and all(isinstance(part, str) for part in value)
+    if hint is bool or isinstance(value, bool):
+        return hint is bool and isinstance(value, bool)
+    if hint is float:
+        return isinstance(value, int | float)
+    return isinstance(value, hint)
+
+
+def _called(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(get_args(hint))}"
+    if get_origin(hint) is tuple:
+        return "a tuple of texts"
+    named = {
+        bool: "True or False",
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        type(None): "None",
+    }
+    return named[hint]
 
 
 def restore(kind: type[Kind], record: Mapping[str, Any]) -> Kind:
@@ -87,14 +129,17 @@ def read(name: str, value: str, hint: Any) -> Any:
     what = {int: "a whole number", float: "a number"}.get(hint)
     try:
         return _whole(value) if hint is int else hint(value)
-    except ValueError:
-        raise SettingError(f"{name}={value} is not possible; {name} is {what}") from None
+    except (ValueError, OverflowError):
+        shown = value if len(value) < 40 else value[:36] + " ..."
+        raise SettingError(f"{name}={shown} is not possible; {name} is {what}") from None
 
 
 def _whole(value: str) -> int:
     """3000, 3_000, 3,000 and 3e3 are the same whole number."""
+    if re.fullmatch(r"[-+]?\d{1,3}(,\d{3})+", value):
+        value = value.replace(",", "")
     try:
-        return int(value.replace(",", ""))
+        return int(value)
     except ValueError:
         number = float(value)
         if number != int(number):

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.data.batch import Pair
+from regard.data import DataError, Pair
 from regard.decoding import Alignment, Decoding, aer
 from regard.recipes.settings import Translation
 from regard.recipes.translator import Translator
@@ -21,6 +21,8 @@ def evaluate(
     translator: Translator, pairs: Sequence[Pair], options: Decoding | None = None
 ) -> dict[str, Any]:
     """All that can be said of a model on these pairs, as plain numbers."""
+    if not pairs:
+        raise DataError("there is nothing to evaluate: no pairs were given")
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     answers = [translator.text(best[0]) if best else "" for best in translator.search(sources, options)]
     report = measures(answers, references, translator.settings)
@@ -52,7 +54,7 @@ def measures(answers: Sequence[str], references: Sequence[str], settings: Transl
 
 def tokenization(settings: Translation) -> str:
     """How sacrebleu cuts the target language into words."""
-    if settings.bleu is not None:
+    if settings.bleu != "auto":
         return settings.bleu
     language = (settings.pair or "").rpartition("-")[2]
     return BY_LANGUAGE.get(language, "13a")

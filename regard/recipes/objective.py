@@ -70,9 +70,9 @@ class NextWord(nn.Module):
         openness = torch.cat([cast(Tensor, look.entropy) for look in seen], 1)
         gain = plain.new_zeros(log_prob.numel()).index_copy(0, real, -plain).view_as(log_prob)
         reward = to_come(gain, self.discount).flatten()[real]
-        with torch.no_grad():
-            self.baseline.lerp_(reward.mean(), 1 - MOVING)
         choice = -((reward - self.baseline) * log_prob.flatten()[real]).sum()
+        with torch.no_grad():  # after its use: a baseline that knows this reward would take a part of it away
+            self.baseline = torch.lerp(self.baseline, reward.mean(), 1 - MOVING)
         open_ = -self.entropy * openness.flatten()[real].sum()
         return Loss(total + choice + open_, batch.tokens, {"nll": float(plain.sum())})
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from regard.training.settings import Settings, setting
+
+Tokenization = Literal[
+    "auto", "none", "13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "spm", "flores101", "flores200"
+]
+WATCHED = ("loss", "perplexity", "bleu", "chrf", "exact")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +73,8 @@ class Translation(Settings):
     # writing
     beam: int = setting(5, "translations kept side by side; 1 is greedy")
     length_penalty: float = setting(1.0, "above 0 prefers longer translations")
-    bleu: str | None = setting(
-        None, "tokenization of sacrebleu; zh, ja-mecab or ko-mecab by language, else 13a"
+    bleu: Tokenization = setting(
+        "auto", "words for BLEU; auto: zh for Chinese, char for ja, ko, th, else 13a"
     )
 
     def __post_init__(self) -> None:
@@ -76,6 +82,17 @@ class Translation(Settings):
         for name in ("vocab", "dim", "layers", "batch_tokens", "max_length", "heads", "beam", "radius"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
+        for name in ("embed_dim", "encoder_dim", "hidden_dim"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} is too small: it must be at least 1, or none")
+        for name in ("length_penalty", "entropy"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)} must be a number, at least 0")
+        if not 0 <= self.discount <= 1:
+            raise ValueError(f"discount={self.discount} must be from 0 to 1")
+        if self.watch not in WATCHED:
+            raise ValueError(f"watch={self.watch} is not possible; watch is one of {', '.join(WATCHED)}")
         for name in ("dropout", "bpe_dropout", "smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
@@ -83,6 +100,14 @@ class Translation(Settings):
             raise ValueError(f"bpe_dropout={self.bpe_dropout} needs tokenizer=bpe, not {self.tokenizer}")
         if self.model == "transformer" and self.dim % self.heads:
             raise ValueError(f"dim={self.dim} must be a multiple of heads={self.heads}")
+        if self.model == "transformer" and (self.score, self.normalize, self.scope) != (
+            "additive",
+            None,
+            "global",
+        ):
+            raise ValueError(
+                "score, normalize and scope are those of model=recurrent; a transformer has its own"
+            )
         if self.tied == "all" and not self.joint:
             raise ValueError("tied=all needs joint=on: one vocabulary for both languages")
         if self.tied == "all" and self.model == "recurrent":

@@ -62,7 +62,7 @@ class Translator:
         usual: dict[str, Any] = {
             "beam": self.settings.beam,
             "alpha": self.settings.length_penalty,
-            "max_length": max(self.max_length, 2),
+            "max_length": self.max_length + 1,  # the end of the sentence counts here
         }
         usual |= {name: value for name, value in options.items() if value is not None}
         if "method" not in usual:
@@ -159,6 +159,8 @@ class Translator:
         self, sources: Sequence[str], found: Sequence[Hypothesis | None], answers: Sequence[str]
     ) -> list[str]:
         """Unknown words replaced by the source words that they looked at."""
+        if not self.attends:
+            return list(answers)
         copied, rows = list(answers), [i for i, one in enumerate(found) if one is not None and UNK in one.ids]
         ids = [one.ids for one in found if one is not None and UNK in one.ids]
         for row, numbers, seen in zip(rows, ids, self.aligned([sources[i] for i in rows], ids), strict=True):

@@ -129,6 +129,7 @@ class Training:
         }
         tensors = memory(self.optimizer, self.objective)
         checkpoint.save(self.run.checkpoints, self.objective.state_dict(), tensors, state, self.settings.keep)
+        self.run.average.unlink(missing_ok=True)  # an average of older weights would be taken for the newest
         self._forget()
 
     def finish(self, end: str) -> None:

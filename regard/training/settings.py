@@ -1,6 +1,6 @@
 """How long, how fast and how carefully to train: one small typed object."""
 
-# ruff: noqa: RUF009 - `setting` is `field` with a line of help
+
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from tests.cli.calls import call, refused
+from tests.cli.conftest import TINY
 
 
 def test_the_tests_of_the_recipe(backwards):
@@ -61,6 +62,26 @@ def test_gold_alignments_rate_each_head(backwards, tmp_path):
     file.write_text("a\tb\n", encoding="utf-8")
     refused(call("evaluate", backwards, "--gold", file), "line 1: source, target and links")
     refused(call("evaluate", backwards, "--gold", tmp_path / "none"), "none: no such file or directory")
+
+
+def test_many_heads_and_none(texts):
+    """A transformer has a head to choose; a model without attention says that it has nothing to align."""
+    files = ["--train", texts / "a.x.xz", texts / "a.y", "--valid", texts / "b.tsv"]
+    words = [*TINY, "tokenizer=word", "steps=1"]
+    heads = ["model=transformer", "layers=2", "heads=2"]
+    assert call("train", "translation", *files, *words, *heads, "--out", texts / "some").returncode == 0
+    (texts / "gold").write_text("ab bca c\tc acb ba\t2-0 1?1 0-2\n", encoding="utf-8")
+    rated = json.loads(call("evaluate", texts / "some", "--gold", texts / "gold", "--json").stdout)["gold"]
+    assert sorted((one["layer"], one["head"]) for one in rated["heads"]) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    errors = [one["aer"] for one in rated["heads"]]
+    assert errors == sorted(errors)
+    drawn = call("translate", texts / "some", "ab c", "--align", "--layer", 1, "--head", 1, "--json")
+    assert json.loads(drawn.stdout)["translations"][0]["alignment"]["shape"][:2] == [2, 2]
+
+    assert call("train", "translation", *files, *words, "scope=none", "--out", texts / "none").returncode == 0
+    for arguments in (["translate", texts / "none", "ab", "--align"], ["evaluate", texts / "none", "--gold"]):
+        gold = [texts / "gold"] if arguments[0] == "evaluate" else []
+        refused(call(*arguments, *gold), "this model has no attention")
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,6 @@ def test_several_files_after_one_option():
         (["reverse", "cell=rnn"], "cell is one of gru, lstm"),
         (["reverse", "stream=maybe"], "stream is on or off"),
         (["reverse", "dropout=2"], "dropout=2.0 must be at least 0 and below 1"),
-        (["reverse", "score=adictive", "--out", "never"], "the nearest are Additive"),
         (["reverse", "steps"], "'steps' is not a setting"),
         (["steps=3"], "Name the recipe first"),
         (["--train", "a", "b"], "Name the recipe first"),

@@ -3,12 +3,14 @@
 import gzip
 import json
 import lzma
+import os
 import random
+import subprocess
 from dataclasses import replace
 
 import pytest
 
-from tests.cli.calls import call, refused, run
+from tests.cli.calls import ENVIRONMENT, PYTHON, call, refused
 
 
 def test_texts_are_translated_in_order(backwards):
@@ -18,19 +20,30 @@ def test_texts_are_translated_in_order(backwards):
     assert answer.stderr == ""
 
 
-def test_a_pipe_keeps_its_order(backwards):
+def test_a_pipe_is_answered_at_once_and_in_order(backwards):
     """More lines than a block holds, of all lengths, some empty, the last without a line end."""
     chance = random.Random(0)
     lines = ["".join(chance.choices("abcdefgh", k=chance.randrange(5))) for _ in range(1400)]
-    answer = run("translate", str(backwards), stdin="\n".join([*lines, "wxyz"]).encode())
-    assert answer.returncode == 0, answer.stderr
-    found = answer.stdout.split("\n")
-    assert found.pop() == ""
-    assert len(found) == 1401
-    assert all((line == "") == (there == "") for line, there in zip(lines, found, strict=False))
-    right = sum(line[::-1] == there for line, there in zip([*lines, "wxyz"], found, strict=True))
+    process = subprocess.Popen(
+        [*PYTHON, "translate", str(backwards)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **ENVIRONMENT},
+    )
+    try:
+        process.stdin.write(b"wxyz\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"zyxw\n", "the first answer came before the second question"
+        out, err = process.communicate("\n".join([*lines, "abc"]).encode(), timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (0, b"")
+    *found, last, rest = out.decode().split("\n")
+    assert (last, rest) == ("cba", "")
+    assert all((line == "") == (there == "") for line, there in zip(lines, found, strict=True))
+    right = sum(line[::-1] == there for line, there in zip(lines, found, strict=True))
     assert right > 1300
-    assert found[-1] == "zyxw"
 
 
 def test_windows_line_ends_and_marks(backwards):
@@ -164,4 +177,4 @@ def test_mistakes_are_answered_in_words(backwards, arguments, words):
 
 
 def test_a_run_that_is_none(tmp_path):
-    refused(run("translate", str(tmp_path), "abc"), f"there is no run in {tmp_path}")
+    refused(call("translate", tmp_path, "abc"), f"there is no run in {tmp_path}")

@@ -59,7 +59,7 @@ def later_words_are_not_seen(model):
 
 def selected_rows_go_on(model):
     """After any mixing of rows each row goes on as if it had been written alone from the start."""
-    source, lengths, target = some_pairs()
+    source, lengths, _ = some_pairs()
     steps = model.begin(source, lengths)
     written = [[i, []] for i in range(len(source))]  # the source of each row, and its words so far
     words = torch.randint(4, TARGET_WORDS, (12, 20))

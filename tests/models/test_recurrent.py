@@ -298,7 +298,6 @@ def test_refusals_are_sentences():
 
 
 @pytest.mark.bare
-@pytest.mark.xfail(strict=True, reason="cell='rnn' is a bare KeyError, and order='loung' is silently Luong's")
 @pytest.mark.parametrize(("name", "wrong"), [("cell", "rnn"), ("order", "loung")])
 def test_unknown_names_are_refused_with_a_sentence(name, wrong):
     with pytest.raises(ValueError, match=name):

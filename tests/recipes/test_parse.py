@@ -1,5 +1,6 @@
 """Settings from words: what fits is read, what does not is refused in one sentence."""
 
+import contextlib
 from dataclasses import asdict, dataclass, fields
 from typing import Literal
 
@@ -103,14 +104,12 @@ def test_the_last_word_counts_and_dashes_are_underscores():
     assert settings_of("reverse", ["batch-tokens=99"]).batch_tokens == 99
 
 
-@pytest.mark.xfail(strict=True, raises=OverflowError, reason="int(inf) is an OverflowError, not a ValueError")
 @pytest.mark.parametrize("value", ["inf", "-inf", "1e999", "9" * 5000])
 def test_infinity_is_no_whole_number(value):
     with pytest.raises(SettingError):
         read(f"whole={value}")
 
 
-@pytest.mark.xfail(strict=True, reason="every comma is taken out of a whole number, so 1,5 is 15")
 @pytest.mark.parametrize("value", ["1,5", ",3", "1,,2", "10,00"])
 def test_a_comma_separates_thousands_only(value):
     with pytest.raises(SettingError):
@@ -127,21 +126,18 @@ TYPED = st.one_of(
 
 @given(st.sampled_from([field.name for field in fields(Translation)]), TYPED)
 def test_never_another_exception(name, value):
-    if "inf" in value:  # see test_infinity_is_no_whole_number
-        return
     try:
         settings_of("translation", [f"{name}={value}"])
     except SettingError as error:
-        assert str(error)
-        assert "\n" not in str(error).replace(value, "")
+        sentence = str(error)
+        assert sentence
+        assert "\n" not in sentence.replace(value.strip(), "")
 
 
 @given(st.lists(st.text(max_size=10), max_size=3))
 def test_never_another_exception_for_any_words(words):
-    try:
+    with contextlib.suppress(SettingError):
         settings_of("reverse", words)
-    except SettingError:
-        pass
 
 
 @pytest.mark.parametrize("name", list(RECIPES))
@@ -172,9 +168,6 @@ def test_what_does_not_go_together_is_refused(words):
 
 
 @pytest.mark.parametrize("words", [["encoder_dim=-3"], ["encoder_dim=0"], ["embed_dim=0"], ["hidden_dim=-1"]])
-@pytest.mark.xfail(
-    strict=True, reason="optional sizes are not checked: 0 is taken for none, -3 fails inside torch"
-)
 def test_optional_sizes_are_checked(words):
     with pytest.raises(SettingError):
         settings_of("reverse", words)
@@ -183,14 +176,12 @@ def test_optional_sizes_are_checked(words):
 @pytest.mark.parametrize(
     "words", [["length_penalty=nan"], ["entropy=nan"], ["discount=-1"], ["discount=inf"]]
 )
-@pytest.mark.xfail(strict=True, reason="length_penalty, entropy and discount take any number, nan included")
 def test_other_numbers_are_checked(words):
     with pytest.raises(SettingError):
         settings_of("reverse", words)
 
 
 @pytest.mark.parametrize("words", [["watch=blue"], ["bleu=foo"]])
-@pytest.mark.xfail(strict=True, reason="what is watched, and how, is looked up only at the first validation")
 def test_names_are_checked_before_anything_is_trained(words):
     with pytest.raises(SettingError):
         settings_of("reverse", words)
@@ -208,7 +199,6 @@ def test_names_are_checked_before_anything_is_trained(words):
         {"train": "a.tsv"},
     ],
 )
-@pytest.mark.xfail(strict=True, reason="values given in Python are not checked: TypeError, or taken silently")
 def test_values_given_in_python_are_checked(given):
     with pytest.raises(SettingError):
         settings_of("reverse", **given)

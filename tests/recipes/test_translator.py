@@ -1,5 +1,6 @@
 """A trained model in use: texts in, texts out, the same whatever stands beside them; and how good they are."""
 
+import contextlib
 from functools import cache
 from random import Random
 
@@ -174,11 +175,6 @@ def test_asking_for_no_unknown_words_changes_nothing(any_translator):
         assert "<unk>" in without or with_it == without
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=ValueError,
-    reason="copying asks for alignments even where there is nothing to look with",
-)
 def test_copying_without_attention_leaves_unknown_words():
     this = translator("scope=none")
     this._copied(["xyz"], [Hypothesis([UNK], -1.0, -1.0, [-0.5, -0.5])], ["<unk>"])
@@ -233,9 +229,6 @@ def test_tokenization(recipe, words, want):
     assert tokenization(settings_of(recipe, words)) == want
 
 
-@pytest.mark.xfail(
-    strict=True, reason="bleu=none is read as no value, so it cannot be chosen on the command line"
-)
 def test_bleu_without_tokenization_can_be_asked_for():
     assert tokenization(settings_of("translation", ["bleu=none"])) == "none"
 
@@ -305,11 +298,6 @@ def test_the_baseline_without_attention_can_be_evaluated_too():
     assert "aer" not in found
 
 
-@pytest.mark.xfail(strict=True, raises=IndexError, reason="sacrebleu looks at the first of no answers")
 def test_evaluating_nothing_is_a_sentence_or_zero():
-    try:
-        found = evaluate(translator(), [])
-    except ValueError as error:
-        assert str(error)
-    else:
-        assert found["sentences"] == 0
+    with contextlib.suppress(ValueError):
+        assert evaluate(translator(), [])["sentences"] == 0

@@ -140,6 +140,11 @@ class Bell(Wrapper):
         keep(self, "sigma", sigma)
         self.positions = None
 
+    @property
+    def chooser(self) -> Normalize:
+        """Under a bell, the choice of a key is that of the normalizer inside."""
+        return self.normalize
+
     def at(self, positions: Shaped[Tensor, "..."]) -> "Bell":
         """A bell like this for keys at `positions`, broadcastable to (*batch, queries, keys), not 0 ..
         n-1."""
