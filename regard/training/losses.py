@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+SAFE = 60.0  # e^60 times any vocabulary is still a number of float32, and e^-60 is not yet zero
 ROWS = 128  # at 10,000 words these fill 5 MB: they stay in the cache between the products
 
 
@@ -91,33 +92,47 @@ def _in_parts(
     d_bias = torch.zeros_like(bias) if gradient and bias is not None else None
     room = hidden.new_empty(min(rows_at_once, count), words)
     log_sums, chosen = hidden.new_empty(count), hidden.new_empty(count)
+    small = _largest(hidden, weight, bias) < SAFE
 
     for start in range(0, count, rows_at_once):
         part = slice(start, start + rows_at_once)
-        some, answer = hidden[part], word[part, None]
+        some = hidden[part]
         scores = room[: some.shape[0]]
         torch.mm(some, weight.T, out=scores)
         if bias is not None:
             scores += bias
-        chosen[part] = scores.gather(1, answer).squeeze(1)
-        log_sum = scores.logsumexp(-1, keepdim=True)
+        chosen[part] = scores.gather(1, word[part, None]).squeeze(1)
+        top = None if small else scores.amax(-1, keepdim=True)
+        shares = (scores if top is None else scores.sub_(top)).exp_()  # of each word; they add up to `total`
+        total = shares.sum(-1, keepdim=True)
+        log_sum = total.log() if top is None else total.log() + top
         log_sums[part] = log_sum.squeeze(1)
         if d_hidden is not None and d_weight is not None:
-            error = scores.sub_(log_sum).exp_()
-            error.scatter_add_(1, answer, error.new_full(answer.shape, smoothing - 1))
-            torch.mm(error, weight, out=d_hidden[part])
-            d_weight.addmm_(error.T, some)
+            # Dividing by the total is done on the small side of each product.
+            torch.mm(shares, weight, out=d_hidden[part])
+            d_hidden[part] /= total
+            d_weight.addmm_(shares.T, some / total)
             if d_bias is not None:
-                d_bias += error.sum(0)
+                d_bias += (1 / total).T.mm(shares).squeeze(0)
 
-    # The smoothing's share is the same for every word, so it needs the average word only.
+    # The right word's share and the smoothing's, which is the same for every word, are matters of single rows.
     average = weight.mean(0)
     offset = 0.0 if bias is None else bias.mean()
     if d_hidden is not None and d_weight is not None:
-        d_hidden -= smoothing * average
-        d_weight -= smoothing / words * hidden.sum(0)
+        d_hidden.sub_(weight.index_select(0, word), alpha=1 - smoothing).sub_(average, alpha=smoothing)
+        d_weight.index_add_(0, word, hidden, alpha=smoothing - 1)
+        d_weight.sub_(hidden.sum(0), alpha=smoothing / words)
         if d_bias is not None:
+            d_bias.index_add_(0, word, d_bias.new_full((count,), smoothing - 1))
             d_bias -= smoothing * count / words
     plain = log_sums - chosen
     smoothed = (log_sums - (1 - smoothing) * chosen - smoothing * (hidden @ average + offset)).sum()
     return smoothed, plain, d_hidden, d_weight, d_bias
+
+
+def _largest(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> float:
+    """No score is larger than this, nor more negative: |h . w + b| <= |h| |w| + |b|."""
+    if not hidden.shape[0]:
+        return 0.0
+    most = hidden.norm(dim=-1).max() * weight.norm(dim=-1).max()
+    return float(most if bias is None else most + bias.abs().max())

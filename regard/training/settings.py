@@ -1,7 +1,5 @@
 """How long, how fast and how carefully to train: one small typed object."""
 
-
-
 from __future__ import annotations
 
 import math
