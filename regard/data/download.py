@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import http.client
+import lzma
 import os
 import secrets
+import zlib
 from os import PathLike
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
@@ -16,6 +20,7 @@ from regard._version import __version__
 from regard.data._lines import DataError
 
 BLOCK = 1 << 20
+PACKERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
 SECONDS = 30  # without a byte, before giving up
 
 
@@ -24,11 +29,12 @@ def cache() -> Path:
     return Path(os.environ.get("REGARD_CACHE") or Path.home() / ".cache" / "regard")
 
 
-def fetch(url: str, sha256: str, into: str | PathLike[str] | None = None) -> Path:
+def fetch(url: str, sha256: str, into: str | PathLike[str] | None = None, *, of_text: bool = False) -> Path:
     """The file at an address, downloaded unless it is there already, and never without its checksum.
 
     It gets its name only when it is whole and right, so that a download that was broken off leaves nothing
-    behind, and two processes may fetch the same file.
+    behind, and two processes may fetch the same file. With `of_text` the checksum is that of what a .gz or .xz
+    file holds, as packed files differ from packer to packer.
     """
     parts = urlsplit(url)
     name = Path(unquote(parts.path)).name
@@ -36,12 +42,14 @@ def fetch(url: str, sha256: str, into: str | PathLike[str] | None = None) -> Pat
         raise DataError(f"{url} is not the http address of a file.")
     folder = cache() if into is None else Path(into)
     path, wanted = folder / name, sha256.lower()
-    if path.is_file() and _digest(path) == wanted:
+    if path.is_file() and _digest(path, of_text) == wanted:
         return path
     part = folder / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         found = _download(url, part)
+        if of_text:
+            found = _digest(part, of_text, path.suffix)
         if found != wanted:
             why = "it was changed there, or on the way; nothing was kept"
             raise DataError(f"{url} has SHA-256 {found[:12]}..., not {wanted[:12]}...: {why}.")
@@ -89,9 +97,14 @@ def _block(answer: http.client.HTTPResponse, url: str) -> bytes:
         raise DataError(f"{url} broke off ({error}); try again.") from None
 
 
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(BLOCK):
-            digest.update(block)
+def _digest(path: Path, of_text: bool = False, suffix: str | None = None) -> str:
+    """The checksum of a file, or of the text packed in it; "" where it cannot be unpacked."""
+    opener = PACKERS.get(path.suffix if suffix is None else suffix, open) if of_text else open
+    digest = hashlib.sha256()
+    try:
+        with opener(path, "rb") as file:
+            while block := file.read(BLOCK):
+                digest.update(block)
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile):
+        return ""
     return digest.hexdigest()

@@ -16,7 +16,7 @@ from regard._version import __version__
 from regard.data import Corpus, DataError, Filling, Generated, Pair, Report, Stream, Tokenizer, in_order
 from regard.data.readers import Parallel
 from regard.recipes import _models
-from regard.recipes._material import Material, pairs
+from regard.recipes._material import DOWNLOAD, Material, pairs
 from regard.recipes._parse import SettingError, restore, settle
 from regard.recipes._parse import given as given_value
 from regard.recipes._recipes import Recipe, recipe
@@ -315,7 +315,9 @@ def _at_home(settings: Translation) -> Translation:
         tuple(str(Path(file).resolve()) for file in files)
         for files in (settings.train, settings.valid, settings.test)
     )
-    data = None if settings.data is None else str(Path(settings.data).resolve())
+    data = settings.data
+    if data is not None and data != DOWNLOAD:
+        data = str(Path(data).resolve())
     return replace(settings, train=train, valid=valid, test=test, data=data)
 
 

@@ -9,10 +9,12 @@ from random import Random
 
 from regard.data.batch import Pair
 from regard.data.readers import Parallel
+from regard.recipes import _downloads as downloads
 from regard.recipes._parse import SettingError
 from regard.recipes.settings import Translation
 
 Make = Callable[[Random, int], list[Pair]]
+DOWNLOAD = "download"
 SAMPLE = 50_000  # generated pairs that a vocabulary is learned from
 
 
@@ -61,10 +63,13 @@ def _parallel(files: Sequence[str], settings: Translation) -> Parallel:
     return Parallel(files, keys=settings.columns)
 
 
-def folder(settings: Translation, what: str) -> Path:
+def folder(settings: Translation, what: str, download: Callable[[], Path] | None = None) -> Path:
     """The folder of a recipe's data, or a sentence that says how to get it."""
+    if settings.data == DOWNLOAD and download is not None:
+        return download()
     if settings.data is None:
-        raise SettingError(f"the recipe needs its data: data=FOLDER with {what}")
+        other = f", or data={DOWNLOAD} to fetch it" if download else ""
+        raise SettingError(f"the recipe needs its data: data=FOLDER with {what}{other}")
     path = Path(settings.data)
     if not path.is_dir():
         raise SettingError(f"data={settings.data}: there is no such folder; it should hold {what}")
@@ -89,7 +94,8 @@ def languages(settings: Translation, known: Sequence[str]) -> tuple[str, str]:
 
 def multi30k(settings: Translation, form: str = "{part}.{language}") -> Material:
     """Image captions: Elliott et al. (2016), arXiv 1605.00459."""
-    root = folder(settings, "train, val and test_2016_flickr of Multi30k, a file for each language")
+    fetch = downloads.multi30k_tok if "tok" in form else downloads.multi30k
+    root = folder(settings, "train, val and test_2016_flickr of Multi30k, a file for each language", fetch)
     known = ("en-de", "de-en", "en-fr", "fr-en", "de-fr", "fr-de")
     sides = languages(settings, known if "tok" not in form else known[:2])
 
@@ -117,7 +123,9 @@ def tatoeba(settings: Translation, first: str, second: str) -> Material:
 
 def g2p(settings: Translation) -> Material:
     """Spelling to sounds: SIGMORPHON 2021, task 1 (Ashby et al. 2021)."""
-    root = folder(settings, "eng_us_train.tsv and the like: word, tab, sounds separated by spaces")
+    root = folder(
+        settings, "eng_us_train.tsv and the like: word, tab, sounds separated by spaces", downloads.g2p
+    )
     known = sorted({path.name.partition("_train.tsv")[0] for path in root.glob("*_train.tsv*")})
     if settings.pair not in known:
         raise SettingError(f"pair={settings.pair} is not possible; in {root} there are {', '.join(known)}")
