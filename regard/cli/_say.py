@@ -71,6 +71,7 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers: Iter
         name = head[place] if head else ""
         made.add_column(
             Text(name),
+            overflow="fold",
             justify="right" if place in right else "left",
             style="bold" if place == 0 else "",
             no_wrap=place == 0,

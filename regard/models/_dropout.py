@@ -22,6 +22,7 @@ class Dropout(nn.Module):
     PyTorch's generator: ten times as many a second, and `torch.manual_seed` still decides everything. There p
     is rounded to a multiple of 1/65536, and the factor with it. Elsewhere it is PyTorch's own dropout.
 
+    >>> from regard.models._dropout import Dropout
     >>> Dropout(0.5).eval()(torch.ones(2, 3)).tolist()
     [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import time
@@ -50,15 +51,13 @@ class Experiment:
     def validate(self) -> dict[str, float]:
         """The loss on the validation text, and the quality of greedy translations of it if that is watched."""
         scores = loss_on(self.objective, self.translator, self.valid)
-        if self.settings.watch in ("bleu", "chrf", "exact"):
+        watch = self.settings.watch
+        if watch in ("bleu", "chrf", "exact"):
             greedy = self.translator.decoding(method="greedy")
-            found = self.translator.search([pair.source for pair in self.valid], greedy)
-            answers = [self.translator.text(best[0] if best else None) for best in found]
-            scores |= {
-                name: value
-                for name, value in measures(answers, [p.target for p in self.valid], self.settings).items()
-                if name in ("bleu", "chrf", "exact")
-            }
+            best = self.translator.search([pair.source for pair in self.valid], greedy)
+            answers = [self.translator.text(several[0] if several else None) for several in best]
+            found = measures(answers, [pair.target for pair in self.valid], self.settings)
+            scores |= {name: found[name] for name in (("exact",) if watch == "exact" else ("bleu", "chrf"))}
         return scores
 
 
@@ -105,6 +104,8 @@ def _withdraw(run: Run) -> None:
     if distributed.world().first and not run.checkpoints.is_dir():
         for path in (run.record, *_tokenizer_files(run), run.log, run.metrics, run.folder / ".lock"):
             path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # something else is in it
+            run.folder.rmdir()
 
 
 def resume(folder: str | Path, say: Say | None = None, **changes: Any) -> Outcome:
@@ -136,7 +137,7 @@ def _go_on(run: Run, say: Say | None) -> Outcome:
             _begin_with(experiment.objective, Run.open(record["init_from"]))
         if distributed.world().first:
             run.write({**record, **_facts(experiment, reports)})
-            for name, report in reports.items():
+            for name, report in ((name, report) for name, report in reports.items() if report.read):
                 (say or _to_stderr)(f"{name}: {report}")
     outcome = experiment.fit(say)
     distributed.stop()

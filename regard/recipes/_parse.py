@@ -26,7 +26,7 @@ def settle(kind: type[Kind], defaults: Mapping[str, Any], words: Iterable[str] =
     0.01
     >>> settle(Settings, {}, ["stepps=50"])
     Traceback (most recent call last):
-    regard.recipes._parse.SettingError: There is no setting 'stepps'; did you mean steps?
+    regard.recipes._parse.SettingError: There is no setting 'stepps'; did you mean steps or eps?
     """
     hints = get_type_hints(kind)
     chosen = {name: given(kind, name, value, hints) for name, value in defaults.items()}

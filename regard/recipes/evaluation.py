@@ -56,6 +56,8 @@ def tokenization(settings: Translation) -> str:
     """How sacrebleu cuts the target language into words."""
     if settings.bleu != "auto":
         return settings.bleu
+    if (settings.target_tokenizer or settings.tokenizer) == "char":
+        return "char"
     language = (settings.pair or "").rpartition("-")[2]
     return BY_LANGUAGE.get(language, "13a")
 

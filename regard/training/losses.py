@@ -39,9 +39,18 @@ def word_loss(
         )
     needs = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias))
     if not needs:
-        smoothed, plain, *_ = _in_parts(hidden, weight, bias, word, smoothing, rows_at_once, False)
+        smoothed, plain, *_ = _precisely(hidden, weight, bias, word, smoothing, rows_at_once, False)
         return smoothed, plain
     return _WordLoss.apply(hidden, weight, bias, word, smoothing, rows_at_once)
+
+
+def _precisely(hidden: Tensor, *rest: Any) -> Any:
+    """`_in_parts`; under autocast in float32, as sums over a vocabulary need all their digits."""
+    device = hidden.device.type
+    if not torch.is_autocast_enabled(device):
+        return _in_parts(hidden, *rest)
+    with torch.autocast(device, enabled=False):
+        return _in_parts(hidden.float(), *rest)
 
 
 class _WordLoss(torch.autograd.Function):
@@ -57,11 +66,7 @@ class _WordLoss(torch.autograd.Function):
         smoothing: float,
         rows_at_once: int,
     ) -> tuple[Tensor, Tensor]:
-        if torch.is_autocast_enabled(hidden.device.type):  # the sums over a vocabulary need all their digits
-            with torch.autocast(hidden.device.type, enabled=False):
-                made = _in_parts(hidden.float(), weight, bias, word, smoothing, rows_at_once, True)
-        else:
-            made = _in_parts(hidden, weight, bias, word, smoothing, rows_at_once, True)
+        made = _precisely(hidden, weight, bias, word, smoothing, rows_at_once, True)
         smoothed, plain, d_hidden, d_weight, d_bias = made
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
         ctx.hidden_type = hidden.dtype

@@ -60,6 +60,9 @@ def test_under_autocast_it_is_computed_in_float32():
     expected = F.cross_entropy(hidden.float() @ weight.T, word, label_smoothing=0.1, reduction="sum")
     torch.testing.assert_close(smoothed, expected)
     assert hidden.grad.dtype == torch.bfloat16
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        quiet, _ = word_loss(hidden, weight, None, word, 0.1)
+    torch.testing.assert_close(quiet, smoothed)
 
 
 @pytest.mark.bare

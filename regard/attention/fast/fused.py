@@ -16,6 +16,10 @@ from regard.attention.normalizers import Temperature, softmax
 from regard.attention.scores.base import Features, autocasting, precise
 from regard.attention.scores.dot import Constant
 
+SHORT = 32
+MANY = 2**16
+"""Up to so many keys, and from so many numbers in the query on, the definition trains faster on a CPU."""
+
 LARGE_MASK = 2**25
 """Above so many entries a mask is asked block by block instead of being written out."""
 
@@ -45,6 +49,8 @@ def fused(call: Call) -> Tensor | None:
     temperature = _temperature(call.normalize)
     if temperature is None or (call.dropping and call.query.device.type == "cpu") or _too_large(call):
         return None  # on a CPU the kernel's own dropout costs more than the definition's
+    if _many_small(call):
+        return None
     query, missing = call.query, call.batch + 2 - call.query.dim()
     if missing > 0:  # values or mask have more batch axes, and lengths go by the leading ones
         query = query[(None,) * missing]
@@ -64,6 +70,22 @@ def fused(call: Call) -> Tensor | None:
     if mask is not None and mask.dtype != torch.bool and temperature != 1.0:
         mask = mask / temperature
     return _sdpa(found, call.value, mask, causal, found.scale / temperature, drop)
+
+
+def _many_small(call: Call) -> bool:
+    """Many short sequences to be trained on a CPU: sentences, say.
+
+    The fused kernel's backward gains nothing from a second thread there, and the definition, which is two batched
+    products, takes half of its time.
+    """
+    if (
+        call.query.device.type != "cpu"
+        or max(call.queries, call.keys) > SHORT
+        or torch.compiler.is_compiling()
+    ):
+        return False
+    learning = any(part.requires_grad for part in (call.query, call.key, call.value))
+    return torch.is_grad_enabled() and learning and call.query.numel() > MANY
 
 
 def _temperature(normalize: object) -> float | Tensor | None:
