@@ -181,7 +181,12 @@ def test_every_digit_has_a_possible_link_and_nothing_else_has(some):
 
 def not_written(pair, i, j):
     """Whether the link is that of a 0 that ISO adds to a single digit, with what stands before that digit."""
-    return j in (5, 8) and pair.target[j] == "0" and (i + 1, j + 1) in pair.links and (i, j + 1) not in pair.possible
+    return (
+        j in (5, 8)
+        and pair.target[j] == "0"
+        and (i + 1, j + 1) in pair.links
+        and (i, j + 1) not in pair.possible
+    )
 
 
 def test_tags_spaces_and_other_fields_have_no_links(some):
