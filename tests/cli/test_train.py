@@ -36,7 +36,7 @@ def test_show_prints_the_settings_and_trains_nothing(tmp_path, monkeypatch):
     assert answer.returncode == 0
     rows = {line.split()[0]: line for line in answer.stdout.splitlines() if line[:1].isalpha()}
     assert "7" in rows["steps"]
-    assert "not 400" in rows["steps"]
+    assert "not 300" in rows["steps"]
     assert "not" not in rows["lr"]
     assert "learning rate at its highest" in rows["lr"]
     assert not list(tmp_path.iterdir())
@@ -46,7 +46,7 @@ def test_show_as_json():
     answer = json.loads(call("train", "reverse", "steps=7", "cell=lstm", "--show", "--json").stdout)
     assert answer["settings"]["steps"] == 7
     assert answer["settings"]["tokenizer"] == "char"
-    assert answer["changed_from"] == {"steps": 400, "cell": "gru"}
+    assert answer["changed_from"] == {"steps": 300, "cell": "gru"}
 
 
 def test_several_files_after_one_option():

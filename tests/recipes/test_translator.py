@@ -262,7 +262,7 @@ def test_evaluate_says_all(any_translator):
     assert found["exact"] == pytest.approx(
         100 * sum(a == r for a, r in zip(answers, references, strict=True)) / 12
     )
-    assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(answers, [references]).score)
+    assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(answers, [references], tokenize="char").score)
     assert found["aer"] == pytest.approx(
         error_rate(any_translator, pairs, found["aer_layer"], found["aer_head"])
     )
