@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 SAFE = 60.0  # e^60 times any vocabulary is still a number of float32, and e^-60 is not yet zero
-ROWS = 128  # at 10,000 words these fill 5 MB: they stay in the cache between the products
+AT_ONCE = 1 << 22  # scores: 16 MB in float32, which stay in the cache between the products
 
 
 def word_loss(
@@ -18,7 +18,7 @@ def word_loss(
     bias: Float[Tensor, " words"] | None,
     word: Int[Tensor, " rows"],
     smoothing: float = 0.0,
-    rows_at_once: int = ROWS,
+    rows_at_once: int | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, " rows"]]:
     """Cross entropy of `hidden @ weight.T + bias`: smoothed and summed, to train on; plain, a row each, to report.
 
@@ -37,6 +37,8 @@ def word_loss(
         raise ValueError(
             f"word_loss takes one word a row, got {hidden.shape[0]} rows and {word.shape[0]} words"
         )
+    if rows_at_once is None:
+        rows_at_once = min(max(AT_ONCE // weight.shape[0], 32), 512)
     needs = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias))
     if not needs:
         smoothed, plain, *_ = _precisely(hidden, weight, bias, word, smoothing, rows_at_once, False)
@@ -77,6 +79,8 @@ class _WordLoss(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, by: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
+        if float(by) == 1:  # as it mostly is: the matrices are large
+            return d_hidden.to(ctx.hidden_type), d_weight, d_bias, None, None, None
         d_bias = None if d_bias is None else d_bias * by
         return (d_hidden * by).to(ctx.hidden_type), d_weight * by, d_bias, None, None, None
 
