@@ -36,7 +36,7 @@ class Cell(nn.Module):
         return self.turn(ahead, state)
 
     def turn(self, given: Tensor, state: State) -> State:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must say how it steps: write turn(given, state)")
 
 
 class GRUCell(Cell):

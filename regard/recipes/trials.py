@@ -13,7 +13,6 @@ from regard.recipes._material import pairs
 from regard.recipes._recipes import recipe
 from regard.recipes.evaluation import evaluate
 from regard.training import Run
-from regard.training.run import Run as Folder
 
 Say = Callable[[str], None]
 Row = dict[str, Any]
@@ -34,7 +33,7 @@ def trial(
     """
     folder = Path(out)
     settings = settings_of(name, words, **given)
-    if Folder(folder).is_run():
+    if Run(folder).is_run():
         kept = read(Run.open(folder))
         different = [
             key for key, value in given.items() if _plain(kept["settings"].get(key)) != _plain(value)

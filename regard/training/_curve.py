@@ -24,12 +24,11 @@ def draw_curve(metrics: Path, picture: Path, watch: str) -> bool:
     if any("loss" in point for point in valid):
         _line(axes, valid, "loss", "loss in validation", "C1")
     axes.set(xlabel="step", ylabel="loss a token")
-    axes.legend(loc="upper left", frameon=False)
     if watch != "loss":
         other = axes.twinx()
         _line(other, valid, watch, watch, "C2")
         other.set_ylabel(watch)
-        other.legend(loc="upper right", frameon=False)
+    figure.legend(loc="outside upper center", ncols=3, frameon=False)  # no line runs through it there
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=120)
     write_whole(picture, content.getvalue())

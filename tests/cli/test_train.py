@@ -172,3 +172,10 @@ def test_resume_changes_only_what_it_may(backwards, words, sentence):
 def test_resume_of_nothing(tmp_path):
     refused(call("resume", tmp_path / "nowhere"), "no such folder")
     refused(call("resume", tmp_path), "it has neither run.json nor checkpoints")
+
+
+def test_the_command_line_and_python_let_the_same_settings_change():
+    from regard.cli._resume import MAY_CHANGE
+    from regard.recipes._experiment import CHANGEABLE
+
+    assert MAY_CHANGE == CHANGEABLE
