@@ -21,7 +21,7 @@ BENCH := $(VENV)/.ready-bench
 DOCS  := $(VENV)/.ready-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test test-slow bench demo docs clean
+.PHONY: help setup check browser test test-slow bench demo docs clean
 
 help: ## say what there is
 	@echo "make <target>:"
@@ -35,7 +35,15 @@ check: $(READY) ## lint, formatting, types, who imports whom
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(READY) ## every test but the slow ones: first with shapes checked, then the bare ones (see conftest.py)
+browser: ## install Chromium from Debian's packages, for the tests that use a real browser
+	@if command -v chromium >/dev/null; then :; \
+	elif command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
+	  (apt-get install -y --no-install-recommends chromium fonts-noto-cjk || \
+	    (apt-get update && apt-get install -y --no-install-recommends chromium fonts-noto-cjk)) >/dev/null 2>&1 \
+	    || echo "Chromium could not be installed; the tests in a browser are skipped."; \
+	else echo "No chromium here, and only root on Debian can install it; the tests in a browser are skipped."; fi
+
+test: $(READY) browser ## every test but the slow ones: first with shapes checked, then the bare ones (see conftest.py)
 	$(PYTEST)
 	$(PYTEST) -m "bare and not slow"
 
@@ -59,7 +67,7 @@ clean: ## remove what was built, but not .venv
 $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip
-	$(PIP) -e ".[dev,draw,recipes,tensorboard]"
+	$(PIP) -e ".[dev,draw,recipes,serve,tensorboard]"
 	@touch $@
 
 $(BENCH): $(READY)
