@@ -73,9 +73,9 @@ def _newest(run: Run, last: int) -> dict[int, Path]:
 
 def _scores(run: Run, weights: Path) -> dict[str, float]:
     """Greedy translations of the validation text, measured."""
-    from regard.recipes import evaluate, load
+    from regard.recipes import evaluate, load_translator
 
-    translator = load(run.folder, weights=weights)
+    translator = load_translator(run.folder, weights=weights)
     pairs = from_recipe(run.read()["recipe"], translator.settings, "valid")["valid"]
     usable = [pair for pair in pairs if len(translator.source.encode(pair.source)) <= translator.max_length]
     found = evaluate(translator, usable, translator.decoding(method="greedy"))

@@ -43,7 +43,7 @@ class Standing:
 
 def standing(folder: Path) -> Standing:
     """Read a run."""
-    from regard.recipes._experiment import read
+    from regard.recipes import read
     from regard.training import Damaged, Run, checkpoint
 
     run = Run.open(folder)

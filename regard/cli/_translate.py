@@ -85,12 +85,12 @@ def translate(
 
 def loaded(run: Path, device: str) -> Translator:
     """The translator of a run where it is to compute."""
-    from regard.recipes import load
+    from regard.recipes import load_translator
     from regard.training.distributed import choose_device
 
     if device not in ("auto", "cpu", "cuda", "mps"):
         refuse(f"There is no device {device!r}; the devices are auto, cpu, cuda and mps.")
-    return load(run, device=str(choose_device(device)))
+    return load_translator(run, device=str(choose_device(device)))
 
 
 def decoding(

@@ -4,9 +4,10 @@
 10
 """
 
-from regard.recipes._experiment import Experiment, load, read, resume, settings_of, train
 from regard.recipes._parse import SettingError
-from regard.recipes._recipes import RECIPES, Recipe, recipe
+from regard.recipes._recipes import RECIPES, recipe
+from regard.recipes._runs import load, load_translator, read, resume, settings_of, train
+from regard.recipes._task import Experiment, Recipe, Task
 from regard.recipes.evaluation import evaluate
 from regard.recipes.objective import NextWord
 from regard.recipes.settings import Translation
@@ -18,11 +19,13 @@ __all__ = [
     "NextWord",
     "Recipe",
     "SettingError",
+    "Task",
     "TooLong",
     "Translation",
     "Translator",
     "evaluate",
     "load",
+    "load_translator",
     "read",
     "recipe",
     "resume",

@@ -1,30 +1,16 @@
-"""The recipes by name: each is data, a kind of settings, and the defaults that go with them."""
+"""The recipes by name: each is a task, data for it, and the settings that go with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from regard.recipes import _material as material
 from regard.recipes._hansards import hansards
 from regard.recipes._parse import SettingError, nearest
-from regard.recipes.settings import Translation
+from regard.recipes._task import Recipe
+from regard.recipes._translation import Translating
 
-
-@dataclass(frozen=True)
-class Recipe:
-    """One named experiment: what is trained on which data, with which settings unless others are given."""
-
-    name: str
-    sentence: str
-    zh: str
-    material: Callable[[Translation], material.Material]
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    kind: type[Translation] = Translation
-    clean: Callable[[str], str] = str  # what a text goes through before it is read
-    unlinked: frozenset[str] = frozenset()  # target words that belong to no source word
+translation = partial(Recipe, task=Translating())
 
 
 TEXT = {"watch": "bleu", "average": 5, "beam": 5}
@@ -53,7 +39,7 @@ def _plain_date(text: str) -> str:
 RECIPES = {
     recipe.name: recipe
     for recipe in (
-        Recipe(
+        translation(
             "dates",
             "Dates as people write them in many languages, to ISO 8601; made on the fly.",
             "把多种语言书写的日期转成 ISO 8601；数据即时生成。",
@@ -72,7 +58,7 @@ RECIPES = {
             clean=_plain_date,
             unlinked=frozenset("-"),
         ),
-        Recipe(
+        translation(
             "reverse",
             "Letters from behind: a task of seconds.",
             "把字母倒过来：几秒钟就能学会的任务。",
@@ -89,56 +75,56 @@ RECIPES = {
                 "schedule": "cosine",
             },
         ),
-        Recipe(
+        translation(
             "pinyin",
             "Chinese phrases to their syllables; the phrases come with pypinyin.",
             "汉语短语转成拼音；短语来自 pypinyin 自带的数据。",
             material.pinyin,
             {**LETTERS, "target_tokenizer": "word", "dim": 256, "embed_dim": 128, "steps": 4000},
         ),
-        Recipe(
+        translation(
             "g2p",
             "Spelling to sounds (SIGMORPHON 2021); pair is the language, such as eng_us.",
             "由拼写得到读音（SIGMORPHON 2021）；pair 是语言，例如 eng_us。",
             material.g2p,
             {**LETTERS, "target_tokenizer": "word", "pair": "eng_us", "dim": 256, "embed_dim": 128},
         ),
-        Recipe(
+        translation(
             "multi30k",
             "Image captions, English, German and French (raw text).",
             "图片说明的翻译：英语、德语、法语（原始文本）。",
             material.multi30k,
             {**TEXT, **TINY, "pair": "en-de"},
         ),
-        Recipe(
+        translation(
             "multi30k-tok",
             "The same in the form in which results are published: small letters, tokenized.",
             "同上，但用论文报告结果时的形式：小写、已分词。",
             material.multi30k_tok,
             {**TEXT, **TINY, "pair": "en-de", "bleu": "none"},
         ),
-        Recipe(
+        translation(
             "tatoeba-zh-en",
             "Chinese sentences of daily life into English, or back with pair=en-zh.",
             "日常汉语句子译成英语；pair=en-zh 则反过来。",
             partial(material.tatoeba, first="en", second="zh"),
             {**TEXT, "pair": "zh-en", "joint": False},
         ),
-        Recipe(
+        translation(
             "tatoeba-fr-en",
             "French sentences of daily life into English, or back with pair=en-fr.",
             "日常法语句子译成英语；pair=en-fr 则反过来。",
             partial(material.tatoeba, first="en", second="fr"),
             {**TEXT, "pair": "fr-en"},
         ),
-        Recipe(
+        translation(
             "hansards",
             "English and French, judged by the word links of the Hansards (alignment error rate).",
             "英法双语，用 Hansards 的人工词对齐评判（对齐错误率）。",
             hansards,
             {**TEXT, "pair": "en-fr", "lowercase": True, "dim": 256, "average": 0, "length_penalty": 0.6},
         ),
-        Recipe(
+        translation(
             "translation",
             "Your own text: --train a.en a.de --valid b.en b.de.",
             "你自己的文本：--train a.en a.de --valid b.en b.de。",

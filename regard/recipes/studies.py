@@ -13,9 +13,9 @@ from torch import Tensor
 
 from regard._extras import need
 from regard.data import Pair, in_order
-from regard.recipes._experiment import load
 from regard.recipes._material import pairs
 from regard.recipes._recipes import recipe
+from regard.recipes._runs import load_translator
 from regard.recipes.objective import NextWord
 from regard.recipes.translator import Translator
 from regard.recipes.trials import Row, Say, markdown, trial
@@ -87,7 +87,7 @@ def bahdanau(out: Path, name: str, given: dict[str, Any], say: Say) -> dict[str,
         say(f"{label}:")
         row = trial(name, out / scope, say=say, **{**shared, "scope": scope})
         rows.append({"model": label, **row})
-        translator = load(out / scope)
+        translator = load_translator(out / scope)
         tests = next(iter(recipe(name).material(translator.settings).tests.values()))
         arrived[label] = arriving(translator, list(pairs(tests)))
     quality = QUALITY[name]

@@ -12,7 +12,7 @@ from regard.data.batch import BOS, EOS, UNK, filled
 from regard.data.tokenizer import Tokenizer
 from regard.decoding import Alignment, Decoding, Hypothesis, Trace, copy_unknown, decode, force, trace
 from regard.models import Recurrent, Transformer
-from regard.recipes._recipes import Recipe
+from regard.recipes._task import Recipe
 from regard.recipes.settings import Translation
 
 AT_ONCE = 12_000  # tokens on all beams of a batch: more makes no CPU faster

@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from regard.recipes._experiment import load, read, resume, settings_of, train
 from regard.recipes._material import pairs
 from regard.recipes._recipes import recipe
+from regard.recipes._runs import load_translator, read, resume, settings_of, train
 from regard.recipes.evaluation import evaluate
 from regard.training import Run
 
@@ -46,7 +46,7 @@ def trial(
         outcome = train(name, folder, words, say=say, **given)
     if outcome.interrupted:
         raise KeyboardInterrupt
-    translator = load(folder)
+    translator = load_translator(folder)
     tests = recipe(name).material(settings).tests
     chosen = part or next(iter(tests))
     report = evaluate(translator, list(pairs(tests[chosen])))

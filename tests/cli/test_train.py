@@ -176,6 +176,6 @@ def test_resume_of_nothing(tmp_path):
 
 def test_the_command_line_and_python_let_the_same_settings_change():
     from regard.cli._resume import MAY_CHANGE
-    from regard.recipes._experiment import CHANGEABLE
+    from regard.recipes._runs import CHANGEABLE
 
     assert MAY_CHANGE == CHANGEABLE

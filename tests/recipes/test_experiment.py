@@ -89,10 +89,10 @@ class Crash(Exception):
 
 @pytest.mark.parametrize("how", ["ctrl-c", "crash in a step", "crash at a validation"])
 def test_an_interrupted_run_goes_on_bit_for_bit(whole, tmp_path, monkeypatch, how):
-    from regard.recipes import _experiment
+    from regard.recipes import NextWord
 
     folder, steps = tmp_path / "run", []
-    forward = _experiment.NextWord.forward
+    forward = NextWord.forward
 
     def counted(self, batch):
         if self.training:
@@ -107,7 +107,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(whole, tmp_path, monkeypatch, ho
         return forward(self, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_experiment.NextWord, "forward", counted)
+        patch.setattr(NextWord, "forward", counted)
         if how == "ctrl-c":
             outcome = train("reverse", folder, TINY, say=quiet)
             assert outcome.interrupted

@@ -1,0 +1,183 @@
+"""The life of a run: from a recipe to a trained model in a folder, and back. What is trained, a task knows."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import torch
+
+from regard._version import __version__
+from regard.recipes._parse import SettingError, restore, settle
+from regard.recipes._parse import given as given_value
+from regard.recipes._recipes import recipe
+from regard.recipes._task import Recipe, Say
+from regard.recipes.translator import Translator
+from regard.training import Outcome, Run, Settings, distributed, load_weights
+
+FORMAT = 1
+WAIT = 60.0  # seconds for the first process to make a run's folder
+CHANGEABLE = ("steps", "minutes", "patience", "validate_every", "save_every", "keep", "tensorboard")
+
+
+def settings_of(name: str, words: Iterable[str] = (), **given: Any) -> Any:
+    """The settings of a recipe with changes: as typed words, as values, or both."""
+    found = recipe(name)
+    return settle(found.kind, {**found.defaults, **given}, words)
+
+
+def train(
+    name: str,
+    out: str | Path,
+    words: Iterable[str] = (),
+    *,
+    init_from: str | Path | None = None,
+    say: Say | None = None,
+    **given: Any,
+) -> Outcome:
+    """Train a recipe into a new folder.
+
+    What is learned from the training data beside the weights, such as tokenizers, is kept in the folder, with
+    everything that is needed to go on later, or to use the model.
+    """
+    found = recipe(name)
+    settings = found.task.at_home(settings_of(name, words, **given))
+    origin = None if init_from is None else Run.open(init_from)
+    if origin is not None:
+        settings = found.task.like(settings, _same_task(origin, found)["settings"])
+    found.task.check(found, settings)  # what is wrong with files or settings is said before a folder is made
+    run = Run.create(out)
+    if distributed.world().first and not run.record.is_file():  # torchrun, restarting, finds it there
+        run.write(_record(found, settings, None if origin is None else str(origin.folder.resolve())))
+    try:
+        return _go_on(run, say)
+    except Exception:
+        _withdraw(run, found)
+        raise
+
+
+def _same_task(origin: Run, found: Recipe) -> dict[str, Any]:
+    record = read(origin)
+    if type(recipe(record["recipe"]).task) is not type(found.task):
+        raise SettingError(
+            f"{origin.folder} was trained for {record['recipe']}, and {found.name} needs another kind of model;"
+            " --init-from takes a run of the same kind"
+        )
+    return record
+
+
+def _withdraw(run: Run, found: Recipe) -> None:
+    """A run that never began leaves its folder free, so that who mends what was wrong can use it again."""
+    if distributed.world().first and not run.checkpoints.is_dir():
+        made = (run.folder / name for name in (*found.task.files, ".lock"))
+        for path in (run.record, run.log, run.metrics, *made):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # something else is in it
+            run.folder.rmdir()
+
+
+def resume(folder: str | Path, say: Say | None = None, **changes: Any) -> Outcome:
+    """Go on with a run from its newest checkpoint; how long and how often may change, what is trained may not."""
+    run = Run.open(folder)
+    if changes:
+        record = read(run)
+        kind = recipe(record["recipe"]).kind
+        hints = get_type_hints(kind)
+        for name, value in changes.items():
+            given_value(kind, name, value, hints)
+            if name not in CHANGEABLE:
+                raise SettingError(
+                    f"{name} cannot change in a run that has begun; of these you may: {', '.join(CHANGEABLE)}"
+                )
+        settings = settle(kind, {**asdict(restore(kind, record["settings"])), **changes})
+        run.write({**record, "settings": asdict(settings)})
+    return _go_on(run, say)
+
+
+def _go_on(run: Run, say: Say | None) -> Outcome:
+    """Train a run from wherever it is; under torchrun, all processes come here."""
+    record = _first(run)
+    found = recipe(record["recipe"])
+    distributed.start(distributed.choose_device(restore(found.kind, record["settings"]).device))
+    record = read(run)
+    settings, origin = restore(found.kind, record["settings"]), record["init_from"]
+    if distributed.world().first and not all((run.folder / name).is_file() for name in found.task.files):
+        found.task.ready(run, found, settings, None if origin is None else Run.open(origin))
+    distributed.wait()
+    torch.manual_seed(settings.seed)  # the weights to begin with
+    experiment = found.task.experiment(run, found, settings)
+    if not run.checkpoints.is_dir():
+        if origin is not None:
+            other = Run.open(origin)
+            found.task.begin_with(experiment.objective, load_weights(other.weights()), str(other.folder))
+        if distributed.world().first:
+            run.write({**record, **_facts(experiment)})
+            for line in experiment.lines:
+                (say or _to_stderr)(line)
+    outcome = experiment.fit(say)
+    distributed.stop()
+    return outcome
+
+
+def _first(run: Run) -> dict[str, Any]:
+    """run.json, as soon as the first process has written it."""
+    patience = time.monotonic() + WAIT
+    while not distributed.world().first and not run.record.is_file() and time.monotonic() < patience:
+        time.sleep(0.1)
+    return read(run)
+
+
+def load(folder: str | Path, device: str = "cpu", weights: str | Path | None = None) -> Any:
+    """What a run trained, ready for use: with its averaged weights, else its best, else its last.
+
+    A run of a translation gives a `Translator`.
+    """
+    run = Run.open(folder)
+    record = read(run)
+    found = recipe(record["recipe"])
+    path = run.weights() if weights is None else Path(weights)
+    settings = restore(found.kind, record["settings"])
+    return found.task.load(run, found, settings, load_weights(path), str(path), device)
+
+
+def load_translator(folder: str | Path, device: str = "cpu", weights: str | Path | None = None) -> Translator:
+    """The same for a translation; a run of another kind is refused."""
+    name = read(Run.open(folder))["recipe"]
+    if not isinstance(found := load(folder, device, weights), Translator):
+        raise SettingError(
+            f"{folder} was trained for {name} and cannot translate; `regard info` says what it is"
+        )
+    return found
+
+
+def read(run: Run) -> dict[str, Any]:
+    """run.json, if this version of regard can read it."""
+    record = run.read()
+    if record.get("format") != FORMAT:
+        raise SettingError(
+            f"{run.record} has format {record.get('format')!r}, but this regard reads {FORMAT}; install a newer regard"
+        )
+    return record
+
+
+def _record(found: Recipe, settings: Settings, init_from: str | None) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "regard": __version__,
+        "recipe": found.name,
+        "settings": asdict(settings),
+        "init_from": init_from,
+    }
+
+
+def _facts(experiment: Any) -> dict[str, Any]:
+    return {"parameters": sum(p.numel() for p in experiment.objective.parameters()), **experiment.facts}
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")

@@ -1,0 +1,92 @@
+"""What a kind of experiment has to say, so that runs of it can be trained, resumed and loaded."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+from torch import Tensor, nn
+
+from regard.training import Outcome, Run, Settings, Source, fill, fit
+
+Say = Callable[[str], None]
+Told = TypeVar("Told", bound=Settings)
+
+
+@dataclass(frozen=True)
+class Experiment(Generic[Told]):
+    """All that is needed to train: an objective, data for it, how to measure it, and what is worth knowing."""
+
+    run: Run
+    settings: Told
+    objective: nn.Module
+    data: Source
+    validate: Callable[[], dict[str, float]]
+    facts: Mapping[str, Any] = field(default_factory=dict)  # for run.json
+    lines: Sequence[str] = ()  # said when a training begins
+
+    def fit(self, say: Say | None = None) -> Outcome:
+        return fit(self.objective, self.data, self.settings, self.run, self.validate, say)
+
+
+class Task(ABC, Generic[Told]):
+    """One kind of experiment, such as translation. A recipe is a task with data and defaults."""
+
+    settings: ClassVar[type[Settings]]
+    files: ClassVar[tuple[str, ...]] = ()  # what a run keeps beside its weights, such as tokenizers
+
+    @abstractmethod
+    def check(self, recipe: Recipe, settings: Told) -> None:
+        """Refuse what cannot be trained before a folder is made for it."""
+
+    @abstractmethod
+    def experiment(self, run: Run, recipe: Recipe, settings: Told) -> Experiment[Told]:
+        """Data, model and measures."""
+
+    @abstractmethod
+    def load(
+        self,
+        run: Run,
+        recipe: Recipe,
+        settings: Told,
+        weights: Mapping[str, Tensor],
+        where: str,
+        device: str,
+    ) -> Any:
+        """What was trained, ready for use."""
+
+    def at_home(self, settings: Told) -> Told:
+        """The same settings with paths that hold from any folder."""
+        return settings
+
+    def like(self, settings: Told, kept: Mapping[str, Any]) -> Told:
+        """The settings of a run that begins with the weights of another, whose settings were kept."""
+        return settings
+
+    def ready(self, run: Run, recipe: Recipe, settings: Told, origin: Run | None) -> None:
+        """Make `files`: from the data, or those of the run it begins with."""
+
+    def begin_with(self, objective: nn.Module, weights: dict[str, Tensor], where: str) -> None:
+        """Fill the objective with the weights of another run."""
+        fill(objective, weights, where)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One named experiment: what is trained on which data, with which settings unless others are given."""
+
+    name: str
+    sentence: str
+    zh: str
+    material: Callable[[Any], Any]  # from settings to data
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    task: Task[Any] = field(kw_only=True)
+    clean: Callable[[str], str] = str  # what a text goes through before it is read
+    unlinked: frozenset[str] = frozenset()  # target words that belong to no source word
+
+    @property
+    def kind(self) -> type[Settings]:
+        """Its settings."""
+        return self.task.settings
