@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention._equation import attend
+from regard.attention.fast.addressing import Addressed, Written, applies
 from regard.attention.scores import Cosine
 
 __all__ = ["address", "content", "interpolate", "read", "sharpen", "shift", "write"]
@@ -192,6 +193,9 @@ def address(
         memory=memory,
         previous=previous,
     )
+    said = (key, strength, gate, offsets, sharpness, memory, previous)
+    if offsets.shape[-1] % 2 and offsets.shape[-1] <= memory.shape[-2] and applies(*said):
+        return Addressed.apply(*said).to(dtype)
     weights = interpolate(content(key, memory, strength), previous, gate)
     return sharpen(shift(weights, offsets), sharpness).to(dtype)
 
@@ -232,6 +236,8 @@ def write(
     dtype, (memory, weights, erase, add) = _wide(
         "write", memory=memory, weights=weights, erase=erase, add=add
     )
+    if applies(memory, weights, erase, add):
+        return Written.apply(memory, weights, erase, add).to(dtype)
     heads = [share.unsqueeze(-1) for share in weights.unbind(-2)]
     # Head by head: the gradient of one product over heads would look for zeros, and wait for the device.
     for share, erased in zip(heads, erase.unsqueeze(-2).unbind(-3), strict=True):

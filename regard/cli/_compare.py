@@ -13,6 +13,8 @@ from regard.cli._say import AsJson, finite, note, refuse, say, say_json, table
 
 COLUMNS = {
     "exact": ("exact", ".2f"),
+    "bits": ("bits", ".3f"),
+    "wrong %": ("errors", ".3f"),
     "BLEU": ("bleu", ".2f"),
     "chrF": ("chrf", ".2f"),
     "AER": ("aer", ".4f"),

@@ -43,11 +43,12 @@ def _as_dict(folder: Path, outcome: Outcome, record: dict[str, Any]) -> dict[str
         "scores": outcome.scores,
         "seconds": outcome.seconds,
         "parameters": record["parameters"],
-        "data": record["data"],
+        "data": record.get("data", {}),
     }
 
 
 def _print(folder: Path, outcome: Outcome, record: dict[str, Any]) -> None:
+    from regard.recipes import recipe
     from regard.training.display import duration, number
 
     best = "none"
@@ -56,10 +57,9 @@ def _print(folder: Path, outcome: Outcome, record: dict[str, Any]) -> None:
     rows = [
         ("trained", f"{outcome.step:,} steps in {duration(outcome.seconds)}: {outcome.reason}"),
         ("best", best),
-        *((f"{name} text", counts) for name, counts in reports(record["data"])),
+        *((f"{name} text", counts) for name, counts in reports(record.get("data", {}))),
     ]
     say(table(rows))
     typer.echo(f"\nThe run is in {folder}. Use it:")  # never wrapped: these are to be copied
-    typer.echo(f'  regard translate {folder} "..."')
-    typer.echo(f"  regard evaluate {folder}")
-    typer.echo(f"  regard info {folder}")
+    for words in recipe(record["recipe"]).task.uses:
+        typer.echo(f"  regard {words.format(run=folder)}")

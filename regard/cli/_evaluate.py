@@ -10,6 +10,7 @@ import typer
 
 from regard.cli._gold import Heads, judged
 from regard.cli._input import Limit, TooLong
+from regard.cli._machine import evaluate_machine, is_machine
 from regard.cli._parts import Parts, fitting, from_files, from_recipe
 from regard.cli._say import AsJson, note, refuse, say, say_json, table
 from regard.cli._translate import Beam, Coverage, Device, LengthPenalty, OverLimit, decoding, loaded
@@ -33,6 +34,11 @@ def evaluate(
     gold: Annotated[
         Path | None, typer.Option(help="Gold alignments: source, target and links (0-0 1?2), with tabs.")
     ] = None,
+    length: Annotated[int | None, typer.Option(help="A machine: sequences of this length.")] = None,
+    repeats: Annotated[int | None, typer.Option(help="A machine: said so often (repeat-copy).")] = None,
+    items: Annotated[int | None, typer.Option(help="A machine: so many items (recall).")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="A machine: rows of its memory.")] = None,
+    sequences: Annotated[int, typer.Option(min=1, help="A machine: so many of each size.")] = 20,
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     coverage: Coverage = None,
@@ -40,16 +46,25 @@ def evaluate(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Measure how well a model translates.
+    """Measure how well a model does what it was trained for.
 
-    Exact match, BLEU, chrF and, where gold links are there, the alignment error rate.
+    A translation: exact match, BLEU, chrF and, where gold links are there, the alignment error rate. A machine
+    with a memory: bits a sequence and wrong bits, for the sizes of training and greater ones.
 
     Example: regard evaluate runs/dates
 
     Example: regard evaluate runs/en-de news.en news.de --beam 10
+
+    Example: regard evaluate runs/copy --length 120
     """
     if files and part is not None:
         refuse("Give files or --part, not both.")
+    sizes = {"length": length, "repeats": repeats, "items": items}
+    if is_machine(run):
+        evaluate_machine(run, sizes, rows, sequences, device, as_json)
+        return
+    if given := [f"--{name}" for name, size in {**sizes, "rows": rows}.items() if size is not None]:
+        refuse(f"{given[0]} is for a machine with a memory, and {run} is not one.")
     translator = loaded(run, device)
     options = decoding(translator, beam=beam, alpha=length_penalty, coverage=coverage)
     found: dict[str, Any] = {}

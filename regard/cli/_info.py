@@ -38,8 +38,8 @@ def _as_dict(found: Standing) -> dict[str, Any]:
         "settings": found.settings,
         "changed": found.changed(),
         "parameters": record["parameters"],
-        "words": dict(zip(("source", "target"), record["words"], strict=True)),
-        "data": record["data"],
+        "words": dict(zip(("source", "target"), record.get("words", ()), strict=False)),
+        "data": record.get("data", {}),
         "step": state.get("step"),
         "seconds": state.get("seconds"),
         "tokens": state.get("tokens"),
@@ -75,7 +75,7 @@ def _print(about: dict[str, Any]) -> None:
         ("recipe", about["recipe"]),
         ("settings", changed or "those of the recipe"),
         ("parameters", f"{about['parameters']:,}"),
-        ("vocabulary", f"{about['words']['source']:,} source, {about['words']['target']:,} target"),
+        *_vocabulary(about["words"]),
         *((f"{name} text", counts) for name, counts in reports(about["data"])),
         *_progress(about),
         ("weights", about["weights"] or "none yet"),
@@ -83,6 +83,10 @@ def _print(about: dict[str, Any]) -> None:
     ]
     say(table(rows), "")
     say(table(((name, f"{size:,} bytes") for name, size in about["files"].items()), numbers=[1]))
+
+
+def _vocabulary(words: dict[str, int]) -> list[tuple[str, str]]:
+    return [("vocabulary", ", ".join(f"{count:,} {side}" for side, count in words.items()))] if words else []
 
 
 def _progress(about: dict[str, Any]) -> list[tuple[str, str]]:

@@ -76,7 +76,7 @@ def _begin(
 
 
 def _check(recipe: str, settings: dict[str, Any]) -> None:
-    named = [name for name in ("train", "valid", "test") if settings[name]]
+    named = [name for name in ("train", "valid", "test") if settings.get(name)]
     if named and recipe != "translation":
         refuse(f"--{named[0]} is for the recipe translation; {recipe} brings its own text.")
 

@@ -9,15 +9,18 @@ from regard.recipes._recipes import RECIPES, recipe
 from regard.recipes._runs import load, load_translator, read, resume, settings_of, train
 from regard.recipes._task import Experiment, Recipe, Task
 from regard.recipes.evaluation import evaluate
+from regard.recipes.machine import Machine
 from regard.recipes.objective import NextWord
-from regard.recipes.settings import Translation
+from regard.recipes.settings import Remembering, Translation
 from regard.recipes.translator import TooLong, Translator
 
 __all__ = [
     "RECIPES",
     "Experiment",
+    "Machine",
     "NextWord",
     "Recipe",
+    "Remembering",
     "SettingError",
     "Task",
     "TooLong",

@@ -35,6 +35,7 @@ class Task(ABC, Generic[Told]):
     """One kind of experiment, such as translation. A recipe is a task with data and defaults."""
 
     settings: ClassVar[type[Settings]]
+    uses: ClassVar[tuple[str, ...]]  # what can be done with a run, as words of the command line
     files: ClassVar[tuple[str, ...]] = ()  # what a run keeps beside its weights, such as tokenizers
 
     @abstractmethod
@@ -56,6 +57,10 @@ class Task(ABC, Generic[Told]):
         device: str,
     ) -> Any:
         """What was trained, ready for use."""
+
+    @abstractmethod
+    def judge(self, recipe: Recipe, made: Any, part: str | None = None) -> dict[str, Any]:
+        """How good is what `load` gave, as plain numbers; on one part of the recipe's tests, or its first."""
 
     def at_home(self, settings: Told) -> Told:
         """The same settings with paths that hold from any folder."""

@@ -17,7 +17,7 @@ from regard.recipes import _models
 from regard.recipes._material import DOWNLOAD, Material, pairs
 from regard.recipes._parse import SettingError
 from regard.recipes._task import Experiment, Recipe, Task
-from regard.recipes.evaluation import measures
+from regard.recipes.evaluation import evaluate, measures
 from regard.recipes.objective import NextWord
 from regard.recipes.settings import Translation
 from regard.recipes.translator import Translator
@@ -30,6 +30,7 @@ class Translating(Task[Translation]):
     """From one text to another."""
 
     settings: ClassVar[type[Settings]] = Translation
+    uses = ('translate {run} "..."', "evaluate {run}", "info {run}")
     files = ("source.json", "target.json")
 
     def check(self, recipe: Recipe, settings: Translation) -> None:
@@ -72,6 +73,11 @@ class Translating(Task[Translation]):
         fill(objective, dict(weights), where)
         objective.to(device)
         return Translator(objective.model, source, target, settings, recipe)
+
+    def judge(self, recipe: Recipe, made: Translator, part: str | None = None) -> dict[str, Any]:
+        tests = recipe.material(made.settings).tests
+        chosen = part or next(iter(tests))
+        return {**evaluate(made, list(pairs(tests[chosen]))), "part": chosen}
 
     def at_home(self, settings: Translation) -> Translation:
         train, valid, test = (

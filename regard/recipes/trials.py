@@ -8,10 +8,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from regard.recipes._material import pairs
 from regard.recipes._recipes import recipe
-from regard.recipes._runs import load_translator, read, resume, settings_of, train
-from regard.recipes.evaluation import evaluate
+from regard.recipes._runs import load, read, resume, settings_of, train
 from regard.training import Run
 
 Say = Callable[[str], None]
@@ -32,7 +30,7 @@ def trial(
     A folder that holds another experiment is refused: its numbers would stand in the wrong row.
     """
     folder = Path(out)
-    settings = settings_of(name, words, **given)
+    settings_of(name, words, **given)  # refuses what is wrong before anything else
     if Run(folder).is_run():
         kept = read(Run.open(folder))
         different = [
@@ -46,14 +44,10 @@ def trial(
         outcome = train(name, folder, words, say=say, **given)
     if outcome.interrupted:
         raise KeyboardInterrupt
-    translator = load_translator(folder)
-    tests = recipe(name).material(settings).tests
-    chosen = part or next(iter(tests))
-    report = evaluate(translator, list(pairs(tests[chosen])))
+    made = load(folder)
     return {
-        **report,
-        "part": chosen,
-        "parameters": sum(p.numel() for p in translator.model.parameters()),
+        **recipe(name).task.judge(recipe(name), made, part),
+        "parameters": sum(p.numel() for p in made.model.parameters()),
         "tokens_per_second": speed(Run.open(folder)),
         "minutes": outcome.seconds / 60,
         "steps": outcome.step,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -101,5 +101,8 @@ def _compiled(objective: nn.Module, settings: Settings, device: torch.device, sa
         torch.compile(torch.nn.functional.gelu)(torch.zeros(8, device=device))
     except Exception:
         say("compile=on: there is no working compiler here, so the model runs as it is")
+        return objective
+    if hasattr(objective, "fuse"):  # it knows better which part of it to compile, such as one step of many
+        cast(Any, objective).fuse()
         return objective
     return cast(nn.Module, torch.compile(objective, dynamic=True))

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam, AdamW, Optimizer
+from torch.optim import Adam, AdamW, Optimizer, RMSprop
 
 from regard.training.settings import Settings
 
 
 def make_optimizer(objective: nn.Module, settings: Settings) -> Optimizer:
-    """Adam over the parameters that learn; only matrices are pulled towards zero.
+    """Adam or RMSProp over the parameters that learn; only matrices are pulled towards zero.
 
-    Kingma and Ba (2015), arXiv 1412.6980; AdamW: Loshchilov and Hutter (2019), arXiv 1711.05101.
+    Kingma and Ba (2015), arXiv 1412.6980; AdamW: Loshchilov and Hutter (2019), arXiv 1711.05101; RMSProp in the
+    form of Graves (2013), arXiv 1308.0850, eq. 38 to 45: by the deviation of the gradient, and with momentum.
     """
     learning = [p for p in objective.parameters() if p.requires_grad]
     if not learning:
@@ -25,10 +26,20 @@ def make_optimizer(objective: nn.Module, settings: Settings) -> Optimizer:
         {"params": decayed, "weight_decay": settings.weight_decay},
         {"params": others, "weight_decay": 0.0},
     ]
+    groups = [group for group in groups if group["params"]]
+    if settings.optimizer == "rmsprop":
+        return RMSprop(
+            groups,
+            lr=settings.lr,
+            alpha=settings.beta2,
+            eps=settings.eps,
+            momentum=settings.momentum,
+            centered=True,
+        )
     kind = AdamW if settings.optimizer == "adamw" else Adam
     # fused is three times as fast as the loop over parameters, on CPU too
     return kind(
-        [group for group in groups if group["params"]],
+        groups,
         lr=settings.lr,
         betas=(settings.beta1, settings.beta2),
         eps=settings.eps,

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-Optimizer = Literal["adam", "adamw"]
+Optimizer = Literal["adam", "adamw", "rmsprop"]
 Schedule = Literal["constant", "inverse_sqrt", "cosine"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["float32", "bfloat16"]
 
-LESS_IS_BETTER = {"loss", "perplexity", "error", "errors", "aer", "ter", "wer", "cer"}
+LESS_IS_BETTER = {"loss", "perplexity", "error", "errors", "aer", "ter", "wer", "cer", "bits"}
 
 
 def setting(default: Any, help: str) -> Any:
@@ -29,10 +29,11 @@ class Settings:
 
     steps: int = setting(10_000, "steps of the optimizer, at most")
     minutes: float | None = setting(None, "minutes of training, at most; resumed runs add up")
-    optimizer: Optimizer = setting("adam", "adam, or adamw: weight decay beside the gradient, not in it")
+    optimizer: Optimizer = setting("adam", "adam; adamw: weight decay beside the gradient; rmsprop")
     lr: float = setting(1e-3, "learning rate at its highest")
     beta1: float = setting(0.9, "how much of the gradient's average is kept at each step")
     beta2: float = setting(0.98, "how much of the squared gradient's average is kept at each step")
+    momentum: float = setting(0.9, "rmsprop: how much of the last step is taken again")
     eps: float = setting(1e-8, "added to the root of the squared gradient's average")
     weight_decay: float = setting(0.0, "pull of the matrices (not of biases and norms) towards zero")
     schedule: Schedule = setting("inverse_sqrt", "the learning rate after the warm-up")
@@ -64,7 +65,7 @@ class Settings:
         for name in ("warmup", "average", "weight_decay", "seed"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
-        for name in ("beta1", "beta2"):
+        for name in ("beta1", "beta2", "momentum"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
 

@@ -1,0 +1,259 @@
+"""The Neural Turing Machine: a small network with a memory that it reads and writes by attention.
+
+Graves, Wayne and Danihelka (2014), arXiv 1410.5401. Per step:
+
+    state        = controller(input, last reads)                 an LSTM, or a feed-forward network
+    w_write      = address(what the write heads say, M, w_write)
+    M            = M * prod(1 - w_write erase) + sum(w_write add)
+    w_read       = address(what the read heads say, M, w_read)    of the new memory
+    read         = w_read M
+    output       = W [state; read]
+
+Nothing stays on the module: the memory and all weights are in a `State` that goes in and comes out. No
+parameter has the number of rows in its shape, so a trained machine can be given a larger memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention import addressing
+
+# Beyond these, a distribution over the rows is as sharp as float32 can tell, and gradients are only noise.
+STRONGEST, SHARPEST = 100.0, 50.0
+BLANK = 1e-6  # every number of an unwritten memory
+
+
+@dataclass(frozen=True)
+class State:
+    """What a machine carries from step to step."""
+
+    memory: Float[Tensor, "batch rows width"]
+    read: Float[Tensor, "batch read_heads width"]
+    read_weights: Float[Tensor, "batch read_heads rows"]
+    write_weights: Float[Tensor, "batch write_heads rows"]
+    controller: tuple[Tensor, ...] = ()
+
+    def detach(self) -> State:
+        """The same without its past, for sequences that are trained on in parts."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        cut = {name: value.detach() for name, value in plain.items() if isinstance(value, Tensor)}
+        return replace(self, **cut, controller=tuple(part.detach() for part in self.controller))
+
+
+class Said(NamedTuple):
+    """What a controller tells some heads in one step."""
+
+    key: Tensor
+    strength: Tensor
+    gate: Tensor
+    offsets: Tensor
+    sharpness: Tensor
+
+
+class Step(NamedTuple):
+    """One step of a machine, for those who want to look: what went in and out, and what the heads did."""
+
+    output: Tensor
+    state: State
+    erase: Tensor
+    add: Tensor
+
+
+class NeuralTuringMachine(nn.Module):
+    """A network with a memory of `rows` x `width` numbers and heads that read and write it.
+
+    >>> machine = NeuralTuringMachine(inputs=9, outputs=8, rows=16, width=6)
+    >>> output, state = machine(torch.rand(2, 5, 9))
+    >>> output.shape, state.memory.shape, state.read_weights.shape
+    (torch.Size([2, 5, 8]), torch.Size([2, 16, 6]), torch.Size([2, 1, 16]))
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        rows: int = 128,
+        width: int = 20,
+        read_heads: int = 1,
+        write_heads: int = 1,
+        controller: Literal["lstm", "feedforward"] = "lstm",
+        hidden_dim: int = 100,
+        shift: int = 1,
+    ):
+        super().__init__()
+        for name, value in (("rows", rows), ("width", width), ("hidden_dim", hidden_dim)):
+            if value < 1:
+                raise ValueError(f"NeuralTuringMachine: {name}={value} must be at least 1")
+        if read_heads < 1 or write_heads < 1:
+            raise ValueError(
+                f"NeuralTuringMachine needs a head to read and one to write, got {read_heads} and {write_heads}"
+            )
+        if shift < 0:
+            raise ValueError(f"NeuralTuringMachine: shift={shift} must not be negative")
+        self.inputs, self.outputs, self.rows, self.width = inputs, outputs, rows, width
+        self.read_heads, self.write_heads, self.shift = read_heads, write_heads, shift
+        self.hidden_dim = hidden_dim
+        self.controller = CONTROLLERS[controller](inputs + read_heads * width, hidden_dim)
+        # one product for all that all heads are told: keys, three numbers each, offsets; erase and add
+        self.sizes = [width, 1, 1, 1, 2 * shift + 1]
+        heads, aside = read_heads + write_heads, 2 * write_heads * width
+        self.tell = nn.Linear(hidden_dim, heads * sum(self.sizes) + aside)
+        self.output = nn.Linear(hidden_dim + read_heads * width, outputs)
+        self.first_read = nn.Parameter(torch.zeros(read_heads, width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.xavier_uniform_(self.tell.weight, gain=1.4)
+        nn.init.normal_(self.tell.bias, std=0.01)
+        nn.init.xavier_uniform_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
+        nn.init.normal_(self.first_read, std=0.01)
+
+    def begin(self, batch: int, rows: int | None = None) -> State:
+        """A blank memory, and every head on its first row.
+
+        The heads stand on a row, and not everywhere a little, so that a step aside is a step from the start;
+        that also holds for a memory of any size.
+        """
+        rows = self.rows if rows is None else rows
+        like = self.first_read
+        focus = like.new_zeros(batch, self.read_heads + self.write_heads, rows)
+        focus[..., 0] = 1.0
+        return State(
+            memory=like.new_full((batch, rows, self.width), BLANK),
+            read=like.expand(batch, -1, -1),
+            read_weights=focus[:, : self.read_heads],
+            write_weights=focus[:, self.read_heads :],
+            controller=self.controller.begin(batch),
+        )
+
+    def forward(
+        self, inputs: Float[Tensor, "batch steps inputs"], state: State | None = None
+    ) -> tuple[Float[Tensor, "batch steps outputs"], State]:
+        """The outputs (before any sigmoid) of all steps, and the state after the last."""
+        if inputs.dim() != 3 or inputs.shape[-1] != self.inputs:
+            raise ValueError(
+                f"NeuralTuringMachine takes inputs (batch, steps, {self.inputs}), got {tuple(inputs.shape)}"
+            )
+        state = self.begin(len(inputs)) if state is None else state
+        seen = []
+        for now in inputs.unbind(1):
+            hidden, state, _, _ = self._move(now, state)
+            seen.append(torch.cat((hidden, state.read.flatten(1)), -1))
+        if not seen:
+            return inputs.new_empty(len(inputs), 0, self.outputs), state
+        return self.output(torch.stack(seen, 1)), state
+
+    def step(self, now: Float[Tensor, "batch inputs"], state: State) -> Step:
+        """One step, with everything that it did."""
+        hidden, state, erase, add = self._move(now, state)
+        return Step(self.output(torch.cat((hidden, state.read.flatten(1)), -1)), state, erase, add)
+
+    def fuse(self) -> None:
+        """Let torch.compile make one kernel of a step's many small operations; sequences of all lengths share it."""
+        self._move = torch.compile(self._move)  # type: ignore[method-assign]
+
+    def _move(self, now: Tensor, state: State) -> tuple[Tensor, State, Tensor, Tensor]:
+        """All of a step but the output, which can wait for the other steps."""
+        given = torch.cat((now, state.read.flatten(1)), -1)
+        hidden, memory_of = self.controller(given, state.controller)
+        readers, writers, erase, add = self._heard(self.tell(hidden))
+        write_weights = addressing.address(*writers, state.memory, state.write_weights)
+        memory = addressing.write(state.memory, write_weights, erase, add)
+        read_weights = addressing.address(*readers, memory, state.read_weights)
+        read = addressing.read(read_weights, memory)
+        return hidden, State(memory, read, read_weights, write_weights, memory_of), erase, add
+
+    def _heard(self, told: Tensor) -> tuple[Said, Said, Tensor, Tensor]:
+        """Numbers without bounds become keys, strengths, gates, ... within theirs."""
+        heads, edits = self.read_heads + self.write_heads, self.write_heads * self.width
+        said, erase, add = told.split([heads * sum(self.sizes), edits, edits], -1)
+        key, strength, gate, sharpness, offsets = said.unflatten(-1, (heads, -1)).split(self.sizes, -1)
+        all_heads = (
+            key.tanh(),
+            bounded(strength.squeeze(-1), STRONGEST),
+            gate.squeeze(-1).sigmoid(),
+            offsets.softmax(-1),
+            1 + bounded(sharpness.squeeze(-1), SHARPEST - 1),
+        )
+        readers = Said(*(part[:, : self.read_heads] for part in all_heads))
+        writers = Said(*(part[:, self.read_heads :] for part in all_heads))
+        aside = (self.write_heads, self.width)
+        return readers, writers, erase.sigmoid().unflatten(-1, aside), add.tanh().unflatten(-1, aside)
+
+    def extra_repr(self) -> str:
+        return f"rows={self.rows}, width={self.width}, read_heads={self.read_heads}, write_heads={self.write_heads}"
+
+
+def bounded(number: Tensor, limit: float) -> Tensor:
+    """Softplus that never passes a limit, with a slope everywhere.
+
+    >>> bounded(torch.tensor([0.0, 1e6]), 100.0).tolist()
+    [0.693..., 100.0]
+    """
+    return limit * torch.tanh(nn.functional.softplus(number) / limit)
+
+
+class Recurrent(nn.Module):
+    """A controller that remembers: an LSTM cell with a first state that is learned."""
+
+    def __init__(self, given: int, dim: int):
+        super().__init__()
+        self.cell = nn.LSTMCell(given, dim)
+        self.first = nn.Parameter(torch.zeros(2, dim))
+        nn.init.normal_(self.first, std=0.01)
+        with torch.no_grad():
+            for bias in (self.cell.bias_ih, self.cell.bias_hh):
+                bias.zero_()
+
+    def begin(self, batch: int) -> tuple[Tensor, ...]:
+        hidden, cell = self.first.unbind()
+        return hidden.tanh().expand(batch, -1), cell.expand(batch, -1)
+
+    def forward(self, given: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        hidden, cell = self.cell(given, state)
+        return hidden, (hidden, cell)
+
+
+class FeedForward(nn.Module):
+    """A controller without a memory of its own: all it knows of the past is in what it reads."""
+
+    def __init__(self, given: int, dim: int):
+        super().__init__()
+        self.layer = nn.Linear(given, dim)
+
+    def begin(self, batch: int) -> tuple[Tensor, ...]:
+        return ()
+
+    def forward(self, given: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return self.layer(given).relu(), ()
+
+
+CONTROLLERS: dict[str, type[Recurrent] | type[FeedForward]] = {"lstm": Recurrent, "feedforward": FeedForward}
+
+
+class LongShortTerm(nn.Module):
+    """What the paper compares with: layers of LSTM, as wide as the task wants, and no memory beside them.
+
+    >>> LongShortTerm(inputs=9, outputs=8, hidden_dim=16, layers=3)(torch.rand(2, 5, 9))[0].shape
+    torch.Size([2, 5, 8])
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, hidden_dim: int = 256, layers: int = 3):
+        super().__init__()
+        self.inputs, self.outputs = inputs, outputs
+        self.lstm = nn.LSTM(inputs, hidden_dim, layers, batch_first=True)
+        self.output = nn.Linear(hidden_dim, outputs)
+
+    def forward(
+        self, inputs: Float[Tensor, "batch steps inputs"], state: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Float[Tensor, "batch steps outputs"], tuple[Tensor, Tensor]]:
+        hidden, state = self.lstm(inputs, state)
+        return self.output(hidden), state

@@ -1,0 +1,171 @@
+"""The five algorithms: each answer is computed again here, by other means."""
+
+import itertools
+
+import pytest
+import torch
+
+from regard.data.algorithms import Copy, Endless, Ngrams, Recall, RepeatCopy, Sort, chance
+
+COPY = Copy({"length": (1, 20)})
+REPEAT = RepeatCopy({"length": (1, 10), "repeats": (1, 10)})
+RECALL = Recall({"items": (2, 6)}, bits=6)
+NGRAMS = Ngrams({"length": (200, 200)}, bits=1)
+SORT = Sort({"length": (20, 20)})
+ALL = [COPY, REPEAT, RECALL, NGRAMS, SORT]
+
+
+@pytest.mark.parametrize("algorithm", ALL, ids=lambda one: type(one).__name__)
+def test_a_batch_depends_on_its_seed_alone(algorithm):
+    one, same, other = (algorithm.make(chance(seed, 5), rows=3) for seed in (1, 1, 2))
+    assert torch.equal(one.inputs, same.inputs)
+    assert torch.equal(one.targets, same.targets)
+    assert one.inputs.shape != other.inputs.shape or not torch.equal(one.inputs, other.inputs)
+
+
+@pytest.mark.parametrize("algorithm", ALL, ids=lambda one: type(one).__name__)
+def test_channels_are_as_said(algorithm):
+    batch = algorithm.make(chance(0), rows=3)
+    assert (batch.inputs.shape[-1], batch.targets.shape[-1]) == algorithm.channels
+    assert batch.inputs.shape[1] == batch.targets.shape[1] == len(batch.asked)
+    assert batch.tokens == 3 * int(batch.asked.sum()) * algorithm.channels[1]
+
+
+@pytest.mark.parametrize("algorithm", [COPY, REPEAT, RECALL, SORT], ids=lambda one: type(one).__name__)
+def test_nothing_goes_in_while_something_is_asked(algorithm):
+    batch = algorithm.make(chance(0), rows=3)
+    assert not batch.inputs[:, batch.asked].any()
+    assert not batch.targets[:, ~batch.asked].any()
+
+
+def test_copy():
+    batch = COPY.make(chance(0), rows=4, length=7)
+    assert torch.equal(batch.targets[:, 8:], batch.inputs[:, :7, :8])
+    assert batch.inputs[:, 7].tolist() == [[0.0] * 8 + [1.0]] * 4
+
+
+def test_every_size_is_drawn_about_equally():
+    steps = [COPY.make(chance(0, i), rows=1).inputs.shape[1] for i in range(2000)]
+    counts = [steps.count(2 * length + 1) for length in range(1, 21)]
+    assert sum(counts) == 2000
+    assert min(counts) > 60
+    assert max(counts) < 150
+
+
+def test_bits_are_fair():
+    assert 0.49 < float(COPY.make(chance(3), rows=500, length=20).targets[:, 21:].mean()) < 0.51
+
+
+def test_repeat_copy():
+    batch = REPEAT.make(chance(0), rows=2, length=3, repeats=4)
+    vectors = batch.inputs[:, :3, :8]
+    for turn in range(4):
+        assert torch.equal(batch.targets[:, 4 + 3 * turn : 7 + 3 * turn, :8], vectors)
+    assert batch.targets[:, :, 8].sum(1).tolist() == [1.0, 1.0]
+    assert batch.targets[:, -1].tolist() == [[0.0] * 8 + [1.0]] * 2
+
+
+def test_the_number_of_repeats_is_normalized():
+    numbers = torch.tensor([REPEAT.normalized(count) for count in range(1, 11)])
+    torch.testing.assert_close(numbers.mean(), torch.tensor(0.0))
+    torch.testing.assert_close(numbers.var(correction=0), torch.tensor(1.0))
+    assert RepeatCopy({"length": (1, 1), "repeats": (3, 3)}).normalized(3) == 0
+
+
+def test_recall():
+    batch = RECALL.make(chance(0), rows=50, items=5)
+    places = set()
+    for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
+        items = [inputs[4 * i + 1 : 4 * i + 4, :6] for i in range(5)]
+        assert inputs[[0, 4, 8, 12, 16], 6].tolist() == [1.0] * 5
+        assert inputs[[20, 24], 7].tolist() == [1.0] * 2
+        assert inputs[:, 6:].sum() == 7  # no other marks
+        asked = inputs[21:24, :6]
+        (place,) = (i for i in range(5) if torch.equal(items[i], asked))
+        assert torch.equal(targets[-3:], items[place + 1])
+        places.add(place)
+    assert places == {0, 1, 2, 3}  # never the last, which nothing follows
+
+
+def test_sort():
+    batch = SORT.make(chance(0), rows=5)
+    for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
+        seen = sorted(range(20), key=lambda i: -float(inputs[i, 8]))
+        assert torch.equal(targets[21:], inputs[seen[:16], :8])
+    assert batch.inputs[:, :20, 8].abs().max() <= 1
+    assert batch.inputs[:, 20, 9].tolist() == [1.0] * 5
+
+
+def test_ngrams_come_from_their_table():
+    """Each next bit is a function of five, so contexts that were seen often have a share near 0 or 1 often."""
+    batch = NGRAMS.make(chance(0), rows=400)
+    bits = batch.targets[..., 0]
+    assert torch.equal(batch.inputs[:, 1:, 0], bits[:, :-1])
+    assert not batch.inputs[:, 0].any()
+    shares = []
+    for row in bits[:200].int().tolist():
+        seen = {}
+        for i in range(5, 200):
+            seen.setdefault(tuple(row[i - 5 : i]), []).append(row[i])
+        shares += [sum(after) / len(after) for after in seen.values() if len(after) >= 10]
+    near = sum(share < 0.1 or share > 0.9 for share in shares) / len(shares)
+    assert 0.35 < near < 0.6  # Beta(1/2, 1/2) has 41 % of its mass there; fair coins had 2 %
+
+
+def test_the_best_guess_counts():
+    algorithm = Ngrams({"length": (20, 20)}, bits=1)
+    bits = algorithm.make(chance(4), rows=3).targets[..., 0]
+    best = algorithm.best(bits)
+    for row, step in itertools.product(range(3), range(5, 20)):
+        known = bits[row].int().tolist()
+        context = known[step - 5 : step]
+        after = [known[i] for i in range(5, step) if known[i - 5 : i] == context]
+        assert float(best[row, step]) == pytest.approx((sum(after) + 0.5) / (len(after) + 1))
+
+
+def test_no_guess_is_better_than_the_best():
+    batch = NGRAMS.make(chance(5), rows=200)
+    bits = batch.targets[..., 0]
+    best = NGRAMS.best(bits)
+
+    def price(probability):
+        said = torch.where(bits > 0.5, probability, 1 - probability)[:, batch.asked]
+        return -said.log2().sum(1).mean()
+
+    assert price(best) < price(0.9 * best + 0.05)
+    assert price(best) < price((1.1 * (best - 0.5) + 0.5).clamp(0.01, 0.99))
+    assert price(best) < 195 * 0.8
+
+
+def test_endless_data_can_be_taken_up_anywhere():
+    source = Endless(COPY, rows=2, seed=3)
+    whole = list(itertools.islice(source.batches(None), 5))
+    again = list(itertools.islice(source.batches(whole[2][1]), 2))
+    for (one, place), (other, same) in zip(whole[3:], again, strict=True):
+        assert torch.equal(one.inputs, other.inputs)
+        assert place == same
+
+
+def test_processes_share_a_batch():
+    batch = COPY.make(chance(0), rows=5, length=2)
+    parts = [batch.part(rank, 2) for rank in range(2)]
+    assert [len(part) for part in parts] == [3, 2]
+    assert sum(part.tokens for part in parts) == batch.tokens
+    assert torch.equal(parts[1].inputs, batch.inputs[1::2])
+
+
+@pytest.mark.bare
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (lambda: Copy({"length": (5, 2)}), "length from 5 to 2"),
+        (lambda: Recall({"items": (1, 3)}), "at least 2 items"),
+        (lambda: COPY.make(chance(0), 1, items=3), "no size 'items'; its sizes are length"),
+        (lambda: COPY.make(chance(0), 1, length=0), "length=0 is too small"),
+        (lambda: RECALL.make(chance(0), 1, items=1), "items=1 is too small"),
+        (lambda: NGRAMS.make(chance(0), 1, length=5), "length=5 is too small"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(make, word):
+    with pytest.raises(ValueError, match=word):
+        make()
