@@ -23,9 +23,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import addressing
+from regard.models._step import Heads, Moved, fits
 
-# Beyond these, a distribution over the rows is as sharp as float32 can tell, and gradients are only noise.
-STRONGEST, SHARPEST = 100.0, 50.0
 BLANK = 1e-6  # every number of an unwritten memory
 
 
@@ -44,16 +43,6 @@ class State:
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         cut = {name: value.detach() for name, value in plain.items() if isinstance(value, Tensor)}
         return replace(self, **cut, controller=tuple(part.detach() for part in self.controller))
-
-
-class Said(NamedTuple):
-    """What a controller tells some heads in one step."""
-
-    key: Tensor
-    strength: Tensor
-    gate: Tensor
-    offsets: Tensor
-    sharpness: Tensor
 
 
 class Step(NamedTuple):
@@ -98,13 +87,12 @@ class NeuralTuringMachine(nn.Module):
         if shift < 0:
             raise ValueError(f"NeuralTuringMachine: shift={shift} must not be negative")
         self.inputs, self.outputs, self.rows, self.width = inputs, outputs, rows, width
-        self.read_heads, self.write_heads, self.shift = read_heads, write_heads, shift
-        self.hidden_dim = hidden_dim
+        self.heads = Heads(read_heads, write_heads, width, shift)
+        self.hidden_dim, self.fused = hidden_dim, False
         self.controller = CONTROLLERS[controller](inputs + read_heads * width, hidden_dim)
-        # one product for all that all heads are told: keys, three numbers each, offsets; erase and add
-        self.sizes = [width, 1, 1, 1, 2 * shift + 1]
-        heads, aside = read_heads + write_heads, 2 * write_heads * width
-        self.tell = nn.Linear(hidden_dim, heads * sum(self.sizes) + aside)
+        self.tell = nn.Linear(
+            hidden_dim, sum(self.heads.sizes)
+        )  # one product for all that all heads are told
         self.output = nn.Linear(hidden_dim + read_heads * width, outputs)
         self.first_read = nn.Parameter(torch.zeros(read_heads, width))
         self.reset_parameters()
@@ -124,13 +112,13 @@ class NeuralTuringMachine(nn.Module):
         """
         rows = self.rows if rows is None else rows
         like = self.first_read
-        focus = like.new_zeros(batch, self.read_heads + self.write_heads, rows)
+        focus = like.new_zeros(batch, self.heads.read + self.heads.write, rows)
         focus[..., 0] = 1.0
         return State(
             memory=like.new_full((batch, rows, self.width), BLANK),
             read=like.expand(batch, -1, -1),
-            read_weights=focus[:, : self.read_heads],
-            write_weights=focus[:, self.read_heads :],
+            read_weights=focus[:, : self.heads.read],
+            write_weights=focus[:, self.heads.read :],
             controller=self.controller.begin(batch),
         )
 
@@ -143,9 +131,9 @@ class NeuralTuringMachine(nn.Module):
                 f"NeuralTuringMachine takes inputs (batch, steps, {self.inputs}), got {tuple(inputs.shape)}"
             )
         state = self.begin(len(inputs)) if state is None else state
-        seen = []
+        seen, one_node = [], not self.fused and fits(self.heads, self.tell.weight, state.memory)
         for now in inputs.unbind(1):
-            hidden, state, _, _ = self._move(now, state)
+            hidden, state = self._train(now, state) if one_node else self._move(now, state)[:2]
             seen.append(torch.cat((hidden, state.read.flatten(1)), -1))
         if not seen:
             return inputs.new_empty(len(inputs), 0, self.outputs), state
@@ -158,47 +146,30 @@ class NeuralTuringMachine(nn.Module):
 
     def fuse(self) -> None:
         """Let torch.compile make one kernel of a step's many small operations; sequences of all lengths share it."""
+        self.fused = True
         self._move = torch.compile(self._move)  # type: ignore[method-assign]
 
     def _move(self, now: Tensor, state: State) -> tuple[Tensor, State, Tensor, Tensor]:
         """All of a step but the output, which can wait for the other steps."""
         given = torch.cat((now, state.read.flatten(1)), -1)
         hidden, memory_of = self.controller(given, state.controller)
-        readers, writers, erase, add = self._heard(self.tell(hidden))
+        readers, writers, erase, add = self.heads.heard(*self.heads.bound(self.tell(hidden)))
         write_weights = addressing.address(*writers, state.memory, state.write_weights)
         memory = addressing.write(state.memory, write_weights, erase, add)
         read_weights = addressing.address(*readers, memory, state.read_weights)
         read = addressing.read(read_weights, memory)
         return hidden, State(memory, read, read_weights, write_weights, memory_of), erase, add
 
-    def _heard(self, told: Tensor) -> tuple[Said, Said, Tensor, Tensor]:
-        """Numbers without bounds become keys, strengths, gates, ... within theirs."""
-        heads, edits = self.read_heads + self.write_heads, self.write_heads * self.width
-        said, erase, add = told.split([heads * sum(self.sizes), edits, edits], -1)
-        key, strength, gate, sharpness, offsets = said.unflatten(-1, (heads, -1)).split(self.sizes, -1)
-        all_heads = (
-            key.tanh(),
-            bounded(strength.squeeze(-1), STRONGEST),
-            gate.squeeze(-1).sigmoid(),
-            offsets.softmax(-1),
-            1 + bounded(sharpness.squeeze(-1), SHARPEST - 1),
-        )
-        readers = Said(*(part[:, : self.read_heads] for part in all_heads))
-        writers = Said(*(part[:, self.read_heads :] for part in all_heads))
-        aside = (self.write_heads, self.width)
-        return readers, writers, erase.sigmoid().unflatten(-1, aside), add.tanh().unflatten(-1, aside)
+    def _train(self, now: Tensor, state: State) -> tuple[Tensor, State]:
+        """The same as one node of the graph, where that is possible."""
+        given = torch.cat((now, state.read.flatten(1)), -1)
+        hidden, memory_of = self.controller(given, state.controller)
+        before = (state.memory, state.read_weights, state.write_weights)
+        memory, read, reading, writing = Moved.apply(self.heads, self.tell(hidden), *before)
+        return hidden, State(memory, read, reading, writing, memory_of)
 
     def extra_repr(self) -> str:
-        return f"rows={self.rows}, width={self.width}, read_heads={self.read_heads}, write_heads={self.write_heads}"
-
-
-def bounded(number: Tensor, limit: float) -> Tensor:
-    """Softplus that never passes a limit, with a slope everywhere.
-
-    >>> bounded(torch.tensor([0.0, 1e6]), 100.0).tolist()
-    [0.693..., 100.0]
-    """
-    return limit * torch.tanh(nn.functional.softplus(number) / limit)
+        return f"rows={self.rows}, width={self.width}, read_heads={self.heads.read}, write_heads={self.heads.write}"
 
 
 class Recurrent(nn.Module):

@@ -1,96 +1,131 @@
 """One step of a memory in few operations, with the backward written out.
 
 At the sizes of a Neural Turing Machine the time is not in the numbers but in the number of operations, and
-automatic differentiation triples it. Here each of the two halves of a step, addressing and writing, is one
-node of the graph. The definitions are in `regard.attention.addressing`; these are the same to rounding.
+automatic differentiation triples it. Here addressing and writing are one node of the graph each, and their
+parts can be put together to a larger one. The definitions are in `regard.attention.addressing`; these are the
+same to rounding.
+
+    addressed, written                     what comes out, and what the way back needs
+    through_address, through_write         from the gradient of what came out to those of what went in
 """
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+Kept = Sequence[Tensor]  # what the way back needs
+
+
+def addressed(
+    key: Tensor,
+    strength: Tensor,
+    gate: Tensor,
+    offsets: Tensor,
+    sharpness: Tensor,
+    memory: Tensor,
+    previous: Tensor,
+) -> tuple[Tensor, Kept]:
+    """sharpen(shift(interpolate(content(key, memory, strength), previous, gate), offsets), sharpness)"""
+    over_key, over_rows = _over_length(key), _over_length(memory).mT
+    turned = key * over_key
+    cosine = (turned @ memory.mT).mul_(over_rows)
+    strength, gate, sharpness = strength.unsqueeze(-1), gate.unsqueeze(-1), sharpness.unsqueeze(-1)
+    found = torch.softmax(cosine * strength, -1)
+    windows = _windows(torch.lerp(previous, found, gate), offsets.shape[-1], -1)
+    spread = (windows @ offsets.unsqueeze(-1)).squeeze(-1)
+    spread += _floor(spread)
+    logs = torch.log(spread)
+    weights = torch.softmax(logs * sharpness, -1)
+    kept = (strength, gate, offsets, sharpness, memory, previous, over_key, over_rows, turned, cosine, found)
+    return weights, (*kept, windows, spread, logs, weights)
+
+
+def through_address(kept: Kept, grad: Tensor) -> Kept:
+    """Gradients in the order of the arguments of `addressed`."""
+    strength, gate, offsets, sharpness, memory, previous, over_key, over_rows, turned, cosine, found = kept[
+        :11
+    ]
+    windows, spread, logs, weights = kept[11:]
+    slope = through_softmax(grad, weights)
+    to_sharpness = (slope * logs).sum(-1)
+    slope = slope.mul_(sharpness).div_(spread)
+    to_offsets = (slope.unsqueeze(-2) @ windows).squeeze(-2)
+    slope = (_windows(slope, offsets.shape[-1], 1) @ offsets.unsqueeze(-1)).squeeze(-1)
+    to_gate = (slope * (found - previous)).sum(-1)
+    to_found = slope * gate
+    to_previous = slope - to_found
+    slope = through_softmax(to_found, found)
+    along = slope * cosine
+    to_strength = along.sum(-1)
+    along = along.mul_(strength).sum(-2, keepdim=True).mul_(over_rows).mul_(over_rows).mT
+    slope = slope.mul_(strength).mul_(over_rows)
+    to_memory = torch.addcmul(slope.mT @ turned, memory, along, value=-1)
+    to_key = slope @ memory
+    aside = (to_key * turned).sum(-1, keepdim=True)
+    to_key = to_key.addcmul_(turned, aside, value=-1).mul_(over_key)
+    return to_key, to_strength, to_gate, to_offsets, to_sharpness, to_memory, to_previous
+
+
+def written(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> tuple[Tensor, Kept]:
+    """memory * prod_heads(1 - weights erase) + sum_heads weights add"""
+    shares, erased = weights.unsqueeze(-1), erase.unsqueeze(-2)
+    kept = [1 - shares[..., h, :, :] * erased[..., h, :, :] for h in range(weights.shape[-2])]
+    left = functools.reduce(torch.mul, kept)
+    more = kept if len(kept) > 1 else ()
+    return torch.addcmul(weights.mT @ add, memory, left), (memory, weights, erase, add, left, *more)
+
+
+def through_write(kept: Kept, grad: Tensor) -> Kept:
+    """Gradients in the order of the arguments of `written`."""
+    memory, weights, erase, add, left, *each = kept
+    to_left, to_weights = grad * memory, add @ grad.mT
+    if not each:
+        to_weights -= erase @ to_left.mT
+        return grad * left, to_weights, (weights @ to_left).neg_(), weights @ grad
+    to_erase = torch.empty_like(erase)
+    for h in range(len(each)):
+        # what the other heads leave: a product, not a division, as one may leave 0
+        to_kept = functools.reduce(torch.mul, [to_left, *each[:h], *each[h + 1 :]])
+        to_weights[..., h, :] -= (to_kept @ erase[..., h, :, None]).squeeze(-1)
+        to_erase[..., h, :] = -(weights[..., h, None, :] @ to_kept).squeeze(-2)
+    return grad * left, to_weights, to_erase, weights @ grad
+
 
 class Addressed(torch.autograd.Function):
-    """sharpen(shift(interpolate(content(key, memory, strength), previous, gate), offsets), sharpness)"""
+    """`addressed` as a node of the graph."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        key: Tensor,
-        strength: Tensor,
-        gate: Tensor,
-        offsets: Tensor,
-        sharpness: Tensor,
-        memory: Tensor,
-        previous: Tensor,
-    ) -> Tensor:
-        turned, length = _direction(key)
-        rows, lengths = _direction(memory)
-        cosine = turned @ rows.mT
-        found = torch.softmax(cosine * strength.unsqueeze(-1), -1)
-        gate = gate.unsqueeze(-1)
-        blend = torch.lerp(previous, found, gate)
-        windows = _windows(blend, offsets.shape[-1], -1)
-        spread = (windows @ offsets.unsqueeze(-1)).squeeze(-1)
-        spread += _floor(spread)
-        logs = torch.log(spread)
-        weights = torch.softmax(logs * sharpness.unsqueeze(-1), -1)
-        ctx.save_for_backward(
-            strength, gate, offsets, sharpness, previous, turned, length, rows, lengths, cosine, found,
-            windows, spread, logs, weights,
-        )  # fmt: skip
+    def forward(ctx: Any, *said: Tensor) -> Tensor:
+        weights, kept = addressed(*said)
+        ctx.save_for_backward(*kept)
         return weights
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (strength, gate, offsets, sharpness, previous, turned, length, rows, lengths, cosine, found,
-         windows, spread, logs, weights) = ctx.saved_tensors  # fmt: skip
-        slope = _through_softmax(grad, weights)
-        to_sharpness = (slope * logs).sum(-1)
-        slope = slope.mul_(sharpness.unsqueeze(-1)).div_(spread)
-        to_offsets = (slope.unsqueeze(-2) @ windows).squeeze(-2)
-        slope = (_windows(slope, offsets.shape[-1], 1) @ offsets.unsqueeze(-1)).squeeze(-1)
-        to_gate = (slope * (found - previous)).sum(-1)
-        to_found = slope * gate
-        to_previous = slope - to_found
-        slope = _through_softmax(to_found, found)
-        to_strength = (slope * cosine).sum(-1)
-        slope = slope.mul_(strength.unsqueeze(-1))
-        to_key = _through_direction(slope @ rows, turned, length)
-        to_memory = _through_direction(slope.mT @ turned, rows, lengths)
-        return to_key, to_strength, to_gate, to_offsets, to_sharpness, to_memory, to_previous
+    def backward(ctx: Any, grad: Tensor) -> Kept:
+        return through_address(ctx.saved_tensors, grad)
 
 
 class Written(torch.autograd.Function):
-    """memory * prod_heads(1 - weights erase) + sum_heads weights add"""
+    """`written` as a node of the graph."""
 
     @staticmethod
-    def forward(ctx: Any, memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> Tensor:
-        heads = weights.shape[-2]
-        kept = [1 - weights[..., h, :, None] * erase[..., h, None, :] for h in range(heads)]
-        left = kept[0]
-        for more in kept[1:]:
-            left = left * more
-        ctx.save_for_backward(memory, weights, erase, add, left, *(kept if heads > 1 else ()))
-        return torch.addcmul(weights.mT @ add, memory, left)
+    def forward(ctx: Any, *given: Tensor) -> Tensor:
+        memory, kept = written(*given)
+        ctx.save_for_backward(*kept)
+        return memory
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        memory, weights, erase, add, left, *kept = ctx.saved_tensors
-        to_left = grad * memory
-        to_weights = add @ grad.mT
-        to_erase = []
-        for h in range(weights.shape[-2]):
-            to_kept = to_left if not kept else to_left * _others(kept, h)
-            to_weights[..., h, :] -= (to_kept @ erase[..., h, :, None]).squeeze(-1)
-            to_erase.append(-(weights[..., h, None, :] @ to_kept))
-        return grad * left, to_weights, torch.cat(to_erase, -2), weights @ grad
+    def backward(ctx: Any, grad: Tensor) -> Kept:
+        return through_write(ctx.saved_tensors, grad)
 
 
 def applies(*tensors: Tensor) -> bool:
@@ -103,38 +138,26 @@ def applies(*tensors: Tensor) -> bool:
     )
 
 
-def _others(kept: list[Tensor], h: int) -> Tensor:
-    """What all heads but one leave: a product, not a division, as one may leave 0."""
-    left = torch.ones_like(kept[0])
-    for at, more in enumerate(kept):
-        left = left if at == h else left * more
-    return left
+def through_softmax(grad: Tensor, weights: Tensor) -> Tensor:
+    return torch.ops.aten._softmax_backward_data(grad, weights, -1, weights.dtype)
 
 
 def _windows(weights: Tensor, width: int, way: int) -> Tensor:
     """(*batch, heads, rows, width): row i sees the weights at i + way * offset, round and round."""
-    rows = weights.shape[-1]
-    reach = width // 2
-    place = torch.arange(rows, device=weights.device).unsqueeze(-1)
-    aside = torch.arange(-reach, reach + 1, device=weights.device)
-    return weights[..., (place + way * aside) % rows]
+    return weights[..., _places(weights.shape[-1], width, way, weights.device)]
 
 
-def _direction(vector: Tensor) -> tuple[Tensor, Tensor]:
-    """The vector by its length, and one over that; 0 and 0 for 0."""
-    length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
-    inverse = torch.where(length > 0, 1 / length, 0.0)
-    return vector * inverse, inverse
+@functools.lru_cache(maxsize=64)
+def _places(rows: int, width: int, way: int, device: torch.device) -> Tensor:
+    place = torch.arange(rows, device=device).unsqueeze(-1)
+    aside = torch.arange(width, device=device) - width // 2
+    return (place + way * aside) % rows
 
 
-def _through_direction(grad: Tensor, turned: Tensor, inverse: Tensor) -> Tensor:
-    along = (grad * turned).sum(-1, keepdim=True)
-    return torch.addcmul(grad, turned, along, value=-1).mul_(inverse)
-
-
-def _through_softmax(grad: Tensor, weights: Tensor) -> Tensor:
-    slope = grad * weights
-    return torch.addcmul(slope, weights, slope.sum(-1, keepdim=True), value=-1)
+def _over_length(vector: Tensor) -> Tensor:
+    """One over the length of a vector, and 0 where that is 0: it has no direction, and no gradient then."""
+    over = torch.linalg.vector_norm(vector, dim=-1, keepdim=True).reciprocal_()
+    return over.nan_to_num_(nan=math.nan, posinf=0.0)
 
 
 def _floor(weights: Tensor) -> float:

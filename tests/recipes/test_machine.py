@@ -1,0 +1,127 @@
+"""Recipes of machines with a memory: trained, resumed, loaded, judged."""
+
+import pytest
+import torch
+
+from regard.recipes import Machine, SettingError, load, load_translator, resume, settings_of, train
+from regard.recipes.machine import best_cost, cost_of
+from regard.training import Run, load_weights
+
+TINY = ["longest=2", "bits=3", "hidden_dim=12", "rows=6", "width=5", "batch=4", "steps=6", "validate_every=3"]
+TINY += ["save_every=2", "threads=1"]
+
+
+def quiet(line):
+    pass
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("machines") / "copy"
+    train("copy", folder, TINY, say=quiet)
+    return folder
+
+
+def test_a_run_gives_a_machine(copied):
+    machine = load(copied)
+    assert isinstance(machine, Machine)
+    assert machine.greatest == {"length": 2}
+    assert machine.model.rows == 6
+
+
+def test_a_machine_does_not_translate(copied):
+    with pytest.raises(SettingError, match="was trained for copy and cannot translate"):
+        load_translator(copied)
+
+
+def test_an_interrupted_run_goes_on_bit_for_bit(copied, tmp_path):
+    folder = tmp_path / "run"
+    train("copy", folder, [*TINY, "steps=2"], say=quiet)
+    resume(folder, say=quiet, steps=6)
+    whole, again = (load_weights(Run.open(one).weights()) for one in (copied, folder))
+    assert whole.keys() == again.keys()
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+
+
+def test_what_is_counted(copied):
+    machine = load(copied)
+    found = machine.evaluate(sequences=25, length=4)
+    assert found["of"] == 25 * 4 * 3
+    assert found["length"] == 4
+    assert found["errors"] == pytest.approx(100 * found["wrong"] / found["of"])
+    same = machine.evaluate(sequences=25, length=4)
+    assert found == same
+
+
+def test_costs_are_in_bits():
+    outputs, targets = torch.zeros(2, 3, 4), torch.ones(2, 3, 4)
+    torch.testing.assert_close(cost_of(outputs, targets), torch.full((2,), 12.0))  # a fair coin for each
+
+
+def test_a_larger_memory_may_be_used(copied):
+    machine = load(copied)
+    found = machine.evaluate(sequences=3, rows=40, length=9)
+    assert found["rows"] == 40
+
+
+def test_a_tape_shows_every_step(copied):
+    tape = load(copied).tape(length=2)
+    assert tape.reads.shape == tape.writes.shape == (5, 1, 6)
+    assert tape.memory.shape == (5, 6, 5)
+    assert tape.adds.shape == (5, 1, 5)
+    torch.testing.assert_close(tape.reads.sum(-1), torch.ones(5, 1))
+    torch.testing.assert_close(tape.read, tape.reads @ tape.memory)
+
+
+@pytest.mark.parametrize("name", ["repeat-copy", "recall", "ngrams", "sort"])
+def test_every_recipe_trains(name, tmp_path):
+    sizes = {"repeat-copy": ["repeats=2"], "recall": ["longest=3"], "ngrams": ["shortest=7", "longest=9"]}
+    sizes["sort"] = ["shortest=5", "longest=5"]
+    words = [word for word in TINY if not word.startswith(("longest", "bits"))] + sizes[name]
+    outcome = train(name, tmp_path / "run", words, say=quiet)
+    assert outcome.step == 6
+    found = load(tmp_path / "run").evaluate(sequences=4)
+    assert found["bits"] > 0
+    assert ("best" in found) == (name == "ngrams")
+
+
+def test_the_baseline_has_no_memory(tmp_path):
+    train("copy", tmp_path / "run", [*TINY, "model=lstm", "layers=1"], say=quiet)
+    machine = load(tmp_path / "run")
+    assert machine.evaluate(sequences=2)["of"] > 0
+    with pytest.raises(ValueError, match="no memory"):
+        machine.tape()
+    with pytest.raises(ValueError, match="no memory"):
+        machine.evaluate(rows=9)
+
+
+def test_best_cost_is_what_counting_costs():
+    from regard.data.algorithms import Ngrams, chance
+
+    algorithm = Ngrams({"length": (40, 40)}, bits=1)
+    batch = algorithm.make(chance(0), rows=3)
+    best = algorithm.best(batch.targets[..., 0])
+    said = torch.where(batch.targets[..., 0] > 0.5, best, 1 - best)[:, 5:]
+    torch.testing.assert_close(best_cost(algorithm, batch), -said.log2().sum(1))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["shortest=5", "longest=2"], "longest=2 is less than shortest=5"),
+        (["rows=0"], "rows=0 is too small"),
+        (["watch=bleu"], "watch is one of bits, loss, errors"),
+        (["score=dot"], "There is no setting 'score'"),
+        (["train=a.txt"], "There is no setting 'train'"),
+    ],
+)
+def test_settings_that_cannot_be(words, sentence):
+    with pytest.raises(SettingError, match=sentence):
+        settings_of("copy", words)
+
+
+def test_weights_come_only_from_a_run_of_the_same_kind(copied, tmp_path):
+    with pytest.raises(SettingError, match="another kind of model"):
+        train("reverse", tmp_path / "other", ["steps=1"], init_from=copied, say=quiet)
+    outcome = train("copy", tmp_path / "more", [*TINY, "steps=1"], init_from=copied, say=quiet)
+    assert outcome.step == 1

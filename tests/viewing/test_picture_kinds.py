@@ -1,0 +1,156 @@
+"""Masks, positions, memories and regressions: what stands in their axes."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from regard import attend
+from regard.attention import Gaussian, Learned, Sinusoidal, causal, padding, window
+from regard.attention.positions import binary_code
+from regard.viewing import pictures, terminal
+from tests.viewing.pixels import brightness, color_at, size
+
+CRASH = Path(__file__).parents[2] / "examples" / "mcycle.csv"
+
+
+def cells(axes):
+    return np.asarray(axes.images[0].get_array())
+
+
+def test_a_mask_is_dark_where_one_may_look_and_bears_its_rule():
+    rule = causal() & window(2, 0)
+    seen = pictures.mask(rule, 6)
+    visible = rule.materialize(6, 6)
+    dark = [[brightness(color_at(seen, i, j)) < 0.5 for j in range(6)] for i in range(6)]
+    assert dark == visible.tolist()
+    assert seen.figure.axes[0].get_title("left") == "causal() & window(left=2, right=0)"
+    assert pictures.mask(visible).figure.axes[0].get_title("left") == ""
+    assert pictures.mask(visible, title="mine").figure.axes[0].get_title("left") == "mine"
+
+
+def test_a_rule_may_have_more_keys_than_queries():
+    assert cells(pictures.mask(causal(), 2, 5).figure.axes[0]).shape == (2, 5)
+
+
+def test_each_entry_of_a_batch_of_masks_is_drawn():
+    panels = pictures.mask(padding([1, 3]), 3).figure.axes
+    assert [panels[i].get_title("center") for i in (0, 1)] == ["0", "1"]
+    assert [cells(panels[i]).sum() for i in (0, 1)] == [3, 9]
+
+
+@pytest.mark.parametrize("count", [5, 30, 500, 3000])
+def test_masks_of_all_sizes(count):
+    assert max(size(pictures.mask(causal(), count))) < 4000
+
+
+def test_positions_beside_the_binary_code():
+    code = Sinusoidal(16).encoding(32)
+    panels = pictures.positions(code, beside=binary_code(32)).figure.axes
+    assert np.allclose(cells(panels[0]), code)
+    assert np.allclose(cells(panels[2]), binary_code(32))
+    assert panels[0].images[0].get_clim() == (-1, 1)
+    assert panels[2].get_xlabel() == "bit"
+
+
+@pytest.mark.parametrize("length", [5, 500])
+def test_encodings_of_all_lengths(length):
+    assert max(size(pictures.positions(Sinusoidal(64).encoding(length)))) < 4000
+
+
+def test_a_step_is_one_linear_map():
+    position = Sinusoidal(8, base=100.0)
+    panels = pictures.shift(position.encoding(50), 3, matrix=position.shift_matrix(3)).figure.axes
+    assert np.allclose(cells(panels[0]), position.shift_matrix(3))
+    moved = next(axes for axes in panels if axes.get_ylabel() == "M p[i]").lines[1]
+    assert np.allclose(moved.get_xdata(), moved.get_ydata(), atol=1e-5)
+    likeness = panels[-1].lines[0]
+    assert likeness.get_ydata().max() == pytest.approx(4), (
+        "a position is most like itself: sin^2 + cos^2, four times"
+    )
+    found = pictures.shift(position.encoding(50), 3).figure.axes[0]
+    assert np.allclose(cells(found), position.shift_matrix(3), atol=1e-3), "least squares find the same map"
+
+
+def test_a_learned_encoding_has_no_such_map_and_it_shows():
+    panels = pictures.shift(Learned(64, 8).table, 3).figure.axes
+    error = next(axes.get_title("left") for axes in panels if axes.get_ylabel() == "M p[i]")
+    assert float(error.removeprefix("largest error ")) > 0.01
+
+
+def test_memory_over_time():
+    writes = torch.eye(8)[:5]
+    seen = pictures.memory(writes=writes, reads=writes.flip(0), added=torch.randn(5, 3), title="copy")
+    named = {axes.get_title("left"): axes for axes in seen.figure.axes}
+    assert np.allclose(cells(named["write weights"]), writes.T)
+    assert np.allclose(cells(named["read weights"]), writes.flip(0).T)
+    assert cells(named["added"]).shape == (3, 5)
+    assert "copy" in named
+
+
+def test_a_dark_memory_is_light_where_it_is_regarded():
+    seen = pictures.memory(reads=torch.eye(4), dark=True)
+    assert brightness(color_at(seen, 0, 0)) > 0.8 > 0.2 > brightness(color_at(seen, 0, 1))
+
+
+def crash():
+    with open(CRASH, encoding="utf-8") as lines:
+        rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    x, y = (torch.tensor([[float(row[name])] for row in rows]) for name in ("times", "accel"))
+    queries = torch.linspace(2.4, 57.6, 80)[:, None]
+    return x, y, queries, attend(queries, x, y, score=Gaussian(1.2))
+
+
+def test_regression_on_real_measurements():
+    x, y, queries, seen = crash()
+    order = torch.randperm(80)
+    picture = pictures.regression(
+        x, y, queries[order], seen.context[order], seen.weights[order], names=("time ($ms$)", "g")
+    )
+    curve, matrix, _ = picture.figure.axes
+    points, predicted = curve.lines
+    assert len(points.get_xdata()) == 133
+    assert np.allclose(predicted.get_ydata(), seen.context[:, 0]), "in the order of the queries"
+    assert np.allclose(cells(matrix), seen.weights)
+    assert curve.get_xlabel() == "time ($ms$)"
+    assert matrix.get_xticklabels()[0].get_text() == "2.4"
+
+
+def test_regression_in_the_terminal():
+    x, y, queries, seen = crash()
+    text = terminal.regression(x, y, queries, seen.context, seen.weights, color=False, width=70)
+    lines = text.splitlines()
+    assert all(len(line) <= 70 for line in lines)
+    curve = [line.partition("┤")[2] for line in lines[:16]]
+    drawn = [i for i, line in enumerate(curve) if any("\u2800" < c <= "\u28ff" for c in line)]
+    assert min(drawn) > 0, "the highest measurement is above the curve"
+    assert sum(line.count("∘") for line in curve) > 50
+    lowest = next(c for c in range(len(curve[drawn[-1]])) if "\u2800" < curve[drawn[-1]][c] <= "\u28ff")
+    assert 20 < lowest < 30, "the crash is at 21 of 58 milliseconds"
+
+
+@pytest.mark.bare
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: pictures.mask(causal()), "how many queries"),
+        (lambda: pictures.mask(torch.ones(3).bool()), r"\(queries, keys\), not \(3,\)"),
+        (lambda: pictures.positions(torch.rand(4, 2), beside=torch.rand(5, 2)), "positions 4, beside 5"),
+        (lambda: pictures.shift(torch.rand(9, 2), 9), r"in 1..8 for 9 positions"),
+        (lambda: pictures.shift(torch.rand(9, 8), 3), "an encoding of 11 positions"),
+        (lambda: pictures.memory(), "writes="),
+        (lambda: pictures.memory(added=torch.rand(4, 2)), "added needs the weights of the write head"),
+        (lambda: pictures.memory(writes=torch.rand(4, 2), reads=torch.rand(4, 3)), "rows_of_write 2"),
+        (
+            lambda: pictures.regression(*[torch.rand(3)] * 4, torch.rand(3, 2)),
+            r"\(3 queries, 3 keys\), not \(3, 2\)",
+        ),
+        (lambda: pictures.shift(torch.full((9, 2), float("nan")), 3), "NaN"),
+        (lambda: pictures.regression(torch.rand(3), *[torch.rand(4)] * 3), "x 3, y 4"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_words(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
