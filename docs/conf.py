@@ -4,7 +4,7 @@ The catalogue and the references are written at build time. A page says where by
 
     <!-- catalogue en -->        every mechanism of the catalogue; or zh
     <!-- api score -->           the reference of all entries of one kind
-    <!-- settings engine en -->  the settings of the engine; or those that `translation` adds
+    <!-- settings engine en -->  the settings of the engine; or those that `translation` or `remembering` adds
     <!-- recipes en -->          the recipes, with the settings they choose
     <!-- verb train -->          what `regard train --help` prints
 
@@ -27,7 +27,7 @@ from regard import __version__
 from regard.catalogue import ENTRIES, KINDS, Entry
 from regard.cli import app
 from regard.cli._run import written
-from regard.recipes import RECIPES, Translation
+from regard.recipes import RECIPES, Remembering, Translation
 from regard.training import Settings
 
 project = "regard"
@@ -148,13 +148,17 @@ def reference(kind: str) -> str:
     return "\n".join([*lines, "```"])
 
 
+KINDS_OF_SETTINGS = {"engine": Settings, "translation": Translation, "remembering": Remembering}
+
+
 def settings(which: str, language: str) -> str:
-    """The settings of the engine, or those that a translation adds, as a table of Markdown."""
-    words, kind = WORDS[language], Settings if which == "engine" else Translation
+    """The settings of the engine, or those that a kind of recipe adds, as a table of Markdown."""
+    words, kind = WORDS[language], KINDS_OF_SETTINGS[which]
     known = set() if which == "engine" else {item.name for item in fields(Settings)}
     hints, helps = get_type_hints(kind), kind.helps()
     if language == "zh":
-        helps |= json.loads((Path(__file__).parent / "settings.zh.json").read_text(encoding="utf-8"))
+        known_zh = json.loads((Path(__file__).parent / "settings.zh.json").read_text(encoding="utf-8"))
+        helps = {name: known_zh.get(f"{which}.{name}", known_zh.get(name, line)) for name, line in helps.items()}
     rows = [
         (f"`{item.name}`", f"`{_usual(item)}`", _values(hints[item.name], words), plain(helps[item.name]))
         for item in fields(kind)

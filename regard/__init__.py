@@ -6,7 +6,8 @@
     context = weights @ value            what is seen?
 
 `attend` is that equation, `Attention` its module form; the parts to fill in live in `regard.attention`.
-`load` gives the translator of a run that `regard train` made.
+`load` gives what a run of `regard train` made, such as a translator; `watch` collects the weights of every attention
+inside a model.
 Importing regard does not import torch: what is named here is fetched when it is first used.
 
 >>> import torch, regard
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import regard.training as training
     from regard.attention import Attention, attend
     from regard.recipes import load
+    from regard.viewing import watch
 
 __all__ = [
     "Attention",
@@ -43,9 +45,10 @@ __all__ = [
     "recipes",
     "testing",
     "training",
+    "watch",
 ]
 
-_HOMES = {"attend": "regard.attention", "Attention": "regard.attention", "load": "regard.recipes"}
+_HOMES = {"attend": "regard.attention", "Attention": "regard.attention", "load": "regard.recipes", "watch": "regard.viewing"}
 _ROOMS = (
     "attention",
     "catalogue",

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from regard.attention._call import Call, checked, made
 from regard.attention._over import Over
 from regard.attention._result import Attended
+from regard.attention._watching import told
 from regard.attention.fast.paths import shortcut
 from regard.attention.masks import Mask
 from regard.attention.scores import ScaledDot
@@ -50,6 +51,18 @@ def attend(
     >>> seen.context.shape, seen.weights.shape
     (torch.Size([2, 3, 6]), torch.Size([2, 3, 5]))
     """
+    return told(None, looked(query, key, value, mask, score, normalize))
+
+
+def looked(
+    query: Tensor | None,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask | Tensor | None,
+    score: ScoreLike,
+    normalize: NormalizerLike | None,
+) -> Attended:
+    """`attend`, of which nobody is told: who calls this tells it with its own name."""
     call = checked(query, key, value, mask, score, normalize)
     context = None if call.chance else shortcut(call, see)
     if context is not None:
@@ -116,7 +129,7 @@ class Attention(nn.Module):
     def ask(
         self, score: ScoreLike, query: Tensor | None, key: Tensor, value: Tensor, mask: Mask | Tensor | None
     ) -> Attended:
-        return attend(query, key, value, mask, score=score, normalize=self.normalize)
+        return told(self, looked(query, key, value, mask, score, self.normalize))
 
     def over(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> Over:
         """The same attention with keys and values given once, to be asked again and again."""

@@ -9,9 +9,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention._call import made, usual
-from regard.attention._equation import NormalizerLike, ScoreLike, attend
+from regard.attention._equation import NormalizerLike, ScoreLike, looked
 from regard.attention._over import Unchanged, projected, selected
 from regard.attention._result import Attended
+from regard.attention._watching import told
 from regard.attention.masks import Mask, as_mask
 from regard.attention.normalizers import Dropout
 from regard.attention.scores import ScaledDot
@@ -101,15 +102,9 @@ class MultiHead(nn.Module):
     def _look(
         self, score: ScoreLike, query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
     ) -> Attended:
-        seen = attend(
-            self._split(self.query(query)),
-            self._shared(key),
-            self._shared(value),
-            mask,
-            score=score,
-            normalize=self.normalize,
-        )
-        return seen.with_context(self.output(seen.context.transpose(-3, -2).flatten(-2)))
+        heads_query = self._split(self.query(query))
+        seen = looked(heads_query, self._shared(key), self._shared(value), mask, score, self.normalize)
+        return told(self, seen.with_context(self.output(seen.context.transpose(-3, -2).flatten(-2))))
 
     def _split(self, joined: Tensor) -> Tensor:
         return joined.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)

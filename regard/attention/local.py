@@ -7,9 +7,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention._call import batch_shape, check_axes, usual
-from regard.attention._equation import NormalizerLike, ScoreLike, attend
+from regard.attention._equation import NormalizerLike, ScoreLike, looked
 from regard.attention._over import Over
 from regard.attention._result import Attended
+from regard.attention._watching import told
 from regard.attention.masks import Grid, Mask, around, as_mask
 from regard.attention.normalizers import Bell, Dropout
 from regard.attention.scores.base import precise
@@ -61,9 +62,8 @@ class LocalM(nn.Module):
         last = _visible(mask, grid) - 1
         centre = torch.minimum(place, last).clamp(min=0).squeeze(-1)
         near = around(centre, self.radius)
-        return attend(
-            query, key, value, near if mask is None else mask & near, score=score, normalize=self.normalize
-        )
+        seen = near if mask is None else mask & near
+        return told(self, looked(query, key, value, seen, score, self.normalize))
 
     def over(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> Over:
         """The same attention with keys and values given once, to be asked again and again."""
@@ -139,9 +139,8 @@ class LocalP(nn.Module):
         centre = self.centre(lead, _visible(mask, grid))
         near = around(centre, self.radius)
         normalize = _belled(self.normalize, centre, self.radius / 2, self.training)
-        return attend(
-            query, key, value, near if mask is None else mask & near, score=score, normalize=normalize
-        )
+        seen = near if mask is None else mask & near
+        return told(self, looked(query, key, value, seen, score, normalize))
 
     def over(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> Over:
         """The same attention with keys and values given once, to be asked again and again."""

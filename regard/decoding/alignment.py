@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -11,6 +12,9 @@ from torch import Tensor
 
 Groups = tuple[tuple[int, ...], ...]
 Method = Literal["argmax", "threshold"]
+SHOWN, LONGEST = 60, 24  # what a notebook shows: words of a side, letters of a word
+BESIDE = "font-weight:normal;text-align:right;padding:0 6px"
+UPWARDS = "font-weight:normal;writing-mode:vertical-rl;transform:rotate(180deg);padding:6px 0"
 
 
 class Words(NamedTuple):
@@ -144,6 +148,22 @@ class Alignment:
         plain = {name: _listed(value) for name, value in vars(self).items() if name != "weights"}
         return plain | {"weights": _rounded(self.weights.tolist(), digits), "shape": list(self.weights.shape)}
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: target words down, source words across, darker the more regard (mean of all heads)."""
+        if not self.weights.shape[0] * self.weights.shape[1]:
+            return f"<p>{escape(' '.join(self.source))} &rarr; {escape(' '.join(self.target))}</p>"
+        source, target, weights = self.looked().words(end=True)
+        table = weights[0, 0].nan_to_num() / weights.nan_to_num().amax().clamp(min=1e-12)
+        across = "".join(f'<th style="{UPWARDS}">{_word(word)}</th>' for word in source[:SHOWN])
+        down = [
+            f'<tr><th style="{BESIDE}">{_word(word)}</th>{"".join(map(_shade, row[:SHOWN]))}</tr>'
+            for word, row in zip(target[:SHOWN], table.tolist(), strict=False)
+        ]
+        left = f"<p>the first {SHOWN} words of each</p>" if max(len(source), len(target)) > SHOWN else ""
+        return (
+            f'<table style="border-collapse:collapse"><tr><th></th>{across}</tr>{"".join(down)}</table>{left}'
+        )
+
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Alignment:
         """What `to_json` wrote."""
@@ -160,6 +180,15 @@ def _merge(groups: Groups, tokens: int, end: bool) -> Float[Tensor, "tokens word
     words = [word for word, group in enumerate(groups) for _ in group]
     matrix[[position for group in groups for position in group], words] = 1
     return matrix
+
+
+def _word(word: str) -> str:
+    return escape(word if len(word) <= LONGEST else word[: LONGEST - 1] + "…")
+
+
+def _shade(share: float) -> str:
+    """A cell of the table, blue as deep as its share of the largest weight."""
+    return f'<td style="padding:0;min-width:1.5em;height:1.5em;background:rgba(20,63,120,{share:.3f})"></td>'
 
 
 def _listed(value: Any) -> Any:

@@ -174,3 +174,15 @@ def test_alignments_that_do_not_fit_are_refused():
         example(target_words=("a", "b", "c"))
     with pytest.raises(ValueError, match="no attention"):
         example(weights=torch.zeros(0, 0, 5, 4)).links()
+
+
+def test_a_notebook_shows_words_and_runs_nothing():
+    shown = example(target_words=("<script>alert(1)</script>", "猫&狗"))._repr_html_()
+    assert "<script" not in shown
+    assert "&lt;script&gt;alert(1)&lt;/scrip…" in shown
+    assert "猫&amp;狗" in shown
+    assert shown.count("<td") == 3 * 3
+    assert shown.count("120,1.000)") == 1  # the largest is darkest
+    long = tuple("w" * 80)
+    assert Alignment(long, long, torch.rand(1, 1, 80, 80))._repr_html_().count("<td") == 60 * 60
+    assert "&rarr;" in example(weights=torch.zeros(0, 1, 5, 4))._repr_html_()

@@ -1,0 +1,46 @@
+"""A memory at work: a copying machine made of the addressing functions, with a rule in place of a controller."""
+
+import torch
+from torch import Tensor
+
+from regard.attention.addressing import address, read, write
+from regard.viewing.players import Tape
+
+
+def copying(sequence: Tensor, rows: int = 12) -> Tape:
+    """Write a sequence row after row, go back to the start, and read it in the same order.
+
+    The write head moves one row forward at every moment of the input. The read head finds the first row by its
+    content when the input is over, and then moves along with it.
+    """
+    length, width = sequence.shape
+    memory = torch.full((rows, width), 1e-3)
+    written = torch.nn.functional.one_hot(torch.tensor([rows - 1]), rows).float()  # one before the first
+    looked = torch.full((1, rows), 1 / rows)
+    one, forward, still = torch.ones(1), torch.tensor([[0.0, 0.02, 0.98]]), torch.tensor([[0.02, 0.96, 0.02]])
+    told: dict[str, list[Tensor]] = {
+        name: [] for name in ("inputs", "outputs", "reads", "writes", "memory", "adds")
+    }
+    for moment in range(2 * length):
+        reading = moment >= length
+        coming = torch.zeros(width) if reading else sequence[moment]
+        key = sequence[:1]
+        written = address(key, one, 0 * one, still if reading else forward, 20 * one, memory, written)
+        strength = 0 * one if reading else one
+        memory = write(memory, strength * written, erase=torch.ones(1, width), add=coming[None])
+        if reading:
+            gate = one if moment == length else 0 * one
+            move = still if moment == length else forward
+            looked = address(key, 60 * one, gate, move, 20 * one, memory, looked)
+        going = read(looked, memory)[0] if reading else torch.zeros(width)
+        now = {
+            "inputs": coming,
+            "outputs": going,
+            "reads": looked,
+            "writes": strength * written,
+            "memory": memory,
+            "adds": coming[None],
+        }
+        for name, tensor in now.items():
+            told[name].append(tensor)
+    return Tape(**{name: torch.stack(tensors) for name, tensors in told.items()})
