@@ -20,6 +20,7 @@ from regard.attention.fast.addressing import (
     through_address,
     through_softmax,
     through_write,
+    times,
     written,
 )
 
@@ -94,7 +95,7 @@ class Moved(torch.autograd.Function):
         reading, of_reading = addressed(*readers, memory, reading)
         ctx.heads = heads
         ctx.save_for_backward(told, memory, *bound, *of_writing, *of_reading, *of_write)
-        return memory, reading @ memory, reading, writing
+        return memory, times(reading, memory), reading, writing
 
     @staticmethod
     @once_differentiable
@@ -103,8 +104,10 @@ class Moved(torch.autograd.Function):
         bound, rest = rest[:4], rest[4:]
         of_writing, of_reading, of_write = rest[:FIFTEEN], rest[FIFTEEN : 2 * FIFTEEN], rest[2 * FIFTEEN :]
         reading = of_reading[-1]
-        *to_readers, of_memory, before_reading = through_address(of_reading, to_reading + to_read @ memory.mT)
-        to_memory = (to_memory + of_memory).add_(reading.mT @ to_read)
+        *to_readers, of_memory, before_reading = through_address(
+            of_reading, torch.baddbmm(to_reading, to_read, memory.mT)
+        )
+        to_memory = torch.baddbmm(to_memory, reading.mT, to_read).add_(of_memory)
         to_memory, of_weights, to_erase, to_add = through_write(of_write, to_memory)
         *to_writers, of_memory, before_writing = through_address(of_writing, of_weights.add_(to_writing))
         both = zip(to_readers, to_writers, strict=True)

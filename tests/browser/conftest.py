@@ -36,7 +36,7 @@ def chromium() -> Iterator[object]:
         browser.close()
 
 
-@pytest.fixture()
+@pytest.fixture
 def page(chromium) -> Iterator[object]:
     """A page of 1280 x 800; `page.set_viewport_size` makes it a telephone."""
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
@@ -51,7 +51,7 @@ def page(chromium) -> Iterator[object]:
     assert not troubles, "; ".join(troubles)
 
 
-@pytest.fixture()
+@pytest.fixture
 def shot(page, request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Keep a picture of the page under the name of the test, if REGARD_SCREENSHOTS says where."""
     folder = os.environ.get("REGARD_SCREENSHOTS")

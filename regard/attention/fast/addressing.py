@@ -35,11 +35,11 @@ def addressed(
     """sharpen(shift(interpolate(content(key, memory, strength), previous, gate), offsets), sharpness)"""
     over_key, over_rows = _over_length(key), _over_length(memory).mT
     turned = key * over_key
-    cosine = (turned @ memory.mT).mul_(over_rows)
+    cosine = times(turned, memory.mT).mul_(over_rows)
     strength, gate, sharpness = strength.unsqueeze(-1), gate.unsqueeze(-1), sharpness.unsqueeze(-1)
     found = torch.softmax(cosine * strength, -1)
     windows = _windows(torch.lerp(previous, found, gate), offsets.shape[-1], -1)
-    spread = (windows @ offsets.unsqueeze(-1)).squeeze(-1)
+    spread = (windows * offsets.unsqueeze(-2)).sum(-1)
     spread += _floor(spread)
     logs = torch.log(spread)
     weights = torch.softmax(logs * sharpness, -1)
@@ -56,8 +56,8 @@ def through_address(kept: Kept, grad: Tensor) -> Kept:
     slope = through_softmax(grad, weights)
     to_sharpness = (slope * logs).sum(-1)
     slope = slope.mul_(sharpness).div_(spread)
-    to_offsets = (slope.unsqueeze(-2) @ windows).squeeze(-2)
-    slope = (_windows(slope, offsets.shape[-1], 1) @ offsets.unsqueeze(-1)).squeeze(-1)
+    to_offsets = (windows * slope.unsqueeze(-1)).sum(-2)
+    slope = (_windows(slope, offsets.shape[-1], 1) * offsets.unsqueeze(-2)).sum(-1)
     to_gate = (slope * (found - previous)).sum(-1)
     to_found = slope * gate
     to_previous = slope - to_found
@@ -66,8 +66,8 @@ def through_address(kept: Kept, grad: Tensor) -> Kept:
     to_strength = along.sum(-1)
     along = along.mul_(strength).sum(-2, keepdim=True).mul_(over_rows).mul_(over_rows).mT
     slope = slope.mul_(strength).mul_(over_rows)
-    to_memory = torch.addcmul(slope.mT @ turned, memory, along, value=-1)
-    to_key = slope @ memory
+    to_memory = times(slope.mT, turned).addcmul_(memory, along, value=-1)
+    to_key = times(slope, memory)
     aside = (to_key * turned).sum(-1, keepdim=True)
     to_key = to_key.addcmul_(turned, aside, value=-1).mul_(over_key)
     return to_key, to_strength, to_gate, to_offsets, to_sharpness, to_memory, to_previous
@@ -79,16 +79,16 @@ def written(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> tupl
     kept = [1 - shares[..., h, :, :] * erased[..., h, :, :] for h in range(weights.shape[-2])]
     left = functools.reduce(torch.mul, kept)
     more = kept if len(kept) > 1 else ()
-    return torch.addcmul(weights.mT @ add, memory, left), (memory, weights, erase, add, left, *more)
+    return times(weights.mT, add).addcmul_(memory, left), (memory, weights, erase, add, left, *more)
 
 
 def through_write(kept: Kept, grad: Tensor) -> Kept:
     """Gradients in the order of the arguments of `written`."""
     memory, weights, erase, add, left, *each = kept
-    to_left, to_weights = grad * memory, add @ grad.mT
+    to_left, to_weights = grad * memory, times(add, grad.mT)
     if not each:
-        to_weights -= erase @ to_left.mT
-        return grad * left, to_weights, (weights @ to_left).neg_(), weights @ grad
+        to_weights -= times(erase, to_left.mT)
+        return grad * left, to_weights, times(weights, to_left).neg_(), times(weights, grad)
     to_erase = torch.empty_like(erase)
     for h in range(len(each)):
         # what the other heads leave: a product, not a division, as one may leave 0
@@ -136,6 +136,11 @@ def applies(*tensors: Tensor) -> bool:
         and any(tensor.requires_grad for tensor in tensors)
         and not any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors)
     )
+
+
+def times(left: Tensor, right: Tensor) -> Tensor:
+    """The matrix product, which for three axes has a shorter way than `@`."""
+    return torch.bmm(left, right) if left.dim() == 3 else left @ right
 
 
 def through_softmax(grad: Tensor, weights: Tensor) -> Tensor:
