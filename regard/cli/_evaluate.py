@@ -10,7 +10,7 @@ import typer
 
 from regard.cli._gold import Heads, judged
 from regard.cli._input import Limit, TooLong
-from regard.cli._machine import evaluate_machine, is_machine
+from regard.cli._machine import Items, Length, Repeats, Rows, evaluate_machine, is_machine, only_for_machines
 from regard.cli._parts import Parts, fitting, from_files, from_recipe
 from regard.cli._say import AsJson, note, refuse, say, say_json, table
 from regard.cli._translate import Beam, Coverage, Device, LengthPenalty, OverLimit, decoding, loaded
@@ -34,10 +34,10 @@ def evaluate(
     gold: Annotated[
         Path | None, typer.Option(help="Gold alignments: source, target and links (0-0 1?2), with tabs.")
     ] = None,
-    length: Annotated[int | None, typer.Option(help="A machine: sequences of this length.")] = None,
-    repeats: Annotated[int | None, typer.Option(help="A machine: said so often (repeat-copy).")] = None,
-    items: Annotated[int | None, typer.Option(help="A machine: so many items (recall).")] = None,
-    rows: Annotated[int | None, typer.Option(min=1, help="A machine: rows of its memory.")] = None,
+    length: Length = None,
+    repeats: Repeats = None,
+    items: Items = None,
+    rows: Rows = None,
     sequences: Annotated[int, typer.Option(min=1, help="A machine: so many of each size.")] = 20,
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
@@ -63,8 +63,7 @@ def evaluate(
     if is_machine(run):
         evaluate_machine(run, sizes, rows, sequences, device, as_json)
         return
-    if given := [f"--{name}" for name, size in {**sizes, "rows": rows}.items() if size is not None]:
-        refuse(f"{given[0]} is for a machine with a memory, and {run} is not one.")
+    only_for_machines(run, sizes, rows)
     translator = loaded(run, device)
     options = decoding(translator, beam=beam, alpha=length_penalty, coverage=coverage)
     found: dict[str, Any] = {}

@@ -1,15 +1,21 @@
-"""`regard evaluate RUN` for a machine with a memory: sequences of the sizes of training, and of greater ones."""
+"""`regard evaluate RUN` and `regard show RUN` for a machine with a memory."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from regard.cli._say import note, say, say_json, table
+import typer
+
+from regard.cli._say import note, refuse, say, say_json, table
 
 if TYPE_CHECKING:
     from regard.recipes import Machine
 
+Length = Annotated[int | None, typer.Option(help="A machine: sequences of this length.")]
+Repeats = Annotated[int | None, typer.Option(help="A machine: said so often (repeat-copy).")]
+Items = Annotated[int | None, typer.Option(help="A machine: so many items (recall).")]
+Rows = Annotated[int | None, typer.Option(min=1, help="A machine: rows of its memory.")]
 BEYOND = {  # what the paper tries beside the sizes of training: its figures 4, 5, 8, 11 and 14
     "copy": ({"length": 30}, {"length": 50}, {"length": 120}),
     "repeat-copy": ({"length": 10, "repeats": 20}, {"length": 20, "repeats": 10}),
@@ -29,13 +35,8 @@ def evaluate_machine(
     run: Path, sizes: dict[str, int | None], rows: int | None, sequences: int, device: str, as_json: bool
 ) -> None:
     """Print one row a size: those that are given, or the greatest of training and those of the paper."""
-    from regard.recipes import load
-    from regard.training import Run
-    from regard.training.distributed import choose_device
-
-    machine: Machine = load(run, device=str(choose_device(device)))
-    given = {name: size for name, size in sizes.items() if size is not None}
-    name = Run.open(run).read()["recipe"]
+    machine, name = _loaded(run, device)
+    given = {key: size for key, size in sizes.items() if size is not None}
     series = [machine.greatest | given] if given else [machine.greatest, *BEYOND.get(name, ())]
     found = []
     for one in series:
@@ -45,6 +46,61 @@ def evaluate_machine(
         say_json({"run": str(run), "recipe": name, "results": found})
         return
     _print(found, list(machine.greatest))
+
+
+def show_machine(
+    run: Path,
+    sizes: dict[str, int | None],
+    rows: int | None,
+    seed: int,
+    head: int,
+    out: Path | None,
+    language: str | None,
+    device: str,
+) -> None:
+    """One sequence with its memory over time: a page, a picture, or here."""
+    machine, name = _loaded(run, device)
+    given = {key: size for key, size in sizes.items() if size is not None}
+    tape = machine.tape(seed, rows, **(machine.greatest | given))
+    heads = min(tape.reads.shape[1], tape.writes.shape[1])
+    if not 0 <= head < heads:
+        refuse(f"There is no head {head}; this machine has {heads}, counted from 0.")
+    if out is None or out.suffix.lower() == ".txt":
+        from regard.viewing import terminal
+
+        color = None if out is None else False
+        drawn = terminal.memory(writes=tape.writes[:, head], reads=tape.reads[:, head], color=color)
+        if out is None:
+            typer.echo(drawn)
+        else:
+            out.write_text(drawn + "\n", encoding="utf-8", newline="\n")
+    elif out.suffix.lower() == ".html":
+        tape.player(title=name, language=language).save(out)
+    else:
+        from regard.viewing import pictures
+
+        pictures.memory(
+            writes=tape.writes[:, head],
+            reads=tape.reads[:, head],
+            added=tape.adds[:, head],
+            returned=tape.read[:, head],
+            title=name,
+        ).save(out)
+    note(f"{tape.wrong} of {tape.asked} bits wrong")
+
+
+def only_for_machines(run: Path, sizes: dict[str, int | None], rows: int | None) -> None:
+    """Refuse sizes for a run that is no machine."""
+    if given := [f"--{name}" for name, size in {**sizes, "rows": rows}.items() if size is not None]:
+        refuse(f"{given[0]} is for a machine with a memory, and {run} is not one.")
+
+
+def _loaded(run: Path, device: str) -> tuple[Machine, str]:
+    from regard.recipes import load
+    from regard.training import Run
+    from regard.training.distributed import choose_device
+
+    return load(run, device=str(choose_device(device))), Run.open(run).read()["recipe"]
 
 
 def _print(found: list[dict[str, Any]], sizes: list[str]) -> None:

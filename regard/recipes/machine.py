@@ -14,6 +14,8 @@ from torch import Tensor
 from regard.data.algorithms import Algorithm, Ngrams, Sequences, chance
 from regard.models import LongShortTerm, NeuralTuringMachine
 from regard.recipes.settings import Remembering
+from regard.viewing import players
+from regard.viewing.players import Player
 
 AT_ONCE = 20  # sequences in a batch of an evaluation
 TRIAL = 7_000_001  # the seed of evaluations is far from those of training
@@ -31,6 +33,13 @@ class Tape:
     read: Float[Tensor, "steps read_heads width"]
     adds: Float[Tensor, "steps write_heads width"]
     memory: Float[Tensor, "steps rows width"]
+    wrong: int
+    asked: int
+
+    def player(self, title: str, language: str | None = None) -> Player:
+        """A page to step through it."""
+        seen = (self.inputs, self.outputs, self.reads, self.writes, self.memory, self.adds)
+        return players.tape(players.Tape(*seen), title=title, language=language)
 
 
 class Machine:
@@ -101,15 +110,19 @@ class Machine:
         for now in batch.inputs.to(self.device).unbind(1):
             steps.append(self.model.step(now, state))
             state = steps[-1].state
+        outputs = torch.cat([step.output for step in steps]).sigmoid().cpu()
+        missed = ((outputs > 0.5) != (batch.targets[0] > 0.5))[batch.asked]
         return Tape(
             inputs=batch.inputs[0],
-            outputs=torch.cat([step.output for step in steps]).sigmoid().cpu(),
+            outputs=outputs,
             targets=batch.targets[0],
             reads=torch.cat([step.state.read_weights for step in steps]).cpu(),
             writes=torch.cat([step.state.write_weights for step in steps]).cpu(),
             read=torch.cat([step.state.read for step in steps]).cpu(),
             adds=torch.cat([step.add for step in steps]).cpu(),
             memory=torch.cat([step.state.memory for step in steps]).cpu(),
+            wrong=int(missed.sum()),
+            asked=missed.numel(),
         )
 
 

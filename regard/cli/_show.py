@@ -1,0 +1,177 @@
+"""`regard show RUN TEXT`: one translation to step through, as a picture, or in the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli._input import Limit, TooLong, of_stdin
+from regard.cli._machine import Items, Length, Repeats, Rows, is_machine, only_for_machines, show_machine
+from regard.cli._say import AsJson, Language, refuse, say_json
+from regard.cli._translate import Beam, Device, OverLimit, decoding, loaded
+
+if TYPE_CHECKING:
+    from regard.recipes.showing import Shown
+
+ENDINGS = (".html", ".png", ".svg", ".txt")
+
+
+def show(
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="The text; without one, standard input.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="x.html to step through it, x.png, x.svg or x.txt; default: here.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Show this translation instead of searching.")] = None,
+    layer: Annotated[int | None, typer.Option(help="This layer, from 0; default: mean.")] = None,
+    head: Annotated[int | None, typer.Option(help="This head, from 0; default: mean.")] = None,
+    heads: Annotated[bool, typer.Option("--heads", help="Every layer and head, side by side.")] = False,
+    words: Annotated[
+        bool, typer.Option("--words/--tokens", help="Whole words, or the tokens that the model sees.")
+    ] = True,
+    beam: Beam = None,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure/--no-measure", help="Say how far the translation depends on the weights."),
+    ] = True,
+    length: Length = None,
+    repeats: Repeats = None,
+    items: Items = None,
+    rows: Rows = None,
+    seed: Annotated[int, typer.Option(help="A machine: which sequence.")] = 0,
+    too_long: OverLimit = TooLong.stop,
+    lang: Annotated[Language | None, typer.Option(help="Language of the page and of the sentence.")] = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Show what a model does: where each word looked, what else could have come; or a machine's memory over time.
+
+    Example: regard show runs/dates "3. Mai 2021" --out may.html
+
+    Example: regard show runs/en-de "A dog runs." --target "Ein Hund rennt." --out dog.svg
+
+    Example: regard show runs/copy --length 30 --out copy.html
+    """
+    if run is None:
+        refuse('Name the folder of a run and a text: regard show RUN "text" --out x.html')
+    if out is not None and out.suffix.lower() not in ENDINGS:
+        refuse(f"--out {out} is none of what can be made; its name must end in {', '.join(ENDINGS)}.")
+    if heads and (layer is not None or head is not None):
+        refuse("--heads shows all of them, so it goes with neither --layer nor --head.")
+    sizes = {"length": length, "repeats": repeats, "items": items}
+    if is_machine(run):
+        if text is not None:
+            refuse(f"{run} is a machine with a memory: it takes no text, but --length, --items or --repeats.")
+        show_machine(run, sizes, rows, seed, head or 0, out, None if lang is None else lang.value, device)
+        return
+    only_for_machines(run, sizes, rows)
+    translator = loaded(run, device)
+    if text is None:
+        text = _from_stdin(Limit(translator, too_long, "standard input, line"))
+    else:
+        (text,) = Limit(translator, too_long).fitted([text])
+    from regard.recipes import showing
+
+    shown = showing.show(translator, text, target, decoding(translator, beam=beam), measure=measure)
+    _check(shown, layer, head)
+    view = View(shown, layer, head, heads, words, None if lang is None else lang.value)
+    if out is not None:
+        view.save(out)
+    if as_json:
+        say_json(shown.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
+    elif out is None:
+        typer.echo(view.drawn())
+    else:
+        typer.echo(view.told())
+
+
+def _from_stdin(limit: Limit) -> str:
+    texts = [line for block in of_stdin(limit) for line in block]
+    if len(texts) > 1:
+        refuse(f"show draws one text, but standard input has {len(texts)} lines; take one of them.")
+    return texts[0] if texts else ""
+
+
+def _check(shown: Shown, layer: int | None, head: int | None) -> None:
+    counts = (0, 0) if shown.alignment is None else shown.alignment.weights.shape[:2]
+    for name, number, count in zip(("layer", "head"), (layer, head), counts, strict=True):
+        if number is not None and not 0 <= number < count:
+            refuse(f"There is no {name} {number}; this model has {count}, counted from 0.")
+
+
+@dataclass(frozen=True)
+class View:
+    """What of a translation is shown, and in which words."""
+
+    shown: Shown
+    layer: int | None
+    head: int | None
+    heads: bool
+    words: bool
+    language: str | None
+
+    def save(self, path: Path) -> None:
+        ending = path.suffix.lower()
+        if ending == ".txt":
+            path.write_text(self.drawn(color=False) + "\n", encoding="utf-8", newline="\n")
+        elif ending == ".html":
+            self._page(path)
+        else:
+            self._picture(path)
+
+    def told(self) -> str:
+        """The translation and, if it was measured, how far it depends on the weights."""
+        faith = self.shown.faith
+        measured = [] if faith is None else [faith.sentence(self.language or "en")]
+        return "\n".join([self.shown.translation, *measured])
+
+    def drawn(self, color: bool | None = None) -> str:
+        """For the terminal: the translation, the picture, the measure."""
+        from regard.viewing import terminal
+
+        if self.shown.alignment is None:
+            none = {
+                "en": "This model has no attention, so there are no weights to draw.",
+                "zh": "这个模型没有注意力，没有权重可画。",
+            }
+            return f"{self.told()}\n\n{none[self.language or 'en']}"
+        width = None if color is None else 100  # a file is as wide as it is everywhere
+        if self.heads:
+            seen = self.shown.heads(merged=self.words)
+            picture = terminal.heads(seen.weights, color=color, width=width)
+        else:
+            seen = self.shown.looks(self.layer, self.head, merged=self.words)
+            picture = terminal.heat(seen.weights[0, 0], seen.target, seen.source, color=color, width=width)
+        translation, *measured = self.told().split("\n")
+        return "\n".join([translation, "", picture, *([""] if measured else []), *measured])
+
+    def _page(self, path: Path) -> None:
+        if self.heads:
+            from regard.viewing import players
+
+            seen = self.shown.heads(merged=self.words)
+            made = players.heads(
+                seen.weights, seen.target, seen.source, title=self._title(), language=self.language
+            )
+        else:
+            made = self.shown.player(self.layer, self.head, merged=self.words, language=self.language)
+        made.save(path)
+
+    def _picture(self, path: Path) -> None:
+        from regard.viewing import pictures
+
+        if self.heads:
+            seen = self.shown.heads(merged=self.words)
+            pictures.heads(seen.weights, seen.target, seen.source, title=self._title()).save(path)
+        else:
+            seen = self.shown.looks(self.layer, self.head, merged=self.words)
+            pictures.heat(seen.weights[0, 0], seen.target, seen.source, title=self._title()).save(path)
+
+    def _title(self) -> str:
+        title = f"{self.shown.text} → {self.shown.translation}"
+        return title if len(title) <= 90 else title[:89] + "…"

@@ -1,0 +1,80 @@
+"""A memory and its heads over time, as in a Neural Turing Machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.viewing.players._player import Player
+
+
+@dataclass(frozen=True)
+class Tape:
+    """What a machine with a memory did at every moment.
+
+    `memory` is what stood there after the moment's writing; `adds` is what each head added.
+    """
+
+    inputs: Float[Tensor, "moments inputs"]
+    outputs: Float[Tensor, "moments outputs"]
+    reads: Float[Tensor, "moments read_heads rows"]
+    writes: Float[Tensor, "moments write_heads rows"]
+    memory: Float[Tensor, "moments rows columns"]
+    adds: Float[Tensor, "moments write_heads columns"] | None = None
+
+    def __post_init__(self) -> None:
+        axes = {"inputs": 2, "outputs": 2, "reads": 3, "writes": 3, "memory": 3, "adds": 3}
+        for name, tensor in self.tensors().items():
+            if tensor.dim() != axes[name] or len(tensor) != len(self.inputs) or not tensor.numel():
+                raise ValueError(
+                    f"Tape: {name} must have {axes[name]} axes, the first of {len(self.inputs)} moments,"
+                    f" but its shape is {tuple(tensor.shape)}."
+                )
+        moments, rows, columns = self.memory.shape
+        for name, of, size in (
+            ("reads", "reads", rows),
+            ("writes", "writes", rows),
+            ("adds", "writes", columns),
+        ):
+            heads = self.tensors()[of].shape[1]
+            own = self.tensors().get(name)
+            if own is not None and own.shape[1:] != (heads, size):
+                raise ValueError(
+                    f"Tape: {name} must be {(moments, heads, size)} to go with a memory of {(rows, columns)},"
+                    f" but its shape is {tuple(own.shape)}."
+                )
+
+    def tensors(self) -> dict[str, Tensor]:
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+
+def tape(recorded: Tape, *, title: str = "A memory and its heads", language: str | None = None) -> Player:
+    """A page that goes through the moments of a memory: inputs, where they are written, what stands there, reads.
+
+    >>> told = Tape(torch.rand(5, 3), torch.rand(5, 3), torch.rand(5, 1, 8), torch.rand(5, 1, 8), torch.rand(5, 8, 4))
+    >>> tape(told)
+    Player(... characters of HTML)
+    """
+    moments, rows, columns = recorded.memory.shape
+    tensors = recorded.tensors()
+    data = {
+        "title": title,
+        "moments": moments,
+        "rows": rows,
+        "columns": columns,
+        "heads": max(recorded.reads.shape[1], recorded.writes.shape[1]),
+        "heads_of": {
+            name: one.shape[1] for name, one in tensors.items() if name in ("reads", "writes", "adds")
+        },
+        "inputs": recorded.inputs.shape[1],
+        "outputs": recorded.outputs.shape[1],
+        "named": list(tensors),
+    }
+    blocks = {
+        name: one.detach().cpu().float().contiguous().numpy().astype("<f4").tobytes()
+        for name, one in tensors.items()
+    }
+    return Player.of(title, ["tape.js"], data, blocks, language)

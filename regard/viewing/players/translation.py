@@ -1,0 +1,159 @@
+"""The translation player: step by step through a translation, as it was searched and written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.viewing.players._player import Player
+from regard.viewing.web import quantized
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A text with its tokens, and which of them make up which word; `end`: the last token ends the sentence."""
+
+    text: str
+    tokens: Sequence[str]
+    words: Sequence[str] | None = None
+    groups: Sequence[Sequence[int]] | None = None
+    end: bool = True
+
+    def __post_init__(self) -> None:
+        if (self.words is None) != (self.groups is None):
+            raise ValueError("Sentence: give words and groups, or neither of them.")
+        if self.words is not None and len(self.words) != len(self.groups or ()):
+            raise ValueError(f"Sentence: {len(self.words)} words, but {len(self.groups or ())} groups.")
+        known = range(len(self.tokens))
+        if any(place not in known for group in self.groups or () for place in group):
+            raise ValueError(f"Sentence: groups are positions in tokens, from 0 to {len(self.tokens) - 1}.")
+
+    def data(self, side: str) -> dict[str, Any]:
+        single = self.tokens[: len(self.tokens) - self.end]
+        return {
+            side: list(self.tokens),
+            f"{side}Words": list(single if self.words is None else self.words),
+            f"{side}Groups": [[i] for i in range(len(single))]
+            if self.groups is None
+            else _lists(self.groups),
+            f"{side}End": int(self.end),
+        }
+
+
+@dataclass(frozen=True)
+class Node:
+    """A token on the beam: its probability `p`, the score up to it, its parent's place in the step before."""
+
+    text: str
+    p: float
+    score: float
+    parent: int = -1
+    end: bool = False
+
+
+@dataclass(frozen=True)
+class Option:
+    """What could have been written at a step, with its probability."""
+
+    text: str
+    p: float
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """All that is known of one translation.
+
+    `next` has the options of every target token. `tree` has the beam of every step, and `path` the place of the
+    winner in each; both are empty for a translation that was given. `weights` are those of the tokens, None
+    for a model without attention. `faith` says by language how far the weights can be trusted.
+    """
+
+    source: Sentence
+    target: Sentence
+    next: Sequence[Sequence[Option]]
+    score: float
+    weights: Float[Tensor, "layers heads target source"] | None = None
+    tree: Sequence[Sequence[Node]] = ()
+    path: Sequence[int] = ()
+    beam: int = 1
+    forced: bool = False
+    faith: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        tokens = len(self.target.tokens)
+        if not tokens or not self.source.tokens:
+            raise ValueError("There is nothing to play: the text or its translation has no tokens.")
+        if len(self.next) != tokens:
+            raise ValueError(f"Decoded: options for {len(self.next)} steps, but {tokens} target tokens.")
+        if len(self.path) != len(self.tree) or (self.tree and len(self.tree) < tokens):
+            raise ValueError(
+                f"Decoded: tree and path go from step to step, but have {len(self.tree)} and {len(self.path)}"
+                f" for {tokens} target tokens."
+            )
+        size = (tokens, len(self.source.tokens))
+        if self.weights is not None and self.weights.shape[2:] != size:
+            raise ValueError(f"Decoded: weights must be (layers, heads, {size[0]}, {size[1]}).")
+
+
+def translation(
+    decoded: Decoded,
+    *,
+    layer: int | None = None,
+    head: int | None = None,
+    merged: bool = True,
+    language: str | None = None,
+) -> Player:
+    """A page that goes through a translation step by step.
+
+    Source words are lit by the weights of the step, with how much regard each has had so far; beside them what
+    else could have come, the alignment as it fills in, and the beam as a tree. It begins with the average over
+    layers and heads unless one is named, and with words unless `merged` is False.
+
+    >>> word = Sentence("chat", ["chat", "</s>"])
+    >>> options = [[Option("cat", 0.9, chosen=True)], [Option("</s>", 1.0, chosen=True)]]
+    >>> weights = torch.tensor([[[[0.9, 0.1], [0.2, 0.8]]]])
+    >>> translation(Decoded(word, Sentence("cat", ["cat", "</s>"]), options, -0.1, weights))
+    Player(... characters of HTML)
+    """
+    weights = decoded.weights
+    layers, heads = (0, 0) if weights is None else weights.shape[:2]
+    data = {
+        "text": [decoded.source.text, decoded.target.text],
+        **decoded.source.data("source"),
+        **decoded.target.data("target"),
+        "layers": layers,
+        "heads": heads,
+        "layer": _one_of("layer", layer, layers),
+        "head": _one_of("head", head, heads),
+        "merged": merged,
+        "next": [[vars(option) for option in step] for step in decoded.next],
+        "tree": [[vars(node) for node in step] for step in decoded.tree[: len(decoded.target.tokens)]],
+        "path": list(decoded.path[: len(decoded.target.tokens)]),
+        "score": decoded.score,
+        "beam": decoded.beam,
+        "forced": decoded.forced,
+        "faith": decoded.faith,
+    }
+    blocks = {
+        f"w-{layer}-{head}": quantized(one)
+        for layer, several in enumerate([] if weights is None else weights)
+        for head, one in enumerate(several)
+    }
+    return Player.of(
+        f"{decoded.source.text} → {decoded.target.text}", ["translation.js"], data, blocks, language
+    )
+
+
+def _one_of(name: str, number: int | None, count: int) -> int | None:
+    if number is not None and not 0 <= number < count:
+        raise ValueError(f"There is no {name} {number}; this model has {count}, counted from 0.")
+    return number
+
+
+def _lists(groups: Sequence[Sequence[int]]) -> list[list[int]]:
+    return [list(group) for group in groups]

@@ -1,0 +1,41 @@
+// What the translation player says.
+
+export const PLAYER_WORDS = {
+  en: {
+    stage: 'Where this word looks',
+    plain: 'Source and translation',
+    next: 'What could come next',
+    map: 'Alignment so far',
+    tree: 'The search',
+    faith: 'How far to trust these weights',
+    layer: 'layer',
+    head: 'head',
+    mean: 'mean',
+    tokens: 'Show tokens',
+    words: 'Show words',
+    chosen: 'written',
+    searched:
+      'Score {score}, found with a beam of {beam}. The bar under a word is the regard it has had so far.',
+    forced: 'Score {score}, a given translation. The bar under a word is the regard it has had so far.',
+    blind: 'This model has no attention: there are no weights to see, only what it wrote. Score {score}.',
+    keys: '← → step · Home End first and last · Space play · T tree · W words or tokens · L layer · H head',
+  },
+  zh: {
+    stage: '这个词在看哪里',
+    plain: '原文和译文',
+    next: '下一个词的候选',
+    map: '目前为止的对齐',
+    tree: '搜索过程',
+    faith: '这些权重有多可信',
+    layer: '层',
+    head: '头',
+    mean: '平均',
+    tokens: '显示词元',
+    words: '显示单词',
+    chosen: '已写出',
+    searched: '得分 {score}，集束宽度 {beam}。词下的横条是它到目前为止得到的注意力。',
+    forced: '得分 {score}，译文是给定的。词下的横条是它到目前为止得到的注意力。',
+    blind: '这个模型没有注意力：没有权重可看，只有它写出的内容。得分 {score}。',
+    keys: '← → 单步 · Home End 首尾 · 空格 播放 · T 搜索树 · W 单词或词元 · L 层 · H 头',
+  },
+};

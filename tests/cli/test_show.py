@@ -1,0 +1,165 @@
+"""`regard show`."""
+
+import json
+import re
+
+import pytest
+
+from tests.cli.calls import call, refused, run
+
+PROBE = "<img src=x onerror=alert(1)>"
+
+
+def data_of(path) -> dict:
+    """What a page was made from."""
+    html = path.read_text(encoding="utf-8")
+    return json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)[1]
+    )
+
+
+def test_in_the_terminal(backwards):
+    answer = call("show", backwards, "abcd")
+    assert answer.returncode == 0, answer.stderr
+    lines = answer.stdout.splitlines()
+    assert lines[0] == "dcba"
+    assert lines[2].split() == list("abcd"), "the source stands above its columns"
+    assert [line.split(" │")[0] for line in lines[3:7]] == list("dcba")
+    assert lines[-1].startswith("With these weights mixed up at random"), "the measure beside the picture"
+
+
+def test_a_page_has_the_search_the_weights_and_the_measure(backwards, tmp_path):
+    answer = call("show", backwards, "abc", "--beam", 3, "--out", tmp_path / "x.html", "--lang", "zh")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith("cba\n把这些权重随机打乱")
+    data = data_of(tmp_path / "x.html")
+    assert (data["text"], data["target"]) == (["abc", "cba"], ["c", "b", "a", "</s>"])
+    assert (data["layers"], data["heads"], data["beam"], data["forced"], data["language"]) == (
+        1,
+        1,
+        3,
+        False,
+        "zh",
+    )
+    assert set(data["faith"]) == {"en", "zh"}
+    winner = [step[place] for step, place in zip(data["tree"], data["path"], strict=True)]
+    assert [node["text"] for node in winner] == data["target"]
+    assert winner[-1]["end"]
+    chosen = [[option for option in step if option["chosen"]] for step in data["next"]]
+    assert [one["text"] for (one,) in chosen] == data["target"]
+    assert [one["p"] for (one,) in chosen] == pytest.approx([node["p"] for node in winner], abs=1e-4)
+    assert all(sum(option["p"] for option in step) <= 1.0001 for step in data["next"])
+
+
+def test_a_given_translation(backwards, tmp_path):
+    answer = call("show", backwards, "abc", "--target", "abc", "--out", tmp_path / "x.html", "--no-measure")
+    assert answer.stdout == "abc\n"
+    data = data_of(tmp_path / "x.html")
+    assert (data["forced"], data["tree"], data["faith"]) == (True, [], None)
+    assert data["target"] == ["a", "b", "c", "</s>"]
+    assert data["score"] < -3, "the model would not have written it"
+
+
+def test_pictures(backwards, tmp_path):
+    pytest.importorskip("matplotlib")
+    for name, begins in (("x.png", b"\x89PNG"), ("y.svg", b"<?xml")):
+        assert call("show", backwards, "abc", "--out", tmp_path / name).returncode == 0
+        assert (tmp_path / name).read_bytes().startswith(begins)
+    assert call("show", backwards, "abc", "--heads", "--out", tmp_path / "z.png").returncode == 0
+    assert (tmp_path / "z.png").read_bytes() != (tmp_path / "x.png").read_bytes()
+
+
+def test_a_text_file_has_no_colors(backwards, tmp_path):
+    call("show", backwards, "abc", "--out", tmp_path / "x.txt", "--layer", 0, "--head", 0, "--tokens")
+    text = (tmp_path / "x.txt").read_text(encoding="utf-8")
+    assert text.startswith("cba\n")
+    assert "\x1b" not in text
+    assert "</s> │" in text, "tokens have the end of the sentence"
+
+
+def test_every_head(backwards, tmp_path):
+    assert "layer 0" in call("show", backwards, "abc", "--heads").stdout
+    call("show", backwards, "abc", "--heads", "--out", tmp_path / "x.html")
+    data = data_of(tmp_path / "x.html")
+    assert (data["queries"], data["keys"], data["layers"]) == (list("cba"), list("abc"), 1)
+
+
+def test_json(backwards, tmp_path):
+    answer = call("show", backwards, "abc", "--json", "--out", tmp_path / "x.html")
+    told = json.loads(answer.stdout)
+    assert (told["source"], told["translation"], told["out"]) == ("abc", "cba", str(tmp_path / "x.html"))
+    assert told["alignment"]["shape"] == [1, 1, 4, 4]
+    assert told["next"][0][0]["text"] == "c"
+    assert "sentence" in told["faithfulness"]
+    assert len(told["search"]) >= 4
+
+
+def test_standard_input(backwards):
+    assert call("show", backwards, stdin=b"abc\n").stdout.startswith("cba\n")
+    refused(call("show", backwards, stdin=b"abc\nxyz\n"), "standard input has 2 lines; take one of them")
+    refused(call("show", backwards, stdin=b""), "there is nothing to show: the text is empty")
+
+
+def test_a_long_text_can_be_cut(backwards):
+    answer = call("show", backwards, "abcdef", "--too-long", "cut", "--no-measure")
+    assert answer.stdout.startswith("dcba\n")
+
+
+@pytest.mark.parametrize("text", [PROBE[:4], "</s>", "😀é", "של", "\u202eab", "\udcff"])
+def test_any_text_is_shown_safely(backwards, tmp_path, text):
+    answer = call("show", backwards, text, "--out", tmp_path / "x.html", "--no-measure")
+    assert answer.returncode == 0, answer.stderr
+    html = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert "<img" not in html
+    assert data_of(tmp_path / "x.html")["text"][0] == text.encode("utf-8", "replace").decode()
+
+
+def test_tags_in_a_given_translation_stay_text(backwards, tmp_path):
+    call("show", backwards, "abc", "--target", "<b>", "--out", tmp_path / "x.html", "--no-measure")
+    assert "<b>" not in (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert data_of(tmp_path / "x.html")["text"] == ["abc", "<b>"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["", "--json"], "there is nothing to show: the text is empty"),
+        (["word " * 10_000], "text 1 has 50,000 tokens, but this model takes 4 (max_length)"),
+        (["abc", "--target", "x" * 10_000], "the translation has 10,000 tokens, but this model takes 1 to 4"),
+        (["abc", "--target", " "], "the translation is empty"),
+        (["abc", "--out", "x.pdf"], "its name must end in .html, .png, .svg, .txt"),
+        (["abc", "--layer", "1"], "There is no layer 1; this model has 1, counted from 0."),
+        (["abc", "--head", "-1"], "There is no head -1"),
+        (["abc", "--heads", "--head", "0"], "--heads shows all of them"),
+        (["abc", "--beam", "0"], "beam must be 1 or more"),
+        (["abc", "--out", "no/such/folder/x.html"], "no/such/folder/x.html: no such file or directory"),
+    ],
+)
+def test_mistakes_are_answered_in_words(backwards, arguments, words):
+    refused(call("show", backwards, *arguments), words)
+
+
+def test_without_a_run(tmp_path):
+    refused(call("show"), "Name the folder of a run and a text: regard show RUN")
+    refused(call("show", tmp_path, "abc"), f"there is no run in {tmp_path}")
+
+
+@pytest.fixture(scope="module")
+def blind(tmp_path_factory):
+    """A model without attention, which has hardly learned anything."""
+    folder = tmp_path_factory.mktemp("runs") / "blind"
+    words = ["scope=none", "max_length=4", "dim=8", "steps=1", "watch=loss", "average=0", "batch_tokens=100"]
+    answer = run("train", "reverse", *words, "--out", str(folder), "--json")
+    assert answer.returncode == 0, answer.stderr
+    return folder
+
+
+def test_a_model_without_attention(blind, tmp_path):
+    answer = call("show", blind, "abc", "--beam", 2, "--out", tmp_path / "x.html")
+    assert answer.returncode == 0, answer.stderr
+    data = data_of(tmp_path / "x.html")
+    assert (data["layers"], data["heads"], data["faith"]) == (0, 0, None)
+    assert data["tree"]
+    assert "no attention" in call("show", blind, "abc").stdout
+    refused(call("show", blind, "abc", "--out", tmp_path / "x.png"), "this model has no attention")
+    refused(call("show", blind, "abc", "--layer", 0), "There is no layer 0; this model has 0")
