@@ -10,6 +10,8 @@ import typer
 from regard.cli._say import note, refuse, say, say_json, table
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from regard.recipes import Machine
 
 Length = Annotated[int | None, typer.Option(help="A machine: sequences of this length.")]
@@ -65,11 +67,14 @@ def show_machine(
     heads = min(tape.reads.shape[1], tape.writes.shape[1])
     if not 0 <= head < heads:
         refuse(f"There is no head {head}; this machine has {heads}, counted from 0.")
+    used = tape.used()
+    writes, reads = tape.writes[:, head, used], tape.reads[:, head, used]
+    title = f"{name}: the {len(used)} rows in use"
     if out is None or out.suffix.lower() == ".txt":
         from regard.viewing import terminal
 
         color = None if out is None else False
-        drawn = terminal.memory(writes=tape.writes[:, head], reads=tape.reads[:, head], color=color)
+        drawn = terminal.memory(writes=_marked(writes), reads=_marked(reads), color=color)
         if out is None:
             typer.echo(drawn)
         else:
@@ -80,13 +85,18 @@ def show_machine(
         from regard.viewing import pictures
 
         pictures.memory(
-            writes=tape.writes[:, head],
-            reads=tape.reads[:, head],
+            writes=writes,
+            reads=reads,
             added=tape.adds[:, head],
             returned=tape.read[:, head],
-            title=name,
+            title=title,
         ).save(out)
     note(f"{tape.wrong} of {tape.asked} bits wrong")
+
+
+def _marked(weights: Tensor) -> Tensor:
+    """Without the traces that are on every row, so that letters show where a head is."""
+    return weights.where(weights > 0.01, 0.0)
 
 
 def only_for_machines(run: Path, sizes: dict[str, int | None], rows: int | None) -> None:

@@ -36,6 +36,14 @@ class Tape:
     wrong: int
     asked: int
 
+    def used(self, least: float = 0.05) -> Tensor:
+        """The rows that some head looked at, in the order of the ring that the memory is, behind its widest gap."""
+        looked = torch.cat((self.reads, self.writes), 1).amax((0, 1)) > least
+        rows = looked.nonzero().squeeze(1)
+        gaps = (rows.roll(-1) - rows) % len(looked)
+        first = int(gaps.argmax()) + 1  # behind the widest gap
+        return rows.roll(-first)
+
     def player(self, title: str, language: str | None = None) -> Player:
         """A page to step through it."""
         seen = (self.inputs, self.outputs, self.reads, self.writes, self.memory, self.adds)

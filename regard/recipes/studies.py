@@ -14,6 +14,7 @@ from torch import Tensor
 from regard._extras import need
 from regard.data import Pair, in_order
 from regard.recipes._material import pairs
+from regard.recipes._ntm2014 import ntm2014
 from regard.recipes._recipes import recipe
 from regard.recipes._runs import load_translator
 from regard.recipes.objective import NextWord
@@ -228,5 +229,10 @@ STUDIES = {
         "The order of the gains: none, global, input feeding, local-p; scores dot, general, concat, location.",
         "各项改进的先后：无注意力、全局、输入馈送、local-p；打分函数 dot、general、concat、location。",
         luong,
+    ),
+    "ntm2014": Study(
+        "Five tasks for a Neural Turing Machine and for LSTM, beyond the sizes of training.",
+        "神经图灵机与 LSTM 的五个任务，测试超出训练时的长度。",
+        ntm2014,
     ),
 }

@@ -98,8 +98,9 @@ class TapePlayer {
     this.head = head;
     this.select.value = head;
     if (data.heads > 1) writeHash({ head });
-    const wide = Math.max(4, Math.min(24, Math.floor((this.places.inputs.clientWidth - 6) / data.moments)));
     this.grids = {};
+    this.#memory(); // first: it takes the width that it needs, and the others share the rest
+    const wide = Math.max(4, Math.min(24, Math.floor((this.places.inputs.clientWidth - 6) / data.moments)));
     for (const [name, count, of] of [
       ['inputs', data.inputs, null],
       ['outputs', data.outputs, null],
@@ -125,7 +126,6 @@ class TapePlayer {
       grid.onPin = (cell) => this.transport.go(cell.column);
       this.grids[name] = grid;
     }
-    this.#memory();
     this.#show();
   }
 
