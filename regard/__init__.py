@@ -56,6 +56,7 @@ _ROOMS = (
     "decoding",
     "models",
     "recipes",
+    "serving",
     "testing",
     "training",
     "viewing",

@@ -24,6 +24,7 @@ from regard.cli._list import list_
 from regard.cli._reproduce import reproduce
 from regard.cli._resume import resume
 from regard.cli._score import score
+from regard.cli._serve import serve
 from regard.cli._show import show
 from regard.cli._train import train
 from regard.cli._translate import translate
@@ -40,7 +41,7 @@ app = typer.Typer(
 app.command("list")(list_)
 app.command("explain")(explain)
 app.command("train", cls=Gathering)(train)
-for _verb in (resume, info, translate, show, evaluate, score, average, compare, reproduce):
+for _verb in (resume, info, translate, show, serve, evaluate, score, average, compare, reproduce):
     app.command(_verb.__name__)(_verb)
 
 

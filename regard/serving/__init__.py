@@ -1,0 +1,40 @@
+"""Models behind HTTP: the explorer at `/`, and the API it speaks at `/v1/`.
+
+`regard serve RUN` starts it. FastAPI and uvicorn come with the extra `serve`; nothing here imports them before
+an application is built.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from regard._extras import need
+from regard.serving._limits import Limits
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from regard.recipes import Translator
+
+__all__ = ["Limits", "application"]
+
+
+def application(
+    translator: Translator | None = None,
+    *,
+    about: dict[str, Any] | None = None,
+    host: str = "127.0.0.1",
+    limits: Limits | None = None,
+) -> FastAPI:
+    """The web application around a translator; without one there is the playground only.
+
+    `about` is told at `/v1/model`: the name of the run and its recipe. `host` is where the application will be
+    found; requests that were sent to another name are refused, so that no page elsewhere can reach it.
+
+    >>> application().title
+    'regard'
+    """
+    need("fastapi", extra="serve")
+    from regard.serving._application import build
+
+    return build(translator, about or {}, host, limits or Limits())

@@ -1,0 +1,137 @@
+"""/v1/look: the weights of a translation, a head at a time, and how much they mattered."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy
+from fastapi import APIRouter
+from fastapi.responses import Response
+from pydantic import Field, model_validator
+
+from regard.data.batch import BOS, EOS, PAD
+from regard.recipes import TooLong, Translator
+from regard.recipes.faithfulness import faithfulness as measure
+from regard.serving._errors import Refusal
+from regard.serving._looks import Block, Layer, Look
+from regard.serving._seeing import look as seen
+from regard.serving._seeing import measured
+from regard.serving._served import Here, too_long
+from regard.serving._translating import Strict, Written
+
+LayerName = int | Literal["across", "reading", "writing"]
+HeadName = int | Literal["mean"]
+
+router = APIRouter(prefix="/v1/look")
+
+
+class Pair(Strict):
+    """A sentence and a translation of it: as text, or as the `ids` of a hypothesis.
+
+    `within` asks a Transformer also how each of both looks at itself, which takes three times as long.
+    """
+
+    source: Written
+    target: Written | None = None
+    ids: list[Annotated[int, Field(ge=0)]] | None = None
+    within: bool = False
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Pair:
+        if (self.target is None) == (self.ids is None):
+            raise ValueError("give the translation either as target (text) or as ids (tokens)")
+        return self
+
+
+@router.post("")
+async def look(here: Here, body: Pair) -> dict[str, Any]:
+    """Look at a translation: the model's own, or one that somebody else made."""
+    translator = here.model()
+    if not translator.attends:
+        raise Refusal(422, "no_attention", "This model has no attention to look at.")
+    here.source([body.source])
+    ids = _ids(translator, body, here)
+    try:
+        found = await here.worker.run(seen, translator, body.source, ids, body.target, body.within)
+    except TooLong as error:
+        raise too_long(error) from None
+    here.looks.keep(found)
+    return found.to_json()
+
+
+@router.get("/{id}/faithfulness")
+async def faithfulness(here: Here, id: str) -> dict[str, Any]:
+    """How much the translation hangs on these weights: what happens when they are mixed up, or words removed."""
+    found = here.looks.find(id)
+    if not found.measurable:
+        raise Refusal(413, "too_long", "This translation is too long to be measured word by word.")
+    return (await here.worker.run(measure, here.model(), found.source, found.target)).to_json()
+
+
+@router.get("/{id}/{layer}", response_class=Response)
+def layer(here: Here, id: str, layer: int) -> Response:
+    """All heads of a layer in small, one after the other; X-Shape says heads, rows and columns."""
+    found = _layer(here.looks.find(id), layer)
+    size, content = found.thumbnails()
+    return _bytes(content, [len(found.weights), *size])
+
+
+@router.get("/{id}/{layer}/{head}", response_class=Response)
+def head(here: Here, id: str, layer: LayerName, head: HeadName) -> Response:
+    """The weights of one head: rows of two bytes a weight, the low one first, 65535 for 1.
+
+    `mean` is the average over the heads of a layer; a kind instead of a number, over all layers of that kind.
+    """
+    block, _, _ = _block(here.looks.find(id), layer, head)
+    return _bytes(block.astype("<u2").tobytes(), block.shape)
+
+
+@router.get("/{id}/{layer}/{head}/measures")
+def measures(here: Here, id: str, layer: LayerName, head: HeadName) -> dict[str, float | None]:
+    """The same in a few numbers: entropy (bits), sparsity, how near to the diagonal."""
+    return measured(*_block(here.looks.find(id), layer, head))
+
+
+def _block(look: Look, layer: int | str, head: int | str) -> tuple[Block, str, Block | None]:
+    """The weights that are meant, their kind, and the other heads of the same layer."""
+    if isinstance(layer, str):
+        several = [one for one in look.layers if one.kind == layer]
+        if not several or head != "mean":
+            raise Refusal(404, "no_layer", f"This look has no {layer}/{head}; ask for a kind and mean.")
+        return _mean([one.weights for one in several]), layer, None
+    found = _layer(look, layer)
+    if isinstance(head, str):
+        return _mean([found.weights]), found.kind, None
+    if not 0 <= head < len(found.weights):
+        raise Refusal(404, "no_head", f"Layer {layer} has {len(found.weights)} heads, counted from 0.")
+    return found.weights[head], found.kind, numpy.delete(found.weights, head, 0)
+
+
+def _mean(layers: list[Block]) -> Block:
+    """The average head of all these layers, which have as many heads each."""
+    total = sum(weights.sum(0, dtype=numpy.uint32) for weights in layers)
+    return (total / sum(map(len, layers))).round().astype(numpy.uint16)
+
+
+def _layer(look: Look, number: int) -> Layer:
+    if not 0 <= number < len(look.layers):
+        raise Refusal(404, "no_layer", f"This look has {len(look.layers)} layers, counted from 0.")
+    return look.layers[number]
+
+
+def _bytes(content: bytes, shape: Any) -> Response:
+    headers = {"X-Shape": ",".join(map(str, shape)), "Cache-Control": "private, max-age=3600"}
+    return Response(content, media_type="application/octet-stream", headers=headers)
+
+
+def _ids(translator: Translator, body: Pair, here: Here) -> list[int]:
+    if body.target is not None:
+        here.fits(body.target, "the translation")
+        ids = translator.target.encode(body.target)
+    else:
+        ids = body.ids or []
+        for number in ids:
+            if number >= len(translator.target) or number in (PAD, BOS, EOS):
+                raise Refusal(422, "no_token", f"{number} is not the number of a token of the translation.")
+    here.tokens_fit(ids, "the translation")
+    return ids

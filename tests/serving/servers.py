@@ -1,0 +1,124 @@
+"""Servers for tests: in a thread of this process, or as `regard serve` in a process of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+
+REGARD = [sys.executable, "-m", "regard"]
+ENVIRONMENT = {
+    "PYTHONIOENCODING": "utf-8",
+    "COLUMNS": "200",
+    "OMP_NUM_THREADS": "1",
+    "DISPLAY": "",
+    "WAYLAND_DISPLAY": "",
+}
+# Two layers of two heads that would write letters from behind, had they had the time to learn it.
+TINY = {
+    "model": "transformer",
+    "dim": 16,
+    "layers": 2,
+    "heads": 2,
+    "hidden_dim": 32,
+    "max_length": 40,
+    "beam": 2,
+}
+LINES = ["abc def", "hello world", "lower newer", "lowest newest", "ghi jkl mno", "pqr stu vwxyz"]
+
+
+def tiny_translator(tokenizer: str = "char", **given):
+    """A translator that nobody has trained: quick to make, and it looks as well as any."""
+    from regard.data import Tokenizer
+    from regard.models import Transformer
+    from regard.recipes import Translation, Translator
+
+    settings = Translation(**{**TINY, "tokenizer": tokenizer, **given})
+    cut = Tokenizer.learn(LINES * 5, tokenizer, 60)
+    shape = {
+        "dim": settings.dim,
+        "heads": settings.heads,
+        "layers": settings.layers,
+        "hidden_dim": settings.hidden_dim,
+    }
+    return Translator(Transformer(len(cut), len(cut), **shape), cut, cut, settings)
+
+
+def tiny_run(folder, **given):
+    """A run that `regard serve` can open: two steps of training on a few lines."""
+    from regard.recipes import train
+
+    folder.mkdir()
+    files = tuple(str(folder / name) for name in ("lines.a", "lines.b"))
+    for name, step in zip(files, (1, -1), strict=True):
+        with open(name, "w", encoding="utf-8") as file:
+            file.writelines(line[::step] + "\n" for line in LINES * 5)
+    short = {"steps": 2, "validate_every": 2, "save_every": 2, "watch": "loss", "average": 0, "vocab": 60}
+    texts = {"train": files, "valid": files}
+    train("translation", folder / "tiny", say=lambda line: None, **{**TINY, **short, **texts, **given})
+    return folder / "tiny"
+
+
+@contextmanager
+def in_thread(app) -> Iterator[str]:
+    """Serve an application here, and give its address."""
+    import uvicorn
+
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", ws="none"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    until(lambda: server.started)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@contextmanager
+def in_process(*arguments: str) -> Iterator[tuple[str, subprocess.Popen]]:
+    """`regard serve` with these arguments: its address, and the process, which is stopped by Ctrl-C."""
+    process = begun(*arguments)
+    line = process.stdout.readline()
+    assert "http://" in line, line + process.stderr.read()
+    try:
+        yield line.split()[1], process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            process.wait(20)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def begun(*arguments: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [*REGARD, "serve", "--no-open", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        env={**os.environ, **ENVIRONMENT},
+    )
+
+
+def until(true, seconds: float = 20.0) -> None:
+    patience = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < patience, "waited in vain"
+        time.sleep(0.02)
+
+
+def refused(answer: httpx.Response, status: int, code: str, words: str = "") -> None:
+    """One sentence in the one form that refusals have, and no traceback."""
+    assert answer.status_code == status, answer.text
+    told = answer.json()
+    assert set(told) == {"error"}
+    assert told["error"]["code"] == code
+    assert words in told["error"]["message"]
+    assert told["error"]["message"].endswith(".")
+    assert "Traceback" not in answer.text

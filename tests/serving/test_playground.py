@@ -1,0 +1,158 @@
+"""The playground computes with the library, whatever is chosen."""
+
+import pytest
+import torch
+
+from regard import attention
+from regard.attention import attend
+from tests.serving.servers import refused
+
+QUERIES = [[0.5, -1.0], [2.0, 0.25]]
+KEYS = [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.5], [0.3, 0.3]]
+
+
+def asked(playground, **more):
+    return playground.post("/v1/attend", json={"queries": QUERIES, "keys": KEYS, **more})
+
+
+def test_the_equation_is_that_of_the_library(playground):
+    choices = {
+        "score": {"name": "Cosine", "settings": {"strength": 3.0}},
+        "normalize": {"name": "sparsemax"},
+        "mask": {"name": "causal"},
+    }
+    told = asked(playground, **choices, values=[[1.0], [2.0], [3.0], [4.0]]).json()
+    query, key = torch.tensor(QUERIES, dtype=torch.float64), torch.tensor(KEYS, dtype=torch.float64)
+    value = torch.tensor([[1.0], [2.0], [3.0], [4.0]], dtype=torch.float64)
+    seen = attend(
+        query,
+        key,
+        value,
+        attention.causal(),
+        score=attention.Cosine(strength=3.0),
+        normalize=attention.sparsemax,
+    )
+    assert torch.allclose(torch.tensor(told["weights"], dtype=torch.float64), seen.weights)
+    assert torch.allclose(torch.tensor(told["context"], dtype=torch.float64), seen.context)
+    assert told["scores"][0][3] is None  # hidden: JSON has no minus infinity
+    assert (
+        told["code"] == "attend(query, key, value, causal(), score=Cosine(strength=3.0), normalize=sparsemax)"
+    )
+
+
+def test_without_values_the_keys_are_seen(playground):
+    told = asked(playground, score={"name": "Constant"}).json()
+    mean = torch.tensor(KEYS).mean(0).tolist()
+    assert told["context"][1] == pytest.approx(mean)
+
+
+def test_keys_can_be_hidden_by_hand(playground):
+    told = asked(playground, hidden=[0, 2], mask={"name": "padding", "settings": {"length": 3}}).json()
+    assert told["weights"] == [[0.0, 1.0, 0.0, 0.0]] * 2
+    assert "padding(3) & dense(visible)" in told["code"]
+    told = asked(playground, hidden=[0, 1, 2, 3]).json()
+    assert told["weights"] == [[0.0] * 4] * 2  # who may look at nothing sees nothing
+    assert told["context"] == [[0.0, 0.0]] * 2
+
+
+def test_everything_in_the_catalogue_goes(playground):
+    catalogue = playground.get("/v1/catalogue").json()
+    assert {kind: len(parts) > 3 for kind, parts in catalogue.items()} == {
+        "score": True,
+        "normalizer": True,
+        "mask": True,
+    }
+    for score in catalogue["score"]:
+        fitting = next(part for part in catalogue["normalizer"] if part["takes"] == score["gives"])
+        told = asked(playground, score={"name": score["name"]}, normalize={"name": fitting["name"]})
+        assert told.status_code == 200, told.text
+    for normalizer in catalogue["normalizer"]:
+        score = next(part for part in catalogue["score"] if part["gives"] == normalizer["takes"])
+        assert (
+            asked(
+                playground, score={"name": score["name"]}, normalize={"name": normalizer["name"]}
+            ).status_code
+            == 200
+        )
+    for mask in catalogue["mask"]:
+        assert asked(playground, mask={"name": mask["name"]}).status_code == 200
+    for part in (part for parts in catalogue.values() for part in parts):
+        assert part["sentence"]["en"].endswith(".")
+        assert part["sentence"]["zh"].endswith("。")
+        for setting in part["settings"]:
+            assert setting["low"] <= setting["start"] <= setting["high"]
+
+
+def test_a_seed_gives_the_same_weights_again(playground):
+    def additive(seed):
+        return asked(playground, score={"name": "Additive", "settings": {"seed": seed}}).json()["weights"]
+
+    first, other = additive(1), additive(2)
+    assert first == additive(1)
+    assert first != other
+
+
+def test_the_code_computes_the_same(playground):
+    choices = {
+        "score": {"name": "Gaussian", "settings": {"width": 0.7}},
+        "normalize": {"name": "Entmax", "settings": {"alpha": 1.5}},
+        "mask": {"name": "window"},
+    }
+    told = asked(playground, **choices).json()
+    query, key = torch.tensor(QUERIES, dtype=torch.float64), torch.tensor(KEYS, dtype=torch.float64)
+    names = {name: getattr(attention, name) for name in ("attend", "Gaussian", "Entmax", "window")}
+    seen = eval(told["code"], {**names, "query": query, "key": key, "value": key})
+    assert torch.allclose(torch.tensor(told["weights"], dtype=torch.float64), seen.weights)
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "code", "words"),
+    [
+        ({"score": {"name": "Boxcar"}, "normalize": {"name": "softmax"}}, 422, "does_not_fit", "kernel"),
+        ({"score": {"name": "os.system"}}, 422, "no_part", "ScaledDot"),
+        ({"score": {"name": "__class__"}}, 422, "no_part", "ScaledDot"),
+        ({"score": {"name": "Cosine", "settings": {"power": 3}}}, 422, "no_setting", "strength"),
+        ({"score": {"name": "Dot", "settings": {"power": 3}}}, 422, "no_setting", "no settings"),
+        ({"score": {"name": "Cosine", "settings": {"strength": 300}}}, 422, "out_of_range", "from 0 to 20"),
+        ({"normalize": {"name": "TopK", "settings": {"k": 1.5}}}, 422, "out_of_range", "whole"),
+        ({"keys": []}, 422, "invalid", "keys"),
+        ({"keys": [[1.0, 2.0], [1.0]]}, 422, "does_not_fit", "same number"),
+        ({"keys": [[1.0]]}, 422, "does_not_fit", ""),
+        ({"keys": [[1e300, 0]]}, 422, "invalid", "keys.0.0"),
+        ({"values": [[1.0]]}, 422, "does_not_fit", ""),
+        ({"hidden": [4]}, 422, "no_key", "from 0 to 3"),
+        ({"hidden": [-1]}, 422, "no_key", "from 0 to 3"),
+        ({"keys": [[0.0, 0.0]] * 65}, 413, "too_many_points", "at most 64"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence(playground, more, status, code, words):
+    answer = asked(playground, **more)
+    assert answer.status_code == status, answer.text
+    assert answer.json()["error"]["code"] == code
+    assert words in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "boxcar", "epanechnikov"])
+def test_regression_is_nadaraya_and_watson(playground, kernel):
+    told = playground.get("/v1/regression", params={"kernel": kernel, "width": 3, "at": 17.3}).json()
+    assert len(told["x"]) == len(told["y"]) == len(told["weights"]) == 133
+    u = [abs(17.3 - x) / 3 for x in told["x"]]
+    value = {
+        "gaussian": lambda u: torch.tensor(-(u**2) / 2, dtype=torch.float64).exp().item(),
+        "boxcar": lambda u: float(u <= 1),
+        "epanechnikov": lambda u: max(0.0, 1 - u**2),
+    }[kernel]
+    kernels = [value(one) for one in u]
+    assert told["weights"] == pytest.approx([one / sum(kernels) for one in kernels], abs=1e-9)
+    assert told["prediction"] == pytest.approx(
+        sum(k * y for k, y in zip(kernels, told["y"], strict=True)) / sum(kernels)
+    )
+
+
+def test_where_nothing_is_near_there_is_no_curve(playground):
+    told = playground.get("/v1/regression", params={"kernel": "boxcar", "width": 0.1, "at": 5}).json()
+    assert told["prediction"] is None
+    assert None in told["curve"]
+    assert told["alone"] > 0
+    refused(playground.get("/v1/regression", params={"kernel": "tent"}), 422, "invalid", "kernel")
+    refused(playground.get("/v1/regression", params={"width": "nan"}), 422, "invalid", "width")
