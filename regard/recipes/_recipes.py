@@ -40,7 +40,7 @@ BITS = {
     "eps": 1e-4,
     "schedule": "constant",
     "warmup": 0,
-    "steps": 6250,
+    "steps": 3000,
     "validate_every": 250,
     "save_every": 250,
 }
