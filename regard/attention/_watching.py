@@ -41,9 +41,15 @@ def telling(watcher: Watcher) -> Iterator[None]:
 def told(who: nn.Module | None, seen: Attended) -> Attended:
     """The look, after its watchers have heard of it; inside a compiled graph there are none."""
     if not torch.compiler.is_compiling():  # asked first, so that a graph does not depend on who watches
-        for watcher in WATCHING.get():
-            watcher(who, partial(beside, seen))
+        tell(who, partial(beside, seen))
     return seen
+
+
+def tell(who: nn.Module | None, weights: Callable[[Heads], Tensor]) -> None:
+    """Let the watchers hear of weights that somebody has in another way."""
+    if not torch.compiler.is_compiling():
+        for watcher in WATCHING.get():
+            watcher(who, weights)
 
 
 @torch.no_grad()

@@ -16,7 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention._equation import attend
+from regard.attention._equation import looked
+from regard.attention._result import Attended
+from regard.attention._watching import told
 from regard.attention.fast.addressing import Addressed, Written, applies
 from regard.attention.scores import Cosine
 
@@ -77,8 +79,13 @@ def content(
     torch.Size([2, 1, 8])
     """
     dtype, (key, memory, strength) = _wide("content", key=key, memory=memory, strength=strength)
+    return told(None, _alike(key, memory, strength)).weights.to(dtype)
+
+
+def _alike(key: Tensor, memory: Tensor, strength: Tensor) -> Attended:
+    """`content`, of which nobody is told: on the way to an address it is not yet where a head looks."""
     # Only the weights are wanted, so the values have width 0: there is nothing to see.
-    return attend(key, memory, memory[..., :0], score=Cosine(strength)).weights.to(dtype)
+    return looked(key, memory, memory[..., :0], None, Cosine(strength), None)
 
 
 def interpolate(
@@ -196,7 +203,7 @@ def address(
     said = (key, strength, gate, offsets, sharpness, memory, previous)
     if offsets.shape[-1] % 2 and offsets.shape[-1] <= memory.shape[-2] and applies(*said):
         return Addressed.apply(*said).to(dtype)
-    weights = interpolate(content(key, memory, strength), previous, gate)
+    weights = interpolate(_alike(key, memory, strength).weights, previous, gate)
     return sharpen(shift(weights, offsets), sharpness).to(dtype)
 
 

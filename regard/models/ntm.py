@@ -16,13 +16,14 @@ parameter has the number of rows in its shape, so a trained machine can be given
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention import addressing
+from regard.attention import _watching, addressing
 from regard.models._step import Heads, Moved, fits
 
 BLANK = 1e-6  # every number of an unwritten memory
@@ -134,6 +135,7 @@ class NeuralTuringMachine(nn.Module):
         seen, one_node = [], not self.fused and fits(self.heads, self.tell.weight, state.memory)
         for now in inputs.unbind(1):
             hidden, state = self._train(now, state) if one_node else self._move(now, state)[:2]
+            _watching.tell(self, partial(_looks, state))
             seen.append(torch.cat((hidden, state.read.flatten(1)), -1))
         if not seen:
             return inputs.new_empty(len(inputs), 0, self.outputs), state
@@ -142,6 +144,7 @@ class NeuralTuringMachine(nn.Module):
     def step(self, now: Float[Tensor, "batch inputs"], state: State) -> Step:
         """One step, with everything that it did."""
         hidden, state, erase, add = self._move(now, state)
+        _watching.tell(self, partial(_looks, state))
         return Step(self.output(torch.cat((hidden, state.read.flatten(1)), -1)), state, erase, add)
 
     def fuse(self) -> None:
@@ -170,6 +173,12 @@ class NeuralTuringMachine(nn.Module):
 
     def extra_repr(self) -> str:
         return f"rows={self.rows}, width={self.width}, read_heads={self.heads.read}, write_heads={self.heads.write}"
+
+
+def _looks(state: State, heads: _watching.Heads) -> Float[Tensor, "batch heads 1 rows"]:
+    """Where the heads are after a step, those that read first; who watches asks for it."""
+    both = torch.cat((state.read_weights, state.write_weights), 1).detach()
+    return (both if heads is None else both[:, list(heads)]).unsqueeze(2)
 
 
 class Recurrent(nn.Module):

@@ -8,14 +8,17 @@ from regard.recipes._parse import SettingError
 from regard.recipes._recipes import RECIPES, recipe
 from regard.recipes._runs import load, load_translator, read, resume, settings_of, train
 from regard.recipes._task import Experiment, Recipe, Task
+from regard.recipes.classifier import Classifier
 from regard.recipes.evaluation import evaluate
 from regard.recipes.machine import Machine
 from regard.recipes.objective import NextWord
-from regard.recipes.settings import Remembering, Translation
+from regard.recipes.settings import Classification, Remembering, Translation
 from regard.recipes.translator import TooLong, Translator
 
 __all__ = [
     "RECIPES",
+    "Classification",
+    "Classifier",
     "Experiment",
     "Machine",
     "NextWord",

@@ -6,6 +6,8 @@ from functools import partial
 
 from regard.recipes import _material as material
 from regard.recipes import _remembering as algorithms
+from regard.recipes import _reviews as reviews
+from regard.recipes._classifying import Classifying
 from regard.recipes._hansards import hansards
 from regard.recipes._parse import SettingError, nearest
 from regard.recipes._task import Recipe
@@ -13,6 +15,7 @@ from regard.recipes._translation import Translating
 
 translation = partial(Recipe, task=Translating())
 remembering = partial(Recipe, task=algorithms.Recalling())
+classification = partial(Recipe, task=Classifying())
 
 
 TEXT = {"watch": "bleu", "average": 5, "beam": 5}
@@ -43,6 +46,15 @@ BITS = {
     "steps": 3000,
     "validate_every": 250,
     "save_every": 250,
+}
+
+CLASS = {
+    "watch": "accuracy",
+    "schedule": "cosine",
+    "warmup": 100,
+    "steps": 2000,
+    "validate_every": 200,
+    "save_every": 200,
 }
 
 
@@ -96,7 +108,18 @@ RECIPES = {
             "Chinese phrases to their syllables; the phrases come with pypinyin.",
             "汉语短语转成拼音；短语来自 pypinyin 自带的数据。",
             material.pinyin,
-            {**LETTERS, "target_tokenizer": "word", "dim": 256, "embed_dim": 128, "steps": 4000},
+            {
+                **LETTERS,
+                "target_tokenizer": "word",
+                "dim": 256,
+                "embed_dim": 128,
+                "steps": 1500,
+                "validate_every": 250,
+                "save_every": 250,
+                "lr": 3e-3,
+                "warmup": 200,
+                "schedule": "cosine",
+            },
         ),
         translation(
             "g2p",
@@ -181,6 +204,34 @@ RECIPES = {
             "读带优先级的向量，按优先级顺序说出来。",
             algorithms.sort,
             {**BITS, "shortest": 20, "longest": 20},
+        ),
+        classification(
+            "documents",
+            "Your own documents and their classes: --train x.tsv --valid y.tsv (hierarchical attention).",
+            "你自己的文档及其类别：--train x.tsv --valid y.tsv（层次注意力）。",
+            reviews.from_files,
+            CLASS,
+        ),
+        classification(
+            "imdb",
+            "Film reviews in English, positive or negative (IMDB).",
+            "英文影评，褒或贬（IMDB）。",
+            reviews.imdb,
+            CLASS,
+        ),
+        classification(
+            "movie-reviews",
+            "Film reviews that are split into sentences, in ten folds (Pang and Lee 2004).",
+            "已切分成句的影评，分十折（Pang、Lee 2004）。",
+            reviews.movie_reviews,
+            {**CLASS, "max_sentences": 80},
+        ),
+        classification(
+            "chnsenticorp",
+            "Chinese reviews of hotels, computers and books, positive or negative (ChnSentiCorp).",
+            "中文评论（酒店、电脑、图书），褒或贬（ChnSentiCorp）。",
+            reviews.chnsenticorp,
+            {**CLASS, "tokenizer": "char", "vocab": 8000},
         ),
     )
 }

@@ -26,6 +26,9 @@ class Sites:
 
     def __init__(self, model: nn.Module):
         self.names = {module: name or type(model).__name__ for name, module in model.named_modules()}
+        self.also: dict[str, list[str]] = {}  # a module that is there twice goes by the first of its names
+        for name, module in model.named_modules(remove_duplicate=False):
+            self.also.setdefault(self.names[module], []).append(name)
         theirs = hugging.attentions(model) if hugging.imported() else set()
         self.modules = [m for m in self.names if isinstance(m, OURS) or _of_torch(m) or m in theirs]
         self.layers = {self.names[module]: layer for layer, module in enumerate(self.modules)}
@@ -67,6 +70,8 @@ class Choice:
         self.heads: list[int] | None = _several(heads)
         if any(isinstance(head, bool) or not isinstance(head, int) for head in self.heads or ()):
             raise TypeError(f"heads are numbers, got {heads!r}")
+        if self.heads == []:
+            raise ValueError("there is no head in heads=[]; leave it out to watch all of them")
         if sites.layers:
             # A name may be that of a module which turns out to attend.
             self.check_layers([*sites.layers, *sites.names.values()])
@@ -81,7 +86,8 @@ class Choice:
 
     def _means(self, layer: int | str, name: str) -> bool:
         if isinstance(layer, str):
-            return fnmatchcase(name, layer) or name.startswith(layer + ".")
+            names = [name, *self.sites.also.get(name, ())]
+            return any(fnmatchcase(one, layer) or one.startswith(layer + ".") for one in names)
         return self.sites.layer(name) == layer
 
     def check_layers(self, names: Iterable[str]) -> None:

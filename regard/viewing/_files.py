@@ -56,6 +56,8 @@ def read(path: Path) -> Iterator[Piece]:
 
 def new_folder(path: Path) -> Path:
     """An empty folder for records: those of another watch are never written over."""
+    if path.exists() and not path.is_dir():
+        raise FileExistsError(f"{path} is a file: records go to a new folder")
     path.mkdir(parents=True, exist_ok=True)
     if any(path.iterdir()):
         raise FileExistsError(f"{path} is not empty: records go to a new folder")
@@ -103,8 +105,13 @@ def _json(path: Path) -> Iterator[Piece]:
     if records is None:
         raise ValueError(f"{path} is damaged, or was not written by Seen.save")
     for about in records:
-        sizes = about["weights"]["shape"]
-        yield about, torch.tensor(about["weights"]["values"], dtype=torch.float32).view(sizes)
+        held = about["weights"]
+        yield (
+            about,
+            torch.tensor(held["values"], dtype=getattr(torch, held.get("type", "float32"))).view(
+                held["shape"]
+            ),
+        )
 
 
 def _load(path: Path) -> Iterator[Piece]:
@@ -133,4 +140,5 @@ def _whole(path: Path, fill: Callable[[Path], object]) -> None:
 
 
 def _plain(weights: Tensor) -> dict[str, Any]:
-    return {"shape": list(weights.shape), "values": weights.flatten().tolist()}
+    kind = str(weights.dtype).removeprefix("torch.")
+    return {"type": kind, "shape": list(weights.shape), "values": weights.flatten().tolist()}

@@ -13,18 +13,21 @@ from unicodedata import east_asian_width
 import torch
 from torch import Tensor
 
+from regard.viewing._pooling import pooled
+
 if TYPE_CHECKING:
     from regard.viewing.records import Record, Seen
 
 SCALE = ("ffffff", "d6e6f2", "9cc3de", "5b97c4", "2b68a3", "143f78", "081d45")
 """From white over blue to nearly black: a scale that every eye, and a printer, sees darken."""
 MOST_HEADS, MOST_RECORDS, MOST_WORDS = 16, 24, 40
+LARGE, SMALL = 320, 96  # pixels: pictures of a record, and beside its name
 FONT, LETTER, LONGEST = 11, 6.2, 14  # pixels, pixels, letters
 
 
 def of_record(record: Record, row: int = 0) -> str:
     """The heads of one row of the batch, with its words if there are not too many."""
-    queries, keys, weights = record.row(row)
+    queries, keys, weights = _row(record, row)
     shown = [
         _figure(f"head {head}", heads_weights, queries, keys)
         for head, heads_weights in zip(record.heads[:MOST_HEADS], weights[:MOST_HEADS], strict=True)
@@ -44,8 +47,8 @@ def of_seen(seen: Seen) -> str:
     for record in seen[:MOST_RECORDS]:
         small = "".join(
             f'<img style="{_IMAGE};width:48px;height:48px;margin:1px" alt="head {head}" title="head {head}" '
-            f'src="{png(weights)}">'
-            for head, weights in zip(record.heads[:MOST_HEADS], record.row(0)[2][:MOST_HEADS], strict=True)
+            f'src="{png(weights, SMALL)}">'
+            for head, weights in zip(record.heads[:MOST_HEADS], _row(record, 0)[2][:MOST_HEADS], strict=True)
         )
         batch, _, queries, keys = record.weights.shape
         cells = [record.name, record.layer, record.call, f"{batch} x {queries} x {keys}"]
@@ -58,6 +61,12 @@ def of_seen(seen: Seen) -> str:
     return f"<table><tr>{head}</tr>{body}</table>{more}"
 
 
+def _row(record: Record, row: int) -> tuple[Sequence[str] | None, Sequence[str] | None, Tensor]:
+    """One row of the batch with its words; nothing, if the batch is empty."""
+    empty = record.weights.new_zeros(record.weights.shape[1], 0, 0)
+    return record.row(row) if len(record.weights) else (None, None, empty)
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Words in cells."""
     lines = [
@@ -68,8 +77,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
-def png(weights: Tensor) -> str:
-    """Weights (queries, keys) as the address of a picture with one pixel a weight, darkest where they are largest."""
+def png(weights: Tensor, most: int = LARGE) -> str:
+    """Weights (queries, keys) as the address of a picture, darkest where they are largest.
+
+    One pixel is one weight, or the largest of neighbors where there would be too many pixels.
+    """
+    weights = torch.as_tensor(pooled(weights.detach().float().numpy(), most, most))
     rows, columns = weights.shape
     top = weights.nan_to_num().amax().clamp(min=1e-12) if weights.numel() else 1.0
     levels = (weights.nan_to_num() / top * 255).round().clamp(0, 255).to(torch.uint8)
@@ -93,16 +106,20 @@ _IMAGE = "image-rendering:pixelated;border:1px solid #999"
 def _figure(title: str, weights: Tensor, queries: Sequence[str] | None, keys: Sequence[str] | None) -> str:
     """A drawing of one head: the picture, the words beside it, and its title."""
     rows, columns = weights.shape
-    cell = max(1.0, min(18.0, 320 / max(rows, columns, 1)))
+    cell = min(18.0, LARGE / max(rows, columns, 1))
+    across, down = (
+        max(cell * columns, min(columns, 8)),
+        max(cell * rows, min(rows, 8)),
+    )  # one row is seen, too
     words = max(rows, columns) <= MOST_WORDS
     queries, keys = (queries or ()) if words else (), (keys or ()) if words else ()
     left = LETTER * max(map(_wide, queries), default=0) + 8
     high = LETTER * max(map(_wide, keys), default=0) + 8
-    wide, tall = max(left + cell * columns + 4, 60), high + cell * rows + 18
+    wide, tall = max(left + across + 4, 60), high + down + 18
     parts = [
-        f'<image x="{left:.0f}" y="{high:.0f}" width="{cell * columns:.0f}" height="{cell * rows:.0f}" '
+        f'<image x="{left:.0f}" y="{high:.0f}" width="{across:.0f}" height="{down:.0f}" '
         f'preserveAspectRatio="none" style="image-rendering:pixelated" href="{png(weights)}"/>',
-        f'<rect x="{left:.0f}" y="{high:.0f}" width="{cell * columns:.0f}" height="{cell * rows:.0f}" '
+        f'<rect x="{left:.0f}" y="{high:.0f}" width="{across:.0f}" height="{down:.0f}" '
         'fill="none" stroke="#999"/>',
         f'<text x="{left:.0f}" y="{tall - 4:.0f}">{escape(title)}</text>',
     ]

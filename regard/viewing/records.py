@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -56,6 +57,10 @@ class Record:
     @classmethod
     def of(cls, about: dict[str, Any], weights: Tensor) -> Record:
         """What `about` described."""
+        if weights.dim() != 4:
+            raise ValueError(
+                f"a record has weights (batch, heads, queries, keys), got {tuple(weights.shape)}"
+            )
         sides = {side: _tuples(about[side]) for side in ("queries", "keys")}
         return cls(about["name"], about["layer"], tuple(about["heads"]), weights, call=about["call"], **sides)
 
@@ -99,7 +104,7 @@ class Seen(Sequence[Record]):
     ):
         self._records = list(records)
         self._folder = None if to is None else _files.new_folder(Path(to))
-        self._tokens = tokens
+        self._tokens = None if tokens is None else _rows(tokens)
         self._written = 0  # bytes since memory was given back
 
     def add(self, record: Record) -> None:
@@ -149,27 +154,26 @@ class Seen(Sequence[Record]):
 
         `names` is a pattern of module names, such as "decoder.*.look_back"; without it every record is tried.
         """
-        fits = [
-            self._label(place, queries, keys)
-            for place, record in enumerate(self._records)
-            if names is None or fnmatchcase(record.name, names)
+        sides = {
+            side: _rows(words) for side, words in (("queries", queries), ("keys", keys)) if words is not None
+        }
+        if not sides:
+            raise ValueError("label gives words to records: give queries, keys or both")
+        asked = [
+            place for place, record in enumerate(self._records) if fnmatchcase(record.name, names or "*")
         ]
+        fits = [self._label(place, sides.get("queries"), sides.get("keys")) for place in asked]
         if not any(fits):
-            sizes = sorted({tuple(record.weights.shape[2:]) for record in self._records})
-            shown = ", ".join(f"{rows} x {columns}" for rows, columns in sizes[:5])
-            given = " and ".join(
-                f"{_longest(_rows(words))} {side}"
-                for side, words in (("queries", queries), ("keys", keys))
-                if words is not None
-            )
-            raise ValueError(f"no record has {given}; queries x keys here are {shown or 'none'}")
+            sizes = sorted({tuple(self._records[place].weights.shape) for place in asked})
+            shown = ", ".join(f"{size[0]} x {size[2]} x {size[3]}" for size in sizes[:5])
+            given = " and ".join(f"{_longest(rows)} {side}" + _in_rows(rows) for side, rows in sides.items())
+            raise ValueError(f"no record has {given}; batch x queries x keys here are {shown or 'none'}")
         return self
 
-    def _label(self, place: int, queries: Words | None, keys: Words | None) -> bool:
+    def _label(self, place: int, queries: Labels | None, keys: Labels | None) -> bool:
         record = self._records[place]
         changed: dict[str, Any] = {}
-        for side, words, axis in (("queries", queries, 2), ("keys", keys, 3)):
-            rows = None if words is None else _rows(words)
+        for side, rows, axis in (("queries", queries, 2), ("keys", keys, 3)):
             if rows is None or _longest(rows) != record.weights.shape[axis]:
                 continue
             if len(rows) == 1:
@@ -193,7 +197,10 @@ class Seen(Sequence[Record]):
     @classmethod
     def load(cls, path: str | Path) -> Seen:
         """What `save` wrote, or what `watch(to=folder)` has written so far; weights stay on the disk until read."""
-        return cls([Record.of(about, weights) for about, weights in _files.read(Path(path))])
+        try:
+            return cls([Record.of(about, weights) for about, weights in _files.read(Path(path))])
+        except (KeyError, TypeError, AttributeError, RuntimeError):
+            raise ValueError(f"{path} is damaged, or was not written by Seen.save") from None
 
     @overload
     def __getitem__(self, which: int | str) -> Record: ...
@@ -239,9 +246,21 @@ class Seen(Sequence[Record]):
 
 def _rows(words: Words) -> Labels:
     """One text as a batch of one; a batch as it is."""
-    if all(isinstance(word, str) for word in words):
-        return [tuple(map(str, words))]
-    return [tuple(row) for row in words]
+    several = [] if isinstance(words, str) else list(words)
+    rows = [tuple(several)] if all(isinstance(word, str) for word in several) else several
+    if isinstance(words, str) or not all(_are_words(row) for row in rows):
+        raise TypeError(
+            f"words are a list of texts, or one such list a row of the batch, got {reprlib.repr(words)}"
+        )
+    return [tuple(row) for row in rows]
+
+
+def _are_words(row: Any) -> bool:
+    return isinstance(row, (list, tuple)) and all(isinstance(word, str) for word in row)
+
+
+def _in_rows(rows: Labels) -> str:
+    return "" if len(rows) == 1 else f" in {len(rows)} rows"
 
 
 def _longest(rows: Labels) -> int:

@@ -25,6 +25,7 @@ from regard.attention import softmax
 from regard.attention._watching import WATCHING, Heads
 
 _ATTENTION, _LAYER = nn.MultiheadAttention.forward, nn.TransformerEncoderLayer.forward
+_BLOCK = nn.TransformerEncoderLayer._sa_block
 _SIGNATURES = {forward: inspect.signature(forward) for forward in (_ATTENTION, _LAYER)}
 _times: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # how many watches hear a module
 _lock = Lock()
@@ -33,6 +34,8 @@ _called: ContextVar[tuple[list[nn.Module], ...]] = ContextVar("_called", default
 
 def hearable(module: nn.Module) -> bool:
     """Whether it is PyTorch's own; a forward that somebody else wrote is not known to look as theirs does."""
+    if isinstance(module, nn.TransformerEncoderLayer) and type(module)._sa_block is not _BLOCK:
+        return False
     known = isinstance(module, (nn.MultiheadAttention, nn.TransformerEncoderLayer))
     return known and type(module).forward in _SIGNATURES
 

@@ -55,11 +55,11 @@ def watch(
     seen = Seen(to=to, tokens=tokens)
     with hearing(sites.names), telling(_Watcher(sites, choice, seen)):
         yield seen
-    if not seen:
+    if not seen and choice.layers != []:  # who asks for no layer knows that nothing is seen
         if sites.layers:  # by now also those that were not known before
             choice.check_layers(sites.layers)
         warnings.warn(f"watch: {seen.what_there_is()}", stacklevel=3)
-    elif tokens is not None and not any(record.queries or record.keys for record in seen):
+    elif seen and tokens is not None and not any(record.queries or record.keys for record in seen):
         warnings.warn("watch: no axis of any record has as many positions as there are tokens", stacklevel=3)
 
 
@@ -110,7 +110,18 @@ def _four_axes(weights: Tensor, heads: int | None) -> Tensor:
 def _own(weights: Tensor) -> Tensor:
     """The weights by themselves: in memory of their own, of which nobody else has a part."""
     own = weights.detach().to("cpu", torch.float32)
+    if torch._C._functorch.is_functorch_wrapped_tensor(own):
+        return _unwrapped(own.clone(memory_format=torch.contiguous_format))
     return own.clone(memory_format=torch.contiguous_format) if own.data_ptr() == weights.data_ptr() else own
+
+
+def _unwrapped(weights: Tensor) -> Tensor:
+    """The numbers themselves, where torch.func has wrapped them; what it maps over become rows of the batch."""
+    within = torch._C._functorch
+    while within.is_functorch_wrapped_tensor(weights):
+        axis, weights = within.maybe_get_bdim(weights), within.get_unwrapped(weights)
+        weights = weights if axis < 0 else weights.movedim(axis, 0).flatten(0, 1)
+    return weights
 
 
 def _refuse_compiled(model: nn.Module) -> None:

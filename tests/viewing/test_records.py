@@ -52,6 +52,16 @@ def test_tensors_that_share_memory_are_saved(tmp_path):
     same(seen, Seen.load(tmp_path / "x.safetensors"))
 
 
+@pytest.mark.parametrize("name", ["seen.json", "seen.safetensors", "seen"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_numbers_come_back_as_they_were(tmp_path, name, dtype):
+    weights = torch.rand(1, 2, 3, 3, dtype=torch.float64).to(dtype)
+    Seen([Record("a", 0, (0, 1), weights)]).save(tmp_path / name)
+    found = Seen.load(tmp_path / name)[0].weights
+    assert found.dtype == dtype
+    assert torch.equal(found, weights)
+
+
 @pytest.mark.parametrize("name", ["seen.json", "seen.safetensors", "seen/000001.safetensors"])
 def test_half_a_file_is_refused(tmp_path, name):
     path = tmp_path / name
@@ -83,6 +93,12 @@ def test_other_files_are_refused(tmp_path):
     (tmp_path / "other.json").write_text('{"records": []}')
     with pytest.raises(ValueError, match=r"not written by Seen.save"):
         Seen.load(tmp_path / "other.json")
+    for inside in ("[{}]", "5", "[5]", '[{"weights": {"type": "save", "shape": [1], "values": [1]}}]'):
+        (tmp_path / "other.json").write_text(f'{{"kind": "regard records 1", "records": {inside}}}')
+        with pytest.raises(ValueError, match=r"not written by Seen.save"):
+            Seen.load(tmp_path / "other.json")
+    with pytest.raises(FileExistsError, match=r"other.json is a file: records go to a new folder"):
+        Seen(to=tmp_path / "other.json")
     records().save(tmp_path / "full")
     with pytest.raises(FileExistsError, match="is not empty"):
         records().save(tmp_path / "full")
@@ -161,8 +177,26 @@ def test_labels_go_where_they_fit():
     seen.label(keys=["1", "2", "3"], names="a*")
     assert seen["a"].keys[0] == ("1", "2", "3")
     assert seen["b"].keys[0] == ("k", "l", "m")
-    with pytest.raises(ValueError, match=r"no record has 4 queries; queries x keys here are 2 x 3, 3 x 3"):
+    with pytest.raises(
+        ValueError, match=r"no record has 4 queries; batch x .* here are 2 x 2 x 3, 2 x 3 x 3"
+    ):
         seen.label(queries=list("abcd"))
+    with pytest.raises(ValueError, match="no record has 3 keys in 3 rows"):
+        seen.label(keys=[list("abc")] * 3)
+    with pytest.raises(ValueError, match="give queries, keys or both"):
+        seen.label()
+
+
+@pytest.mark.bare
+@pytest.mark.parametrize(
+    "words", ["abc", [1, 2, 3], torch.arange(3), [[1, 2, 3]], ["a", "b", 3], ["a", ["b"]]]
+)
+def test_what_is_no_list_of_words_is_refused_before_the_model_runs(words):
+    heads = MultiHead(8, 2)
+    with pytest.raises(TypeError, match="words are a list of texts"), watch(heads, tokens=words):
+        pytest.fail("too late")
+    with pytest.raises(TypeError, match="words are a list of texts"):
+        Seen([Record("a", 0, (0,), torch.rand(1, 1, 3, 3))]).label(keys=words)
 
 
 def test_rows_of_a_beam_are_not_joined():
@@ -220,6 +254,12 @@ def test_much_is_shown_in_little():
         "a", 0, tuple(range(20)), torch.rand(1, 20, 300, 300), [tuple("w" * 300)], [tuple("w" * 300)]
     )
     assert len(large._repr_html_()) < 3e6
+    assert len(Seen([large] * 24)._repr_html_()) < 5e6
+    wide = Record("a", 0, (0,), torch.rand(1, 1, 1, 10_000))._repr_html_()
+    assert int(re.search(r'svg [^>]*width="(\d+)"', wide)[1]) < 400
+    assert int(re.search(r'<image [^>]*height="(\d+)"', wide)[1]) >= 1
+    empty = Record("a", 0, (0, 1), torch.rand(0, 2, 3, 3))
+    assert "layer 0" in empty._repr_html_() + Seen([empty])._repr_html_()
     assert "16 of 20 heads" in large._repr_html_()
     assert "and 6 more records" in Seen([Record("a", 0, (0,), torch.rand(1, 1, 2, 2))] * 30)._repr_html_()
 

@@ -270,6 +270,16 @@ def test_a_layer_with_another_attention_inside_is_left_alone():
         assert torch.equal(model(x), plain)
 
 
+def test_a_layer_with_a_block_of_its_own_is_not_said_to_look():
+    class Mine(nn.TransformerEncoderLayer):
+        def _sa_block(self, x, *others, **more):
+            return torch.zeros_like(x)
+
+    model = Mine(DIM, HEADS, 16, batch_first=True)
+    with pytest.warns(UserWarning, match="nothing was seen"), watch(model):
+        model(torch.randn(BATCH, KEYS, DIM))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_scripted_modules_are_passed_by():
     model, x = nn.Sequential(torch.jit.script(nn.Linear(DIM, DIM)), layer()), torch.randn(BATCH, KEYS, DIM)

@@ -25,7 +25,7 @@ from regard.attention import (
     softmax,
     window,
 )
-from regard.models import Recurrent, Transformer
+from regard.models import NeuralTuringMachine, Recurrent, Transformer
 from regard.viewing import watch
 
 SOURCE, TARGET = torch.randint(4, 11, (3, 6)), torch.randint(4, 13, (3, 5))
@@ -194,6 +194,7 @@ def test_layers_by_number_name_and_pattern():
         ({"layers": [None]}, "numbers or names of modules, got None"),
         ({"heads": 4}, "no head 4 in encoder.layers.0.look, which has heads 0 to 3"),
         ({"heads": [-1]}, "no head -1"),
+        ({"heads": []}, r"no head in heads=\[\]; leave it out"),
     ],
 )
 def test_a_wrong_choice_is_refused(options, sentence):
@@ -342,6 +343,64 @@ def test_a_checkpoint_is_seen_once():
     with watch(heads) as seen:
         torch.utils.checkpoint.checkpoint(lambda x: heads(x).context, x, use_reentrant=False).sum().backward()
     assert len(seen) == 1
+
+
+def test_a_module_with_two_names_is_found_by_both():
+    heads, x = MultiHead(8, 2), torch.randn(1, 3, 8)
+    model = nn.ModuleDict({"one": heads, "other": heads})
+    for layers in ("one", "other", "oth*"):
+        with watch(model, layers=layers) as seen:
+            heads(x)
+        assert seen.layers() == ["one"]
+
+
+def test_no_layer_is_a_choice():
+    heads = MultiHead(8, 2)
+    with watch(heads, layers=[]) as seen:  # and no warning
+        heads(torch.randn(1, 3, 8))
+    assert not seen
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_machine_is_seen_where_its_heads_are(grad):
+    machine = NeuralTuringMachine(5, 4, rows=8, width=6, read_heads=2)
+    inputs, state, steps = torch.rand(3, 4, 5), machine.begin(3), []
+    with torch.set_grad_enabled(grad):
+        seen = twice(machine, lambda machine: machine(inputs)[0])
+        for now in inputs.unbind(1):
+            state = machine.step(now, state).state
+            steps.append(torch.cat((state.read_weights, state.write_weights), 1))
+    found = seen.joined("NeuralTuringMachine")
+    torch.testing.assert_close(found.weights, torch.stack(steps, 2).detach())
+    with watch(machine, heads=2) as written:
+        machine(inputs)
+    torch.testing.assert_close(written.joined("NeuralTuringMachine").weights, found.weights[:, 2:])
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("kind", ["ours", "theirs"])
+def test_gradients_of_each_row_by_torch_func(kind):
+    class Mine(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.look = MultiHead(8, 2) if kind == "ours" else nn.MultiheadAttention(8, 2)
+
+        def forward(self, x):
+            return (self.look(x).context if kind == "ours" else self.look(x, x, x)[0]).square().sum()
+
+    model, x = Mine(), torch.randn(5, 3, 8)
+    parameters = dict(model.named_parameters())
+    one = torch.func.grad(lambda parameters, x: torch.func.functional_call(model, parameters, (x,)))
+
+    def gradients(model):
+        found = torch.func.vmap(one, (None, 0))(parameters, x)
+        return torch.cat([part.flatten() for part in found.values()])
+
+    seen = twice(model, gradients)
+    with watch(model) as plain:
+        for row in x:
+            model(row)
+    torch.testing.assert_close(seen[0].weights, torch.cat([record.weights for record in plain]))
 
 
 def test_an_empty_watch_says_so():
