@@ -1,0 +1,68 @@
+"""Copy, five seeds: does the Neural Turing Machine train every time, and how far does it go beyond its training?
+
+    python -m benchmarks.copies --runs RUNS [--out benchmarks/results/ntm-copy.md]
+
+Trains `regard train copy seed=S` for S = 0 to 4 into RUNS/S, and the LSTM of the paper's size with as many sequences into
+RUNS/lstm; what is there already is resumed, or only measured. One thread each.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.recipes import Machine, load
+from regard.recipes.trials import markdown, trial
+from regard.training import Run
+
+RUNS: dict[str, dict[str, Any]] = {str(seed): {"seed": seed} for seed in range(5)}
+RUNS["lstm"] = {"model": "lstm", "hidden_dim": 256}
+NEAR, FAR = (20, 30, 50, 120), ((500, 1024), (1000, 2048))
+COLUMNS = {"run": "", "sequences": ",", "minutes": ".1f", "bits at 20": ".4f"}
+
+
+def row(name: str, folder: Path) -> dict[str, Any]:
+    """Train, or take what is there, and try it on longer and longer sequences."""
+    trained = trial("copy", folder, say=print, threads=1, **RUNS[name])
+    machine: Machine = load(folder)
+    found: dict[str, Any] = {
+        "run": name,
+        "sequences": trained["steps"] * Run.open(folder).read()["settings"]["batch"],
+        "minutes": trained["minutes"],
+        "bits at 20": machine.evaluate(sequences=200, length=20)["bits"],
+    }
+    for length in NEAR:
+        found[f"wrong at {length}"] = _wrong(machine.evaluate(sequences=20, length=length))
+    for length, rows in FAR if name != "lstm" else ():
+        found[f"wrong at {length}, {rows} rows"] = _wrong(
+            machine.evaluate(sequences=4, length=length, rows=rows)
+        )
+    return found
+
+
+def _wrong(found: dict[str, Any]) -> str:
+    return f"{found['wrong']:,} of {found['of']:,} ({found['errors']:.2f} %)"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = [row(name, given.runs / name) for name in RUNS]
+    table = markdown(rows, {**COLUMNS, **{key: "" for key in rows[0] if key.startswith("wrong")}})
+    print(table)
+    if given.out is not None:
+        head = f"# Copy\n\n{(__doc__ or '').strip()}\n\nThe last rows of a memory are not parameters, so 500 and 1,000 vectors are"
+        head += " tried with a larger one than in training (128 rows).\n\n"
+        given.out.write_text(head + table + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
