@@ -2,8 +2,9 @@
 
     python -m benchmarks.copies --runs RUNS [--out benchmarks/results/ntm-copy.md]
 
-Trains `regard train copy seed=S` for S = 0 to 4 into RUNS/S, and the LSTM of the paper's size with as many sequences into
-RUNS/lstm; what is there already is resumed, or only measured. One thread each.
+Trains `regard train copy seed=S` for S = 0 to 4 into RUNS/S, and the LSTM of the paper's size with as many sequences
+into RUNS/lstm; what is there already is resumed, or only measured. One thread each. Rows are not parameters, so 500 and
+1,000 vectors are tried with a larger memory than the 128 rows of training.
 """
 
 from __future__ import annotations
@@ -59,9 +60,7 @@ def main() -> None:
     table = markdown(rows, {**COLUMNS, **{key: "" for key in rows[0] if key.startswith("wrong")}})
     print(table)
     if given.out is not None:
-        head = f"# Copy\n\n{(__doc__ or '').strip()}\n\nThe last rows of a memory are not parameters, so 500 and 1,000 vectors are"
-        head += " tried with a larger one than in training (128 rows).\n\n"
-        given.out.write_text(head + table + "\n", encoding="utf-8")
+        given.out.write_text(f"# Copy\n\n{(__doc__ or '').strip()}\n\n{table}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
