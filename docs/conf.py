@@ -4,7 +4,8 @@ The catalogue and the references are written at build time. A page says where by
 
     <!-- catalogue en -->        every mechanism of the catalogue; or zh
     <!-- api score -->           the reference of all entries of one kind
-    <!-- settings engine en -->  the settings of the engine; or those that `translation` or `remembering` adds
+    <!-- settings engine en -->  the settings of the engine; or those that `translation`, `remembering` or
+                                 `classification` adds
     <!-- recipes en -->          the recipes, with the settings they choose
     <!-- verb train -->          what `regard train --help` prints
 
@@ -27,7 +28,7 @@ from regard import __version__
 from regard.catalogue import ENTRIES, KINDS, Entry
 from regard.cli import app
 from regard.cli._run import written
-from regard.recipes import RECIPES, Remembering, Translation
+from regard.recipes import RECIPES, Classification, Remembering, Translation
 from regard.training import Settings
 
 project = "regard"
@@ -148,7 +149,12 @@ def reference(kind: str) -> str:
     return "\n".join([*lines, "```"])
 
 
-KINDS_OF_SETTINGS = {"engine": Settings, "translation": Translation, "remembering": Remembering}
+KINDS_OF_SETTINGS = {
+    "engine": Settings,
+    "translation": Translation,
+    "remembering": Remembering,
+    "classification": Classification,
+}
 
 
 def settings(which: str, language: str) -> str:

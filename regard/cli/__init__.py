@@ -14,6 +14,7 @@ import typer
 
 from regard._version import __version__
 from regard.cli._average import average
+from regard.cli._classify import classify
 from regard.cli._compare import compare
 from regard.cli._errors import in_words
 from regard.cli._evaluate import evaluate
@@ -41,7 +42,7 @@ app = typer.Typer(
 app.command("list")(list_)
 app.command("explain")(explain)
 app.command("train", cls=Gathering)(train)
-for _verb in (resume, info, translate, show, serve, evaluate, score, average, compare, reproduce):
+for _verb in (resume, info, translate, classify, show, serve, evaluate, score, average, compare, reproduce):
     app.command(_verb.__name__)(_verb)
 
 

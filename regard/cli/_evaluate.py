@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli._document import evaluate_documents, is_classifier
 from regard.cli._gold import Heads, judged
 from regard.cli._input import Limit, TooLong
 from regard.cli._machine import Items, Length, Repeats, Rows, evaluate_machine, is_machine, only_for_machines
@@ -49,7 +50,8 @@ def evaluate(
     """Measure how well a model does what it was trained for.
 
     A translation: exact match, BLEU, chrF and, where gold links are there, the alignment error rate. A machine
-    with a memory: bits a sequence and wrong bits, for the sizes of training and greater ones.
+    with a memory: bits a sequence and wrong bits, for the sizes of training and greater ones. A model that reads
+    documents: accuracy, precision and recall of each class, and which class is taken for which.
 
     Example: regard evaluate runs/dates
 
@@ -64,6 +66,9 @@ def evaluate(
         evaluate_machine(run, sizes, rows, sequences, device, as_json)
         return
     only_for_machines(run, sizes, rows)
+    if is_classifier(run):
+        evaluate_documents(run, files, part, columns, limit, device, as_json)
+        return
     translator = loaded(run, device)
     options = decoding(translator, beam=beam, alpha=length_penalty, coverage=coverage)
     found: dict[str, Any] = {}

@@ -59,6 +59,7 @@ def show_machine(
     out: Path | None,
     language: str | None,
     device: str,
+    as_json: bool,
 ) -> None:
     """One sequence with its memory over time: a page, a picture, or here."""
     machine, name = _loaded(run, device)
@@ -70,6 +71,14 @@ def show_machine(
     used = tape.used()
     writes, reads = tape.writes[:, head, used], tape.reads[:, head, used]
     title = f"{name}: the {len(used)} rows in use"
+    if as_json:
+        found = {"wrong": tape.wrong, "of": tape.asked, "rows": used.tolist(), "head": head}
+        say_json(
+            {"run": str(run), "recipe": name, **found, "writes": writes.tolist(), "reads": reads.tolist()},
+            indent=None,
+        )
+    if out is None and as_json:
+        return
     if out is None or out.suffix.lower() == ".txt":
         from regard.viewing import terminal
 
@@ -103,6 +112,14 @@ def only_for_machines(run: Path, sizes: dict[str, int | None], rows: int | None)
     """Refuse sizes for a run that is no machine."""
     if given := [f"--{name}" for name, size in {**sizes, "rows": rows}.items() if size is not None]:
         refuse(f"{given[0]} is for a machine with a memory, and {run} is not one.")
+
+
+def not_for_machines(run: Path, given: dict[str, object]) -> None:
+    """Refuse what is only for translations."""
+    if names := [name for name, value in given.items() if value is not None]:
+        refuse(
+            f"{run} is a machine with a memory: it does not take {names[0]}, but --length, --items or --repeats."
+        )
 
 
 def _loaded(run: Path, device: str) -> tuple[Machine, str]:

@@ -67,10 +67,15 @@ def plain_settings(recipe: str, words: tuple[str, ...] = (), **given: Any) -> di
 
 
 def reports(data: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What became of the pairs that were read, in words; nothing about what is made on the fly."""
+    """What became of the pairs or documents that were read, in words; nothing about what is made on the fly."""
     from regard.data import Report
+    from regard.data.cutting import DocumentReport
 
-    return [(name, str(Report(**counts))) for name, counts in data.items() if counts["read"]]
+    return [
+        (name, str((DocumentReport if "max_sentences" in counts else Report)(**counts)))
+        for name, counts in data.items()
+        if counts["read"]
+    ]
 
 
 def written(value: Any) -> str:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli._input import Limit, TooLong, of_stdin
-from regard.cli._machine import Items, Length, Repeats, Rows, is_machine, only_for_machines, show_machine
-from regard.cli._say import AsJson, Language, refuse, say_json
+from regard.cli._document import is_classifier, show_document
+from regard.cli._input import Limit, TooLong, _arriving, of_stdin
+from regard.cli._machine import (
+    Items,
+    Length,
+    Repeats,
+    Rows,
+    is_machine,
+    not_for_machines,
+    only_for_machines,
+    show_machine,
+)
+from regard.cli._say import AsJson, Language, note, refuse, say_json
 from regard.cli._translate import Beam, Device, OverLimit, decoding, loaded
 
 if TYPE_CHECKING:
@@ -51,6 +62,8 @@ def show(
 ) -> None:
     """Show what a model does: where each word looked, what else could have come; or a machine's memory over time.
 
+    Of a document: its class, and the weights of its sentences and words.
+
     Example: regard show runs/dates "3. Mai 2021" --out may.html
 
     Example: regard show runs/en-de "A dog runs." --target "Ein Hund rennt." --out dog.svg
@@ -65,11 +78,23 @@ def show(
         refuse("--heads shows all of them, so it goes with neither --layer nor --head.")
     sizes = {"length": length, "repeats": repeats, "items": items}
     if is_machine(run):
-        if text is not None:
-            refuse(f"{run} is a machine with a memory: it takes no text, but --length, --items or --repeats.")
-        show_machine(run, sizes, rows, seed, head or 0, out, None if lang is None else lang.value, device)
+        not_for_machines(run, {"a text": text, "--target": target, "--layer": layer, "--beam": beam})
+        if heads:
+            refuse(
+                f"--heads is for a translation; {run} is a machine with a memory: take --head 0, --head 1, ..."
+            )
+        shown_in = None if lang is None else lang.value
+        show_machine(run, sizes, rows, seed, head or 0, out, shown_in, device, as_json)
         return
     only_for_machines(run, sizes, rows)
+    if is_classifier(run):
+        if heads or any(option is not None for option in (target, layer, head, beam)):
+            refuse(
+                f"{run} reads documents: --target, --layer, --head, --heads and --beam are for translations."
+            )
+        whole = _standard_input() if text is None else text
+        show_document(run, whole, out, None if lang is None else lang.value, device, as_json)
+        return
     translator = loaded(run, device)
     if text is None:
         text = _from_stdin(Limit(translator, too_long, "standard input, line"))
@@ -97,6 +122,11 @@ def _from_stdin(limit: Limit) -> str:
     return texts[0] if texts else ""
 
 
+def _standard_input() -> str:
+    """All of it, as one document."""
+    return "\n".join(line for ready in _arriving(False) for line in ready)
+
+
 def _check(shown: Shown, layer: int | None, head: int | None) -> None:
     counts = (0, 0) if shown.alignment is None else shown.alignment.weights.shape[:2]
     for name, number, count in zip(("layer", "head"), (layer, head), counts, strict=True):
@@ -122,7 +152,11 @@ class View:
         elif ending == ".html":
             self._page(path)
         else:
-            self._picture(path)
+            with warnings.catch_warnings(record=True) as told:  # of letters that no font has
+                warnings.simplefilter("always")
+                self._picture(path)
+            for warning in told:
+                note(str(warning.message))
 
     def told(self) -> str:
         """The translation and, if it was measured, how far it depends on the weights."""
@@ -173,5 +207,6 @@ class View:
             pictures.heat(seen.weights[0, 0], seen.target, seen.source, title=self._title()).save(path)
 
     def _title(self) -> str:
-        title = f"{self.shown.text} → {self.shown.translation}"
+        # The mark keeps the text left of its translation, also where it is written from right to left.
+        title = f"\u200e{self.shown.text} → \u200e{self.shown.translation}"
         return title if len(title) <= 90 else title[:89] + "…"

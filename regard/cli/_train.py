@@ -12,7 +12,9 @@ from regard.cli._ended import ended
 from regard.cli._run import plain_settings, written
 from regard.cli._say import AsJson, Language, note, refuse, say, say_json, table
 
-FILES = "Source and target file, or one .tsv or .jsonl; also packed (.gz, .xz)."
+FILES = (
+    "Source and target file, or one .tsv or .jsonl; also packed (.gz, .xz). Documents: .tsv, .csv or .jsonl."
+)
 
 
 def train(
@@ -47,6 +49,8 @@ def train(
     Example: regard train reverse steps=200 --out runs/first
 
     Example: regard train translation --train a.en a.de --valid b.en b.de
+
+    Example: regard train documents --train x.tsv --valid y.tsv
     """
     files = {"train": train, "valid": valid, "test": test}
     given = {name: tuple(paths) for name, paths in files.items() if paths}
@@ -77,8 +81,8 @@ def _begin(
 
 def _check(recipe: str, settings: dict[str, Any]) -> None:
     named = [name for name in ("train", "valid", "test") if settings.get(name)]
-    if named and recipe != "translation":
-        refuse(f"--{named[0]} is for the recipe translation; {recipe} brings its own text.")
+    if named and recipe not in ("translation", "documents"):
+        refuse(f"--{named[0]} is for the recipe translation or documents; {recipe} brings its own text.")
 
 
 def _free(recipe: str) -> Path:

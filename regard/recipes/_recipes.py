@@ -51,10 +51,11 @@ BITS = {
 CLASS = {
     "watch": "accuracy",
     "schedule": "cosine",
+    "lr": 2e-3,
     "warmup": 100,
-    "steps": 2000,
-    "validate_every": 200,
-    "save_every": 200,
+    "steps": 1500,
+    "validate_every": 250,
+    "save_every": 250,
 }
 
 
@@ -224,14 +225,14 @@ RECIPES = {
             "Film reviews that are split into sentences, in ten folds (Pang and Lee 2004).",
             "已切分成句的影评，分十折（Pang、Lee 2004）。",
             reviews.movie_reviews,
-            {**CLASS, "max_sentences": 80},
+            {**CLASS, "max_sentences": 80, "steps": 1000, "validate_every": 100},
         ),
         classification(
             "chnsenticorp",
             "Chinese reviews of hotels, computers and books, positive or negative (ChnSentiCorp).",
             "中文评论（酒店、电脑、图书），褒或贬（ChnSentiCorp）。",
             reviews.chnsenticorp,
-            {**CLASS, "tokenizer": "char", "vocab": 8000},
+            {**CLASS, "tokenizer": "char", "vocab": 8000, "steps": 800, "validate_every": 100},
         ),
     )
 }

@@ -167,7 +167,9 @@ class Classification(Settings):
     columns: tuple[str, ...] = setting((), "label and text: columns (0,1), or names in a .csv or .jsonl")
     data: str | None = setting(None, "folder with the recipe's data")
     fold: int = setting(0, "movie-reviews: which tenth is the test, 0 to 9; the next one chooses")
-    leak: bool = setting(False, "chnsenticorp: train also on texts that its test has, as published figures do")
+    leak: bool = setting(
+        False, "chnsenticorp: train also on texts that its test has, as published figures do"
+    )
     max_words: int = setting(50, "longest sentence in words")
     max_sentences: int = setting(40, "longest document in sentences; the first ones are kept")
     too_long: Literal["split", "cut"] = setting("split", "what to do with a longer sentence; it is counted")
@@ -175,7 +177,7 @@ class Classification(Settings):
     tokenizer: Literal["word", "char"] = setting("word", "what a sentence is cut into")
     vocab: int = setting(30_000, "words that are known, the most frequent ones")
     lowercase: bool = setting(True, "all letters small")
-    batch_tokens: int = setting(16_384, "words in a batch")
+    batch_tokens: int = setting(8192, "words in a batch")
     # model
     pooling: Literal["attention", "average", "max"] = setting(
         "attention", "how words become a sentence and sentences a document"
@@ -184,7 +186,7 @@ class Classification(Settings):
     normalize: str | None = setting(None, "attention: how regard is shared; `regard list --kind normalizer`")
     embed_dim: int = setting(100, "size of a word's vector")
     dim: int = setting(100, "size of a state, both directions together")
-    dropout: float = setting(0.5, "numbers forgotten at random in training")
+    dropout: float = setting(0.4, "numbers forgotten at random in training")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard._extras import need
 from regard.data import Pair, in_order
+from regard.recipes._han2016 import han2016
 from regard.recipes._material import pairs
 from regard.recipes._ntm2014 import ntm2014
 from regard.recipes._recipes import recipe
@@ -234,5 +235,10 @@ STUDIES = {
         "Five tasks for a Neural Turing Machine and for LSTM, beyond the sizes of training.",
         "神经图灵机与 LSTM 的五个任务，测试超出训练时的长度。",
         ntm2014,
+    ),
+    "han2016": Study(
+        "Hierarchical attention on IMDB beside average, maximum and a linear model of counted words (--data FOLDER).",
+        "IMDB 上的层次注意力，与平均、最大值以及词频线性模型对比（--data 文件夹）。",
+        han2016,
     ),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 JOINER = "\u200d"
@@ -49,6 +50,21 @@ def shortened(text: str, room: int) -> str:
     else:
         return kept if len(text) <= 8 * room else kept + "…"
     return kept + "…"
+
+
+def in_lines(text: str, room: int) -> list[str]:
+    """The text in lines of at most `room` columns, broken between words, or inside one that is too long by itself.
+
+    >>> in_lines("a black cat sleeps", 8), in_lines("translation", 6)
+    (['a black', 'cat', 'sleeps'], ['transl', 'ation'])
+    """
+    lines = [""]
+    for word in re.findall(r"\S+\s*|\s+", text):
+        for part in clusters(word) if width(word.rstrip()) > room else [word]:
+            if lines[-1] and width(lines[-1] + part.rstrip()) > room:
+                lines.append("")
+            lines[-1] += part
+    return [line.rstrip() for line in lines]
 
 
 def is_mark(c: str) -> bool:

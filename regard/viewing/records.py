@@ -247,7 +247,7 @@ class Seen(Sequence[Record]):
 def _rows(words: Words) -> Labels:
     """One text as a batch of one; a batch as it is."""
     several = [] if isinstance(words, str) else list(words)
-    rows = [tuple(several)] if all(isinstance(word, str) for word in several) else several
+    rows: list[Any] = [tuple(several)] if all(isinstance(word, str) for word in several) else several
     if isinstance(words, str) or not all(_are_words(row) for row in rows):
         raise TypeError(
             f"words are a list of texts, or one such list a row of the batch, got {reprlib.repr(words)}"

@@ -120,6 +120,13 @@ def test_tags_in_a_given_translation_stay_text(backwards, tmp_path):
     assert data_of(tmp_path / "x.html")["text"] == ["abc", "<b>"]
 
 
+def test_a_letter_without_a_font_is_a_sentence_not_a_warning_of_python(backwards, tmp_path):
+    answer = call("show", backwards, "a\U000f0000", "--out", tmp_path / "x.png", "--no-measure")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stderr.startswith("No font here has")
+    assert "MissingGlyphs" not in answer.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -132,7 +139,7 @@ def test_tags_in_a_given_translation_stay_text(backwards, tmp_path):
         (["abc", "--head", "-1"], "There is no head -1"),
         (["abc", "--heads", "--head", "0"], "--heads shows all of them"),
         (["abc", "--beam", "0"], "beam must be 1 or more"),
-        (["abc", "--out", "no/such/folder/x.html"], "no/such/folder/x.html: no such file or directory"),
+        (["abc", "--out", "no/such/folder/x.html"], "there is no folder no/such/folder"),
     ],
 )
 def test_mistakes_are_answered_in_words(backwards, arguments, words):

@@ -164,6 +164,7 @@ def test_it_learns_to_copy_one_vector():
 
 
 @pytest.mark.bare
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # the compiler looks, not we
 def test_a_fused_step_is_the_same():
     model, inputs = machine(), torch.randn(2, 5, 4)
     plain, _ = model(inputs)

@@ -234,6 +234,8 @@ def test_a_tape_that_does_not_fit_together_is_refused():
     good = vars(copying(torch.eye(4)))
     with pytest.raises(ValueError, match="outputs must have 2 axes, the first of 8 moments"):
         Tape(**{**good, "outputs": torch.rand(3, 4)})
+    with pytest.raises(ValueError, match="nothing to play"):
+        Tape(**{name: None if one is None else one[:0] for name, one in good.items()})
     with pytest.raises(ValueError, match=r"reads must be \(8, 1, 12\)"):
         Tape(**{**good, "reads": torch.rand(8, 1, 5)})
 
@@ -254,3 +256,11 @@ def test_heads_that_do_not_fit_their_words_are_refused():
         players.heads(torch.rand(1, 1, 3, 3), ["a", "b"])
     with pytest.raises(ValueError, match=r"\(layers, heads, queries, keys\), not \(3, 3\)"):
         players.heads(torch.rand(3, 3), ["a", "b", "c"])
+    for scores in (torch.full((1, 1, 1, 1), -0.1), torch.full((1, 1, 1, 1), 2.0)):
+        with pytest.raises(ValueError, match="from 0 to 1, and these are not: scores, perhaps"):
+            players.heads(scores, ["a"])
+
+
+def test_a_page_that_cannot_be_written_says_why(tmp_path):
+    with pytest.raises(OSError, match=r"cannot be written to .*x.html: there is no folder"):
+        PLAYERS["heads"]().save(tmp_path / "no" / "x.html")

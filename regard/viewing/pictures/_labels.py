@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from regard._extras import need
-from regard.viewing._letters import clusters, shortened, width
+from regard.viewing._letters import clusters, in_lines, shortened, width
 from regard.viewing.pictures._fonts import dressed
 from regard.viewing.pictures._sheet import INK, Sheet
 
-LONGEST, LONGEST_TITLE = 18, 90  # columns
+LONGEST, LONGEST_TITLE, SHORTEST_LINE = 18, 90, 32  # columns
 LETTER = 0.6  # of the font size: about the width of a letter
 SIZE, SMALL = 8.0, 6.0  # points
 Names = tuple[list[str] | None, list[str] | None]  # of the rows and of the columns
@@ -40,11 +40,15 @@ def visible(text: str) -> str:
     return "␣" * start + inner + "␣" * (len(text) - start - len(inner))
 
 
-def title(axes: Any, text: str | None, size: float = SIZE + 1, **more: Any) -> None:
-    """Write a title, if there is one."""
+def title(
+    axes: Any, text: str | None, size: float = SIZE + 1, room: float | None = None, **more: Any
+) -> None:
+    """Write a title, if there is one, in lines as wide as the axes or so many inches."""
     if text:
-        (drawn,), how = literally(shortened(visible(text), LONGEST_TITLE))
-        axes.set_title(drawn, fontsize=size, **{"loc": "left", "color": INK, **how, **more})
+        inches = axes.get_position(original=True).width if room is None else room
+        columns = max(SHORTEST_LINE, int(inches * 72 / (LETTER * size)))
+        drawn, how = literally(*in_lines(shortened(visible(text), LONGEST_TITLE), columns))
+        axes.set_title("\n".join(drawn), fontsize=size, **{"loc": "left", "color": INK, **how, **more})
 
 
 def headline(sheet: Sheet, text: str | None) -> None:
@@ -53,7 +57,7 @@ def headline(sheet: Sheet, text: str | None) -> None:
         edge = sheet.figure.get_tightbbox(sheet.figure.canvas.get_renderer())
         axes = sheet.axes(edge.x0, -edge.y1 - 0.02, 0.01, 0.01)
         axes.set_axis_off()
-        title(axes, text, color=sheet.ink)
+        title(axes, text, room=edge.width, color=sheet.ink)
 
 
 def on_top(axes: Any, labels: Sequence[str] | None, count: int, cell: float, starts: Starts = None) -> None:

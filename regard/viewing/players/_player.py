@@ -45,7 +45,11 @@ class Player:
         path = Path(path)
         if path.suffix.lower() not in (".html", ".htm"):
             raise ValueError(f"A player is an HTML page, so its name must end in .html, not {path.name!r}.")
-        path.write_text(self.html, encoding="utf-8", newline="\n")
+        try:
+            path.write_text(self.html, encoding="utf-8", newline="\n")
+        except OSError as error:
+            why = error.strerror if path.parent.is_dir() else f"there is no folder {path.parent}"
+            raise OSError(f"The page cannot be written to {path}: {why}.") from None
 
     def _repr_html_(self) -> str:
         """In a notebook: a frame of its own, so that neither disturbs the other."""

@@ -12,6 +12,7 @@ from regard.viewing.players._player import Player
 from regard.viewing.web import quantized
 
 THUMB = 40  # pixels a side at most
+MOST = 1.01  # a weight, with some rounding
 
 
 def heads(
@@ -60,6 +61,8 @@ def thumbnails(
 def _check(weights: Tensor, queries: Sequence[str], keys: Sequence[str]) -> None:
     if weights.dim() != 4 or not weights.numel():
         raise ValueError(f"heads shows weights (layers, heads, queries, keys), not {tuple(weights.shape)}.")
+    if bool(((weights < 0) | (weights > MOST)).any()):
+        raise ValueError("heads shows weights, from 0 to 1, and these are not: scores, perhaps?")
     if tuple(weights.shape[2:]) != (len(queries), len(keys)):
         raise ValueError(
             f"heads was given {len(queries)} queries and {len(keys)} keys for weights {tuple(weights.shape)}."

@@ -25,6 +25,8 @@ class Tape:
     adds: Float[Tensor, "moments write_heads columns"] | None = None
 
     def __post_init__(self) -> None:
+        if not len(self.inputs):
+            raise ValueError("Tape: there is nothing to play, no moment in the inputs.")
         axes = {"inputs": 2, "outputs": 2, "reads": 3, "writes": 3, "memory": 3, "adds": 3}
         for name, tensor in self.tensors().items():
             if tensor.dim() != axes[name] or len(tensor) != len(self.inputs) or not tensor.numel():

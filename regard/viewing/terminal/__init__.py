@@ -1,5 +1,6 @@
 """Attention in the terminal: the family of `regard.viewing.pictures` in characters, as wide as the terminal is."""
 
+from regard.viewing.terminal._document import document as document
 from regard.viewing.terminal._heads import heads as heads
 from regard.viewing.terminal._heat import heat as heat
 from regard.viewing.terminal._matrices import mask as mask

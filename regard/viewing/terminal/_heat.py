@@ -37,7 +37,7 @@ def heat(
     queries, keys = _size(weights, rows, columns)
     color = wants_color() if color is None else color
     room = columns_of(width)
-    names = [clean(row) for row in (rows or ())[:height]]
+    names = [clean(str(row)) for row in (rows or ())[:height]]
     margin = max(map(_wide, names), default=0)
     shown_keys = min(keys, max(1, (room - margin - 3) // CELL))
     shown_queries = min(queries, height)
@@ -72,7 +72,7 @@ def _size(weights: Tensor, rows: Sequence[str] | None, columns: Sequence[str] | 
 
 def _heading(columns: Sequence[str], shown: int, margin: int) -> list[str]:
     """The labels of the columns, each written downwards and standing on its column."""
-    names = [clusters(clean(name)) for name in columns[:shown]]
+    names = [clusters(clean(str(name))) for name in columns[:shown]]
     depth = max(map(len, names), default=0)
     edge = " " * (margin + 2 if margin else 1)
     lines = []

@@ -1,0 +1,91 @@
+"""`regard classify RUN`: documents in, their classes out, in order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli._document import classifier_of
+from regard.cli._input import FROM_FILE, _arriving
+from regard.cli._say import AsJson, note, refuse, say_json
+from regard.cli._translate import Device
+
+if TYPE_CHECKING:
+    from regard.recipes import Classifier
+    from regard.recipes.classifier import Classified
+
+
+def classify(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="Documents; without any, standard input.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="A file with one document a line; also .gz or .xz.")
+    ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="The file or standard input is one document of many lines.")
+    ] = False,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Say which class documents belong to, and with which probability.
+
+    One line out for each line in, in order: the class, a tab, its probability. An empty line stays empty.
+
+    Example: regard classify runs/imdb "A dull film. I left early."
+
+    Example: regard classify runs/imdb --whole < review.txt
+    """
+    if texts and file is not None:
+        refuse("Give texts or --file, not both.")
+    if texts and whole:
+        refuse("--whole is for --file or standard input; a TEXT is one document anyway.")
+    classifier, _ = classifier_of(run, device)
+    blocks = iter([texts]) if texts else _blocks(file, whole)
+    found, first = [], 1
+    for block in blocks:
+        for number, (text, one) in enumerate(_answers(classifier, block), first):
+            if one is not None and one.left:
+                note(f"document {number}: {one.left} left out, as it is longer than this model reads")
+            if as_json:
+                told = {"label": None, "probabilities": {}} if one is None else one.to_json()
+                found.append({"document": number, "text": text, **told})
+            else:
+                typer.echo("" if one is None else f"{one.label}\t{one.probability:.4f}")
+        first += len(block)
+    if as_json:
+        say_json({"run": str(run), "documents": found})
+
+
+def _answers(classifier: Classifier, texts: list[str]) -> Iterator[tuple[str, Classified | None]]:
+    """Each text with its class; an empty one has none."""
+    known = iter(classifier.classify([text for text in texts if text.strip()]))
+    return ((text, next(known) if text.strip() else None) for text in texts)
+
+
+def _blocks(file: Path | None, whole: bool) -> Iterator[list[str]]:
+    """Documents in blocks, from a file or as they come."""
+    from regard.data._lines import lines
+
+    if file is not None:
+        rest = lines(file)
+        if whole:
+            yield ["\n".join(rest)]
+        while block := list(islice(rest, FROM_FILE)):
+            yield block
+        return
+    asking = sys.stdin.isatty()
+    if asking:
+        note("One document; Ctrl-D ends." if whole else "One line, one document; Ctrl-D ends.")
+    if whole:
+        yield ["\n".join(line for ready in _arriving(False) for line in ready)]
+        return
+    for ready in _arriving(asking):
+        if ready:
+            yield ready

@@ -1,0 +1,128 @@
+"""`regard evaluate RUN` and `regard show RUN` for a model that reads documents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from regard.cli._say import note, refuse, say, say_json, table
+
+if TYPE_CHECKING:
+    from regard.data.documents import Document
+    from regard.recipes import Classification, Classifier
+
+ENDINGS = (".html", ".txt")
+
+
+def is_classifier(run: Path) -> bool:
+    """Whether a run is one of those."""
+    from regard.recipes import Classification, recipe
+    from regard.training import Run
+
+    return recipe(Run.open(run).read()["recipe"]).kind is Classification
+
+
+def classifier_of(run: Path, device: str) -> tuple[Classifier, str]:
+    """What a run trained, and the name of its recipe."""
+    from regard.recipes import load
+    from regard.training import Run
+    from regard.training.distributed import choose_device
+
+    if device not in ("auto", "cpu", "cuda", "mps"):
+        refuse(f"There is no device {device!r}; the devices are auto, cpu, cuda and mps.")
+    name = Run.open(run).read()["recipe"]
+    if not is_classifier(run):
+        refuse(f"{run} was trained for {name} and cannot classify; `regard info` says what it is.")
+    return load(run, device=str(choose_device(device))), name
+
+
+def evaluate_documents(
+    run: Path,
+    files: list[Path] | None,
+    part: str | None,
+    columns: str | None,
+    limit: int | None,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Print accuracy, each class and the confusion, for the parts that are asked for."""
+    from regard.recipes.classifier import judged
+
+    classifier, name = classifier_of(run, device)
+    found = {}
+    for which, documents in _parts(name, classifier.settings, files, part, columns).items():
+        note(f"{which}: reading {len(documents[:limit]):,} documents")
+        found[which] = judged(classifier, documents[:limit])
+    if as_json:
+        say_json({"run": str(run), "recipe": name, "parts": found})
+        return
+    for which, report in found.items():
+        _print(which, report)
+
+
+def show_document(
+    run: Path, text: str, out: Path | None, language: str | None, device: str, as_json: bool
+) -> None:
+    """One document with its class and the weights of sentences and words: a page, a text file, or here."""
+    if out is not None and out.suffix.lower() not in ENDINGS:
+        refuse(f"A document is shown as {' or '.join(ENDINGS)}; --out {out} is neither.")
+    classifier, name = classifier_of(run, device)
+    if not text.strip():
+        refuse("There is nothing to show: the text is empty.")
+    reading = classifier.look(text)
+    told = "  ".join(f"{label} {share:.3f}" for label, share in reading.classified.probabilities.items())
+    if reading.classified.left:
+        note(f"{reading.classified.left} left out: the text is longer than this model reads.")
+    if out is not None and out.suffix.lower() == ".html":
+        reading.player(title=f"{name}: {reading.classified.label}", language=language).save(out)
+    elif out is not None:
+        drawn = reading.drawn(color=False, width=100)
+        out.write_text(f"{told}\n\n{drawn}\n", encoding="utf-8", newline="\n")
+    if as_json:
+        say_json(reading.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
+    else:
+        typer.echo(told if out is not None else f"{told}\n\n{reading.drawn()}")
+
+
+def _parts(
+    name: str, settings: Classification, files: list[Path] | None, part: str | None, columns: str | None
+) -> dict[str, list[Document]]:
+    from regard.recipes import _reviews as reviews
+    from regard.recipes import recipe
+
+    if files:
+        chosen = () if columns is None else tuple(column.strip() for column in columns.split(","))
+        asked = replace(settings, columns=chosen or settings.columns)
+        return {"files": [document for document, _ in reviews.files(map(str, files), asked)]}
+    shelves = recipe(name).material(settings)
+    known = {**shelves.tests, "valid": shelves.valid}
+    if part is not None and part not in known:
+        refuse(f"There is no part {part!r}; the parts are {', '.join(known)}.")
+    if part is None and not shelves.tests:
+        refuse("The run has no documents to test with: name files, or take --part valid.")
+    wanted = list(shelves.tests) if part is None else [part]
+    return {which: list(known[which]()) for which in wanted}
+
+
+def _print(name: str, report: dict[str, Any]) -> None:
+    say(
+        f"{name}: {report['documents']:,} documents, {report['right']:,} right:"
+        f" accuracy {report['accuracy']:.2f} % (standard error {report['error']:.2f})",
+        "",
+    )
+    rows = [
+        (label, f"{one['documents']:,}", *(_percent(one[key]) for key in ("precision", "recall", "f1")))
+        for label, one in report["classes"].items()
+    ]
+    say(table(rows, ("class", "documents", "precision", "recall", "F1"), numbers=[1, 2, 3, 4]), "")
+    said = list(report["confusion"])
+    counts = [(true, *(f"{row[label]:,}" for label in said)) for true, row in report["confusion"].items()]
+    heads = ("true class", *(f"said {label}" for label in said))
+    say(table(counts, heads, numbers=range(1, len(heads))), "")
+
+
+def _percent(value: float | None) -> str:
+    return "none" if value is None else f"{value:.2f}"

@@ -1,0 +1,173 @@
+"""Documents with their labels, from files: one .tsv, .csv or .jsonl, or several of them one after the other."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from regard.data._lines import DataError, kind_of, lines
+
+KINDS = (".tsv", ".csv", ".jsonl")
+NAMES = ("label", "text")
+SPLIT = "sentences"  # the key of a .jsonl whose texts are split already
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text and what it is called; the text is whole, or already sentences."""
+
+    text: str | tuple[str, ...]
+    label: str
+
+    @property
+    def whole(self) -> str:
+        """The text as one string, a line for each sentence that came apart."""
+        return self.text if isinstance(self.text, str) else "\n".join(self.text)
+
+
+class Documents:
+    """Labeled documents from files, as often as one asks.
+
+        a.tsv      columns[0] is the label, columns[1] the text, counted from 0; no quoting, no header
+        a.csv      columns are names in the first row, or counted from 0 where there is no such row; quotes as usual
+        a.jsonl    an object a line; columns are keys; without a text, a list of "sentences"
+
+    Each also packed, as .gz or .xz. `escaped` says that a line break inside a text is written \\n, as two
+    characters. Iterating gives (document, line number), the number counted from 1; a text may be empty, which is
+    for the reader's reader to judge. Whatever cannot be read raises `DataError`.
+
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "a.tsv")
+    >>> _ = file.write_text("pos\\tA fine film.\\n")
+    >>> [(document.label, document.text, line) for document, line in Documents([file])]
+    [('pos', 'A fine film.', 1)]
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | PathLike[str]],
+        *,
+        columns: Sequence[int | str] = (),
+        escaped: bool = False,
+    ) -> None:
+        self.paths = [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
+        self.escaped = escaped
+        self.columns = tuple(columns)
+        if self.columns and len(self.columns) != 2:
+            raise DataError(f"columns should be two, of the label and of the text, not {len(self.columns)}.")
+        for path in self.paths:
+            if kind_of(path) not in KINDS:
+                raise DataError(f"{path} should be a {', '.join(KINDS[:-1])} or {KINDS[-1]}, packed or not.")
+            if kind_of(path) == ".tsv":
+                self._counted(path)
+        if not self.paths:
+            raise DataError("Documents come from one file or more, and none is named.")
+
+    def __str__(self) -> str:
+        return " and ".join(map(str, self.paths))
+
+    def __iter__(self) -> Iterator[tuple[Document, int]]:
+        readers = {".tsv": self._tsv, ".csv": self._csv, ".jsonl": self._jsonl}
+        for path in self.paths:
+            yield from readers[kind_of(path)](path)
+
+    def _tsv(self, path: Path) -> Iterator[tuple[Document, int]]:
+        columns = self._counted(path)
+        for number, line in enumerate(lines(path), 1):
+            fields = line.split("\t")
+            if not line.strip():
+                yield Document("", ""), number
+            elif max(columns) >= len(fields):
+                raise _error(path, number, _too_few(len(fields), max(columns)))
+            else:
+                yield self._made(path, number, fields[columns[0]], fields[columns[1]]), number
+
+    def _counted(self, path: Path) -> tuple[int, int]:
+        label, text = self.columns or (0, 1)
+        if not (isinstance(label, int) and isinstance(text, int) and min(label, text) >= 0):
+            raise DataError(f"{path} has no names for its columns; give their numbers, counted from 0: 0,1.")
+        return label, text
+
+    def _csv(self, path: Path) -> Iterator[tuple[Document, int]]:
+        rows = csv.reader((f"{line}\n" for line in lines(path)), strict=True)
+        where: tuple[int, int] | None = None
+        try:
+            for row in rows:
+                if where is None:
+                    where, named = self._where(path, row)
+                    if named:
+                        continue
+                if row and max(where) >= len(row):
+                    raise _error(path, rows.line_num, _too_few(len(row), max(where)))
+                label, text = (row[place] for place in where) if row else ("", "")
+                yield self._made(path, rows.line_num, label, text), rows.line_num
+        except csv.Error as error:
+            raise _error(
+                path, rows.line_num, f"not CSV ({error}); mend the quotes, or take a .jsonl"
+            ) from None
+
+    def _where(self, path: Path, row: list[str]) -> tuple[tuple[int, int], bool]:
+        """The places of label and text in a row, and whether this first row is one of names."""
+        label, text = self.columns or NAMES
+        if isinstance(label, int) and isinstance(text, int):
+            return (label, text), False
+        there = [name.strip() for name in row]
+        if missing := [name for name in (label, text) if name not in there]:
+            what = f"no column {missing[0]!r} in the first row, only {', '.join(map(repr, there[:8]))}"
+            raise _error(path, 1, f"{what}; name the columns of label and text, or give their numbers")
+        return (there.index(str(label)), there.index(str(text))), True
+
+    def _jsonl(self, path: Path) -> Iterator[tuple[Document, int]]:
+        label, text = map(str, self.columns or NAMES)
+        for number, line in enumerate(lines(path), 1):
+            if not line.strip():
+                yield Document("", ""), number
+                continue
+            record = _record(path, number, line)
+            key = SPLIT if text not in record and SPLIT in record else text
+            for name in (label, key):
+                if name not in record:
+                    there = ", ".join(map(repr, list(record)[:8])) or "nothing"
+                    raise _error(path, number, f"no key {name!r}, only {there}; choose keys that are there")
+            yield self._made(path, number, record[label], record[key]), number
+
+    def _made(self, path: Path, number: int, label: Any, text: Any) -> Document:
+        parts = text if isinstance(text, list) else [text]
+        if not all(isinstance(part, str) for part in parts):
+            wrong = next(type(part).__name__ for part in parts if not isinstance(part, str))
+            raise _error(path, number, f"the text is a {wrong}, but should be text or a list of sentences")
+        if any("\0" in part or any("\ud800" <= c <= "\udfff" for c in part) for part in parts):
+            raise _error(
+                path, number, "the text has a NUL or half a surrogate pair, which is no text; mend it"
+            )
+        if isinstance(label, bool) or not isinstance(label, str | int):
+            raise _error(
+                path, number, f"the label is a {type(label).__name__}, but should be text or a whole number"
+            )
+        if self.escaped:
+            parts = [part.replace("\\n", "\n") for part in parts]
+        return Document(tuple(parts) if isinstance(text, list) else parts[0], str(label).strip())
+
+
+def _record(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _error(path, number, f"not JSON ({error}); each line should be one object") from None
+    if not isinstance(record, dict):
+        raise _error(path, number, f"a JSON {type(record).__name__}, but each line should be one object")
+    return record
+
+
+def _too_few(there: int, wanted: int) -> str:
+    what = f"{there} column{'s' * (there > 1)}, but column {wanted} is wanted"
+    return f"{what} (counted from 0); mend the line or choose other columns"
+
+
+def _error(path: Path, number: int, sentence: str) -> DataError:
+    return DataError(f"{path}, line {number}: {sentence}.")

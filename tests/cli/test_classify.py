@@ -1,0 +1,143 @@
+"""Documents on the command line: train, classify, evaluate, show, info."""
+
+import gzip
+import json
+
+import pytest
+
+from tests.cli.calls import call, refused, run
+from tests.recipes.reviews import reviews, tsv
+
+SMALL = [
+    "dim=8",
+    "embed_dim=8",
+    "vocab=100",
+    "batch_tokens=400",
+    "threads=1",
+    "dropout=0",
+    "warmup=5",
+    "lr=0.03",
+]
+HOSTILE = "</script><script>alert(1)</script> \u202eevil\u202c 🙂 superb"
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("documents")
+    train, valid = tsv(folder / "x.tsv", reviews(120, 0)), tsv(folder / "y.tsv", reviews(40, 1))
+    words = [*SMALL, "steps=60", "validate_every=30", "max_sentences=3"]
+    answer = run(
+        "train", "documents", "--train", train, "--valid", valid, *words, "--out", str(folder / "run")
+    )
+    assert answer.returncode == 0, answer.stderr
+    return folder / "run", answer
+
+
+@pytest.fixture(scope="module")
+def read(learned):
+    return learned[0]
+
+
+def test_train_says_what_was_read_and_what_can_be_done(learned):
+    folder, answer = learned
+    assert "train text" in answer.stdout
+    assert "documents over 3 sentences cut" in answer.stdout.replace("\n", " ").replace("  ", " ")
+    assert f"regard classify {folder}" in answer.stdout
+
+
+def test_classify_texts(read):
+    answer = call("classify", read, "A superb plot.", "", "So awful. We saw it.")
+    labels = [line.split("\t")[0] for line in answer.stdout.splitlines()]
+    assert labels == ["pos", "", "neg"]
+    assert 0.5 < float(answer.stdout.split("\n")[0].split("\t")[1]) <= 1
+
+
+def test_classify_a_file_and_standard_input(read, tmp_path):
+    texts = "superb\n\nThe plot awful.\n"
+    with gzip.open(tmp_path / "a.txt.gz", "wt", encoding="utf-8") as file:
+        file.write(texts)
+    from_file = call("classify", read, "--file", tmp_path / "a.txt.gz")
+    piped = call("classify", read, stdin=texts.encode())
+    assert from_file.stdout == piped.stdout
+    assert [line[:3] for line in piped.stdout.splitlines()] == ["pos", "", "neg"]
+    whole = call("classify", read, "--whole", stdin=texts.encode())
+    assert len(whole.stdout.splitlines()) == 1
+
+
+def test_classify_as_json_and_what_is_left_out(read):
+    answer = call("classify", read, "The superb one. " * 5, " ", "--json")
+    found = json.loads(answer.stdout)["documents"]
+    assert found[0]["label"] == "pos"
+    assert sum(found[0]["probabilities"].values()) == pytest.approx(1)
+    assert found[0]["left_out"]["sentences"] == 2
+    assert found[1]["label"] is None
+    assert "document 1: 2 sentences left out" in answer.stderr
+
+
+def test_evaluate(read, tmp_path):
+    path = tsv(tmp_path / "z.tsv", reviews(30, 2))
+    found = json.loads(call("evaluate", read, path, "--json").stdout)["parts"]["files"]
+    assert found["documents"] == 30
+    assert found["accuracy"] > 90
+    shown = call("evaluate", read, "--part", "valid", "--limit", "10").stdout
+    assert "valid: 10 documents" in shown
+    assert "precision" in shown
+    assert "said neg" in shown
+    swapped = tmp_path / "s.tsv"
+    swapped.write_text("The plot superb.\tpos\n", encoding="utf-8")
+    assert "1 right" in call("evaluate", read, swapped, "--columns", "1,0").stdout
+
+
+def test_show_in_the_terminal_and_as_text(read, tmp_path):
+    text = "We saw the plot. The music awful then."
+    answer = call("show", read, text)
+    assert answer.stdout.startswith("neg ")
+    assert "█awful" in answer.stdout
+    call("show", read, text, "--out", tmp_path / "x.txt")
+    assert "█awful" in (tmp_path / "x.txt").read_text(encoding="utf-8")
+    piped = call("show", read, stdin=b"We saw\nThe music awful then.")
+    assert "█awful" in piped.stdout
+
+
+def test_show_as_a_page_is_safe(read, tmp_path):
+    answer = call("show", read, HOSTILE, "--out", tmp_path / "x.html", "--lang", "zh")
+    assert answer.returncode == 0, answer.stderr
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert "alert" in page
+    assert "<script>alert" not in page
+    assert 'lang="zh-Hans"' in page
+
+
+def test_show_as_json(read):
+    found = json.loads(call("show", read, "So superb. Then.", "--json").stdout)
+    assert [sentence["words"] for sentence in found["sentences"]] == [["So", "superb", "."], ["Then", "."]]
+
+
+def test_info(read):
+    answer = call("info", read)
+    assert answer.returncode == 0, answer.stderr
+    assert "120 documents read" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["classify", "{run}", "a", "--file", "x"], "Give texts or --file"),
+        (["classify", "{run}", "a", "--whole"], "--whole is for --file"),
+        (["classify", "{run}", "a", "--device", "moon"], "There is no device 'moon'"),
+        (["translate", "{run}", "x"], "was trained for documents and cannot translate"),
+        (["show", "{run}", " "], "the text is empty"),
+        (["show", "{run}", "x", "--out", "x.png"], "A document is shown as .html or .txt"),
+        (["show", "{run}", "x", "--heads"], "are for translations"),
+        (["evaluate", "{run}"], "no documents to test with"),
+        (["evaluate", "{run}", "--part", "moon"], "There is no part 'moon'"),
+        (["evaluate", "{run}", "--length", "3"], "--length is for a machine with a memory"),
+        (["train", "documents"], "--train x.tsv"),
+    ],
+)
+def test_what_cannot_be_done_is_said(read, words, sentence):
+    refused(call(*(word.format(run=read) for word in words)), sentence)
+
+
+def test_a_translator_does_not_classify(backwards):
+    refused(call("classify", backwards, "x"), "was trained for reverse and cannot classify")

@@ -1,0 +1,198 @@
+"""Documents from files, cut within limits, in batches that can be taken up again."""
+
+import gzip
+import json
+import lzma
+from itertools import islice
+
+import pytest
+import torch
+
+from regard.data import DataError, Tokenizer
+from regard.data.cutting import Cutting, DocumentReport, Left, gaps
+from regard.data.documents import Document, Documents
+from regard.data.shelf import DocumentBatch, Shelf
+
+
+def read(path, **options):
+    return [(found.label, found.text, line) for found, line in Documents([path], **options)]
+
+
+def test_tsv(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("pos\t9\tFine.\\nReally.\n\nneg\t2\tBad.\n", encoding="utf-8")
+    assert read(path, columns=(0, 2)) == [("pos", "Fine.\\nReally.", 1), ("", "", 2), ("neg", "Bad.", 3)]
+    assert read(path, columns=(0, 2), escaped=True)[0][1] == "Fine.\nReally."
+
+
+def test_csv_with_and_without_names(tmp_path):
+    path = tmp_path / "a.csv.gz"
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.write('label,review\n1,"two\nlines, ""quoted"""\n0,short\n')
+    assert read(path, columns=("label", "review")) == [("1", 'two\nlines, "quoted"', 3), ("0", "short", 4)]
+    assert read(path, columns=(0, 1))[2] == ("0", "short", 4)
+
+
+def test_jsonl_with_text_or_sentences(tmp_path):
+    path = tmp_path / "a.jsonl.xz"
+    records = [{"label": 1, "text": "Fine."}, {"label": "neg", "sentences": ["So bad .", "really ."]}]
+    with lzma.open(path, "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(record) + "\n" for record in records)
+    assert read(path) == [("1", "Fine.", 1), ("neg", ("So bad .", "really ."), 2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns", "sentence"),
+    [
+        ("a.tsv", "pos\n", (), r"a.tsv, line 1: 1 column, but column 1 is wanted"),
+        ("a.tsv", "pos\tx\n", ("label", "text"), "has no names for its columns"),
+        ("a.tsv", "pos\tx\n", (0,), "columns should be two"),
+        ("a.csv", "a,b\n1,2\n", (), "line 1: no column 'label' in the first row, only 'a', 'b'"),
+        ("a.csv", "label,text\n1\n", (), "line 2: 1 column"),
+        ("a.csv", 'label,text\n1,"open\n', (), "not CSV"),
+        ("a.jsonl", '{"label": 1}\n', (), "line 1: no key 'text', only 'label'"),
+        ("a.jsonl", "[1]\n", (), "line 1: a JSON list"),
+        ("a.jsonl", "{\n", (), "line 1: not JSON"),
+        ("a.jsonl", '{"label": 1, "text": 5}\n', (), "the text is a int"),
+        ("a.jsonl", '{"label": 1, "text": ["a", 5]}\n', (), "the text is a int"),
+        ("a.jsonl", '{"label": null, "text": "a"}\n', (), "the label is a NoneType"),
+        ("a.jsonl", '{"label": 1, "text": "\\ud800"}\n', (), "half a surrogate pair"),
+        ("a.txt", "pos\n", (), "should be a .tsv, .csv or .jsonl"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(tmp_path, name, text, columns, sentence):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=sentence):
+        read(path, columns=columns)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    (tmp_path / "train.tsv").write_text("a\tb\n")
+    with pytest.raises(DataError, match=r"There is no file .*trian.tsv; the folder has train.tsv"):
+        read(tmp_path / "trian.tsv")
+    with pytest.raises(DataError, match="none is named"):
+        Documents([])
+
+
+def test_long_sentences_are_split_or_cut_and_counted():
+    text = "One two three four five. Six."
+    cut, left = Cutting(max_words=4).cut(text)
+    assert cut == [["One", "two", "three", "four"], ["five", "."], ["Six", "."]]
+    assert left == Left(long=1)
+    assert not left
+    cut, left = Cutting(max_words=4, over="cut", max_sentences=1).cut(text)
+    assert cut == [["One", "two", "three", "four"]]
+    assert left == Left(long=1, words=2, sentences=1)
+    assert str(left) == "1 sentence and 2 words of long sentences"
+
+
+def test_sentences_that_come_apart_stay_so():
+    cut, _ = Cutting().cut(["a . b .", "", "c"])
+    assert cut == [["a", ".", "b", "."], ["c"]]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"pieces": "bpe"}, {"over": "drop"}, {"max_words": 0}, {"max_sentences": 0}]
+)
+def test_a_cutting_that_cannot_be(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Cutting(**wrong)
+
+
+def test_gaps_are_where_spaces_were():
+    text = "It's well-made.\nYes! 好的。Ok"
+    cut, _ = Cutting().cut(text)
+    shown = "".join(
+        " " * gap + word
+        for sentence, spaces in zip(cut, gaps(text, cut), strict=True)
+        for word, gap in zip(sentence, spaces, strict=True)
+    )
+    assert shown == text.replace("\n", " ")
+
+
+def test_the_report_counts_everything():
+    report = DocumentReport.of(Cutting(max_words=2, max_sentences=2))
+    words = Tokenizer.learn(["go on now ."], kind="word", size=10)
+    documents = [Document("go on now. go.", "x"), Document(" ", "x"), Document("go. on. now. go.", "y")]
+    shelf = Shelf(documents, words, Cutting(max_words=2, max_sentences=2))
+    assert (shelf.report.read, shelf.report.used, shelf.report.empty_lines) == (3, 2, [2])
+    assert (shelf.report.long_sentences, shelf.report.sentences_left, shelf.report.long_lines) == (
+        1,
+        3,
+        [1, 3],
+    )
+    assert "1 sentence over 2 words split" in str(shelf.report)
+    assert report.as_dict().keys() == shelf.report.as_dict().keys()
+
+
+@pytest.fixture
+def shelf():
+    texts = ["a.", "b b. c c c.", "c.", "a b c a b c.", "b. b. b.", "c a."] * 4
+    words = Tokenizer.learn(texts, kind="word", size=20)
+    return lambda seed=0, size=12: Shelf(
+        [Document(text, "pos" if "a" in text else "neg") for text in texts],
+        words,
+        Cutting(),
+        words=size,
+        seed=seed,
+    )
+
+
+def test_an_epoch_is_every_document_once(shelf):
+    made = shelf()
+    seen, position = [], None
+    for batch, position in made.batches():
+        assert len(batch.words) <= 12
+        assert int(batch.lengths.sum()) == len(batch.words)
+        assert int(batch.counts.sum()) == len(batch.lengths)
+        parts = batch.words.split(batch.lengths.tolist())
+        for count, label in zip(batch.counts.tolist(), batch.labels.tolist(), strict=True):
+            mine, parts = parts[:count], parts[count:]
+            seen.append((label, tuple(map(tuple, (part.tolist() for part in mine)))))
+        if position["epoch"] == 1:
+            break
+    expected = []
+    for batch in made.in_order():
+        parts = batch.words.split(batch.lengths.tolist())
+        for count, label in zip(batch.counts.tolist(), batch.labels.tolist(), strict=True):
+            mine, parts = parts[:count], parts[count:]
+            expected.append((label, tuple(map(tuple, (part.tolist() for part in mine)))))
+    assert len(expected) == 24
+    assert sorted(seen) == sorted(expected)
+    assert seen != expected  # by chance
+
+
+def test_from_a_position_comes_exactly_what_follows(shelf):
+    whole = list(islice(shelf().batches(), 30))
+    for place in (0, 3, 12, 20):
+        position = json.loads(json.dumps(whole[place][1]))
+        again = list(islice(shelf().batches(position), 5))
+        for (batch, _), (other, _) in zip(whole[place + 1 : place + 6], again, strict=True):
+            assert torch.equal(batch.words, other.words)
+            assert torch.equal(batch.labels, other.labels)
+    assert not torch.equal(next(shelf(1).batches())[0].words, whole[0][0].words)
+
+
+def test_a_position_of_other_data_is_refused(shelf):
+    _, position = next(shelf(size=20).batches())
+    with pytest.raises(DataError, match="changed since this position was saved"):
+        next(shelf().batches(position))
+
+
+def test_a_strange_label_and_nothing_at_all():
+    words = Tokenizer.learn(["a"], kind="word", size=10)
+    with pytest.raises(DataError, match="has the label 'z', which is none of 'x', 'y'"):
+        Shelf([Document("a", "z")], words, Cutting(), labels=("x", "y"))
+    with pytest.raises(DataError, match="1 empty left out"):
+        Shelf([Document("", "z")], words, Cutting())
+
+
+def test_the_parts_of_processes_make_up_the_batch():
+    batch = DocumentBatch.of([[[1, 2], [3]], [[4]], [[5, 6, 7]]], [0, 1, 2])
+    first, second = batch.part(0, 2), batch.part(1, 2)
+    assert first.words.tolist() == [1, 2, 3, 5, 6, 7]
+    assert first.counts.tolist() == [2, 1]
+    assert second.lengths.tolist() == [1]
+    assert [*first.labels.tolist(), *second.labels.tolist()] == [0, 2, 1]
+    assert batch.part(3, 4).tokens == 0

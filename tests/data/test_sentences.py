@@ -1,0 +1,115 @@
+"""Where sentences end, and what words are: nasty cases first."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data.sentences import sentences
+from regard.data.words import characters, words
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Mr. and Mrs. Smith met Dr. No in St. Louis.",
+        "I like fruit, e.g. Apples, i.e. Pink Ladies.",
+        "The U.S. Army paid $3.5 million for version 2.0.1.",
+        "J. R. R. Tolkien and T.S. Eliot never met.",
+        "Wait... what? no, wait..."[:12],
+        "Well... I think so",
+        "See vol. 3 and fig. 2 of example.com at 5 p.m. on Friday.",
+        "He asked (why?) and left",
+        '"Why?" she asked.',
+        "Rocky vs. Apollo",
+        "Ph.D. students at 3 a.m. sharp",
+        "他说：“你好！”，然后走了。",
+        "版本3.5很好",
+        "什么…没有",
+    ],
+)
+def test_one_sentence_stays_one(text):
+    assert sentences(text) == [text]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ["It was bad.", "The acting was worse!", "Why?"],
+        ['He said, "I am here."', "Then he left.", '"Really?!"', '"Yes."'],
+        ["He lives in the U.S.", "It is big."],
+        ["At 5 p.m.", "The door opened."],
+        ["He said no.", "No. 5 is alive."],
+        ["So am I.", "I am."],
+        ["1. The plot.", "2. The cast."],
+        ["In 1999.", "2000 came."],
+        ["It was bad...", "The end came."],
+        ["(Nobody knew.)", "[Really.]", "Fine."],
+        ["great movie!", "loved it.", "3.5 stars"],  # no capitals anywhere
+        ["Quelle horreur !", "Vraiment."],
+        ["मैं यहाँ हूँ।", "तुम कहाँ हो?"],
+        ["مرحبا؟", "نعم."],
+    ],
+)
+def test_spaced_scripts(parts):
+    assert sentences(" ".join(parts)) == parts
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ["房间太小。", "其他的都一般。。。。。。", "真的！！！", "是吗？！"],
+        ["“太好了！”", "他说。", "服务一般；", "房间也小……", "不会再来"],
+        ["（真的吗？）", "是的。"],
+        ["「行くの？」", "彼は言った。"],
+        ["重了点.", "可能是硬盘大的原故.", "其他还行"],  # ASCII stops between Chinese characters
+        ["不错!", "下次再来?", "好"],
+    ],
+)
+def test_chinese_and_japanese(parts):
+    assert sentences("".join(parts)) == parts
+
+
+def test_a_missing_space_is_seen():
+    assert sentences("It was bad.The acting was worse!And how.") == [
+        "It was bad.",
+        "The acting was worse!",
+        "And how.",
+    ]
+
+
+def test_line_breaks_end_sentences():
+    assert sentences("one\ntwo\r\n\r\nthree four\u2028five") == ["one", "two", "three four", "five"]
+
+
+@pytest.mark.parametrize("text", ["", "  \n ", "\t"])
+def test_nothing(text):
+    assert sentences(text) == []
+
+
+@given(st.text(alphabet="aB1 .!?…。！；”\"')\n中A,;:-", max_size=60) | st.text(max_size=60))
+def test_no_character_is_lost(text):
+    found = sentences(text)
+    assert "".join("".join(found).split()) == "".join(text.split())
+    assert all(sentence == sentence.strip() and sentence for sentence in found)
+
+
+@given(st.text(max_size=60))
+def test_words_and_characters_lose_nothing(text):
+    for cut in (words, characters):
+        found = cut(text)
+        assert "".join(found) == "".join(text.split())
+        assert not any(piece == "" or any(c.isspace() for c in piece) for piece in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Don't you'll rock'n'roll", ["Don't", "you'll", "rock'n'roll"]),
+        ("'quoted' (8/10) $3.50", ["'", "quoted", "'", "(", "8/10", ")", "$", "3.50"]),
+        ("so bad...!!!", ["so", "bad", "...", "!!!"]),
+        ("हिन्दी é 🙂🙂", ["हिन्दी", "é", "🙂🙂"]),
+        ("iPad很好", ["iPad", "很", "好"]),
+    ],
+)
+def test_words(text, found):
+    assert words(text) == found

@@ -1,0 +1,39 @@
+"""Reviews made up by chance: one sentence of several says what the author thinks, by one word."""
+
+from random import Random
+
+FILLER = (
+    "the",
+    "plot",
+    "a",
+    "scene",
+    "of",
+    "actor",
+    "music",
+    "light",
+    "we",
+    "saw",
+    "it",
+    "then",
+    "city",
+    "road",
+)
+TELLING = {"pos": ("superb", "lovely"), "neg": ("awful", "boring")}
+
+
+def reviews(count: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Pairs of label and text."""
+    random, made = Random(seed), []
+    for _ in range(count):
+        label = random.choice(sorted(TELLING))
+        texts = [
+            [random.choice(FILLER) for _ in range(random.randint(2, 6))] for _ in range(random.randint(1, 4))
+        ]
+        random.choice(texts).insert(random.randint(0, 2), random.choice(TELLING[label]))
+        made.append((label, " ".join(f"{' '.join(words).capitalize()}." for words in texts)))
+    return made
+
+
+def tsv(path, pairs) -> str:
+    path.write_text("".join(f"{label}\t{text}\n" for label, text in pairs), encoding="utf-8")
+    return str(path)

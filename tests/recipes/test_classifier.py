@@ -1,0 +1,334 @@
+"""Recipes of documents: trained, resumed, loaded, judged, looked at."""
+
+import json
+import lzma
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.data import DataError
+from regard.data.documents import Document
+from regard.recipes import Classifier, SettingError, load, load_translator, recipe, resume, settings_of, train
+from regard.recipes._han2016 import differences, han2016
+from regard.recipes.classifier import judged
+from regard.training import Run, load_weights
+from tests.recipes.reviews import reviews, tsv
+
+SMALL = [
+    "dim=16",
+    "embed_dim=16",
+    "vocab=100",
+    "batch_tokens=600",
+    "threads=1",
+    "dropout=0",
+    "warmup=5",
+    "lr=0.03",
+]
+TINY = [*SMALL, "steps=4", "validate_every=2", "save_every=2"]
+
+
+def quiet(line):
+    pass
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reviews")
+    return {
+        name: (tsv(folder / f"{name}.tsv", reviews(count, seed)),)
+        for name, count, seed in (("train", 120, 0), ("valid", 40, 1), ("test", 40, 2))
+    }
+
+
+@pytest.fixture(scope="module")
+def read(files, tmp_path_factory):
+    """A run that has learned to tell the telling words."""
+    folder = tmp_path_factory.mktemp("runs") / "documents"
+    train("documents", folder, [*SMALL, "steps=60", "validate_every=30"], say=quiet, **files)
+    return folder
+
+
+def test_it_learns_to_read(read, files):
+    classifier = load(read)
+    assert isinstance(classifier, Classifier)
+    assert classifier.labels == ("neg", "pos")
+    found = recipe("documents").task.judge(recipe("documents"), classifier)
+    assert found["part"] == "test"
+    assert found["accuracy"] > 97
+    assert found["documents"] == 40
+
+
+def test_it_looks_at_the_telling_word_of_the_telling_sentence(read):
+    reading = load(read).look("We saw the plot. The music awful then. A road.")
+    assert reading.classified.label == "neg"
+    assert reading.words[1] == ["The", "music", "awful", "then", "."]
+    assert int(reading.sentences.argmax()) == 1
+    assert int(reading.weights[1].argmax()) == 2
+    torch.testing.assert_close(reading.sentences.sum(), torch.tensor(1.0))
+    assert all(abs(float(row.sum()) - 1) < 1e-5 for row in reading.weights)
+    shares = reading.shares()
+    assert shares[1][2] == max(share for row in shares for share in row)
+    assert sum(map(sum, shares)) == pytest.approx(1, abs=1e-5)
+
+
+def test_probabilities_are_those_of_all_classes(read):
+    classifier = load(read)
+    texts = [text for _, text in reviews(30, 5)]
+    many = classifier.classify(texts)
+    for text, one in zip(texts, many, strict=True):
+        assert sum(one.probabilities.values()) == pytest.approx(1)
+        assert next(iter(one.probabilities)) == one.label
+        alone = classifier.classify([text])[0]
+        assert alone.probabilities == pytest.approx(one.probabilities, abs=1e-5)
+        assert classifier.look(text).classified.probabilities == pytest.approx(one.probabilities, abs=1e-5)
+
+
+def test_what_is_left_out_is_said(read):
+    classifier = load(read)
+    one = classifier.classify(["The plot was lovely. " * 60])[0]
+    assert (one.left.sentences, one.left.words) == (20, 0)
+    assert one.to_json()["left_out"]["sentences"] == 20
+    assert not classifier.classify(["lovely " * 60])[0].left  # split, so nothing is lost
+
+
+def test_empty_and_strange_texts(read):
+    classifier = load(read)
+    with pytest.raises(DataError, match="text 2 is empty"):
+        classifier.classify(["lovely", " \n"])
+    with pytest.raises(TypeError, match="takes many texts"):
+        classifier.classify("lovely")
+    assert classifier.classify([]) == []
+    for text in ("🙂", "中文很好。", "<script>alert(1)</script>", "a" * 5000, "\u202eabc", "x\ud800"):
+        assert classifier.look(text).classified.label in classifier.labels
+
+
+def test_sentences_can_come_apart(read):
+    reading = load(read).look(["the plot lovely .", "then ."])
+    assert reading.words == [["the", "plot", "lovely", "."], ["then", "."]]
+
+
+def test_measures_against_a_hand_count(read):
+    texts = [
+        ("pos", "lovely"),
+        ("pos", "awful"),
+        ("neg", "boring"),
+        ("neg", "awful"),
+        ("neg", "superb"),
+        ("pos", " "),
+    ]
+    found = judged(load(read), [Document(text, label) for label, text in texts])
+    assert (found["documents"], found["empty"], found["right"]) == (5, 1, 3)
+    assert found["accuracy"] == 60
+    assert found["error"] == pytest.approx(100 * (0.6 * 0.4 / 5) ** 0.5)
+    assert found["confusion"] == {"neg": {"neg": 2, "pos": 1}, "pos": {"neg": 1, "pos": 1}}
+    assert found["classes"]["neg"]["precision"] == pytest.approx(200 / 3)
+    assert found["classes"]["pos"]["recall"] == 50
+    with pytest.raises(DataError, match="the label 'meh' is none of this model's"):
+        judged(load(read), [Document("x", "meh")])
+    with pytest.raises(DataError, match="nothing to evaluate"):
+        judged(load(read), [])
+
+
+def test_a_reading_can_be_shown(read):
+    reading = load(read).look("We saw the plot. The music awful then.")
+    drawn = reading.drawn(color=False, width=60)
+    assert "█awful" in drawn
+    assert "\x1b[" in reading.drawn(color=True, width=60)
+    assert "awful" in reading.player().html
+    plain = json.loads(json.dumps(reading.to_json()))
+    assert len(plain["sentences"][1]["weights"]) == 5
+
+
+def test_an_interrupted_run_goes_on_bit_for_bit(files, tmp_path):
+    train("documents", tmp_path / "whole", [*TINY, "dropout=0.3"], say=quiet, **files)
+    train("documents", tmp_path / "parts", [*TINY, "dropout=0.3", "steps=2"], say=quiet, **files)
+    resume(tmp_path / "parts", say=quiet, steps=4)
+    whole, again = (load_weights(Run.open(tmp_path / name).weights()) for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["pooling=average"],
+        ["pooling=max"],
+        ["score=dot"],
+        ["score=cosine(3)", "normalize=sparsemax"],
+        ["score=gaussian"],
+    ],
+)
+def test_twins_and_other_mechanisms_train(files, tmp_path, words):
+    train("documents", tmp_path / "run", [*TINY, *words], say=quiet, **files)
+    classifier = load(tmp_path / "run")
+    reading = classifier.look("We saw it. Lovely.")
+    assert classifier.attends == (words != ["pooling=max"])
+    assert (reading.weights is None) == (words == ["pooling=max"])
+    assert "Lovely" in reading.drawn(color=False)
+    assert "Lovely" in reading.player().html
+    if words == ["pooling=average"]:
+        torch.testing.assert_close(reading.sentences, torch.tensor([0.5, 0.5]))
+
+
+def test_begin_with_another_run(read, files, tmp_path):
+    outcome = train("documents", tmp_path / "more", [*TINY, "steps=1"], init_from=read, say=quiet, **files)
+    assert outcome.step == 1
+    assert load(tmp_path / "more").words == load(read).words
+
+
+def test_what_was_read_is_said(files, tmp_path):
+    lines = []
+    train("documents", tmp_path / "run", [*TINY, "max_sentences=2"], say=lines.append, **files)
+    assert lines[0].startswith("train: 120 documents read, 120 used")
+    assert "documents over 2 sentences cut (line" in lines[0]
+    assert Run.open(tmp_path / "run").read()["data"]["train"]["long_documents"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["dim=7"], "dim=7 must be even"),
+        (["pooling=max", "score=dot"], "score and normalize are those of pooling=attention"),
+        (["score=nothing"], "score=nothing is not possible"),
+        (["normalize=kernel_sum"], "do not go together"),
+        (["watch=bleu"], "watch is one of accuracy, loss"),
+        (["max_words=0"], "max_words=0 is too small"),
+        (["fold=10"], "fold is from 0 to 9"),
+    ],
+)
+def test_settings_that_cannot_be(words, sentence, files, tmp_path):
+    with pytest.raises(SettingError, match=sentence):
+        train("documents", tmp_path / "run", words, say=quiet, **files)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"), [("documents", "--train x.tsv"), ("imdb", "data=FOLDER with train.tsv")]
+)
+def test_missing_files_are_asked_for(name, sentence, tmp_path):
+    with pytest.raises(SettingError, match=sentence):
+        train(name, tmp_path / "run", say=quiet)
+
+
+def test_it_does_not_translate(read):
+    with pytest.raises(SettingError, match="was trained for documents and cannot translate"):
+        load_translator(read)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """Data in the form of the three recipes that read a folder."""
+    folder = tmp_path_factory.mktemp("shared")
+    for part, seed in (("train", 3), ("test", 4)):
+        with lzma.open(folder / f"{part}.tsv.xz", "wt", encoding="utf-8") as file:
+            file.writelines(f"{label}\t8\t{text}\\nYes.\n" for label, text in reviews(60, seed))
+    with lzma.open(folder / "movie_reviews.jsonl.xz", "wt", encoding="utf-8") as file:
+        for number, (label, text) in enumerate(reviews(50, 5)):
+            record = {
+                "id": number,
+                "label": label,
+                "fold": number % 10,
+                "sentences": text.lower().split(". "),
+            }
+            file.write(json.dumps(record) + "\n")
+    chinese = folder / "chn"
+    chinese.mkdir()
+    for name, texts in {
+        "train": "很好 差 好 糟",
+        "train.nodup": "很好 差 好",
+        "dev": "好 差",
+        "test": "好吧 糟",
+    }.items():
+        lines = (f"房间{text}。\t{int('好' in text)}\n" for text in texts.split())
+        (chinese / f"{name}.tsv").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def test_imdb_holds_out_the_same_reviews_for_every_seed(shared):
+    first, second = (
+        recipe("imdb").material(settings_of("imdb", data=str(shared), seed=seed)) for seed in (0, 1)
+    )
+    assert first.valid() == second.valid()
+    assert len(first.train()) + len(first.valid()) == 60
+    assert not set(map(id, first.train())) & set(map(id, first.valid()))
+    assert all(document.text.endswith("\nYes.") for document in first.tests["test"]())
+
+
+def test_movie_reviews_has_ten_folds(shared):
+    tests = []
+    for fold in range(10):
+        shelves = recipe("movie-reviews").material(settings_of("movie-reviews", data=str(shared), fold=fold))
+        train_, valid, test = shelves.train(), shelves.valid(), shelves.tests["test"]()
+        assert (len(train_), len(valid), len(test)) == (40, 5, 5)
+        tests += test
+    assert len(set(tests)) == len({document.text for document in tests})
+    assert len(tests) == 50
+
+
+def test_chnsenticorp_is_clean_unless_it_is_asked_for(shared):
+    name, data = "chnsenticorp", str(shared / "chn")
+    clean, usual = (recipe(name).material(settings_of(name, data=data, leak=leak)) for leak in (False, True))
+    assert (len(clean.train()), len(usual.train())) == (3, 4)
+    assert [document.text for document in clean.tests["unseen"]()] == ["房间好吧。"]
+    assert len(clean.tests["test"]()) == 2
+
+
+def test_chinese_by_characters_trains(shared, tmp_path):
+    train("chnsenticorp", tmp_path / "run", [*TINY, f"data={shared / 'chn'}"], say=quiet)
+    reading = load(tmp_path / "run").look("房间很好！下次再来。")
+    assert reading.words == [["房", "间", "很", "好", "！"], ["下", "次", "再", "来", "。"]]
+
+
+def test_the_study_compares_documents_in_pairs():
+    right = {
+        "attention": [[True, True, False, True], [True, True, True, True]],
+        "linear": [[True, False, False, True]],
+    }
+    (found,) = differences(right)
+    assert found["models"] == "attention - linear"
+    assert found["difference"] == pytest.approx(37.5)
+    pairs = torch.tensor([0.0, 1.0, 0.5, 0.0])
+    assert found["standard error"] == pytest.approx(100 * float(pairs.std()) / 2)
+    seeds = torch.tensor([0.75, 1.0]).var() / 2
+    expected = 100 * float((pairs.var() / 4 + seeds) ** 0.5)
+    assert found["with seeds"] == pytest.approx(expected)
+
+
+def test_the_study_runs_and_goes_on(shared, tmp_path):
+    pytest.importorskip("sklearn")
+    given = {
+        "data": str(shared),
+        "steps": 30,
+        "validate_every": 30,
+        "save_every": 30,
+        "dim": 8,
+        "embed_dim": 8,
+    }
+    said = []
+    found = han2016(tmp_path, "", {**given, "threads": 1, "vocab": 60, "batch_tokens": 400}, said.append)
+    assert [row["model"] for row in found["rows"]] == ["attention", "average", "max", "TF-IDF + linear"]
+    assert [row["models"] for row in found["differences"]][2] == "attention - TF-IDF + linear"
+    assert "| attention - max |" in (tmp_path / "table.md").read_text(encoding="utf-8")
+    again = han2016(tmp_path, "", {**given, "threads": 1, "vocab": 60, "batch_tokens": 400}, quiet)
+    assert again["differences"] == found["differences"]
+    with pytest.raises(ValueError, match="--data FOLDER"):
+        han2016(tmp_path, "", {}, quiet)
+
+
+REAL = os.environ.get("REGARD_DATA")
+
+
+@pytest.mark.skipif(REAL is None, reason="REGARD_DATA does not say where the data is")
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("imdb", (22_500, 2_500, {"test": 25_000})),
+        ("movie-reviews", (1600, 200, {"test": 200})),
+        ("chnsenticorp", (7589, 1200, {"test": 1200, "unseen": 869})),
+    ],
+)
+def test_the_real_data_has_the_known_sizes(name, sizes):
+    shelves = recipe(name).material(settings_of(name, data=str(Path(str(REAL), name))))
+    found = {part: len(read_()) for part, read_ in shelves.tests.items()}
+    assert (len(shelves.train()), len(shelves.valid()), found) == sizes
