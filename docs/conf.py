@@ -164,7 +164,9 @@ def settings(which: str, language: str) -> str:
     hints, helps = get_type_hints(kind), kind.helps()
     if language == "zh":
         known_zh = json.loads((Path(__file__).parent / "settings.zh.json").read_text(encoding="utf-8"))
-        helps = {name: known_zh.get(f"{which}.{name}", known_zh.get(name, line)) for name, line in helps.items()}
+        helps = {
+            name: known_zh.get(f"{which}.{name}", known_zh.get(name, line)) for name, line in helps.items()
+        }
     rows = [
         (f"`{item.name}`", f"`{_usual(item)}`", _values(hints[item.name], words), plain(helps[item.name]))
         for item in fields(kind)

@@ -48,7 +48,12 @@ __all__ = [
     "watch",
 ]
 
-_HOMES = {"attend": "regard.attention", "Attention": "regard.attention", "load": "regard.recipes", "watch": "regard.viewing"}
+_HOMES = {
+    "attend": "regard.attention",
+    "Attention": "regard.attention",
+    "load": "regard.recipes",
+    "watch": "regard.viewing",
+}
 _ROOMS = (
     "attention",
     "catalogue",

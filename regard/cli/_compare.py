@@ -15,6 +15,7 @@ COLUMNS = {
     "exact": ("exact", ".2f"),
     "bits": ("bits", ".3f"),
     "wrong %": ("errors", ".3f"),
+    "accuracy": ("accuracy", ".2f"),
     "BLEU": ("bleu", ".2f"),
     "chrF": ("chrf", ".2f"),
     "AER": ("aer", ".4f"),

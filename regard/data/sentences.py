@@ -39,6 +39,7 @@ STARTERS = _words(
     " some still that the their then there therefore these they this those though thus to under unless until"
     " unlike was we were what when where whether which while who why with yet you your"
 )
+LONGEST = 40  # characters of a word that can be an abbreviation: a text of nothing but those is not read over and over
 INITIALS = re.compile(f"(?:{LETTER}\\.)*{LETTER}")
 NUMBERED = re.compile(r"[(\[]?(?:\d{1,3}|[a-zA-Z])")  # 1. and a. before what they number
 
@@ -98,7 +99,8 @@ class Place(NamedTuple):
     @property
     def word(self) -> str:
         """What stands before the stops, back to a space or an opening mark."""
-        return re.split(r"[\s\"“‘'(\[（【《]", self.line[self.begin : self.start])[-1]
+        near = self.line[max(self.begin, self.start - LONGEST) : self.start]
+        return re.split(r"[\s\"“‘'(\[（【《]", near)[-1]
 
     @property
     def small(self) -> bool:
@@ -146,7 +148,7 @@ def _after_dot(place: Place, beside: bool) -> bool:
         return False
     word, next_word = place.word, re.match(f"[\"'“‘(\\[]*({LETTER}+)", place.rest)
     starts = next_word is not None and next_word[1].lower() in STARTERS
-    if NUMBERED.fullmatch(place.line[place.begin : place.start].strip()):
+    if NUMBERED.fullmatch(place.line[place.begin : min(place.start, place.begin + LONGEST)].strip()):
         return False
     if word.lower() in BEFORE or (word.lower() in NUMBERS and place.rest[:1].isdecimal()):
         return False

@@ -31,7 +31,7 @@ class Part(NamedTuple):
 PARTS = (
     Part(
         "copy",
-        3000,
+        5000,
         {},
         {"hidden_dim": 256},
         tuple({"length": length} for length in (20, 30, 50, 120)),

@@ -41,9 +41,9 @@ BITS = {
     "beta2": 0.95,
     "momentum": 0.9,
     "eps": 1e-4,
-    "schedule": "constant",
+    "schedule": "cosine",
     "warmup": 0,
-    "steps": 3000,
+    "steps": 5000,
     "validate_every": 250,
     "save_every": 250,
 }

@@ -14,8 +14,8 @@ from regard.training.settings import Settings
 def make_optimizer(objective: nn.Module, settings: Settings) -> Optimizer:
     """Adam or RMSProp over the parameters that learn; only matrices are pulled towards zero.
 
-    Kingma and Ba (2015), arXiv 1412.6980; AdamW: Loshchilov and Hutter (2019), arXiv 1711.05101; RMSProp in the
-    form of Graves (2013), arXiv 1308.0850, eq. 38 to 45: by the deviation of the gradient, and with momentum.
+    Kingma and Ba (2015), arXiv 1412.6980; AdamW: Loshchilov and Hutter (2019), arXiv 1711.05101; RMSProp:
+    Tieleman and Hinton (2012), with momentum.
     """
     learning = [p for p in objective.parameters() if p.requires_grad]
     if not learning:
@@ -34,7 +34,6 @@ def make_optimizer(objective: nn.Module, settings: Settings) -> Optimizer:
             alpha=settings.beta2,
             eps=settings.eps,
             momentum=settings.momentum,
-            centered=True,
         )
     kind = AdamW if settings.optimizer == "adamw" else Adam
     # fused is three times as fast as the loop over parameters, on CPU too

@@ -1,5 +1,7 @@
 """Where sentences end, and what words are: nasty cases first."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +86,15 @@ def test_line_breaks_end_sentences():
 @pytest.mark.parametrize("text", ["", "  \n ", "\t"])
 def test_nothing(text):
     assert sentences(text) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["mr. " * 20_000, "." * 200_000, "e.g. 1. " * 5_000, "！”" * 20_000, "a" * 300_000]
+)
+def test_a_long_text_takes_time_in_proportion(text):
+    began = time.process_time()
+    assert "".join("".join(sentences(text)).split()) == "".join(text.split())
+    assert time.process_time() - began < 10
 
 
 @given(st.text(alphabet="aB1 .!?…。！；”\"')\n中A,;:-", max_size=60) | st.text(max_size=60))
