@@ -118,8 +118,8 @@ def differences(right: Mapping[str, list[list[bool]]]) -> list[Row]:
 def error(values: Sequence[float]) -> float:
     """The standard error of a mean.
 
-    >>> error([0, 1, 0, 1])
-    0.2886751345948129
+    >>> round(error([0.0, 1.0, 0.0, 1.0]), 3)
+    0.289
     """
     return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
