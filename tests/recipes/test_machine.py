@@ -8,7 +8,7 @@ from regard.recipes.machine import best_cost, cost_of
 from regard.training import Run, load_weights
 
 TINY = ["longest=2", "bits=3", "hidden_dim=12", "rows=6", "width=5", "batch=4", "steps=6", "validate_every=3"]
-TINY += ["save_every=2", "threads=1"]
+TINY += ["save_every=2", "threads=1", "schedule=constant"]
 
 
 def quiet(line):
