@@ -25,7 +25,6 @@ from regard.attention.fast.addressing import (
 )
 
 MOST = 100.0  # strength and sharpness: beyond, weights are as sharp as float32 can tell, and gradients only noise
-FIFTEEN = 15  # tensors that `addressed` keeps for the way back
 
 
 class Said(NamedTuple):
@@ -93,7 +92,7 @@ class Moved(torch.autograd.Function):
         writing, of_writing = addressed(*writers, memory, writing)
         memory, of_write = written(memory, writing, erase, add)
         reading, of_reading = addressed(*readers, memory, reading)
-        ctx.heads = heads
+        ctx.heads, ctx.each = heads, len(of_writing)  # as many are kept of reading
         ctx.save_for_backward(told, memory, *bound, *of_writing, *of_reading, *of_write)
         return memory, times(reading, memory), reading, writing
 
@@ -102,7 +101,11 @@ class Moved(torch.autograd.Function):
     def backward(ctx: Any, to_memory: Tensor, to_read: Tensor, to_reading: Tensor, to_writing: Tensor) -> Any:
         told, memory, *rest = ctx.saved_tensors
         bound, rest = rest[:4], rest[4:]
-        of_writing, of_reading, of_write = rest[:FIFTEEN], rest[FIFTEEN : 2 * FIFTEEN], rest[2 * FIFTEEN :]
+        of_writing, of_reading, of_write = (
+            rest[: ctx.each],
+            rest[ctx.each : 2 * ctx.each],
+            rest[2 * ctx.each :],
+        )
         reading = of_reading[-1]
         *to_readers, of_memory, before_reading = through_address(
             of_reading, torch.baddbmm(to_reading, to_read, memory.mT)

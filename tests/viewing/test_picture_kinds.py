@@ -26,7 +26,7 @@ def test_a_mask_is_dark_where_one_may_look_and_bears_its_rule():
     visible = rule.materialize(6, 6)
     dark = [[brightness(color_at(seen, i, j)) < 0.5 for j in range(6)] for i in range(6)]
     assert dark == visible.tolist()
-    assert seen.figure.axes[0].get_title("left").split() == ["causal()", "&", "window(left=2,", "right=0)"]
+    assert seen.figure.axes[0].get_title("left") == "causal() & window(left=2,\nright=0)"
     assert pictures.mask(visible).figure.axes[0].get_title("left") == ""
     assert pictures.mask(visible, title="mine").figure.axes[0].get_title("left") == "mine"
 
