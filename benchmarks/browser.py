@@ -1,9 +1,10 @@
-"""How fast the page with all heads of 512 tokens opens and answers a pointer, in a real browser.
+"""How fast all heads of 512 tokens open and answer a pointer in a real browser: as one file, and in the explorer.
 
     python -m benchmarks.browser [--tokens 512] [--times 5]
 
-Weights of 8 layers x 8 heads, as a model has them and, harder to pack, as chance has them. Needs Chromium and
-Playwright: `make browser`.
+Weights of 8 layers x 8 heads, as a model has them and, harder to pack, as chance has them; then a served Transformer
+of 8 layers x 8 heads, 64 wide, that looks at a sentence of so many tokens. Needs Chromium and Playwright:
+`make browser`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ import torch
 from torch import Tensor
 
 from regard._extras import need
+from regard.decoding import Hypothesis
+from regard.serving import application
 from regard.viewing.players import heads
 from tests.browser.timing import answered, looks, opened
+from tests.serving.servers import in_thread, tiny_translator
 
 
 def main() -> None:
@@ -39,6 +43,7 @@ def main() -> None:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for name, weights in (("a model's weights", looks(given.tokens)), ("weights by chance", chance)):
             report(browser, name, weights, given.times)
+        explore(browser, given.tokens, given.times)
         browser.close()
 
 
@@ -57,6 +62,32 @@ def report(browser: object, name: str, weights: Tensor, times: int) -> None:
             page.close()
     print(f"{name}, {' x '.join(map(str, weights.shape))}: made in {made:.1f} s, {size:.1f} MB")
     print(f"  opens in {median(opening):.0f} ms (worst {max(opening):.0f})")
+    print(f"  answers a pointer in {median(hovering):.0f} ms (worst {max(hovering):.0f})")
+
+
+def explore(browser: object, tokens: int, times: int) -> None:
+    """Ask the explorer for a sentence, from an empty page to the drawn matrix and its measures, and move over it."""
+    translator = tiny_translator(max_length=tokens, layers=8, heads=8, dim=64, hidden_dim=128)
+    text = ("hello world " * tokens)[: tokens - 1]
+    written = translator.target.encode(text[::-1])[
+        : tokens - 1
+    ]  # nobody has trained it: it would not find an end
+    translator.search = lambda *given: [[Hypothesis(written, -1.0, -1.0, [-0.1] * tokens)]]  # type: ignore[method-assign]
+    opening, hovering = [], []
+    with in_thread(application(translator)) as address:
+        for _ in range(times + 1):
+            page = browser.new_page(viewport={"width": 1280, "height": 800})  # type: ignore[attr-defined]
+            began = time.perf_counter()
+            page.goto(f"{address}/#translate?text={text}")
+            page.wait_for_selector(".measures dd")
+            page.wait_for_selector(".heat-ramp")
+            opening.append(1000 * (time.perf_counter() - began))
+            hovering += answered(page)
+            page.close()
+    print(f"the explorer, 8 x 8 x {tokens} x {tokens}")
+    print(
+        f"  opens in {median(opening[1:]):.0f} ms (worst {max(opening[1:]):.0f}; the first time {opening[0]:.0f})"
+    )
     print(f"  answers a pointer in {median(hovering):.0f} ms (worst {max(hovering):.0f})")
 
 
