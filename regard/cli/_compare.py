@@ -83,17 +83,17 @@ def _trained(recipe: str, shared: list[str], choices: list[dict[str, str]], out:
 def _cells(answer: dict[str, Any]) -> list[dict[str, str]]:
     """The rows as people read them; a column that no row fills is left out."""
     rows = answer["rows"]
-    shown = [
-        name
-        for name, (key, _) in COLUMNS.items()
-        if key == "exact" or any(row.get(key) is not None for row in rows)
-    ]
-    return [{**row["settings"], **{name: _cell(row, *COLUMNS[name]) for name in shown}} for row in rows]
+    filled = [name for name, (key, _) in COLUMNS.items() if any(row.get(key) is not None for row in rows)]
+    return [{**row["settings"], **_numbers(row, filled or list(COLUMNS)[:1])} for row in rows]
+
+
+def _numbers(row: dict[str, Any], shown: list[str]) -> dict[str, str]:
+    if "refused" in row:
+        return dict.fromkeys(shown, "") | {shown[0]: "refused"}
+    return {name: _cell(row, *COLUMNS[name]) for name in shown}
 
 
 def _cell(row: dict[str, Any], key: str, form: str) -> str:
-    if "refused" in row:
-        return "refused" if key == "exact" else ""
     return "" if row.get(key) is None else format(row[key], form)
 
 

@@ -101,5 +101,5 @@ def _progress(about: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("last", "  ".join(f"{name} {number(value)}" for name, value in about["scores"].items())))
     rows.append(("time", duration(about["seconds"])))
     if about["tokens_per_second"]:
-        rows.append(("speed", f"{about['tokens_per_second']:,.0f} target tokens/s"))
+        rows.append(("speed", f"{about['tokens_per_second']:,.0f} tokens/s"))
     return rows

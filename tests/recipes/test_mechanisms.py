@@ -6,7 +6,7 @@ import torch
 from regard import attention as a
 from regard.catalogue import ENTRIES
 from regard.data.batch import Batch
-from regard.recipes import NextWord, SettingError, settings_of
+from regard.recipes import NextWord, SettingError, recipe, settings_of
 from regard.recipes._mechanisms import NORMALIZERS, SCORES, normalizer, score
 from regard.recipes._models import build
 
@@ -27,6 +27,7 @@ def spoken(kind):
 def train_one_step(*words):
     torch.manual_seed(0)
     settings = settings_of("reverse", ["dim=8", "embed_dim=6", "dropout=0.1", *words])
+    recipe("reverse").task.check(recipe("reverse"), settings)  # nothing against it
     objective = NextWord(build(settings, WORDS, WORDS), settings.smoothing)
     before = {name: p.detach().clone() for name, p in objective.named_parameters()}
     optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)

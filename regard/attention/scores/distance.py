@@ -84,6 +84,11 @@ class Cosine(Score):
         return f"strength={'learned' if self.learned else self.strength}"
 
 
+def _is_width(width: Tensor) -> bool:
+    unseen = torch.compiler.is_compiling() or width.is_meta  # then there are no numbers to look at
+    return width.dim() <= 1 and (unseen or bool((width > 0).all()))
+
+
 class _Width(Score):
     """A score of the distance u = |(q - k) / width|, the width a number or one for each feature."""
 
@@ -91,7 +96,7 @@ class _Width(Score):
         super().__init__()
         start = torch.as_tensor(width)
         start = start if start.is_floating_point() else start.to(torch.get_default_dtype())
-        if start.dim() > 1 or not (torch.compiler.is_compiling() or bool((start > 0).all())):
+        if not (width > 0 if isinstance(width, (int, float)) else _is_width(start)):
             raise ValueError(
                 f"{type(self).__name__}: width must be above 0, a number or one for each feature, got "
                 f"{' '.join(str(width).split())}"
@@ -99,7 +104,7 @@ class _Width(Score):
         self.learned = learned
         # The logarithm is what is learned: a width stays above zero whatever the step.
         self.log_width = nn.Parameter(start.log()) if learned else None
-        self._width: float | Tensor = start if start.dim() else float(start)
+        self._width: float | Tensor = start if start.dim() else float(width)
 
     @property
     def width(self) -> float | Tensor:
@@ -120,7 +125,7 @@ class _Width(Score):
         if not isinstance(width, Tensor) or width.dim() == 0:
             return distance(query, key) / width
         # Dividing first would round numbers far from zero, so they are moved near it first: by the median,
-        # which # a few wild (perhaps hidden) keys cannot pull away.
+        # which a few wild (perhaps hidden) keys cannot pull away.
         query, key = precise(query), precise(key)
         middle = key.detach().median(-2, keepdim=True).values if key.shape[-2] else 0
         width = width.to(query.device, query.dtype)
