@@ -21,7 +21,7 @@ BENCH := $(VENV)/.ready-bench
 DOCS  := $(VENV)/.ready-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check browser test test-slow bench demo docs clean
+.PHONY: help setup check browser test test-slow fuzz bench demo docs clean
 
 help: ## say what there is
 	@echo "make <target>:"
@@ -51,6 +51,10 @@ test-slow: $(READY) ## the slow tests
 	$(PYTEST) -m "slow and not bare" || test $$? -eq 5 # 5: there are none
 	$(PYTEST) -m "slow and bare" || test $$? -eq 5
 
+fuzz: $(READY) ## hostile input by the thousands: requests, damaged checkpoints, files of random bytes
+	REGARD_FUZZ=full $(PYTEST) tests/fuzz
+	REGARD_FUZZ=full $(PYTEST) -m "bare and not slow" tests/fuzz
+
 bench: $(BENCH) ## measure against the textbook, PyTorch and other libraries
 	$(BIN)/python -m benchmarks
 
@@ -67,7 +71,7 @@ clean: ## remove what was built, but not .venv
 $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip
-	$(PIP) -e ".[dev,draw,recipes,serve,tensorboard]"
+	$(PIP) -e ".[dev,draw,export,images,recipes,serve,tensorboard]"
 	@touch $@
 
 $(BENCH): $(READY)

@@ -28,7 +28,17 @@ from regard import __version__
 from regard.catalogue import ENTRIES, KINDS, Entry
 from regard.cli import app
 from regard.cli._run import written
-from regard.recipes import RECIPES, Classification, Remembering, Translation
+from regard.recipes import (
+    RECIPES,
+    Answering,
+    Captioning,
+    Classification,
+    Glancing,
+    Language,
+    MaskedLanguage,
+    Remembering,
+    Translation,
+)
 from regard.training import Settings
 
 project = "regard"
@@ -154,6 +164,11 @@ KINDS_OF_SETTINGS = {
     "translation": Translation,
     "remembering": Remembering,
     "classification": Classification,
+    "language": Language,
+    "masked": MaskedLanguage,
+    "captioning": Captioning,
+    "glancing": Glancing,
+    "answering": Answering,
 }
 
 

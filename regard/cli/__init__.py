@@ -13,12 +13,16 @@ from typing import Annotated
 import typer
 
 from regard._version import __version__
+from regard.cli._answer import answer
 from regard.cli._average import average
+from regard.cli._bench import bench
+from regard.cli._caption import caption
 from regard.cli._classify import classify
 from regard.cli._compare import compare
 from regard.cli._errors import in_words
 from regard.cli._evaluate import evaluate
 from regard.cli._explain import explain
+from regard.cli._export import export
 from regard.cli._gather import Gathering
 from regard.cli._info import info
 from regard.cli._list import list_
@@ -29,6 +33,7 @@ from regard.cli._serve import serve
 from regard.cli._show import show
 from regard.cli._train import train
 from regard.cli._translate import translate
+from regard.cli._write import write
 
 app = typer.Typer(
     name="regard",
@@ -42,7 +47,13 @@ app = typer.Typer(
 app.command("list")(list_)
 app.command("explain")(explain)
 app.command("train", cls=Gathering)(train)
-for _verb in (resume, info, translate, classify, show, serve, evaluate, score, average, compare, reproduce):
+VERBS = (
+    *(resume, info),
+    *(translate, classify, caption, answer, write),
+    *(show, serve, export, bench),
+    *(evaluate, score, average, compare, reproduce),
+)
+for _verb in VERBS:
     app.command(_verb.__name__)(_verb)
 
 

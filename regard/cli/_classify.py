@@ -13,6 +13,7 @@ import typer
 from regard.cli._document import classifier_of
 from regard.cli._input import FROM_FILE, _arriving
 from regard.cli._say import AsJson, note, refuse, say_json
+from regard.cli._sight import classify_images, is_glancer
 from regard.cli._translate import Device
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 def classify(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="Documents; without any, standard input.")
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Documents, or images' files; without any, standard input."),
     ] = None,
     file: Annotated[
         Path | None, typer.Option(help="A file with one document a line; also .gz or .xz.")
@@ -34,18 +36,26 @@ def classify(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Say which class documents belong to, and with which probability.
+    """Say which class documents or images belong to, and with which probability.
 
-    One line out for each line in, in order: the class, a tab, its probability. An empty line stays empty.
+    One line out for each line in, in order: the class, a tab, its probability. An empty line stays empty. Before the
+    class of an image stands its file.
 
     Example: regard classify runs/imdb "A dull film. I left early."
 
     Example: regard classify runs/imdb --whole < review.txt
+
+    Example: regard classify runs/digits seven.png
     """
     if texts and file is not None:
         refuse("Give texts or --file, not both.")
     if texts and whole:
         refuse("--whole is for --file or standard input; a TEXT is one document anyway.")
+    if is_glancer(run):
+        if file is not None or whole:
+            refuse(f"{run} sees images: --file and --whole are for documents.")
+        classify_images(run, texts, device, as_json)
+        return
     classifier, _ = classifier_of(run, device)
     blocks = iter([texts]) if texts else _blocks(file, whole)
     found, first = [], 1

@@ -13,7 +13,10 @@ from regard.cli._gold import Heads, judged
 from regard.cli._input import Limit, TooLong
 from regard.cli._machine import Items, Length, Repeats, Rows, evaluate_machine, is_machine, only_for_machines
 from regard.cli._parts import Parts, fitting, from_files, from_recipe
+from regard.cli._picture import evaluate_pictures, is_captioner
+from regard.cli._plain_text import evaluate_text, is_of_text
 from regard.cli._say import AsJson, note, refuse, say, say_json, table
+from regard.cli._sight import evaluate_sights, is_glancer, is_respondent
 from regard.cli._translate import Beam, Coverage, Device, LengthPenalty, OverLimit, decoding, loaded
 
 if TYPE_CHECKING:
@@ -51,7 +54,9 @@ def evaluate(
 
     A translation: exact match, BLEU, chrF and, where gold links are there, the alignment error rate. A machine
     with a memory: bits a sequence and wrong bits, for the sizes of training and greater ones. A model that reads
-    documents: accuracy, precision and recall of each class, and which class is taken for which.
+    documents: accuracy, precision and recall of each class, and which class is taken for which. A model of plain text:
+    perplexity, and bits a character or hidden words guessed. A model of images: right answers by class or kind of
+    question, and how often it looked at what was asked for.
 
     Example: regard evaluate runs/dates
 
@@ -68,6 +73,15 @@ def evaluate(
     only_for_machines(run, sizes, rows)
     if is_classifier(run):
         evaluate_documents(run, files, part, columns, limit, device, as_json)
+        return
+    if is_captioner(run):
+        evaluate_pictures(run, files, part, beam, limit, device, as_json)
+        return
+    if is_glancer(run) or is_respondent(run):
+        evaluate_sights(run, files, part, limit, device, as_json)
+        return
+    if is_of_text(run):
+        evaluate_text(run, files, part, limit, device, as_json)
         return
     translator = loaded(run, device)
     options = decoding(translator, beam=beam, alpha=length_penalty, coverage=coverage)

@@ -70,12 +70,14 @@ def reports(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What became of the pairs or documents that were read, in words; nothing about what is made on the fly."""
     from regard.data import Report
     from regard.data.cutting import DocumentReport
+    from regard.data.passages import PassageReport
 
-    return [
-        (name, str((DocumentReport if "max_sentences" in counts else Report)(**counts)))
-        for name, counts in data.items()
-        if counts["read"]
-    ]
+    kinds = {"max_sentences": DocumentReport, "passages": PassageReport}
+
+    def told(counts: Mapping[str, Any]) -> str:
+        return str(next((kind for key, kind in kinds.items() if key in counts), Report)(**counts))
+
+    return [(name, told(counts)) for name, counts in data.items() if counts["read"]]
 
 
 def written(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import ipaddress
 import os
@@ -15,12 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli._say import Language, note, refuse
-from regard.cli._translate import Device, loaded
+from regard.cli._translate import Device, Engine
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-
-PATIENCE = 10  # seconds for what is under way when the server is told to stop
 
 
 def serve(
@@ -33,21 +30,32 @@ def serve(
     lang: Annotated[
         Language | None, typer.Option(help="Language of the page; default: the browser's.")
     ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REGARD_TOKEN", show_envvar=False, help="What requests must send; better in REGARD_TOKEN."
+        ),
+    ] = None,
     device: Device = "auto",
+    engine: Engine = None,
 ) -> None:
-    """Explore a model in the browser, or, without one, the equation itself.
+    """Explore a model in the browser, or, without one, the equation itself; and serve it by HTTP under /v1.
 
     Example: regard serve runs/dates
+
+    Example: REGARD_TOKEN=secret regard serve runs/en-de --host 0.0.0.0 --no-open
     """
     from regard._extras import need
 
     need("fastapi", extra="serve")
     need("uvicorn", extra="serve")
+    secret = _token(token)
     with _listening(host, port) as listener:  # first, as a taken port is known sooner than a model is loaded
-        app = _application(run, host, device)
-        if not _only_here(host):
+        app = _application(run, host, device, engine, secret)
+        if not _only_here(host) and secret is None:
             note(
-                f"regard: everybody who can reach {host} can use this server; 127.0.0.1 is for this machine only."
+                f"regard: everybody who can reach {host} can use this server; --token asks for a token, and"
+                " 127.0.0.1 is for this machine only."
             )
         address = _address(host, listener.getsockname()[1], lang)
         typer.echo(f"regard: {address} (Ctrl-C stops)")
@@ -59,32 +67,37 @@ def serve(
         _answer(app, listener)
 
 
-def _application(run: Path | None, host: str, device: str) -> FastAPI:
+def _application(run: Path | None, host: str, device: str, engine: str | None, token: str | None) -> FastAPI:
     from regard.serving import application
 
     if run is None:
-        return application(host=host)
-    translator = loaded(run, device)
-    from regard.recipes import read
-    from regard.training import Run
+        return application(host=host, token=token)
+    from regard.recipes import load, recipe_of
+    from regard.training.distributed import choose_device
 
-    about = {"run": run.resolve().name, "recipe": read(Run.open(run))["recipe"]}
-    return application(translator, about=about, host=host)
+    if device not in ("auto", "cpu", "cuda", "mps"):
+        refuse(f"There is no device {device!r}; the devices are auto, cpu, cuda and mps.")
+    recipe = recipe_of(run)
+    place = str(choose_device(device)) if engine in (None, "torch") else "cpu"
+    model = load(run, device=place, engine=engine)
+    app = application(model, about={"run": run.resolve().name, "recipe": recipe}, host=host, token=token)
+    if not app.state.served.does:
+        refuse(f"{run} was trained for {recipe}, which cannot be served; `regard info` says what it can do.")
+    return app
+
+
+def _token(given: str | None) -> str | None:
+    """The token that requests must have; none is asked for where none, or an empty one, is given."""
+    if given and not (given.isascii() and given.isprintable() and " " not in given):
+        refuse("A token is of letters, digits and signs of ASCII, without spaces.")
+    return given or None
 
 
 def _answer(app: FastAPI, listener: socket.socket) -> None:
     """Until Ctrl-C or SIGTERM; what was asked before is still answered."""
-    import uvicorn
+    from regard.serving._server import serve as answering
 
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=PATIENCE,
-    )
-    with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after it has stopped
-        uvicorn.Server(config).run(sockets=[listener])
+    answering(app, listener)
 
 
 def _listening(host: str, port: int) -> socket.socket:

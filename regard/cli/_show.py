@@ -21,7 +21,9 @@ from regard.cli._machine import (
     only_for_machines,
     show_machine,
 )
+from regard.cli._picture import is_captioner, show_picture
 from regard.cli._say import AsJson, Language, note, refuse, say_json
+from regard.cli._sight import is_glancer, is_respondent, show_answer, show_glance
 from regard.cli._translate import Beam, Device, OverLimit, decoding, loaded
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ ENDINGS = (".html", ".png", ".svg", ".txt")
 def show(
     run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run.")] = None,
     text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="The text; without one, standard input.")
+        str | None,
+        typer.Argument(metavar="TEXT", help="The text, or an image's file; without one, standard input."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="x.html to step through it, x.png, x.svg or x.txt; default: here.")
@@ -54,7 +57,12 @@ def show(
     repeats: Repeats = None,
     items: Items = None,
     rows: Rows = None,
-    seed: Annotated[int, typer.Option(help="A machine: which sequence.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="A machine: which sequence; a captioner: which picture of the test.")
+    ] = 0,
+    image: Annotated[
+        Path | None, typer.Option(help="What the question TEXT is about; default: a scene of the test.")
+    ] = None,
     too_long: OverLimit = TooLong.stop,
     lang: Annotated[Language | None, typer.Option(help="Language of the page and of the sentence.")] = None,
     device: Device = "auto",
@@ -62,13 +70,18 @@ def show(
 ) -> None:
     """Show what a model does: where each word looked, what else could have come; or a machine's memory over time.
 
-    Of a document: its class, and the weights of its sentences and words.
+    Of a document: its class, and the weights of its sentences and words. Of an image: its caption, and where each
+    word looked; or its class, or the answer to the question TEXT, and where the model looked for it.
 
     Example: regard show runs/dates "3. Mai 2021" --out may.html
 
     Example: regard show runs/en-de "A dog runs." --target "Ein Hund rennt." --out dog.svg
 
     Example: regard show runs/copy --length 30 --out copy.html
+
+    Example: regard show runs/captions dog.jpg --out dog.png
+
+    Example: regard show runs/questions "where is the 7" --image scene.png --out seven.png
     """
     if run is None:
         refuse('Name the folder of a run and a text: regard show RUN "text" --out x.html')
@@ -76,6 +89,8 @@ def show(
         refuse(f"--out {out} is none of what can be made; its name must end in {', '.join(ENDINGS)}.")
     if heads and (layer is not None or head is not None):
         refuse("--heads shows all of them, so it goes with neither --layer nor --head.")
+    if image is not None and not is_respondent(run):
+        refuse(f"--image is what a question is about, and {run} answers none.")
     sizes = {"length": length, "repeats": repeats, "items": items}
     if is_machine(run):
         not_for_machines(run, {"a text": text, "--target": target, "--layer": layer, "--beam": beam})
@@ -94,6 +109,21 @@ def show(
             )
         whole = _standard_input() if text is None else text
         show_document(run, whole, out, None if lang is None else lang.value, device, as_json)
+        return
+    if is_captioner(run):
+        if heads or any(option is not None for option in (target, layer, head)):
+            refuse(f"{run} describes pictures: --target, --layer, --head and --heads are for translations.")
+        show_picture(run, text, seed, beam, out, None if lang is None else lang.value, device, as_json)
+        return
+    if is_glancer(run) or is_respondent(run):
+        if heads or any(option is not None for option in (target, layer, head, beam)):
+            refuse(
+                f"{run} looks at images: --target, --layer, --head, --heads and --beam are for translations."
+            )
+        if is_respondent(run):
+            show_answer(run, text, image, seed, out, device, as_json)
+        else:
+            show_glance(run, text, seed, out, device, as_json)
         return
     translator = loaded(run, device)
     if text is None:

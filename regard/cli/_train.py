@@ -16,6 +16,8 @@ FILES = (
     "Source and target file, or one .tsv or .jsonl; also packed (.gz, .xz). Documents: .tsv, .csv or .jsonl."
 )
 
+FROM_FILES = ("translation", "documents", "mixed", "language", "masked-language", "captions")
+
 
 def train(
     recipe: Annotated[
@@ -81,8 +83,9 @@ def _begin(
 
 def _check(recipe: str, settings: dict[str, Any]) -> None:
     named = [name for name in ("train", "valid", "test") if settings.get(name)]
-    if named and recipe not in ("translation", "documents"):
-        refuse(f"--{named[0]} is for the recipe translation or documents; {recipe} brings its own text.")
+    if named and recipe not in FROM_FILES:
+        known = f"{', '.join(FROM_FILES[:-1])} or {FROM_FILES[-1]}"
+        refuse(f"--{named[0]} is for the recipe {known}; {recipe} brings its own text.")
 
 
 def _free(recipe: str) -> Path:

@@ -23,6 +23,10 @@ LengthPenalty = Annotated[
     float | None, typer.Option(help="Above 0 prefers longer translations (Wu et al. 2016).")
 ]
 Coverage = Annotated[float | None, typer.Option(help="Above 0 prefers translations that looked everywhere.")]
+Engine = Annotated[
+    str | None,
+    typer.Option(help="What computes: torch, ctranslate2 or onnx; default: what the folder is for."),
+]
 OverLimit = Annotated[TooLong, typer.Option(help="What to do with a line over the model's limit.")]
 
 
@@ -55,6 +59,7 @@ def translate(
     trace: Annotated[Path | None, typer.Option(help="Write the whole search here, as JSON.")] = None,
     too_long: OverLimit = TooLong.stop,
     device: Device = "auto",
+    engine: Engine = None,
     as_json: AsJson = False,
 ) -> None:
     """Translate texts, a file or standard input.
@@ -72,7 +77,7 @@ def translate(
         refuse("--temperature, --top-k, --top-p and --seed are for --sample; add it, or leave them out.")
     if sample and (trace is not None or beam is not None):
         refuse("--sample draws and does not search, so it goes with neither --beam nor --trace.")
-    translator = loaded(run, device)
+    translator = loaded(run, device, engine)
     options = decoding(
         translator, sample, beam, best=nbest, alpha=length_penalty, coverage=coverage, **chance
     )
@@ -83,14 +88,18 @@ def translate(
     emit(searching, blocks, Output(run, out, trace, as_json, nbest > 1, layer, head))
 
 
-def loaded(run: Path, device: str) -> Translator:
+def loaded(run: Path, device: str, engine: str | None = None) -> Translator:
     """The translator of a run where it is to compute."""
     from regard.recipes import load_translator
     from regard.training.distributed import choose_device
 
     if device not in ("auto", "cpu", "cuda", "mps"):
         refuse(f"There is no device {device!r}; the devices are auto, cpu, cuda and mps.")
-    return load_translator(run, device=str(choose_device(device)))
+    if engine not in (None, "torch"):
+        if device not in ("auto", "cpu"):
+            refuse(f"{engine} computes on the CPU here; leave --device out, or take --engine torch.")
+        device = "cpu"
+    return load_translator(run, device=str(choose_device(device)), engine=engine)
 
 
 def decoding(

@@ -17,6 +17,7 @@ from regard.data._vocabulary import SPECIALS, Vocabulary
 from regard.data.batch import BOS, EOS, PAD, UNK
 
 FORMAT = 1
+LONGEST = 64  # letters of a word that is remembered: many long ones would fill the memory
 
 
 class Tokenizer:
@@ -183,4 +184,7 @@ class Tokenizer:
             self._known.clear()
         # Half a surrogate pair is no character; it comes from an argument of the command line, say.
         found = self._model.tokenize(piece.encode("utf-8", "replace").decode())
-        return self._known.setdefault(piece, tuple(token.id for token in found))
+        numbers = tuple(token.id for token in found)
+        if len(piece) <= LONGEST:
+            self._known[piece] = numbers
+        return numbers

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.decoding._best import Best, Grown
 from regard.decoding._coverage import Coverage
-from regard.decoding._protocol import Model, Specials, log_probs
+from regard.decoding._protocol import Model, Specials, stepped
 from regard.decoding._record import Nodes, Record
-from regard.decoding._top import top
 from regard.decoding.options import Decoding
-
-
-class Grown(NamedTuple):
-    """The best continuations of each sentence's beam, the most probable first.
-
-    `total` is the log-probability of all tokens up to here, `log_prob` that of the last one alone; `parent`
-    is the place on the beam of what is continued.
-    """
-
-    total: Float[Tensor, "sentences places"]
-    token: Int[Tensor, "sentences places"]
-    parent: Int[Tensor, "sentences places"]
-    log_prob: Float[Tensor, "sentences places"]
-
-    def first(self, count: int) -> Grown:
-        return Grown(*(column[:, :count] for column in self))
 
 
 @dataclass
@@ -64,38 +47,40 @@ def search(
     - when its limit of tokens is reached.
     """
     steps = model.begin(source, source_lengths)
+    move = getattr(steps, "select_beams", None) or (lambda rows: steps.select(rows.flatten()))
     coverage = Coverage(steps, source, source_lengths, options)
+    best = Best(specials, options.min_length, source.device)
     now = _open(source_lengths, options)
     token = torch.full_like(now.sentence, specials.bos)
+    soonest, waiting = int(now.limit.min()), True  # before a limit and before any has ended, none can be done
     record, length = Record(len(source), options.best), 0
     while len(now.sentence):
         length += 1
-        # No name for the log-probabilities: two steps' worth of such large tensors cost a third more time.
-        grown = _grow(now.total, log_probs(steps, token, length, specials, options.min_length), options.beam)
+        grown = best(stepped(steps, token), now.total, 2 * options.beam, length)
         coverage.look()
         ends = grown.token == specials.eos
-        going = _going(grown, ends, options.beam)
+        ending = bool(ends.any())
+        going = _going(grown, ends, options.beam) if ending else grown.first(options.beam)
         here = _nodes(now, going, coverage, options.penalty(length))
 
         ended = None
-        if bool(ends[:, : options.beam].any()):
+        if ending and bool(ends[:, : options.beam].any()):
             first = _nodes(now, grown.first(options.beam), coverage, options.penalty(length))
-            ended = _count(now, first, ends[:, : options.beam])
-        hopeless = going.total[:, 0] / now.penalty <= now.best[:, -1]
-        done = hopeless | (now.ended >= options.patience * options.beam) | (now.limit <= length)
+            ended, waiting = _count(now, first, ends[:, : options.beam]), False
 
         before = torch.arange(len(token), device=token.device)
         now.total, token, rows = going.total, going.token, here.parent
-        if bool(done.any()):
+        done = None if waiting and length < soonest else _done(now, length, options)
+        if done is not None and bool(done.any()):
             record.add(_some(here, ~done), ended, _some(here, done))
             now.keep(~done)
             token, rows = token[~done], rows[~done]
         else:
             record.add(here, ended)
-        token, rows = token.flatten(), rows.flatten()
-        if len(rows) and not torch.equal(rows, before):
-            steps.select(rows)
-            coverage.select(rows)
+        token = token.flatten()
+        if len(rows) and not torch.equal(rows.flatten(), before):
+            move(rows)
+            coverage.select(rows.flatten())
     return record
 
 
@@ -107,15 +92,10 @@ def _open(source_lengths: Tensor, options: Decoding) -> Open:
     return Open(sentence, limit, penalty, penalty.new_zeros(len(limit), 1), torch.zeros_like(limit), none)
 
 
-def _grow(total: Float[Tensor, "sentences width"], found: Float[Tensor, "rows vocab"], beam: int) -> Grown:
-    """Twice as many as the beam is wide: at most one a row can end, so enough are left that do not."""
-    sentences, width = total.shape
-    each = min(beam + 1, found.shape[1])
-    own, token = (part.view(sentences, width * each) for part in top(found, each))
-    totals = own + total.repeat_interleave(each, 1)
-    best = totals.topk(min(2 * beam, width * each))
-    at = best.indices
-    return Grown(best.values, token.gather(1, at), at // each, own.gather(1, at))
+def _done(now: Open, length: int, options: Decoding) -> Bool[Tensor, " sentences"]:
+    """Which sentences need no further step."""
+    hopeless = now.total[:, 0] / now.penalty <= now.best[:, -1]
+    return hopeless | (now.ended >= options.patience * options.beam) | (now.limit <= length)
 
 
 def _going(grown: Grown, ends: Bool[Tensor, "sentences places"], beam: int) -> Grown:

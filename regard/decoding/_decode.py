@@ -9,6 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.decoding._beam import search
+from regard.decoding._best import Best
 from regard.decoding._protocol import Model, Specials, at_rest
 from regard.decoding._record import Record
 from regard.decoding._walk import drawn, likeliest, walk
@@ -130,5 +131,8 @@ def _search(
     with at_rest(model):
         if options.method == "beam":
             return search(model, source, source_lengths, options, specials)
-        choose = likeliest if options.method == "greedy" else drawn(options, generator)
+        if options.method == "greedy":
+            choose = likeliest(Best(specials, options.min_length, source.device))
+        else:
+            choose = drawn(options, specials, generator)
         return walk(model, source, source_lengths, options, specials, choose)

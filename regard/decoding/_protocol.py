@@ -16,7 +16,9 @@ class Steps(Protocol):
     """Translations being written, one token of each row at a time.
 
     For the coverage penalty it offers one more method, ``weights() -> (rows, source)``: where the last
-    step looked.
+    step looked. If it has ``select_beams(rows)``, a beam search calls that instead of ``select``: rows are
+    then (sentences, width), each line the beam of one sentence, and sentences keep their order. So a model
+    can let the beams of a sentence share what was read.
     """
 
     def step(self, tokens: Int[Tensor, " rows"], /) -> Float[Tensor, "rows vocab"]:
@@ -57,24 +59,33 @@ def at_rest(model: Any) -> Iterator[None]:
             part.training = True
 
 
-def log_probs(
-    steps: Steps, token: Int[Tensor, " rows"], length: int, specials: Specials, at_least: int
-) -> Float[Tensor, "rows vocab"]:
-    """Take a step: the log-probabilities of token number `length`, in float32 whatever the model computes in.
-
-    PAD and BOS are never written, and EOS not before `at_least` tokens; the others keep their probability.
-    """
+def stepped(steps: Steps, token: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocab"]:
+    """Take a step, and see that it gave what it promised."""
     logits = steps.step(token)
     if logits.dim() != 2 or len(logits) != len(token):
         raise ValueError(
             f"decode: step must give logits (rows, vocab) with {len(token)} rows, but its shape is"
             f" {tuple(logits.shape)}."
         )
+    return logits
+
+
+def not_numbers(length: int) -> ValueError:
+    return ValueError(
+        f"decode: the model gave logits that are not numbers at token {length}; check its weights for NaN."
+    )
+
+
+def log_probs(
+    logits: Float[Tensor, "rows vocab"], length: int, specials: Specials, at_least: int
+) -> Float[Tensor, "rows vocab"]:
+    """The log-probabilities of token number `length`, in float32 whatever the model computes in.
+
+    PAD and BOS are never written, and EOS not before `at_least` tokens; the others keep their probability.
+    """
     found = logits.log_softmax(-1, dtype=torch.float32)
     if bool(found[:, 0].isnan().any()):  # one NaN in a row makes the whole row NaN
-        raise ValueError(
-            f"decode: the model gave logits that are not numbers at token {length}; check its weights for NaN."
-        )
+        raise not_numbers(length)
     found[:, specials.pad] = -torch.inf
     found[:, specials.bos] = -torch.inf
     if length <= at_least:

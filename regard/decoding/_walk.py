@@ -8,39 +8,52 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.decoding._protocol import Model, Specials, log_probs
+from regard.decoding._best import Best
+from regard.decoding._protocol import Model, Specials, log_probs, stepped
 from regard.decoding._record import Nodes, Record
 from regard.decoding._top import top
 from regard.decoding.options import Decoding
 
-Choice = Callable[[Tensor], Tensor]
+Taken = tuple[Tensor, Tensor]
+Choice = Callable[[Tensor, int], Taken]
+"""From the logits of token number so-and-so: the token taken in each row, and its log-probability."""
 
 
-def likeliest(found: Float[Tensor, "rows vocab"]) -> Int[Tensor, " rows"]:
-    """The token with the largest log-probability.
+def likeliest(best: Best) -> Choice:
+    """A function that takes the token with the largest log-probability."""
 
-    >>> likeliest(torch.tensor([[0.2, 0.8], [0.6, 0.4]]).log()).tolist()
-    [1, 0]
-    """
-    return top(found, 1)[1].squeeze(1)
+    def take(logits: Tensor, length: int) -> Taken:
+        none = torch.zeros(len(logits), 1, device=logits.device)
+        found = best(logits, none, 1, length)
+        return found.token.squeeze(1), found.log_prob.squeeze(1)
+
+    return take
 
 
-def drawn(options: Decoding, generator: torch.Generator | None) -> Choice:
+def drawn(options: Decoding, specials: Specials, generator: torch.Generator | None) -> Choice:
     """A function that draws one token a row, as `Decoding` describes it."""
 
-    def draw(found: Tensor) -> Tensor:
-        vocab = found.shape[1]
-        kept = min(options.top_k or vocab, vocab)
-        scores, tokens = found / options.temperature, None
-        if kept < vocab or options.top_p < 1:
-            scores, tokens = top(scores, kept)
-        shares = scores.softmax(-1)
-        if options.top_p < 1:  # a token stays if those before it have not yet the share
-            shares = shares.masked_fill(shares.cumsum(-1) - shares >= options.top_p, 0)
-        place = shares.multinomial(1, generator=generator)
-        return (place if tokens is None else tokens.gather(1, place)).squeeze(1)
+    def take(logits: Tensor, length: int) -> Taken:
+        found = log_probs(logits, length, specials, options.min_length)
+        token = draw(found, options, generator)
+        return token, found.gather(1, token[:, None]).squeeze(1)
 
-    return draw
+    return take
+
+
+def draw(
+    found: Float[Tensor, "rows vocab"], options: Decoding, generator: torch.Generator | None
+) -> Int[Tensor, " rows"]:
+    vocab = found.shape[1]
+    kept = min(options.top_k or vocab, vocab)
+    scores, tokens = found / options.temperature, None
+    if kept < vocab or options.top_p < 1:
+        scores, tokens = top(scores, kept)
+    shares = scores.softmax(-1)
+    if options.top_p < 1:  # a token stays if those before it have not yet the share
+        shares = shares.masked_fill(shares.cumsum(-1) - shares >= options.top_p, 0)
+    place = shares.multinomial(1, generator=generator)
+    return (place if tokens is None else tokens.gather(1, place)).squeeze(1)
 
 
 def walk(
@@ -54,6 +67,7 @@ def walk(
     """Write every row to its end with tokens that `choose` takes; a row that has ended leaves the batch."""
     copies = options.best if options.method == "sample" else 1
     steps = model.begin(source, source_lengths)
+    leave = getattr(steps, "select_beams", None) or (lambda rows: steps.select(rows.flatten()))
     sentence = torch.arange(len(source), device=source.device).repeat_interleave(copies)
     if copies > 1:
         steps.select(sentence)
@@ -63,10 +77,7 @@ def walk(
     record, length = Record(len(source), options.best), 0
     while len(token):
         length += 1
-        found = log_probs(steps, token, length, specials, options.min_length)
-        token = choose(found)
-        own = found.gather(1, token[:, None]).squeeze(1)
-        del found  # it is large: two of them at a time would cost more than one
+        token, own = choose(stepped(steps, token), length)
         total = total + own
         rows = torch.arange(len(token), device=token.device)
         written = Nodes(sentence, token, rows, own, total / options.penalty(length))
@@ -78,7 +89,7 @@ def walk(
         record.add(_some(written, going), _some(written, ended), _some(written, late & ~ended))
         sentence, token, limit, total = (column[going] for column in (sentence, token, limit, total))
         if len(token):
-            steps.select(rows[going])
+            leave(rows[going][:, None])
     return record
 
 

@@ -65,6 +65,9 @@ class Decoding:
         for name in ("alpha", "coverage", "top_k", "min_length", "length_ratio", "length_extra"):
             self._at_least(name, 0)
         self._at_least("patience", 1)
+        for name, most in (("beam", 1_000), ("alpha", 10), ("max_length", 1_000_000)):
+            if getattr(self, name) > most:
+                raise ValueError(f"Decoding: {name} must be {most:,} or less, not {getattr(self, name):,}.")
         if self.method == "beam" and self.best > self.beam:
             raise ValueError(
                 f"Decoding: a beam of {self.beam} cannot give the best {self.best}; take a wider beam."
@@ -73,8 +76,14 @@ class Decoding:
             raise ValueError(
                 f"Decoding: temperature must be above 0, not {self.temperature}; at 0 it is greedy."
             )
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"Decoding: top_p must be above 0 and at most 1, not {self.top_p}.")
+        if not 0.001 <= self.temperature <= 1000:  # beyond, quotients in float32 become infinite
+            raise ValueError(
+                f"Decoding: temperature must be from 0.001 to 1000, not {self.temperature}; take greedy for less."
+            )
+        if not 1e-6 <= self.top_p <= 1:  # less is 0 in float32
+            raise ValueError(
+                f"Decoding: top_p must be above 0 and at most 1, not {self.top_p}; the least is 0.000001."
+            )
         if self.min_length >= self.max_length:
             raise ValueError(
                 f"Decoding: min_length {self.min_length} and EOS do not fit in max_length {self.max_length}."
@@ -91,7 +100,8 @@ class Decoding:
 
     def penalties(self, lengths: Int[Tensor, " rows"]) -> Tensor:
         """`penalty` of many lengths at once."""
-        table = [self.penalty(length) for length in range(1, self.max_length + 1)]
+        longest = int(lengths.max()) if len(lengths) else 0
+        table = [self.penalty(length) for length in range(1, longest + 1)]
         return torch.tensor(table, device=lengths.device)[lengths - 1]
 
     def limits(self, source_lengths: Int[Tensor, " rows"]) -> Int[Tensor, " rows"]:

@@ -3,12 +3,31 @@
 from importlib import import_module
 
 from regard._extras import need
+from regard.models.answerer import Answerer
+from regard.models.captioner import ShowAttendTell
+from regard.models.glance import Glance
 from regard.models.hierarchical import Hierarchical
+from regard.models.language import LanguageModel, MaskedLanguageModel
+from regard.models.mixed import Mixed
 from regard.models.ntm import LongShortTerm, NeuralTuringMachine
 from regard.models.recurrent import Recurrent
 from regard.models.transformer import Transformer
+from regard.models.whole import Whole
 
-__all__ = ["Hierarchical", "LongShortTerm", "NeuralTuringMachine", "Recurrent", "Transformer"]
+__all__ = [
+    "Answerer",
+    "Glance",
+    "Hierarchical",
+    "LanguageModel",
+    "LongShortTerm",
+    "MaskedLanguageModel",
+    "Mixed",
+    "NeuralTuringMachine",
+    "Recurrent",
+    "ShowAttendTell",
+    "Transformer",
+    "Whole",
+]
 
 
 def __getattr__(name: str) -> object:

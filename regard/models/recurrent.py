@@ -6,7 +6,7 @@ to bottom: the model, then its two orders of looking and stepping, then the enco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
@@ -16,8 +16,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention import Attended, Attention, LocalM, LocalP, padding
 from regard.attention._over import Over
+from regard.attention._watching import WATCHING
 from regard.models._cells import CELLS, LAYERS, Cell, State
 from regard.models._dropout import Dropout
+from regard.models._words import words
 
 Order = Literal["bahdanau", "luong"]
 Kind = Literal["gru", "lstm"]
@@ -208,23 +210,33 @@ class Now:
 
 @dataclass(frozen=True)
 class Memory:
-    """What there is to look at: all states of the encoder, or the last ones only."""
+    """What there is to look at: all states of the encoder, or the last ones only.
+
+    In a beam search, `width` rows stand together that translate one sentence, and look at it together.
+    """
 
     over: Over | None
-    lengths: Int[Tensor, " rows"]
-    last: Float[Tensor, "rows dim"]
+    lengths: Int[Tensor, " sentences"]
+    last: Float[Tensor, "sentences dim"]
     local: bool
+    width: int = 1
 
-    def look(self, query: Tensor, t: int) -> tuple[Tensor, Attended | None]:
+    def look(self, query: Float[Tensor, "rows queries dim"], t: int) -> tuple[Tensor, Attended | None]:
         if self.over is None:
-            return self.last[:, None].expand(-1, query.shape[1], -1), None
-        look = self.over(query, positions=t) if self.local else self.over(query)
-        return look.context, look
+            last = self.last if self.width == 1 else self.last.repeat_interleave(self.width, 0)
+            return last[:, None].expand(-1, query.shape[1], -1), None
+        if self.width == 1:
+            look = self.over(query, positions=t) if self.local else self.over(query)
+            return look.context, look
+        beams = query.view(-1, self.width, query.shape[-1])
+        places = {"positions": torch.full((self.width,), t, device=query.device)} if self.local else {}
+        look = self.over(beams, **places)
+        return look.context.reshape(len(query), 1, -1), look
 
-    def select(self, rows: Tensor) -> Memory:
-        lengths = self.lengths[rows]
-        over = None if self.over is None else self.over.select(rows, padding(lengths))
-        return Memory(over, lengths, self.last[rows], self.local)
+    def select(self, sentences: Tensor) -> Memory:
+        lengths = self.lengths[sentences]
+        over = None if self.over is None else self.over.select(sentences, padding(lengths))
+        return Memory(over, lengths, self.last[sentences], self.local, self.width)
 
 
 class Encoder(nn.Module):
@@ -255,13 +267,13 @@ class Steps:
 
     def __init__(self, model: Recurrent, memory: Memory, now: Now):
         self.model, self.memory, self.now, self.t = model, memory, now, 0
-        self.rows = torch.arange(len(memory.last), device=memory.last.device)
+        self.output = words(model.output)
         self.seen: Attended | None = None
 
-    def step(self, words: Int[Tensor, " rows"]) -> Float[Tensor, "rows words"]:
+    def step(self, before: Int[Tensor, " rows"]) -> Float[Tensor, "rows words"]:
         """The scores of the next word of each row, given the word before it."""
         model = self.model
-        embedded = model.dropout(model.write(words))
+        embedded = model.dropout(model.write(before))
         ahead = model.first.ahead(embedded)
         self.now, context, self.seen = model.step(ahead, self.memory, self.now, self.t)
         self.t += 1
@@ -270,20 +282,28 @@ class Steps:
             if model.order == "luong"
             else model.say(self.now.top, context, embedded)
         )
-        return model.output(said)
+        return self.output(said)
 
     def weights(self) -> Float[Tensor, "rows source"]:
         """Where the last word looked."""
         if self.seen is None:
             raise ValueError("a model without attention has no weights")
-        return self.seen.weights.squeeze(1)
+        return self.seen.weights.flatten(0, 1)
 
     def select(self, rows: Int[Tensor, " new"]) -> None:
         """Go on with these rows; one may be taken several times."""
         self.now = self.now.select(rows)
-        before, self.rows = self.rows, self.rows[rows]
-        if not torch.equal(before, self.rows):  # a beam mostly moves within its sentence: the source stays
-            self.memory = self.memory.select(rows)
+        self.memory = replace(self.memory.select(rows // self.memory.width), width=1)
+
+    def select_beams(self, rows: Int[Tensor, "sentences width"]) -> None:
+        """The same where each line of rows is the beam of one sentence, and sentences only leave."""
+        if WATCHING.get():  # who watches is told row by row
+            self.select(rows.flatten())
+            return
+        self.now = self.now.select(rows.flatten())
+        if len(rows) < len(self.memory.last):
+            self.memory = self.memory.select(rows[:, 0] // self.memory.width)
+        self.memory = replace(self.memory, width=rows.shape[1])
 
 
 def _only(seen: list[Any]) -> list[Attended]:

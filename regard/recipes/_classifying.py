@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,26 +11,32 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from regard.attention import Additive, Attention, Constant
-from regard.data import Tokenizer
+from regard.data import DataError, Tokenizer
 from regard.data.cutting import DocumentReport
+from regard.data.documents import Document
 from regard.data.shelf import DocumentBatch, Shelf, used
 from regard.models.hierarchical import Hierarchical, Largest, Look
+from regard.models.whole import Whole
+from regard.recipes import _masked
+from regard.recipes._layers import reader
 from regard.recipes._mechanisms import SCORES, looking, normalizer, score
 from regard.recipes._mechanisms import named as mechanism
 from regard.recipes._reviews import Shelves
-from regard.recipes._task import Experiment, Recipe, Task
+from regard.recipes._task import Experiment, Recipe, Task, fitted
 from regard.recipes.classifier import Classifier, cutting_of, judged
 from regard.recipes.settings import Classification
 from regard.training import Loss, Run, Settings, fill
 from regard.training._files import write_whole
 
 WORDS = ("tokenizer", "vocab", "lowercase")
+SIZES = ("dim", "heads", "hidden_dim")
+READER, EMBEDDINGS = "model.reader.", "embed.words.weight"
 
 
 class RightClass(nn.Module):
     """The cross entropy of each document's class, summed over a batch."""
 
-    def __init__(self, model: Hierarchical):
+    def __init__(self, model: Hierarchical | Whole):
         super().__init__()
         self.model = model
 
@@ -91,8 +97,7 @@ class Classifying(Task[Classification]):
         device: str,
     ) -> Classifier:
         words, labels = kept(run)
-        objective = RightClass(build(settings, len(words), len(labels)))
-        fill(objective, dict(weights), where)
+        objective = fitted(lambda: RightClass(build(settings, len(words), len(labels))), weights, where)
         return Classifier(objective.to(device).model, words, labels, settings)
 
     def judge(self, recipe: Recipe, made: Classifier, part: str | None = None) -> dict[str, Any]:
@@ -109,18 +114,40 @@ class Classifying(Task[Classification]):
         data = None if settings.data is None else str(Path(settings.data).resolve())
         return replace(settings, train=train, valid=valid, test=test, data=data)
 
+    def follows(self, other: Task[Any]) -> bool:
+        return isinstance(other, (Classifying, _masked.Masking))
+
     def like(self, settings: Classification, kept: Mapping[str, Any]) -> Classification:
-        return replace(settings, **{key: kept[key] for key in WORDS})
+        """Its words; of a run that filled in words, also its layers."""
+        settings = replace(settings, **{key: kept[key] for key in WORDS})
+        if "share" not in kept:
+            return settings
+        sizes = {key: kept[key] for key in SIZES}
+        return replace(settings, model="mixed", layers=tuple(kept["layers"]), **sizes)
 
     def ready(self, run: Run, recipe: Recipe, settings: Classification, origin: Run | None) -> None:
         """The words and labels: learned from the training documents, or those of the run it begins with."""
-        if origin is not None:
+        shelves: Shelves = recipe.material(settings)
+        if origin is None:
+            words, labels = learn(shelves, settings)
+        elif (origin.folder / self.files[1]).is_file():
             words, labels = kept(origin)
-        else:
-            words, labels = learn(recipe.material(settings), settings)
+        else:  # it filled in words, and knows no labels
+            words, labels = _masked.kept(origin), labels_of(shelves.train())
         words.save(run.folder / "words.part")
         (run.folder / "words.part").replace(run.folder / self.files[0])
         write_whole(run.folder / self.files[1], (json.dumps(labels, ensure_ascii=False) + "\n").encode())
+
+    def begin_with(self, objective: nn.Module, weights: dict[str, Tensor], where: str) -> None:
+        """The weights of another run; of one that filled in words, those of what reads."""
+        embeddings = weights.get(f"{READER}{EMBEDDINGS}")
+        if embeddings is None or len(embeddings) != len(weights["model.output.weight"]):
+            super().begin_with(objective, weights, where)
+            return
+        assert isinstance(objective, RightClass)
+        assert isinstance(objective.model, Whole)
+        read = {name.removeprefix(READER): one for name, one in weights.items() if name.startswith(READER)}
+        fill(objective.model.reader, {**read, EMBEDDINGS: embeddings[:-1]}, where)  # the last is the mask's
 
 
 @dataclass(frozen=True)
@@ -145,17 +172,31 @@ def learn(shelves: Shelves, settings: Classification) -> tuple[Tokenizer, tuple[
     every = used(found, cutting, DocumentReport.of(cutting))
     texts = (" ".join(sentence) for _, cut in every for sentence in cut)
     tokenizer = Tokenizer.learn(texts, "word", settings.vocab, lowercase=settings.lowercase)
-    return tokenizer, tuple(sorted({document.label for document in found if document.whole.strip()}))
+    return tokenizer, labels_of(found)
+
+
+def labels_of(documents: Iterable[Document]) -> tuple[str, ...]:
+    """The names of the classes, in the order of the alphabet."""
+    return tuple(sorted({document.label for document in documents if document.whole.strip()}))
 
 
 def kept(run: Run) -> tuple[Tokenizer, tuple[str, ...]]:
     """The words and labels that a run keeps."""
     words, labels = (run.folder / name for name in Classifying.files)
-    return Tokenizer.load(words), tuple(json.loads(labels.read_text(encoding="utf-8")))
+    try:
+        names = json.loads(labels.read_text(encoding="utf-8"))
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError(f"{labels} is damaged: it should be a list of labels; copy it again.")
+    return Tokenizer.load(words), tuple(names)
 
 
-def build(settings: Classification, words: int, classes: int) -> Hierarchical:
+def build(settings: Classification, words: int, classes: int) -> Hierarchical | Whole:
     """The network that the settings describe."""
+    if settings.model == "mixed":
+        read, dim = reader(settings, words), settings.dim
+        return Whole(read, pool(settings), dim, classes, span=settings.span, dropout=settings.dropout)
     return Hierarchical(
         words,
         classes,

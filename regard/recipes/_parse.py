@@ -95,7 +95,9 @@ def restore(kind: type[Kind], record: Mapping[str, Any]) -> Kind:
         raise SettingError(
             f"the run has settings that this version of regard does not know: {', '.join(unknown)}"
         )
-    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in record.items()})
+    hints = get_type_hints(kind)
+    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in record.items()}
+    return kind(**{key: given(kind, key, value, hints) for key, value in plain.items()})
 
 
 def nearest(name: str, known: list[str], what: str = "settings") -> str:

@@ -5,17 +5,30 @@ from __future__ import annotations
 from functools import partial
 
 from regard.recipes import _material as material
+from regard.recipes import _pictures as pictures
 from regard.recipes import _remembering as algorithms
 from regard.recipes import _reviews as reviews
+from regard.recipes import _sights as sights
+from regard.recipes import _texts as texts
+from regard.recipes._answering import Questioning
+from regard.recipes._captioning import Describing
 from regard.recipes._classifying import Classifying
+from regard.recipes._glancing import Sorting
 from regard.recipes._hansards import hansards
+from regard.recipes._masked import Masking
 from regard.recipes._parse import SettingError, nearest
 from regard.recipes._task import Recipe
 from regard.recipes._translation import Translating
+from regard.recipes._writing import Writing
 
 translation = partial(Recipe, task=Translating())
 remembering = partial(Recipe, task=algorithms.Recalling())
 classification = partial(Recipe, task=Classifying())
+captioning = partial(Recipe, task=Describing())
+glancing = partial(Recipe, task=Sorting())
+questioning = partial(Recipe, task=Questioning())
+writing = partial(Recipe, task=Writing())
+masking = partial(Recipe, task=Masking())
 
 
 TEXT = {"watch": "bleu", "average": 5, "beam": 5}
@@ -41,7 +54,8 @@ BITS = {
     "beta2": 0.95,
     "momentum": 0.9,
     "eps": 1e-4,
-    "schedule": "cosine",
+    "surprise": 2.0,
+    "schedule": "constant",
     "warmup": 0,
     "steps": 5000,
     "validate_every": 250,
@@ -57,6 +71,41 @@ CLASS = {
     "validate_every": 250,
     "save_every": 250,
 }
+
+TEXTS = {"schedule": "cosine", "lr": 2e-3, "warmup": 200, "steps": 5000}
+
+SCENES = {
+    "watch": "captions",
+    "schedule": "cosine",
+    "lr": 3e-3,
+    "warmup": 200,
+    "steps": 5000,
+    "batch": 32,
+}
+PHOTOGRAPHS = {
+    "watch": "bleu",
+    "schedule": "cosine",
+    "lr": 1e-3,
+    "warmup": 400,
+    "steps": 5000,
+    "min_count": 5,
+    "embed_dim": 256,
+    "dim": 512,
+    "dropout": 0.5,
+    "penalty": 1.0,
+    "beam": 5,
+}
+
+GLANCES = {
+    "watch": "accuracy",
+    "schedule": "cosine",
+    "lr": 3e-3,
+    "warmup": 100,
+    "steps": 1500,
+    "validate_every": 250,
+    "save_every": 250,
+}
+QUESTIONS = {**GLANCES, "warmup": 200, "steps": 6000, "validate_every": 500, "save_every": 500}
 
 
 def _plain_date(text: str) -> str:
@@ -233,6 +282,76 @@ RECIPES = {
             "中文评论（酒店、电脑、图书），褒或贬（ChnSentiCorp）。",
             reviews.chnsenticorp,
             {**CLASS, "tokenizer": "char", "vocab": 8000, "steps": 800, "validate_every": 100},
+        ),
+        classification(
+            "mixed",
+            "Your own documents, read by convolution, self-attention and recurrence: layers=cnn,attention,gru.",
+            "你自己的文档，由卷积、自注意力、循环层混合读取：layers=cnn,attention,gru。",
+            reviews.from_files,
+            {**CLASS, "model": "mixed", "dim": 96, "dropout": 0.3, "lr": 1e-3},
+        ),
+        writing(
+            "language",
+            "Your own plain text, and what comes next (a decoder alone): --train a.txt; `regard write` goes on.",
+            "你自己的纯文本，预测下文（单独的解码器）：--train a.txt；用 `regard write` 续写。",
+            texts.from_files,
+            TEXTS,
+        ),
+        masking(
+            "masked-language",
+            "Your own plain text with hidden words to fill in (an encoder alone): --train a.txt.",
+            "你自己的纯文本，填出被遮住的词（单独的编码器）：--train a.txt。",
+            texts.from_files,
+            {**TEXTS, "vocab": 30_000, "lowercase": True, "dim": 128},
+        ),
+        captioning(
+            "digit-scenes",
+            "Scenes of handwritten digits, described from left to right; the digits come with scikit-learn.",
+            "由手写数字拼成的画面，从左到右描述；数字来自 scikit-learn 自带的数据。",
+            pictures.digit_scenes,
+            SCENES,
+        ),
+        captioning(
+            "mnist-scenes",
+            "The same, larger, of the digits of MNIST (data=FOLDER).",
+            "同上，画面更大，数字来自 MNIST（data=文件夹）。",
+            pictures.mnist_scenes,
+            {**SCENES, "size": 96},
+        ),
+        captioning(
+            "flickr8k",
+            "Photographs as ready features, five captions each (data=FOLDER).",
+            "以现成特征表示的照片，每张五条说明（data=文件夹）。",
+            pictures.flickr8k,
+            PHOTOGRAPHS,
+        ),
+        captioning(
+            "captions",
+            "Your own images and captions: --train x.jsonl --valid y.jsonl.",
+            "你自己的图片及说明：--train x.jsonl --valid y.jsonl。",
+            pictures.from_files,
+            {"color": True, "schedule": "cosine", "dropout": 0.3, "min_count": 2, "beam": 5},
+        ),
+        glancing(
+            "digits",
+            "One handwritten digit among clutter, found by a learned query; the digits come with scikit-learn.",
+            "杂乱碎片中的一个手写数字，由学到的查询找出；数字来自 scikit-learn 自带的数据。",
+            sights.digits,
+            GLANCES,
+        ),
+        glancing(
+            "mnist-cluttered",
+            "The same, larger, of the digits of MNIST (data=FOLDER).",
+            "同上，画面更大，数字来自 MNIST（data=文件夹）。",
+            sights.mnist_cluttered,
+            {**GLANCES, "size": 96},
+        ),
+        questioning(
+            "digit-questions",
+            'Questions about scenes of digits ("how many 3s", "what is left of the 4"), answered by looking.',
+            "关于数字画面的提问（“how many 3s”“what is left of the 4”），看图作答。",
+            sights.digit_questions,
+            QUESTIONS,
         ),
     )
 }

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from regard.data.algorithms import Algorithm, Copy, Endless, Ngrams, Recall, RepeatCopy, Sequences, Sort
 from regard.models import LongShortTerm, NeuralTuringMachine
-from regard.recipes._task import Experiment, Recipe, Task
+from regard.recipes._task import Experiment, Recipe, Task, fitted
 from regard.recipes.machine import Machine
 from regard.recipes.settings import Remembering
-from regard.training import Loss, Run, Settings, fill
+from regard.training import Loss, Run, Settings
 
 VALIDATED = 10  # batches
 
@@ -67,8 +67,7 @@ class Recalling(Task[Remembering]):
         device: str,
     ) -> Machine:
         algorithm: Algorithm = recipe.material(settings)
-        objective = Bits(build(settings, algorithm))
-        fill(objective, dict(weights), where)
+        objective = fitted(lambda: Bits(build(settings, algorithm)), weights, where)
         return Machine(objective.to(device).model, algorithm, settings)
 
     def judge(self, recipe: Recipe, made: Machine, part: str | None = None) -> dict[str, Any]:

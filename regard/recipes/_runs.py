@@ -63,7 +63,7 @@ def train(
 
 def _same_task(origin: Run, found: Recipe) -> dict[str, Any]:
     record = read(origin)
-    if type(recipe(record["recipe"]).task) is not type(found.task):
+    if not found.task.follows(recipe(record["recipe"]).task):
         raise SettingError(
             f"{origin.folder} was trained for {record['recipe']}, and {found.name} needs another kind of model;"
             " --init-from takes a run of the same kind"
@@ -132,27 +132,57 @@ def _first(run: Run) -> dict[str, Any]:
     return read(run)
 
 
-def load(folder: str | Path, device: str = "cpu", weights: str | Path | None = None) -> Any:
+def load(
+    folder: str | Path,
+    device: str = "cpu",
+    weights: str | Path | None = None,
+    *,
+    engine: str | None = None,
+) -> Any:
     """What a run trained, ready for use: with its averaged weights, else its best, else its last.
 
-    A run of a translation gives a `Translator`.
+    A run of a translation gives a `Translator`, computed by PyTorch or by the engine that is named. The folder may
+    also be one that `regard export` made.
     """
+    from regard.recipes import exporting  # it knows runs, and would import this file
+
+    if exporting.is_exported(folder):
+        return exporting.opened(folder, engine, device)
+    if engine is not None:
+        return exporting.in_engine(load(folder, device, weights), engine)
     run = Run.open(folder)
     record = read(run)
     found = recipe(record["recipe"])
     path = run.weights() if weights is None else Path(weights)
     settings = restore(found.kind, record["settings"])
-    return found.task.load(run, found, settings, load_weights(path), str(path), device)
+    tensors = load_weights(path)
+    layers = getattr(settings, "layers", 1)
+    if isinstance(layers, int) and layers > len(tensors):  # building them all would never end
+        raise SettingError(f"{run.record} tells of {layers:,} layers, but {path} has weights for fewer")
+    return found.task.load(run, found, settings, tensors, str(path), device)
 
 
-def load_translator(folder: str | Path, device: str = "cpu", weights: str | Path | None = None) -> Translator:
+def load_translator(
+    folder: str | Path,
+    device: str = "cpu",
+    weights: str | Path | None = None,
+    *,
+    engine: str | None = None,
+) -> Translator:
     """The same for a translation; a run of another kind is refused."""
-    name = read(Run.open(folder))["recipe"]
-    if not isinstance(found := load(folder, device, weights), Translator):
+    if not isinstance(found := load(folder, device, weights, engine=engine), Translator):
         raise SettingError(
-            f"{folder} was trained for {name} and cannot translate; `regard info` says what it is"
+            f"{folder} was trained for {recipe_of(folder)} and cannot translate; `regard info` says what it is"
         )
     return found
+
+
+def recipe_of(folder: str | Path) -> str:
+    """The name of the recipe that a run or an exported model was trained with."""
+    from regard.recipes import exporting
+
+    record = exporting.record_of(folder) if exporting.is_exported(folder) else read(Run.open(folder))
+    return str(record["recipe"])
 
 
 def read(run: Run) -> dict[str, Any]:
@@ -161,6 +191,10 @@ def read(run: Run) -> dict[str, Any]:
     if record.get("format") != FORMAT:
         raise SettingError(
             f"{run.record} has format {record.get('format')!r}, but this regard reads {FORMAT}; install a newer regard"
+        )
+    if not isinstance(record.get("recipe"), str) or not isinstance(record.get("settings"), dict):
+        raise SettingError(
+            f"{run.record} is damaged: it should name a recipe and its settings; copy it again"
         )
     return record
 

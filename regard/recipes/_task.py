@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
+import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from regard.training import Outcome, Run, Settings, Source, fill, fit
 
 Say = Callable[[str], None]
 Told = TypeVar("Told", bound=Settings)
+Made = TypeVar("Made", bound=nn.Module)
+MAKERS = (torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand)
+SPARE = 10_000_000  # for what is computed and not kept in files, such as tables of positions
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,10 @@ class Task(ABC, Generic[Told]):
         """The same settings with paths that hold from any folder."""
         return settings
 
+    def follows(self, other: Task[Any]) -> bool:
+        """Whether a run of this task can begin with the weights of one of another."""
+        return type(other) is type(self)
+
     def like(self, settings: Told, kept: Mapping[str, Any]) -> Told:
         """The settings of a run that begins with the weights of another, whose settings were kept."""
         return settings
@@ -95,3 +105,26 @@ class Recipe:
     def kind(self) -> type[Settings]:
         """Its settings."""
         return self.task.settings
+
+
+def fitted(build: Callable[[], Made], weights: Mapping[str, Tensor], where: str) -> Made:
+    """A module with these weights; settings that were damaged do not make it take all memory first."""
+    with Sparing(sum(tensor.numel() for tensor in weights.values()), where):
+        made = build()
+    fill(made, weights, where)
+    return made
+
+
+class Sparing(TorchFunctionMode):
+    """Inside, no tensor is made that has far more numbers than all weights of a file together."""
+
+    def __init__(self, numbers: int, where: str):
+        super().__init__()
+        self.most, self.where = 2 * numbers + SPARE, where
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in MAKERS:
+            sizes = args[0] if args and isinstance(args[0], list | tuple) else args
+            if math.prod(size for size in sizes if isinstance(size, int)) > self.most:
+                raise ValueError(f"the settings of the run tell of a larger model than {self.where} holds")
+        return func(*args, **(kwargs or {}))

@@ -16,7 +16,7 @@ from regard.data.readers import Parallel
 from regard.recipes import _models
 from regard.recipes._material import DOWNLOAD, Material, pairs
 from regard.recipes._parse import SettingError
-from regard.recipes._task import Experiment, Recipe, Task
+from regard.recipes._task import Experiment, Recipe, Task, fitted
 from regard.recipes.evaluation import evaluate, measures
 from regard.recipes.objective import NextWord
 from regard.recipes.settings import Translation
@@ -69,8 +69,7 @@ class Translating(Task[Translation]):
         device: str,
     ) -> Translator:
         source, target = tokenizers(run)
-        objective = _objective(settings, source, target)
-        fill(objective, dict(weights), where)
+        objective = fitted(lambda: _objective(settings, source, target), weights, where)
         objective.to(device)
         return Translator(objective.model, source, target, settings, recipe)
 

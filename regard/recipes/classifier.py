@@ -16,6 +16,7 @@ from regard.data.cutting import Cut, Cutting, Left, gaps
 from regard.data.documents import Document
 from regard.data.shelf import DocumentBatch, numbers
 from regard.models.hierarchical import Hierarchical, Largest
+from regard.models.whole import Whole
 from regard.recipes.settings import Classification
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Classifier:
     """A model with its words and classes. `regard.load(RUN)` gives one."""
 
     def __init__(
-        self, model: Hierarchical, words: Tokenizer, labels: Sequence[str], settings: Classification
+        self, model: Hierarchical | Whole, words: Tokenizer, labels: Sequence[str], settings: Classification
     ):
         self.model, self.words, self.labels, self.settings = model.eval(), words, tuple(labels), settings
         self.cutting = cutting_of(settings)
@@ -118,7 +119,8 @@ class Classifier:
     @property
     def attends(self) -> bool:
         """Whether there are weights to look at."""
-        return not isinstance(self.model.of_words.pool, Largest)
+        pool = self.model.pool if isinstance(self.model, Whole) else self.model.of_words.pool
+        return not isinstance(pool, Largest)
 
     def classify(self, texts: Sequence[Text]) -> list[Classified]:
         """The class of each text; a text may also be a list of sentences. An empty one is refused."""

@@ -123,7 +123,7 @@ class _Said:
     """What a translator's model says after each token of one translation, for other sources or other weights."""
 
     def __init__(self, translator: Translator, ids: Sequence[int]):
-        self.model, self.device = translator.model, translator.device
+        self.model, self.device = translator.network, translator.device
         self.target = torch.tensor([[BOS, *ids]], device=self.device)
         cross = isinstance(self.model, Transformer)
         self.layers = "decoder.layers.*.look_back" if cross else "attention"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention import Sample
+from regard.attention import Attended, Sample
 from regard.data.batch import Batch
+from regard.data.captions import CaptionBatch
 from regard.models import Recurrent, Transformer
+from regard.models.captioner import ShowAttendTell
 from regard.training import Loss
 from regard.training.losses import word_loss
 
@@ -34,13 +36,14 @@ class NextWord(nn.Module):
 
     def __init__(
         self,
-        model: Recurrent | Transformer,
+        model: Recurrent | Transformer | ShowAttendTell,
         smoothing: float = 0.1,
         entropy: float = 0.01,
         discount: float = 0.5,
     ):
         super().__init__()
-        self.model, self.smoothing, self.entropy, self.discount = model, smoothing, entropy, discount
+        self.model: Any = model
+        self.smoothing, self.entropy, self.discount = smoothing, entropy, discount
         self.sampled = any(isinstance(part, Sample) for part in model.modules())
         if self.sampled:
             self.register_buffer("baseline", torch.zeros(()))
@@ -52,7 +55,11 @@ class NextWord(nn.Module):
         total, plain, _ = self._words(hidden, batch)
         return Loss(total, batch.tokens, {"nll": float(plain.sum())})
 
-    def _words(self, hidden: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def _decoded(self, batch: Any) -> tuple[Tensor, list[Attended]]:
+        """What is said after each word, and the looks before."""
+        return self.model.decode(batch.source, batch.source_lengths, batch.target[:, :-1])
+
+    def _words(self, hidden: Tensor, batch: Batch | CaptionBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Smoothed loss, plain losses of the real words, and where these stand among all."""
         real = places(batch)
         rows, words = hidden.flatten(0, 1), batch.target[:, 1:].flatten()
@@ -62,9 +69,8 @@ class NextWord(nn.Module):
         total, plain = word_loss(rows, output.weight, output.bias, words, self.smoothing)
         return total, plain, real
 
-    def _rewarded(self, batch: Batch) -> Loss:
-        model = cast(Recurrent, self.model)
-        hidden, seen = model.decode(batch.source, batch.source_lengths, batch.target[:, :-1])
+    def _rewarded(self, batch: Batch | CaptionBatch) -> Loss:
+        hidden, seen = self._decoded(batch)
         total, plain, real = self._words(hidden, batch)
         log_prob = torch.cat([cast(Tensor, look.log_prob) for look in seen], 1)
         openness = torch.cat([cast(Tensor, look.entropy) for look in seen], 1)
@@ -77,7 +83,7 @@ class NextWord(nn.Module):
         return Loss(total + choice + open_, batch.tokens, {"nll": float(plain.sum())})
 
 
-def places(batch: Batch) -> Int[Tensor, " words"]:
+def places(batch: Batch | CaptionBatch) -> Int[Tensor, " words"]:
     """Where the words to predict stand in the flattened target, without what fills it up."""
     length = batch.target.shape[1] - 1
     real = torch.arange(length, device=batch.target.device) < (batch.target_lengths - 1)[:, None]

@@ -179,18 +179,38 @@ class Classification(Settings):
     lowercase: bool = setting(True, "all letters small")
     batch_tokens: int = setting(8192, "words in a batch")
     # model
+    model: Literal["hierarchical", "mixed"] = setting(
+        "hierarchical", "words into sentences into a document, or layers over all words"
+    )
     pooling: Literal["attention", "average", "max"] = setting(
         "attention", "how words become a sentence and sentences a document"
     )
     score: str = setting("additive", "attention: how telling a word is; `regard list --kind score`")
     normalize: str | None = setting(None, "attention: how regard is shared; `regard list --kind normalizer`")
-    embed_dim: int = setting(100, "size of a word's vector")
+    embed_dim: int = setting(100, "hierarchical: size of a word's vector")
     dim: int = setting(100, "size of a state, both directions together")
+    layers: tuple[str, ...] = setting(
+        ("cnn", "attention", "gru"), "mixed: layers in order, of attention, cnn, gru and lstm"
+    )
+    heads: int = setting(4, "mixed: looks of attention side by side")
+    hidden_dim: int | None = setting(
+        None, "mixed: size inside attention's feed-forward network; 4 dim if none"
+    )
+    span: int = setting(256, "mixed: words read together; a longer document is read in parts")
     dropout: float = setting(0.4, "numbers forgotten at random in training")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("vocab", "dim", "embed_dim", "batch_tokens", "max_words", "max_sentences"):
+        for name in (
+            "vocab",
+            "dim",
+            "embed_dim",
+            "batch_tokens",
+            "max_words",
+            "max_sentences",
+            "heads",
+            "span",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
         if self.dim % 2:

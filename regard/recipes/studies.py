@@ -13,11 +13,14 @@ from torch import Tensor
 
 from regard._extras import need
 from regard.data import Pair, in_order
+from regard.recipes._costs import costs
 from regard.recipes._han2016 import han2016
+from regard.recipes._looking import looking
 from regard.recipes._material import pairs
 from regard.recipes._ntm2014 import ntm2014
 from regard.recipes._recipes import recipe
 from regard.recipes._runs import load_translator
+from regard.recipes._xu2015 import xu2015
 from regard.recipes.objective import NextWord
 from regard.recipes.translator import Translator
 from regard.recipes.trials import Row, Say, markdown, trial
@@ -125,7 +128,7 @@ def arriving(translator: Translator, part: Sequence[Pair], fewest: int = 8) -> l
     Shares of a sentence's gradient norms, times its length: 1 is an even share. Sentences of at least `fewest`
     words count.
     """
-    objective = NextWord(translator.model, smoothing=0.0).eval()
+    objective = NextWord(translator.network, smoothing=0.0).eval()
     sums, count = torch.zeros(len(PLACES), dtype=torch.float64), 0
     for batch, _ in in_order(part, translator.source, translator.target):
         kept: list[Tensor] = []
@@ -134,7 +137,7 @@ def arriving(translator: Translator, part: Sequence[Pair], fewest: int = 8) -> l
             words.retain_grad()
             kept.append(words)
 
-        handle = translator.model.read.register_forward_hook(keep)
+        handle = translator.network.read.register_forward_hook(keep)
         with torch.enable_grad():
             objective(batch).total.backward()
         handle.remove()
@@ -240,5 +243,20 @@ STUDIES = {
         "Hierarchical attention on IMDB beside average, maximum and a linear model of counted words (--data FOLDER).",
         "IMDB 上的层次注意力，与平均、最大值以及词频线性模型对比（--data 文件夹）。",
         han2016,
+    ),
+    "costs": Study(
+        "What self-attention, local attention, recurrence and convolution cost over the length, counted and measured.",
+        "自注意力、局部注意力、循环与卷积的代价随长度的变化：既计数又实测。",
+        costs,
+    ),
+    "xu2015": Study(
+        "Soft, hard and no attention over pictures: scenes of digits, MNIST's or Flickr8k (--data FOLDER).",
+        "图像上的软注意力、硬注意力与无注意力：数字画面、MNIST 画面或 Flickr8k（--data 文件夹）。",
+        xu2015,
+    ),
+    "looking": Study(
+        "Images with and without attention: one digit among clutter, and questions about scenes (--data: MNIST).",
+        "有无注意力的看图：杂乱碎片中的一个数字，以及关于画面的提问（--data：MNIST）。",
+        looking,
     ),
 }

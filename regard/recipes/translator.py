@@ -13,9 +13,12 @@ from regard.data.tokenizer import Tokenizer
 from regard.decoding import Alignment, Decoding, Hypothesis, Trace, copy_unknown, decode, force, trace
 from regard.models import Recurrent, Transformer
 from regard.recipes._task import Recipe
+from regard.recipes._together import side_by_side
+from regard.recipes.engine import Engine
 from regard.recipes.settings import Translation
+from regard.training.memory import keep_memory
 
-AT_ONCE = 12_000  # tokens on all beams of a batch: more makes no CPU faster
+AT_ONCE = 6_000  # tokens on all beams of a batch: more makes no CPU faster
 
 
 class TooLong(ValueError):
@@ -37,24 +40,37 @@ class Translator:
 
     def __init__(
         self,
-        model: Recurrent | Transformer,
+        model: Recurrent | Transformer | Engine,
         source: Tokenizer,
         target: Tokenizer,
         settings: Translation,
         recipe: Recipe | None = None,
     ):
-        self.model, self.source, self.target, self.settings = model.eval(), source, target, settings
+        keep_memory()  # a step frees what the next one wants again
+        self.model = model if isinstance(model, Engine) else model.eval()
+        self.source, self.target, self.settings, self.recipe = source, target, settings, recipe
         self.max_length = settings.max_length
         self.clean = str if recipe is None else recipe.clean
         self.unlinked = frozenset() if recipe is None else recipe.unlinked
 
     @property
     def device(self) -> torch.device:
-        return self.model.output.weight.device
+        return self.model.device if isinstance(self.model, Engine) else self.model.output.weight.device
+
+    @property
+    def network(self) -> Recurrent | Transformer:
+        """The model itself, to look into; one that another engine computes has none left."""
+        if isinstance(self.model, Engine):
+            raise ValueError(
+                f"this needs the network itself, which {self.model.name} hides; use the run it was exported from"
+            )
+        return self.model
 
     @property
     def attends(self) -> bool:
         """Whether there is anything to align by."""
+        if isinstance(self.model, Engine):
+            return self.model.attends
         return not isinstance(self.model, Recurrent) or self.model.attention is not None
 
     def decoding(self, **options: Any) -> Decoding:
@@ -91,11 +107,39 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """The best translations of each text with their scores, in the order of the texts; none for an empty text."""
         options = options or self.decoding()
-        found: list[list[Hypothesis]] = [[] for _ in texts]
-        for rows, source, lengths in self._batches(texts, options):
-            best = decode(self.model, source, lengths, options, generator=generator)
-            for row, several in zip(rows, best, strict=True):
+        if isinstance(self.model, Engine):
+            return self._by_engine(self.model, texts, options, generator)
+        model, found = self.model, [list[Hypothesis]() for _ in texts]
+
+        def searched(batch: tuple[list[int], Tensor, Tensor]) -> None:
+            rows, source, lengths = batch
+            for row, several in zip(
+                rows, decode(model, source, lengths, options, generator=generator), strict=True
+            ):
                 found[row] = several
+
+        batches = self._batches(texts, options)
+        if options.method == "sample" or self.device.type != "cpu":  # chance goes by the order of batches
+            for batch in batches:
+                searched(batch)
+        else:
+            side_by_side(searched, batches)
+        return found
+
+    def with_model(self, model: Engine) -> Translator:
+        """The same with another engine."""
+        return Translator(model, self.source, self.target, self.settings, self.recipe)
+
+    def _by_engine(
+        self, engine: Engine, texts: Sequence[str], options: Decoding, generator: torch.Generator | None
+    ) -> list[list[Hypothesis]]:
+        encoded = [[*self.source.encode(self.clean(text)), EOS] for text in texts]
+        self._check(encoded)
+        found: list[list[Hypothesis]] = [[] for _ in texts]
+        rows = [row for row, text in enumerate(texts) if text.strip()]
+        best = engine.search([encoded[row] for row in rows], options, generator)
+        for row, several in zip(rows, best, strict=True):
+            found[row] = several
         return found
 
     def trace(self, text: str, options: Decoding | None = None) -> tuple[list[Hypothesis], Trace]:
@@ -111,7 +155,7 @@ class Translator:
         ids = [self.target.encode(text) for text in targets]
         for rows, source, lengths, target in self._forced(sources, ids):
             known = torch.tensor([len(ids[row]) + 2 for row in rows], device=self.device)
-            best = force(self.model, source, lengths, target, known, self.decoding())
+            best = force(self.network, source, lengths, target, known, self.decoding())
             for row, one in zip(rows, best, strict=True):
                 found[row] = one
         return found

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 CODES = {404: "not_found", 405: "method_not_allowed"}
@@ -15,19 +18,58 @@ SENTENCES = {
     404: "There is nothing at this address.",
     405: "This address does not take that method.",
 }
+MEANINGS = {
+    400: "The request could not be read.",
+    401: "The server asks for a token, and the request had none or another.",
+    403: "A page of another site asked.",
+    404: "There is no such thing here, or no model that could do it.",
+    408: "The body of the request did not come.",
+    413: "More was asked for than the limits allow; the message names the limit.",
+    421: "The request was sent to a name that is not this server's.",
+    422: "The request does not fit its description; the message says where.",
+    429: "Too many requests wait; the header Retry-After says how many seconds to wait before the next.",
+    500: "A fault of the server; its log says which.",
+    503: "The server is stopping, or not ready yet.",
+    504: "The answer took longer than the limit.",
+}
+
+
+class Problem(BaseModel):
+    """What was wrong."""
+
+    code: str = Field(description="A word for programs, such as too_long.", examples=["too_long"])
+    message: str = Field(description="One sentence for people: what is wrong, where, and what to do.")
+
+
+class Refused(BaseModel):
+    """The one form in which every refusal comes."""
+
+    error: Problem
 
 
 class Refusal(Exception):
     """A request that is not answered, and why."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(
+        self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(message)
-        self.status, self.code, self.message = status, code, message
+        self.status, self.code, self.message, self.headers = status, code, message, dict(headers or {})
+
+    def to_json(self) -> dict[str, Any]:
+        return {"error": {"code": self.code, "message": self.message}}
 
 
-def error(status: int, code: str, message: str) -> JSONResponse:
-    """The one form in which every refusal comes."""
-    return JSONResponse({"error": {"code": code, "message": message}}, status)
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """How the description of a route tells which refusals it knows, beside those that every route has."""
+    every = (400, 401, 403, 405, 408, 413, 421, 422, 429, 500, 503)
+    told = {**MEANINGS, 405: SENTENCES[405]}
+    return {status: {"model": Refused, "description": told[status]} for status in sorted({*every, *statuses})}
+
+
+def error(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """The answer to a request that is refused."""
+    return JSONResponse({"error": {"code": code, "message": message}}, status, headers)
 
 
 def told_in_words(app: FastAPI) -> None:
@@ -48,13 +90,18 @@ def sentence(problem: dict[str, Any]) -> str:
     """
     if problem["type"] == "json_invalid":
         return "The request is not valid JSON."
-    place = ".".join(str(part) for part in problem["loc"][1:]) or "The request"
-    return f"{place}: {problem['msg'].removeprefix('Value error, ').rstrip('.')}."
+    place = ".".join(str(part) for part in problem["loc"][1:])[:200] or "The request"
+    return f"{_whole(place)}: {problem['msg'].removeprefix('Value error, ').rstrip('.')}."
+
+
+def _whole(text: str) -> str:
+    """A name that came as half a surrogate pair could not be sent back."""
+    return json.dumps(text)[1:-1] if any("\ud800" <= letter <= "\udfff" for letter in text) else text
 
 
 async def _refused(request: Request, refusal: Exception) -> JSONResponse:
     assert isinstance(refusal, Refusal)
-    return error(refusal.status, refusal.code, refusal.message)
+    return JSONResponse(refusal.to_json(), refusal.status, refusal.headers)
 
 
 async def _invalid(request: Request, invalid: Exception) -> JSONResponse:

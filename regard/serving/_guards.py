@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import hmac
 import ipaddress
 import socket
 from urllib.parse import urlsplit
@@ -9,7 +12,11 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from regard.serving._errors import error
+from regard.serving._errors import Refusal, error
+from regard.serving._served import Served
+
+OPEN = ("/v1/health/live", "/v1/health/ready")  # to those who look after the server, token or not
+PASSED = 16_000_000  # bytes of a body that is too large, let pass so that its sender hears so
 
 # Nothing but what this server itself sends is run, shown or asked, and no other page can frame it.
 HEADERS = {
@@ -25,39 +32,69 @@ HEADERS = {
 
 
 class Guard:
-    """Refuse what was sent to another name, by another site's page, or is too large; put headers on the rest."""
+    """Refuse what was sent to another name, by another site's page, without the token, too much or too large.
 
-    def __init__(self, app: ASGIApp, host: str, body: int) -> None:
-        self.app, self.host, self.body = app, host, body
+    What is served says whether a request can be taken in now; nothing of a body is parsed before it was asked.
+    """
+
+    def __init__(self, app: ASGIApp, host: str, token: str | None, served: Served) -> None:
+        self.app, self.host, self.served, self.limits = app, host, served, served.limits
+        self.token = None if token is None else token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers, answer = Headers(scope=scope), _with_headers(send)
-        if not allowed(headers.get("host", ""), self.host):
-            await error(421, "wrong_host", "This server does not answer to that name.")(
-                scope, receive, answer
-            )
-        elif not _same_site(headers):
-            await error(403, "other_site", "Pages of other sites may not use this server.")(
-                scope, receive, answer
-            )
-        else:
+        headers, path = Headers(scope=scope), scope["path"]
+        try:
+            self._let_in(headers, path)
             body = await self._read(headers, receive)
-            if body is None:
-                sentence = f"The request is too large; at most {self.body:,} bytes are read."
-                await error(413, "too_large", sentence)(scope, receive, answer)
-            else:
-                await self.app(scope, _again(body, receive), answer)
+            if (closed := self.served.door(path)) is not None:
+                raise closed
+        except Refusal as refusal:
+            answer = error(refusal.status, refusal.code, refusal.message, refusal.headers)
+            await answer(scope, receive, _with_headers(send))
+            return
+        self.served.under_way += 1
+        try:
+            await self.app(scope, _again(body, receive), _with_headers(send))
+        finally:
+            self.served.under_way -= 1
 
-    async def _read(self, headers: Headers, receive: Receive) -> list[Message] | None:
-        """The whole request, or None if it is too large: what is small enough to be kept can be read at once."""
+    def _let_in(self, headers: Headers, path: str) -> None:
+        if not allowed(headers.get("host", ""), self.host):
+            raise Refusal(421, "wrong_host", "This server does not answer to that name.")
+        if not _same_site(headers):
+            raise Refusal(403, "other_site", "Pages of other sites may not use this server.")
+        if self.token is not None and path.startswith("/v1/") and path not in OPEN:
+            kind, _, given = headers.get("authorization", "").partition(" ")
+            # In the same time for every wrong token, so that none can be guessed letter by letter.
+            right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self.token)
+            if kind.lower() != "bearer" or not right:
+                told = "This server asks for a token, in the header Authorization: Bearer TOKEN."
+                raise Refusal(401, "no_token", told, {"WWW-Authenticate": "Bearer"})
+
+    async def _read(self, headers: Headers, receive: Receive) -> list[Message]:
+        """The whole request: what is small enough to be kept can be read at once."""
+        if "content-length" not in headers and "transfer-encoding" not in headers:
+            return []
         announced = headers.get("content-length", "0")
-        if announced.isdecimal() and int(announced) > self.body:
-            return None
+        large = announced.isdecimal() and int(announced) > self.limits.body
+        try:
+            found = None if large else await asyncio.wait_for(self._whole(receive), self.limits.seconds)
+            if found is not None:
+                return found
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(_let_pass(receive, PASSED), 1)
+        except asyncio.TimeoutError:
+            late = f"The request did not come within {self.limits.seconds:g} seconds."
+            raise Refusal(408, "too_slow", late, {"Connection": "close"}) from None
+        told = f"The request is too large; at most {self.limits.body:,} bytes are read."
+        raise Refusal(413, "too_large", told, {"Connection": "close"})
+
+    async def _whole(self, receive: Receive) -> list[Message] | None:
         found: list[Message] = []
-        left, more = self.body, True
+        left, more = self.limits.body, True
         while more:
             message = await receive()
             found.append(message)
@@ -66,6 +103,15 @@ class Guard:
             if left < 0:
                 return None
         return found
+
+
+async def _let_pass(receive: Receive, most: int) -> None:
+    """Read on without keeping it: a client that is still sending would not hear why it is refused."""
+    while most > 0:
+        message = await receive()
+        most -= len(message.get("body", b""))
+        if not message.get("more_body", False):
+            return
 
 
 def _again(messages: list[Message], then: Receive) -> Receive:
@@ -126,4 +172,7 @@ def _is_address(name: str) -> bool:
 def _same_site(headers: Headers) -> bool:
     """Browsers say with Origin whose page asks; programs mostly send none."""
     origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == headers.get("host")
+    try:
+        return origin is None or urlsplit(origin).netloc == headers.get("host")
+    except ValueError:  # such as http://[
+        return False

@@ -7,20 +7,28 @@ from typing import Annotated, Any, Literal
 import numpy
 from fastapi import APIRouter
 from fastapi.responses import Response
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from regard.data.batch import BOS, EOS, PAD
 from regard.recipes import TooLong, Translator
 from regard.recipes.faithfulness import faithfulness as measure
-from regard.serving._errors import Refusal
+from regard.serving._bodies import Strict, Written
+from regard.serving._errors import Refusal, refusals
 from regard.serving._looks import Block, Layer, Look
 from regard.serving._seeing import look as seen
 from regard.serving._seeing import measured
 from regard.serving._served import Here, too_long
-from regard.serving._translating import Strict, Written
 
 LayerName = int | Literal["across", "reading", "writing"]
 HeadName = int | Literal["mean"]
+WEIGHTS: dict[int | str, dict[str, Any]] = {
+    **refusals(404),
+    200: {
+        "description": "Weights row by row, two bytes each, the low one first, 65535 for 1.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        "headers": {"X-Shape": {"description": "The sizes of the axes.", "schema": {"type": "string"}}},
+    },
+}
 
 router = APIRouter(prefix="/v1/look")
 
@@ -43,8 +51,36 @@ class Pair(Strict):
         return self
 
 
-@router.post("")
-async def look(here: Here, body: Pair) -> dict[str, Any]:
+class SideOf(BaseModel):
+    """A sentence as one side of a matrix: its tokens, and which of them make up a word."""
+
+    tokens: list[str]
+    groups: list[list[int]]
+    words: list[str]
+
+
+class LayerOf(BaseModel):
+    """One attention with its heads; `rows` look at `columns`."""
+
+    kind: Literal["across", "reading", "writing"]
+    rows: str
+    columns: str
+    heads: int
+
+
+class Seen(BaseModel):
+    """A look that is kept for a while under its id, and what can be asked of it."""
+
+    id: str
+    source: str
+    measurable: bool = Field(description="Whether its faithfulness can be had in reasonable time.")
+    sides: dict[str, SideOf]
+    log_probs: list[float] | None = Field(description="Of a translation that was given as text.")
+    layers: list[LayerOf]
+
+
+@router.post("", responses=refusals(404, 504))
+async def look(here: Here, body: Pair) -> Seen:
     """Look at a translation: the model's own, or one that somebody else made."""
     translator = here.model()
     if not translator.attends:
@@ -56,19 +92,23 @@ async def look(here: Here, body: Pair) -> dict[str, Any]:
     except TooLong as error:
         raise too_long(error) from None
     here.looks.keep(found)
-    return found.to_json()
+    return Seen.model_validate(found.to_json())
 
 
-@router.get("/{id}/faithfulness")
+@router.get("/{id}/faithfulness", responses=refusals(404, 504))
 async def faithfulness(here: Here, id: str) -> dict[str, Any]:
     """How much the translation hangs on these weights: what happens when they are mixed up, or words removed."""
     found = here.looks.find(id)
     if not found.measurable:
-        raise Refusal(413, "too_long", "This translation is too long to be measured word by word.")
+        raise Refusal(
+            413,
+            "too_long",
+            "This translation cannot be measured word by word: it is too long, or not by a network.",
+        )
     return (await here.worker.run(measure, here.model(), found.source, found.target)).to_json()
 
 
-@router.get("/{id}/{layer}", response_class=Response)
+@router.get("/{id}/{layer}", response_class=Response, responses=WEIGHTS)
 def layer(here: Here, id: str, layer: int) -> Response:
     """All heads of a layer in small, one after the other; X-Shape says heads, rows and columns."""
     found = _layer(here.looks.find(id), layer)
@@ -76,7 +116,7 @@ def layer(here: Here, id: str, layer: int) -> Response:
     return _bytes(content, [len(found.weights), *size])
 
 
-@router.get("/{id}/{layer}/{head}", response_class=Response)
+@router.get("/{id}/{layer}/{head}", response_class=Response, responses=WEIGHTS)
 def head(here: Here, id: str, layer: LayerName, head: HeadName) -> Response:
     """The weights of one head: rows of two bytes a weight, the low one first, 65535 for 1.
 
@@ -86,7 +126,7 @@ def head(here: Here, id: str, layer: LayerName, head: HeadName) -> Response:
     return _bytes(block.astype("<u2").tobytes(), block.shape)
 
 
-@router.get("/{id}/{layer}/{head}/measures")
+@router.get("/{id}/{layer}/{head}/measures", responses=refusals(404))
 def measures(here: Here, id: str, layer: LayerName, head: HeadName) -> dict[str, float | None]:
     """The same in a few numbers: entropy (bits), sparsity, how near to the diagonal."""
     return measured(*_block(here.looks.find(id), layer, head))

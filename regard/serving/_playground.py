@@ -11,15 +11,15 @@ from typing import Annotated, Any, Literal
 import torch
 from fastapi import APIRouter, Query
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 from regard import attention
 from regard.attention import attend as equation
-from regard.serving._errors import Refusal
+from regard.serving._bodies import Strict
+from regard.serving._errors import Refusal, refusals
 from regard.serving._parts import KINDS, made
 from regard.serving._served import Here
-from regard.serving._translating import Strict
 
 Number = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Point = Annotated[list[Number], Field(min_length=1, max_length=16)]
@@ -49,14 +49,45 @@ class Question(Strict):
     hidden: list[int] = Field(default_factory=list)
 
 
-@router.get("/catalogue")
-def catalogue() -> dict[str, Any]:
+class Offer(BaseModel):
+    """The parts that can be chosen for each letter of the equation."""
+
+    score: list[dict[str, Any]]
+    normalizer: list[dict[str, Any]]
+    mask: list[dict[str, Any]]
+
+
+class Answer(BaseModel):
+    """Each line of the equation in numbers, a row for each query; null for the score of a hidden key."""
+
+    scores: list[list[float | None]]
+    weights: list[list[float | None]]
+    context: list[list[float | None]]
+    code: str = Field(description="The Python that computes the same.")
+
+
+class Curve(BaseModel):
+    """Measurements (x, y), the curve over a grid, and the weights of the measurements at one moment."""
+
+    x: list[float]
+    y: list[float]
+    grid: list[float]
+    curve: list[float | None]
+    at: float
+    weights: list[float]
+    prediction: float | None
+    error: float | None = Field(description="Of each measurement predicted from the others.")
+    alone: int = Field(description="Measurements that have no other near enough.")
+
+
+@router.get("/catalogue", responses=refusals())
+def catalogue() -> Offer:
     """What the playground offers for each letter of the equation, in both languages."""
-    return {kind: [part.to_json() for part in parts] for kind, parts in KINDS.items()}
+    return Offer(**{kind: [part.to_json() for part in parts] for kind, parts in KINDS.items()})
 
 
-@router.post("/attend")
-def attend(here: Here, body: Question) -> dict[str, Any]:
+@router.post("/attend", responses=refusals())
+def attend(here: Here, body: Question) -> Answer:
     """Scores, weights and context of a few points, and the Python that computes the same."""
     for name in ("queries", "keys", "values"):
         points = getattr(body, name) or []
@@ -80,20 +111,20 @@ def attend(here: Here, body: Question) -> dict[str, Any]:
         weights, scores = seen.weights, seen.scores
     except (ValueError, TypeError) as error:
         raise Refusal(422, "does_not_fit", str(error)) from None
-    return {
-        "scores": _listed(scores),
-        "weights": _listed(weights),
-        "context": _listed(seen.context),
-        "code": f"attend({', '.join(['query', 'key', 'value', *masked, *words])})",
-    }
+    return Answer(
+        scores=_listed(scores),
+        weights=_listed(weights),
+        context=_listed(seen.context),
+        code=f"attend({', '.join(['query', 'key', 'value', *masked, *words])})",
+    )
 
 
-@router.get("/regression")
+@router.get("/regression", responses=refusals())
 def regression(
     kernel: Kernel = "gaussian",
     width: Annotated[float, Query(ge=0.1, le=50)] = 2.0,
     at: Annotated[float, Query(ge=-20, le=100)] = 20.0,
-) -> dict[str, Any]:
+) -> Curve:
     """Kernel regression over a motorcycle crash: the curve, and the weights at one moment.
 
     Where no measurement is near enough, there is no curve: null.
@@ -107,17 +138,17 @@ def regression(
     left_out = equation(x, x, y, others, score=score)
     seen = left_out.weights.sum(-1) > 0
     error = (left_out.context - y)[seen].square().mean().sqrt()
-    return {
-        "x": x.squeeze(-1).tolist(),
-        "y": y.squeeze(-1).tolist(),
-        "grid": grid.squeeze(-1).tolist(),
-        "curve": _where_seen(curve.context, curve.weights),
-        "at": at,
-        "weights": here.weights[0].tolist(),
-        "prediction": _where_seen(here.context, here.weights)[0],
-        "error": None if not seen.any() else float(error),
-        "alone": int((~seen).sum()),
-    }
+    return Curve(
+        x=x.squeeze(-1).tolist(),
+        y=y.squeeze(-1).tolist(),
+        grid=grid.squeeze(-1).tolist(),
+        curve=_where_seen(curve.context, curve.weights),
+        at=at,
+        weights=here.weights[0].tolist(),
+        prediction=_where_seen(here.context, here.weights)[0],
+        error=None if not seen.any() else float(error),
+        alone=int((~seen).sum()),
+    )
 
 
 @cache

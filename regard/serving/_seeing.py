@@ -15,6 +15,7 @@ from regard.data.batch import BOS, EOS
 from regard.decoding import Alignment
 from regard.models import Transformer
 from regard.recipes import Translator
+from regard.recipes.engine import Engine
 from regard.serving._looks import Block, Layer, Look, Side
 from regard.viewing import measures, watch
 from regard.viewing.web import FULL, quantized
@@ -29,21 +30,22 @@ def look(translator: Translator, source: str, ids: list[int], text: str | None, 
     seen = _named(translator.aligned([source], [ids])[0], translator, text)
     sides = {"source": _side(seen, "source"), "target": _side(seen, "target")}
     layers = [Layer("across", "target", "source", _block(weights)) for weights in seen.weights]
+    engine = isinstance(translator.model, Engine)
     if within and isinstance(translator.model, Transformer):
         sides["written"] = _written(translator, sides["target"])
-        layers += _within(translator, source, ids)
-    scored = None if text is None else translator.score([source], [text])[0].log_probs
+        layers += _within(translator, translator.model, source, ids)
+    scored = None if text is None or engine else translator.score([source], [text])[0].log_probs
     asked = len(seen.groups("source")) * (len(seen.source) + len(seen.target))
     few = asked <= MEASURED and asked * len(translator.target) <= PROBABILITIES
-    return Look(source, ids, sides, layers, scored, few)
+    return Look(source, ids, sides, layers, scored, few and not engine)
 
 
-def _within(translator: Translator, source: str, ids: list[int]) -> list[Layer]:
+def _within(translator: Translator, model: Transformer, source: str, ids: list[int]) -> list[Layer]:
     """How the source looks at itself, and the translation at what was written of it."""
     text = [*translator.source.encode(translator.clean(source)), EOS]
-    with torch.no_grad(), watch(translator.model, layers=list(WITHIN.values())) as seen:
+    with torch.no_grad(), watch(model, layers=list(WITHIN.values())) as seen:
         read, wrote = (torch.tensor([row], device=translator.device) for row in (text, [BOS, *ids]))
-        translator.model(read, torch.tensor([len(text)], device=translator.device), wrote)
+        model(read, torch.tensor([len(text)], device=translator.device), wrote)
     found = []
     for record in seen:
         reading = record.name.startswith("encoder")

@@ -1,39 +1,78 @@
-"""What the routes share: the translator, who computes with it, what is kept."""
+"""What the routes share: the model, who computes with it, what is kept."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from regard.recipes import TooLong, Translator
+from regard.recipes import Classifier, TooLong, Translator
 from regard.serving._errors import Refusal
 from regard.serving._limits import Limits
 from regard.serving._looks import Looks
-from regard.serving._worker import Worker
+from regard.serving._metrics import Metrics
+from regard.serving._worker import Worker, stopping
+
+SKILLS = ("translate", "classify", "caption")  # methods by which a model says what it can
+SEEN_TO = ("/v1/health", "/v1/health/live", "/v1/health/ready", "/v1/metrics")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Served:
     """The state of an application; it lives as long as the application does."""
 
-    translator: Translator | None
+    trained: Any
     about: dict[str, Any]
     limits: Limits
-    worker: Worker
-    looks: Looks
+    worker: Worker = field(init=False)
+    looks: Looks = field(init=False)
+    metrics: Metrics = field(init=False)
+    stopping: bool = False
+    under_way: int = 0  # requests that were taken in and are not answered
+    working: frozenset[str] = frozenset()  # paths that make the model work
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics(lambda: self.worker.waiting)
+        self.worker = Worker(self.limits, self.metrics.batch)
+        self.looks = Looks(self.limits.looks, self.limits.look_bytes)
+
+    @property
+    def does(self) -> list[str]:
+        """What the model can be asked for."""
+        return [skill for skill in SKILLS if callable(getattr(self.trained, skill, None))]
 
     def model(self) -> Translator:
         """The translator, if there is one."""
-        if self.translator is None:
+        return self._of("translate", "translates")
+
+    def classifier(self) -> Classifier:
+        return self._of("classify", "classifies")
+
+    def captioner(self) -> Any:
+        return self._of("caption", "describes images")
+
+    def _of(self, skill: str, said: str) -> Any:
+        if self.trained is None:
             raise Refusal(
                 404, "no_model", "This server has no model, only the playground; start it with a RUN."
             )
-        return self.translator
+        if skill not in self.does:
+            raise Refusal(404, "no_model", f"This server has no model that {said}; start it with such a RUN.")
+        return self.trained
+
+    def door(self, path: str) -> Refusal | None:
+        """Why a request to this path cannot be taken in now, if it cannot: known before anything is parsed."""
+        if path in SEEN_TO:
+            return None
+        if self.stopping:
+            return stopping()
+        if self.metrics.open > self.limits.requests or (path in self.working and self.worker.full):
+            return self.worker.busy()
+        return None
 
     def source(self, texts: list[str]) -> None:
-        """Refuse texts that are too many, empty, or too long for us or for the model."""
+        """Refuse texts that are too many, empty, or too long for us; the model has limits of its own."""
         if len(texts) > self.limits.texts:
             raise Refusal(
                 413,
@@ -43,7 +82,7 @@ class Served:
         for row, text in enumerate(texts, 1):
             self.fits(text, f"text {row}")
             if not text.strip():
-                raise Refusal(422, "empty", f"text {row} is empty; there is nothing to translate.")
+                raise Refusal(422, "empty", f"text {row} is empty; there is nothing to read in it.")
 
     def fits(self, text: str, name: str) -> None:
         if len(text) > self.limits.characters:
@@ -65,7 +104,7 @@ def too_long(error: TooLong) -> Refusal:
     return Refusal(413, "too_long", f"{error}.")
 
 
-def _served(request: Request) -> Served:
+async def _served(request: Request) -> Served:
     found: Served = request.app.state.served
     return found
 

@@ -67,8 +67,10 @@ def fit(
             sums, count = training.backward([batch for batch, _ in batches])
             sums, count = training.together(sums, count, wishes.stop)
             # DistributedDataParallel gives the mean over processes, and we want the sum over tokens
-            norm = scale_and_clip(optimizer, training.world.size / max(count, 1), settings.clip)
+            longest = progress.longest(settings)
+            norm = scale_and_clip(optimizer, training.world.size / max(count, 1), longest)
             _check(sums["loss"], norm, training)
+            progress.felt(norm, longest)
 
             rate = settings.rate(progress.step + 1)
             set_rate(optimizer, rate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -24,6 +25,18 @@ class Progress:
     stale: int = 0  # validations since the best one
     validated: int = -1  # the step of the last validation
     scores: dict[str, float] = field(default_factory=dict)  # and what it found
+    usual: float | None = None  # the length that gradients had of late
+
+    def longest(self, settings: Settings) -> float | None:
+        """How long the next gradient may be: at most `clip`, and at most `surprise` times as long as usual."""
+        if settings.surprise is None or self.usual is None:
+            return settings.clip
+        return min(settings.surprise * self.usual, settings.clip or math.inf)
+
+    def felt(self, norm: float, longest: float | None) -> None:
+        """Remember the length of a gradient, about twenty of them, none as longer than it was allowed to be."""
+        norm = norm if longest is None else min(norm, longest)
+        self.usual = norm if self.usual is None else 0.95 * self.usual + 0.05 * norm
 
     def note(self, scores: dict[str, float], settings: Settings) -> bool:
         """Take the scores of a validation in; True if they are the best so far."""

@@ -39,6 +39,9 @@ class Settings:
     schedule: Schedule = setting("inverse_sqrt", "the learning rate after the warm-up")
     warmup: int = setting(400, "steps in which the learning rate rises from zero")
     clip: float | None = setting(1.0, "longest gradient; a longer one is scaled down to it")
+    surprise: float | None = setting(
+        None, "longest gradient in multiples of its usual length; a longer one is scaled down"
+    )
     accumulate: int = setting(1, "batches whose gradients make one step")
     validate_every: int = setting(500, "steps between validations")
     save_every: int = setting(500, "steps between checkpoints")
@@ -58,7 +61,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} is too small: it must be at least 1")
-        for name in ("lr", "eps", "clip", "minutes"):
+        for name in ("lr", "eps", "clip", "surprise", "minutes"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name}={value} must be a number above 0")

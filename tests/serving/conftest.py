@@ -22,7 +22,7 @@ def client(translator):
         in_thread(
             application(translator, about={"run": "tiny", "recipe": "reverse"}, limits=limits)
         ) as address,
-        httpx.Client(base_url=address) as client,
+        httpx.Client(base_url=address, timeout=30) as client,
     ):
         yield client
 
@@ -32,5 +32,5 @@ def playground():
     """A server without a model."""
     from regard.serving import application
 
-    with in_thread(application()) as address, httpx.Client(base_url=address) as client:
+    with in_thread(application()) as address, httpx.Client(base_url=address, timeout=30) as client:
         yield client

@@ -49,6 +49,29 @@ def tiny_translator(tokenizer: str = "char", **given):
     return Translator(Transformer(len(cut), len(cut), **shape), cut, cut, settings)
 
 
+def tiny_classifier():
+    """A classifier of documents that nobody has trained."""
+    from regard.data import Tokenizer
+    from regard.recipes import Classification, Classifier
+    from regard.recipes._classifying import build
+
+    settings = Classification(dim=8, embed_dim=8, max_words=20, max_sentences=10)
+    words = Tokenizer.learn(LINES, "word", 40)
+    return Classifier(build(settings, len(words), 2), words, ("neg", "pos"), settings)
+
+
+def tiny_captioner():
+    """A describer of images that nobody has trained."""
+    from regard.data import Tokenizer
+    from regard.recipes._captioning import build
+    from regard.recipes._captioning_settings import Captioning
+    from regard.recipes.captioner import Captioner
+
+    settings = Captioning(size=16, width=4, grid_dim=24, embed_dim=8, dim=8, max_length=5)
+    words = Tokenizer.learn(LINES, "word", 40)
+    return Captioner(build(settings, len(words), None), words, settings)
+
+
 def tiny_run(folder, **given):
     """A run that `regard serve` can open: two steps of training on a few lines."""
     from regard.recipes import train

@@ -16,7 +16,15 @@ def test_model_tells_what_is_served(client, translator):
     assert (about["run"], about["recipe"], about["model"]) == ("tiny", "reverse", "transformer")
     assert (about["layers"], about["heads"], about["max_length"]) == (2, 2, 40)
     assert about["parameters"] == sum(part.numel() for part in translator.model.parameters())
-    assert told["limits"] == {"characters": 2_000, "texts": 3, "beam": 6, "points": 10, "tokens": 40}
+    assert about["does"] == ["translate"]
+    assert told["limits"] == {
+        "characters": 2_000,
+        "texts": 3,
+        "beam": 6,
+        "points": 10,
+        "seconds": 60.0,
+        "tokens": 40,
+    }
 
 
 def test_without_a_model_there_is_the_playground_only(playground):

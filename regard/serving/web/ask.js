@@ -1,7 +1,7 @@
 // Questions to the server. What goes wrong becomes a Trouble, which says it in the reader's language.
 
-import { say } from '../web/say.js';
-import { TROUBLES } from './texts.js';
+import { languageOf, say } from '../web/say.js';
+import { TEXTS, TROUBLES } from './texts.js';
 
 export class Trouble extends Error {
   constructor(code, message = '', values = {}) {
@@ -18,14 +18,27 @@ export class Trouble extends Error {
   }
 }
 
-async function fetched(path, options) {
+// A server that asks for a token gets it with every question; it is kept as long as the tab is open.
+function withToken(options) {
+  const token = sessionStorage.getItem('token');
+  return token ? { ...options, headers: { ...options.headers, Authorization: `Bearer ${token}` } } : options;
+}
+
+function askForToken() {
+  const token = window.prompt(say(TEXTS, 'token', languageOf()));
+  if (token) sessionStorage.setItem('token', token.trim());
+  return token;
+}
+
+async function fetched(path, options = {}) {
   let answer;
   try {
-    answer = await fetch(path, options);
+    answer = await fetch(path, withToken(options));
   } catch {
     throw new Trouble('gone');
   }
   if (answer.ok) return answer;
+  if (answer.status === 401 && askForToken()) return fetched(path, options);
   const { error } = await answer.json().catch(() => ({ error: { code: 'internal' } }));
   throw new Trouble(error.code, error.message);
 }

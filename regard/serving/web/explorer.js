@@ -19,6 +19,10 @@ function words(key, values) {
   return say(TEXTS, key, language, values);
 }
 
+function translates() {
+  return Boolean(served?.model?.does.includes('translate'));
+}
+
 function link(view, current) {
   const here = view === current;
   const options = { href: hashOf(view, last[view]), class: 'view', 'aria-current': here ? 'page' : null };
@@ -33,7 +37,7 @@ function head(current) {
   return make('header', { class: 'top' },
     make('a', { class: 'skip', href: '#main', onclick: skip }, words('skip')),
     make('a', { class: 'name', href: '#' }, 'regard'),
-    make('nav', { 'aria-label': words('views') }, ...Object.keys(VIEWS).filter((view) => served?.model || view !== 'translate').map((view) => link(view, current))),
+    make('nav', { 'aria-label': words('views') }, ...Object.keys(VIEWS).filter((view) => translates() || view !== 'translate').map((view) => link(view, current))),
     languageButton(language, change));
 }
 
@@ -45,7 +49,8 @@ function skip(event) {
 function about() {
   const { model } = served;
   if (!model) return words('noModel');
-  const values = { ...model, run: model.run || model.recipe || 'regard', kind: words(model.model), parameters: model.parameters.toLocaleString(language) };
+  if (!translates()) return words('otherModel', { ...model, run: model.run || model.recipe || 'regard', does: model.does.join(', ') });
+  const values = { ...model, run: model.run || model.recipe || 'regard', kind: words(model.model), parameters: model.parameters?.toLocaleString(language) ?? '?' };
   return words(model.layers * model.heads > 1 ? 'model' : 'model1', values);
 }
 
@@ -62,7 +67,7 @@ function helpOf(view, state) {
 
 function show() {
   const asked = placeNow();
-  const view = asked.view in VIEWS && (served.model || asked.view !== 'translate') ? asked.view : served.model ? 'translate' : 'equation';
+  const view = asked.view in VIEWS && (translates() || asked.view !== 'translate') ? asked.view : translates() ? 'translate' : 'equation';
   const state = asked.view === view ? asked.state : last[view] || {};
   last[view] = state;
   document.documentElement.lang = language === 'zh' ? 'zh-Hans' : 'en';

@@ -5,12 +5,14 @@
     tape           a memory with its read and write heads, moment by moment
     heads          every head of every layer as a thumbnail, and one of them large
     document       a document that was read, its sentences and words lit by their weights
+    caption        an image and what was said of it, lit where each word looked
 
 Each takes plain data, tensors and strings, and returns a `Player`: `.save("x.html")`, `.html`, or as the last
 line of a notebook's cell.
 """
 
 from regard.viewing.players._player import Player as Player
+from regard.viewing.players.caption import caption as caption
 from regard.viewing.players.document import document as document
 from regard.viewing.players.heads import heads as heads
 from regard.viewing.players.tape import Tape as Tape

@@ -1,0 +1,280 @@
+"""Translating beside others: the same weights, the same sources, one process at a time, in turns.
+
+    python -m benchmarks.decoding RUN --joey JOEY/bin/python --sources test.en --references test.de
+
+RUN is a trained Transformer (norm=post, tied=all). CTranslate2, Hugging Face's Marian and JoeyNMT, which has an
+environment of its own (see throughput.py), are given its weights, so that BLEU shows whether they do the same work.
+``--model gru`` compares recurrent networks instead: both sides have random weights of the same shapes and write
+``--longest`` tokens. Every side is measured at each ``--batch``, and judged by its best. ``--busy`` is for a machine
+that others use too: one thread, processor time instead of the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks._names import fill, marian
+from benchmarks._segmented import lines
+from benchmarks._side import ROOT, Side
+from benchmarks.report import machine
+from benchmarks.throughput import OURS
+from benchmarks.timing import CLOCKS, spread
+
+now = CLOCKS[os.environ.get("BENCHMARK_CLOCK", "wall")]
+TARGETS = {"JoeyNMT": 10.0, "Marian": 3.0, "CTranslate2": 0.8}  # times as many sentences a second
+HEAD = ("side", "batch", "sentences/s", "quartiles", "ours / this", "BLEU", "others' load")
+IDS = list[list[int]]
+
+
+# ---- each side: from sources to translations
+
+
+def regard_side(run: str, given: dict[str, Any]) -> Callable[[IDS], IDS]:
+    import torch
+
+    import regard
+    from regard.data.batch import filled
+    from regard.decoding import decode
+    from regard.recipes import settings_of
+    from regard.recipes._models import build
+    from regard.training.memory import keep_memory
+
+    keep_memory()
+    torch.manual_seed(0)
+    model: Any = (
+        regard.load(run).model if run else build(settings_of("multi30k", **OURS["gru"]), *given["sizes"])
+    )
+    options = options_of(given)
+
+    def translate(sources: IDS) -> IDS:
+        found = decode(model.eval(), *filled(sources), options)
+        return [best[0].ids if best else [] for best in found]
+
+    return translate
+
+
+def options_of(given: dict[str, Any]) -> Any:
+    from regard.decoding import Decoding
+
+    return Decoding(beam=given["beam"], alpha=1.0, max_length=given["longest"])
+
+
+def ctranslate2_side(run: str, given: dict[str, Any]) -> Callable[[IDS], IDS]:
+    """Its own call, `translate_batch`, on what `regard export` wrote."""
+    from regard.recipes import load_translator
+
+    engine: Any = load_translator(run, engine="ctranslate2").model
+
+    def translate(sources: IDS) -> IDS:
+        words = [[engine.source[number] for number in one] for one in sources]
+        options = {"beam_size": given["beam"], "max_decoding_length": given["longest"], "length_penalty": 1.0}
+        found = engine.program.translate_batch(words, max_batch_size=len(words), **options)
+        return [[engine.numbers[word] for word in one.hypotheses[0]] for one in found]
+
+    return translate
+
+
+def marian_side(run: str, given: dict[str, Any]) -> Callable[[IDS], IDS]:
+    import torch
+    from transformers import MarianConfig, MarianMTModel
+
+    import regard
+    from regard.data.batch import filled
+
+    ours: Any = regard.load(run).model
+    first, dim = ours.encoder.layers[0], ours.output.weight.shape[1]
+    sizes = {
+        "layers": given["layers"],
+        "attention_heads": first.look.heads,
+        "ffn_dim": first.think[0].out_features,
+    }
+    config = MarianConfig(
+        vocab_size=given["words"],
+        d_model=dim,
+        **{f"{stack}_{name}": size for stack in ("encoder", "decoder") for name, size in sizes.items()},
+        activation_function="relu",
+        scale_embedding=True,
+        pad_token_id=0,
+        eos_token_id=3,
+        forced_eos_token_id=None,
+        decoder_start_token_id=2,
+        max_position_embeddings=512,
+    )
+    made = MarianMTModel(config).eval()
+    fill(made, ours.state_dict(), marian(given["layers"]))
+    for stack in (made.model.encoder, made.model.decoder):
+        stack.embed_positions.weight.data = ours.read.positions.encoding(512)
+    made.tie_weights()
+
+    def translate(sources: IDS) -> IDS:
+        source, lengths = filled(sources)
+        mask = (torch.arange(source.shape[1]) < lengths[:, None]).long()
+        how = {"num_beams": given["beam"], "length_penalty": 1.0, "early_stopping": True, "do_sample": False}
+        with torch.inference_mode():
+            found = made.generate(source, attention_mask=mask, max_new_tokens=given["longest"], **how)
+        return [[number for number in one if number > 3 or number == 1] for one in found.tolist()]
+
+    return translate
+
+
+SIDES = {"regard": regard_side, "CTranslate2": ctranslate2_side, "Marian": marian_side}
+
+
+def measure(side: str, run: str, folder: Path, batch: int, passes: int) -> dict[str, Any]:
+    """Sentences a second of each pass over all sources, in batches of similar length, and the translations."""
+    given = json.loads((folder / "given.json").read_text())
+    sources, translate = given["sources"], SIDES[side](run, given)
+    order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
+    translate(sources[:2])
+    answers: IDS = [[] for _ in sources]
+    windows = []
+    for _ in range(passes):
+        start = now()
+        for at in range(0, len(order), batch):
+            rows = order[at : at + batch]
+            for row, one in zip(rows, translate([sources[row] for row in rows]), strict=True):
+                answers[row] = one
+        windows.append(len(sources) / (now() - start))
+    return {"windows": windows, "ids": answers}
+
+
+# ---- in turns
+
+
+def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Write what all sides are given."""
+    import torch
+
+    from regard.recipes import load_translator
+
+    translator = load_translator(options.run)
+    texts = lines(options.sources)[: options.limit]
+    model: Any = translator.model
+    sizes = len(translator.source), len(translator.target)
+    given = {
+        "sources": [[*translator.source.encode(translator.clean(text)), 3] for text in texts],
+        "words": len(translator.source),
+        "sizes": sizes,
+        "layers": len(model.encoder.layers) if options.model == "transformer" else 1,
+        "beam": options.beam,
+        "longest": options.longest,
+    }
+    (folder / "given.json").write_text(json.dumps(given))
+    torch.save(dict(model.state_dict()), folder / "weights.pt")
+    return given
+
+
+def sides(options: argparse.Namespace, folder: Path) -> Iterator[tuple[int, Side]]:
+    run = str(options.run) if options.model == "transformer" else ""
+    names = SIDES if options.model == "transformer" else ("regard",)
+    for batch in options.batch:
+        for name in names:
+            words = ["--measure", name, run, str(folder), str(batch), str(options.passes)]
+            yield batch, Side(name, [sys.executable, "-m", "benchmarks.decoding", *words])
+        if options.joey is not None:
+            script = [
+                str(options.joey),
+                str(ROOT / "benchmarks" / "_joey_decoding.py"),
+                options.model,
+                str(folder),
+            ]
+            how = {"batch": batch, "beam": options.beam, "passes": options.passes, "longest": options.longest}
+            words = [word for name, value in how.items() for word in (f"--{name}", str(value))]
+            yield batch, Side("JoeyNMT", [*script, *words])
+
+
+def bleu(options: argparse.Namespace, found: IDS) -> str:
+    """Of the tokens as they stand in the references, which are tokenized."""
+    import sacrebleu
+
+    from regard.recipes import load_translator
+
+    if options.references is None or options.model != "transformer":
+        return ""
+    texts = [load_translator(options.run).target.decode(one) for one in found]
+    references = lines(options.references)[: len(texts)]
+    return f"{sacrebleu.corpus_bleu(texts, [references], tokenize='none').score:.2f}"
+
+
+def report(found: list[tuple[int, Side]], facts: dict[str, str], options: argparse.Namespace) -> list[str]:
+    best = {name: max(rate(side) for _, side in found if side.name == name) for _, name in _named(found)}
+    text = [f"# Translating, {options.model}", "", *(f"- {name}: {value}" for name, value in facts.items())]
+    for name, value in best.items():
+        if name in TARGETS:
+            times, target = best["regard"] / value, TARGETS[name]
+            verdict = "met" if times >= target else "MISSED"
+            text.append(
+                f"- against {name}, each at its best batch: {times:.2f} times, target {target:g}: {verdict}"
+            )
+    rows = [HEAD, ["---"] * len(HEAD)]
+    for batch, side in found:
+        middle, low, high = spread(side.windows)
+        times = "" if side.name == "regard" else f"{best['regard'] / middle:.2f} times"
+        load = f"{sum(side.others) / len(side.others):.0%}"
+        quality = bleu(options, side.facts["ids"])
+        rows.append(
+            (side.name, str(batch), f"{middle:,.1f}", f"{low:,.1f} to {high:,.1f}", times, quality, load)
+        )
+    return [*text, "", *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def _named(found: list[tuple[int, Side]]) -> list[tuple[int, str]]:
+    return [(batch, side.name) for batch, side in found]
+
+
+def rate(side: Side) -> float:
+    return spread(side.windows).median
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--measure"]:  # a process of its own, started by `Side.run`
+        side, run, folder, batch, passes = sys.argv[2:]
+        print(json.dumps(measure(side, run, Path(folder), int(batch), int(passes))))
+        return
+    parser = argparse.ArgumentParser("python -m benchmarks.decoding", description="Translating, in turns.")
+    parser.add_argument("run", type=Path, help="a trained Transformer")
+    parser.add_argument("--joey", type=Path, help="the Python of an environment with JoeyNMT 2.3")
+    parser.add_argument("--sources", type=Path, required=True, help="a file, one sentence a line, also .xz")
+    parser.add_argument("--references", type=Path, help="their translations, tokenized")
+    parser.add_argument("--model", choices=("transformer", "gru"), default="transformer")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--limit", type=int, default=1000, help="only so many sentences")
+    parser.add_argument("--longest", type=int, default=60, help="tokens of a translation at most")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--passes", type=int, default=1, help="over all sentences in a turn")
+    parser.add_argument("--busy", action="store_true", help="one thread, processor time instead of the clock")
+    parser.add_argument("--out", type=Path, help="a Markdown file, say benchmarks/results/decoding.md")
+    options = parser.parse_args()
+    if options.busy:
+        os.environ.update(OMP_NUM_THREADS="1", BENCHMARK_CLOCK="processor")  # for the processes started here
+    facts = machine()
+    facts = {name: facts[name] for name in ("date", "processor", "load when it began", "system", "torch")}
+    facts["cores"] = f"{os.cpu_count()}; " + (
+        "1 thread, processor time" if options.busy else "all threads, by the clock"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        facts["sentences"] = f"{len(prepare(options, Path(folder))['sources']):,}, beam {options.beam}"
+        found = list(sides(options, Path(folder)))
+        for turn in range(options.rounds):
+            for batch, side in found if turn % 2 == 0 else reversed(found):
+                side.run()
+                print(
+                    f"round {turn + 1}: {side.name}, batch {batch}: {rate(side):,.1f} sentences/s",
+                    file=sys.stderr,
+                )
+        text = report(found, facts, options)
+    print("\n".join(text))
+    if options.out:
+        options.out.write_text("\n".join(text) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""`regard evaluate RUN` and `regard show RUN` for a model that describes pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from regard.cli._say import note, refuse, say, say_json, table
+
+if TYPE_CHECKING:
+    from regard.data.captions import Captioned
+    from regard.recipes import Captioner
+
+
+def is_captioner(run: Path) -> bool:
+    """Whether a run is one of those."""
+    from regard.recipes import Captioning, recipe
+    from regard.training import Run
+
+    return recipe(Run.open(run).read()["recipe"]).kind is Captioning
+
+
+def captioner_of(run: Path, device: str) -> tuple[Captioner, str]:
+    """What a run trained, and the name of its recipe."""
+    from regard.recipes import load
+    from regard.training import Run
+    from regard.training.distributed import choose_device
+
+    if device not in ("auto", "cpu", "cuda", "mps"):
+        refuse(f"There is no device {device!r}; the devices are auto, cpu, cuda and mps.")
+    name = Run.open(run).read()["recipe"]
+    if not is_captioner(run):
+        refuse(f"{run} was trained for {name} and describes no pictures; `regard info` says what it is.")
+    return load(run, device=str(choose_device(device))), name
+
+
+def show_picture(
+    run: Path,
+    image: str | None,
+    which: int,
+    beam: int | None,
+    out: Path | None,
+    language: str | None,
+    device: str,
+    as_json: bool,
+) -> None:
+    """The caption of an image, or of a picture of the recipe's test, and where each of its words looked."""
+    captioner, name = captioner_of(run, device)
+    options = captioner.decoding(**({} if beam is None else {"beam": beam}))
+    if image is not None:
+        looked = captioner.look(Path(image), options)
+    else:
+        looked = captioner.look(_tested(captioner, name, which), options)
+    if out is not None and not looked.words:
+        refuse("This model says nothing of the picture, so there is nothing to show.")
+    if out is not None and out.suffix.lower() == ".html":
+        looked.player(language=language).save(out)
+    elif out is not None and out.suffix.lower() == ".txt":
+        out.write_text(f"{looked.caption}\n\n{looked.drawn()}\n", encoding="utf-8", newline="\n")
+    elif out is not None:
+        looked.picture(title=looked.caption).save(out)
+    if as_json:
+        say_json(looked.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
+    elif out is not None or looked.weights is None:
+        typer.echo(looked.caption)
+    else:
+        typer.echo(f"{looked.caption}\n\n{looked.drawn()}")
+
+
+def _tested(captioner: Captioner, name: str, which: int) -> Any:
+    """One picture of the recipe's test: an image (height, width, channels), or a grid of features."""
+    parts = _known(captioner, name)
+    pictures = next(iter(parts.values()))().pictures
+    if not 0 <= which < len(pictures):
+        refuse(f"--seed {which} is none of the {len(pictures):,} pictures of the test, counted from 0.")
+    picture = pictures.some(slice(which, which + 1))[0]
+    return picture if captioner.model.eyes is None else picture.permute(1, 2, 0)
+
+
+def evaluate_pictures(
+    run: Path,
+    files: list[Path] | None,
+    part: str | None,
+    beam: int | None,
+    limit: int | None,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Print how many captions are right, or BLEU, for the parts that are asked for."""
+    from regard.recipes import recipe
+    from regard.recipes._captioning import against_the_floor
+    from regard.recipes._captions_judged import judged
+
+    captioner, name = captioner_of(run, device)
+    options = captioner.decoding(**({} if beam is None else {"beam": beam}))
+    found = {}
+    for which, pictures in _parts(captioner, name, files, part).items():
+        some = pictures() if limit is None else pictures().first(limit)
+        note(f"{which}: describing {len(some):,} pictures")
+        found[which] = judged(captioner, some, options)
+        if not files:
+            found[which] |= against_the_floor(recipe(name).material(captioner.settings), captioner, some)
+    if as_json:
+        say_json({"run": str(run), "recipe": name, "parts": found})
+        return
+    for which, report in found.items():
+        _print(which, report)
+
+
+def _known(captioner: Captioner, name: str) -> dict[str, Callable[[], Captioned]]:
+    from regard.recipes import recipe
+
+    gallery = recipe(name).material(captioner.settings)
+    return {**gallery.tests, "valid": gallery.valid}
+
+
+def _parts(
+    captioner: Captioner, name: str, files: list[Path] | None, part: str | None
+) -> dict[str, Callable[[], Captioned]]:
+    if files:
+        from regard.data.pictures import read_captions
+
+        if captioner.model.eyes is None:
+            refuse("This model was trained on ready features and cannot see images; take --part test.")
+        size, color = captioner.settings.size, captioner.settings.color
+        return {"files": lambda: read_captions([str(file) for file in files], size, color)}
+    known = _known(captioner, name)
+    if part is not None and part not in known:
+        refuse(f"There is no part {part!r}; the parts are {', '.join(known)}.")
+    wanted = part if part is not None else next(iter(known))
+    return {wanted: known[wanted]}
+
+
+def _print(name: str, report: dict[str, Any]) -> None:
+    say(f"{name}: {report['pictures']:,} pictures")
+    if "captions" in report:
+        rows = [
+            ("captions right", f"{report['captions']:.2f} %"),
+            ("digits right", f"{report['digits']:.2f} %"),
+        ]
+        if "inside" in report:
+            rows.append(("looked at the digit it named", f"{report['inside']:.2f} %"))
+        say(table(rows, numbers=[1]))
+        return
+    say(
+        table(list(_bleu_rows(report)), ("", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"), numbers=range(1, 5)), ""
+    )
+    say(f"brevity penalty {report['brevity_penalty']:.3f}; {report['bleu_signature']}")
+
+
+def _bleu_rows(report: dict[str, Any]) -> list[tuple[str, ...]]:
+    def row(name: str, found: dict[str, Any], ending: str) -> tuple[str, ...]:
+        return (name, *(f"{found[f'bleu{order}{ending}']:.2f}" for order in range(1, 5)))
+
+    rows = [row("captions", report, ""), row("without brevity penalty", report, "_bare")]
+    if "nearest" in report:
+        rows.append(row("caption of the nearest picture", report["nearest"], ""))
+    return rows

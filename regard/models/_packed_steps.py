@@ -1,0 +1,111 @@
+"""Writing word by word, by an exact shortcut: the Transformer's steps with every layer's weights laid out for them.
+
+The definition is `Steps` in transformer.py. Here query, key and value are one product, and the beams of a sentence ask
+together: for what was read they share its keys, and for what was written each sees, of all words that any of them
+wrote, its own past. So a beam that moves copies nothing but a table of who sees what.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.models._memory import Read, closed
+from regard.models._packed import Layer, Packed
+from regard.models._places import Places
+
+ROOM = 16  # words a beam that a cache has room for at first
+
+
+class PackedSteps:
+    """`Steps` of a Transformer, whose rows are sentences x width: those that translate one sentence stand together."""
+
+    def __init__(
+        self, packed: Packed, memory: Float[Tensor, "rows source dim"], lengths: Int[Tensor, " rows"]
+    ):
+        self.packed, self.width, self.length = packed, 1, 0
+        self.memory = Read(packed, memory, lengths)
+        self.places = Places(len(memory), memory.device)
+        self.cache = memory.new_empty(len(memory), len(packed.layers), 0, 2 * packed.dim)
+        self.past = memory.new_empty(
+            len(memory), 1, 0
+        )  # 0 where a row sees a word of its sentence, else -inf
+        self.clock = packed.places(0, ROOM)
+
+    def step(self, words: Int[Tensor, " rows"]) -> Float[Tensor, "rows words"]:
+        """The scores of the next word of each row, given the word before it."""
+        packed, width = self.packed, self.width
+        words = self.places.to_places(words.view(-1, width)).flatten()
+        if self.length == len(self.clock):
+            self.clock = packed.places(0, 2 * self.length)
+        x = torch.add(self.clock[self.length], F.embedding(words, packed.words), alpha=packed.scale)
+        self._see_new_words()
+        self.memory.asked.clear()
+        for number, layer in enumerate(packed.layers):
+            x = self._layer(x, layer, number)
+        x = self.places.from_places(x.view(-1, width, packed.dim)).flatten(0, 1)
+        self.length += 1
+        return packed.output(x if packed.last is None else packed.last(x))
+
+    def _layer(self, x: Float[Tensor, "rows dim"], layer: Layer, number: int) -> Float[Tensor, "rows dim"]:
+        first, (look, back, think) = self.packed.first, layer.norms
+        new = F.linear(look(x) if first else x, *layer.look)
+        x = F.linear(self._look(new, number), *layer.look_out).add_(x)
+        x = x if first else look(x)
+
+        x = self.memory.look(back(x) if first else x, number, self.width).add_(x)
+        x = x if first else back(x)
+
+        wide = F.linear(think(x) if first else x, *layer.widen).relu_()
+        x = F.linear(wide, *layer.narrow).add_(x)
+        return x if first else think(x)
+
+    def _look(self, new: Float[Tensor, "rows joined"], number: int) -> Float[Tensor, "rows dim"]:
+        """At what was written: the new words' keys and values go to the end."""
+        dim, seen = self.packed.dim, self.past.shape[2]
+        each = new.view(-1, self.width, 3 * dim)
+        cache = self.cache[:, number, :seen]
+        cache[:, seen - self.width :] = each[..., dim:]
+        query, key, value = (
+            self.packed.split(part) for part in (each[..., :dim], cache[..., :dim], cache[..., dim:])
+        )
+        # A row that has been alone sees all there is.
+        mask = None if self.width == 1 and seen == self.length + 1 else self.past[:, None]
+        return F.scaled_dot_product_attention(query, key, value, mask).transpose(1, 2).reshape(-1, dim)
+
+    def _see_new_words(self) -> None:
+        """Each row sees its own new word, and there is room for all of them."""
+        sentences, width, before = self.past.shape
+        own = self.past.new_full((width, width), -math.inf).fill_diagonal_(0)
+        self.past = torch.cat((self.past, own.expand(sentences, -1, -1)), 2)
+        if before + width > self.cache.shape[2]:
+            room = max(2 * before, ROOM * width)
+            wider = self.cache.new_empty(*self.cache.shape[:2], room, self.cache.shape[3])
+            wider[:, :, :before] = self.cache[:, :, :before]
+            self.cache = wider
+
+    def weights(self) -> Float[Tensor, "rows source"]:
+        """Where the last word looked, on average over layers and heads."""
+        return self.places.from_places(self.memory.weights()).flatten(0, 1)
+
+    def select(self, rows: Int[Tensor, " new"]) -> None:
+        """Go on with these rows; one may be taken several times."""
+        sentences = self.places.at(rows // self.width)
+        self.past = self.past[sentences, rows % self.width][:, None]
+        self.cache = self.cache.index_select(0, sentences)
+        self.memory.select(sentences)
+        self.places, self.width = Places(len(rows), rows.device), 1
+
+    def select_beams(self, rows: Int[Tensor, "sentences width"]) -> None:
+        """The same where each line of rows is the beam of one sentence, and sentences only leave."""
+        if len(rows) < len(self.places):
+            gone = self.places.leave(rows[:, 0] // self.width)
+            self.cache, self.past = closed(self.cache, *gone), closed(self.past, *gone)
+            self.memory.close(*gone)
+        parents = self.places.to_places(rows % self.width)
+        self.past = self.past.gather(1, parents[:, :, None].expand(-1, -1, self.past.shape[2]))
+        self.width = rows.shape[1]

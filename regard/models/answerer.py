@@ -1,0 +1,114 @@
+"""A question about an image, read into the query that looks for its answer.
+
+Several looks one after another, each asked by what is known so far, are those of Yang, He, Gao, Deng and Smola (2016),
+"Stacked Attention Networks for Image Question Answering", arXiv 1511.02274.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attention import Attended, Attention
+from regard.models._dropout import Dropout
+
+
+class Answerer(nn.Module):
+    """Reads a question with a GRU, looks at a grid of vectors, and chooses one of the known answers.
+
+        u_0 = GRU(question)
+        z_k = attend_k(u_{k-1}, grid)                   a look
+        u_k = tanh(u_{k-1} + W_k z_k)                   what is known after it
+        answer scores = V relu(W [z_K; u_K])
+
+    `looks` are the attentions of the looks, in order, asked with vectors of size `dim`; that of the score `Constant`,
+    which sees the mean of the grid, is no attention at all. `eyes` make the grid of an image, such as `Convolutions`;
+    without them the pictures are grids already. Of each picture, several questions can be asked at once.
+
+    >>> look = Attention(Additive(query_dim=16, key_dim=8, hidden_dim=8))
+    >>> model = Answerer(words=20, answers=5, looks=[look], grid_dim=8, embed_dim=6, dim=16)
+    >>> pictures, questions = torch.rand(2, 49, 8), torch.randint(1, 20, (2, 3, 4))
+    >>> model(pictures, questions, torch.randint(1, 5, (2, 3))).shape
+    torch.Size([2, 3, 5])
+    """
+
+    def __init__(
+        self,
+        words: int,
+        answers: int,
+        looks: Sequence[Attention],
+        *,
+        eyes: nn.Module | None = None,
+        grid_dim: int = 96,
+        embed_dim: int = 32,
+        dim: int = 128,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        if not looks:
+            raise ValueError(
+                "an answerer looks at least once; Attention(Constant()) sees the mean of the grid"
+            )
+        self.grid_dim, self.eyes = grid_dim, eyes
+        self.embed = nn.Embedding(words, embed_dim)
+        self.read = nn.GRU(embed_dim, dim, batch_first=True)
+        self.attentions = nn.ModuleList(looks)
+        self.joins = nn.ModuleList(nn.Linear(grid_dim, dim) for _ in looks)
+        self.join = nn.Linear(grid_dim + dim, dim)
+        self.output = nn.Linear(dim, answers)
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self,
+        pictures: Float[Tensor, "rows *picture"],
+        questions: Int[Tensor, "rows asked words"],
+        lengths: Int[Tensor, "rows asked"],
+    ) -> Float[Tensor, "rows asked answers"]:
+        """The scores of each answer, before any softmax."""
+        return self.consider(pictures, questions, lengths).scores
+
+    def looks(
+        self,
+        pictures: Float[Tensor, "rows *picture"],
+        questions: Int[Tensor, "rows asked words"],
+        lengths: Int[Tensor, "rows asked"],
+    ) -> Float[Tensor, "rows asked looks cells"]:
+        """Where each look fell."""
+        return torch.stack([look.weights for look in self.consider(pictures, questions, lengths).seen], 2)
+
+    def consider(self, pictures: Tensor, questions: Tensor, lengths: Tensor) -> Considered:
+        """`forward`, together with the looks."""
+        grid, known = self.grid(pictures), self.asked(questions, lengths)
+        seen = []
+        for attention, join in zip(self.attentions, self.joins, strict=True):
+            look = attention(known, grid, grid)
+            known = torch.tanh(known + join(look.context))
+            seen.append(look)
+        told = torch.relu(self.join(torch.cat((look.context, known), -1)))
+        return Considered(self.output(self.dropout(told)), seen)
+
+    def asked(
+        self, questions: Int[Tensor, "rows asked words"], lengths: Int[Tensor, "rows asked"]
+    ) -> Float[Tensor, "rows asked dim"]:
+        """What each question asks for: the state after its last word."""
+        states = self.read(self.embed(questions.flatten(0, 1)))[0]
+        last = states[torch.arange(len(states), device=states.device), lengths.flatten() - 1]
+        return self.dropout(last.unflatten(0, lengths.shape))
+
+    def grid(self, pictures: Float[Tensor, "rows *picture"]) -> Float[Tensor, "rows cells grid"]:
+        """The vectors of the cells, row by row."""
+        grid = pictures if self.eyes is None else self.eyes(pictures)
+        if grid.dim() != 3 or grid.shape[-1] != self.grid_dim:
+            raise ValueError(f"a grid is (rows, cells, {self.grid_dim}) here, got {tuple(grid.shape)}")
+        return grid
+
+
+class Considered(NamedTuple):
+    """The scores of the answers, and the looks before them."""
+
+    scores: Float[Tensor, "rows asked answers"]
+    seen: list[Attended]

@@ -1,0 +1,104 @@
+"""Images on the command line: train, classify, answer, show, evaluate."""
+
+import json
+
+import pytest
+import torch
+
+from regard.recipes import _sights
+from tests.cli.calls import call, refused
+
+Image = pytest.importorskip("PIL.Image")
+
+TINY = [
+    *("width=4", "grid_dim=24", "dim=8", "size=32", "batch=8", "threads=1", "warmup=2"),
+    *("steps=2", "validate_every=2"),
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_sights, "CHOOSING", 12)
+        patch.setattr(_sights, "TESTING", 20)
+        for name in ("digits", "digit-questions"):
+            answer = call("train", name, *TINY, "--out", folder / name)
+            assert answer.returncode == 0, answer.stderr
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    path = tmp_path_factory.mktemp("images") / "x.png"
+    Image.fromarray((torch.rand(40, 40) * 255).byte().numpy()).save(path)
+    return path
+
+
+def test_classify(runs, image):
+    first, second = call("classify", runs / "digits", image, image).stdout.splitlines()
+    path, label, share = first.split("\t")
+    assert first == second
+    assert path == str(image)
+    assert label in "0123456789"
+    assert 0 < float(share) <= 1
+    plain = json.loads(call("classify", runs / "digits", image, "--json").stdout)
+    assert plain["images"][0]["label"] == label
+    refused(call("classify", runs / "digits"), "This model sees images: name one or more")
+    refused(call("classify", runs / "digits", "no.png"), "There is no image no.png")
+    refused(call("classify", runs / "digits", "--whole"), "--file and --whole are for documents")
+    refused(call("classify", runs / "digit-questions", image), "cannot classify")
+
+
+def test_answer(runs, image):
+    run = runs / "digit-questions"
+    said, share = call("answer", run, image, "how many 3s?").stdout.strip().split("\t")
+    assert 0 < float(share) <= 1
+    plain = json.loads(call("answer", run, image, "how many 3s?", "--json").stdout)
+    assert plain["answer"] == said
+    about_scene = call("answer", run, "is there a 5", "--seed", "3")
+    assert about_scene.returncode == 0
+    whole = call("answer", run, "--seed", "3")
+    assert "true answer" in whole.stderr
+    assert "true" in json.loads(call("answer", run, "--json").stdout)
+    refused(call("answer", run, image, "why?"), "is no question that this model knows")
+    refused(call("answer", run, "--seed", "99"), "--seed 99 is none of the 20 scenes")
+    refused(call("answer", run, image, "how", "many"), "An image and one question at most")
+    refused(call("answer", runs / "digits", image, "how many 3s"), "answers no questions")
+    refused(call("answer", run, "--device", "abacus"), "There is no device 'abacus'")
+
+
+def test_show(runs, image, tmp_path):
+    for run, words, title in (
+        ("digits", [image], ""),
+        ("digits", ["--seed", "2"], ""),
+        ("digit-questions", ["where is the 7", "--image", image], "where is the 7? "),
+        ("digit-questions", ["--seed", "2"], "? "),
+    ):
+        answer = call("show", runs / run, *words)
+        assert title in answer.stdout.splitlines()[0]
+        assert "column" in answer.stdout
+    for ending in ("png", "svg", "txt"):
+        out = tmp_path / f"x.{ending}"
+        call("show", runs / "digit-questions", "is there a 5", "--out", out)
+        assert out.stat().st_size > 50
+    plain = json.loads(call("show", runs / "digit-questions", "is there a 5", "--json").stdout)
+    assert len(plain["weights"][0]) == 4
+    out = tmp_path / "x.html"
+    refused(call("show", runs / "digits", image, "--out", out), "a look at an image is shown as")
+    refused(call("show", runs / "digits", "--image", image), "--image is what a question is about")
+    refused(call("show", runs / "digit-questions", "--image", image), "Ask something about the image")
+    refused(call("show", runs / "digits", image, "--heads"), "looks at images")
+
+
+def test_evaluate(runs):
+    answer = call("evaluate", runs / "digit-questions", "--limit", "5")
+    assert "test: 35 questions" in answer.stdout
+    assert "looked at the digit" in answer.stdout
+    assert "where" in answer.stdout
+    answer = call("evaluate", runs / "digits", "--part", "valid")
+    assert "valid: 12 images" in answer.stdout
+    plain = json.loads(call("evaluate", runs / "digits", "--limit", "5", "--json").stdout)
+    assert plain["parts"]["test"]["images"] == 5
+    refused(call("evaluate", runs / "digits", "--part", "no"), "There is no part 'no'")
+    refused(call("evaluate", runs / "digits", "x.jsonl"), "judged by the scenes of its recipe")

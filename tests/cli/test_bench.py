@@ -1,0 +1,45 @@
+"""`regard bench`, called as a user calls it."""
+
+import json
+
+from tests.cli.calls import call, refused
+
+
+def test_bench_measures_every_batch(backwards, texts):
+    answer = call(
+        "bench",
+        "translate",
+        backwards,
+        "--file",
+        texts / "a.x.xz",
+        "--batch",
+        1,
+        "--batch",
+        0,
+        "--beam",
+        2,
+        "--json",
+    )
+    assert answer.returncode == 0, answer.stderr
+    told = json.loads(answer.stdout)
+    assert (told["run"], told["beam"]) == (str(backwards), 2)
+    assert [(one["engine"], one["batch"], one["sentences"]) for one in told["speeds"]] == [
+        ("torch", 1, 15),
+        ("torch", 0, 15),
+    ]
+    for one in told["speeds"]:
+        assert one["sentences_per_second"] > 0
+        assert one["latency"]["p50"] <= one["latency"]["p95"] <= one["latency"]["p99"]
+
+
+def test_bench_takes_the_tests_of_the_recipe_and_prints_a_table(backwards):
+    answer = call("bench", "translate", backwards, "--batch", 0, "--limit", 5)
+    assert answer.returncode == 0, answer.stderr
+    head, row = answer.stdout.splitlines()
+    assert head.split() == ["engine", "batch", "sentences/s", "tokens/s", "p50", "p95", "p99", "memory"]
+    assert row.split()[:2] == ["torch", "all"]
+    assert "5 texts" in answer.stderr
+
+
+def test_bench_knows_one_thing(backwards):
+    refused(call("bench", "training", backwards), "regard bench translate RUN")

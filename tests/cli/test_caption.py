@@ -1,0 +1,105 @@
+"""Pictures on the command line: train, caption, evaluate, show, info."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.calls import call, refused, run
+from tests.recipes.albums import features, squares
+
+pytest.importorskip("PIL.Image")
+
+NET = ["width=8", "grid_dim=40", "embed_dim=32", "dim=48", "size=24", "batch=30", "dropout=0", "min_count=1"]
+RATE = ["lr=0.01", "schedule=constant", "steps=100", "validate_every=50", "threads=1", "warmup=5"]
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("squares")
+    train, valid = squares(folder, "x", 60, 0), squares(folder, "y", 12, 1)
+    words = [*NET, *RATE]
+    answer = run(
+        "train", "captions", "--train", train, "--valid", valid, *words, "--out", str(folder / "run")
+    )
+    assert answer.returncode == 0, answer.stderr
+    return folder / "run", answer
+
+
+@pytest.fixture(scope="module")
+def told(learned):
+    return learned[0]
+
+
+@pytest.fixture(scope="module")
+def images(told):
+    """Two images, and what there is to say of them."""
+    lines = (told.parent / "y.jsonl").read_text(encoding="utf-8").splitlines()[:2]
+    records = [json.loads(line) for line in lines]
+    return [(str(told.parent / one["image"]), one["captions"][0]) for one in records]
+
+
+def test_train_says_what_can_be_done(learned):
+    folder, answer = learned
+    assert f"regard caption {folder} IMAGE" in answer.stdout
+
+
+def test_caption(told, images):
+    answer = call("caption", told, *(path for path, _ in images))
+    assert answer.stdout.splitlines() == [f"{path}\t{text}" for path, text in images]
+    plain = json.loads(call("caption", told, images[0][0], "--beam", "3", "--json").stdout)
+    assert plain["images"] == [{"image": images[0][0], "caption": images[0][1]}]
+
+
+def test_what_cannot_be_described_is_said(told, tmp_path):
+    refused(call("caption", told), "Name one image or more")
+    refused(call("caption", told, tmp_path / "no.png"), "There is no image")
+    (tmp_path / "bad.png").write_text("no image")
+    refused(call("caption", told, tmp_path / "bad.png"), "cannot be read as an image")
+    refused(call("caption", told, "x.png", "--device", "abacus"), "There is no device 'abacus'")
+
+
+def test_evaluate(told):
+    answer = call("evaluate", told)
+    assert "valid: 12 pictures" in answer.stdout
+    assert "BLEU-4" in answer.stdout
+    plain = json.loads(call("evaluate", told, told.parent / "x.jsonl", "--limit", "9", "--json").stdout)
+    assert plain["parts"]["files"]["pictures"] == 9
+    assert plain["parts"]["files"]["bleu1"] > 90
+    refused(call("evaluate", told, "--part", "nowhere"), "There is no part 'nowhere'")
+
+
+def test_show(told, images, tmp_path):
+    path, text = images[0]
+    answer = call("show", told, path)
+    assert answer.stdout.startswith(text)
+    assert "column" in answer.stdout
+    for ending in ("png", "svg", "txt", "html"):
+        out = tmp_path / f"x.{ending}"
+        assert call("show", told, path, "--out", out).stdout == f"{text}\n"
+        assert out.stat().st_size > 50
+    plain = json.loads(call("show", told, path, "--json").stdout)
+    assert plain["caption"] == text
+    assert len(plain["weights"]) == len(plain["words"])
+    assert call("show", told, "--seed", "1").stdout.startswith(images[1][1])
+    refused(call("show", told, "--seed", "99"), "--seed 99 is none of the 12 pictures")
+    refused(call("show", told, path, "--heads"), "describes pictures")
+
+
+def test_info(told):
+    assert "captions" in call("info", told).stdout
+
+
+def test_features_cannot_be_shown_as_images(tmp_path):
+    words = ["dim=16", "embed_dim=8", "batch=8", "steps=2", "validate_every=2", "threads=1", "min_count=1"]
+    data = features(tmp_path / "flickr")
+    answer = call("train", "flickr8k", *words, f"data={data}", "--out", tmp_path / "run")
+    assert answer.returncode == 0, answer.stderr
+    refused(call("caption", tmp_path / "run", "x.jpg"), "trained on ready features")
+    refused(call("evaluate", tmp_path / "run", "x.jsonl"), "trained on ready features")
+    assert "caption of the nearest picture" in call("evaluate", tmp_path / "run").stdout
+
+
+def test_others_do_not_describe(backwards, images):
+    refused(call("caption", backwards, images[0][0]), "describes no pictures")
+    assert Path(images[0][0]).is_file()

@@ -1,0 +1,112 @@
+"""Plain text on the command line: train, write, evaluate, info."""
+
+import json
+
+import pytest
+
+from tests.cli.calls import call, refused
+from tests.recipes.texts import text
+
+SMALL = ["dim=16", "heads=2", "hidden_dim=16", "length=24", "batch_tokens=200", "threads=1", "steps=3"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    (folder / "a.txt").write_text(text(60), encoding="utf-8")
+    (folder / "b.txt").write_text(text(10, 1), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def begun(files):
+    answer = call(
+        "train", "language", "--train", files / "a.txt", *SMALL, "layers=1", "vocab=60", "--out", files / "w"
+    )
+    assert answer.returncode == 0, answer.stderr
+    return files / "w", answer
+
+
+@pytest.fixture(scope="module")
+def written(begun):
+    return begun[0]
+
+
+@pytest.fixture(scope="module")
+def filled(files):
+    answer = call("train", "masked-language", "--train", files / "a.txt", *SMALL, "--out", files / "m")
+    assert answer.returncode == 0, answer.stderr
+    return files / "m"
+
+
+def test_train_says_what_was_read_and_what_can_be_done(begun):
+    folder, answer = begun
+    assert "57 documents read" in " ".join(answer.stdout.split())
+    assert f"regard write {folder}" in answer.stdout
+
+
+def test_write_goes_on(written):
+    words = ("write", written, "one two", "--seed", "3", "--length", "4")
+    one, two = (call(*words) for _ in range(2))
+    assert one.returncode == 0, one.stderr
+    assert one.stdout == two.stdout
+    assert one.stdout.startswith("one two")
+    other = call(*words[:3], "--length", "4", "--temperature", "0.5", "--top-k", "5", "--top-p", "0.9")
+    assert "gives the same again" in other.stderr
+    assert call("write", written, "one", "--temperature", "0", "--length", "2").returncode == 0
+
+
+def test_write_as_json(written):
+    answer = call("write", written, "one", "-n", "3", "--length", "5", "--seed", "1", "--json")
+    found = json.loads(answer.stdout)
+    assert len(found["texts"]) == 3
+    assert found["seed"] == 1
+    assert all(one["tokens"] <= 5 and one["log_prob"] < 0 for one in found["texts"])
+
+
+def test_write_fills_in(filled):
+    answer = call("write", filled, "one ___ three ___.", "-n", "3")
+    assert answer.returncode == 0, answer.stderr
+    assert "___" not in answer.stdout
+    assert "gap 2" in answer.stdout
+    found = json.loads(call("write", filled, "one ___.", "-n", "2", "--json").stdout)
+    assert len(found["gaps"][0]) == 2
+
+
+def test_evaluate_both(written, filled, files):
+    found = json.loads(call("evaluate", written, files / "b.txt", "--json").stdout)["parts"]["files"]
+    assert found["read"] == 10
+    assert found["bits_per_character"] > 0
+    shown = call("evaluate", written, "--part", "valid", "--limit", "2").stdout
+    assert "valid: 2 documents" in shown
+    assert "bits a character" in shown
+    assert "hidden words guessed" in call("evaluate", filled).stdout
+
+
+def test_info(written):
+    answer = call("info", written)
+    assert answer.returncode == 0, answer.stderr
+    assert "57 documents read" in " ".join(answer.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["write", "{written}", "x", "--temperature", "-1"], "temperature must be above 0"),
+        (["write", "{written}", "x", "--top-p", "2"], "top_p must be above 0"),
+        (["write", "{written}", "one two " * 20], "shorten it"),
+        (["write", "{written}", "x", "--temperature", "0", "--top-k", "3"], "draws nothing"),
+        (["write", "{written}", "x", "--device", "moon"], "There is no device 'moon'"),
+        (["write", "{filled}", "no gap"], "there is no gap"),
+        (["write", "{filled}", "a ___", "--seed", "1"], "takes --number alone"),
+        (["evaluate", "{written}", "--part", "moon"], "There is no part 'moon'"),
+        (["translate", "{written}", "x"], "was trained for language and cannot translate"),
+        (["train", "language"], "--train a.txt"),
+    ],
+)
+def test_what_cannot_be_done_is_said(written, filled, words, sentence):
+    refused(call(*(word.format(written=written, filled=filled) for word in words)), sentence)
+
+
+def test_a_translator_does_not_write(backwards):
+    refused(call("write", backwards, "x"), "was trained for reverse and does not write")

@@ -1,0 +1,151 @@
+"""Albums of pictures and captions, and the files they come from."""
+
+import json
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+
+from regard.data import DataError, Tokenizer
+from regard.data.captions import Album, Captioned, Pictures
+from regard.data.pictures import read_captions, read_image
+
+Image = pytest.importorskip("PIL.Image")
+
+TEXTS = [[f"a{'b' * i} c", "a c d e"] for i in range(7)]
+
+
+@pytest.fixture
+def words():
+    return Tokenizer.learn([text for texts in TEXTS for text in texts], "word", 40)
+
+
+@pytest.fixture
+def captioned():
+    numbers = torch.arange(7, dtype=torch.uint8)[:, None, None, None].expand(7, 1, 8, 8).contiguous()
+    return Captioned(Pictures(numbers, 1.0), TEXTS)
+
+
+def test_an_epoch_is_each_caption_once_with_its_picture(captioned, words):
+    album = Album(captioned, words, rows=4)
+    batches = [batch for batch, _ in islice(album.batches(), 4)]
+    assert [len(batch) for batch in batches].count(4) == 3
+    seen = []
+    for batch in batches:
+        for picture, row in zip(batch.pictures[:, 0, 0, 0].tolist(), batch.target.tolist(), strict=True):
+            seen.append((int(picture), words.decode(row)))
+    assert sorted(seen) == sorted((i, text) for i, texts in enumerate(TEXTS) for text in texts)
+    shuffled = [batch for batch, _ in islice(album.batches(), 8)][4:]
+    assert [b.target.tolist() for b in batches] != [b.target.tolist() for b in shuffled]
+
+
+def test_batches_go_on_from_a_position(captioned, words):
+    stream = list(islice(Album(captioned, words, rows=4, seed=3).batches(), 9))
+    for start in (0, 3, 5):
+        again = Album(captioned, words, rows=4, seed=3).batches(stream[start][1])
+        for batch, position in stream[start + 1 :]:
+            same, there = next(again)
+            assert there == position
+            assert torch.equal(same.target, batch.target)
+            assert torch.equal(same.pictures, batch.pictures)
+    with pytest.raises(DataError, match="changed since this position was saved"):
+        next(Album(captioned, words, rows=4, seed=4).batches(stream[0][1]))
+
+
+def test_captions_that_are_too_long_are_counted(captioned, words):
+    album = Album(captioned, words, rows=4, max_length=3)
+    assert len(album) == 7
+    assert "7 over 3 tokens left out" in str(album.report)
+    with pytest.raises(DataError, match="No caption can be used"):
+        Album(captioned, words, max_length=1)
+
+
+def test_the_first_of_many(captioned):
+    assert len(captioned.first(3)) == len(captioned.first(3).pictures) == 3
+    assert captioned.first(3).pictures.some(slice(2, 3)).mean() == 2
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "images").mkdir()
+    for name, mode, value in (
+        ("a.png", "RGB", (255, 0, 0)),
+        ("b.jpg", "L", 128),
+        ("c.png", "RGBA", (0, 0, 0, 0)),
+    ):
+        Image.new(mode, (20, 10), value).save(tmp_path / "images" / name)
+    return tmp_path
+
+
+def _jsonl(path, *records):
+    path.write_text("".join(f"{one if isinstance(one, str) else json.dumps(one)}\n" for one in records))
+    return path
+
+
+def test_images_of_any_kind_become_squares(folder):
+    red, gray, clear = (read_image(folder / "images" / name, 16) for name in ("a.png", "b.jpg", "c.png"))
+    assert red.shape == gray.shape == clear.shape == (3, 16, 16)
+    assert red[:, 3, 3].tolist() == [255, 0, 0]
+    assert abs(int(gray[0, 3, 3]) - 128) < 3
+    assert clear.float().mean() == 255  # transparent is white
+    assert read_image(folder / "images" / "a.png", 16, color=False).shape == (1, 16, 16)
+    assert read_image(folder / "images" / "a.png").shape == (3, 10, 20)
+
+
+def test_images_are_turned_as_the_camera_says(tmp_path):
+    image = Image.fromarray(np.repeat(np.arange(8, dtype=np.uint8)[:, None] * 30, 4, 1))
+    exif = image.getexif()
+    exif[0x0112] = 3  # upside down
+    image.save(tmp_path / "turned.png", exif=exif)
+    assert read_image(tmp_path / "turned.png", color=False)[0, :, 0].tolist() == [
+        i * 30 for i in range(7, -1, -1)
+    ]
+
+
+def test_a_list_of_captions(folder):
+    file = _jsonl(
+        folder / "x.jsonl",
+        {"image": "images/a.png", "captions": ["red", "all red"]},
+        "",
+        {"image": "images/b.jpg", "caption": "gray"},
+        {"image": "images/a.png", "captions": ["red again"]},
+    )
+    found = read_captions([file], 16)
+    assert found.captions == [["red", "all red", "red again"], ["gray"]]
+    assert len(found.pictures) == 2
+    assert found.pictures.some(slice(1))[0, :, 0, 0].tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("{", "x.jsonl, line 2: not JSON"),
+        ("[1]", 'x.jsonl, line 2: there is no "image"'),
+        ('{"image": 3}', 'x.jsonl, line 2: there is no "image"'),
+        ('{"image": "images/a.png"}', 'x.jsonl, line 2: "captions" should be a list of texts'),
+        ('{"image": "images/a.png", "captions": []}', 'x.jsonl, line 2: "captions" should be a list'),
+        ('{"image": "images/a.png", "captions": [" "]}', 'x.jsonl, line 2: "captions" should be a list'),
+        ('{"image": "images/no.png", "captions": ["x"]}', "x.jsonl, line 2: There is no image .*no.png"),
+        (
+            '{"image": "images/bad.png", "captions": ["x"]}',
+            "x.jsonl, line 2: .*bad.png cannot be read as an image",
+        ),
+        ('{"image": "images", "captions": ["x"]}', "x.jsonl, line 2: .*images is a folder"),
+        (
+            '{"image": "images/cut.jpg", "captions": ["x"]}',
+            "x.jsonl, line 2: .*cut.jpg cannot be read as an image",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_and_line(folder, line, sentence):
+    (folder / "images" / "bad.png").write_bytes(b"no image at all")
+    (folder / "images" / "cut.jpg").write_bytes((folder / "images" / "b.jpg").read_bytes()[:-40])
+    file = _jsonl(folder / "x.jsonl", {"image": "images/a.png", "captions": ["red"]}, line)
+    with pytest.raises(DataError, match=sentence):
+        read_captions([file], 16)
+
+
+def test_an_empty_list_is_refused(folder):
+    with pytest.raises(DataError, match="There are no captions in"):
+        read_captions([_jsonl(folder / "x.jsonl", "", " ")], 16)

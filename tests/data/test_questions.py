@@ -1,0 +1,154 @@
+"""Questions about scenes: what is answered is what is there."""
+
+import pytest
+import torch
+
+from regard.data import DataError
+from regard.data._question_words import ANSWERS, EVERY, FORMS, KINDS, LONGEST, WORDS, read_question
+from regard.data.algorithms import chance
+from regard.data.digits import Digits, sklearn_digits
+from regard.data.labeled import LabeledBatch, Labeling
+from regard.data.questions import Asking
+from regard.data.quiz import QuestionBatch, Quiz
+from regard.data.scenes import Scenes
+
+
+@pytest.fixture(scope="module")
+def asking():
+    return Asking(Scenes(sklearn_digits("train")))
+
+
+@pytest.fixture(scope="module")
+def asked(asking):
+    return asking.make(chance(1), 400)
+
+
+def by_hand(kind, words, labels, boxes):
+    """The answer, from the words of a question and what stands in the scene from left to right."""
+    if kind == "name":
+        (place,) = (place for place, word in enumerate(("left", "middle", "right")) if word in words)
+        return str(labels[place])
+    (digit,) = (int(word) for word in words if word.isdigit())
+    if kind == "there":
+        return "yes" if digit in labels else "no"
+    if kind == "count":
+        return str(labels.count(digit))
+    assert labels.count(digit) == 1  # "the 7" is one
+    place = labels.index(digit)
+    left, top, right, bottom = boxes[place]
+    if kind == "where":
+        return f"{'top' if top + bottom < 64 else 'bottom'} {'left' if left + right < 64 else 'right'}"
+    if kind == "size":
+        return "large" if right - left > 12 else "small"
+    other = place - 1 if kind == "left" else place + 1
+    return str(labels[other]) if 0 <= other < 3 else "nothing"
+
+
+def test_every_answer_is_true(asked):
+    for row in range(200):
+        labels, boxes = asked.painted.labels[row].tolist(), asked.painted.boxes[row].tolist()
+        for number in range(len(KINDS)):
+            kind = KINDS[int(asked.kinds[row, number])]
+            words = asked.question(row, number).replace("s", " s").split()
+            words = [word.strip() for word in words]
+            assert asked.answer(row, number) == by_hand(kind, words, labels, boxes)
+
+
+def test_what_matters_is_what_is_asked_about(asked):
+    for row in range(200):
+        labels = asked.painted.labels[row]
+        for number in range(len(KINDS)):
+            kind, matter = KINDS[int(asked.kinds[row, number])], asked.matter[row, number]
+            answer = asked.answer(row, number)
+            if kind == "count":
+                assert int(matter.sum()) == int(answer)
+            elif kind in ("left", "right"):
+                assert int(matter.sum()) == (1 if answer == "nothing" else 2)
+            elif kind == "there":
+                assert bool(matter.any()) == (answer == "yes")
+            elif kind == "name":
+                assert labels[matter].tolist() == [int(answer)]
+            else:
+                assert int(matter.sum()) == 1
+
+
+def test_answers_are_balanced(asked):
+    for kind, most in (("there", 0.65), ("count", 0.6), ("where", 0.4), ("size", 0.62), ("name", 0.2)):
+        told = asked.answers[asked.kinds == KINDS.index(kind)]
+        assert float(told.bincount().max()) / len(told) < most
+    counted = asked.answers[asked.kinds == KINDS.index("count")]
+    assert int(counted.bincount(minlength=4).min()) > 10
+    assert len(asked.answers.unique()) == len(ANSWERS)
+
+
+def test_left_and_right_are_never_in_doubt(asked):
+    for row, number in (asked.kinds == KINDS.index("where")).nonzero().tolist():
+        left, _, right, _ = asked.painted.boxes[row][asked.matter[row, number]][0].tolist()
+        assert abs(left + right - 64) >= 8
+
+
+def test_what_is_asked_can_be_read(asked):
+    for row in range(50):
+        for number in range(len(KINDS)):
+            words = read_question(asked.question(row, number))
+            assert asked.questions[row, number].tolist() == words + [0] * (LONGEST - len(words))
+            assert int(asked.lengths[row, number]) == len(words)
+
+
+def test_people_write_as_they_like():
+    assert read_question("How many 3s are there?") == read_question("how many 3 s are there")
+    assert read_question("Is there an 8?") == read_question("is there a 8")
+    assert len(EVERY) == sum(len(forms) for forms in list(FORMS.values())[:-1]) * 10 + 2 * 3
+    assert WORDS[0] == ""
+
+
+@pytest.mark.parametrize(
+    "text", ["", "why", "is there a dog", "how many 3s are there left", "where is the 12"]
+)
+def test_other_questions_are_refused(text):
+    with pytest.raises(
+        DataError, match="is no question that this model knows; ask such as: is there a 7; how many 7s"
+    ):
+        read_question(text)
+
+
+def test_batches_go_on_from_a_position(asking):
+    quiz = Quiz(asking, rows=4, seed=5)
+    stream = quiz.batches()
+    batches = [next(stream) for _ in range(3)]
+    same, there = next(quiz.batches(batches[1][1]))
+    assert there == batches[2][1]
+    for name, value in vars(batches[2][0]).items():
+        assert torch.equal(vars(same)[name], value)
+    batch = batches[0][0]
+    assert batch.tokens == 4 * len(KINDS)
+    parts = [batch.part(rank, 3) for rank in range(3)]
+    assert sum(part.tokens for part in parts) == batch.tokens
+    assert torch.equal(parts[1].questions[0], batch.questions[1])
+
+
+def test_the_first_ones(asked):
+    few = asked.first(3)
+    assert len(few) == len(few.painted) == 3
+    assert QuestionBatch.of(few).tokens == 3 * len(KINDS)
+
+
+def test_ten_digits_are_needed():
+    nine = Digits(torch.rand(9, 8, 8), torch.arange(9))
+    with pytest.raises(ValueError, match="need images of all ten"):
+        Asking(Scenes(nine))
+
+
+def test_labels_go_on_from_a_position():
+    scenes = Scenes(sklearn_digits("train"), count=1)
+    labeling = Labeling(scenes, rows=5, seed=2)
+    stream = labeling.batches()
+    _, position = next(stream)
+    batch, _ = next(stream)
+    same, _ = next(labeling.batches(position))
+    assert torch.equal(batch.images, same.images)
+    assert torch.equal(batch.labels, same.labels)
+    assert batch.tokens == 5
+    assert torch.equal(batch.part(1, 2).labels, batch.labels[1::2])
+    painted = scenes.make(chance(2, 1), 5)
+    assert torch.equal(LabeledBatch.of(painted).labels, batch.labels)

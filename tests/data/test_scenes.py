@@ -1,0 +1,153 @@
+"""Scenes of digits: what is painted is what is said."""
+
+import gzip
+import struct
+
+import pytest
+import torch
+
+from regard.data import EOS, DataError, Tokenizer
+from regard.data.algorithms import chance
+from regard.data.captions import Painting
+from regard.data.digits import Digits, mnist, sklearn_digits
+from regard.data.scenes import WORDS, Scenes
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    return Scenes(sklearn_digits("train"))
+
+
+@pytest.fixture(scope="module")
+def painted(scenes):
+    return scenes.make(chance(1), 300)
+
+
+def test_no_source_digit_is_in_two_parts():
+    parts = [sklearn_digits(name) for name in ("train", "valid", "test")]
+    assert [len(part) for part in parts] == [1347, 150, 300]
+    seen = [{tuple(image.flatten().tolist()) for image in part.images} for part in parts]
+    assert not seen[0] & seen[1]
+    assert not (seen[0] | seen[1]) & seen[2]
+    assert all(set(part.labels.tolist()) == set(range(10)) for part in parts)
+
+
+def test_boxes_are_apart_and_within_the_scene(painted):
+    left, top, right, bottom = painted.boxes.unbind(-1)
+    assert int(painted.boxes.min()) >= 0
+    assert int(painted.boxes.max()) <= 64
+    sides = right - left
+    assert torch.equal(sides, bottom - top)
+    assert set(sides.flatten().tolist()) == {8, 9, 10, 11, 13, 14, 15, 16}
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        apart = (right[:, a] < left[:, b]) | (bottom[:, a] < top[:, b]) | (bottom[:, b] < top[:, a])
+        assert bool(apart.all())
+
+
+def test_nothing_in_a_caption_is_in_doubt(painted):
+    x, y = (painted.boxes[..., i] + painted.boxes[..., i + 2] for i in (0, 1))
+    assert int((x[:, 1:] - x[:, :-1]).min()) >= 8  # twice the middles
+    assert int((y - 64).abs().min()) >= 8
+    sizes = painted.boxes[..., 2] - painted.boxes[..., 0]
+    assert torch.equal(painted.large, sizes > 12)
+
+
+def test_a_caption_says_what_is_there(painted):
+    for row in range(20):
+        words = painted.texts()[row].split()
+        assert len(words) == 11
+        assert words[3] == words[7] == ","
+        for digit in range(3):
+            size, name, place = words[4 * digit : 4 * digit + 3]
+            _, top, _, bottom = painted.boxes[row, digit].tolist()
+            assert name == str(int(painted.labels[row, digit]))
+            assert size == ("large" if bottom - top > 12 else "small")
+            assert place == ("below" if top + bottom > 64 else "above")
+
+
+def test_the_digit_stands_in_its_box():
+    one = Digits(torch.rand(1, 8, 8), torch.tensor([7]))
+    painted = Scenes(one, clutter=1).make(chance(0), 200)
+    whole = 0
+    for row in range(200):
+        for left, top, right, bottom in painted.boxes[row].tolist():
+            if right - left == 8:  # neither larger nor smaller: the very pixels
+                whole += 1
+                torch.testing.assert_close(painted.images[row, top:bottom, left:right], one.images[0])
+    assert whole > 20
+
+
+def test_a_flat_digit_stays_flat_in_any_size():
+    flat = Digits(torch.full((2, 28, 28), 0.5), torch.tensor([1, 2]))
+    painted = Scenes(flat, 96, (14, 28)).make(chance(0), 20)
+    for row in range(20):
+        for left, top, right, bottom in painted.boxes[row].tolist():
+            inside = painted.images[row, top:bottom, left:right]
+            torch.testing.assert_close(inside, torch.full_like(inside, 0.5))
+
+
+def test_clutter_is_pieces_of_digits_that_cover_no_digit():
+    flat = Digits(torch.ones(2, 8, 8), torch.tensor([1, 2]))
+    bare, full = (Scenes(flat, clutter=count).make(chance(0), 50) for count in (0, 8))
+    assert torch.equal(bare.boxes, full.boxes)
+    areas = ((bare.boxes[..., 2] - bare.boxes[..., 0]) ** 2).sum(1)
+    assert torch.equal(bare.images.sum((1, 2)).round().long(), areas)
+    assert bool((full.images.sum((1, 2)) > bare.images.sum((1, 2)) + 50).all())
+    assert float(full.images.max()) == 1
+
+
+def test_scenes_are_a_function_of_their_seed(scenes):
+    first, again, other = (scenes.make(chance(seed), 5) for seed in (3, 3, 4))
+    assert torch.equal(first.images, again.images)
+    assert not torch.equal(first.images, other.images)
+
+
+def test_batches_go_on_from_a_position(scenes):
+    words = Tokenizer.learn([" ".join(WORDS)], "word", 30)
+    painting = Painting(scenes, words, rows=4, seed=5)
+    stream = painting.batches()
+    batches = [next(stream) for _ in range(4)]
+    again = painting.batches(batches[1][1])
+    for batch, position in batches[2:]:
+        same, there = next(again)
+        assert there == position
+        assert torch.equal(same.pictures, batch.pictures)
+        assert torch.equal(same.target, batch.target)
+    batch = batches[0][0]
+    assert batch.target.shape == (4, 13)
+    assert words.decode(batch.target[0].tolist()) == scenes.make(chance(5, 0), 4).texts()[0]
+    assert set(batch.target[:, -1].tolist()) == {EOS}
+    assert batch.tokens == 4 * 12
+    parts = [batch.part(rank, 3) for rank in range(3)]
+    assert sum(part.tokens for part in parts) == batch.tokens
+    assert torch.equal(parts[1].pictures[0], batch.pictures[1])
+
+
+def test_too_little_room_is_said():
+    with pytest.raises(ValueError, match="3 digits of 8 to 30 pixels have no room in a scene of 64"):
+        Scenes(Digits(torch.rand(1, 8, 8), torch.tensor([0])), sides=(8, 30))
+
+
+def _idx(path, array):
+    head = struct.pack(f">BBBB{array.dim()}I", 0, 0, 8, array.dim(), *array.shape)
+    path.write_bytes(gzip.compress(head + bytes(array.flatten().tolist())))
+
+
+def test_mnist_files(tmp_path):
+    images, labels = torch.randint(0, 256, (6, 28, 28)), torch.arange(6)
+    for name in ("train", "t10k"):
+        _idx(tmp_path / f"{name}-images-idx3-ubyte.gz", images)
+        _idx(tmp_path / f"{name}-labels-idx1-ubyte.gz", labels)
+    test, train, valid = (mnist(tmp_path, part) for part in ("test", "train", "valid"))
+    assert test.labels.tolist() == list(range(6))
+    assert train.labels.tolist() + valid.labels.tolist() == list(range(6))
+    torch.testing.assert_close(test.images, images / 255)
+    whole = (tmp_path / "t10k-images-idx3-ubyte.gz").read_bytes()
+    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(gzip.decompress(whole)[:-5]))
+    with pytest.raises(DataError, match="not a whole file of MNIST"):
+        mnist(tmp_path, "test")
+    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(whole[:50])
+    with pytest.raises(DataError, match="breaks off"):
+        mnist(tmp_path, "test")
+    with pytest.raises(DataError, match="There is no file"):
+        mnist(tmp_path / "nowhere", "test")

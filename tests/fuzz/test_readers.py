@@ -1,0 +1,188 @@
+"""Files of random bytes, and damaged ones, before everything that reads data: read, or refused in a sentence."""
+
+import gzip
+import io
+import lzma
+import random
+
+import numpy
+import pytest
+
+from tests.fuzz.conftest import tries
+from tests.fuzz.damage import damaged, memory_for, no_code_runs
+from tests.fuzz.test_runs import told
+
+pytestmark = pytest.mark.bare
+LINES = "a dog runs\tein Hund rennt\t0-0 1-1 2?2\nthe house\tdas Haus\t0-0 1-1\n\nüber 東京\tx\t0-0\n"
+JSON = '{"source": "a dog", "target": "ein Hund", "label": "pos", "text": "Good. Bad."}\n\n'
+CSV = 'label,text\npos,"A ""fine"" film.\nAnd long."\nneg,dull\n'
+CAPTIONS = (
+    '{"image": "there.png", "captions": ["a dog", "a cat"]}\n{"image": "there.png", "caption": "a dog"}\n'
+)
+PIECES = [
+    b"\t",
+    b"\n",
+    b"\r\n",
+    b'"',
+    b"\0",
+    b"\xff",
+    b"\xef\xbb\xbf",
+    b"{",
+    b"}",
+    b"0-0",
+    b"1?2",
+    b"\xe2\x80\xa8",
+    b"9" * 40,
+]
+
+
+def parallel(path):
+    from regard.data import Parallel
+
+    columns = {"columns": (0, 1, 2)} if path.name.startswith("a.tsv") else {}
+    if not path.name.endswith("txt"):
+        list(Parallel([path], **columns))
+    Parallel([path, path]).count()
+    list(Parallel([path, path]))
+
+
+def documents(path):
+    from regard.data.cutting import Cutting
+    from regard.data.documents import Documents
+    from regard.data.shelf import Shelf
+
+    words = tokenizer()
+    shelf = Shelf(Documents([path]), words, Cutting())
+    next(shelf.batches())
+    list(shelf.in_order())
+
+
+def plain(path):
+    from regard.data.passages import PlainText
+
+    list(PlainText([path]))
+
+
+def gold(path):
+    from regard.decoding import read_gold
+
+    read_gold(path)
+
+
+def tokens(path):
+    from regard.data import Tokenizer
+
+    found = Tokenizer.load(path)
+    found.decode(found.encode("a dog runs"))
+
+
+def image(path):
+    from regard.data.pictures import read_image
+
+    read_image(path, 16)
+
+
+def captions(path):
+    from regard.data.pictures import read_captions
+
+    path.with_name("there.png").write_bytes(picture("PNG"))
+    read_captions([path], 16)
+
+
+def digits(path):
+    from regard.data.digits import mnist
+
+    labels = b"\0\0\x08\x01" + (2).to_bytes(4, "big") + b"\1\2"
+    path.with_name("t10k-labels-idx1-ubyte").write_bytes(labels)
+    mnist(path.parent, "test")
+
+
+def tokenizer():
+    from regard.data import Tokenizer
+
+    return Tokenizer.learn(["a dog runs . good bad"] * 3, "word", 20)
+
+
+def saved_tokenizer(tmp_path, kind):
+    from regard.data import Tokenizer
+
+    Tokenizer.learn(["a dog runs through the snow"] * 3, kind, 30).save(tmp_path / "saved")
+    return (tmp_path / "saved").read_bytes()
+
+
+def picture(kind):
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(numpy.arange(300, dtype=numpy.uint8).reshape(10, 10, 3)).save(file, kind)
+    return file.getvalue()
+
+
+def idx():
+    return b"\0\0\x08\x03" + b"".join(size.to_bytes(4, "big") for size in (2, 28, 28)) + bytes(2 * 28 * 28)
+
+
+# What reads, the name of the file, and what it looks like when it is whole.
+CASES = {
+    "plain": (parallel, "a.txt", LINES),
+    "tsv": (parallel, "a.tsv", LINES),
+    "jsonl": (parallel, "a.jsonl", JSON),
+    "gz": (parallel, "a.tsv.gz", gzip.compress(LINES.encode())),
+    "xz": (parallel, "a.jsonl.xz", lzma.compress(JSON.encode())),
+    "documents.tsv": (documents, "a.tsv", "pos\tA fine film. Good!\nneg\tdull\n"),
+    "documents.csv": (documents, "a.csv", CSV),
+    "documents.jsonl": (documents, "a.jsonl", JSON),
+    "passages": (plain, "a.txt.gz", gzip.compress(LINES.encode())),
+    "gold": (gold, "a.gold", LINES.replace("\n\n", "\n")),
+    "bpe": (tokens, "a.json", "bpe"),
+    "unigram": (tokens, "a.json", "unigram"),
+    "png": (image, "a.png", "PNG"),
+    "jpeg": (image, "a.jpg", "JPEG"),
+    "captions": (captions, "a.jsonl", CAPTIONS),
+    "idx": (digits, "t10k-images-idx3-ubyte", idx()),
+    "idx.gz": (digits, "t10k-images-idx3-ubyte.gz", gzip.compress(idx())),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_whatever_a_file_holds_it_is_read_or_refused(name, tmp_path, in_time):
+    read, file, whole = CASES[name]
+    content = _content(whole, tmp_path)
+    path = tmp_path / file
+    path.write_bytes(content)
+    read(path)  # whole, it is read
+    chance, refused = random.Random(f"{name} {tries(0, 1)}"), 0
+    for _ in range(tries(12, 130)):
+        path.write_bytes(_bad(content, chance))
+        with in_time(), memory_for(), no_code_runs():
+            try:
+                read(path)
+            except Exception as error:
+                told(error)
+                refused += 1
+    assert refused
+
+
+def _content(whole, tmp_path):
+    if whole in ("bpe", "unigram"):
+        return saved_tokenizer(tmp_path, whole)
+    if whole in ("PNG", "JPEG"):
+        return picture(whole)
+    return whole.encode() if isinstance(whole, str) else whole
+
+
+def _bad(content, chance):
+    way = chance.random()
+    if way < 0.2:
+        return chance.randbytes(chance.choice([0, 1, 3, 50, 2000]))
+    if way < 0.4:
+        return b"".join(chance.choices([*PIECES, chance.randbytes(5), content[:9]], k=chance.randint(1, 30)))
+    return damaged(content, chance)
+
+
+def test_long_words_of_strangers_do_not_fill_the_memory():
+    words = tokenizer()
+    for number in range(10):
+        words.encode("x" * 1000 + str(number))
+    words.encode("dog")
+    assert list(words._known) == ["▁dog"]

@@ -1,0 +1,60 @@
+"""How fast a translator is, on a clock that the test holds."""
+
+import itertools
+
+import pytest
+import torch
+
+from regard.data import Tokenizer
+from regard.models import Transformer
+from regard.recipes import Translator, benching, settings_of
+from regard.recipes.benching import measure
+
+TEXTS = ["ab", "abc", "", "a", "cab"]
+
+
+@pytest.fixture
+def translator():
+    torch.manual_seed(0)
+    letters = Tokenizer.learn(["abc"], kind="char", size=50)
+    model = Transformer(len(letters), len(letters), dim=16, heads=2, layers=1, hidden_dim=16)
+    settings = settings_of("reverse", model="transformer", dim=16, heads=2, layers=1, max_length=6, beam=2)
+    return Translator(model, letters, letters, settings)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Every call takes two seconds more than the one before."""
+    ticks = itertools.accumulate(itertools.count(), lambda now, call: now + (call + 1) // 2 * 2 * (call % 2))
+    monkeypatch.setattr(benching.time, "perf_counter", lambda: float(next(ticks)))
+
+
+def test_rates_are_counts_over_seconds(translator, clock):
+    speed = measure(translator, TEXTS, batch=1)
+    assert (speed.engine, speed.batch, speed.sentences) == ("torch", 1, 4)
+    assert speed.seconds == 2 + 4 + 6 + 8
+    assert speed.latency == (5.0, 7.7, 7.94)
+    assert speed.sentences_per_second == 4 / 20
+    assert speed.tokens_per_second == speed.tokens / 20
+    found = translator.search([text for text in TEXTS if text])
+    assert speed.tokens == sum(len(best[0].ids) + best[0].finished for best in found)
+
+
+@pytest.mark.parametrize(("batch", "calls"), [(0, 1), (2, 2), (3, 2), (10, 1)])
+def test_a_batch_is_a_call(translator, monkeypatch, batch, calls):
+    sizes = []
+    search = translator.search
+    monkeypatch.setattr(
+        translator, "search", lambda texts, options: sizes.append(len(texts)) or search(texts, options)
+    )
+    speed = measure(translator, TEXTS, batch)
+    assert len(sizes) == 1 + calls  # the first is for warming up
+    assert sum(sizes[1:]) == speed.sentences == 4
+    assert speed.memory is None or speed.memory > 10
+
+
+def test_what_cannot_be_measured(translator):
+    with pytest.raises(ValueError, match="nothing to measure"):
+        measure(translator, ["", " "])
+    with pytest.raises(ValueError, match="1 or more"):
+        measure(translator, ["a"], batch=-1)

@@ -1,0 +1,217 @@
+"""Recipes of plain text: trained, resumed, loaded, judged; writing on, filling in, and beginning with it."""
+
+import math
+
+import pytest
+import torch
+
+from regard.data import DataError
+from regard.recipes import Guesser, SettingError, Writer, load, recipe, resume, train
+from regard.recipes._masked import evaluate
+from regard.training import Run, load_weights
+from tests.recipes.reviews import reviews, tsv
+from tests.recipes.texts import NUMBERS, text
+
+SMALL = ["dim=32", "heads=2", "hidden_dim=64", "length=32", "batch_tokens=600", "threads=1", "warmup=10"]
+TINY = [*SMALL, "steps=4", "validate_every=2", "save_every=2"]
+NEXT = dict(zip(NUMBERS, [*NUMBERS[1:], NUMBERS[0]], strict=True))
+
+
+def quiet(line):
+    pass
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    (folder / "a.txt").write_text(text(300), encoding="utf-8")
+    (folder / "b.txt").write_text(text(40, 1), encoding="utf-8")
+    return {"train": (str(folder / "a.txt"),), "test": (str(folder / "b.txt"),)}
+
+
+@pytest.fixture(scope="module")
+def written(files, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "language"
+    words = [*SMALL, "layers=1", "vocab=60", "lr=0.01", "dropout=0", "steps=80", "validate_every=40"]
+    train("language", folder, words, say=quiet, **files)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def filled(files, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "masked"
+    words = [*SMALL, "layers=attention", "lr=0.01", "dropout=0", "steps=250", "validate_every=125"]
+    train("masked-language", folder, words, say=quiet, **files)
+    return folder
+
+
+def test_it_writes_on(written):
+    writer = load(written)
+    assert isinstance(writer, Writer)
+    generator = torch.Generator().manual_seed(0)
+    texts = writer.write("three four five", 20, generator=generator, top_k=1, length=3)
+    assert texts[0].text.startswith("three four five")
+    assert len({one.text for one in texts}) == 1
+    found = writer.write("three", 30, generator=generator, temperature=0.7)
+    steps = [
+        (a, b.strip("."))
+        for one in found
+        for a, b in zip(one.text.split(), one.text.split()[1:], strict=False)
+        if not a.endswith(".")
+    ]
+    assert sum(NEXT.get(a) == b for a, b in steps) > 0.9 * len(steps)
+    assert all(one.log_prob < 0 for one in found)
+    assert writer.write("three", method="greedy")[0] == writer.write("three", method="greedy")[0]
+
+
+def test_the_same_seed_writes_the_same(written):
+    writer = load(written)
+    one, two, other = (
+        writer.write("", 3, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
+    )
+    assert one == two
+    assert one != other
+
+
+def test_beginnings_that_are_too_long_or_strange(written):
+    writer = load(written)
+    with pytest.raises(ValueError, match=r"the beginning has .* but this model takes 31"):
+        writer.write("one two three " * 20)
+    assert writer.write("Ω two", length=1, method="greedy")[0].text.startswith("Ω two")
+    room = writer.write("one two", method="greedy", length=1000)[0]
+    assert room.tokens <= 32
+
+
+def test_what_a_text_costs_adds_up(written):
+    writer = load(written)
+    found = recipe("language").task.judge(recipe("language"), writer)
+    assert found["part"] == "test"
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+    bits = found["loss"] * found["tokens"] / math.log(2) / found["characters"]
+    assert found["bits_per_character"] == pytest.approx(bits)
+    assert found["bits_per_character"] < 0.7
+    one = "four five six."
+    ids = [2, *writer.tokenizer.encode(one), 3]
+    with torch.no_grad():
+        scores = writer.model.output(writer.model(torch.tensor([ids[:-1]])))[0].log_softmax(-1)
+    total = -sum(float(scores[place, token]) for place, token in enumerate(ids[1:]))
+    assert writer.evaluate([one])["loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-4)
+
+
+def test_it_fills_in(filled):
+    guesser = load(filled)
+    assert isinstance(guesser, Guesser)
+    assert guesser.filled("three ___ five six.") == "three four five six."
+    (gap,) = guesser.guess("three ___ five six.", best=4)
+    assert len(gap) == 4
+    assert gap[0].word == "four"
+    assert gap[0].probability > 0.5
+    assert guesser.to_json("three ___ five.")["gaps"][0][0]["word"] == "four"
+    assert guesser.filled("___ four ___ six") == "three four five six"
+    with pytest.raises(ValueError, match="there is no gap"):
+        guesser.guess("three four")
+    with pytest.raises(ValueError, match="this model takes 31"):
+        guesser.guess("one " * 40 + "___")
+
+
+def test_what_is_hidden_is_judged_the_same_each_time(filled):
+    guesser = load(filled)
+    one, two = (evaluate(guesser, ["one two three four five six seven.", "two three."]) for _ in range(2))
+    assert one == two
+    found = recipe("masked-language").task.judge(recipe("masked-language"), guesser, "valid")
+    assert found["accuracy"] > 60
+    assert found["part"] == "valid"
+
+
+@pytest.mark.parametrize(("name", "more"), [("language", "layers=1"), ("masked-language", "layers=cnn,gru")])
+def test_an_interrupted_run_goes_on_bit_for_bit(files, tmp_path, name, more):
+    words = [*TINY, more, "dropout=0.3"]
+    train(name, tmp_path / "whole", words, say=quiet, **files)
+    train(name, tmp_path / "parts", [*words, "steps=2"], say=quiet, **files)
+    resume(tmp_path / "parts", say=quiet, steps=4)
+    whole, again = (load_weights(Run.open(tmp_path / one).weights()) for one in ("whole", "parts"))
+    assert all(torch.equal(whole[key], again[key]) for key in whole)
+
+
+def test_begin_with_another_run(written, filled, files, tmp_path):
+    words = [*TINY, "steps=1"]
+    train("language", tmp_path / "a", [*words, "layers=1"], init_from=written, say=quiet, **files)
+    assert load(tmp_path / "a").tokenizer == load(written).tokenizer
+    train(
+        "masked-language", tmp_path / "b", [*words, "layers=attention"], init_from=filled, say=quiet, **files
+    )
+    assert load(tmp_path / "b").words == load(filled).words
+    with pytest.raises(SettingError, match="needs another kind of model"):
+        train("language", tmp_path / "c", words, init_from=filled, say=quiet, **files)
+
+
+def test_documents_begin_with_a_run_that_filled_in(filled, tmp_path):
+    pairs = tsv(tmp_path / "x.tsv", [("odd", "one three five."), ("even", "two four. Six.")] * 6)
+    words = ["steps=1", "lr=1e-9", "warmup=0", "batch_tokens=300", "threads=1"]
+    given = {"train": (pairs,), "valid": (pairs,)}
+    train("documents", tmp_path / "run", words, init_from=filled, say=quiet, **given)
+    classifier, guesser = load(tmp_path / "run"), load(filled)
+    assert classifier.labels == ("even", "odd")
+    assert classifier.words == guesser.words
+    assert classifier.settings.layers == ("attention",)
+    ours, theirs = (made.reader.state_dict() for made in (classifier.model, guesser.model))
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, theirs[name][: len(tensor)], atol=1e-6, rtol=0)
+    assert classifier.look("Six. One!").sentences.shape == (2,)
+    train(
+        "mixed",
+        tmp_path / "more",
+        words,
+        init_from=tmp_path / "run",
+        say=quiet,
+        layers=("attention",),
+        dim=32,
+        heads=2,
+        hidden_dim=64,
+        **given,
+    )
+    assert load(tmp_path / "more").labels == ("even", "odd")
+
+
+def test_layers_of_several_kinds_read_documents(tmp_path):
+    given = {
+        name: (tsv(tmp_path / f"{name}.tsv", reviews(count, seed)),)
+        for name, count, seed in (("train", 120, 0), ("valid", 40, 1), ("test", 40, 2))
+    }
+    words = ["dim=16", "heads=2", "vocab=100", "batch_tokens=600", "threads=1", "dropout=0", "warmup=5"]
+    words += ["lr=0.01", "steps=60", "validate_every=30", "span=8", "layers=cnn,attention,lstm"]
+    train("mixed", tmp_path / "run", words, say=quiet, **given)
+    classifier = load(tmp_path / "run")
+    assert recipe("mixed").task.judge(recipe("mixed"), classifier)["accuracy"] > 90
+    reading = classifier.look("We saw the plot. The music awful then. A road.")
+    assert reading.classified.label == "neg"
+    assert max(reading.shares()[1]) == max(share for row in reading.shares() for share in row)
+    kinds = [type(layer).__name__ for layer in classifier.model.reader.layers]
+    assert kinds == ["Convolving", "Attending", "Recurring"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "sentence"),
+    [
+        ("language", ["watch=accuracy"], "watch is one of loss, perplexity, bits_per_character"),
+        ("language", ["layers=0"], "layers=0 is too small"),
+        ("language", ["length=9000"], "holds no passage of length=9000"),
+        ("language", ["dim=30", "heads=4"], "a multiple of heads=4"),
+        ("masked-language", ["share=1"], "share=1.0 must be above 0 and below 1"),
+        ("masked-language", ["layers=attention,rnn"], "there is no layer 'rnn'"),
+        ("masked-language", ["layers=none"], "there is no layer 'none'"),
+        ("masked-language", ["layers="], "name one or more of"),
+    ],
+)
+def test_settings_that_cannot_be(name, words, sentence, files, tmp_path):
+    with pytest.raises(SettingError, match=sentence):
+        train(name, tmp_path / "run", words, say=quiet, **files)
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_and_short_text(tmp_path):
+    with pytest.raises(SettingError, match=r"--train a\.txt"):
+        train("language", tmp_path / "run", say=quiet)
+    (tmp_path / "one.txt").write_text("one two\n")
+    with pytest.raises(DataError, match="too few to hold one of 20 out"):
+        train("language", tmp_path / "run", TINY, say=quiet, train=(str(tmp_path / "one.txt"),))

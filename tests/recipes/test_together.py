@@ -1,0 +1,53 @@
+"""Batches side by side give what they give one after the other."""
+
+import threading
+
+import pytest
+import torch
+
+from regard.attention._watching import WATCHING, telling
+from regard.recipes._together import side_by_side
+
+
+@pytest.fixture(params=[1, 3])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def test_answers_come_in_order_and_threads_are_as_before(threads):
+    seen = []
+
+    def work(number):
+        seen.append((torch.get_num_threads(), threading.current_thread().name))
+        return 10 * number
+
+    assert side_by_side(work, range(7)) == [0, 10, 20, 30, 40, 50, 60]
+    assert torch.get_num_threads() == threads
+    assert {count for count, _ in seen} == {1}  # nobody computes with threads of others
+    fresh = []
+    other = threading.Thread(target=lambda: fresh.append(torch.get_num_threads()))
+    other.start()
+    other.join()
+    assert fresh == [threads]
+
+
+def test_a_single_item_keeps_all_threads(threads):
+    assert side_by_side(lambda _: torch.get_num_threads(), ["one"]) == [threads]
+
+
+def test_what_goes_wrong_is_raised_and_threads_are_as_before(threads):
+    def work(number):
+        if number == 2:
+            raise ValueError("two")
+
+    with pytest.raises(ValueError, match="two"):
+        side_by_side(work, range(4))
+    assert torch.get_num_threads() == threads
+
+
+def test_watchers_hear_of_it(threads):
+    with telling(lambda who, weights: None):
+        assert side_by_side(lambda _: len(WATCHING.get()), range(3)) == [1, 1, 1]
