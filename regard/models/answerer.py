@@ -18,19 +18,20 @@ from regard.models._dropout import Dropout
 
 
 class Answerer(nn.Module):
-    """Reads a question with a GRU, looks at a grid of vectors, and chooses one of the known answers.
+    """Reads a question, looks at a grid of vectors, and chooses one of the known answers.
 
-        u_0 = GRU(question)
+        u_0 = read(question)
         z_k = attend_k(u_{k-1}, grid)                   a look
         u_k = tanh(u_{k-1} + W_k z_k)                   what is known after it
         answer scores = V relu(W [z_K; u_K])
 
-    `looks` are the attentions of the looks, in order, asked with vectors of size `dim`; that of the score `Constant`,
+    `read` makes one vector of a question: `Bag` or `InOrder`. `looks` are the attentions of the looks, in order, asked
+    with vectors of its size; that of the score `Constant`,
     which sees the mean of the grid, is no attention at all. `eyes` make the grid of an image, such as `Convolutions`;
     without them the pictures are grids already. Of each picture, several questions can be asked at once.
 
     >>> look = Attention(Additive(query_dim=16, key_dim=8, hidden_dim=8))
-    >>> model = Answerer(words=20, answers=5, looks=[look], grid_dim=8, embed_dim=6, dim=16)
+    >>> model = Answerer(Bag(words=20, dim=16), looks=[look], answers=5, grid_dim=8)
     >>> pictures, questions = torch.rand(2, 49, 8), torch.randint(1, 20, (2, 3, 4))
     >>> model(pictures, questions, torch.randint(1, 5, (2, 3))).shape
     torch.Size([2, 3, 5])
@@ -38,14 +39,12 @@ class Answerer(nn.Module):
 
     def __init__(
         self,
-        words: int,
-        answers: int,
+        read: Bag | InOrder,
         looks: Sequence[Attention],
+        answers: int,
         *,
         eyes: nn.Module | None = None,
         grid_dim: int = 96,
-        embed_dim: int = 32,
-        dim: int = 128,
         dropout: float = 0.0,
     ):
         super().__init__()
@@ -53,9 +52,7 @@ class Answerer(nn.Module):
             raise ValueError(
                 "an answerer looks at least once; Attention(Constant()) sees the mean of the grid"
             )
-        self.grid_dim, self.eyes = grid_dim, eyes
-        self.embed = nn.Embedding(words, embed_dim)
-        self.read = nn.GRU(embed_dim, dim, batch_first=True)
+        self.grid_dim, self.eyes, self.read, dim = grid_dim, eyes, read, read.dim
         self.attentions = nn.ModuleList(looks)
         self.joins = nn.ModuleList(nn.Linear(grid_dim, dim) for _ in looks)
         self.join = nn.Linear(grid_dim + dim, dim)
@@ -94,10 +91,9 @@ class Answerer(nn.Module):
     def asked(
         self, questions: Int[Tensor, "rows asked words"], lengths: Int[Tensor, "rows asked"]
     ) -> Float[Tensor, "rows asked dim"]:
-        """What each question asks for: the state after its last word."""
-        states = self.read(self.embed(questions.flatten(0, 1)))[0]
-        last = states[torch.arange(len(states), device=states.device), lengths.flatten() - 1]
-        return self.dropout(last.unflatten(0, lengths.shape))
+        """What each question asks for."""
+        found = self.read(questions.flatten(0, 1), lengths.flatten())
+        return self.dropout(found.unflatten(0, lengths.shape))
 
     def grid(self, pictures: Float[Tensor, "rows *picture"]) -> Float[Tensor, "rows cells grid"]:
         """The vectors of the cells, row by row."""
@@ -105,6 +101,38 @@ class Answerer(nn.Module):
         if grid.dim() != 3 or grid.shape[-1] != self.grid_dim:
             raise ValueError(f"a grid is (rows, cells, {self.grid_dim}) here, got {tuple(grid.shape)}")
         return grid
+
+
+class Bag(nn.Module):
+    """One vector for each question: the mean of those of its words, in whatever order they stand.
+
+    What is learned of a word in one question holds in all others, so a digit is found in all kinds as soon as in one.
+    """
+
+    def __init__(self, words: int, dim: int):
+        super().__init__()
+        self.dim, self.embed = dim, nn.Embedding(words, dim)
+
+    def forward(
+        self, questions: Int[Tensor, "rows words"], lengths: Int[Tensor, " rows"]
+    ) -> Float[Tensor, "rows dim"]:
+        inside = torch.arange(questions.shape[1], device=lengths.device) < lengths[:, None]
+        return (self.embed(questions) * (inside / lengths[:, None])[..., None]).sum(1)
+
+
+class InOrder(nn.Module):
+    """One vector for each question: the state of a GRU after its last word."""
+
+    def __init__(self, words: int, embed_dim: int, dim: int):
+        super().__init__()
+        self.dim, self.embed = dim, nn.Embedding(words, embed_dim)
+        self.step = nn.GRU(embed_dim, dim, batch_first=True)
+
+    def forward(
+        self, questions: Int[Tensor, "rows words"], lengths: Int[Tensor, " rows"]
+    ) -> Float[Tensor, "rows dim"]:
+        states = self.step(self.embed(questions))[0]
+        return states[torch.arange(len(states), device=states.device), lengths - 1]
 
 
 class Considered(NamedTuple):

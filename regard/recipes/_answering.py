@@ -12,7 +12,7 @@ from regard.data._question_words import ANSWERS, WORDS
 from regard.data.questions import Asked, Asking
 from regard.data.quiz import QuestionBatch, Quiz
 from regard.models._convolutions import Convolutions
-from regard.models.answerer import Answerer
+from regard.models.answerer import Answerer, Bag, InOrder
 from regard.recipes._glancing import Sorting
 from regard.recipes._seeing import RightChoice, Validation, attention
 from regard.recipes._seeing_settings import Answering
@@ -22,7 +22,7 @@ from regard.recipes._task import Experiment, Recipe, Task, fitted
 from regard.recipes.respondent import Respondent
 from regard.training import Run, Settings, fill
 
-SIZES, EYES = ("size", "width", "grid_dim"), "model.eyes."
+SIZES, EYES, READER = ("size", "width", "grid_dim"), "model.eyes.", "model.read."
 AT_ONCE = 100  # questions of the validation that are answered together
 
 
@@ -70,7 +70,7 @@ class Questioning(Task[Answering]):
 
     def begin_with(self, objective: nn.Module, weights: dict[str, Tensor], where: str) -> None:
         """The weights of another run; of one that puts images into classes, those of its eyes."""
-        if "model.embed.weight" in weights:
+        if any(name.startswith(READER) for name in weights):
             super().begin_with(objective, weights, where)
             return
         assert isinstance(objective, RightChoice)
@@ -86,13 +86,12 @@ class Questioning(Task[Answering]):
 
 def build(settings: Answering) -> Answerer:
     """The network that the settings describe."""
+    words, dim = len(WORDS), settings.dim
     return Answerer(
-        len(WORDS),
-        len(ANSWERS),
+        Bag(words, dim) if settings.reader == "bag" else InOrder(words, settings.embed_dim, dim),
         [attention(settings, settings.pooling) for _ in range(settings.looks)],
+        len(ANSWERS),
         eyes=Convolutions(1, settings.grid_dim, settings.width),
         grid_dim=settings.grid_dim,
-        embed_dim=settings.embed_dim,
-        dim=settings.dim,
         dropout=settings.dropout,
     )

@@ -9,6 +9,8 @@ import schemathesis
 from tests.fuzz.conftest import FULL, tries
 from tests.serving.servers import tiny_captioner, tiny_classifier, tiny_translator
 
+# schemathesis itself now and then asks Python's chance and not hypothesis's
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
 HOST = "testserver"  # the name by which schemathesis calls an application
 MODES = {"right": schemathesis.GenerationMode.POSITIVE, "wrong": schemathesis.GenerationMode.NEGATIVE}
 EACH = tries(6, 330)  # requests of a mode to each operation; 31 kinds of them are 10,000 requests

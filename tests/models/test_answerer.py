@@ -5,11 +5,12 @@ import torch
 
 from regard.attention import Additive, Attention, Constant
 from regard.models import Answerer
+from regard.models.answerer import Bag, InOrder
 
 
-def model(looks=1, attention=None, **more):
+def model(looks=1, attention=None, read=None, **more):
     look = attention or (lambda: Attention(Additive(12, 6, 5)))
-    return Answerer(9, 4, [look() for _ in range(looks)], grid_dim=6, embed_dim=3, dim=12, **more)
+    return Answerer(read or InOrder(9, 3, 12), [look() for _ in range(looks)], 4, grid_dim=6, **more)
 
 
 @pytest.fixture
@@ -48,6 +49,17 @@ def test_what_fills_a_question_up_is_not_read(grid, questions):
     assert not torch.allclose(net(grid, words, lengths)[1, 0], net(grid, other, lengths)[1, 0])
 
 
+def test_a_bag_knows_no_order(grid, questions):
+    words, lengths = questions
+    turned = words.clone()
+    turned[0, 0] = words[0, 0].flip(0)
+    bag, in_order = model(read=Bag(9, 12)), model()
+    torch.testing.assert_close(bag(grid, words, lengths), bag(grid, turned, lengths))
+    assert not torch.allclose(in_order(grid, words, lengths)[0, 0], in_order(grid, turned, lengths)[0, 0])
+    by_hand = bag.read.embed(words[1, 1, :2]).mean(0)  # the rest fills it up
+    torch.testing.assert_close(bag.asked(words, lengths)[1, 1], by_hand)
+
+
 def test_the_order_of_the_cells_does_not_matter(grid, questions):
     net, order = model(2), torch.randperm(16)
     torch.testing.assert_close(net(grid, *questions), net(grid[:, order], *questions))
@@ -79,6 +91,6 @@ def test_everything_learns(grid, questions):
 @pytest.mark.bare
 def test_what_does_not_fit_is_said(questions):
     with pytest.raises(ValueError, match="looks at least once"):
-        Answerer(9, 4, [])
+        Answerer(Bag(9, 12), [], 4)
     with pytest.raises(ValueError, match=r"a grid is \(rows, cells, 6\) here, got \(3, 16, 5\)"):
         model()(torch.randn(3, 16, 5), *questions)
