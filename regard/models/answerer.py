@@ -104,10 +104,7 @@ class Answerer(nn.Module):
 
 
 class Bag(nn.Module):
-    """One vector for each question: the mean of those of its words, in whatever order they stand.
-
-    What is learned of a word in one question holds in all others, so a digit is found in all kinds as soon as in one.
-    """
+    """One vector for each question: the mean of those of its words, in whatever order they stand."""
 
     def __init__(self, words: int, dim: int):
         super().__init__()

@@ -79,7 +79,7 @@ class Answering(Seeing):
         "attention", "look where the question says, or always at the mean of the grid"
     )
     looks: int = setting(1, "looks one after another, each asked by what is known so far")
-    reader: Literal["bag", "gru"] = setting("bag", "a question as the mean of its words, or read in order")
+    reader: Literal["bag", "gru"] = setting("gru", "a question read in order, or as the mean of its words")
     embed_dim: int = setting(32, "gru: size of a word's vector")
 
     def __post_init__(self) -> None:

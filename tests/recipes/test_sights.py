@@ -102,7 +102,7 @@ def test_questions_are_answered(runs):
         (IMAGES, ["pooling=average"], False),
         (IMAGES, ["pooling=max"], False),
         (QUESTIONS, ["pooling=average"], False),
-        (QUESTIONS, ["score=bilinear", "normalize=sigmoid", "dropout=0.1", "reader=gru"], True),
+        (QUESTIONS, ["score=bilinear", "normalize=sigmoid", "dropout=0.1", "reader=bag"], True),
     ],
 )
 def test_every_kind_is_trained_and_judged(name, words, attends, tmp_path):
