@@ -154,8 +154,10 @@ class Tokenizer:
         return found
 
     def save(self, path: str | PathLike[str]) -> None:
-        text = json.dumps(self._as_dict(), ensure_ascii=False)
-        Path(path).write_text(text + "\n", encoding="utf-8")
+        """Write it as JSON; whoever finds the file finds all of it."""
+        text, part = json.dumps(self._as_dict(), ensure_ascii=False), Path(path).with_suffix(".part")
+        part.write_text(text + "\n", encoding="utf-8")
+        part.replace(path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Tokenizer:

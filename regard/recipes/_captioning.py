@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -22,10 +21,10 @@ from regard.recipes._captioning_settings import Captioning
 from regard.recipes._captions_judged import bleu, judged, nearest
 from regard.recipes._mechanisms import score
 from regard.recipes._pictures import Gallery
-from regard.recipes._task import Experiment, Recipe, Task
+from regard.recipes._task import Experiment, Recipe, Task, fitted
 from regard.recipes.captioner import Captioner
 from regard.recipes.objective import NextWord
-from regard.training import Loss, Run, Settings, fill
+from regard.training import Loss, Run, Settings
 
 TOKENS = ("lowercase", "min_count")
 LEAST = 5  # words that are known, however rare they are
@@ -101,8 +100,9 @@ class Describing(Task[Captioning]):
     ) -> Captioner:
         words = Tokenizer.load(run.folder / self.files[0])
         grid_dim = recipe.material(settings).grid_dim
-        objective = NextCaptionWord(build(settings, len(words), grid_dim), settings)
-        fill(objective, dict(weights), where)
+        objective = fitted(
+            lambda: NextCaptionWord(build(settings, len(words), grid_dim), settings), weights, where
+        )
         return Captioner(objective.to(device).model, words, settings)
 
     def judge(self, recipe: Recipe, made: Captioner, part: str | None = None) -> dict[str, Any]:
@@ -111,14 +111,6 @@ class Describing(Task[Captioning]):
         chosen = part or next(iter(known))
         pictures = known[chosen]()
         return {**judged(made, pictures), **against_the_floor(gallery, made, pictures), "part": chosen}
-
-    def at_home(self, settings: Captioning) -> Captioning:
-        train, valid, test = (
-            tuple(str(Path(file).resolve()) for file in files)
-            for files in (settings.train, settings.valid, settings.test)
-        )
-        data = None if settings.data is None else str(Path(settings.data).resolve())
-        return replace(settings, train=train, valid=valid, test=test, data=data)
 
     def like(self, settings: Captioning, kept: Mapping[str, Any]) -> Captioning:
         return replace(settings, **{key: kept[key] for key in TOKENS})
@@ -130,15 +122,10 @@ class Describing(Task[Captioning]):
             words = Tokenizer.load(origin.folder / name)
         else:
             words = learn(recipe.material(settings), settings)
-        words.save(run.folder / "words.part")
-        (run.folder / "words.part").replace(run.folder / name)
+        words.save(run.folder / name)
 
     def begin_with(self, objective: Any, weights: dict[str, Tensor], where: str) -> None:
-        """The weights of another run; its baseline, which is no weight, may be missing or too much."""
-        weights.pop("baseline", None)
-        if objective.sampled:
-            weights["baseline"] = objective.baseline
-        fill(objective, weights, where)
+        objective.take(weights, where)
 
 
 @dataclass(frozen=True)

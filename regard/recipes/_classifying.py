@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -106,14 +105,6 @@ class Classifying(Task[Classification]):
         chosen = part or next(iter(known))
         return {**judged(made, list(known[chosen]())), "part": chosen}
 
-    def at_home(self, settings: Classification) -> Classification:
-        train, valid, test = (
-            tuple(str(Path(file).resolve()) for file in files)
-            for files in (settings.train, settings.valid, settings.test)
-        )
-        data = None if settings.data is None else str(Path(settings.data).resolve())
-        return replace(settings, train=train, valid=valid, test=test, data=data)
-
     def follows(self, other: Task[Any]) -> bool:
         return isinstance(other, (Classifying, _masked.Masking))
 
@@ -134,8 +125,7 @@ class Classifying(Task[Classification]):
             words, labels = kept(origin)
         else:  # it filled in words, and knows no labels
             words, labels = _masked.kept(origin), labels_of(shelves.train())
-        words.save(run.folder / "words.part")
-        (run.folder / "words.part").replace(run.folder / self.files[0])
+        words.save(run.folder / self.files[0])
         write_whole(run.folder / self.files[1], (json.dumps(labels, ensure_ascii=False) + "\n").encode())
 
     def begin_with(self, objective: nn.Module, weights: dict[str, Tensor], where: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from torch import Tensor
@@ -61,10 +59,6 @@ class Sorting(Task[Glancing]):
         parts = recipe.material(made.settings).parts
         chosen = part or next(iter(parts))
         return {**judged_glances(made, parts[chosen]()), "part": chosen}
-
-    def at_home(self, settings: Glancing) -> Glancing:
-        data = None if settings.data is None else str(Path(settings.data).resolve())
-        return replace(settings, data=data)
 
 
 def build(settings: Glancing) -> Glance:

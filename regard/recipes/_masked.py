@@ -93,17 +93,13 @@ class Masking(Task[MaskedLanguage]):
         chosen = part or next(iter(known))
         return {**evaluate(made, known[chosen]()), "part": chosen}
 
-    def at_home(self, settings: MaskedLanguage) -> MaskedLanguage:
-        return _texts.at_home(settings)
-
     def like(self, settings: MaskedLanguage, kept: Mapping[str, Any]) -> MaskedLanguage:
         return replace(settings, **{key: kept[key] for key in TOKENS})
 
     def ready(self, run: Run, recipe: Recipe, settings: MaskedLanguage, origin: Run | None) -> None:
         """The words: learned from the text, or those of the run it begins with."""
         words = learn(recipe.material(settings), settings) if origin is None else kept(origin)
-        words.save(run.folder / "words.part")
-        (run.folder / "words.part").replace(run.folder / self.files[0])
+        words.save(run.folder / self.files[0])
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from regard.data.batch import Pair
 from regard.data.readers import Parallel
 from regard.recipes import _downloads as downloads
 from regard.recipes._parse import SettingError
+from regard.recipes._task import DOWNLOAD
 from regard.recipes.settings import Translation
 
 Make = Callable[[Random, int], list[Pair]]
-DOWNLOAD = "download"
 SAMPLE = 50_000  # generated pairs that a vocabulary is learned from
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -16,6 +17,8 @@ from regard.training import Outcome, Run, Settings, Source, fill, fit
 
 Say = Callable[[str], None]
 Told = TypeVar("Told", bound=Settings)
+FILES = ("train", "valid", "test")  # settings that name files; `data` names a folder
+DOWNLOAD = "download"  # in place of the folder
 Made = TypeVar("Made", bound=nn.Module)
 MAKERS = (torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand)
 SPARE = 10_000_000  # for what is computed and not kept in files, such as tables of positions
@@ -70,7 +73,14 @@ class Task(ABC, Generic[Told]):
 
     def at_home(self, settings: Told) -> Told:
         """The same settings with paths that hold from any folder."""
-        return settings
+        given = {name: getattr(settings, name) for name in FILES if hasattr(settings, name)}
+        found: dict[str, Any] = {
+            name: tuple(str(Path(file).resolve()) for file in files) for name, files in given.items()
+        }
+        folder = getattr(settings, "data", None)
+        if folder not in (None, DOWNLOAD):
+            found["data"] = str(Path(folder).resolve())
+        return replace(settings, **found)
 
     def follows(self, other: Task[Any]) -> bool:
         """Whether a run of this task can begin with the weights of one of another."""

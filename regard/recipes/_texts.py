@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TypeVar
+from dataclasses import dataclass, field
 
 from regard.data import DataError
 from regard.data.passages import PlainText
@@ -15,7 +13,6 @@ from regard.recipes.text_settings import Text
 
 HELD_OUT = 20  # every so manieth document is held out where nobody names others to choose by
 Part = Callable[[], Iterable[str]]  # read when it is asked for
-Told = TypeVar("Told", bound=Text)
 
 
 @dataclass(frozen=True)
@@ -40,15 +37,6 @@ def from_files(settings: Text) -> Texts:
         valid = PlainText(settings.valid, settings.apart)
         return Texts(lambda: train, lambda: valid, tests)
     return Texts(lambda: _held(train, False), lambda: _held(train, True), tests)
-
-
-def at_home(settings: Told) -> Told:
-    """The same settings with paths that hold from any folder."""
-    train, valid, test = (
-        tuple(str(Path(file).resolve()) for file in files)
-        for files in (settings.train, settings.valid, settings.test)
-    )
-    return replace(settings, train=train, valid=valid, test=test)
 
 
 def spaced(tokenizer: str) -> Callable[[str], str]:

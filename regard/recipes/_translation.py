@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -14,14 +13,14 @@ from torch import Tensor, nn
 from regard.data import Corpus, DataError, Filling, Generated, Pair, Report, Stream, Tokenizer, in_order
 from regard.data.readers import Parallel
 from regard.recipes import _models
-from regard.recipes._material import DOWNLOAD, Material, pairs
+from regard.recipes._material import Material, pairs
 from regard.recipes._parse import SettingError
 from regard.recipes._task import Experiment, Recipe, Task, fitted
 from regard.recipes.evaluation import evaluate, measures
 from regard.recipes.objective import NextWord
 from regard.recipes.settings import Translation
 from regard.recipes.translator import Translator
-from regard.training import Run, Settings, fill
+from regard.training import Run, Settings
 
 TOKENS = ("tokenizer", "target_tokenizer", "vocab", "joint", "nfkc", "lowercase")
 
@@ -78,16 +77,6 @@ class Translating(Task[Translation]):
         chosen = part or next(iter(tests))
         return {**evaluate(made, list(pairs(tests[chosen]))), "part": chosen}
 
-    def at_home(self, settings: Translation) -> Translation:
-        train, valid, test = (
-            tuple(str(Path(file).resolve()) for file in files)
-            for files in (settings.train, settings.valid, settings.test)
-        )
-        data = settings.data
-        if data is not None and data != DOWNLOAD:
-            data = str(Path(data).resolve())
-        return replace(settings, train=train, valid=valid, test=test, data=data)
-
     def like(self, settings: Translation, kept: Mapping[str, Any]) -> Translation:
         return replace(settings, **{key: kept[key] for key in TOKENS})
 
@@ -95,17 +84,11 @@ class Translating(Task[Translation]):
         """The tokenizers: learned from the text, or those of the run it starts from."""
         both = learn(recipe.material(settings), settings) if origin is None else tokenizers(origin)
         for tokenizer, name in zip(both, self.files, strict=True):
-            path = run.folder / name
-            tokenizer.save(path.with_suffix(".part"))
-            path.with_suffix(".part").replace(path)
+            tokenizer.save(run.folder / name)
 
     def begin_with(self, objective: nn.Module, weights: dict[str, Tensor], where: str) -> None:
-        """The weights of another run; its baseline, which is no weight, may be missing or too much."""
         assert isinstance(objective, NextWord)
-        weights.pop("baseline", None)
-        if objective.sampled:
-            weights["baseline"] = objective.baseline
-        fill(objective, weights, where)
+        objective.take(weights, where)
 
 
 @dataclass(frozen=True)

@@ -93,17 +93,13 @@ class Writing(Task[Language]):
         chosen = part or next(iter(known))
         return {**made.evaluate(known[chosen]()), "part": chosen}
 
-    def at_home(self, settings: Language) -> Language:
-        return _texts.at_home(settings)
-
     def like(self, settings: Language, kept: Mapping[str, Any]) -> Language:
         return replace(settings, **{key: kept[key] for key in TOKENS})
 
     def ready(self, run: Run, recipe: Recipe, settings: Language, origin: Run | None) -> None:
         """The tokenizer: learned from the text, or that of the run it begins with."""
         tokenizer = learn(recipe.material(settings), settings) if origin is None else kept(origin)
-        tokenizer.save(run.folder / "tokens.part")
-        (run.folder / "tokens.part").replace(run.folder / self.files[0])
+        tokenizer.save(run.folder / self.files[0])
 
 
 @dataclass(frozen=True)

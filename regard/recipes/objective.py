@@ -13,7 +13,7 @@ from regard.data.batch import Batch
 from regard.data.captions import CaptionBatch
 from regard.models import Recurrent, Transformer
 from regard.models.captioner import ShowAttendTell
-from regard.training import Loss
+from regard.training import Loss, fill
 from regard.training.losses import word_loss
 
 MOVING = 0.9  # how slowly the baseline follows the reward
@@ -47,6 +47,13 @@ class NextWord(nn.Module):
         self.sampled = any(isinstance(part, Sample) for part in model.modules())
         if self.sampled:
             self.register_buffer("baseline", torch.zeros(()))
+
+    def take(self, weights: dict[str, Tensor], where: str) -> None:
+        """Begin with the weights of another run; its baseline, which is no weight, may be missing or too much."""
+        weights.pop("baseline", None)
+        if self.sampled:
+            weights["baseline"] = self.baseline
+        fill(self, weights, where)
 
     def forward(self, batch: Batch) -> Loss:
         if self.sampled and self.training:
