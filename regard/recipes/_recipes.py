@@ -225,7 +225,7 @@ RECIPES = {
             "See vectors of bits and say them again (Neural Turing Machine).",
             "读一串比特向量，再原样说出来（神经图灵机）。",
             algorithms.copy,
-            BITS,
+            {**BITS, "rows": 32},  # few: who walks the wrong way meets what was written, and learns not to
         ),
         remembering(
             "repeat-copy",

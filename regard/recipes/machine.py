@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -67,22 +68,34 @@ class Machine:
         """The greatest sizes of training."""
         return {name: self.algorithm.sizes[name][1] for name in self.algorithm.names}
 
+    @cached_property
+    def longest(self) -> int:
+        """The most steps that a sequence of training has."""
+        return self.algorithm.make(chance(0), 1, **self.greatest).inputs.shape[1]
+
+    def rows_for(self, steps: int) -> int | None:
+        """The rows of memory for a sequence: those of training, and as many times more as it is longer."""
+        if not isinstance(self.model, NeuralTuringMachine):
+            return None
+        return self.model.rows * math.ceil(steps / self.longest)
+
     @torch.no_grad()
     def outputs(self, inputs: Float[Tensor, "rows steps inputs"], rows: int | None = None) -> Tensor:
-        """Before any sigmoid; a Neural Turing Machine may be given a memory of more rows than it was trained with."""
+        """Before any sigmoid; `rows` of memory in place of `rows_for` so many steps."""
         state: Any = None
-        if rows is not None:
-            if not isinstance(self.model, NeuralTuringMachine):
-                raise ValueError("rows: this model has no memory whose size could change")
-            state = self.model.begin(len(inputs), rows)
+        if isinstance(self.model, NeuralTuringMachine):
+            state = self.model.begin(len(inputs), rows or self.rows_for(inputs.shape[1]))
+        elif rows is not None:
+            raise ValueError("rows: this model has no memory whose size could change")
         return self.model(inputs.to(self.device), state)[0].cpu()
 
     def evaluate(
         self, sequences: int = AT_ONCE, seed: int = 0, rows: int | None = None, **sizes: int
     ) -> dict[str, Any]:
         """The cost of sequences of the given sizes in bits each, and how many of their bits come out wrong."""
-        cost, wrong, bits, whole, best = 0.0, 0, 0, 0, 0.0
+        cost, wrong, bits, whole, best, most = 0.0, 0, 0, 0, 0.0, rows
         for batch in self._trials(sequences, seed, sizes):
+            most = rows or self.rows_for(batch.inputs.shape[1])
             outputs = self.outputs(batch.inputs, rows)[:, batch.asked]
             targets = batch.targets[:, batch.asked]
             missed = (outputs > 0) != (targets > 0.5)
@@ -100,7 +113,7 @@ class Machine:
             "errors": 100 * wrong / max(bits, 1),
             "exact": 100 * whole / sequences,
             **({"best": best / sequences} if isinstance(self.algorithm, Ngrams) else {}),
-            **({} if rows is None else {"rows": rows}),
+            **({} if most is None else {"rows": most}),
         }
 
     def _trials(self, sequences: int, seed: int, sizes: dict[str, int]) -> Iterator[Sequences]:
@@ -114,7 +127,7 @@ class Machine:
         if not isinstance(self.model, NeuralTuringMachine):
             raise ValueError("this model has no memory to look at; train one with model=ntm")
         batch = self.algorithm.make(chance(TRIAL + seed, 0), 1, **sizes)
-        state, steps = self.model.begin(1, rows), []
+        state, steps = self.model.begin(1, rows or self.rows_for(batch.inputs.shape[1])), []
         for now in batch.inputs.to(self.device).unbind(1):
             steps.append(self.model.step(now, state))
             state = steps[-1].state
