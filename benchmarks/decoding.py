@@ -43,7 +43,7 @@ def regard_side(run: str, given: dict[str, Any]) -> Callable[[IDS], IDS]:
     from regard.data.batch import filled
     from regard.decoding import decode
     from regard.recipes import settings_of
-    from regard.recipes._models import build
+    from regard.recipes.translation._models import build
     from regard.training.memory import keep_memory
 
     keep_memory()

@@ -65,7 +65,7 @@ def ours(model: str, files: Path, tokens_per_batch: int, seconds: float) -> list
     """Target tokens a second of regard, window by window, by ``now``; the first updates are not counted."""
     from regard.data import Corpus, Filling, Parallel, Tokenizer
     from regard.recipes import NextWord, settings_of
-    from regard.recipes._models import build
+    from regard.recipes.translation._models import build
     from regard.training.memory import keep_memory
     from regard.training.optimizers import make_optimizer, scale_and_clip, set_rate
 

@@ -15,7 +15,7 @@ from regard.cli._translate import Device, loaded
 
 if TYPE_CHECKING:
     from regard.recipes import Translator
-    from regard.recipes.benching import Speed
+    from regard.recipes.translation.benching import Speed
 
 HEAD = ("engine", "batch", "sentences/s", "tokens/s", "p50", "p95", "p99", "memory")
 
@@ -51,7 +51,7 @@ def bench(
     """
     import torch
 
-    from regard.recipes.benching import measure
+    from regard.recipes.translation.benching import measure
 
     if what != "translate":
         refuse(f"There is no benchmark of {what!r}: write `regard bench translate RUN`.")

@@ -18,7 +18,7 @@ from regard.cli._translate import Device
 
 if TYPE_CHECKING:
     from regard.recipes import Classifier
-    from regard.recipes.classifier import Classified
+    from regard.recipes.documents.classifier import Classified
 
 
 def classify(

@@ -49,7 +49,7 @@ def evaluate_documents(
     as_json: bool,
 ) -> None:
     """Print accuracy, each class and the confusion, for the parts that are asked for."""
-    from regard.recipes.classifier import judged
+    from regard.recipes.documents.classifier import judged
 
     classifier, name = classifier_of(run, device)
     found = {}
@@ -90,8 +90,8 @@ def show_document(
 def _parts(
     name: str, settings: Classification, files: list[Path] | None, part: str | None, columns: str | None
 ) -> dict[str, list[Document]]:
-    from regard.recipes import _reviews as reviews
     from regard.recipes import recipe
+    from regard.recipes.documents import _reviews as reviews
 
     if files:
         chosen = () if columns is None else tuple(column.strip() for column in columns.split(","))

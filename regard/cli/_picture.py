@@ -91,8 +91,8 @@ def evaluate_pictures(
 ) -> None:
     """Print how many captions are right, or BLEU, for the parts that are asked for."""
     from regard.recipes import recipe
-    from regard.recipes._captioning import against_the_floor
-    from regard.recipes._captions_judged import judged
+    from regard.recipes.captions._judged import judged
+    from regard.recipes.captions._task import against_the_floor
 
     captioner, name = captioner_of(run, device)
     options = captioner.decoding(**({} if beam is None else {"beam": beam}))

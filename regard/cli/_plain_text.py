@@ -18,7 +18,7 @@ NAMED = {
 def is_of_text(run: Path) -> bool:
     """Whether a run is one of those."""
     from regard.recipes import recipe
-    from regard.recipes.text_settings import Text
+    from regard.recipes.texts.settings import Text
     from regard.training import Run
 
     return issubclass(recipe(Run.open(run).read()["recipe"]).kind, Text)
@@ -57,9 +57,10 @@ def evaluate_text(
 
 
 def _measured(model: Any, texts: list[str]) -> dict[str, Any]:
-    from regard.recipes import Guesser, _masked
+    from regard.recipes import Guesser
+    from regard.recipes.texts import _masking
 
-    return _masked.evaluate(model, texts) if isinstance(model, Guesser) else model.evaluate(texts)
+    return _masking.evaluate(model, texts) if isinstance(model, Guesser) else model.evaluate(texts)
 
 
 def _parts(name: str, model: Any, files: list[Path] | None, part: str | None) -> dict[str, list[str]]:

@@ -27,7 +27,7 @@ from regard.cli._sight import is_glancer, is_respondent, show_answer, show_glanc
 from regard.cli._translate import Beam, Device, OverLimit, decoding, loaded
 
 if TYPE_CHECKING:
-    from regard.recipes.showing import Shown
+    from regard.recipes.translation.showing import Shown
 
 ENDINGS = (".html", ".png", ".svg", ".txt")
 
@@ -130,7 +130,7 @@ def show(
         text = _from_stdin(Limit(translator, too_long, "standard input, line"))
     else:
         (text,) = Limit(translator, too_long).fitted([text])
-    from regard.recipes import showing
+    from regard.recipes.translation import showing
 
     shown = showing.show(translator, text, target, decoding(translator, beam=beam), measure=measure)
     _check(shown, layer, head)

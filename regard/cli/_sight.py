@@ -10,7 +10,7 @@ import typer
 from regard.cli._say import note, refuse, say, say_json, table
 
 if TYPE_CHECKING:
-    from regard.recipes.sight import Sight
+    from regard.recipes.sights.sight import Sight
 
 ENDINGS = (".png", ".svg", ".txt")
 
@@ -121,7 +121,7 @@ def evaluate_sights(
     """Print how often a model is right, by class or kind of question, and how often it looked at what matters."""
     from regard.data.labeled import first
     from regard.recipes import Glancer, recipe
-    from regard.recipes._sights_judged import judged_answers, judged_glances
+    from regard.recipes.sights._judged import judged_answers, judged_glances
 
     if files:
         refuse("This model is judged by the scenes of its recipe: take --part test or --part valid.")

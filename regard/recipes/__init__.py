@@ -4,24 +4,26 @@
 10
 """
 
-from regard.recipes._captioning_settings import Captioning
 from regard.recipes._parse import SettingError
 from regard.recipes._recipes import RECIPES, recipe
 from regard.recipes._runs import load, load_translator, read, recipe_of, resume, settings_of, train
-from regard.recipes._seeing_settings import Answering, Glancing
 from regard.recipes._task import Experiment, Recipe, Task
-from regard.recipes.captioner import Captioner
-from regard.recipes.classifier import Classifier
-from regard.recipes.evaluation import evaluate
-from regard.recipes.glancer import Glancer
-from regard.recipes.guesser import Guesser
-from regard.recipes.machine import Machine
-from regard.recipes.objective import NextWord
-from regard.recipes.respondent import Respondent
-from regard.recipes.settings import Classification, Remembering, Translation
-from regard.recipes.text_settings import Language, MaskedLanguage
-from regard.recipes.translator import TooLong, Translator
-from regard.recipes.writer import Writer
+from regard.recipes.captions.captioner import Captioner
+from regard.recipes.captions.settings import Captioning
+from regard.recipes.documents.classifier import Classifier
+from regard.recipes.documents.settings import Classification
+from regard.recipes.machines.machine import Machine
+from regard.recipes.machines.settings import Remembering
+from regard.recipes.sights.glancer import Glancer
+from regard.recipes.sights.respondent import Respondent
+from regard.recipes.sights.settings import Answering, Glancing
+from regard.recipes.texts.guesser import Guesser
+from regard.recipes.texts.settings import Language, MaskedLanguage
+from regard.recipes.texts.writer import Writer
+from regard.recipes.translation.evaluation import evaluate
+from regard.recipes.translation.objective import NextWord
+from regard.recipes.translation.settings import Translation
+from regard.recipes.translation.translator import TooLong, Translator
 
 __all__ = [
     "RECIPES",

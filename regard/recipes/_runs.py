@@ -17,7 +17,7 @@ from regard.recipes._parse import SettingError, restore, settle
 from regard.recipes._parse import given as given_value
 from regard.recipes._recipes import recipe
 from regard.recipes._task import Recipe, Say
-from regard.recipes.translator import Translator
+from regard.recipes.translation.translator import Translator
 from regard.training import Outcome, Run, Settings, distributed, load_weights
 
 FORMAT = 1

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from regard._version import __version__
 from regard.data.batch import UNK
 from regard.recipes import Classifier, Translator
-from regard.recipes.engine import Engine
+from regard.recipes.translation.engine import Engine
 from regard.serving._bodies import Strict, Written
 from regard.serving._errors import Refusal, refusals
 from regard.serving._served import Here

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from regard.decoding import Alignment
 from regard.recipes import Translator
-from regard.recipes.engine import Engine
+from regard.recipes.translation.engine import Engine
 from regard.serving._bodies import Strict, Written, as_json, listed
 from regard.serving._errors import Refusal, refusals
 from regard.serving._served import Here, Served

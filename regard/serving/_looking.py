@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from regard.data.batch import BOS, EOS, PAD
 from regard.recipes import TooLong, Translator
-from regard.recipes.faithfulness import faithfulness as measure
+from regard.recipes.translation.faithfulness import faithfulness as measure
 from regard.serving._bodies import Strict, Written
 from regard.serving._errors import Refusal, refusals
 from regard.serving._looks import Block, Layer, Look

@@ -15,7 +15,7 @@ from regard.data.batch import BOS, EOS
 from regard.decoding import Alignment
 from regard.models import Transformer
 from regard.recipes import Translator
-from regard.recipes.engine import Engine
+from regard.recipes.translation.engine import Engine
 from regard.serving._looks import Block, Layer, Look, Side
 from regard.viewing import measures, watch
 from regard.viewing.web import FULL, quantized

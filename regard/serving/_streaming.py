@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.data.batch import EOS, filled
 from regard.decoding import Decoding, decode
 from regard.recipes import Translator
-from regard.recipes.engine import Engine
+from regard.recipes.translation.engine import Engine
 from regard.serving._bodies import Strict, Written, as_json
 from regard.serving._errors import Refusal, refusals
 from regard.serving._served import Here

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from regard.recipes import _sights
+from regard.recipes.sights import _material as _sights
 from tests.cli.calls import call, refused
 
 Image = pytest.importorskip("PIL.Image")

@@ -7,8 +7,9 @@ import torch
 
 from regard.data import Tokenizer
 from regard.models import Transformer
-from regard.recipes import Translator, benching, settings_of
-from regard.recipes.benching import measure
+from regard.recipes import Translator, settings_of
+from regard.recipes.translation import benching
+from regard.recipes.translation.benching import measure
 
 TEXTS = ["ab", "abc", "", "a", "cab"]
 

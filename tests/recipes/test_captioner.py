@@ -10,10 +10,11 @@ from regard.attention import Sample
 from regard.data import DataError
 from regard.data.algorithms import chance
 from regard.data.captions import CaptionBatch, Captioned, Pictures
-from regard.recipes import Captioner, SettingError, _pictures, load, recipe, resume, settings_of, train
-from regard.recipes._captioning import NextCaptionWord, build, learn
-from regard.recipes._captions_judged import bleu, judged, named_rightly, nearest, within
-from regard.recipes._xu2015 import xu2015
+from regard.recipes import Captioner, SettingError, load, recipe, resume, settings_of, train
+from regard.recipes.captions import _material as material
+from regard.recipes.captions._judged import bleu, judged, named_rightly, nearest, within
+from regard.recipes.captions._task import NextCaptionWord, build, learn
+from regard.recipes.studies._xu2015 import xu2015
 from regard.training import Run, load_weights
 from tests.recipes.albums import features, squares
 
@@ -29,8 +30,8 @@ def quiet(line):
 
 @pytest.fixture(autouse=True)
 def _few_scenes(monkeypatch):
-    monkeypatch.setattr(_pictures, "CHOOSING", 12)
-    monkeypatch.setattr(_pictures, "TESTING", 20)
+    monkeypatch.setattr(material, "CHOOSING", 12)
+    monkeypatch.setattr(material, "TESTING", 20)
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +188,7 @@ def test_ready_features(tmp_path):
 def test_rare_words_are_not_known():
     texts = [["a b c d e f"], ["A B C D E F"], ["a b c d e g"]]
     pictures = Captioned(Pictures(torch.zeros(3, 1, 8, 8)), texts)
-    gallery = _pictures.Gallery(lambda: pictures, lambda: pictures)
+    gallery = material.Gallery(lambda: pictures, lambda: pictures)
     for least, known in ((1, "abcdefg"), (2, "abcdef"), (3, "abcde")):
         words = learn(gallery, settings_of("captions", min_count=least))
         assert sorted(words.vocabulary.tokens[4:]) == [f"▁{letter}" for letter in known]
@@ -321,7 +322,7 @@ def test_what_cannot_be_trained_is_said_before_a_folder_is_made(name, words, sen
 
 
 def test_the_study_has_its_table(tmp_path, monkeypatch):
-    from regard.recipes import _xu2015
+    from regard.recipes.studies import _xu2015
 
     def small(*given, **more):
         shared = {"size": 32, "width": 4, "grid_dim": 24, "dim": 16, "embed_dim": 8, "batch": 8, "threads": 1}

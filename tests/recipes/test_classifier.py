@@ -11,8 +11,8 @@ import torch
 from regard.data import DataError
 from regard.data.documents import Document
 from regard.recipes import Classifier, SettingError, load, load_translator, recipe, resume, settings_of, train
-from regard.recipes._han2016 import differences, han2016
-from regard.recipes.classifier import judged
+from regard.recipes.documents.classifier import judged
+from regard.recipes.studies._han2016 import differences, han2016
 from regard.training import Run, load_weights
 from tests.recipes.reviews import reviews, tsv
 

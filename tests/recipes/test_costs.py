@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from regard.recipes import _costs as costs
-from regard.recipes._costs_counted import depth, operations, path, quadratic, slope
 from regard.recipes.studies import STUDIES
+from regard.recipes.studies import _costs as costs
+from regard.recipes.studies._costs_counted import depth, operations, path, quadratic, slope
 
 
 @pytest.mark.parametrize("kind", costs.KINDS)

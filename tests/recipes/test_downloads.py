@@ -9,10 +9,10 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from regard.data import DataError
-from regard.recipes import _downloads as downloads
 from regard.recipes import settings_of
-from regard.recipes._material import multi30k, multi30k_tok, pairs
 from regard.recipes._parse import SettingError
+from regard.recipes.translation import _downloads as downloads
+from regard.recipes.translation._material import multi30k, multi30k_tok, pairs
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from regard.data import DataError
-from regard.recipes import SettingError, _material, load, resume, settings_of, train
+from regard.recipes import SettingError, load, resume, settings_of, train
+from regard.recipes.translation import _material
 from regard.training import Run, load_weights
 
 TINY = [

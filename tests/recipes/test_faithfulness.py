@@ -10,8 +10,8 @@ from regard.data.batch import BOS, EOS, Batch
 from regard.data.reverse import Reverse
 from regard.data.tokenizer import Tokenizer
 from regard.recipes import NextWord, Translator, settings_of
-from regard.recipes._models import build
-from regard.recipes.faithfulness import Change, Faithfulness, faithfulness
+from regard.recipes.translation._models import build
+from regard.recipes.translation.faithfulness import Change, Faithfulness, faithfulness
 
 LETTERS = "abcdefgh"
 

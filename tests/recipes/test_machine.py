@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.recipes import Machine, SettingError, load, load_translator, resume, settings_of, train
-from regard.recipes.machine import best_cost, cost_of
+from regard.recipes.machines.machine import best_cost, cost_of
 from regard.training import Run, load_weights
 
 TINY = ["longest=2", "bits=3", "hidden_dim=12", "rows=6", "width=5", "batch=4", "steps=6", "validate_every=3"]

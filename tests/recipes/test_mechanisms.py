@@ -8,7 +8,7 @@ from regard.catalogue import ENTRIES
 from regard.data.batch import Batch
 from regard.recipes import NextWord, SettingError, recipe, settings_of
 from regard.recipes._mechanisms import NORMALIZERS, SCORES, normalizer, score
-from regard.recipes._models import build
+from regard.recipes.translation._models import build
 
 BATCH = Batch.of([([5, 6, 7], [4, 5]), ([8], [6, 7, 8]), ([4, 4, 9, 5, 6], [9])])
 WORDS = 11

@@ -11,7 +11,7 @@ from regard import attention as a
 from regard.data.batch import BOS, EOS, Batch
 from regard.models import Recurrent, Transformer
 from regard.recipes import NextWord
-from regard.recipes.objective import places, to_come
+from regard.recipes.translation.objective import places, to_come
 
 BATCH = Batch.of([([5, 6, 7], [4, 5]), ([8], [6, 7, 8, 4]), ([4, 4, 9, 5, 6], [])])
 

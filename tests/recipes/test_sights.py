@@ -16,17 +16,17 @@ from regard.recipes import (
     Glancer,
     Respondent,
     SettingError,
-    _sights,
     load,
     recipe,
     resume,
     settings_of,
     train,
 )
-from regard.recipes._answering import build as build_answerer
-from regard.recipes._glancing import build as build_glance
-from regard.recipes._looking import looking
-from regard.recipes._sights_judged import judged_answers, judged_glances, looked_at
+from regard.recipes.sights import _material as material
+from regard.recipes.sights._answering import build as build_answerer
+from regard.recipes.sights._glancing import build as build_glance
+from regard.recipes.sights._judged import judged_answers, judged_glances, looked_at
+from regard.recipes.studies._looking import looking
 from regard.training import Run, load_weights
 
 TINY = ["width=4", "grid_dim=24", "dim=8", "size=32", "batch=8", "threads=1", "warmup=2"]
@@ -40,8 +40,8 @@ def quiet(line):
 
 @pytest.fixture(autouse=True)
 def _few_scenes(monkeypatch):
-    monkeypatch.setattr(_sights, "CHOOSING", 12)
-    monkeypatch.setattr(_sights, "TESTING", 20)
+    monkeypatch.setattr(material, "CHOOSING", 12)
+    monkeypatch.setattr(material, "TESTING", 20)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def runs(tmp_path_factory):
     """One of each, hardly trained."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_sights, "CHOOSING", 12)
+        patch.setattr(material, "CHOOSING", 12)
         train(IMAGES, folder / IMAGES, SHORT, say=quiet)
         train(QUESTIONS, folder / QUESTIONS, [*SHORT, "looks=2"], say=quiet)
     return folder
@@ -198,8 +198,8 @@ def test_glances_are_counted_by_class(runs):
 
 
 def test_mnist_is_the_same_larger(tmp_path, monkeypatch):
-    monkeypatch.setattr(_sights, "mnist", lambda root, part: sklearn_digits(part))
-    sights = _sights.mnist_cluttered(settings_of("mnist-cluttered", data=str(tmp_path)))
+    monkeypatch.setattr(material, "mnist", lambda root, part: sklearn_digits(part))
+    sights = material.mnist_cluttered(settings_of("mnist-cluttered", data=str(tmp_path)))
     scenes = sights.train()
     assert (scenes.size, scenes.sides, scenes.count, scenes.clutter) == (96, (14, 28), 1, 8)
     assert sights.valid().images.shape == (12, 96, 96)
@@ -235,7 +235,7 @@ def test_what_cannot_be_trained_is_said_before_a_folder_is_made(name, words, sen
 
 
 def test_the_study_has_its_table(tmp_path, monkeypatch):
-    from regard.recipes import _looking
+    from regard.recipes.studies import _looking
 
     def small(*given, **more):
         shared = {"size": 32, "width": 4, "grid_dim": 24, "dim": 8, "batch": 8, "threads": 1}

@@ -7,7 +7,7 @@ import torch
 
 from regard.data import DataError
 from regard.recipes import Guesser, SettingError, Writer, load, recipe, resume, train
-from regard.recipes._masked import evaluate
+from regard.recipes.texts._masking import evaluate
 from regard.training import Run, load_weights
 from tests.recipes.reviews import reviews, tsv
 from tests.recipes.texts import NUMBERS, text

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.attention._watching import WATCHING, telling
-from regard.recipes._together import side_by_side
+from regard.recipes.translation._together import side_by_side
 
 
 @pytest.fixture(params=[1, 3])

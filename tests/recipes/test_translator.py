@@ -13,9 +13,9 @@ from regard.data.reverse import Reverse
 from regard.data.tokenizer import Tokenizer
 from regard.decoding import Decoding, Hypothesis
 from regard.recipes import NextWord, TooLong, Translator, evaluate, settings_of
-from regard.recipes._models import build
-from regard.recipes.evaluation import by_length, measures, tokenization
-from regard.recipes.translator import grouped
+from regard.recipes.translation._models import build
+from regard.recipes.translation.evaluation import by_length, measures, tokenization
+from regard.recipes.translation.translator import grouped
 
 LETTERS = "abcdefgh"
 TEXTS = ["abc", "h", "gfedcba", "aa", "badcafe", "abc"]
@@ -63,7 +63,7 @@ def test_order_and_neighbors_do_not_matter(any_translator, options):
 def test_batches_do_not_matter(any_translator, monkeypatch):
     together = any_translator.translate(TEXTS, beam=3)
     scores = [one.log_prob for one in any_translator.score(TEXTS, TEXTS)]
-    monkeypatch.setattr("regard.recipes.translator.AT_ONCE", 9)
+    monkeypatch.setattr("regard.recipes.translation.translator.AT_ONCE", 9)
     assert any_translator.translate(TEXTS, beam=3) == together
     assert [one.log_prob for one in any_translator.score(TEXTS, TEXTS)] == pytest.approx(scores, abs=1e-4)
 

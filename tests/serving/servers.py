@@ -53,7 +53,7 @@ def tiny_classifier():
     """A classifier of documents that nobody has trained."""
     from regard.data import Tokenizer
     from regard.recipes import Classification, Classifier
-    from regard.recipes._classifying import build
+    from regard.recipes.documents._task import build
 
     settings = Classification(dim=8, embed_dim=8, max_words=20, max_sentences=10)
     words = Tokenizer.learn(LINES, "word", 40)
@@ -63,9 +63,9 @@ def tiny_classifier():
 def tiny_captioner():
     """A describer of images that nobody has trained."""
     from regard.data import Tokenizer
-    from regard.recipes._captioning import build
-    from regard.recipes._captioning_settings import Captioning
-    from regard.recipes.captioner import Captioner
+    from regard.recipes.captions._task import build
+    from regard.recipes.captions.captioner import Captioner
+    from regard.recipes.captions.settings import Captioning
 
     settings = Captioning(size=16, width=4, grid_dim=24, embed_dim=8, dim=8, max_length=5)
     words = Tokenizer.learn(LINES, "word", 40)

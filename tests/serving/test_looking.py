@@ -95,7 +95,7 @@ def test_measures_are_those_of_viewing(client, translator, seen):
 
 
 def test_faithfulness_is_measured(client, translator, seen):
-    from regard.recipes.faithfulness import faithfulness
+    from regard.recipes.translation.faithfulness import faithfulness
 
     told = client.get(f"/v1/look/{seen['id']}/faithfulness").json()
     there = faithfulness(translator, "abcd", "dcb").to_json()

@@ -16,10 +16,10 @@ from regard.data.batch import BOS, EOS, PAD
 from regard.data.tokenizer import Tokenizer
 from regard.decoding import Decoding, Hypothesis
 from regard.models import Transformer
-from regard.recipes.engine import Engine
 from regard.recipes.exporting._fits import check, check_limit, positions_for
 from regard.recipes.exporting._folder import CannotExport, CannotRead
-from regard.recipes.translator import Translator
+from regard.recipes.translation.engine import Engine
+from regard.recipes.translation.translator import Translator
 
 AT_ONCE = 128  # sentences: its fastest on a CPU, for a model of 2.6 million weights and a beam of 5
 NEVER = [[SPECIALS[PAD]], [SPECIALS[BOS]]]  # it can forbid them, but changes all probabilities by that

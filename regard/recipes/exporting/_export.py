@@ -16,12 +16,12 @@ from regard.recipes._parse import SettingError, restore
 from regard.recipes._recipes import recipe
 from regard.recipes._runs import read as read_run
 from regard.recipes._task import Recipe
-from regard.recipes._translation import Translating
-from regard.recipes.engine import Engine
 from regard.recipes.exporting import _ctranslate2, _folder, _onnx
 from regard.recipes.exporting._card import card, facts
-from regard.recipes.settings import Translation
-from regard.recipes.translator import Translator
+from regard.recipes.translation._task import Translating
+from regard.recipes.translation.engine import Engine
+from regard.recipes.translation.settings import Translation
+from regard.recipes.translation.translator import Translator
 from regard.training import Run, load_weights, save_weights
 
 TARGETS = ("ctranslate2", "onnx", "safetensors")

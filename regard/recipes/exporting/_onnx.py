@@ -16,11 +16,11 @@ from regard._extras import need
 from regard.data.batch import filled
 from regard.decoding import Decoding, Hypothesis, decode
 from regard.models import Recurrent, Transformer
-from regard.recipes.engine import Engine
 from regard.recipes.exporting import _onnx_recurrent, _onnx_transformer
 from regard.recipes.exporting._fits import check, check_limit, positions_for
 from regard.recipes.exporting._folder import CannotRead
-from regard.recipes.translator import Translator, grouped
+from regard.recipes.translation.engine import Engine
+from regard.recipes.translation.translator import Translator, grouped
 
 READ, WRITE = "read.onnx", "write.onnx"
 AT_ONCE = 6_000  # tokens on all beams of a batch

@@ -9,7 +9,7 @@ from regard.data.batch import Batch
 from regard.data.reverse import Reverse
 from regard.data.tokenizer import Tokenizer
 from regard.recipes import NextWord, Translator, recipe, settings_of
-from regard.recipes._models import build
+from regard.recipes.translation._models import build
 
 LETTERS = "abcdefgh"
 TEXTS = ["abc", "h", "gfedcba", "", "aa", "badcafe", "abc", "hgfedcbaabcdefgh"]

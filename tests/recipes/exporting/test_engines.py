@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from regard.recipes.engine import Engine
 from regard.recipes.exporting import in_engine
+from regard.recipes.translation.engine import Engine
 from tests.recipes.exporting.models import KINDS, TEXTS, TRANSFORMERS, translator
 
 PLACES = [("onnx", kind) for kind in KINDS] + [("ctranslate2", kind) for kind in TRANSFORMERS]

@@ -10,7 +10,7 @@ import torch
 import regard
 from regard.recipes import SettingError, load_translator, recipe_of, settings_of, train
 from regard.recipes.exporting import CannotExport, CannotRead, _onnx, export, in_engine
-from regard.recipes.translator import Translator
+from regard.recipes.translation.translator import Translator
 from tests.recipes.exporting.models import TEXTS, translator
 
 QUICK = {"steps": 3, "validate_every": 3, "average": 0, "batch_tokens": 200, "watch": "loss", "dim": 16}
@@ -186,7 +186,7 @@ def test_a_recurrent_model_goes_to_onnx(recurrent, tmp_path):
     ],
 )
 def test_what_has_no_place_in_onnx_is_refused(words, sentence):
-    from regard.recipes._models import build
+    from regard.recipes.translation._models import build
 
     settings = settings_of("reverse", ["dim=16", *words])
     plain = translator("additive")

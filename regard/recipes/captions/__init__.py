@@ -1,0 +1,1 @@
+"""Pictures, and what is said of each."""

@@ -1,0 +1,1 @@
+"""Documents, and which class each belongs to."""

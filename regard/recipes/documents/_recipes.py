@@ -1,0 +1,59 @@
+"""Documents in classes by name, with the settings that go with them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from regard.recipes._task import Recipe
+from regard.recipes.documents import _reviews as reviews
+from regard.recipes.documents._task import Classifying
+
+classification = partial(Recipe, task=Classifying())
+
+CLASS = {
+    "watch": "accuracy",
+    "schedule": "cosine",
+    "lr": 2e-3,
+    "warmup": 100,
+    "steps": 1500,
+    "validate_every": 250,
+    "save_every": 250,
+}
+
+RECIPES = (
+    classification(
+        "documents",
+        "Your own documents and their classes: --train x.tsv --valid y.tsv (hierarchical attention).",
+        "你自己的文档及其类别：--train x.tsv --valid y.tsv（层次注意力）。",
+        reviews.from_files,
+        CLASS,
+    ),
+    classification(
+        "imdb",
+        "Film reviews in English, positive or negative (IMDB).",
+        "英文影评，褒或贬（IMDB）。",
+        reviews.imdb,
+        CLASS,
+    ),
+    classification(
+        "movie-reviews",
+        "Film reviews that are split into sentences, in ten folds (Pang and Lee 2004).",
+        "已切分成句的影评，分十折（Pang、Lee 2004）。",
+        reviews.movie_reviews,
+        {**CLASS, "max_sentences": 80, "steps": 1000, "validate_every": 100},
+    ),
+    classification(
+        "chnsenticorp",
+        "Chinese reviews of hotels, computers and books, positive or negative (ChnSentiCorp).",
+        "中文评论（酒店、电脑、图书），褒或贬（ChnSentiCorp）。",
+        reviews.chnsenticorp,
+        {**CLASS, "tokenizer": "char", "vocab": 8000, "steps": 800, "validate_every": 100},
+    ),
+    classification(
+        "mixed",
+        "Your own documents, read by convolution, self-attention and recurrence: layers=cnn,attention,gru.",
+        "你自己的文档，由卷积、自注意力、循环层混合读取：layers=cnn,attention,gru。",
+        reviews.from_files,
+        {**CLASS, "model": "mixed", "dim": 96, "dropout": 0.3, "lr": 1e-3},
+    ),
+)

@@ -1,0 +1,1 @@
+"""Machines with a memory: the algorithms of the Neural Turing Machine."""

@@ -1,0 +1,63 @@
+"""The algorithms of a Neural Turing Machine by name, with the settings that go with them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from regard.recipes._task import Recipe
+from regard.recipes.machines import _task as algorithms
+
+remembering = partial(Recipe, task=algorithms.Recalling())
+
+BITS = {
+    "watch": "bits",
+    "optimizer": "rmsprop",
+    "lr": 3e-4,
+    "beta2": 0.95,
+    "momentum": 0.9,
+    "eps": 1e-4,
+    "surprise": 2.0,
+    "schedule": "constant",
+    "warmup": 0,
+    "steps": 5000,
+    "validate_every": 250,
+    "save_every": 250,
+}
+
+RECIPES = (
+    remembering(
+        "copy",
+        "See vectors of bits and say them again (Neural Turing Machine).",
+        "读一串比特向量，再原样说出来（神经图灵机）。",
+        algorithms.copy,
+        {**BITS, "rows": 32},  # few: who walks the wrong way meets what was written, and learns not to
+    ),
+    remembering(
+        "repeat-copy",
+        "See vectors and a number, and say them so often.",
+        "读一串向量和一个数字，按该次数重复说出。",
+        algorithms.repeat_copy,
+        {**BITS, "longest": 10},
+    ),
+    remembering(
+        "recall",
+        "See items, then one of them again, and say the one that followed it.",
+        "读若干项，再给出其中一项，说出它后面的那一项。",
+        algorithms.recall,
+        {**BITS, "shortest": 2, "longest": 6, "bits": 6},
+    ),
+    remembering(
+        "ngrams",
+        "Foretell each bit of a source with a memory of five; the best possible guess is known.",
+        "预测每一个比特，信号源依赖前五位；最优预测是已知的。",
+        algorithms.ngrams,
+        {**BITS, "shortest": 200, "longest": 200, "bits": 1},
+    ),
+    remembering(
+        "sort",
+        "See vectors with priorities, and say them in that order.",
+        "读带优先级的向量，按优先级顺序说出来。",
+        algorithms.sort,
+        {**BITS, "shortest": 20, "longest": 20},
+    ),
+)

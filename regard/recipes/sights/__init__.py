@@ -1,0 +1,1 @@
+"""Images: which class, and what is the answer to a question about one."""

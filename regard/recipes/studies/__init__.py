@@ -1,0 +1,91 @@
+"""What papers found, found again at the scale of a laptop: `regard reproduce NAME`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.recipes.studies._bahdanau2015 import bahdanau2015
+from regard.recipes.studies._costs import costs
+from regard.recipes.studies._han2016 import han2016
+from regard.recipes.studies._looking import looking
+from regard.recipes.studies._luong2015 import luong2015
+from regard.recipes.studies._ntm2014 import ntm2014
+from regard.recipes.studies._xu2015 import xu2015
+from regard.recipes.trials import Say
+
+
+@dataclass(frozen=True)
+class Study:
+    """A named series of trainings that ends in a table, numbers and perhaps a picture."""
+
+    sentence: str
+    zh: str
+    study: Callable[[Path, str, dict[str, Any], Say], dict[str, Any]]
+
+    def run(
+        self, out: str | Path, quick: bool = False, data: str | None = None, say: Say | None = None
+    ) -> dict[str, Any]:
+        """Train, measure and write table.md, numbers.json and pictures into `out`; go on where it was stopped.
+
+        Without `data` the text is made on the fly: strings to be written backwards. With the folder of Multi30k
+        it is captions, English to French for Bahdanau's claims, to German for Luong's. `quick` trains for
+        some steps only, to see that everything works.
+        """
+        out = Path(out)
+        out.mkdir(parents=True, exist_ok=True)
+        given: dict[str, Any] = {"steps": 30, "validate_every": 30, "save_every": 30} if quick else {}
+        name = "reverse" if data is None else "multi30k"
+        if data is not None:
+            given["data"] = data
+        found = self.study(out, name, given, say or _quiet)
+        (out / "numbers.json").write_text(
+            json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+        return found
+
+
+def _quiet(line: str) -> None:
+    """Say nothing."""
+
+
+STUDIES = {
+    "bahdanau2015": Study(
+        "With and without attention: quality by source length, and the gradient at the first source words.",
+        "有无注意力的对比：译文质量随源句长度的变化，以及传到源句开头各词的梯度。",
+        bahdanau2015,
+    ),
+    "luong2015": Study(
+        "The order of the gains: none, global, input feeding, local-p; scores dot, general, concat, location.",
+        "各项改进的先后：无注意力、全局、输入馈送、local-p；打分函数 dot、general、concat、location。",
+        luong2015,
+    ),
+    "ntm2014": Study(
+        "Five tasks for a Neural Turing Machine and for LSTM, beyond the sizes of training.",
+        "神经图灵机与 LSTM 的五个任务，测试超出训练时的长度。",
+        ntm2014,
+    ),
+    "han2016": Study(
+        "Hierarchical attention on IMDB beside average, maximum and a linear model of counted words (--data FOLDER).",
+        "IMDB 上的层次注意力，与平均、最大值以及词频线性模型对比（--data 文件夹）。",
+        han2016,
+    ),
+    "costs": Study(
+        "What self-attention, local attention, recurrence and convolution cost over the length, counted and measured.",
+        "自注意力、局部注意力、循环与卷积的代价随长度的变化：既计数又实测。",
+        costs,
+    ),
+    "xu2015": Study(
+        "Soft, hard and no attention over pictures: scenes of digits, MNIST's or Flickr8k (--data FOLDER).",
+        "图像上的软注意力、硬注意力与无注意力：数字画面、MNIST 画面或 Flickr8k（--data 文件夹）。",
+        xu2015,
+    ),
+    "looking": Study(
+        "Images with and without attention: one digit among clutter, and questions about scenes (--data: MNIST).",
+        "有无注意力的看图：杂乱碎片中的一个数字，以及关于画面的提问（--data：MNIST）。",
+        looking,
+    ),
+}

@@ -1,0 +1,43 @@
+"""Luong, Pham and Manning (2015), found again: the order of the gains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from regard.recipes.studies._shared import QUALITY, SHARED
+from regard.recipes.trials import Row, Say, markdown, trial
+
+
+def luong2015(out: Path, name: str, given: dict[str, Any], say: Say) -> dict[str, Any]:
+    """The order of the gains: nothing, global attention, input feeding, local-p; and four scores."""
+    shared = {**SHARED[name], "order": "luong", **({"pair": "en-de"} if name == "multi30k" else {}), **given}
+    trials: dict[str, dict[str, Any]] = {
+        "none": {"scope": "none"},
+        "global (location)": {"score": "location"},
+        "global (dot)": {"score": "dot"},
+        "global (location) + feeding": {"score": "location", "input_feeding": True},
+        "global (dot) + feeding": {"score": "dot", "input_feeding": True},
+        "global (general) + feeding": {"score": "general", "input_feeding": True},
+        "global (concat) + feeding": {"score": "concat", "input_feeding": True},
+        "local-m (general) + feeding": {"score": "general", "input_feeding": True, "scope": "local-m"},
+        "local-p (general) + feeding": {"score": "general", "input_feeding": True, "scope": "local-p"},
+    }
+    rows: list[Row] = []
+    for number, (label, choice) in enumerate(trials.items()):
+        say(f"{label}:")
+        row = trial(name, out / f"{number}", say=say, **{**shared, **choice})
+        rows.append({"model": label, **row})
+    columns = {
+        "model": "",
+        QUALITY[name]: ".1f",
+        "aer": ".3f",
+        "parameters": ",",
+        "tokens_per_second": ",.0f",
+        "minutes": ".1f",
+    }
+    if not any("aer" in row for row in rows):
+        del columns["aer"]
+    table = markdown(rows, columns)
+    (out / "table.md").write_text(table + "\n", encoding="utf-8")
+    return {"recipe": name, "rows": rows, "table": table}

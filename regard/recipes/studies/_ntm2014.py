@@ -1,0 +1,148 @@
+"""Graves, Wayne and Danihelka (2014), found again: five tasks, a machine with a memory beside layers of LSTM."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard._extras import need
+from regard.recipes._runs import load, settings_of
+from regard.recipes._task import Say
+from regard.recipes.machines.machine import Machine
+from regard.recipes.trials import Row, markdown, trial
+from regard.training import Run
+
+TRIED = 20  # sequences of each size
+COLORS = {"ntm": "#0072B2", "lstm": "#D55E00"}
+
+
+class Part(NamedTuple):
+    """One task: how long to train, the sizes of the baseline (table 3), what to try, and what the paper found."""
+
+    name: str
+    steps: int
+    machine: dict[str, Any]
+    baseline: dict[str, Any]
+    tried: tuple[dict[str, int], ...]
+    paper: str
+
+
+PARTS = (
+    Part(
+        "copy",
+        5000,
+        {},
+        {"hidden_dim": 256},
+        tuple({"length": length} for length in (20, 30, 50, 120)),
+        "120: one vector twice and a few wrong bits; LSTM fails soon after 20",
+    ),
+    Part(
+        "repeat-copy",
+        25_000,
+        {},
+        {"hidden_dim": 512},
+        ({"length": 10, "repeats": 10}, {"length": 10, "repeats": 20}, {"length": 20, "repeats": 10}),
+        "more repeats and longer sequences continue, but it loses count; LSTM fails at both",
+    ),
+    Part(
+        "recall",
+        60_000,
+        {},
+        {"hidden_dim": 256},
+        tuple({"items": items} for items in (6, 8, 10, 12, 15, 20)),
+        "nearly perfect at 12 items, below 1 bit at 15; LSTM never reaches 0 in training",
+    ),
+    Part(
+        "ngrams",
+        12_000,
+        {},
+        {"hidden_dim": 128},
+        ({"length": 200},),
+        "a little better than LSTM, never quite the best possible",
+    ),
+    Part(
+        "sort",
+        25_000,
+        {"read_heads": 5, "write_heads": 5},
+        {"hidden_dim": 128},
+        ({"length": 20},),
+        "much better than LSTM",
+    ),
+)
+
+
+def ntm2014(out: Path, name: str, given: dict[str, Any], say: Say) -> dict[str, Any]:
+    """Train both on all tasks, as many sequences each; try them beyond the sizes of training."""
+    rows: list[Row] = []
+    for part in PARTS:
+        for model in ("ntm", "lstm"):
+            say(f"{part.name}, {model}:")
+            sizes = part.machine if model == "ntm" else part.baseline
+            settings = {"steps": part.steps, "model": model, **sizes, **given}
+            folder = out / f"{part.name}-{model}"
+            trained = trial(part.name, folder, say=say, **settings)
+            rows += [
+                {
+                    "task": part.name,
+                    "model": model,
+                    "tried": ", ".join(f"{key} {value}" for key, value in one.items()),
+                    **_shown(load(folder), one),
+                    "sequences": trained["steps"] * settings_of(part.name, **settings).batch,
+                    "minutes": trained["minutes"],
+                    "paper": part.paper,
+                }
+                for one in part.tried
+            ]
+        _draw(out / f"{part.name}.png", out, part.name)
+    _picture(out)
+    columns = {
+        "task": "",
+        "model": "",
+        "tried": "",
+        "bits": ".3f",
+        "best": ".2f",
+        "errors": ".3f",
+        "exact": ".1f",
+    }
+    table = markdown(rows, {**columns, "sequences": ",", "minutes": ".0f", "paper": ""})
+    (out / "table.md").write_text(table + "\n", encoding="utf-8")
+    return {"rows": rows, "table": table}
+
+
+def _shown(machine: Machine, sizes: dict[str, int]) -> Row:
+    found = machine.evaluate(sequences=TRIED, **sizes)
+    return {name: found[name] for name in ("bits", "best", "errors", "exact", "wrong", "of") if name in found}
+
+
+def _draw(path: Path, out: Path, name: str) -> None:
+    """Learning curves: bits a sequence of the greatest size of training, by sequences seen."""
+    plt = need("matplotlib.pyplot", extra="draw")
+    figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
+    for model, color in COLORS.items():
+        points = _curve(Run.open(out / f"{name}-{model}"))
+        axes.plot([x for x, _ in points], [max(y, 1e-3) for _, y in points], color=color, label=model.upper())
+    axes.set(xlabel="sequences", ylabel="bits a sequence", title=name, yscale="log")
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _curve(run: Run) -> list[tuple[int, float]]:
+    batch = run.read()["settings"]["batch"]
+    points = map(json.loads, run.metrics.read_text(encoding="utf-8").splitlines())
+    return [(point["step"] * batch, point["valid"]["bits"]) for point in points if "valid" in point]
+
+
+def _picture(out: Path) -> None:
+    """The memory while a sequence is copied that is longer than any of training: figure 6 of the paper."""
+    from regard.viewing import pictures
+
+    tape = load(out / "copy-ntm").tape(length=40)
+    pictures.memory(
+        writes=tape.writes[:, 0],
+        reads=tape.reads[:, 0],
+        added=tape.adds[:, 0],
+        returned=tape.read[:, 0],
+        title="copy, 40 vectors",
+    ).save(out / "memory.png")

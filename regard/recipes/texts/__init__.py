@@ -1,0 +1,1 @@
+"""Plain text: a decoder alone that writes on, an encoder alone that fills in."""

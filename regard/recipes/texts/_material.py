@@ -1,0 +1,59 @@
+"""The plain text of a recipe: what to train on, to choose by, and to judge by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from regard.data import DataError
+from regard.data.passages import PlainText
+from regard.data.words import CUTS
+from regard.recipes._parse import SettingError
+from regard.recipes.texts.settings import Text
+
+HELD_OUT = 20  # every so manieth document is held out where nobody names others to choose by
+Part = Callable[[], Iterable[str]]  # read when it is asked for
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Where the documents come from: to train on, to choose by, and tests by name."""
+
+    train: Part
+    valid: Part
+    tests: Mapping[str, Part] = field(default_factory=dict)
+
+
+def from_files(settings: Text) -> Texts:
+    """Files that somebody names."""
+    if not settings.train:
+        raise SettingError("the recipe needs text to train on: --train a.txt, which may be packed (.gz, .xz)")
+    train = PlainText(settings.train, settings.apart)
+    tests: dict[str, Part] = {}
+    if settings.test:
+        test = PlainText(settings.test, settings.apart)
+        tests = {"test": lambda: test}
+    if settings.valid:
+        valid = PlainText(settings.valid, settings.apart)
+        return Texts(lambda: train, lambda: valid, tests)
+    return Texts(lambda: _held(train, False), lambda: _held(train, True), tests)
+
+
+def spaced(tokenizer: str) -> Callable[[str], str]:
+    """Text with spaces between all words or characters, as the recipes of documents cut it.
+
+    >>> spaced("word")("It's well-made.")
+    "It's well - made ."
+    """
+    cut = CUTS[tokenizer]
+    return lambda text: " ".join(cut(text))
+
+
+def _held(text: PlainText, held: bool) -> list[str]:
+    every = list(text)
+    chosen = [one for place, one in enumerate(every) if (place % HELD_OUT == HELD_OUT - 1) == held]
+    if not chosen:
+        raise DataError(
+            f"{text} has {len(every):,} documents, too few to hold one of {HELD_OUT} out; name others: --valid b.txt"
+        )
+    return chosen

@@ -1,0 +1,1 @@
+"""Translation: from one text to another."""

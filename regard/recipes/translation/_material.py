@@ -1,0 +1,140 @@
+"""The texts of each recipe: what to train on, to choose by, and to judge by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from regard.data.batch import Pair
+from regard.data.readers import Parallel
+from regard.recipes._files import folder, named
+from regard.recipes._parse import SettingError
+from regard.recipes.translation import _downloads as downloads
+from regard.recipes.translation.settings import Translation
+
+Make = Callable[[Random, int], list[Pair]]
+SAMPLE = 50_000  # generated pairs that a vocabulary is learned from
+
+
+@dataclass(frozen=True)
+class Material:
+    """Where the pairs come from: files to read, pairs in memory, or a function that makes them."""
+
+    train: Parallel | Sequence[Pair] | Make
+    valid: Parallel | Sequence[Pair]
+    tests: Mapping[str, Parallel | Sequence[Pair]] = field(default_factory=dict)
+
+    def texts(self) -> Iterator[Pair]:
+        """What the vocabulary is learned from."""
+        if callable(self.train):
+            return iter(self.train(Random("vocabulary"), SAMPLE))
+        return pairs(self.train)
+
+    def files(self) -> list[Path]:
+        """All files that are read, so that a resumed run can tell whether they are still the same."""
+        parts = (self.train, self.valid, *self.tests.values())
+        return sorted({path for part in parts if isinstance(part, Parallel) for path in part.paths})
+
+
+def pairs(part: Parallel | Iterable[Pair]) -> Iterator[Pair]:
+    """Pairs, wherever they come from."""
+    return (pair for pair, _ in part) if isinstance(part, Parallel) else iter(part)
+
+
+def from_files(settings: Translation) -> Material:
+    """Files that somebody names."""
+    if not settings.train:
+        raise SettingError("translation needs text to train on: --train a.en a.de, or --train a.tsv")
+    if not settings.valid:
+        raise SettingError(
+            "translation needs text to choose the best weights by: --valid b.en b.de, or --valid b.tsv"
+        )
+    tests = {"test": _parallel(settings.test, settings)} if settings.test else {}
+    return Material(_parallel(settings.train, settings), _parallel(settings.valid, settings), tests)
+
+
+def _parallel(files: Sequence[str], settings: Translation) -> Parallel:
+    if not settings.columns:
+        return Parallel(files)
+    if all(column.isdecimal() for column in settings.columns):
+        return Parallel(files, columns=[int(column) for column in settings.columns])
+    return Parallel(files, keys=settings.columns)
+
+
+def languages(settings: Translation, known: Sequence[str]) -> tuple[str, str]:
+    """The languages read and written."""
+    if settings.pair is None or settings.pair not in known:
+        raise SettingError(f"pair={settings.pair} is not possible; pair is one of {', '.join(known)}")
+    source, _, target = settings.pair.partition("-")
+    return source, target
+
+
+def multi30k(settings: Translation, form: str = "{part}.{language}") -> Material:
+    """Image captions: Elliott et al. (2016), arXiv 1605.00459."""
+    fetch = downloads.multi30k_tok if "tok" in form else downloads.multi30k
+    root = folder(
+        settings.data, "train, val and test_2016_flickr of Multi30k, a file for each language", fetch
+    )
+    known = ("en-de", "de-en", "en-fr", "fr-en", "de-fr", "fr-de")
+    sides = languages(settings, known if "tok" not in form else known[:2])
+
+    def part(name: str) -> Parallel:
+        return Parallel([named(root, form.format(part=name, language=language)) for language in sides])
+
+    return Material(part("train"), part("val"), {"test_2016_flickr": part("test_2016_flickr")})
+
+
+def multi30k_tok(settings: Translation) -> Material:
+    """The same in small letters, tokenized by Moses: the form in which results are published."""
+    return multi30k(settings, "tok/{part}.lc.norm.tok.{language}")
+
+
+def tatoeba(settings: Translation, first: str, second: str) -> Material:
+    """Sentences of daily life from tatoeba.org, as .tsv: English, then the other language."""
+    root = folder(settings.data, f"train.tsv, dev.tsv and test.tsv: {first}, tab, {second}")
+    forward = languages(settings, (f"{first}-{second}", f"{second}-{first}"))[0] == first
+
+    def part(name: str) -> Parallel:
+        return Parallel([named(root, f"{name}.tsv")], columns=(0, 1) if forward else (1, 0))
+
+    return Material(part("train"), part("dev"), {"test": part("test")})
+
+
+def g2p(settings: Translation) -> Material:
+    """Spelling to sounds: SIGMORPHON 2021, task 1 (Ashby et al. 2021)."""
+    root = folder(
+        settings.data, "eng_us_train.tsv and the like: word, tab, sounds separated by spaces", downloads.g2p
+    )
+    known = sorted({path.name.partition("_train.tsv")[0] for path in root.glob("*_train.tsv*")})
+    if settings.pair not in known:
+        raise SettingError(f"pair={settings.pair} is not possible; in {root} there are {', '.join(known)}")
+
+    def part(name: str) -> Parallel:
+        return Parallel([named(root, f"{settings.pair}_{name}.tsv")])
+
+    return Material(part("train"), part("dev"), {"test": part("test")})
+
+
+def dates(settings: Translation) -> Material:
+    """Dates as people write them, in many languages, to ISO 8601."""
+    from regard.data.dates import Dates
+
+    tests = {"test": Dates(split="test").fixed(2000), "patterns": Dates(split="patterns").fixed(2000)}
+    return Material(Dates(split="train").make, Dates(split="valid").fixed(1000), tests)
+
+
+def pinyin(settings: Translation) -> Material:
+    """Chinese phrases to their syllables."""
+    from regard.data.pinyin import Pinyin
+
+    return Material(Pinyin("train").pairs(), Pinyin("valid").pairs(), {"test": Pinyin("test").pairs()})
+
+
+def reverse(settings: Translation) -> Material:
+    """Letters from behind."""
+    from regard.data.reverse import Reverse
+
+    made = {split: Reverse(split=split, longest=settings.max_length) for split in ("train", "valid", "test")}
+    return Material(made["train"].make, made["valid"].fixed(500), {"test": made["test"].fixed(500)})

@@ -1,0 +1,45 @@
+"""A model from settings."""
+
+from __future__ import annotations
+
+from regard.models import Recurrent, Transformer
+from regard.recipes._mechanisms import looking, normalizer, score
+from regard.recipes.translation.settings import Translation
+
+
+def build(settings: Translation, source_words: int, target_words: int) -> Recurrent | Transformer:
+    """The network that the settings describe, for vocabularies of these sizes."""
+    if settings.model == "transformer":
+        return Transformer(
+            source_words,
+            target_words,
+            dim=settings.dim,
+            heads=settings.heads,
+            layers=settings.layers,
+            hidden_dim=settings.hidden_dim or 4 * settings.dim,
+            dropout=settings.dropout,
+            norm=settings.norm,
+            tied=settings.tied,
+        )
+    ways = 1 + settings.bidirectional
+    encoder_dim = settings.encoder_dim or settings.dim // ways
+    attention = None
+    if settings.scope != "none":
+        how = score(settings.score, settings.dim, ways * encoder_dim, settings.dim)
+        share = normalizer(settings.normalize)
+        attention = looking(settings.scope, how, share, settings.dim, settings.dim, settings.radius)
+    return Recurrent(
+        source_words,
+        target_words,
+        attention,
+        embed_dim=settings.embed_dim or settings.dim,
+        dim=settings.dim,
+        encoder_dim=encoder_dim,
+        layers=settings.layers,
+        cell=settings.cell,
+        bidirectional=settings.bidirectional,
+        order=settings.order,
+        input_feeding=settings.input_feeding,
+        dropout=settings.dropout,
+        tied=settings.tied != "none",
+    )

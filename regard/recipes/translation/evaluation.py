@@ -1,0 +1,118 @@
+"""How good translations are: exact matches, BLEU, chrF, and how well attention aligns words."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from regard.data import DataError, Pair
+from regard.decoding import Alignment, Decoding, aer
+from regard.recipes.translation.settings import Translation
+from regard.recipes.translation.translator import Translator
+
+BY_LANGUAGE = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
+LENGTHS = (10, 20, 30, 40, 50, 60)  # borders of the groups by source length, in words
+
+
+def evaluate(
+    translator: Translator, pairs: Sequence[Pair], options: Decoding | None = None
+) -> dict[str, Any]:
+    """All that can be said of a model on these pairs, as plain numbers."""
+    if not pairs:
+        raise DataError("there is nothing to evaluate: no pairs were given")
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    answers = [translator.text(best[0]) if best else "" for best in translator.search(sources, options)]
+    report = measures(answers, references, translator.settings)
+    report["by_length"] = by_length(sources, answers, references, translator.settings)
+    if translator.attends and any(pair.links is not None for pair in pairs):
+        report |= alignment_error(translator, pairs)
+    return report
+
+
+def measures(answers: Sequence[str], references: Sequence[str], settings: Translation) -> dict[str, Any]:
+    """Exact matches, BLEU and chrF, with the signatures that make them comparable (Post 2018, arXiv 1804.08771)."""
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    references = [_known(text, settings) for text in references]
+    metric, other = BLEU(tokenize=tokenization(settings)), CHRF()
+    exact = sum(a == r for a, r in zip(answers, references, strict=True))
+    found = metric.corpus_score(list(answers), [list(references)])
+    return {
+        "sentences": len(answers),
+        "exact": 100 * exact / max(len(answers), 1),
+        "bleu": found.score,
+        "bleu_signature": str(metric.get_signature()),
+        "brevity_penalty": found.bp,
+        "chrf": other.corpus_score(list(answers), [list(references)]).score,
+        "chrf_signature": str(other.get_signature()),
+    }
+
+
+def tokenization(settings: Translation) -> str:
+    """How sacrebleu cuts the target language into words."""
+    if settings.bleu != "auto":
+        return settings.bleu
+    if (settings.target_tokenizer or settings.tokenizer) == "char":
+        return "char"
+    language = (settings.pair or "").rpartition("-")[2]
+    return BY_LANGUAGE.get(language, "13a")
+
+
+def _known(text: str, settings: Translation) -> str:
+    """The reference as the model could write it: where it was trained on small letters, in small letters."""
+    import unicodedata
+
+    text = unicodedata.normalize("NFKC", text) if settings.nfkc else text
+    text = text.lower() if settings.lowercase else text
+    return text if (settings.target_tokenizer or settings.tokenizer) == "char" else " ".join(text.split())
+
+
+def by_length(
+    sources: Sequence[str], answers: Sequence[str], references: Sequence[str], settings: Translation
+) -> list[dict[str, Any]]:
+    """BLEU in groups of similar source length: does it fall for long sentences?"""
+    split = list if settings.tokenizer == "char" else str.split
+    groups: dict[int, list[int]] = {}
+    for row, source in enumerate(sources):
+        words = len(split(source))
+        groups.setdefault(sum(words > border for border in LENGTHS), []).append(row)
+    table = []
+    for group in sorted(groups):
+        rows = groups[group]
+        found = measures([answers[i] for i in rows], [references[i] for i in rows], settings)
+        low = LENGTHS[group - 1] + 1 if group else 1
+        high = LENGTHS[group] if group < len(LENGTHS) else None
+        kept = {name: found[name] for name in ("sentences", "exact", "bleu")}
+        table.append({"from": low, "to": high, **kept})
+    return table
+
+
+def alignment_error(translator: Translator, pairs: Sequence[Pair]) -> dict[str, Any]:
+    """The alignment error rate of the given translations, by the best layer and head.
+
+    Words that the recipe says are linked to nothing by nature, such as the hyphens of a date, are not asked.
+    """
+    linked = [pair for pair in pairs if pair.links is not None]
+    alignments = translator.align([pair.source for pair in linked], [pair.target for pair in linked])
+    sure = [set(pair.links or ()) for pair in linked]
+    possible = [known | set(pair.possible or ()) for known, pair in zip(sure, linked, strict=True)]
+    layers, heads = alignments[0].weights.shape[:2]
+    linked_by = [seen.linked() for seen in alignments]
+    errors = {}
+    for layer, head in itertools.product(range(layers), range(heads)):
+        found = [
+            _asked(links[layer, head], seen, translator)
+            for links, seen in zip(linked_by, alignments, strict=True)
+        ]
+        errors[layer, head] = aer(found, sure, possible)
+    layer, head = min(errors, key=lambda place: errors[place])
+    return {"aer": errors[layer, head], "aer_layer": layer, "aer_head": head, "aer_sentences": len(linked)}
+
+
+def _asked(links: Tensor, seen: Alignment, translator: Translator) -> set[tuple[int, int]]:
+    names = seen.names("target")
+    return {(i, j) for j, i in links.nonzero().tolist() if names[j] not in translator.unlinked}

@@ -1,0 +1,177 @@
+"""Whether a translation hangs on where it looked: weights are not explanations until something depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.data.batch import BOS, EOS, filled
+from regard.decoding import Alignment
+from regard.models import Transformer
+from regard.recipes.translation.translator import AT_ONCE, Translator
+from regard.viewing.altering import Permuted, Uniform, altered
+
+LITTLE = 0.1  # of probability that moves: below it, a change is small
+CLEARLY = 1.5  # times as much as another: above it, a change is larger
+
+
+@dataclass(frozen=True)
+class Change:
+    """What another model says of the same translation, on average over its tokens.
+
+    moved   = 1/2 sum_w |p(w) - p'(w)|          probability that went to other words (total variation)
+    flipped = share of tokens where the most probable word is another one
+    """
+
+    moved: float
+    flipped: float
+
+
+@dataclass(frozen=True)
+class Faithfulness:
+    """How much of a translation changes when its attention, or what it looked at, is changed.
+
+    `permuted`: the weights of every look at the source dealt out anew at random; `uniform`: all weights alike.
+    `most`, `least`, `random`: for each token the word it looked at most, least, or any (their average) is taken out
+    of the source.
+    """
+
+    permuted: Change
+    uniform: Change
+    most: Change
+    least: Change
+    random: Change
+    draws: int
+    tokens: int
+
+    def to_json(self) -> dict[str, Any]:
+        sentences = {language: self.sentence(language) for language in SENTENCES}
+        return asdict(self) | {"verdict": self.verdict(), "sentence": sentences}
+
+    def sentence(self, language: str = "en") -> str:
+        """What was found, for people; "en" or "zh"."""
+        if language not in SENTENCES:
+            raise ValueError(f"there is no sentence in {language!r}; there is {' and '.join(SENTENCES)}")
+        words, numbers = SENTENCES[language], {}
+        for name in ("permuted", "uniform", "most", "random", "least"):
+            numbers[name] = f"{100 * getattr(self, name).moved:.0f} %"
+        numbers["flipped"] = f"{100 * self.permuted.flipped:.0f} %"
+        return words["facts"].format(**numbers) + words[self.verdict()]
+
+    def verdict(self) -> str:
+        """What these numbers mean for a picture of the weights: it "matters", is "idle", or "unclear"."""
+        if self.permuted.moved < LITTLE:
+            return "idle"
+        return "matters" if self.most.moved > CLEARLY * self.random.moved else "unclear"
+
+
+SENTENCES = {
+    "en": {
+        "facts": "With these weights mixed up at random, {permuted} of the next word's probability moves and "
+        "{flipped} of the words change; with all weights alike, {uniform} moves. Without the word it looked at most, "
+        "{most} moves; without any one word, {random}; without the least regarded, {least}. ",
+        "matters": "So this translation does depend on where it looked; that is not yet why it said what it said.",
+        "idle": "So this translation hardly depends on where it looked: do not read the picture as an explanation.",
+        "unclear": "So the weights matter, but the most regarded words hardly more than others: do not read the "
+        "picture as an explanation.",
+    },
+    "zh": {
+        "facts": "把这些权重随机打乱，下一个词的概率有 {permuted} 发生移动，{flipped} 的词会变；改成均匀权重，"
+        "移动 {uniform}。去掉看得最多的源词，移动 {most}；去掉任意一个词，平均移动 {random}；"
+        "去掉看得最少的词，移动 {least}。",
+        "matters": "可见这句译文确实依赖它看的地方，但这还不等于解释了它为什么这样译。",
+        "idle": "可见这句译文几乎不依赖它看的地方：不要把这幅图当作解释。",
+        "unclear": "可见权重有作用，但看得最多的词并不比别的词重要多少：不要把这幅图当作解释。",
+    },
+}
+
+
+@torch.no_grad()
+def faithfulness(
+    translator: Translator,
+    source: str,
+    target: str | Sequence[int] | None = None,
+    *,
+    draws: int = 8,
+    seed: int = 0,
+) -> Faithfulness:
+    """Measure how much a translation depends on where it looked; without `target`, that of the translator itself.
+
+    The translation stays as it is (forced decoding); what changes is what the model would say next, in each place.
+    """
+    ids = _target(translator, source, target)
+    seen = translator.aligned([source], [ids])[0]  # says so if there is no attention
+    text = [*translator.source.encode(translator.clean(source)), EOS]
+    said = _Said(translator, ids)
+    before = said(text)
+    generator = torch.Generator().manual_seed(seed)
+    change = _changes(before, said([text] * draws, lambda normalize: Permuted(normalize, generator)))
+    permuted = Change(*change.mean((0, 1)).tolist())
+    uniform = Change(*_changes(before, said(text, Uniform)).mean((0, 1)).tolist())
+    without = _changes(before, said([_without(text, group) for group in seen.groups("source")]))
+    most, least, random = _removed(seen, without)
+    return Faithfulness(permuted, uniform, most, least, random, draws, len(ids) + 1)
+
+
+class _Said:
+    """What a translator's model says after each token of one translation, for other sources or other weights."""
+
+    def __init__(self, translator: Translator, ids: Sequence[int]):
+        self.model, self.device = translator.network, translator.device
+        self.target = torch.tensor([[BOS, *ids]], device=self.device)
+        cross = isinstance(self.model, Transformer)
+        self.layers = "decoder.layers.*.look_back" if cross else "attention"
+
+    def __call__(
+        self, sources: Any, change: Callable[[Any], Any] | None = None
+    ) -> Float[Tensor, "sources tokens words"]:
+        """Probabilities of the next word; of many sources, some at a time."""
+        rows: list[list[int]] = [sources] if sources and isinstance(sources[0], int) else sources
+        longest = max([self.target.shape[1], *map(len, rows)])
+        step, found = max(1, AT_ONCE // longest), []
+        with nullcontext() if change is None else altered(self.model, change, self.layers):
+            for start in range(0, len(rows), step):
+                some, lengths = filled(rows[start : start + step])
+                target = self.target.expand(len(some), -1)
+                hidden = self.model(some.to(self.device), lengths.to(self.device), target)
+                found.append(self.model.output(hidden).float().softmax(-1))
+        return torch.cat(found) if found else self.target.new_zeros(0, self.target.shape[1], 1).float()
+
+
+def _target(translator: Translator, source: str, target: str | Sequence[int] | None) -> list[int]:
+    if not source.strip():
+        raise ValueError("an empty text has no translation to be measured")
+    if isinstance(target, str):
+        return translator.target.encode(target)
+    if target is not None:
+        return list(target)
+    return list(translator.search([source])[0][0].ids)
+
+
+def _changes(
+    before: Float[Tensor, "1 tokens words"], after: Float[Tensor, "sources tokens words"]
+) -> Float[Tensor, "sources tokens 2"]:
+    """For every token: the probability that moved, and whether the first choice is another."""
+    moved = (after - before).abs().sum(-1) / 2
+    return torch.stack([moved, (after.argmax(-1) != before.argmax(-1)).float()], -1).cpu()
+
+
+def _without(text: Sequence[int], group: Sequence[int]) -> list[int]:
+    return [number for place, number in enumerate(text) if place not in group]
+
+
+def _removed(seen: Alignment, changes: Float[Tensor, "words tokens 2"]) -> list[Change]:
+    """What taking out a word does: for each token that which it looked at most, that least, and any."""
+    groups = seen.groups("source")
+    weights = seen.weights.float().mean((0, 1))
+    regard = torch.stack([weights[:, list(group)].sum(-1) for group in groups], -1)
+    chosen: list[Int[Tensor, " tokens"]] = [regard.argmax(-1), regard.argmin(-1)]
+    tokens = torch.arange(len(regard))
+    picked = [changes[words, tokens] for words in chosen]
+    return [Change(*some.mean(0).tolist()) for some in (*picked, changes.flatten(0, 1))]
