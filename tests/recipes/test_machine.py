@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from regard.data.algorithms import Ngrams, chance
 from regard.recipes import Machine, SettingError, load, load_translator, resume, settings_of, train
 from regard.recipes.machines.machine import best_cost, cost_of
 from regard.training import Run, load_weights
@@ -60,8 +61,18 @@ def test_costs_are_in_bits():
 
 def test_a_larger_memory_may_be_used(copied):
     machine = load(copied)
-    found = machine.evaluate(sequences=3, rows=40, length=9)
-    assert found["rows"] == 40
+    assert machine.evaluate(sequences=3, rows=40, length=9)["rows"] == 40
+    batch = machine.algorithm.make(chance(0), 3, length=9).inputs
+    large, usual = machine.outputs(batch, rows=40), machine.outputs(batch)
+    assert not torch.equal(large, usual)
+    torch.testing.assert_close(usual, machine.outputs(batch, rows=24), atol=0, rtol=0)
+
+
+def test_a_longer_sequence_gets_a_larger_memory(copied):
+    machine = load(copied)
+    rows = [machine.evaluate(sequences=2, length=length)["rows"] for length in (1, 2, 3, 9)]
+    assert rows == [6, 6, 12, 24]  # 2 vectors, the longest of training, take 5 steps
+    assert machine.tape(length=9).memory.shape == (19, 24, 5)
 
 
 def test_a_tape_shows_every_step(copied):
@@ -96,8 +107,6 @@ def test_the_baseline_has_no_memory(tmp_path):
 
 
 def test_best_cost_is_what_counting_costs():
-    from regard.data.algorithms import Ngrams, chance
-
     algorithm = Ngrams({"length": (40, 40)}, bits=1)
     batch = algorithm.make(chance(0), rows=3)
     best = algorithm.best(batch.targets[..., 0])
