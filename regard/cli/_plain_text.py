@@ -42,11 +42,14 @@ def evaluate_text(
     run: Path, files: list[Path] | None, part: str | None, limit: int | None, device: str, as_json: bool
 ) -> None:
     """Print how well the model foretells text: files, or the parts of the recipe."""
+    from regard.recipes import recipe
+
     model, name = model_of_text(run, device)
+    task: Any = recipe(name).task
     found = {}
     for which, texts in _parts(name, model, files, part).items():
         note(f"{which}: reading {len(texts[:limit]):,} documents")
-        found[which] = _measured(model, texts[:limit])
+        found[which] = task.judged(model, texts[:limit])
     if as_json:
         say_json({"run": str(run), "recipe": name, "parts": found})
         return
@@ -56,13 +59,6 @@ def evaluate_text(
         say(table(rows, numbers=[1]), "")
 
 
-def _measured(model: Any, texts: list[str]) -> dict[str, Any]:
-    from regard.recipes import Guesser
-    from regard.recipes.texts import _masking
-
-    return _masking.evaluate(model, texts) if isinstance(model, Guesser) else model.evaluate(texts)
-
-
 def _parts(name: str, model: Any, files: list[Path] | None, part: str | None) -> dict[str, list[str]]:
     from regard.data.passages import PlainText
     from regard.recipes import recipe
@@ -70,7 +66,7 @@ def _parts(name: str, model: Any, files: list[Path] | None, part: str | None) ->
     if files:
         return {"files": list(PlainText(files, model.settings.apart))}
     texts = recipe(name).material(model.settings)
-    known = {**texts.tests, "valid": texts.valid}
+    known = texts.parts
     if part is not None and part not in known:
         refuse(f"There is no part {part!r}; the parts are {', '.join(known)}.")
     return {which: list(known[which]()) for which in (known if part is None else [part])}

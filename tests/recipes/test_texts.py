@@ -7,7 +7,7 @@ import torch
 
 from regard.data import DataError
 from regard.recipes import Guesser, SettingError, Writer, load, recipe, resume, train
-from regard.recipes.texts._masking import evaluate
+from regard.recipes.texts._masking import Masking
 from regard.training import Run, load_weights
 from tests.recipes.reviews import reviews, tsv
 from tests.recipes.texts import NUMBERS, text
@@ -116,7 +116,9 @@ def test_it_fills_in(filled):
 
 def test_what_is_hidden_is_judged_the_same_each_time(filled):
     guesser = load(filled)
-    one, two = (evaluate(guesser, ["one two three four five six seven.", "two three."]) for _ in range(2))
+    one, two = (
+        Masking().judged(guesser, ["one two three four five six seven.", "two three."]) for _ in range(2)
+    )
     assert one == two
     found = recipe("masked-language").task.judge(recipe("masked-language"), guesser, "valid")
     assert found["accuracy"] > 60

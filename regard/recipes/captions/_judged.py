@@ -15,7 +15,8 @@ from regard.data.batch import filled
 from regard.data.captions import Captioned
 from regard.data.scenes import EACH
 from regard.decoding import Decoding, Hypothesis
-from regard.recipes.captions.captioner import AT_ONCE, Captioner
+from regard.recipes._images import AT_ONCE
+from regard.recipes.captions.captioner import Captioner
 
 ORDERS = (1, 2, 3, 4)  # of BLEU
 

@@ -12,22 +12,17 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from regard.attention import Constant
 from regard.data import BOS, UNK, DataError, Tokenizer
-from regard.data.pictures import read_image
 from regard.decoding import Decoding, Hypothesis, decode
 from regard.models.captioner import ShowAttendTell, Steps
+from regard.recipes._images import AT_ONCE, Image, shown, taken
 from regard.recipes.captions.settings import Captioning
 
 if TYPE_CHECKING:
     from regard.viewing.pictures import Picture
     from regard.viewing.players import Player
-
-Image = Any  # a path, or an array, tensor or Pillow image: (height, width) or (height, width, 3)
-AT_ONCE = 100  # pictures that are described together
-GRAY = (0.299, 0.587, 0.114)  # what red, green and blue count in gray, as Pillow has it (ITU-R 601)
 
 
 @dataclass(frozen=True)
@@ -179,36 +174,13 @@ class Captioner:
                     f" {self.model.grid_dim})"
                 )
             return torch.as_tensor(image, dtype=torch.float32)
-        size, color = self.settings.size, self.settings.color
-        if isinstance(image, str | Path):
-            return read_image(image, size, color).float() / 255
-        pixels = _pixels(image)
-        if not color and pixels.shape[0] == 3:
-            pixels = (torch.tensor(GRAY)[:, None, None] * pixels).sum(0, keepdim=True)
-        pixels = pixels.expand(3 if color else 1, -1, -1)
-        if pixels.shape[1:] == (size, size):
-            return pixels
-        return interpolate(pixels[None], (size, size), mode="bilinear", antialias=True)[0].clamp(0, 1)
+        return taken(image, self.settings.size, self.settings.color)
 
     def shown(self, image: Image) -> Float[Tensor, "height width 3"]:
         """The image as people see it; plain gray for a grid of features."""
         if self.model.eyes is None:
             return torch.full((56, 56, 3), 0.8)
-        pixels = read_image(image).float() / 255 if isinstance(image, str | Path) else _pixels(image)
-        return pixels.expand(3, -1, -1).permute(1, 2, 0)
-
-
-def _pixels(image: Image) -> Float[Tensor, "channels height width"]:
-    """An array, tensor or Pillow image as numbers from 0 to 1, one channel or three."""
-    array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
-    array = array[..., None] if array.ndim == 2 else array
-    if array.ndim != 3 or array.shape[-1] not in (1, 3, 4) or not array.size:
-        raise DataError(f"an image is (height, width) or (height, width, 3), not {np.shape(image)}")
-    whole = np.issubdtype(array.dtype, np.integer)
-    pixels = torch.from_numpy(array[..., :3].astype(np.float32) / (255 if whole else 1)).permute(2, 0, 1)
-    if not bool(((pixels >= 0) & (pixels <= 1)).all()):
-        raise DataError(f"the image has numbers outside of 0..{255 if whole else 1}")
-    return pixels
+        return shown(image)
 
 
 @dataclass(frozen=True)

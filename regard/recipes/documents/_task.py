@@ -22,8 +22,8 @@ from regard.recipes._task import Experiment, Recipe, Task, fitted
 from regard.recipes.documents._reviews import Shelves
 from regard.recipes.documents.classifier import Classifier, cutting_of, judged
 from regard.recipes.documents.settings import Classification
-from regard.recipes.texts import _masking as _masked
 from regard.recipes.texts._layers import reader
+from regard.recipes.texts._masking import Masking
 from regard.training import Loss, Run, Settings, fill
 from regard.training._files import write_whole
 
@@ -106,7 +106,7 @@ class Classifying(Task[Classification]):
         return {**judged(made, list(known[chosen]())), "part": chosen}
 
     def follows(self, other: Task[Any]) -> bool:
-        return isinstance(other, (Classifying, _masked.Masking))
+        return isinstance(other, Classifying | Masking)
 
     def like(self, settings: Classification, kept: Mapping[str, Any]) -> Classification:
         """Its words; of a run that filled in words, also its layers."""
@@ -124,7 +124,7 @@ class Classifying(Task[Classification]):
         elif (origin.folder / self.files[1]).is_file():
             words, labels = kept(origin)
         else:  # it filled in words, and knows no labels
-            words, labels = _masked.kept(origin), labels_of(shelves.train())
+            words, labels = Masking().kept(origin), labels_of(shelves.train())
         words.save(run.folder / self.files[0])
         write_whole(run.folder / self.files[1], (json.dumps(labels, ensure_ascii=False) + "\n").encode())
 

@@ -13,20 +13,19 @@ from regard.data.questions import Asked, Asking
 from regard.data.quiz import QuestionBatch, Quiz
 from regard.models._convolutions import Convolutions
 from regard.models.answerer import Answerer, Bag, InOrder
-from regard.recipes._task import Experiment, Recipe, Task, fitted
+from regard.recipes._task import Recipe, Task, fitted
 from regard.recipes.sights._glancing import Sorting
 from regard.recipes.sights._judged import judged_answers
 from regard.recipes.sights._material import Sights
-from regard.recipes.sights._seeing import RightChoice, Validation, attention
+from regard.recipes.sights._seeing import Beholding, RightChoice, attention
 from regard.recipes.sights.respondent import Respondent
 from regard.recipes.sights.settings import Answering
-from regard.training import Run, Settings, fill
+from regard.training import Run, Settings, Source, fill
 
 SIZES, EYES, READER = ("size", "width", "grid_dim"), "model.eyes.", "model.read."
-AT_ONCE = 100  # questions of the validation that are answered together
 
 
-class Questioning(Task[Answering]):
+class Questioning(Beholding[Answering]):
     """From an image and a question to an answer."""
 
     settings: ClassVar[type[Settings]] = Answering
@@ -37,17 +36,15 @@ class Questioning(Task[Answering]):
         "info {run}",
     )
 
-    def check(self, recipe: Recipe, settings: Answering) -> None:
-        recipe.material(settings).train()
-        build(settings)
+    def objective(self, settings: Answering) -> RightChoice:
+        return RightChoice(build(settings))
 
-    def experiment(self, run: Run, recipe: Recipe, settings: Answering) -> Experiment[Answering]:
-        sights: Sights = recipe.material(settings)
+    def scenes(self, sights: Sights, settings: Answering) -> tuple[Source, QuestionBatch]:
         data = Quiz(cast(Asking, sights.train()), settings.batch, seed=settings.seed)
-        held = QuestionBatch.of(cast(Asked, sights.valid()))
-        parts = [held.part(rank, len(held) // AT_ONCE + 1) for rank in range(len(held) // AT_ONCE + 1)]
-        objective = RightChoice(build(settings))
-        return Experiment(run, settings, objective, data, Validation(objective, parts))
+        return data, QuestionBatch.of(cast(Asked, sights.valid()))
+
+    def judged(self, made: Respondent, held: Asked) -> dict[str, Any]:
+        return judged_answers(made, held)
 
     def load(
         self,
@@ -58,7 +55,7 @@ class Questioning(Task[Answering]):
         where: str,
         device: str,
     ) -> Respondent:
-        objective = fitted(lambda: RightChoice(build(settings)), weights, where)
+        objective = fitted(lambda: self.objective(settings), weights, where)
         return Respondent(cast(Answerer, objective.to(device).model), settings)
 
     def follows(self, other: Task[Any]) -> bool:
@@ -77,11 +74,6 @@ class Questioning(Task[Answering]):
         assert objective.model.eyes is not None
         eyes = {name.removeprefix(EYES): one for name, one in weights.items() if name.startswith(EYES)}
         fill(objective.model.eyes, eyes, where)
-
-    def judge(self, recipe: Recipe, made: Respondent, part: str | None = None) -> dict[str, Any]:
-        parts = recipe.material(made.settings).parts
-        chosen = part or next(iter(parts))
-        return {**judged_answers(made, parts[chosen]()), "part": chosen}
 
 
 def build(settings: Answering) -> Answerer:

@@ -11,37 +11,33 @@ from regard.data.labeled import LabeledBatch, Labeling
 from regard.data.scenes import Painted, Scenes
 from regard.models._convolutions import Convolutions
 from regard.models.glance import Glance, Largest, Look
-from regard.recipes._task import Experiment, Recipe, Task, fitted
+from regard.recipes._task import Recipe, fitted
 from regard.recipes.sights._judged import judged_glances
 from regard.recipes.sights._material import Sights
-from regard.recipes.sights._seeing import RightChoice, Validation, attention
+from regard.recipes.sights._seeing import Beholding, RightChoice, attention
 from regard.recipes.sights.glancer import Glancer
 from regard.recipes.sights.settings import Glancing
-from regard.training import Run, Settings
+from regard.training import Run, Settings, Source
 
 LABELS = tuple(map(str, range(10)))
-AT_ONCE = 100  # scenes of the validation that are seen together
 
 
-class Sorting(Task[Glancing]):
+class Sorting(Beholding[Glancing]):
     """From an image to its class."""
 
     settings: ClassVar[type[Settings]] = Glancing
     uses = ("classify {run} IMAGE", "show {run} IMAGE --out x.png", "evaluate {run}", "info {run}")
+    facts: ClassVar[dict[str, Any]] = {"labels": list(LABELS)}
 
-    def check(self, recipe: Recipe, settings: Glancing) -> None:
-        recipe.material(settings).train()
-        build(settings)
+    def objective(self, settings: Glancing) -> RightChoice:
+        return RightChoice(build(settings))
 
-    def experiment(self, run: Run, recipe: Recipe, settings: Glancing) -> Experiment[Glancing]:
-        sights: Sights = recipe.material(settings)
+    def scenes(self, sights: Sights, settings: Glancing) -> tuple[Source, LabeledBatch]:
         data = Labeling(cast(Scenes, sights.train()), settings.batch, seed=settings.seed)
-        held = LabeledBatch.of(cast(Painted, sights.valid()))
-        parts = [held.part(rank, len(held) // AT_ONCE + 1) for rank in range(len(held) // AT_ONCE + 1)]
-        objective = RightChoice(build(settings))
-        return Experiment(
-            run, settings, objective, data, Validation(objective, parts), {"labels": list(LABELS)}
-        )
+        return data, LabeledBatch.of(cast(Painted, sights.valid()))
+
+    def judged(self, made: Glancer, held: Painted) -> dict[str, Any]:
+        return judged_glances(made, held)
 
     def load(
         self,
@@ -52,13 +48,8 @@ class Sorting(Task[Glancing]):
         where: str,
         device: str,
     ) -> Glancer:
-        objective = fitted(lambda: RightChoice(build(settings)), weights, where)
+        objective = fitted(lambda: self.objective(settings), weights, where)
         return Glancer(cast(Glance, objective.to(device).model), LABELS, settings)
-
-    def judge(self, recipe: Recipe, made: Glancer, part: str | None = None) -> dict[str, Any]:
-        parts = recipe.material(made.settings).parts
-        chosen = part or next(iter(parts))
-        return {**judged_glances(made, parts[chosen]()), "part": chosen}
 
 
 def build(settings: Glancing) -> Glance:

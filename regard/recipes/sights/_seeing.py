@@ -1,10 +1,11 @@
-"""What the tasks of images have in common: a loss, a validation, and attention over a grid."""
+"""What the tasks of images have in common: how they run, a loss, a validation, and attention over a grid."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
@@ -16,8 +17,47 @@ from regard.models.answerer import Answerer
 from regard.models.glance import Glance
 from regard.recipes._mechanisms import looking, normalizer, score
 from regard.recipes._parse import SettingError
+from regard.recipes._task import Experiment, Recipe, Task
+from regard.recipes.sights._material import Sights
 from regard.recipes.sights.settings import Seeing
-from regard.training import Loss
+from regard.training import Loss, Run, Source
+
+AT_ONCE = 100  # scenes of the validation that are seen together
+Told = TypeVar("Told", bound=Seeing)
+
+
+class Beholding(Task[Told]):
+    """From an image, and perhaps a question, to one of a few answers."""
+
+    facts: ClassVar[dict[str, Any]] = {}
+
+    @abstractmethod
+    def objective(self, settings: Told) -> RightChoice:
+        """The network that the settings describe, with its loss."""
+
+    @abstractmethod
+    def scenes(self, sights: Sights, settings: Told) -> tuple[Source, Any]:
+        """What to train on, and a batch of all that was held out."""
+
+    @abstractmethod
+    def judged(self, made: Any, held: Any) -> dict[str, Any]:
+        """How often it is right about these, and where it looked."""
+
+    def check(self, recipe: Recipe, settings: Told) -> None:
+        recipe.material(settings).train()
+        self.objective(settings)
+
+    def experiment(self, run: Run, recipe: Recipe, settings: Told) -> Experiment[Told]:
+        data, held = self.scenes(recipe.material(settings), settings)
+        several = len(held) // AT_ONCE + 1
+        parts = [held.part(rank, several) for rank in range(several)]
+        objective = self.objective(settings)
+        return Experiment(run, settings, objective, data, Validation(objective, parts), self.facts)
+
+    def judge(self, recipe: Recipe, made: Any, part: str | None = None) -> dict[str, Any]:
+        parts = recipe.material(made.settings).parts
+        chosen = part or next(iter(parts))
+        return {**self.judged(made, parts[chosen]()), "part": chosen}
 
 
 class RightChoice(nn.Module):

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from regard.attention import Constant
 from regard.models.glance import Glance, Look
-from regard.recipes.captions.captioner import AT_ONCE, Image
+from regard.recipes._images import AT_ONCE, Image, grays, shown
 from regard.recipes.documents.classifier import Classified
-from regard.recipes.sights._images import grays, shown
 from regard.recipes.sights.settings import Glancing
 from regard.recipes.sights.sight import Sight, likeliest
 

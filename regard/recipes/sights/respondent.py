@@ -13,8 +13,7 @@ from torch import Tensor
 from regard.attention import Attention, Constant
 from regard.data._question_words import ANSWERS, read_question
 from regard.models.answerer import Answerer
-from regard.recipes.captions.captioner import AT_ONCE, Image
-from regard.recipes.sights._images import grays, shown
+from regard.recipes._images import AT_ONCE, Image, grays, shown
 from regard.recipes.sights.settings import Answering
 from regard.recipes.sights.sight import Sight, likeliest
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -14,14 +14,13 @@ from regard.data import Tokenizer
 from regard.data.hiding import hide
 from regard.data.passages import Passages, TextBatch
 from regard.models.language import MaskedLanguageModel
-from regard.recipes._task import Experiment, Recipe, Task, fitted
-from regard.recipes.texts import _material as _texts
+from regard.recipes._task import Recipe, fitted
 from regard.recipes.texts._layers import reader
+from regard.recipes.texts._material import Texts, spaced
+from regard.recipes.texts._reading import Reading
 from regard.recipes.texts.guesser import Guesser
 from regard.recipes.texts.settings import MaskedLanguage
 from regard.training import Loss, Run, Settings, word_loss
-
-TOKENS = ("tokenizer", "vocab", "lowercase")
 
 
 class HiddenWords(nn.Module):
@@ -42,7 +41,7 @@ class HiddenWords(nn.Module):
         return Loss(total, len(right), {"right": hits})
 
 
-class Masking(Task[MaskedLanguage]):
+class Masking(Reading[MaskedLanguage]):
     """From text with gaps to the words in them."""
 
     settings: ClassVar[type[Settings]] = MaskedLanguage
@@ -54,25 +53,32 @@ class Masking(Task[MaskedLanguage]):
     )
     files = ("words.json",)
 
-    def check(self, recipe: Recipe, settings: MaskedLanguage) -> None:
-        recipe.material(settings)
-        with torch.device("meta"):
-            build(settings, 8)
+    def learn(self, texts: Texts, settings: MaskedLanguage) -> Tokenizer:
+        """The most frequent words, as the recipes of documents know them."""
+        cut = spaced(settings.tokenizer)
+        return Tokenizer.learn(map(cut, texts.train()), "word", settings.vocab, lowercase=settings.lowercase)
 
-    def experiment(self, run: Run, recipe: Recipe, settings: MaskedLanguage) -> Experiment[MaskedLanguage]:
-        words, texts = kept(run), recipe.material(settings)
-        data, valid = (passages(part(), words, settings) for part in (texts.train, texts.valid))
-        objective = HiddenWords(build(settings, len(words)), settings.share)
-        reports = {"train": data.report, "valid": valid.report}
-        return Experiment(
-            run,
-            settings,
-            objective,
-            data,
-            Validation(objective, valid),
-            {"vocabulary": len(words), "data": {name: one.as_dict() for name, one in reports.items()}},
-            [f"{name}: {one}" for name, one in reports.items()],
+    def passages(self, texts: Iterable[str], tokenizer: Tokenizer, settings: MaskedLanguage) -> Passages:
+        return Passages(
+            texts,
+            tokenizer,
+            length=settings.length,
+            tokens=settings.batch_tokens,
+            seed=settings.seed,
+            spaced=spaced(settings.tokenizer),
         )
+
+    def objective(self, settings: MaskedLanguage, tokens: int) -> HiddenWords:
+        return HiddenWords(build(settings, tokens), settings.share)
+
+    def validation(self, objective: HiddenWords, valid: Passages) -> Validation:
+        return Validation(objective, valid)
+
+    @torch.no_grad()
+    def judged(self, made: Guesser, texts: Iterable[str]) -> dict[str, Any]:
+        given = self.passages(texts, made.words, made.settings)
+        objective = HiddenWords(made.model, made.settings.share).eval()
+        return {**given.report.as_dict(), **Validation(objective, given)()}
 
     def load(
         self,
@@ -83,23 +89,9 @@ class Masking(Task[MaskedLanguage]):
         where: str,
         device: str,
     ) -> Guesser:
-        words = kept(run)
-        objective = fitted(lambda: HiddenWords(build(settings, len(words)), settings.share), weights, where)
+        words = self.kept(run)
+        objective = fitted(lambda: self.objective(settings, len(words)), weights, where)
         return Guesser(objective.to(device).model, words, settings)
-
-    def judge(self, recipe: Recipe, made: Guesser, part: str | None = None) -> dict[str, Any]:
-        texts = recipe.material(made.settings)
-        known = {**texts.tests, "valid": texts.valid}
-        chosen = part or next(iter(known))
-        return {**evaluate(made, known[chosen]()), "part": chosen}
-
-    def like(self, settings: MaskedLanguage, kept: Mapping[str, Any]) -> MaskedLanguage:
-        return replace(settings, **{key: kept[key] for key in TOKENS})
-
-    def ready(self, run: Run, recipe: Recipe, settings: MaskedLanguage, origin: Run | None) -> None:
-        """The words: learned from the text, or those of the run it begins with."""
-        words = learn(recipe.material(settings), settings) if origin is None else kept(origin)
-        words.save(run.folder / self.files[0])
 
 
 @dataclass(frozen=True)
@@ -122,37 +114,6 @@ class Validation:
             "perplexity": math.exp(min(each, 100.0)),
             "accuracy": 100 * right / max(count, 1),
         }
-
-
-@torch.no_grad()
-def evaluate(made: Guesser, texts: Any) -> dict[str, Any]:
-    """The same for texts that somebody gives."""
-    given = passages(texts, made.words, made.settings)
-    objective = HiddenWords(made.model, made.settings.share).eval()
-    return {**given.report.as_dict(), **Validation(objective, given)()}
-
-
-def passages(texts: Any, words: Tokenizer, settings: MaskedLanguage) -> Passages:
-    """Texts as the model reads them."""
-    return Passages(
-        texts,
-        words,
-        length=settings.length,
-        tokens=settings.batch_tokens,
-        seed=settings.seed,
-        spaced=_texts.spaced(settings.tokenizer),
-    )
-
-
-def learn(texts: _texts.Texts, settings: MaskedLanguage) -> Tokenizer:
-    """The most frequent words of the training text, as the recipes of documents know them."""
-    cut = _texts.spaced(settings.tokenizer)
-    return Tokenizer.learn(map(cut, texts.train()), "word", settings.vocab, lowercase=settings.lowercase)
-
-
-def kept(run: Run) -> Tokenizer:
-    """The words that a run keeps."""
-    return Tokenizer.load(run.folder / Masking.files[0])
 
 
 def build(settings: MaskedLanguage, words: int) -> MaskedLanguageModel:

@@ -23,6 +23,11 @@ class Texts:
     valid: Part
     tests: Mapping[str, Part] = field(default_factory=dict)
 
+    @property
+    def parts(self) -> dict[str, Part]:
+        """All that can be judged by, the usual one first."""
+        return {**self.tests, "valid": self.valid}
+
 
 def from_files(settings: Text) -> Texts:
     """Files that somebody names."""

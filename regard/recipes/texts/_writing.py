@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from regard.data import Tokenizer
 from regard.data.passages import Passages, TextBatch
 from regard.models.language import LanguageModel
-from regard.recipes._task import Experiment, Recipe, Task, fitted
-from regard.recipes.texts import _material as _texts
+from regard.recipes._task import Recipe, fitted
+from regard.recipes.texts._material import Texts
+from regard.recipes.texts._reading import Reading
 from regard.recipes.texts.settings import Language
 from regard.recipes.texts.writer import Writer, foretold
 from regard.training import Loss, Run, Settings, word_loss
-
-TOKENS = ("tokenizer", "vocab", "lowercase")
 
 
 class NextToken(nn.Module):
@@ -38,41 +37,31 @@ class NextToken(nn.Module):
         return Loss(total, batch.tokens)
 
 
-class Writing(Task[Language]):
+class Writing(Reading[Language]):
     """From a beginning to what follows."""
 
     settings: ClassVar[type[Settings]] = Language
     uses = ('write {run} "..."', "evaluate {run}", "info {run}")
     files = ("tokens.json",)
 
-    def check(self, recipe: Recipe, settings: Language) -> None:
-        recipe.material(settings)
-        with torch.device("meta"):
-            build(settings, 8)
+    def learn(self, texts: Texts, settings: Language) -> Tokenizer:
+        return Tokenizer.learn(
+            texts.train(), settings.tokenizer, settings.vocab, lowercase=settings.lowercase
+        )
 
-    def experiment(self, run: Run, recipe: Recipe, settings: Language) -> Experiment[Language]:
-        tokenizer, texts = kept(run), recipe.material(settings)
-        data, valid = (
-            Passages(
-                part(),
-                tokenizer,
-                length=settings.length,
-                tokens=settings.batch_tokens,
-                seed=settings.seed,
-            )
-            for part in (texts.train, texts.valid)
+    def passages(self, texts: Iterable[str], tokenizer: Tokenizer, settings: Language) -> Passages:
+        return Passages(
+            texts, tokenizer, length=settings.length, tokens=settings.batch_tokens, seed=settings.seed
         )
-        objective = NextToken(build(settings, len(tokenizer)))
-        reports = {"train": data.report, "valid": valid.report}
-        return Experiment(
-            run,
-            settings,
-            objective,
-            data,
-            Validation(objective, valid),
-            {"vocabulary": len(tokenizer), "data": {name: one.as_dict() for name, one in reports.items()}},
-            [f"{name}: {one}" for name, one in reports.items()],
-        )
+
+    def objective(self, settings: Language, tokens: int) -> NextToken:
+        return NextToken(build(settings, tokens))
+
+    def validation(self, objective: NextToken, valid: Passages) -> Validation:
+        return Validation(objective, valid)
+
+    def judged(self, made: Writer, texts: Iterable[str]) -> dict[str, Any]:
+        return made.evaluate(texts)
 
     def load(
         self,
@@ -83,23 +72,9 @@ class Writing(Task[Language]):
         where: str,
         device: str,
     ) -> Writer:
-        tokenizer = kept(run)
-        objective = fitted(lambda: NextToken(build(settings, len(tokenizer))), weights, where)
+        tokenizer = self.kept(run)
+        objective = fitted(lambda: self.objective(settings, len(tokenizer)), weights, where)
         return Writer(objective.to(device).model, tokenizer, settings)
-
-    def judge(self, recipe: Recipe, made: Writer, part: str | None = None) -> dict[str, Any]:
-        texts = recipe.material(made.settings)
-        known = {**texts.tests, "valid": texts.valid}
-        chosen = part or next(iter(known))
-        return {**made.evaluate(known[chosen]()), "part": chosen}
-
-    def like(self, settings: Language, kept: Mapping[str, Any]) -> Language:
-        return replace(settings, **{key: kept[key] for key in TOKENS})
-
-    def ready(self, run: Run, recipe: Recipe, settings: Language, origin: Run | None) -> None:
-        """The tokenizer: learned from the text, or that of the run it begins with."""
-        tokenizer = learn(recipe.material(settings), settings) if origin is None else kept(origin)
-        tokenizer.save(run.folder / self.files[0])
 
 
 @dataclass(frozen=True)
@@ -114,16 +89,6 @@ class Validation:
         for batch in self.valid.in_order():
             total += float(self.objective(batch.to(device)).total)
         return foretold(total, self.valid.report)
-
-
-def learn(texts: _texts.Texts, settings: Language) -> Tokenizer:
-    """The tokenizer of the training text."""
-    return Tokenizer.learn(texts.train(), settings.tokenizer, settings.vocab, lowercase=settings.lowercase)
-
-
-def kept(run: Run) -> Tokenizer:
-    """The tokenizer that a run keeps."""
-    return Tokenizer.load(run.folder / Writing.files[0])
 
 
 def build(settings: Language, words: int) -> LanguageModel:
