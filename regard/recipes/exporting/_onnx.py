@@ -83,7 +83,14 @@ class Onnx(Engine):
 
     def __init__(self, folder: Path, max_length: int):
         self.read, self.write = (_session(folder / name) for name in (READ, WRITE))
-        self.attends = "weights" in [value.name for value in self.write.get_outputs()]
+        told, asked = _names(self.read.get_outputs()), _names(self.write.get_inputs())
+        said = _names(self.write.get_outputs())
+        again = {f"state.{name.removeprefix('new.')}" for name in said if name.startswith("new.")}
+        states = {name for name in told if name.startswith("state.")}
+        taken = _names(self.read.get_inputs()) <= {"source", "lengths"}
+        if not (taken and "logits" in said and asked - {"tokens", "position"} <= told and states <= again):
+            raise CannotRead(f"{folder}: {READ} and {WRITE} do not belong together; export the model again")
+        self.attends = "weights" in said
         self.positions = positions_for(max_length)
 
     def search(
@@ -164,6 +171,10 @@ class OnnxSteps:
 
 def _taken(tensors: dict[str, Any], rows: Tensor) -> dict[str, Any]:
     return {name: torch.from_numpy(value).index_select(0, rows).numpy() for name, value in tensors.items()}
+
+
+def _names(values: Sequence[Any]) -> set[str]:
+    return {value.name for value in values}
 
 
 def _session(path: Path) -> Any:

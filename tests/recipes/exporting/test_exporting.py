@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import regard
+from regard.decoding import Decoding
 from regard.recipes import SettingError, load_translator, recipe_of, settings_of, train
 from regard.recipes.exporting import CannotExport, CannotRead, _onnx, export, in_engine
 from regard.recipes.translation.translator import Translator
@@ -121,6 +122,18 @@ def test_damage_is_noticed_before_anything_is_used(run, tmp_path, to):
             regard.load(folder)
         (folder / name).write_bytes(whole)
     assert regard.load(folder).translate("ab") is not None
+
+
+@pytest.mark.parametrize("kinds", [("post", "additive"), ("additive", "none"), ("luong", "post")])
+def test_graphs_of_two_models_are_refused(tmp_path, kinds):
+    folders = [tmp_path / kind for kind in kinds]
+    for folder, kind in zip(folders, kinds, strict=True):
+        folder.mkdir()
+        _onnx.write(translator(kind), folder, None)
+        assert _onnx.Onnx(folder, 20).search([[4, 3]], Decoding(method="greedy"))[0]
+    (folders[0] / _onnx.WRITE).write_bytes((folders[1] / _onnx.WRITE).read_bytes())
+    with pytest.raises(CannotRead, match="do not belong together"):
+        _onnx.Onnx(folders[0], 20)
 
 
 @pytest.mark.parametrize(
