@@ -13,7 +13,8 @@ PYTEST_ARGS ?=
 VENV := .venv
 BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip install --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+# All tests of a file go to one worker: what they train together is trained once.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(PYTEST_ARGS)
 
 # A stamp says: installed since pyproject.toml or constraints.txt last changed.
 READY := $(VENV)/.ready

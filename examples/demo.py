@@ -41,14 +41,14 @@ def trained(folder: Path, words: list[str]) -> Translator:
     return load(folder)
 
 
-def judge(translator: Translator) -> None:
+def judge(translator: Translator, limit: int | None) -> None:
     tests = recipe("dates").material(translator.settings).tests
     names = {
         "test": "dates and years never seen, in known patterns",
         "patterns": "patterns never seen either",
     }
     for part, pairs in tests.items():
-        found = evaluate(translator, list(pairs))
+        found = evaluate(translator, list(pairs)[:limit])
         print(
             f"{found['exact']:6.2f} % exactly right, alignment error rate {found['aer']:.3f}: {names[part]}"
         )
@@ -82,6 +82,7 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", metavar="key=value", help="other settings than the recipe's")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--again", action="store_true", help="train anew, whatever is there")
+    parser.add_argument("--limit", type=int, help="judge by so many dates only")
     options = parser.parse_args()
     need("matplotlib", extra="draw").use("Agg")  # what is missing is said now, and not after three minutes
     folder = options.out / "dates"
@@ -89,7 +90,7 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     print(f"Dates in {len(languages())} languages, to ISO 8601. Ctrl-C stops; `make demo` goes on.\n")
     translator = trained(folder, options.settings)
-    judge(translator)
+    judge(translator, options.limit)
     show(translator)
     draw(translator, options.out / "demo.png")
     print(f"\nThe picture is in {options.out / 'demo.png'}. Try one of your own:")

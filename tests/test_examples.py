@@ -51,11 +51,11 @@ def demo(out: Path, *words: str) -> str:
 
 
 def test_the_demo_runs_to_its_end_and_again(tmp_path: Path) -> None:
-    said = demo(tmp_path, "steps=2", "dim=8", "embed_dim=8")
+    said = demo(tmp_path, "steps=2", "dim=8", "embed_dim=8", "--limit", "50")
     assert "2 steps" in said
     assert "exactly right" in said
     assert (tmp_path / "demo.png").stat().st_size > 10_000
-    assert "is there already" in demo(tmp_path)
+    assert "is there already" in demo(tmp_path, "--limit", "1")
 
 
 @pytest.mark.slow
