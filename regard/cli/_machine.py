@@ -96,6 +96,8 @@ def show_machine(
         pictures.memory(
             writes=writes,
             reads=reads,
+            inputs=tape.inputs,
+            outputs=tape.said,
             added=tape.adds[:, head],
             returned=tape.read[:, head],
             title=title,

@@ -82,6 +82,8 @@ def test_a_tape_shows_every_step(copied):
     assert tape.adds.shape == (5, 1, 5)
     torch.testing.assert_close(tape.reads.sum(-1), torch.ones(5, 1))
     torch.testing.assert_close(tape.read, tape.reads @ tape.memory)
+    assert tape.counts.tolist() == [False, False, False, True, True]
+    torch.testing.assert_close(tape.said, tape.outputs * tape.counts[:, None])
 
 
 @pytest.mark.parametrize("name", ["repeat-copy", "recall", "ngrams", "sort"])

@@ -90,6 +90,20 @@ def test_memory_over_time():
     assert "copy" in named
 
 
+def test_all_that_goes_with_a_memory_stands_above_it():
+    told = {name: torch.rand(5, 3) for name in ("inputs", "outputs", "added", "returned")}
+    seen = pictures.memory(writes=torch.eye(8)[:5], reads=torch.eye(8)[:5], **told)
+    named = {axes.get_title("left"): axes for axes in seen.figure.axes}
+    for name, vectors in told.items():
+        assert np.allclose(cells(named[name]), vectors.T)
+    place = {name: named[name].get_position() for name in (*told, "write weights", "read weights")}
+    for above, below in (("inputs", "added"), ("added", "write weights"), ("returned", "read weights")):
+        assert place[above].y0 > place[below].y1
+        assert place[above].x0 == pytest.approx(place[below].x0)
+    assert place["inputs"].y0 == pytest.approx(place["outputs"].y0)
+    assert place["inputs"].x1 < place["outputs"].x0
+
+
 def test_a_dark_memory_is_light_where_it_is_regarded():
     seen = pictures.memory(reads=torch.eye(4), dark=True)
     assert brightness(color_at(seen, 0, 0)) > 0.8 > 0.2 > brightness(color_at(seen, 0, 1))

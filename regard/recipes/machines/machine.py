@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.data.algorithms import Algorithm, Ngrams, Sequences, chance
@@ -34,8 +34,14 @@ class Tape:
     read: Float[Tensor, "steps read_heads width"]
     adds: Float[Tensor, "steps write_heads width"]
     memory: Float[Tensor, "steps rows width"]
+    counts: Bool[Tensor, " steps"]  # whether the output of a step is asked for
     wrong: int
     asked: int
+
+    @property
+    def said(self) -> Float[Tensor, "steps outputs"]:
+        """The outputs that are asked for; 0 in the other steps."""
+        return self.outputs.where(self.counts[:, None], 0.0)
 
     def used(self, least: float = 0.05) -> Tensor:
         """The rows that some head looked at, in the order of the ring that the memory is, behind its widest gap."""
@@ -133,6 +139,8 @@ class Machine:
             state = steps[-1].state
         outputs = torch.cat([step.output for step in steps]).sigmoid().cpu()
         missed = ((outputs > 0.5) != (batch.targets[0] > 0.5))[batch.asked]
+        counts = torch.zeros(len(steps), dtype=torch.bool)
+        counts[batch.asked] = True
         return Tape(
             inputs=batch.inputs[0],
             outputs=outputs,
@@ -142,6 +150,7 @@ class Machine:
             read=torch.cat([step.state.read for step in steps]).cpu(),
             adds=torch.cat([step.add for step in steps]).cpu(),
             memory=torch.cat([step.state.memory for step in steps]).cpu(),
+            counts=counts,
             wrong=int(missed.sum()),
             asked=missed.numel(),
         )

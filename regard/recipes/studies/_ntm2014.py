@@ -142,6 +142,8 @@ def _picture(out: Path) -> None:
     pictures.memory(
         writes=tape.writes[:, 0],
         reads=tape.reads[:, 0],
+        inputs=tape.inputs,
+        outputs=tape.said,
         added=tape.adds[:, 0],
         returned=tape.read[:, 0],
         title="copy, 40 vectors",

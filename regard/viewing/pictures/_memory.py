@@ -15,7 +15,7 @@ from regard.viewing.pictures._matrix import bar, cells, legend, not_numbers
 from regard.viewing.pictures._picture import Picture
 from regard.viewing.pictures._sheet import Sheet, cell_sizes
 
-GAP, LONGEST = 0.25, 4.0  # inches
+GAP, LONGEST, LEAST = 0.25, 4.0, 0.06  # inches: between panels, the longest side of one, a number of a vector
 Addresses = Shaped[Tensor, "time rows"]
 Vectors = Shaped[Tensor, "time width"]
 
@@ -24,6 +24,8 @@ def memory(
     *,
     writes: Addresses | None = None,
     reads: Addresses | None = None,
+    inputs: Vectors | None = None,
+    outputs: Vectors | None = None,
     added: Vectors | None = None,
     returned: Vectors | None = None,
     title: str | None = None,
@@ -31,63 +33,67 @@ def memory(
 ) -> Picture:
     """Draw addresses over time, writing left and reading right: time runs to the right, the rows of the memory down.
 
-    `added` and `returned` are the vectors that were written and read, drawn above. `dark` is how Graves et al. (2014)
-    draw it: light on black.
+    Above are vectors: what came in and what was `added` to the memory, what went out and what the memory `returned`.
+    `dark` is how Graves et al. (2014) draw it: light on black.
 
-    >>> memory(writes=torch.eye(8)[:5], reads=torch.eye(8)[:5])
+    >>> memory(writes=torch.eye(8)[:5], reads=torch.eye(8)[:5], inputs=torch.rand(5, 3))
     Picture(... x ... pixels)
     """
-    both = [*_side("write", writes, "added", added), *_side("read", reads, "returned", returned)]
-    sides = [_Side(*one) for one in both]
+    writing = _side("write", writes, {"inputs": inputs, "added": added})
+    reading = _side("read", reads, {"outputs": outputs, "returned": returned})
+    sides = [side for side in (writing, reading) if side is not None]
     if not sides:
         raise ValueError("memory: give the weights of writing (writes=), of reading (reads=), or both.")
     check.same("memory", **{f"rows_of_{side.name}": side.weights.shape[1] for side in sides})
     top = max(check.top("memory", None, side.weights) for side in sides)
-    wide = max(0 if side.vectors is None else side.vectors.shape[1] for side in sides)
-    down, across = cell_sizes(
-        sides[0].weights.shape[1], max(side.weights.shape[0] for side in sides), LONGEST
-    )
+    rows, steps = sides[0].weights.shape[1], max(side.weights.shape[0] for side in sides)
+    down, across = cell_sizes(rows, steps, LONGEST)
 
-    sheet, left = Sheet(dark), 0.0
+    sheet, left, start = Sheet(dark), 0.0, 0.0
+    each = max(down, LEAST)
+    for level in range(max(len(side.vectors) for side in sides)):
+        wide = max(side.width(level) for side in sides)
+        for place, side in enumerate(sides):
+            side.draw_vectors(sheet, level, place * (steps * across + GAP), start, each, across)
+        start += wide * each + GAP if wide else 0.0
     for number, side in enumerate(sides):
-        image = side.draw(sheet, left, down, across, wide, top, first=number == 0)
-        left += side.weights.shape[0] * across + GAP
-    bar(
-        sheet,
-        image,
-        left - GAP + 0.1,
-        wide * down + (GAP if wide else 0),
-        min(2.0, side.weights.shape[1] * down),
-    )
+        image = side.draw(sheet, left, start, down, across, top, first=number == 0)
+        left += steps * across + GAP
+    bar(sheet, image, left - GAP + 0.1, start, min(2.0, rows * down))
     headline(sheet, title)
     return sheet.done()
 
 
-def _side(name: str, weights: Tensor | None, kind: str, vectors: Tensor | None) -> list[Any]:
-    """What is known of one side, in a list; an empty one if nothing is."""
-    if weights is None and vectors is not None:
-        raise ValueError(f"memory: {kind} needs the weights of the {name} head beside it.")
-    return [] if weights is None else [(name, weights, kind, vectors)]
+def _side(name: str, weights: Tensor | None, vectors: dict[str, Tensor | None]) -> _Side | None:
+    """What is known of one side; None if nothing is."""
+    if weights is not None:
+        return _Side(name, weights, vectors)
+    if given := [kind for kind, told in vectors.items() if told is not None]:
+        raise ValueError(f"memory: {given[0]} needs the weights of the {name} head beside it.")
+    return None
 
 
 class _Side:
-    """Writing or reading: weights over time, and the vectors that went in or came out."""
+    """Writing or reading: weights over time, and the vectors that go with them, from top to bottom."""
 
-    def __init__(self, name: str, weights: Tensor, kind: str, vectors: Tensor | None) -> None:
-        self.name, self.kind = name, kind
+    def __init__(self, name: str, weights: Tensor, vectors: dict[str, Tensor | None]) -> None:
+        self.name = name
         self.weights = check.weights("memory", weights, "time rows")
-        self.vectors: Any = None
-        if vectors is not None:
-            self.vectors = check.numbers("memory", vectors, "time width")
-            check.same("memory", **{f"steps_of_{name}": len(weights), f"steps_of_{kind}": len(vectors)})
+        self.vectors: list[tuple[str, Any]] = []
+        for kind, told in vectors.items():
+            if told is not None:
+                check.same("memory", **{f"steps_of_{name}": len(weights), f"steps_of_{kind}": len(told)})
+            self.vectors.append((kind, None if told is None else check.numbers("memory", told, "time width")))
+
+    def width(self, level: int) -> int:
+        """How many numbers the vectors of a level have."""
+        told = self.vectors[level][1]
+        return 0 if told is None else told.shape[1]
 
     def draw(
-        self, sheet: Sheet, left: float, down: float, across: float, wide: int, top: float, first: bool
+        self, sheet: Sheet, left: float, start: float, down: float, across: float, top: float, first: bool
     ) -> Any:
         steps, rows = self.weights.shape
-        start = wide * down + GAP if wide else 0.0
-        if self.vectors is not None:
-            self._draw_vectors(sheet.axes(left, 0, steps * across, self.vectors.shape[1] * down), sheet)
         axes = sheet.axes(left, start, steps * across, rows * down)
         colors = MORE if sheet.paper == "white" else MORE_LIGHT
         image = cells(axes, self.weights.T, scale(colors), 0.0, top, lines=0)
@@ -100,12 +106,18 @@ class _Side:
         legend(axes, not_numbers(self.weights))
         return image
 
-    def _draw_vectors(self, axes: Any, sheet: Sheet) -> None:
-        largest = check.top("", None, np.abs(self.vectors))
-        signed = check.largest(-self.vectors) > 0
+    def draw_vectors(
+        self, sheet: Sheet, level: int, left: float, start: float, down: float, across: float
+    ) -> None:
+        kind, told = self.vectors[level]
+        if told is None:
+            return
+        axes = sheet.axes(left, start, len(told) * across, told.shape[1] * down)
+        largest = check.top("", None, np.abs(told))
+        signed = check.largest(-told) > 0
         colors = SIGNED if signed else MORE if sheet.paper == "white" else MORE_LIGHT
-        cells(axes, self.vectors.T, scale(colors), -largest if signed else 0.0, largest, lines=0)
-        _look(axes, sheet, self.kind)
+        cells(axes, told.T, scale(colors), -largest if signed else 0.0, largest, lines=0)
+        _look(axes, sheet, kind)
 
 
 def _look(axes: Any, sheet: Sheet, name: str) -> None:
