@@ -5,8 +5,9 @@
 RUN is a trained Transformer (norm=post, tied=all). CTranslate2, Hugging Face's Marian and JoeyNMT, which has an
 environment of its own (see throughput.py), are given its weights, so that BLEU shows whether they do the same work.
 ``--model gru`` compares recurrent networks instead: both sides have random weights of the same shapes and write
-``--longest`` tokens. Every side is measured at each ``--batch``, and judged by its best. ``--busy`` is for a machine
-that others use too: one thread, processor time instead of the clock.
+``--longest`` tokens. Every side is measured at each ``--batch``, and judged by its best; CTranslate2 also with two
+batches side by side, as we do it. ``--busy`` is for a machine that others use too: one thread, processor time instead
+of the clock.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +33,14 @@ now = CLOCKS[os.environ.get("BENCHMARK_CLOCK", "wall")]
 TARGETS = {"JoeyNMT": 10.0, "Marian": 3.0, "CTranslate2": 0.8}  # times as many sentences a second
 HEAD = ("side", "batch", "sentences/s", "quartiles", "ours / this", "BLEU", "others' load")
 IDS = list[list[int]]
+Translate = Callable[[list[IDS]], list[IDS]]
 
 
-# ---- each side: from sources to translations
+# ---- each side: from batches of sources to their translations
 
 
-def regard_side(run: str, given: dict[str, Any]) -> Callable[[IDS], IDS]:
+def regard_side(run: str, given: dict[str, Any]) -> Translate:
+    """What `Translator.search` does with the batches it makes."""
     import torch
 
     import regard
@@ -44,6 +48,7 @@ def regard_side(run: str, given: dict[str, Any]) -> Callable[[IDS], IDS]:
     from regard.decoding import decode
     from regard.recipes import settings_of
     from regard.recipes.translation._models import build
+    from regard.recipes.translation._together import side_by_side
     from regard.training.memory import keep_memory
 
     keep_memory()
@@ -57,7 +62,7 @@ def regard_side(run: str, given: dict[str, Any]) -> Callable[[IDS], IDS]:
         found = decode(model.eval(), *filled(sources), options)
         return [best[0].ids if best else [] for best in found]
 
-    return translate
+    return lambda batches: side_by_side(translate, batches)
 
 
 def options_of(given: dict[str, Any]) -> Any:
@@ -66,22 +71,31 @@ def options_of(given: dict[str, Any]) -> Any:
     return Decoding(beam=given["beam"], alpha=1.0, max_length=given["longest"])
 
 
-def ctranslate2_side(run: str, given: dict[str, Any]) -> Callable[[IDS], IDS]:
-    """Its own call, `translate_batch`, on what `regard export` wrote."""
+def ctranslate2_side(run: str, given: dict[str, Any], together: bool = False) -> Translate:
+    """Its own call, `translate_batch`, on what `regard export` wrote: all threads for a batch, or a batch a thread."""
+    import ctranslate2
+    import torch
+
     from regard.recipes import load_translator
+    from regard.recipes.exporting import export
 
-    engine: Any = load_translator(run, engine="ctranslate2").model
+    translator, threads = load_translator(run), torch.get_num_threads()
+    tokens = translator.source.vocabulary.tokens
+    numbers = {token: number for number, token in enumerate(translator.target.vocabulary.tokens)}
+    sizes = {"inter_threads": threads, "intra_threads": 1} if together else {"intra_threads": threads}
+    with tempfile.TemporaryDirectory() as folder:
+        program = ctranslate2.Translator(str(export(run, "ctranslate2", Path(folder) / "model")), **sizes)
 
-    def translate(sources: IDS) -> IDS:
-        words = [[engine.source[number] for number in one] for one in sources]
+    def translate(batches: list[IDS]) -> list[IDS]:
+        words = [[tokens[number] for number in one] for batch in batches for one in batch]
         options = {"beam_size": given["beam"], "max_decoding_length": given["longest"], "length_penalty": 1.0}
-        found = engine.program.translate_batch(words, max_batch_size=len(words), **options)
-        return [[engine.numbers[word] for word in one.hypotheses[0]] for one in found]
+        found = iter(program.translate_batch(words, max_batch_size=len(batches[0]), **options))
+        return [[[numbers[word] for word in next(found).hypotheses[0]] for _ in batch] for batch in batches]
 
     return translate
 
 
-def marian_side(run: str, given: dict[str, Any]) -> Callable[[IDS], IDS]:
+def marian_side(run: str, given: dict[str, Any]) -> Translate:
     import torch
     from transformers import MarianConfig, MarianMTModel
 
@@ -121,10 +135,15 @@ def marian_side(run: str, given: dict[str, Any]) -> Callable[[IDS], IDS]:
             found = made.generate(source, attention_mask=mask, max_new_tokens=given["longest"], **how)
         return [[number for number in one if number > 3 or number == 1] for one in found.tolist()]
 
-    return translate
+    return lambda batches: [translate(batch) for batch in batches]
 
 
-SIDES = {"regard": regard_side, "CTranslate2": ctranslate2_side, "Marian": marian_side}
+SIDES: dict[str, Callable[[str, dict[str, Any]], Translate]] = {
+    "regard": regard_side,
+    "CTranslate2": ctranslate2_side,
+    "CTranslate2, a batch a thread": partial(ctranslate2_side, together=True),
+    "Marian": marian_side,
+}
 
 
 def measure(side: str, run: str, folder: Path, batch: int, passes: int) -> dict[str, Any]:
@@ -132,16 +151,17 @@ def measure(side: str, run: str, folder: Path, batch: int, passes: int) -> dict[
     given = json.loads((folder / "given.json").read_text())
     sources, translate = given["sources"], SIDES[side](run, given)
     order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
-    translate(sources[:2])
+    translate([sources[:2]])
+    batches = [order[at : at + batch] for at in range(0, len(order), batch)]
     answers: IDS = [[] for _ in sources]
     windows = []
     for _ in range(passes):
         start = now()
-        for at in range(0, len(order), batch):
-            rows = order[at : at + batch]
-            for row, one in zip(rows, translate([sources[row] for row in rows]), strict=True):
-                answers[row] = one
+        found = translate([[sources[row] for row in rows] for rows in batches])
         windows.append(len(sources) / (now() - start))
+        for rows, several in zip(batches, found, strict=True):
+            for row, one in zip(rows, several, strict=True):
+                answers[row] = one
     return {"windows": windows, "ids": answers}
 
 
@@ -204,7 +224,10 @@ def bleu(options: argparse.Namespace, found: IDS) -> str:
 
 
 def report(found: list[tuple[int, Side]], facts: dict[str, str], options: argparse.Namespace) -> list[str]:
-    best = {name: max(rate(side) for _, side in found if side.name == name) for _, name in _named(found)}
+    best: dict[str, float] = {}
+    for _, side in found:  # of one that works in several ways, the best counts
+        name = side.name.partition(",")[0]
+        best[name] = max(best.get(name, 0.0), rate(side))
     text = [f"# Translating, {options.model}", "", *(f"- {name}: {value}" for name, value in facts.items())]
     for name, value in best.items():
         if name in TARGETS:
@@ -223,10 +246,6 @@ def report(found: list[tuple[int, Side]], facts: dict[str, str], options: argpar
             (side.name, str(batch), f"{middle:,.1f}", f"{low:,.1f} to {high:,.1f}", times, quality, load)
         )
     return [*text, "", *(f"| {' | '.join(row)} |" for row in rows)]
-
-
-def _named(found: list[tuple[int, Side]]) -> list[tuple[int, str]]:
-    return [(batch, side.name) for batch, side in found]
 
 
 def rate(side: Side) -> float:
