@@ -7,6 +7,7 @@ batch; the gradients are summed by DistributedDataParallel; the first process wr
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from dataclasses import dataclass
 from datetime import timedelta
@@ -88,6 +89,9 @@ def wait() -> None:
 def stop() -> None:
     """Part from the other processes."""
     if dist.is_initialized():
+        # What still shares gradients goes first. If it were the last to hold the group, its end would wait, with
+        # Python's lock, for threads of the group that may be waiting for that lock.
+        gc.collect()
         dist.destroy_process_group()
 
 
