@@ -91,7 +91,8 @@ def test_memory_over_time():
 
 
 def test_all_that_goes_with_a_memory_stands_above_it():
-    told = {name: torch.rand(5, 3) for name in ("inputs", "outputs", "added", "returned")}
+    told = {name: torch.rand(5, 3) for name in ("added", "returned")}
+    told = {"inputs": torch.rand(5, 4), "outputs": torch.rand(5, 2), **told}
     seen = pictures.memory(writes=torch.eye(8)[:5], reads=torch.eye(8)[:5], **told)
     named = {axes.get_title("left"): axes for axes in seen.figure.axes}
     for name, vectors in told.items():
@@ -100,7 +101,7 @@ def test_all_that_goes_with_a_memory_stands_above_it():
     for above, below in (("inputs", "added"), ("added", "write weights"), ("returned", "read weights")):
         assert place[above].y0 > place[below].y1
         assert place[above].x0 == pytest.approx(place[below].x0)
-    assert place["inputs"].y0 == pytest.approx(place["outputs"].y0)
+    assert place["inputs"].y1 == pytest.approx(place["outputs"].y1)
     assert place["inputs"].x1 < place["outputs"].x0
 
 
