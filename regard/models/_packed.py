@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.attention import Dropout, MultiHead, ScaledDot, softmax
 from regard.attention._watching import WATCHING
-from regard.models._words import unrecorded, untouched, words
+from regard.models._words import mark, unrecorded, untouched, words
 
 Affine = tuple[Tensor, Tensor | None]
 
@@ -72,6 +72,7 @@ class Key(NamedTuple):
     parameters: tuple[int, ...]
     versions: tuple[int, ...]
     memory: tuple[int, ...]
+    marks: tuple[float, ...]
 
 
 KEPT: WeakKeyDictionary[nn.Module, tuple[Key, Packed]] = WeakKeyDictionary()
@@ -89,7 +90,12 @@ def packed(model: Any) -> Packed | None:
     held = [p for part in parts for p in part._parameters.values() if p is not None]
     if any(p.is_inference() for p in held):  # it has no counter to tell whether it has changed
         return Packed(model)
-    key = Key(tuple(map(id, held)), tuple(p._version for p in held), tuple(p.data_ptr() for p in held))
+    key = Key(
+        tuple(map(id, held)),
+        tuple(p._version for p in held),
+        tuple(p.data_ptr() for p in held),
+        tuple(map(mark, held)),
+    )
     kept = KEPT.get(model)
     if kept is None or kept[0] != key:
         kept = KEPT[model] = key, Packed(model)

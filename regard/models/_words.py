@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 MANY = 2**18  # numbers in a matrix that oneDNN is asked to lay out; below, its calls cost more than they save
 
-Version = tuple[int, int, int]
+Version = tuple[int, int, int, float]
 
 
 class Words:
@@ -39,10 +39,15 @@ def words(output: nn.Linear) -> Callable[[Tensor], Tensor]:
     plain = untouched(output) and output._parameters["bias"] is None
     if not (plain and unrecorded(weight)) or weight.is_inference():
         return output
-    version, kept = (id(weight), weight._version, weight.data_ptr()), KEPT.get(output)
+    version, kept = (id(weight), weight._version, weight.data_ptr(), mark(weight)), KEPT.get(output)
     if kept is None or kept[0] != version:
         kept = KEPT[output] = version, Words(weight)
     return kept[1]
+
+
+def mark(weight: Tensor) -> float:
+    """A number that tells whether weights have changed: a fused optimizer changes them without counting a version."""
+    return float(weight.detach().sum())
 
 
 def unrecorded(weight: Tensor) -> bool:

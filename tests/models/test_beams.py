@@ -136,6 +136,21 @@ def test_changed_weights_are_laid_out_anew():
             close(steps.step(target[:, 0]), plain(model, source, lengths).step(target[:, 0]))
 
 
+@pytest.mark.parametrize("kind", ["transformer", "recurrent"])
+def test_steps_of_a_fused_optimizer_are_noticed(kind):
+    model = test_transformer.small() if kind == "transformer" else test_recurrent.small()
+    model.output = nn.Linear(model.output.in_features, 2**18 // model.output.in_features + 1, bias=False)
+    source, lengths, target = some_pairs()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1, fused=True)
+    for _ in range(2):
+        with torch.no_grad():
+            steps = model.begin(source, lengths).step(target[:, 0])
+            close(steps, logits(model, source, lengths, target[:, :1])[:, 0], atol=1e-3)
+        for parameter in model.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        optimizer.step()
+
+
 def test_where_parts_must_be_called_they_are():
     source, lengths, _ = some_pairs()
 
