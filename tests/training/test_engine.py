@@ -56,6 +56,17 @@ def test_adamw_pulls_matrices_only(tmp_path):
     assert torch.equal(model.bias.data, torch.ones(2))
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop"])
+def test_a_step_counts_as_a_change_of_each_parameter(tmp_path, optimizer):
+    """Who has looked at weights, or laid them out, can tell that they are others now."""
+    model = objective(dropout=0.0)
+    before = [parameter._version for parameter in model.parameters()]
+    train(tmp_path, model, steps=2, optimizer=optimizer)
+    assert all(
+        parameter._version > version for parameter, version in zip(model.parameters(), before, strict=True)
+    )
+
+
 def test_it_learns_and_keeps_the_best(tmp_path):
     _, outcome = train(tmp_path, steps=200, validate_every=20, lr=0.05, watch="right")
     assert outcome.scores["right"] > 0.9
