@@ -5,11 +5,13 @@
 DATA holds multi30k, tatoeba-fr-en and gold-alignments. Each row is trained into RUNS/NAME by the command that is
 printed with it; what is there already is resumed, or only measured. The weights to measure are chosen on the validation
 part, or are the average of the last checkpoints where the recipe averages; the test part is looked at once, here.
+Steps and minutes of a row that starts from another row's weights come on top of those of that row.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,34 +41,60 @@ GRU = {
 }
 LINKED = {"steps": 6000, "validate_every": 500, "save_every": 250, "schedule": "cosine"}
 LOOKING = {"model": "transformer", "dim": 256, "layers": 3, "heads": 4, "hidden_dim": 512, "tied": "all"}
-RUNS: dict[str, tuple[str, dict[str, Any]]] = {
-    "m30k-tiny": ("multi30k-tok", TINY),
-    "m30k-gru": ("multi30k-tok", GRU),
-    "m30k-none": ("multi30k-tok", {**GRU, "scope": "none"}),
-    "m30k-raw": ("multi30k", TINY),
-    "hansards-gru": ("hansards", LINKED),
-    "hansards-transformer": ("hansards", {**LINKED, **LOOKING}),
+COOL = {"lr": 2.5e-3, "warmup": 50, "schedule": "cosine", "steps": 2500, "accumulate": 2, "average": 10}
+COOL |= {"validate_every": 100, "save_every": 100}
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training: a recipe, what differs from it, and the training whose weights it starts from."""
+
+    recipe: str
+    settings: dict[str, Any]
+    origin: str | None = None
+
+
+RUNS = {
+    "m30k-tiny": Training("multi30k-tok", TINY),
+    "m30k-cool": Training("multi30k-tok", COOL, origin="m30k-tiny"),
+    "m30k-gru": Training("multi30k-tok", GRU),
+    "m30k-none": Training("multi30k-tok", {**GRU, "scope": "none"}),
+    "m30k-raw": Training("multi30k", TINY),
+    "hansards-gru": Training("hansards", LINKED),
+    "hansards-transformer": Training("hansards", {**LINKED, **LOOKING}),
 }
 FOLDERS = {"multi30k-tok": "multi30k", "multi30k": "multi30k", "hansards": "."}
-COLUMNS = {"run": "", "bleu": ".2f", "chrf": ".2f", "brevity_penalty": ".3f", "aer": ".3f", "looks": ""}
+COLUMNS = {
+    "run": "",
+    "from": "",
+    "bleu": ".2f",
+    "chrf": ".2f",
+    "brevity_penalty": ".3f",
+    "aer": ".3f",
+    "looks": "",
+}
 COLUMNS |= {"parameters": ",", "steps": ",", "minutes": ".0f", "sentences": ","}
 
 
 def measured(name: str, data: Path, runs: Path) -> Row:
     """Train, or take what is there, and measure it on the test part."""
-    known, settings = RUNS[name]
+    known = RUNS[name]
+    origin = known.origin and runs / known.origin
+    where = str((data / FOLDERS[known.recipe]).resolve())
     row = trial(
-        known, runs / name, say=print, threads=1, data=str((data / FOLDERS[known]).resolve()), **settings
+        known.recipe, runs / name, init_from=origin, say=print, threads=1, data=where, **known.settings
     )
     looks = f"layer {row['aer_layer']}, head {row['aer_head']}" if "aer_layer" in row else ""
-    return {"run": name, **row, "looks": looks}
+    return {"run": name, "from": known.origin, **row, "looks": looks}
 
 
 def command(name: str) -> str:
     """What trains the same by hand."""
-    known, settings = RUNS[name]
-    words = " ".join(f"{key}={'none' if value is None else value}" for key, value in settings.items())
-    return f"regard train {known} data=DATA/{FOLDERS[known]} threads=1 {words} --out RUNS/{name}"
+    known = RUNS[name]
+    words = " ".join(f"{key}={'none' if value is None else value}" for key, value in known.settings.items())
+    origin = f" --init-from RUNS/{known.origin}" if known.origin else ""
+    where = f"data=DATA/{FOLDERS[known.recipe]} threads=1"
+    return f"regard train {known.recipe} {where} {words}{origin} --out RUNS/{name}"
 
 
 def main() -> None:
