@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 from regard.attention import Cosine, addressing, attend
 from regard.attention.addressing import address, content, interpolate, read, sharpen, shift, write
+from tests.attention import memory_loops
 
 BATCH, HEADS, ROWS, WIDTH = (2, 3), 2, 5, 4
 SIZES = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 9))  # batch, heads, rows
@@ -55,73 +56,11 @@ def arguments_of(function, **sizes) -> list[Tensor]:
     return [given[name] for name in ARGUMENTS[function]]
 
 
-# Each function again, as a loop over numbers: one batch entry, nested lists in and out.
-
-
-def slow_content(key, memory, strength):
-    def cosine(a, b):
-        return sum(x * y for x, y in zip(a, b, strict=True)) / (math.hypot(*a) * math.hypot(*b))
-
-    found = []
-    for k, beta in zip(key, strength, strict=True):
-        powers = [math.exp(beta * cosine(k, row)) for row in memory]
-        found.append([power / sum(powers) for power in powers])
-    return found
-
-
-def slow_interpolate(weights, previous, gate):
-    return [
-        [g * new + (1 - g) * old for new, old in zip(w, p, strict=True)]
-        for w, p, g in zip(weights, previous, gate, strict=True)
-    ]
-
-
-def slow_shift(weights, offsets):
-    moved = []
-    for w, s in zip(weights, offsets, strict=True):
-        radius, target = len(s) // 2, [0.0] * len(w)
-        for j, weight in enumerate(w):
-            for at, share in enumerate(s):
-                target[(j + at - radius) % len(w)] += weight * share
-        moved.append(target)
-    return moved
-
-
-def slow_sharpen(weights, sharpness):
-    return [
-        [x**gamma / sum(y**gamma for y in w) for x in w] for w, gamma in zip(weights, sharpness, strict=True)
-    ]
-
-
-def slow_address(key, strength, gate, offsets, sharpness, memory, previous):
-    weights = slow_interpolate(slow_content(key, memory, strength), previous, gate)
-    return slow_sharpen(slow_shift(weights, offsets), sharpness)
-
-
-def slow_read(weights, memory):
-    return [
-        [sum(w[i] * memory[i][at] for i in range(len(memory))) for at in range(len(memory[0]))]
-        for w in weights
-    ]
-
-
-def slow_write(memory, weights, erase, add):
-    memory = [list(row) for row in memory]
-    for i, row in enumerate(memory):
-        for at in range(len(row)):
-            for w, e in zip(weights, erase, strict=True):
-                row[at] *= 1 - w[i] * e[at]
-        for at in range(len(row)):
-            for w, a in zip(weights, add, strict=True):
-                row[at] += w[i] * a[at]
-    return memory
-
-
 @every_function
 @pytest.mark.parametrize("batch", [(), (2,), (2, 1, 3)])
 def test_any_number_of_batch_axes_equals_a_loop(function, batch):
     arguments = arguments_of(function, batch=batch)
-    slow = globals()[f"slow_{function.__name__}"]
+    slow = getattr(memory_loops, function.__name__)
     flat = [argument.flatten(0, len(batch) - 1) if batch else argument[None] for argument in arguments]
     loop = [slow(*(argument.tolist() for argument in entry)) for entry in zip(*flat, strict=True)]
     found = function(*arguments)
@@ -132,7 +71,7 @@ def test_any_number_of_batch_axes_equals_a_loop(function, batch):
 @pytest.mark.parametrize("radius", [0, 1, 2, 3, 4, 5, 9, 20])
 def test_a_shift_of_any_radius_wraps_round_the_rows(rows, radius):
     weights, offsets = arguments_of(shift, batch=(), rows=rows, radius=radius)
-    loop = slow_shift(weights.tolist(), offsets.tolist())
+    loop = memory_loops.shift(weights.tolist(), offsets.tolist())
     assert_close(shift(weights, offsets), torch.tensor(loop, dtype=torch.float64))
 
 

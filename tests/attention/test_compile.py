@@ -1,4 +1,4 @@
-"""torch.compile without graph breaks, torch.export, autocast, and devices other than the CPU."""
+"""torch.compile without graph breaks, torch.export, and autocast."""
 
 import io
 import itertools
@@ -19,7 +19,6 @@ from regard.attention import (
     Rotary,
     Sample,
     ScaledDot,
-    Score,
     around,
     attend,
     causal,
@@ -358,54 +357,3 @@ def test_autocast_under_a_compiler():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         got, want = compiled(x), module(x, mask=causal()).context
     torch.testing.assert_close(got, want, rtol=0.05, atol=0.05)
-
-
-# ---- other devices
-
-
-def devices():
-    found = [name for name in ("cuda", "mps") if getattr(torch, name).is_available()]
-    return found or ["none"]
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("device", devices())
-@pytest.mark.parametrize("score", LISTED_SCORES)
-def test_other_devices_agree(score, device):
-    part = SCORES[score]()
-    w = tracked(70, 160)
-    for mask in (None, causal(), padding([160, 5, 0]), window(3, 2), around(torch.arange(70.0), 3)):
-        want = attend(*w, mask, score=part)
-        there = [t.detach().to(device).requires_grad_() for t in w]
-        seen = attend(*there, mask, score=part.to(device))
-        part.to("cpu")
-        torch.testing.assert_close(seen.context.cpu(), want.context, rtol=1e-3, atol=1e-3)
-        if want.context.requires_grad:
-            seen.context.square().sum().backward()
-            assert all(t.grad is None or t.grad.isfinite().all() for t in there)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("device", devices())
-@pytest.mark.parametrize("normalize", LISTED_NORMALIZERS)
-def test_other_devices_agree_on_normalizers(normalize, device):
-    part = LISTED_NORMALIZERS[normalize]()
-    part = part.eval() if isinstance(part, torch.nn.Module) else part
-    score = SCORES["Epanechnikov" if kind(part) == "kernel" else "ScaledDot"]()
-    w = tracked()
-    for mask in (None, padding([K, 2, 0])):
-        want = attend(*w, mask, score=score, normalize=part)
-        seen = attend(*(t.to(device) for t in w), mask, score=score, normalize=part)
-        torch.testing.assert_close(seen.context.cpu(), want.context, rtol=1e-3, atol=1e-3)
-        torch.testing.assert_close(seen.weights.cpu(), want.weights, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("device", devices())
-def test_heads_on_other_devices(device):
-    heads = MultiHead(8, 2, dropout=0.1).eval()
-    x = torch.randn(2, 5, 8)
-    want = heads(x, mask=causal() & padding([5, 2]))
-    seen = heads.to(device)(x.to(device), mask=causal() & padding([5, 2]))
-    torch.testing.assert_close(seen.context.cpu(), want.context, rtol=1e-3, atol=1e-3)
-    assert isinstance(heads.score, Score)

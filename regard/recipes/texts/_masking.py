@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.data import Tokenizer
 from regard.data.hiding import hide
 from regard.data.passages import Passages, TextBatch
 from regard.models.language import MaskedLanguageModel
-from regard.recipes._task import Recipe, fitted
 from regard.recipes.texts._layers import reader
 from regard.recipes.texts._material import Texts, spaced
 from regard.recipes.texts._reading import Reading
 from regard.recipes.texts.guesser import Guesser
 from regard.recipes.texts.settings import MaskedLanguage
-from regard.training import Loss, Run, Settings, word_loss
+from regard.training import Loss, Settings, word_loss
 
 
 class HiddenWords(nn.Module):
@@ -52,6 +51,7 @@ class Masking(Reading[MaskedLanguage]):
         "info {run}",
     )
     files = ("words.json",)
+    gives = Guesser
 
     def learn(self, texts: Texts, settings: MaskedLanguage) -> Tokenizer:
         """The most frequent words, as the recipes of documents know them."""
@@ -79,19 +79,6 @@ class Masking(Reading[MaskedLanguage]):
         given = self.passages(texts, made.words, made.settings)
         objective = HiddenWords(made.model, made.settings.share).eval()
         return {**given.report.as_dict(), **Validation(objective, given)()}
-
-    def load(
-        self,
-        run: Run,
-        recipe: Recipe,
-        settings: MaskedLanguage,
-        weights: Mapping[str, Tensor],
-        where: str,
-        device: str,
-    ) -> Guesser:
-        words = self.kept(run)
-        objective = fitted(lambda: self.objective(settings, len(words)), weights, where)
-        return Guesser(objective.to(device).model, words, settings)
 
 
 @dataclass(frozen=True)

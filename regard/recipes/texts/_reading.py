@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data import Tokenizer
 from regard.data.passages import Passages
-from regard.recipes._task import Experiment, Recipe, Task
+from regard.recipes._task import Experiment, Recipe, Task, fitted
 from regard.recipes.texts._material import Texts
 from regard.recipes.texts.settings import Text
 from regard.training import Run
@@ -22,7 +22,9 @@ Told = TypeVar("Told", bound=Text)
 
 
 class Reading(Task[Told]):
-    """Plain text in passages, and what is learned of it."""
+    """Plain text in passages, and what is learned of it; `gives` is what uses the model."""
+
+    gives: ClassVar[Callable[[Any, Tokenizer, Any], Any]]
 
     @abstractmethod
     def learn(self, texts: Texts, settings: Told) -> Tokenizer:
@@ -72,6 +74,19 @@ class Reading(Task[Told]):
         parts = recipe.material(made.settings).parts
         chosen = part or next(iter(parts))
         return {**self.judged(made, parts[chosen]()), "part": chosen}
+
+    def load(
+        self,
+        run: Run,
+        recipe: Recipe,
+        settings: Told,
+        weights: Mapping[str, Tensor],
+        where: str,
+        device: str,
+    ) -> Any:
+        tokenizer = self.kept(run)
+        objective = fitted(lambda: self.objective(settings, len(tokenizer)), weights, where)
+        return self.gives(objective.to(device).model, tokenizer, settings)
 
     def like(self, settings: Told, kept: Mapping[str, Any]) -> Told:
         return replace(settings, **{key: kept[key] for key in TOKENS})

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.data import Tokenizer
 from regard.data.passages import Passages, TextBatch
 from regard.models.language import LanguageModel
-from regard.recipes._task import Recipe, fitted
 from regard.recipes.texts._material import Texts
 from regard.recipes.texts._reading import Reading
 from regard.recipes.texts.settings import Language
 from regard.recipes.texts.writer import Writer, foretold
-from regard.training import Loss, Run, Settings, word_loss
+from regard.training import Loss, Settings, word_loss
 
 
 class NextToken(nn.Module):
@@ -43,6 +42,7 @@ class Writing(Reading[Language]):
     settings: ClassVar[type[Settings]] = Language
     uses = ('write {run} "..."', "evaluate {run}", "info {run}")
     files = ("tokens.json",)
+    gives = Writer
 
     def learn(self, texts: Texts, settings: Language) -> Tokenizer:
         return Tokenizer.learn(
@@ -62,19 +62,6 @@ class Writing(Reading[Language]):
 
     def judged(self, made: Writer, texts: Iterable[str]) -> dict[str, Any]:
         return made.evaluate(texts)
-
-    def load(
-        self,
-        run: Run,
-        recipe: Recipe,
-        settings: Language,
-        weights: Mapping[str, Tensor],
-        where: str,
-        device: str,
-    ) -> Writer:
-        tokenizer = self.kept(run)
-        objective = fitted(lambda: self.objective(settings, len(tokenizer)), weights, where)
-        return Writer(objective.to(device).model, tokenizer, settings)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,93 @@
+"""Every normalizer by name, made anew for each test, and scores to give them."""
+
+import math
+
+import pytest
+import torch
+
+from regard.attention.normalizers import (
+    Bell,
+    Dropout,
+    Entmax,
+    Gumbel,
+    Sample,
+    SigmoidSum,
+    StraightThrough,
+    Temperature,
+    TopK,
+    entmax15,
+    hardmax,
+    kernel_sum,
+    over_visible,
+    sigmoid,
+    softmax,
+    sparsemax,
+)
+
+INF = math.inf
+
+
+def called(normalize: object) -> str:
+    """A name for a test that is the same in every process."""
+    return getattr(normalize, "__name__", str(normalize))
+
+
+@over_visible
+def _foreign(scores):
+    """A careless function: NaN at every hidden key, and NaN gradients there."""
+    return scores * torch.sigmoid(scores)
+
+
+SMOOTH = {
+    "softmax": lambda: softmax,
+    "sigmoid": lambda: sigmoid,
+    "sparsemax": lambda: sparsemax,
+    "entmax15": lambda: entmax15,
+    "temperature": lambda: Temperature(0.7),
+    "sigmoid_sum": lambda: SigmoidSum(),
+    "entmax_1": lambda: Entmax(1),
+    "entmax_1.3": lambda: Entmax(1.3),
+    "entmax_3": lambda: Entmax(3.0),
+    "gumbel_eval": lambda: Gumbel(0.5).eval(),
+    "topk": lambda: TopK(3),
+    "bell": lambda: Bell(softmax, 1.5, 2.0),
+    "foreign": lambda: _foreign,
+}
+HARD = {
+    "hardmax": lambda: hardmax,
+    "sample_eval": lambda: Sample().eval(),
+    "straight_softmax": lambda: StraightThrough(softmax),
+    "straight_hardmax": lambda: StraightThrough(hardmax),
+    "straight_sparsemax": lambda: StraightThrough(sparsemax),
+}
+RANDOM = {
+    "sample": lambda: Sample(),
+    "gumbel": lambda: Gumbel(0.5),
+    "dropout": lambda: Dropout(softmax, 0.5),
+    "straight_sample": lambda: StraightThrough(Sample()),
+    "straight_gumbel": lambda: StraightThrough(Gumbel()),
+}
+KERNEL = {"kernel_sum": lambda: kernel_sum, "bell_kernel": lambda: Bell(kernel_sum, 1.5, 2.0)}
+ALL = SMOOTH | HARD | RANDOM | KERNEL
+SUMS_TO_ONE = [
+    *(SMOOTH.keys() - {"sigmoid", "bell", "foreign"}),
+    *HARD,
+    "sample",
+    "gumbel",
+    "straight_sample",
+    "straight_gumbel",
+    "kernel_sum",
+]
+
+every = pytest.mark.parametrize("name", ALL)
+
+
+def scores_for(name, *shape, dtype=torch.float32):
+    """Scores with some keys hidden, and all of them in the last row."""
+    scores = torch.randn(*shape, dtype=dtype)
+    if name in KERNEL:
+        scores = scores.abs() + 0.1
+    scores[torch.rand(shape) < 0.3] = -INF
+    scores[..., -1, :] = -INF
+    scores[..., 0, 0] = 0.5
+    return scores

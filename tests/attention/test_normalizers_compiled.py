@@ -1,0 +1,63 @@
+"""Normalizers under torch.compile."""
+
+import pytest
+import torch
+
+from regard.attention.normalizers import (
+    Bell,
+    Dropout,
+    Sample,
+    StraightThrough,
+    Temperature,
+    softmax,
+    takes,
+)
+from tests.attention.normalizer_parts import ALL, INF, RANDOM, every, scores_for
+
+pytestmark = pytest.mark.bare
+
+
+def _compiled_agrees(name, backend, dynamic):
+    normalize = ALL[name]()
+    compiled = torch.compile(normalize, backend=backend, fullgraph=True, dynamic=dynamic)
+    for shape in ((2, 4, 6), (3, 5, 8)):
+        scores = scores_for(name, *shape).requires_grad_()
+        weights = compiled(scores)
+        if name not in RANDOM:
+            torch.testing.assert_close(weights, normalize(scores))
+        assert (weights[scores == -INF] == 0).all()
+        if weights.requires_grad:
+            (gradient,) = torch.autograd.grad(weights[..., 0].sum(), scores)
+            assert gradient.isfinite().all()
+
+
+@every
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_compile(name, dynamic):
+    torch.compiler.reset()
+    _compiled_agrees(name, "eager", dynamic)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor's own
+@pytest.mark.parametrize("name", ["softmax", "entmax15", "straight_sample"])
+def test_compile_with_inductor(name):
+    torch.compiler.reset()
+    _compiled_agrees(name, "inductor", True)
+
+
+def test_bound_inside_a_compiled_function():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def look(scores, centre, t):
+        assert takes(Dropout(softmax, 0.1)) == "logits"
+        straight = StraightThrough(Sample())
+        weights = straight(scores)
+        local = Bell(Temperature(t.exp()), centre * 2, 1.0).at(torch.arange(5) * 2)
+        return local(scores), straight.log_prob(scores, weights) + straight.entropy(scores)
+
+    scores, centre, t = torch.randn(2, 3, 5), torch.rand(2, 3, requires_grad=True), torch.zeros(3, 1)
+    weights, log_prob = look(scores, centre, t)
+    expected = Bell(softmax, centre * 2, 1.0).at(torch.arange(5) * 2)(scores)
+    torch.testing.assert_close(weights, expected)
+    assert log_prob.shape == (2, 3)
+    weights.sum().backward()
+    assert (centre.grad != 0).any()
