@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.decoding._best import Best, Grown
+from regard.decoding._best import BLOCK, Best, Grown
 from regard.decoding._coverage import Coverage
 from regard.decoding._protocol import Model, Specials, stepped
 from regard.decoding._record import Nodes, Record
@@ -50,13 +50,17 @@ def search(
     move = getattr(steps, "select_beams", None) or (lambda rows: steps.select(rows.flatten()))
     coverage = Coverage(steps, source, source_lengths, options)
     best = Best(specials, options.min_length, source.device)
+    bits = getattr(steps, "bits", None)
     now = _open(source_lengths, options)
     token = torch.full_like(now.sentence, specials.bos)
     soonest, waiting = int(now.limit.min()), True  # before a limit and before any has ended, none can be done
     record, length = Record(len(source), options.best), 0
     while len(now.sentence):
         length += 1
-        grown = best(stepped(steps, token), now.total, 2 * options.beam, length)
+        if bits is None:
+            grown = best(stepped(steps, token), now.total, 2 * options.beam, length)
+        else:
+            grown = best.ranked(bits(token, BLOCK), now.total, 2 * options.beam, length)
         coverage.look()
         ends = grown.token == specials.eos
         ending = bool(ends.any())

@@ -18,7 +18,9 @@ class Steps(Protocol):
     For the coverage penalty it offers one more method, ``weights() -> (rows, source)``: where the last
     step looked. If it has ``select_beams(rows)``, a beam search calls that instead of ``select``: rows are
     then (sentences, width), each line the beam of one sentence, and sentences keep their order. So a model
-    can let the beams of a sentence share what was read.
+    can let the beams of a sentence share what was read. If it has ``bits(tokens, block)``, a beam search calls
+    that instead of ``step``: the same scores divided by ln 2, in float32 and whole blocks of words, with -inf
+    behind the last word, in a tensor that the search may change. So nobody has to read them all to scale them.
     """
 
     def step(self, tokens: Int[Tensor, " rows"], /) -> Float[Tensor, "rows vocab"]:

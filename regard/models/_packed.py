@@ -13,7 +13,15 @@ from regard.attention import Dropout, MultiHead, ScaledDot, softmax
 from regard.attention._watching import WATCHING
 from regard.models._words import mark, unrecorded, untouched, words
 
-Affine = tuple[Tensor, Tensor | None]
+
+class Affine(NamedTuple):
+    """A linear layer without the module around it, its weights in the order in which a product reads them."""
+
+    columns: Float[Tensor, "input output"]
+    bias: Float[Tensor, " output"] | None
+
+    def __call__(self, x: Float[Tensor, "rows input"]) -> Float[Tensor, "rows output"]:
+        return torch.mm(x, self.columns) if self.bias is None else torch.addmm(self.bias, x, self.columns)
 
 
 class Gain(NamedTuple):
@@ -128,11 +136,9 @@ def _plain(part: nn.Module) -> bool:
 
 
 def _joined(*layers: nn.Linear) -> Affine:
-    if len(layers) == 1:
-        return layers[0].weight, layers[0]._parameters["bias"]
     biases: list[Tensor] = [layer.bias for layer in layers if layer._parameters["bias"] is not None]
     weights: list[Tensor] = [layer.weight for layer in layers]
-    return torch.cat(weights), torch.cat(biases) if biases else None
+    return Affine(torch.cat(weights).t().contiguous(), torch.cat(biases) if biases else None)
 
 
 def _gain(norm: nn.LayerNorm) -> Gain:

@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.models._memory import Read, closed
+from regard.models._memory import Read, closed, whole
 from regard.models._packed import Layer, Packed
 from regard.models._places import Places
+from regard.models._words import bits
 
 ROOM = 16  # words a beam that a cache has room for at first
 
@@ -30,14 +31,22 @@ class PackedSteps:
         self.packed, self.width, self.length = packed, 1, 0
         self.memory = Read(packed, memory, lengths)
         self.places = Places(len(memory), memory.device)
-        self.cache = memory.new_empty(len(memory), len(packed.layers), 0, 2 * packed.dim)
-        self.past = memory.new_empty(
-            len(memory), 1, 0
-        )  # 0 where a row sees a word of its sentence, else -inf
+        self.seen = 0  # words of each sentence, of all its rows, in the cache
+        self.cache = memory.new_zeros(len(memory), len(packed.layers), 0, 2 * packed.dim)
+        self.past = memory.new_zeros(len(memory), 1, 0)  # 0 where a row sees a word, else -inf
         self.clock = packed.places(0, ROOM)
+        self.room: Tensor | None = None
 
     def step(self, words: Int[Tensor, " rows"]) -> Float[Tensor, "rows words"]:
         """The scores of the next word of each row, given the word before it."""
+        return self.packed.output(self._said(words))
+
+    def bits(self, words: Int[Tensor, " rows"], block: int) -> Float[Tensor, "rows padded"]:
+        """The same as powers of two."""
+        self.room = bits(self.packed.output, self._said(words), block, self.room)
+        return self.room
+
+    def _said(self, words: Int[Tensor, " rows"]) -> Float[Tensor, "rows dim"]:
         packed, width = self.packed, self.width
         words = self.places.to_places(words.view(-1, width)).flatten()
         if self.length == len(self.clock):
@@ -49,44 +58,42 @@ class PackedSteps:
             x = self._layer(x, layer, number)
         x = self.places.from_places(x.view(-1, width, packed.dim)).flatten(0, 1)
         self.length += 1
-        return packed.output(x if packed.last is None else packed.last(x))
+        return x if packed.last is None else packed.last(x)
 
     def _layer(self, x: Float[Tensor, "rows dim"], layer: Layer, number: int) -> Float[Tensor, "rows dim"]:
         first, (look, back, think) = self.packed.first, layer.norms
-        new = F.linear(look(x) if first else x, *layer.look)
-        x = F.linear(self._look(new, number), *layer.look_out).add_(x)
+        new = layer.look(look(x) if first else x)
+        x = layer.look_out(self._look(new, number)).add_(x)
         x = x if first else look(x)
 
         x = self.memory.look(back(x) if first else x, number, self.width).add_(x)
         x = x if first else back(x)
 
-        wide = F.linear(think(x) if first else x, *layer.widen).relu_()
-        x = F.linear(wide, *layer.narrow).add_(x)
+        wide = layer.widen(think(x) if first else x).relu_()
+        x = layer.narrow(wide).add_(x)
         return x if first else think(x)
 
     def _look(self, new: Float[Tensor, "rows joined"], number: int) -> Float[Tensor, "rows dim"]:
         """At what was written: the new words' keys and values go to the end."""
-        dim, seen = self.packed.dim, self.past.shape[2]
+        dim, upto = self.packed.dim, whole(self.seen)
         each = new.view(-1, self.width, 3 * dim)
-        cache = self.cache[:, number, :seen]
-        cache[:, seen - self.width :] = each[..., dim:]
+        cache = self.cache[:, number, :upto]
+        cache[:, self.seen - self.width : self.seen] = each[..., dim:]
         query, key, value = (
             self.packed.split(part) for part in (each[..., :dim], cache[..., :dim], cache[..., dim:])
         )
-        # A row that has been alone sees all there is.
-        mask = None if self.width == 1 and seen == self.length + 1 else self.past[:, None]
+        mask = self.past[:, None, :, :upto]
         return F.scaled_dot_product_attention(query, key, value, mask).transpose(1, 2).reshape(-1, dim)
 
     def _see_new_words(self) -> None:
         """Each row sees its own new word, and there is room for all of them."""
-        sentences, width, before = self.past.shape
-        own = self.past.new_full((width, width), -math.inf).fill_diagonal_(0)
-        self.past = torch.cat((self.past, own.expand(sentences, -1, -1)), 2)
-        if before + width > self.cache.shape[2]:
-            room = max(2 * before, ROOM * width)
-            wider = self.cache.new_empty(*self.cache.shape[:2], room, self.cache.shape[3])
-            wider[:, :, :before] = self.cache[:, :, :before]
-            self.cache = wider
+        before, room = self.seen, self.past.shape[2]
+        self.seen += self.width
+        if self.seen > room:
+            more = whole(max(2 * before, ROOM * self.width)) - room
+            self.cache = F.pad(self.cache, (0, 0, 0, more))
+            self.past = F.pad(self.past, (0, more), value=-math.inf)
+        self.past[:, :, before : self.seen].diagonal(dim1=1, dim2=2).zero_()
 
     def weights(self) -> Float[Tensor, "rows source"]:
         """Where the last word looked, on average over layers and heads."""

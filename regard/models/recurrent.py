@@ -19,7 +19,7 @@ from regard.attention._over import Over
 from regard.attention._watching import WATCHING
 from regard.models._cells import CELLS, LAYERS, Cell, State
 from regard.models._dropout import Dropout
-from regard.models._words import words
+from regard.models._words import bits, words
 
 Order = Literal["bahdanau", "luong"]
 Kind = Literal["gru", "lstm"]
@@ -269,20 +269,26 @@ class Steps:
         self.model, self.memory, self.now, self.t = model, memory, now, 0
         self.output = words(model.output)
         self.seen: Attended | None = None
+        self.room: Tensor | None = None
 
     def step(self, before: Int[Tensor, " rows"]) -> Float[Tensor, "rows words"]:
         """The scores of the next word of each row, given the word before it."""
+        return self.output(self._said(before))
+
+    def bits(self, before: Int[Tensor, " rows"], block: int) -> Float[Tensor, "rows padded"]:
+        """The same as powers of two."""
+        self.room = bits(self.output, self._said(before), block, self.room)
+        return self.room
+
+    def _said(self, before: Int[Tensor, " rows"]) -> Float[Tensor, "rows dim"]:
         model = self.model
         embedded = model.dropout(model.write(before))
         ahead = model.first.ahead(embedded)
         self.now, context, self.seen = model.step(ahead, self.memory, self.now, self.t)
         self.t += 1
-        said = (
-            model.dropout(self.now.fed)
-            if model.order == "luong"
-            else model.say(self.now.top, context, embedded)
-        )
-        return self.output(said)
+        if model.order == "luong":
+            return model.dropout(self.now.fed)
+        return model.say(self.now.top, context, embedded)
 
     def weights(self) -> Float[Tensor, "rows source"]:
         """Where the last word looked."""

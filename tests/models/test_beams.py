@@ -20,12 +20,24 @@ def plain(model, source, lengths):
     return Steps(model, model.encode(source, lengths), lengths)
 
 
+def scored(steps, words, as_bits):
+    """A step's scores, said as they are or as powers of two; those may be overwritten."""
+    if not as_bits:
+        return steps.step(words)
+    bits = steps.bits(words, block=8)
+    assert bits.shape == (len(words), 8 * math.ceil(TARGET_WORDS / 8))
+    assert (bits[:, TARGET_WORDS:] == -math.inf).all()
+    scores = bits[:, :TARGET_WORDS] * math.log(2)
+    bits[:, :TARGET_WORDS] = math.nan
+    return scores
+
+
 def beams_are_rows(fast, slow, weights=True, steps=11, width=4):
     """Two ways to take steps give the same while sentences leave and beams move."""
     count, wide = 7, 1
-    for _ in range(steps):
+    for step in range(steps):
         words = torch.randint(4, TARGET_WORDS, (count * wide,))
-        close(fast.step(words), slow.step(words))
+        close(scored(fast, words, as_bits=step % 3 != 0), slow.step(words))
         if weights:
             close(fast.weights(), slow.weights())
         staying = torch.arange(count)[torch.rand(count) < 0.85]
@@ -49,6 +61,18 @@ def test_beams_of_recurrent_models(order, attention):
     source, lengths, _ = some_pairs((6, 3, 1, 5, 4, 6, 2))
     with torch.no_grad():
         beams_are_rows(model.begin(source, lengths), model.begin(source, lengths), attention != "none")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bits_of_an_output_that_must_be_called(dtype):
+    model, calls = test_recurrent.small("bahdanau").to(dtype), []
+    source, lengths, _ = some_pairs((6, 3, 1))
+    model.output.register_forward_hook(lambda *_: calls.append(1))
+    with torch.no_grad():
+        words = torch.randint(4, TARGET_WORDS, (3,))
+        bits = scored(model.begin(source, lengths), words, as_bits=True)
+        close(bits, model.begin(source, lengths).step(words).float())
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize("seed", range(3))
