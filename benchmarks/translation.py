@@ -5,13 +5,13 @@
 DATA holds multi30k, tatoeba-fr-en and gold-alignments. Each row is trained into RUNS/NAME by the command that is
 printed with it; what is there already is resumed, or only measured. The weights to measure are chosen on the validation
 part, or are the average of the last checkpoints where the recipe averages; the test part is looked at once, here.
-Steps and minutes of a row that starts from another row's weights come on top of those of that row.
+Rows that were measured before stay in the table; beside it they are kept as numbers.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ import torch
 
 from regard.recipes.trials import Row, markdown, trial
 
-TINY = {"steps": 7000, "accumulate": 2, "validate_every": 125, "save_every": 125, "average": 10}
+TINY = {"steps": 7000, "accumulate": 2, "warmup": 1000, "schedule": "cosine", "threads": 2}
+TINY |= {"validate_every": 125, "save_every": 125, "average": 10}
 GRU = {
     "model": "recurrent",
     "tied": "none",
@@ -41,60 +42,34 @@ GRU = {
 }
 LINKED = {"steps": 6000, "validate_every": 500, "save_every": 250, "schedule": "cosine"}
 LOOKING = {"model": "transformer", "dim": 256, "layers": 3, "heads": 4, "hidden_dim": 512, "tied": "all"}
-COOL = {"lr": 2.5e-3, "warmup": 50, "schedule": "cosine", "steps": 2500, "accumulate": 2, "average": 10}
-COOL |= {"validate_every": 100, "save_every": 100}
-
-
-@dataclass(frozen=True)
-class Training:
-    """One training: a recipe, what differs from it, and the training whose weights it starts from."""
-
-    recipe: str
-    settings: dict[str, Any]
-    origin: str | None = None
-
-
-RUNS = {
-    "m30k-tiny": Training("multi30k-tok", TINY),
-    "m30k-cool": Training("multi30k-tok", COOL, origin="m30k-tiny"),
-    "m30k-gru": Training("multi30k-tok", GRU),
-    "m30k-none": Training("multi30k-tok", {**GRU, "scope": "none"}),
-    "m30k-raw": Training("multi30k", TINY),
-    "hansards-gru": Training("hansards", LINKED),
-    "hansards-transformer": Training("hansards", {**LINKED, **LOOKING}),
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "m30k-tiny": ("multi30k-tok", TINY),
+    "m30k-gru": ("multi30k-tok", GRU),
+    "m30k-none": ("multi30k-tok", {**GRU, "scope": "none"}),
+    "m30k-raw": ("multi30k", TINY),
+    "hansards-gru": ("hansards", LINKED),
+    "hansards-transformer": ("hansards", {**LINKED, **LOOKING}),
 }
 FOLDERS = {"multi30k-tok": "multi30k", "multi30k": "multi30k", "hansards": "."}
-COLUMNS = {
-    "run": "",
-    "from": "",
-    "bleu": ".2f",
-    "chrf": ".2f",
-    "brevity_penalty": ".3f",
-    "aer": ".3f",
-    "looks": "",
-}
+COLUMNS = {"run": "", "bleu": ".2f", "chrf": ".2f", "brevity_penalty": ".3f", "aer": ".3f", "looks": ""}
 COLUMNS |= {"parameters": ",", "steps": ",", "minutes": ".0f", "sentences": ","}
 
 
 def measured(name: str, data: Path, runs: Path) -> Row:
     """Train, or take what is there, and measure it on the test part."""
-    known = RUNS[name]
-    origin = known.origin and runs / known.origin
-    where = str((data / FOLDERS[known.recipe]).resolve())
-    row = trial(
-        known.recipe, runs / name, init_from=origin, say=print, threads=1, data=where, **known.settings
-    )
+    known, settings = RUNS[name]
+    where = str((data / FOLDERS[known]).resolve())
+    row = trial(known, runs / name, say=print, data=where, **{"threads": 1, **settings})
     looks = f"layer {row['aer_layer']}, head {row['aer_head']}" if "aer_layer" in row else ""
-    return {"run": name, "from": known.origin, **row, "looks": looks}
+    return {"run": name, **row, "looks": looks}
 
 
 def command(name: str) -> str:
     """What trains the same by hand."""
-    known = RUNS[name]
-    words = " ".join(f"{key}={'none' if value is None else value}" for key, value in known.settings.items())
-    origin = f" --init-from RUNS/{known.origin}" if known.origin else ""
-    where = f"data=DATA/{FOLDERS[known.recipe]} threads=1"
-    return f"regard train {known.recipe} {where} {words}{origin} --out RUNS/{name}"
+    known, settings = RUNS[name]
+    settings = {"data": f"DATA/{FOLDERS[known]}", "threads": 1, **settings}
+    words = " ".join(f"{key}={'none' if value is None else value}" for key, value in settings.items())
+    return f"regard train {known} {words} --out RUNS/{name}"
 
 
 def main() -> None:
@@ -107,15 +82,33 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    rows = [measured(name, given.data, given.runs) for name in given.only]
-    signatures = sorted({f"- {row['run']}: {row['bleu_signature']}" for row in rows})
-    commands = "\n".join(f"    {command(name)}" for name in given.only)
-    table = "\n\n".join(
-        (markdown(rows, COLUMNS), "Signatures of BLEU:\n\n" + "\n".join(signatures), commands)
-    )
-    print(table)
+    rows = {} if given.out is None else before(given.out)
+    for name in given.only:
+        rows[name] = measured(name, given.data, given.runs)
     if given.out is not None:
-        given.out.write_text(f"# Translation\n\n{(__doc__ or '').strip()}\n\n{table}\n", encoding="utf-8")
+        kept(given.out).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        told = f"# Translation\n\n{(__doc__ or '').strip()}\n\n{table(rows)}\n"
+        given.out.write_text(told, encoding="utf-8")
+    print(table(rows))
+
+
+def table(rows: dict[str, Row]) -> str:
+    """All rows that were ever measured, in the order of RUNS."""
+    found = [rows[name] for name in RUNS if name in rows]
+    signatures = sorted({f"- {row['run']}: {row['bleu_signature']}" for row in found})
+    commands = "\n".join(f"    {command(row['run'])}" for row in found)
+    return "\n\n".join(
+        (markdown(found, COLUMNS), "Signatures of BLEU:\n\n" + "\n".join(signatures), commands)
+    )
+
+
+def kept(out: Path) -> Path:
+    """Where the rows are as numbers, so that those of other trainings can be added."""
+    return out.with_suffix(".json")
+
+
+def before(out: Path) -> dict[str, Row]:
+    return json.loads(kept(out).read_text(encoding="utf-8")) if kept(out).is_file() else {}
 
 
 if __name__ == "__main__":

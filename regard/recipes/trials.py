@@ -21,7 +21,6 @@ def trial(
     out: str | Path,
     words: Iterable[str] = (),
     *,
-    init_from: str | Path | None = None,
     part: str | None = None,
     say: Say | None = None,
     **given: Any,
@@ -42,7 +41,7 @@ def trial(
             raise FileExistsError(f"{folder} holds a run with another {what}; choose another folder")
         outcome = resume(folder, say)
     else:
-        outcome = train(name, folder, words, init_from=init_from, say=say, **given)
+        outcome = train(name, folder, words, say=say, **given)
     if outcome.interrupted:
         raise KeyboardInterrupt
     made = load(folder)
