@@ -218,9 +218,10 @@ def bleu(options: argparse.Namespace, found: IDS) -> str:
 
     if options.references is None or options.model != "transformer":
         return ""
-    texts = [load_translator(options.run).target.decode(one) for one in found]
+    target = load_translator(options.run).target
+    texts = [target.decode(one) for one in found]
     references = lines(options.references)[: len(texts)]
-    return f"{sacrebleu.corpus_bleu(texts, [references], tokenize='none').score:.2f}"
+    return f"{sacrebleu.corpus_bleu(texts, [references], tokenize='none', force=True).score:.2f}"
 
 
 def report(found: list[tuple[int, Side]], facts: dict[str, str], options: argparse.Namespace) -> list[str]:
