@@ -24,7 +24,7 @@ Told = TypeVar("Told", bound=Text)
 class Reading(Task[Told]):
     """Plain text in passages, and what is learned of it; `gives` is what uses the model."""
 
-    gives: ClassVar[Callable[[Any, Tokenizer, Any], Any]]
+    gives: ClassVar[type[Any]]
 
     @abstractmethod
     def learn(self, texts: Texts, settings: Told) -> Tokenizer:
