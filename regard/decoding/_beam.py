@@ -50,17 +50,14 @@ def search(
     move = getattr(steps, "select_beams", None) or (lambda rows: steps.select(rows.flatten()))
     coverage = Coverage(steps, source, source_lengths, options)
     best = Best(specials, options.min_length, source.device)
-    bits = getattr(steps, "bits", None)
+    bits = getattr(steps, "bits", None) or (lambda tokens, _: best.scaled(stepped(steps, tokens)))
     now = _open(source_lengths, options)
     token = torch.full_like(now.sentence, specials.bos)
     soonest, waiting = int(now.limit.min()), True  # before a limit and before any has ended, none can be done
     record, length = Record(len(source), options.best), 0
     while len(now.sentence):
         length += 1
-        if bits is None:
-            grown = best(stepped(steps, token), now.total, 2 * options.beam, length)
-        else:
-            grown = best.ranked(bits(token, BLOCK), now.total, 2 * options.beam, length)
+        grown = best.ranked(bits(token, BLOCK), now.total, 2 * options.beam, length)
         coverage.look()
         ends = grown.token == specials.eos
         ending = bool(ends.any())

@@ -57,12 +57,16 @@ class Best:
         length: int,
     ) -> Grown:
         """The best `count` tokens number `length` of every beam; rows are sentences x width."""
+        return self.ranked(self.scaled(logits), total, count, length)
+
+    def scaled(self, logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows padded"]:
+        """x, in whole blocks: behind the last word stands -inf. The logits stay as they are."""
         rows, vocab = logits.shape
         if len(self.room) < rows:
             self.room = self.room.new_full((rows, -(-vocab // BLOCK) * BLOCK), -math.inf)
         room = self.room[:rows]
         torch.mul(logits.float(), LOG2E, out=room[:, :vocab])
-        return self.ranked(room, total, count, length)
+        return room
 
     def ranked(
         self,
@@ -71,7 +75,7 @@ class Best:
         count: int,
         length: int,
     ) -> Grown:
-        """The same of x, in whole blocks: behind the last word stands -inf. Words that are not allowed become -inf."""
+        """The same of x in whole blocks; words that are not allowed become -inf in it."""
         sentences, width = total.shape
         norm = self._norm(bits, length)
         bits.index_fill_(1, self.not_yet if length <= self.at_least else self.never, -math.inf)
