@@ -5,9 +5,9 @@
 RUN is a trained Transformer (norm=post, tied=all). CTranslate2, Hugging Face's Marian and JoeyNMT, which has an
 environment of its own (see throughput.py), are given its weights, so that BLEU shows whether they do the same work.
 ``--model gru`` compares recurrent networks instead: both sides have random weights of the same shapes and write
-``--longest`` tokens. Every side is measured at each ``--batch``, and judged by its best; CTranslate2 also with two
-batches side by side, as we do it. ``--busy`` is for a machine that others use too: one thread, processor time instead
-of the clock.
+``--longest`` tokens. Every side is measured at each ``--batch``, and judged by its best. Ours takes batches of as many
+tokens as that many sentences have on average, as `Translator` does it, and CTranslate2 is also asked for two batches
+side by side. ``--busy`` is for a machine that others use too: one thread, processor time instead of the clock.
 """
 
 from __future__ import annotations
@@ -150,9 +150,8 @@ def measure(side: str, run: str, folder: Path, batch: int, passes: int) -> dict[
     """Sentences a second of each pass over all sources, in batches of similar length, and the translations."""
     given = json.loads((folder / "given.json").read_text())
     sources, translate = given["sources"], SIDES[side](run, given)
-    order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
     translate([sources[:2]])
-    batches = [order[at : at + batch] for at in range(0, len(order), batch)]
+    batches = batched(side, [len(source) for source in sources], batch)
     answers: IDS = [[] for _ in sources]
     windows = []
     for _ in range(passes):
@@ -163,6 +162,19 @@ def measure(side: str, run: str, folder: Path, batch: int, passes: int) -> dict[
             for row, one in zip(rows, several, strict=True):
                 answers[row] = one
     return {"windows": windows, "ids": answers}
+
+
+def batched(side: str, lengths: list[int], batch: int) -> list[list[int]]:
+    """The rows of each batch: as many for all, or, as we do it, of as many tokens."""
+    if side == "regard":
+        import torch
+
+        from regard.recipes.translation.translator import grouped
+
+        tokens = batch * sum(lengths) // len(lengths)
+        return list(grouped(range(len(lengths)), lengths, tokens, torch.get_num_threads()))
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    return [order[at : at + batch] for at in range(0, len(order), batch)]
 
 
 # ---- in turns

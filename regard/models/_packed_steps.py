@@ -91,8 +91,11 @@ class PackedSteps:
         self.seen += self.width
         if self.seen > room:
             more = whole(max(2 * before, ROOM * self.width)) - room
-            self.cache = F.pad(self.cache, (0, 0, 0, more))
-            self.past = F.pad(self.past, (0, more), value=-math.inf)
+            grown = self.cache.new_empty(*self.cache.shape[:2], room + more, self.cache.shape[3])
+            grown[:, :, :before] = self.cache[:, :, :before]
+            self.cache, self.past = grown, F.pad(self.past, (0, more), value=-math.inf)
+        if whole(self.seen) > whole(before):
+            self.cache[:, :, whole(before) : whole(self.seen)] = 0  # what nobody sees must still be a number
         self.past[:, :, before : self.seen].diagonal(dim1=1, dim2=2).zero_()
 
     def weights(self) -> Float[Tensor, "rows source"]:
@@ -111,7 +114,8 @@ class PackedSteps:
         """The same where each line of rows is the beam of one sentence, and sentences only leave."""
         if len(rows) < len(self.places):
             gone = self.places.leave(rows[:, 0] // self.width)
-            self.cache, self.past = closed(self.cache, *gone), closed(self.past, *gone)
+            closed(self.cache[:, :, : self.seen], *gone)
+            self.cache, self.past = self.cache[: len(rows)], closed(self.past, *gone)
             self.memory.close(*gone)
         parents = self.places.to_places(rows % self.width)
         self.past = self.past.gather(1, parents[:, :, None].expand(-1, -1, self.past.shape[2]))

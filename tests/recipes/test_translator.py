@@ -180,12 +180,23 @@ def test_copying_without_attention_leaves_unknown_words():
     this._copied(["xyz"], [Hypothesis([UNK], -1.0, -1.0, [-0.5, -0.5])], ["<unk>"])
 
 
-def test_groups_hold_every_row_once_and_no_more_than_fits():
+@pytest.mark.parametrize("together", [1, 2, 3])
+def test_groups_hold_every_row_once_and_no_more_than_fits(together):
     lengths = [5, 1, 9, 9, 2, 30, 1]
-    groups = list(grouped(range(7), lengths, 20))
+    groups = list(grouped(range(7), lengths, 20, together))
     assert sorted(row for group in groups for row in group) == list(range(7))
     for group in groups:
-        assert len(group) == 1 or max(lengths[row] for row in group) * len(group) <= 20
+        assert len(group) == 1 or max(lengths[row] for row in group) * len(group) <= 40
+
+
+def test_groups_are_equal_parts_for_all_workers():
+    lengths = [number % 37 + 3 for number in range(500)]
+    groups = list(grouped(range(500), lengths, 3600, together=2))
+    assert len(groups) == 4
+    sizes = [sum(lengths[row] for row in group) for group in groups]
+    assert max(sizes) - min(sizes) < 2 * max(lengths)
+    assert len(list(grouped(range(500), lengths, 3600, together=1))) == 3
+    assert len(list(grouped(range(20), lengths, 3600, together=2))) == 1  # too few to be shared out
 
 
 # -- evaluation

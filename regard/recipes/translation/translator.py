@@ -18,7 +18,8 @@ from regard.recipes.translation.engine import Engine
 from regard.recipes.translation.settings import Translation
 from regard.training.memory import keep_memory
 
-AT_ONCE = 6_000  # tokens on all beams of a batch: more makes no CPU faster
+FEW = 3  # a worker's part of a batch below which one batch with all threads is faster than several with one each
+AT_ONCE = 12_000  # tokens on all beams of a batch: more makes no CPU faster
 
 
 class TooLong(ValueError):
@@ -119,7 +120,7 @@ class Translator:
                 found[row] = several
 
         batches = self._batches(texts, options)
-        if options.method == "sample" or self.device.type != "cpu":  # chance goes by the order of batches
+        if _one_by_one(options, self.device):
             for batch in batches:
                 searched(batch)
         else:
@@ -218,7 +219,8 @@ class Translator:
         self._check(encoded)
         width = options.beam if options.method == "beam" else options.best
         rows = [row for row, text in enumerate(texts) if text.strip()]
-        for group in grouped(rows, [len(numbers) for numbers in encoded], max(1, AT_ONCE // width)):
+        together = 1 if _one_by_one(options, self.device) else torch.get_num_threads()
+        for group in grouped(rows, [len(numbers) for numbers in encoded], max(1, AT_ONCE // width), together):
             source, lengths = filled([encoded[row] for row in group])
             yield group, source.to(self.device), lengths.to(self.device)
 
@@ -243,17 +245,35 @@ class Translator:
                 raise TooLong(row, len(numbers) - 1, self.max_length)
 
 
-def grouped(rows: Sequence[int], lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Rows of similar length, so many that together they have at most so many tokens, the longest first.
+def _one_by_one(options: Decoding, device: torch.device) -> bool:
+    """Whether batches must wait for each other: chance goes by their order, and other devices have no threads."""
+    return options.method == "sample" or device.type != "cpu"
 
-    >>> list(grouped([0, 1, 2], [5, 1, 4], tokens=10))
-    [[0, 2], [1]]
+
+def grouped(
+    rows: Sequence[int], lengths: Sequence[int], tokens: int, together: int = 1
+) -> Iterator[list[int]]:
+    """Rows of similar length, the longest first, in groups of as many tokens, so that all take about as long.
+
+    A group has about `tokens` at most, and never more than twice as many with the padding. Where there are enough for
+    that, the number of groups is a multiple of `together`: that many workers then end at the same time.
+
+    >>> list(grouped([0, 1, 2, 3], [5, 1, 4, 2], tokens=10))
+    [[0, 2], [3, 1]]
     """
+    total = sum(lengths[row] for row in rows)
+    groups = max(1, -(-total // tokens))
+    if FEW * total > together * tokens:
+        groups = -(-groups // together) * together
     group: list[int] = []
+    done = ended = 0
     for row in sorted(rows, key=lambda row: -lengths[row]):
-        if group and lengths[group[0]] * (len(group) + 1) > tokens:
+        if group and (
+            done * groups >= total * (ended + 1) or lengths[group[0]] * (len(group) + 1) > 2 * tokens
+        ):
             yield group
-            group = []
+            group, ended = [], ended + 1
         group.append(row)
+        done += lengths[row]
     if group:
         yield group
