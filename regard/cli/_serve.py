@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,7 +80,10 @@ def _application(run: Path | None, host: str, device: str, engine: str | None, t
         refuse(f"There is no device {device!r}; the devices are auto, cpu, cuda and mps.")
     recipe = recipe_of(run)
     place = str(choose_device(device)) if engine in (None, "torch") else "cpu"
-    model = load(run, device=place, engine=engine)
+    # In a thread that ends: one that had computed keeps threads of OpenMP, and with more of them than cores all sleep
+    # between operations, which made the worker's small batches twice as slow.
+    with ThreadPoolExecutor(1) as loading:
+        model = loading.submit(load, run, device=place, engine=engine).result()
     app = application(model, about={"run": run.resolve().name, "recipe": recipe}, host=host, token=token)
     if not app.state.served.does:
         refuse(f"{run} was trained for {recipe}, which cannot be served; `regard info` says what it can do.")

@@ -18,8 +18,8 @@ from regard.recipes.translation.engine import Engine
 from regard.recipes.translation.settings import Translation
 from regard.training.memory import keep_memory
 
-FEW = 3  # a worker's part of a batch below which one batch with all threads is faster than several with one each
-AT_ONCE = 12_000  # tokens on all beams of a batch: more makes no CPU faster
+FEW = 10  # with less than this part of a batch for each thread, one batch with all threads is faster
+AT_ONCE = 16_000  # tokens on all beams of a batch: more makes no CPU faster
 
 
 class TooLong(ValueError):
