@@ -21,13 +21,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from _joey_side import MODELS  # not as a package: that wants what our environment has
-from _names import fill, joey
+from _names import fill, joey, joey_recurrent
 
 now = time.process_time if os.environ.get("BENCHMARK_CLOCK") == "processor" else time.perf_counter
 SWAP = [1, 0]  # its numbers of UNK and PAD are ours the other way around
 
 
-def network(model: str, facts: dict[str, Any], weights: dict[str, Any] | None) -> Any:
+def network(model: str, facts: dict[str, Any], weights: dict[str, Any]) -> Any:
     import torch
     from joeynmt.model import build_model
     from joeynmt.vocabulary import Vocabulary
@@ -38,13 +38,22 @@ def network(model: str, facts: dict[str, Any], weights: dict[str, Any] | None) -
     words = Vocabulary([str(number) for number in range(4, facts["words"])], special)
     torch.manual_seed(0)
     made = build_model(MODELS[model](), words, words).eval()
-    if weights is not None:
-        table = weights["read.words.weight"].clone()
-        table[:2] = table[SWAP]
-        fill(made, {**weights, "read.words.weight": table}, joey(facts["layers"]))
-        for part in made.modules():
-            if isinstance(part, torch.nn.LayerNorm):
-                part.eps = 1e-5  # as these weights were trained
+    if model == "gru":
+        weights = joey_recurrent(weights)
+    for name in (
+        "read.words.weight",
+        "src_embed.lut.weight",
+        "trg_embed.lut.weight",
+        "decoder.output_layer.weight",
+    ):
+        if name in weights:
+            weights[name] = torch.cat((weights[name][SWAP], weights[name][2:]))
+    fill(
+        made, weights, joey(facts["layers"]) if model == "transformer" else ((name, name) for name in weights)
+    )
+    for part in made.modules():
+        if isinstance(part, torch.nn.LayerNorm):
+            part.eps = 1e-5  # as these weights were trained
     return made
 
 
@@ -81,8 +90,7 @@ def measure(model: str, folder: Path, batch: int, beam: int, passes: int, longes
     sources = [
         [1 if number == 0 else 0 if number == 1 else number for number in one] for one in given["sources"]
     ]
-    weights = torch.load(folder / "weights.pt") if model == "transformer" else None
-    made, windows = network(model, given, weights), []
+    made, windows = network(model, given, torch.load(folder / "weights.pt")), []
     groups = batches(sources, batch)
     answers: list[list[int]] = [[] for _ in sources]
     search(made, batches(sources[:2], 2)[0][1], longest, beam, 1.0)
@@ -94,6 +102,7 @@ def measure(model: str, folder: Path, batch: int, beam: int, passes: int, longes
                 answers[row] = one
         windows.append(len(sources) / (now() - start))
     cut = [one[: one.index(3)] if 3 in one else [number for number in one if number != 1] for one in answers]
+    cut = [[1 if number == 0 else number for number in one] for one in cut]  # its UNK is 0
     facts = {"versions": {name: version(name) for name in ("joeynmt", "torch")}}
     return {"windows": windows, "ids": cut, **facts, "threads": torch.get_num_threads()}
 

@@ -1,4 +1,4 @@
-"""Weights of our Transformer under the names that other programs have for them."""
+"""Weights of our translators under the names that other programs have for them."""
 
 from __future__ import annotations
 
@@ -49,6 +49,28 @@ def joey(layers: int) -> Names:
             yield from _both(f"{place}.think.2", f"{place}.feed_forward.pwff_layer.3")
             for add, norm in {**norms[stack], "add_think": "feed_forward.layer_norm"}.items():
                 yield from _both(f"{place}.{add}.norm", f"{place}.{norm}")
+
+
+def joey_recurrent(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """The weights of our network in Luong's order with input feeding, as JoeyNMT has them."""
+    import torch
+
+    cell = {"weight_ih": torch.cat([weights["first.early.weight"], weights["first.late.weight"]], 1)}
+    cell |= {"bias_ih": weights["first.early.bias"]}
+    cell |= {f"{part}_hh": weights[f"first.past.{part}"] for part in ("weight", "bias")}
+    encoder = {name.split(".")[-1]: value for name, value in weights.items() if name.startswith("encoder.")}
+    return {
+        "src_embed.lut.weight": weights["read.weight"],
+        "trg_embed.lut.weight": weights["write.weight"],
+        "decoder.output_layer.weight": weights["output.weight"],
+        **{f"encoder.rnn.{name}": value for name, value in encoder.items()},
+        **{f"decoder.rnn.{name}_l0": value for name, value in cell.items()},
+        **{f"decoder.bridge_layer.{part}": weights[f"start.{part}"] for part in ("weight", "bias")},
+        **{f"decoder.att_vector_layer.{part}": weights[f"join.{part}"] for part in ("weight", "bias")},
+        "decoder.attention.query_layer.weight": weights["attention.score.W.weight"],
+        "decoder.attention.key_layer.weight": weights["attention.score.U.weight"],
+        "decoder.attention.energy_layer.weight": weights["attention.score.v"][None],
+    }
 
 
 def _both(ours: str, theirs: str) -> Names:

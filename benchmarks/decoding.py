@@ -2,12 +2,16 @@
 
     python -m benchmarks.decoding RUN --joey JOEY/bin/python --sources test.en --references test.de
 
-RUN is a trained Transformer (norm=post, tied=all). CTranslate2, Hugging Face's Marian and JoeyNMT, which has an
-environment of its own (see throughput.py), are given its weights, so that BLEU shows whether they do the same work.
-``--model gru`` compares recurrent networks instead: both sides have random weights of the same shapes and write
-``--longest`` tokens. Every side is measured at each ``--batch``, and judged by its best. Ours takes batches of as many
-tokens as that many sentences have on average, as `Translator` does it, and CTranslate2 is also asked for two batches
-side by side. ``--busy`` is for a machine that others use too: one thread, processor time instead of the clock.
+RUN is a trained Transformer (norm=post, tied=all), or a recurrent network such as JoeyNMT has:
+
+    regard train multi30k-tok data=DATA/multi30k model=recurrent order=luong input_feeding=on score=additive dim=256 \\
+        encoder_dim=256 layers=1 heads=1 hidden_dim=none tied=none --out RUN
+
+CTranslate2, Hugging Face's Marian (Transformers only) and JoeyNMT, which has an environment of its own (see
+throughput.py), are given its weights, so that BLEU shows whether they do the same work. Every side is measured at each
+``--batch``, and judged by its best. Ours takes batches of as many tokens as that many sentences have on average, as
+`Translator` does it, and CTranslate2 is also asked for two batches side by side. ``--busy`` is for a machine that
+others use too: one thread, processor time instead of the clock.
 """
 
 from __future__ import annotations
@@ -26,7 +30,6 @@ from benchmarks._names import fill, marian
 from benchmarks._segmented import lines
 from benchmarks._side import ROOT, Side
 from benchmarks.report import machine
-from benchmarks.throughput import OURS
 from benchmarks.timing import CLOCKS, spread
 
 now = CLOCKS[os.environ.get("BENCHMARK_CLOCK", "wall")]
@@ -41,21 +44,14 @@ Translate = Callable[[list[IDS]], list[IDS]]
 
 def regard_side(run: str, given: dict[str, Any]) -> Translate:
     """What `Translator.search` does with the batches it makes."""
-    import torch
-
     import regard
     from regard.data.batch import filled
     from regard.decoding import decode
-    from regard.recipes import settings_of
-    from regard.recipes.translation._models import build
     from regard.recipes.translation._together import side_by_side
     from regard.training.memory import keep_memory
 
     keep_memory()
-    torch.manual_seed(0)
-    model: Any = (
-        regard.load(run).model if run else build(settings_of("multi30k", **OURS["gru"]), *given["sizes"])
-    )
+    model: Any = regard.load(run).model
     options = options_of(given)
 
     def translate(sources: IDS) -> IDS:
@@ -189,11 +185,10 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     translator = load_translator(options.run)
     texts = lines(options.sources)[: options.limit]
     model: Any = translator.model
-    sizes = len(translator.source), len(translator.target)
+    options.model = "transformer" if translator.settings.model == "transformer" else "gru"
     given = {
         "sources": [[*translator.source.encode(translator.clean(text)), 3] for text in texts],
         "words": len(translator.source),
-        "sizes": sizes,
         "layers": len(model.encoder.layers) if options.model == "transformer" else 1,
         "beam": options.beam,
         "longest": options.longest,
@@ -204,7 +199,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def sides(options: argparse.Namespace, folder: Path) -> Iterator[tuple[int, Side]]:
-    run = str(options.run) if options.model == "transformer" else ""
+    run = str(options.run)
     names = SIDES if options.model == "transformer" else ("regard",)
     for batch in options.batch:
         for name in names:
@@ -228,7 +223,7 @@ def bleu(options: argparse.Namespace, found: IDS) -> str:
 
     from regard.recipes import load_translator
 
-    if options.references is None or options.model != "transformer":
+    if options.references is None:
         return ""
     target = load_translator(options.run).target
     texts = [target.decode(one) for one in found]
@@ -271,11 +266,10 @@ def main() -> None:
         print(json.dumps(measure(side, run, Path(folder), int(batch), int(passes))))
         return
     parser = argparse.ArgumentParser("python -m benchmarks.decoding", description="Translating, in turns.")
-    parser.add_argument("run", type=Path, help="a trained Transformer")
+    parser.add_argument("run", type=Path, help="a trained translator")
     parser.add_argument("--joey", type=Path, help="the Python of an environment with JoeyNMT 2.3")
     parser.add_argument("--sources", type=Path, required=True, help="a file, one sentence a line, also .xz")
     parser.add_argument("--references", type=Path, help="their translations, tokenized")
-    parser.add_argument("--model", choices=("transformer", "gru"), default="transformer")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--limit", type=int, default=1000, help="only so many sentences")

@@ -79,7 +79,7 @@ def _fitting() -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise Refusal(422, "does_not_fit", f"{str(error).rstrip('.')}.") from None
+        raise Refusal(422, "does_not_fit", str(error)) from None
 
 
 def _decoded(here: Served, images: Sequence[str]) -> list[Any]:

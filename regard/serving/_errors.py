@@ -53,6 +53,7 @@ class Refusal(Exception):
     def __init__(
         self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
     ) -> None:
+        message = f"{message.rstrip('.')}."  # what parts of the library say has no full stop
         super().__init__(message)
         self.status, self.code, self.message, self.headers = status, code, message, dict(headers or {})
 

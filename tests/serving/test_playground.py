@@ -130,6 +130,7 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(playground, more, status, 
     assert answer.status_code == status, answer.text
     assert answer.json()["error"]["code"] == code
     assert words in answer.json()["error"]["message"]
+    assert answer.json()["error"]["message"].endswith(".")
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "boxcar", "epanechnikov"])
