@@ -6,7 +6,7 @@ import ctypes
 import sys
 
 # From malloc.h of the GNU C library.
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8
 
 
 def keep_memory() -> bool:
@@ -22,5 +22,7 @@ def keep_memory() -> bool:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
         return False
-    # The largest threshold that the library takes: above it, matrices still go back at once.
-    return bool(mallopt(MMAP_THRESHOLD, 1 << 30)) and bool(mallopt(TRIM_THRESHOLD, (1 << 31) - 1))
+    # The largest threshold that the library takes: above it, matrices still go back at once. And one arena for all
+    # threads: each of their own would keep what it once had, and a server that starts threads would grow.
+    wishes = {MMAP_THRESHOLD: 1 << 30, TRIM_THRESHOLD: (1 << 31) - 1, ARENA_MAX: 1}
+    return all(mallopt(name, value) for name, value in wishes.items())

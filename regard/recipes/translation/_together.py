@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -26,9 +28,18 @@ def side_by_side(work: Callable[[Item], Answer], items: Iterable[Item]) -> list[
     if several < 2:
         return [work(item) for item in items]
     try:
-        with ThreadPoolExecutor(several, initializer=lambda: torch.set_num_threads(1)) as pool:
-            # Who watches here is told of what happens there.
-            waiting = [pool.submit(copy_context().run, work, item) for item in items]
-            return [one.result() for one in waiting]
+        # Who watches here is told of what happens there.
+        waiting = [_pool(several).submit(copy_context().run, work, item) for item in items]
+        return [one.result() for one in waiting]
     finally:
         torch.set_num_threads(threads)  # a thread's own number is also that of threads to come
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that stay: each new one would have memory of its own from the libraries, which it never gives back."""
+    return ThreadPoolExecutor(threads, "regard", initializer=lambda: torch.set_num_threads(1))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked process has none of its parent's threads
