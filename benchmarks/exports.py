@@ -75,10 +75,11 @@ def direct(ours: Translator, folder: Path, texts: list[str], alpha: float) -> Ca
 
 def measure(side: str, run: str, made: Path, texts: list[str], alpha: float) -> dict[str, list[float]]:
     """Sentences a second of three passes, after one that is not counted."""
-    translate = through(load_translator(made, engine="ctranslate2"), alpha) if side == PAIR[0] else None
-    work = (
-        direct(load_translator(run), made, texts, alpha) if translate is None else partial(translate, texts)
-    )
+    work: Callable[[], object]
+    if side == PAIR[0]:
+        work = partial(through(load_translator(made, engine="ctranslate2"), alpha), texts)
+    else:
+        work = direct(load_translator(run), made, texts, alpha)
     work()
     windows = []
     for _ in range(3):

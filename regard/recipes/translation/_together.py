@@ -27,11 +27,13 @@ def side_by_side(work: Callable[[Item], Answer], items: Iterable[Item]) -> list[
     several = min(threads, len(items))
     if several < 2:
         return [work(item) for item in items]
+    # Who watches here is told of what happens there.
+    waiting = [_pool(several).submit(copy_context().run, work, item) for item in items]
     try:
-        # Who watches here is told of what happens there.
-        waiting = [_pool(several).submit(copy_context().run, work, item) for item in items]
         return [one.result() for one in waiting]
     finally:
+        for one in waiting:
+            one.cancel()  # after a failure, those that have not begun need not
         torch.set_num_threads(threads)  # a thread's own number is also that of threads to come
 
 

@@ -18,7 +18,7 @@ from regard.recipes.translation.engine import Engine
 from regard.recipes.translation.settings import Translation
 from regard.training.memory import keep_memory
 
-FEW = 10  # with less than this part of a batch for each thread, one batch with all threads is faster
+FEW = 10  # with less than a tenth of a batch for each thread, one batch with all threads is faster
 AT_ONCE = 16_000  # tokens on all beams of a batch: more makes no CPU faster
 
 
