@@ -29,7 +29,7 @@ TINY = {"steps": 7000, "accumulate": 2, "warmup": 1000, "schedule": "cosine", "t
 TINY |= {"validate_every": 125, "save_every": 125, "average": 10}
 GRU = {
     "model": "recurrent",
-    "tied": "none",
+    "tied": "output",
     "dim": 320,
     "encoder_dim": 320,
     "embed_dim": 256,
@@ -44,9 +44,9 @@ GRU = {
     "steps": 5500,
     "validate_every": 220,
     "save_every": 220,
-    "average": 0,
+    "average": 5,
 }
-LINKED = {"steps": 6000, "validate_every": 500, "save_every": 250, "schedule": "cosine"}
+LINKED = {"steps": 4000, "batch_tokens": 2048, "validate_every": 500, "save_every": 250, "schedule": "cosine"}
 LOOKING = {"model": "transformer", "dim": 256, "layers": 3, "heads": 4, "hidden_dim": 512, "tied": "all"}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "m30k-tiny": ("multi30k-tok", TINY),

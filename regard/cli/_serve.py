@@ -73,7 +73,7 @@ def _application(run: Path | None, host: str, device: str, engine: str | None, t
 
     if run is None:
         return application(host=host, token=token)
-    from regard.recipes import load, recipe_of
+    from regard.recipes import recipe_of
     from regard.training.distributed import choose_device
 
     if device not in ("auto", "cpu", "cuda", "mps"):
@@ -83,11 +83,23 @@ def _application(run: Path | None, host: str, device: str, engine: str | None, t
     # In a thread that ends: one that had computed keeps threads of OpenMP, and with more of them than cores all sleep
     # between operations, which made the worker's small batches twice as slow.
     with ThreadPoolExecutor(1) as loading:
-        model = loading.submit(load, run, device=place, engine=engine).result()
+        model = loading.submit(_ready, run, place, engine).result()
     app = application(model, about={"run": run.resolve().name, "recipe": recipe}, host=host, token=token)
     if not app.state.served.does:
         refuse(f"{run} was trained for {recipe}, which cannot be served; `regard info` says what it can do.")
     return app
+
+
+def _ready(run: Path, device: str, engine: str | None) -> Any:
+    """The model of a run; a translator has worked once already."""
+    from regard.recipes import Translator, load
+    from regard.serving import Limits
+    from regard.serving._warm import warm_up
+
+    model = load(run, device=device, engine=engine)
+    if isinstance(model, Translator):
+        warm_up(model, Limits().together)
+    return model
 
 
 def _token(given: str | None) -> str | None:

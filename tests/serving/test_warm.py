@@ -1,0 +1,35 @@
+"""A server has translated before anybody asks."""
+
+import pytest
+
+from regard.serving._warm import warm_up
+from tests.serving.servers import tiny_run, tiny_translator
+
+
+def test_a_full_batch_of_the_longest_texts_is_translated(monkeypatch):
+    translator, given = tiny_translator(max_length=30), []
+    search = translator.search
+    monkeypatch.setattr(
+        translator, "search", lambda texts, how: given.append((texts, how)) or search(texts, how)
+    )
+    warm_up(translator, 5)
+    ((texts, how),) = given
+    assert [len(translator.source.encode(text)) for text in texts] == [30] * 5
+    assert len(set(texts)) == 5
+    assert (how.beam, how.max_length) == (2, 30)  # the beam of the run
+
+
+@pytest.mark.parametrize("tokenizer", ["char", "bpe", "word", "unigram"])
+def test_it_fits_every_tokenizer(tokenizer):
+    warm_up(tiny_translator(tokenizer, max_length=3), 4)
+
+
+def test_regard_serve_does_it_before_it_listens(tmp_path, monkeypatch):
+    from regard.cli import _serve
+    from regard.serving import _warm
+
+    warmed = []
+    monkeypatch.setattr(_warm, "warm_up", lambda model, texts: warmed.append((model, texts)))
+    app = _serve._application(tiny_run(tmp_path / "run"), "127.0.0.1", "cpu", None, None)
+    app.state.served.worker.close()
+    assert warmed == [(app.state.served.trained, app.state.served.limits.together)]
