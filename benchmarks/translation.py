@@ -66,6 +66,7 @@ COLUMNS = {
     "chrf": ".2f",
     "brevity_penalty": ".3f",
     "aer": ".3f",
+    "aer_hindsight": ".3f",
     "looks": "",
 }
 COLUMNS |= {"parameters": ",", "steps": ",", "minutes": ".0f", "sentences": ","}

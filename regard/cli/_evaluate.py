@@ -130,6 +130,10 @@ def _print(name: str, report: dict[str, Any]) -> None:
             f"layer {report['aer_layer']}, head {report['aer_head']}; {report['aer_sentences']:,} sentences"
         )
         rows.append(("alignment error rate", f"{report['aer']:.4f}", where))
+    if "aer_hindsight" in report:
+        rows.append(
+            ("in hindsight", f"{report['aer_hindsight']:.4f}", "weights corrected by the word that came")
+        )
     say(table(rows, numbers=[1]), "")
     groups = [
         (_span(group), f"{group['sentences']:,}", f"{group['exact']:.2f}", f"{group['bleu']:.2f}")

@@ -19,6 +19,7 @@ from regard.attention._over import Over
 from regard.attention._watching import WATCHING
 from regard.models._cells import CELLS, LAYERS, Cell, State
 from regard.models._dropout import Dropout
+from regard.models._hindsight import hindsight
 from regard.models._words import bits, words
 
 Order = Literal["bahdanau", "luong"]
@@ -112,6 +113,15 @@ class Recurrent(nn.Module):
         """Where each word of the target looked in the source: one layer, one head; none without attention."""
         seen = self.decode(source, source_lengths, target[:, :-1]).seen
         return [torch.cat([look.weights for look in seen], 1)[:, None]] if seen else []
+
+    def hindsight(
+        self,
+        source: Int[Tensor, "rows source"],
+        source_lengths: Int[Tensor, " rows"],
+        target: Int[Tensor, "rows target"],
+    ) -> list[Float[Tensor, "rows 1 target-1 source"]]:
+        """The same, now that the words are known: weights that a word which nobody expected has corrected."""
+        return [] if self.attention is None else [hindsight(self, source, source_lengths, target)[:, None]]
 
     def begin(self, source: Int[Tensor, "rows source"], source_lengths: Int[Tensor, " rows"]) -> Steps:
         """Read the source once, then write word by word."""

@@ -12,6 +12,7 @@ from regard.data.batch import UNK, Batch, Pair
 from regard.data.reverse import Reverse
 from regard.data.tokenizer import Tokenizer
 from regard.decoding import Decoding, Hypothesis
+from regard.models import Recurrent
 from regard.recipes import NextWord, TooLong, Translator, evaluate, settings_of
 from regard.recipes.translation._models import build
 from regard.recipes.translation.evaluation import by_length, measures, tokenization
@@ -121,6 +122,22 @@ def test_alignments(any_translator):
         assert seen.names("source") == tuple(text)
         assert seen.names("target") == tuple(text[::-1])
         assert not seen.weights.requires_grad
+
+
+def test_hindsight_is_an_alignment_like_any_other(any_translator):
+    texts = ["abc", "hello world"], ["cba", "dlrow olleh"]
+    if isinstance(any_translator.model, Recurrent):
+        before, after = any_translator.align(*texts), any_translator.hindsight(*texts)
+        assert [one.weights.shape for one in after] == [one.weights.shape for one in before]
+        assert [one.target for one in after] == [one.target for one in before]
+        for one in after:
+            torch.testing.assert_close(one.weights.sum(-1), torch.ones(1, 1, one.weights.shape[2]))
+        certain = any_translator.settings.normalize == "sample"  # a look that was drawn stays as it is
+        same = [torch.equal(a.weights, b.weights) for a, b in zip(after, before, strict=True)]
+        assert same == [certain, certain]
+    else:
+        with pytest.raises(ValueError, match="a Transformer has many"):
+            any_translator.hindsight(*texts)
 
 
 def test_counts_must_agree(any_translator):
@@ -283,14 +300,19 @@ def test_evaluate_says_all(any_translator):
         for head in range(any_translator.align("a", "a").weights.shape[1])
     ]
     assert found["aer"] == pytest.approx(min(every))
+    recurrent = isinstance(any_translator.model, Recurrent)
+    assert ("aer_hindsight" in found) == recurrent
+    if recurrent:
+        after = error_rate(any_translator, pairs, 0, 0, lambda *texts: any_translator.hindsight(*texts)[0])
+        assert found["aer_hindsight"] == pytest.approx(after)
 
 
-def error_rate(this, pairs, layer, head):
+def error_rate(this, pairs, layer, head, align=None):
     """1 - 2 |found & gold| / (|found| + |gold|): each letter is linked to where it looked most."""
     right = total = 0
     for pair in pairs:
-        weights = this.align(pair.source, pair.target).weights[layer, head]
-        links = set()
+        seen = this.align(pair.source, pair.target) if align is None else align([pair.source], [pair.target])
+        weights, links = seen.weights[layer, head], set()
         for j in range(len(pair.target)):
             place = max(range(len(pair.source) + 1), key=lambda i: float(weights[j, i]))
             if place < len(pair.source):  # a letter that looked at the end is linked to none

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.data import DataError, Pair
 from regard.decoding import Alignment, Decoding, aer
+from regard.models import Recurrent
 from regard.recipes.translation.settings import Translation
 from regard.recipes.translation.translator import Translator
 
@@ -92,12 +93,23 @@ def by_length(
 
 
 def alignment_error(translator: Translator, pairs: Sequence[Pair]) -> dict[str, Any]:
-    """The alignment error rate of the given translations, by the best layer and head.
+    """The alignment error rate of the given translations, by the best layer and head; in hindsight, too.
 
     Words that the recipe says are linked to nothing by nature, such as the hyphens of a date, are not asked.
     """
     linked = [pair for pair in pairs if pair.links is not None]
-    alignments = translator.align([pair.source for pair in linked], [pair.target for pair in linked])
+    texts = [pair.source for pair in linked], [pair.target for pair in linked]
+    best, layer, head = _best_head(translator, linked, translator.align(*texts))
+    report = {"aer": best, "aer_layer": layer, "aer_head": head, "aer_sentences": len(linked)}
+    if isinstance(translator.model, Recurrent):
+        report["aer_hindsight"] = _best_head(translator, linked, translator.hindsight(*texts))[0]
+    return report
+
+
+def _best_head(
+    translator: Translator, linked: Sequence[Pair], alignments: Sequence[Alignment]
+) -> tuple[float, int, int]:
+    """The least error, and the layer and head that have it."""
     sure = [set(pair.links or ()) for pair in linked]
     possible = [known | set(pair.possible or ()) for known, pair in zip(sure, linked, strict=True)]
     layers, heads = alignments[0].weights.shape[:2]
@@ -110,7 +122,7 @@ def alignment_error(translator: Translator, pairs: Sequence[Pair]) -> dict[str, 
         ]
         errors[layer, head] = aer(found, sure, possible)
     layer, head = min(errors, key=lambda place: errors[place])
-    return {"aer": errors[layer, head], "aer_layer": layer, "aer_head": head, "aer_sentences": len(linked)}
+    return errors[layer, head], layer, head
 
 
 def _asked(links: Tensor, seen: Alignment, translator: Translator) -> set[tuple[int, int]]:

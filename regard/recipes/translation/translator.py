@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
 import torch
@@ -17,6 +17,8 @@ from regard.recipes.translation._together import side_by_side
 from regard.recipes.translation.engine import Engine
 from regard.recipes.translation.settings import Translation
 from regard.training.memory import keep_memory
+
+Looks = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # of source, its lengths and target: a layer each
 
 FEW = 10  # with less than a tenth of a batch for each thread, one batch with all threads is faster
 AT_ONCE = 16_000  # tokens on all beams of a batch: more makes no CPU faster
@@ -172,12 +174,24 @@ class Translator:
             return self.align([str(source)], [str(target)])[0]
         return self.aligned(source, [self.target.encode(text) for text in target])
 
-    def aligned(self, sources: Sequence[str], targets: Sequence[list[int]]) -> list[Alignment]:
+    def hindsight(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+        """The same, now that each word is known (Bayes' rule): closer to what people link, in a recurrent model."""
+        network = self.network
+        if not isinstance(network, Recurrent):
+            raise ValueError(
+                "hindsight needs one attention through which all of the source is seen; a Transformer has many"
+            )
+        return self.aligned(sources, [self.target.encode(text) for text in targets], network.hindsight)
+
+    def aligned(
+        self, sources: Sequence[str], targets: Sequence[list[int]], looks_of: Looks | None = None
+    ) -> list[Alignment]:
         """The same for translations given as tokens, such as the `ids` of a `Hypothesis`."""
         found: list[Any] = [None] * len(sources)
+        looks_of = looks_of or self.model.looks
         for rows, source, lengths, target in self._forced(sources, targets):
             with torch.no_grad():
-                looks = self.model.looks(source, lengths, target)
+                looks = looks_of(source, lengths, target)
             if not looks:
                 raise ValueError("this model has no attention to align by; train one with scope=global")
             weights = torch.stack(looks, 1).cpu()
