@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from regard.attention import Dropout, MultiHead, ScaledDot, softmax
 from regard.attention._watching import WATCHING
-from regard.models._words import mark, unrecorded, untouched, words
+from regard.models._kept import Kept, kept, plain
+from regard.models._words import unrecorded, words
 
 
 class Affine(NamedTuple):
@@ -74,16 +75,7 @@ class Packed:
         return self.positions.encoding(count, start, dtype=self.words.dtype, device=self.words.device)
 
 
-class Key(NamedTuple):
-    """Which weights were laid out: the same tensors, unchanged since."""
-
-    parameters: tuple[int, ...]
-    versions: tuple[int, ...]
-    memory: tuple[int, ...]
-    marks: tuple[float, ...]
-
-
-KEPT: WeakKeyDictionary[nn.Module, tuple[Key, Packed]] = WeakKeyDictionary()
+KEPT: Kept[Packed] = WeakKeyDictionary()
 
 
 def packed(model: Any) -> Packed | None:
@@ -93,21 +85,9 @@ def packed(model: Any) -> Packed | None:
     computes in other precisions than the weights', each part of the model must be called.
     """
     parts = [*model.decoder.modules(), *model.write.modules(), model.output]
-    if not (_plain_call(model) and _plain_layers(model) and all(map(_plain, parts))):
+    if not (_plain_call(model) and _plain_layers(model) and all(map(plain, parts))):
         return None
-    held = [p for part in parts for p in part._parameters.values() if p is not None]
-    if any(p.is_inference() for p in held):  # it has no counter to tell whether it has changed
-        return Packed(model)
-    key = Key(
-        tuple(map(id, held)),
-        tuple(p._version for p in held),
-        tuple(p.data_ptr() for p in held),
-        tuple(map(mark, held)),
-    )
-    kept = KEPT.get(model)
-    if kept is None or kept[0] != key:
-        kept = KEPT[model] = key, Packed(model)
-    return kept[1]
+    return kept(KEPT, model, parts, lambda: Packed(model))
 
 
 def _plain_call(model: Any) -> bool:
@@ -129,10 +109,6 @@ def _papers(part: MultiHead) -> bool:
     normalize = part.normalize
     inner = normalize.normalize if isinstance(normalize, Dropout) else normalize
     return type(part.score) is ScaledDot and part.kv_heads == part.heads and inner in (None, softmax)
-
-
-def _plain(part: nn.Module) -> bool:
-    return untouched(part) and not part.training
 
 
 def _joined(*layers: nn.Linear) -> Affine:
