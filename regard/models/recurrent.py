@@ -19,7 +19,10 @@ from regard.attention._over import Over
 from regard.attention._watching import WATCHING
 from regard.models._cells import CELLS, LAYERS, Cell, State
 from regard.models._dropout import Dropout
+from regard.models._factored import factored
 from regard.models._hindsight import hindsight
+from regard.models._packed_recurrent import packed_recurrent
+from regard.models._packed_recurrent_steps import PackedRecurrentSteps
 from regard.models._words import bits, words
 
 Order = Literal["bahdanau", "luong"]
@@ -123,9 +126,14 @@ class Recurrent(nn.Module):
         """The same, now that the words are known: weights that a word which nobody expected has corrected."""
         return [] if self.attention is None else [hindsight(self, source, source_lengths, target)[:, None]]
 
-    def begin(self, source: Int[Tensor, "rows source"], source_lengths: Int[Tensor, " rows"]) -> Steps:
-        """Read the source once, then write word by word."""
-        return Steps(self, *self.encode(source, source_lengths))
+    def begin(
+        self, source: Int[Tensor, "rows source"], source_lengths: Int[Tensor, " rows"]
+    ) -> Steps | PackedRecurrentSteps:
+        """Read the source once, then write word by word: by `Steps`, or by the same in fewer operations."""
+        (memory, now), fast = self.encode(source, source_lengths), packed_recurrent(self)
+        if fast is None:
+            return Steps(self, memory, now)
+        return PackedRecurrentSteps(fast, factored(memory, self.attention), now)
 
     def decode(self, source: Tensor, source_lengths: Tensor, target: Tensor) -> Written:
         """`forward`, together with what was seen in each step: its weights, and its chances if it is sampled."""
@@ -248,6 +256,13 @@ class Memory:
         over = None if self.over is None else self.over.select(sentences, padding(lengths))
         return Memory(over, lengths, self.last[sentences], self.local, self.width)
 
+    def wide(self, width: int) -> Memory:
+        """The same for so many rows a sentence."""
+        return replace(self, width=width)
+
+    def __len__(self) -> int:
+        return len(self.last)
+
 
 class Encoder(nn.Module):
     """A recurrent network, mostly in both directions: all its states, and the last of each direction."""
@@ -309,7 +324,7 @@ class Steps:
     def select(self, rows: Int[Tensor, " new"]) -> None:
         """Go on with these rows; one may be taken several times."""
         self.now = self.now.select(rows)
-        self.memory = replace(self.memory.select(rows // self.memory.width), width=1)
+        self.memory = self.memory.select(rows // self.memory.width).wide(1)
 
     def select_beams(self, rows: Int[Tensor, "sentences width"]) -> None:
         """The same where each line of rows is the beam of one sentence, and sentences only leave."""
@@ -317,9 +332,9 @@ class Steps:
             self.select(rows.flatten())
             return
         self.now = self.now.select(rows.flatten())
-        if len(rows) < len(self.memory.last):
+        if len(rows) < len(self.memory):
             self.memory = self.memory.select(rows[:, 0] // self.memory.width)
-        self.memory = replace(self.memory, width=rows.shape[1])
+        self.memory = self.memory.wide(rows.shape[1])
 
 
 def _only(seen: list[Any]) -> list[Attended]:
