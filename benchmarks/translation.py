@@ -53,7 +53,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "m30k-gru": ("multi30k-tok", GRU),
     "m30k-none": ("multi30k-tok", {**GRU, "scope": "none"}),
     "m30k-raw": ("multi30k", TINY),
-    "hansards-gru": ("hansards", {**LINKED, "order": "luong"}),
+    "hansards-gru": ("hansards", LINKED),
     "hansards-transformer": ("hansards", {**LINKED, **LOOKING}),
 }
 FOLDERS = {"multi30k-tok": "multi30k", "multi30k": "multi30k", "hansards": "."}
