@@ -24,7 +24,7 @@ class Bits(nn.Module):
     """The cross entropy of each bit that is asked for, summed over a batch.
 
     With `least_rows`, memories of training have from so many rows to all of them: what a machine learns then cannot
-    go by how many rows are left, and holds for sequences that need more.
+    go by how many rows are left.
     """
 
     def __init__(self, model: NeuralTuringMachine | LongShortTerm, least_rows: int | None = None):

@@ -175,7 +175,7 @@ class Translator:
         return self.aligned(source, [self.target.encode(text) for text in target])
 
     def hindsight(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
-        """The same, now that each word is known (Bayes' rule): closer to what people link, in a recurrent model."""
+        """The same in a recurrent model, now that each word is known (Bayes' rule)."""
         network = self.network
         if not isinstance(network, Recurrent):
             raise ValueError(
