@@ -79,9 +79,9 @@ class ShowAttendTell(nn.Module):
         """See the pictures once, then write word by word."""
         return Steps(self, *self.see(pictures))
 
-    def decode(self, pictures: Tensor, target: Tensor) -> Told:
-        """`forward`, together with the look of each step."""
-        over, state = self.see(pictures)
+    def decode(self, pictures: Tensor, target: Tensor, expected: float | Tensor | None = None) -> Told:
+        """`forward`, together with the look of each step; `expected` in place of the model's own share."""
+        over, state = self.see(pictures, expected)
         embedded = self.dropout(self.write(target))
         tops, contexts, seen = [], [], []
         for ahead in self.cell.ahead(embedded).unbind(1):
@@ -91,14 +91,15 @@ class ShowAttendTell(nn.Module):
             seen.append(look)
         return Told(self.say(torch.stack(tops, 1), torch.stack(contexts, 1), embedded), seen)
 
-    def see(self, pictures: Tensor) -> tuple[Over, State]:
+    def see(self, pictures: Tensor, expected: float | Tensor | None = None) -> tuple[Over, State]:
         """What there is to look at, and the state to begin with."""
         grid = self.grid(pictures)
         start = torch.tanh(self.start(grid.mean(1)))
         attention = self.attention
         if self.training and isinstance(attention.normalize, Sample):
-            expected = torch.rand(len(grid), device=grid.device) < self.expected
-            attention = Attention(attention.score, Mixed(attention.normalize, expected))
+            share = self.expected if expected is None else expected
+            rows = torch.rand(len(grid), device=grid.device) < share
+            attention = Attention(attention.score, Mixed(attention.normalize, rows))
         return attention.over(grid, grid), tuple(start.chunk(2, -1))
 
     def grid(self, pictures: Float[Tensor, "rows *picture"]) -> Float[Tensor, "rows cells grid"]:

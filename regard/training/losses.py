@@ -41,18 +41,20 @@ def word_loss(
         rows_at_once = min(max(AT_ONCE // weight.shape[0], 32), 512)
     needs = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias))
     if not needs:
-        smoothed, plain, *_ = _precisely(hidden, weight, bias, word, smoothing, rows_at_once, False)
+        smoothed, plain, *_ = _as_cast(hidden, weight, bias, word, smoothing, rows_at_once, False)
         return smoothed, plain
     return _WordLoss.apply(hidden, weight, bias, word, smoothing, rows_at_once)
 
 
-def _precisely(hidden: Tensor, *rest: Any) -> Any:
-    """`_in_parts`; under autocast in float32, as sums over a vocabulary need all their digits."""
+def _as_cast(hidden: Tensor, *rest: Any) -> Any:
+    """`_in_parts`; under autocast to bfloat16 the products are in it, and what is summed up is in float32."""
     device = hidden.device.type
     if not torch.is_autocast_enabled(device):
-        return _in_parts(hidden, *rest)
+        return _in_parts(hidden.dtype, hidden, *rest)
+    # float16 ends at 65,504, and the shares of words do not
+    fewer = torch.get_autocast_dtype(device)
     with torch.autocast(device, enabled=False):
-        return _in_parts(hidden.float(), *rest)
+        return _in_parts(fewer if fewer == torch.bfloat16 else torch.float32, hidden.float(), *rest)
 
 
 class _WordLoss(torch.autograd.Function):
@@ -68,7 +70,7 @@ class _WordLoss(torch.autograd.Function):
         smoothing: float,
         rows_at_once: int,
     ) -> tuple[Tensor, Tensor]:
-        made = _precisely(hidden, weight, bias, word, smoothing, rows_at_once, True)
+        made = _as_cast(hidden, weight, bias, word, smoothing, rows_at_once, True)
         smoothed, plain, d_hidden, d_weight, d_bias = made
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
         ctx.hidden_type = hidden.dtype
@@ -86,6 +88,7 @@ class _WordLoss(torch.autograd.Function):
 
 
 def _in_parts(
+    product: torch.dtype,
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -94,12 +97,12 @@ def _in_parts(
     rows_at_once: int,
     gradient: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """Both losses, and the gradients of the smoothed one if asked for."""
+    """Both losses, and the gradients of the smoothed one if asked for; matrix products are of type `product`."""
     count, words = hidden.shape[0], weight.shape[0]
     d_hidden = torch.empty_like(hidden) if gradient else None
     d_weight = torch.zeros_like(weight) if gradient else None
     d_bias = torch.zeros_like(bias) if gradient and bias is not None else None
-    room = hidden.new_empty(min(rows_at_once, count), words)
+    room, wide = hidden.new_empty(min(rows_at_once, count), words, dtype=product), weight.to(product)
     log_sums, chosen = hidden.new_empty(count), hidden.new_empty(count)
     small = _largest(hidden, weight, bias) < SAFE
 
@@ -107,22 +110,21 @@ def _in_parts(
         part = slice(start, start + rows_at_once)
         some = hidden[part]
         scores = room[: some.shape[0]]
-        torch.mm(some, weight.T, out=scores)
+        torch.mm(some.to(product), wide.T, out=scores)
         if bias is not None:
             scores += bias
-        chosen[part] = scores.gather(1, word[part, None]).squeeze(1)
+        chosen[part] = scores.gather(1, word[part, None]).squeeze(1).to(chosen.dtype)
         top = None if small else scores.amax(-1, keepdim=True)
         shares = (scores if top is None else scores.sub_(top)).exp_()  # of each word; they add up to `total`
-        total = shares.sum(-1, keepdim=True)
+        total = shares.sum(-1, keepdim=True).to(hidden.dtype)
         log_sum = total.log() if top is None else total.log() + top
         log_sums[part] = log_sum.squeeze(1)
         if d_hidden is not None and d_weight is not None:
             # Dividing by the total is done on the small side of each product.
-            torch.mm(shares, weight, out=d_hidden[part])
-            d_hidden[part] /= total
-            d_weight.addmm_(shares.T, some / total)
+            torch.div(shares @ wide, total, out=d_hidden[part])
+            _add_product(d_weight, shares.T, (some / total).to(product))
             if d_bias is not None:
-                d_bias += (1 / total).T.mm(shares).squeeze(0)
+                d_bias += (1 / total).to(product).T.mm(shares).squeeze(0)
 
     # The right word's share and the smoothing's, which is the same for every word, are matters of single rows.
     average = weight.mean(0)
@@ -137,6 +139,14 @@ def _in_parts(
     plain = log_sums - chosen
     smoothed = (log_sums - (1 - smoothing) * chosen - smoothing * (hidden @ average + offset)).sum()
     return smoothed, plain, d_hidden, d_weight, d_bias
+
+
+def _add_product(to: Tensor, left: Tensor, right: Tensor) -> None:
+    """to += left @ right, whatever their types."""
+    if to.dtype == left.dtype:
+        to.addmm_(left, right)
+    else:
+        to += left @ right
 
 
 def _largest(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> float:

@@ -132,7 +132,7 @@ def test_scenes_of_every_scope(scope, tmp_path):
         assert set(looked.weights.unique().tolist()) == {0.0, 1.0}
 
 
-@pytest.mark.parametrize("more", [["dropout=0.3", "penalty=0.1"], ["scope=hard"]])
+@pytest.mark.parametrize("more", [["dropout=0.3", "penalty=0.1"], ["scope=hard", "soft_first=0"]])
 def test_an_interrupted_run_goes_on_bit_for_bit(more, tmp_path):
     train("digit-scenes", tmp_path / "whole", [*TINY, *more], say=quiet)
     train("digit-scenes", tmp_path / "parts", [*TINY, *more, "steps=2"], say=quiet)
@@ -214,18 +214,35 @@ def test_the_penalty_is_added_for_soft_attention_in_training():
 
 
 def test_hard_attention_is_rewarded():
-    net, batch = objective("scope=hard", "expected=0")
+    net, batch = objective("scope=hard", "expected=0", "soft_first=0")
     assert isinstance(net.model.attention.normalize, Sample)
     loss = net(batch)
     loss.total.backward()
     assert float(net.model.attention.score.v.grad.abs().sum()) > 0  # by REINFORCE: no other way leads there
-    assert float(net.baseline) < 0
+    assert (net.baseline[: batch.target.shape[1] - 1] < 0).all()
     assert loss.count == batch.tokens == 5 * 4 + 2
+
+
+def test_hard_attention_begins_softly():
+    """In the first part of the training all captions see the expected look, then so many as `expected` says."""
+    net, batch = objective("scope=hard", "expected=0", "soft_first=0.5", "steps=4", "accumulate=1")
+    drawn = []
+    for _ in range(4):
+        _, seen = net._decoded(batch)
+        drawn.append(all(bool((look.weights.amax(-1) == 1).all()) for look in seen))
+    assert drawn == [False, False, True, True]
+    assert float(net.state_dict()["seen"]) == 4  # so that a resumed training goes on with it
+    other, _ = objective("scope=hard")
+    other.take(net.state_dict(), "a run")
+    assert float(other.seen) == 0
+    assert not other.baseline.any()
 
 
 def test_hard_attention_learns_where_to_look():
     """One cell of nine tells the word: REINFORCE alone finds it."""
-    settings = settings_of("flickr8k", ["scope=hard", "dim=16", "embed_dim=8", "dropout=0", "expected=0"])
+    settings = settings_of(
+        "flickr8k", ["scope=hard", "dim=16", "embed_dim=8", "dropout=0", "expected=0", "soft_first=0"]
+    )
     net = NextCaptionWord(build(settings, 8, 8), settings)
     optimizer = torch.optim.Adam(net.parameters(), 0.01)
     random = chance(0)

@@ -11,7 +11,7 @@ from regard import attention as a
 from regard.data.batch import BOS, EOS, Batch
 from regard.models import Recurrent, Transformer
 from regard.recipes import NextWord
-from regard.recipes.translation.objective import places, to_come
+from regard.recipes.translation.objective import PLACES, places, to_come
 
 BATCH = Batch.of([([5, 6, 7], [4, 5]), ([8], [6, 7, 8, 4]), ([4, 4, 9, 5, 6], [])])
 
@@ -205,9 +205,25 @@ def test_in_eval_mode_the_loss_is_plain_and_the_baseline_rests():
     objective = NextWord(model, smoothing=0.0).double().eval()
     one, two = objective(batch), objective(batch)
     assert one.total.item() == two.total.item() == pytest.approx(one.extra["nll"])
-    assert objective.baseline == 0
+    assert not objective.baseline.any()
     objective.train()(batch)
-    assert objective.baseline < 0
+    words = batch.target.shape[1] - 1
+    assert (objective.baseline[:words] < 0).all()
+    assert not objective.baseline[words:].any()
+
+
+def test_each_place_has_a_baseline_of_its_own():
+    """It moves by a tenth to the mean reward of a place; where no word is, it stays; what is far shares the last."""
+    model, _ = hard()
+    objective = NextWord(model)
+    reward, place = torch.tensor([-1.0, -2.0, -4.0, -5.0]), torch.tensor([0, 1, 1, PLACES - 1])
+    assert not objective._usual(reward, place).any()
+    assert objective._usual(reward, place).tolist() == pytest.approx([-0.1, -0.3, -0.3, -0.5])
+    assert objective.baseline[2 : PLACES - 1].tolist() == [0.0] * (PLACES - 3)
+    long = Batch.of([([5, 6, 7], [4] * (PLACES + 9))])
+    before = objective.baseline.clone()
+    objective.train()(long)
+    assert (objective.baseline != before).all()
 
 
 def test_only_sampling_keeps_a_baseline():

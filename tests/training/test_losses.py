@@ -51,16 +51,37 @@ def test_no_rows_no_loss():
     assert torch.equal(weight.grad, torch.zeros_like(weight))
 
 
-def test_under_autocast_it_is_computed_in_float32():
-    hidden = torch.randn(6, 4, dtype=torch.bfloat16, requires_grad=True)
-    weight, word = torch.randn(9, 4, requires_grad=True), torch.randint(0, 9, (6,))
-    with torch.autocast("cpu", torch.bfloat16):
+# scores that are small, and such that must be shifted first: of about 80, which bfloat16 rounds to halves
+@pytest.mark.parametrize(("scale", "within"), [(0.1, 0.01), (20.0, 0.1)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_under_autocast_its_products_are_in_bfloat16(scale, within, bias):
+    torch.manual_seed(0)
+    hidden = torch.randn(70, 16, requires_grad=True)
+    weight = (scale * torch.randn(900, 16)).requires_grad_()
+    shift = torch.randn(900, requires_grad=True) if bias else None
+    word, found = torch.randint(0, 900, (70,)), []
+    for cast in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=cast):
+            smoothed, plain = word_loss(hidden, weight, shift, word, 0.1, rows_at_once=32)
+        parts = [part for part in (hidden, weight, shift) if part is not None]
+        grads = torch.autograd.grad(smoothed, parts)
+        assert all(grad.dtype == torch.float32 for grad in grads)
+        found.append((smoothed.detach(), plain, *grads))
+    assert not torch.equal(found[0][2], found[1][2])
+    for exact, near in zip(*found, strict=True):
+        assert float((near - exact).norm() / exact.norm()) < within
+
+
+def test_under_autocast_to_float16_it_is_computed_in_float32():
+    hidden = torch.randn(6, 4, dtype=torch.float16, requires_grad=True)
+    weight, word = 9 * torch.randn(9, 4, requires_grad=True), torch.randint(0, 9, (6,))
+    with torch.autocast("cpu", torch.float16):
         smoothed, _ = word_loss(hidden, weight, None, word, 0.1)
     smoothed.backward()
     expected = F.cross_entropy(hidden.float() @ weight.T, word, label_smoothing=0.1, reduction="sum")
     torch.testing.assert_close(smoothed, expected)
-    assert hidden.grad.dtype == torch.bfloat16
-    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+    assert hidden.grad.dtype == torch.float16
+    with torch.autocast("cpu", torch.float16), torch.no_grad():
         quiet, _ = word_loss(hidden, weight, None, word, 0.1)
     torch.testing.assert_close(quiet, smoothed)
 

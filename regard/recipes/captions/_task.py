@@ -35,12 +35,21 @@ class NextCaptionWord(NextWord):
 
         loss += penalty sum_cells (1 - sum_words weights)^2
 
-    Hard attention is rewarded as in `NextWord`.
+    Hard attention is rewarded as in `NextWord`. At first all captions see the expected look, which learns by the
+    gradient where to look; who draws before that mostly draws in vain.
     """
+
+    seen: Tensor
 
     def __init__(self, model: ShowAttendTell, settings: Captioning):
         super().__init__(model, settings.smoothing, settings.entropy, settings.discount)
         self.penalty = settings.penalty if settings.scope == "soft" else 0.0
+        self.soft, self.expected = (
+            settings.soft_first * settings.steps * settings.accumulate,
+            settings.expected,
+        )
+        if self.sampled:
+            self.register_buffer("seen", torch.zeros(()))  # batches of training
 
     def forward(self, batch: CaptionBatch) -> Loss:  # type: ignore[override]
         if self.sampled and self.training:
@@ -53,7 +62,11 @@ class NextCaptionWord(NextWord):
         return Loss(total, batch.tokens, {"nll": float(plain.sum())})
 
     def _decoded(self, batch: CaptionBatch) -> tuple[Tensor, list[Attended]]:
-        return self.model.decode(batch.pictures, batch.target[:, :-1])
+        share = None
+        if self.sampled and self.training:
+            share = torch.where(self.seen < self.soft, 1.0, self.expected)
+            self.seen = self.seen + 1
+        return self.model.decode(batch.pictures, batch.target[:, :-1], share)
 
 
 class Describing(Task[Captioning]):

@@ -43,6 +43,9 @@ class Captioning(Settings):
     expected: float = setting(
         0.5, "hard: share of the captions that see the expected look while it is learned"
     )
+    soft_first: float = setting(
+        0.5, "hard: part of the training, at its beginning, in which all captions see the expected look"
+    )
     entropy: float = setting(0.01, "hard: reward for an open choice")
     discount: float = setting(0.5, "hard: how much later words count for a look")
     # writing
@@ -57,7 +60,7 @@ class Captioning(Settings):
         for name in ("penalty", "entropy", "length_penalty"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)} must be a number, at least 0")
-        for name in ("expected", "discount"):
+        for name in ("expected", "soft_first", "discount"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be from 0 to 1")
         for name in ("dropout", "smoothing"):

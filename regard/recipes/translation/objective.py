@@ -17,6 +17,7 @@ from regard.training import Loss, fill
 from regard.training.losses import word_loss
 
 MOVING = 0.9  # how slowly the baseline follows the reward
+PLACES = 64  # of words, from the first; each has a baseline of its own, and later words share the last
 
 
 class NextWord(nn.Module):
@@ -29,7 +30,8 @@ class NextWord(nn.Module):
         loss    += -(reward_t - baseline) log p(choice_t) - entropy H(choices at t)
 
     with a moving average of the reward as the baseline. Xu et al. reward each choice with the whole sentence
-    (discount 1 and u from the first word); later words count less here, which makes the gradient calmer.
+    (discount 1 and u from the first word), and have one baseline; later words count less here, and each place of a
+    sentence has its own average, which makes the gradient calmer.
     """
 
     baseline: Tensor
@@ -46,13 +48,13 @@ class NextWord(nn.Module):
         self.smoothing, self.entropy, self.discount = smoothing, entropy, discount
         self.sampled = any(isinstance(part, Sample) for part in model.modules())
         if self.sampled:
-            self.register_buffer("baseline", torch.zeros(()))
+            self.register_buffer("baseline", torch.zeros(PLACES))
 
     def take(self, weights: dict[str, Tensor], where: str) -> None:
-        """Begin with the weights of another run; its baseline, which is no weight, may be missing or too much."""
-        weights.pop("baseline", None)
-        if self.sampled:
-            weights["baseline"] = self.baseline
+        """Begin with the weights of another run; what it counted, such as its baseline, is no weight."""
+        for name in [name for name in weights if not name.startswith("model.")]:
+            del weights[name]
+        weights.update(self.named_buffers(recurse=False))
         fill(self, weights, where)
 
     def forward(self, batch: Batch) -> Loss:
@@ -83,11 +85,24 @@ class NextWord(nn.Module):
         openness = torch.cat([cast(Tensor, look.entropy) for look in seen], 1)
         gain = plain.new_zeros(log_prob.numel()).index_copy(0, real, -plain).view_as(log_prob)
         reward = to_come(gain, self.discount).flatten()[real]
-        choice = -((reward - self.baseline) * log_prob.flatten()[real]).sum()
-        with torch.no_grad():  # after its use: a baseline that knows this reward would take a part of it away
-            self.baseline = torch.lerp(self.baseline, reward.mean(), 1 - MOVING)
+        place = (real % log_prob.shape[1]).clamp(max=PLACES - 1)
+        choice = -((reward - self._usual(reward, place)) * log_prob.flatten()[real]).sum()
         open_ = -self.entropy * openness.flatten()[real].sum()
         return Loss(total + choice + open_, batch.tokens, {"nll": float(plain.sum())})
+
+    @torch.no_grad()
+    def _usual(
+        self, reward: Float[Tensor, " words"], place: Int[Tensor, " words"]
+    ) -> Float[Tensor, " words"]:
+        """What to expect of each word, going by the batches before; then this one counts for those to come.
+
+        A baseline that knew this reward would take a part of it away.
+        """
+        before = self.baseline
+        count = torch.bincount(place, minlength=PLACES)
+        mean = torch.zeros_like(before).index_add(0, place, reward.to(before.dtype)) / count.clamp(min=1)
+        self.baseline = torch.where(count > 0, torch.lerp(before, mean, 1 - MOVING), before)
+        return before[place]
 
 
 def places(batch: Batch | CaptionBatch) -> Int[Tensor, " words"]:
