@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample
 
 from regard._extras import need
 from regard.data._lines import BROKEN, DataError, _explained
@@ -21,7 +20,6 @@ from regard.data._lines import BROKEN, DataError, _explained
 Part = Literal["train", "valid", "test"]
 HELD = {"valid": 150, "test": 300}  # of scikit-learn's 1,797
 CHOOSING = 5000  # of MNIST's 60,000 for training, the last ones
-TURN, SLANT = math.radians(12), 0.2  # at most: an angle, and how far a stroke leans for its height
 FILES = {"train": "train", "valid": "train", "test": "t10k"}
 
 
@@ -41,27 +39,6 @@ class Digits:
 
     def some(self, which: slice | Int[Tensor, " some"]) -> Digits:
         return Digits(self.images[which], self.labels[which])
-
-    def varied(self, times: int, seed: int = 0) -> Digits:
-        """So many times as many: every other time as they are, else each a little turned and slanted.
-
-        >>> Digits(torch.rand(5, 8, 8), torch.arange(5)).varied(4).images.shape
-        torch.Size([20, 8, 8])
-        """
-        random = torch.Generator().manual_seed(seed)
-        images = [_slanted(self.images, random) if number % 2 else self.images for number in range(times)]
-        return Digits(torch.cat(images), self.labels.repeat(times))
-
-
-def _slanted(
-    images: Float[Tensor, "count side side"], random: torch.Generator
-) -> Float[Tensor, "count side side"]:
-    """Each turned and slanted around its middle, by chance."""
-    turn, slant = (2 * torch.rand(2, len(images), generator=random) - 1) * torch.tensor([[TURN], [SLANT]])
-    across = torch.stack((turn.cos(), slant - turn.sin(), torch.zeros_like(turn)), -1)
-    down = torch.stack((turn.sin(), turn.cos(), torch.zeros_like(turn)), -1)
-    places = affine_grid(torch.stack((across, down), 1), [*images[:, None].shape], align_corners=False)
-    return grid_sample(images[:, None], places, "bicubic", align_corners=False)[:, 0].clamp(0, 1)
 
 
 @cache

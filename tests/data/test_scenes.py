@@ -1,7 +1,6 @@
 """Scenes of digits: what is painted is what is said."""
 
 import gzip
-import math
 import struct
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 from regard.data import EOS, DataError, Tokenizer
 from regard.data.algorithms import chance
 from regard.data.captions import Painting
-from regard.data.digits import SLANT, TURN, Digits, mnist, sklearn_digits
+from regard.data.digits import Digits, mnist, sklearn_digits
 from regard.data.scenes import WORDS, Scenes
 
 
@@ -31,35 +30,6 @@ def test_no_source_digit_is_in_two_parts():
     assert not seen[0] & seen[1]
     assert not (seen[0] | seen[1]) & seen[2]
     assert all(set(part.labels.tolist()) == set(range(10)) for part in parts)
-
-
-def test_digits_to_train_on_are_also_turned_and_slanted():
-    digits = sklearn_digits("train")
-    varied = digits.varied(4)
-    assert torch.equal(varied.labels, digits.labels.repeat(4))
-    plain, one, again, other = varied.images.chunk(4)
-    assert torch.equal(plain, digits.images)
-    assert torch.equal(again, digits.images)
-    assert float(varied.images.min()) >= 0
-    assert float(varied.images.max()) <= 1
-    for slanted in (one, other):
-        near = torch.nn.functional.cosine_similarity(slanted.flatten(1), digits.images.flatten(1))
-        assert 0.85 < float(near.mean()) < 0.999
-        assert float(near.min()) > 0.5
-    assert not torch.equal(one, other)
-    assert torch.equal(varied.images, digits.varied(4).images)
-
-
-def test_a_flat_image_is_slanted_around_its_middle():
-    bar = torch.zeros(1, 9, 9)
-    bar[:, :, 4] = 1
-    slanted = Digits(bar.expand(50, -1, -1), torch.zeros(50, dtype=torch.long)).varied(2).images[50:]
-    middle = (slanted * torch.arange(9.0)).sum(-1) / slanted.sum(-1).clamp(min=1e-6)  # of each row
-    assert float((middle[:, 4] - 4).abs().max()) < 0.05
-    leaning = middle[:, 7] - middle[:, 1]
-    assert float(leaning.min()) < -1
-    assert float(leaning.max()) > 1
-    assert float(leaning.abs().max()) < 6 * (math.tan(TURN) + SLANT) + 0.3
 
 
 def test_boxes_are_apart_and_within_the_scene(painted):

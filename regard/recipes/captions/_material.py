@@ -14,16 +14,15 @@ from regard.data import DataError
 from regard.data._lines import lines
 from regard.data.algorithms import chance
 from regard.data.captions import Captioned, Pictures
-from regard.data.digits import Digits, Part, mnist, sklearn_digits
+from regard.data.digits import Digits, mnist, sklearn_digits
 from regard.data.pictures import read_captions
 from regard.data.scenes import Scenes
 from regard.recipes._files import folder, named
 from regard.recipes._parse import SettingError
 from regard.recipes.captions.settings import Captioning
 
-Made = Callable[[], Captioned]  # made or read when it is asked for
+Part = Callable[[], Captioned]  # made or read when it is asked for
 CHOOSING, TESTING = 500, 2000  # scenes
-VARIED = 20  # times as many digits of scikit-learn's to train on
 HELD = {"valid": 7_000_003, "test": 7_000_009}  # the seeds of these scenes are far from those of training
 SPLITS = {"train": "train", "valid": "dev", "test": "test"}  # of Flickr8k
 
@@ -33,23 +32,15 @@ class Gallery:
     """Where pictures come from: to train on (painted by chance, or read), to choose by, and tests by name."""
 
     train: Callable[[], Scenes | Captioned]
-    valid: Made
-    tests: Mapping[str, Made] = field(default_factory=dict)
+    valid: Part
+    tests: Mapping[str, Part] = field(default_factory=dict)
     grid_dim: int | None = None  # of pictures that are grids of features already
 
 
 def digit_scenes(settings: Captioning) -> Gallery:
-    """Scenes of scikit-learn's digits, which come with it.
-
-    There are 1,347 to train on, few enough to be known by heart; turned and slanted they are more.
-    """
+    """Scenes of scikit-learn's digits, which come with it."""
     _gray("digit-scenes", settings)
-
-    def digits(part: Part) -> Digits:
-        found = sklearn_digits(part)
-        return found.varied(VARIED) if part == "train" else found
-
-    return _scenes(settings, digits, (settings.size // 8, settings.size // 4))
+    return _scenes(settings, sklearn_digits, (settings.size // 8, settings.size // 4))
 
 
 def mnist_scenes(settings: Captioning) -> Gallery:
@@ -72,7 +63,7 @@ def _scenes(settings: Captioning, digits: Callable[..., Digits], sides: tuple[in
     def scenes(part: str) -> Scenes:
         return Scenes(digits(part), settings.size, sides)
 
-    def held(part: str, count: int) -> Made:
+    def held(part: str, count: int) -> Part:
         return lambda: posed(scenes(part), HELD[part], count)
 
     return Gallery(lambda: scenes("train"), held("valid", CHOOSING), {"test": held("test", TESTING)})
@@ -95,7 +86,7 @@ def from_files(settings: Captioning) -> Gallery:
         if missing := [path for path in paths if not Path(path).is_file()]:
             raise SettingError(f"there is no file {missing[0]}")
 
-    def part(files: tuple[str, ...]) -> Made:
+    def part(files: tuple[str, ...]) -> Part:
         return lambda: read_captions(files, settings.size, settings.color)
 
     tests = {"test": part(settings.test)} if settings.test else {}
@@ -109,7 +100,7 @@ def flickr8k(settings: Captioning) -> Gallery:
     if not features.is_file():
         raise SettingError(f"data={root}: there is no features.npz in it")
 
-    def part(name: str) -> Made:
+    def part(name: str) -> Part:
         return lambda: _flickr(texts, features, SPLITS[name])
 
     grid_dim = _features(features, "q").shape[0]

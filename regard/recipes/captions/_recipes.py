@@ -15,7 +15,7 @@ SCENES = {
     "schedule": "cosine",
     "lr": 3e-3,
     "warmup": 200,
-    "steps": 6000,
+    "steps": 5000,
     "batch": 32,
 }
 PHOTOGRAPHS = {
