@@ -15,15 +15,17 @@ SCENES = {
     "schedule": "cosine",
     "lr": 3e-3,
     "warmup": 200,
-    "steps": 5000,
+    "steps": 6000,
     "batch": 32,
+    "average": 3,
+    "entropy": 0.001,  # looks are found softly; what would keep them open then only blurs them
 }
 PHOTOGRAPHS = {
     "watch": "bleu",
     "schedule": "cosine",
     "lr": 1e-3,
     "warmup": 400,
-    "steps": 5000,
+    "steps": 3000,
     "min_count": 5,
     "embed_dim": 256,
     "dim": 512,

@@ -20,7 +20,8 @@ from regard.recipes.trials import Row, markdown
 
 DIM, RADIUS, KERNEL = 96, 16, 3
 SHORT = (16, 32, 64, 128)  # lengths at which graphs are walked through
-LENGTHS, KEPT = (512, 1024, 2048, 4096, 8192), 4096  # where weights are kept, length^2 numbers need room
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+PATIENCE, ROOM = 8192, 4096  # the longest where time grows as length^2, and where memory does
 QUICK = (64, 128, 256, 512)
 FITTED = 3  # the longest lengths make an exponent: at short ones, what does not grow weighs too much
 CLOSE = 0.2
@@ -94,7 +95,8 @@ def costs(out: Path, name: str, given: dict[str, Any], say: Say) -> dict[str, An
     found: dict[str, Points] = {}
     rows: list[Row] = []
     for kind in KINDS:
-        most = KEPT if KINDS[kind].grows[-1] == 2 else max(lengths)
+        *_, time, memory = KINDS[kind].grows
+        most = ROOM if memory == 2 else PATIENCE if time == 2 else max(lengths)
         here = [length for length in lengths if length <= most]
         say(f"{kind}: {', '.join(f'{length:,}' for length in here)} positions")
         found[kind] = {**counted(kind, here), **measured(kind, here)}

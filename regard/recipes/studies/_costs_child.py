@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from regard.recipes.studies._costs import DIM, KINDS
+from regard.training.memory import keep_memory
 
 ENOUGH, LEAST, TIMES = 0.5, 3, 5  # seconds of measuring at one length; runs at least and at most
 
@@ -59,6 +60,7 @@ def main(kind: str, *words: str) -> None:
     for length in lengths:
         step(layer, length)
         megabytes[length] = max(peak() - began, 0.1)
+    keep_memory()  # as trainings do: what the system takes to clear large pieces anew is no cost of a layer
     times = {length: seconds(layer, length) for length in lengths}
     sys.stdout.write(json.dumps({"seconds": times, "megabytes": megabytes}) + "\n")
 
