@@ -8,16 +8,22 @@ from regard.data import EOS
 from regard.recipes import Translator
 
 LONG = 40  # tokens: few sentences have more
+TIMES = 6
 
 
 def warm_up(translator: Translator, texts: int) -> None:
-    """Translate so many long texts that say nothing, so that most of what a full batch needs is there before the first.
+    """Translate so many texts that say nothing, first long ones, then of all lengths by chance, some times over.
 
-    Without it, the memory of a server grew for thousands of requests.
+    Most of the memory that full batches need is there then before the first request. Without it, the memory of a
+    server grew for thousands of requests.
     """
-    chance, source, length = random.Random(0), translator.source, min(LONG, translator.max_length)
+    chance, source, longest = random.Random(0), translator.source, min(LONG, translator.max_length)
     first = min(EOS + 1, len(source) - 1)  # the last one, where there is nothing but signs
     words = range(first, len(source))
-    noise = [source.decode(chance.choices(words, k=length)) for _ in range(texts)]
-    fitting = [text for text in noise if len(source.encode(translator.clean(text))) <= translator.max_length]
-    translator.search(fitting, translator.decoding(max_length=length))
+    for time in range(TIMES):
+        lengths = [longest if time == 0 else chance.randint(1, longest) for _ in range(texts)]
+        noise = [source.decode(chance.choices(words, k=length)) for length in lengths]
+        fitting = [
+            text for text in noise if len(source.encode(translator.clean(text))) <= translator.max_length
+        ]
+        translator.search(fitting, translator.decoding(max_length=longest))

@@ -2,21 +2,24 @@
 
 import pytest
 
-from regard.serving._warm import warm_up
+from regard.serving._warm import TIMES, warm_up
 from tests.serving.servers import tiny_run, tiny_translator
 
 
-def test_a_full_batch_of_the_longest_texts_is_translated(monkeypatch):
+def test_full_batches_are_translated_first_of_the_longest_texts(monkeypatch):
     translator, given = tiny_translator(max_length=30), []
     search = translator.search
     monkeypatch.setattr(
         translator, "search", lambda texts, how: given.append((texts, how)) or search(texts, how)
     )
     warm_up(translator, 5)
-    ((texts, how),) = given
-    assert [len(translator.source.encode(text)) for text in texts] == [30] * 5
-    assert len(set(texts)) == 5
-    assert (how.beam, how.max_length) == (2, 30)  # the beam of the run
+    assert len(given) == TIMES
+    for number, (texts, how) in enumerate(given):
+        lengths = [len(translator.source.encode(text)) for text in texts]
+        assert lengths == [30] * 5 if number == 0 else max(lengths) <= 30
+        assert len(set(texts)) == 5
+        assert (how.beam, how.max_length) == (2, 30)  # the beam of the run
+    assert len({len(text) for texts, _ in given[1:] for text in texts}) > 5
 
 
 @pytest.mark.parametrize("tokenizer", ["char", "bpe", "word", "unigram"])
