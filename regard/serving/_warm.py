@@ -8,7 +8,7 @@ from regard.data import EOS
 from regard.recipes import Translator
 
 LONG = 40  # tokens: few sentences have more
-TIMES = 6
+TIMES = 6  # full batches; after so many, memory hardly grows
 
 
 def warm_up(translator: Translator, texts: int) -> None:

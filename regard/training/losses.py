@@ -47,7 +47,7 @@ def word_loss(
 
 
 def _as_cast(hidden: Tensor, *rest: Any) -> Any:
-    """`_in_parts`; under autocast to bfloat16 the products are in it, and what is summed up is in float32."""
+    """`_in_parts`; under autocast to bfloat16 the products are in it, the gradients that they add up to in float32."""
     device = hidden.device.type
     if not torch.is_autocast_enabled(device):
         return _in_parts(hidden.dtype, hidden, *rest)
