@@ -46,7 +46,16 @@ RECIPES = (
         "See items, then one of them again, and say the one that followed it.",
         "读若干项，再给出其中一项，说出它后面的那一项。",
         algorithms.recall,
-        {**BITS, **PAPERS, "shortest": 2, "longest": 6, "bits": 6, "rows": 64, "schedule": "cosine"},
+        {
+            **BITS,
+            **PAPERS,
+            "shortest": 2,
+            "longest": 6,
+            "bits": 6,
+            "rows": 64,
+            "schedule": "cosine",
+            "average": 5,
+        },
     ),
     remembering(
         "ngrams",
