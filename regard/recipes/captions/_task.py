@@ -44,10 +44,8 @@ class NextCaptionWord(NextWord):
     def __init__(self, model: ShowAttendTell, settings: Captioning):
         super().__init__(model, settings.smoothing, settings.entropy, settings.discount)
         self.penalty = settings.penalty if settings.scope == "soft" else 0.0
-        self.soft, self.expected = (
-            settings.soft_first * settings.steps * settings.accumulate,
-            settings.expected,
-        )
+        self.soft = settings.soft_first * settings.steps * settings.accumulate  # batches
+        self.expected = settings.expected
         if self.sampled:
             self.register_buffer("seen", torch.zeros(()))  # batches of training
 
