@@ -23,6 +23,9 @@ def reproduce(
     data: Annotated[
         str | None, typer.Option(help="Folder of Multi30k; default: text made on the fly.")
     ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Only these parts, with commas (ntm2014: copy,recall); others stay.")
+    ] = None,
     as_json: AsJson = False,
     lang: Annotated[Language, typer.Option(help="The language of the list.")] = Language.en,
 ) -> None:
@@ -31,6 +34,8 @@ def reproduce(
     Killed, it goes on with the same command.
 
     Example: regard reproduce bahdanau2015
+
+    Example: regard reproduce ntm2014 --only copy,recall
     """
     from regard.recipes.studies import STUDIES
 
@@ -40,7 +45,7 @@ def reproduce(
     if name not in STUDIES:
         refuse(f"There is no study {name!r}; the studies are {' and '.join(STUDIES)}.")
     folder = out or Path("runs", name)
-    answer = STUDIES[name].run(folder, quick, data, note)
+    answer = STUDIES[name].run(folder, quick, data, note, only.split(",") if only else ())
     if as_json:
         say_json(answer)
         return

@@ -136,33 +136,3 @@ def test_weights_come_only_from_a_run_of_the_same_kind(copied, tmp_path):
         train("reverse", tmp_path / "other", ["steps=1"], init_from=copied, say=quiet)
     outcome = train("copy", tmp_path / "more", [*TINY, "steps=1"], init_from=copied, say=quiet)
     assert outcome.step == 1
-
-
-def test_memories_of_training_differ_in_size_where_that_is_asked_for(monkeypatch):
-    from regard.models import NeuralTuringMachine
-    from regard.recipes import settings_of
-    from regard.recipes._recipes import recipe
-    from regard.recipes.machines._task import Bits, build
-
-    settings = settings_of("copy", rows=9, least_rows=6, longest=2)
-    algorithm = recipe("copy").material(settings)
-    begin, rows = NeuralTuringMachine.begin, []
-
-    def told(self, batch, given=None):
-        rows.append(given)
-        return begin(self, batch, given)
-
-    monkeypatch.setattr(NeuralTuringMachine, "begin", told)
-    torch.manual_seed(0)
-    objective = Bits(build(settings, algorithm), settings.least_rows)
-    batch = algorithm.make(torch.Generator(), 2)
-    for _ in range(60):
-        objective(batch)
-    assert set(rows) == {6, 7, 8, 9}
-    objective.eval()(batch)
-    assert rows[-1] is None  # as many as the model has
-
-
-def test_fewest_rows_are_not_more_than_all():
-    with pytest.raises(ValueError, match="least_rows=33 must be from 1 to rows=32"):
-        settings_of("copy", least_rows=33)

@@ -47,7 +47,7 @@ RECIPES = (
         "The same, larger, of the digits of MNIST (data=FOLDER).",
         "同上，画面更大，数字来自 MNIST（data=文件夹）。",
         pictures.mnist_scenes,
-        {**SCENES, "size": 96},
+        {**SCENES, "size": 96, "width": 32, "steps": 15_000},
     ),
     captioning(
         "flickr8k",

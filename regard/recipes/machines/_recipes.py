@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from regard.recipes._task import Recipe
 from regard.recipes.machines import _task as algorithms
@@ -23,8 +24,14 @@ BITS = {
     "validate_every": 250,
     "save_every": 250,
 }
-# What the paper's best machine had for this (table 1): without a state of its own, a machine has to use its memory.
-PAPERS = {"controller": "feedforward", "hidden_dim": 256, "read_heads": 4, "write_heads": 4}
+LONG = {"schedule": "cosine", "average": 5}  # a training that ends with small steps
+
+
+def stateless(hidden_dim: int, heads: int) -> dict[str, Any]:
+    """The paper's best machines (table 1): without a state of its own, a machine has to use its memory."""
+    heads_of_both = {"read_heads": heads, "write_heads": heads}
+    return {"controller": "feedforward", "hidden_dim": hidden_dim, **heads_of_both}
+
 
 RECIPES = (
     remembering(
@@ -39,7 +46,7 @@ RECIPES = (
         "See vectors and a number, and say them so often.",
         "读一串向量和一个数字，按该次数重复说出。",
         algorithms.repeat_copy,
-        {**BITS, "longest": 10},
+        {**BITS, **LONG, "steps": 25_000, "longest": 10},
     ),
     remembering(
         "recall",
@@ -48,13 +55,13 @@ RECIPES = (
         algorithms.recall,
         {
             **BITS,
-            **PAPERS,
+            **LONG,
+            **stateless(hidden_dim=256, heads=4),
+            "steps": 15_000,
             "shortest": 2,
             "longest": 6,
             "bits": 6,
             "rows": 64,
-            "schedule": "cosine",
-            "average": 5,
         },
     ),
     remembering(
@@ -62,13 +69,20 @@ RECIPES = (
         "Foretell each bit of a source with a memory of five; the best possible guess is known.",
         "预测每一个比特，信号源依赖前五位；最优预测是已知的。",
         algorithms.ngrams,
-        {**BITS, "shortest": 200, "longest": 200, "bits": 1},
+        {**BITS, **LONG, "steps": 25_000, "shortest": 200, "longest": 200, "bits": 1},
     ),
     remembering(
         "sort",
         "See vectors with priorities, and say them in that order.",
         "读带优先级的向量，按优先级顺序说出来。",
         algorithms.sort,
-        {**BITS, "shortest": 20, "longest": 20},
+        {
+            **BITS,
+            **LONG,
+            **stateless(hidden_dim=512, heads=8),
+            "steps": 30_000,
+            "shortest": 20,
+            "longest": 20,
+        },
     ),
 )

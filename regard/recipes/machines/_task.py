@@ -21,28 +21,18 @@ VALIDATED = 10  # batches
 
 
 class Bits(nn.Module):
-    """The cross entropy of each bit that is asked for, summed over a batch.
+    """The cross entropy of each bit that is asked for, summed over a batch."""
 
-    With `least_rows`, memories of training have from so many rows to all of them: what a machine learns then cannot
-    go by how many rows are left.
-    """
-
-    def __init__(self, model: NeuralTuringMachine | LongShortTerm, least_rows: int | None = None):
+    def __init__(self, model: NeuralTuringMachine | LongShortTerm):
         super().__init__()
-        self.model, self.least_rows = model, least_rows
+        self.model = model
 
     def forward(self, batch: Sequences) -> Loss:
-        outputs = self.model(batch.inputs, self._blank(len(batch)))[0][:, batch.asked]
+        outputs = self.model(batch.inputs)[0][:, batch.asked]
         total = nn.functional.binary_cross_entropy_with_logits(
             outputs, batch.targets[:, batch.asked], reduction="sum"
         )
         return Loss(total, batch.tokens)
-
-    def _blank(self, sequences: int) -> Any:
-        """The state to begin with; None is the model's own."""
-        if self.least_rows is None or not self.training or not isinstance(self.model, NeuralTuringMachine):
-            return None
-        return self.model.begin(sequences, int(torch.randint(self.least_rows, self.model.rows + 1, ())))
 
     def fuse(self) -> None:
         if isinstance(self.model, NeuralTuringMachine):
@@ -62,7 +52,7 @@ class Recalling(Task[Remembering]):
 
     def experiment(self, run: Run, recipe: Recipe, settings: Remembering) -> Experiment[Remembering]:
         algorithm: Algorithm = recipe.material(settings)
-        objective = Bits(build(settings, algorithm), settings.least_rows)
+        objective = Bits(build(settings, algorithm))
         data = Endless(algorithm, settings.batch, settings.seed)
         machine = Machine(objective.model, algorithm, settings)
         return Experiment(run, settings, objective, data, Validation(machine))

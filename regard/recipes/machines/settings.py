@@ -26,9 +26,6 @@ class Remembering(Settings):
     hidden_dim: int = setting(100, "size of the controller, or of a layer of LSTM")
     layers: int = setting(3, "lstm: layers")
     rows: int = setting(128, "ntm: rows of the memory")
-    least_rows: int | None = setting(
-        None, "ntm: each batch of training has from so many rows to all of them, by chance"
-    )
     width: int = setting(20, "ntm: numbers in a row")
     read_heads: int = setting(1, "ntm: heads that read")
     write_heads: int = setting(1, "ntm: heads that write")
@@ -41,7 +38,5 @@ class Remembering(Settings):
                 raise ValueError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
         if self.longest < self.shortest:
             raise ValueError(f"longest={self.longest} is less than shortest={self.shortest}")
-        if self.least_rows is not None and not 1 <= self.least_rows <= self.rows:
-            raise ValueError(f"least_rows={self.least_rows} must be from 1 to rows={self.rows}, or none")
         if self.watch not in ("bits", "loss", "errors"):
             raise ValueError(f"watch={self.watch} is not possible; watch is one of bits, loss, errors")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from regard.recipes.studies._costs import costs
 from regard.recipes.studies._han2016 import han2016
 from regard.recipes.studies._looking import looking
 from regard.recipes.studies._luong2015 import luong2015
-from regard.recipes.studies._ntm2014 import ntm2014
+from regard.recipes.studies._ntm2014 import PARTS, ntm2014
 from regard.recipes.studies._xu2015 import xu2015
 from regard.recipes.trials import Say
 
@@ -24,24 +24,35 @@ class Study:
 
     sentence: str
     zh: str
-    study: Callable[[Path, str, dict[str, Any], Say], dict[str, Any]]
+    study: Callable[..., dict[str, Any]]  # of (out, name, given, say), and of the parts where it has some
+    parts: tuple[str, ...] = ()
 
     def run(
-        self, out: str | Path, quick: bool = False, data: str | None = None, say: Say | None = None
+        self,
+        out: str | Path,
+        quick: bool = False,
+        data: str | None = None,
+        say: Say | None = None,
+        only: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Train, measure and write table.md, numbers.json and pictures into `out`; go on where it was stopped.
 
         Without `data` the text is made on the fly: strings to be written backwards. With the folder of Multi30k
         it is captions, English to French for Bahdanau's claims, to German for Luong's. `quick` trains for
-        some steps only, to see that everything works.
+        some steps only, to see that everything works. A study with parts can be done part by part, `only` some at
+        a time; what numbers.json holds of the others stays in the table.
         """
+        if unknown := [part for part in only if part not in self.parts]:
+            known = f"its parts are {', '.join(self.parts)}" if self.parts else "it has none"
+            raise ValueError(f"this study has no part {unknown[0]!r}; {known}")
         out = Path(out)
         out.mkdir(parents=True, exist_ok=True)
         given: dict[str, Any] = {"steps": 30, "validate_every": 30, "save_every": 30} if quick else {}
         name = "reverse" if data is None else "multi30k"
         if data is not None:
             given["data"] = data
-        found = self.study(out, name, given, say or _quiet)
+        parts = (only or self.parts,) if self.parts else ()
+        found = self.study(out, name, given, say or _quiet, *parts)
         (out / "numbers.json").write_text(
             json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
@@ -67,6 +78,7 @@ STUDIES = {
         "Five tasks for a Neural Turing Machine and for LSTM, beyond the sizes of training.",
         "神经图灵机与 LSTM 的五个任务，测试超出训练时的长度。",
         ntm2014,
+        tuple(PARTS),
     ),
     "han2016": Study(
         "Hierarchical attention on IMDB beside average, maximum and a linear model of counted words (--data FOLDER).",

@@ -1,0 +1,35 @@
+"""The study of the Neural Turing Machine: part by part, and what was measured before stays."""
+
+import json
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from regard.recipes.studies import STUDIES, _ntm2014
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    monkeypatch.setattr(_ntm2014, "TRIED", 2)
+
+
+def test_one_part_at_a_time(tmp_path):
+    before = [{"task": task, "model": "ntm", "tried": "length 1", "bits": 7.25} for task in ("sort", "copy")]
+    (tmp_path / "numbers.json").write_text(json.dumps({"rows": before}))
+    said = []
+    found = STUDIES["ntm2014"].run(tmp_path, quick=True, say=said.append, only=["copy"])
+    assert [row["task"] for row in found["rows"]] == ["copy"] * 8 + ["sort"]  # both models, four lengths each
+    assert found["rows"][-1] == before[0]
+    assert "copy, lstm:" in said
+    assert json.loads((tmp_path / "numbers.json").read_text())["rows"] == found["rows"]
+    for name in ("copy.png", "memory.png"):
+        assert (tmp_path / name).stat().st_size > 5_000
+    assert not (tmp_path / "recall-ntm").exists()
+
+
+def test_parts_that_are_not_there(tmp_path):
+    with pytest.raises(ValueError, match="no part 'walk'; its parts are copy, repeat-copy, recall"):
+        STUDIES["ntm2014"].run(tmp_path, only=["walk"])
+    with pytest.raises(ValueError, match="no part 'copy'; it has none"):
+        STUDIES["costs"].run(tmp_path, only=["copy"])
