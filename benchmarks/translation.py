@@ -46,14 +46,16 @@ GRU = {
     "save_every": 220,
     "average": 5,
 }
-LINKED = {"steps": 4000, "batch_tokens": 2048, "validate_every": 500, "save_every": 250, "schedule": "cosine"}
+LINKED = {"precision": "bfloat16", "steps": 5000, "batch_tokens": 2048, "schedule": "cosine"}
+LINKED |= {"validate_every": 500, "save_every": 250}
+LUONG = {"order": "luong", "input_feeding": True}
 LOOKING = {"model": "transformer", "dim": 256, "layers": 3, "heads": 4, "hidden_dim": 512, "tied": "all"}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "m30k-tiny": ("multi30k-tok", TINY),
     "m30k-gru": ("multi30k-tok", GRU),
     "m30k-none": ("multi30k-tok", {**GRU, "scope": "none"}),
     "m30k-raw": ("multi30k", TINY),
-    "hansards-gru": ("hansards", LINKED),
+    "hansards-gru": ("hansards", {**LINKED, **LUONG}),
     "hansards-transformer": ("hansards", {**LINKED, **LOOKING}),
 }
 FOLDERS = {"multi30k-tok": "multi30k", "multi30k": "multi30k", "hansards": "."}
@@ -102,7 +104,11 @@ def command(name: str) -> str:
     """What trains the same by hand."""
     known, settings = RUNS[name]
     settings = {"data": f"DATA/{FOLDERS[known]}", "threads": 1, **settings}
-    words = " ".join(f"{key}={'none' if value is None else value}" for key, value in settings.items())
+    typed = {None: "none", True: "on", False: "off"}
+    words = " ".join(
+        f"{key}={typed[value] if value is None or isinstance(value, bool) else value}"
+        for key, value in settings.items()
+    )
     return f"regard train {known} {words} --out RUNS/{name}"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from regard.cli._run import reports
 from regard.cli._say import note, refuse, say, say_json, table
 
 if TYPE_CHECKING:
@@ -49,12 +50,13 @@ def evaluate_documents(
     as_json: bool,
 ) -> None:
     """Print accuracy, each class and the confusion, for the parts that are asked for."""
+    from regard.data.report import counted
     from regard.recipes.documents.classifier import judged
 
     classifier, name = classifier_of(run, device)
     found = {}
     for which, documents in _parts(name, classifier.settings, files, part, columns).items():
-        note(f"{which}: reading {len(documents[:limit]):,} documents")
+        note(f"{which}: reading {counted(len(documents[:limit]), 'document')}")
         found[which] = judged(classifier, documents[:limit])
     if as_json:
         say_json({"run": str(run), "recipe": name, "parts": found})
@@ -108,9 +110,13 @@ def _parts(
 
 
 def _print(name: str, report: dict[str, Any]) -> None:
+    from regard.data.report import counted
+
+    ((_, became),) = reports({name: report["data"]})
     say(
-        f"{name}: {report['documents']:,} documents, {report['right']:,} right:"
+        f"{name}: {counted(report['documents'], 'document')}, {report['right']:,} right:"
         f" accuracy {report['accuracy']:.2f} % (standard error {report['error']:.2f})",
+        became,
         "",
     )
     rows = [

@@ -55,24 +55,28 @@ def show_machine(
     sizes: dict[str, int | None],
     rows: int | None,
     seed: int,
-    head: int,
+    head: int | None,
     out: Path | None,
     language: str | None,
     device: str,
     as_json: bool,
 ) -> None:
-    """One sequence with its memory over time: a page, a picture, or here."""
+    """One sequence with its memory over time: a page, a picture, or here; of one head, or of the sharpest."""
     machine, name = _loaded(run, device)
     given = {key: size for key, size in sizes.items() if size is not None}
     tape = machine.tape(seed, rows, **(machine.greatest | given))
     heads = min(tape.reads.shape[1], tape.writes.shape[1])
-    if not 0 <= head < heads:
+    if head is not None and not 0 <= head < heads:
         refuse(f"There is no head {head}; this machine has {heads}, counted from 0.")
+    reader, writer = tape.sharpest if head is None else (head, head)
     used = tape.used()
-    writes, reads = tape.writes[:, head, used], tape.reads[:, head, used]
-    title = f"{name}: the {len(used)} rows in use"
+    writes, reads = tape.writes[:, writer, used], tape.reads[:, reader, used]
+    title = f"{name}: the {len(used)} rows in use" + (
+        f", write head {writer}, read head {reader}" if heads > 1 else ""
+    )
     if as_json:
-        found = {"wrong": tape.wrong, "of": tape.asked, "rows": used.tolist(), "head": head}
+        found = {"wrong": tape.wrong, "of": tape.asked, "rows": used.tolist()}
+        found |= {"read_head": reader, "write_head": writer}
         say_json(
             {"run": str(run), "recipe": name, **found, "writes": writes.tolist(), "reads": reads.tolist()},
             indent=None,
@@ -98,8 +102,8 @@ def show_machine(
             reads=reads,
             inputs=tape.inputs,
             outputs=tape.said,
-            added=tape.adds[:, head],
-            returned=tape.read[:, head],
+            added=tape.adds[:, writer],
+            returned=tape.read[:, reader],
             title=title,
         ).save(out)
     note(f"{tape.wrong} of {tape.asked} bits wrong")

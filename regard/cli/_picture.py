@@ -90,6 +90,7 @@ def evaluate_pictures(
     as_json: bool,
 ) -> None:
     """Print how many captions are right, or BLEU, for the parts that are asked for."""
+    from regard.data.report import counted
     from regard.recipes import recipe
     from regard.recipes.captions._judged import judged
     from regard.recipes.captions._task import against_the_floor
@@ -99,7 +100,7 @@ def evaluate_pictures(
     found = {}
     for which, pictures in _parts(captioner, name, files, part).items():
         some = pictures() if limit is None else pictures().first(limit)
-        note(f"{which}: describing {len(some):,} pictures")
+        note(f"{which}: describing {counted(len(some), 'picture')}")
         found[which] = judged(captioner, some, options)
         if not files:
             found[which] |= against_the_floor(recipe(name).material(captioner.settings), captioner, some)
@@ -135,7 +136,9 @@ def _parts(
 
 
 def _print(name: str, report: dict[str, Any]) -> None:
-    say(f"{name}: {report['pictures']:,} pictures")
+    from regard.data.report import counted
+
+    say(f"{name}: {counted(report['pictures'], 'picture')}")
     if "captions" in report:
         rows = [
             ("captions right", f"{report['captions']:.2f} %"),

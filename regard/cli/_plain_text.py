@@ -42,19 +42,20 @@ def evaluate_text(
     run: Path, files: list[Path] | None, part: str | None, limit: int | None, device: str, as_json: bool
 ) -> None:
     """Print how well the model foretells text: files, or the parts of the recipe."""
+    from regard.data.report import counted
     from regard.recipes import recipe
 
     model, name = model_of_text(run, device)
     task: Any = recipe(name).task
     found = {}
     for which, texts in _parts(name, model, files, part).items():
-        note(f"{which}: reading {len(texts[:limit]):,} documents")
+        note(f"{which}: reading {counted(len(texts[:limit]), 'document')}")
         found[which] = task.judged(model, texts[:limit])
     if as_json:
         say_json({"run": str(run), "recipe": name, "parts": found})
         return
     for which, report in found.items():
-        say(f"{which}: {report['read']:,} documents, {report['tokens']:,} tokens")
+        say(f"{which}: {counted(report['read'], 'document')}, {counted(report['tokens'], 'token')}")
         rows = [(said, format(report[key], form)) for key, (said, form) in NAMED.items() if key in report]
         say(table(rows, numbers=[1]), "")
 
@@ -64,7 +65,10 @@ def _parts(name: str, model: Any, files: list[Path] | None, part: str | None) ->
     from regard.recipes import recipe
 
     if files:
-        return {"files": list(PlainText(files, model.settings.apart))}
+        text = PlainText(files, model.settings.apart)
+        if not (found := list(text)):
+            refuse(f"There is nothing to read: {text} is empty.")
+        return {"files": found}
     texts = recipe(name).material(model.settings)
     known = texts.parts
     if part is not None and part not in known:

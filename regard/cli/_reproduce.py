@@ -21,7 +21,8 @@ def reproduce(
         bool, typer.Option("--quick", help="A few steps only, to see that everything works.")
     ] = False,
     data: Annotated[
-        str | None, typer.Option(help="Folder of Multi30k; default: text made on the fly.")
+        str | None,
+        typer.Option(help="Folder of Multi30k, IMDB, MNIST or Flickr8k; default: what is made on the fly."),
     ] = None,
     only: Annotated[
         str | None, typer.Option(help="Only these parts, with commas (ntm2014: copy,recall); others stay.")

@@ -69,10 +69,11 @@ def plain_settings(recipe: str, words: tuple[str, ...] = (), **given: Any) -> di
 def reports(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What became of the pairs or documents that were read, in words; nothing about what is made on the fly."""
     from regard.data import Report
+    from regard.data.captions import CaptionReport
     from regard.data.cutting import DocumentReport
     from regard.data.passages import PassageReport
 
-    kinds = {"max_sentences": DocumentReport, "passages": PassageReport}
+    kinds = {"max_sentences": DocumentReport, "passages": PassageReport, "words": CaptionReport}
 
     def told(counts: Mapping[str, Any]) -> str:
         return str(next((kind for key, kind in kinds.items() if key in counts), Report)(**counts))
@@ -81,16 +82,10 @@ def reports(data: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def written(value: Any) -> str:
-    """A value as it is typed: on, off, none, a,b.
+    """A value as it is typed: on, off, none, a,b."""
+    from regard.recipes._parse import written
 
-    >>> written(True), written(None), written(["a.en", "a.de"]), written(1)
-    ('on', 'none', 'a.en,a.de', '1')
-    """
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value)) or "none"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "none" if value is None else str(value)
+    return written(value)
 
 
 def _point(line: str) -> dict[str, Any]:

@@ -43,7 +43,9 @@ def show(
     ] = None,
     target: Annotated[str | None, typer.Option(help="Show this translation instead of searching.")] = None,
     layer: Annotated[int | None, typer.Option(help="This layer, from 0; default: mean.")] = None,
-    head: Annotated[int | None, typer.Option(help="This head, from 0; default: mean.")] = None,
+    head: Annotated[
+        int | None, typer.Option(help="This head, from 0; default: mean; of a machine, the sharpest.")
+    ] = None,
     heads: Annotated[bool, typer.Option("--heads", help="Every layer and head, side by side.")] = False,
     words: Annotated[
         bool, typer.Option("--words/--tokens", help="Whole words, or the tokens that the model sees.")
@@ -99,7 +101,7 @@ def show(
                 f"--heads is for a translation; {run} is a machine with a memory: take --head 0, --head 1, ..."
             )
         shown_in = None if lang is None else lang.value
-        show_machine(run, sizes, rows, seed, head or 0, out, shown_in, device, as_json)
+        show_machine(run, sizes, rows, seed, head, out, shown_in, device, as_json)
         return
     only_for_machines(run, sizes, rows)
     if is_classifier(run):

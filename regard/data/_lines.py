@@ -39,7 +39,7 @@ def lines(path: Path) -> Iterator[str]:
     except BROKEN as error:
         raise _explained(error, path, number) from None
     if number == 0:
-        raise DataError(f"{path} is empty: it should have one sentence a line.")
+        raise DataError(f"{path} is empty: there is nothing to read in it.")
 
 
 def count(path: Path) -> int:

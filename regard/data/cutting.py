@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from regard.data.report import SHOWN, _lines
+from regard.data.report import SHOWN, _lines, counted
 from regard.data.sentences import sentences
 from regard.data.words import CUTS
 
@@ -117,6 +117,7 @@ class DocumentReport:
     long_documents: int = 0
     long_lines: list[int] = field(default_factory=list)
     sentences_left: int = 0
+    unknown: int = 0  # words, counted by who knows the vocabulary
 
     @classmethod
     def of(cls, cutting: Cutting) -> DocumentReport:
@@ -142,19 +143,19 @@ class DocumentReport:
         return asdict(self)
 
     def __str__(self) -> str:
-        parts = [f"{_count(self.read, 'document')} read, {self.used:,} used ({_count(self.words, 'word')})"]
+        parts = [f"{counted(self.read, 'document')} read, {self.used:,} used ({counted(self.words, 'word')})"]
         if self.empty:
             parts.append(f"{self.empty:,} empty left out ({_lines(self.empty_lines, self.empty)})")
         if self.long_sentences:
-            done = "split" if self.over == "split" else f"cut ({_count(self.words_left, 'word')} left out)"
-            parts.append(f"{_count(self.long_sentences, 'sentence')} over {self.max_words:,} words {done}")
+            done = "split" if self.over == "split" else f"cut ({counted(self.words_left, 'word')} left out)"
+            parts.append(f"{counted(self.long_sentences, 'sentence')} over {self.max_words:,} words {done}")
         if self.long_documents:
             where = _lines(self.long_lines, self.long_documents)
-            left = f"{_count(self.sentences_left, 'sentence')} left out"
-            what = f"{_count(self.long_documents, 'document')} over {self.max_sentences:,} sentences cut"
+            left = f"{counted(self.sentences_left, 'sentence')} left out"
+            what = f"{counted(self.long_documents, 'document')} over {self.max_sentences:,} sentences cut"
             parts.append(f"{what} ({where}; {left})")
+        if self.unknown:
+            share = 100 * self.unknown / self.words
+            are = "is" if self.unknown == 1 else "are"
+            parts.append(f"{counted(self.unknown, 'word')} ({share:.1f} %) {are} not in the vocabulary")
         return "; ".join(parts) + "."
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"

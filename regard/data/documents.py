@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from regard.data._lines import DataError, kind_of, lines
+from regard.data.report import counted
 
 KINDS = (".tsv", ".csv", ".jsonl")
 NAMES = ("label", "text")
@@ -19,10 +20,12 @@ SPLIT = "sentences"  # the key of a .jsonl whose texts are split already
 
 @dataclass(frozen=True)
 class Document:
-    """A text and what it is called; the text is whole, or already sentences."""
+    """A text and what it is called; the text is whole, or already sentences. One that was read knows where it stood."""
 
     text: str | tuple[str, ...]
     label: str
+    file: str = field(default="", compare=False)
+    line: int = field(default=0, compare=False)  # counted from 1; 0 for one that was not read
 
     @property
     def whole(self) -> str:
@@ -37,9 +40,11 @@ class Documents:
         a.csv      columns are names in the first row, or counted from 0 where there is no such row; quotes as usual
         a.jsonl    an object a line; columns are keys; without a text, a list of "sentences"
 
-    Each also packed, as .gz or .xz. `escaped` says that a line break inside a text is written \\n, as two
-    characters. Iterating gives (document, line number), the number counted from 1; a text may be empty, which is
-    for the reader's reader to judge. Whatever cannot be read raises `DataError`.
+    Each also packed, as .gz or .xz. A .tsv has these two columns alone unless others are chosen, and no row may have
+    more columns than the first: with a tab or a comma inside a text, the rest of it would be lost. `escaped` says that
+    a line break inside a text is written \\n, as two characters. Iterating gives (document, line number), the number
+    counted from 1; a text may be empty, which is for the reader's reader to judge. Whatever cannot be read raises
+    `DataError`.
 
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp(), "a.tsv")
@@ -64,7 +69,7 @@ class Documents:
             if kind_of(path) not in KINDS:
                 raise DataError(f"{path} should be a {', '.join(KINDS[:-1])} or {KINDS[-1]}, packed or not.")
             if kind_of(path) == ".tsv":
-                self._counted(path)
+                self._numbers(path)
         if not self.paths:
             raise DataError("Documents come from one file or more, and none is named.")
 
@@ -77,17 +82,17 @@ class Documents:
             yield from readers[kind_of(path)](path)
 
     def _tsv(self, path: Path) -> Iterator[tuple[Document, int]]:
-        columns = self._counted(path)
+        columns, most = self._numbers(path), 0 if self.columns else len(NAMES)
         for number, line in enumerate(lines(path), 1):
-            fields = line.split("\t")
             if not line.strip():
-                yield Document("", ""), number
-            elif max(columns) >= len(fields):
-                raise _error(path, number, _too_few(len(fields), max(columns)))
-            else:
-                yield self._made(path, number, fields[columns[0]], fields[columns[1]]), number
+                yield _nothing(path, number), number
+                continue
+            fields = line.split("\t")
+            most = most or len(fields)
+            _fits(path, number, fields, columns, most)
+            yield self._made(path, number, fields[columns[0]], fields[columns[1]]), number
 
-    def _counted(self, path: Path) -> tuple[int, int]:
+    def _numbers(self, path: Path) -> tuple[int, int]:
         label, text = self.columns or (0, 1)
         if not (isinstance(label, int) and isinstance(text, int) and min(label, text) >= 0):
             raise DataError(f"{path} has no names for its columns; give their numbers, counted from 0: 0,1.")
@@ -96,18 +101,21 @@ class Documents:
     def _csv(self, path: Path) -> Iterator[tuple[Document, int]]:
         rows = csv.reader((f"{line}\n" for line in lines(path)), strict=True)
         where: tuple[int, int] | None = None
+        most = 0
         try:
             for row in rows:
+                most = most or len(row)
                 if where is None:
                     where, named = self._where(path, row)
                     if named:
                         continue
-                if row and max(where) >= len(row):
-                    raise _error(path, rows.line_num, _too_few(len(row), max(where)))
-                label, text = (row[place] for place in where) if row else ("", "")
-                yield self._made(path, rows.line_num, label, text), rows.line_num
+                if not row:
+                    yield _nothing(path, rows.line_num), rows.line_num
+                    continue
+                _fits(path, rows.line_num, row, where, most)
+                yield self._made(path, rows.line_num, row[where[0]], row[where[1]]), rows.line_num
         except csv.Error as error:
-            raise _error(
+            raise wrong(
                 path, rows.line_num, f"not CSV ({error}); mend the quotes, or take a .jsonl"
             ) from None
 
@@ -119,55 +127,72 @@ class Documents:
         there = [name.strip() for name in row]
         if missing := [name for name in (label, text) if name not in there]:
             what = f"no column {missing[0]!r} in the first row, only {', '.join(map(repr, there[:8]))}"
-            raise _error(path, 1, f"{what}; name the columns of label and text, or give their numbers")
+            raise wrong(path, 1, f"{what}; name the columns of label and text, or give their numbers")
         return (there.index(str(label)), there.index(str(text))), True
 
     def _jsonl(self, path: Path) -> Iterator[tuple[Document, int]]:
         label, text = map(str, self.columns or NAMES)
         for number, line in enumerate(lines(path), 1):
             if not line.strip():
-                yield Document("", ""), number
+                yield _nothing(path, number), number
                 continue
-            record = _record(path, number, line)
-            key = SPLIT if text not in record and SPLIT in record else text
+            found = record(path, number, line)
+            key = SPLIT if text not in found and SPLIT in found else text
             for name in (label, key):
-                if name not in record:
-                    there = ", ".join(map(repr, list(record)[:8])) or "nothing"
-                    raise _error(path, number, f"no key {name!r}, only {there}; choose keys that are there")
-            yield self._made(path, number, record[label], record[key]), number
+                if name not in found:
+                    there = ", ".join(map(repr, list(found)[:8])) or "nothing"
+                    raise wrong(path, number, f"no key {name!r}, only {there}; choose keys that are there")
+            yield self._made(path, number, found[label], found[key]), number
 
     def _made(self, path: Path, number: int, label: Any, text: Any) -> Document:
         parts = text if isinstance(text, list) else [text]
         if not all(isinstance(part, str) for part in parts):
-            wrong = next(type(part).__name__ for part in parts if not isinstance(part, str))
-            raise _error(path, number, f"the text is a {wrong}, but should be text or a list of sentences")
+            kind = next(type(part).__name__ for part in parts if not isinstance(part, str))
+            raise wrong(path, number, f"the text is a {kind}, but should be text or a list of sentences")
         if any("\0" in part or any("\ud800" <= c <= "\udfff" for c in part) for part in parts):
-            raise _error(
+            raise wrong(
                 path, number, "the text has a NUL or half a surrogate pair, which is no text; mend it"
             )
         if isinstance(label, bool) or not isinstance(label, str | int):
-            raise _error(
+            raise wrong(
                 path, number, f"the label is a {type(label).__name__}, but should be text or a whole number"
             )
+        if not str(label).strip() and any(part.strip() for part in parts):
+            raise wrong(path, number, "the text has no label; give it one, or take it out")
         if self.escaped:
             parts = [part.replace("\\n", "\n") for part in parts]
-        return Document(tuple(parts) if isinstance(text, list) else parts[0], str(label).strip())
+        found = tuple(parts) if isinstance(text, list) else parts[0]
+        return Document(found, str(label).strip(), str(path), number)
 
 
-def _record(path: Path, number: int, line: str) -> dict[str, Any]:
+def record(path: Path, number: int, line: str) -> dict[str, Any]:
+    """The object that a line of a .jsonl is."""
     try:
-        record = json.loads(line)
+        found = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _error(path, number, f"not JSON ({error}); each line should be one object") from None
-    if not isinstance(record, dict):
-        raise _error(path, number, f"a JSON {type(record).__name__}, but each line should be one object")
-    return record
+        raise wrong(path, number, f"not JSON ({error}); each line should be one object") from None
+    if not isinstance(found, dict):
+        raise wrong(path, number, f"a JSON {type(found).__name__}, but each line should be one object")
+    return found
 
 
-def _too_few(there: int, wanted: int) -> str:
-    what = f"{there} column{'s' * (there > 1)}, but column {wanted} is wanted"
-    return f"{what} (counted from 0); mend the line or choose other columns"
+def _nothing(path: Path, number: int) -> Document:
+    """What a blank line is."""
+    return Document("", "", str(path), number)
 
 
-def _error(path: Path, number: int, sentence: str) -> DataError:
+def _fits(path: Path, number: int, fields: Sequence[str], wanted: tuple[int, int], most: int) -> None:
+    """Refuse a row that lacks a column, or has more than it should, so that a part of a text would be lost."""
+    there = counted(len(fields), "column")
+    if max(wanted) >= len(fields):
+        what = f"{there}, but column {max(wanted)} is wanted (counted from 0)"
+        raise wrong(path, number, f"{what}; mend the line or choose other columns")
+    if len(fields) > most:
+        mend = "take the tabs out of the text" if kind_of(path) == ".tsv" else "put the text in quotes"
+        what = f"{there}, but there should be {most}"
+        raise wrong(path, number, f"{what}; {mend}, or choose the columns of label and text")
+
+
+def wrong(path: Path, number: int, sentence: str) -> DataError:
+    """What is wrong with a line, and what to do."""
     return DataError(f"{path}, line {number}: {sentence}.")

@@ -18,6 +18,7 @@ from torch import Tensor
 from regard.data._lines import DataError, lines
 from regard.data._rows import Numbers, Rows, filled
 from regard.data.batch import BOS, EOS, UNK
+from regard.data.report import counted
 from regard.data.tokenizer import Tokenizer
 
 Position = dict[str, Any]
@@ -110,11 +111,12 @@ class PassageReport:
         return asdict(self)
 
     def __str__(self) -> str:
-        what = f"{self.read:,} documents read ({self.characters:,} characters): {self.tokens:,} tokens in"
-        parts = [f"{what} {self.passages:,} passages"]
+        what = f"{counted(self.read, 'document')} read ({counted(self.characters, 'character')})"
+        parts = [f"{what}: {counted(self.tokens, 'token')} in {counted(self.passages, 'passage')}"]
         if self.unknown:
             share = 100 * self.unknown / self.tokens
-            parts.append(f"{self.unknown:,} tokens ({share:.1f} %) are not in the vocabulary")
+            are = "is" if self.unknown == 1 else "are"
+            parts.append(f"{counted(self.unknown, 'token')} ({share:.1f} %) {are} not in the vocabulary")
         return "; ".join(parts) + "."
 
 
@@ -187,7 +189,7 @@ class Passages:
             lengths.append(np.minimum(len(ids) - begins, length + 1))
             total += len(ids)
         if not numbers:
-            raise DataError(f"There is no text in {self._name}: it is empty.")
+            raise DataError(f"There is nothing to read: {self._name} is empty.")
         rows = Rows(np.concatenate(numbers), np.concatenate(starts), np.concatenate(lengths))
         self.report.passages = len(rows.lengths)
         return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from collections.abc import Sequence
 from os import PathLike
@@ -18,37 +19,73 @@ from regard._extras import need
 from regard.data._lines import DataError, lines
 from regard.data.captions import Captioned, Pictures
 
+MEND = "mend it or leave it out"
+SIXTEEN = ("PNG", "PPM")  # formats whose images of mode I have 16 bits, in some versions of Pillow
+
 
 def read_image(
     path: str | PathLike[str], size: int | None = None, color: bool = True
 ) -> UInt8[Tensor, "channels height width"]:
     """An image file as bytes, turned as its camera says; with a size, stretched to a square of so many pixels.
 
-    What is transparent is white. Whatever cannot be read raises `DataError`.
+    What is transparent is white, and 16 bits are scaled to 8. Whatever cannot be read raises `DataError`.
     """
     pillow = need("PIL.Image", extra="images")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pillow.DecompressionBombWarning)
             with pillow.open(path) as file:
-                image = need("PIL.ImageOps", extra="images").exif_transpose(file)
-                image = _opaque(pillow, image).convert("RGB" if color else "L")
-                if size is not None:
-                    image = image.resize((size, size), pillow.Resampling.BILINEAR, reducing_gap=2.0)
-                pixels = torch.from_numpy(np.array(image))
+                return pixels_of(file, size, color, str(path))
+    except DataError:
+        raise
     except FileNotFoundError:
         raise DataError(f"There is no image {path}.") from None
     except IsADirectoryError:
         raise DataError(f"{path} is a folder; name an image in it.") from None
+    except pillow.UnidentifiedImageError:
+        raise DataError(f"{path} cannot be read as an image: it is of no known format; {MEND}.") from None
     except Exception as error:  # whatever a damaged file leads to: Pillow has no common ancestor for it
-        why = str(error).replace(str(path), "the file").replace(repr(str(path)), "the file")
-        raise DataError(f"{path} cannot be read as an image ({why}); mend it or leave it out.") from None
+        why = str(error).replace(repr(str(path)), "the file").replace(str(path), "the file")
+        raise DataError(f"{path} cannot be read as an image ({why}); {MEND}.") from None
+
+
+def pixels_of(
+    image: Any, size: int | None = None, color: bool = True, name: str = "the image"
+) -> UInt8[Tensor, "channels height width"]:
+    """The same of an image that Pillow has opened or made."""
+    pillow = need("PIL.Image", extra="images")
+    sixteen = image.mode.startswith("I;16") or (image.mode == "I" and image.format in SIXTEEN)
+    if image.mode in ("I", "F") and not sixteen:
+        raise DataError(
+            f"{name} has numbers of 32 bits (mode {image.mode}), and which of them is white is not known; convert it"
+            " to 8 or 16 bits first."
+        )
+    image = need("PIL.ImageOps", extra="images").exif_transpose(image)
+    image = _eight_bits(pillow, image) if sixteen else _opaque(pillow, image)
+    image = image.convert("RGB" if color else "L")
+    if size is not None:
+        image = image.resize((size, size), pillow.Resampling.BILINEAR, reducing_gap=2.0)
+    pixels = torch.from_numpy(np.array(image))
     return pixels.permute(2, 0, 1) if color else pixels[None]
+
+
+def is_pillow(image: Any) -> bool:
+    """Whether an object is an image of Pillow, which need not be there."""
+    pillow = sys.modules.get("PIL.Image")
+    return pillow is not None and isinstance(image, pillow.Image)
+
+
+def _eight_bits(pillow: Any, image: Any) -> Any:
+    """A gray image of 16 bits with 8, by its full range; the gray that is named as transparent is white."""
+    numbers = np.array(image).astype(np.int64)
+    if (clear := image.info.get("transparency")) is not None:
+        numbers[numbers == clear] = 65535
+    return pillow.fromarray((numbers.clip(0, 65535) / 257).round().astype(np.uint8))
 
 
 def _opaque(pillow: Any, image: Any) -> Any:
     """The image on white, if a part of it is transparent."""
-    if image.mode not in ("RGBA", "LA", "PA") and "transparency" not in image.info:
+    if image.mode not in ("RGBA", "RGBa", "LA", "La", "PA") and "transparency" not in image.info:
         return image
     image = image.convert("RGBA")
     return pillow.alpha_composite(pillow.new("RGBA", image.size, "white"), image)

@@ -43,7 +43,7 @@ class Report:
         return asdict(self)
 
     def __str__(self) -> str:
-        parts = [f"{self.read:,} pairs read, {self.used:,} used"]
+        parts = [f"{counted(self.read, 'pair')} read, {self.used:,} used"]
         if self.empty:
             parts.append(
                 f"{self.empty:,} with an empty side left out ({_lines(self.empty_lines, self.empty)})"
@@ -53,6 +53,15 @@ class Report:
             where = _lines(self.too_long_lines, self.too_long)
             parts.append(f"{self.too_long:,} over {self.max_length:,} tokens {done} ({where})")
         return "; ".join(parts) + "."
+
+
+def counted(number: int, what: str) -> str:
+    """So many of something.
+
+    >>> counted(1, "document"), counted(2000, "document")
+    ('1 document', '2,000 documents')
+    """
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _lines(first: list[int], total: int) -> str:

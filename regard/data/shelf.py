@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.data._lines import DataError
 from regard.data._rows import Numbers, Rows
+from regard.data.batch import UNK
 from regard.data.cutting import Cut, Cutting, DocumentReport
 from regard.data.documents import Document
 from regard.data.tokenizer import Tokenizer
@@ -77,7 +78,7 @@ class Shelf:
     `labels` are the names of the classes in order; without them, those of the documents in the order of the
     alphabet. Batches are drawn by chance, not sorted by length: as nothing is filled up, sorting saves nothing.
 
-    >>> words = Tokenizer.learn(["good bad ."], kind="word", size=10)
+    >>> words = Tokenizer.learn(["Good Bad ."], kind="word", size=10)
     >>> shelf = Shelf([Document("Good. Good.", "pos"), Document("Bad.", "neg")], words, Cutting())
     >>> shelf.labels, print(shelf.report)
     2 documents read, 2 used (6 words).
@@ -102,13 +103,18 @@ class Shelf:
         names, counts = [], []
         encoded: list[list[int]] = []
         for document, cut in used(documents, cutting, self.report):
+            if labels is not None and document.label not in labels:
+                raise self._strange(document, labels)
             names.append(document.label)
             counts.append(len(cut))
             encoded += numbers(cut, tokenizer)
         if not names:
             raise DataError(f"Nothing of {self._name} can be used: {self.report}")
         self.labels = tuple(sorted(set(names))) if labels is None else tuple(labels)
-        self._rows, self._labels = Rows.of(encoded), self._numbered(names)
+        known = {name: number for number, name in enumerate(self.labels)}
+        self._rows = Rows.of(encoded)
+        self._labels = np.array([known[name] for name in names], dtype=np.int64)
+        self.report.unknown = int((self._rows.numbers == UNK).sum())
         self._counts = np.array(counts, dtype=np.int64)
         self._starts = np.cumsum(self._counts) - self._counts
         self.words = np.add.reduceat(self._rows.lengths, self._starts)
@@ -150,13 +156,13 @@ class Shelf:
         order = np.argsort([random.random() for _ in range(len(self))], kind="stable")
         return filled(order, self.words, self._most)
 
-    def _numbered(self, names: list[str]) -> Numbers:
-        known = {name: number for number, name in enumerate(self.labels)}
-        if strange := sorted(set(names) - set(known)):
-            raise DataError(
-                f"{self._name} has the label {strange[0]!r}, which is none of {', '.join(map(repr, self.labels))}."
-            )
-        return np.array([known[name] for name in names], dtype=np.int64)
+    def _strange(self, document: Document, labels: Sequence[str]) -> DataError:
+        where = f"{document.file}, line {document.line}" if document.line else f"document {self.report.read}"
+        known = ", ".join(map(repr, labels))
+        return DataError(
+            f"{where}: the label {document.label!r} is none of the classes, which are {known}; mend it, or train "
+            "with documents that have it."
+        )
 
     def _place(self, position: Position | None) -> tuple[int, int]:
         if position is None:
@@ -177,7 +183,7 @@ def used(
 ) -> Iterator[tuple[Document, Cut]]:
     """The documents that have words, each cut; the report counts all."""
     for number, item in enumerate(documents, 1):
-        document, line = (item, number) if isinstance(item, Document) else item
+        document, line = (item, item.line or number) if isinstance(item, Document) else item
         cut, left = cutting.cut(document.text)
         report.note(cut, left, line)
         if cut:

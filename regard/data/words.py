@@ -10,6 +10,9 @@ from functools import cache
 from regard.data.sentences import HAN
 
 CUTS: dict[str, Callable[[str], list[str]]] = {}
+EACH = re.compile(f"[{HAN}]")
+SIGN = r"[^\w\s]"
+BETWEEN = re.compile(f"(?<=[{HAN}]) (?=[{HAN}]|{SIGN})|(?<={SIGN}) (?=[{HAN}])")
 
 
 def words(sentence: str) -> list[str]:
@@ -26,6 +29,24 @@ def words(sentence: str) -> list[str]:
 def characters(sentence: str) -> list[str]:
     """Every character but spaces."""
     return [character for character in sentence if not character.isspace()]
+
+
+def apart(text: str) -> str:
+    """The text with spaces around every Han character and kana; whatever else stands between spaces is left whole.
+
+    >>> apart("一只狗 in 雪地里。"), apart("it's a dog.")
+    ('一 只 狗 in 雪 地 里 。', "it's a dog.")
+    """
+    return " ".join(EACH.sub(r" \g<0> ", text).split()) if EACH.search(text) else text
+
+
+def together(text: str) -> str:
+    """The same without the spaces between those characters, and between them and the marks beside them.
+
+    >>> together("一 只 狗 in 雪 地 里 。"), together("a dog , a cat .")
+    ('一只狗 in 雪地里。', 'a dog , a cat .')
+    """
+    return BETWEEN.sub("", text)
 
 
 CUTS |= {"word": words, "char": characters}

@@ -71,8 +71,8 @@ def named(kind: str, words: str, known: dict[str, Any]) -> tuple[str, int | floa
         raise SettingError(f"{kind}={words} is not possible; write a name, or a name with a number: topk(4)")
     try:
         name = find(match[1]).name
-    except LookupError as error:
-        raise SettingError(f"{kind}={words} is not possible. {error}") from None
+    except LookupError:
+        name = ""
     if name not in known:
         raise SettingError(f"{kind}={words} is not possible; {kind} is one of {', '.join(known)}")
     return name, _number(f"{kind}={words}", name, match[2])

@@ -30,18 +30,35 @@ def settle(kind: type[Kind], defaults: Mapping[str, Any], words: Iterable[str] =
     """
     hints = get_type_hints(kind)
     chosen = {name: given(kind, name, value, hints) for name, value in defaults.items()}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise SettingError(f"{word!r} is not a setting; settings are written key=value, such as lr=0.001")
-        name = name.strip().replace("-", "_")
-        chosen[name] = read(name, value.strip(), hint_of(kind, name, hints))
+    for name, value in map(parted, words):
+        chosen[name] = read(name, value, hint_of(kind, name, hints))
     try:
         return kind(**chosen)
     except SettingError:
         raise
     except ValueError as error:
         raise SettingError(str(error)) from None
+
+
+def parted(word: str) -> tuple[str, str]:
+    """The name and the value of a setting as it is typed."""
+    name, equals, value = word.partition("=")
+    if not equals:
+        raise SettingError(f"{word!r} is not a setting; settings are written key=value, such as lr=0.001")
+    return name.strip().replace("-", "_"), value.strip()
+
+
+def written(value: Any) -> str:
+    """A value as it is typed: on, off, none, a,b.
+
+    >>> written(True), written(None), written(["a.en", "a.de"]), written(1)
+    ('on', 'none', 'a.en,a.de', '1')
+    """
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "none" if value is None else str(value)
 
 
 def given(kind: type[Any], name: str, value: Any, hints: Mapping[str, Any]) -> Any:

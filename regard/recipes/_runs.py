@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 import torch
 
 from regard._version import __version__
-from regard.recipes._parse import SettingError, restore, settle
+from regard.recipes._parse import SettingError, parted, restore, settle, written
 from regard.recipes._parse import given as given_value
 from regard.recipes._recipes import recipe
 from regard.recipes._task import Recipe, Say
@@ -45,11 +45,12 @@ def train(
     What is learned from the training data beside the weights, such as tokenizers, is kept in the folder, with
     everything that is needed to go on later, or to use the model.
     """
-    found = recipe(name)
+    found, words = recipe(name), tuple(words)
     settings = found.task.at_home(settings_of(name, words, **given))
     origin = None if init_from is None else Run.open(init_from)
     if origin is not None:
-        settings = found.task.like(settings, _same_task(origin, found)["settings"])
+        chosen = {*given, *(key for key, _ in map(parted, words))}
+        settings = _like(settings, origin, found, chosen)
     found.task.check(found, settings)  # what is wrong with files or settings is said before a folder is made
     run = Run.create(out)
     if distributed.world().first and not run.record.is_file():  # torchrun, restarting, finds it there
@@ -59,6 +60,19 @@ def train(
     except Exception:
         _withdraw(run, found)
         raise
+
+
+def _like(settings: Settings, origin: Run, found: Recipe, chosen: Iterable[str]) -> Settings:
+    """The settings that go with the weights of another run; what somebody chose is refused if it cannot hold."""
+    made: Settings = found.task.like(settings, _same_task(origin, found)["settings"])
+    for key in sorted(chosen):
+        asked, kept = getattr(settings, key), getattr(made, key)
+        if asked != kept:
+            raise SettingError(
+                f"{key} is that of {origin.folder}: {written(kept)}, not {written(asked)}; leave {key} out, or train"
+                " without --init-from"
+            )
+    return made
 
 
 def _same_task(origin: Run, found: Recipe) -> dict[str, Any]:

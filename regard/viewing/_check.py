@@ -7,11 +7,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
-def numbers(who: str, tensor: Tensor, axes: str) -> Any:
+def tensor_of(given: Tensor | NDArray[Any]) -> Tensor:
+    """A tensor, or an array as one."""
+    # A copy, since torch complains of arrays that it may not write to, and takes none that run backwards.
+    return given if isinstance(given, Tensor) else torch.as_tensor(np.array(given, order="C"))
+
+
+def numbers(who: str, tensor: Tensor | NDArray[Any], axes: str) -> Any:
     """The tensor as an array of float32 or float64, if it has these axes and something in it."""
+    tensor = tensor_of(tensor)
     if tensor.dim() != len(axes.split()):
         raise ValueError(
             f"{who} draws a tensor of shape ({', '.join(axes.split())}), not {tuple(tensor.shape)}."
@@ -25,7 +33,7 @@ def numbers(who: str, tensor: Tensor, axes: str) -> Any:
     return array
 
 
-def known(who: str, tensor: Tensor, axes: str) -> Any:
+def known(who: str, tensor: Tensor | NDArray[Any], axes: str) -> Any:
     """As `numbers`, and none of them NaN."""
     array = numbers(who, tensor, axes)
     if np.isnan(array).any():
@@ -33,7 +41,7 @@ def known(who: str, tensor: Tensor, axes: str) -> Any:
     return array
 
 
-def weights(who: str, tensor: Tensor, axes: str) -> Any:
+def weights(who: str, tensor: Tensor | NDArray[Any], axes: str) -> Any:
     """As `numbers`, and none of them negative."""
     array = numbers(who, tensor, axes)
     if (array < 0).any():

@@ -66,6 +66,7 @@ def test_evaluate(told):
     plain = json.loads(call("evaluate", told, told.parent / "x.jsonl", "--limit", "9", "--json").stdout)
     assert plain["parts"]["files"]["pictures"] == 9
     assert plain["parts"]["files"]["bleu1"] > 90
+    assert "valid: 1 picture\n" in call("evaluate", told, "--limit", "1").stdout
     refused(call("evaluate", told, "--part", "nowhere"), "There is no part 'nowhere'")
 
 
@@ -95,6 +96,9 @@ def test_features_cannot_be_shown_as_images(tmp_path):
     data = features(tmp_path / "flickr")
     answer = call("train", "flickr8k", *words, f"data={data}", "--out", tmp_path / "run")
     assert answer.returncode == 0, answer.stderr
+    assert "IMAGE" not in answer.stdout
+    assert f"regard show {tmp_path / 'run'} --seed 3" in answer.stdout
+    assert call("show", tmp_path / "run", "--seed", "3").returncode == 0
     refused(call("caption", tmp_path / "run", "x.jpg"), "trained on ready features")
     refused(call("evaluate", tmp_path / "run", "x.jsonl"), "trained on ready features")
     assert "caption of the nearest picture" in call("evaluate", tmp_path / "run").stdout

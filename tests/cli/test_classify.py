@@ -88,6 +88,29 @@ def test_evaluate(read, tmp_path):
     assert "1 right" in call("evaluate", read, swapped, "--columns", "1,0").stdout
 
 
+def test_evaluate_says_what_was_cut_and_left_out(read, tmp_path):
+    path = tmp_path / "long.tsv"
+    path.write_text("pos\t" + "The superb one. " * 101 + "\n\nneg\tawful\n", encoding="utf-8")
+    shown = " ".join(call("evaluate", read, path).stdout.split())
+    assert "3 documents read, 2 used" in shown
+    assert "1 empty left out (line 2)" in shown
+    assert "1 document over 3 sentences cut (line 1; 98 sentences left out)" in shown
+    found = json.loads(call("evaluate", read, path, "--json").stdout)["parts"]["files"]
+    assert (found["empty"], found["data"]["sentences_left"], found["data"]["long_documents"]) == (1, 98, 1)
+    path.write_text("pos\tfine\nodd\tawful\n", encoding="utf-8")
+    refused(call("evaluate", read, path), "long.tsv, line 2: the label 'odd' is none of the classes")
+    one = call("evaluate", read, path, "--limit", "1")
+    assert "files: reading 1 document\n" in one.stderr
+    assert one.stdout.startswith("files: 1 document,")
+
+
+def test_documents_can_be_held_out_of_one_file(tmp_path):
+    path = tsv(tmp_path / "x.tsv", reviews(40, 0))
+    answer = call("train", "documents", "--train", path, *SMALL, "steps=1", "--out", tmp_path / "run")
+    assert answer.returncode == 0, answer.stderr
+    assert "Every twentieth document was held out" in answer.stderr
+
+
 def test_show_in_the_terminal_and_as_text(read, tmp_path):
     text = "We saw the plot. The music awful then."
     answer = call("show", read, text)
@@ -133,6 +156,7 @@ def test_info(read):
         (["evaluate", "{run}", "--part", "moon"], "There is no part 'moon'"),
         (["evaluate", "{run}", "--length", "3"], "--length is for a machine with a memory"),
         (["train", "documents"], "--train x.tsv"),
+        (["train", "mixed"], "mixed needs files to train on: --train x.tsv"),
     ],
 )
 def test_what_cannot_be_done_is_said(read, words, sentence):

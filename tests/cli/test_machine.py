@@ -83,7 +83,7 @@ def test_show_in_every_way(machine, tmp_path):
 def test_show_as_json(machine, tmp_path):
     answer = call("show", str(machine[0]), "--length", "3", "--json", "--out", str(tmp_path / "x.html"))
     found = json.loads(answer.stdout)
-    assert (found["recipe"], found["of"]) == ("copy", 9)
+    assert (found["recipe"], found["of"], found["read_head"], found["write_head"]) == ("copy", 9, 0, 0)
     assert [len(found[name]) for name in ("writes", "reads")] == [7, 7]
     assert len(found["writes"][0]) == len(found["rows"])
     assert (tmp_path / "x.html").exists()

@@ -84,7 +84,7 @@ def test_compare_makes_one_table(texts, monkeypatch):
     assert lines[0].split() == ["score", "exact", "BLEU", "chrF", "tokens/s", "parameters", "minutes"]
     assert lines[1].startswith("dot")
     assert lines[2].split() == ["nonsense", "refused"]
-    assert "- score=nonsense: score=nonsense is not possible. There is no mechanism" in answer.stdout
+    assert "- score=nonsense: score=nonsense is not possible; score is one of Constant, Dot," in answer.stdout
     assert "| score | exact | BLEU |" in (texts / "table" / "table.md").read_text(encoding="utf-8")
     kept = json.loads((texts / "table" / "table.json").read_text(encoding="utf-8"))
 

@@ -110,3 +110,8 @@ def test_what_cannot_be_done_is_said(written, filled, words, sentence):
 
 def test_a_translator_does_not_write(backwards):
     refused(call("write", backwards, "x"), "was trained for reverse and does not write")
+
+
+def test_a_file_without_text_is_named(written, tmp_path):
+    (tmp_path / "blank.txt").write_text("\n\n", encoding="utf-8")
+    refused(call("evaluate", written, tmp_path / "blank.txt"), "blank.txt is empty")

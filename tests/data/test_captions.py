@@ -93,6 +93,31 @@ def test_images_of_any_kind_become_squares(folder):
     assert read_image(folder / "images" / "a.png").shape == (3, 10, 20)
 
 
+def test_sixteen_bits_are_scaled_by_their_full_range(tmp_path):
+    numbers = np.repeat(np.array([[0, 1000, 32768, 65535]], dtype=np.uint16), 4, 0)
+    Image.fromarray(numbers).save(tmp_path / "deep.png")
+    Image.fromarray(numbers).save(tmp_path / "deep.tif")
+    Image.fromarray(numbers).save(tmp_path / "clear.png", transparency=1000)
+    for name, second in (("deep.png", 4), ("deep.tif", 4), ("clear.png", 255)):
+        assert read_image(tmp_path / name, color=False)[0, 0].tolist() == [0, second, 128, 255]
+        assert read_image(tmp_path / name)[2, 3].tolist() == [0, second, 128, 255]
+
+
+@pytest.mark.parametrize(("mode", "dtype"), [("F", np.float32), ("I", np.int32)])
+def test_numbers_without_a_known_range_are_refused(tmp_path, mode, dtype):
+    Image.fromarray(np.ones((4, 4), dtype=dtype)).save(tmp_path / "wide.tif")
+    with pytest.raises(DataError, match=rf"wide.tif has numbers of 32 bits \(mode {mode}\).* convert it"):
+        read_image(tmp_path / "wide.tif")
+
+
+def test_what_is_no_image_is_said_plainly(tmp_path):
+    (tmp_path / "bad.png").write_bytes(b"no image at all")
+    with pytest.raises(DataError) as caught:
+        read_image(tmp_path / "bad.png")
+    why = "cannot be read as an image: it is of no known format; mend it or leave it out."
+    assert str(caught.value) == f"{tmp_path / 'bad.png'} {why}"
+
+
 def test_images_are_turned_as_the_camera_says(tmp_path):
     image = Image.fromarray(np.repeat(np.arange(8, dtype=np.uint8)[:, None] * 30, 4, 1))
     exif = image.getexif()

@@ -57,6 +57,18 @@ def test_jsonl_with_text_or_sentences(tmp_path):
         ("a.jsonl", '{"label": 1, "text": ["a", 5]}\n', (), "the text is a int"),
         ("a.jsonl", '{"label": null, "text": "a"}\n', (), "the label is a NoneType"),
         ("a.jsonl", '{"label": 1, "text": "\\ud800"}\n', (), "half a surrogate pair"),
+        ("a.tsv", "pos\tgood\n\tfine\n", (), "line 2: the text has no label; give it one"),
+        ("a.csv", "label,text\n,fine\n", (), "line 2: the text has no label"),
+        ("a.jsonl", '{"label": " ", "text": "fine"}\n', (), "line 1: the text has no label"),
+        (
+            "a.tsv",
+            "pos\tgood film\tbut\n",
+            (),
+            r"line 1: 3 columns, but there should be 2; take the tabs out",
+        ),
+        ("a.tsv", "a\tb\tc\na\tb\tc\td\n", (0, 2), "line 2: 4 columns, but there should be 3"),
+        ("a.csv", "label,text\npos,good, but\n", (), "line 2: 3 columns.* put the text in quotes"),
+        ("a.tsv", "", (), "a.tsv is empty: there is nothing to read in it"),
         ("a.txt", "pos\n", (), "should be a .tsv, .csv or .jsonl"),
     ],
 )
@@ -182,10 +194,30 @@ def test_a_position_of_other_data_is_refused(shelf):
 
 def test_a_strange_label_and_nothing_at_all():
     words = Tokenizer.learn(["a"], kind="word", size=10)
-    with pytest.raises(DataError, match="has the label 'z', which is none of 'x', 'y'"):
-        Shelf([Document("a", "z")], words, Cutting(), labels=("x", "y"))
+    strange = [Document("a", "x"), Document("a", "z")]
+    with pytest.raises(
+        DataError, match="document 2: the label 'z' is none of the classes, which are 'x', 'y'"
+    ):
+        Shelf(strange, words, Cutting(), labels=("x", "y"))
     with pytest.raises(DataError, match="1 empty left out"):
         Shelf([Document("", "z")], words, Cutting())
+
+
+def test_a_document_that_was_read_knows_where_it_stood(tmp_path):
+    words, path = Tokenizer.learn(["a"], kind="word", size=10), tmp_path / "a.tsv"
+    path.write_text("x\ta\n\nz\ta\n", encoding="utf-8")
+    found = [document for document, _ in Documents([path])]
+    assert found[0] == Document("a", "x")
+    with pytest.raises(DataError, match=r"a.tsv, line 3: the label 'z' is none of the classes"):
+        Shelf(found, words, Cutting(), labels=("x", "y"))
+    assert Shelf(found[1:], words, Cutting()).report.empty_lines == [2]
+
+
+def test_words_that_nobody_knows_are_counted():
+    words = Tokenizer.learn(["a b"], kind="word", size=10)
+    report = Shelf([Document("a b q q", "x"), Document("a b", "y")], words, Cutting()).report
+    assert (report.words, report.unknown, report.as_dict()["unknown"]) == (6, 2, 2)
+    assert str(report) == "2 documents read, 2 used (6 words); 2 words (33.3 %) are not in the vocabulary."
 
 
 def test_the_parts_of_processes_make_up_the_batch():

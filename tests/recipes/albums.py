@@ -39,7 +39,7 @@ def features(folder: Path, pictures: int = 24) -> str:
         split = ("train", "train", "dev", "test")[number // 4 % 4]
         others = [texts[which], texts[which].upper(), f"{texts[which]} once"]
         lines.append("\t".join([f"{number}.jpg", split, *others]))
-    np.savez_compressed(folder / "features.npz", q=q)
+    np.savez_compressed(folder / "features.npz", q=q, image=[f"{number}.jpg" for number in range(pictures)])
     with lzma.open(folder / "captions.tsv.xz", "wt", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
     return str(folder)

@@ -1,16 +1,20 @@
 """Recipes of pictures: trained, resumed, loaded, judged, looked at."""
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from regard.attention import Sample
 from regard.data import DataError
 from regard.data.algorithms import chance
-from regard.data.captions import CaptionBatch, Captioned, Pictures
+from regard.data.captions import Album, CaptionBatch, Captioned, Pictures
+from regard.decoding import Hypothesis
 from regard.recipes import Captioner, SettingError, load, recipe, resume, settings_of, train
+from regard.recipes._images import shown, taken
 from regard.recipes.captions import _material as material
 from regard.recipes.captions._judged import bleu, judged, named_rightly, nearest, within
 from regard.recipes.captions._task import NextCaptionWord, build, learn
@@ -91,6 +95,35 @@ def test_images_come_as_files_arrays_and_tensors(told, files):
         captioner.caption([torch.rand(20, 24) * 300])
     with pytest.raises(DataError, match="There is no image"):
         captioner.caption(["nowhere.png"])
+
+
+def test_transparent_is_white_however_an_image_comes(tmp_path):
+    from PIL import Image
+
+    pixels = np.zeros((16, 16, 4), dtype=np.uint8)
+    pixels[..., 0], pixels[:, 8:, 3] = 255, 128  # nothing at the left, half of red at the right
+    image = Image.fromarray(pixels)
+    image.save(tmp_path / "clear.png")
+    image.convert("LA").save(tmp_path / "gray.png")
+    wanted = taken(str(tmp_path / "clear.png"), 16, color=True)
+    assert wanted[:, 0, 0].tolist() == [1, 1, 1]
+    for form in (image, pixels, torch.from_numpy(pixels), pixels / 255):
+        torch.testing.assert_close(taken(form, 16, color=True), wanted, atol=0.004, rtol=0)
+        torch.testing.assert_close(shown(form), wanted.permute(1, 2, 0), atol=0.004, rtol=0)
+    assert torch.equal(taken(image.convert("LA"), 16), taken(str(tmp_path / "gray.png"), 16))
+
+
+def test_sixteen_bits_are_the_same_however_an_image_comes(tmp_path):
+    from PIL import Image
+
+    numbers = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
+    image = Image.fromarray(numbers)
+    image.save(tmp_path / "deep.png")
+    for form in (str(tmp_path / "deep.png"), image, numbers):
+        found = taken(form, 16)[0]
+        torch.testing.assert_close(found, torch.from_numpy(numbers / 65535).float(), atol=0.002, rtol=0)
+    with pytest.raises(DataError, match="the image has numbers of 32 bits"):
+        taken(Image.fromarray(np.ones((4, 4), dtype=np.float32)), 16)
 
 
 def test_a_look_has_weights_for_each_word(told, files):
@@ -185,6 +218,67 @@ def test_ready_features(tmp_path):
     assert captioner.look(test.pictures.some(slice(1))[0]).weights.shape[1:] == (3, 3)
 
 
+def told_by(folder, *lines):
+    """A folder as that of Flickr8k with other captions."""
+    data = Path(features(folder))
+    (data / "captions.tsv.xz").unlink()
+    (data / "captions.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return recipe("flickr8k").material(settings_of("flickr8k", data=str(data)))
+
+
+def test_features_and_captions_meet_by_name(tmp_path):
+    whole = recipe("flickr8k").material(settings_of("flickr8k", data=features(tmp_path / "whole"))).train()
+    lines = [
+        "\t".join([name, "train", *texts]) for name, texts in zip(whole.names, whole.captions, strict=True)
+    ]
+    other = told_by(tmp_path / "other", *reversed(lines), "").train()
+    assert other.names == whole.names[::-1]
+    assert torch.equal(other.pictures.numbers, whole.pictures.numbers.flip(0))
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (
+            "1.jpg a dog",
+            r"captions.tsv, line 2: the second field should be the split \(train, dev, test\), not ''",
+        ),
+        ("1.jpg\tval\ta dog", "line 2: the second field should be the split .*, not 'val'"),
+        ("1.jpg\ttrain", "line 2: 1.jpg has no captions"),
+        ("1.jpg\ttrain\t \t", "line 2: 1.jpg has no captions"),
+        ("99.jpg\ttrain\ta dog", "line 2: .*features.npz has no features of 99.jpg"),
+    ],
+)
+def test_a_line_of_captions_that_cannot_be_used_is_said(line, sentence, tmp_path):
+    with pytest.raises(DataError, match=sentence):
+        told_by(tmp_path / "flickr", "0.jpg\ttrain\ta dog", line).train()
+
+
+def test_a_split_without_lines_is_said(tmp_path):
+    with pytest.raises(DataError, match="no line is of the split dev"):
+        told_by(tmp_path / "flickr", "0.jpg\ttrain\ta dog").valid()
+
+
+def test_damaged_features_are_said(tmp_path):
+    settings = settings_of("flickr8k", data=features(tmp_path / "flickr"))
+    file = tmp_path / "flickr" / "features.npz"
+    whole = file.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"no features", b"", b"\x80\x04K\x01."):
+        file.write_bytes(damaged)
+        with pytest.raises(DataError) as caught:
+            recipe("flickr8k").material(settings)
+        assert str(caught.value) == f"{file} is no file of features, or is damaged; get it again."
+    np.savez(file, q=np.zeros(3))
+    with pytest.raises(DataError, match=r"q should be numbers \(dim, pictures, cells\), not float64 \(3,\)"):
+        recipe("flickr8k").material(settings)
+    np.savez(file, q=np.ones((8, 24, 9)))
+    with pytest.raises(DataError, match="has no array 'image'"):
+        recipe("flickr8k").material(settings).train()
+    np.savez(file, q=np.ones((8, 24, 9)), image=["1.jpg"])
+    with pytest.raises(DataError, match="image should be the names of the 24 pictures"):
+        recipe("flickr8k").material(settings).train()
+
+
 def test_rare_words_are_not_known():
     texts = [["a b c d e f"], ["A B C D E F"], ["a b c d e g"]]
     pictures = Captioned(Pictures(torch.zeros(3, 1, 8, 8)), texts)
@@ -192,6 +286,96 @@ def test_rare_words_are_not_known():
     for least, known in ((1, "abcdefg"), (2, "abcdef"), (3, "abcde")):
         words = learn(gallery, settings_of("captions", min_count=least))
         assert sorted(words.vocabulary.tokens[4:]) == [f"▁{letter}" for letter in known]
+
+
+def test_a_word_must_be_there_often_enough():
+    pictures = Captioned(Pictures(torch.zeros(2, 1, 8, 8)), [["a b"], ["a c"]])
+    gallery = material.Gallery(lambda: pictures, lambda: pictures)
+    with pytest.raises(
+        DataError, match=r"min_count=1000: no word .*; the most frequent, 'a', is there 2 times"
+    ):
+        learn(gallery, settings_of("captions", min_count=1000))
+
+
+def begun(folder, *words, **given):
+    """What is said before a training of one step, in lines."""
+    said = []
+    train("captions", folder, [*TINY, "steps=1", "size=16", "batch=4", *words], say=said.append, **given)
+    return said
+
+
+@pytest.fixture
+def told_of(tmp_path):
+    """From captions to a file with an image for each."""
+    from PIL import Image
+
+    Image.new("RGB", (16, 16)).save(tmp_path / "x.png")
+
+    def written(name, *captions):
+        for place, _ in enumerate(captions):
+            shutil.copy(tmp_path / "x.png", tmp_path / f"{name}{place}.png")
+        lines = [
+            json.dumps({"image": f"{name}{place}.png", "captions": [text]})
+            for place, text in enumerate(captions)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return (str(tmp_path / f"{name}.jsonl"),)
+
+    return written
+
+
+def test_both_parts_are_reported_before_the_training(told_of, tmp_path):
+    train_on = told_of("train", *["a b c d e"] * 3, "a rare word")
+    valid = told_of("valid", "a b x", "a b c d e a")
+    said = begun(tmp_path / "run", "max_length=5", "min_count=2", train=train_on, valid=valid)
+    assert said[0] == "train: 4 pairs read, 4 used; 2 of 18 words (11.1 %) are not known."
+    valid_line = (
+        "valid: 2 pairs read, 1 used; 1 over 5 tokens left out (line 2); 1 of 3 words (33.3 %) is not known."
+    )
+    assert said[1] == valid_line
+    assert Run.open(tmp_path / "run").read()["data"]["valid"]["unknown"] == 1
+
+
+@pytest.mark.parametrize("text", ["a b c d e a", "x y"])
+def test_nothing_to_choose_by_is_said_before_the_training(text, told_of, tmp_path):
+    train_on, valid = told_of("train", "a b c d e"), told_of("valid", text)
+    with pytest.raises(DataError, match="valid: No caption can be used: 1 pair read"):
+        begun(tmp_path / "run", "max_length=5", "min_count=1", train=train_on, valid=valid)
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_twentieth_image_is_held_out(told_of, tmp_path):
+    settings = settings_of("captions", train=told_of("many", *(f"a {i}" for i in range(1, 46))), size=16)
+    gallery = recipe("captions").material(settings)
+    train_on, valid = gallery.train(), gallery.valid()
+    assert valid.captions == [["a 20"], ["a 40"]]
+    assert [Path(name).name for name in valid.names] == ["many19.png", "many39.png"]
+    assert len(train_on) == len(train_on.pictures) == 43
+    assert not {one for (one,) in train_on.captions} & {"a 20", "a 40"}
+    few = settings_of("captions", train=told_of("few", "a b"), size=16)
+    with pytest.raises(DataError, match=r"have 1 image, too few to hold one of 20 out; .*--valid"):
+        recipe("captions").material(few).train()
+
+
+def test_that_images_are_held_out_is_said(told_of, tmp_path):
+    said = begun(tmp_path / "run", train=told_of("many", *["a b c d e"] * 20))
+    assert said[1] == "valid: 1 pair read, 1 used. Every twentieth image was held out for it."
+
+
+def test_chinese_is_cut_into_characters_and_joined_again():
+    text = "一只狗在雪地里奔跑。"
+    pictures = Captioned(Pictures(torch.zeros(1, 1, 8, 8)), [[text]])
+    gallery = material.Gallery(lambda: pictures, lambda: pictures)
+    settings = settings_of("captions", min_count=1)
+    words = learn(gallery, settings)
+    assert sorted(words.vocabulary.tokens[4:]) == sorted(f"▁{sign}" for sign in text)
+    written = Album(pictures, words).batch(torch.tensor([0])).target[0, 1:-1].tolist()
+    assert len(written) == len(text)
+    captioner = Captioner(build(settings, len(words), None), words, settings)
+    best = Hypothesis(written, 0.0, 0.0, [0.0] * len(text), True)
+    assert captioner.text(best) == text
+    assert captioner.looked(torch.zeros(1, 3, 64, 64), best, torch.zeros(1, 1, 3)).caption == text
+    assert bleu([text], [[text]], lowercase=True)["bleu4"] == pytest.approx(100)
 
 
 def objective(*words):

@@ -125,10 +125,27 @@ def test_measures_against_a_hand_count(read):
     assert found["confusion"] == {"neg": {"neg": 2, "pos": 1}, "pos": {"neg": 1, "pos": 1}}
     assert found["classes"]["neg"]["precision"] == pytest.approx(200 / 3)
     assert found["classes"]["pos"]["recall"] == 50
-    with pytest.raises(DataError, match="the label 'meh' is none of this model's"):
+    with pytest.raises(
+        DataError, match="document 1: the label 'meh' is none of the classes, which are 'neg', 'pos'"
+    ):
         judged(load(read), [Document("x", "meh")])
     with pytest.raises(DataError, match="nothing to evaluate"):
         judged(load(read), [])
+
+
+def test_judging_counts_what_was_cut_empty_or_unknown(read):
+    long = Document("The plot was lovely. " * 60, "pos")
+    found = judged(load(read), [long, Document(" ", "neg"), Document("awful qqq", "neg")])["data"]
+    assert (found["read"], found["used"], found["empty_lines"]) == (3, 2, [2])
+    assert (found["long_documents"], found["sentences_left"], found["long_lines"]) == (1, 20, [1])
+    assert found["unknown"] == 41  # "was" forty times, and "qqq"
+
+
+def test_judging_says_what_classify_says(read):
+    texts, classifier = reviews(50, 7), load(read)
+    said = [one.label for one in classifier.classify([text for _, text in texts])]
+    found = judged(classifier, [Document(text, label) for label, text in texts])
+    assert found["right"] == sum(label == one for (label, _), one in zip(texts, said, strict=True))
 
 
 def test_a_reading_can_be_shown(read):
@@ -177,6 +194,42 @@ def test_begin_with_another_run(read, files, tmp_path):
     assert load(tmp_path / "more").words == load(read).words
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["vocab=99"], "vocab is that of .*documents: 100, not 99; leave vocab out"),
+        (["lowercase=off"], "lowercase is that of .*documents: on, not off"),
+    ],
+)
+def test_what_another_run_decides_cannot_be_chosen(read, files, tmp_path, words, sentence):
+    with pytest.raises(SettingError, match=sentence):
+        train("documents", tmp_path / "more", [*TINY, *words], init_from=read, say=quiet, **files)
+    assert not (tmp_path / "more").exists()
+
+
+@pytest.mark.parametrize("name", ["documents", "mixed"])
+def test_every_twentieth_document_is_held_out_where_no_other_is_named(name, tmp_path):
+    pairs = reviews(45, 0)
+    path, said = tsv(tmp_path / "x.tsv", pairs), []
+    train(name, tmp_path / "run", [*TINY, "steps=1"], say=said.append, train=(path,))
+    assert said[0].startswith("train: 43 documents read")
+    assert said[1].startswith("valid: 2 documents read")
+    assert said[1].endswith("Every twentieth document was held out for it.")
+    shelves = recipe(name).material(settings_of(name, train=(path,)))
+    assert [document.text for document in shelves.valid()] == [pairs[19][1], pairs[39][1]]
+    assert not {document.line for document in shelves.train()} & {20, 40}
+    few = tsv(tmp_path / "few.tsv", reviews(19, 0))
+    with pytest.raises(DataError, match=r"few.tsv has 19 documents, too few to hold one of 20 out.*--valid"):
+        train(name, tmp_path / "few", TINY, say=quiet, train=(few,))
+
+
+def test_one_class_alone_is_refused(files, tmp_path):
+    path = tsv(tmp_path / "x.tsv", [("pos", text) for _, text in reviews(30)])
+    with pytest.raises(DataError, match=r"x.tsv: all documents have the label 'pos'.* two classes or more"):
+        train("documents", tmp_path / "run", TINY, say=quiet, train=(path,), valid=files["valid"])
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_was_read_is_said(files, tmp_path):
     lines = []
     train("documents", tmp_path / "run", [*TINY, "max_sentences=2"], say=lines.append, **files)
@@ -204,7 +257,12 @@ def test_settings_that_cannot_be(words, sentence, files, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"), [("documents", "--train x.tsv"), ("imdb", "data=FOLDER with train.tsv")]
+    ("name", "sentence"),
+    [
+        ("documents", "documents needs .*--train x.tsv"),
+        ("mixed", "mixed needs files"),
+        ("imdb", "data=FOLDER with train.tsv"),
+    ],
 )
 def test_missing_files_are_asked_for(name, sentence, tmp_path):
     with pytest.raises(SettingError, match=sentence):
@@ -264,6 +322,25 @@ def test_movie_reviews_has_ten_folds(shared):
         tests += test
     assert len(set(tests)) == len({document.text for document in tests})
     assert len(tests) == 50
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("{bad", "line 2: not JSON"),
+        ("", "line 2: not JSON"),
+        ('{"label": "pos", "sentences": ["a"]}', "line 2: no fold, but each document is in one of 0 to 9"),
+        ('{"label": "pos", "fold": "x", "sentences": ["a"]}', "line 2: fold 'x', but"),
+        ('{"label": "pos", "fold": 10, "sentences": ["a"]}', "line 2: fold 10, but"),
+        ('{"label": "pos", "fold": true, "sentences": ["a"]}', "line 2: fold True, but"),
+    ],
+)
+def test_a_broken_line_of_movie_reviews_is_named(tmp_path, line, sentence):
+    good = json.dumps({"label": "pos", "fold": 3, "sentences": ["a"]})
+    (tmp_path / "movie_reviews.jsonl").write_text(f"{good}\n{line}\n{good}\n", encoding="utf-8")
+    shelves = recipe("movie-reviews").material(settings_of("movie-reviews", data=str(tmp_path)))
+    with pytest.raises(DataError, match=f"movie_reviews.jsonl, {sentence}"):
+        shelves.train()
 
 
 def test_chnsenticorp_is_clean_unless_it_is_asked_for(shared):

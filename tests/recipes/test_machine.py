@@ -136,3 +136,15 @@ def test_weights_come_only_from_a_run_of_the_same_kind(copied, tmp_path):
         train("reverse", tmp_path / "other", ["steps=1"], init_from=copied, say=quiet)
     outcome = train("copy", tmp_path / "more", [*TINY, "steps=1"], init_from=copied, say=quiet)
     assert outcome.step == 1
+
+
+def test_the_sharpest_heads_are_those_that_stand_on_single_rows(copied):
+    from dataclasses import replace
+
+    tape = load(copied).tape(length=2)
+    steps, rows = len(tape.inputs), tape.reads.shape[-1]
+    flat, sharp = torch.full((steps, rows), 1 / rows), torch.eye(rows)[torch.arange(steps) % rows]
+    readers, writers = torch.stack((flat, flat, sharp), 1), torch.stack((sharp, flat), 1)
+    vectors = {"read": tape.read.expand(-1, 3, -1), "adds": tape.adds.expand(-1, 2, -1)}
+    told = replace(tape, reads=readers, writes=writers, **vectors)
+    assert told.sharpest == (2, 0)

@@ -173,6 +173,12 @@ def test_documents_begin_with_a_run_that_filled_in(filled, tmp_path):
         **given,
     )
     assert load(tmp_path / "more").labels == ("even", "odd")
+    for chosen, sentence in (
+        ("dim=64", "dim is that of .*: 32, not 64"),
+        ("model=hierarchical", "model is that"),
+    ):
+        with pytest.raises(SettingError, match=sentence):
+            train("documents", tmp_path / "no", [*words, chosen], init_from=filled, say=quiet, **given)
 
 
 def test_layers_of_several_kinds_read_documents(tmp_path):
@@ -217,3 +223,9 @@ def test_missing_and_short_text(tmp_path):
     (tmp_path / "one.txt").write_text("one two\n")
     with pytest.raises(DataError, match="too few to hold one of 20 out"):
         train("language", tmp_path / "run", TINY, say=quiet, train=(str(tmp_path / "one.txt"),))
+
+
+def test_words_that_nobody_knows_are_no_perfect_score(filled):
+    guesser = load(filled)
+    with pytest.raises(DataError, match="no word in the text that could be hidden"):
+        Masking().judged(guesser, ["qqqq wwww zzzz"])

@@ -10,6 +10,7 @@ import torch
 from regard import attend
 from regard.attention import Gaussian, Learned, Sinusoidal, causal, padding, window
 from regard.attention.positions import binary_code
+from regard.models.regression import KernelRegression, OutOfReach
 from regard.viewing import pictures, terminal
 from tests.viewing.pixels import brightness, color_at, size
 
@@ -144,6 +145,37 @@ def test_regression_in_the_terminal():
     assert sum(line.count("∘") for line in curve) > 50
     lowest = next(c for c in range(len(curve[drawn[-1]])) if "\u2800" < curve[drawn[-1]][c] <= "\u28ff")
     assert 20 < lowest < 30, "the crash is at 21 of 58 milliseconds"
+
+
+def out_of_reach():
+    """What `KernelRegression` gives: arrays, with a query that no point reaches."""
+    x, queries = np.array([0.0, 1.0, 2.0, 8.0, 9.0]), np.array([0.5, 1.5, 5.0, 8.5])[:, None]
+    model = KernelRegression("boxcar", width=1.0).fit(x[:, None], x**2)
+    with pytest.warns(OutOfReach):
+        prediction = model.predict(queries)
+    return x, x**2, queries, prediction, model.weights(queries)
+
+
+def test_regression_takes_arrays_and_leaves_a_gap_where_no_point_is_in_reach():
+    given = out_of_reach()
+    curve, matrix, _ = pictures.regression(*given).figure.axes
+    assert np.isnan(curve.lines[1].get_ydata()).tolist() == [False, False, True, False]
+    assert np.allclose(cells(matrix), given[-1])
+    with pytest.raises(ValueError, match=r"regression \(y\): some numbers are NaN"):
+        pictures.regression(given[0], given[0] * np.nan, *given[2:])
+
+
+def test_regression_in_the_terminal_leaves_the_same_gap():
+    given = out_of_reach()
+    lines = terminal.regression(*given, color=False, width=60).splitlines()[:16]
+    drawn = {
+        place
+        for line in lines
+        for place, sign in enumerate(line.partition("┤")[2])
+        if "\u2800" < sign <= "\u28ff"
+    }
+    assert drawn
+    assert max(drawn) < 15, "from 0.5 to 1.5 of 9"
 
 
 @pytest.mark.bare

@@ -14,6 +14,7 @@ from regard.data import BOS, EOS, DataError
 from regard.data.batch import filled
 from regard.data.captions import Captioned
 from regard.data.scenes import EACH
+from regard.data.words import apart
 from regard.decoding import Decoding, Hypothesis
 from regard.recipes._images import AT_ONCE
 from regard.recipes.captions.captioner import Captioner
@@ -85,7 +86,8 @@ def within(
 def bleu(said: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool) -> dict[str, Any]:
     """BLEU of one to four words by sacrebleu, with and without its penalty for short captions.
 
-    Words are what stands between spaces. The paper's figures are those without the penalty.
+    Words are what stands between spaces, and each Han character or kana. The paper's figures are those without the
+    penalty.
     """
     from sacrebleu.metrics.bleu import BLEU
 
@@ -94,7 +96,7 @@ def bleu(said: Sequence[str], references: Sequence[Sequence[str]], lowercase: bo
     found: dict[str, Any] = {}
     for order in ORDERS:
         metric = BLEU(tokenize="none", max_ngram_order=order, force=True)
-        score = metric.corpus_score(list(said), wanted)
+        score = metric.corpus_score([apart(one) for one in said], wanted)
         found |= {f"bleu{order}": score.score, f"bleu{order}_bare": score.score / max(score.bp, 1e-9)}
     signature = str(metric.get_signature())
     return {**found, "bleu": found["bleu4"], "brevity_penalty": score.bp, "bleu_signature": signature}
@@ -103,7 +105,7 @@ def bleu(said: Sequence[str], references: Sequence[Sequence[str]], lowercase: bo
 def _known(told: Sequence[str], place: int, lowercase: bool) -> str | None:
     if place >= len(told):
         return None
-    text = " ".join(told[place].split())
+    text = " ".join(apart(told[place]).split())
     return text.lower() if lowercase else text
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from regard.data import DataError
 from regard.data._lines import lines
@@ -16,8 +17,10 @@ from regard.data.algorithms import chance
 from regard.data.captions import Captioned, Pictures
 from regard.data.digits import Digits, mnist, sklearn_digits
 from regard.data.pictures import read_captions
+from regard.data.report import counted
 from regard.data.scenes import Scenes
 from regard.recipes._files import folder, named
+from regard.recipes._held import EVERY, held_out, without_held
 from regard.recipes._parse import SettingError
 from regard.recipes.captions.settings import Captioning
 
@@ -35,6 +38,7 @@ class Gallery:
     valid: Part
     tests: Mapping[str, Part] = field(default_factory=dict)
     grid_dim: int | None = None  # of pictures that are grids of features already
+    held: bool = False  # whether what to choose by is taken from what would be trained on
 
 
 def digit_scenes(settings: Captioning) -> Gallery:
@@ -78,19 +82,32 @@ def posed(scenes: Scenes, seed: int, count: int) -> Captioned:
 
 def from_files(settings: Captioning) -> Gallery:
     """Files that somebody names."""
-    for what, paths in (("to train on: --train", settings.train), ("to choose by: --valid", settings.valid)):
-        if not paths:
-            raise SettingError(
-                f'captions needs files {what} x.jsonl, where each line is {{"image": path, "captions": [...]}}'
-            )
-        if missing := [path for path in paths if not Path(path).is_file()]:
-            raise SettingError(f"there is no file {missing[0]}")
+    if not settings.train:
+        raise SettingError(
+            'captions needs files to train on: --train x.jsonl, where each line is {"image": path, "captions": [...]}'
+        )
+    if missing := [path for path in (*settings.train, *settings.valid) if not Path(path).is_file()]:
+        raise SettingError(f"there is no file {missing[0]}")
 
     def part(files: tuple[str, ...]) -> Part:
         return lambda: read_captions(files, settings.size, settings.color)
 
     tests = {"test": part(settings.test)} if settings.test else {}
-    return Gallery(part(settings.train), part(settings.valid), tests)
+    train = part(settings.train)
+    if settings.valid:
+        return Gallery(train, part(settings.valid), tests)
+    return Gallery(lambda: _parted(train())[0], lambda: _parted(train())[1], tests, held=True)
+
+
+def _parted(captioned: Captioned) -> tuple[Captioned, Captioned]:
+    """The images to train on, and every twentieth, which is held out to choose by."""
+    count = len(captioned)
+    if count < EVERY:
+        raise DataError(
+            f"the training files have {counted(count, 'image')}, too few to hold one of {EVERY} out; name others to"
+            " choose by: --valid y.jsonl"
+        )
+    return captioned.some(without_held(range(count))), captioned.some(held_out(range(count)))
 
 
 def flickr8k(settings: Captioning) -> Gallery:
@@ -103,30 +120,68 @@ def flickr8k(settings: Captioning) -> Gallery:
     def part(name: str) -> Part:
         return lambda: _flickr(texts, features, SPLITS[name])
 
-    grid_dim = _features(features, "q").shape[0]
-    return Gallery(part("train"), part("valid"), {"test": part("test")}, grid_dim)
+    return Gallery(part("train"), part("valid"), {"test": part("test")}, _grids(features).shape[0])
 
 
 def _flickr(texts: Path, features: Path, split: str) -> Captioned:
-    """One split of the file of captions, and the same rows of the features, scaled to a mean square of 1."""
+    """One split of the file of captions, and the features of these names, scaled to a mean square of 1."""
+    grids = _grids(features)
+    places = {name: place for place, name in enumerate(_names(features, grids.shape[1]))}
     rows, names, captions = [], [], []
-    for number, line in enumerate(lines(texts)):
-        name, where, *told = line.split("\t")
+    for number, line in enumerate(lines(texts), 1):
+        if not line.strip():
+            continue
+        name, where, told = _told(f"{texts}, line {number}", line)
+        if name not in places:
+            raise DataError(f"{texts}, line {number}: {features} has no features of {name}; get both again.")
         if where == split:
-            rows.append(number)
+            rows.append(places[name])
             names.append(name)
             captions.append(told)
-    grids = _features(features, "q")
-    if not rows or rows[-1] >= grids.shape[1]:
-        raise DataError(f"{texts} and {features} do not fit together; get both again.")
+    if not rows:
+        raise DataError(f"{texts}: no line is of the split {split}; get it again.")
     chosen = torch.from_numpy(np.ascontiguousarray(grids[:, rows].transpose(1, 2, 0)))
     scale = float(np.square(grids[:, ::7].astype(np.float32)).mean()) ** -0.5
     return Captioned(Pictures(chosen, scale), captions, names)
 
 
-def _features(path: Path, name: str) -> np.ndarray[Any, np.dtype[np.int8]]:
+def _told(place: str, line: str) -> tuple[str, str, list[str]]:
+    """The image, the split and the captions of one line."""
+    name, _, rest = line.partition("\t")
+    split, *told = rest.split("\t")
+    if split not in SPLITS.values():
+        known = ", ".join(SPLITS.values())
+        raise DataError(
+            f"{place}: the second field should be the split ({known}), not {split!r}; between fields is a tab."
+        )
+    if not any(one.strip() for one in told):
+        raise DataError(f"{place}: {name} has no captions; add one after the split, or leave the line out.")
+    return name, split, told
+
+
+def _grids(path: Path) -> NDArray[Any]:
+    """The features, as (numbers of a cell, pictures, cells)."""
+    grids = _array(path, "q")
+    if grids.ndim != 3 or grids.dtype.kind not in "iuf" or not grids.size:
+        raise DataError(
+            f"{path}: q should be numbers (dim, pictures, cells), not {grids.dtype} {grids.shape}."
+        )
+    return grids
+
+
+def _names(path: Path, count: int) -> list[str]:
+    """The name of each picture of the features."""
+    names = _array(path, "image")
+    if names.shape != (count,) or names.dtype.kind != "U":
+        raise DataError(f"{path}: image should be the names of the {count:,} pictures of q; get it again.")
+    return names.tolist()
+
+
+def _array(path: Path, name: str) -> NDArray[Any]:
     try:
-        with np.load(path) as file:
-            return file[name]
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise DataError(f"{path} is no file of features ({error}); get it again.") from None
+        with path.open("rb") as raw, np.load(raw) as file:
+            return np.asarray(file[name])
+    except KeyError:
+        raise DataError(f"{path} has no array {name!r}; get it again.") from None
+    except Exception:  # of zipfile, zlib or NumPy, whose advice is to load it unsafely
+        raise DataError(f"{path} is no file of features, or is damaged; get it again.") from None

@@ -6,7 +6,7 @@ from functools import partial
 
 from regard.recipes._task import Recipe
 from regard.recipes.captions import _material as pictures
-from regard.recipes.captions._task import Describing
+from regard.recipes.captions._task import Describing, DescribingFeatures
 
 captioning = partial(Recipe, task=Describing())
 
@@ -55,6 +55,7 @@ RECIPES = (
         "以现成特征表示的照片，每张五条说明（data=文件夹）。",
         pictures.flickr8k,
         PHOTOGRAPHS,
+        task=DescribingFeatures(),
     ),
     captioning(
         "captions",

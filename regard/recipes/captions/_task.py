@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from regard.attention import Attended, Attention, Constant, Sample
-from regard.data import Tokenizer
+from regard.data import DataError, Tokenizer
 from regard.data._vocabulary import SPECIALS
-from regard.data.captions import Album, CaptionBatch, Captioned, Painting
+from regard.data.captions import Album, CaptionBatch, Captioned, CaptionReport, Painting
+from regard.data.report import counted
 from regard.data.scenes import WORDS, Scenes
+from regard.data.words import apart
 from regard.models._convolutions import Convolutions
 from regard.models.captioner import ShowAttendTell, doubly
 from regard.recipes._mechanisms import score
@@ -71,7 +73,12 @@ class Describing(Task[Captioning]):
     """From a picture to a caption."""
 
     settings: ClassVar[type[Settings]] = Captioning
-    uses = ("caption {run} IMAGE", "show {run} IMAGE --out x.png", "evaluate {run}", "info {run}")
+    uses: ClassVar[tuple[str, ...]] = (
+        "caption {run} IMAGE",
+        "show {run} IMAGE --out x.png",
+        "evaluate {run}",
+        "info {run}",
+    )
     files = ("words.json",)
 
     def check(self, recipe: Recipe, settings: Captioning) -> None:
@@ -85,11 +92,13 @@ class Describing(Task[Captioning]):
         data = (
             Painting(train, words, settings.batch, seed=settings.seed)
             if isinstance(train, Scenes)
-            else _album(train, words, settings)
+            else _album("train", train, words, settings)
         )
-        validation = Validation(objective, Captioner(objective.model, words, settings), valid)
+        album = _album("valid", valid, words, settings)
+        validation = Validation(objective, Captioner(objective.model, words, settings), valid, album)
         objective.train()
         reports = {"train": data.report} if isinstance(data, Album) else {}
+        reports["valid"] = album.report
         return Experiment(
             run,
             settings,
@@ -97,7 +106,7 @@ class Describing(Task[Captioning]):
             data,
             validation,
             {"vocabulary": len(words), "data": {name: one.as_dict() for name, one in reports.items()}},
-            [f"{name}: {one}" for name, one in reports.items()],
+            told(reports, gallery.held),
         )
 
     def load(
@@ -139,6 +148,12 @@ class Describing(Task[Captioning]):
         objective.take(weights, where)
 
 
+class DescribingFeatures(Describing):
+    """From a grid of features to a caption: nobody can give it an image, but those of its test can be shown."""
+
+    uses = ("show {run} --seed 3", "evaluate {run}", "info {run}")
+
+
 @dataclass(frozen=True)
 class Validation:
     """The loss on the pictures held out and, if that is watched, how good greedy captions of them are."""
@@ -146,11 +161,12 @@ class Validation:
     objective: NextCaptionWord
     captioner: Captioner
     valid: Captioned
+    album: Album  # the same as batches
 
     def __call__(self) -> dict[str, float]:
         captioner, settings = self.captioner, self.captioner.settings
         total = count = 0.0
-        for batch in _album(self.valid, captioner.words, settings).in_order():
+        for batch in self.album.in_order():
             loss = self.objective(batch.to(captioner.device))
             total, count = total + float(loss.extra["nll"]), count + loss.count
         scores = {"loss": total / count}
@@ -172,8 +188,17 @@ def against_the_floor(gallery: Gallery, made: Captioner, pictures: Captioned) ->
     return {"nearest": {name: value for name, value in floor.items() if isinstance(value, float)}}
 
 
-def _album(captioned: Captioned, words: Tokenizer, settings: Captioning) -> Album:
-    return Album(captioned, words, settings.batch, max_length=settings.max_length, seed=settings.seed)
+def _album(name: str, captioned: Captioned, words: Tokenizer, settings: Captioning) -> Album:
+    try:
+        return Album(captioned, words, settings.batch, max_length=settings.max_length, seed=settings.seed)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
+
+
+def told(reports: Mapping[str, CaptionReport], held: bool) -> list[str]:
+    """What was read, a line for each part; that the last one was held out is said."""
+    lines = [f"{name}: {report}" for name, report in reports.items()]
+    return [*lines[:-1], f"{lines[-1]} Every twentieth image was held out for it."] if held else lines
 
 
 def learn(gallery: Gallery, settings: Captioning) -> Tokenizer:
@@ -181,8 +206,15 @@ def learn(gallery: Gallery, settings: Captioning) -> Tokenizer:
     train = gallery.train()
     if isinstance(train, Scenes):
         return Tokenizer.learn([" ".join(WORDS)], "word", len(SPECIALS) + len(WORDS))
-    texts = [text for captions in train.captions for text in captions]
-    often = sum(count >= settings.min_count for count in _counted(texts, settings.lowercase).values())
+    texts = [apart(text) for captions in train.captions for text in captions]
+    counts = _counted(texts, settings.lowercase)
+    often = sum(count >= settings.min_count for count in counts.values())
+    if counts and not often:
+        word, most = counts.most_common(1)[0]
+        raise DataError(
+            f"min_count={settings.min_count}: no word is in the training captions so often; the most frequent,"
+            f" {word!r}, is there {counted(most, 'time')}"
+        )
     return Tokenizer.learn(texts, "word", len(SPECIALS) + max(LEAST, often), lowercase=settings.lowercase)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.attention import Constant
 from regard.data import BOS, UNK, DataError, Tokenizer
+from regard.data.words import together
 from regard.decoding import Decoding, Hypothesis, decode
 from regard.models.captioner import ShowAttendTell, Steps
 from regard.recipes._images import AT_ONCE, Image, shown, taken
@@ -39,7 +40,7 @@ class Looked:
 
     @property
     def caption(self) -> str:
-        return " ".join(self.words)
+        return together(" ".join(self.words))
 
     def picture(self, title: str | None = None, smooth: bool = True) -> Picture:
         """The image, and for each word the same image, lit where it looked."""
@@ -156,7 +157,7 @@ class Captioner:
         return self.model.looks(pictures.to(self.device), captions.to(self.device)).cpu()
 
     def text(self, best: Hypothesis) -> str:
-        return self.words.decode(best.ids)
+        return together(self.words.decode(best.ids))
 
     def grid(self, cells: int) -> tuple[int, int]:
         """How many rows and columns of cells there are: pictures are square."""

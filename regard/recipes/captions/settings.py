@@ -18,7 +18,9 @@ class Captioning(Settings):
 
     # data
     train: tuple[str, ...] = setting((), 'files to train on: .jsonl of {"image": path, "captions": [...]}')
-    valid: tuple[str, ...] = setting((), "files to choose the best weights by")
+    valid: tuple[str, ...] = setting(
+        (), "files to choose the best weights by; without any, every twentieth image"
+    )
     test: tuple[str, ...] = setting((), "files that `regard evaluate` takes if it is given none")
     data: str | None = setting(None, "folder with the recipe's data (mnist-scenes, flickr8k)")
     size: int = setting(64, "side of an image in pixels; others are stretched to it")

@@ -25,7 +25,7 @@ RECIPES = (
         "documents",
         "Your own documents and their classes: --train x.tsv --valid y.tsv (hierarchical attention).",
         "你自己的文档及其类别：--train x.tsv --valid y.tsv（层次注意力）。",
-        reviews.from_files,
+        partial(reviews.from_files, "documents"),
         CLASS,
     ),
     classification(
@@ -53,7 +53,7 @@ RECIPES = (
         "mixed",
         "Your own documents, read by convolution, self-attention and recurrence: layers=cnn,attention,gru.",
         "你自己的文档，由卷积、自注意力、循环层混合读取：layers=cnn,attention,gru。",
-        reviews.from_files,
+        partial(reviews.from_files, "mixed"),
         {**CLASS, "model": "mixed", "dim": 96, "dropout": 0.3, "lr": 1e-3},
     ),
 )

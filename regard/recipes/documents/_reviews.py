@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from regard.data.documents import Document, Documents
+from regard.data._lines import lines
+from regard.data.documents import Document, Documents, record, wrong
 from regard.recipes._files import folder, named
+from regard.recipes._held import held_out, without_held
 from regard.recipes._parse import SettingError
 from regard.recipes.documents.settings import Classification
 
@@ -33,19 +34,21 @@ def files(paths: Iterable[str], settings: Classification) -> Documents:
     return Documents(tuple(paths), columns=tuple(int(column) for column in columns) if counted else columns)
 
 
-def from_files(settings: Classification) -> Shelves:
-    """Files that somebody names."""
-    for what, paths in (("to train on: --train", settings.train), ("to choose by: --valid", settings.valid)):
-        if not paths:
-            raise SettingError(
-                f"documents needs files {what} x.tsv, where each line is a label, a tab and a text"
-            )
-    train, valid = files(settings.train, settings), files(settings.valid, settings)
+def from_files(name: str, settings: Classification) -> Shelves:
+    """Files that somebody names, for the recipe of this name."""
+    if not settings.train:
+        raise SettingError(
+            f"{name} needs files to train on: --train x.tsv, where each line is a label, a tab and a text"
+        )
+    train = files(settings.train, settings)
     tests: dict[str, Part] = {}
     if settings.test:
         test = files(settings.test, settings)
         tests = {"test": lambda: _all(test)}
-    return Shelves(lambda: _all(train), lambda: _all(valid), tests)
+    if settings.valid:
+        valid = files(settings.valid, settings)
+        return Shelves(lambda: _all(train), lambda: _all(valid), tests)
+    return Shelves(lambda: _all(without_held(train)), lambda: _all(held_out(train)), tests)
 
 
 def imdb(settings: Classification) -> Shelves:
@@ -96,13 +99,15 @@ def _labeled(root: Path, name: str, columns: tuple[int, int], escaped: bool = Fa
     return Documents([named(root, name)], columns=columns, escaped=escaped)
 
 
-def _all(documents: Documents) -> list[Document]:
+def _all(documents: Iterable[tuple[Document, int]]) -> list[Document]:
     return [document for document, _ in documents]
 
 
-def _folds(path: Path) -> list[tuple[int, Document]]:
+def _folds(path: Path) -> Iterator[tuple[int, Document]]:
     """The documents with their folds, which are a key of their own."""
-    from regard.data._lines import lines
-
-    folds = [int(json.loads(line)["fold"]) for line in lines(path)]
-    return list(zip(folds, _all(Documents([path])), strict=True))
+    for (document, number), line in zip(Documents([path]), lines(path), strict=True):
+        fold = record(path, number, line).get("fold")
+        if type(fold) is not int or not 0 <= fold <= 9:
+            there = "no fold" if fold is None else f"fold {fold!r}"
+            raise wrong(path, number, f"{there}, but each document is in one of 0 to 9; mend the line")
+        yield fold, document

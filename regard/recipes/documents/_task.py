@@ -16,6 +16,7 @@ from regard.data.documents import Document
 from regard.data.shelf import DocumentBatch, Shelf, used
 from regard.models.hierarchical import Hierarchical, Largest, Look
 from regard.models.whole import Whole
+from regard.recipes._held import told
 from regard.recipes._mechanisms import SCORES, looking, normalizer, score
 from regard.recipes._mechanisms import named as mechanism
 from regard.recipes._task import Experiment, Recipe, Task, fitted
@@ -83,7 +84,7 @@ class Classifying(Task[Classification]):
                 "labels": list(labels),
                 "data": {name: one.as_dict() for name, one in reports.items()},
             },
-            [f"{name}: {one}" for name, one in reports.items()],
+            told(reports, held=bool(settings.train) and not settings.valid),
         )
 
     def load(
@@ -166,8 +167,16 @@ def learn(shelves: Shelves, settings: Classification) -> tuple[Tokenizer, tuple[
 
 
 def labels_of(documents: Iterable[Document]) -> tuple[str, ...]:
-    """The names of the classes, in the order of the alphabet."""
-    return tuple(sorted({document.label for document in documents if document.whole.strip()}))
+    """The names of the classes, in the order of the alphabet; one alone is refused."""
+    found = [document for document in documents if document.whole.strip()]
+    labels = tuple(sorted({document.label for document in found}))
+    if len(labels) == 1:
+        where = found[0].file or "the documents"
+        raise DataError(
+            f"{where}: all documents have the label {labels[0]!r}, and there is nothing to tell apart; train with"
+            " documents of two classes or more."
+        )
+    return labels
 
 
 def kept(run: Run) -> tuple[Tokenizer, tuple[str, ...]]:

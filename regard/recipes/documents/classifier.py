@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.data import DataError, Tokenizer
 from regard.data.cutting import Cut, Cutting, Left, gaps
 from regard.data.documents import Document
-from regard.data.shelf import DocumentBatch, numbers
+from regard.data.shelf import DocumentBatch, Shelf, numbers
 from regard.models.hierarchical import Hierarchical, Largest
 from regard.models.whole import Whole
 from regard.recipes.documents.settings import Classification
@@ -145,6 +145,12 @@ class Classifier:
         return Reading(classified, cut, weights, sentences[0].cpu(), gaps(text, cut))
 
     @torch.no_grad()
+    def said(self, batch: DocumentBatch) -> list[int]:
+        """The number of the likeliest class of each document in a batch."""
+        here = batch.to(self.device)
+        return self.model(here.words, here.lengths, here.counts).argmax(-1).tolist()
+
+    @torch.no_grad()
     def _scores(self, cuts: Sequence[Cut]) -> Float[Tensor, "documents classes"]:
         return self.model(*self._batch(cuts)).float().cpu()
 
@@ -170,27 +176,28 @@ def cutting_of(settings: Classification) -> Cutting:
 
 
 def judged(classifier: Classifier, documents: Sequence[Document]) -> dict[str, Any]:
-    """How often it is right, for each class how often it says so and how often rightly, and what it takes for what."""
-    known = [document for document in documents if document.whole.strip()]
-    if strange := sorted({document.label for document in known} - set(classifier.labels)):
-        raise DataError(
-            f"the label {strange[0]!r} is none of this model's, which are {', '.join(classifier.labels)}"
-        )
-    if not known:
+    """How often it is right, for each class how often it says so and how often rightly, and what it takes for what.
+
+    `data` is what became of the documents: how many were empty or cut, and how many words are unknown.
+    """
+    if not documents:
         raise DataError("there is nothing to evaluate: no documents were given")
-    said = [one.label for one in classifier.classify([document.text for document in known])]
-    table = {true: dict.fromkeys(classifier.labels, 0) for true in classifier.labels}
-    for document, label in zip(known, said, strict=True):
-        table[document.label][label] += 1
-    right = sum(table[label][label] for label in classifier.labels)
+    labels, most = classifier.labels, classifier.settings.batch_tokens
+    shelf = Shelf(documents, classifier.words, classifier.cutting, labels=labels, words=most)
+    table = {true: dict.fromkeys(labels, 0) for true in labels}
+    for batch in shelf.in_order():
+        for true, said in zip(batch.labels.tolist(), classifier.said(batch), strict=True):
+            table[labels[true]][labels[said]] += 1
+    right, count = sum(table[label][label] for label in labels), len(shelf)
     return {
-        "documents": len(known),
-        "empty": len(documents) - len(known),
+        "documents": count,
+        "empty": shelf.report.empty,
         "right": right,
-        "accuracy": 100 * right / len(known),
-        "error": 100 * math.sqrt(right * (len(known) - right) / len(known)) / len(known),
-        "classes": {label: _class(table, label) for label in classifier.labels},
+        "accuracy": 100 * right / count,
+        "error": 100 * math.sqrt(right * (count - right) / count) / count,
+        "classes": {label: _class(table, label) for label in labels},
         "confusion": table,
+        "data": shelf.report.as_dict(),
     }
 
 

@@ -14,7 +14,9 @@ class Classification(Settings):
 
     # data
     train: tuple[str, ...] = setting((), "files to train on: .tsv, .csv or .jsonl")
-    valid: tuple[str, ...] = setting((), "files to choose the best weights by")
+    valid: tuple[str, ...] = setting(
+        (), "files to choose the best weights by; none: every twentieth document is held out"
+    )
     test: tuple[str, ...] = setting((), "files that `regard evaluate` takes if it is given none")
     columns: tuple[str, ...] = setting((), "label and text: columns (0,1), or names in a .csv or .jsonl")
     data: str | None = setting(None, "folder with the recipe's data")

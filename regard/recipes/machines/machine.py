@@ -51,6 +51,12 @@ class Tape:
         first = int(gaps.argmax()) + 1  # behind the widest gap
         return rows.roll(-first)
 
+    @property
+    def sharpest(self) -> tuple[int, int]:
+        """The read head and the write head that stand on single rows most: those that are worth a look."""
+        reader, writer = (int(heads.amax(-1).mean(0).argmax()) for heads in (self.reads, self.writes))
+        return reader, writer
+
     def player(self, title: str, language: str | None = None) -> Player:
         """A page to step through it."""
         seen = (self.inputs, self.outputs, self.reads, self.writes, self.memory, self.adds)

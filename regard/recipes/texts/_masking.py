@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from regard.data import Tokenizer
+from regard.data import DataError, Tokenizer
 from regard.data.hiding import hide
 from regard.data.passages import Passages, TextBatch
 from regard.models.language import MaskedLanguageModel
@@ -95,11 +95,16 @@ class Validation:
             loss = self.objective(batch.to(device), generator.manual_seed(number))
             total, count = total + float(loss.total), count + loss.count
             right += float(loss.extra["right"])
-        each = total / max(count, 1)
+        if not count:
+            raise DataError(
+                "There is no word in the text that could be hidden: the model knows none of them; give it other text,"
+                " or train with a larger vocab."
+            )
+        each = total / count
         return {
             "loss": each,
             "perplexity": math.exp(min(each, 100.0)),
-            "accuracy": 100 * right / max(count, 1),
+            "accuracy": 100 * right / count,
         }
 
 

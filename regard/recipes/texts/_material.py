@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from regard.data import DataError
 from regard.data.passages import PlainText
 from regard.data.words import CUTS
+from regard.recipes._held import held_out, without_held
 from regard.recipes._parse import SettingError
 from regard.recipes.texts.settings import Text
 
-HELD_OUT = 20  # every so manieth document is held out where nobody names others to choose by
 Part = Callable[[], Iterable[str]]  # read when it is asked for
 
 
@@ -41,7 +40,7 @@ def from_files(settings: Text) -> Texts:
     if settings.valid:
         valid = PlainText(settings.valid, settings.apart)
         return Texts(lambda: train, lambda: valid, tests)
-    return Texts(lambda: _held(train, False), lambda: _held(train, True), tests)
+    return Texts(lambda: without_held(train), lambda: held_out(train), tests)
 
 
 def spaced(tokenizer: str) -> Callable[[str], str]:
@@ -52,13 +51,3 @@ def spaced(tokenizer: str) -> Callable[[str], str]:
     """
     cut = CUTS[tokenizer]
     return lambda text: " ".join(cut(text))
-
-
-def _held(text: PlainText, held: bool) -> list[str]:
-    every = list(text)
-    chosen = [one for place, one in enumerate(every) if (place % HELD_OUT == HELD_OUT - 1) == held]
-    if not chosen:
-        raise DataError(
-            f"{text} has {len(every):,} documents, too few to hold one of {HELD_OUT} out; name others: --valid b.txt"
-        )
-    return chosen

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.data import Tokenizer
 from regard.data.passages import Passages
+from regard.recipes._held import told
 from regard.recipes._task import Experiment, Recipe, Task, fitted
 from regard.recipes.texts._material import Texts
 from regard.recipes.texts.settings import Text
@@ -67,7 +68,7 @@ class Reading(Task[Told]):
             data,
             self.validation(objective, valid),
             {"vocabulary": len(tokenizer), "data": {name: one.as_dict() for name, one in reports.items()}},
-            [f"{name}: {one}" for name, one in reports.items()],
+            told(reports, held=not settings.valid),
         )
 
     def judge(self, recipe: Recipe, made: Any, part: str | None = None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from random import Random
 
 from regard.data.batch import Pair
 from regard.data.readers import Parallel
@@ -17,7 +18,8 @@ def hansards(settings: Translation) -> Material:
     """English and French of daily life and of captions; judged by the words that people linked in the Hansards.
 
     The gold links are those of Och and Ney (2000), whose French is without contractions ("le adoption de le
-    projet"); so the text to train on is brought into that form.
+    projet"); so the text to train on is brought into that form. Its sentences are short beside those of a parliament,
+    so each is there a second time, with others behind or before it.
     """
     root = folder(settings.data, "tatoeba-fr-en, multi30k and gold-alignments")
     forward = languages(settings, ("en-fr", "fr-en"))[0] == "en"
@@ -36,7 +38,21 @@ def hansards(settings: Translation) -> Material:
         part: gold_pairs(root / "gold-alignments" / f"en-fr.hansards.{part}.tsv", forward)
         for part in ("test", "dev")
     }
-    return Material(train, [turned(pair) for pair in pairs(valid)], tests)
+    return Material(train + joined(train), [turned(pair) for pair in pairs(valid)], tests)
+
+
+def joined(given: list[Pair]) -> list[Pair]:
+    """All pairs in another order, two to `MOST` made one: sentences of the lengths that captions do not have.
+
+    >>> joined([Pair("a", "b"), Pair("c", "d")])
+    [Pair(source='c a', target='d b', ...)]
+    """
+    random, left, found = Random(0), list(given), []
+    random.shuffle(left)
+    while left:
+        some = [left.pop() for _ in range(min(random.randint(2, MOST), len(left)))]
+        found.append(Pair(" ".join(one.source for one in some), " ".join(one.target for one in some)))
+    return found
 
 
 def gold_pairs(path: Path, forward: bool = True) -> list[Pair]:
@@ -53,6 +69,7 @@ def gold_pairs(path: Path, forward: bool = True) -> list[Pair]:
     return found
 
 
+MOST = 4  # pairs made one
 MARKS = re.compile(r"([-,;:!?()\"«»…]|\.+$|\.(?=\s))")
 CLITICS = re.compile(r"(?<!\w)(l|d|j|n|s|c|m|t|qu|lorsqu|puisqu|jusqu)['’](?=\w)", re.IGNORECASE)
 MERGED = {"du": "de le", "des": "de les", "au": "à le", "aux": "à les"}

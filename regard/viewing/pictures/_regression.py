@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from regard.viewing.pictures._sheet import INK, Sheet
 WIDE, HIGH = 3.4, 2.3  # inches
 TICKS = 5
 # With a last axis of size 1, as `attend` wants it, or without.
-Keys = Shaped[Tensor, "keys"] | Shaped[Tensor, "keys 1"]
-Queries = Shaped[Tensor, "queries"] | Shaped[Tensor, "queries 1"]
+Given = Tensor | np.ndarray
+Keys = Shaped[Given, "keys"] | Shaped[Given, "keys 1"]
+Queries = Shaped[Given, "queries"] | Shaped[Given, "queries 1"]
 
 
 def regression(
@@ -28,7 +30,7 @@ def regression(
     y: Keys,
     queries: Queries,
     prediction: Queries,
-    weights: Shaped[Tensor, "queries keys"] | None = None,
+    weights: Shaped[Given, "queries keys"] | None = None,
     *,
     truth: Queries | None = None,
     names: tuple[str, str] = ("x", "y"),
@@ -36,8 +38,9 @@ def regression(
 ) -> Picture:
     """Draw measurements (x, y) as points, the prediction at `queries` as a curve, and the weights beside them.
 
-    A last axis of size 1, as `attend` wants it, is taken off. The rows and columns of the weights are put in the
-    order of `queries` and `x`. `truth` is a second curve, if it is known; `names` are those of the axes.
+    All are tensors or arrays. Where the prediction is NaN, as `KernelRegression` has it where no point is in reach,
+    the curve has a gap. A last axis of size 1, as `attend` wants it, is taken off. The rows and columns of the weights
+    are put in the order of `queries` and `x`. `truth` is a second curve, if it is known; `names` are those of the axes.
 
     >>> x = torch.linspace(0, 5, 20)
     >>> seen = attend(x[:, None], x[:, None], x[:, None].sin(), score=Gaussian(width=0.5))
@@ -45,7 +48,7 @@ def regression(
     Picture(... x ... pixels)
     """
     known = [_flat("x", x), _flat("y", y)]
-    asked = [_flat("queries", queries), _flat("prediction", prediction)]
+    asked = [_flat("queries", queries), _flat("prediction", prediction, check.numbers)]
     asked += [] if truth is None else [_flat("truth", truth)]
     check.same("regression", x=len(known[0]), y=len(known[1]))
     check.same("regression", queries=len(asked[0]), prediction=len(asked[1]), truth=len(asked[-1]))
@@ -75,10 +78,11 @@ def regression(
     return sheet.done()
 
 
-def _flat(name: str, tensor: Tensor) -> Any:
+def _flat(name: str, given: Given, checked: Callable[[str, Tensor, str], Any] = check.known) -> Any:
+    tensor = check.tensor_of(given)
     if tensor.dim() == 2 and tensor.shape[-1] == 1:
         tensor = tensor[:, 0]
-    return check.known(f"regression ({name})", tensor, "length")
+    return checked(f"regression ({name})", tensor, "length")
 
 
 def _curve(axes: Any, known: list[Any], asked: list[Any], names: tuple[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # braille: four
 BLANK = 0x2800
 CURVE_COLOR, POINT_COLOR = 222, 245
 # With a last axis of size 1, as `attend` wants it, or without.
-Keys = Shaped[Tensor, "keys"] | Shaped[Tensor, "keys 1"]
-Queries = Shaped[Tensor, "queries"] | Shaped[Tensor, "queries 1"]
+Given = Tensor | np.ndarray
+Keys = Shaped[Given, "keys"] | Shaped[Given, "keys 1"]
+Queries = Shaped[Given, "queries"] | Shaped[Given, "queries 1"]
 
 
 def regression(
@@ -26,7 +28,7 @@ def regression(
     y: Keys,
     queries: Queries,
     prediction: Queries,
-    weights: Shaped[Tensor, "queries keys"] | None = None,
+    weights: Shaped[Given, "queries keys"] | None = None,
     *,
     color: bool | None = None,
     width: int | None = None,
@@ -34,18 +36,24 @@ def regression(
 ) -> str:
     """Draw measurements (x, y) as circles, the prediction at `queries` as a curve, and the weights below.
 
+    All are tensors or arrays. Where the prediction is NaN, the curve has a gap.
+
     >>> x = torch.linspace(0, 6, 50)
     >>> "∘" in regression(x, x.cos(), x, x.sin(), width=40, color=False)
     True
     """
     known, asked = (
         (_flat("x", x), _flat("y", y)),
-        (_flat("queries", queries), _flat("prediction", prediction)),
+        (_flat("queries", queries), _flat("prediction", prediction, check.numbers)),
     )
     check.same("regression", x=len(known[0]), y=len(known[1]))
     check.same("regression", queries=len(asked[0]), prediction=len(asked[1]))
     color, room = wants_color() if color is None else color, columns_of(width)
-    edges = [float(f(np.concatenate(pair))) for pair in zip(known, asked, strict=True) for f in (min, max)]
+    edges = [
+        float(f(np.concatenate(pair)))
+        for pair in zip(known, asked, strict=True)
+        for f in (np.nanmin, np.nanmax)
+    ]
     left, right, low, high = edges
     names = [f"{high:.3g}", f"{low:.3g}"]
     margin = max(map(len, names)) + 2
@@ -61,10 +69,11 @@ def regression(
     return "\n".join(fitting(lines, room))
 
 
-def _flat(name: str, tensor: Tensor) -> Any:
+def _flat(name: str, given: Given, checked: Callable[[str, Tensor, str], Any] = check.known) -> Any:
+    tensor = check.tensor_of(given)
     if tensor.dim() == 2 and tensor.shape[-1] == 1:
         tensor = tensor[:, 0]
-    return check.known(f"regression ({name})", tensor, "length")
+    return checked(f"regression ({name})", tensor, "length")
 
 
 def _drawn(known: Any, asked: Any, edges: Any, across: int, height: int, color: bool) -> list[str]:
@@ -75,7 +84,8 @@ def _drawn(known: Any, asked: Any, edges: Any, across: int, height: int, color: 
     places = np.linspace(left, right, 2 * across)
     inside = (places >= asked[0][order[0]]) & (places <= asked[0][order[-1]])
     heights = np.interp(places, asked[0][order], asked[1][order])
-    levels = np.round((high - heights) / tall * (4 * height - 1)).astype(int)
+    inside &= ~np.isnan(heights)
+    levels = np.round((high - np.nan_to_num(heights)) / tall * (4 * height - 1)).astype(int)
     dots = np.zeros((height, across), dtype=int)
     for column in np.flatnonzero(inside):
         before = levels[column - 1] if column and inside[column - 1] else levels[column]
@@ -97,7 +107,7 @@ def _sign(dots: int, point: bool, color: bool) -> str:
     return f"\x1b[38;5;{paint}m{sign}\x1b[0m" if color and sign != " " else sign
 
 
-def _matrix(weights: Tensor, rows: Any, columns: Any, room: int, color: bool) -> list[str]:
+def _matrix(weights: Given, rows: Any, columns: Any, room: int, color: bool) -> list[str]:
     array = check.weights("regression", weights, "queries keys")
     if array.shape != (len(rows), len(columns)):
         raise ValueError(
