@@ -93,7 +93,7 @@ def test_compare_makes_one_table(texts, monkeypatch):
     found = json.loads(again.stdout)
     assert found["rows"][0]["chrf"] == kept["rows"][0]["chrf"]
     assert found["rows"][0]["settings"] == {"score": "dot"}
-    assert "There is no mechanism" in found["rows"][1]["refused"]
+    assert "score is one of Constant" in found["rows"][1]["refused"]
 
     refused(call("compare", *words, "steps=3"), "holds a run with another steps")
 
