@@ -122,18 +122,16 @@ def counted(kind: str, lengths: list[int]) -> Points:
 
 
 def measured(kind: str, lengths: list[int]) -> Points:
-    """Processor seconds and megabytes of a step of training, each length in a process of its own."""
-    found: Points = {"time": {}, "memory": {}}
-    for length in lengths:
-        command = [sys.executable, "-m", "regard.recipes.studies._costs_child", kind, str(length)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(
-                f"measuring {kind} failed: {done.stderr.strip() or 'it was ended from outside'}"
-            )
-        for name, value in json.loads(done.stdout).items():
-            found[name][length] = value
-    return found
+    """Processor seconds and megabytes of a step of training at each length, in a process of their own."""
+    command = [sys.executable, "-m", "regard.recipes.studies._costs_child", kind, *map(str, lengths)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"measuring {kind} failed: {done.stderr.strip() or 'it was ended from outside'}")
+    told = json.loads(done.stdout)
+    return {
+        name: {int(length): value for length, value in told[key].items()}
+        for name, key in (("time", "seconds"), ("memory", "megabytes"))
+    }
 
 
 def row(kind: str, points: Points) -> Row:

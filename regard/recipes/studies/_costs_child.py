@@ -1,9 +1,8 @@
-"""The time and memory of one kind of layer at one length, in a process of its own:
+"""The time and memory of one kind of layer, in a process of its own:
 
-    python -m regard.recipes.studies._costs_child "self-attention" 2048
+    python -m regard.recipes.studies._costs_child "self-attention" 512 1024 2048
 
-prints one line of JSON. A process that has seen other lengths would not do: what the C library keeps of their freed
-memory, and cannot use for larger tensors, counts in the high-water mark.
+prints one line of JSON. Lengths come in order, so that the high-water mark of the process is that of the last one.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from regard.recipes.studies._costs import DIM, KINDS
 from regard.training.memory import keep_memory
 
 ENOUGH, LEAST, TIMES = 0.5, 3, 5  # seconds of measuring at one length; runs at least and at most
-WARM = 16  # positions
 
 
 def step(layer: nn.Module, length: int) -> None:
@@ -50,18 +48,22 @@ def seconds(layer: nn.Module, length: int) -> float:
     return min(found)
 
 
-def main(kind: str, length: int) -> None:
-    """Memory first; then time."""
+def main(kind: str, *words: str) -> None:
+    """Memory first, from the shortest length to the longest; then time."""
     torch.set_num_threads(1)
-    layer = KINDS[kind].make()
-    for _ in range(2):  # libraries, kernels and the allocator's pools are there before anything is measured
-        step(layer, WARM)
-    began = peak()
-    step(layer, length)
-    megabytes = max(peak() - began, 0.1)
+    layer, lengths = KINDS[kind].make(), sorted(map(int, words))
+    for _ in range(
+        2
+    ):  # libraries, kernels and the pools of the allocator are there before anything is measured
+        step(layer, lengths[0] // 4)
+    began, megabytes = peak(), {}
+    for length in lengths:
+        step(layer, length)
+        megabytes[length] = max(peak() - began, 0.1)
     keep_memory()  # as trainings do: what the system takes to clear large pieces anew is no cost of a layer
-    sys.stdout.write(json.dumps({"time": seconds(layer, length), "memory": megabytes}) + "\n")
+    times = {length: seconds(layer, length) for length in lengths}
+    sys.stdout.write(json.dumps({"seconds": times, "megabytes": megabytes}) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(*sys.argv[1:])
