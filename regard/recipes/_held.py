@@ -30,7 +30,7 @@ def held_out(documents: Iterable[One]) -> list[One]:
     return every[EVERY - 1 :: EVERY]
 
 
-def told(reports: Mapping[str, object], held: bool) -> list[str]:
+def told(reports: Mapping[str, object], held: bool, what: str = "document") -> list[str]:
     """What was read, a line for each part; that the last one was held out is said."""
     lines = [f"{name}: {report}" for name, report in reports.items()]
-    return [*lines[:-1], f"{lines[-1]} Every twentieth document was held out for it."] if held else lines
+    return [*lines[:-1], f"{lines[-1]} Every twentieth {what} was held out for it."] if held else lines

@@ -13,12 +13,13 @@ from torch import Tensor
 from regard.attention import Attended, Attention, Constant, Sample
 from regard.data import DataError, Tokenizer
 from regard.data._vocabulary import SPECIALS
-from regard.data.captions import Album, CaptionBatch, Captioned, CaptionReport, Painting
+from regard.data.captions import Album, CaptionBatch, Captioned, Painting
 from regard.data.report import counted
 from regard.data.scenes import WORDS, Scenes
 from regard.data.words import apart
 from regard.models._convolutions import Convolutions
 from regard.models.captioner import ShowAttendTell, doubly
+from regard.recipes._held import told
 from regard.recipes._mechanisms import score
 from regard.recipes._task import Experiment, Recipe, Task, fitted
 from regard.recipes.captions._judged import bleu, judged, nearest
@@ -106,7 +107,7 @@ class Describing(Task[Captioning]):
             data,
             validation,
             {"vocabulary": len(words), "data": {name: one.as_dict() for name, one in reports.items()}},
-            told(reports, gallery.held),
+            told(reports, gallery.held, "image"),
         )
 
     def load(
@@ -193,12 +194,6 @@ def _album(name: str, captioned: Captioned, words: Tokenizer, settings: Captioni
         return Album(captioned, words, settings.batch, max_length=settings.max_length, seed=settings.seed)
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
-
-
-def told(reports: Mapping[str, CaptionReport], held: bool) -> list[str]:
-    """What was read, a line for each part; that the last one was held out is said."""
-    lines = [f"{name}: {report}" for name, report in reports.items()]
-    return [*lines[:-1], f"{lines[-1]} Every twentieth image was held out for it."] if held else lines
 
 
 def learn(gallery: Gallery, settings: Captioning) -> Tokenizer:
