@@ -57,7 +57,7 @@ RECIPES = (
             **BITS,
             **LONG,
             **stateless(hidden_dim=256, heads=4),
-            "surprise": None,  # two items that begin alike are rare, and to be learned from
+            "surprise": None,  # items that begin alike are rare, and have to be learned from
             "batch": 32,
             "steps": 8000,
             "shortest": 2,
