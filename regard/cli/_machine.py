@@ -102,6 +102,7 @@ def show_machine(
             reads=reads,
             inputs=tape.inputs,
             outputs=tape.said,
+            wanted=tape.wanted,
             added=tape.adds[:, writer],
             returned=tape.read[:, reader],
             title=title,

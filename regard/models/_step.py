@@ -80,6 +80,19 @@ def bounded(number: Tensor, limit: float = MOST) -> Tensor:
     return limit * torch.tanh(torch.nn.functional.softplus(number) / limit)
 
 
+class Clipped(torch.autograd.Function):
+    """Tensors as they are; on the way back no number of their gradients is beyond a limit."""
+
+    @staticmethod
+    def forward(ctx: Any, limit: float, *state: Tensor) -> tuple[Tensor, ...]:
+        ctx.limit = limit
+        return tuple(part.view_as(part) for part in state)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return None, *(grad.clamp(-ctx.limit, ctx.limit) for grad in grads)
+
+
 class Moved(torch.autograd.Function):
     """From what is said and the state before to memory, read, read weights and write weights."""
 

@@ -203,3 +203,34 @@ def test_the_baseline_goes_on_from_a_state():
     first, state = model(inputs[:, :2])
     rest, _ = model(inputs[:, 2:], state)
     torch.testing.assert_close(torch.cat((first, rest), 1), whole)
+
+
+@pytest.mark.parametrize("options", KINDS)
+def test_a_clipped_gradient_is_exact_below_its_limit(options):
+    inputs, found = torch.randn(2, 6, 4), []
+    for limit in (None, 1e4):
+        torch.manual_seed(0)
+        model = machine(state_clip=limit, **options)
+        output, _ = model(inputs)
+        output.sum().backward()
+        found.append([output.detach(), *(parameter.grad for parameter in model.parameters())])
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+def test_a_gradient_that_grows_with_every_step_stays_a_number():
+    norms = {}
+    for limit in (None, 1e4):
+        torch.manual_seed(0)
+        model = machine(state_clip=limit)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter *= 8  # what is written now decides what is found next
+        model(torch.randint(2, (1, 1200, 4)).float())[0].sum().backward()
+        norms[limit] = torch.stack([parameter.grad.norm() for parameter in model.parameters()]).norm()
+    assert not norms[None].isfinite()
+    assert norms[1e4].isfinite()
+
+
+def test_a_limit_must_be_positive():
+    with pytest.raises(ValueError, match="state_clip=0 must be greater than 0"):
+        machine(state_clip=0)

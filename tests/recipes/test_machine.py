@@ -98,6 +98,17 @@ def test_every_recipe_trains(name, tmp_path):
     assert ("best" in found) == (name == "ngrams")
 
 
+def test_a_tape_shows_what_was_wanted(copied, tmp_path):
+    tape = load(copied).tape(length=2)
+    torch.testing.assert_close(tape.wanted, tape.targets * tape.counts[:, None])
+    words = [word for word in TINY if not word.startswith(("longest", "bits"))]
+    train("ngrams", tmp_path / "run", [*words, "shortest=9", "longest=9"], say=quiet)
+    machine = load(tmp_path / "run")
+    tape = machine.tape(length=9)
+    best = machine.algorithm.best(tape.targets.T).T  # of bits that cannot be known: the best guess
+    torch.testing.assert_close(tape.wanted, best * tape.counts[:, None])
+
+
 def test_the_baseline_has_no_memory(tmp_path):
     train("copy", tmp_path / "run", [*TINY, "model=lstm", "layers=1"], say=quiet)
     machine = load(tmp_path / "run")

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from regard.recipes import load, train
 from regard.recipes.studies import STUDIES, _ntm2014
 
 
@@ -33,3 +34,15 @@ def test_parts_that_are_not_there(tmp_path):
         STUDIES["ntm2014"].run(tmp_path, only=["walk"])
     with pytest.raises(ValueError, match="no part 'copy'; it has none"):
         STUDIES["costs"].run(tmp_path, only=["copy"])
+
+
+def test_the_best_possible_guess_is_a_line(tmp_path):
+    words = ["shortest=7", "longest=9", "hidden_dim=8", "rows=4", "width=3", "layers=1", "batch=2", "steps=2"]
+    for model in ("ntm", "lstm"):
+        train("ngrams", tmp_path / f"ngrams-{model}", [*words, f"model={model}", "threads=1"], say=str)
+    axes = _ntm2014._curves(tmp_path, "ngrams").axes[0]
+    lines = {line.get_label(): line.get_ydata() for line in axes.lines}
+    best = load(tmp_path / "ngrams-ntm").evaluate(sequences=160, length=9)["best"]
+    assert set(lines) == {"NTM", "LSTM", "best possible"}
+    assert lines["best possible"][0] == pytest.approx(best)
+    assert min(lines["NTM"]) > best

@@ -1,6 +1,7 @@
 """Masks, positions, memories and regressions: what stands in their axes."""
 
 import csv
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -93,13 +94,14 @@ def test_memory_over_time():
 
 def test_all_that_goes_with_a_memory_stands_above_it():
     told = {name: torch.rand(5, 3) for name in ("added", "returned")}
-    told = {"inputs": torch.rand(5, 4), "outputs": torch.rand(5, 2), **told}
+    told |= {"inputs": torch.rand(5, 4), "outputs": torch.rand(5, 2), "wanted": torch.rand(5, 2)}
     seen = pictures.memory(writes=torch.eye(8)[:5], reads=torch.eye(8)[:5], **told)
     named = {axes.get_title("left"): axes for axes in seen.figure.axes}
     for name, vectors in told.items():
         assert np.allclose(cells(named[name]), vectors.T)
     place = {name: named[name].get_position() for name in (*told, "write weights", "read weights")}
-    for above, below in (("inputs", "added"), ("added", "write weights"), ("returned", "read weights")):
+    columns = (("inputs", "added", "write weights"), ("outputs", "wanted", "returned", "read weights"))
+    for above, below in (pair for column in columns for pair in pairwise(column)):
         assert place[above].y0 > place[below].y1
         assert place[above].x0 == pytest.approx(place[below].x0)
     assert place["inputs"].y1 == pytest.approx(place["outputs"].y1)

@@ -13,11 +13,9 @@ from torch import Tensor, nn
 from regard.data.algorithms import Algorithm, Copy, Endless, Ngrams, Recall, RepeatCopy, Sequences, Sort
 from regard.models import LongShortTerm, NeuralTuringMachine
 from regard.recipes._task import Experiment, Recipe, Task, fitted
-from regard.recipes.machines.machine import Machine
+from regard.recipes.machines.machine import VALIDATED, Machine
 from regard.recipes.machines.settings import Remembering
 from regard.training import Loss, Run, Settings
-
-VALIDATED = 10  # batches
 
 
 class Bits(nn.Module):
@@ -81,7 +79,7 @@ class Validation:
     machine: Machine
 
     def __call__(self) -> dict[str, float]:
-        found = self.machine.evaluate(sequences=VALIDATED * 16, **self.machine.greatest)
+        found = self.machine.evaluate(sequences=VALIDATED, **self.machine.greatest)
         scores = {"bits": found["bits"], "errors": found["errors"]}
         return scores | {"loss": math.log(2) * found["bits"] * found["sequences"] / found["of"]}
 
@@ -101,6 +99,7 @@ def build(settings: Remembering, algorithm: Algorithm) -> NeuralTuringMachine | 
         controller=settings.controller,
         hidden_dim=settings.hidden_dim,
         shift=settings.shift,
+        state_clip=settings.state_clip,
     )
 
 

@@ -19,6 +19,7 @@ from regard.viewing import players
 from regard.viewing.players import Player
 
 AT_ONCE = 20  # sequences in a batch of an evaluation
+VALIDATED = 160  # sequences of a validation
 TRIAL = 7_000_001  # the seed of evaluations is far from those of training
 
 
@@ -34,6 +35,7 @@ class Tape:
     read: Float[Tensor, "steps read_heads width"]
     adds: Float[Tensor, "steps write_heads width"]
     memory: Float[Tensor, "steps rows width"]
+    wanted: Float[Tensor, "steps outputs"]  # targets; of ngrams, what the best possible guess would say
     counts: Bool[Tensor, " steps"]  # whether the output of a step is asked for
     wrong: int
     asked: int
@@ -156,10 +158,17 @@ class Machine:
             read=torch.cat([step.state.read for step in steps]).cpu(),
             adds=torch.cat([step.add for step in steps]).cpu(),
             memory=torch.cat([step.state.memory for step in steps]).cpu(),
+            wanted=self._wanted(batch)[0].where(counts[:, None], 0.0),
             counts=counts,
             wrong=int(missed.sum()),
             asked=missed.numel(),
         )
+
+    def _wanted(self, batch: Sequences) -> Tensor:
+        """What a machine should say, as far as that can be known."""
+        if isinstance(self.algorithm, Ngrams):
+            return self.algorithm.best(batch.targets[..., 0])[..., None]
+        return batch.targets
 
 
 def cost_of(

@@ -31,11 +31,17 @@ class Remembering(Settings):
     write_heads: int = setting(1, "ntm: heads that write")
     shift: int = setting(1, "ntm: how far a head can step aside at once")
 
+    state_clip: float | None = setting(
+        1e4, "ntm: greatest number of a gradient that goes back from step to step; the paper has 10"
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("batch", "shortest", "repeats", "bits", "hidden_dim", "layers", "rows", "width"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
+        if self.state_clip is not None and not self.state_clip > 0:
+            raise ValueError(f"state_clip={self.state_clip} must be greater than 0, or none")
         if self.longest < self.shortest:
             raise ValueError(f"longest={self.longest} is less than shortest={self.shortest}")
         if self.watch not in ("bits", "loss", "errors"):

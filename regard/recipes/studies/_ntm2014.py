@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from regard._extras import need
 from regard.recipes._runs import load
 from regard.recipes._task import Say
-from regard.recipes.machines.machine import Machine
+from regard.recipes.machines.machine import VALIDATED, Machine
 from regard.recipes.trials import Row, markdown, trial
 from regard.training import Run
 
@@ -100,6 +100,12 @@ def _shown(machine: Machine, sizes: dict[str, int]) -> Row:
 
 
 def _draw(path: Path, out: Path, name: str) -> None:
+    figure = _curves(out, name)
+    figure.savefig(path, dpi=150)
+    need("matplotlib.pyplot", extra="draw").close(figure)
+
+
+def _curves(out: Path, name: str) -> Any:
     """Learning curves: bits a sequence of the greatest size of training, by sequences seen."""
     plt = need("matplotlib.pyplot", extra="draw")
     figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
@@ -107,15 +113,23 @@ def _draw(path: Path, out: Path, name: str) -> None:
         points = _curve(Run.open(out / f"{name}-{model}"))
         axes.plot([x for x, _ in points], [max(y, 1e-3) for _, y in points], color=color, label=model.upper())
     axes.set(xlabel="sequences", ylabel="bits a sequence", title=name, yscale="log")
+    if (best := _best(out / f"{name}-ntm")) is not None:
+        axes.axhline(best, color="black", linestyle="--", label="best possible")
+        axes.set(yscale="linear", ylim=(best - 2, best + 30))  # about as in the paper's figure 13
     axes.legend(frameon=False)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    return figure
 
 
 def _curve(run: Run) -> list[tuple[int, float]]:
     batch = run.read()["settings"]["batch"]
     points = map(json.loads, run.metrics.read_text(encoding="utf-8").splitlines())
     return [(point["step"] * batch, point["valid"]["bits"]) for point in points if "valid" in point]
+
+
+def _best(folder: Path) -> float | None:
+    """What the best possible guess costs on the sequences of the validation; None where no mistake is needed."""
+    machine = load(folder)
+    return machine.evaluate(sequences=VALIDATED, **machine.greatest).get("best")
 
 
 def _picture(out: Path) -> None:
@@ -128,6 +142,7 @@ def _picture(out: Path) -> None:
         reads=tape.reads[:, 0],
         inputs=tape.inputs,
         outputs=tape.said,
+        wanted=tape.wanted,
         added=tape.adds[:, 0],
         returned=tape.read[:, 0],
         title="copy, 40 vectors",

@@ -16,6 +16,7 @@ from regard.viewing.pictures._picture import Picture
 from regard.viewing.pictures._sheet import Sheet, cell_sizes
 
 GAP, LONGEST, LEAST = 0.25, 4.0, 0.06  # inches: between panels, the longest side of one, a number of a vector
+BESIDE = "beside wanted"  # where the other side has something, and this one nothing
 Addresses = Shaped[Tensor, "time rows"]
 Vectors = Shaped[Tensor, "time width"]
 
@@ -26,6 +27,7 @@ def memory(
     reads: Addresses | None = None,
     inputs: Shaped[Tensor, "time inputs"] | None = None,
     outputs: Shaped[Tensor, "time outputs"] | None = None,
+    wanted: Shaped[Tensor, "time outputs"] | None = None,
     added: Vectors | None = None,
     returned: Vectors | None = None,
     title: str | None = None,
@@ -33,14 +35,15 @@ def memory(
 ) -> Picture:
     """Draw addresses over time, writing left and reading right: time runs to the right, the rows of the memory down.
 
-    Above are vectors: what came in and what was `added` to the memory, what went out and what the memory `returned`.
+    Above are vectors: what came in and what was `added` to the memory; what went out, what was `wanted`, and what the
+    memory `returned`.
     `dark` is how Graves et al. (2014) draw it: light on black.
 
     >>> memory(writes=torch.eye(8)[:5], reads=torch.eye(8)[:5], inputs=torch.rand(5, 3))
     Picture(... x ... pixels)
     """
-    writing = _side("write", writes, {"inputs": inputs, "added": added})
-    reading = _side("read", reads, {"outputs": outputs, "returned": returned})
+    writing = _side("write", writes, {"inputs": inputs, BESIDE: None, "added": added})
+    reading = _side("read", reads, {"outputs": outputs, "wanted": wanted, "returned": returned})
     sides = [side for side in (writing, reading) if side is not None]
     if not sides:
         raise ValueError("memory: give the weights of writing (writes=), of reading (reads=), or both.")
