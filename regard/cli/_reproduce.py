@@ -46,7 +46,9 @@ def reproduce(
     if name not in STUDIES:
         refuse(f"There is no study {name!r}; the studies are {' and '.join(STUDIES)}.")
     folder = out or Path("runs", name)
-    answer = STUDIES[name].run(folder, quick, data, note, only.split(",") if only else ())
+    answer = STUDIES[name].run(
+        folder, quick, data, note, [part.strip() for part in only.split(",")] if only else ()
+    )
     if as_json:
         say_json(answer)
         return

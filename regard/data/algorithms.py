@@ -195,6 +195,14 @@ class Ngrams(Algorithm):
     names = ("length",)
     CONTEXT = 5
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (least := self.sizes["length"][0]) <= self.CONTEXT:
+            raise ValueError(
+                f"ngrams of {least} bits have none to foretell: {self.CONTEXT} are only context; take"
+                f" {self.CONTEXT + 1} or more"
+            )
+
     @property
     def channels(self) -> tuple[int, int]:
         return 1, 1

@@ -47,6 +47,10 @@ class Task(ABC, Generic[Told]):
     uses: ClassVar[tuple[str, ...]]  # what can be done with a run, as words of the command line
     files: ClassVar[tuple[str, ...]] = ()  # what a run keeps beside its weights, such as tokenizers
 
+    def offers(self, settings: Told) -> tuple[str, ...]:
+        """Those of `uses` that go with a run of these settings."""
+        return self.uses
+
     @abstractmethod
     def check(self, recipe: Recipe, settings: Told) -> None:
         """Refuse what cannot be trained before a folder is made for it."""

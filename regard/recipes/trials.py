@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from regard.recipes._parse import restore, written
 from regard.recipes._recipes import recipe
 from regard.recipes._runs import load, read, resume, settings_of, train
-from regard.training import Run
+from regard.training import Run, Settings
 
+FREE = ("device", "threads", "compile", "tensorboard", "keep", "save_every")  # how, not what
 Say = Callable[[str], None]
 Row = dict[str, Any]
 
@@ -30,15 +33,10 @@ def trial(
     A folder that holds another experiment is refused: its numbers would stand in the wrong row.
     """
     folder = Path(out)
-    settings_of(name, words, **given)  # refuses what is wrong before anything else
+    settings = settings_of(name, words, **given)  # refuses what is wrong before anything else
     if Run(folder).is_run():
-        kept = read(Run.open(folder))
-        different = [
-            key for key, value in given.items() if _plain(kept["settings"].get(key)) != _plain(value)
-        ]
-        if kept["recipe"] != name or different:
-            what = ", ".join(different) or "recipe"
-            raise FileExistsError(f"{folder} holds a run with another {what}; choose another folder")
+        if other := _different(Run.open(folder), name, settings):
+            raise FileExistsError(f"{folder} holds a run with another {other}; choose another folder")
         outcome = resume(folder, say)
     else:
         outcome = train(name, folder, words, say=say, **given)
@@ -61,8 +59,17 @@ def speed(run: Run) -> float:
     return median(found) if found else 0.0
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def _different(run: Run, name: str, settings: Settings) -> str:
+    """What another experiment that a folder holds has in another way; nothing if it is this one."""
+    record, found = read(run), recipe(name)
+    if record["recipe"] != name:
+        return f"recipe ({record['recipe']})"
+    kept, wanted = asdict(restore(found.kind, record["settings"])), asdict(found.task.at_home(settings))
+    return ", ".join(
+        f"{key} ({written(kept[key])}, not {written(value)})"
+        for key, value in wanted.items()
+        if key not in FREE and kept[key] != value
+    )
 
 
 def markdown(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> str:

@@ -95,7 +95,7 @@ def test_compare_makes_one_table(texts, monkeypatch):
     assert found["rows"][0]["settings"] == {"score": "dot"}
     assert "score is one of Constant" in found["rows"][1]["refused"]
 
-    refused(call("compare", *words, "steps=3"), "holds a run with another steps")
+    refused(call("compare", *words, "steps=3"), "holds a run with another steps (2, not 3)")
 
 
 @pytest.mark.parametrize(

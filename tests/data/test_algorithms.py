@@ -169,3 +169,9 @@ def test_processes_share_a_batch():
 def test_what_cannot_be_made_is_refused(make, word):
     with pytest.raises(ValueError, match=word):
         make()
+
+
+def test_ngrams_without_a_bit_to_foretell_are_refused():
+    with pytest.raises(ValueError, match="ngrams of 5 bits have none to foretell"):
+        Ngrams({"length": (5, 12)}, bits=1)
+    assert Ngrams({"length": (6, 6)}, bits=1).make(torch.Generator(), rows=2).asked.sum() == 1

@@ -36,6 +36,17 @@ def test_parts_that_are_not_there(tmp_path):
         STUDIES["costs"].run(tmp_path, only=["copy"])
 
 
+def test_a_rehearsal_is_not_taken_for_the_study(tmp_path):
+    STUDIES["ntm2014"].run(tmp_path, quick=True, say=str, only=["copy"])
+    with pytest.raises(FileExistsError, match=r"copy-ntm holds a run with another steps \(30, not 5000\)"):
+        STUDIES["ntm2014"].run(tmp_path, say=str, only=["copy"])
+
+
+def test_a_study_that_makes_its_data_takes_none(tmp_path):
+    with pytest.raises(ValueError, match="makes all its data on the fly; leave --data out"):
+        STUDIES["ntm2014"].run(tmp_path, data="texts")
+
+
 def test_the_best_possible_guess_is_a_line(tmp_path):
     words = ["shortest=7", "longest=9", "hidden_dim=8", "rows=4", "width=3", "layers=1", "batch=2", "steps=2"]
     for model in ("ntm", "lstm"):

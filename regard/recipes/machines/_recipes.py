@@ -25,6 +25,10 @@ BITS = {
     "save_every": 250,
 }
 LONG = {"schedule": "cosine", "average": 5}  # a training that ends with small steps
+RARE = {
+    "surprise": None,
+    "batch": 32,
+}  # what is hard to learn is rare: no gradient is cut short for being long
 
 
 def stateless(hidden_dim: int, heads: int) -> dict[str, Any]:
@@ -46,7 +50,7 @@ RECIPES = (
         "See vectors and a number, and say them so often.",
         "读一串向量和一个数字，按该次数重复说出。",
         algorithms.repeat_copy,
-        {**BITS, **LONG, "steps": 25_000, "longest": 10},
+        {**BITS, **LONG, **RARE, "steps": 12_000, "longest": 10},
     ),
     remembering(
         "recall",
@@ -56,9 +60,8 @@ RECIPES = (
         {
             **BITS,
             **LONG,
+            **RARE,  # items that begin alike
             **stateless(hidden_dim=256, heads=4),
-            "surprise": None,  # items that begin alike are rare, and have to be learned from
-            "batch": 32,
             "steps": 8000,
             "shortest": 2,
             "longest": 6,

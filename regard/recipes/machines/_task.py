@@ -43,6 +43,9 @@ class Recalling(Task[Remembering]):
     settings: ClassVar[type[Settings]] = Remembering
     uses = ("evaluate {run}", "show {run}", "info {run}")
 
+    def offers(self, settings: Remembering) -> tuple[str, ...]:
+        return tuple(use for use in self.uses if settings.model == "ntm" or not use.startswith("show"))
+
     def check(self, recipe: Recipe, settings: Remembering) -> None:
         algorithm: Algorithm = recipe.material(settings)
         with torch.device("meta"):

@@ -7,6 +7,9 @@ from typing import Literal
 
 from regard.training.settings import Settings, setting
 
+COUNTS = ("batch", "shortest", "repeats", "bits", "layers", "read_heads", "write_heads")
+SIZES = ("hidden_dim", "rows", "width")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Remembering(Settings):
@@ -37,9 +40,11 @@ class Remembering(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("batch", "shortest", "repeats", "bits", "hidden_dim", "layers", "rows", "width"):
+        for name in (*COUNTS, *SIZES):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
+        if self.shift < 0:
+            raise ValueError(f"shift={self.shift} is too small: it must be at least 0")
         if self.state_clip is not None and not self.state_clip > 0:
             raise ValueError(f"state_clip={self.state_clip} must be greater than 0, or none")
         if self.longest < self.shortest:

@@ -26,6 +26,7 @@ class Study:
     zh: str
     study: Callable[..., dict[str, Any]]  # of (out, name, given, say), and of the parts where it has some
     parts: tuple[str, ...] = ()
+    takes_data: bool = True
 
     def run(
         self,
@@ -45,6 +46,8 @@ class Study:
         if unknown := [part for part in only if part not in self.parts]:
             known = f"its parts are {', '.join(self.parts)}" if self.parts else "it has none"
             raise ValueError(f"this study has no part {unknown[0]!r}; {known}")
+        if data is not None and not self.takes_data:
+            raise ValueError("this study makes all its data on the fly; leave --data out")
         out = Path(out)
         out.mkdir(parents=True, exist_ok=True)
         given: dict[str, Any] = {"steps": 30, "validate_every": 30, "save_every": 30} if quick else {}
@@ -79,6 +82,7 @@ STUDIES = {
         "神经图灵机与 LSTM 的五个任务，测试超出训练时的长度。",
         ntm2014,
         tuple(PARTS),
+        takes_data=False,
     ),
     "han2016": Study(
         "Hierarchical attention on IMDB beside average, maximum and a linear model of counted words (--data FOLDER).",
@@ -89,6 +93,7 @@ STUDIES = {
         "What self-attention, local attention, recurrence and convolution cost over the length, counted and measured.",
         "自注意力、局部注意力、循环与卷积的代价随长度的变化：既计数又实测。",
         costs,
+        takes_data=False,
     ),
     "xu2015": Study(
         "Soft, hard and no attention over pictures: scenes of digits, MNIST's or Flickr8k (--data FOLDER).",

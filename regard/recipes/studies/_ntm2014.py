@@ -68,6 +68,7 @@ def ntm2014(out: Path, name: str, given: dict[str, Any], say: Say, parts: Sequen
         "best": ".2f",
         "errors": ".3f",
         "exact": ".1f",
+        "rows": ",",
     }
     table = markdown(rows, {**columns, "sequences": ",", "minutes": ".0f", "paper": ""})
     (out / "table.md").write_text(table + "\n", encoding="utf-8")
@@ -96,7 +97,11 @@ def _tried(name: str, model: str, folder: Path, given: dict[str, Any], say: Say)
 
 def _shown(machine: Machine, sizes: dict[str, int]) -> Row:
     found = machine.evaluate(sequences=TRIED, **sizes)
-    return {name: found[name] for name in ("bits", "best", "errors", "exact", "wrong", "of") if name in found}
+    return {
+        name: found[name]
+        for name in ("bits", "best", "errors", "exact", "wrong", "of", "rows")
+        if name in found
+    }
 
 
 def _draw(path: Path, out: Path, name: str) -> None:
@@ -109,13 +114,17 @@ def _curves(out: Path, name: str) -> Any:
     """Learning curves: bits a sequence of the greatest size of training, by sequences seen."""
     plt = need("matplotlib.pyplot", extra="draw")
     figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
+    reached: list[float] = []
     for model, color in COLORS.items():
         points = _curve(Run.open(out / f"{name}-{model}"))
-        axes.plot([x for x, _ in points], [max(y, 1e-3) for _, y in points], color=color, label=model.upper())
+        sequences, bits = [x for x, _ in points], [max(y, 1e-3) for _, y in points]
+        axes.plot(sequences, bits, ".-", markersize=3, color=color, label=model.upper())
+        reached.append(min(bits, default=0.0))
     axes.set(xlabel="sequences", ylabel="bits a sequence", title=name, yscale="log")
     if (best := _best(out / f"{name}-ntm")) is not None:
         axes.axhline(best, color="black", linestyle="--", label="best possible")
-        axes.set(yscale="linear", ylim=(best - 2, best + 30))  # about as in the paper's figure 13
+        highest = max(best + 30, *(bits + 5 for bits in reached))  # about as in the paper's figure 13
+        axes.set(yscale="linear", ylim=(best - 2, highest))
     axes.legend(frameon=False)
     return figure
 
