@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.recipes import Machine
+    from regard.recipes.machines.machine import Tape
 
 Length = Annotated[int | None, typer.Option(help="A machine: sequences of this length.")]
 Repeats = Annotated[int | None, typer.Option(help="A machine: said so often (repeat-copy).")]
@@ -65,54 +66,70 @@ def show_machine(
     machine, name = _loaded(run, device)
     given = {key: size for key, size in sizes.items() if size is not None}
     tape = machine.tape(seed, rows, **(machine.greatest | given))
-    heads = min(tape.reads.shape[1], tape.writes.shape[1])
-    if head is not None and not 0 <= head < heads:
-        refuse(f"There is no head {head}; this machine has {heads}, counted from 0.")
-    reader, writer = tape.sharpest if head is None else (head, head)
-    used = tape.used()
-    writes, reads = tape.writes[:, writer, used], tape.reads[:, reader, used]
-    title = f"{name}: the {len(used)} rows in use" + (
-        f", write head {writer}, read head {reader}" if heads > 1 else ""
-    )
+    reader, writer = tape.chosen(head)
+    shown = _shown(tape, reader, writer)
+    title = f"{name}: the {len(shown['rows'])} rows in use{_heads(tape, reader, writer)}"
     if as_json:
-        found = {"wrong": tape.wrong, "of": tape.asked, "rows": used.tolist()}
-        found |= {"read_head": reader, "write_head": writer}
-        say_json(
-            {"run": str(run), "recipe": name, **found, "writes": writes.tolist(), "reads": reads.tolist()},
-            indent=None,
-        )
+        found = {"wrong": tape.wrong, "of": tape.asked, "read_head": reader, "write_head": writer}
+        say_json({"run": str(run), "recipe": name, **found, **_plain(shown)}, indent=None)
     if out is None and as_json:
         return
     if out is None or out.suffix.lower() == ".txt":
-        from regard.viewing import terminal
-
-        color = None if out is None else False
-        drawn = terminal.memory(writes=_marked(writes), reads=_marked(reads), color=color)
-        if out is None:
-            typer.echo(drawn)
-        else:
-            out.write_text(drawn + "\n", encoding="utf-8", newline="\n")
+        _write(out, title, shown)
     elif out.suffix.lower() == ".html":
-        tape.player(title=name, language=language).save(out)
+        tape.player(title=name, language=language, head=head).save(out)
     else:
         from regard.viewing import pictures
 
-        pictures.memory(
-            writes=writes,
-            reads=reads,
-            inputs=tape.inputs,
-            outputs=tape.said,
-            wanted=tape.wanted,
-            added=tape.adds[:, writer],
-            returned=tape.read[:, reader],
-            title=title,
-        ).save(out)
+        pictures.memory(**shown, title=title).save(out)
     note(f"{tape.wrong} of {tape.asked} bits wrong")
 
 
+def _shown(tape: Tape, reader: int, writer: int) -> dict[str, Any]:
+    """What is drawn of a tape: the rows in use, one head that writes and one that reads, and what goes with them."""
+    used = tape.used()
+    return {
+        "writes": tape.writes[:, writer, used],
+        "reads": tape.reads[:, reader, used],
+        "rows": used.tolist(),
+        "inputs": tape.inputs,
+        "outputs": tape.outputs,
+        "wanted": tape.wanted,
+        "asked": tape.counts,
+        "added": tape.adds[:, writer],
+        "returned": tape.read[:, reader],
+    }
+
+
+def _plain(shown: dict[str, Any]) -> dict[str, Any]:
+    """The same for JSON; of the steps, the numbers of those at which an output is asked for."""
+    asked = shown["asked"].nonzero().flatten()
+    tensors = {name: one for name, one in shown.items() if name != "rows"} | {"asked": asked}
+    return {"rows": shown["rows"], **{name: one.tolist() for name, one in tensors.items()}}
+
+
+def _heads(tape: Tape, reader: int, writer: int) -> str:
+    """Which heads these are, where there are others."""
+    several = {f"write head {writer}": tape.writes.shape[1], f"read head {reader}": tape.reads.shape[1]}
+    return "".join(f", {name}" for name, count in several.items() if count > 1)
+
+
+def _write(out: Path | None, title: str, shown: dict[str, Any]) -> None:
+    """Here, or into a file, which is as wide everywhere and has no colors."""
+    from regard.viewing import terminal
+
+    marked = {name: _marked(shown[name]) for name in ("writes", "reads", "outputs", "wanted")}
+    how: dict[str, Any] = {} if out is None else {"color": False, "width": 100}
+    drawn = f"{title}\n\n{terminal.memory(**shown | marked, **how)}"
+    if out is None:
+        typer.echo(drawn)
+    else:
+        out.write_text(drawn + "\n", encoding="utf-8", newline="\n")
+
+
 def _marked(weights: Tensor) -> Tensor:
-    """Without the traces that are on every row, so that letters show where a head is."""
-    return weights.where(weights > 0.01, 0.0)
+    """Without the traces that are everywhere, so that letters show where something is."""
+    return weights.where(weights > min(0.01, float(weights.max()) / 2), 0.0)
 
 
 def only_for_machines(run: Path, sizes: dict[str, int | None], rows: int | None) -> None:
@@ -139,6 +156,10 @@ def _loaded(run: Path, device: str) -> tuple[Machine, str]:
 
 def _print(found: list[dict[str, Any]], sizes: list[str]) -> None:
     best = ["best possible"] if "best" in found[0] else []
+    sizes = [
+        *sizes,
+        *(["rows"] if "rows" in found[0] else []),
+    ]  # of its memory, which grows with the sequences
     names = [
         *sizes,
         "sequences",

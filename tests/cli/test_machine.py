@@ -53,7 +53,10 @@ def test_info(machine):
         (["show", "{run}", "--beam", "3"], "does not take --beam"),
         (["show", "{run}", "--target", "x"], "does not take --target"),
         (["show", "{run}", "--heads"], "--heads is for a translation"),
-        (["show", "{run}", "--head", "1"], "There is no head 1; this machine has 1"),
+        (
+            ["show", "{run}", "--head", "1"],
+            "There is no head 1; this machine has 1 read head and 1 write head",
+        ),
     ],
 )
 def test_what_a_machine_cannot_do_is_said(machine, words, sentence):
@@ -72,9 +75,10 @@ def test_sizes_are_for_machines(backwards):
 def test_show_in_every_way(machine, tmp_path):
     folder = str(machine[0])
     here = call("show", folder, "--length", "3")
-    assert "write weights, 7 steps" in here.stdout
+    for panel in ("inputs", "added", "write weights", "outputs", "wanted", "returned", "read weights"):
+        assert panel in here.stdout
     assert "of 9 bits wrong" in here.stderr
-    for name, start in (("x.txt", b"write weights"), ("x.svg", b"<?xml")):
+    for name, start in (("x.txt", b"copy: the"), ("x.svg", b"<?xml")):
         answer = call("show", folder, "--length", "3", "--out", str(tmp_path / name))
         assert answer.returncode == 0, answer.stderr
         assert (tmp_path / name).read_bytes().startswith(start)
@@ -86,4 +90,67 @@ def test_show_as_json(machine, tmp_path):
     assert (found["recipe"], found["of"], found["read_head"], found["write_head"]) == ("copy", 9, 0, 0)
     assert [len(found[name]) for name in ("writes", "reads")] == [7, 7]
     assert len(found["writes"][0]) == len(found["rows"])
+    sizes = {"inputs": 4, "outputs": 3, "wanted": 3, "added": 5, "returned": 5}
+    assert {name: len(found[name][0]) for name in sizes} == sizes
+    assert found["asked"] == [4, 5, 6]
     assert (tmp_path / "x.html").exists()
+
+
+@pytest.fixture(scope="module")
+def headed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "heads"
+    heads = ["read_heads=2", "write_heads=3"]
+    answer = call("train", "copy", *TINY, *heads, "--out", str(folder))
+    assert answer.returncode == 0, answer.stderr
+    return folder
+
+
+def test_every_head_can_be_shown(headed, tmp_path):
+    both = json.loads(call("show", str(headed), "--head", "1", "--json").stdout)
+    assert (both["read_head"], both["write_head"]) == (1, 1)
+    third = json.loads(call("show", str(headed), "--head", "2", "--json").stdout)
+    sharpest = json.loads(call("show", str(headed), "--json").stdout)
+    assert (third["read_head"], third["write_head"]) == (sharpest["read_head"], 2)
+    answer = call("show", str(headed), "--head", "3")
+    assert answer.returncode != 0
+    assert (
+        "There is no head 3; this machine has 2 read heads and 3 write heads, counted from 0."
+        in answer.stderr
+    )
+
+
+def test_what_is_shown_says_of_which_heads(headed, tmp_path):
+    here = call("show", str(headed), "--head", "1")
+    assert "write head 1, read head 1" in here.stdout.splitlines()[0]
+
+
+def test_the_page_opens_on_the_head_that_was_asked_for(headed, tmp_path):
+    call("show", str(headed), "--head", "1", "--out", str(tmp_path / "x.html"))
+    page = (tmp_path / "x.html").read_text(encoding="utf-8").replace(" ", "")
+    assert '"open":{"reads":1,"writes":1}' in page
+
+
+def test_a_machine_whose_heads_are_nowhere_sharp_is_shown(tmp_path):
+    folder = tmp_path / "flat"
+    words = [word for word in TINY if not word.startswith(("rows", "steps"))]
+    call("train", "copy", *words, "rows=128", "shift=40", "steps=2", "--out", str(folder))
+    answer = call("show", str(folder))
+    assert answer.returncode == 0, answer.stderr
+    drawn = answer.stdout.split("write weights")[1]
+    assert any(shade in drawn for shade in "░▒▓█")
+
+
+def test_the_table_says_how_many_rows_the_memory_had(machine, tmp_path):
+    answer = call("evaluate", str(machine[0]), "--length", "9", "--sequences", "1")
+    names, *_, numbers = (line.split() for line in answer.stdout.splitlines())
+    assert names[:2] == ["length", "rows"]
+    assert numbers[:2] == ["9", "24"]
+
+
+def test_a_model_without_a_memory_has_no_rows_in_its_table(tmp_path):
+    folder = tmp_path / "lstm"
+    answer = call("train", "copy", *TINY, "model=lstm", "layers=1", "--out", str(folder))
+    assert answer.returncode == 0, answer.stderr
+    answer = call("evaluate", str(folder), "--length", "3", "--sequences", "1")
+    assert answer.returncode == 0, answer.stderr
+    assert "rows" not in answer.stdout

@@ -5,7 +5,7 @@ import torch
 
 from regard.data.algorithms import Ngrams, chance
 from regard.recipes import Machine, SettingError, load, load_translator, resume, settings_of, train
-from regard.recipes.machines.machine import best_cost, cost_of
+from regard.recipes.machines.machine import Tape, best_cost, cost_of
 from regard.training import Run, load_weights
 
 TINY = ["longest=2", "bits=3", "hidden_dim=12", "rows=6", "width=5", "batch=4", "steps=6", "validate_every=3"]
@@ -159,3 +159,70 @@ def test_the_sharpest_heads_are_those_that_stand_on_single_rows(copied):
     vectors = {"read": tape.read.expand(-1, 3, -1), "adds": tape.adds.expand(-1, 2, -1)}
     told = replace(tape, reads=readers, writes=writers, **vectors)
     assert told.sharpest == (2, 0)
+
+
+def looking(reads, writes):
+    """A tape of heads that looked so."""
+    steps, width = len(reads), 5
+    blank = torch.zeros(steps, 3)
+    return Tape(
+        inputs=blank,
+        outputs=blank,
+        targets=blank,
+        reads=reads,
+        writes=writes,
+        read=torch.zeros(steps, reads.shape[1], width),
+        adds=torch.zeros(steps, writes.shape[1], width),
+        memory=torch.zeros(steps, reads.shape[-1], width),
+        wanted=blank,
+        counts=torch.ones(steps, dtype=torch.bool),
+        wrong=0,
+        asked=9,
+    )
+
+
+def test_rows_in_use_of_heads_that_are_nowhere_sharp():
+    blurred = torch.full((4, 1, 100), 0.002)
+    blurred[:, :, 30:50] = 0.04  # the greatest weight, and still less than what a sharp head leaves beside it
+    assert looking(blurred, blurred).used().tolist() == list(range(30, 50))
+    even = torch.full((4, 1, 100), 0.01)
+    assert looking(even, even).used().tolist() == list(range(100))
+    broken = torch.full((4, 1, 100), float("nan"))
+    assert looking(broken, broken).used().tolist() == list(range(100))
+
+
+def test_rows_in_use_begin_behind_the_widest_gap():
+    reads = torch.zeros(4, 1, 8)
+    reads[torch.arange(4), 0, torch.tensor([6, 7, 0, 2])] = 1.0
+    assert looking(reads, reads).used().tolist() == [6, 7, 0, 2]
+    everywhere = torch.eye(8)[:, None]
+    assert looking(everywhere, everywhere).used().tolist() == list(range(8)), "no gap: from the first row on"
+
+
+def test_a_head_is_chosen_on_every_side_that_has_it():
+    reads = torch.stack((torch.full((4, 8), 1 / 8), torch.eye(8)[:4]), 1)
+    writes = torch.stack((torch.eye(8)[:4], *[torch.full((4, 8), 1 / 8)] * 2), 1)
+    tape = looking(reads, writes)
+    assert tape.chosen(None) == tape.sharpest == (1, 0)
+    assert tape.chosen(0) == (0, 0)
+    assert tape.chosen(2) == (1, 2), "no third read head: the sharpest"
+    for none in (3, -1):
+        with pytest.raises(ValueError, match=rf"There is no head {none}; .* 2 read heads and 3 write heads"):
+            tape.chosen(none)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [({"rows": 0}, "rows=0 is too small"), ({"sequences": 0}, "sequences=0 is too small")],
+)
+def test_no_rows_and_no_sequences_are_refused(copied, given, sentence):
+    with pytest.raises(ValueError, match=f"^{sentence}: it must be at least 1$"):
+        load(copied).evaluate(**given)
+
+
+def test_a_tape_and_outputs_of_no_rows_are_refused(copied):
+    machine = load(copied)
+    with pytest.raises(ValueError, match=r"^rows=-1 is too small"):
+        machine.tape(rows=-1)
+    with pytest.raises(ValueError, match=r"^rows=0 is too small"):
+        machine.outputs(torch.zeros(1, 5, 4), rows=0)

@@ -1,5 +1,7 @@
 """A memory at work: a copying machine made of the addressing functions, with a rule in place of a controller."""
 
+from dataclasses import fields
+
 import torch
 from torch import Tensor
 
@@ -18,9 +20,7 @@ def copying(sequence: Tensor, rows: int = 12) -> Tape:
     written = torch.nn.functional.one_hot(torch.tensor([rows - 1]), rows).float()  # one before the first
     looked = torch.full((1, rows), 1 / rows)
     one, forward, still = torch.ones(1), torch.tensor([[0.0, 0.02, 0.98]]), torch.tensor([[0.02, 0.96, 0.02]])
-    told: dict[str, list[Tensor]] = {
-        name: [] for name in ("inputs", "outputs", "reads", "writes", "memory", "adds")
-    }
+    told: dict[str, list[Tensor]] = {field.name: [] for field in fields(Tape)}
     for moment in range(2 * length):
         reading = moment >= length
         coming = torch.zeros(width) if reading else sequence[moment]
@@ -40,6 +40,9 @@ def copying(sequence: Tensor, rows: int = 12) -> Tape:
             "writes": strength * written,
             "memory": memory,
             "adds": coming[None],
+            "returned": read(looked, memory),
+            "wanted": sequence[moment - length] if reading else torch.zeros(width),
+            "asked": torch.tensor(reading),
         }
         for name, tensor in now.items():
             told[name].append(tensor)

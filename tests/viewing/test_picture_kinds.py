@@ -108,6 +108,66 @@ def test_all_that_goes_with_a_memory_stands_above_it():
     assert place["inputs"].x1 < place["outputs"].x0
 
 
+def scale_of(axes):
+    return axes.images[0].get_clim()
+
+
+def panels_of(**told):
+    seen = pictures.memory(writes=torch.eye(8)[:5], reads=torch.eye(8)[:5], **told)
+    return {axes.get_title("left"): axes for axes in seen.figure.axes}
+
+
+def test_what_goes_out_and_what_was_wanted_can_be_compared():
+    half, bits = torch.full((5, 2), 0.5), (torch.rand(5, 2) > 0.5).float()
+    named = panels_of(outputs=half, wanted=bits, inputs=0.3 * bits)
+    for name in ("inputs", "outputs", "wanted"):
+        assert scale_of(named[name]) == (0, 1), "probabilities are never scaled up"
+        assert named[name].get_title("right") == "0 to 1"
+
+
+def test_other_numbers_than_probabilities_share_a_scale_too():
+    named = panels_of(inputs=torch.ones(5, 2), outputs=torch.full((5, 2), -3.0), wanted=torch.ones(5, 2))
+    assert [scale_of(named[name]) for name in ("inputs", "outputs", "wanted")] == [(-3, 3)] * 3
+    assert named["outputs"].get_title("right") == "±3"
+
+
+def test_inputs_beyond_probabilities_leave_the_outputs_theirs():
+    named = panels_of(inputs=torch.full((5, 2), -2.0), outputs=torch.rand(5, 2), wanted=torch.rand(5, 2))
+    assert scale_of(named["inputs"]) == (-2, 2)
+    assert scale_of(named["outputs"]) == scale_of(named["wanted"]) == (0, 1)
+
+
+def test_outputs_of_one_channel_are_curves_over_the_same_time():
+    asked = torch.tensor([False, False, True, True, True])
+    said, wanted = torch.linspace(0.1, 0.9, 5)[:, None], torch.full((5, 1), 0.5)
+    named = panels_of(outputs=said, wanted=wanted, asked=asked)
+    axes = named["outputs and wanted"]
+    lines = {line.get_label(): line.get_ydata() for line in axes.lines}
+    assert np.isnan(lines["output"][:2]).all(), "nothing was asked there"
+    assert np.allclose(lines["output"][2:], said[2:, 0])
+    assert np.allclose(lines["wanted"][2:], 0.5)
+    below = named["read weights"]
+    assert axes.get_xlim() == below.get_xlim()
+    assert axes.get_position().x0 == pytest.approx(below.get_position().x0)
+    assert axes.get_ylim()[0] <= 0 < 1 <= axes.get_ylim()[1]
+
+
+def test_what_was_not_asked_for_is_left_out():
+    asked = torch.tensor([False, True, True, True, True])
+    named = panels_of(outputs=torch.full((5, 2), 0.7), wanted=torch.ones(5, 2), asked=asked)
+    assert cells(named["outputs"])[:, 0].tolist() == [0, 0]
+    assert np.allclose(cells(named["outputs"])[:, 1:], 0.7)
+    assert cells(named["wanted"])[:, 0].tolist() == [0, 0]
+
+
+def test_rows_of_a_memory_have_their_own_numbers():
+    seen = pictures.memory(writes=torch.eye(4), rows=[6, 7, 0, 1])
+    axes = next(axes for axes in seen.figure.axes if axes.get_title("left") == "write weights")
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["6", "7", "0", "1"]
+    with pytest.raises(ValueError, match="3 row labels for 4 rows"):
+        pictures.memory(writes=torch.eye(4), rows=[6, 7, 0])
+
+
 def test_a_dark_memory_is_light_where_it_is_regarded():
     seen = pictures.memory(reads=torch.eye(4), dark=True)
     assert brightness(color_at(seen, 0, 0)) > 0.8 > 0.2 > brightness(color_at(seen, 0, 1))

@@ -238,6 +238,20 @@ def test_a_tape_that_does_not_fit_together_is_refused():
         Tape(**{name: None if one is None else one[:0] for name, one in good.items()})
     with pytest.raises(ValueError, match=r"reads must be \(8, 1, 12\)"):
         Tape(**{**good, "reads": torch.rand(8, 1, 5)})
+    with pytest.raises(ValueError, match=r"returned must be \(8, 1, 4\)"):
+        Tape(**{**good, "returned": torch.rand(8, 2, 4)})
+    with pytest.raises(ValueError, match=r"wanted must be \(8, 4\) as the outputs are, not \(8, 3\)"):
+        Tape(**{**good, "wanted": torch.rand(8, 3)})
+    with pytest.raises(ValueError, match=r"asked must have 1 axis, the first of 8 moments"):
+        Tape(**{**good, "asked": torch.ones(8, 1).bool()})
+    with pytest.raises(ValueError, match="no head 1 among the 1 of writes"):
+        players.tape(Tape(**good), heads=(0, 1))
+
+
+def test_a_tape_needs_only_what_it_needs():
+    told = vars(copying(torch.eye(4)))
+    least = {name: told[name] for name in ("inputs", "outputs", "reads", "writes", "memory")}
+    assert '"open":{"reads":0,"writes":0}' in players.tape(Tape(**least)).html.replace(" ", "")
 
 
 def test_thumbnails_keep_the_largest():

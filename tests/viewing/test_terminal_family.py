@@ -18,6 +18,7 @@ DRAW = {
     "mask": lambda **how: terminal.mask(causal() & window(9, 0), 50, **how),
     "positions": lambda **how: terminal.positions(Sinusoidal(16).encoding(300), **how),
     "memory": lambda **how: terminal.memory(writes=torch.rand(200, 30), reads=torch.rand(200, 30), **how),
+    "all of a memory": lambda **how: terminal.memory(**told(200), **how),
     "regression": lambda **how: terminal.regression(
         LINES, LINES.cos(), LINES, LINES.sin(), torch.rand(50, 50), **how
     ),
@@ -25,6 +26,18 @@ DRAW = {
         torch.rand(60, 90, 3), torch.rand(5, 4, 4), list("abcde"), **how
     ),
 }
+
+
+def told(steps, outputs=8):
+    """All that can be told of a memory."""
+    weights = {name: torch.eye(12)[torch.arange(steps) % 12] for name in ("writes", "reads")}
+    vectors = {
+        "inputs": torch.rand(steps, 9),
+        "added": torch.randn(steps, 5),
+        "returned": torch.randn(steps, 5),
+    }
+    said = {name: torch.rand(steps, outputs) for name in ("outputs", "wanted")}
+    return weights | vectors | said
 
 
 @pytest.mark.parametrize("color", [False, True])
@@ -128,12 +141,69 @@ def test_shortened_text_fits(text, room):
     assert shortened(text, room).endswith("…")
 
 
+PANELS = ["inputs", "added", "write weights", "outputs", "wanted", "returned", "read weights"]
+
+
+@pytest.mark.parametrize("color", [False, True])
+@pytest.mark.parametrize("steps", [7, 60, 400])
+def test_all_that_goes_with_a_memory_is_drawn(steps, color):
+    drawn = terminal.memory(**told(steps), width=100, color=color)
+    assert all(name in drawn for name in PANELS)
+    assert max(map(seen_width, drawn.splitlines())) <= 100
+
+
+def test_a_short_memory_stands_side_by_side_and_a_long_one_below_itself():
+    short, long = (terminal.memory(**told(steps), width=100, color=False).splitlines() for steps in (7, 60))
+    assert any("write weights" in line and "read weights" in line for line in short)
+    assert not any("write weights" in line and "read weights" in line for line in long)
+
+
+def test_every_strip_of_a_memory_has_one_time_axis():
+    one = torch.zeros(6, 3)
+    one[4] = 1.0  # something at the fifth step, and nowhere else
+    vectors = dict.fromkeys(("inputs", "added"), one)
+    drawn = terminal.memory(writes=torch.eye(40)[[0] * 6] * one[:, :1], **vectors, width=60, color=False)
+    marked = [line for line in drawn.splitlines() if line.strip(" █") == "" and "█" in line]
+    assert len(marked) >= 3 + 3 + 1
+    assert {(line.index("█"), len(line)) for line in marked} == {(16, 20)}
+
+
+def test_outputs_and_wanted_share_a_scale_in_the_terminal_too():
+    half, bits = torch.full((4, 2), 0.5), torch.ones(4, 2)
+    drawn = terminal.memory(reads=torch.eye(4), outputs=half, wanted=bits, width=60, color=False)
+    outputs, wanted = drawn.split("outputs")[1].split("wanted")
+    assert "▒" in outputs
+    assert "█" not in outputs
+    assert "█" in wanted.split("read weights")[0]
+
+
+def test_one_output_is_drawn_as_heights():
+    said, best = torch.linspace(0, 1, 16)[:, None], torch.full((16, 1), 0.5)
+    asked = torch.arange(16) > 3
+    drawn = terminal.memory(
+        reads=torch.eye(16), outputs=said, wanted=best, asked=asked, width=16, color=False
+    ).splitlines()
+    first = drawn.index(next(line for line in drawn if line.startswith("outputs")))
+    outputs, wanted = drawn[first + 1 : first + 4], drawn[first + 5 : first + 8]
+    assert all(line[:4].strip() == "" for line in outputs + wanted), "not asked for"
+    assert outputs[0].endswith("█")
+    assert outputs[2][4] != " "
+    assert [set(line[4:]) for line in wanted] == [set(), {"▄"}, {"█"}], "the middle of three lines"
+
+
+def test_rows_of_a_memory_are_named():
+    drawn = terminal.memory(writes=torch.eye(5), rows=[6, 7, 0, 1, 3], color=False, width=80)
+    assert drawn.splitlines()[0] == "write weights, 5 steps, rows 6-7, 0-1, 3"
+
+
 @pytest.mark.bare
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda: terminal.heads(torch.eye(2)), r"\(layers, heads, queries, keys\), not \(2, 2\)"),
         (lambda: terminal.memory(), "writes="),
+        (lambda: terminal.memory(inputs=torch.rand(4, 2)), "inputs needs the weights of the write head"),
+        (lambda: terminal.memory(reads=torch.eye(4), outputs=torch.rand(3, 2)), "steps_of_outputs 3"),
         (lambda: terminal.mask(causal()), "how many queries"),
         (lambda: terminal.overlay(torch.rand(4), torch.eye(2)), "an image is"),
         (lambda: terminal.regression(torch.rand(3), *[torch.rand(4)] * 3), "x 3, y 4"),

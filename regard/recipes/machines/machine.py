@@ -20,6 +20,7 @@ from regard.viewing.players import Player
 
 AT_ONCE = 20  # sequences in a batch of an evaluation
 VALIDATED = 160  # sequences of a validation
+SIDES = ("read", "write")
 TRIAL = 7_000_001  # the seed of evaluations is far from those of training
 
 
@@ -46,11 +47,15 @@ class Tape:
         return self.outputs.where(self.counts[:, None], 0.0)
 
     def used(self, least: float = 0.05) -> Tensor:
-        """The rows that some head looked at, in the order of the ring that the memory is, behind its widest gap."""
-        looked = torch.cat((self.reads, self.writes), 1).amax((0, 1)) > least
-        rows = looked.nonzero().squeeze(1)
+        """The rows that some head looked at, in the order of the ring that the memory is, behind its widest gap.
+
+        Where no head is sharp, those with more than half of the largest weight; all, if none can be told from others.
+        """
+        largest = torch.cat((self.reads, self.writes), 1).amax((0, 1))
+        looked = largest > min(least, float(largest.max()) / 2)
+        rows = looked.nonzero().squeeze(1) if looked.any() else torch.arange(len(looked))
         gaps = (rows.roll(-1) - rows) % len(looked)
-        first = int(gaps.argmax()) + 1  # behind the widest gap
+        first = len(rows) - int(gaps.flip(0).argmax())  # behind the widest gap, the last of several
         return rows.roll(-first)
 
     @property
@@ -59,10 +64,37 @@ class Tape:
         reader, writer = (int(heads.amax(-1).mean(0).argmax()) for heads in (self.reads, self.writes))
         return reader, writer
 
-    def player(self, title: str, language: str | None = None) -> Player:
-        """A page to step through it."""
-        seen = (self.inputs, self.outputs, self.reads, self.writes, self.memory, self.adds)
-        return players.tape(players.Tape(*seen), title=title, language=language)
+    def chosen(self, head: int | None) -> tuple[int, int]:
+        """The read head and the write head of this number; on a side that does not have it, the sharpest."""
+        counts = self.reads.shape[1], self.writes.shape[1]
+        if head is None:
+            return self.sharpest
+        if not 0 <= head < max(counts):
+            reads, writes = (
+                f"{count} {name} head{'s' * (count > 1)}" for count, name in zip(counts, SIDES, strict=True)
+            )
+            raise ValueError(
+                f"There is no head {head}; this machine has {reads} and {writes}, counted from 0."
+            )
+        reader, writer = (
+            head if head < count else sharp for count, sharp in zip(counts, self.sharpest, strict=True)
+        )
+        return reader, writer
+
+    def player(self, title: str, language: str | None = None, head: int | None = None) -> Player:
+        """A page to step through it, which opens on a head, or on the sharpest."""
+        told = players.Tape(
+            inputs=self.inputs,
+            outputs=self.outputs,
+            reads=self.reads,
+            writes=self.writes,
+            memory=self.memory,
+            adds=self.adds,
+            returned=self.read,
+            wanted=self.wanted,
+            asked=self.counts,
+        )
+        return players.tape(told, title=title, heads=self.chosen(head), language=language)
 
 
 class Machine:
@@ -96,6 +128,7 @@ class Machine:
     @torch.no_grad()
     def outputs(self, inputs: Float[Tensor, "rows steps inputs"], rows: int | None = None) -> Tensor:
         """Before any sigmoid; `rows` of memory in place of `rows_for` so many steps."""
+        _at_least_one(rows=rows)
         state: Any = None
         if isinstance(self.model, NeuralTuringMachine):
             state = self.model.begin(len(inputs), rows or self.rows_for(inputs.shape[1]))
@@ -107,6 +140,7 @@ class Machine:
         self, sequences: int = AT_ONCE, seed: int = 0, rows: int | None = None, **sizes: int
     ) -> dict[str, Any]:
         """The cost of sequences of the given sizes in bits each, and how many of their bits come out wrong."""
+        _at_least_one(rows=rows, sequences=sequences)
         cost, wrong, bits, whole, best, most = 0.0, 0, 0, 0, 0.0, rows
         for batch in self._trials(sequences, seed, sizes):
             most = rows or self.rows_for(batch.inputs.shape[1])
@@ -140,6 +174,7 @@ class Machine:
         """One sequence, with everything that the heads did."""
         if not isinstance(self.model, NeuralTuringMachine):
             raise ValueError("this model has no memory to look at; train one with model=ntm")
+        _at_least_one(rows=rows)
         batch = self.algorithm.make(chance(TRIAL + seed, 0), 1, **sizes)
         state, steps = self.model.begin(1, rows or self.rows_for(batch.inputs.shape[1])), []
         for now in batch.inputs.to(self.device).unbind(1):
@@ -169,6 +204,12 @@ class Machine:
         if isinstance(self.algorithm, Ngrams):
             return self.algorithm.best(batch.targets[..., 0])[..., None]
         return batch.targets
+
+
+def _at_least_one(**given: int | None) -> None:
+    for name, count in given.items():
+        if count is not None and count < 1:
+            raise ValueError(f"{name}={count} is too small: it must be at least 1")
 
 
 def cost_of(

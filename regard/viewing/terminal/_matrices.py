@@ -1,4 +1,4 @@
-"""Masks, positional encodings and memories as small cells."""
+"""Masks and positional encodings as small cells."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 from regard.attention import Mask
 from regard.viewing import _check as check
 from regard.viewing._masks import rule_of, shown_cells
-from regard.viewing.terminal._panel import signed_panel, weights_panel
-from regard.viewing.terminal._screen import SHADES, cell, clean, columns_of, fitting, legend, wants_color
+from regard.viewing.terminal._panel import plain_panel, signed_panel, weights_panel
+from regard.viewing.terminal._screen import SHADES, cell, clean, columns_of, fitting, wants_color
 
 MOST_MASKS = 4
 
@@ -73,7 +73,7 @@ def positions(
     shown = array[: height * (2 if color else 1), :room]
     low, top = -check.largest(-array), check.top("", None, np.abs(array))
     if low >= 0:
-        lines = ["".join(cell(number, top, color, 1) for number in row) for row in shown.tolist()]
+        lines = plain_panel(shown, top, color)
     else:
         lines = signed_panel(shown, top, color)
         low = -top
@@ -81,36 +81,6 @@ def positions(
     if shown.shape != array.shape:
         ends.append(f"shown: {shown.shape[1]} of {length} positions, {shown.shape[0]} of {features} features")
     return "\n".join(lines + fitting(ends, room))
-
-
-def memory(
-    *,
-    writes: Shaped[Tensor, "time rows"] | None = None,
-    reads: Shaped[Tensor, "time rows"] | None = None,
-    color: bool | None = None,
-    width: int | None = None,
-    height: int = 24,
-) -> str:
-    """Draw addresses over time: time runs to the right, the rows of the memory down.
-
-    >>> print(memory(writes=torch.eye(20), color=False, width=40))
-    write weights, 20 steps, 20 rows
-    ██
-      ██
-    ...
-    blank 0, ░ up to 0.25, █ up to 1
-    """
-    given = {"write": writes, "read": reads}
-    sides = {name: check.weights("memory", w, "time rows") for name, w in given.items() if w is not None}
-    if not sides:
-        raise ValueError("memory: give the weights of writing (writes=), of reading (reads=), or both.")
-    color, room = wants_color() if color is None else color, columns_of(width)
-    top = max(check.top("memory", None, array) for array in sides.values())
-    lines: list[str] = []
-    for name, array in sides.items():
-        lines.append(f"{name} weights, {array.shape[0]} steps, {array.shape[1]} rows")
-        lines += weights_panel(array.T, top, room, height, color)
-    return "\n".join(fitting([*lines, legend(top, color)], room))
 
 
 def _ends(low: float, top: float, color: bool) -> list[Any]:

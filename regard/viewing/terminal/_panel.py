@@ -17,12 +17,21 @@ LARGEST_CELL = 4  # columns that a cell of a small matrix is wide at most
 
 def weights_panel(array: Any, top: float, columns: int, lines: int, color: bool) -> list[str]:
     """Weights in at most so many columns and lines: of cells that share a place, the largest is shown."""
-    array = sized(array, columns, lines)
+    return shaded(sized(array, columns, lines), top, color)
+
+
+def shaded(array: Any, top: float, color: bool) -> list[str]:
+    """Weights as they are, two rows a line: without color, the larger of both."""
     if not color:
         halves = pooled(array, -(-array.shape[0] // 2), array.shape[1])
         return ["".join(cell(weight, top, False, 1) for weight in row) for row in halves.tolist()]
     number = len(COLORS)
     return in_halves(array, lambda weight: COLORS[on - 1] if (on := step(weight, top, number)) else None)
+
+
+def plain_panel(array: Any, top: float, color: bool) -> list[str]:
+    """Numbers from 0 on, a line for each row."""
+    return ["".join(cell(number, top, color, 1) for number in row) for row in array.tolist()]
 
 
 def signed_panel(array: Any, top: float, color: bool) -> list[str]:

@@ -7,12 +7,29 @@ import { chooseLanguage, languageButton, languageOf, say } from './say.js';
 import { hashNumber, Transport, writeHash } from './transport.js';
 import { TAPE_WORDS } from './tape-words.js';
 
+// What is drawn over time: how many rows it has, and the heads that it belongs to.
+const STRIPS = {
+  inputs: ['inputs', null],
+  outputs: ['outputs', null],
+  wanted: ['outputs', null],
+  adds: ['columns', 'writes'],
+  returned: ['columns', 'reads'],
+  writes: ['rows', 'writes'],
+  reads: ['rows', 'reads'],
+};
+const WEIGHTS = ['writes', 'reads'];
+const SAID = ['outputs', 'wanted'];
+
 class TapePlayer {
   constructor(data, numbers, main) {
     this.data = data;
     this.numbers = numbers;
     this.language = languageOf(data.language);
-    this.head = hashNumber('head', data.heads, 0);
+    this.strips = Object.keys(STRIPS).filter((name) => numbers[name]);
+    this.heads = {
+      reads: hashNumber('read', data.heads.reads, data.open.reads),
+      writes: hashNumber('write', data.heads.writes, data.open.writes),
+    };
     this.#build(main);
     this.#speak(this.language);
   }
@@ -32,17 +49,20 @@ class TapePlayer {
     this.corner = make('span');
     this.bar = make('div', { class: 'sheet bar-top' });
     this.how = make('p', { class: 'how number', 'aria-live': 'polite' });
-    this.places = Object.fromEntries(
-      ['inputs', 'outputs', 'writes', 'reads'].map((name) => [name, make('div')]),
-    );
-    const sheet = (name) =>
+    this.places = Object.fromEntries(this.strips.map((name) => [name, make('div')]));
+    const sheet = (name, ...more) =>
+      this.places[name] &&
       make(
         'section',
         { class: `sheet tape-${name}` },
         named('h2', name),
         this.places[name],
+        ...more,
         named('p', 'time', { class: 'note' }),
       );
+    const wanted = this.places.wanted
+      ? [named('h2', 'wanted', { class: 'tape-wanted' }), this.places.wanted]
+      : [];
     this.now = make('div', { class: 'tape-now' });
     main.append(
       make('header', { class: 'head' }, make('h1', { dir: 'auto' }, data.title), this.corner),
@@ -51,10 +71,12 @@ class TapePlayer {
         'div',
         { class: 'tape' },
         sheet('inputs'),
+        sheet('adds'),
         sheet('writes'),
         make('section', { class: 'sheet tape-memory' }, named('h2', 'memory'), this.now),
         sheet('reads'),
-        sheet('outputs'),
+        sheet('returned'),
+        sheet('outputs', ...wanted),
       ),
       make('footer', { class: 'foot' }, this.how, named('p', 'keys', { class: 'note keys' })),
     );
@@ -62,15 +84,28 @@ class TapePlayer {
       count: data.moments,
       language: this.language,
       onStep: () => this.#show(),
-      keys: { h: () => this.#choose((this.head + 1) % data.heads) },
+      keys: {
+        h: () =>
+          this.#choose({
+            reads: (this.heads.reads + 1) % data.heads.reads,
+            writes: (this.heads.writes + 1) % data.heads.writes,
+          }),
+      },
     });
-    this.select = make(
-      'select',
-      { onchange: () => this.#choose(Number(this.select.value)) },
-      ...Array.from({ length: data.heads }, (_, n) => make('option', { value: n }, String(n))),
-    );
-    if (data.heads > 1)
-      this.bar.append(make('label', { class: 'choice' }, named('span', 'head'), this.select));
+    this.selects = {};
+    for (const [side, key] of [
+      ['writes', 'writeHead'],
+      ['reads', 'readHead'],
+    ]) {
+      if (data.heads[side] < 2) continue;
+      const select = make(
+        'select',
+        { onchange: () => this.#choose({ ...this.heads, [side]: Number(select.value) }) },
+        ...Array.from({ length: data.heads[side] }, (_, n) => make('option', { value: n }, String(n))),
+      );
+      this.selects[side] = select;
+      this.bar.append(make('label', { class: 'choice' }, named('span', key), select));
+    }
   }
 
   #speak(language) {
@@ -79,43 +114,58 @@ class TapePlayer {
     this.corner.replaceChildren(languageButton(language, (other) => this.#speak(other)));
     for (const [element, key] of this.named) element.textContent = this.say(key);
     this.transport.speak(language);
-    this.#choose(this.head);
+    this.#choose(this.heads);
   }
 
-  // Numbers (moments, count), or of one head (moments, heads, count), as rows of moments.
-  #overTime(name, count, head = null) {
-    const { moments, heads_of: of } = this.data;
-    const [values, heads] = [this.numbers[name], of[name]];
-    const own = Math.min(head ?? 0, (heads ?? 1) - 1);
-    return Float32Array.from({ length: count * moments }, (_, place) => {
-      const [row, moment] = [Math.floor(place / moments), place % moments];
-      return head === null ? values[moment * count + row] : values[(moment * heads + own) * count + row];
+  // Numbers (moments, count), or of one head (moments, heads, count), as rows of moments; NaN where none is asked for.
+  #overTime(name) {
+    const { data, numbers } = this;
+    const [size, side] = STRIPS[name];
+    const [count, heads, own] = [data[size], data.heads[side] ?? 1, this.heads[side] ?? 0];
+    const asked = (moment) => !SAID.includes(name) || !numbers.asked || numbers.asked[moment];
+    return Float32Array.from({ length: count * data.moments }, (_, place) => {
+      const [row, moment] = [Math.floor(place / data.moments), place % data.moments];
+      return asked(moment) ? numbers[name][(moment * heads + own) * count + row] : NaN;
     });
   }
 
-  #choose(head) {
+  // The number with full color: weights and probabilities go up to 1, and what is compared has the same.
+  #topOf(name) {
+    if (WEIGHTS.includes(name)) return 1;
+    if (!SAID.includes(name)) return this.#upTo([name]);
+    return this.#upTo(SAID.filter((one) => this.numbers[one]));
+  }
+
+  #upTo(names) {
+    let [low, top] = [0, 1e-9];
+    for (const name of names)
+      for (const value of this.#overTime(name)) {
+        if (Number.isFinite(value)) [low, top] = [Math.min(low, value), Math.max(top, Math.abs(value))];
+      }
+    return low === 0 && top <= 1 && !STRIPS[names[0]][1] ? 1 : top;
+  }
+
+  #choose(heads) {
     const { data } = this;
-    this.head = head;
-    this.select.value = head;
-    if (data.heads > 1) writeHash({ head });
+    this.heads = heads;
+    for (const [side, select] of Object.entries(this.selects)) {
+      select.value = heads[side];
+      writeHash({ [side === 'reads' ? 'read' : 'write']: heads[side] });
+    }
     this.grids = {};
     this.#memory(); // first: it takes the width that it needs, and the others share the rest
     const wide = Math.max(4, Math.min(24, Math.floor((this.places.inputs.clientWidth - 6) / data.moments)));
-    for (const [name, count, of] of [
-      ['inputs', data.inputs, null],
-      ['outputs', data.outputs, null],
-      ['writes', data.rows, head],
-      ['reads', data.rows, head],
-    ]) {
+    for (const name of this.strips) {
+      const count = data[STRIPS[name][0]];
       this.places[name].replaceChildren();
-      const high = Math.max(3, Math.min(18, Math.floor((of === null ? 150 : 320) / count)));
+      const high = Math.max(3, Math.min(18, Math.floor((WEIGHTS.includes(name) ? 320 : 150) / count)));
       const grid = new Grid(this.places[name], {
         name: this.say(name),
-        values: this.#overTime(name, count, of),
+        values: this.#overTime(name),
         rows: count,
         columns: data.moments,
         sizes: [wide, high],
-        top: of === null ? null : 1,
+        top: this.#topOf(name),
       });
       grid.onHover = (cell) =>
         this.#tell(
@@ -169,12 +219,12 @@ class TapePlayer {
     const { data, numbers, transport, grids } = this;
     const moment = transport.step;
     const of = (name, count) => {
-      const heads = data.heads_of[name];
-      const place = moment * heads + Math.min(this.head, heads - 1);
+      const side = STRIPS[name][1];
+      const place = moment * data.heads[side] + this.heads[side];
       return numbers[name].subarray(place * count, (place + 1) * count);
     };
     const size = data.rows * data.columns;
-    for (const name of ['inputs', 'outputs', 'writes', 'reads']) {
+    for (const name of this.strips) {
       grids[name].reveal(moment + 1);
       grids[name].light({ column: moment });
     }
@@ -186,8 +236,9 @@ class TapePlayer {
   }
 
   #tell(grid, words, cell) {
+    const value = cell && grid.values[cell.row * grid.columns + cell.column];
     this.how.textContent = cell
-      ? `${words.join(', ')}: ${short(grid.values[cell.row * grid.columns + cell.column])}`
+      ? `${words.join(', ')}: ${Number.isNaN(value) ? this.say('unasked') : short(value)}`
       : this.say('hint');
   }
 }
