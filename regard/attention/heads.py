@@ -14,8 +14,8 @@ from regard.attention._over import Unchanged, projected, selected
 from regard.attention._result import Attended
 from regard.attention._watching import told
 from regard.attention.masks import Mask, as_mask
-from regard.attention.normalizers import Dropout
-from regard.attention.scores import ScaledDot
+from regard.attention.normalizers import Dropout, softmax
+from regard.attention.scores import Dot, ScaledDot
 
 
 class MultiHead(nn.Module):
@@ -67,6 +67,17 @@ class MultiHead(nn.Module):
         if dropout:
             self.normalize = Dropout(self.normalize or usual(self.score), dropout)
         self.reset_parameters()
+        if bias and self._blind():
+            self.key.bias.requires_grad_(False)
+
+    def _blind(self) -> bool:
+        """Whether a bias of the keys cannot be seen in the weights, so that it stays at its start.
+
+        It adds query . bias to all scores of a query, and softmax is blind to that. The gradient that is computed
+        for it is rounding and nothing else, which Adam would make as large as any other.
+        """
+        inner = self.normalize.normalize if isinstance(self.normalize, Dropout) else self.normalize
+        return type(self.score) in (Dot, ScaledDot) and inner in (None, softmax)
 
     def reset_parameters(self) -> None:
         for layer in (self.query, self.key, self.value, self.output):

@@ -40,6 +40,7 @@ def _as_dict(found: Standing) -> dict[str, Any]:
         "parameters": record["parameters"],
         "words": dict(zip(("source", "target"), record.get("words", ()), strict=False)),
         "data": record.get("data", {}),
+        "damaged": _damaged(found),
         "step": state.get("step"),
         "seconds": state.get("seconds"),
         "tokens": state.get("tokens"),
@@ -58,6 +59,13 @@ def _weights(found: Standing) -> str | None:
         return str(found.run.weights().relative_to(found.run.folder))
     except (FileNotFoundError, ValueError):
         return None  # nothing yet, or nothing whole
+
+
+def _damaged(found: Standing) -> bool:
+    """Are there checkpoints, and none that is whole?"""
+    from regard.training import checkpoint
+
+    return not found.state and bool(checkpoint.steps(found.run.checkpoints))
 
 
 def _files(folder: Path) -> dict[str, int]:
@@ -89,9 +97,18 @@ def _vocabulary(words: dict[str, int]) -> list[tuple[str, str]]:
     return [("vocabulary", ", ".join(f"{count:,} {side}" for side, count in words.items()))] if words else []
 
 
+def _way_out(about: dict[str, Any]) -> str:
+    """What can be done with a run that cannot go on."""
+    if about["weights"] is None:
+        return "unknown: all checkpoints are damaged, and there are no other weights; begin a new run"
+    return f"unknown: all checkpoints are damaged; a new run can take its weights: --init-from {about['run']}"
+
+
 def _progress(about: dict[str, Any]) -> list[tuple[str, str]]:
     from regard.training.display import duration, number
 
+    if about["damaged"]:
+        return [("step", _way_out(about))]
     if about["step"] is None:
         return [("step", f"none yet; begin with: regard resume {about['run']}")]
     rows = [("step", f"{about['step']:,} of {about['settings']['steps']:,}")]

@@ -61,10 +61,9 @@ def train(
             refuse("Name the recipe first: regard train RECIPE ...; `regard train` alone lists the recipes.")
         _list(as_json, lang)
         return
-    settings = plain_settings(recipe, tuple(words or ()), **given)
-    _check(recipe, settings)
+    _check(recipe, plain_settings(recipe, tuple(words or ()), **given))
     if show:
-        _show(recipe, settings, as_json)
+        _show(recipe, _planned(recipe, words or [], init_from, given), as_json)
         return
     folder = out or _free(recipe)
     _begin(recipe, folder, words or [], init_from, given, as_json)
@@ -79,6 +78,16 @@ def _begin(
     if world().first:
         note(f"training {recipe} in {folder}")
     ended(folder, train(recipe, folder, words, init_from=init_from, **given), as_json)
+
+
+def _planned(recipe: str, words: list[str], init_from: Path | None, given: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the training that would begin, as JSON would keep them."""
+    from dataclasses import asdict
+
+    from regard.recipes._runs import planned
+
+    settled = asdict(planned(recipe, words, init_from=init_from, **given))
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in settled.items()}
 
 
 def _check(recipe: str, settings: dict[str, Any]) -> None:

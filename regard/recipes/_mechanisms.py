@@ -7,10 +7,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from torch import nn
+
 from regard import attention as a
 from regard.attention.normalizers.base import takes
-from regard.catalogue import find
-from regard.recipes._parse import SettingError
+from regard.catalogue import ENTRIES, find
+from regard.recipes._parse import SettingError, nearest
 
 WORDS = re.compile(r"\s*([^()]+?)\s*(?:\(\s*([0-9.eE+-]+)\s*\))?\s*")
 
@@ -72,10 +74,34 @@ def named(kind: str, words: str, known: dict[str, Any]) -> tuple[str, int | floa
     try:
         name = find(match[1]).name
     except LookupError:
-        name = ""
-    if name not in known:
+        raise SettingError(f"{kind}={words} is not possible; {_nearest(kind, match[1], known)}") from None
+    if name not in known:  # it is something else
         raise SettingError(f"{kind}={words} is not possible; {kind} is one of {', '.join(known)}")
     return name, _number(f"{kind}={words}", name, match[2])
+
+
+def _nearest(kind: str, word: str, known: dict[str, Any]) -> str:
+    """The names that come closest, in small letters as people type them; or all that the catalogue lists first."""
+    names = (name for entry in ENTRIES if entry.name in known for name in (entry.name, *entry.aliases))
+    end = nearest(word.lower(), [name.lower() for name in names])
+    return end if end.startswith("did you mean") else f"{kind} is one of {', '.join(known)}"
+
+
+def check_names(settings: Any) -> None:
+    """Refuse settings whose score or normalizer there is not."""
+    for kind, known in (("score", SCORES), ("normalize", NORMALIZERS)):
+        if (words := getattr(settings, kind, None)) is not None:
+            named(kind, words, known)
+
+
+def cautions(objective: nn.Module) -> list[str]:
+    """What somebody who trains this should know before it begins."""
+    if not any(getattr(part, "normalize", None) is a.hardmax for part in objective.modules()):
+        return []
+    return [
+        "hardmax has no gradient, so its score stays as it is at the start and does not learn where to look; sample"
+        " and straight-through do"
+    ]
 
 
 def _number(what: str, name: str, written: str | None) -> int | float | None:

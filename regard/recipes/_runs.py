@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -13,12 +13,15 @@ from typing import Any, get_type_hints
 import torch
 
 from regard._version import __version__
+from regard.recipes._mechanisms import cautions, check_names
 from regard.recipes._parse import SettingError, parted, restore, settle, written
 from regard.recipes._parse import given as given_value
 from regard.recipes._recipes import recipe
-from regard.recipes._task import Recipe, Say
+from regard.recipes._task import DOWNLOAD, Recipe, Say
+from regard.recipes._unchanged import check_unchanged, fingerprints
 from regard.recipes.translation.translator import Translator
-from regard.training import Outcome, Run, Settings, distributed, load_weights
+from regard.training import CannotWrite, Outcome, Run, Settings, checkpoint, distributed, load_weights
+from regard.training._files import FULL
 
 FORMAT = 1
 WAIT = 60.0  # seconds for the first process to make a run's folder
@@ -45,12 +48,8 @@ def train(
     What is learned from the training data beside the weights, such as tokenizers, is kept in the folder, with
     everything that is needed to go on later, or to use the model.
     """
-    found, words = recipe(name), tuple(words)
-    settings = found.task.at_home(settings_of(name, words, **given))
-    origin = None if init_from is None else Run.open(init_from)
-    if origin is not None:
-        chosen = {*given, *(key for key, _ in map(parted, words))}
-        settings = _like(settings, origin, found, chosen)
+    found, origin = recipe(name), None if init_from is None else Run.open(init_from)
+    settings = found.task.at_home(_settled(found, tuple(words), given, origin))
     found.task.check(found, settings)  # what is wrong with files or settings is said before a folder is made
     run = Run.create(out)
     if distributed.world().first and not run.record.is_file():  # torchrun, restarting, finds it there
@@ -60,6 +59,35 @@ def train(
     except Exception:
         _withdraw(run, found)
         raise
+
+
+def planned(
+    name: str, words: Iterable[str] = (), *, init_from: str | Path | None = None, **given: Any
+) -> Settings:
+    """The settings that `train` would begin with; it refuses what `train` refuses, save that data is missing yet."""
+    found, origin = recipe(name), None if init_from is None else Run.open(init_from)
+    settings = _settled(found, tuple(words), given, origin)
+    fetched = getattr(settings, "data", None) == DOWNLOAD  # looking at settings should not fetch anything
+    refusal = "" if fetched else _refusal(found, settings)
+    if refusal and refusal != _refusal(found, settings_of(name)):  # it is not just the data that nobody named
+        raise SettingError(refusal)
+    check_names(settings)
+    return settings
+
+
+def _refusal(found: Recipe, settings: Settings) -> str:
+    try:
+        found.task.check(found, settings)
+    except SettingError as error:
+        return str(error)
+    return ""
+
+
+def _settled(found: Recipe, words: tuple[str, ...], given: dict[str, Any], origin: Run | None) -> Settings:
+    settings: Settings = settings_of(found.name, words, **given)
+    if origin is None:
+        return settings
+    return _like(settings, origin, found, {*given, *(key for key, _ in map(parted, words))})
 
 
 def _like(settings: Settings, origin: Run, found: Recipe, chosen: Iterable[str]) -> Settings:
@@ -88,7 +116,10 @@ def _same_task(origin: Run, found: Recipe) -> dict[str, Any]:
 def _withdraw(run: Run, found: Recipe) -> None:
     """A run that never began leaves its folder free, so that who mends what was wrong can use it again."""
     if distributed.world().first and not run.checkpoints.is_dir():
-        made = (run.folder / name for name in (*found.task.files, ".lock"))
+        halves = (
+            str(Path(name).with_suffix(".part")) for name in found.task.files
+        )  # of what was being written
+        made = (run.folder / name for name in (*found.task.files, *halves, ".lock"))
         for path in (run.record, run.log, run.metrics, *made):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # something else is in it
@@ -100,17 +131,35 @@ def resume(folder: str | Path, say: Say | None = None, **changes: Any) -> Outcom
     run = Run.open(folder)
     if changes:
         record = read(run)
-        kind = recipe(record["recipe"]).kind
-        hints = get_type_hints(kind)
-        for name, value in changes.items():
-            given_value(kind, name, value, hints)
-            if name not in CHANGEABLE:
-                raise SettingError(
-                    f"{name} cannot change in a run that has begun; of these you may: {', '.join(CHANGEABLE)}"
-                )
-        settings = settle(kind, {**asdict(restore(kind, record["settings"])), **changes})
-        run.write({**record, "settings": asdict(settings)})
+        settings = _changed(record, changes)
+        if distributed.world().first:
+            with run.locked():  # nothing is written before it is sure that the run can go on
+                check_unchanged(record.get("files", {}))
+                _check_steps(run, settings)
+                run.write({**record, "settings": asdict(settings)})
     return _go_on(run, say)
+
+
+def _changed(record: dict[str, Any], changes: dict[str, Any]) -> Settings:
+    kind = recipe(record["recipe"]).kind
+    hints = get_type_hints(kind)
+    for name, value in changes.items():
+        given_value(kind, name, value, hints)
+        if name not in CHANGEABLE:
+            raise SettingError(
+                f"{name} cannot change in a run that has begun; of these you may: {', '.join(CHANGEABLE)}"
+            )
+    return settle(kind, {**asdict(restore(kind, record["settings"])), **changes})
+
+
+def _check_steps(run: Run, settings: Settings) -> None:
+    """Refuse to end before the newest checkpoint; a run of which all are damaged cannot go on at all."""
+    newest = checkpoint.newest(run.checkpoints)
+    if newest is not None and settings.steps < newest.step:
+        raise SettingError(
+            f"steps={settings.steps} is not possible: {run.folder} has made {newest.step:,} steps already; ask for"
+            " more of them, or begin a new run"
+        )
 
 
 def _go_on(run: Run, say: Say | None) -> Outcome:
@@ -120,8 +169,10 @@ def _go_on(run: Run, say: Say | None) -> Outcome:
     distributed.start(distributed.choose_device(restore(found.kind, record["settings"]).device))
     record = read(run)
     settings, origin = restore(found.kind, record["settings"]), record["init_from"]
+    check_unchanged(record.get("files", {}))
     if distributed.world().first and not all((run.folder / name).is_file() for name in found.task.files):
-        found.task.ready(run, found, settings, None if origin is None else Run.open(origin))
+        with _room_on_disk(run):
+            found.task.ready(run, found, settings, None if origin is None else Run.open(origin))
     distributed.wait()
     torch.manual_seed(settings.seed)  # the weights to begin with
     experiment = found.task.experiment(run, found, settings)
@@ -131,11 +182,25 @@ def _go_on(run: Run, say: Say | None) -> Outcome:
             found.task.begin_with(experiment.objective, load_weights(other.weights()), str(other.folder))
         if distributed.world().first:
             run.write({**record, **_facts(experiment)})
-            for line in experiment.lines:
+            for line in (*experiment.lines, *cautions(experiment.objective)):
                 (say or _to_stderr)(line)
     outcome = experiment.fit(say)
     distributed.stop()
     return outcome
+
+
+@contextlib.contextmanager
+def _room_on_disk(run: Run) -> Iterator[None]:
+    """Say in one sentence that there is none; what else goes wrong may be about reading."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        reason = (error.strerror or str(error)).lower()
+        raise CannotWrite(
+            error.errno, f"{run.folder} could not be written: {reason}; free some space, and try again"
+        ) from error
 
 
 def _first(run: Run) -> dict[str, Any]:
@@ -220,6 +285,7 @@ def _record(found: Recipe, settings: Settings, init_from: str | None) -> dict[st
         "recipe": found.name,
         "settings": asdict(settings),
         "init_from": init_from,
+        "files": fingerprints(found, settings),
     }
 
 

@@ -19,7 +19,8 @@ def draw_curve(metrics: Path, picture: Path, watch: str) -> bool:
     points = [json.loads(line) for line in metrics.read_text().splitlines()]
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    _line(axes, points, "loss", "loss in training", "C0")
+    trained = [{**point, "loss": point.get("nll", point["loss"])} for point in points if "loss" in point]
+    _line(axes, trained, "loss", "loss in training", "C0")  # plain, as the validation's is, if it was counted
     valid = [{"step": point["step"], **point["valid"]} for point in points if "valid" in point]
     if any("loss" in point for point in valid):
         _line(axes, valid, "loss", "loss in validation", "C1")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # the disk, our share of it, or what a file may have
 
 
 class CannotWrite(OSError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -11,7 +10,7 @@ import torch
 from torch import nn
 
 from regard.training import checkpoint, distributed
-from regard.training._files import CannotWrite
+from regard.training._files import FULL, CannotWrite
 from regard.training._training import Training, Validate
 from regard.training.checkpoint import Checkpoint
 from regard.training.display import Say
@@ -22,8 +21,6 @@ from regard.training.report import Report, Silent
 from regard.training.run import Run
 from regard.training.settings import Settings
 from regard.training.weights import fill
-
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # the disk, our share of it, or what a file may have
 
 
 @contextlib.contextmanager

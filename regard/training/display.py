@@ -64,11 +64,14 @@ class Live:
 def in_words(point: dict[str, Any], watch: str = "", best: float | None = None) -> str:
     """A point of the metrics as people read it.
 
+    The loss is the plain cross entropy where the objective counts it (nll), as in a validation; what is trained on may
+    be smoothed, or rewarded.
+
     >>> in_words({"step": 1200, "loss": 3.25, "tokens_per_second": 4210.0, "lr": 0.0005, "grad_norm": 1.0})
     'loss 3.250   4,210 tokens/s   lr 0.0005'
     """
     parts = [
-        f"loss {point['loss']:.3f}",
+        f"loss {point.get('nll', point['loss']):.3f}",
         f"{point['tokens_per_second']:,.0f} tokens/s",
         f"lr {point['lr']:.3g}",
     ]

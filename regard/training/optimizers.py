@@ -89,12 +89,15 @@ def memory(optimizer: Optimizer, objective: nn.Module) -> dict[str, Tensor]:
 
 
 def remember(optimizer: Optimizer, objective: nn.Module, kept: Mapping[str, Tensor]) -> None:
-    """Give the optimizer its memory back."""
+    """Give the optimizer its memory back; what it remembers of parameters that do not learn any more is left out."""
     names = {parameter: name for name, parameter in objective.named_parameters()}
     order = [names[p] for group in optimizer.param_groups for p in group["params"]]
+    resting = {name for parameter, name in names.items() if not parameter.requires_grad}
     state: dict[int, dict[str, Tensor]] = {}
     for entry, value in kept.items():
         key, _, name = entry.partition("/")
+        if name in resting:
+            continue
         if name not in order:
             raise ValueError(
                 f"the optimizer's memory does not fit: {name} is not among the parameters trained now"

@@ -11,6 +11,7 @@ from regard.attention import (
     Alibi,
     Boxcar,
     Cache,
+    Dot,
     MultiHead,
     RelativeBias,
     Rotary,
@@ -19,6 +20,8 @@ from regard.attention import (
     causal,
     dense,
     padding,
+    sigmoid,
+    softmax,
     sparsemax,
     window,
 )
@@ -233,6 +236,24 @@ def test_keys_given_once_are_the_keys_and_projected_once(score, kv_heads):
 
 # ---- the cache
 
+
+@pytest.mark.parametrize("given", [{}, {"normalize": softmax}, {"dropout": 0.1}, {"score": Dot()}], ids=repr)
+def test_a_bias_of_keys_that_nobody_can_see_stays_as_it_is(given):
+    heads = MultiHead(12, 3, **given)
+    assert [name for name, p in heads.named_parameters() if not p.requires_grad] == ["key.bias"]
+    x = torch.randn(2, 5, 12)
+    before = heads.eval()(x).weights
+    with torch.no_grad():
+        heads.key.bias.add_(1.0)
+    torch.testing.assert_close(heads(x).weights, before)
+
+
+@pytest.mark.parametrize("given", [{"normalize": sigmoid}, {"score": Rotary(ScaledDot())}], ids=repr)
+def test_a_bias_of_keys_that_shows_learns(given):
+    heads = MultiHead(12, 3, **given)
+    assert all(p.requires_grad for p in heads.parameters())
+
+
 SCORES = {
     "plain": lambda: None,
     "Rotary": lambda: Rotary(ScaledDot()),
@@ -262,7 +283,7 @@ def test_step_by_step_is_one_causal_pass(score, kv_heads, grad):
         torch.testing.assert_close(step.weights[..., 0, :], whole.weights[..., at, : at + 1])
     if grad:
         factor = torch.randn_like(context)
-        inputs = [x, *heads.parameters()]
+        inputs = [x, *(p for p in heads.parameters() if p.requires_grad)]
         for got, want in zip(
             torch.autograd.grad(context, inputs, factor),
             torch.autograd.grad(whole.context, inputs, factor),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -49,13 +50,23 @@ def test_show_as_json():
     assert answer["changed_from"] == {"steps": 300, "cell": "gru"}
 
 
+def test_the_transformer_is_shown_as_published():
+    settings = json.loads(call("train", "translation", "model=transformer", "--show", "--json").stdout)[
+        "settings"
+    ]
+    sizes = {name: settings[name] for name in ("layers", "dim", "hidden_dim", "heads")}
+    assert sizes == {"layers": 6, "dim": 512, "hidden_dim": 2048, "heads": 8}
+
+
 def test_several_files_after_one_option():
     answer = call(
         "train", "translation", "--train", "a.en", "a.de", "steps=7", "--valid", "b.tsv", "--show", "--json"
     )
     settings = json.loads(answer.stdout)["settings"]
     assert (settings["train"], settings["valid"], settings["steps"]) == (["a.en", "a.de"], ["b.tsv"], 7)
-    twice = call("train", "translation", "--train", "a.en", "--train", "a.de", "--show", "--json")
+    twice = call(
+        "train", "translation", "--train", "a.en", "--train", "a.de", "--valid", "b.tsv", "--show", "--json"
+    )
     assert json.loads(twice.stdout)["settings"]["train"] == ["a.en", "a.de"]
 
 
@@ -79,6 +90,28 @@ def test_several_files_after_one_option():
 def test_mistakes_are_answered_in_words(arguments, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refused(call("train", *arguments), words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["reverse", "normalize=spasemax"], "did you mean sparsemax"),
+        (["reverse", "score=adative"], "did you mean additive"),
+        (["multi30k", "data=.", "pair=en-zh"], "pair=en-zh is not possible"),
+        (["translation", "--train", "a", "b"], "translation needs text to choose the best weights by"),
+    ],
+)
+def test_show_refuses_what_training_refuses(arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused(call("train", *arguments, "--show"), words)
+    refused(call("train", *arguments), words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_show_knows_the_run_to_begin_with(backwards):
+    words = ("train", "reverse", "--init-from", backwards)
+    refused(call(*words, "tokenizer=word", "--show"), "tokenizer is that of")
+    assert call(*words, "--show").returncode == 0
 
 
 def test_a_folder_with_something_in_it_is_refused(backwards):
@@ -167,6 +200,29 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
 )
 def test_resume_changes_only_what_it_may(backwards, words, sentence):
     refused(call("resume", backwards, *words), sentence)
+
+
+def test_steps_that_are_done_cannot_be_taken_back(backwards):
+    before = (backwards / "run.json").read_bytes()
+    refused(call("resume", backwards, "steps=5"), f"steps=5 is not possible: {backwards} has made 150 steps")
+    assert (backwards / "run.json").read_bytes() == before
+
+
+def test_a_run_whose_checkpoints_are_damaged(backwards, tmp_path):
+    folder = shutil.copytree(backwards, tmp_path / "run")
+    for path in folder.glob("checkpoints/*/state.json"):
+        path.write_text("{}")
+    answer = call("info", folder)
+    assert f"all checkpoints are damaged; a new run can take its weights: --init-from {folder}" in " ".join(
+        answer.stdout.split()
+    )
+    assert "regard resume" not in answer.stdout
+    assert json.loads(call("info", folder, "--json").stdout)["damaged"] is True
+    shutil.rmtree(folder / "weights")
+    assert "there are no other weights" in " ".join(call("info", folder).stdout.split())
+    before = (folder / "run.json").read_bytes()
+    refused(call("resume", folder, "steps=200"), "no checkpoint in")
+    assert (folder / "run.json").read_bytes() == before
 
 
 def test_resume_of_nothing(tmp_path):

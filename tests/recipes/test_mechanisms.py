@@ -7,7 +7,7 @@ from regard import attention as a
 from regard.catalogue import ENTRIES
 from regard.data.batch import Batch
 from regard.recipes import NextWord, SettingError, recipe, settings_of
-from regard.recipes._mechanisms import NORMALIZERS, SCORES, normalizer, score
+from regard.recipes._mechanisms import NORMALIZERS, SCORES, cautions, normalizer, score
 from regard.recipes.translation._models import build
 
 BATCH = Batch.of([([5, 6, 7], [4, 5]), ([8], [6, 7, 8]), ([4, 4, 9, 5, 6], [9])])
@@ -84,7 +84,11 @@ def test_numbers_reach_their_mechanism():
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["score=dott"], "Dot"),
+        (["score=dott"], "score=dott is not possible; did you mean dot"),
+        (["score=adative"], "did you mean additive"),
+        (["score=generl"], "did you mean general"),
+        (["normalize=spasemax"], "normalize=spasemax is not possible; did you mean sparsemax"),
+        (["normalize=topp(3)"], "did you mean top"),
         (["score=softmax"], "score is one of Constant, Dot"),
         (["normalize=dot"], "normalize is one of softmax"),
         (["normalize=dropout"], "normalize is one of softmax"),
@@ -140,3 +144,19 @@ def test_zero_is_a_number(words):
 def test_numbers_are_not_bent_or_dropped(words):
     with pytest.raises(SettingError):
         normalizer(words)
+
+
+@pytest.mark.parametrize("words", [["normalize=hardmax"], ["normalize=argmax", "scope=local-p"]])
+def test_who_trains_without_a_gradient_is_told(words):
+    (line,) = cautions(NextWord(build(settings_of("reverse", words), WORDS, WORDS)))
+    assert "hardmax has no gradient" in line
+    assert "sample and straight-through do" in line
+    for other in ("sample", "straight-through"):
+        normalizer(other)
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["normalize=sample"], ["normalize=straight-through"], ["normalize=hardmax", "scope=none"]]
+)
+def test_there_is_nothing_to_say_where_the_score_learns(words):
+    assert cautions(NextWord(build(settings_of("reverse", words), WORDS, WORDS))) == []

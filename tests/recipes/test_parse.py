@@ -176,6 +176,35 @@ def test_optional_sizes_are_checked(words):
 
 
 @pytest.mark.parametrize(
+    ("words", "sizes"),
+    [
+        ([], (256, 1, None)),
+        (["model=transformer"], (512, 6, 2048)),
+        (["model=transformer", "dim=none", "layers=none", "hidden_dim=none"], (512, 6, 2048)),
+        (["model=transformer", "dim=64", "layers=2"], (64, 2, 256)),
+        (["model=transformer", "hidden_dim=100"], (512, 6, 100)),
+    ],
+)
+def test_sizes_that_nobody_chose_go_by_the_model(words, sizes):
+    settings = settings_of("translation", words)
+    assert (settings.dim, settings.layers, settings.hidden_dim) == sizes
+
+
+def test_recipes_with_sizes_of_their_own_keep_them():
+    sizes = {
+        name: (settings_of(name).dim, settings_of(name).layers) for name in ("multi30k", "dates", "reverse")
+    }
+    assert sizes == {"multi30k": (128, 4), "dates": (128, 1), "reverse": (64, 1)}
+    assert settings_of("multi30k").hidden_dim == 256
+
+
+def test_runs_from_before_sizes_went_by_the_model_are_as_they_were():
+    kept = {**asdict(settings_of("translation")), "model": "transformer", "hidden_dim": None}
+    found = restore(Translation, kept)
+    assert (found.dim, found.layers, found.hidden_dim) == (256, 1, 1024)
+
+
+@pytest.mark.parametrize(
     "words", [["length_penalty=nan"], ["entropy=nan"], ["discount=-1"], ["discount=inf"]]
 )
 def test_other_numbers_are_checked(words):

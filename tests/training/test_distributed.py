@@ -19,8 +19,12 @@ HOW = ("dropout=0", "most=4", "steps=50")  # batches of one to three rows: some 
 
 
 def torchrun(folder, *given, restarts=0):
+    return started(toy.__file__, str(folder), *given, restarts=restarts)
+
+
+def started(*what, restarts=0):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += [f"--max-restarts={restarts}", "--monitor-interval=0.1", toy.__file__, str(folder), *given]
+    command += [f"--max-restarts={restarts}", "--monitor-interval=0.1", *what]
     paths = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, env={**os.environ, **paths}, stderr=subprocess.PIPE, text=True)
 
@@ -53,6 +57,32 @@ def test_two_processes_equal_one(tmp_path, two):
     assert one.keys() == other.keys()
     assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-5
     assert losses(tmp_path) == pytest.approx(losses(two), rel=1e-4)
+
+
+TRANSLATOR = [
+    "model=transformer",
+    "dim=16",
+    "heads=2",
+    "layers=1",
+    "dropout=0",
+    "max_length=5",
+    "batch_tokens=100",
+]
+TRANSLATOR += ["steps=50", "warmup=5", "watch=loss", "threads=1", "device=cpu"]
+
+
+def test_two_processes_train_the_transformer_of_one(tmp_path):
+    """The whole state: also the biases of keys, whose gradient is nothing but rounding."""
+    from regard.recipes import train
+
+    process = started("-m", "regard", "train", "reverse", *TRANSLATOR, "--out", str(tmp_path / "two"))
+    said = _end(process)
+    assert process.returncode == 0, said
+    train("reverse", tmp_path / "one", TRANSLATOR, say=toy.silent)
+    one, other = weights(tmp_path / "one"), weights(tmp_path / "two")
+    assert one.keys() == other.keys()
+    apart = {name: float((one[name] - other[name]).abs().max()) for name in one}
+    assert max(apart.values()) < 1e-5, {name: far for name, far in apart.items() if far >= 1e-5}
 
 
 @pytest.mark.slow

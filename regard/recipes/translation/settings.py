@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from regard.training.settings import Settings, setting
 
 Tokenization = Literal[
     "auto", "none", "13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "spm", "flores101", "flores200"
 ]
+# None can be given for a size; who reads it finds a number always.
+if TYPE_CHECKING:
+    Size = int
+else:
+    Size = int | None
+# The sizes that nobody chose: a small recurrent network, or the Transformer as it was published.
+SIZES = {"recurrent": {"dim": 256, "layers": 1}, "transformer": {"dim": 512, "layers": 6}}
 WATCHED = ("loss", "perplexity", "bleu", "chrf", "exact")
 
 
@@ -43,8 +50,10 @@ class Translation(Settings):
     batch_tokens: int = setting(4096, "tokens in a batch, counted as rows times the longest row")
     # model
     model: Literal["recurrent", "transformer"] = setting("recurrent", "which network")
-    dim: int = setting(256, "size of a state, or of a position in the transformer")
-    layers: int = setting(1, "layers of the encoder and of the decoder")
+    dim: Size = setting(
+        None, "size of a state, or of a position in the transformer; 256, transformer 512, if none"
+    )
+    layers: Size = setting(None, "layers of the encoder and of the decoder; 1, transformer 6, if none")
     dropout: float = setting(0.2, "numbers forgotten at random in training")
     tied: Literal["none", "output", "all"] = setting(
         "none", "embeddings shared: target with output, or source too"
@@ -81,6 +90,7 @@ class Translation(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._settle_sizes()
         for name in ("vocab", "dim", "layers", "batch_tokens", "max_length", "heads", "beam", "radius"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
@@ -120,3 +130,11 @@ class Translation(Settings):
             raise ValueError(
                 "input_feeding=on needs order=luong: in Bahdanau's order every step has seen its context"
             )
+
+    def _settle_sizes(self) -> None:
+        """What nobody chose goes by the model; from here on it is a number, also in run.json."""
+        for name, size in SIZES[self.model].items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, size)  # frozen for everybody else
+        if self.model == "transformer" and self.hidden_dim is None:
+            object.__setattr__(self, "hidden_dim", 4 * self.dim)
