@@ -112,13 +112,9 @@ class Searching:
         ]
 
     def _text(self, one: Hypothesis, seen: Alignment | None) -> str:
-        from regard.data import UNK
-        from regard.decoding import copy_unknown
-
-        unknown = [place for place, number in enumerate(one.ids) if number == UNK]
-        if not (self.unknown and unknown and seen is not None):
+        if not self.unknown or seen is None:
             return self.translator.text(one)
-        return ("" if self.translator.target.kind == "char" else " ").join(copy_unknown(seen, unknown))
+        return self.translator.copied(one.ids, seen)
 
 
 def write_traces(path: Path, answers: Sequence[Answer], translator: Translator) -> None:

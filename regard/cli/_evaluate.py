@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -37,6 +37,10 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many sentences of each part.")] = None,
     gold: Annotated[
         Path | None, typer.Option(help="Gold alignments: source, target and links (0-0 1?2), with tabs.")
+    ] = None,
+    bleu: Annotated[
+        str | None,
+        typer.Option(help="A translation: words for BLEU, as the setting bleu has them: auto, zh, 13a, ..."),
     ] = None,
     length: Length = None,
     repeats: Repeats = None,
@@ -83,6 +87,7 @@ def evaluate(
     if is_of_text(run):
         evaluate_text(run, files, part, limit, device, as_json)
         return
+    _check_bleu(bleu)
     translator = loaded(run, device)
     options = decoding(translator, beam=beam, alpha=length_penalty, coverage=coverage)
     found: dict[str, Any] = {}
@@ -90,8 +95,8 @@ def evaluate(
         for name, pairs in _parts(run, translator, files, part, columns).items():
             pairs = fitting(Limit(translator, too_long, f"{name}, line"), pairs[:limit])
             note(f"{name}: translating {len(pairs):,} sentences")
-            found[name] = _measured(translator, pairs, options)
-    heads = None if gold is None else judged(translator, gold)
+            found[name] = _measured(translator, pairs, options, bleu)
+    heads = None if gold is None else judged(translator, gold, too_long, limit)
     if as_json:
         links = {} if heads is None else {"gold": heads.as_dict()}
         say_json({"run": str(run), "decoding": asdict(options), "parts": found, **links})
@@ -112,10 +117,17 @@ def _parts(
     return from_recipe(Run.open(run).read()["recipe"], translator.settings, part)
 
 
-def _measured(translator: Translator, pairs: list[Any], options: Any) -> dict[str, Any]:
+def _check_bleu(bleu: str | None) -> None:
+    from regard.recipes.translation.settings import Tokenization
+
+    if bleu is not None and bleu not in (known := get_args(Tokenization)):
+        refuse(f"There is no --bleu {bleu}; there are {', '.join(known)}.")
+
+
+def _measured(translator: Translator, pairs: list[Any], options: Any, bleu: str | None) -> dict[str, Any]:
     from regard.recipes import evaluate
 
-    return evaluate(translator, pairs, options)
+    return evaluate(translator, pairs, options, bleu)
 
 
 def _print(name: str, report: dict[str, Any]) -> None:
@@ -135,6 +147,8 @@ def _print(name: str, report: dict[str, Any]) -> None:
             ("in hindsight", f"{report['aer_hindsight']:.4f}", "weights corrected by the word that came")
         )
     say(table(rows, numbers=[1]), "")
+    if report["nfkc"]:
+        say("references folded by NFKC, as the model reads them", "")
     groups = [
         (_span(group), f"{group['sentences']:,}", f"{group['exact']:.2f}", f"{group['bleu']:.2f}")
         for group in report["by_length"]

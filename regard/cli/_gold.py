@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.cli._say import refuse
+from regard.cli._input import Limit, TooLong
+from regard.cli._say import note, refuse
 
 if TYPE_CHECKING:
-    from regard.decoding import Head
+    from regard.decoding import Gold, Head
     from regard.recipes import Translator
 
 
@@ -29,18 +31,14 @@ class Heads:
         }
 
 
-def judged(translator: Translator, path: Path) -> Heads:
+def judged(translator: Translator, path: Path, over: TooLong, most: int | None) -> Heads:
     """Force the translations of a gold file, and compare where they looked with its links."""
-    from regard.decoding import Head, aer, read_gold
+    from regard.decoding import Head, aer
 
-    gold = read_gold(path)
-    if not gold:
-        refuse(f"{path} is empty: it should have source, target and links a line, with tabs between them.")
-    seen = translator.align(
-        [_joined(pair.source, translator.source.kind) for pair in gold],
-        [_joined(pair.target, translator.target.kind) for pair in gold],
-    )
-    for line, (pair, one) in enumerate(zip(gold, seen, strict=True), 1):
+    numbered = _usable(translator, path, over, most)
+    gold = [pair for _, pair in numbered]
+    seen = translator.align(*_texts(translator, gold), spaced=True)
+    for (line, pair), one in zip(numbered, seen, strict=True):
         for side in ("source", "target"):
             count, wanted = len(one.groups(side)), len(getattr(pair, side))
             if count != wanted:
@@ -53,6 +51,34 @@ def judged(translator: Translator, path: Path) -> Heads:
     layers, heads = seen[0].weights.shape[:2]
     rated = [Head(layer, head, error(layer, head)) for layer in range(layers) for head in range(heads)]
     return Heads(len(gold), sorted(rated, key=lambda one: one.aer), error())
+
+
+def _usable(translator: Translator, path: Path, over: TooLong, most: int | None) -> list[tuple[int, Gold]]:
+    """The pairs of the file with their lines; one that had to be cut has lost its links, and is left out."""
+    from regard.data._lines import lines
+    from regard.decoding import parse_gold
+
+    gold = parse_gold(lines(path), str(path))[:most]
+    sources, _ = _texts(translator, gold)
+    fitted = Limit(translator, over, f"{path}, line").fitted(sources)
+    kept = [
+        (line, pair)
+        for line, (pair, before, after) in enumerate(zip(gold, sources, fitted, strict=True), 1)
+        if before == after
+    ]
+    if not kept:
+        refuse(f"{path}: no pair is left to judge, as all had to be cut.")
+    if cut := len(gold) - len(kept):
+        was, its = ("was", "its") if cut == 1 else ("were", "their")
+        note(f"{path}: {cut:,} of {len(gold):,} pairs {was} cut, so {its} links are not judged")
+    return kept
+
+
+def _texts(translator: Translator, gold: Sequence[Gold]) -> tuple[list[str], list[str]]:
+    return (
+        [_joined(pair.source, translator.source.kind) for pair in gold],
+        [_joined(pair.target, translator.target.kind) for pair in gold],
+    )
 
 
 def _joined(words: tuple[str, ...], kind: str) -> str:

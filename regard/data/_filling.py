@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from regard.data._lines import DataError
@@ -26,6 +26,7 @@ class Filling:
     dropout       of BPE merges, drawn anew each epoch; one number, or one for each side
     noise         by how much lengths may differ before they are told apart; more mixes more and pads more
     seed          of the order and of dropout
+    names         what a message should call `tokens` and `over`, where their user has other names for them
     """
 
     tokens: int = 4096
@@ -34,6 +35,7 @@ class Filling:
     dropout: float | tuple[float, float] = 0.0
     noise: float = 1.0
     seed: int = 0
+    names: tuple[str, str] = field(default=("tokens", "over"), repr=False)  # the repr marks saved positions
 
     def __post_init__(self) -> None:
         if self.over not in OVER:
@@ -105,14 +107,18 @@ class Encoder:
             return encoded, True
         if self.filling.over == "stop":
             sizes = f"{len(source):,} source and {len(target):,} target tokens, over max_length={most:,}"
-            raise DataError(f"Line {line} of {self.name} has {sizes}; raise it, or set over to drop or cut.")
+            over = self.filling.names[1]
+            raise DataError(
+                f"Line {line} of {self.name} has {sizes}; raise it, or set {over} to drop or cut."
+            )
         return (source[:most], target[:most]), False
 
     def _check(self, encoded: Encoded, line: int) -> None:
         width = max(map(len, encoded)) + 1  # EOS
         if width > self.filling.tokens:
             what = f"takes {width:,} tokens, but a batch holds {self.filling.tokens:,}"
-            raise DataError(f"Line {line} of {self.name} {what}; raise tokens, or set max_length.")
+            tokens = self.filling.names[0]
+            raise DataError(f"Line {line} of {self.name} {what}; raise {tokens}, or set max_length.")
 
 
 def numbered(pairs: Iterable[Pair | Numbered]) -> Iterator[Numbered]:

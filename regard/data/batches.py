@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from random import Random
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from regard.data._filling import Filling, Numbered, numbered
 from regard.data._lines import DataError
-from regard.data._rows import Chunk, filled
+from regard.data._rows import Chunk, Encoded, filled
 from regard.data._source import Source, varied
 from regard.data.batch import Batch, Pair
 from regard.data.readers import Parallel
@@ -106,7 +107,7 @@ class Generated(Source):
     """Pairs made on the fly, never the same ones twice; an epoch is a chunk of them.
 
     `make(random, count)` gives that many pairs, and draws whatever it draws from `random`, which (seed,
-    epoch) decides.
+    epoch) decides. `report` speaks of the chunk made last, `survey()` of the first.
     """
 
     def __init__(
@@ -121,10 +122,23 @@ class Generated(Source):
         self._make, self._size = make, _positive(chunk)
         self._mark = zlib.crc32(repr(chunk).encode(), self._mark)
 
+    def survey(self) -> Report:
+        """Make and encode one chunk, for the report: the others are like it."""
+        report = self._counts()
+        for _ in self._pairs(0, report):
+            pass
+        return report
+
     def _read(self, epoch: int, first: int) -> Iterator[Chunk]:
-        self.report = self._encoder.report()
+        self.report = self._counts()
+        yield varied(self._encoder, list(self._pairs(epoch, self.report)), epoch, 0)
+
+    def _pairs(self, epoch: int, report: Report) -> Iterator[tuple[Pair, Encoded]]:
         made = self._make(Random(f"{self.filling.seed} {epoch} pairs"), self._size)
-        yield varied(self._encoder, list(self._encoder.plain(numbered(made), self.report)), epoch, 0)
+        return self._encoder.plain(numbered(made), report)
+
+    def _counts(self) -> Report:
+        return replace(self._encoder.report(), made=True)
 
 
 def in_order(

@@ -18,7 +18,8 @@ class Parallel:
     """Sentence pairs from files, one line after the other, as often as one asks.
 
         a.en a.de          two files: line i of both is pair i (a third may hold gold links)
-        a.tsv              one file: columns[0] and columns[1], counted from 0; no quoting, no header
+        a.tsv              one file: columns[0] and columns[1], counted from 0; no quoting, no header;
+                           without `columns` the first two, and then every line must have as many as the first
         a.jsonl            one file: an object a line, keys[0] and keys[1]
 
     Each also packed, as .gz or .xz. A third column or key is read as gold links: "0-0 1-2" are sure, "1?3" is
@@ -36,11 +37,12 @@ class Parallel:
         self,
         paths: Sequence[str | PathLike[str]],
         *,
-        columns: Sequence[int] = (0, 1),
+        columns: Sequence[int] | None = None,
         keys: Sequence[str] = ("source", "target"),
     ) -> None:
         self.paths = [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
-        self.columns, self.keys = tuple(columns), tuple(keys)
+        self.columns, self.keys = (0, 1) if columns is None else tuple(columns), tuple(keys)
+        self.chosen = columns is not None
         if len(self.paths) not in (1, 2, 3):
             raise DataError(
                 f"Parallel text is one .tsv, one .jsonl or two plain files, not {len(self.paths)} files."
@@ -83,15 +85,25 @@ class Parallel:
                     raise DataError(f"{self} changed while they were read; begin again.")
                 yield sides
             return
-        cut = self._columns if self.kind == ".tsv" else self._values
+        first = 0, 0
         for number, line in enumerate(lines(self.paths[0]), 1):
-            yield cut(line, number) if line.strip() else ("", "")  # a blank line is an empty pair
+            if not line.strip():
+                yield "", ""  # a blank line is an empty pair
+            elif self.kind == ".jsonl":
+                yield self._values(line, number)
+            else:
+                fields = line.split("\t")
+                first = first if first[0] else (number, len(fields))
+                yield self._columns(fields, number, *first)
 
-    def _columns(self, line: str, number: int) -> Sequence[str]:
-        fields = line.split("\t")
+    def _columns(self, fields: Sequence[str], number: int, first: int, usual: int) -> Sequence[str]:
+        """The columns that are wanted; `usual` is how many there are in line `first`."""
+        has = f"{len(fields)} column{'s' * (len(fields) > 1)}"
         if max(self.columns) >= len(fields):
-            what = f"{len(fields)} column{'s' * (len(fields) > 1)}, but column {max(self.columns)} is wanted"
-            raise self._error(number, f"{what} (counted from 0); mend the line or choose other columns")
+            wanted = f"column {max(self.columns)} is wanted (counted from 0)"
+            raise self._error(number, f"{has}, but {wanted}; mend the line or choose other columns")
+        if len(fields) != usual and not self.chosen:
+            raise self._error(number, f"{has}, but line {first} has {usual}; mend the line or choose columns")
         return [fields[i] for i in self.columns]
 
     def _values(self, line: str, number: int) -> Sequence[str]:

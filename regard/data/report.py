@@ -26,6 +26,7 @@ class Report:
     empty_lines: list[int] = field(default_factory=list)
     too_long: int = 0
     too_long_lines: list[int] = field(default_factory=list)
+    made: bool = False  # on the fly: these are the first of many, and have no lines to look up
 
     def note(self, what: str, line: int = 0) -> None:
         """One more pair was read: `used`, `empty`, `long` (left out), or `cut` (too long, used in part)."""
@@ -43,16 +44,19 @@ class Report:
         return asdict(self)
 
     def __str__(self) -> str:
-        parts = [f"{counted(self.read, 'pair')} read, {self.used:,} used"]
+        how = "made to begin with" if self.made else "read"
+        parts = [f"{counted(self.read, 'pair')} {how}, {self.used:,} used"]
         if self.empty:
-            parts.append(
-                f"{self.empty:,} with an empty side left out ({_lines(self.empty_lines, self.empty)})"
-            )
+            where = self._where(self.empty_lines, self.empty)
+            parts.append(f"{self.empty:,} with an empty side left out{where}")
         if self.too_long:
             done = "cut" if self.over == "cut" else "left out"
-            where = _lines(self.too_long_lines, self.too_long)
-            parts.append(f"{self.too_long:,} over {self.max_length:,} tokens {done} ({where})")
+            where = self._where(self.too_long_lines, self.too_long)
+            parts.append(f"{self.too_long:,} over {self.max_length:,} tokens {done}{where}")
         return "; ".join(parts) + "."
+
+    def _where(self, first: list[int], total: int) -> str:
+        return "" if self.made else f" ({_lines(first, total)})"
 
 
 def counted(number: int, what: str) -> str:

@@ -15,8 +15,10 @@ from regard.data._merges import KEPT, Variants
 from regard.data._pieces import MARK, cutter
 from regard.data._vocabulary import SPECIALS, Vocabulary
 from regard.data.batch import BOS, EOS, PAD, UNK
+from regard.data.unspaced import apart, cut_already
 
 FORMAT = 1
+UNREADABLE = "\ufffd"  # for a token that stands for any character
 LONGEST = 64  # letters of a word that is remembered: many long ones would fill the memory
 
 
@@ -126,10 +128,14 @@ class Tokenizer:
             )
         return [self.vocabulary.tokens[number] for number in numbers]
 
-    def words(self, numbers: Sequence[int]) -> list[list[int]]:
+    def words(
+        self, numbers: Sequence[int], surfaces: Sequence[str] | None = None, *, spaced: bool | None = None
+    ) -> list[list[int]]:
         """The positions that make up each word (for char: each character), special tokens left out.
 
-        Word i of an encoded text is `text.split()[i]`.
+        Word i of an encoded text is `text.split()[i]`. Chinese and Japanese have no spaces between words, so there
+        each token is a word; but where spaces come every few characters, or with `spaced`, only they count. What
+        UNK stands for is known from `surfaces`, if they are given.
         """
         words: list[list[int]] = []
         for position, token in enumerate(self.tokens(numbers)):
@@ -138,7 +144,12 @@ class Tokenizer:
             if self.kind in ("char", "word") or token.startswith(MARK) or not words:
                 words.append([])
             words[-1].append(position)
-        return words
+        if spaced or self.kind in ("char", "word"):
+            return words
+        read = self._read(numbers) if surfaces is None else surfaces
+        if spaced is None and cut_already(["".join(read[i] for i in word) for word in words]):
+            return words
+        return [part for word in words for part in apart(word, read)]
 
     def surfaces(self, text: str) -> list[str]:
         """What stands in the text for each token of `encode(text)`: also where it is UNK, to be copied."""
@@ -152,6 +163,21 @@ class Tokenizer:
             spans = [token.offsets for token in self._model.tokenize(raw.decode())]
             found += [raw[start:end].decode().removeprefix(MARK) for start, end in spans]
         return found
+
+    def beginning(self, text: str, most: int) -> str:
+        """As much of the text, from its beginning, as has at most so many tokens.
+
+        >>> Tokenizer.learn(["a b c"], kind="word", size=10).beginning("a b c", most=2).split()
+        ['a', 'b']
+        """
+        if len(self.encode(text)) <= most:
+            return text
+        short, long = 0, len(text)  # so many characters fit, so many do not
+        while long - short > 1:
+            middle = (short + long) // 2
+            fits = len(self.encode(text[:middle])) <= most
+            short, long = (middle, long) if fits else (short, middle)
+        return text[:short]
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write it as JSON; whoever finds the file finds all of it."""
@@ -180,6 +206,11 @@ class Tokenizer:
     def _as_dict(self) -> dict[str, Any]:
         kind = {"format": FORMAT, "kind": self.kind, "nfkc": self.nfkc, "lowercase": self.lowercase}
         return kind | self.vocabulary.as_dict()
+
+    def _read(self, numbers: Sequence[int]) -> list[str]:
+        """What each token stands for, as far as it can be told without the text."""
+        tokens = zip(numbers, self.tokens(numbers), strict=True)
+        return [UNREADABLE if number == UNK else token.removeprefix(MARK) for number, token in tokens]
 
     def _look_up(self, piece: str) -> tuple[int, ...]:
         if len(self._known) >= KEPT:

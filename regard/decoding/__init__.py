@@ -24,6 +24,7 @@ from regard.decoding.gold import Gold as Gold
 from regard.decoding.gold import Head as Head
 from regard.decoding.gold import aer as aer
 from regard.decoding.gold import best_head as best_head
+from regard.decoding.gold import parse_gold as parse_gold
 from regard.decoding.gold import read_gold as read_gold
 from regard.decoding.hypothesis import Candidate as Candidate
 from regard.decoding.hypothesis import Hypothesis as Hypothesis

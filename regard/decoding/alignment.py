@@ -144,9 +144,16 @@ class Alignment:
         return {(i, j) for j, i in linked.nonzero().tolist()}
 
     def to_json(self, digits: int = 6) -> dict[str, Any]:
-        """Plain lists; weights are rounded."""
+        """Plain lists: tokens with their weights, and words with theirs (`words()`); weights are rounded."""
         plain = {name: _listed(value) for name, value in vars(self).items() if name != "weights"}
-        return plain | {"weights": _rounded(self.weights.tolist(), digits), "shape": list(self.weights.shape)}
+        source, target, merged = self.words()
+        return plain | {
+            "source_words": list(source),
+            "target_words": list(target),
+            "weights": _rounded(self.weights.tolist(), digits),
+            "shape": list(self.weights.shape),
+            "word_weights": _rounded(merged.tolist(), digits),
+        }
 
     def _repr_html_(self) -> str:
         """What a notebook shows: target words down, source words across, darker the more regard (mean of all heads)."""
@@ -168,7 +175,8 @@ class Alignment:
     def from_json(cls, plain: dict[str, Any]) -> Alignment:
         """What `to_json` wrote."""
         weights = torch.tensor(plain["weights"], dtype=torch.float32).view(plain["shape"])
-        rest = {name: value for name, value in plain.items() if name not in ("weights", "shape")}
+        told = ("weights", "shape", "word_weights")  # the last follow from the others
+        rest = {name: value for name, value in plain.items() if name not in told}
         return cls(weights=weights, **{name: _tupled(value) for name, value in rest.items()})
 
 

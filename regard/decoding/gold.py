@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -91,22 +91,32 @@ def _check(alignments: Sequence[Alignment], gold: Sequence[Gold]) -> None:
 
 
 def read_gold(path: str | PathLike[str]) -> list[Gold]:
-    """Read a file of gold links: source words, target words and links, with tabs between them.
+    """Read a file of gold links, plain and in UTF-8; `parse_gold` says what stands in a line."""
+    with Path(path).open("rb") as file:  # bytes, so that a wrong encoding is found in its line
+        return parse_gold((_text(line, f"{path}, line {n}") for n, line in enumerate(file, 1)), str(path))
+
+
+def parse_gold(lines: Iterable[str], name: str = "gold") -> list[Gold]:
+    """Gold links from lines: source words, target words and links, with tabs between them.
 
     A link is "i-j" (sure) or "i?j" (possible) for word i of the source and word j of the target, counted from 0.
+    The name is where the lines come from, for messages.
+
+    >>> parse_gold(["das Haus\\tthe house\\t0-0 1-1"])[0].target
+    ('the', 'house')
     """
-    pairs = []
-    with Path(path).open("rb") as lines:  # bytes, so that a wrong encoding is found in its line
-        for number, line in enumerate(lines, 1):
-            pairs.append(_read(line, f"{path}, line {number}"))
-    return pairs
+    return [_read(line, f"{name}, line {number}") for number, line in enumerate(lines, 1)]
 
 
-def _read(line: bytes, where: str) -> Gold:
+def _text(line: bytes, where: str) -> str:
     try:
-        fields = line.decode("utf-8").rstrip("\r\n").split("\t")
+        return line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{where}: byte {error.start} is not UTF-8; convert the file to it.") from None
+
+
+def _read(line: str, where: str) -> Gold:
+    fields = line.split("\t")
     if len(fields) != 3:
         raise ValueError(
             f"{where}: source, target and links with tabs between them, not {len(fields)} fields."

@@ -1,6 +1,7 @@
 """`regard evaluate` and `regard score`."""
 
 import json
+import lzma
 import math
 
 import pytest
@@ -61,7 +62,77 @@ def test_gold_alignments_rate_each_head(backwards, tmp_path):
     refused(call("evaluate", backwards, "--gold", file), "is empty")
     file.write_text("a\tb\n", encoding="utf-8")
     refused(call("evaluate", backwards, "--gold", file), "line 1: source, target and links")
-    refused(call("evaluate", backwards, "--gold", tmp_path / "none"), "none: no such file or directory")
+    refused(call("evaluate", backwards, "--gold", tmp_path / "none"), "There is no file")
+
+
+def test_gold_is_read_as_all_other_text_is(backwards, tmp_path):
+    file = tmp_path / "gold.tsv.xz"
+    lines = ["\ufeffa b c d\td c b a\t3-0 2-1 1-2 0-3", "a b c d e f\tf e d\t5-0", "x y\ty x\t1-0 0-1"]
+    file.write_bytes(lzma.compress("\r\n".join(lines).encode()))
+    refused(
+        call("evaluate", backwards, "--gold", file),
+        f"{file}, line 2 has 6 tokens, but this model takes 4 (max_length); split it, or take --too-long cut.",
+    )
+    cut = call("evaluate", backwards, "--gold", file, "--too-long", "cut", "--json")
+    assert json.loads(cut.stdout)["gold"]["sentences"] == 2
+    assert "line 2 has 6 tokens and was cut to 4" in cut.stderr
+    assert "1 of 3 pairs was cut, so its links are not judged" in cut.stderr
+    one = json.loads(call("evaluate", backwards, "--gold", file, "--limit", 1, "--json").stdout)
+    assert one["gold"]["sentences"] == 1
+    file.write_bytes(lzma.compress(lines[1].encode()))
+    refused(call("evaluate", backwards, "--gold", file, "--too-long", "cut"), "no pair is left to judge")
+    file.write_bytes(lzma.compress(b"a b\tb\t0-0\nab c\tc\t0-0"))
+    refused(
+        call("evaluate", backwards, "--gold", file), f"{file}, line 2: the source has 2 words, but the model"
+    )
+
+
+def test_segmented_gold_is_judged_by_its_words(texts):
+    """A word of several tokens stays one, also where Chinese is otherwise cut at every token."""
+    (texts / "zh.tsv").write_text("学校在北京\tx y\n我在学校\ty x\n" * 3, encoding="utf-8")
+    files = ["--train", texts / "zh.tsv", "--valid", texts / "zh.tsv"]
+    words = [*TINY[1:], "vocab=30", "steps=1"]
+    assert call("train", "translation", *files, *words, "--out", texts / "zh").returncode == 0
+    (texts / "gold.tsv").write_text("北京\tx\t0-0\n学校 在 北京\tx y\t0-0 2-1\n", encoding="utf-8")
+    found = call("evaluate", texts / "zh", "--gold", texts / "gold.tsv", "--json")
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["gold"]["sentences"] == 2
+    linked = call("evaluate", texts / "zh", texts / "gold.tsv", "--columns", "0,1,2", "--json")
+    assert json.loads(linked.stdout)["parts"]["files"]["aer_sentences"] == 2
+
+
+def test_words_for_bleu_can_be_chosen(backwards, tmp_path):
+    (tmp_path / "a.tsv").write_text("abc\tcba\n", encoding="utf-8")
+
+    def signature(*words):
+        found = json.loads(call("evaluate", backwards, tmp_path / "a.tsv", *words, "--json").stdout)
+        return found["parts"]["files"]["bleu_signature"]
+
+    assert "tok:char" in signature()
+    assert "tok:zh" in signature("--bleu", "zh")
+    assert "tok:13a" in signature("--bleu", "13a")
+    refused(
+        call("evaluate", backwards, tmp_path / "a.tsv", "--bleu", "chinese"),
+        "There is no --bleu chinese; there are auto, none, 13a, intl, zh, char",
+    )
+
+
+def test_columns_must_fit_the_file(backwards, tmp_path):
+    (tmp_path / "a.tsv").write_text("abc\tcba\n", encoding="utf-8")
+    (tmp_path / "a.jsonl").write_text('{"source": "abc", "target": "cba"}\n', encoding="utf-8")
+    refused(call("evaluate", backwards, tmp_path / "a.tsv", "--columns", "en,de"), "columns en,de")
+    refused(call("evaluate", backwards, tmp_path / "a.tsv", "--columns=-1,0"), "columns -1,0")
+    refused(call("evaluate", backwards, tmp_path / "a.jsonl", "--columns", "0,1"), "columns 0,1")
+
+
+def test_folded_references_are_told(texts):
+    (texts / "c.tsv").write_text("ab\tＢＡ\n" * 4, encoding="utf-8")
+    files = ["--train", texts / "c.tsv", "--valid", texts / "c.tsv"]
+    words = [*TINY, "steps=1", "nfkc=on", "lowercase=on"]
+    assert call("train", "translation", *files, *words, "--out", texts / "folded").returncode == 0
+    answer = call("evaluate", texts / "folded", texts / "c.tsv").stdout
+    assert "case:lc" in answer
+    assert "references folded by NFKC, as the model reads them" in answer
 
 
 def test_many_heads_and_none(texts):

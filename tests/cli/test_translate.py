@@ -107,8 +107,20 @@ def test_json_is_one_object_with_all_of_it(backwards):
     assert first["nbest"][0]["translation"] == "cba"
     assert len(first["nbest"]) == 2
     assert first["alignment"]["source_words"] == ["a", "b", "c"]
-    assert first["alignment"]["shape"] == [1, 1, 4, 4]
+    assert first["alignment"]["target_words"] == ["c", "b", "a"]
+    assert [len(first["alignment"]["word_weights"][0][0]), first["alignment"]["shape"]] == [3, [1, 1, 4, 4]]
     assert (empty["line"], empty["translation"], empty["nbest"]) == (2, "", [])
+
+
+@pytest.mark.parametrize("way", [["--beam", 1], ["--beam", 3], ["--sample", "--seed", 1], ["--trace", "{}"]])
+def test_alignments_of_every_way_of_decoding_have_words(backwards, tmp_path, way):
+    way = [str(word).format(tmp_path / "trace.json") for word in way]
+    answer = call("translate", backwards, "abc", "--align", "--json", *way)
+    (found,) = json.loads(answer.stdout)["translations"]
+    seen = found["alignment"]
+    assert seen["target_words"] == found["tokens"]
+    assert len(seen["word_weights"][0][0]) == len(seen["target_words"])
+    assert all(len(row) == 3 for row in seen["word_weights"][0][0])
 
 
 def test_an_alignment_is_drawn(backwards):

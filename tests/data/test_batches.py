@@ -22,6 +22,7 @@ from regard.data import (
     Generated,
     Pair,
     Parallel,
+    Report,
     Stream,
     Tokenizer,
     in_order,
@@ -186,6 +187,7 @@ def test_what_is_left_out_is_counted(tmp_path):
         "empty_lines": [2, 3, 6],
         "too_long": 2,
         "too_long_lines": [4, 5],
+        "made": False,
     }
     assert str(corpus.report) == (
         "6 pairs read, 1 used; 3 with an empty side left out (lines 2, 3, 6); 2 over 20 tokens left out (lines 4, 5)."
@@ -211,6 +213,31 @@ def test_a_stream_reports_too(tmp_path):
     } == (stream.survey().as_dict())
     epochs(stream, 1)
     assert stream.report.read == 12
+
+
+def test_of_generated_pairs_the_first_chunk_is_counted():
+    words = Tokenizer.learn(["ba x"], "word", 20)
+    made = Generated(
+        lambda random, count: [Pair("ba", "ba"), Pair("ba " * 9, "ba")] * (count // 2),
+        words, words, Filling(max_length=8), chunk=10,
+    )  # fmt: skip
+    report = made.survey()
+    assert (report.read, report.used, report.too_long, report.made) == (10, 5, 5, True)
+    assert str(report) == "10 pairs made to begin with, 5 used; 5 over 8 tokens left out."
+    assert Report(**report.as_dict()) == report
+
+
+def test_messages_name_the_limits_as_their_user_does():
+    words = Tokenizer.learn(["ba x"], "word", 20)
+    long = [Pair("ba " * 30, "ba")]
+    stop = {"max_length": 20, "over": "stop"}
+    with pytest.raises(DataError, match="raise it, or set over to drop or cut"):
+        Corpus(long, words, words, Filling(**stop))
+    with pytest.raises(DataError, match="raise it, or set too_long to drop or cut"):
+        Corpus(long, words, words, Filling(**stop, names=("batch_tokens", "too_long")))
+    with pytest.raises(DataError, match="a batch holds 20; raise batch_tokens, or set max_length"):
+        Corpus(long, words, words, Filling(tokens=20, names=("batch_tokens", "too_long")))
+    assert repr(Filling(names=("a", "b"))) == repr(Filling())  # positions that were saved go by it
 
 
 def test_a_stream_takes_up_a_chunk_without_encoding_those_before(tmp_path, monkeypatch):

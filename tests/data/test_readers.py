@@ -134,6 +134,16 @@ def test_too_few_columns(tmp_path):
     assert "a.tsv, line 2: 1 column, but column 1 is wanted" in said(paths)
 
 
+def test_columns_that_nobody_asked_for_are_the_same_in_every_line(tmp_path):
+    """A tab too many in the text shifts what stands behind it, so that it cannot be told what belongs to what."""
+    more = written(tmp_path, a_tsv="\na\tb\nc\td\te\n")
+    assert "a.tsv, line 3: 3 columns, but line 2 has 2" in said(more)
+    assert sides(more, columns=(0, 1)) == [("", ""), ("a", "b"), ("c", "d")]
+    fewer = written(tmp_path, b_tsv="a\tb\tc\n\nd\te\n")
+    assert "b.tsv, line 3: 2 columns, but line 1 has 3" in said(fewer)
+    assert sides(written(tmp_path, c_tsv="a\tb\tc\nd\te\tf\n")) == [("a", "b"), ("d", "e")]
+
+
 @pytest.mark.parametrize(
     ("line", "wrong"),
     [

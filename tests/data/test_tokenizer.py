@@ -49,16 +49,84 @@ def test_the_text_comes_back(kind):
 def test_words_surfaces_and_tokens_belong_together(kind, text):
     tokenizer = learned(kind)
     numbers = tokenizer.encode(text)
-    surfaces, tokens, groups = tokenizer.surfaces(text), tokenizer.tokens(numbers), tokenizer.words(numbers)
+    surfaces, tokens = tokenizer.surfaces(text), tokenizer.tokens(numbers)
     assert len(surfaces) == len(tokens) == len(numbers)
-    assert [position for group in groups for position in group] == list(range(len(numbers)))
-    joined = ["".join(surfaces[i] for i in group) for group in groups]
     whole = text if kind == "char" else text.replace("▁", "_")
-    assert joined == (list(text) if kind == "char" else whole.split())
+    words = list(text) if kind == "char" else whole.split()
+    for groups in (tokenizer.words(numbers, spaced=True), tokenizer.words(numbers, surfaces)):
+        assert [position for group in groups for position in group] == list(range(len(numbers)))
+        joined = ["".join(surfaces[i] for i in group) for group in groups]
+        assert "".join(joined) == "".join(words)
+        assert all(joined) or "" in words
+    spaced = tokenizer.words(numbers, spaced=True)
+    assert ["".join(surfaces[i] for i in group) for group in spaced] == words
     for number, token, surface in zip(numbers, tokens, surfaces, strict=True):
         assert number == UNK or token.removeprefix("▁") == surface or kind == "char"
     if UNK not in numbers:
         assert tokenizer.decode(numbers) == (text if kind == "char" else " ".join(whole.split()))
+
+
+def words_of(tokenizer, text, **options):
+    """The words of a text, which are the same without it unless it has characters without a token."""
+    numbers, surfaces = tokenizer.encode(text), tokenizer.surfaces(text)
+    groups = tokenizer.words(numbers, surfaces, **options)
+    assert UNK in numbers or tokenizer.words(numbers, **options) == groups
+    return ["".join(surfaces[i] for i in group) for group in groups]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("size", [150, 600])
+def test_where_there_are_no_spaces_each_token_is_a_word(kind, size):
+    tokenizer = learned(kind, size)
+    for text in ("我们明天去北京，好吗？", "東京タワーは333メートルです。"):
+        surfaces = tokenizer.surfaces(text)
+        words = words_of(tokenizer, text, spaced=False)
+        assert "".join(words) == text
+        assert len(words) > 4
+        assert words == [word for word in surfaces if word] or "333" in words
+    assert words_of(tokenizer, "我们明天去北京，好吗？") == words_of(
+        tokenizer, "我们明天去北京，好吗？", spaced=False
+    )
+
+
+def test_other_scripts_beside_chinese_are_words_of_their_own():
+    letters = Tokenizer.learn(["我 用 的 机 手 ， i P h o n e X"] * 2, "bpe", 60)
+    assert words_of(letters, "我用iPhone的手机，iPhone X") == [
+        "我", "用", "iPhone", "的", "手", "机", "，", "iPhone", "X",
+    ]  # fmt: skip
+
+
+def test_spaces_every_few_characters_mean_that_somebody_cut_the_words():
+    letters = Tokenizer.learn(["科 学 家 一 直 猜 想 存 在 海 洋 。"] * 2, "bpe", 60)
+    text = "科学家 一直 猜想 海洋 存在 。"
+    assert words_of(letters, text) == text.split()
+    assert words_of(letters, "科学家一直猜想。 海洋存在。") == list("科学家一直猜想。海洋存在。")
+    assert words_of(letters, "科学家") == list("科学家")
+    assert words_of(letters, "科学家", spaced=True) == ["科学家"]
+
+
+def test_spaced_languages_stay_as_they_were():
+    for text in (*SENTENCES[:5], *SENTENCES[7:9], "나는 「학교」에 갔다.", "Hello，world"):
+        assert words_of(learned(), text) == text.split()
+
+
+def test_a_character_without_a_token_is_a_word_where_its_neighbors_are():
+    letters = Tokenizer.learn(["我 们 北"] * 2, "bpe", 60)
+    assert words_of(letters, "我们京都北鬱") == list("我们京都北鬱")
+    numbers = letters.encode("我们京北")
+    assert letters.tokens(numbers) == ["▁我", "们", "<unk>", "北"]
+    assert letters.words(numbers) == [[0], [1], [2], [3]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_beginning_has_so_many_tokens_at_most(kind):
+    tokenizer = learned(kind)
+    for text in SENTENCES:
+        for most in (1, 3, 7, 500):
+            cut = tokenizer.beginning(text, most)
+            assert text.startswith(cut)
+            assert len(tokenizer.encode(cut)) <= most
+    assert tokenizer.beginning("Two", 500) == "Two"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from regard.decoding import Alignment, Gold, aer, best_head, copy_unknown, read_gold
+from regard.decoding import Alignment, Gold, aer, best_head, copy_unknown, parse_gold, read_gold
 
 
 def example(**changes):
@@ -87,8 +87,17 @@ def test_json_there_and_back():
         assert json.dumps(again.to_json()) == text
         assert again.words().source == seen.words().source
         torch.testing.assert_close(again.weights, seen.weights, atol=1e-6, rtol=0)
-        assert {*seen.to_json()} == {*vars(seen), "shape"}
+        assert {*seen.to_json()} == {*vars(seen), "shape", "word_weights"}
     assert example(weights=torch.full((1, 1, 5, 4), 1 / 3)).to_json(digits=3)["weights"][0][0][0][0] == 0.333
+
+
+def test_json_has_the_words_of_both_sides_and_the_weights_between_them():
+    plain = example().to_json()
+    assert (plain["source_words"], plain["target_words"]) == (["le", "chat"], ["the", "cat"])
+    torch.testing.assert_close(
+        torch.tensor(plain["word_weights"]), example().words().weights, atol=1e-6, rtol=0
+    )
+    assert example(target_words=("The", "cat")).to_json()["target_words"] == ["The", "cat"]
 
 
 def test_the_error_rate_is_that_of_the_paper():
@@ -112,6 +121,12 @@ def test_gold_links_are_read(tmp_path):
     assert first.target == ("le", "chat", "noir")
     assert (first.sure, first.possible) == ({(0, 0), (1, 1)}, {(0, 0), (1, 1), (1, 2)})
     assert second == Gold((), ("x",), frozenset(), frozenset())
+
+
+def test_gold_links_of_lines_that_somebody_else_has_read():
+    assert parse_gold(["the cat\tle chat noir\t0-0 1-1 1?2"], "x.xz")[0].source == ("the", "cat")
+    with pytest.raises(ValueError, match=r"^x\.xz, line 2: .*not 1 fields"):
+        parse_gold(iter(["a\tb\t", "a"]), "x.xz")
 
 
 @pytest.mark.parametrize(

@@ -262,6 +262,37 @@ def test_every_form_of_file_gives_the_same_run(from_files, tmp_path, form):
     assert record["data"]["train"]["used"] == len(PAIRS)
 
 
+@pytest.mark.parametrize(
+    ("form", "columns", "part"),
+    [
+        ("tsv columns", "en,de", "numbers"),
+        ("tsv columns", "-1,0", "numbers"),
+        ("tsv columns", "0,en", "numbers"),
+        ("jsonl keys", "0,1", "names"),
+    ],
+)
+def test_columns_go_by_the_kind_of_file(tmp_path, form, columns, part):
+    files = written(tmp_path, form)
+    with pytest.raises(SettingError) as caught:
+        train(
+            "translation",
+            tmp_path / "run",
+            [*FILES, f"train={files}", f"valid={files}", f"columns={columns}"],
+            say=quiet,
+        )
+    for said in (f"columns {columns}", files, part):
+        assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_columns_leave_plain_files_alone(tmp_path):
+    words = [f"train={written(tmp_path, 'tsv columns')}", f"valid={written(tmp_path, 'two')}", "columns=2,0"]
+    material = _material.from_files(settings_of("translation", [*FILES, *words]))
+    (first, _), (same, _) = next(iter(material.train)), next(iter(material.valid))
+    assert first == same
+
+
 def test_a_stream_trains_and_resumes(tmp_path):
     words = [*words_for(tmp_path, "gz"), "stream=on"]
     train("translation", tmp_path / "run", words, say=quiet)
@@ -294,6 +325,53 @@ def test_what_was_left_out_is_said(tmp_path):
         assert record[part]["empty_lines"] == [1, len(pairs)]
         assert record[part]["too_long_lines"] == [len(pairs) - 1]
     assert any("2 with an empty side left out" in line for line in said)
+
+
+@pytest.mark.parametrize("which", ["train", "valid"])
+def test_too_long_stops_wherever_it_is_read(tmp_path, which):
+    pairs = [*PAIRS, ("the cat " * 40, "le chat")]
+    good, long = written(tmp_path, "tsv"), written(tmp_path, "tsv", "v", pairs)
+    given = {"train": good, "valid": good, which: long}
+    words = [*FILES, *(f"{k}={v}" for k, v in given.items()), "max_length=30", "too_long=stop"]
+    with pytest.raises(DataError) as caught:
+        train("translation", tmp_path / "run", words, say=quiet)
+    assert f"Line {len(pairs)} of {tmp_path}/v.tsv" in str(caught.value)
+    assert "set too_long to drop or cut" in str(caught.value)
+
+
+def test_too_long_cuts_what_is_validated_with(tmp_path):
+    pairs = [*PAIRS[:4], ("the cat " * 40, "le chat"), ("the cat", "le chat " * 40)]
+    valid, files = written(tmp_path, "tsv", "v", pairs), written(tmp_path, "tsv", "a", PAIRS)
+    words = [
+        *FILES,
+        f"train={files}",
+        f"valid={valid}",
+        "max_length=30",
+        "steps=1",
+        "too_long=cut",
+        "watch=bleu",
+    ]
+    said = []
+    train("translation", tmp_path / "run", words, say=said.append)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["valid"]
+    assert (record["read"], record["used"], record["too_long_lines"]) == (6, 6, [5, 6])
+    assert any("2 over 30 tokens cut (lines 5, 6)" in line for line in said)
+
+
+def test_batches_that_are_too_small_name_their_setting(tmp_path):
+    files = written(tmp_path, "tsv", "a", [*PAIRS, ("the cat " * 40, "le chat")])
+    words = [*FILES, f"train={files}", f"valid={files}", "batch_tokens=30"]
+    with pytest.raises(DataError, match="a batch holds 30; raise batch_tokens, or set max_length"):
+        train("translation", tmp_path / "run", words, say=quiet)
+
+
+def test_what_is_made_on_the_fly_is_counted_too(tmp_path):
+    said = []
+    train("dates", tmp_path / "run", [*TINY, "steps=1", "max_length=12"], say=said.append)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["train"]
+    assert record["read"] == record["used"] + record["too_long"] > record["too_long"] > 0
+    assert record["made"] is True
+    assert any(line.startswith("train: ") and "over 12 tokens left out" in line for line in said)
 
 
 def test_a_file_that_changed_since_is_noticed(tmp_path):
@@ -371,6 +449,12 @@ def test_recipes_with_data_say_what_they_need(tmp_path):
             train(name, tmp_path / "run", say=quiet)
         with pytest.raises(SettingError, match="there is no such folder"):
             train(name, tmp_path / "run", [f"data={tmp_path}/none"], say=quiet)
+    for name, source in (("tatoeba-zh-en", "cmn-eng"), ("tatoeba-fr-en", "fra-eng")):
+        with pytest.raises(SettingError, match=f"{name} cannot download") as caught:
+            train(name, tmp_path / "run", ["data=download"], say=quiet)
+        for part in ("tatoeba.org", source, "train.tsv, dev.tsv and test.tsv", "data=FOLDER"):
+            assert part in str(caught.value)
+        assert "\n" not in str(caught.value)
     with pytest.raises(SettingError, match="pair=en-ja"):
         train("multi30k", tmp_path / "run", [f"data={tmp_path}", "pair=en-ja"], say=quiet)
     assert settings_of("g2p").pair == "eng_us"

@@ -1,6 +1,7 @@
 """A trained model in use: texts in, texts out, the same whatever stands beside them; and how good they are."""
 
 import contextlib
+import sys
 from functools import cache
 from random import Random
 
@@ -146,6 +147,52 @@ def test_counts_must_agree(any_translator):
             use(["a", "b"], ["a"])
 
 
+def test_a_text_and_a_list_are_not_aligned(any_translator):
+    for source, target in (("star", ["rats"]), (["star"], "rats")):
+        with pytest.raises(TypeError, match="two texts or two lists") as caught:
+            any_translator.align(source, target)
+        assert "\n" not in str(caught.value)
+
+
+@cache
+def chinese():
+    """A model of Chinese into Chinese that has learned nothing: what it looks at is its own affair."""
+    settings = settings_of("translation", ["dim=16", "embed_dim=8"])
+    tokenizer = Tokenizer.learn(["我昨天在学校学习。", "学校在北京。", "昨天我在学校。"] * 2, "bpe", 22)
+    return Translator(build(settings, len(tokenizer), len(tokenizer)), tokenizer, tokenizer, settings)
+
+
+def test_chinese_words_are_its_tokens():
+    text = "我昨天在学校学习。"
+    seen = chinese().align(text, text)
+    assert len(seen.groups("source")) > 4
+    assert "".join(seen.names("source")) == "".join(seen.names("target")) == text
+    assert seen.words().weights.shape[2:] == (len(seen.names("target")), len(seen.names("source")))
+    (loose,) = chinese().aligned([text], [chinese().target.encode(text)])
+    assert (loose.source_words, loose.target_words) == (seen.source_words, seen.target_words)
+    (spaced,) = chinese().align(["学校 在 北京 。"], ["学校 在 北京 。"], spaced=True)
+    assert spaced.names("source") == spaced.names("target") == ("学校", "在", "北京", "。")
+
+
+def test_of_chinese_a_word_is_copied_and_not_the_sentence():
+    this, text = chinese(), "我昨天在鬱校学习。"
+    ids = [*this.target.encode("我昨天"), UNK, *this.target.encode("我在学校")[1:]]
+    (seen,) = this.aligned([text], [ids])
+    found = Hypothesis(ids, -1.0, -1.0, [-0.3] * (len(ids) + 1))
+    (copied,) = this._copied([text], [found], ["?"])
+    assert copied in [f"我昨天{word}在学校" for word in seen.names("source")]
+    assert "鬱" in seen.names("source")
+
+
+def test_words_of_both_sides_are_told(any_translator):
+    seen = any_translator.align("abcz", "cßa")
+    assert (seen.source_words, seen.target_words) == (tuple("abcz"), tuple("cßa"))
+    (found,) = any_translator.search(["abc"])
+    (seen,) = any_translator.aligned(["abc"], [found[0].ids])
+    assert seen.target_words is not None
+    assert len(seen.target_words) == len(found[0].ids)
+
+
 def test_n_best_and_traces(any_translator):
     options = any_translator.decoding(beam=4, best=3)
     (best,) = any_translator.search(["abcd"], options)
@@ -251,10 +298,70 @@ def test_chinese_is_cut_into_characters():
         ("multi30k-tok", [], "none"),
         ("translation", ["pair=zh"], "zh"),
         ("translation", ["pair=en-zh", "bleu=char"], "char"),
+        ("translation", ["pair=en-zh_CN"], "zh"),
+        ("tatoeba-zh-en", ["pair=en-zh", "target_tokenizer=char"], "zh"),
+        ("translation", ["pair=en-ja"], "char"),
+        ("translation", ["tokenizer=char"], "char"),
     ],
 )
 def test_tokenization(recipe, words, want):
     assert tokenization(settings_of(recipe, words)) == want
+
+
+@pytest.mark.parametrize(
+    ("references", "want"),
+    [
+        (["我不知道。", "他用 iPhone 6s。"], "zh"),
+        (["東京タワーは333メートルです。"], "char"),
+        (["나는 학교에 갔다."], "char"),
+        (["ฉันไปโรงเรียน"], "char"),
+        (["I met 王 in 1997."], "13a"),
+        (["1997"], "13a"),
+        ([], "13a"),
+    ],
+)
+def test_without_a_known_language_the_script_decides(references, want):
+    assert tokenization(settings_of("translation"), references) == want
+    assert tokenization(settings_of("translation", ["pair=zh-en"]), references) == "13a"
+    assert tokenization(settings_of("translation", ["bleu=intl"]), references) == "intl"
+    assert tokenization(settings_of("translation", ["pair=en-zh"]), references) == "zh"
+
+
+def test_all_lengths_are_cut_alike():
+    """A group whose few references look otherwise is scored as the others are."""
+    sources, references = (
+        ["a"] * 3 + ["a " * 15],
+        ["我不知道他在说什么", "他是学生", "他不是学生", "OK then do it"],
+    )
+    found = by_length(sources, references, references, settings_of("translation"))
+    assert [row["sentences"] for row in found] == [3, 1]
+    every = measures(references, references, settings_of("translation"))
+    assert "tok:zh" in every["bleu_signature"]
+    answers = [*references[:3], "OK then, do it"]
+    alone = by_length(sources, answers, references, settings_of("translation"))[1]
+    zh = by_length(sources, answers, references, settings_of("translation", ["bleu=zh"]))[1]
+    assert alone == zh
+
+
+def test_signatures_say_what_was_done_to_the_letters():
+    small = measures(["abc d"], ["ＡＢＣ  D"], settings_of("translation", ["lowercase=on", "nfkc=on"]))
+    assert "case:lc" in small["bleu_signature"]
+    assert "case:lc" in small["chrf_signature"]
+    assert small["nfkc"] is True
+    usual = measures(["abc"], ["ABC"], settings_of("translation"))
+    assert "case:mixed" in usual["bleu_signature"]
+    assert "case:mixed" in usual["chrf_signature"]
+    assert usual["nfkc"] is False
+
+
+def test_a_tokenization_that_needs_another_package_says_so(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "MeCab", None)
+        with pytest.raises(
+            ValueError, match="bleu=ja-mecab needs another package: pip install sacrebleu"
+        ) as caught:
+            measures(["a"], ["a"], settings_of("translation", ["bleu=ja-mecab"]))
+    assert "\n" not in str(caught.value)
 
 
 def test_bleu_without_tokenization_can_be_asked_for():
@@ -279,6 +386,19 @@ def test_lengths_add_up_to_everything():
     assert all(row["exact"] == 100 for row in table)
     letters = by_length(["abcdefghijk"], ["x"], ["x"], settings_of("reverse"))
     assert letters[0]["from"] == 11
+
+
+@pytest.mark.parametrize(
+    ("source", "first"),
+    [
+        ("我昨天在学校学习了很久。", 11),  # 12 characters
+        ("我昨天在学校学。", 1),
+        ("东京塔高333米，很不错，真的。", 11),  # 14 characters, 333 as one
+        ("科学家 一直 猜想 土卫六 上 存在 。", 1),  # cut into words already
+    ],
+)
+def test_where_there_are_no_spaces_characters_are_the_length(source, first):
+    assert by_length([source], ["x"], ["x"], settings_of("translation"))[0]["from"] == first
 
 
 def test_evaluate_says_all(any_translator):

@@ -11,10 +11,12 @@ from regard.data.batch import Pair
 from regard.data.readers import Parallel
 from regard.recipes._files import folder, named
 from regard.recipes._parse import SettingError
+from regard.recipes._task import DOWNLOAD
 from regard.recipes.translation import _downloads as downloads
 from regard.recipes.translation.settings import Translation
 
 Make = Callable[[Random, int], list[Pair]]
+TATOEBA = {"zh": "cmn", "fr": "fra"}  # the names of languages at manythings.org
 SAMPLE = 50_000  # generated pairs that a vocabulary is learned from
 
 
@@ -56,11 +58,22 @@ def from_files(settings: Translation) -> Material:
 
 
 def _parallel(files: Sequence[str], settings: Translation) -> Parallel:
-    if not settings.columns:
-        return Parallel(files)
-    if all(column.isdecimal() for column in settings.columns):
-        return Parallel(files, columns=[int(column) for column in settings.columns])
-    return Parallel(files, keys=settings.columns)
+    """Files with the columns of the settings, read as their kind has them; plain ones have none."""
+    part, columns = Parallel(files), settings.columns
+    numbers = [column.isdecimal() for column in columns]
+    if not columns or part.kind == "plain":
+        return part
+    if part.kind == ".tsv" and not all(numbers):
+        raise _unfit(part, columns, "has numbers, counted from 0, such as 0,1")
+    if part.kind == ".jsonl" and all(numbers):
+        raise _unfit(part, columns, "has names, such as source,target")
+    if part.kind == ".tsv":
+        return Parallel(files, columns=[int(column) for column in columns])
+    return Parallel(files, keys=columns)
+
+
+def _unfit(part: Parallel, columns: Sequence[str], has: str) -> SettingError:
+    return SettingError(f"columns {','.join(columns)} do not fit {part}: a {part.kind} {has}")
 
 
 def languages(settings: Translation, known: Sequence[str]) -> tuple[str, str]:
@@ -93,7 +106,14 @@ def multi30k_tok(settings: Translation) -> Material:
 
 def tatoeba(settings: Translation, first: str, second: str) -> Material:
     """Sentences of daily life from tatoeba.org, as .tsv: English, then the other language."""
-    root = folder(settings.data, f"train.tsv, dev.tsv and test.tsv: {first}, tab, {second}")
+    what = f"train.tsv, dev.tsv and test.tsv: {first}, tab, {second}"
+    if settings.data == DOWNLOAD:  # its site gives one changing file, which everybody parts in another way
+        raise SettingError(
+            f"tatoeba-{second}-{first} cannot download its data: get {TATOEBA[second]}-eng.zip from"
+            f" https://www.manythings.org/anki/ (or the sentence pairs from https://tatoeba.org/en/downloads), part its"
+            f" lines into files of your own, and give data=FOLDER with {what}"
+        )
+    root = folder(settings.data, what)
     forward = languages(settings, (f"{first}-{second}", f"{second}-{first}"))[0] == first
 
     def part(name: str) -> Parallel:

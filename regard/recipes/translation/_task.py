@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data import Corpus, DataError, Filling, Generated, Pair, Report, Stream, Tokenizer, in_order
+from regard.data._filling import Encoder, numbered
 from regard.data.readers import Parallel
 from regard.recipes._parse import SettingError
 from regard.recipes._task import Experiment, Recipe, Task, fitted
@@ -22,6 +23,7 @@ from regard.recipes.translation.settings import Translation
 from regard.recipes.translation.translator import Translator
 from regard.training import Run, Settings
 
+NAMES = ("batch_tokens", "too_long")  # what a Filling's `tokens` and `over` are called among the settings
 TOKENS = ("tokenizer", "target_tokenizer", "vocab", "joint", "nfkc", "lowercase")
 
 
@@ -157,6 +159,7 @@ def _data(
         over=settings.too_long,
         dropout=settings.bpe_dropout,
         seed=settings.seed,
+        names=NAMES,
     )
     if settings.stream:
         if not isinstance(material.train, Parallel):
@@ -165,7 +168,7 @@ def _data(
         return stream, stream.survey()
     if callable(material.train):
         made = Generated(material.train, source, target, filling)
-        return made, made.report
+        return made, made.survey()
     corpus = Corpus(material.train, source, target, filling)
     return corpus, corpus.report
 
@@ -173,14 +176,22 @@ def _data(
 def _usable(
     part: Parallel | Sequence[Pair], settings: Translation, source: Tokenizer, target: Tokenizer
 ) -> tuple[list[Pair], Report]:
-    """The pairs of a validation set within the limits, and a count of the others."""
-    report, used = Report(settings.max_length, "drop"), []
-    for line, pair in enumerate(pairs(part), 1):
-        longest = max(len(source.encode(pair.source)), len(target.encode(pair.target)))
-        empty = not (pair.source.strip() and pair.target.strip())
-        report.note("empty" if empty else "long" if longest > settings.max_length else "used", line)
-        if not empty and longest <= settings.max_length:
-            used.append(pair)
+    """The pairs of a validation set within the limits, and a count of the others; alone, none is too wide."""
+    filling = Filling(
+        tokens=settings.max_length + 1, max_length=settings.max_length, over=settings.too_long, names=NAMES
+    )
+    name = str(part) if isinstance(part, Parallel) else "the pairs to validate with"
+    encoder = Encoder(source, target, filling, name)
+    report = encoder.report()
+    used = [
+        _cut(pair, settings.max_length, source, target) for pair, _ in encoder.plain(numbered(part), report)
+    ]
     if not used:
         raise DataError(f"nothing is left to validate with: {report}")
     return used, report
+
+
+def _cut(pair: Pair, most: int, source: Tokenizer, target: Tokenizer) -> Pair:
+    """A pair of so many tokens at most; one that loses words loses its links, too."""
+    cut = Pair(source.beginning(pair.source, most), target.beginning(pair.target, most))
+    return pair if (cut.source, cut.target) == (pair.source, pair.target) else cut

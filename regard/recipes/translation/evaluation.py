@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from regard.data import DataError, Pair
+from regard.data.unspaced import HAN, KANA
+from regard.data.unspaced import words as words_of
 from regard.decoding import Alignment, Decoding, aer
 from regard.models import Recurrent
 from regard.recipes.translation.settings import Translation
 from regard.recipes.translation.translator import Translator
 
+if TYPE_CHECKING:
+    from sacrebleu.metrics.bleu import BLEU
+
 BY_LANGUAGE = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
+BY_SCRIPT = {"ja": f"[{KANA}]", "zh": f"[{HAN}]", "ko": "[\uac00-\ud7a3]", "th": "[\u0e01-\u0e5b]"}
+KANA_SHARE = 10  # Japanese has more kana than one to so many Han characters; Chinese has a little, in names
 LENGTHS = (10, 20, 30, 40, 50, 60)  # borders of the groups by source length, in words
 
 
 def evaluate(
-    translator: Translator, pairs: Sequence[Pair], options: Decoding | None = None
+    translator: Translator, pairs: Sequence[Pair], options: Decoding | None = None, bleu: str | None = None
 ) -> dict[str, Any]:
-    """All that can be said of a model on these pairs, as plain numbers."""
+    """All that can be said of a model on these pairs, as plain numbers; `bleu` is its setting, if another is wanted."""
     if not pairs:
         raise DataError("there is nothing to evaluate: no pairs were given")
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     answers = [translator.text(best[0]) if best else "" for best in translator.search(sources, options)]
-    report = measures(answers, references, translator.settings)
-    report["by_length"] = by_length(sources, answers, references, translator.settings)
+    settings = translator.settings if bleu is None else replace(translator.settings, bleu=bleu)  # type: ignore[arg-type]
+    report = measures(answers, references, settings)
+    report["by_length"] = by_length(sources, answers, references, settings)
     if translator.attends and any(pair.links is not None for pair in pairs):
         report |= alignment_error(translator, pairs)
     return report
@@ -35,11 +45,10 @@ def evaluate(
 
 def measures(answers: Sequence[str], references: Sequence[str], settings: Translation) -> dict[str, Any]:
     """Exact matches, BLEU and chrF, with the signatures that make them comparable (Post 2018, arXiv 1804.08771)."""
-    from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
     references = [_known(text, settings) for text in references]
-    metric, other = BLEU(tokenize=tokenization(settings)), CHRF()
+    metric, other = _bleu(settings, references), CHRF(lowercase=settings.lowercase)
     exact = sum(a == r for a, r in zip(answers, references, strict=True))
     found = metric.corpus_score(list(answers), [list(references)])
     return {
@@ -50,17 +59,41 @@ def measures(answers: Sequence[str], references: Sequence[str], settings: Transl
         "brevity_penalty": found.bp,
         "chrf": other.corpus_score(list(answers), [list(references)]).score,
         "chrf_signature": str(other.get_signature()),
+        "nfkc": settings.nfkc,  # of the references, which signatures do not tell
     }
 
 
-def tokenization(settings: Translation) -> str:
-    """How sacrebleu cuts the target language into words."""
+def tokenization(settings: Translation, references: Sequence[str] = ()) -> str:
+    """How sacrebleu cuts the target language into words: by its name in `pair`, else by the references' script."""
     if settings.bleu != "auto":
         return settings.bleu
-    if (settings.target_tokenizer or settings.tokenizer) == "char":
-        return "char"
-    language = (settings.pair or "").rpartition("-")[2]
-    return BY_LANGUAGE.get(language, "13a")
+    pair = settings.pair or _written(references)
+    language = re.split("[-_]", pair.partition("-")[2] or pair)[0]  # of en-zh, zh and en-zh_CN it is zh
+    letters = (settings.target_tokenizer or settings.tokenizer) == "char"
+    return BY_LANGUAGE.get(language, "char" if letters else "13a")
+
+
+def _written(references: Sequence[str]) -> str:
+    """The language that a script tells: of those without spaces, and Korean; of others nothing."""
+    text = "\n".join(references)
+    found = {language: len(re.findall(script, text)) for language, script in BY_SCRIPT.items()}
+    others = re.sub("|".join(BY_SCRIPT.values()), " ", text).split()
+    if sum(found.values()) <= sum(bool(re.search(r"[^\W\d_]", word)) for word in others):
+        return ""
+    if KANA_SHARE * found["ja"] > found["zh"]:
+        found["ja"] += found["zh"]
+    return max(found, key=lambda language: found[language])
+
+
+def _bleu(settings: Translation, references: Sequence[str]) -> BLEU:
+    from sacrebleu.metrics.bleu import BLEU
+
+    words = tokenization(settings, references)
+    try:
+        return BLEU(lowercase=settings.lowercase, tokenize=words)
+    except (ImportError, RuntimeError) as error:  # its own sentence has many lines
+        wanted = str(error).rpartition("pip install ")[2].strip() or "sacrebleu with its extras"
+        raise ValueError(f"bleu={words} needs another package: pip install {wanted}") from None
 
 
 def _known(text: str, settings: Translation) -> str:
@@ -76,7 +109,8 @@ def by_length(
     sources: Sequence[str], answers: Sequence[str], references: Sequence[str], settings: Translation
 ) -> list[dict[str, Any]]:
     """BLEU in groups of similar source length: does it fall for long sentences?"""
-    split = list if settings.tokenizer == "char" else str.split
+    settings = replace(settings, bleu=tokenization(settings, references))  # type: ignore[arg-type]
+    split = list if settings.tokenizer == "char" else words_of
     groups: dict[int, list[int]] = {}
     for row, source in enumerate(sources):
         words = len(split(source))
@@ -99,10 +133,11 @@ def alignment_error(translator: Translator, pairs: Sequence[Pair]) -> dict[str, 
     """
     linked = [pair for pair in pairs if pair.links is not None]
     texts = [pair.source for pair in linked], [pair.target for pair in linked]
-    best, layer, head = _best_head(translator, linked, translator.align(*texts))
+    best, layer, head = _best_head(translator, linked, translator.align(*texts, spaced=True))
     report = {"aer": best, "aer_layer": layer, "aer_head": head, "aer_sentences": len(linked)}
     if isinstance(translator.model, Recurrent):
-        report["aer_hindsight"] = _best_head(translator, linked, translator.hindsight(*texts))[0]
+        later = translator.hindsight(*texts, spaced=True)
+        report["aer_hindsight"] = _best_head(translator, linked, later)[0]
     return report
 
 

@@ -13,6 +13,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.decoding import Alignment, Decoding, Hypothesis, Trace, copy_unknown, decode, force, trace
 from regard.models import Recurrent, Transformer
 from regard.recipes._task import Recipe
+from regard.recipes.translation._sides import Side, joined
 from regard.recipes.translation._together import side_by_side
 from regard.recipes.translation.engine import Engine
 from regard.recipes.translation.settings import Translation
@@ -164,31 +165,56 @@ class Translator:
         return found
 
     @overload
-    def align(self, source: str, target: str) -> Alignment: ...
+    def align(self, source: str, target: str, *, spaced: bool | None = None) -> Alignment: ...
     @overload
-    def align(self, source: list[str], target: list[str]) -> list[Alignment]: ...
+    def align(
+        self, source: list[str], target: list[str], *, spaced: bool | None = None
+    ) -> list[Alignment]: ...
 
-    def align(self, source: str | list[str], target: str | list[str]) -> Alignment | list[Alignment]:
-        """Where each word of a translation looked in its source: also of one that somebody else made."""
+    def align(
+        self, source: str | list[str], target: str | list[str], *, spaced: bool | None = None
+    ) -> Alignment | list[Alignment]:
+        """Where each word of a translation looked in its source: also of one that somebody else made.
+
+        `spaced` says that words are what stands between spaces, in Chinese and Japanese too: as in gold alignments.
+        """
+        if isinstance(source, str) and isinstance(target, str):
+            return self.align([source], [target], spaced=spaced)[0]
         if isinstance(source, str) or isinstance(target, str):
-            return self.align([str(source)], [str(target)])[0]
-        return self.aligned(source, [self.target.encode(text) for text in target])
+            raise TypeError("align takes two texts or two lists of texts, not one of each")
+        return self._looked(source, target, self.model.looks, spaced)
 
-    def hindsight(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+    def hindsight(
+        self, sources: Sequence[str], targets: Sequence[str], *, spaced: bool | None = None
+    ) -> list[Alignment]:
         """The same in a recurrent model, now that each word is known (Bayes' rule)."""
         network = self.network
         if not isinstance(network, Recurrent):
             raise ValueError(
                 "hindsight needs one attention through which all of the source is seen; a Transformer has many"
             )
-        return self.aligned(sources, [self.target.encode(text) for text in targets], network.hindsight)
+        return self._looked(sources, targets, network.hindsight, spaced)
 
-    def aligned(
-        self, sources: Sequence[str], targets: Sequence[list[int]], looks_of: Looks | None = None
-    ) -> list[Alignment]:
+    def aligned(self, sources: Sequence[str], targets: Sequence[list[int]]) -> list[Alignment]:
         """The same for translations given as tokens, such as the `ids` of a `Hypothesis`."""
+        weights = self._weights(sources, targets, self.model.looks)
+        return [
+            joined(self._side(text), Side.of(self.target, ids), some)
+            for text, ids, some in zip(sources, targets, weights, strict=True)
+        ]
+
+    def _looked(
+        self, sources: Sequence[str], targets: Sequence[str], looks_of: Looks, spaced: bool | None
+    ) -> list[Alignment]:
+        weights = self._weights(sources, [self.target.encode(text) for text in targets], looks_of)
+        return [
+            joined(self._side(text, spaced), Side.read(self.target, given, spaced), some)
+            for text, given, some in zip(sources, targets, weights, strict=True)
+        ]
+
+    def _weights(self, sources: Sequence[str], targets: Sequence[list[int]], looks_of: Looks) -> list[Tensor]:
+        """Where each token of the translations looked, the ends of sentences included."""
         found: list[Any] = [None] * len(sources)
-        looks_of = looks_of or self.model.looks
         for rows, source, lengths, target in self._forced(sources, targets):
             with torch.no_grad():
                 looks = looks_of(source, lengths, target)
@@ -196,23 +222,11 @@ class Translator:
                 raise ValueError("this model has no attention to align by; train one with scope=global")
             weights = torch.stack(looks, 1).cpu()
             for row, size, some in zip(rows, lengths.tolist(), weights, strict=True):
-                here = some[:, :, : len(targets[row]) + 1, :size].clone()
-                found[row] = self._alignment(sources[row], targets[row], here)
+                found[row] = some[:, :, : len(targets[row]) + 1, :size].clone()
         return found
 
-    def _alignment(self, text: str, target: Sequence[int], weights: Tensor) -> Alignment:
-        text = self.clean(text)
-        source = self.source.encode(text)
-        words = self.source.surfaces(text) if self.source.kind == "char" else text.split()
-        groups = self.source.words(source)
-        return Alignment(
-            tuple(self.source.tokens([*source, EOS])),
-            tuple(self.target.tokens([*target, EOS])),
-            weights,
-            source_groups=tuple(map(tuple, groups)),
-            target_groups=tuple(map(tuple, self.target.words(target))),
-            source_words=tuple(words) if len(words) == len(groups) else None,
-        )
+    def _side(self, text: str, spaced: bool | None = None) -> Side:
+        return Side.read(self.source, self.clean(text), spaced)
 
     def _copied(
         self, sources: Sequence[str], found: Sequence[Hypothesis | None], answers: Sequence[str]
@@ -223,9 +237,17 @@ class Translator:
         copied, rows = list(answers), [i for i, one in enumerate(found) if one is not None and UNK in one.ids]
         ids = [one.ids for one in found if one is not None and UNK in one.ids]
         for row, numbers, seen in zip(rows, ids, self.aligned([sources[i] for i in rows], ids), strict=True):
-            unknown = [place for place, number in enumerate(numbers) if number == UNK]
-            copied[row] = ("" if self.target.kind == "char" else " ").join(copy_unknown(seen, unknown))
+            copied[row] = self.copied(numbers, seen)
         return copied
+
+    def copied(self, numbers: Sequence[int], seen: Alignment) -> str:
+        """The text of a translation, its unknown words replaced by the source words that they looked at."""
+        unknown = {place for place, number in enumerate(numbers) if number == UNK}
+        instead: dict[int, str] = {}
+        for word, group in zip(copy_unknown(seen, unknown), seen.groups("target"), strict=True):
+            if not unknown.isdisjoint(group):
+                instead |= {**dict.fromkeys(group, ""), group[0]: word}
+        return self.target.decode(numbers, instead)
 
     def _batches(self, texts: Sequence[str], options: Decoding) -> Iterator[tuple[list[int], Tensor, Tensor]]:
         """Texts of similar length together; empty ones are left out, as there is nothing to translate."""
