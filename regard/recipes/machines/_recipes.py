@@ -17,18 +17,16 @@ BITS = {
     "beta2": 0.95,
     "momentum": 0.9,
     "eps": 1e-4,
-    "surprise": 2.0,
+    "surprise": 10.0,
+    "average": 5,
     "schedule": "constant",
     "warmup": 0,
     "steps": 5000,
     "validate_every": 250,
     "save_every": 250,
 }
-LONG = {"schedule": "cosine", "average": 5}  # a training that ends with small steps
-RARE = {
-    "surprise": None,
-    "batch": 32,
-}  # what is hard to learn is rare: no gradient is cut short for being long
+LONG = {"schedule": "cosine"}  # a training that ends with small steps
+RARE = {"surprise": None, "batch": 32}  # what is hard is rare: no gradient is cut for being long
 
 
 def stateless(hidden_dim: int, heads: int) -> dict[str, Any]:
@@ -74,7 +72,7 @@ RECIPES = (
         "Foretell each bit of a source with a memory of five; the best possible guess is known.",
         "预测每一个比特，信号源依赖前五位；最优预测是已知的。",
         algorithms.ngrams,
-        {**BITS, **LONG, "steps": 25_000, "shortest": 200, "longest": 200, "bits": 1},
+        {**BITS, **LONG, "surprise": 2.0, "steps": 15_000, "shortest": 200, "longest": 200, "bits": 1},
     ),
     remembering(
         "sort",
@@ -84,8 +82,9 @@ RECIPES = (
         {
             **BITS,
             **LONG,
+            **RARE,
             **stateless(hidden_dim=512, heads=8),
-            "steps": 30_000,
+            "steps": 20_000,
             "shortest": 20,
             "longest": 20,
         },
