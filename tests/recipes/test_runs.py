@@ -178,5 +178,5 @@ def test_a_plan_is_refused_as_its_training_is(name, words, sentence):
 
 def test_a_plan_begins_with_another_run(whole):
     assert planned("reverse", init_from=whole).tokenizer == "char"
-    with pytest.raises(SettingError, match="tokenizer is that of .*: char, not word"):
+    with pytest.raises(SettingError, match=r"tokenizer is that of .*: char, not word"):
         planned("reverse", ["tokenizer=word"], init_from=whole)

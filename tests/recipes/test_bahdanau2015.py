@@ -1,0 +1,78 @@
+"""Bahdanau's claims: how large the gradient is that arrives at the first source words."""
+
+import json
+
+import pytest
+import torch
+
+from regard.data import Pair, Tokenizer, in_order
+from regard.recipes import NextWord, Translator, recipe, settings_of
+from regard.recipes.studies import _bahdanau2015 as study
+from regard.recipes.translation._models import build
+
+PAIRS = [Pair("abcdefghij", "jihgfedcba"), Pair("abc", "cba"), Pair("hgfedcba", "abcdefgh")]
+
+
+@pytest.fixture
+def translator():
+    settings = settings_of("reverse", ["dim=8", "embed_dim=6", "dropout=0", "bidirectional=off"])
+    letters = Tokenizer.learn(["abcdefghij"], kind="char")
+    return Translator(
+        build(settings, len(letters), len(letters)), letters, letters, settings, recipe("reverse")
+    )
+
+
+def gradients(translator, pair):
+    """The norms at the words of a sentence that is alone in its batch."""
+    ((batch, _),) = list(in_order([pair], translator.source, translator.target))
+    kept = []
+    handle = translator.network.read.register_forward_hook(
+        lambda module, given, words: kept.append(words) or words.retain_grad()
+    )
+    NextWord(translator.network, smoothing=0.0).eval()(batch).total.backward()
+    handle.remove()
+    return kept[0].grad[0, : len(pair.source)].norm(dim=-1)
+
+
+def test_sizes_are_norms_of_the_loss_of_a_sentence(translator):
+    """Sentences beside it in a batch do not matter, and short ones do not count."""
+    found = study.arriving(translator, PAIRS)
+    norms = [gradients(translator, pair) for pair in (PAIRS[0], PAIRS[2])]
+    first = torch.stack([norm[0] for norm in norms]).mean()
+    last = torch.stack([norm[-1] for norm in norms]).mean()
+    quarter = torch.stack([norm.tensor_split(4)[1].mean() for norm in norms]).mean()
+    got = torch.tensor([found.sizes[0], found.sizes[2], found.sizes[-1]])
+    torch.testing.assert_close(got, torch.stack([first, quarter, last]), rtol=1e-4, atol=1e-8)
+    share = torch.stack([norm[0] / norm.mean() for norm in norms]).mean()
+    assert found.shares[0] == pytest.approx(float(share), rel=1e-4)
+
+
+def test_the_study_tells_sizes_beside_shares(tmp_path, monkeypatch):
+    def judged(name, folder, **given):
+        return {
+            "exact": 50.0,
+            "parameters": 9,
+            "minutes": 0.1,
+            "by_length": [{"from": 1, "to": 9, "exact": 50.0}],
+        }
+
+    arrivals = iter([study.Arrival([1.0] * 6, [1e-7] * 6), study.Arrival([1.0] * 6, [0.25] * 6)])
+    monkeypatch.setattr(study, "trial", judged)
+    monkeypatch.setattr(study, "recipe", lambda name: _Recipe())
+    monkeypatch.setattr(study, "arriving", lambda translator, part: next(arrivals))
+    monkeypatch.setattr(study, "load_translator", lambda folder: _Recipe())
+    found = json.loads(json.dumps(study.bahdanau2015(tmp_path, "reverse", {}, lambda line: None)))
+    assert found["gradient_sizes"][0] == {
+        "place": "first word", "without attention": 1e-7, "with attention": 0.25,
+    }  # fmt: skip
+    assert "| first word | 1.00e-07 | 2.50e-01 |" in found["table"]
+    assert (tmp_path / "bahdanau2015.png").stat().st_size > 10_000
+
+
+class _Recipe:
+    """As much of a recipe, its material and its translator as the study looks at."""
+
+    settings, tests = None, {"test": ()}
+
+    def material(self, settings):
+        return self
