@@ -15,7 +15,7 @@ from regard.data._merges import KEPT, Variants
 from regard.data._pieces import MARK, cutter
 from regard.data._vocabulary import SPECIALS, Vocabulary
 from regard.data.batch import BOS, EOS, PAD, UNK
-from regard.data.unspaced import apart, cut_already
+from regard.data.unspaced import apart, spaces_tell
 
 FORMAT = 1
 UNREADABLE = "\ufffd"  # for a token that stands for any character
@@ -147,7 +147,7 @@ class Tokenizer:
         if spaced or self.kind in ("char", "word"):
             return words
         read = self._read(numbers) if surfaces is None else surfaces
-        if spaced is None and cut_already(["".join(read[i] for i in word) for word in words]):
+        if spaced is None and spaces_tell(["".join(read[i] for i in word) for word in words]):
             return words
         return [part for word in words for part in apart(word, read)]
 

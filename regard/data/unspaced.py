@@ -21,17 +21,17 @@ def words(text: str) -> list[str]:
     (['We', 'met', 'in', '北', '京', '.'], ['我', '用', 'iPhone', '。'], ['我', '用', '手机', '。'])
     """
     spaced = text.split()
-    if cut_already(spaced):
-        return spaced
-    return [piece for word in spaced for piece in (PIECE.findall(word) if LETTER.search(word) else [word])]
+    return spaced if spaces_tell(spaced) else [piece for word in spaced for piece in PIECE.findall(word)]
 
 
-def cut_already(spaced: Sequence[str]) -> bool:
-    """Whether the spaces of a Chinese or Japanese text are those between words: there is one every few characters.
+def spaces_tell(spaced: Sequence[str]) -> bool:
+    """Whether words are what stands between spaces: in other scripts, and where there is one every few characters.
 
-    >>> cut_already("科学家 一直 猜想 。".split()), cut_already("你好。 我是学生。".split())
-    (True, False)
+    >>> [spaces_tell(text.split()) for text in ("Good morning", "科学家 一直 猜想 。", "你好。 我是学生。")]
+    [True, True, False]
     """
+    if not any(map(LETTER.search, spaced)):
+        return True
     neighbors = pairwise(spaced)
     between = sum(bool(CHARACTER.match(one[-1:]) and CHARACTER.match(other)) for one, other in neighbors)
     return between > 0 and sum(len(CHARACTER.findall(word)) for word in spaced) < FEW * (between + 1)
@@ -43,8 +43,6 @@ def apart(group: Sequence[int], surfaces: Sequence[str]) -> list[list[int]]:
     >>> apart(range(5), ["", "我", "用", "i", "Phone"])
     [[0, 1], [2], [3, 4]]
     """
-    if not any(LETTER.search(surfaces[position]) for position in group):
-        return [list(group)]
     parts: list[list[int]] = [[]]
     before = ""  # the last character so far: a mere sign of a space is none, so what follows it stays with it
     for position in group:

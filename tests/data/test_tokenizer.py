@@ -90,9 +90,9 @@ def test_where_there_are_no_spaces_each_token_is_a_word(kind, size):
 
 
 def test_other_scripts_beside_chinese_are_words_of_their_own():
-    letters = Tokenizer.learn(["我 用 的 机 手 ， i P h o n e X"] * 2, "bpe", 60)
-    assert words_of(letters, "我用iPhone的手机，iPhone X") == [
-        "我", "用", "iPhone", "的", "手", "机", "，", "iPhone", "X",
+    letters = Tokenizer.learn(["我 用 的 机 手 ， 。 i P h o n e X"] * 2, "bpe", 60)
+    assert words_of(letters, "我用iPhone的手机，iPhone X。") == [
+        "我", "用", "iPhone", "的", "手", "机", "，", "iPhone", "X", "。",
     ]  # fmt: skip
 
 
