@@ -2,8 +2,9 @@
 
     python -m benchmarks.machines [--out benchmarks/results/ntm-speed.md]
 
-Copy of 10 vectors (21 steps), forward and backward, one thread. "As it reads" is the same machine with a linear layer
-for each thing that a head is told and each equation in its own line, at batch 1.
+Copy of 10 vectors (21 steps), one thread, forward and backward; "inference" is forward alone, without gradients. "As it
+reads" is the same machine with a linear layer for each thing that a head is told and each equation in its own line, at
+batch 1.
 """
 
 from __future__ import annotations
@@ -86,6 +87,12 @@ def trained_on(model: nn.Module, batch: int, steps: int = STEPS) -> Callable[[],
     return once
 
 
+def asked(model: nn.Module, batch: int) -> Callable[[], object]:
+    """One forward pass without gradients."""
+    inputs = torch.randint(2, (batch, STEPS, 9)).float()
+    return torch.no_grad()(lambda: model(inputs))
+
+
 def machine(rows: int = 128, fused: bool = False) -> NeuralTuringMachine:
     model = NeuralTuringMachine(9, 8, rows=rows)
     if fused:
@@ -95,12 +102,14 @@ def machine(rows: int = 128, fused: bool = False) -> NeuralTuringMachine:
 
 def table() -> str:
     """All comparisons, each in turns in one process."""
-    plain, ours, fused, many = interleaved(
+    plain, ours, fused, many, plain_asked, ours_asked = interleaved(
         [
             trained_on(AsItReads(9, 8), 1),
             trained_on(machine(), 1),
             trained_on(machine(fused=True), 1),
             trained_on(machine(), 32),
+            asked(AsItReads(9, 8), 1),
+            asked(machine(), 1),
         ],
         EFFORT,
     )
@@ -124,6 +133,13 @@ def table() -> str:
         many,
         "batch 1, sequences a second",
         [32 * a / b for a, b in zip(ours, many, strict=True)],
+    )
+    line("as it reads, inference, batch 1", plain_asked, "itself", [1.0])
+    line(
+        "regard, inference, batch 1",
+        ours_asked,
+        "as it reads, time",
+        [a / b for a, b in zip(plain_asked, ours_asked, strict=True)],
     )
     lines += ["", "| growth | from | to | exponent |", "|---|---|---|---|"]
     for what, sizes, make in (

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
-from benchmarks.case import Case, Growth
-from benchmarks.cases import additive, dot, growth, heads, local, masks, normalizers, scores
+from importlib.util import find_spec
+
+# Asked here, and not of everything in benchmarks: only these cases need the other libraries.
+missing = [name for name in ("entmax", "x_transformers") if find_spec(name) is None]
+if missing:
+    raise SystemExit(f"{' and '.join(missing)} must be installed: pip install -e '.[bench]', or make bench")
+
+from benchmarks.case import Case, Growth  # noqa: E402
+from benchmarks.cases import (  # noqa: E402
+    additive,
+    dot,
+    growth,
+    heads,
+    local,
+    masks,
+    normalizers,
+    scores,
+)
 
 ALL: list[Case | Growth] = [
     *dot.CASES,

@@ -7,7 +7,7 @@
 
 Graves, Wayne and Danihelka (2014), "Neural Turing Machines", arXiv 1410.5401, section 3. Several heads share
 one memory: their axis stands before the rows. All of this is functions of tensors. Every call checks the
-shapes, and computes bfloat16 in float32.
+shapes, and computes bfloat16 and float16 in float32, also under autocast.
 """
 
 import functools
@@ -18,8 +18,10 @@ from torch import Tensor
 
 from regard.attention._equation import looked
 from regard.attention._result import Attended
+from regard.attention._tracing import followed
 from regard.attention._watching import told
-from regard.attention.fast.addressing import Addressed, Written, applies
+from regard.attention.fast.additive import full_precision
+from regard.attention.fast.addressing import address_fast, applies, write_fast
 from regard.attention.scores import Cosine
 
 __all__ = ["address", "content", "interpolate", "read", "sharpen", "shift", "write"]
@@ -79,7 +81,8 @@ def content(
     torch.Size([2, 1, 8])
     """
     dtype, (key, memory, strength) = _wide("content", key=key, memory=memory, strength=strength)
-    return told(None, _alike(key, memory, strength)).weights.to(dtype)
+    with full_precision(memory):
+        return told(None, _alike(key, memory, strength)).weights.to(dtype)
 
 
 def _alike(key: Tensor, memory: Tensor, strength: Tensor) -> Attended:
@@ -200,11 +203,11 @@ def address(
         memory=memory,
         previous=previous,
     )
-    said = (key, strength, gate, offsets, sharpness, memory, previous)
-    if offsets.shape[-1] % 2 and offsets.shape[-1] <= memory.shape[-2] and applies(*said):
-        return Addressed.apply(*said).to(dtype)
-    weights = interpolate(_alike(key, memory, strength).weights, previous, gate)
-    return sharpen(shift(weights, offsets), sharpness).to(dtype)
+    with full_precision(memory):
+        if applies(memory.shape[-2], offsets.shape[-1]):
+            return address_fast(key, strength, gate, offsets, sharpness, memory, previous).to(dtype)
+        weights = interpolate(_alike(key, memory, strength).weights, previous, gate)
+        return sharpen(shift(weights, offsets), sharpness).to(dtype)
 
 
 def read(
@@ -221,7 +224,8 @@ def read(
     torch.Size([2, 1, 4])
     """
     dtype, (weights, memory) = _wide("read", weights=weights, memory=memory)
-    return (weights @ memory).to(dtype)
+    with full_precision(memory):
+        return (weights @ memory).to(dtype)
 
 
 def write(
@@ -243,8 +247,9 @@ def write(
     dtype, (memory, weights, erase, add) = _wide(
         "write", memory=memory, weights=weights, erase=erase, add=add
     )
-    if applies(memory, weights, erase, add):
-        return Written.apply(memory, weights, erase, add).to(dtype)
+    if not followed():
+        with full_precision(memory):
+            return write_fast(memory, weights, erase, add).to(dtype)
     heads = [share.unsqueeze(-1) for share in weights.unbind(-2)]
     # Head by head: the gradient of one product over heads would look for zeros, and wait for the device.
     for share, erased in zip(heads, erase.unsqueeze(-2).unbind(-3), strict=True):

@@ -1,22 +1,27 @@
 """What a Neural Turing Machine does to its memory in one step, as one node of the graph.
 
-    weights, memory, read = move(told, memory, weights)       the definition: `NeuralTuringMachine._move`
+    memory, read, weights = move(heads, told, memory, weights)       the definition: `NeuralTuringMachine._move`
 
 The pieces are those of `regard.attention.fast.addressing`; here is what bounds the numbers that a controller says,
-and the way back through all of it.
+and the way back through all of it. Whatever the type of what is said and of the state, between them everything is
+float32 or wider.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from regard.attention.fast.additive import full_precision
 from regard.attention.fast.addressing import (
+    Kept,
     addressed,
-    applies,
+    again,
     through_address,
     through_softmax,
     through_write,
@@ -53,8 +58,8 @@ class Heads(NamedTuple):
 
     def bound(self, told: Tensor) -> tuple[Tensor, ...]:
         """Numbers without bounds within theirs: tanh, sigmoid, `bounded`, and shares of one."""
-        vectors, opening, positive, shares = told.split(self.sizes, -1)
-        shares = shares.unflatten(-1, (-1, 2 * self.shift + 1)).softmax(-1)
+        vectors, opening, positive, shares = told.split_with_sizes(self.sizes, -1)
+        shares = shares.view(len(told), -1, 2 * self.shift + 1).softmax(-1)
         return vectors.tanh(), opening.sigmoid(), bounded(positive), shares
 
     def heard(
@@ -62,9 +67,9 @@ class Heads(NamedTuple):
     ) -> tuple[Said, Said, Tensor, Tensor]:
         """Which of these is what, and for whom: for the heads that read, for those that write, erase and add."""
         heads = self.read + self.write
-        vectors = vectors.unflatten(-1, (-1, self.width))
-        gate, erase = opening[:, :heads], opening[:, heads:].unflatten(-1, (-1, self.width))
-        strength, sharpness = positive.split(heads, -1)
+        vectors = vectors.view(len(vectors), -1, self.width)
+        gate, erase = opening[:, :heads], opening[:, heads:].view(len(opening), -1, self.width)
+        strength, sharpness = positive.chunk(2, -1)
         of_all = (vectors[:, :heads], strength, gate, offsets, 1 + sharpness)
         readers = Said(*(part[:, : self.read] for part in of_all))
         writers = Said(*(part[:, self.read :] for part in of_all))
@@ -72,7 +77,11 @@ class Heads(NamedTuple):
 
 
 def bounded(number: Tensor, limit: float = MOST) -> Tensor:
-    """Softplus that never passes a limit, with a slope everywhere.
+    """Softplus that never passes a limit.
+
+        limit tanh(log(1 + exp(number)) / limit)
+
+    Beyond the limit the slope soon vanishes: in float32 it is 0 from about nine times the limit on.
 
     >>> bounded(torch.tensor([0.0, 1e6])).tolist()
     [0.693..., 100.0]
@@ -93,51 +102,84 @@ class Clipped(torch.autograd.Function):
         return None, *(grad.clamp(-ctx.limit, ctx.limit) for grad in grads)
 
 
+def widened(*tensors: Tensor) -> list[Tensor]:
+    """Tensors of one type: the widest of theirs, and at least float32."""
+    wide = functools.reduce(torch.promote_types, [tensor.dtype for tensor in tensors], torch.float32)
+    return [tensor.to(wide) for tensor in tensors]
+
+
+def move(heads: Heads, told: Tensor, memory: Tensor, reading: Tensor, writing: Tensor) -> list[Tensor]:
+    """Memory, read, read weights and write weights after a step, in the type of the memory."""
+    given = widened(told, memory, reading, writing)
+    with full_precision(memory):
+        # Without a way back, the plain functions: a node of the graph costs time also where there is no graph.
+        made = Moved.apply(heads, *given) if torch.is_grad_enabled() else moved(heads, *given)[0]
+    return [part.to(memory.dtype) for part in made]
+
+
+def moved(
+    heads: Heads, told: Tensor, memory: Tensor, reading: Tensor, writing: Tensor
+) -> tuple[tuple[Tensor, ...], list[Kept]]:
+    """Memory, read, read weights and write weights, and what the way back needs."""
+    bound = heads.bound(told)
+    readers, writers, erase, add = heads.heard(*bound)
+    writing, of_writing = addressed(*writers, memory, writing)
+    memory, of_write = written(memory, writing, erase, add)
+    reading, of_reading = addressed(*readers, memory, reading)
+    return (memory, times(reading, memory), reading, writing), [bound, of_writing, of_reading, of_write]
+
+
 class Moved(torch.autograd.Function):
-    """From what is said and the state before to memory, read, read weights and write weights."""
+    """`moved` as a node of the graph."""
 
     @staticmethod
-    def forward(
-        ctx: Any, heads: Heads, told: Tensor, memory: Tensor, reading: Tensor, writing: Tensor
-    ) -> Any:
-        bound = heads.bound(told)
-        readers, writers, erase, add = heads.heard(*bound)
-        writing, of_writing = addressed(*writers, memory, writing)
-        memory, of_write = written(memory, writing, erase, add)
-        reading, of_reading = addressed(*readers, memory, reading)
-        ctx.heads, ctx.each = heads, len(of_writing)  # as many are kept of reading
-        ctx.save_for_backward(told, memory, *bound, *of_writing, *of_reading, *of_write)
-        return memory, times(reading, memory), reading, writing
+    def forward(ctx: Any, heads: Heads, *given: Tensor) -> Any:
+        made, kept = moved(heads, *given)
+        ctx.heads, ctx.sizes = heads, [4, 1, *map(len, kept)]
+        ctx.save_for_backward(*given, made[0], *itertools.chain(*kept))
+        return made
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, to_memory: Tensor, to_read: Tensor, to_reading: Tensor, to_writing: Tensor) -> Any:
-        told, memory, *rest = ctx.saved_tensors
-        bound, rest = rest[:4], rest[4:]
-        of_writing, of_reading, of_write = (
-            rest[: ctx.each],
-            rest[ctx.each : 2 * ctx.each],
-            rest[2 * ctx.each :],
-        )
-        reading = of_reading[-1]
-        *to_readers, of_memory, before_reading = through_address(
-            of_reading, torch.baddbmm(to_reading, to_read, memory.mT)
-        )
-        to_memory = torch.baddbmm(to_memory, reading.mT, to_read).add_(of_memory)
-        to_memory, of_weights, to_erase, to_add = through_write(of_write, to_memory)
-        *to_writers, of_memory, before_writing = through_address(of_writing, of_weights.add_(to_writing))
-        both = zip(to_readers, to_writers, strict=True)
-        key, strength, gate, offsets, sharpness = (torch.cat(parts, 1) for parts in both)
-        vectors = torch.cat((key, to_add), 1).flatten(1)
-        opening = torch.cat((gate, to_erase.flatten(1)), 1)
-        positive = torch.cat((strength, sharpness), 1)
-        to_told = _through_bounds(ctx.heads, told, bound, (vectors, opening, positive, offsets))
-        return None, to_told, to_memory.add_(of_memory), before_reading, before_writing
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        saved = iter(ctx.saved_tensors)
+        given, (memory,), *kept = ([next(saved) for _ in range(size)] for size in ctx.sizes)
+        with full_precision(memory):
+            if torch.is_grad_enabled():
+                return None, *again(lambda *given: moved(ctx.heads, *given)[0], given, grads)
+            return None, *_through_move(ctx.heads, given[0], memory, kept, *grads)
+
+
+def _through_move(
+    heads: Heads,
+    told: Tensor,
+    memory: Tensor,
+    kept: Sequence[Kept],
+    to_memory: Tensor,
+    to_read: Tensor,
+    to_reading: Tensor,
+    to_writing: Tensor,
+) -> tuple[Tensor, ...]:
+    """Gradients of what was said and of the state before."""
+    bound, of_writing, of_reading, of_write = kept
+    reading = of_reading[-1]
+    *to_readers, of_memory, before_reading = through_address(
+        of_reading, torch.baddbmm(to_reading, to_read, memory.mT)
+    )
+    to_memory = torch.baddbmm(to_memory, reading.mT, to_read).add_(of_memory)
+    to_memory, of_weights, to_erase, to_add = through_write(of_write, to_memory)
+    *to_writers, of_memory, before_writing = through_address(of_writing, of_weights.add_(to_writing))
+    both = zip(to_readers, to_writers, strict=True)
+    key, strength, gate, offsets, sharpness = (torch.cat(parts, 1) for parts in both)
+    vectors = torch.cat((key, to_add), 1).flatten(1)
+    opening = torch.cat((gate, to_erase.flatten(1)), 1)
+    positive = torch.cat((strength, sharpness), 1)
+    to_told = _through_bounds(heads, told, bound, (vectors, opening, positive, offsets))
+    return to_told, to_memory.add_(of_memory), before_reading, before_writing
 
 
 def _through_bounds(heads: Heads, told: Tensor, bound: Any, grads: tuple[Tensor, ...]) -> Tensor:
     vectors, opening, positive, shares = grads
-    plain = told.split(heads.sizes, -1)[2]
+    plain = told.split_with_sizes(heads.sizes, -1)[2]
     slope = torch.sigmoid(plain).mul_(1 - (bound[2] / MOST).square_())
     return torch.cat(
         (
@@ -147,13 +189,4 @@ def _through_bounds(heads: Heads, told: Tensor, bound: Any, grads: tuple[Tensor,
             through_softmax(shares, bound[3]).flatten(1),
         ),
         1,
-    )
-
-
-def fits(heads: Heads, *tensors: Tensor) -> bool:
-    """Whether a step may be one node: gradients are wanted, of one type, and every offset reaches another row."""
-    return (
-        applies(*tensors)
-        and 2 * heads.shift + 1 <= tensors[1].shape[-2]
-        and not torch.is_autocast_enabled(tensors[0].device.type)
     )

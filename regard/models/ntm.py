@@ -24,7 +24,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import _watching, addressing
-from regard.models._step import Clipped, Heads, Moved, fits
+from regard.attention.fast.addressing import applies
+from regard.models._step import Clipped, Heads, move, widened
 
 BLANK = 1e-6  # every number of an unwritten memory
 
@@ -98,6 +99,10 @@ class NeuralTuringMachine(nn.Module):
             )
         if shift < 0:
             raise ValueError(f"NeuralTuringMachine: shift={shift} must not be negative")
+        if controller not in CONTROLLERS:
+            raise ValueError(
+                f"NeuralTuringMachine: controller={controller!r} must be {' or '.join(CONTROLLERS)}"
+            )
         if state_clip is not None and not state_clip > 0:
             raise ValueError(f"NeuralTuringMachine: state_clip={state_clip} must be greater than 0, or None")
         self.state_clip = state_clip
@@ -126,6 +131,8 @@ class NeuralTuringMachine(nn.Module):
         that also holds for a memory of any size.
         """
         rows = self.rows if rows is None else rows
+        if rows < 1:
+            raise ValueError(f"NeuralTuringMachine: rows={rows} must be at least 1")
         like = self.first_read
         focus = like.new_zeros(batch, self.heads.read + self.heads.write, rows)
         focus[..., 0] = 1.0
@@ -146,11 +153,12 @@ class NeuralTuringMachine(nn.Module):
                 f"NeuralTuringMachine takes inputs (batch, steps, {self.inputs}), got {tuple(inputs.shape)}"
             )
         state = self.begin(len(inputs)) if state is None else state
-        seen, one_node = [], not self.fused and fits(self.heads, self.tell.weight, state.memory)
+        self._check(state, len(inputs))
+        seen, fast = [], not self.fused and applies(state.memory.shape[1], 2 * self.heads.shift + 1)
+        clip = self.state_clip if torch.is_grad_enabled() else None
         for now in inputs.unbind(1):
-            if self.state_clip is not None:
-                state = state.clip(self.state_clip)
-            hidden, state = self._train(now, state) if one_node else self._move(now, state)[:2]
+            state = state if clip is None else state.clip(clip)
+            hidden, state = self._move_fast(now, state) if fast else self._move(now, state)[:2]
             _watching.tell(self, partial(_looks, state))
             seen.append(torch.cat((hidden, state.read.flatten(1)), -1))
         if not seen:
@@ -159,9 +167,27 @@ class NeuralTuringMachine(nn.Module):
 
     def step(self, now: Float[Tensor, "batch inputs"], state: State) -> Step:
         """One step, with everything that it did."""
+        if now.dim() != 2 or now.shape[-1] != self.inputs:
+            raise ValueError(
+                f"NeuralTuringMachine: a step takes inputs (batch, {self.inputs}), got {tuple(now.shape)}"
+            )
+        self._check(state, len(now))
         hidden, state, erase, add = self._move(now, state)
         _watching.tell(self, partial(_looks, state))
         return Step(self.output(torch.cat((hidden, state.read.flatten(1)), -1)), state, erase, add)
+
+    def _check(self, state: State, batch: int) -> None:
+        """Refuses the state of another batch or machine."""
+        memory, heads = state.memory.shape, (state.read_weights.shape[1], state.write_weights.shape[1])
+        if memory[0] != batch:
+            raise ValueError(
+                f"NeuralTuringMachine: the state is of a batch of {memory[0]}, the inputs of {batch}"
+            )
+        if (memory[-1], *heads) != (self.width, self.heads.read, self.heads.write):
+            raise ValueError(
+                f"NeuralTuringMachine: the state has width {memory[-1]}, {heads[0]} read and {heads[1]} write heads, "
+                f"the machine {self.width}, {self.heads.read} and {self.heads.write}"
+            )
 
     def fuse(self) -> None:
         """Let torch.compile make one kernel of a step's many small operations; sequences of all lengths share it."""
@@ -172,19 +198,22 @@ class NeuralTuringMachine(nn.Module):
         """All of a step but the output, which can wait for the other steps."""
         given = torch.cat((now, state.read.flatten(1)), -1)
         hidden, memory_of = self.controller(given, state.controller)
-        readers, writers, erase, add = self.heads.heard(*self.heads.bound(self.tell(hidden)))
-        write_weights = addressing.address(*writers, state.memory, state.write_weights)
-        memory = addressing.write(state.memory, write_weights, erase, add)
-        read_weights = addressing.address(*readers, memory, state.read_weights)
-        read = addressing.read(read_weights, memory)
-        return hidden, State(memory, read, read_weights, write_weights, memory_of), erase, add
+        before = (state.memory, state.read_weights, state.write_weights)
+        told, memory, reading, writing = widened(self.tell(hidden), *before)
+        readers, writers, erase, add = self.heads.heard(*self.heads.bound(told))
+        writing = addressing.address(*writers, memory, writing)
+        memory = addressing.write(memory, writing, erase, add)
+        reading = addressing.address(*readers, memory, reading)
+        after = (memory, addressing.read(reading, memory), reading, writing)
+        memory, read, reading, writing = (part.to(state.memory.dtype) for part in after)
+        return hidden, State(memory, read, reading, writing, memory_of), erase, add
 
-    def _train(self, now: Tensor, state: State) -> tuple[Tensor, State]:
-        """The same as one node of the graph, where that is possible."""
+    def _move_fast(self, now: Tensor, state: State) -> tuple[Tensor, State]:
+        """The same in fewer operations, and as one node of the graph if there is one."""
         given = torch.cat((now, state.read.flatten(1)), -1)
         hidden, memory_of = self.controller(given, state.controller)
         before = (state.memory, state.read_weights, state.write_weights)
-        memory, read, reading, writing = Moved.apply(self.heads, self.tell(hidden), *before)
+        memory, read, reading, writing = move(self.heads, self.tell(hidden), *before)
         return hidden, State(memory, read, reading, writing, memory_of)
 
     def extra_repr(self) -> str:

@@ -35,19 +35,27 @@ def edited(heads, rows, width, batch=2):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_address_is_the_definition(shape):
     given = said(*shape)
-    with torch.no_grad():  # no gradient is wanted, so the definition runs
-        plain = addressing.address(*given)
+    key, strength, gate, offsets, sharpness, memory, previous = given
+    plain = addressing.interpolate(addressing.content(key, memory, strength), previous, gate)
+    plain = addressing.sharpen(addressing.shift(plain, offsets), sharpness)
     torch.testing.assert_close(Addressed.apply(*given), plain)
+    with torch.no_grad():
+        torch.testing.assert_close(addressing.address(*given), plain.detach())
     assert torch.autograd.gradcheck(Addressed.apply, given)
+    assert torch.autograd.gradgradcheck(Addressed.apply, given)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3])
 def test_write_is_the_definition(heads):
     given = edited(heads, 6, 4)
-    with torch.no_grad():
-        plain = addressing.write(*given)
+    memory, weights, erase, add = given
+    left = torch.prod(1 - weights[..., None] * erase[..., None, :], -3)
+    plain = memory * left + torch.einsum("...hr,...hw->...rw", weights, add)
     torch.testing.assert_close(Written.apply(*given), plain)
+    with torch.no_grad():
+        torch.testing.assert_close(addressing.write(*given), plain.detach())
     assert torch.autograd.gradcheck(Written.apply, given)
+    assert torch.autograd.gradgradcheck(Written.apply, given)
 
 
 def test_the_gradients_are_those_of_the_four_parts():
@@ -108,3 +116,69 @@ def test_torch_func_gets_the_definition():
     given[0].requires_grad_()
     addressing.address(*given).square().sum().backward()
     torch.testing.assert_close(grad, given[0].grad)
+
+
+def test_forward_mode_gets_the_definition():
+    given = tuple(tensor.detach() for tensor in said(1, 4, 3, 3, batch=1))
+    places = tuple(range(len(given)))
+    forwards = torch.func.jacfwd(addressing.address, places)(*given)
+    torch.testing.assert_close(forwards, torch.autograd.functional.jacobian(addressing.address, given))
+
+
+@pytest.mark.parametrize("size", [1e-13, 1e-15, 1e-17, 1e-20, 1e-23, 1e-30, 0.0])
+@pytest.mark.parametrize("tiny", ["key", "memory"])
+@pytest.mark.parametrize("function", ["content", "address"])
+def test_rows_and_keys_of_almost_no_length_have_finite_gradients(function, tiny, size):
+    key, _, gate, offsets, sharpness, memory, previous = (part.detach().float() for part in said(1, 6, 4, 3))
+    strength, short = torch.full((2, 1), 5.0), key if tiny == "key" else memory
+    short.mul_(size).requires_grad_()
+    if function == "content":
+        weights = addressing.content(key, memory, strength)
+    else:
+        weights = addressing.address(key, strength, gate, offsets, sharpness, memory, previous)
+    (grad,) = torch.autograd.grad(weights[..., 0].sum(), short)
+    assert grad.isfinite().all()
+    assert grad.any() == (size >= 1e-15)  # shorter ones have no direction
+    if function == "content" and size < 1e-15:
+        torch.testing.assert_close(weights, torch.full_like(weights, 1 / 6))
+
+
+@pytest.mark.parametrize("function", ["content", "address", "read", "write"])
+def test_autocast_changes_nothing(function):
+    key, strength, gate, offsets, sharpness, memory, previous = (
+        part.detach().float() for part in said(2, 6, 4, 3)
+    )
+    given = {
+        "content": (key, memory, strength),
+        "address": (key, strength, gate, offsets, sharpness, memory, previous),
+        "read": (previous, memory),
+        "write": (memory, previous, key.sigmoid(), key),
+    }[function]
+    exact = getattr(addressing, function)(*given)
+    for part in given:
+        part.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = getattr(addressing, function)(*given)
+    grads = torch.autograd.grad(found.square().sum(), given)
+    torch.testing.assert_close(found.detach(), exact)
+    expected = torch.autograd.grad(getattr(addressing, function)(*given).square().sum(), given)
+    torch.testing.assert_close(grads, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_run_of_fake_tensors_leaves_nothing_behind(grad):
+    given, fake = said(1, 11 + grad, 4, 3), torch._subclasses.FakeTensorMode()
+    with torch.set_grad_enabled(grad):
+        for _ in range(2):
+            with fake:
+                weights = addressing.address(*(fake.from_tensor(part) for part in given))
+            assert weights.shape == (2, 1, 11 + grad)
+            assert type(addressing.address(*given)) is torch.Tensor
+
+
+def test_inference_mode_leaves_nothing_that_gradients_cannot_use():
+    given = said(1, 13, 4, 3)
+    with torch.inference_mode():
+        addressing.address(*given)
+    (grad,) = torch.autograd.grad(addressing.address(*given).square().sum(), given[0], create_graph=True)
+    assert torch.autograd.grad(grad.square().sum(), given[0])[0].isfinite().all()

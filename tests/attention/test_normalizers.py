@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.autograd import gradcheck
+from torch.autograd import forward_ad, gradcheck
 
 from regard.attention.normalizers import (
     Bell,
@@ -133,6 +133,39 @@ def test_gradients(name):
         return ALL[name]()(visible.masked_fill(hidden, -INF))
 
     assert gradcheck(weights, scores.requires_grad_())
+
+
+@pytest.mark.parametrize("name", [*SMOOTH, *KERNEL, "straight_softmax", "straight_sparsemax"])
+def test_every_way_to_differentiate_gives_the_same(name):
+    normalize, scores = ALL[name](), scores_for(name, 3, 4, dtype=torch.float64)
+    expected = torch.autograd.functional.jacobian(normalize, scores)
+    tangent = torch.randn_like(scores)
+    torch.testing.assert_close(torch.func.jacfwd(normalize)(scores), expected)
+    torch.testing.assert_close(torch.func.jacrev(normalize)(scores), expected)
+    with forward_ad.dual_level():
+        found = forward_ad.unpack_dual(normalize(forward_ad.make_dual(scores, tangent))).tangent
+    torch.testing.assert_close(found, (expected * tangent).sum((-1, -2)))
+    if "bell" not in name:  # its places are those of the whole
+        rows = torch.func.jacrev(lambda rows: torch.func.vmap(normalize)(rows[:, None])[:, 0])(scores)
+        torch.testing.assert_close(rows, expected)
+
+
+def test_forward_mode_of_softmax_is_that_of_torch():
+    scores, tangent = torch.randn(3, 5), torch.randn(3, 5)
+    found = torch.func.jvp(softmax, (scores,), (tangent,))
+    torch.testing.assert_close(found, torch.func.jvp(lambda s: torch.softmax(s, -1), (scores,), (tangent,)))
+
+
+def test_forward_mode_of_a_temperature_beside_hidden_keys():
+    scores = scores_for("temperature", 3, 4, dtype=torch.float64)
+
+    def cooled(t):
+        return Temperature(t)(scores)
+
+    t = torch.tensor(0.7, dtype=torch.float64)
+    slope = torch.func.jacfwd(cooled)(t)
+    assert slope.isfinite().all()
+    torch.testing.assert_close(slope, (cooled(t + 1e-6) - cooled(t - 1e-6)) / 2e-6)
 
 
 rows = st.lists(st.floats(-20, 20, width=32) | st.just(-INF), min_size=1, max_size=9)

@@ -77,14 +77,14 @@ def test_average_of_checkpoints(backwards, tmp_path):
 def test_compare_makes_one_table(texts, monkeypatch):
     monkeypatch.chdir(texts)
     files = ["train=a.x.xz,a.y", "valid=b.tsv", "test=b.tsv"]
-    words = ["translation", *files, *TINY, "score=dot,nonsense", "--out", "table"]
+    words = ["translation", *files, *TINY, "score=dot,qqq", "--out", "table"]
     answer = call("compare", *words, "steps=2")
     assert answer.returncode == 0, answer.stderr
     lines = answer.stdout.splitlines()
     assert lines[0].split() == ["score", "exact", "BLEU", "chrF", "tokens/s", "parameters", "minutes"]
     assert lines[1].startswith("dot")
-    assert lines[2].split() == ["nonsense", "refused"]
-    assert "- score=nonsense: score=nonsense is not possible; score is one of Constant, Dot," in answer.stdout
+    assert lines[2].split() == ["qqq", "refused"]
+    assert "- score=qqq: score=qqq is not possible; score is one of Constant, Dot," in answer.stdout
     assert "| score | exact | BLEU |" in (texts / "table" / "table.md").read_text(encoding="utf-8")
     kept = json.loads((texts / "table" / "table.json").read_text(encoding="utf-8"))
 

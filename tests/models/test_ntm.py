@@ -1,5 +1,8 @@
 """The Neural Turing Machine: what its state promises, and that nothing extreme breaks it."""
 
+import dataclasses
+from functools import partial
+
 import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits as cost
@@ -53,22 +56,152 @@ def test_single_steps_are_the_same_as_the_loop():
     assert outputs[0].erase.shape == outputs[0].add.shape == (2, 1, 5)
 
 
-@pytest.mark.parametrize("options", KINDS)
-def test_the_step_that_trains_is_the_definition(options):
-    """One node of the graph against the equations: the same outputs, state and gradients."""
-    model, inputs = machine(**options).double(), torch.randn(2, 4, 4, dtype=torch.double)
-    output, end = model(inputs)
-    fast = torch.autograd.grad(output.square().sum() + end.memory.sum(), list(model.parameters()))
-    state, outputs = model.begin(2), []
+def addressed_as_the_paper_has_it(memory, key, strength, gate, shares, sharpness, previous):
+    """Equations 5 to 9 for one head."""
+    strength, gate, sharpness = strength[:, None], gate[:, None], sharpness[:, None]
+    lengths = memory.square().sum(-1).sqrt() * key.square().sum(-1, keepdim=True).sqrt()
+    power = torch.exp(strength * (memory * key[:, None]).sum(-1) / lengths)
+    blend = gate * power / power.sum(-1, keepdim=True) + (1 - gate) * previous
+    moves = enumerate(range(-(shares.shape[-1] // 2), shares.shape[-1] // 2 + 1))
+    power = sum(blend.roll(by, -1) * shares[:, at, None] for at, by in moves) ** sharpness
+    return power / power.sum(-1, keepdim=True)
+
+
+def as_the_paper_has_it(model, inputs):
+    """Outputs and the last memory by the equations, head by head."""
+    heads, state = model.heads, model.begin(len(inputs))
+    memory, read, outputs, controller = state.memory, state.read, [], state.controller
+    weights = list(torch.cat((state.read_weights, state.write_weights), 1).unbind(1))
+    readers, writers = range(heads.read), range(heads.read, len(weights))
     for now in inputs.unbind(1):
-        outputs.append(step := model.step(now, state))
+        hidden, controller = model.controller(torch.cat((now, read.flatten(1)), -1), controller)
+        vectors, opening, positive, shares = model.tell(hidden).split(heads.sizes, -1)
+        vectors = vectors.tanh().unflatten(-1, (-1, heads.width)).unbind(1)
+        gates = opening.sigmoid()[:, : len(weights)].unbind(1)
+        erase = opening.sigmoid()[:, len(weights) :].unflatten(-1, (-1, heads.width)).unbind(1)
+        strength, sharpness = (100 * torch.tanh(torch.log1p(positive.exp()) / 100)).split(len(weights), -1)
+        shares = shares.unflatten(-1, (len(weights), -1)).softmax(-1).unbind(1)
+        told = list(zip(vectors, strength.unbind(1), gates, shares, (1 + sharpness).unbind(1), strict=False))
+        for h in writers:
+            weights[h] = addressed_as_the_paper_has_it(memory, *told[h], weights[h])
+        for h in writers:
+            memory = memory * (1 - weights[h][..., None] * erase[h - heads.read][:, None])
+        for h in writers:
+            memory = memory + weights[h][..., None] * vectors[len(weights) + h - heads.read][:, None]
+        for h in readers:
+            weights[h] = addressed_as_the_paper_has_it(memory, *told[h], weights[h])
+        read = torch.stack([weights[h] for h in readers], 1) @ memory
+        outputs.append(model.output(torch.cat((hidden, read.flatten(1)), -1)))
+    return torch.stack(outputs, 1), memory
+
+
+@pytest.mark.parametrize("options", KINDS)
+def test_every_way_to_take_a_step_is_that_of_the_paper(options):
+    """With gradients, without, by single steps: the same outputs and memory, and gradients."""
+    model, inputs = machine(**options).double(), torch.randn(2, 4, 4, dtype=torch.double)
+    plain, plain_end = as_the_paper_has_it(model, inputs)
+    plain_grads = torch.autograd.grad(plain.square().sum() + plain_end.sum(), list(model.parameters()))
+    state, steps = model.begin(2), []
+    for now in inputs.unbind(1):
+        steps.append(step := model.step(now, state))
         state = step.state
-    plain_output = torch.stack([step.output for step in outputs], 1)
-    loss = plain_output.square().sum() + state.memory.sum()
-    plain = torch.autograd.grad(loss, list(model.parameters()))
-    torch.testing.assert_close(output, plain_output)
-    for one, other in zip(fast, plain, strict=True):
-        torch.testing.assert_close(one, other)
+    for output, end in (model(inputs), (torch.stack([step.output for step in steps], 1), state)):
+        torch.testing.assert_close(output, plain)
+        torch.testing.assert_close(end.memory, plain_end)
+        grads = torch.autograd.grad(output.square().sum() + end.memory.sum(), list(model.parameters()))
+        torch.testing.assert_close(grads, plain_grads)
+    with torch.no_grad():
+        output, end = model(inputs)
+    torch.testing.assert_close(output, plain.detach())
+    torch.testing.assert_close(end.memory, plain_end.detach())
+
+
+def all_gradients(model, output):
+    grads = torch.autograd.grad(output.float().square().mean(), list(model.parameters()))
+    return torch.cat([grad.float().flatten() for grad in grads])
+
+
+def trained_with_autocast(model, inputs, enabled):
+    with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+        output, state = model(inputs)
+    return all_gradients(model, output), state
+
+
+@pytest.mark.parametrize("options", KINDS)
+def test_autocast_leaves_the_memory_in_float32(options):
+    model, inputs = machine(**options), torch.randn(2, 6, 4)
+    exact, _ = trained_with_autocast(model, inputs, False)
+    found, state = trained_with_autocast(model, inputs, True)
+    assert state.memory.dtype == state.read_weights.dtype == torch.float32
+    assert (found - exact).norm() < 0.03 * exact.norm()
+
+
+def test_a_backward_within_autocast_is_the_same():
+    model, inputs = machine(), torch.randn(2, 6, 4)
+    outside, _ = trained_with_autocast(model, inputs, True)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = all_gradients(model, model(inputs)[0])
+    assert (inside - outside).norm() < 0.03 * outside.norm()
+
+
+@pytest.mark.bare
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # the compiler looks, not we
+def test_autocast_of_a_fused_step(monkeypatch):
+    model, inputs = machine(), torch.randn(2, 4, 4)
+    exact, _ = trained_with_autocast(model, inputs, False)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))  # as it is traced
+    model.fuse()
+    found, state = trained_with_autocast(model, inputs, True)
+    assert state.memory.dtype == torch.float32
+    assert (found - exact).norm() < 0.03 * exact.norm()
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_a_machine_addresses_in_float32(dtype, grad):
+    model, inputs = machine(), torch.randn(2, 6, 4)
+    exact, _ = model(inputs)
+    expected = all_gradients(model, exact)
+    half = model.to(dtype)
+    with torch.set_grad_enabled(grad):
+        output, state = half(inputs.to(dtype))
+        step = half.step(inputs[:, 0].to(dtype), half.begin(2))
+    assert output.dtype == state.memory.dtype == step.state.memory.dtype == dtype
+    torch.testing.assert_close(output.float(), exact, rtol=0.02, atol=0.02, check_dtype=False)
+    _, after = half(inputs[:, :1].to(dtype))
+    torch.testing.assert_close(after.read_weights, step.state.read_weights)
+    if grad:
+        assert (all_gradients(half, output) - expected).norm() < 0.05 * expected.norm()
+
+
+def test_memories_of_almost_nothing_have_finite_gradients():
+    for seed in range(20):
+        torch.manual_seed(seed)
+        model = machine(controller="feedforward")
+        with torch.no_grad():
+            model.tell.weight.mul_(30)
+            model.tell.bias.mul_(30)
+        state = dataclasses.replace(model.begin(2), memory=torch.zeros(2, 8, 5))
+        assert all_gradients(model, model(torch.randn(2, 20, 4), state)[0]).isfinite().all(), seed
+
+
+@pytest.mark.parametrize("options", [{}, {"read_heads": 2, "write_heads": 2}, {"shift": 2, "rows": 3}])
+def test_gradients_of_gradients(options):
+    model = machine(**{"rows": 4, "width": 3, "hidden_dim": 3, **options}).double()
+    inputs = torch.randn(1, 2, 4, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: model(x)[0], inputs)
+
+
+def test_forward_mode_and_torch_func_follow_the_definition():
+    model = machine(rows=4, width=3, hidden_dim=3, controller="feedforward").double()  # no vmap for an LSTM
+    inputs = torch.randn(2, 3, 4, dtype=torch.double)
+
+    def one(row):
+        return model(row[None])[0]
+
+    backwards = torch.autograd.functional.jacobian(one, inputs[0])
+    torch.testing.assert_close(torch.func.jacfwd(one)(inputs[0]), backwards)
+    torch.testing.assert_close(torch.func.vmap(torch.func.jacrev(one))(inputs)[0], backwards)
 
 
 def test_rows_of_a_batch_do_not_see_each_other():
@@ -127,12 +260,13 @@ def test_extreme_numbers_give_no_nan(scale, options):
 
 
 def test_strengths_are_bounded_and_have_a_slope():
-    number = torch.tensor([-30.0, 0.0, 5.0, 1e9], requires_grad=True)
+    number = torch.tensor([-30.0, 0.0, 5.0, 500.0, 1e9], requires_grad=True)
     found = bounded(number)
     assert (found >= 0).all()
     assert (found <= MOST).all()
-    found[1:3].sum().backward()
-    assert (number.grad[1:3] > 0).all()
+    found.sum().backward()
+    assert (number.grad[:4] > 0).all()
+    assert number.grad[4] == 0  # as the docstring says
 
 
 @pytest.mark.parametrize("options", KINDS[:3])
@@ -177,7 +311,12 @@ def test_a_fused_step_is_the_same():
 
 @pytest.mark.parametrize(
     ("options", "word"),
-    [({"rows": 0}, "rows=0"), ({"read_heads": 0}, "a head to read"), ({"shift": -1}, "shift=-1")],
+    [
+        ({"rows": 0}, "rows=0"),
+        ({"read_heads": 0}, "a head to read"),
+        ({"shift": -1}, "shift=-1"),
+        ({"controller": "gru"}, "controller='gru' must be lstm or feedforward"),
+    ],
 )
 @pytest.mark.bare
 def test_what_cannot_be_is_refused(options, word):
@@ -189,6 +328,28 @@ def test_what_cannot_be_is_refused(options, word):
 def test_inputs_of_another_width_are_refused():
     with pytest.raises(ValueError, match=r"\(batch, steps, 4\), got \(2, 5, 3\)"):
         machine()(torch.randn(2, 5, 3))
+    for shape in ((4,), (2, 3), (2, 1, 4)):
+        with pytest.raises(ValueError, match=r"a step takes inputs \(batch, 4\), got"):
+            machine().step(torch.randn(shape), machine().begin(2))
+
+
+@pytest.mark.bare
+@pytest.mark.parametrize("rows", [0, -1])
+def test_a_memory_has_rows(rows):
+    with pytest.raises(ValueError, match=f"rows={rows} must be at least 1"):
+        machine().begin(2, rows=rows)
+
+
+@pytest.mark.bare
+def test_a_state_of_others_is_refused():
+    with pytest.raises(ValueError, match="the state is of a batch of 3, the inputs of 2"):
+        machine()(torch.randn(2, 5, 4), machine().begin(3))
+    with pytest.raises(ValueError, match="the state is of a batch of 1, the inputs of 2"):
+        machine().step(torch.randn(2, 4), machine().begin(1))
+    with pytest.raises(
+        ValueError, match="the state has width 6, 1 read and 2 write heads, the machine 5, 1 and 1"
+    ):
+        machine()(torch.randn(2, 5, 4), machine(width=6, write_heads=2).begin(2))
 
 
 def test_an_empty_sequence_gives_an_empty_answer():

@@ -7,20 +7,29 @@ same to rounding.
 
     addressed, written                     what comes out, and what the way back needs
     through_address, through_write         from the gradient of what came out to those of what went in
+    again                                  the same gradients, where they are to be differentiated once more
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from regard.attention._tracing import followed
+from regard.attention.fast.additive import full_precision
 
 Kept = Sequence[Tensor]  # what the way back needs
+Grads = Sequence[Tensor | None]
+# Below this length squares lose digits (3e-16 in float32), and gradients, which are divided by the length, overflow.
+SHORTEST = {
+    dtype: math.sqrt(torch.finfo(dtype).tiny / torch.finfo(dtype).eps)
+    for dtype in (torch.float32, torch.float64)
+}
 
 
 def addressed(
@@ -33,7 +42,7 @@ def addressed(
     previous: Tensor,
 ) -> tuple[Tensor, Kept]:
     """sharpen(shift(interpolate(content(key, memory, strength), previous, gate), offsets), sharpness)"""
-    over_key, over_rows = _over_length(key), _over_length(memory).mT
+    over_key, over_rows = over_length(key), over_length(memory).mT
     turned = key * over_key
     cosine = times(turned, memory.mT).mul_(over_rows)
     strength, gate, sharpness = strength.unsqueeze(-1), gate.unsqueeze(-1), sharpness.unsqueeze(-1)
@@ -104,13 +113,16 @@ class Addressed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *said: Tensor) -> Tensor:
         weights, kept = addressed(*said)
-        ctx.save_for_backward(*kept)
+        ctx.save_for_backward(*said, *kept)
         return weights
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Kept:
-        return through_address(ctx.saved_tensors, grad)
+    def backward(ctx: Any, grad: Tensor) -> Grads:
+        said, kept = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
+        with full_precision(grad):
+            if torch.is_grad_enabled():
+                return again(lambda *said: addressed(*said)[0], said, grad)
+            return through_address(kept, grad)
 
 
 class Written(torch.autograd.Function):
@@ -123,19 +135,38 @@ class Written(torch.autograd.Function):
         return memory
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Kept:
-        return through_write(ctx.saved_tensors, grad)
+    def backward(ctx: Any, grad: Tensor) -> Grads:
+        with full_precision(grad):
+            if torch.is_grad_enabled():
+                return again(lambda *given: written(*given)[0], ctx.saved_tensors[:4], grad)
+            return through_write(ctx.saved_tensors, grad)
 
 
-def applies(*tensors: Tensor) -> bool:
-    """Whether gradients are wanted of plain tensors; a compiler fuses the definition by itself."""
-    return (
-        torch.is_grad_enabled()
-        and not torch.compiler.is_compiling()
-        and any(tensor.requires_grad for tensor in tensors)
-        and not any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors)
-    )
+def again(function: Callable[..., Any], given: Kept, grads: Any) -> Grads:
+    """The gradients of what was given, operation by operation, so that they have gradients themselves.
+
+    Backward asks for it where a graph of it is made: those that are written out would be constants in it.
+    """
+    # Views, since one given tensor may have been made of another, and gradients must not go on to that.
+    fresh = [tensor.view_as(tensor) for tensor in given]
+    wanted = [tensor for tensor in fresh if tensor.requires_grad]
+    found = iter(torch.autograd.grad(function(*fresh), wanted, grads, create_graph=True, allow_unused=True))
+    return tuple(next(found) if tensor.requires_grad else None for tensor in fresh)
+
+
+def address_fast(*said: Tensor) -> Tensor:
+    """`addressed`, with a way back if one may be wanted; everything is float32 or wider."""
+    return Addressed.apply(*said) if torch.is_grad_enabled() else addressed(*said)[0]
+
+
+def write_fast(*given: Tensor) -> Tensor:
+    """`written`, with a way back if one may be wanted."""
+    return Written.apply(*given) if torch.is_grad_enabled() else written(*given)[0]
+
+
+def applies(rows: int, offsets: int) -> bool:
+    """Whether the numbers may come from here: nobody follows the operations, and every offset is another row."""
+    return offsets % 2 == 1 and offsets <= rows and not followed()
 
 
 def times(left: Tensor, right: Tensor) -> Tensor:
@@ -149,20 +180,24 @@ def through_softmax(grad: Tensor, weights: Tensor) -> Tensor:
 
 def _windows(weights: Tensor, width: int, way: int) -> Tensor:
     """(*batch, heads, rows, width): row i sees the weights at i + way * offset, round and round."""
-    return weights[..., _places(weights.shape[-1], width, way, weights.device)]
+    # Within a mode (of fake tensors, say) nothing that is made or kept would be of use outside or inside.
+    places = _places.__wrapped__ if torch._C._len_torch_dispatch_stack() else _places
+    return weights[..., places(weights.shape[-1], width, way, weights.device)]
 
 
 @functools.lru_cache(maxsize=64)
+@torch.inference_mode(False)  # what is kept may be wanted for a gradient later
 def _places(rows: int, width: int, way: int, device: torch.device) -> Tensor:
     place = torch.arange(rows, device=device).unsqueeze(-1)
     aside = torch.arange(width, device=device) - width // 2
     return (place + way * aside) % rows
 
 
-def _over_length(vector: Tensor) -> Tensor:
-    """One over the length of a vector, and 0 where that is 0: it has no direction, and no gradient then."""
-    over = torch.linalg.vector_norm(vector, dim=-1, keepdim=True).reciprocal_()
-    return over.nan_to_num_(nan=math.nan, posinf=0.0)
+def over_length(vector: Tensor) -> Tensor:
+    """One over the length of a vector, and 0 where it is too short to have a direction, with no gradient then."""
+    length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
+    # One over infinity, which stands for what is too short, is 0, and so is its slope.
+    return torch.threshold(length, SHORTEST[vector.dtype], math.inf).reciprocal()
 
 
 def _floor(weights: Tensor) -> float:

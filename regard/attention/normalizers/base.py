@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention._tracing import followed
+
 Normalize = Callable[[Tensor], Tensor]
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -30,6 +32,8 @@ def show(scores: Tensor) -> Tensor:
     """The scores, but zeros in a row in which no key is visible: there is nothing to share, but no NaN."""
     top = scores.detach().amax(-1, keepdim=True)
     floor = torch.full_like(top, -math.inf).masked_fill(top == -math.inf, 0.0)
+    if followed():  # one operation that is right whichever way it is differentiated, but slow on a CPU
+        return torch.where(scores == -math.inf, floor, scores)
     shown = torch.maximum(scores.detach(), floor)
     if not scores.requires_grad:
         return shown

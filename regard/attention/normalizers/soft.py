@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention._tracing import followed
 from regard.attention.normalizers.base import Normalizer, over_visible, where_visible
 from regard.attention.normalizers.checks import Number, check_positive, keep
 
@@ -54,7 +55,7 @@ def kernel_sum(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*
 
 def cooled(scores: Tensor, t: Tensor | Number) -> Tensor:
     """scores / t; a learned t gets no gradient from hidden keys, where it would be 0 x inf."""
-    if not isinstance(t, Tensor) or not t.requires_grad:
+    if not isinstance(t, Tensor) or not (t.requires_grad or followed()):
         return scores / t
     hidden = scores == -torch.inf
     return (scores.masked_fill(hidden, 0.0) / t).masked_fill(hidden, -torch.inf)

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention._tracing import followed
 from regard.attention.normalizers.base import Normalizer, over_visible
 from regard.attention.normalizers.checks import Number
 
@@ -103,6 +104,37 @@ def _ratio(weights: Tensor, alpha: float) -> Tensor:
 _entmax.register_autograd(_backward, setup_context=_remember)
 
 
+class _Followed(torch.autograd.Function):
+    """The same for torch.func and forward mode: of an operator they would lose the derivative without a word."""
+
+    @staticmethod
+    def forward(scores: Tensor, alpha: float) -> Tensor:
+        return _entmax(scores, alpha)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+        _remember(ctx, inputs, output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return _backward(ctx, grad)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
+        return _backward(ctx, tangent)[0]  # the Jacobian is symmetric
+
+    @staticmethod
+    def vmap(info: Any, axes: tuple[int, None], scores: Tensor, alpha: float) -> tuple[Tensor, int]:
+        return _Followed.apply(scores.movedim(axes[0], 0), alpha), 0
+
+
+def _share(scores: Tensor, alpha: float) -> Tensor:
+    if followed() and not torch.compiler.is_compiling():
+        return _Followed.apply(scores, alpha)
+    return _entmax(scores, alpha)
+
+
 @over_visible
 def sparsemax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
     """The distribution nearest to the scores: keys far behind the best get nothing.
@@ -114,7 +146,7 @@ def sparsemax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*b
     >>> sparsemax(torch.tensor([[1.0, 0.5, -1.0, -torch.inf]])).tolist()
     [[0.75, 0.25, 0.0, 0.0]]
     """
-    return _entmax(scores, 2.0)
+    return _share(scores, 2.0)
 
 
 @over_visible
@@ -128,7 +160,7 @@ def entmax15(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*ba
     >>> entmax15(torch.tensor([[1.0, 1.0, -2.0, -torch.inf]])).tolist()
     [[0.5, 0.5, 0.0, 0.0]]
     """
-    return _entmax(scores, 1.5)
+    return _share(scores, 1.5)
 
 
 class Entmax(Normalizer):
@@ -150,7 +182,7 @@ class Entmax(Normalizer):
         self.alpha = float(alpha)
 
     def share(self, scores: Tensor) -> Tensor:
-        return torch.softmax(scores, -1) if self.alpha == 1 else _entmax(scores, self.alpha)
+        return torch.softmax(scores, -1) if self.alpha == 1 else _share(scores, self.alpha)
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}"

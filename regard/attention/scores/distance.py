@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.fast.addressing import over_length
 from regard.attention.fast.gaussian import gaussian_features
 from regard.attention.masks import Grid, Mask
 from regard.attention.scores.base import Features, Score, autocasting, precise
@@ -15,10 +16,9 @@ from regard.attention.scores.dot import Dot, same_size
 
 
 def direction(vector: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-    """The vector at length one; the zero vector, which has no direction, stays zero with gradient zero."""
+    """The vector at length one; what is too short to have a direction, as zero is, becomes zero with gradient zero."""
     vector = precise(vector)
-    length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
-    return vector * torch.where(length > 0, 1 / torch.where(length > 0, length, 1), 0)
+    return vector * over_length(vector)
 
 
 def distance(query: Float[Tensor, "..."], key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

@@ -85,7 +85,7 @@ class Translation(Settings):
     beam: int = setting(5, "translations kept side by side; 1 is greedy")
     length_penalty: float = setting(1.0, "above 0 prefers longer translations")
     bleu: Tokenization = setting(
-        "auto", "words for BLEU; auto: zh for Chinese, char for ja, ko, th, else 13a"
+        "auto", "words for BLEU; auto: zh for Chinese, char for ja, ko, th and letters, else 13a"
     )
 
     def __post_init__(self) -> None:
