@@ -86,12 +86,12 @@ def languages(settings: Translation, known: Sequence[str]) -> tuple[str, str]:
 
 def multi30k(settings: Translation, form: str = "{part}.{language}") -> Material:
     """Image captions: Elliott et al. (2016), arXiv 1605.00459."""
+    known = ("en-de", "de-en", "en-fr", "fr-en", "de-fr", "fr-de")
+    sides = languages(settings, known if "tok" not in form else known[:2])
     fetch = downloads.multi30k_tok if "tok" in form else downloads.multi30k
     root = folder(
         settings.data, "train, val and test_2016_flickr of Multi30k, a file for each language", fetch
     )
-    known = ("en-de", "de-en", "en-fr", "fr-en", "de-fr", "fr-de")
-    sides = languages(settings, known if "tok" not in form else known[:2])
 
     def part(name: str) -> Parallel:
         return Parallel([named(root, form.format(part=name, language=language)) for language in sides])
@@ -106,6 +106,7 @@ def multi30k_tok(settings: Translation) -> Material:
 
 def tatoeba(settings: Translation, first: str, second: str) -> Material:
     """Sentences of daily life from tatoeba.org, as .tsv: English, then the other language."""
+    forward = languages(settings, (f"{first}-{second}", f"{second}-{first}"))[0] == first
     what = f"train.tsv, dev.tsv and test.tsv: {first}, tab, {second}"
     if settings.data == DOWNLOAD:  # its site gives one changing file, which everybody parts in another way
         raise SettingError(
@@ -114,7 +115,6 @@ def tatoeba(settings: Translation, first: str, second: str) -> Material:
             f" lines into files of your own, and give data=FOLDER with {what}"
         )
     root = folder(settings.data, what)
-    forward = languages(settings, (f"{first}-{second}", f"{second}-{first}"))[0] == first
 
     def part(name: str) -> Parallel:
         return Parallel([named(root, f"{name}.tsv")], columns=(0, 1) if forward else (1, 0))
