@@ -9,7 +9,6 @@ float32 or wider.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -19,6 +18,8 @@ from torch import Tensor
 
 from regard.attention.fast.additive import full_precision
 from regard.attention.fast.addressing import (
+    MEMORY,
+    PREVIOUS,
     Kept,
     addressed,
     again,
@@ -102,19 +103,30 @@ class Clipped(torch.autograd.Function):
         return None, *(grad.clamp(-ctx.limit, ctx.limit) for grad in grads)
 
 
-def widened(*tensors: Tensor) -> list[Tensor]:
+def widened(*tensors: Tensor) -> Sequence[Tensor]:
     """Tensors of one type: the widest of theirs, and at least float32."""
-    wide = functools.reduce(torch.promote_types, [tensor.dtype for tensor in tensors], torch.float32)
-    return [tensor.to(wide) for tensor in tensors]
+    wide = torch.float32
+    for tensor in tensors:
+        wide = wide if tensor.dtype == wide else torch.promote_types(wide, tensor.dtype)
+    return typed(wide, *tensors)
 
 
-def move(heads: Heads, told: Tensor, memory: Tensor, reading: Tensor, writing: Tensor) -> list[Tensor]:
+def typed(dtype: torch.dtype, *tensors: Tensor) -> Sequence[Tensor]:
+    """Tensors in a type; `to` costs time also where there is nothing to do."""
+    return (
+        tensors
+        if all(tensor.dtype == dtype for tensor in tensors)
+        else [tensor.to(dtype) for tensor in tensors]
+    )
+
+
+def move(heads: Heads, told: Tensor, memory: Tensor, reading: Tensor, writing: Tensor) -> Sequence[Tensor]:
     """Memory, read, read weights and write weights after a step, in the type of the memory."""
     given = widened(told, memory, reading, writing)
     with full_precision(memory):
         # Without a way back, the plain functions: a node of the graph costs time also where there is no graph.
         made = Moved.apply(heads, *given) if torch.is_grad_enabled() else moved(heads, *given)[0]
-    return [part.to(memory.dtype) for part in made]
+    return typed(memory.dtype, *made)
 
 
 def moved(
@@ -135,24 +147,26 @@ class Moved(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, heads: Heads, *given: Tensor) -> Any:
         made, kept = moved(heads, *given)
-        ctx.heads, ctx.sizes = heads, [4, 1, *map(len, kept)]
-        ctx.save_for_backward(*given, made[0], *itertools.chain(*kept))
+        ctx.heads, ctx.ends = heads, list(itertools.accumulate(map(len, kept), initial=1))
+        ctx.save_for_backward(given[0], *itertools.chain(*kept))
         return made
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        saved = iter(ctx.saved_tensors)
-        given, (memory,), *kept = ([next(saved) for _ in range(size)] for size in ctx.sizes)
-        with full_precision(memory):
+        saved = ctx.saved_tensors  # asked once: each time they are all unpacked
+        told = saved[0]
+        kept = [saved[start:end] for start, end in itertools.pairwise(ctx.ends)]
+        with full_precision(told):
             if torch.is_grad_enabled():
+                _, of_writing, of_reading, _ = kept
+                given = (told, of_writing[MEMORY], of_reading[PREVIOUS], of_writing[PREVIOUS])
                 return None, *again(lambda *given: moved(ctx.heads, *given)[0], given, grads)
-            return None, *_through_move(ctx.heads, given[0], memory, kept, *grads)
+            return None, *_through_move(ctx.heads, told, kept, *grads)
 
 
 def _through_move(
     heads: Heads,
     told: Tensor,
-    memory: Tensor,
     kept: Sequence[Kept],
     to_memory: Tensor,
     to_read: Tensor,
@@ -161,7 +175,7 @@ def _through_move(
 ) -> tuple[Tensor, ...]:
     """Gradients of what was said and of the state before."""
     bound, of_writing, of_reading, of_write = kept
-    reading = of_reading[-1]
+    memory, reading = of_reading[MEMORY], of_reading[-1]
     *to_readers, of_memory, before_reading = through_address(
         of_reading, torch.baddbmm(to_reading, to_read, memory.mT)
     )

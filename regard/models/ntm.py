@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from regard.attention import _watching, addressing
 from regard.attention.fast.addressing import applies
-from regard.models._step import Clipped, Heads, move, widened
+from regard.models._step import Clipped, Heads, move, typed, widened
 
 BLANK = 1e-6  # every number of an unwritten memory
 
@@ -205,7 +205,7 @@ class NeuralTuringMachine(nn.Module):
         memory = addressing.write(memory, writing, erase, add)
         reading = addressing.address(*readers, memory, reading)
         after = (memory, addressing.read(reading, memory), reading, writing)
-        memory, read, reading, writing = (part.to(state.memory.dtype) for part in after)
+        memory, read, reading, writing = typed(state.memory.dtype, *after)
         return hidden, State(memory, read, reading, writing, memory_of), erase, add
 
     def _move_fast(self, now: Tensor, state: State) -> tuple[Tensor, State]:

@@ -25,6 +25,7 @@ from regard.attention.fast.additive import full_precision
 
 Kept = Sequence[Tensor]  # what the way back needs
 Grads = Sequence[Tensor | None]
+MEMORY, PREVIOUS = 4, 5  # where in what is kept of an address these are, as they were given
 # Below this length squares lose digits (3e-16 in float32), and gradients, which are divided by the length, overflow.
 SHORTEST = {
     dtype: math.sqrt(torch.finfo(dtype).tiny / torch.finfo(dtype).eps)
@@ -118,7 +119,8 @@ class Addressed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Grads:
-        said, kept = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
+        saved = ctx.saved_tensors
+        said, kept = saved[:7], saved[7:]
         with full_precision(grad):
             if torch.is_grad_enabled():
                 return again(lambda *said: addressed(*said)[0], said, grad)
@@ -197,7 +199,7 @@ def over_length(vector: Tensor) -> Tensor:
     """One over the length of a vector, and 0 where it is too short to have a direction, with no gradient then."""
     length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
     # One over infinity, which stands for what is too short, is 0, and so is its slope.
-    return torch.threshold(length, SHORTEST[vector.dtype], math.inf).reciprocal()
+    return torch.threshold(length, SHORTEST[vector.dtype], math.inf).reciprocal_()
 
 
 def _floor(weights: Tensor) -> float:
