@@ -67,11 +67,10 @@ class MultiHead(nn.Module):
         if dropout:
             self.normalize = Dropout(self.normalize or usual(self.score), dropout)
         self.reset_parameters()
-        if bias and self._blind():
-            self.key.bias.requires_grad_(False)
 
-    def _blind(self) -> bool:
-        """Whether a bias of the keys cannot be seen in the weights, so that it stays at its start.
+    @property
+    def blind_to_key_bias(self) -> bool:
+        """Whether a bias of the keys cannot be seen in the weights.
 
         It adds query . bias to all scores of a query, and softmax is blind to that. The gradient that is computed
         for it is rounding and nothing else, which Adam would make as large as any other.

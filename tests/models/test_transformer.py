@@ -106,8 +106,7 @@ def test_it_is_the_paper_in_plain_parts(norm, training):
 def test_its_gradients_are_those_of_plain_parts(norm):
     model = small(norm=norm).double()
     source, lengths, target = some_pairs()
-    learning = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-    names, weights = list(learning), list(learning.values())
+    names, weights = zip(*model.named_parameters(), strict=True)
 
     def gradients(found):
         loss = nn.functional.cross_entropy(found.flatten(0, 1), target.roll(-1, 1).flatten())

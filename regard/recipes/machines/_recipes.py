@@ -17,15 +17,14 @@ BITS = {
     "beta2": 0.95,
     "momentum": 0.9,
     "eps": 1e-4,
-    "surprise": 10.0,
-    "average": 5,
+    "surprise": 2.0,
     "schedule": "constant",
     "warmup": 0,
     "steps": 5000,
     "validate_every": 250,
     "save_every": 250,
 }
-LONG = {"schedule": "cosine"}  # a training that ends with small steps
+LONG = {"schedule": "cosine", "average": 5}  # a training that ends with small steps
 RARE = {"surprise": None, "batch": 32}  # what is hard is rare: no gradient is cut for being long
 
 
@@ -72,7 +71,7 @@ RECIPES = (
         "Foretell each bit of a source with a memory of five; the best possible guess is known.",
         "预测每一个比特，信号源依赖前五位；最优预测是已知的。",
         algorithms.ngrams,
-        {**BITS, **LONG, "surprise": 2.0, "steps": 15_000, "shortest": 200, "longest": 200, "bits": 1},
+        {**BITS, **LONG, "steps": 15_000, "shortest": 200, "longest": 200, "bits": 1},
     ),
     remembering(
         "sort",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from regard.attention import MultiHead
 from regard.models import Recurrent, Transformer
 from regard.recipes._mechanisms import looking, normalizer, score
 from regard.recipes.translation.settings import Translation
@@ -10,16 +11,18 @@ from regard.recipes.translation.settings import Translation
 def build(settings: Translation, source_words: int, target_words: int) -> Recurrent | Transformer:
     """The network that the settings describe, for vocabularies of these sizes."""
     if settings.model == "transformer":
-        return Transformer(
-            source_words,
-            target_words,
-            dim=settings.dim,
-            heads=settings.heads,
-            layers=settings.layers,
-            hidden_dim=settings.hidden_dim or 4 * settings.dim,
-            dropout=settings.dropout,
-            norm=settings.norm,
-            tied=settings.tied,
+        return resting(
+            Transformer(
+                source_words,
+                target_words,
+                dim=settings.dim,
+                heads=settings.heads,
+                layers=settings.layers,
+                hidden_dim=settings.hidden_dim or 4 * settings.dim,
+                dropout=settings.dropout,
+                norm=settings.norm,
+                tied=settings.tied,
+            )
         )
     ways = 1 + settings.bidirectional
     encoder_dim = settings.encoder_dim or settings.dim // ways
@@ -43,3 +46,11 @@ def build(settings: Translation, source_words: int, target_words: int) -> Recurr
         dropout=settings.dropout,
         tied=settings.tied != "none",
     )
+
+
+def resting(model: Transformer) -> Transformer:
+    """Biases of keys that no weight shows stay as they begin: so two processes end with the weights of one."""
+    for part in model.modules():
+        if isinstance(part, MultiHead) and part.key.bias is not None and part.blind_to_key_bias:
+            part.key.bias.requires_grad_(False)
+    return model
