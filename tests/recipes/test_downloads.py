@@ -70,7 +70,9 @@ def test_a_broken_packet_is_refused(server):
 def test_a_recipe_that_cannot_download_says_where_its_data_goes(tmp_path):
     from regard.recipes._recipes import recipe
 
-    with pytest.raises(SettingError, match="no such folder"):
+    with pytest.raises(
+        SettingError, match=r"cannot download its data: get fra-eng.zip .* data=FOLDER with train.tsv"
+    ):
         recipe("tatoeba-fr-en").material(settings_of("tatoeba-fr-en", data="download"))
 
 
