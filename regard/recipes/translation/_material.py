@@ -34,11 +34,6 @@ class Material:
             return iter(self.train(Random("vocabulary"), SAMPLE))
         return pairs(self.train)
 
-    def files(self) -> list[Path]:
-        """All files that are read, so that a resumed run can tell whether they are still the same."""
-        parts = (self.train, self.valid, *self.tests.values())
-        return sorted({path for part in parts if isinstance(part, Parallel) for path in part.paths})
-
 
 def pairs(part: Parallel | Iterable[Pair]) -> Iterator[Pair]:
     """Pairs, wherever they come from."""
