@@ -54,7 +54,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "m30k-tiny": ("multi30k-tok", TINY),
     "m30k-gru": ("multi30k-tok", GRU),
     "m30k-none": ("multi30k-tok", {**GRU, "scope": "none"}),
-    "m30k-raw": ("multi30k", TINY),
+    "m30k-raw": ("multi30k", {**TINY, "threads": 1, "precision": "bfloat16"}),
     "hansards-gru": ("hansards", {**LINKED, **LUONG}),
     "hansards-transformer": ("hansards", {**LINKED, **LOOKING}),
 }

@@ -14,6 +14,10 @@ def reproduce(
     name: Annotated[
         str | None, typer.Argument(metavar="STUDY", help="A study; without it, all are listed.")
     ] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Settings that all its trainings share, such as threads=1."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where results go; default: runs/STUDY.")
     ] = None,
@@ -36,6 +40,8 @@ def reproduce(
 
     Example: regard reproduce bahdanau2015
 
+    Example: regard reproduce luong2015 --data multi30k precision=bfloat16 steps=2000
+
     Example: regard reproduce ntm2014 --only copy,recall
     """
     from regard.recipes.studies import STUDIES
@@ -47,7 +53,7 @@ def reproduce(
         refuse(f"There is no study {name!r}; the studies are {' and '.join(STUDIES)}.")
     folder = out or Path("runs", name)
     answer = STUDIES[name].run(
-        folder, quick, data, note, [part.strip() for part in only.split(",")] if only else ()
+        folder, quick, data, note, [part.strip() for part in only.split(",")] if only else (), words or ()
     )
     if as_json:
         say_json(answer)

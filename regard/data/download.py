@@ -29,19 +29,23 @@ def cache() -> Path:
     return Path(os.environ.get("REGARD_CACHE") or Path.home() / ".cache" / "regard")
 
 
-def fetch(url: str, sha256: str, into: str | PathLike[str] | None = None, *, of_text: bool = False) -> Path:
+def fetch(
+    url: str, sha256: str | None, into: str | PathLike[str] | None = None, *, of_text: bool = False
+) -> Path:
     """The file at an address, downloaded unless it is there already, and never without its checksum.
 
     It gets its name only when it is whole and right, so that a download that was broken off leaves nothing
     behind, and two processes may fetch the same file. With `of_text` the checksum is that of what a .gz or .xz
-    file holds, as packed files differ from packer to packer.
+    file holds, as packed files differ from packer to packer. Where a file changes now and then, and None is given,
+    the checksum of the first download is written beside it (NAME.sha256), and holds from then on.
     """
     parts = urlsplit(url)
     name = Path(unquote(parts.path)).name
     if parts.scheme not in ("http", "https") or name in ("", ".."):
         raise DataError(f"{url} is not the http address of a file.")
     folder = cache() if into is None else Path(into)
-    path, wanted = folder / name, sha256.lower()
+    path, note = folder / name, folder / f"{name}.sha256"
+    wanted = _noted(note) if sha256 is None else sha256.lower()
     if path.is_file() and _digest(path, of_text) == wanted:
         return path
     part = folder / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
@@ -50,10 +54,13 @@ def fetch(url: str, sha256: str, into: str | PathLike[str] | None = None, *, of_
         found = _download(url, part)
         if of_text:
             found = _digest(part, of_text, path.suffix)
-        if found != wanted:
+        if wanted not in (None, found):
             why = "it was changed there, or on the way; nothing was kept"
-            raise DataError(f"{url} has SHA-256 {found[:12]}..., not {wanted[:12]}...: {why}.")
+            other = f"; remove {note} to take it as it is now" if sha256 is None else ""
+            raise DataError(f"{url} has SHA-256 {found[:12]}..., not {wanted[:12]}...: {why}{other}.")
         os.replace(part, path)
+        if sha256 is None:
+            note.write_text(f"{found}  {name}\n", encoding="utf-8")  # as sha256sum -c reads it
     except OSError as error:  # of the disk: those of the network have become a DataError
         wrong = error.strerror or error
         raise DataError(
@@ -63,6 +70,12 @@ def fetch(url: str, sha256: str, into: str | PathLike[str] | None = None, *, of_
         if part.exists():
             part.unlink()
     return path
+
+
+def _noted(note: Path) -> str | None:
+    """The checksum that was written down at the first download, if there was one."""
+    words = note.read_text(encoding="utf-8").split() if note.is_file() else []
+    return words[0] if words else None
 
 
 def _download(url: str, part: Path) -> str:

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import threading
+import zipfile
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
@@ -11,7 +12,9 @@ import pytest
 from regard.data import DataError
 from regard.recipes import settings_of
 from regard.recipes._parse import SettingError
+from regard.recipes._recipes import recipe
 from regard.recipes.translation import _downloads as downloads
+from regard.recipes.translation import _tatoeba
 from regard.recipes.translation._material import multi30k, multi30k_tok, pairs
 
 
@@ -67,13 +70,61 @@ def test_a_broken_packet_is_refused(server):
         multi30k(settings_of("multi30k", data="download"))
 
 
-def test_a_recipe_that_cannot_download_says_where_its_data_goes(tmp_path):
-    from regard.recipes._recipes import recipe
+@pytest.fixture
+def sentences(server, monkeypatch):
+    """The same server with pairs of sentences, as manythings.org packs them."""
+    monkeypatch.setattr(_tatoeba, "SITE", downloads.MULTI30K)
+    return server
 
-    with pytest.raises(
-        SettingError, match=r"cannot download its data: get fra-eng.zip .* data=FOLDER with train.tsv"
-    ):
-        recipe("tatoeba-fr-en").material(settings_of("tatoeba-fr-en", data="download"))
+
+def pack(server, lines):
+    with zipfile.ZipFile(server / "fra-eng.zip", "w") as archive:
+        archive.writestr("fra.txt", "".join(f"{line}\n" for line in lines))
+        archive.writestr("_about.txt", "where it comes from")
+
+
+def fetched():
+    found = recipe("tatoeba-fr-en").material(settings_of("tatoeba-fr-en", data="download", pair="en-fr"))
+    return {"train": found.train, "dev": found.valid, "test": found.tests["test"]}
+
+
+def test_sentences_are_parted_by_the_english_one(sentences):
+    lines = [f"I have {n} dogs.\tJ'ai {n} chiens.\tCC-BY 2.0 #{n}" for n in range(600)]
+    lines += [f"I HAVE {n} dogs!\tJe possède {n} chiens." for n in range(600)]
+    pack(sentences, lines)
+    parts = {name: list(pairs(part)) for name, part in fetched().items()}
+    assert sum(map(len, parts.values())) == 1200
+    assert parts["train"][0].target.startswith("J'ai")
+    numbers = {name: {pair.source.split()[2] for pair in part} for name, part in parts.items()}
+    assert sum(map(len, numbers.values())) == 600  # both translations of a sentence are in one part
+    assert all(4 < len(numbers[name]) < 25 for name in ("dev", "test"))
+
+
+def test_sentences_stay_as_they_were_first_fetched(sentences, tmp_path):
+    pack(sentences, ["Go home.\tRentre."])
+    [pair] = pairs(fetched()["train"])
+    pack(sentences, ["Go home.\tRentre.", "Oh no!\tOh non !"])  # the site's file grows
+    assert [pair] == list(pairs(fetched()["train"]))
+    folder = tmp_path / "cache" / "tatoeba-fr-en"
+    (folder / "fra-eng.zip").unlink()
+    with pytest.raises(DataError, match=r"nothing was kept; remove .*fra-eng\.zip\.sha256"):
+        fetched()
+    (folder / "fra-eng.zip.sha256").unlink()
+    assert len(list(pairs(fetched()["train"]))) == 2
+
+
+def test_packed_sentences_that_are_none(sentences, tmp_path):
+    (sentences / "fra-eng.zip").write_bytes(b"<html>please come back later</html>")
+    with pytest.raises(DataError, match="is not a whole zip file"):
+        fetched()
+    assert list((tmp_path / "cache" / "tatoeba-fr-en").iterdir()) == []
+    pack(sentences, ["Go home.\tRentre."])
+    assert len(list(pairs(fetched()["train"]))) == 1  # it is asked for again
+
+
+def test_a_recipe_that_cannot_download_says_where_its_data_goes():
+    with pytest.raises(SettingError, match=r"hansards cannot download its data: .* data=FOLDER with"):
+        recipe("hansards").material(settings_of("hansards", data="download"))
 
 
 def test_checksums_are_checksums():

@@ -42,6 +42,25 @@ def test_a_rehearsal_is_not_taken_for_the_study(tmp_path):
         STUDIES["ntm2014"].run(tmp_path, say=str, only=["copy"])
 
 
+def test_all_trainings_of_a_study_share_settings(tmp_path, monkeypatch):
+    monkeypatch.setattr(_ntm2014, "TRIED", 2)
+    words = ["steps=2", "validate-every=2", "seed=3", "threads=1"]
+    found = STUDIES["ntm2014"].run(tmp_path, say=str, only=["copy"], words=words)
+    assert {row["sequences"] for row in found["rows"]} == {32}
+    for model in ("ntm", "lstm"):
+        settings = load(tmp_path / f"copy-{model}").settings
+        assert (settings.steps, settings.seed, settings.lr) == (2, 3, 3e-4)  # what is not named stays
+
+
+def test_settings_of_a_study_are_checked_before_it_begins(tmp_path):
+    folder = tmp_path / "study"
+    with pytest.raises(ValueError, match="no setting 'stps'; did you mean steps"):
+        STUDIES["ntm2014"].run(folder, words=["stps=2"])
+    with pytest.raises(ValueError, match="trains nothing; leave steps=2 out"):
+        STUDIES["costs"].run(folder, words=["steps=2"])
+    assert not folder.exists()
+
+
 def test_a_study_that_makes_its_data_takes_none(tmp_path):
     with pytest.raises(ValueError, match="makes all its data on the fly; leave --data out"):
         STUDIES["ntm2014"].run(tmp_path, data="texts")

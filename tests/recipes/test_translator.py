@@ -125,6 +125,13 @@ def test_alignments(any_translator):
         assert not seen.weights.requires_grad
 
 
+@pytest.mark.parametrize("name", ["score", "hindsight"])
+def test_two_texts_are_not_taken_for_lists_of_letters(any_translator, name):
+    for texts in (("abc", "cba"), (["abc"], "cba"), ("abc", ["cba"])):
+        with pytest.raises(TypeError, match=rf"{name} takes two lists of texts; .* {name}\(\[source\]"):
+            getattr(any_translator, name)(*texts)
+
+
 def test_hindsight_is_an_alignment_like_any_other(any_translator):
     texts = ["abc", "hello world"], ["cba", "dlrow olleh"]
     if isinstance(any_translator.model, Recurrent):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.recipes._parse import parted, settle
 from regard.recipes.studies._bahdanau2015 import bahdanau2015
 from regard.recipes.studies._costs import costs
 from regard.recipes.studies._han2016 import han2016
@@ -16,6 +17,7 @@ from regard.recipes.studies._luong2015 import luong2015
 from regard.recipes.studies._ntm2014 import PARTS, ntm2014
 from regard.recipes.studies._xu2015 import xu2015
 from regard.recipes.trials import Say
+from regard.training import Settings
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Study:
     study: Callable[..., dict[str, Any]]  # of (out, name, given, say), and of the parts where it has some
     parts: tuple[str, ...] = ()
     takes_data: bool = True
+    trains: bool = True
 
     def run(
         self,
@@ -35,22 +38,27 @@ class Study:
         data: str | None = None,
         say: Say | None = None,
         only: Sequence[str] = (),
+        words: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Train, measure and write table.md, numbers.json and pictures into `out`; go on where it was stopped.
 
         Without `data` the text is made on the fly: strings to be written backwards. With the folder of Multi30k
         it is captions, English to French for Bahdanau's claims, to German for Luong's. `quick` trains for
         some steps only, to see that everything works. A study with parts can be done part by part, `only` some at
-        a time; what numbers.json holds of the others stays in the table.
+        a time; what numbers.json holds of the others stays in the table. `words` are settings of the engine for all
+        trainings, such as "precision=bfloat16" and "steps=1000".
         """
         if unknown := [part for part in only if part not in self.parts]:
             known = f"its parts are {', '.join(self.parts)}" if self.parts else "it has none"
             raise ValueError(f"this study has no part {unknown[0]!r}; {known}")
         if data is not None and not self.takes_data:
             raise ValueError("this study makes all its data on the fly; leave --data out")
+        if words and not self.trains:
+            raise ValueError(f"this study trains nothing; leave {words[0]} out")
+        given: dict[str, Any] = {"steps": 30, "validate_every": 30, "save_every": 30} if quick else {}
+        given |= _chosen(words)
         out = Path(out)
         out.mkdir(parents=True, exist_ok=True)
-        given: dict[str, Any] = {"steps": 30, "validate_every": 30, "save_every": 30} if quick else {}
         name = "reverse" if data is None else "multi30k"
         if data is not None:
             given["data"] = data
@@ -60,6 +68,12 @@ class Study:
             json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
         return found
+
+
+def _chosen(words: Sequence[str]) -> dict[str, Any]:
+    """What the words say, of those settings that every training has."""
+    settled = settle(Settings, {}, words)
+    return {name: getattr(settled, name) for name, _ in map(parted, words)}
 
 
 def _quiet(line: str) -> None:
@@ -94,6 +108,7 @@ STUDIES = {
         "自注意力、局部注意力、循环与卷积的代价随长度的变化：既计数又实测。",
         costs,
         takes_data=False,
+        trains=False,
     ),
     "xu2015": Study(
         "Soft, hard and no attention over pictures: scenes of digits, MNIST's or Flickr8k (--data FOLDER).",

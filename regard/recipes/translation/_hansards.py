@@ -10,6 +10,8 @@ from regard.data.batch import Pair
 from regard.data.readers import Parallel
 from regard.decoding import read_gold
 from regard.recipes._files import folder, named
+from regard.recipes._parse import SettingError
+from regard.recipes._task import DOWNLOAD
 from regard.recipes.translation._material import Material, languages, pairs
 from regard.recipes.translation.settings import Translation
 
@@ -21,6 +23,11 @@ def hansards(settings: Translation) -> Material:
     projet"); so the text to train on is brought into that form. Its sentences are short beside those of a parliament,
     so each is there a second time, with others behind or before it.
     """
+    if settings.data == DOWNLOAD:
+        raise SettingError(
+            "hansards cannot download its data: the words that people linked (WPT 2003) have no address that stays;"
+            " give data=FOLDER with tatoeba-fr-en, multi30k and gold-alignments/en-fr.hansards.test.tsv"
+        )
     root = folder(settings.data, "tatoeba-fr-en, multi30k and gold-alignments")
     forward = languages(settings, ("en-fr", "fr-en"))[0] == "en"
     sentences = [

@@ -10,12 +10,10 @@ from regard.data.batch import Pair
 from regard.data.readers import Parallel
 from regard.recipes._files import folder, named
 from regard.recipes._parse import SettingError
-from regard.recipes._task import DOWNLOAD
 from regard.recipes.translation import _downloads as downloads
 from regard.recipes.translation.settings import Translation
 
 Make = Callable[[Random, int], list[Pair]]
-TATOEBA = {"zh": "cmn", "fr": "fra"}  # the names of languages at manythings.org
 SAMPLE = 50_000  # generated pairs that a vocabulary is learned from
 
 
@@ -96,24 +94,6 @@ def multi30k(settings: Translation, form: str = "{part}.{language}") -> Material
 def multi30k_tok(settings: Translation) -> Material:
     """The same in small letters, tokenized by Moses: the form in which results are published."""
     return multi30k(settings, "tok/{part}.lc.norm.tok.{language}")
-
-
-def tatoeba(settings: Translation, first: str, second: str) -> Material:
-    """Sentences of daily life from tatoeba.org, as .tsv: English, then the other language."""
-    forward = languages(settings, (f"{first}-{second}", f"{second}-{first}"))[0] == first
-    what = f"train.tsv, dev.tsv and test.tsv: {first}, tab, {second}"
-    if settings.data == DOWNLOAD:  # its site gives one changing file, which everybody parts in another way
-        raise SettingError(
-            f"tatoeba-{second}-{first} cannot download its data: get {TATOEBA[second]}-eng.zip from"
-            f" https://www.manythings.org/anki/ (or the sentence pairs from https://tatoeba.org/en/downloads), part its"
-            f" lines into files of your own, and give data=FOLDER with {what}"
-        )
-    root = folder(settings.data, what)
-
-    def part(name: str) -> Parallel:
-        return Parallel([named(root, f"{name}.tsv")], columns=(0, 1) if forward else (1, 0))
-
-    return Material(part("train"), part("dev"), {"test": part("test")})
 
 
 def g2p(settings: Translation) -> Material:

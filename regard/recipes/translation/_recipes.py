@@ -8,6 +8,7 @@ from regard.recipes._task import Recipe
 from regard.recipes.translation import _material as material
 from regard.recipes.translation._hansards import hansards
 from regard.recipes.translation._task import Translating
+from regard.recipes.translation._tatoeba import tatoeba
 
 translation = partial(Recipe, task=Translating())
 
@@ -114,14 +115,14 @@ RECIPES = (
         "tatoeba-zh-en",
         "Chinese sentences of daily life into English, or back with pair=en-zh.",
         "日常汉语句子译成英语；pair=en-zh 则反过来。",
-        partial(material.tatoeba, first="en", second="zh"),
+        partial(tatoeba, first="en", second="zh"),
         {**TEXT, "pair": "zh-en", "joint": False},
     ),
     translation(
         "tatoeba-fr-en",
         "French sentences of daily life into English, or back with pair=en-fr.",
         "日常法语句子译成英语；pair=en-fr 则反过来。",
-        partial(material.tatoeba, first="en", second="fr"),
+        partial(tatoeba, first="en", second="fr"),
         {**TEXT, "pair": "fr-en"},
     ),
     translation(

@@ -155,6 +155,7 @@ class Translator:
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Hypothesis]:
         """How probable the given translations are, token by token."""
+        _refuse_one("score", sources, targets)
         found: list[Any] = [None] * len(sources)
         ids = [self.target.encode(text) for text in targets]
         for rows, source, lengths, target in self._forced(sources, ids):
@@ -188,6 +189,7 @@ class Translator:
         self, sources: Sequence[str], targets: Sequence[str], *, spaced: bool | None = None
     ) -> list[Alignment]:
         """The same in a recurrent model, now that each word is known (Bayes' rule)."""
+        _refuse_one("hindsight", sources, targets)
         network = self.network
         if not isinstance(network, Recurrent):
             raise ValueError(
@@ -279,6 +281,12 @@ class Translator:
         for row, numbers in enumerate(encoded):
             if len(numbers) > self.max_length + 1:
                 raise TooLong(row, len(numbers) - 1, self.max_length)
+
+
+def _refuse_one(name: str, sources: Sequence[str], targets: Sequence[str]) -> None:
+    """A text is a sequence of letters, which would be taken for texts."""
+    if isinstance(sources, str) or isinstance(targets, str):
+        raise TypeError(f"{name} takes two lists of texts; for one pair, {name}([source], [target])")
 
 
 def _one_by_one(options: Decoding, device: torch.device) -> bool:
