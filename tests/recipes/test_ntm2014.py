@@ -42,8 +42,7 @@ def test_a_rehearsal_is_not_taken_for_the_study(tmp_path):
         STUDIES["ntm2014"].run(tmp_path, say=str, only=["copy"])
 
 
-def test_all_trainings_of_a_study_share_settings(tmp_path, monkeypatch):
-    monkeypatch.setattr(_ntm2014, "TRIED", 2)
+def test_all_trainings_of_a_study_share_settings(tmp_path):
     words = ["steps=2", "validate-every=2", "seed=3", "threads=1"]
     found = STUDIES["ntm2014"].run(tmp_path, say=str, only=["copy"], words=words)
     assert {row["sequences"] for row in found["rows"]} == {32}
