@@ -1,0 +1,210 @@
+"""How good translations are: BLEU, chrF, by length, and where words looked."""
+
+import contextlib
+import sys
+
+import pytest
+import sacrebleu
+
+from regard.data.batch import Pair
+from regard.data.reverse import Reverse
+from regard.decoding import Decoding
+from regard.models import Recurrent
+from regard.recipes import evaluate, settings_of
+from regard.recipes.translation.evaluation import by_length, measures, tokenization
+from tests.recipes.letters import LETTERS, MODELS, translator
+
+
+@pytest.fixture(params=MODELS)
+def any_translator(request):
+    return translator(*MODELS[request.param])
+
+
+def test_bleu_is_sacrebleus():
+    answers = ["the cat is on the mat", "there is a dog , here", "a b c d e"]
+    references = ["the cat sat on the mat", "there is a dog, here", "a b c d f"]
+    found = measures(answers, references, settings_of("translation"))
+    bleu = sacrebleu.corpus_bleu(answers, [references])
+    assert found["bleu"] == pytest.approx(bleu.score)
+    assert found["brevity_penalty"] == bleu.bp
+    assert found["chrf"] == pytest.approx(sacrebleu.corpus_chrf(answers, [references]).score)
+    assert "tok:13a" in found["bleu_signature"]
+    assert f"version:{sacrebleu.__version__}" in found["chrf_signature"]
+    assert found["exact"] == 0
+    assert measures(answers, answers, settings_of("translation"))["exact"] == 100
+
+
+def test_chinese_is_cut_into_characters():
+    settings = settings_of("tatoeba-zh-en", ["pair=en-zh"])
+    answers, references = ["我不知道你在说什么。", "他是学生。"], ["我不知道他在说什么。", "他是一个学生。"]
+    found = measures(answers, references, settings)
+    assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(answers, [references], tokenize="zh").score)
+    assert found["bleu"] > measures(answers, references, settings_of("tatoeba-zh-en"))["bleu"]
+    assert "tok:zh" in found["bleu_signature"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "want"),
+    [
+        ("tatoeba-zh-en", [], "13a"),
+        ("tatoeba-zh-en", ["pair=en-zh"], "zh"),
+        ("multi30k", [], "13a"),
+        ("multi30k-tok", [], "none"),
+        ("translation", ["pair=zh"], "zh"),
+        ("translation", ["pair=en-zh", "bleu=char"], "char"),
+        ("translation", ["pair=en-zh_CN"], "zh"),
+        ("tatoeba-zh-en", ["pair=en-zh", "target_tokenizer=char"], "zh"),
+        ("translation", ["pair=en-ja"], "char"),
+        ("translation", ["tokenizer=char"], "char"),
+    ],
+)
+def test_tokenization(recipe, words, want):
+    assert tokenization(settings_of(recipe, words)) == want
+
+
+@pytest.mark.parametrize(
+    ("references", "want"),
+    [
+        (["我不知道。", "他用 iPhone 6s。"], "zh"),
+        (["東京タワーは333メートルです。"], "char"),
+        (["나는 학교에 갔다."], "char"),
+        (["ฉันไปโรงเรียน"], "char"),
+        (["I met 王 in 1997."], "13a"),
+        (["1997"], "13a"),
+        ([], "13a"),
+    ],
+)
+def test_without_a_known_language_the_script_decides(references, want):
+    assert tokenization(settings_of("translation"), references) == want
+    assert tokenization(settings_of("translation", ["pair=zh-en"]), references) == "13a"
+    assert tokenization(settings_of("translation", ["bleu=intl"]), references) == "intl"
+    assert tokenization(settings_of("translation", ["pair=en-zh"]), references) == "zh"
+
+
+def test_all_lengths_are_cut_alike():
+    """A group whose few references look otherwise is scored as the others are."""
+    sources, references = (
+        ["a"] * 3 + ["a " * 15],
+        ["我不知道他在说什么", "他是学生", "他不是学生", "OK then do it"],
+    )
+    found = by_length(sources, references, references, settings_of("translation"))
+    assert [row["sentences"] for row in found] == [3, 1]
+    every = measures(references, references, settings_of("translation"))
+    assert "tok:zh" in every["bleu_signature"]
+    answers = [*references[:3], "OK then, do it"]
+    alone = by_length(sources, answers, references, settings_of("translation"))[1]
+    zh = by_length(sources, answers, references, settings_of("translation", ["bleu=zh"]))[1]
+    assert alone == zh
+
+
+def test_signatures_say_what_was_done_to_the_letters():
+    small = measures(["abc d"], ["ＡＢＣ  D"], settings_of("translation", ["lowercase=on", "nfkc=on"]))
+    assert "case:lc" in small["bleu_signature"]
+    assert "case:lc" in small["chrf_signature"]
+    assert small["nfkc"] is True
+    usual = measures(["abc"], ["ABC"], settings_of("translation"))
+    assert "case:mixed" in usual["bleu_signature"]
+    assert "case:mixed" in usual["chrf_signature"]
+    assert usual["nfkc"] is False
+
+
+def test_a_tokenization_that_needs_another_package_says_so(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "MeCab", None)
+        with pytest.raises(
+            ValueError, match="bleu=ja-mecab needs another package: pip install sacrebleu"
+        ) as caught:
+            measures(["a"], ["a"], settings_of("translation", ["bleu=ja-mecab"]))
+    assert "\n" not in str(caught.value)
+
+
+def test_bleu_without_tokenization_can_be_asked_for():
+    assert tokenization(settings_of("translation", ["bleu=none"])) == "none"
+
+
+def test_references_are_judged_as_the_model_could_write_them():
+    small = settings_of("translation", ["lowercase=on", "nfkc=on"])
+    assert measures(["abc d"], ["ＡＢＣ  D"], small)["exact"] == 100
+    assert measures(["abc"], ["ABC"], settings_of("translation"))["exact"] == 0
+
+
+def test_lengths_add_up_to_everything():
+    sources = [" ".join("x" * n) for n in (1, 10, 11, 20, 21, 59, 60, 61, 200)]
+    answers = ["a b c d"] * len(sources)
+    settings = settings_of("translation")
+    table = by_length(sources, answers, answers, settings)
+    assert sum(row["sentences"] for row in table) == len(sources)
+    assert [(row["from"], row["to"], row["sentences"]) for row in table] == [
+        (1, 10, 2), (11, 20, 2), (21, 30, 1), (51, 60, 2), (61, None, 2),
+    ]  # fmt: skip
+    assert all(row["exact"] == 100 for row in table)
+    letters = by_length(["abcdefghijk"], ["x"], ["x"], settings_of("reverse"))
+    assert letters[0]["from"] == 11
+
+
+@pytest.mark.parametrize(
+    ("source", "first"),
+    [
+        ("我昨天在学校学习了很久。", 11),  # 12 characters
+        ("我昨天在学校学。", 1),
+        ("东京塔高333米，很不错，真的。", 11),  # 14 characters, 333 as one
+        ("科学家 一直 猜想 土卫六 上 存在 。", 1),  # cut into words already
+    ],
+)
+def test_where_there_are_no_spaces_characters_are_the_length(source, first):
+    assert by_length([source], ["x"], ["x"], settings_of("translation"))[0]["from"] == first
+
+
+def test_evaluate_says_all(any_translator):
+    pairs = Reverse(letters=LETTERS, split="test", longest=8).fixed(12)
+    found = evaluate(any_translator, pairs)
+    answers = any_translator.translate([pair.source for pair in pairs])
+    references = [pair.target for pair in pairs]
+    assert found["sentences"] == sum(row["sentences"] for row in found["by_length"]) == 12
+    assert found["exact"] == pytest.approx(
+        100 * sum(a == r for a, r in zip(answers, references, strict=True)) / 12
+    )
+    assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(answers, [references], tokenize="char").score)
+    assert found["aer"] == pytest.approx(
+        error_rate(any_translator, pairs, found["aer_layer"], found["aer_head"])
+    )
+    every = [
+        error_rate(any_translator, pairs, layer, head)
+        for layer in range(any_translator.align("a", "a").weights.shape[0])
+        for head in range(any_translator.align("a", "a").weights.shape[1])
+    ]
+    assert found["aer"] == pytest.approx(min(every))
+    recurrent = isinstance(any_translator.model, Recurrent)
+    assert ("aer_hindsight" in found) == recurrent
+    if recurrent:
+        after = error_rate(any_translator, pairs, 0, 0, lambda *texts: any_translator.hindsight(*texts)[0])
+        assert found["aer_hindsight"] == pytest.approx(after)
+
+
+def error_rate(this, pairs, layer, head, align=None):
+    """1 - 2 |found & gold| / (|found| + |gold|): each letter is linked to where it looked most."""
+    right = total = 0
+    for pair in pairs:
+        seen = this.align(pair.source, pair.target) if align is None else align([pair.source], [pair.target])
+        weights, links = seen.weights[layer, head], set()
+        for j in range(len(pair.target)):
+            place = max(range(len(pair.source) + 1), key=lambda i: float(weights[j, i]))
+            if place < len(pair.source):  # a letter that looked at the end is linked to none
+                links.add((place, j))
+        right += 2 * len(links & set(pair.links))
+        total += len(links) + len(pair.links)
+    return 1 - right / total
+
+
+def test_evaluate_without_gold_has_no_error_rate(any_translator):
+    assert "aer" not in evaluate(any_translator, [Pair("abc", "cba")], Decoding(method="greedy"))
+
+
+def test_the_baseline_without_attention_can_be_evaluated_too():
+    found = evaluate(translator("scope=none"), Reverse(letters=LETTERS, split="test").fixed(5))
+    assert "aer" not in found
+
+
+def test_evaluating_nothing_is_a_sentence_or_zero():
+    with contextlib.suppress(ValueError):
+        assert evaluate(translator(), [])["sentences"] == 0

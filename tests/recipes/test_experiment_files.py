@@ -1,0 +1,271 @@
+"""Runs that begin with files of one's own: every form, what is left out, what is wrong with them."""
+
+import gzip
+import json
+import shutil
+
+import pytest
+
+from regard.data import DataError
+from regard.recipes import SettingError, load, resume, settings_of, train
+from regard.recipes.translation import _material
+from tests.recipes.tiny import TINY, final, quiet
+
+FILES = [*TINY, "vocab=60", "average=0", "beam=2"]
+PAIRS = [(f"the {a} {b} is {c}", f"le {b} {a} est {c}") for a in ("red", "big", "old") for b in ("cat", "dog", "car")
+         for c in ("here", "there", "gone", "new")]  # fmt: skip
+
+
+def written(folder, form, name="a", pairs=PAIRS):
+    """The pairs as files of this form; the words that say so."""
+    folder.mkdir(exist_ok=True)
+    if form == "two":
+        for side, end in enumerate(("en", "fr")):
+            (folder / f"{name}.{end}").write_text("".join(f"{pair[side]}\n" for pair in pairs))
+        return f"{folder}/{name}.en,{folder}/{name}.fr"
+    if form == "gz":
+        for side, end in enumerate(("en", "fr")):
+            (folder / f"{name}.{end}.gz").write_bytes(
+                gzip.compress("".join(f"{p[side]}\n" for p in pairs).encode())
+            )
+        return f"{folder}/{name}.en.gz,{folder}/{name}.fr.gz"
+    if form == "jsonl":
+        lines = [json.dumps({"source": a, "target": b}) for a, b in pairs]
+    elif form == "jsonl keys":
+        lines = [json.dumps({"fr": b, "id": 3, "en": a}) for a, b in pairs]
+    else:
+        lines = [f"{a}\t{b}" if form == "tsv" else f"{b}\tx\t{a}" for a, b in pairs]
+    end = "jsonl" if form.startswith("jsonl") else "tsv"
+    (folder / f"{name}.{end}").write_text("".join(f"{line}\n" for line in lines))
+    return f"{folder}/{name}.{end}"
+
+
+def words_for(folder, form):
+    extra = {"tsv columns": ["columns=2,0"], "jsonl keys": ["columns=en,fr"]}.get(form, [])
+    return [
+        *FILES,
+        f"train={written(folder, form)}",
+        f"valid={written(folder, form, 'v', PAIRS[::5])}",
+        *extra,
+    ]
+
+
+@pytest.fixture(scope="module")
+def from_files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    train("translation", folder / "run", words_for(folder, "two"), say=quiet)
+    return folder / "run"
+
+
+@pytest.mark.parametrize("form", ["tsv", "tsv columns", "gz", "jsonl", "jsonl keys"])
+def test_every_form_of_file_gives_the_same_run(from_files, tmp_path, form):
+    train("translation", tmp_path / "run", words_for(tmp_path, form), say=quiet)
+    assert final(tmp_path / "run") == final(from_files)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["data"]["train"]["used"] == len(PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("form", "columns", "part"),
+    [
+        ("tsv columns", "en,de", "numbers"),
+        ("tsv columns", "-1,0", "numbers"),
+        ("tsv columns", "0,en", "numbers"),
+        ("jsonl keys", "0,1", "names"),
+    ],
+)
+def test_columns_go_by_the_kind_of_file(tmp_path, form, columns, part):
+    files = written(tmp_path, form)
+    with pytest.raises(SettingError) as caught:
+        train(
+            "translation",
+            tmp_path / "run",
+            [*FILES, f"train={files}", f"valid={files}", f"columns={columns}"],
+            say=quiet,
+        )
+    for said in (f"columns {columns}", files, part):
+        assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_columns_leave_plain_files_alone(tmp_path):
+    words = [f"train={written(tmp_path, 'tsv columns')}", f"valid={written(tmp_path, 'two')}", "columns=2,0"]
+    material = _material.from_files(settings_of("translation", [*FILES, *words]))
+    (first, _), (same, _) = next(iter(material.train)), next(iter(material.valid))
+    assert first == same
+
+
+def test_a_stream_trains_and_resumes(tmp_path):
+    words = [*words_for(tmp_path, "gz"), "stream=on"]
+    train("translation", tmp_path / "run", words, say=quiet)
+    shutil.copytree(tmp_path / "run", tmp_path / "cut")
+    for step in (6, 8):
+        shutil.rmtree(tmp_path / "cut" / "checkpoints" / f"step-{step:08d}")
+    (tmp_path / "cut" / "weights" / "best.safetensors").unlink()
+    resume(tmp_path / "cut", say=quiet)
+    assert final(tmp_path / "cut")["model.safetensors"] == final(tmp_path / "run")["model.safetensors"]
+    assert len(load(tmp_path / "run").translate(["the red cat is here"])) == 1
+
+
+def test_relative_paths_are_found_from_elsewhere(tmp_path, monkeypatch):
+    written(tmp_path / "text", "tsv")
+    monkeypatch.chdir(tmp_path / "text")
+    train("translation", tmp_path / "run", [*FILES, "train=a.tsv", "valid=a.tsv", "steps=4"], say=quiet)
+    monkeypatch.chdir(tmp_path)
+    assert resume(tmp_path / "run", say=quiet, steps=5).step == 5
+
+
+def test_what_was_left_out_is_said(tmp_path):
+    pairs = [("", "vide"), *PAIRS, ("the cat " * 40, "le chat"), ("un", " ")]
+    train_files, valid = written(tmp_path, "tsv", "a", pairs), written(tmp_path, "tsv", "v", pairs)
+    said = []
+    words = [*FILES, f"train={train_files}", f"valid={valid}", "max_length=30", "steps=2"]
+    train("translation", tmp_path / "run", words, say=said.append)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
+    for part in ("train", "valid"):
+        assert (record[part]["read"], record[part]["used"]) == (len(pairs), len(PAIRS))
+        assert record[part]["empty_lines"] == [1, len(pairs)]
+        assert record[part]["too_long_lines"] == [len(pairs) - 1]
+    assert any("2 with an empty side left out" in line for line in said)
+
+
+@pytest.mark.parametrize("which", ["train", "valid"])
+def test_too_long_stops_wherever_it_is_read(tmp_path, which):
+    pairs = [*PAIRS, ("the cat " * 40, "le chat")]
+    good, long = written(tmp_path, "tsv"), written(tmp_path, "tsv", "v", pairs)
+    given = {"train": good, "valid": good, which: long}
+    words = [*FILES, *(f"{k}={v}" for k, v in given.items()), "max_length=30", "too_long=stop"]
+    with pytest.raises(DataError) as caught:
+        train("translation", tmp_path / "run", words, say=quiet)
+    assert f"Line {len(pairs)} of {tmp_path}/v.tsv" in str(caught.value)
+    assert "set too_long to drop or cut" in str(caught.value)
+
+
+def test_too_long_cuts_what_is_validated_with(tmp_path):
+    pairs = [*PAIRS[:4], ("the cat " * 40, "le chat"), ("the cat", "le chat " * 40)]
+    valid, files = written(tmp_path, "tsv", "v", pairs), written(tmp_path, "tsv", "a", PAIRS)
+    words = [
+        *FILES,
+        f"train={files}",
+        f"valid={valid}",
+        "max_length=30",
+        "steps=1",
+        "too_long=cut",
+        "watch=bleu",
+    ]
+    said = []
+    train("translation", tmp_path / "run", words, say=said.append)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["valid"]
+    assert (record["read"], record["used"], record["too_long_lines"]) == (6, 6, [5, 6])
+    assert any("2 over 30 tokens cut (lines 5, 6)" in line for line in said)
+
+
+def test_batches_that_are_too_small_name_their_setting(tmp_path):
+    files = written(tmp_path, "tsv", "a", [*PAIRS, ("the cat " * 40, "le chat")])
+    words = [*FILES, f"train={files}", f"valid={files}", "batch_tokens=30"]
+    with pytest.raises(DataError, match="a batch holds 30; raise batch_tokens, or set max_length"):
+        train("translation", tmp_path / "run", words, say=quiet)
+
+
+def test_what_is_made_on_the_fly_is_counted_too(tmp_path):
+    said = []
+    train("dates", tmp_path / "run", [*TINY, "steps=1", "max_length=12"], say=said.append)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["train"]
+    assert record["read"] == record["used"] + record["too_long"] > record["too_long"] > 0
+    assert record["made"] is True
+    assert any(line.startswith("train: ") and "over 12 tokens left out" in line for line in said)
+
+
+def test_a_file_that_changed_since_is_noticed(tmp_path):
+    words = [*FILES, f"train={written(tmp_path, 'tsv')}", f"valid={written(tmp_path, 'tsv', 'v')}", "steps=4"]
+    train("translation", tmp_path / "run", words, say=quiet)
+    written(tmp_path, "tsv", "a", PAIRS[::-1])
+    with pytest.raises(DataError, match="changed"):
+        resume(tmp_path / "run", say=quiet, steps=8)
+
+
+def wrong_files(folder):
+    good = written(folder, "tsv", "good")
+    (folder / "short.en").write_text("a\nb\n")
+    (folder / "long.fr").write_text("a\nb\nc\n")
+    (folder / "latin.tsv").write_bytes(b"a\tb\n\xe9t\xe9\tc\n")
+    (folder / "one.tsv").write_text("a\tb\nonly one\n")
+    (folder / "bad.jsonl").write_text('{"source": "a", "target": "b"}\n{"source"\n')
+    (folder / "keys.jsonl").write_text('{"src": "a", "tgt": "b"}\n')
+    (folder / "empty.tsv").write_text("")
+    (folder / "blank.tsv").write_text("\t\n \t \n")
+    (folder / "bad.tsv.gz").write_bytes(b"no gzip at all")
+    return good
+
+
+@pytest.mark.parametrize(
+    ("files", "parts"),
+    [
+        ("missing.tsv", ["missing.tsv"]),
+        ("short.en,long.fr", ["short.en has 2 lines", "long.fr has 3 lines"]),
+        ("latin.tsv", ["latin.tsv", "line 2"]),
+        ("one.tsv", ["one.tsv, line 2"]),
+        ("bad.jsonl", ["bad.jsonl, line 2"]),
+        ("keys.jsonl", ["keys.jsonl, line 1", "'src'"]),
+        ("empty.tsv", ["empty.tsv"]),
+        ("bad.tsv.gz", ["bad.tsv.gz"]),
+        ("short.en", ["short.en"]),
+        ("blank.tsv", []),
+    ],
+)
+@pytest.mark.parametrize("which", ["train", "valid"])
+@pytest.mark.parametrize("stream", ["off", "on"])
+def test_wrong_files_are_sentences(tmp_path, files, parts, which, stream):
+    good = wrong_files(tmp_path)
+    paths = ",".join(f"{tmp_path}/{name}" for name in files.split(","))
+    given = {"train": good, "valid": good, which: paths, "stream": stream}
+    with pytest.raises(DataError) as caught:
+        train("translation", tmp_path / "run", [*FILES, *(f"{k}={v}" for k, v in given.items())], say=quiet)
+    for part in parts:
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", ["train=latin.tsv", "valid=one.tsv", "score=dott", "init_from"])
+def test_a_run_that_never_began_leaves_its_folder_free(tmp_path, wrong):
+    """Who mends the word that was wrong can give the same command again."""
+    good = wrong_files(tmp_path)
+    right = [*FILES, f"train={good}", f"valid={good}", "steps=1"]
+    name, _, value = wrong.partition("=")
+    if not value:
+        train("reverse", tmp_path / "letters", [*TINY, "steps=1"], say=quiet)  # its weights do not fit
+    bad = [f"{name}={tmp_path / value if name != 'score' else value}"] if value else ["dim=24"]
+    with pytest.raises(ValueError):  # noqa: PT011 - what is said is tested above
+        train(
+            "translation",
+            tmp_path / "run",
+            [*right, *bad],
+            init_from=None if value else tmp_path / "letters",
+            say=quiet,
+        )
+    train("translation", tmp_path / "run", right, say=quiet)
+
+
+@pytest.mark.parametrize("words", [[], ["train=a.tsv"], ["valid=a.tsv"]])
+def test_files_are_needed(tmp_path, words):
+    with pytest.raises(SettingError, match="translation needs text"):
+        train("translation", tmp_path / "run", [*FILES, *words], say=quiet)
+    assert not (tmp_path / "run").exists()
+
+
+def test_recipes_with_data_say_what_they_need(tmp_path):
+    for name in ("multi30k", "multi30k-tok", "tatoeba-zh-en", "tatoeba-fr-en", "g2p"):
+        with pytest.raises(SettingError, match="data=FOLDER"):
+            train(name, tmp_path / "run", say=quiet)
+        with pytest.raises(SettingError, match="there is no such folder"):
+            train(name, tmp_path / "run", [f"data={tmp_path}/none"], say=quiet)
+    for name, source in (("tatoeba-zh-en", "cmn-eng"), ("tatoeba-fr-en", "fra-eng")):
+        with pytest.raises(SettingError, match=f"{name} cannot download") as caught:
+            train(name, tmp_path / "run", ["data=download"], say=quiet)
+        for part in ("tatoeba.org", source, "train.tsv, dev.tsv and test.tsv", "data=FOLDER"):
+            assert part in str(caught.value)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(SettingError, match="pair=en-ja"):
+        train("multi30k", tmp_path / "run", [f"data={tmp_path}", "pair=en-ja"], say=quiet)
+    assert settings_of("g2p").pair == "eng_us"
