@@ -14,11 +14,9 @@ from regard.recipes._images import shown, taken
 from regard.recipes.captions import _material as material
 from regard.recipes.captions._judged import judged
 from regard.training import Run, load_weights
-from tests.recipes.albums import NET, squares
+from tests.recipes.albums import TINY, squares
 
 pytest.importorskip("PIL.Image")
-
-TINY = [*NET, "size=32", "batch=8", "steps=4", "validate_every=2", "save_every=2"]
 
 
 def quiet(line):

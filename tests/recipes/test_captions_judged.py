@@ -11,7 +11,7 @@ from regard.recipes.captions import _material as material
 from regard.recipes.captions._judged import bleu, named_rightly, nearest, within
 from regard.recipes.captions._task import NextCaptionWord, build
 from regard.recipes.studies._xu2015 import xu2015
-from tests.recipes.albums import NET
+from tests.recipes.albums import TINY
 
 pytest.importorskip("PIL.Image")
 
@@ -27,7 +27,7 @@ def _few_scenes(monkeypatch):
 
 
 def objective(*words):
-    settings = settings_of("digit-scenes", [*NET, "size=32", *words])
+    settings = settings_of("digit-scenes", [*TINY, *words])
     net = NextCaptionWord(build(settings, 19, None), settings)
     return net, CaptionBatch.of(torch.rand(6, 1, 32, 32), [[5, 6, 7]] * 5 + [[5]])
 

@@ -16,7 +16,7 @@ from regard.recipes.captions import _material as material
 from regard.recipes.captions._judged import bleu
 from regard.recipes.captions._task import build, learn
 from regard.training import Run
-from tests.recipes.albums import features
+from tests.recipes.albums import TINY, features
 
 pytest.importorskip("PIL.Image")
 
