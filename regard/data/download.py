@@ -37,7 +37,8 @@ def fetch(
     It gets its name only when it is whole and right, so that a download that was broken off leaves nothing
     behind, and two processes may fetch the same file. With `of_text` the checksum is that of what a .gz or .xz
     file holds, as packed files differ from packer to packer. Where a file changes now and then, and None is given,
-    the checksum of the first download is written beside it (NAME.sha256), and holds from then on.
+    the checksum of the first download, or of a file that somebody put there, is written beside it (NAME.sha256), and
+    holds from then on.
     """
     parts = urlsplit(url)
     name = Path(unquote(parts.path)).name
@@ -46,8 +47,12 @@ def fetch(
     folder = cache() if into is None else Path(into)
     path, note = folder / name, folder / f"{name}.sha256"
     wanted = _noted(note) if sha256 is None else sha256.lower()
-    if path.is_file() and _digest(path, of_text) == wanted:
-        return path
+    if path.is_file():
+        found = _digest(path, of_text)
+        if found == wanted:
+            return path
+        if wanted is None:
+            return _note(note, path, found)
     part = folder / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +65,7 @@ def fetch(
             raise DataError(f"{url} has SHA-256 {found[:12]}..., not {wanted[:12]}...: {why}{other}.")
         os.replace(part, path)
         if sha256 is None:
-            note.write_text(f"{found}  {name}\n", encoding="utf-8")  # as sha256sum -c reads it
+            _note(note, path, found)
     except OSError as error:  # of the disk: those of the network have become a DataError
         wrong = error.strerror or error
         raise DataError(
@@ -74,8 +79,14 @@ def fetch(
 
 def _noted(note: Path) -> str | None:
     """The checksum that was written down at the first download, if there was one."""
-    words = note.read_text(encoding="utf-8").split() if note.is_file() else []
-    return words[0] if words else None
+    words = note.read_text(encoding="utf-8", errors="replace").split() if note.is_file() else []
+    return words[0].lower() if words else None
+
+
+def _note(note: Path, path: Path, found: str) -> Path:
+    """Write the checksum of a file down, as sha256sum -c reads it."""
+    note.write_text(f"{found}  {path.name}\n", encoding="utf-8")
+    return path
 
 
 def _download(url: str, part: Path) -> str:
@@ -94,7 +105,9 @@ def _download(url: str, part: Path) -> str:
 
 def _asked(url: str) -> http.client.HTTPResponse:
     try:
-        return urlopen(Request(url, headers={"User-Agent": f"regard/{__version__}"}), timeout=SECONDS)
+        # some servers answer only those that call themselves so, as all browsers do
+        agent = f"Mozilla/5.0 (compatible; regard/{__version__})"
+        return urlopen(Request(url, headers={"User-Agent": agent}), timeout=SECONDS)
     except HTTPError as error:
         error.close()
         raise DataError(f"{url} was refused by its server: {error.code} {error.reason}.") from None

@@ -11,22 +11,13 @@ from regard.data import DataError
 from regard.data.captions import Captioned, Pictures
 from regard.recipes import Captioner, SettingError, load, recipe, resume, train
 from regard.recipes._images import shown, taken
-from regard.recipes.captions import _material as material
 from regard.recipes.captions._judged import judged
 from regard.training import Run, load_weights
 from tests.recipes.albums import TINY, squares
+from tests.recipes.tiny import quiet
 
 pytest.importorskip("PIL.Image")
-
-
-def quiet(line):
-    pass
-
-
-@pytest.fixture(autouse=True)
-def _few_scenes(monkeypatch):
-    monkeypatch.setattr(material, "CHOOSING", 12)
-    monkeypatch.setattr(material, "TESTING", 20)
+pytestmark = pytest.mark.usefixtures("few_scenes")
 
 
 @pytest.fixture(scope="module")

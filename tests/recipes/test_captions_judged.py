@@ -7,23 +7,14 @@ from regard.attention import Sample
 from regard.data.algorithms import chance
 from regard.data.captions import CaptionBatch, Captioned, Pictures
 from regard.recipes import settings_of
-from regard.recipes.captions import _material as material
 from regard.recipes.captions._judged import bleu, named_rightly, nearest, within
 from regard.recipes.captions._task import NextCaptionWord, build
 from regard.recipes.studies._xu2015 import xu2015
 from tests.recipes.albums import TINY
+from tests.recipes.tiny import quiet
 
 pytest.importorskip("PIL.Image")
-
-
-def quiet(line):
-    pass
-
-
-@pytest.fixture(autouse=True)
-def _few_scenes(monkeypatch):
-    monkeypatch.setattr(material, "CHOOSING", 12)
-    monkeypatch.setattr(material, "TESTING", 20)
+pytestmark = pytest.mark.usefixtures("few_scenes")
 
 
 def objective(*words):

@@ -17,12 +17,9 @@ from regard.recipes.captions._judged import bleu
 from regard.recipes.captions._task import build, learn
 from regard.training import Run
 from tests.recipes.albums import TINY, features
+from tests.recipes.tiny import quiet
 
 pytest.importorskip("PIL.Image")
-
-
-def quiet(line):
-    pass
 
 
 def test_ready_features(tmp_path):

@@ -383,12 +383,15 @@ def test_the_study_runs_and_goes_on(shared, tmp_path):
         "embed_dim": 8,
     }
     said = []
-    found = han2016(tmp_path, "", {**given, "threads": 1, "vocab": 60, "batch_tokens": 400}, said.append)
+    given |= {"threads": 1, "vocab": 60, "batch_tokens": 400}
+    found = han2016(tmp_path, "", given, said.append, quick=True)
     assert [row["model"] for row in found["rows"]] == ["attention", "average", "max", "TF-IDF + linear"]
     assert [row["models"] for row in found["differences"]][2] == "attention - TF-IDF + linear"
     assert "| attention - max |" in (tmp_path / "table.md").read_text(encoding="utf-8")
-    again = han2016(tmp_path, "", {**given, "threads": 1, "vocab": 60, "batch_tokens": 400}, quiet)
+    again = han2016(tmp_path, "", given, quiet, quick=True)
     assert again["differences"] == found["differences"]
+    other = han2016(tmp_path, "", {**given, "seed": 7, "steps": 1}, quiet)
+    assert [row["seed"] for row in other["rows"]] == [7, 7, 7, None]
     with pytest.raises(ValueError, match="--data FOLDER"):
         han2016(tmp_path, "", {}, quiet)
 

@@ -88,10 +88,11 @@ def fetched():
     return {"train": found.train, "dev": found.valid, "test": found.tests["test"]}
 
 
+DOGS = [f"I have {n} dogs.\tJ'ai {n} chiens.\tCC-BY 2.0 #{n}" for n in range(600)]
+
+
 def test_sentences_are_parted_by_the_english_one(sentences):
-    lines = [f"I have {n} dogs.\tJ'ai {n} chiens.\tCC-BY 2.0 #{n}" for n in range(600)]
-    lines += [f"I HAVE {n} dogs!\tJe possède {n} chiens." for n in range(600)]
-    pack(sentences, lines)
+    pack(sentences, DOGS + [f"I HAVE {n} dogs!\tJe possède {n} chiens." for n in range(600)])
     parts = {name: list(pairs(part)) for name, part in fetched().items()}
     assert sum(map(len, parts.values())) == 1200
     assert parts["train"][0].target.startswith("J'ai")
@@ -100,26 +101,67 @@ def test_sentences_are_parted_by_the_english_one(sentences):
     assert all(4 < len(numbers[name]) < 25 for name in ("dev", "test"))
 
 
+def count():
+    return sum(len(list(pairs(part))) for part in fetched().values())
+
+
 def test_sentences_stay_as_they_were_first_fetched(sentences, tmp_path):
-    pack(sentences, ["Go home.\tRentre."])
-    [pair] = pairs(fetched()["train"])
-    pack(sentences, ["Go home.\tRentre.", "Oh no!\tOh non !"])  # the site's file grows
-    assert [pair] == list(pairs(fetched()["train"]))
+    pack(sentences, DOGS)
+    assert count() == 600
+    pack(sentences, [*DOGS, "Oh no!\tOh non !"])  # the site's file grows
+    assert count() == 600
     folder = tmp_path / "cache" / "tatoeba-fr-en"
     (folder / "fra-eng.zip").unlink()
     with pytest.raises(DataError, match=r"nothing was kept; remove .*fra-eng\.zip\.sha256"):
         fetched()
+    before = fetched_from(folder)
     (folder / "fra-eng.zip.sha256").unlink()
-    assert len(list(pairs(fetched()["train"]))) == 2
+    assert count() == 601
+    assert fetched_from(folder) == before  # the same paths, so that a run notices that they changed
+    assert not list(folder.glob(".*"))
 
 
-def test_packed_sentences_that_are_none(sentences, tmp_path):
-    (sentences / "fra-eng.zip").write_bytes(b"<html>please come back later</html>")
-    with pytest.raises(DataError, match="is not a whole zip file"):
+def fetched_from(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.tsv"))
+
+
+def test_sentences_that_somebody_put_there(sentences, tmp_path):
+    folder = tmp_path / "cache" / "tatoeba-fr-en"
+    with pytest.raises(DataError, match=r"404.* Or get http.*fra-eng\.zip in another way and put it into "):
+        fetched()
+    pack(sentences, DOGS)
+    folder.mkdir(parents=True, exist_ok=True)
+    (sentences / "fra-eng.zip").rename(folder / "fra-eng.zip")
+    assert count() == 600
+    assert "fra-eng.zip" in (folder / "fra-eng.zip.sha256").read_text()
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        (None, "is not a whole zip file"),
+        ([], "has 0 lines, too few"),
+        (DOGS[:1], "has 1 lines, too few"),
+        ([*DOGS, "", "please come back later"], "line 602 of fra.txt is no sentence, tab, translation"),
+    ],
+)
+def test_packed_sentences_that_are_none(sentences, tmp_path, lines, sentence):
+    if lines is None:
+        (sentences / "fra-eng.zip").write_bytes(b"<html>please come back later</html>")
+    else:
+        pack(sentences, lines)
+    with pytest.raises(DataError, match=sentence):
         fetched()
     assert list((tmp_path / "cache" / "tatoeba-fr-en").iterdir()) == []
-    pack(sentences, ["Go home.\tRentre."])
-    assert len(list(pairs(fetched()["train"]))) == 1  # it is asked for again
+    pack(sentences, DOGS)
+    assert count() == 600  # it is asked for again
+
+
+def test_sentences_in_another_file_than_expected(sentences):
+    with zipfile.ZipFile(sentences / "fra-eng.zip", "w") as archive:
+        archive.writestr("sentences.csv", "a,b")
+    with pytest.raises(DataError, match=r"holds no fra\.txt"):
+        fetched()
 
 
 def test_a_recipe_that_cannot_download_says_where_its_data_goes():

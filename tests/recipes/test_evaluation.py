@@ -12,12 +12,7 @@ from regard.decoding import Decoding
 from regard.models import Recurrent
 from regard.recipes import evaluate, settings_of
 from regard.recipes.translation.evaluation import by_length, measures, tokenization
-from tests.recipes.letters import LETTERS, MODELS, translator
-
-
-@pytest.fixture(params=MODELS)
-def any_translator(request):
-    return translator(*MODELS[request.param])
+from tests.recipes.letters import LETTERS, translator
 
 
 def test_bleu_is_sacrebleus():

@@ -9,21 +9,14 @@ import pytest
 import torch
 
 from regard.recipes import SettingError, load, resume, train
-from regard.recipes.translation import _material
 from regard.training import Run, load_weights
 from tests.recipes.tiny import TINY, final, quiet
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _small_vocabulary():
-    """Letters are known after some hundred strings."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_material, "SAMPLE", 500)
-        yield
+pytestmark = pytest.mark.usefixtures("small_vocabulary")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory, small_vocabulary):
     """A run that nobody disturbed."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     outcome = train("reverse", folder, TINY, say=quiet)

@@ -11,6 +11,7 @@ from regard.recipes import SettingError, load, resume, settings_of, train
 from regard.recipes.translation import _material
 from tests.recipes.tiny import TINY, final, quiet
 
+pytestmark = pytest.mark.usefixtures("small_vocabulary")
 FILES = [*TINY, "vocab=60", "average=0", "beam=2"]
 PAIRS = [(f"the {a} {b} is {c}", f"le {b} {a} est {c}") for a in ("red", "big", "old") for b in ("cat", "dog", "car")
          for c in ("here", "there", "gone", "new")]  # fmt: skip

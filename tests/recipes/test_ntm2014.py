@@ -46,6 +46,8 @@ def test_all_trainings_of_a_study_share_settings(tmp_path):
     words = ["steps=2", "validate-every=2", "seed=3", "threads=1"]
     found = STUDIES["ntm2014"].run(tmp_path, say=str, only=["copy"], words=words)
     assert {row["sequences"] for row in found["rows"]} == {32}
+    assert found["settings"] == words
+    assert "All with steps=2 validate-every=2 seed=3 threads=1." in (tmp_path / "table.md").read_text()
     for model in ("ntm", "lstm"):
         settings = load(tmp_path / f"copy-{model}").settings
         assert (settings.steps, settings.seed, settings.lr) == (2, 3, 3e-4)  # what is not named stays
@@ -53,8 +55,14 @@ def test_all_trainings_of_a_study_share_settings(tmp_path):
 
 def test_settings_of_a_study_are_checked_before_it_begins(tmp_path):
     folder = tmp_path / "study"
-    with pytest.raises(ValueError, match="no setting 'stps'; did you mean steps"):
+    with pytest.raises(ValueError, match="stps is no setting that a study shares out; did you mean steps"):
         STUDIES["ntm2014"].run(folder, words=["stps=2"])
+    with pytest.raises(ValueError, match="batch is no setting that a study shares out"):
+        STUDIES["ntm2014"].run(folder, words=["batch=2"])
+    with pytest.raises(ValueError, match="data by --data FOLDER"):
+        STUDIES["luong2015"].run(folder, words=["data=multi30k"])
+    with pytest.raises(ValueError, match="steps=0 is too small"):
+        STUDIES["ntm2014"].run(folder, words=["steps=0"])
     with pytest.raises(ValueError, match="trains nothing; leave steps=2 out"):
         STUDIES["costs"].run(folder, words=["steps=2"])
     assert not folder.exists()

@@ -12,12 +12,7 @@ from regard.models import Recurrent
 from regard.recipes import TooLong, Translator, settings_of
 from regard.recipes.translation._models import build
 from regard.recipes.translation.translator import grouped
-from tests.recipes.letters import MODELS, TEXTS, translator
-
-
-@pytest.fixture(params=MODELS)
-def any_translator(request):
-    return translator(*MODELS[request.param])
+from tests.recipes.letters import TEXTS, translator
 
 
 @pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 3}])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from regard.recipes._parse import parted, settle
+from regard.recipes._parse import SettingError, nearest, parted, settle
 from regard.recipes.studies._bahdanau2015 import bahdanau2015
 from regard.recipes.studies._costs import costs
 from regard.recipes.studies._han2016 import han2016
@@ -30,6 +30,7 @@ class Study:
     parts: tuple[str, ...] = ()
     takes_data: bool = True
     trains: bool = True
+    shortens: bool = False  # it has a short form of its own, quick=True
 
     def run(
         self,
@@ -63,7 +64,12 @@ class Study:
         if data is not None:
             given["data"] = data
         parts = (only or self.parts,) if self.parts else ()
-        found = self.study(out, name, given, say or _quiet, *parts)
+        form = {"quick": quick} if self.shortens else {}
+        found = self.study(out, name, given, say or _quiet, *parts, **form)
+        if words:
+            found["settings"] = list(words)
+            found["table"] += f"\n\nAll with {' '.join(words)}."
+            (out / "table.md").write_text(found["table"] + "\n", encoding="utf-8")
         (out / "numbers.json").write_text(
             json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
@@ -72,8 +78,13 @@ class Study:
 
 def _chosen(words: Sequence[str]) -> dict[str, Any]:
     """What the words say, of those settings that every training has."""
+    names, shared = [name for name, _ in map(parted, words)], [field.name for field in fields(Settings)]
+    if "data" in names:
+        raise SettingError("a study is given its data by --data FOLDER, not by data=")
+    if others := [name for name in names if name not in shared]:
+        raise SettingError(f"{others[0]} is no setting that a study shares out; {nearest(others[0], shared)}")
     settled = settle(Settings, {}, words)
-    return {name: getattr(settled, name) for name, _ in map(parted, words)}
+    return {name: getattr(settled, name) for name in names}
 
 
 def _quiet(line: str) -> None:
@@ -102,6 +113,7 @@ STUDIES = {
         "Hierarchical attention on IMDB beside average, maximum and a linear model of counted words (--data FOLDER).",
         "IMDB 上的层次注意力，与平均、最大值以及词频线性模型对比（--data 文件夹）。",
         han2016,
+        shortens=True,
     ),
     "costs": Study(
         "What self-attention, local attention, recurrence and convolution cost over the length, counted and measured.",
@@ -109,6 +121,7 @@ STUDIES = {
         costs,
         takes_data=False,
         trains=False,
+        shortens=True,
     ),
     "xu2015": Study(
         "Soft, hard and no attention over pictures: scenes of digits, MNIST's or Flickr8k (--data FOLDER).",

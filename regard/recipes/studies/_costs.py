@@ -89,9 +89,9 @@ KINDS = {
 }
 
 
-def costs(out: Path, name: str, given: dict[str, Any], say: Say) -> dict[str, Any]:
+def costs(out: Path, name: str, given: dict[str, Any], say: Say, *, quick: bool = False) -> dict[str, Any]:
     """Count and measure every kind; write the table and the picture. Nothing is trained: it takes minutes."""
-    lengths = QUICK if given.get("steps") == 30 else LENGTHS
+    lengths = QUICK if quick else LENGTHS
     found: dict[str, Points] = {}
     rows: list[Row] = []
     for kind in KINDS:

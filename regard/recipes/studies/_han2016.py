@@ -26,12 +26,13 @@ QUICK = 1000  # documents of each part
 RIGHT = "right.json"  # in the folder of a model: which test documents it got right
 
 
-def han2016(out: Path, name: str, given: dict[str, Any], say: Say) -> dict[str, Any]:
+def han2016(out: Path, name: str, given: dict[str, Any], say: Say, *, quick: bool = False) -> dict[str, Any]:
     """Train each way of pooling with each seed on the same documents, and a linear model; compare them in pairs.
 
-    `given` needs the folder of IMDB as data.
+    `given` needs the folder of IMDB as data; a seed among it is the only one.
     """
-    given, quick = dict(given), given.get("steps") == 30
+    given = dict(given)
+    seeds = (given.pop("seed"),) if "seed" in given else SEEDS[: 1 if quick else None]
     data = settings_of("imdb", **given).data
     if data is None:
         raise ValueError(
@@ -41,7 +42,7 @@ def han2016(out: Path, name: str, given: dict[str, Any], say: Say) -> dict[str, 
     rows: list[Row] = []
     right: dict[str, list[list[bool]]] = {}
     for pooling in POOLING:
-        for seed in SEEDS[: 1 if quick else None]:
+        for seed in seeds:
             say(f"{pooling}, seed {seed}:")
             folder = out / f"{pooling}-{seed}"
             row = trial("imdb", folder, part="valid", say=say, **given, pooling=pooling, seed=seed)

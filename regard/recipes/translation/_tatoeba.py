@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shutil
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from tempfile import mkdtemp
 
 from regard.data import DataError
 from regard.data.download import cache, fetch
@@ -21,6 +21,7 @@ from regard.recipes.translation.settings import Translation
 
 SITE = "https://www.manythings.org/anki"  # pairs of tatoeba.org's sentences; the files grow from time to time
 NAMES = {"zh": "cmn", "fr": "fra"}  # of languages, there
+MARK = "sha256"  # a file beside the parts
 PARTS = ("dev", "test", "train")
 HELD = 50  # one English sentence in so many goes to dev, and one to test
 
@@ -40,42 +41,66 @@ def tatoeba(settings: Translation, first: str, second: str) -> Material:
 def download(language: str) -> Path:
     """The folder of the three parts, made of the file that the site had when it was first fetched."""
     where, name = cache() / f"tatoeba-{language}-en", NAMES[language]
-    packed = fetch(f"{SITE}/{name}-eng.zip", None, where)
-    made = where / hashlib.sha256(packed.read_bytes()).hexdigest()[:12]
-    if not made.is_dir():
-        rough = Path(mkdtemp(dir=where))
+    url = f"{SITE}/{name}-eng.zip"
+    try:
+        packed = fetch(url, None, where)
+    except DataError as error:
+        raise DataError(f"{error} Or get {url} in another way and put it into {where}.") from None
+    made, mark = where / "parts", hashlib.sha256(packed.read_bytes()).hexdigest()
+    if _marked(made) != mark:
+        rough = where / f".parts.{os.getpid()}.{secrets.token_hex(4)}"
         try:
+            rough.mkdir()
             write_parts(packed, f"{name}.txt", rough)
-            rough.chmod(0o755)
+            (rough / MARK).write_text(mark, encoding="utf-8")
+            shutil.rmtree(made, ignore_errors=True)
             os.replace(rough, made)  # all three parts, or none
         except DataError:  # what came is not what it should be: nothing to hold to
-            packed.unlink()
-            packed.with_name(f"{packed.name}.sha256").unlink()
+            with suppress(OSError):
+                packed.unlink()
+                packed.with_name(f"{packed.name}.sha256").unlink()
             raise
-        except OSError:
-            if not made.is_dir():  # else another process was faster
-                raise
+        except OSError as error:
+            if _marked(made) != mark:  # else another process was faster
+                wrong = error.strerror or error
+                raise DataError(
+                    f"{where} cannot be written to ({wrong}); REGARD_CACHE can name another folder."
+                ) from None
         finally:
             shutil.rmtree(rough, ignore_errors=True)
     return made
 
 
+def _marked(made: Path) -> str:
+    """The checksum of the file that these parts were made of."""
+    return (made / MARK).read_text(encoding="utf-8") if (made / MARK).is_file() else ""
+
+
 def write_parts(packed: Path, name: str, into: Path) -> None:
     """Part the lines of a packed file into train.tsv, dev.tsv and test.tsv."""
+    counts = dict.fromkeys(PARTS, 0)
     with ExitStack() as stack:
         files = {
             part: stack.enter_context(open(into / f"{part}.tsv", "w", encoding="utf-8", newline="\n"))
             for part in PARTS
         }
-        for line in _lines(packed, name):
-            files[part_of(line.partition("\t")[0])].write(line + "\n")
+        for number, line in enumerate(_lines(packed, name), 1):
+            english, tab, _ = line.partition("\t")
+            if not line.strip():
+                continue
+            if not tab:
+                raise DataError(f"{packed}: line {number:,} of {name} is no sentence, tab, translation.")
+            files[part_of(english)].write(line + "\n")
+            counts[part_of(english)] += 1
+    if not all(counts.values()):
+        raise DataError(f"{packed}: {name} has {sum(counts.values()):,} lines, too few to be parted.")
 
 
 def part_of(english: str) -> str:
     """The part of an English sentence: the same for all its translations, whatever else the file holds.
 
-    >>> part_of("Go home."), part_of("go home!"), part_of("Oh no!")
-    ('train', 'train', 'train')
+    >>> [part_of(f"I have {number} dogs.") for number in ("two", 13, 24)]
+    ['train', 'dev', 'test']
     """
     bare = "".join(filter(str.isalnum, english.lower()))
     number = int.from_bytes(hashlib.sha256(bare.encode()).digest()[:8], "big") % HELD
@@ -92,5 +117,5 @@ def _lines(packed: Path, name: str) -> Iterator[str]:
                     raise DataError(f"{packed}: line {number:,} of {name} is not UTF-8.") from None
     except KeyError:
         raise DataError(f"{packed} holds no {name}; what the site gives has changed.") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise DataError(f"{packed} is not a whole zip file ({error}).") from None

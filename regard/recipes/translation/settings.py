@@ -30,7 +30,9 @@ class Translation(Settings):
     valid: tuple[str, ...] = setting((), "files to choose the best weights by")
     test: tuple[str, ...] = setting((), "files that `regard evaluate` takes if it is given none")
     columns: tuple[str, ...] = setting((), "columns of a .tsv (0,1) or keys of a .jsonl (source,target)")
-    data: str | None = setting(None, "folder with the recipe's data; download: fetch it (all but hansards)")
+    data: str | None = setting(
+        None, "folder with the recipe's data; download: fetch it (multi30k, multi30k-tok, tatoeba-*, g2p)"
+    )
     pair: str | None = setting(None, "languages of the recipe's data, such as en-de; the second is written")
     max_length: int = setting(256, "longest sentence in tokens")
     too_long: Literal["drop", "cut", "stop"] = setting("drop", "what to do with a longer one; it is counted")

@@ -1,0 +1,29 @@
+"""Fixtures that tests of recipes share. Imports stand inside: shapes are checked only in what is imported later."""
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def small_vocabulary():
+    """Letters are known after some hundred strings."""
+    from regard.recipes.translation import _material
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_material, "SAMPLE", 500)
+        yield
+
+
+@pytest.fixture
+def few_scenes(monkeypatch):
+    """Choose and test by some pictures only."""
+    from regard.recipes.captions import _material
+
+    monkeypatch.setattr(_material, "CHOOSING", 12)
+    monkeypatch.setattr(_material, "TESTING", 20)
+
+
+@pytest.fixture(params=["additive", "luong", "hard", "transformer"])
+def any_translator(request):
+    from tests.recipes.letters import MODELS, translator
+
+    return translator(*MODELS[request.param])
