@@ -1,6 +1,5 @@
 """Runs that begin with files of one's own: every form, what is left out, what is wrong with them."""
 
-import gzip
 import json
 import shutil
 
@@ -9,36 +8,9 @@ import pytest
 from regard.data import DataError
 from regard.recipes import SettingError, load, resume, settings_of, train
 from regard.recipes.translation import _material
-from tests.recipes.tiny import TINY, final, quiet
+from tests.recipes.tiny import FILES, PAIRS, TINY, final, quiet, written
 
 pytestmark = pytest.mark.usefixtures("small_vocabulary")
-FILES = [*TINY, "vocab=60", "average=0", "beam=2"]
-PAIRS = [(f"the {a} {b} is {c}", f"le {b} {a} est {c}") for a in ("red", "big", "old") for b in ("cat", "dog", "car")
-         for c in ("here", "there", "gone", "new")]  # fmt: skip
-
-
-def written(folder, form, name="a", pairs=PAIRS):
-    """The pairs as files of this form; the words that say so."""
-    folder.mkdir(exist_ok=True)
-    if form == "two":
-        for side, end in enumerate(("en", "fr")):
-            (folder / f"{name}.{end}").write_text("".join(f"{pair[side]}\n" for pair in pairs))
-        return f"{folder}/{name}.en,{folder}/{name}.fr"
-    if form == "gz":
-        for side, end in enumerate(("en", "fr")):
-            (folder / f"{name}.{end}.gz").write_bytes(
-                gzip.compress("".join(f"{p[side]}\n" for p in pairs).encode())
-            )
-        return f"{folder}/{name}.en.gz,{folder}/{name}.fr.gz"
-    if form == "jsonl":
-        lines = [json.dumps({"source": a, "target": b}) for a, b in pairs]
-    elif form == "jsonl keys":
-        lines = [json.dumps({"fr": b, "id": 3, "en": a}) for a, b in pairs]
-    else:
-        lines = [f"{a}\t{b}" if form == "tsv" else f"{b}\tx\t{a}" for a, b in pairs]
-    end = "jsonl" if form.startswith("jsonl") else "tsv"
-    (folder / f"{name}.{end}").write_text("".join(f"{line}\n" for line in lines))
-    return f"{folder}/{name}.{end}"
 
 
 def words_for(folder, form):

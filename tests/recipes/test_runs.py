@@ -10,21 +10,14 @@ from regard.data import DataError, Tokenizer
 from regard.recipes import RECIPES, SettingError, resume, train
 from regard.recipes import _unchanged as unchanged
 from regard.recipes._runs import planned
-from regard.recipes.translation import _material
 from regard.training import CannotWrite, Damaged
-from tests.recipes.test_experiment import FILES, PAIRS, TINY, quiet, written
+from tests.recipes.tiny import FILES, PAIRS, TINY, quiet, written
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _small_vocabulary():
-    """Letters are known after some hundred strings."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_material, "SAMPLE", 500)
-        yield
+pytestmark = pytest.mark.usefixtures("small_vocabulary")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory, small_vocabulary):
     """A run of four steps."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     train("reverse", folder, [*TINY, "steps=4"], say=quiet)
