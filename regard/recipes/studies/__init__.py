@@ -68,7 +68,7 @@ class Study:
         found = self.study(out, name, given, say or _quiet, *parts, **form)
         if words:
             found["settings"] = list(words)
-            found["table"] += f"\n\nAll with {' '.join(words)}."
+            found["table"] += f"\n\nSettings given, the last time: {' '.join(words)}."
             (out / "table.md").write_text(found["table"] + "\n", encoding="utf-8")
         (out / "numbers.json").write_text(
             json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
