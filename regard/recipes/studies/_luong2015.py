@@ -12,6 +12,7 @@ from regard.recipes.trials import Row, Say, markdown, trial
 def luong2015(out: Path, name: str, given: dict[str, Any], say: Say) -> dict[str, Any]:
     """The order of the gains: nothing, global attention, input feeding, local-p; and four scores."""
     shared = {**SHARED[name], "order": "luong", **({"pair": "en-de"} if name == "multi30k" else {}), **given}
+    near = {"radius": 10} if name == "multi30k" else {}  # the paper's D
     trials: dict[str, dict[str, Any]] = {
         "none": {"scope": "none"},
         "global (location)": {"score": "location"},
@@ -20,8 +21,18 @@ def luong2015(out: Path, name: str, given: dict[str, Any], say: Say) -> dict[str
         "global (dot) + feeding": {"score": "dot", "input_feeding": True},
         "global (general) + feeding": {"score": "general", "input_feeding": True},
         "global (concat) + feeding": {"score": "concat", "input_feeding": True},
-        "local-m (general) + feeding": {"score": "general", "input_feeding": True, "scope": "local-m"},
-        "local-p (general) + feeding": {"score": "general", "input_feeding": True, "scope": "local-p"},
+        "local-m (general) + feeding": {
+            "score": "general",
+            "input_feeding": True,
+            "scope": "local-m",
+            **near,
+        },
+        "local-p (general) + feeding": {
+            "score": "general",
+            "input_feeding": True,
+            "scope": "local-p",
+            **near,
+        },
     }
     rows: list[Row] = []
     for number, (label, choice) in enumerate(trials.items()):
