@@ -72,6 +72,32 @@ def shot(page, request: pytest.FixtureRequest) -> Callable[[str], None]:
     return take
 
 
+@pytest.fixture
+def play(page, tmp_path):
+    """Open a player, at a place behind its #."""
+
+    def open_(player, place: str = "") -> None:
+        path = Path(tmp_path, "player.html")
+        player.save(path)
+        page.goto("about:blank")
+        page.goto(f"{path.as_uri()}{place}")
+        page.wait_for_selector(".bar-top output, .thumbs")
+
+    return open_
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A run behind `regard serve`, with words of several tokens."""
+    from tests.serving.servers import in_process, tiny_run  # not before the shape checks are installed
+
+    with in_process(str(tiny_run(tmp_path_factory.mktemp("explorer") / "made")), "--port", "0") as (
+        address,
+        _,
+    ):
+        yield address
+
+
 def _here(url: str) -> bool:
     parts = urlsplit(url)
     return parts.scheme in ("file", "data", "blob", "about") or parts.hostname in ("127.0.0.1", "localhost")

@@ -19,6 +19,17 @@ FILLER = (
     "road",
 )
 TELLING = {"pos": ("superb", "lovely"), "neg": ("awful", "boring")}
+SMALL = [
+    "dim=16",
+    "embed_dim=16",
+    "vocab=100",
+    "batch_tokens=600",
+    "threads=1",
+    "dropout=0",
+    "warmup=5",
+    "lr=0.03",
+]
+TINY = [*SMALL, "steps=4", "validate_every=2", "save_every=2"]
 
 
 def reviews(count: int, seed: int = 0) -> list[tuple[str, str]]:

@@ -1,9 +1,6 @@
 """Recipes of documents: trained, resumed, loaded, judged, looked at."""
 
 import json
-import lzma
-import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,25 +9,9 @@ from regard.data import DataError
 from regard.data.documents import Document
 from regard.recipes import Classifier, SettingError, load, load_translator, recipe, resume, settings_of, train
 from regard.recipes.documents.classifier import judged
-from regard.recipes.studies._han2016 import differences, han2016
 from regard.training import Run, load_weights
-from tests.recipes.reviews import reviews, tsv
-
-SMALL = [
-    "dim=16",
-    "embed_dim=16",
-    "vocab=100",
-    "batch_tokens=600",
-    "threads=1",
-    "dropout=0",
-    "warmup=5",
-    "lr=0.03",
-]
-TINY = [*SMALL, "steps=4", "validate_every=2", "save_every=2"]
-
-
-def quiet(line):
-    pass
+from tests.recipes.reviews import SMALL, TINY, reviews, tsv
+from tests.recipes.tiny import quiet
 
 
 @pytest.fixture(scope="module")
@@ -272,143 +253,3 @@ def test_missing_files_are_asked_for(name, sentence, tmp_path):
 def test_it_does_not_translate(read):
     with pytest.raises(SettingError, match="was trained for documents and cannot translate"):
         load_translator(read)
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    """Data in the form of the three recipes that read a folder."""
-    folder = tmp_path_factory.mktemp("shared")
-    for part, seed in (("train", 3), ("test", 4)):
-        with lzma.open(folder / f"{part}.tsv.xz", "wt", encoding="utf-8") as file:
-            file.writelines(f"{label}\t8\t{text}\\nYes.\n" for label, text in reviews(60, seed))
-    with lzma.open(folder / "movie_reviews.jsonl.xz", "wt", encoding="utf-8") as file:
-        for number, (label, text) in enumerate(reviews(50, 5)):
-            record = {
-                "id": number,
-                "label": label,
-                "fold": number % 10,
-                "sentences": text.lower().split(". "),
-            }
-            file.write(json.dumps(record) + "\n")
-    chinese = folder / "chn"
-    chinese.mkdir()
-    for name, texts in {
-        "train": "很好 差 好 糟",
-        "train.nodup": "很好 差 好",
-        "dev": "好 差",
-        "test": "好吧 糟",
-    }.items():
-        lines = (f"房间{text}。\t{int('好' in text)}\n" for text in texts.split())
-        (chinese / f"{name}.tsv").write_text("".join(lines), encoding="utf-8")
-    return folder
-
-
-def test_imdb_holds_out_the_same_reviews_for_every_seed(shared):
-    first, second = (
-        recipe("imdb").material(settings_of("imdb", data=str(shared), seed=seed)) for seed in (0, 1)
-    )
-    assert first.valid() == second.valid()
-    assert len(first.train()) + len(first.valid()) == 60
-    assert not set(map(id, first.train())) & set(map(id, first.valid()))
-    assert all(document.text.endswith("\nYes.") for document in first.tests["test"]())
-
-
-def test_movie_reviews_has_ten_folds(shared):
-    tests = []
-    for fold in range(10):
-        shelves = recipe("movie-reviews").material(settings_of("movie-reviews", data=str(shared), fold=fold))
-        train_, valid, test = shelves.train(), shelves.valid(), shelves.tests["test"]()
-        assert (len(train_), len(valid), len(test)) == (40, 5, 5)
-        tests += test
-    assert len(set(tests)) == len({document.text for document in tests})
-    assert len(tests) == 50
-
-
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("{bad", "line 2: not JSON"),
-        ("", "line 2: not JSON"),
-        ('{"label": "pos", "sentences": ["a"]}', "line 2: no fold, but each document is in one of 0 to 9"),
-        ('{"label": "pos", "fold": "x", "sentences": ["a"]}', "line 2: fold 'x', but"),
-        ('{"label": "pos", "fold": 10, "sentences": ["a"]}', "line 2: fold 10, but"),
-        ('{"label": "pos", "fold": true, "sentences": ["a"]}', "line 2: fold True, but"),
-    ],
-)
-def test_a_broken_line_of_movie_reviews_is_named(tmp_path, line, sentence):
-    good = json.dumps({"label": "pos", "fold": 3, "sentences": ["a"]})
-    (tmp_path / "movie_reviews.jsonl").write_text(f"{good}\n{line}\n{good}\n", encoding="utf-8")
-    shelves = recipe("movie-reviews").material(settings_of("movie-reviews", data=str(tmp_path)))
-    with pytest.raises(DataError, match=f"movie_reviews.jsonl, {sentence}"):
-        shelves.train()
-
-
-def test_chnsenticorp_is_clean_unless_it_is_asked_for(shared):
-    name, data = "chnsenticorp", str(shared / "chn")
-    clean, usual = (recipe(name).material(settings_of(name, data=data, leak=leak)) for leak in (False, True))
-    assert (len(clean.train()), len(usual.train())) == (3, 4)
-    assert [document.text for document in clean.tests["unseen"]()] == ["房间好吧。"]
-    assert len(clean.tests["test"]()) == 2
-
-
-def test_chinese_by_characters_trains(shared, tmp_path):
-    train("chnsenticorp", tmp_path / "run", [*TINY, f"data={shared / 'chn'}"], say=quiet)
-    reading = load(tmp_path / "run").look("房间很好！下次再来。")
-    assert reading.words == [["房", "间", "很", "好", "！"], ["下", "次", "再", "来", "。"]]
-
-
-def test_the_study_compares_documents_in_pairs():
-    right = {
-        "attention": [[True, True, False, True], [True, True, True, True]],
-        "linear": [[True, False, False, True]],
-    }
-    (found,) = differences(right)
-    assert found["models"] == "attention - linear"
-    assert found["difference"] == pytest.approx(37.5)
-    pairs = torch.tensor([0.0, 1.0, 0.5, 0.0])
-    assert found["standard error"] == pytest.approx(100 * float(pairs.std()) / 2)
-    seeds = torch.tensor([0.75, 1.0]).var() / 2
-    expected = 100 * float((pairs.var() / 4 + seeds) ** 0.5)
-    assert found["with seeds"] == pytest.approx(expected)
-
-
-def test_the_study_runs_and_goes_on(shared, tmp_path):
-    pytest.importorskip("sklearn")
-    given = {
-        "data": str(shared),
-        "steps": 30,
-        "validate_every": 30,
-        "save_every": 30,
-        "dim": 8,
-        "embed_dim": 8,
-    }
-    said = []
-    given |= {"threads": 1, "vocab": 60, "batch_tokens": 400}
-    found = han2016(tmp_path, "", given, said.append, quick=True)
-    assert [row["model"] for row in found["rows"]] == ["attention", "average", "max", "TF-IDF + linear"]
-    assert [row["models"] for row in found["differences"]][2] == "attention - TF-IDF + linear"
-    assert "| attention - max |" in (tmp_path / "table.md").read_text(encoding="utf-8")
-    again = han2016(tmp_path, "", given, quiet, quick=True)
-    assert again["differences"] == found["differences"]
-    other = han2016(tmp_path, "", {**given, "seed": 7, "steps": 1}, quiet)
-    assert [row["seed"] for row in other["rows"]] == [7, 7, 7, None]
-    with pytest.raises(ValueError, match="--data FOLDER"):
-        han2016(tmp_path, "", {}, quiet)
-
-
-REAL = os.environ.get("REGARD_DATA")
-
-
-@pytest.mark.skipif(REAL is None, reason="REGARD_DATA does not say where the data is")
-@pytest.mark.parametrize(
-    ("name", "sizes"),
-    [
-        ("imdb", (22_500, 2_500, {"test": 25_000})),
-        ("movie-reviews", (1600, 200, {"test": 200})),
-        ("chnsenticorp", (7589, 1200, {"test": 1200, "unseen": 869})),
-    ],
-)
-def test_the_real_data_has_the_known_sizes(name, sizes):
-    shelves = recipe(name).material(settings_of(name, data=str(Path(str(REAL), name))))
-    found = {part: len(read_()) for part, read_ in shelves.tests.items()}
-    assert (len(shelves.train()), len(shelves.valid()), found) == sizes

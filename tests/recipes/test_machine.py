@@ -7,13 +7,10 @@ from regard.data.algorithms import Ngrams, chance
 from regard.recipes import Machine, SettingError, load, load_translator, resume, settings_of, train
 from regard.recipes.machines.machine import Tape, best_cost, cost_of
 from regard.training import Run, load_weights
+from tests.recipes.tiny import quiet
 
 TINY = ["longest=2", "bits=3", "hidden_dim=12", "rows=6", "width=5", "batch=4", "steps=6", "validate_every=3"]
 TINY += ["save_every=2", "threads=1", "schedule=constant"]
-
-
-def quiet(line):
-    pass
 
 
 @pytest.fixture(scope="module")

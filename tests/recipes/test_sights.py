@@ -28,14 +28,11 @@ from regard.recipes.sights._glancing import build as build_glance
 from regard.recipes.sights._judged import judged_answers, judged_glances, looked_at
 from regard.recipes.studies._looking import looking
 from regard.training import Run, load_weights
+from tests.recipes.tiny import quiet
 
 TINY = ["width=4", "grid_dim=24", "dim=8", "size=32", "batch=8", "threads=1", "warmup=2"]
 SHORT = [*TINY, "steps=4", "validate_every=2", "save_every=2"]
 IMAGES, QUESTIONS = "digits", "digit-questions"
-
-
-def quiet(line):
-    pass
 
 
 @pytest.fixture(autouse=True)

@@ -11,14 +11,11 @@ from regard.recipes.texts._masking import Masking
 from regard.training import Run, load_weights
 from tests.recipes.reviews import reviews, tsv
 from tests.recipes.texts import NUMBERS, text
+from tests.recipes.tiny import quiet
 
 SMALL = ["dim=32", "heads=2", "hidden_dim=64", "length=32", "batch_tokens=600", "threads=1", "warmup=10"]
 TINY = [*SMALL, "steps=4", "validate_every=2", "save_every=2"]
 NEXT = dict(zip(NUMBERS, [*NUMBERS[1:], NUMBERS[0]], strict=True))
-
-
-def quiet(line):
-    pass
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.addressing import address, read, write
-from regard.viewing.players import Tape
+from regard.viewing.players import Player, Tape, tape
 
 
 def copying(sequence: Tensor, rows: int = 12) -> Tape:
@@ -47,3 +47,9 @@ def copying(sequence: Tensor, rows: int = 12) -> Tape:
         for name, tensor in now.items():
             told[name].append(tensor)
     return Tape(**{name: torch.stack(tensors) for name, tensors in told.items()})
+
+
+def copied() -> Player:
+    """A page on which six vectors by chance are copied."""
+    torch.manual_seed(0)
+    return tape(copying((torch.rand(6, 6) > 0.5).float()), title="A memory copies a sequence")
