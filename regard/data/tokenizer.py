@@ -15,10 +15,9 @@ from regard.data._merges import KEPT, Variants
 from regard.data._pieces import MARK, cutter
 from regard.data._vocabulary import SPECIALS, Vocabulary
 from regard.data.batch import BOS, EOS, PAD, UNK
-from regard.data.unspaced import apart, spaces_tell
+from regard.data.unspaced import UNREADABLE, apart, spaces_tell
 
 FORMAT = 1
-UNREADABLE = "\ufffd"  # for a token that stands for any character
 LONGEST = 64  # letters of a word that is remembered: many long ones would fill the memory
 
 

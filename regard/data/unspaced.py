@@ -9,6 +9,7 @@ from itertools import pairwise
 HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 KANA = "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f"
 MARKS = "\u3000-\u3004\u3008-\u3030\u303d\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"  # their punctuation
+UNREADABLE = "\ufffd"  # for a token that stands for any character
 LETTER, CHARACTER = re.compile(f"[{HAN}{KANA}]"), re.compile(f"[{HAN}{KANA}{MARKS}]")
 PIECE = re.compile(f"[{HAN}{KANA}{MARKS}]|[^{HAN}{KANA}{MARKS}]+")
 FEW = 4  # characters between spaces, if somebody put them there to cut words
@@ -42,13 +43,19 @@ def apart(group: Sequence[int], surfaces: Sequence[str]) -> list[list[int]]:
 
     >>> apart(range(5), ["", "我", "用", "i", "Phone"])
     [[0, 1], [2], [3, 4]]
+
+    An unknown token stands for one character that nobody knows, so it is a word of its own.
     """
     parts: list[list[int]] = [[]]
     before = ""  # the last character so far: a mere sign of a space is none, so what follows it stays with it
     for position in group:
         here = surfaces[position]
-        if before and here and (CHARACTER.match(before) or CHARACTER.match(here)):
+        if before and here and (_alone(before) or _alone(here[0])):
             parts.append([])
         parts[-1].append(position)
         before = here[-1:] or before
     return parts
+
+
+def _alone(character: str) -> bool:
+    return character == UNREADABLE or CHARACTER.match(character) is not None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from torch import Tensor
+
 from regard.decoding.alignment import Alignment
 
 
@@ -20,7 +22,8 @@ def copy_unknown(
     Luong et al. (2015), arXiv 1410.8206, with attention in the place of their aligner; names and numbers
     mostly survive it. `unknown` are positions of target tokens. A word of the `dictionary` is translated by
     it, others are copied as they are. The words are those of the alignment, so give it source words as they
-    were written: the pieces of an unknown one may not tell. The end of the sentence is never copied.
+    were written: the pieces of an unknown one may not tell. The end of the sentence is never copied; a word that
+    looked at nothing else stays as it is.
 
     >>> weights = torch.tensor([[[[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]]]])
     >>> seen = Alignment(("<unk>", "lacht", "</s>"), ("<unk>", "laughs"), weights, target_end=False,
@@ -34,13 +37,14 @@ def copy_unknown(
         pieces = tuple(position for position in group if position in unknown)
         if not pieces or not names:
             continue
-        word = names[_regarded(alignment, pieces, layer, head)]
-        words[place] = (dictionary or {}).get(word, word)
+        weights = _regarded(alignment, pieces, layer, head)
+        if weights.any():
+            word = names[int(weights.argmax())]
+            words[place] = (dictionary or {}).get(word, word)
     return tuple(words)
 
 
-def _regarded(alignment: Alignment, pieces: tuple[int, ...], layer: int | None, head: int | None) -> int:
-    """The source word that these target tokens look at most."""
+def _regarded(alignment: Alignment, pieces: tuple[int, ...], layer: int | None, head: int | None) -> Tensor:
+    """How much these target tokens look at each source word."""
     alone = replace(alignment, target_groups=(pieces,), target_words=None)
-    weights = alone.looked(layer, head).words(renormalize=False).weights
-    return int(weights.argmax())
+    return alone.looked(layer, head).words(renormalize=False).weights.flatten()

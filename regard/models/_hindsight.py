@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.attention import softmax
+
 if TYPE_CHECKING:
     from regard.models.recurrent import Now, Recurrent
 
@@ -36,7 +38,9 @@ def hindsight(
         after, _, look = model.step(ahead, memory, now, t)
         assert look is not None
         given = (memory.over.value, ahead, embedded[:, t], now, after, target[:, t + 1])
-        found.append((look.weights.squeeze(1).log() + _likely(model, *given)).softmax(-1))
+        found.append(
+            softmax(look.weights.squeeze(1).log() + _likely(model, *given))
+        )  # 0 where it saw nothing
         now = after
     return torch.stack(found, 1)
 

@@ -78,8 +78,14 @@ def words(output: nn.Linear) -> Callable[[Tensor], Tensor]:
 
 
 def mark(weight: Tensor) -> float:
-    """A number that tells whether weights have changed: a fused optimizer changes them without counting a version."""
-    return float(weight.detach().sum())
+    """A number that tells whether weights have changed: a fused optimizer changes them without counting a version.
+
+    Each weight counts by its place, so that it also tells if they were only moved.
+    """
+    left = weight.detach()
+    while left.dim():
+        left = left @ torch.linspace(1, 2, left.shape[-1], dtype=left.dtype, device=left.device)
+    return float(left)
 
 
 def unrecorded(weight: Tensor) -> bool:
@@ -93,6 +99,6 @@ def unrecorded(weight: Tensor) -> bool:
 
 
 def untouched(part: nn.Module) -> bool:
-    """Whether a part does what its class says: no hooks, and no class made for it."""
+    """Whether a part does what its class says: no hooks, no class or function made for it."""
     known = type(part).__module__.startswith(("regard.", "torch.nn.modules."))
-    return known and not (part._forward_hooks or part._forward_pre_hooks)
+    return known and "forward" not in vars(part) and not (part._forward_hooks or part._forward_pre_hooks)

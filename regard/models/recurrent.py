@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.attention import Attended, Attention, LocalM, LocalP, padding
 from regard.attention._over import Over
 from regard.attention._watching import WATCHING
+from regard.attention.positions.relative import by_distance
 from regard.models._cells import CELLS, LAYERS, Cell, State
 from regard.models._dropout import Dropout
 from regard.models._factored import factored
@@ -76,6 +77,11 @@ class Recurrent(nn.Module):
         if input_feeding and order == "bahdanau":
             raise ValueError(
                 "input_feeding belongs to order='luong'; in Bahdanau's, a step sees its context anyway"
+            )
+        if attention is not None and by_distance(attention):
+            raise ValueError(
+                "Rotary, Alibi and RelativeBias go by the distance from a query to a key, and a state of the decoder"
+                " has none to a word of the source; take a score without them"
             )
         ways = 1 + bidirectional
         encoder_dim = dim // ways if encoder_dim is None else encoder_dim

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Attended, Cache, Mask, MultiHead, Sinusoidal, causal, padding
+from regard.attention.positions.relative import by_distance
 from regard.models._dropout import Dropout
 from regard.models._packed import packed
 from regard.models._packed_steps import PackedSteps
@@ -31,7 +32,8 @@ class Transformer(nn.Module):
     The defaults are the paper's base model. `norm="pre"` normalizes before each sublayer instead of after it
     (Xiong et al. 2020, arXiv 2002.04745), which trains more calmly. `tied` shares embeddings: "output" those of
     the target with the last layer (Press and Wolf 2017), "all" those of the source too, as published; both
-    languages then need one vocabulary. `attention` makes the heads of a layer, if they are to be other ones.
+    languages then need one vocabulary. `attention` makes the heads of a layer, if they are to be other ones, and
+    `across` those that look from the target at the source, which know no distances.
 
     >>> model = Transformer(source_words=11, target_words=13, dim=16, heads=2, layers=2, hidden_dim=32)
     >>> source, target = torch.randint(4, 11, (2, 5)), torch.randint(4, 13, (2, 7))
@@ -53,6 +55,7 @@ class Transformer(nn.Module):
         norm: Norm = "post",
         tied: Tied = "none",
         attention: Heads | None = None,
+        across: Heads | None = None,
     ):
         super().__init__()
         if tied == "all" and source_words != target_words:
@@ -61,7 +64,7 @@ class Transformer(nn.Module):
             )
         make = attention or (lambda: MultiHead(dim, heads))
         self.encoder = Encoder(layers, dim, hidden_dim, dropout, norm, make)
-        self.decoder = Decoder(decoder_layers or layers, dim, hidden_dim, dropout, norm, make)
+        self.decoder = Decoder(decoder_layers or layers, dim, hidden_dim, dropout, norm, make, across or make)
         self.read = Embedding(source_words, dim, dropout)
         self.write = self.read if tied == "all" else Embedding(target_words, dim, dropout)
         self.output = nn.Linear(dim, target_words, bias=False)
@@ -140,9 +143,20 @@ class EncoderLayer(nn.Module):
 class Decoder(nn.Module):
     """Layers that look at what was written, then at what was read."""
 
-    def __init__(self, layers: int, dim: int, hidden_dim: int, dropout: float, norm: Norm, make: Heads):
+    def __init__(
+        self,
+        layers: int,
+        dim: int,
+        hidden_dim: int,
+        dropout: float,
+        norm: Norm,
+        make: Heads,
+        across: Heads,
+    ):
         super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(dim, hidden_dim, dropout, norm, make) for _ in range(layers))
+        self.layers = nn.ModuleList(
+            DecoderLayer(dim, hidden_dim, dropout, norm, make, across) for _ in range(layers)
+        )
         self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
 
     def forward(
@@ -157,9 +171,14 @@ class Decoder(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    def __init__(self, dim: int, hidden_dim: int, dropout: float, norm: Norm, make: Heads):
+    def __init__(self, dim: int, hidden_dim: int, dropout: float, norm: Norm, make: Heads, across: Heads):
         super().__init__()
-        self.look, self.look_back = make(), make()
+        self.look, self.look_back = make(), across()
+        if by_distance(self.look_back):
+            raise ValueError(
+                "Rotary, Alibi and RelativeBias go by the distance from a query to a key, and between words of two"
+                " texts there is none; let other heads look at the source: across=lambda: MultiHead(dim, heads)"
+            )
         self.think = FeedForward(dim, hidden_dim)
         self.add_look, self.add_back, self.add_think = (Residual(dim, dropout, norm) for _ in range(3))
 

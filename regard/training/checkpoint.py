@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from regard._version import __version__
-from regard.training._files import sync_folder, write_synced, writing
+from regard.training._files import sync_folder, write_synced, write_whole, writing
 from regard.training.weights import as_bytes, from_bytes
 
 FORMAT = 1
@@ -55,21 +55,18 @@ def save(
     """Write the checkpoint of state["step"], then remove those that are not kept.
 
     All is written to a folder with another name and waited for, then the folder is renamed: a crash leaves
-    the earlier checkpoints as they were.
+    the earlier checkpoints as they were. Where this step has the same tensors already, only what else is known of
+    it is put in its place, such as a validation that came after.
     """
     path = folder / f"step-{state['step']:08d}"
+    files = {MODEL: as_bytes(model), TRAINING: as_bytes(training)}
+    about = _about(files, dict(state))
     with writing(f"the checkpoint {path}"):
         folder.mkdir(parents=True, exist_ok=True)
-        unfinished = _unfinished(folder)
-        try:
-            _write(unfinished, {MODEL: as_bytes(model), TRAINING: as_bytes(training)}, dict(state))
-            if path.exists():
-                _remove(path)  # a damaged one: whoever resumed did not start from it
-            os.rename(unfinished, path)
-        except BaseException:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            raise
-        sync_folder(folder)
+        if _holds(path, about["files"]):
+            write_whole(path / STATE, _readable(about))
+        else:
+            _put(path, files, about)
     _prune(folder, path, keep)
     return path
 
@@ -123,15 +120,41 @@ def clean(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _write(folder: Path, files: dict[str, bytes], state: dict[str, Any]) -> None:
-    for name, content in files.items():
-        write_synced(folder / name, content)
+def _about(files: dict[str, bytes], state: dict[str, Any]) -> dict[str, Any]:
     sizes = {name: {"bytes": len(content), "sha256": _digest(content)} for name, content in files.items()}
     about = {"format": FORMAT, "regard": __version__, "state": state, "files": sizes}
     about = json.loads(json.dumps(about))  # as it will be read
     about["sha256"] = _digest(_canonical(about))
-    write_synced(folder / STATE, json.dumps(about, indent=1).encode())
-    sync_folder(folder)
+    return about
+
+
+def _holds(path: Path, files: dict[str, dict[str, Any]]) -> bool:
+    """Whether a checkpoint has these very tensors, and undamaged."""
+    try:
+        for name, expected in files.items():
+            _checked(path / name, expected)
+    except (Damaged, OSError):
+        return False
+    return True
+
+
+def _put(path: Path, files: dict[str, bytes], about: dict[str, Any]) -> None:
+    unfinished = _unfinished(path.parent)
+    try:
+        for name, content in {**files, STATE: _readable(about)}.items():
+            write_synced(unfinished / name, content)
+        sync_folder(unfinished)
+        if path.exists():
+            _remove(path)  # a damaged one: whoever resumed did not start from it
+        os.rename(unfinished, path)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    sync_folder(path.parent)
+
+
+def _readable(about: dict[str, Any]) -> bytes:
+    return json.dumps(about, indent=1).encode()
 
 
 def _checked(path: Path, expected: dict[str, Any]) -> bytes:

@@ -103,7 +103,7 @@ def _in_parts(
     d_weight = torch.zeros_like(weight) if gradient else None
     d_bias = torch.zeros_like(bias) if gradient and bias is not None else None
     room, wide = hidden.new_empty(min(rows_at_once, count), words, dtype=product), weight.to(product)
-    log_sums, chosen = hidden.new_empty(count), hidden.new_empty(count)
+    log_sums, chosen, missed = (hidden.new_empty(count) for _ in range(3))
     small = _largest(hidden, weight, bias) < SAFE
 
     for start in range(0, count, rows_at_once):
@@ -113,12 +113,16 @@ def _in_parts(
         torch.mm(some.to(product), wide.T, out=scores)
         if bias is not None:
             scores += bias
-        chosen[part] = scores.gather(1, word[part, None]).squeeze(1).to(chosen.dtype)
-        top = None if small else scores.amax(-1, keepdim=True)
-        shares = (scores if top is None else scores.sub_(top)).exp_()  # of each word; they add up to `total`
-        total = shares.sum(-1, keepdim=True).to(hidden.dtype)
-        log_sum = total.log() if top is None else total.log() + top
-        log_sums[part] = log_sum.squeeze(1)
+        top = scores.new_zeros(()) if small else scores.amax(-1, keepdim=True)
+        own = scores.gather(1, word[part, None]).to(hidden.dtype)
+        # The right word is kept apart from the others: what it lacks to 1 would be lost in the rounding of a whole.
+        scores[torch.arange(len(some), device=word.device), word[part]] = -torch.inf
+        shares = (scores if small else scores.sub_(top)).exp_()
+        others = shares.sum(-1, keepdim=True).to(hidden.dtype)
+        total = others + (own - top).exp()
+        chosen[part] = own.squeeze(1)
+        log_sums[part] = (total.log() + top).squeeze(1)
+        missed[part] = (others / total).squeeze(1)
         if d_hidden is not None and d_weight is not None:
             # Dividing by the total is done on the small side of each product.
             torch.div(shares @ wide, total, out=d_hidden[part])
@@ -126,15 +130,16 @@ def _in_parts(
             if d_bias is not None:
                 d_bias += (1 / total).to(product).T.mm(shares).squeeze(0)
 
-    # The right word's share and the smoothing's, which is the same for every word, are matters of single rows.
+    # The right word and the smoothing, which is the same for every word, are matters of single rows.
     average = weight.mean(0)
     offset = 0.0 if bias is None else bias.mean()
     if d_hidden is not None and d_weight is not None:
-        d_hidden.sub_(weight.index_select(0, word), alpha=1 - smoothing).sub_(average, alpha=smoothing)
-        d_weight.index_add_(0, word, hidden, alpha=smoothing - 1)
+        wanting = smoothing - missed  # p(word) - (1 - smoothing)
+        d_hidden.addcmul_(weight.index_select(0, word), wanting[:, None]).sub_(average, alpha=smoothing)
+        d_weight.index_add_(0, word, hidden * wanting[:, None])
         d_weight.sub_(hidden.sum(0), alpha=smoothing / words)
         if d_bias is not None:
-            d_bias.index_add_(0, word, d_bias.new_full((count,), smoothing - 1))
+            d_bias.index_add_(0, word, wanting)
             d_bias -= smoothing * count / words
     plain = log_sums - chosen
     smoothed = (log_sums - (1 - smoothing) * chosen - smoothing * (hidden @ average + offset)).sum()

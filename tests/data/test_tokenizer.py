@@ -74,6 +74,13 @@ def words_of(tokenizer, text, **options):
     return ["".join(surfaces[i] for i in group) for group in groups]
 
 
+def test_unknown_characters_side_by_side_are_words_of_their_own():
+    tokenizer = Tokenizer.learn(["我叫小明", "我叫小红"] * 9, kind="bpe", size=40)
+    numbers = tokenizer.encode("我叫龘靐")
+    assert numbers[-2:] == [UNK, UNK]
+    assert tokenizer.words(numbers)[-2:] == [[len(numbers) - 2], [len(numbers) - 1]]
+
+
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 @pytest.mark.parametrize("size", [150, 600])
 def test_where_there_are_no_spaces_each_token_is_a_word(kind, size):

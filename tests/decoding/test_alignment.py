@@ -177,6 +177,8 @@ def test_unknown_words_are_copied():
     assert copy_unknown(seen, {4}) == ("the", "cat")  # the end of the sentence is no word
     end = example(weights=torch.eye(4)[None, None, [3, 3, 3, 3, 3]] + 1e-3 * torch.eye(5, 4))
     assert copy_unknown(end, {1}) == ("the", "chat")  # it looked at the end, and at no word more than at this
+    only = example(weights=torch.eye(4)[None, None, [3, 3, 3, 3, 3]])
+    assert copy_unknown(only, {1}) == ("the", "cat")  # it looked at no word at all
 
 
 @pytest.mark.bare

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.attention import Additive, Attention, Bilinear, LocalP, hardmax
+from regard.attention import Additive, Attention, Bilinear, Boxcar, LocalP, hardmax
 from regard.models import Recurrent, _hindsight
 from regard.models.recurrent import Memory
 
@@ -86,3 +86,10 @@ def test_without_attention_there_is_none():
     assert model.hindsight(SOURCE, LENGTHS, TARGET) == []
     with pytest.raises(ValueError, match="has no weights to correct"):
         _hindsight.hindsight(model, SOURCE, LENGTHS, TARGET)
+
+
+@torch.no_grad()
+def test_who_saw_nothing_came_from_nowhere():
+    model = made(Attention(Boxcar(1e-6)))  # nothing is as near as that
+    assert not model.looks(SOURCE, LENGTHS, TARGET)[0].any()
+    assert torch.equal(model.hindsight(SOURCE, LENGTHS, TARGET)[0], torch.zeros(2, 1, 5, 5))

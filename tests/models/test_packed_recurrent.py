@@ -138,6 +138,9 @@ def test_changed_weights_are_laid_out_anew(order):
         lambda: model.join.weight.mul_(2),
         lambda: model.write.weight.mul_(2),
         lambda: model.attention.score.W.weight.mul_(2),
+        lambda: model.output.weight.data.copy_(
+            model.output.weight.data.flip(0)
+        ),  # not counted, and the same sum
         lambda: model.load_state_dict({name: p + 0.1 for name, p in model.state_dict().items()}),
         lambda: setattr(model.join, "bias", nn.Parameter(torch.rand(len(model.join.bias)))),
     ):
@@ -191,6 +194,10 @@ def test_where_parts_must_be_called_they_are():
             handle = part.register_forward_hook(lambda *_: None)
             assert kind(model) is Steps
             handle.remove()
+        assert kind(model) is PackedRecurrentSteps
+        model.join.forward = torch.zeros_like
+        assert kind(model) is Steps
+        del model.join.forward
         assert kind(model) is PackedRecurrentSteps
         assert kind(small().train()) is Steps
         assert kind(small().bfloat16()) is Steps

@@ -302,3 +302,9 @@ def test_refusals_are_sentences():
 def test_unknown_names_are_refused_with_a_sentence(name, wrong):
     with pytest.raises(ValueError, match=name):
         Recurrent(5, 5, None, dim=8, **{name: wrong})
+
+
+@pytest.mark.bare
+def test_a_state_has_no_distance_to_a_word():
+    with pytest.raises(ValueError, match="has none to a word of the source"):
+        Recurrent(11, 13, a.Attention(a.Rotary(a.Dot())), embed_dim=4, dim=6)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from regard.attention import Alibi, MultiHead, RelativeBias, Rotary, ScaledDot
 from regard.models import Transformer
 from tests.models import laws
 from tests.models.laws import close, logits, some_pairs
@@ -133,6 +134,27 @@ def test_its_gradients_are_those_of_plain_parts(norm):
 def test_promises(norm, law, grad):
     with torch.set_grad_enabled(grad or law is laws.gradients_reach_everything):
         law(small(norm=norm))
+
+
+DISTANT = {
+    "Rotary": lambda: Rotary(ScaledDot()),
+    "Alibi": lambda: ScaledDot() + Alibi(4),
+    "RelativeBias": lambda: 2 * (ScaledDot() + RelativeBias(4)),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("score", DISTANT)
+@pytest.mark.parametrize(
+    "law", [laws.steps_are_forward, laws.rows_are_independent, laws.later_words_are_not_seen]
+)
+def test_distances_within_a_text_are_felt_and_across_there_are_none(score, law):
+    def heads():
+        return MultiHead(16, 4, score=DISTANT[score]())
+
+    law(small(attention=heads, across=lambda: MultiHead(16, 4)))
+    with pytest.raises(ValueError, match=r"across=lambda: MultiHead\(dim, heads\)"):
+        small(attention=heads)
 
 
 @pytest.mark.parametrize("norm", NORMS)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regard.recipes import SettingError, load, resume, train
-from regard.training import Run, load_weights
+from regard.training import CannotWrite, Run, checkpoint, load_weights
 from tests.recipes.tiny import TINY, final, quiet
 
 pytestmark = pytest.mark.usefixtures("small_vocabulary")
@@ -147,6 +147,27 @@ def test_starting_from_another_run(whole, tmp_path):
     assert all(torch.equal(began[name], other[name]) for name in began)
     assert load(tmp_path / "new").source == load(whole).source
     assert load(tmp_path / "new").translate("abc") is not None
+
+
+def test_the_other_run_is_not_forgotten_if_the_first_checkpoint_cannot_be_written(
+    whole, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            checkpoint,
+            "write_synced",
+            lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")),
+        )
+        with pytest.raises(CannotWrite, match=f"then: regard resume {tmp_path / 'new'}"):
+            train("reverse", tmp_path / "new", [*TINY, "steps=2"], init_from=whole, say=quiet)
+    assert not checkpoint.steps(tmp_path / "new" / "checkpoints")
+    resume(tmp_path / "new", say=quiet)
+    train("reverse", tmp_path / "same", [*TINY, "steps=2"], init_from=whole, say=quiet)
+    ours, theirs = (
+        load_weights(tmp_path / name / "checkpoints" / "step-00000002" / "model.safetensors")
+        for name in ("new", "same")
+    )
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
 @pytest.mark.parametrize(

@@ -51,3 +51,10 @@ def test_what_goes_wrong_is_raised_and_threads_are_as_before(threads):
 def test_watchers_hear_of_it(threads):
     with telling(lambda who, weights: None):
         assert side_by_side(lambda _: len(WATCHING.get()), range(3)) == [1, 1, 1]
+
+
+def test_they_compute_in_the_precision_of_who_asks(threads):
+    ones = torch.ones(2, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert side_by_side(lambda _: (ones @ ones).dtype, range(3)) == [torch.bfloat16] * 3
+    assert side_by_side(lambda _: (ones @ ones).dtype, range(3)) == [torch.float32] * 3

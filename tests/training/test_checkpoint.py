@@ -127,6 +127,23 @@ def test_a_full_disk_is_one_sentence_and_the_old_one_stays(tmp_path, file):
     assert checkpoint.newest(tmp_path).step == 1
 
 
+def test_a_step_that_is_saved_again_is_never_gone(tmp_path, monkeypatch):
+    """At the end of a training a step is validated after it was saved, and saved once more."""
+    tensors = {"weight": torch.ones(2)}, {"exp_avg/weight": torch.ones(2)}
+    path = checkpoint.save(tmp_path, *tensors, {"step": 9, "validated": 5}, keep=1)
+    removed = []
+    monkeypatch.setattr(checkpoint, "_remove", removed.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(CannotWrite, match="no space left"):
+            checkpoint.save(tmp_path, *tensors, {"step": 9, "validated": 9}, keep=1)
+    assert checkpoint.load(path).state["validated"] == 5
+    checkpoint.save(tmp_path, *tensors, {"step": 9, "validated": 9}, keep=1)
+    assert checkpoint.load(path).state["validated"] == 9
+    assert not removed
+    assert sorted(file.name for file in path.iterdir()) == sorted(FILES)
+
+
 def test_a_checkpoint_is_there_for_others_too(tmp_path):
     path = save(tmp_path, 1)
     fresh = tmp_path / "fresh"

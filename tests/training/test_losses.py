@@ -72,6 +72,23 @@ def test_under_autocast_its_products_are_in_bfloat16(scale, within, bias):
         assert float((near - exact).norm() / exact.norm()) < within
 
 
+# how far the right word is above the others: what it lacks to 1 goes down to 1e-4
+@pytest.mark.parametrize("above", [10, 13, 16, 20])
+def test_what_is_nearly_learned_is_still_told_apart_in_bfloat16(above):
+    torch.manual_seed(0)
+    weight = (4 * F.normalize(torch.randn(3000, 64), dim=-1)).requires_grad_()
+    word = torch.randint(0, 3000, (400,))
+    hidden = (above / 16 * weight[word] + 0.02 * torch.randn(400, 64)).detach().requires_grad_()
+    expected = F.cross_entropy(hidden @ weight.T, word, reduction="sum")
+    exact = torch.autograd.grad(expected, (hidden, weight))
+    with torch.autocast("cpu", torch.bfloat16):
+        total, plain = word_loss(hidden, weight, None, word)
+    assert float(plain.min()) >= -1e-5
+    assert total.item() == pytest.approx(expected.item(), rel=0.05)
+    for ours, theirs in zip(torch.autograd.grad(total, (hidden, weight)), exact, strict=True):
+        assert float((ours - theirs).norm() / theirs.norm()) < 0.06
+
+
 def test_under_autocast_to_float16_it_is_computed_in_float32():
     hidden = torch.randn(6, 4, dtype=torch.float16, requires_grad=True)
     weight, word = 9 * torch.randn(9, 4, requires_grad=True), torch.randint(0, 9, (6,))

@@ -16,6 +16,11 @@ from regard.attention.masks import Grid, Mask
 from regard.attention.scores.base import Features, Score, precise
 
 
+def by_distance(part: nn.Module) -> bool:
+    """Whether a score, or one inside a module, goes by how far a key is from the query."""
+    return any(isinstance(inside, Rotary | _Bias) for inside in part.modules())
+
+
 class Rotary(Score):
     """Turn queries and keys by an angle that grows with their position, then compare: only distance is felt.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from contextvars import copy_context
 from functools import cache
 from typing import TypeVar
@@ -27,14 +28,29 @@ def side_by_side(work: Callable[[Item], Answer], items: Iterable[Item]) -> list[
     several = min(threads, len(items))
     if several < 2:
         return [work(item) for item in items]
-    # Who watches here is told of what happens there.
-    waiting = [_pool(several).submit(copy_context().run, work, item) for item in items]
+    # Who watches here is told of what happens there; what is computed in another precision here, is there, too.
+    cast = _casting(work)
+    waiting = [_pool(several).submit(copy_context().run, cast, item) for item in items]
     try:
         return [one.result() for one in waiting]
     finally:
         for one in waiting:
             one.cancel()  # after a failure, those that have not begun need not
         torch.set_num_threads(threads)  # a thread's own number is also that of threads to come
+
+
+def _casting(work: Callable[[Item], Answer]) -> Callable[[Item], Answer]:
+    """The same work under the autocast of this thread, which others do not see."""
+    kinds = [kind for kind in ("cpu", "cuda", "mps") if torch.is_autocast_enabled(kind)]
+    types = {kind: torch.get_autocast_dtype(kind) for kind in kinds}
+
+    def cast(item: Item) -> Answer:
+        with ExitStack() as stack:
+            for kind, dtype in types.items():
+                stack.enter_context(torch.autocast(kind, dtype))
+            return work(item)
+
+    return cast if types else work
 
 
 @cache
