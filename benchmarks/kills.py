@@ -30,7 +30,6 @@ SETTINGS = [
     "average=2",
 ]
 SETTINGS += ["device=cpu", "threads=1"]
-RESULTS = ("weights/best.safetensors", "weights/average.safetensors")
 
 
 def regard(*words: str) -> list[str]:
@@ -49,8 +48,9 @@ def finish(run: Path) -> None:
 def prints(run: Path) -> list[str]:
     """Fingerprints of the final weights: the last checkpoint's, the best, the averaged."""
     last = sorted((run / "checkpoints").iterdir())[-1]
-    files = [last / "model.safetensors", last / "training.safetensors", *(run / name for name in RESULTS)]
-    return [hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in files]
+    used = sorted((run / "weights").glob("*.safetensors"))  # an average is there only if it is of use
+    files = [last / "model.safetensors", last / "training.safetensors", *used]
+    return [file.name + hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in files]
 
 
 def newest(run: Path) -> str:

@@ -46,15 +46,14 @@ app = typer.Typer(
 )
 app.command("list")(list_)
 app.command("explain")(explain)
-app.command("train", cls=Gathering)(train)
 VERBS = (
-    *(resume, info),
+    *(train, resume, info),
     *(translate, classify, caption, answer, write),
     *(show, serve, export, bench),
     *(evaluate, score, average, compare, reproduce),
 )
 for _verb in VERBS:
-    app.command(_verb.__name__)(_verb)
+    app.command(_verb.__name__, cls=Gathering if _verb in (train, compare) else None)(_verb)
 
 
 def _version(wanted: bool) -> bool:

@@ -60,13 +60,7 @@ class Answer:
 
         if not self.found or self.found[0].alignment is None:
             return ""
-        alignment = self.found[0].alignment
-        for name, number, count in zip(
-            ("layer", "head"), (layer, head), alignment.weights.shape[:2], strict=True
-        ):
-            if number is not None and not 0 <= number < count:
-                refuse(f"There is no {name} {number}; this model has {count}, counted from 0.")
-        seen = alignment.looked(layer, head).words()
+        seen = self.found[0].alignment.looked(layer, head).words()
         return heat(seen.weights[0, 0], seen.target, seen.source) if seen.target and seen.source else ""
 
 
@@ -115,6 +109,13 @@ class Searching:
         if not self.unknown or seen is None:
             return self.translator.text(one)
         return self.translator.copied(one.ids, seen)
+
+
+def check_choice(layer: int | None, head: int | None, counts: Sequence[int]) -> None:
+    """Refuse a layer or a head that a model with so many of them has not."""
+    for name, number, count in zip(("layer", "head"), (layer, head), counts, strict=True):
+        if number is not None and not 0 <= number < count:
+            refuse(f"There is no {name} {number}; this model has {count}, counted from 0.")
 
 
 def write_traces(path: Path, answers: Sequence[Answer], translator: Translator) -> None:

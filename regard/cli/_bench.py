@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli._parts import from_recipe
+from regard.cli._parts import to_translate
 from regard.cli._say import AsJson, note, refuse, say, say_json, table
 from regard.cli._translate import Device, loaded
 
@@ -24,7 +24,10 @@ def bench(
     what: Annotated[str, typer.Argument(metavar="WHAT", help="What to measure: translate.")],
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     file: Annotated[
-        Path | None, typer.Option(help="A file with one text a line; default: the recipe's tests.")
+        Path | None,
+        typer.Option(
+            help="A file with one text a line; default: the recipe's tests, else its validation part."
+        ),
     ] = None,
     engine: Annotated[
         list[str] | None, typer.Option(help="torch, ctranslate2 or onnx; may be given several times.")
@@ -47,7 +50,7 @@ def bench(
     memory that the process held, for every engine and batch size. Without --batch: one by one, 32 at a time, and all
     at once.
 
-    Example: regard bench translate runs/en-de --engine torch --engine ctranslate2 --batch 1 --batch 64
+    Example: regard bench translate runs/en-de --engine torch --engine onnx --batch 1 --batch 64
     """
     import torch
 
@@ -78,8 +81,7 @@ def _texts(translator: Translator, run: Path, file: Path | None, limit: int) -> 
 
     if file is not None:
         return list(islice(lines(file), limit))
-    parts = from_recipe(recipe_of(run), translator.settings)
-    return [pair.source for part in parts.values() for pair in part][:limit]
+    return to_translate(recipe_of(run), translator.settings)[:limit]
 
 
 def _as_dict(one: Speed) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli._combinations import combinations, folder_of, result_of
+from regard.cli._files import TestFiles, TrainFiles, ValidFiles, check_files
+from regard.cli._run import plain_settings
 from regard.cli._say import AsJson, finite, note, refuse, say, say_json, table
 
 COLUMNS = {
@@ -32,6 +34,9 @@ def compare(
         typer.Argument(metavar="KEY=A,B", help="Alternatives, and settings that all share."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the runs and of the table.")],
+    train: TrainFiles = None,
+    valid: ValidFiles = None,
+    test: TestFiles = None,
     as_json: AsJson = False,
 ) -> None:
     """Train alternatives and put them in one table.
@@ -39,10 +44,15 @@ def compare(
     Every combination of the listed values is trained. Killed, it goes on with the same command.
 
     Example: regard compare dates score=dot,additive normalize=softmax,sparsemax steps=1000 --out runs/scores
+
+    Example: regard compare translation --train a.en a.de --valid b.en b.de score=dot,additive --out runs/scores
     """
     from regard.recipes import settings_of
 
-    shared, choices = combinations(words)
+    files = {"train": train, "valid": valid, "test": test}
+    named = [f"{name}={','.join(paths)}" for name, paths in files.items() if paths]
+    shared, choices = combinations([*named, *words])
+    check_files(recipe, plain_settings(recipe, tuple(shared)))
     if len(choices) < 2:
         refuse(
             "There is nothing to compare: list at least two values of a setting, such as score=dot,additive."
@@ -57,8 +67,8 @@ def compare(
         return
     rows = _cells(answer)
     say(table((list(row.values()) for row in rows), list(rows[0]), range(len(choices[0]), len(rows[0]))))
-    for reason in _reasons(answer):
-        typer.echo(reason)
+    for line in _remarks(answer):
+        typer.echo(line)
     typer.echo(f"\nThe table is in {out / 'table.md'} and {out / 'table.json'}.")
 
 
@@ -97,8 +107,12 @@ def _cell(row: dict[str, Any], key: str, form: str) -> str:
     return "" if row.get(key) is None else format(row[key], form)
 
 
-def _reasons(answer: dict[str, Any]) -> list[str]:
-    return [f"- {row['folder']}: {row['refused']}" for row in answer["rows"] if "refused" in row]
+def _remarks(answer: dict[str, Any]) -> list[str]:
+    """Why rows were refused, and whether the rest was measured on what their weights were chosen by."""
+    rows = answer["rows"]
+    reasons = [f"- {row['folder']}: {row['refused']}" for row in rows if "refused" in row]
+    chosen = any(row.get("part") == "valid" for row in rows)
+    return reasons + ["Measured on the validation part, as there is no other; --test names one."] * chosen
 
 
 def _write(out: Path, answer: dict[str, Any]) -> None:
@@ -107,7 +121,7 @@ def _write(out: Path, answer: dict[str, Any]) -> None:
 
     rows = _cells(answer)
     title = f"{answer['recipe']} {' '.join(answer['shared'])}".strip()
-    parts = [title, markdown(rows, dict.fromkeys(rows[0], "")), "\n".join(_reasons(answer))]
+    parts = [title, markdown(rows, dict.fromkeys(rows[0], "")), "\n".join(_remarks(answer))]
     out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text("\n\n".join(filter(None, parts)) + "\n", encoding="utf-8")
     plain = json.dumps(finite(answer), ensure_ascii=False, indent=2)

@@ -72,6 +72,7 @@ def show_document(
     if out is not None and out.suffix.lower() not in ENDINGS:
         refuse(f"A document is shown as {' or '.join(ENDINGS)}; --out {out} is neither.")
     classifier, name = classifier_of(run, device)
+    spoken = language or "en"
     if not text.strip():
         refuse("There is nothing to show: the text is empty.")
     reading = classifier.look(text)
@@ -81,12 +82,12 @@ def show_document(
     if out is not None and out.suffix.lower() == ".html":
         reading.player(title=f"{name}: {reading.classified.label}", language=language).save(out)
     elif out is not None:
-        drawn = reading.drawn(color=False, width=100)
+        drawn = reading.drawn(color=False, width=100, language=spoken)
         out.write_text(f"{told}\n\n{drawn}\n", encoding="utf-8", newline="\n")
     if as_json:
         say_json(reading.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
     else:
-        typer.echo(told if out is not None else f"{told}\n\n{reading.drawn()}")
+        typer.echo(told if out is not None else f"{told}\n\n{reading.drawn(language=spoken)}")
 
 
 def _parts(

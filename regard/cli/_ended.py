@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from regard.cli._run import reports
-from regard.cli._say import say, say_json, table
+from regard.cli._say import note, say, say_json, table
 
 if TYPE_CHECKING:
     from regard.training import Outcome
+
+
+@contextlib.contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Say how to go on after Ctrl-C where training itself does not: while text is read, or at a second one."""
+    from regard.training import Run
+    from regard.training.distributed import world
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        if world().first and Run(folder).is_run():
+            note(f"stopped; go on with: regard resume {folder}")
+        raise
 
 
 def ended(folder: Path, outcome: Outcome, as_json: bool) -> None:

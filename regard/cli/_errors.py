@@ -6,6 +6,7 @@ import dis
 import sys
 from types import TracebackType
 
+FULL = ("can't allocate memory", "out of memory")  # what PyTorch says of a processor's, and of a GPU's
 TOLD = (ValueError, LookupError, RuntimeError, OSError, ArithmeticError, ImportError)
 
 
@@ -20,6 +21,11 @@ def in_words(error: Exception) -> tuple[str, int] | None:
     >>> in_words(KeyError("a bug")) is None
     True
     """
+    if isinstance(error, MemoryError | RuntimeError) and any(words in str(error) for words in FULL):
+        return (
+            "there is not enough memory for this; a smaller dim, layers, batch_tokens or beam needs less",
+            1,
+        )
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror.lower()}", 2
     if isinstance(error, TOLD) and _on_purpose(error.__traceback__):

@@ -93,7 +93,8 @@ def evaluate(
     found: dict[str, Any] = {}
     if gold is None or files or part is not None:
         for name, pairs in _parts(run, translator, files, part, columns).items():
-            pairs = fitting(Limit(translator, too_long, f"{name}, line"), pairs[:limit])
+            where = f"{files[0] if files else name}, line"  # the sources stand in the first file
+            pairs = fitting(Limit(translator, too_long, where), pairs[:limit])
             note(f"{name}: translating {len(pairs):,} sentences")
             found[name] = _measured(translator, pairs, options, bleu)
     heads = None if gold is None else judged(translator, gold, too_long, limit)
@@ -163,4 +164,7 @@ def _span(group: dict[str, Any]) -> str:
 def _print_heads(heads: Heads) -> None:
     say(f"alignment error rate on {heads.sentences:,} sentence pairs, forced decoding")
     rows = [(str(one.layer), str(one.head), f"{one.aer:.4f}") for one in heads.rated]
-    say(table([*rows, ("all", "mean", f"{heads.mean:.4f}")], ("layer", "head", "error"), numbers=[2]))
+    rows.append(("all", "mean", f"{heads.mean:.4f}"))
+    if heads.hindsight is not None:
+        rows.append(("", "in hindsight", f"{heads.hindsight:.4f}"))
+    say(table(rows, ("layer", "head", "error"), numbers=[2]))

@@ -70,6 +70,7 @@ def _print(entry: Entry, lang: Language) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from regard.cli._wrap import Wrapped
     from regard.viewing.terminal import heat
 
     labels = LABELS[lang]
@@ -90,9 +91,9 @@ def _print(entry: Entry, lang: Language) -> None:
         ("exceptions", entry.exceptions),
     ):
         if text:
-            facts.add_row(labels[field], text)
+            facts.add_row(labels[field], Wrapped(text))
     say(facts, "")
 
     weights = entry.picture()
     say(labels["picture"].format(*weights.shape), "")
-    typer.echo(heat(weights))
+    typer.echo(heat(weights, language=lang.value))

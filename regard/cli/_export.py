@@ -35,7 +35,7 @@ def export(
 
     The folder needs neither the run nor its data; what an engine cannot compute is refused.
 
-    Example: regard export runs/en-de --to ctranslate2 --quantize int8 --out en-de-int8
+    Example: regard export runs/en-de --to onnx --quantize int8 --out en-de-int8
 
     Example: regard translate en-de-int8 "A dog runs."
     """

@@ -11,23 +11,25 @@ from regard.cli._input import Limit, TooLong
 from regard.cli._say import note, refuse
 
 if TYPE_CHECKING:
-    from regard.decoding import Gold, Head
+    from regard.decoding import Alignment, Gold, Head
     from regard.recipes import Translator
 
 
 @dataclass(frozen=True)
 class Heads:
-    """The alignment error rate of each layer and head, the best first, and that of the mean over all."""
+    """The alignment error rate of each layer and head, the best first, that of the mean over all, and in hindsight."""
 
     sentences: int
     rated: list[Head]
     mean: float
+    hindsight: float | None = None  # a recurrent model's, now that each word is known
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "sentences": self.sentences,
             "heads": [one._asdict() for one in self.rated],
             "mean": self.mean,
+            "hindsight": self.hindsight,
         }
 
 
@@ -37,7 +39,8 @@ def judged(translator: Translator, path: Path, over: TooLong, most: int | None) 
 
     numbered = _usable(translator, path, over, most)
     gold = [pair for _, pair in numbered]
-    seen = translator.align(*_texts(translator, gold), spaced=True)
+    texts = _texts(translator, gold)
+    seen = translator.align(*texts, spaced=True)
     for (line, pair), one in zip(numbered, seen, strict=True):
         for side in ("source", "target"):
             count, wanted = len(one.groups(side)), len(getattr(pair, side))
@@ -45,12 +48,13 @@ def judged(translator: Translator, path: Path, over: TooLong, most: int | None) 
                 refuse(f"{path}, line {line}: the {side} has {wanted} words, but the model sees {count}.")
     sure, possible = [pair.sure for pair in gold], [pair.possible for pair in gold]
 
-    def error(layer: int | None = None, head: int | None = None) -> float:
-        return aer([one.links(layer, head) for one in seen], sure, possible)
+    def error(layer: int | None = None, head: int | None = None, of: Sequence[Alignment] = seen) -> float:
+        return aer([one.links(layer, head) for one in of], sure, possible)
 
     layers, heads = seen[0].weights.shape[:2]
     rated = [Head(layer, head, error(layer, head)) for layer in range(layers) for head in range(heads)]
-    return Heads(len(gold), sorted(rated, key=lambda one: one.aer), error())
+    later = error(of=translator.hindsight(*texts, spaced=True)) if translator.has_hindsight else None
+    return Heads(len(gold), sorted(rated, key=lambda one: one.aer), error(), later)
 
 
 def _usable(translator: Translator, path: Path, over: TooLong, most: int | None) -> list[tuple[int, Gold]]:

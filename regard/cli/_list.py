@@ -49,10 +49,12 @@ def _as_dict(entry: Entry, lang: Language) -> dict[str, object]:
 def _print(entries: list[Entry], lang: Language) -> None:
     from rich.table import Table
 
+    from regard.cli._wrap import Wrapped
+
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(no_wrap=True, style="dim")
     table.add_column()
     for entry in entries:
-        table.add_row(entry.name, entry.kind, _sentence(entry, lang))
+        table.add_row(entry.name, entry.kind, Wrapped(_sentence(entry, lang)))
     say(table)

@@ -32,6 +32,14 @@ def from_recipe(recipe: str, settings: Translation, wanted: str | None = None) -
     return {wanted: _pairs(known[wanted])}
 
 
+def to_translate(recipe: str, settings: Translation) -> list[str]:
+    """Sources of the recipe's tests; where it has none, those of the validation part."""
+    from regard.recipes import RECIPES
+
+    parts = from_recipe(recipe, settings, None if RECIPES[recipe].material(settings).tests else "valid")
+    return [pair.source for part in parts.values() for pair in part]
+
+
 def from_files(files: Sequence[Path | str], settings: Translation, columns: str | None = None) -> list[Pair]:
     """The pairs in files, read as the recipe `translation` reads them."""
     from regard.recipes import RECIPES

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli._ended import ended
+from regard.cli._ended import ended, resumable
 from regard.cli._say import AsJson, refuse
 
 MAY_CHANGE = ("steps", "minutes", "patience", "validate_every", "save_every", "keep", "tensorboard")
@@ -31,7 +31,9 @@ def resume(
     from regard.training import Run
 
     recipe = Run.open(run).read()["recipe"]
-    ended(run, go_on(run, **_changes(recipe, words or [])), as_json)
+    with resumable(run):
+        outcome = go_on(run, **_changes(recipe, words or []))
+    ended(run, outcome, as_json)
 
 
 def _changes(recipe: str, words: list[str]) -> dict[str, Any]:

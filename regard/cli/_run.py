@@ -68,15 +68,18 @@ def plain_settings(recipe: str, words: tuple[str, ...] = (), **given: Any) -> di
 
 def reports(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What became of the pairs or documents that were read, in words; nothing about what is made on the fly."""
+    from dataclasses import fields
+
     from regard.data import Report
-    from regard.data.captions import CaptionReport
     from regard.data.cutting import DocumentReport
     from regard.data.passages import PassageReport
 
-    kinds = {"max_sentences": DocumentReport, "passages": PassageReport, "words": CaptionReport}
+    kinds: dict[str, Any] = {"max_sentences": DocumentReport, "passages": PassageReport}
 
     def told(counts: Mapping[str, Any]) -> str:
-        return str(next((kind for key, kind in kinds.items() if key in counts), Report)(**counts))
+        kind = next((kind for key, kind in kinds.items() if key in counts), Report)
+        known = {one.name for one in fields(kind)}
+        return str(kind(**{name: value for name, value in counts.items() if name in known}))
 
     return [(name, told(counts)) for name, counts in data.items() if counts["read"]]
 

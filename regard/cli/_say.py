@@ -52,11 +52,13 @@ def finite(value: Any) -> Any:
 
 def say(*parts: RenderableType) -> None:
     """Print for people: wrapped to the terminal, styled if it is one, without spaces at the ends of lines."""
-    from rich.console import Console
+    from rich.console import Console, Group
+
+    from regard.cli._wrap import Wrapped
 
     out = Console(highlight=False, markup=False, emoji=False)
     with out.capture() as text:
-        out.print(*parts, sep="\n")
+        out.print(Group(*(Wrapped(part) if isinstance(part, str) else part for part in parts)))
     typer.echo("\n".join(line.rstrip() for line in text.get().splitlines()), color=True)
 
 
@@ -64,6 +66,8 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers: Iter
     """Rows for `say`, the first column in bold; the columns in `numbers` stand to the right."""
     from rich.table import Table
     from rich.text import Text
+
+    from regard.cli._wrap import Wrapped
 
     made = Table(box=None, pad_edge=False, show_header=bool(head), padding=(0, 2, 0, 0))
     rows, right = [tuple(row) for row in rows], set(numbers)
@@ -77,5 +81,5 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers: Iter
             no_wrap=place == 0,
         )
     for row in rows:
-        made.add_row(*map(Text, row))
+        made.add_row(*map(Wrapped, row))
     return made

@@ -46,7 +46,7 @@ def score(
         refuse("Give two files, or --text with a text and its translation.")
     translator = loaded(run, device)
     pairs = [Pair(*text)] if text is not None else from_files(files or [], translator.settings, columns)
-    pairs = fitting(Limit(translator, too_long, "line"), pairs)
+    pairs = fitting(Limit(translator, too_long, f"{files[0]}, line" if files else "text"), pairs)
     found = translator.score([pair.source for pair in pairs], [pair.target for pair in pairs])
     total = _numbers(sum(one.log_prob for one in found), sum(one.length for one in found))
     if as_json:

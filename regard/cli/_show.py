@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli._answers import check_choice
 from regard.cli._document import is_classifier, show_document
 from regard.cli._input import Limit, TooLong, _arriving, of_stdin
 from regard.cli._machine import (
@@ -135,7 +136,7 @@ def show(
     from regard.recipes.translation import showing
 
     shown = showing.show(translator, text, target, decoding(translator, beam=beam), measure=measure)
-    _check(shown, layer, head)
+    check_choice(layer, head, (0, 0) if shown.alignment is None else shown.alignment.weights.shape[:2])
     view = View(shown, layer, head, heads, words, None if lang is None else lang.value)
     if out is not None:
         view.save(out)
@@ -157,13 +158,6 @@ def _from_stdin(limit: Limit) -> str:
 def _standard_input() -> str:
     """All of it, as one document."""
     return "\n".join(line for ready in _arriving(False) for line in ready)
-
-
-def _check(shown: Shown, layer: int | None, head: int | None) -> None:
-    counts = (0, 0) if shown.alignment is None else shown.alignment.weights.shape[:2]
-    for name, number, count in zip(("layer", "head"), (layer, head), counts, strict=True):
-        if number is not None and not 0 <= number < count:
-            refuse(f"There is no {name} {number}; this model has {count}, counted from 0.")
 
 
 @dataclass(frozen=True)
@@ -206,13 +200,14 @@ class View:
                 "zh": "这个模型没有注意力，没有权重可画。",
             }
             return f"{self.told()}\n\n{none[self.language or 'en']}"
-        width = None if color is None else 100  # a file is as wide as it is everywhere
+        how: dict[str, Any] = {"color": color, "language": self.language or "en"}
+        how["width"] = None if color is None else 100  # a file is as wide as it is everywhere
         if self.heads:
             seen = self.shown.heads(merged=self.words)
-            picture = terminal.heads(seen.weights, color=color, width=width)
+            picture = terminal.heads(seen.weights, **how)
         else:
             seen = self.shown.looks(self.layer, self.head, merged=self.words)
-            picture = terminal.heat(seen.weights[0, 0], seen.target, seen.source, color=color, width=width)
+            picture = terminal.heat(seen.weights[0, 0], seen.target, seen.source, **how)
         translation, *measured = self.told().split("\n")
         return "\n".join([translation, "", picture, *([""] if measured else []), *measured])
 

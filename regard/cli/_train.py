@@ -8,15 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli._ended import ended
+from regard.cli._ended import ended, resumable
+from regard.cli._files import TestFiles, TrainFiles, ValidFiles, check_files
 from regard.cli._run import plain_settings, written
 from regard.cli._say import AsJson, Language, note, refuse, say, say_json, table
-
-FILES = (
-    "Source and target file, or one .tsv or .jsonl; also packed (.gz, .xz). Documents: .tsv, .csv or .jsonl."
-)
-
-FROM_FILES = ("translation", "documents", "mixed", "language", "masked-language", "captions")
 
 
 def train(
@@ -30,15 +25,9 @@ def train(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of the run; default: runs/RECIPE.")
     ] = None,
-    train: Annotated[
-        list[str] | None, typer.Option("--train", metavar="FILE...", help=f"Text to train on. {FILES}")
-    ] = None,
-    valid: Annotated[
-        list[str] | None, typer.Option("--valid", metavar="FILE...", help="Text to choose the best by.")
-    ] = None,
-    test: Annotated[
-        list[str] | None, typer.Option("--test", metavar="FILE...", help="Text for `regard evaluate`.")
-    ] = None,
+    train: TrainFiles = None,
+    valid: ValidFiles = None,
+    test: TestFiles = None,
     init_from: Annotated[
         Path | None, typer.Option("--init-from", help="Begin with the weights and tokenizers of this run.")
     ] = None,
@@ -61,7 +50,7 @@ def train(
             refuse("Name the recipe first: regard train RECIPE ...; `regard train` alone lists the recipes.")
         _list(as_json, lang)
         return
-    _check(recipe, plain_settings(recipe, tuple(words or ()), **given))
+    check_files(recipe, plain_settings(recipe, tuple(words or ()), **given))
     if show:
         _show(recipe, _planned(recipe, words or [], init_from, given), as_json)
         return
@@ -77,7 +66,9 @@ def _begin(
 
     if world().first:
         note(f"training {recipe} in {folder}")
-    ended(folder, train(recipe, folder, words, init_from=init_from, **given), as_json)
+    with resumable(folder):
+        outcome = train(recipe, folder, words, init_from=init_from, **given)
+    ended(folder, outcome, as_json)
 
 
 def _planned(recipe: str, words: list[str], init_from: Path | None, given: dict[str, Any]) -> dict[str, Any]:
@@ -88,13 +79,6 @@ def _planned(recipe: str, words: list[str], init_from: Path | None, given: dict[
 
     settled = asdict(planned(recipe, words, init_from=init_from, **given))
     return {key: list(value) if isinstance(value, tuple) else value for key, value in settled.items()}
-
-
-def _check(recipe: str, settings: dict[str, Any]) -> None:
-    named = [name for name in ("train", "valid", "test") if settings.get(name)]
-    if named and recipe not in FROM_FILES:
-        known = f"{', '.join(FROM_FILES[:-1])} or {FROM_FILES[-1]}"
-        refuse(f"--{named[0]} is for the recipe {known}; {recipe} brings its own text.")
 
 
 def _free(recipe: str) -> Path:

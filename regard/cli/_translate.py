@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli._answers import Searching
+from regard.cli._answers import Searching, check_choice
 from regard.cli._input import Limit, TooLong, of_file, of_stdin
 from regard.cli._output import Output, emit
 from regard.cli._say import AsJson, refuse
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from regard.recipes import Translator
 
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda or mps.")]
-Beam = Annotated[int | None, typer.Option(help="Translations kept side by side; 1 is greedy.")]
-LengthPenalty = Annotated[
-    float | None, typer.Option(help="Above 0 prefers longer translations (Wu et al. 2016).")
+Beam = Annotated[
+    int | None, typer.Option(min=1, max=1000, help="Translations kept side by side; 1 is greedy.")
 ]
-Coverage = Annotated[float | None, typer.Option(help="Above 0 prefers translations that looked everywhere.")]
+LengthPenalty = Annotated[
+    float | None, typer.Option(min=0, max=10, help="Above 0 prefers longer translations (Wu et al. 2016).")
+]
+Coverage = Annotated[
+    float | None, typer.Option(min=0, help="Above 0 prefers translations that looked everywhere.")
+]
 Engine = Annotated[
     str | None,
     typer.Option(help="What computes: torch, ctranslate2 or onnx; default: what the folder is for."),
@@ -38,16 +42,20 @@ def translate(
     file: Annotated[Path | None, typer.Option(help="A file with one text a line; also .gz or .xz.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the translations here, one a line.")] = None,
     beam: Beam = None,
-    nbest: Annotated[int, typer.Option(help="So many of each text: line, score and text, with tabs.")] = 1,
+    nbest: Annotated[
+        int, typer.Option(min=1, max=1000, help="So many of each text: line, score and text, with tabs.")
+    ] = 1,
     length_penalty: LengthPenalty = None,
     coverage: Coverage = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw by chance instead of searching.")] = False,
     temperature: Annotated[
-        float | None, typer.Option(help="--sample: below 1 safer, above 1 wilder.")
+        float | None, typer.Option(min=0.001, max=1000, help="--sample: below 1 safer, above 1 wilder.")
     ] = None,
-    top_k: Annotated[int | None, typer.Option(help="--sample: only the likeliest so many tokens.")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=0, help="--sample: only the likeliest so many tokens; 0: all.")
+    ] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="--sample: only tokens that make up this share.")
+        float | None, typer.Option(min=0.000001, max=1, help="--sample: only tokens that make up this share.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="--sample: the same seed gives the same answer.")] = None,
     align: Annotated[bool, typer.Option("--align", help="Show where each word looked.")] = False,
@@ -81,6 +89,9 @@ def translate(
     options = decoding(
         translator, sample, beam, best=nbest, alpha=length_penalty, coverage=coverage, **chance
     )
+    if align and (layer is not None or head is not None):
+        (seen,) = translator.aligned([""], [[]])
+        check_choice(layer, head, seen.weights.shape[:2])
     searching = Searching(
         translator, options, _generator(translator, sample, seed), align, unknown, trace is not None
     )

@@ -78,6 +78,7 @@ class Encoder:
             if fits or self.filling.over == "cut":
                 self._check(encoded, line)
                 report.note("used" if fits else "cut", line)
+                report.count(*encoded)
                 yield pair, encoded
             else:
                 report.note("long", line)

@@ -14,13 +14,15 @@ from regard.data._vocabulary import SPECIALS, Vocabulary
 
 KINDS = ("bpe", "unigram", "char", "word")
 REPEATS = 10_000  # of one piece in one string given to the trainer
+LEAST = len(SPECIALS) * 2 + 1  # tokens of a vocabulary
 PENALTY = 1e-4  # by which the unigram trainer sets the scores of its rarest characters apart, in hash order
 
 
 def learn(texts: Iterable[str], kind: str, size: int, cut: Callable[[str], list[str]]) -> Vocabulary:
     """Count the pieces of the texts, and learn a vocabulary of at most `size` tokens from the counts."""
-    if size <= len(SPECIALS) * 2:
-        raise ValueError(f"size={size} leaves no room beside the {len(SPECIALS)} special tokens; try 8000.")
+    if size < LEAST:
+        special = f"{len(SPECIALS)} tokens are special"
+        raise ValueError(f"A vocabulary of {size} tokens is too small: {special}; take at least {LEAST}.")
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(cut(text))

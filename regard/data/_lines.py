@@ -42,6 +42,14 @@ def lines(path: Path) -> Iterator[str]:
         raise DataError(f"{path} is empty: there is nothing to read in it.")
 
 
+def readable(path: Path) -> None:
+    """Say what `lines` would say of a file that is not there or cannot be opened, before anything is read."""
+    try:
+        open(path, "rb").close()
+    except OSError as error:
+        raise _explained(error, path, 0) from None
+
+
 def count(path: Path) -> int:
     """How many lines there are, without looking into them; a last one without a line end counts."""
     ends, last = 0, b"\n"
@@ -62,7 +70,7 @@ def _open(path: Path) -> BufferedIOBase:
 
 
 def _text(raw: bytes, path: Path, number: int) -> str:
-    raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+    ended, raw = raw.endswith(b"\n"), raw.removesuffix(b"\n").removesuffix(b"\r")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -72,6 +80,10 @@ def _text(raw: bytes, path: Path, number: int) -> str:
     if "\0" in text:
         sentence = "a NUL character; a UTF-16 or binary file, perhaps? Convert it to UTF-8 text first."
         raise DataError(f"{path}, line {number}: {sentence}")
+    if number == 1 and not ended and "\r" in text:  # all of the file, and no LF in it
+        raise DataError(
+            f"{path}: its lines end with CR only; convert them to LF first, for instance with tr."
+        )
     return text
 
 

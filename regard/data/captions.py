@@ -13,8 +13,8 @@ from torch import Tensor
 
 from regard.data._lines import DataError
 from regard.data.algorithms import chance
-from regard.data.batch import BOS, EOS, UNK, filled
-from regard.data.report import Report, counted
+from regard.data.batch import BOS, EOS, filled
+from regard.data.report import Report
 from regard.data.scenes import WORDS, Scenes
 from regard.data.tokenizer import Tokenizer
 from regard.data.words import apart
@@ -101,26 +101,6 @@ class Captioned:
         return Captioned(pictures, captions, [self.names[row] for row in rows if self.names], boxes)
 
 
-@dataclass
-class CaptionReport(Report):
-    """How many captions were read and used, why the others were not, and how many of their words are known.
-
-    >>> print(CaptionReport(read=3, used=3, words=20, unknown=1))
-    3 pairs read, 3 used; 1 of 20 words (5.0 %) is not known.
-    """
-
-    words: int = 0  # of the captions that are used
-    unknown: int = 0
-
-    def __str__(self) -> str:
-        told = super().__str__()
-        if not self.unknown:
-            return told
-        share, are = 100 * self.unknown / self.words, "is" if self.unknown == 1 else "are"
-        of = f"{self.unknown:,} of {counted(self.words, 'word')}"
-        return f"{told.removesuffix('.')}; {of} ({share:.1f} %) {are} not known."
-
-
 class Album:
     """Captioned pictures held in memory; an epoch is each caption once, in batches of captions of near length.
 
@@ -144,7 +124,7 @@ class Album:
         seed: int = 0,
     ) -> None:
         self.pictures, self.rows, self._seed = captioned.pictures, rows, seed
-        self.report = CaptionReport(max_length)
+        self.report = Report(max_length)
         self._captions: list[list[int]] = []
         of: list[int] = []
         for picture, captions in enumerate(captioned.captions):
@@ -154,10 +134,9 @@ class Album:
                 self.report.note(what, picture + 1)
                 if what == "used":
                     self._captions.append(numbers)
+                    self.report.count(numbers)
                     of.append(picture)
-        self.report.words = sum(map(len, self._captions))
-        self.report.unknown = sum(numbers.count(UNK) for numbers in self._captions)
-        if self.report.unknown == self.report.words:
+        if self.report.unknown == self.report.tokens:
             raise DataError(f"No caption can be used: {self.report}")
         self._of, self._lengths = torch.tensor(of), torch.tensor([len(one) for one in self._captions])
         told = repr((len(tokenizer), rows, max_length, seed, self._captions, of)).encode()

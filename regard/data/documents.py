@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from regard.data._json import called
 from regard.data._lines import DataError, kind_of, lines
 from regard.data.report import counted
 
@@ -147,16 +148,14 @@ class Documents:
     def _made(self, path: Path, number: int, label: Any, text: Any) -> Document:
         parts = text if isinstance(text, list) else [text]
         if not all(isinstance(part, str) for part in parts):
-            kind = next(type(part).__name__ for part in parts if not isinstance(part, str))
-            raise wrong(path, number, f"the text is a {kind}, but should be text or a list of sentences")
+            kind = next(called(part) for part in parts if not isinstance(part, str))
+            raise wrong(path, number, f"the text is {kind}, but should be text or a list of sentences")
         if any("\0" in part or any("\ud800" <= c <= "\udfff" for c in part) for part in parts):
             raise wrong(
                 path, number, "the text has a NUL or half a surrogate pair, which is no text; mend it"
             )
         if isinstance(label, bool) or not isinstance(label, str | int):
-            raise wrong(
-                path, number, f"the label is a {type(label).__name__}, but should be text or a whole number"
-            )
+            raise wrong(path, number, f"the label is {called(label)}, but should be text or a whole number")
         if not str(label).strip() and any(part.strip() for part in parts):
             raise wrong(path, number, "the text has no label; give it one, or take it out")
         if self.escaped:
@@ -172,7 +171,7 @@ def record(path: Path, number: int, line: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise wrong(path, number, f"not JSON ({error}); each line should be one object") from None
     if not isinstance(found, dict):
-        raise wrong(path, number, f"a JSON {type(found).__name__}, but each line should be one object")
+        raise wrong(path, number, f"{called(found)}, but each line should be one object")
     return found
 
 

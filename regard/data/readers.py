@@ -8,6 +8,7 @@ from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
 
+from regard.data._json import called
 from regard.data._lines import DataError, count, kind_of, lines
 from regard.data.batch import Pair
 
@@ -53,11 +54,14 @@ class Parallel:
                 f"{self.paths[0]} stands alone, so it should be a .tsv or .jsonl; or name two files."
             )
         if len(self.columns) not in (2, 3) or min(self.columns) < 0:
-            raise DataError(
-                f"columns should be two numbers from 0 on (three with links), not {self.columns}."
+            raise self._unfit(
+                "columns", self.columns, "two numbers from 0 on (three with links), such as 0,1"
             )
         if len(self.keys) not in (2, 3):
-            raise DataError(f"keys should be two names (three with links), not {self.keys}.")
+            raise self._unfit("keys", self.keys, "two names (three with links), such as source,target")
+        for name, chosen in (("columns", self.columns), ("keys", self.keys)):
+            if len(set(chosen)) < len(chosen):
+                raise self._unfit(name, chosen, "different ones for source and target")
 
     def __str__(self) -> str:
         return " and ".join(map(str, self.paths))
@@ -112,7 +116,7 @@ class Parallel:
         except (ValueError, RecursionError) as error:
             raise self._error(number, f"not JSON ({error}); each line should be one object") from None
         if not isinstance(record, dict):
-            raise self._error(number, f"a JSON {type(record).__name__}, but each line should be one object")
+            raise self._error(number, f"{called(record)}, but each line should be one object")
         return [self._value(record, key, number) for key in self.keys]
 
     def _value(self, record: dict[str, object], key: str, number: int) -> str:
@@ -121,7 +125,7 @@ class Parallel:
             raise self._error(number, f"no key {key!r}, only {there}; choose the keys that are there")
         text = record[key]
         if not isinstance(text, str):
-            raise self._error(number, f"{key!r} is a {type(text).__name__}, but should be text")
+            raise self._error(number, f"{key!r} is {called(text)}, but should be text")
         if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
             raise self._error(
                 number, f"{key!r} has a NUL or half a surrogate pair, which is no text; mend it"
@@ -141,6 +145,9 @@ class Parallel:
                 )
             (possible if mark == "?" else sure).append((int(left), int(right)))
         return tuple(sure), tuple(possible)
+
+    def _unfit(self, name: str, chosen: Sequence[object], should: str) -> DataError:
+        return DataError(f"{self}: {name} should be {should}, not {','.join(map(str, chosen)) or 'none'}.")
 
     def _error(self, number: int, sentence: str) -> DataError:
         return DataError(f"{self.paths[-1]}, line {number}: {sentence}.")

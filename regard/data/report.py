@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+
+from regard.data.batch import UNK
 
 SHOWN = 3  # line numbers kept of each sort: enough to look one up
 
@@ -16,6 +19,8 @@ class Report:
     (None, None, None)
     >>> print(report)
     3 pairs read, 1 used; 1 with an empty side left out (line 2); 1 over 50 tokens left out (line 7).
+    >>> print(Report(read=3, used=3, tokens=20, unknown=1))
+    3 pairs read, 3 used; 1 of 20 tokens (5 %) is not in the vocabulary.
     """
 
     max_length: int | None = None
@@ -26,6 +31,8 @@ class Report:
     empty_lines: list[int] = field(default_factory=list)
     too_long: int = 0
     too_long_lines: list[int] = field(default_factory=list)
+    tokens: int = 0  # of what is used
+    unknown: int = 0  # of these
     made: bool = False  # on the fly: these are the first of many, and have no lines to look up
 
     def note(self, what: str, line: int = 0) -> None:
@@ -38,6 +45,11 @@ class Report:
         elif what in ("long", "cut"):
             self.too_long += 1
             self.too_long_lines += [line] * (len(self.too_long_lines) < SHOWN)
+
+    def count(self, *sides: Sequence[int]) -> None:
+        """The tokens of one that is used."""
+        self.tokens += sum(map(len, sides))
+        self.unknown += sum(side.count(UNK) for side in sides)
 
     def as_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON."""
@@ -53,6 +65,10 @@ class Report:
             done = "cut" if self.over == "cut" else "left out"
             where = self._where(self.too_long_lines, self.too_long)
             parts.append(f"{self.too_long:,} over {self.max_length:,} tokens {done}{where}")
+        if self.unknown:
+            share, are = 100 * self.unknown / max(self.tokens, 1), "is" if self.unknown == 1 else "are"
+            of = f"{self.unknown:,} of {counted(self.tokens, 'token')}"
+            parts.append(f"{of} ({share:.2g} %) {are} not in the vocabulary")
         return "; ".join(parts) + "."
 
     def _where(self, first: list[int], total: int) -> str:

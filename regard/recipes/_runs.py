@@ -48,12 +48,14 @@ def train(
     What is learned from the training data beside the weights, such as tokenizers, is kept in the folder, with
     everything that is needed to go on later, or to use the model.
     """
-    found, origin = recipe(name), None if init_from is None else Run.open(init_from)
-    settings = found.task.at_home(_settled(found, tuple(words), given, origin))
+    found, origin, words = recipe(name), None if init_from is None else Run.open(init_from), tuple(words)
+    settings = found.task.at_home(_settled(found, words, given, origin))
     found.task.check(found, settings)  # what is wrong with files or settings is said before a folder is made
     run = Run.create(out)
     if distributed.world().first and not run.record.is_file():  # torchrun, restarting, finds it there
         run.write(_record(found, settings, None if origin is None else str(origin.folder.resolve())))
+        for line in found.task.idle(settings, _chosen(words, given)):
+            (say or _to_stderr)(line)
     try:
         return _go_on(run, say)
     except Exception:
@@ -87,7 +89,12 @@ def _settled(found: Recipe, words: tuple[str, ...], given: dict[str, Any], origi
     settings: Settings = settings_of(found.name, words, **given)
     if origin is None:
         return settings
-    return _like(settings, origin, found, {*given, *(key for key, _ in map(parted, words))})
+    return _like(settings, origin, found, _chosen(words, given))
+
+
+def _chosen(words: tuple[str, ...], given: dict[str, Any]) -> set[str]:
+    """The settings that somebody gave, as words or as values."""
+    return {*given, *(key for key, _ in map(parted, words))}
 
 
 def _like(settings: Settings, origin: Run, found: Recipe, chosen: Iterable[str]) -> Settings:
@@ -269,11 +276,12 @@ def recipe_of(folder: str | Path) -> str:
 def read(run: Run) -> dict[str, Any]:
     """run.json, if this version of regard can read it."""
     record = run.read()
-    if record.get("format") != FORMAT:
+    if record.get("format", FORMAT) != FORMAT:
         raise SettingError(
-            f"{run.record} has format {record.get('format')!r}, but this regard reads {FORMAT}; install a newer regard"
+            f"{run.record} has format {record['format']!r}, but this regard reads {FORMAT}; install a newer regard"
         )
-    if not isinstance(record.get("recipe"), str) or not isinstance(record.get("settings"), dict):
+    kinds = {"format": int, "recipe": str, "settings": dict}
+    if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
         raise SettingError(
             f"{run.record} is damaged: it should name a recipe and its settings; copy it again"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -54,6 +54,10 @@ class Task(ABC, Generic[Told]):
     @abstractmethod
     def check(self, recipe: Recipe, settings: Told) -> None:
         """Refuse what cannot be trained before a folder is made for it."""
+
+    def idle(self, settings: Told, chosen: Collection[str]) -> list[str]:
+        """What to say of settings that somebody chose and nothing reads."""
+        return []
 
     @abstractmethod
     def experiment(self, run: Run, recipe: Recipe, settings: Told) -> Experiment[Told]:

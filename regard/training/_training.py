@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from regard.training.progress import Progress, seed_of
 from regard.training.report import Report, Silent
 from regard.training.run import Run
 from regard.training.settings import Settings
-from regard.training.weights import average, save_weights
+from regard.training.weights import average, fill, save_weights
 
 Validate = Callable[[], dict[str, float]]
+CLEARLY = 0.02  # by so much of itself: the best of many scores had luck, too, and that of an average has not
 
 
 @dataclass
@@ -86,19 +88,8 @@ class Training:
         if self.check is None:
             return
         self.report.point()
-        began, scores = time.perf_counter(), {}
-        if self.world.first:
-            self.seed(salt=1)
-            self.objective.eval()
-            with torch.no_grad(), self._precision():
-                scores = {name: float(value) for name, value in self.check().items()}
-            self.objective.train()
-            if self.settings.watch not in scores:
-                names = ", ".join(scores) or "nothing"
-                raise ValueError(
-                    f"watch={self.settings.watch}: the validation does not measure that, but {names}"
-                )
-        scores = distributed.from_first(scores)
+        began = time.perf_counter()
+        scores = distributed.from_first(self._measured(self.check) if self.world.first else {})
         better = self.progress.note(scores, self.settings)
         if self.world.first:
             if better:
@@ -107,6 +98,19 @@ class Training:
                 path = self.run.recent / f"step-{self.progress.step:08d}.safetensors"
                 save_weights(self.objective.state_dict(), path)
         self.report.validation(scores, better, time.perf_counter() - began)
+
+    def _measured(self, check: Validate) -> dict[str, float]:
+        self.seed(salt=1)
+        self.objective.eval()
+        with torch.no_grad(), self._precision():
+            scores = {name: float(value) for name, value in check().items()}
+        self.objective.train()
+        if self.settings.watch not in scores:
+            names = ", ".join(scores) or "nothing"
+            raise ValueError(
+                f"watch={self.settings.watch}: the validation does not measure that, but {names}"
+            )
+        return scores
 
     def save(self) -> None:
         """Write a checkpoint, unless the newest knows all that there is to know."""
@@ -146,10 +150,29 @@ class Training:
         self.report.point()
         self.save()
         if self.world.first and (paths := self._recent(self.progress.step)):
-            save_weights(average(paths), self.run.average)
-            self.report.line(f"averaged the weights of the last {len(paths)} validations")
+            self._average(paths)
         self.report.draw()
         self.report.line(f"done: {end}")
+
+    def _average(self, paths: Sequence[Path]) -> None:
+        """Average the weights of the last validations, and keep that for use unless the best are clearly better."""
+        assert self.check is not None  # there are no weights of validations without one
+        watch, best = self.settings.watch, self.progress.best
+        mean, now = (
+            average(paths),
+            {name: value.clone() for name, value in self.objective.state_dict().items()},
+        )
+        fill(self.objective, mean, "the average")
+        score = self._measured(self.check)[watch]
+        fill(self.objective, now, "the last step")
+        last = f"last {len(paths)} validations" if len(paths) > 1 else "last validation"
+        found = f"the average of the weights of the {last} has {watch} {score:.5g}"
+        if math.isnan(score) or (best is not None and self.settings.better(best, score, by=CLEARLY)):
+            step = f"of step {self.progress.best_step:,}"
+            self.report.line(f"{found}; the best ones, {step} with {best:.5g}, are kept for use instead")
+            return
+        save_weights(mean, self.run.average)
+        self.report.line(f"{found}; it is kept for use")
 
     def _rows(self, batch: Any) -> tuple[Any, int]:
         """This process's rows, and 1; or, where there are none, the first's and 0.

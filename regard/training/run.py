@@ -67,7 +67,8 @@ class Run:
         """A run that is there already."""
         run = cls(folder)
         if not run.folder.is_dir():
-            raise FileNotFoundError(f"there is no run in {folder}: no such folder")
+            what = "that is a file, and a run is a folder" if run.folder.exists() else "no such folder"
+            raise FileNotFoundError(f"there is no run in {folder}: {what}")
         if not run.is_run():
             raise FileNotFoundError(f"there is no run in {folder}: it has neither run.json nor checkpoints")
         return run

@@ -68,6 +68,8 @@ class Settings:
         for name in ("warmup", "average", "weight_decay", "seed"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
+        if self.seed >= 1 << 63:
+            raise ValueError(f"seed={self.seed} is too large: it must be below 2^63")
         for name in ("beta1", "beta2", "momentum"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
@@ -91,17 +93,20 @@ class Settings:
             return self.lr * (1 + math.cos(math.pi * min(way, 1.0))) / 2
         return self.lr
 
-    def better(self, score: float, best: float | None) -> bool:
-        """Is this score of `watch` better than the best so far? A nan never is.
+    def better(self, score: float, best: float | None, by: float = 0.0) -> bool:
+        """Is this score of `watch` better than the best so far, by more than a share of it? A nan never is.
 
         >>> Settings(watch="loss").better(1.0, 2.0), Settings(watch="bleu").better(1.0, 2.0)
         (True, False)
+        >>> Settings(watch="bleu").better(30.3, 30.0, by=0.02)
+        False
         """
         if math.isnan(score):
             return False
         if best is None:
             return True
-        return score < best if LESS_IS_BETTER & set(self.watch.lower().split("_")) else score > best
+        gained = best - score if LESS_IS_BETTER & set(self.watch.lower().split("_")) else score - best
+        return gained > by * abs(best)
 
     @classmethod
     def helps(cls) -> dict[str, str]:

@@ -116,6 +116,8 @@ def test_show_in_the_terminal_and_as_text(read, tmp_path):
     answer = call("show", read, text)
     assert answer.stdout.startswith("neg ")
     assert "█awful" in answer.stdout
+    chinese = call("show", read, text, "--lang", "zh").stdout.splitlines()
+    assert chinese[-1].startswith("词前：▒ ▓ █ 超过最大份额 ")
     call("show", read, text, "--out", tmp_path / "x.txt")
     assert "█awful" in (tmp_path / "x.txt").read_text(encoding="utf-8")
     piped = call("show", read, stdin=b"We saw\nThe music awful then.")

@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
+from rich.cells import cell_len
 
-from tests.cli.calls import PYTHON, call, run
+from tests.cli.calls import ENVIRONMENT, PYTHON, call, run
 
 VERBS = (
     "list",
@@ -87,6 +89,41 @@ def test_list_in_chinese():
     assert "小网络" in answer.stdout
 
 
+@pytest.mark.parametrize("words", [["list"], ["train"], ["reproduce"]])
+@pytest.mark.parametrize("width", [60, 61, 80, 120])
+def test_chinese_wraps_between_its_characters_and_never_inside_a_word(words, width, monkeypatch):
+    monkeypatch.setitem(ENVIRONMENT, "COLUMNS", str(width))
+    told = json.loads(call(*words, "--lang", "zh", "--json").stdout)
+    lines = call(*words, "--lang", "zh").stdout.splitlines()
+    assert all(cell_len(line) <= width for line in lines)
+    assert not any(line.lstrip()[:1] in "，。、；：！？）" for line in lines)
+    shown = "".join("".join(line.split()) for line in lines)
+    for one in next(iter(told.values())):
+        assert "".join(one["sentence"].split()) in shown, "nothing is left out"
+        for word in re.findall(r"[A-Za-z]+", one["sentence"]):
+            assert any(word in line for line in lines), word
+
+
+@pytest.mark.parametrize(
+    ("text", "room", "wanted"),
+    [
+        ("混合读取：layers=cnn,gru。", 16, ["混合读取：", "layers=cnn,gru。"]),
+        ("以及提问（--data：MNIST）。", 14, ["以及提问", "（--data：", "MNIST）。"]),
+        ("一二三四。", 8, ["一二三", "四。"]),
+        ("合用就是 softmax", 8, ["合用就是", "softmax"]),
+        ("a black cat sleeps", 8, ["a black", "cat", "sleeps"]),
+        ("layers=cnn,attention,gru", 12, ["layers=cnn,", "attention,", "gru"]),
+        ("translation", 6, ["transl", "ation"]),
+    ],
+)
+def test_where_lines_break(text, room, wanted):
+    from rich.console import Console
+
+    from regard.cli._wrap import Wrapped
+
+    assert [line.plain for line in Wrapped(text).wrap(Console(), room)] == wanted
+
+
 def test_explain_says_all_it_knows():
     answer = run("explain", "bahdanau")
     assert answer.returncode == 0, answer.stderr
@@ -99,6 +136,7 @@ def test_explain_in_chinese():
     answer = call("explain", "additive", "--lang", "zh")
     assert answer.returncode == 0, answer.stderr
     assert "快速路径" in answer.stdout
+    assert answer.stdout.splitlines()[-1].startswith("空白为 0，░ 至多 ")
 
 
 def test_explain_as_json_is_one_object():

@@ -35,6 +35,14 @@ def test_what_python_and_torch_say_is_our_bug():
     assert caught(aer, [1], [2], [3]) is None  # a TypeError in regard's own code, but raised by Python
 
 
+def test_too_little_memory_is_told_in_words():
+    import torch
+
+    sentence, code = caught(lambda: torch.empty(1 << 50))
+    assert sentence.startswith("there is not enough memory for this")
+    assert code == 1
+
+
 def test_a_file_that_cannot_be_opened_is_named(tmp_path):
     assert caught(open, tmp_path / "x") == (f"{tmp_path / 'x'}: no such file or directory", 2)
 

@@ -39,7 +39,7 @@ def test_files_of_ones_own(backwards, tmp_path):
     answer = json.loads(call("evaluate", backwards, file, "--columns", "1,0", "--json").stdout)
     assert answer["parts"]["files"]["exact"] == 50
     file.write_text("abcdefg\tgfedcba\n", encoding="utf-8")
-    refused(call("evaluate", backwards, file), "files, line 1 has 7 tokens, but this model takes 4")
+    refused(call("evaluate", backwards, file), f"regard: {file}, line 1 has 7 tokens, but this model takes 4")
     cut = call("evaluate", backwards, file, "--too-long", "cut")
     assert cut.returncode == 0
     assert "was cut to 4" in cut.stderr
@@ -57,7 +57,8 @@ def test_gold_alignments_rate_each_head(backwards, tmp_path):
     assert head["aer"] <= 0.5
     printed = call("evaluate", backwards, "--gold", file).stdout.splitlines()
     assert printed[1].split() == ["layer", "head", "error"]
-    assert printed[-1].split()[:2] == ["all", "mean"]
+    assert printed[-2].split()[:2] == ["all", "mean"]
+    assert printed[-1].split() == ["in", "hindsight", f"{found['gold']['hindsight']:.4f}"]
     file.write_text("", encoding="utf-8")
     refused(call("evaluate", backwards, "--gold", file), "is empty")
     file.write_text("a\tb\n", encoding="utf-8")
@@ -196,3 +197,8 @@ def test_mistakes_of_score(backwards, tmp_path):
     (tmp_path / "a").write_text("a\nb\n", encoding="utf-8")
     (tmp_path / "b").write_text("a\n", encoding="utf-8")
     refused(call("score", backwards, tmp_path / "a", tmp_path / "b"), "has 2 lines")
+    (tmp_path / "b").write_text("abcdefg\na\n", encoding="utf-8")
+    refused(
+        call("score", backwards, tmp_path / "b", tmp_path / "a"), f"{tmp_path / 'b'}, line 1 has 7 tokens"
+    )
+    refused(call("score", backwards, "--text", "abcdefg", "a"), "regard: text 1 has 7 tokens")

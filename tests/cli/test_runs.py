@@ -98,6 +98,19 @@ def test_compare_makes_one_table(texts, monkeypatch):
     refused(call("compare", *words, "steps=3"), "holds a run with another steps (2, not 3)")
 
 
+def test_compare_takes_files_as_training_does_and_judges_by_the_validation_part(texts):
+    files = ["--train", texts / "a.x.xz", texts / "a.y", "--valid", texts / "b.tsv"]
+    words = ["translation", *files, *TINY, "steps=1", "score=dot,additive", "--out", texts / "compared"]
+    answer = call("compare", *words)
+    assert answer.returncode == 0, answer.stderr
+    assert "Measured on the validation part, as there is no other; --test names one." in answer.stdout
+    rows = json.loads(call("compare", *words, "--json").stdout)["rows"]
+    assert [(row["settings"]["score"], row["part"]) for row in rows] == [
+        ("dot", "valid"),
+        ("additive", "valid"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -28,6 +28,14 @@ def test_in_the_terminal(backwards):
     assert lines[-1].startswith("With these weights mixed up at random"), "the measure beside the picture"
 
 
+def test_in_the_terminal_in_chinese(backwards):
+    lines = call("show", backwards, "abcd", "--lang", "zh").stdout.splitlines()
+    assert lines[-3].startswith("空白为 0，░ 至多 ")
+    heads = call("show", backwards, "abcd", "--heads", "--lang", "zh", "--no-measure").stdout.splitlines()
+    assert heads[2:4] == ["第 0 层", "第 0 头"]
+    assert heads[-1].startswith("空白为 0，")
+
+
 def test_a_page_has_the_search_the_weights_and_the_measure(backwards, tmp_path):
     answer = call("show", backwards, "abc", "--beam", 3, "--out", tmp_path / "x.html", "--lang", "zh")
     assert answer.returncode == 0, answer.stderr
@@ -138,7 +146,7 @@ def test_a_letter_without_a_font_is_a_sentence_not_a_warning_of_python(backwards
         (["abc", "--layer", "1"], "There is no layer 1; this model has 1, counted from 0."),
         (["abc", "--head", "-1"], "There is no head -1"),
         (["abc", "--heads", "--head", "0"], "--heads shows all of them"),
-        (["abc", "--beam", "0"], "beam must be 1 or more"),
+        (["abc", "--beam", "0"], "Invalid value for '--beam'"),
         (["abc", "--out", "no/such/folder/x.html"], "there is no folder no/such/folder"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -58,7 +59,10 @@ def test_the_transformer_is_shown_as_published():
     assert sizes == {"layers": 6, "dim": 512, "hidden_dim": 2048, "heads": 8}
 
 
-def test_several_files_after_one_option():
+def test_several_files_after_one_option(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.en", "a.de", "b.tsv"):
+        (tmp_path / name).touch()
     answer = call(
         "train", "translation", "--train", "a.en", "a.de", "steps=7", "--valid", "b.tsv", "--show", "--json"
     )
@@ -79,6 +83,8 @@ def test_several_files_after_one_option():
         (["reverse", "cell=rnn"], "cell is one of gru, lstm"),
         (["reverse", "stream=maybe"], "stream is on or off"),
         (["reverse", "dropout=2"], "dropout=2.0 must be at least 0 and below 1"),
+        (["reverse", "dim=1"], "dim=1 is too small to be halved for two directions"),
+        (["reverse", f"seed={1 << 64}"], "is too large: it must be below 2^63"),
         (["reverse", "steps"], "'steps' is not a setting"),
         (["steps=3"], "Name the recipe first"),
         (["--train", "a", "b"], "Name the recipe first"),
@@ -99,6 +105,8 @@ def test_mistakes_are_answered_in_words(arguments, words, tmp_path, monkeypatch)
         (["reverse", "score=adative"], "did you mean additive"),
         (["multi30k", "data=.", "pair=en-zh"], "pair=en-zh is not possible"),
         (["translation", "--train", "a", "b"], "translation needs text to choose the best weights by"),
+        (["translation", "--train", "a", "b", "--valid", "c.tsv"], "There is no file"),
+        (["reverse", "bleu=ja-mecab"], "bleu=ja-mecab needs another package"),
     ],
 )
 def test_show_refuses_what_training_refuses(arguments, words, tmp_path, monkeypatch):
@@ -138,14 +146,47 @@ def test_from_raw_text_to_translations(texts):
     assert answer.returncode == 0, answer.stderr
     assert "2 steps in" in answer.stdout
     assert "20 pairs read, 15 used; 5 with an empty side left out (lines 3, 7, 11, ...)." in answer.stdout
-    for verb in ("translate", "evaluate", "info"):
-        assert f"  regard {verb} {folder}" in answer.stdout
+    for words in (f"translate {folder}", f"evaluate {folder} --part valid", f"info {folder}"):
+        assert f"  regard {words}" in answer.stdout
     assert "step 2/2" in answer.stderr, "progress goes to standard error"
     assert "step 2/2" not in answer.stdout
 
     assert call("translate", folder, "abc").returncode == 0
     refused(call("evaluate", folder), "name files, or take --part valid")
     assert "2 sentences" in call("evaluate", folder, "--part", "valid").stdout
+    timed = call("bench", "translate", folder, "--batch", 0)
+    assert timed.returncode == 0, timed.stderr
+    assert "2 texts" in timed.stderr, "there is no test, so it is the validation part"
+
+
+def test_files_to_test_with_are_looked_for_before_the_training(texts):
+    files = [
+        "--train",
+        texts / "a.x.xz",
+        texts / "a.y",
+        "--valid",
+        texts / "b.tsv",
+        "--test",
+        texts / "c.tsv",
+    ]
+    refused(call("train", "translation", *files, *TINY, "--out", texts / "run"), "There is no file")
+    assert not (texts / "run").exists()
+
+
+def test_settings_that_change_nothing_are_told(texts):
+    files = ["--train", texts / "a.x.xz", texts / "a.y", "--valid", texts / "b.tsv"]
+    answer = call("train", "translation", *files, *TINY, "steps=1", "norm=pre", "--out", texts / "run")
+    assert "norm is for model=transformer, and changes nothing here" in answer.stderr
+    assert "cell is for" not in answer.stderr
+
+
+def test_characters_without_a_token_are_counted(texts):
+    (texts / "d.tsv").write_text("ab\t龘\nabc\tcba\n", encoding="utf-8")
+    files = ["--train", texts / "a.x.xz", texts / "a.y", "--valid", texts / "d.tsv"]
+    answer = call("train", "translation", *files, *TINY, "steps=1", "--out", texts / "run")
+    assert re.search(
+        r"valid: 2 pairs read, 2 used; 1 of \d+ tokens \(\d+ %\) is not in the vocab", answer.stderr
+    )
 
 
 def test_beginning_with_the_weights_of_another_run(texts, backwards):
@@ -187,6 +228,22 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
     assert f"resumed from step {stopped}" in answer.stderr
     assert json.loads(answer.stdout)["step"] == stopped + 2
     assert json.loads(call("info", folder, "--json").stdout)["settings"]["steps"] == stopped + 2
+
+
+def test_ctrl_c_before_the_first_step_says_how_to_go_on(tmp_path, monkeypatch):
+    from regard.data import Tokenizer
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "early"
+    with monkeypatch.context() as while_learning:
+        while_learning.setattr(Tokenizer, "learn", stop)
+        for words in (["train", "reverse", *SMALL, "steps=1", "--out", folder], ["resume", folder]):
+            answer = call(*words)
+            assert answer.returncode == 130
+            assert answer.stderr.endswith(f"stopped; go on with: regard resume {folder}\n")
+    assert call("resume", folder).returncode == 0
 
 
 @pytest.mark.parametrize(

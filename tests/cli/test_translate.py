@@ -130,9 +130,12 @@ def test_an_alignment_is_drawn(backwards):
     assert [line.split(" │")[0] for line in lines[2:6]] == list("dcba")
     darkest = [line.index("█") for line in lines[2:6] if "█" in line]
     assert darkest == sorted(darkest, reverse=True), "it reads from behind"
-    refused_layer = call("translate", backwards, "abcd", "--align", "--layer", 1)
-    assert refused_layer.returncode == 2
-    assert "There is no layer 1; this model has 1" in refused_layer.stderr
+
+
+@pytest.mark.parametrize("words", [["--layer", 1], ["--head", -1], ["--layer", 1, "--json"]])
+def test_a_layer_that_is_not_there_is_refused_before_anything_is_printed(backwards, words):
+    answer = call("translate", backwards, "", "abcd", "--align", *words)
+    refused(answer, f"There is no {words[0][2:]} {words[1]}; this model has 1, counted from 0.")
 
 
 def test_chance_can_be_repeated(backwards):
@@ -178,7 +181,13 @@ def test_unknown_letters_are_copied(backwards):
         (["abc", "--seed", "1"], "are for --sample"),
         (["abc", "--sample", "--beam", "3"], "--sample draws and does not search"),
         (["abc", "--coverage", "0.2"], "take --beam 2 or more"),
-        (["abc", "--beam", "0"], "beam must be 1 or more, not 0"),
+        (["abc", "--beam", "0"], "Invalid value for '--beam'"),
+        (["abc", "--nbest", "0"], "Invalid value for '--nbest'"),
+        (["abc", "--length-penalty", "-1"], "Invalid value for '--length-penalty'"),
+        (["abc", "--coverage", "-1"], "Invalid value for '--coverage'"),
+        (["abc", "--sample", "--temperature", "0"], "Invalid value for '--temperature'"),
+        (["abc", "--sample", "--top-k", "-1"], "Invalid value for '--top-k'"),
+        (["abc", "--sample", "--top-p", "2"], "Invalid value for '--top-p'"),
         (["abc", "--device", "gpu"], "the devices are auto, cpu, cuda and mps"),
         (["--file", "nowhere.txt"], "There is no file nowhere.txt"),
         (["abc", "--out", "no/such/folder/x"], "no/such/folder/x: no such file or directory"),

@@ -187,6 +187,8 @@ def test_what_is_left_out_is_counted(tmp_path):
         "empty_lines": [2, 3, 6],
         "too_long": 2,
         "too_long_lines": [4, 5],
+        "tokens": 2,
+        "unknown": 0,
         "made": False,
     }
     assert str(corpus.report) == (

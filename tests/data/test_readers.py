@@ -72,6 +72,19 @@ def test_only_line_feeds_end_a_line(tmp_path):
     assert sides(paths) == list(zip(strange, ["1", "2", "\ufeff3"], strict=True))
 
 
+@pytest.mark.parametrize("text", ["a\rb", "a\rb\r", "\ufeffa\r\r"])
+def test_lines_that_end_with_cr_only_are_refused(tmp_path, text):
+    paths = written(tmp_path, a_x=text, a_y="1\n2\n")
+    assert f"{paths[0]}: its lines end with CR only; convert them to LF first" in said(paths)
+
+
+@pytest.mark.parametrize("text", ["a\rb\n", "a\r\rb\r\n"])
+def test_a_cr_inside_a_line_stays(tmp_path, text):
+    paths = written(tmp_path, a_x=text, a_y="1\n", b_x="a\r", b_y="1")
+    assert sides(paths[:2]) == [(text.removesuffix("\n").removesuffix("\r"), "1")]
+    assert sides(paths[2:]) == [("a", "1")]
+
+
 def test_blank_lines_are_empty_pairs(tmp_path):
     assert sides(written(tmp_path, a_tsv="a\tb\n \n\n")) == [("a", "b"), ("", ""), ("", "")]
     assert sides(written(tmp_path, a_jsonl='\n{"source": "a", "target": ""}')) == [("", ""), ("a", "")]
@@ -149,10 +162,14 @@ def test_columns_that_nobody_asked_for_are_the_same_in_every_line(tmp_path):
     [
         ('{"source": "a"', "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ('["a", "b"]', "a JSON list"),
+        ('["a", "b"]', "a list, but each line should be one object"),
+        ("null", "null, but each line"),
         ('{"src": "a", "target": "b"}', "no key 'source', only 'src', 'target'"),
-        ('{"source": 7, "target": "b"}', "'source' is a int"),
-        ('{"source": null, "target": "b"}', "'source' is a NoneType"),
+        ('{"source": 7, "target": "b"}', "'source' is a number, but should be text"),
+        ('{"source": null, "target": "b"}', "'source' is null"),
+        ('{"source": "a", "target": ["b"]}', "'target' is a list"),
+        ('{"source": "a", "target": {}}', "'target' is an object"),
+        ('{"source": true, "target": "b"}', "'source' is true or false"),
         ('{"source": "\\ud83d", "target": "b"}', "'source' has a NUL or half a surrogate pair"),
         ('{"source": "a", "target": "\\u0000"}', "'target' has a NUL"),
     ],
@@ -174,8 +191,16 @@ def test_missing_files(tmp_path):
 def test_wrong_calls(tmp_path):
     assert "not 4 files" in said(["a", "b", "c", "d"])
     assert "stands alone" in said(["a.en"])
-    assert "columns should be" in said(["a.tsv"], columns=(0, -1))
-    assert "keys should be" in said(["a.jsonl"], keys=("a",))
+    assert "a.tsv: columns should be two numbers" in said(["a.tsv"], columns=(0, -1))
+    assert said(["a.tsv"], columns=(0,)).endswith("such as 0,1, not 0.")
+    assert said(["a.tsv"], columns=()).endswith("not none.")
+    assert said(["a.jsonl"], keys=("a",)).endswith("such as source,target, not a.")
+
+
+def test_source_and_target_are_not_one_column(tmp_path):
+    wrong = "should be different ones for source and target, not"
+    assert f"a.tsv: columns {wrong} 0,0." in said(["a.tsv"], columns=(0, 0))
+    assert f"a.jsonl: keys {wrong} en,en." in said(["a.jsonl"], keys=("en", "en"))
 
 
 messy = st.one_of(

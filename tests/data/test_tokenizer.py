@@ -232,8 +232,10 @@ def test_wrong_calls():
         Tokenizer.learn("a text")
     with pytest.raises(DataError, match="every line is empty"):
         Tokenizer.learn(["", " "])
-    with pytest.raises(ValueError, match="leaves no room"):
-        Tokenizer.learn(["a"], size=4)
+    for size in (3, 8):
+        with pytest.raises(ValueError, match=f"vocabulary of {size} tokens is too small: .* at least 9"):
+            Tokenizer.learn(["a"], size=size)
+    assert len(Tokenizer.learn(["a"], size=9)) <= 9
     with pytest.raises(ValueError, match="another tokenizer's"):
         learned().decode([100_000])
 

@@ -159,11 +159,10 @@ def test_both_parts_are_reported_before_the_training(told_of, tmp_path):
     train_on = told_of("train", *["a b c d e"] * 3, "a rare word")
     valid = told_of("valid", "a b x", "a b c d e a")
     said = begun(tmp_path / "run", "max_length=5", "min_count=2", train=train_on, valid=valid)
-    assert said[0] == "train: 4 pairs read, 4 used; 2 of 18 words (11.1 %) are not known."
-    valid_line = (
-        "valid: 2 pairs read, 1 used; 1 over 5 tokens left out (line 2); 1 of 3 words (33.3 %) is not known."
+    assert said[0] == "train: 4 pairs read, 4 used; 2 of 18 tokens (11 %) are not in the vocabulary."
+    assert said[1] == (
+        "valid: 2 pairs read, 1 used; 1 over 5 tokens left out (line 2); 1 of 3 tokens (33 %) is not in the vocabulary."
     )
-    assert said[1] == valid_line
     assert Run.open(tmp_path / "run").read()["data"]["valid"]["unknown"] == 1
 
 

@@ -123,9 +123,29 @@ def test_the_time_is_limited_and_adds_up(tmp_path):
 
 
 def test_the_average_is_that_of_the_last_validations(tmp_path):
-    train(tmp_path, steps=29, validate_every=7, average=3)  # validates at 7, 14, 21, 28 and at the end
+    train(
+        tmp_path, steps=29, validate_every=7, average=3, lr=0.002
+    )  # validates at 7, 14, 21, 28 and at the end
     paths = [tmp_path / "weights" / "recent" / f"step-{step:08d}.safetensors" for step in (21, 28, 29)]
     assert same(weights(tmp_path, "average"), average(paths))
+
+
+@pytest.mark.parametrize(
+    ("last", "kept", "says"),
+    [
+        (2.03, True, "has loss 2.03; it is kept for use"),  # not clearly worse
+        (2.3, False, "has loss 2.3; the best ones, of step 4 with 2, are kept for use instead"),
+        (math.nan, False, "has loss nan; the best ones"),
+    ],
+)
+def test_an_average_that_is_clearly_worse_is_not_for_use(tmp_path, last, kept, says):
+    found, said, model = iter([3.0, 2.0, 2.6, 2.5, last]), [], objective()
+    how = settings(steps=8, validate_every=2, save_every=8, average=2)
+    fit(model, Counting(), how, Run(tmp_path), lambda: {"loss": next(found)}, said.append)
+    assert Run(tmp_path).weights() == (Run(tmp_path).average if kept else Run(tmp_path).best)
+    assert any(f"the average of the weights of the last 2 validations {says}" in line for line in said)
+    newest = checkpoint.newest(tmp_path / "checkpoints")
+    assert same(newest.model, model.state_dict()), "measuring leaves the weights as they were"
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient"])
@@ -271,6 +291,13 @@ def test_without_a_compiler_training_goes_on_with_a_line(tmp_path, monkeypatch):
     _, outcome = train(tmp_path, say=said.append, compile=True)
     assert outcome.step == 30
     assert "compile=on: there is no working compiler here, so the model runs as it is" in said
+
+
+def test_what_loops_over_a_text_is_not_compiled(tmp_path):
+    said, model = [], objective()
+    model.loops = True
+    train(tmp_path, model, say=said.append, steps=2, compile=True)
+    assert any(line.startswith("compile=on: this model goes through a text step by step") for line in said)
 
 
 @pytest.mark.bare

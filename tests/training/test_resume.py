@@ -12,7 +12,7 @@ import torch
 from regard.training import checkpoint, load_weights
 from tests.training.toy import train
 
-HOW = {"steps": 40, "average": 3, "accumulate": 2}
+HOW = {"steps": 40, "average": 3, "accumulate": 2, "lr": 0.002}  # slow, so that the average is of use
 
 
 @pytest.fixture(scope="module")

@@ -44,6 +44,13 @@ def test_what_does_not_fit_is_cut_with_a_note():
     assert picture.splitlines()[-1] == "shown: 10 of 100 queries, 18 of 500 keys"
 
 
+def test_the_legend_speaks_chinese_where_it_is_asked_to():
+    drawn = heat(torch.eye(4), color=False, width=80, height=2, language="zh").splitlines()
+    assert drawn[-2:] == ["空白为 0，░ 至多 0.25，█ 至多 1", "画出的查询：2 / 4，键：4 / 4"]
+    with pytest.raises(ValueError, match="speaks 'en' or 'zh', not 'fr'"):
+        heat(torch.eye(2), language="fr")
+
+
 def test_a_very_narrow_terminal_still_sees_a_key():
     assert [len(row) for row in rows_of(heat(torch.rand(1, 5), color=False, width=1))] == [2]
 

@@ -63,12 +63,12 @@ class Reading:
         pairs = zip(self.sentences, self.weights, strict=True)
         return [(share * weights).tolist() for share, weights in pairs]
 
-    def drawn(self, color: bool | None = None, width: int | None = None) -> str:
+    def drawn(self, color: bool | None = None, width: int | None = None, language: str = "en") -> str:
         """For the terminal."""
         from regard.viewing.terminal import document
 
         seen = self._weights(), self._sentences()
-        return document(self.words, *seen, gaps=self.gaps, color=color, width=width)
+        return document(self.words, *seen, gaps=self.gaps, color=color, width=width, language=language)
 
     def player(self, title: str | None = None, language: str | None = None) -> Player:
         """A page in one file: the text, its sentences and words lit by weight."""

@@ -12,27 +12,18 @@ from regard.recipes.trials import Row, Say, markdown, trial
 def luong2015(out: Path, name: str, given: dict[str, Any], say: Say) -> dict[str, Any]:
     """The order of the gains: nothing, global attention, input feeding, local-p; and four scores."""
     shared = {**SHARED[name], "order": "luong", **({"pair": "en-de"} if name == "multi30k" else {}), **given}
-    near = {"radius": 10} if name == "multi30k" else {}  # the paper's D
+    feeding = {"input_feeding": True}
+    near = {**feeding, "score": "general", **({"radius": 10} if name == "multi30k" else {})}  # the paper's D
     trials: dict[str, dict[str, Any]] = {
         "none": {"scope": "none"},
         "global (location)": {"score": "location"},
         "global (dot)": {"score": "dot"},
-        "global (location) + feeding": {"score": "location", "input_feeding": True},
-        "global (dot) + feeding": {"score": "dot", "input_feeding": True},
-        "global (general) + feeding": {"score": "general", "input_feeding": True},
-        "global (concat) + feeding": {"score": "concat", "input_feeding": True},
-        "local-m (general) + feeding": {
-            "score": "general",
-            "input_feeding": True,
-            "scope": "local-m",
-            **near,
-        },
-        "local-p (general) + feeding": {
-            "score": "general",
-            "input_feeding": True,
-            "scope": "local-p",
-            **near,
-        },
+        "global (location) + feeding": {"score": "location", **feeding},
+        "global (dot) + feeding": {"score": "dot", **feeding},
+        "global (general) + feeding": {"score": "general", **feeding},
+        "global (concat) + feeding": {"score": "concat", **feeding},
+        "local-m (general) + feeding": {"scope": "local-m", **near},
+        "local-p (general) + feeding": {"scope": "local-p", **near},
     }
     rows: list[Row] = []
     for number, (label, choice) in enumerate(trials.items()):

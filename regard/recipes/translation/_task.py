@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -12,12 +13,13 @@ from torch import Tensor, nn
 
 from regard.data import Corpus, DataError, Filling, Generated, Pair, Report, Stream, Tokenizer, in_order
 from regard.data._filling import Encoder, numbered
+from regard.data._lines import readable
 from regard.data.readers import Parallel
 from regard.recipes._parse import SettingError
 from regard.recipes._task import Experiment, Recipe, Task, fitted
 from regard.recipes.translation import _models
 from regard.recipes.translation._material import Material, pairs
-from regard.recipes.translation.evaluation import evaluate, measures
+from regard.recipes.translation.evaluation import evaluate, measures, metric
 from regard.recipes.translation.objective import NextWord
 from regard.recipes.translation.settings import Translation
 from regard.recipes.translation.translator import Translator
@@ -34,10 +36,25 @@ class Translating(Task[Translation]):
     uses = ('translate {run} "..."', "evaluate {run}", "info {run}")
     files = ("source.json", "target.json")
 
+    def offers(self, settings: Translation) -> tuple[str, ...]:
+        if settings.train and not settings.test:
+            return tuple(f"{use} --part valid" if use.startswith("evaluate") else use for use in self.uses)
+        return self.uses
+
     def check(self, recipe: Recipe, settings: Translation) -> None:
         recipe.material(settings)
+        for file in (*settings.train, *settings.valid, *settings.test):
+            readable(Path(file))
+        if settings.bleu != "auto":
+            metric(settings)  # which refuses, if it needs another package
         with torch.device("meta"):
             _models.build(settings, 8, 8)
+
+    def idle(self, settings: Translation, chosen: Collection[str]) -> list[str]:
+        other = "transformer" if settings.model == "recurrent" else "recurrent"
+        helps = settings.helps()
+        unread = [name for name in helps if name in chosen and helps[name].startswith(other)]
+        return [f"{name} is for model={other}, and changes nothing here" for name in unread]
 
     def experiment(self, run: Run, recipe: Recipe, settings: Translation) -> Experiment[Translation]:
         source, target = tokenizers(run)
@@ -75,9 +92,10 @@ class Translating(Task[Translation]):
         return Translator(objective.model, source, target, settings, recipe)
 
     def judge(self, recipe: Recipe, made: Translator, part: str | None = None) -> dict[str, Any]:
-        tests = recipe.material(made.settings).tests
-        chosen = part or next(iter(tests))
-        return {**evaluate(made, list(pairs(tests[chosen]))), "part": chosen}
+        material = recipe.material(made.settings)
+        parts = material.tests or {"valid": material.valid}
+        chosen = part or next(iter(parts))
+        return {**evaluate(made, list(pairs(parts[chosen]))), "part": chosen}
 
     def like(self, settings: Translation, kept: Mapping[str, Any]) -> Translation:
         return replace(settings, **{key: kept[key] for key in TOKENS})

@@ -14,7 +14,6 @@ from regard.data import DataError, Pair
 from regard.data.unspaced import HAN, KANA
 from regard.data.unspaced import words as words_of
 from regard.decoding import Alignment, Decoding, aer
-from regard.models import Recurrent
 from regard.recipes.translation.settings import Translation
 from regard.recipes.translation.translator import Translator
 
@@ -48,15 +47,15 @@ def measures(answers: Sequence[str], references: Sequence[str], settings: Transl
     from sacrebleu.metrics.chrf import CHRF
 
     references = [_known(text, settings) for text in references]
-    metric, other = _bleu(settings, references), CHRF(lowercase=settings.lowercase)
+    found, other = metric(settings, references), CHRF(lowercase=settings.lowercase)
     exact = sum(a == r for a, r in zip(answers, references, strict=True))
-    found = metric.corpus_score(list(answers), [list(references)])
+    bleu = found.corpus_score(list(answers), [list(references)])
     return {
         "sentences": len(answers),
         "exact": 100 * exact / max(len(answers), 1),
-        "bleu": found.score,
-        "bleu_signature": str(metric.get_signature()),
-        "brevity_penalty": found.bp,
+        "bleu": bleu.score,
+        "bleu_signature": str(found.get_signature()),
+        "brevity_penalty": bleu.bp,
         "chrf": other.corpus_score(list(answers), [list(references)]).score,
         "chrf_signature": str(other.get_signature()),
         "nfkc": settings.nfkc,  # of the references, which signatures do not tell
@@ -85,7 +84,8 @@ def _written(references: Sequence[str]) -> str:
     return max(found, key=lambda language: found[language])
 
 
-def _bleu(settings: Translation, references: Sequence[str]) -> BLEU:
+def metric(settings: Translation, references: Sequence[str] = ()) -> BLEU:
+    """BLEU as the settings want it; refused in one sentence if sacrebleu needs more than is installed for it."""
     from sacrebleu.metrics.bleu import BLEU
 
     words = tokenization(settings, references)
@@ -135,7 +135,7 @@ def alignment_error(translator: Translator, pairs: Sequence[Pair]) -> dict[str, 
     texts = [pair.source for pair in linked], [pair.target for pair in linked]
     best, layer, head = _best_head(translator, linked, translator.align(*texts, spaced=True))
     report = {"aer": best, "aer_layer": layer, "aer_head": head, "aer_sentences": len(linked)}
-    if isinstance(translator.model, Recurrent):
+    if translator.has_hindsight:
         later = translator.hindsight(*texts, spaced=True)
         report["aer_hindsight"] = _best_head(translator, linked, later)[0]
     return report

@@ -46,6 +46,7 @@ class NextWord(nn.Module):
         super().__init__()
         self.model: Any = model
         self.smoothing, self.entropy, self.discount = smoothing, entropy, discount
+        self.loops = not isinstance(model, Transformer)
         self.sampled = any(isinstance(part, Sample) for part in model.modules())
         if self.sampled:
             self.register_buffer("baseline", torch.zeros(PLACES))

@@ -110,6 +110,11 @@ class Translation(Settings):
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
         if self.bpe_dropout and self.tokenizer != "bpe":
             raise ValueError(f"bpe_dropout={self.bpe_dropout} needs tokenizer=bpe, not {self.tokenizer}")
+        if self.model == "recurrent" and self.bidirectional and self.encoder_dim is None and self.dim < 2:
+            raise ValueError(
+                f"dim={self.dim} is too small to be halved for two directions: it must be at least 2, or"
+                " bidirectional=off"
+            )
         if self.model == "transformer" and self.dim % self.heads:
             raise ValueError(f"dim={self.dim} must be a multiple of heads={self.heads}")
         if self.model == "transformer" and (self.score, self.normalize, self.scope) != (

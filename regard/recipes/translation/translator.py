@@ -185,6 +185,11 @@ class Translator:
             raise TypeError("align takes two texts or two lists of texts, not one of each")
         return self._looked(source, target, self.model.looks, spaced)
 
+    @property
+    def has_hindsight(self) -> bool:
+        """Whether `hindsight` can be asked: of a recurrent model with attention."""
+        return isinstance(self.model, Recurrent) and self.attends
+
     def hindsight(
         self, sources: Sequence[str], targets: Sequence[str], *, spaced: bool | None = None
     ) -> list[Alignment]:

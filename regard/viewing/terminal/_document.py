@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from regard.viewing._letters import width as wide
-from regard.viewing.terminal._screen import COLORS, SHADES, clean, columns_of, step, wants_color
+from regard.viewing.terminal._screen import COLORS, SHADES, clean, columns_of, spoken, step, wants_color
 
 BAR = 8  # columns of a sentence's bar
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 LIGHT = 7  # the first of COLORS that black letters are read on
 LONGEST = 60
+PLAIN = {
+    "en": "before a word: ▒ ▓ █ over 1/4, 1/2, 3/4 of the largest share, {:.2g}",
+    "zh": "词前：▒ ▓ █ 超过最大份额 {:.2g} 的 1/4、1/2、3/4",
+}
+COLORED = {"en": "share of the document: {} up to {:.2g}", "zh": "在全文中的份额：{} 至多 {:.2g}"}
 
 
 def document(
@@ -21,12 +26,13 @@ def document(
     gaps: Sequence[Sequence[bool]] | None = None,
     color: bool | None = None,
     width: int | None = None,
+    language: str = "en",
 ) -> str:
     """Draw sentences of words: at the left the weight of each sentence, behind each word its share of the document.
 
     A word's share is its weight times that of its sentence. In color, the brighter the more; without, one of four
     shades stands before the words that have more than a quarter of what the most regarded one has. `gaps` says
-    before which words there is a space.
+    before which words there is a space; `language` ("en" or "zh") is that of the legend.
 
     >>> print(document([["so", "good"], ["ok"]], [[0.1, 0.9], [1.0]], [0.8, 0.2], color=False, width=40))
     0.80 ████████ so █good
@@ -46,7 +52,7 @@ def document(
             for word, share, space in zip(sentence, shares[place], before, strict=True)
         ]
         lines += _wrapped(head, _joined(sentence, pieces), room)
-    return "\n".join([*lines, *_legend(top, color)])
+    return "\n".join([*lines, *_legend(top, color, language)])
 
 
 def _shares(
@@ -104,10 +110,10 @@ def _joined(words: Sequence[str], pieces: Sequence[tuple[bool, str, int]]) -> li
     return units
 
 
-def _legend(top: float, color: bool) -> list[str]:
+def _legend(top: float, color: bool, language: str) -> list[str]:
     if top <= 0:
         return []
     if not color:
-        return [f"before a word: ▒ ▓ █ over 1/4, 1/2, 3/4 of the largest share, {top:.2g}"]
+        return [spoken(PLAIN, language).format(top)]
     ramp = "".join(f"\x1b[48;5;{code}m  \x1b[0m" for code in COLORS[1:])
-    return [f"share of the document: {ramp} up to {top:.2g}"]
+    return [spoken(COLORED, language).format(ramp, top)]

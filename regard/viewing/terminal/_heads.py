@@ -9,8 +9,9 @@ from torch import Tensor
 
 from regard.viewing import _check as check
 from regard.viewing.terminal._panel import beside, weights_panel
-from regard.viewing.terminal._screen import clean, columns_of, fitting, legend, wants_color
+from regard.viewing.terminal._screen import clean, columns_of, fitting, legend, spoken, wants_color
 
+LAYER, HEAD = {"en": "layer {}", "zh": "第 {} 层"}, {"en": "head {}", "zh": "第 {} 头"}
 NARROW, WIDE = 8, 24  # columns of a panel
 
 
@@ -21,8 +22,11 @@ def heads(
     heads: Sequence[object] | None = None,
     color: bool | None = None,
     width: int | None = None,
+    language: str = "en",
 ) -> str:
     """Draw every head of every layer on one scale, as many beside each other as the terminal is wide.
+
+    `language` ("en" or "zh") is that of the titles and the legend.
 
     >>> print(heads(torch.eye(4).expand(1, 2, 4, 4), color=False, width=40))
     layer 0
@@ -44,10 +48,10 @@ def heads(
 
     lines = []
     for layer in range(depth):
-        lines.append(f"layer {names[0][layer]}")
+        lines.append(spoken(LAYER, language).format(names[0][layer]))
         for first in range(0, many, a_line):
             shown = range(first, min(many, first + a_line))
             panels = [weights_panel(array[layer, head], top, size, size // 2, color) for head in shown]
-            titles = [clean(f"head {names[1][head]}", size) for head in shown]
+            titles = [clean(spoken(HEAD, language).format(names[1][head]), size) for head in shown]
             lines += beside(panels, titles)
-    return "\n".join(fitting([*lines, legend(top, color)], room))
+    return "\n".join(fitting([*lines, legend(top, color, language)], room))

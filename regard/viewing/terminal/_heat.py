@@ -8,9 +8,22 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from regard.viewing._letters import clusters, width
-from regard.viewing.terminal._screen import CELL, cell, clean, columns_of, fitting, legend, wants_color
+from regard.viewing.terminal._screen import (
+    CELL,
+    cell,
+    clean,
+    columns_of,
+    fitting,
+    legend,
+    spoken,
+    wants_color,
+)
 
 __all__ = ["heat"]
+SHOWN = {
+    "en": "shown: {} of {} queries, {} of {} keys",
+    "zh": "画出的查询：{} / {}，键：{} / {}",
+}
 
 
 def heat(
@@ -21,12 +34,13 @@ def heat(
     color: bool | None = None,
     width: int | None = None,
     height: int = 60,
+    language: str = "en",
 ) -> str:
     """Draw weights (queries x keys): the darker a cell, the more regard; a blank cell is exactly 0.
 
     `rows` and `columns` are labels, such as the words looked from and at. What does not fit into the width
     of the terminal, or into `height` rows, is left out with a note. Color is used where standard output is
-    a terminal and NO_COLOR is not set.
+    a terminal and NO_COLOR is not set. `language` ("en" or "zh") is that of the legend.
 
     >>> import torch
     >>> print(heat(torch.tensor([[1.0, 0.0], [0.3, 0.7]]), rows=["le", "chat"], color=False))
@@ -49,9 +63,9 @@ def heat(
         name = names[i] + " " if names else ""
         pad = " " * (margin + bool(names) - _wide(name))
         lines.append(f"{pad}{name}│{''.join(cell(w, top, color) for w in row)}│")
-    notes = [legend(top, color)] if top > 0 else []
+    left_out, notes = spoken(SHOWN, language), [legend(top, color, language)] if top > 0 else []
     if (shown_queries, shown_keys) != (queries, keys):
-        notes.append(f"shown: {shown_queries} of {queries} queries, {shown_keys} of {keys} keys")
+        notes.append(left_out.format(shown_queries, queries, shown_keys, keys))
     return "\n".join(lines + (fitting(notes, room) if room > margin + CELL else notes))
 
 

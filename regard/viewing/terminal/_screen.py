@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Mapping
 
 from regard.viewing._letters import JOINER, clusters, is_mark, shortened, width
 
@@ -15,6 +16,10 @@ SHADES = "░▒▓█"
 COLORS = (17, 18, 54, 55, 91, 127, 163, 169, 174, 180, 222, 229)
 CELL = 2  # characters: about as wide as a line is high
 LONGEST_LABEL = 12
+LEGEND = {
+    "en": "blank 0, {} up to {:.2g}, {} up to {:.2g}",
+    "zh": "空白为 0，{} 至多 {:.2g}，{} 至多 {:.2g}",
+}
 ESCAPE = r"\x1b\[[0-9;]*m"
 
 
@@ -44,12 +49,19 @@ def cell(weight: float, top: float, color: bool, size: int = CELL) -> str:
     return f"\x1b[48;5;{COLORS[on - 1]}m{' ' * size}\x1b[0m" if color else SHADES[on - 1] * size
 
 
-def legend(top: float, color: bool) -> str:
+def spoken(words: Mapping[str, str], language: str) -> str:
+    """The words of a language; one that there is not is refused."""
+    if language not in words:
+        raise ValueError(f"A picture for the terminal speaks 'en' or 'zh', not {language!r}.")
+    return words[language]
+
+
+def legend(top: float, color: bool, language: str = "en") -> str:
     """What the shades mean."""
     steps = len(COLORS) if color else len(SHADES)
     size = CELL if color else 1
     least, most = cell(top / steps, top, color, size), cell(top, top, color, size)
-    return f"blank 0, {least} up to {top / steps:.2g}, {most} up to {top:.2g}"
+    return spoken(LEGEND, language).format(least, top / steps, most, top)
 
 
 def clean(label: str, room: int = LONGEST_LABEL) -> str:
