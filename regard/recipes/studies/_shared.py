@@ -14,9 +14,11 @@ SHARED: dict[str, dict[str, Any]] = {
         "tied": "none",
         "dropout": 0.3,
         "vocab": 8000,
+        "batch_tokens": 1024,  # many small steps: with 2,000 large ones they were still far from their end
         "steps": 4000,
         "lr": 1e-3,
         "warmup": 400,
+        "schedule": "cosine",
         "average": 0,
         "beam": 1,
     },
