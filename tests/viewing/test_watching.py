@@ -26,7 +26,9 @@ MODELS = {
     "dropped weights": lambda: transformer(attention=lambda: MultiHead(16, 4, dropout=0.5)),
     "grouped": lambda: transformer(attention=lambda: MultiHead(16, 4, kv_heads=2)),
     "one for all": lambda: transformer(attention=lambda: MultiHead(16, 4, kv_heads=1)),
-    "a bias a head": lambda: transformer(attention=lambda: MultiHead(16, 4, score=ScaledDot() + Alibi(4))),
+    "a bias a head": lambda: transformer(
+        attention=lambda: MultiHead(16, 4, score=ScaledDot() + Alibi(4)), across=lambda: MultiHead(16, 4)
+    ),
     "entmax": lambda: transformer(attention=lambda: MultiHead(16, 4, normalize=entmax15)),
     "drawn": lambda: transformer(attention=lambda: MultiHead(16, 4, normalize=Sample())),
     "recurrent": recurrent,
