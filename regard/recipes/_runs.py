@@ -183,9 +183,8 @@ def _go_on(run: Run, say: Say | None) -> Outcome:
     distributed.wait()
     torch.manual_seed(settings.seed)  # the weights to begin with
     experiment = found.task.experiment(run, found, settings)
-    if not checkpoint.steps(
-        run.checkpoints
-    ):  # their folder may be there, from a first one that was never finished
+    # their folder alone tells nothing: it may be there from a first one that was never finished
+    if not checkpoint.steps(run.checkpoints):
         if origin is not None:
             other = Run.open(origin)
             found.task.begin_with(experiment.objective, load_weights(other.weights()), str(other.folder))

@@ -94,12 +94,9 @@ def _set_threads(settings: Settings, found: Checkpoint | None) -> None:
 def _compiled(objective: nn.Module, settings: Settings, device: torch.device, say: Say) -> nn.Module:
     if not settings.compile:
         return objective
-    if getattr(
-        objective, "loops", False
-    ):  # over a text: written out anew for every length, for minutes each time
-        say(
-            "compile=on: this model goes through a text step by step, which is not compiled; it runs as it is"
-        )
+    # A loop over a text is written out anew for every length, for minutes each time.
+    if getattr(objective, "loops", False):
+        say("compile=on: this model goes through a text step by step, which is not compiled")
         return objective
     try:  # without a compiler the first use fails; better here than in the midst of a step
         torch.compile(torch.nn.functional.gelu)(torch.zeros(8, device=device))

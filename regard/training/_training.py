@@ -158,18 +158,17 @@ class Training:
         """Average the weights of the last validations, and keep that for use unless the best are clearly better."""
         assert self.check is not None  # there are no weights of validations without one
         watch, best = self.settings.watch, self.progress.best
-        mean, now = (
-            average(paths),
-            {name: value.clone() for name, value in self.objective.state_dict().items()},
-        )
+        mean = average(paths)
+        now = {name: value.clone() for name, value in self.objective.state_dict().items()}
         fill(self.objective, mean, "the average")
         score = self._measured(self.check)[watch]
         fill(self.objective, now, "the last step")
         last = f"last {len(paths)} validations" if len(paths) > 1 else "last validation"
         found = f"the average of the weights of the {last} has {watch} {score:.5g}"
-        if math.isnan(score) or (best is not None and self.settings.better(best, score, by=CLEARLY)):
+        if best is not None and (math.isnan(score) or self.settings.better(best, score, by=CLEARLY)):
             step = f"of step {self.progress.best_step:,}"
             self.report.line(f"{found}; the best ones, {step} with {best:.5g}, are kept for use instead")
+            self.run.average.unlink(missing_ok=True)
             return
         save_weights(mean, self.run.average)
         self.report.line(f"{found}; it is kept for use")
