@@ -209,7 +209,8 @@ def test_asking_for_no_unknown_words_changes_nothing(any_translator):
 
 def test_copying_without_attention_leaves_unknown_words():
     this = translator("scope=none")
-    this._copied(["xyz"], [Hypothesis([UNK], -1.0, -1.0, [-0.5, -0.5])], ["<unk>"])
+    (copied,) = this._copied(["xyz"], [Hypothesis([UNK], -1.0, -1.0, [-0.5, -0.5])], ["<unk>"])
+    assert copied == "<unk>"
 
 
 @pytest.mark.parametrize("together", [1, 2, 3])

@@ -23,8 +23,14 @@ def test_full_batches_are_translated_first_of_the_longest_texts(monkeypatch):
 
 
 @pytest.mark.parametrize("tokenizer", ["char", "bpe", "word", "unigram"])
-def test_it_fits_every_tokenizer(tokenizer):
-    warm_up(tiny_translator(tokenizer, max_length=3), 4)
+def test_it_fits_every_tokenizer(tokenizer, monkeypatch):
+    translator, given = tiny_translator(tokenizer, max_length=3), []
+    search = translator.search
+    monkeypatch.setattr(translator, "search", lambda texts, how: given.append(texts) or search(texts, how))
+    warm_up(translator, 4)
+    lengths = [len(translator.source.encode(text)) for texts in given for text in texts]
+    assert len(given) == TIMES
+    assert 1 <= max(lengths) <= 3
 
 
 def test_regard_serve_does_it_before_it_listens(tmp_path, monkeypatch):
