@@ -19,7 +19,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.decoding import Hypothesis
 from regard.serving import application
 from regard.viewing.players import heads
@@ -39,7 +39,7 @@ def main() -> None:
         raise SystemExit("no Chromium here; `make browser` installs it from Debian's packages")
     torch.manual_seed(0)
     chance = torch.randn(8, 8, given.tokens, given.tokens).softmax(-1)
-    with need("playwright.sync_api", extra="dev").sync_playwright() as driver:
+    with require_extra("playwright.sync_api", extra="dev").sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for name, weights in (("a model's weights", looks(given.tokens)), ("weights by chance", chance)):
             report(browser, name, weights, given.times)

@@ -8,7 +8,7 @@ import torch
 
 from regard import attend
 from regard.attention import Mask, MultiHead, Score, causal, over_visible
-from regard.testing import BrokenLaw, check_mask, check_normalizer, check_score
+from regard.testing import LawViolation, check_mask, check_normalizer, check_score
 from regard.viewing import heat
 
 
@@ -56,5 +56,5 @@ class Broken(Score):
 
 try:
     check_score(Broken)
-except BrokenLaw as law:
+except LawViolation as law:
     print("and this one does not:", law)

@@ -11,7 +11,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.data.dates import languages
 from regard.recipes import Translator, evaluate, load, recipe, resume, train
 from regard.training import Run
@@ -63,7 +63,7 @@ def show(translator: Translator) -> None:
 
 def draw(translator: Translator, path: Path) -> None:
     """The same as a picture; in scripts for which matplotlib brings a font."""
-    plt = need("matplotlib.pyplot", extra="draw")
+    plt = require_extra("matplotlib.pyplot", extra="draw")
     figure, axes = plt.subplots(2, 2, figsize=(12, 8), layout="constrained")
     for ax, text, answer in zip(axes.flat, DRAWN, translator.translate(list(DRAWN)), strict=True):
         seen = translator.align(text, answer).words()
@@ -84,7 +84,9 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="train anew, whatever is there")
     parser.add_argument("--limit", type=int, help="judge by so many dates only")
     options = parser.parse_args()
-    need("matplotlib", extra="draw").use("Agg")  # what is missing is said now, and not after three minutes
+    require_extra("matplotlib", extra="draw").use(
+        "Agg"
+    )  # what is missing is said now, and not after three minutes
     folder = options.out / "dates"
     if options.again:
         shutil.rmtree(folder, ignore_errors=True)

@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     import regard.testing as testing
     import regard.training as training
     from regard.attention import Attention, attend
+    from regard.errors import RegardError
     from regard.recipes import load
     from regard.viewing import watch
 
 __all__ = [
     "Attention",
+    "RegardError",
     "__version__",
     "attend",
     "attention",
@@ -51,6 +53,7 @@ __all__ = [
 _HOMES = {
     "attend": "regard.attention",
     "Attention": "regard.attention",
+    "RegardError": "regard.errors",
     "load": "regard.recipes",
     "watch": "regard.viewing",
 }

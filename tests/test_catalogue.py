@@ -5,8 +5,9 @@ import pickle
 import pytest
 import torch
 
-from regard.catalogue import ENTRIES, KINDS, Entry, UnknownName, find
+from regard.catalogue import ENTRIES, KINDS, Entry, find
 from regard.catalogue._entry import parse, search
+from regard.errors import UnknownNameError
 
 PLAIN = {"zh": "", "cost": "", "fast": ""}
 
@@ -28,17 +29,17 @@ def test_a_name_wins_over_an_alias():
 
 
 def test_unknown_names_come_with_the_nearest():
-    with pytest.raises(UnknownName, match="called 'additve'; the nearest are Additive, ") as e:
+    with pytest.raises(UnknownNameError, match=r"no mechanism .additve.; did you mean Additive or ") as e:
         find("additve")
-    assert e.value.nearest[0] == "Additive"
+    assert e.value.suggestions[0] == "Additive"
     assert isinstance(e.value, LookupError)
     assert str(pickle.loads(pickle.dumps(e.value))) == str(e.value)
 
 
 def test_a_beginning_is_nearer_than_a_likeness():
-    with pytest.raises(UnknownName) as e:
+    with pytest.raises(UnknownNameError) as e:
         find("bah")
-    assert e.value.nearest[0] == "Additive"
+    assert e.value.suggestions[0] == "Additive"
 
 
 def test_docstrings_are_read_as_the_house_writes_them():

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard._extras import MissingExtra, need
+from regard._imports import require_extra
+from regard.errors import MissingDependencyError
 
 
 def python(code: str) -> str:
@@ -48,13 +49,13 @@ def test_the_version_of_the_metadata():
 
 
 def test_an_extra_that_is_there():
-    assert need("os.path", extra="draw").__name__ in {"posixpath", "ntpath"}
+    assert require_extra("os.path", extra="draw").__name__ in {"posixpath", "ntpath"}
 
 
 def test_an_extra_that_is_missing_is_named():
-    with pytest.raises(MissingExtra) as caught:
-        need("no_such_module.part", extra="draw")
-    assert str(caught.value) == ('no_such_module is not installed; it comes with: pip install "regard[draw]"')
+    with pytest.raises(MissingDependencyError) as caught:
+        require_extra("no_such_module.part", extra="draw")
+    assert str(caught.value) == ('no_such_module is not installed; run: pip install "regard[draw]"')
     assert isinstance(caught.value, ImportError)
 
 
@@ -62,7 +63,7 @@ def test_a_broken_extra_is_not_called_missing(tmp_path, monkeypatch):
     (tmp_path / "broken_module.py").write_text("import what_it_needs_itself\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="what_it_needs_itself"):
-        need("broken_module", extra="draw")
+        require_extra("broken_module", extra="draw")
 
 
 @pytest.mark.bare

@@ -26,11 +26,11 @@ from regard.attention import (
     softmax,
     window,
 )
-from regard.testing import BrokenLaw, check_mask, check_normalizer, check_score
+from regard.testing import LawViolation, check_mask, check_normalizer, check_score
 
 
 def broken(check, *args, match, **options):
-    with pytest.raises(BrokenLaw, match=match) as error:
+    with pytest.raises(LawViolation, match=match) as error:
         check(*args, **options)
     assert "\n" not in str(error.value)
 
@@ -296,7 +296,7 @@ def test_a_class_that_cannot_be_made_is_named():
 
 
 def test_a_broken_law_is_an_assertion():
-    assert issubclass(BrokenLaw, AssertionError)
+    assert issubclass(LawViolation, AssertionError)
     assert softmax is not None
     check_mask(causal())
     check_score(ScaledDot, gradient=False)

@@ -13,6 +13,7 @@ from regard.attention.masks import Grid, Mask, as_mask
 from regard.attention.normalizers import Dropout, kernel_sum, softmax
 from regard.attention.normalizers.base import is_random, lawful, takes
 from regard.attention.scores.base import Given, Score, autocasting, name
+from regard.errors import DtypeError, ShapeError, StaleStateError, UsageError
 
 Part = TypeVar("Part")
 EXAMPLE = {"score": "Additive(...)", "normalize": "sparsemax"}
@@ -87,7 +88,7 @@ def checked(
     if normalize is None:
         normalize = usual(wanted)
     elif takes(normalize) != gives:
-        raise ValueError(
+        raise UsageError(
             f"{name(score)} gives {_words(gives)}, but {name(normalize)} shares out {_words(takes(normalize))}; "
             f"leave normalize out to take {name(usual(wanted))}"
         )
@@ -124,9 +125,9 @@ def check_axes(query: Tensor, key: Tensor, value: Tensor) -> None:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{what} must be a tensor, got {type(tensor).__name__}")
         if tensor.dim() < 2:
-            raise ValueError(f"{what} must be (*batch, {axis}, dim), got {tuple(tensor.shape)}")
+            raise ShapeError(f"{what} must be (*batch, {axis}, dim), got {tuple(tensor.shape)}")
     if key.shape[-2] != value.shape[-2]:
-        raise ValueError(
+        raise ShapeError(
             f"every key has one value, got {key.shape[-2]} keys and {value.shape[-2]} values: key "
             f"{tuple(key.shape)}, value {tuple(value.shape)}"
         )
@@ -137,9 +138,9 @@ def _check_types(query: Tensor, key: Tensor, value: Tensor) -> None:
         return
     kinds = f"query {query.dtype}, key {key.dtype}, value {value.dtype}"
     if not (query.is_floating_point() and key.is_floating_point() and value.is_floating_point()):
-        raise TypeError(f"query, key and value must be floating point, got {kinds}")
+        raise DtypeError(f"query, key and value must be floating point, got {kinds}")
     if not autocasting(query.device.type):
-        raise TypeError(f"query, key and value must have one dtype outside of autocast, got {kinds}")
+        raise DtypeError(f"query, key and value must have one dtype outside of autocast, got {kinds}")
 
 
 def batch_shape(*tensors: Tensor) -> tuple[int, ...]:
@@ -153,7 +154,7 @@ def _broadcast(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
     try:
         return batch_shape(query, key, value)
     except RuntimeError:
-        raise ValueError(
+        raise ShapeError(
             f"the leading axes do not broadcast: query {tuple(query.shape)}, key {tuple(key.shape)}, value "
             f"{tuple(value.shape)}"
         ) from None
@@ -185,7 +186,7 @@ class Moment:
         """Raise if something of the call was changed since: the weights would be those of another call."""
         written = any(tensor._version != version for tensor, version in self.versions)
         if written or not all(_same(_settings(module), then) for module, then in self.settings):
-            raise RuntimeError(
+            raise StaleStateError(
                 "the weights can no longer be read: a tensor, parameter or setting of this call was changed since "
                 "(by an optimizer step, perhaps); read .weights before that"
             )

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from regard.attention._result import Attended
 from regard.attention.masks import Grid, Mask, as_mask
 from regard.attention.scores.base import Score, name
+from regard.errors import ShapeError, StaleStateError
 
 
 class Asked(Score):
@@ -47,7 +48,7 @@ def projected(score: Any, key: Tensor) -> tuple[Any, Tensor]:
     try:
         return Asked(score, key.shape), score.project_key(key)
     except RuntimeError as error:
-        raise ValueError(f"{name(score)} cannot take key {tuple(key.shape)}") from error
+        raise ShapeError(f"{name(score)} cannot take key {tuple(key.shape)}") from error
 
 
 class Unchanged:
@@ -60,7 +61,7 @@ class Unchanged:
 
     def check(self) -> None:
         if any(p._version != version for p, version in self.versions):
-            raise RuntimeError(
+            raise StaleStateError(
                 "the keys given to over() were projected by parameters that have changed since (by an optimizer step, "
                 "perhaps); call over() again"
             )

@@ -23,6 +23,7 @@ from regard.attention._watching import told
 from regard.attention.fast.additive import full_precision
 from regard.attention.fast.addressing import address_fast, applies, write_fast
 from regard.attention.scores import Cosine
+from regard.errors import ShapeError, UsageError
 
 __all__ = ["address", "content", "interpolate", "read", "sharpen", "shift", "write"]
 
@@ -59,11 +60,11 @@ def _check(function: str, name: str, value: Tensor, sizes: dict[str, tuple[objec
         raise TypeError(f"{wanted}, not {type(value).__name__}.")
     shape, batch_axes = tuple(value.shape), value.ndim - (len(axes) - 1)
     if batch_axes < 0:
-        raise ValueError(f"{wanted}, but its shape is {shape}.")
+        raise ShapeError(f"{wanted}, but its shape is {shape}.")
     for axis, size in zip(axes, (shape[:batch_axes], *shape[batch_axes:]), strict=True):
         known, by = sizes.setdefault(axis, (size, name))
         if known != size:
-            raise ValueError(f"{wanted} with {axis.strip('*')} {known} as in {by}, but its shape is {shape}.")
+            raise ShapeError(f"{wanted} with {axis.strip('*')} {known} as in {by}, but its shape is {shape}.")
 
 
 def content(
@@ -126,7 +127,7 @@ def shift(
     dtype, (weights, offsets) = _wide("shift", weights=weights, offsets=offsets)
     rows, width = weights.shape[-1], offsets.shape[-1]
     if width % 2 == 0:
-        raise ValueError(f"shift: offsets must be an odd number of shares, for -r..r, but there are {width}.")
+        raise UsageError(f"shift: offsets must be an odd number of shares, for -r..r, but there are {width}.")
     lowest = -(width // 2)
     if width > rows:
         lowest, offsets = 0, _wrap(offsets, rows)

@@ -16,6 +16,7 @@ from regard.attention._watching import told
 from regard.attention.masks import Mask, as_mask
 from regard.attention.normalizers import Dropout, softmax
 from regard.attention.scores import Dot, ScaledDot
+from regard.errors import ShapeError, UsageError
 
 
 class MultiHead(nn.Module):
@@ -51,9 +52,9 @@ class MultiHead(nn.Module):
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
         if heads < 1 or dim % heads:
-            raise ValueError(f"MultiHead: dim must be a multiple of heads, got dim={dim}, heads={heads}")
+            raise UsageError(f"MultiHead: dim must be a multiple of heads, got dim={dim}, heads={heads}")
         if kv_heads < 1 or heads % kv_heads:
-            raise ValueError(
+            raise UsageError(
                 f"MultiHead: heads must be a multiple of kv_heads, got heads={heads}, kv_heads={kv_heads}"
             )
         self.dim, self.heads, self.kv_heads, self.head_dim = dim, heads, kv_heads, dim // heads
@@ -134,7 +135,7 @@ class MultiHead(nn.Module):
     def from_torch(cls, module: nn.MultiheadAttention) -> MultiHead:
         """The same attention with a copy of the weights of PyTorch's module; ours is batch-first always."""
         if module.bias_k is not None or module.add_zero_attn:
-            raise ValueError("MultiHead.from_torch: add_bias_kv and add_zero_attn have no counterpart here")
+            raise UsageError("MultiHead.from_torch: add_bias_kv and add_zero_attn have no counterpart here")
         dim = module.embed_dim
         made = cls(
             dim,
@@ -168,7 +169,7 @@ def _fits(what: str, tensor: Tensor, layer: nn.Linear) -> None:
         raise TypeError(f"MultiHead takes {what} as a tensor, got {type(tensor).__name__}")
     if tensor.dim() < 2 or tensor.shape[-1] != layer.in_features:
         want = f"(*batch, positions, {layer.in_features})"
-        raise ValueError(f"MultiHead takes {what} {want}, got {tuple(tensor.shape)}")
+        raise ShapeError(f"MultiHead takes {what} {want}, got {tuple(tensor.shape)}")
 
 
 class OverHeads:
@@ -221,7 +222,7 @@ class Cache:
         """Add (*batch, heads, new, dim) at the end; returns everything so far."""
         if self._key is not None and self._key.shape[:-2] != key.shape[:-2]:
             held = (*self._key.shape[:-2], self._length, self._key.shape[-1])
-            raise ValueError(f"the cache holds keys {held}, which {tuple(key.shape)} cannot be appended to")
+            raise ShapeError(f"the cache holds keys {held}, which {tuple(key.shape)} cannot be appended to")
         start, self._length = self._length, self._length + key.shape[-2]
         self._key, self._value = _appended(self._key, key, start), _appended(self._value, value, start)
         return self._key[..., : self._length, :], self._value[..., : self._length, :]

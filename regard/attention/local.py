@@ -15,6 +15,7 @@ from regard.attention.masks import Grid, Mask, around, as_mask
 from regard.attention.normalizers import Bell, Dropout
 from regard.attention.scores.base import precise
 from regard.attention.scores.dot import given_sizes
+from regard.errors import UsageError
 
 Positions = Int[Tensor, "*p queries"] | int | None
 
@@ -35,7 +36,7 @@ class LocalM(nn.Module):
     def __init__(self, score: ScoreLike, radius: int, normalize: NormalizerLike | None = None):
         super().__init__()
         if not radius >= 0:
-            raise ValueError(f"LocalM: radius must be at least 0, got {radius}")
+            raise UsageError(f"LocalM: radius must be at least 0, got {radius}")
         self.score, self.radius, self.normalize = score, radius, normalize
 
     def forward(
@@ -98,7 +99,7 @@ class LocalP(nn.Module):
     ):
         super().__init__()
         if not radius > 0:
-            raise ValueError(f"LocalP: radius must be above 0, got {radius}")
+            raise UsageError(f"LocalP: radius must be above 0, got {radius}")
         self.score, self.radius = score, radius
         self.normalize = usual(score) if normalize is None else normalize
         self.query_dim = query_dim

@@ -5,9 +5,10 @@ docstring. Nothing here imports torch until an entry is asked for the object it 
 """
 
 from regard.catalogue._entries import ENTRIES
-from regard.catalogue._entry import KINDS, Entry, UnknownName, search
+from regard.catalogue._entry import KINDS, Entry, search
+from regard.errors import UnknownNameError
 
-__all__ = ["ENTRIES", "KINDS", "Entry", "UnknownName", "find"]
+__all__ = ["ENTRIES", "KINDS", "Entry", "UnknownNameError", "find"]
 
 
 def find(name: str) -> Entry:
@@ -19,6 +20,6 @@ def find(name: str) -> Entry:
     'ScaledDot'
     >>> find("addditive")
     Traceback (most recent call last):
-    regard.catalogue._entry.UnknownName: There is no mechanism called 'addditive'; ...
+    regard.catalogue._entry.UnknownNameError: There is no mechanism called 'addditive'; ...
     """
     return search(ENTRIES, name)

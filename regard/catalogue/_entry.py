@@ -11,6 +11,8 @@ from functools import reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from regard.errors import UnknownNameError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -77,20 +79,6 @@ class Entry:
         return weights_of(self, _attention())
 
 
-class UnknownName(LookupError):
-    """No mechanism has this name; `nearest` are names like it."""
-
-    def __init__(self, name: str, nearest: list[str]) -> None:
-        super().__init__(name, nearest)
-        self.name = name
-        self.nearest = nearest
-
-    def __str__(self) -> str:
-        *first, last = self.nearest or ["none"]
-        nearest = f"{', '.join(first)} and {last}" if first else last
-        return f"There is no mechanism called {self.name!r}; the nearest are {nearest}."
-
-
 def search(entries: Iterable[Entry], name: str) -> Entry:
     known = {_fold(word): entry for entry in entries for word in (*entry.aliases, entry.name)}
     wanted = _fold(name)
@@ -99,7 +87,10 @@ def search(entries: Iterable[Entry], name: str) -> Entry:
     ranked = difflib.get_close_matches(wanted, known, n=len(known), cutoff=0.0)
     beginnings = [word for word in ranked if wanted and word.startswith(wanted)]
     nearest = dict.fromkeys(known[word].name for word in [*beginnings, *ranked])
-    raise UnknownName(name, list(nearest)[:3])
+    suggestions = list(nearest)[:3]
+    raise UnknownNameError(
+        f"no mechanism {name!r}; did you mean {' or '.join(suggestions)}?", suggestions=suggestions
+    )
 
 
 def parse(doc: str) -> tuple[str, str, str]:

@@ -19,7 +19,7 @@ from regard.cli._bench import bench
 from regard.cli._caption import caption
 from regard.cli._classify import classify
 from regard.cli._compare import compare
-from regard.cli._errors import in_words
+from regard.cli._errors import to_regard_error
 from regard.cli._evaluate import evaluate
 from regard.cli._explain import explain
 from regard.cli._export import export
@@ -80,9 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(arguments)
     except Exception as error:
-        told = in_words(error)
-        if told is None:
+        known = to_regard_error(error)
+        if known is None:
             raise
-        sentence, code = told
-        typer.echo(f"regard: {sentence}", err=True)
-        sys.exit(code)
+        typer.echo(f"regard: {known}", err=True)
+        sys.exit(known.exit_code)

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from regard.cli._say import AsJson, note, refuse, say_json
+from regard.cli._say import AsJson, note, say_json
 from regard.cli._sight import is_respondent, sighted, tested
 from regard.cli._translate import Device
+from regard.errors import UsageError
 
 
 def answer(
@@ -32,9 +33,9 @@ def answer(
     Example: regard answer runs/digit-questions "where is the 7" --seed 12
     """
     if words and len(words) > 2:
-        refuse('An image and one question at most: regard answer RUN scene.png "how many 3s"')
+        raise UsageError('An image and one question at most: regard answer RUN scene.png "how many 3s"')
     if not is_respondent(run):
-        refuse(f"{run} answers no questions about images; `regard info` says what it is.")
+        raise UsageError(f"{run} answers no questions about images; `regard info` says what it is.")
     respondent, name = sighted(run, device)
     if words and len(words) == 2:
         image, question, true = words[0], words[1], None

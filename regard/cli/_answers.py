@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.cli._say import refuse
+from regard.errors import UnknownNameError
 
 if TYPE_CHECKING:
     import torch
@@ -115,7 +115,7 @@ def check_choice(layer: int | None, head: int | None, counts: Sequence[int]) -> 
     """Refuse a layer or a head that a model with so many of them has not."""
     for name, number, count in zip(("layer", "head"), (layer, head), counts, strict=True):
         if number is not None and not 0 <= number < count:
-            refuse(f"There is no {name} {number}; this model has {count}, counted from 0.")
+            raise UnknownNameError(f"There is no {name} {number}; this model has {count}, counted from 0.")
 
 
 def write_traces(path: Path, answers: Sequence[Answer], translator: Translator) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli._parts import from_recipe
-from regard.cli._say import AsJson, note, refuse, say, say_json, table
+from regard.cli._say import AsJson, note, say, say_json, table
+from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.training import Run
@@ -62,7 +63,7 @@ def _newest(run: Run, last: int) -> dict[int, Path]:
         folders = checkpoint.steps(run.checkpoints)
         found = {step: folder / checkpoint.MODEL for step, folder in folders.items() if step}
     if len(found) < 2:
-        refuse(
+        raise UsageError(
             f"{run.folder} has no two weights to average; train with average=5, or with a smaller save_every "
             "and keep=5."
         )

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli._parts import to_translate
-from regard.cli._say import AsJson, note, refuse, say, say_json, table
+from regard.cli._say import AsJson, note, say, say_json, table
 from regard.cli._translate import Device, loaded
+from regard.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from regard.recipes import Translator
@@ -57,7 +58,7 @@ def bench(
     from regard.recipes.translation.benching import measure
 
     if what != "translate":
-        refuse(f"There is no benchmark of {what!r}: write `regard bench translate RUN`.")
+        raise UnknownNameError(f"There is no benchmark of {what!r}: write `regard bench translate RUN`.")
     if threads is not None:
         torch.set_num_threads(threads)
     found: list[Speed] = []

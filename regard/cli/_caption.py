@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from regard.cli._picture import captioner_of
-from regard.cli._say import AsJson, refuse, say_json
+from regard.cli._say import AsJson, say_json
 from regard.cli._translate import Device
+from regard.errors import UsageError
 
 
 def caption(
@@ -26,7 +27,7 @@ def caption(
     Example: regard caption runs/captions dog.jpg boat.png
     """
     if not images:
-        refuse("Name one image or more: regard caption RUN dog.jpg")
+        raise UsageError("Name one image or more: regard caption RUN dog.jpg")
     captioner, _ = captioner_of(run, device)
     options = captioner.decoding(**({} if beam is None else {"beam": beam}))
     found = captioner.caption(images, options)

@@ -12,9 +12,10 @@ import typer
 
 from regard.cli._document import classifier_of
 from regard.cli._input import FROM_FILE, _arriving
-from regard.cli._say import AsJson, note, refuse, say_json
+from regard.cli._say import AsJson, note, say_json
 from regard.cli._sight import classify_images, is_glancer
 from regard.cli._translate import Device
+from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.recipes import Classifier
@@ -48,12 +49,12 @@ def classify(
     Example: regard classify runs/digits seven.png
     """
     if texts and file is not None:
-        refuse("Give texts or --file, not both.")
+        raise UsageError("Give texts or --file, not both.")
     if texts and whole:
-        refuse("--whole is for --file or standard input; a TEXT is one document anyway.")
+        raise UsageError("--whole is for --file or standard input; a TEXT is one document anyway.")
     if is_glancer(run):
         if file is not None or whole:
-            refuse(f"{run} sees images: --file and --whole are for documents.")
+            raise UsageError(f"{run} sees images: --file and --whole are for documents.")
         classify_images(run, texts, device, as_json)
         return
     classifier, _ = classifier_of(run, device)

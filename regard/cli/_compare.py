@@ -11,7 +11,8 @@ import typer
 from regard.cli._combinations import combinations, folder_of, result_of
 from regard.cli._files import TestFiles, TrainFiles, ValidFiles, check_files
 from regard.cli._run import plain_settings
-from regard.cli._say import AsJson, finite, note, refuse, say, say_json, table
+from regard.cli._say import AsJson, finite, note, say, say_json, table
+from regard.errors import UsageError
 
 COLUMNS = {
     "exact": ("exact", ".2f"),
@@ -54,7 +55,7 @@ def compare(
     shared, choices = combinations([*named, *words])
     check_files(recipe, plain_settings(recipe, tuple(shared)))
     if len(choices) < 2:
-        refuse(
+        raise UsageError(
             "There is nothing to compare: list at least two values of a setting, such as score=dot,additive."
         )
     known = settings_of(recipe, shared)

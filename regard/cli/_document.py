@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from regard.cli._run import reports
-from regard.cli._say import note, refuse, say, say_json, table
+from regard.cli._say import note, say, say_json, table
+from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from regard.data.documents import Document
@@ -33,10 +34,10 @@ def classifier_of(run: Path, device: str) -> tuple[Classifier, str]:
     from regard.training.distributed import choose_device
 
     if device not in ("auto", "cpu", "cuda", "mps"):
-        refuse(f"There is no device {device!r}; the devices are auto, cpu, cuda and mps.")
+        raise UnknownNameError.among("device", device, ("auto", "cpu", "cuda", "mps"))
     name = Run.open(run).read()["recipe"]
     if not is_classifier(run):
-        refuse(f"{run} was trained for {name} and cannot classify; `regard info` says what it is.")
+        raise UsageError(f"{run} was trained for {name} and cannot classify; `regard info` says what it is.")
     return load(run, device=str(choose_device(device))), name
 
 
@@ -70,11 +71,11 @@ def show_document(
 ) -> None:
     """One document with its class and the weights of sentences and words: a page, a text file, or here."""
     if out is not None and out.suffix.lower() not in ENDINGS:
-        refuse(f"A document is shown as {' or '.join(ENDINGS)}; --out {out} is neither.")
+        raise UsageError(f"A document is shown as {' or '.join(ENDINGS)}; --out {out} is neither.")
     classifier, name = classifier_of(run, device)
     spoken = language or "en"
     if not text.strip():
-        refuse("There is nothing to show: the text is empty.")
+        raise UsageError("There is nothing to show: the text is empty.")
     reading = classifier.look(text)
     told = "  ".join(f"{label} {share:.3f}" for label, share in reading.classified.probabilities.items())
     if reading.classified.left:
@@ -103,9 +104,9 @@ def _parts(
     shelves = recipe(name).material(settings)
     known = {**shelves.tests, "valid": shelves.valid}
     if part is not None and part not in known:
-        refuse(f"There is no part {part!r}; the parts are {', '.join(known)}.")
+        raise UnknownNameError.among("split", part, known)
     if part is None and not shelves.tests:
-        refuse("The run has no documents to test with: name files, or take --part valid.")
+        raise UsageError("The run has no documents to test with: name files, or take --part valid.")
     wanted = list(shelves.tests) if part is None else [part]
     return {which: list(known[which]()) for which in wanted}
 

@@ -15,9 +15,10 @@ from regard.cli._machine import Items, Length, Repeats, Rows, evaluate_machine, 
 from regard.cli._parts import Parts, fitting, from_files, from_recipe
 from regard.cli._picture import evaluate_pictures, is_captioner
 from regard.cli._plain_text import evaluate_text, is_of_text
-from regard.cli._say import AsJson, note, refuse, say, say_json, table
+from regard.cli._say import AsJson, note, say, say_json, table
 from regard.cli._sight import evaluate_sights, is_glancer, is_respondent
 from regard.cli._translate import Beam, Coverage, Device, LengthPenalty, OverLimit, decoding, loaded
+from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.recipes import Translator
@@ -69,7 +70,7 @@ def evaluate(
     Example: regard evaluate runs/copy --length 120
     """
     if files and part is not None:
-        refuse("Give files or --part, not both.")
+        raise UsageError("Give files or --part, not both.")
     sizes = {"length": length, "repeats": repeats, "items": items}
     if is_machine(run):
         evaluate_machine(run, sizes, rows, sequences, device, as_json)
@@ -122,7 +123,7 @@ def _check_bleu(bleu: str | None) -> None:
     from regard.recipes.translation.settings import Tokenization
 
     if bleu is not None and bleu not in (known := get_args(Tokenization)):
-        refuse(f"There is no --bleu {bleu}; there are {', '.join(known)}.")
+        raise UsageError(f"There is no --bleu {bleu}; there are {', '.join(known)}.")
 
 
 def _measured(translator: Translator, pairs: list[Any], options: Any, bleu: str | None) -> dict[str, Any]:

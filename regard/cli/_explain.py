@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli._say import Language, refuse, say, say_json
+from regard.cli._say import Language, say, say_json
 
 if TYPE_CHECKING:
     from regard.catalogue import Entry
@@ -39,12 +39,9 @@ def explain(
     lang: Annotated[Language, typer.Option(help="The language of the explanation.")] = Language.en,
 ) -> None:
     """Explain a mechanism: sentence, equation, paper, cost, fast path, and a picture of its weights."""
-    from regard.catalogue import UnknownName, find
+    from regard.catalogue import find
 
-    try:
-        entry = find(name)
-    except UnknownName as error:
-        refuse(str(error))
+    entry = find(name)
     if as_json:
         say_json(_as_dict(entry, lang))
     else:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli._say import refuse
+from regard.errors import UsageError
 
 FILES = (
     "Source and target file, or one .tsv or .jsonl; also packed (.gz, .xz). Documents: .tsv, .csv or .jsonl."
@@ -29,4 +29,4 @@ def check_files(recipe: str, settings: dict[str, Any]) -> None:
     named = [name for name in ("train", "valid", "test") if settings.get(name)]
     if named and recipe not in FROM_FILES:
         known = f"{', '.join(FROM_FILES[:-1])} or {FROM_FILES[-1]}"
-        refuse(f"--{named[0]} is for the recipe {known}; {recipe} brings its own text.")
+        raise UsageError(f"--{named[0]} is for the recipe {known}; {recipe} brings its own text.")

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.cli._input import Limit, TooLong
-from regard.cli._say import note, refuse
+from regard.cli._say import note
+from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.decoding import Alignment, Gold, Head
@@ -45,7 +46,9 @@ def judged(translator: Translator, path: Path, over: TooLong, most: int | None) 
         for side in ("source", "target"):
             count, wanted = len(one.groups(side)), len(getattr(pair, side))
             if count != wanted:
-                refuse(f"{path}, line {line}: the {side} has {wanted} words, but the model sees {count}.")
+                raise UsageError(
+                    f"{path}, line {line}: the {side} has {wanted} words, but the model sees {count}."
+                )
     sure, possible = [pair.sure for pair in gold], [pair.possible for pair in gold]
 
     def error(layer: int | None = None, head: int | None = None, of: Sequence[Alignment] = seen) -> float:
@@ -71,7 +74,7 @@ def _usable(translator: Translator, path: Path, over: TooLong, most: int | None)
         if before == after
     ]
     if not kept:
-        refuse(f"{path}: no pair is left to judge, as all had to be cut.")
+        raise UsageError(f"{path}: no pair is left to judge, as all had to be cut.")
     if cut := len(gold) - len(kept):
         was, its = ("was", "its") if cut == 1 else ("were", "their")
         note(f"{path}: {cut:,} of {len(gold):,} pairs {was} cut, so {its} links are not judged")

@@ -10,7 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.cli._say import note, refuse
+from regard.cli._say import note
+from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.recipes import Translator
@@ -44,7 +45,9 @@ class Limit:
         most = self.translator.max_length
         has = f"{self.where} {number} has {length:,} tokens"
         if self.over is TooLong.stop:
-            refuse(f"{has}, but this model takes {most:,} (max_length); split it, or take --too-long cut.")
+            raise UsageError(
+                f"{has}, but this model takes {most:,} (max_length); split it, or take --too-long cut."
+            )
         note(f"{has} and was cut to {most:,}")
         short, long = 0, len(text)  # so many characters fit, so many do not
         while long - short > 1:
@@ -113,4 +116,6 @@ def _text(raw: bytes, number: int) -> str:
     try:
         return raw.removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
-        refuse(f"standard input, line {number}: byte {error.start + 1} is not UTF-8; convert it first.")
+        raise UsageError(
+            f"standard input, line {number}: byte {error.start + 1} is not UTF-8; convert it first."
+        ) from None

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli._say import Language, refuse, say, say_json
+from regard.cli._say import Language, say, say_json
+from regard.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from regard.catalogue import Entry
@@ -24,7 +25,9 @@ def list_(
     from regard.catalogue import ENTRIES, KINDS
 
     if kind is not None and kind not in KINDS:
-        refuse(f"There is no kind {kind!r}; the kinds are {', '.join(KINDS[:-1])} and {KINDS[-1]}.")
+        raise UnknownNameError(
+            f"There is no kind {kind!r}; the kinds are {', '.join(KINDS[:-1])} and {KINDS[-1]}."
+        )
     kinds = KINDS if kind is None else (kind,)
     entries = [entry for k in kinds for entry in ENTRIES if entry.kind == k]
     if as_json:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli._say import note, refuse, say, say_json, table
+from regard.cli._say import note, say, say_json, table
+from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -135,13 +136,13 @@ def _marked(weights: Tensor) -> Tensor:
 def only_for_machines(run: Path, sizes: dict[str, int | None], rows: int | None) -> None:
     """Refuse sizes for a run that is no machine."""
     if given := [f"--{name}" for name, size in {**sizes, "rows": rows}.items() if size is not None]:
-        refuse(f"{given[0]} is for a machine with a memory, and {run} is not one.")
+        raise UsageError(f"{given[0]} is for a machine with a memory, and {run} is not one.")
 
 
 def not_for_machines(run: Path, given: dict[str, object]) -> None:
     """Refuse what is only for translations."""
     if names := [name for name, value in given.items() if value is not None]:
-        refuse(
+        raise UsageError(
             f"{run} is a machine with a memory: it does not take {names[0]}, but --length, --items or --repeats."
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.cli._input import Limit
-from regard.cli._say import refuse
+from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from regard.data import Pair
@@ -25,10 +25,10 @@ def from_recipe(recipe: str, settings: Translation, wanted: str | None = None) -
     known: dict[str, Any] = {**material.tests, "valid": material.valid}
     if wanted is None:
         if not material.tests:
-            refuse("The run has no text to test with: name files, or take --part valid.")
+            raise UsageError("The run has no text to test with: name files, or take --part valid.")
         return {name: _pairs(part) for name, part in material.tests.items()}
     if wanted not in known:
-        refuse(f"There is no part {wanted!r}; the parts are {', '.join(known)}.")
+        raise UnknownNameError.among("split", wanted, known)
     return {wanted: _pairs(known[wanted])}
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from regard.cli._say import note, refuse, say, say_json, table
+from regard.cli._say import note, say, say_json, table
+from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from regard.data.captions import Captioned
@@ -30,10 +31,12 @@ def captioner_of(run: Path, device: str) -> tuple[Captioner, str]:
     from regard.training.distributed import choose_device
 
     if device not in ("auto", "cpu", "cuda", "mps"):
-        refuse(f"There is no device {device!r}; the devices are auto, cpu, cuda and mps.")
+        raise UnknownNameError.among("device", device, ("auto", "cpu", "cuda", "mps"))
     name = Run.open(run).read()["recipe"]
     if not is_captioner(run):
-        refuse(f"{run} was trained for {name} and describes no pictures; `regard info` says what it is.")
+        raise UsageError(
+            f"{run} was trained for {name} and describes no pictures; `regard info` says what it is."
+        )
     return load(run, device=str(choose_device(device))), name
 
 
@@ -55,7 +58,7 @@ def show_picture(
     else:
         looked = captioner.look(_tested(captioner, name, which), options)
     if out is not None and not looked.words:
-        refuse("This model says nothing of the picture, so there is nothing to show.")
+        raise UsageError("This model says nothing of the picture, so there is nothing to show.")
     if out is not None and out.suffix.lower() == ".html":
         looked.player(language=language).save(out)
     elif out is not None and out.suffix.lower() == ".txt":
@@ -75,7 +78,9 @@ def _tested(captioner: Captioner, name: str, which: int) -> Any:
     parts = _known(captioner, name)
     pictures = next(iter(parts.values()))().pictures
     if not 0 <= which < len(pictures):
-        refuse(f"--seed {which} is none of the {len(pictures):,} pictures of the test, counted from 0.")
+        raise UsageError(
+            f"--seed {which} is none of the {len(pictures):,} pictures of the test, counted from 0."
+        )
     picture = pictures.some(slice(which, which + 1))[0]
     return picture if captioner.model.eyes is None else picture.permute(1, 2, 0)
 
@@ -125,12 +130,14 @@ def _parts(
         from regard.data.pictures import read_captions
 
         if captioner.model.eyes is None:
-            refuse("This model was trained on ready features and cannot see images; take --part test.")
+            raise UsageError(
+                "This model was trained on ready features and cannot see images; take --part test."
+            )
         size, color = captioner.settings.size, captioner.settings.color
         return {"files": lambda: read_captions([str(file) for file in files], size, color)}
     known = _known(captioner, name)
     if part is not None and part not in known:
-        refuse(f"There is no part {part!r}; the parts are {', '.join(known)}.")
+        raise UnknownNameError.among("split", part, known)
     wanted = part if part is not None else next(iter(known))
     return {wanted: known[wanted]}
 

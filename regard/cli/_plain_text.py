@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from regard.cli._say import note, refuse, say, say_json, table
+from regard.cli._say import note, say, say_json, table
+from regard.errors import UnknownNameError, UsageError
 
 NAMED = {
     "loss": ("nats a token", ".4f"),
@@ -31,10 +32,10 @@ def model_of_text(run: Path, device: str) -> tuple[Any, str]:
     from regard.training.distributed import choose_device
 
     if device not in ("auto", "cpu", "cuda", "mps"):
-        refuse(f"There is no device {device!r}; the devices are auto, cpu, cuda and mps.")
+        raise UnknownNameError.among("device", device, ("auto", "cpu", "cuda", "mps"))
     name = Run.open(run).read()["recipe"]
     if not is_of_text(run):
-        refuse(f"{run} was trained for {name} and does not write; `regard info` says what it is.")
+        raise UsageError(f"{run} was trained for {name} and does not write; `regard info` says what it is.")
     return load(run, device=str(choose_device(device))), name
 
 
@@ -67,10 +68,10 @@ def _parts(name: str, model: Any, files: list[Path] | None, part: str | None) ->
     if files:
         text = PlainText(files, model.settings.apart)
         if not (found := list(text)):
-            refuse(f"There is nothing to read: {text} is empty.")
+            raise UsageError(f"There is nothing to read: {text} is empty.")
         return {"files": found}
     texts = recipe(name).material(model.settings)
     known = texts.parts
     if part is not None and part not in known:
-        refuse(f"There is no part {part!r}; the parts are {', '.join(known)}.")
+        raise UnknownNameError.among("split", part, known)
     return {which: list(known[which]()) for which in (known if part is None else [part])}

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from regard.cli._say import AsJson, Language, note, refuse, say, say_json, table
+from regard.cli._say import AsJson, Language, note, say, say_json, table
+from regard.errors import UnknownNameError
 
 
 def reproduce(
@@ -50,7 +51,7 @@ def reproduce(
         _list(as_json, lang)
         return
     if name not in STUDIES:
-        refuse(f"There is no study {name!r}; the studies are {' and '.join(STUDIES)}.")
+        raise UnknownNameError.among("study", name, STUDIES)
     folder = out or Path("runs", name)
     answer = STUDIES[name].run(
         folder, quick, data, note, [part.strip() for part in only.split(",")] if only else (), words or ()

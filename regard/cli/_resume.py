@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli._ended import ended, resumable
-from regard.cli._say import AsJson, refuse
+from regard.cli._say import AsJson
+from regard.errors import UsageError
 
 MAY_CHANGE = ("steps", "minutes", "patience", "validate_every", "save_every", "keep", "tensorboard")
 
@@ -43,7 +44,7 @@ def _changes(recipe: str, words: list[str]) -> dict[str, Any]:
     names = [word.partition("=")[0].strip().replace("-", "_") for word in words]
     for name in names:
         if name not in MAY_CHANGE and hasattr(settings_of(recipe), name):
-            refuse(
+            raise UsageError(
                 f"{name} cannot change in a resumed run: the result would not be that of one training; begin a new "
                 f"run with it (--init-from takes these weights). What may change: {', '.join(MAY_CHANGE)}."
             )

@@ -43,14 +43,15 @@ class Standing:
 
 def standing(folder: Path) -> Standing:
     """Read a run."""
+    from regard.errors import CheckpointCorruptError
     from regard.recipes import read
-    from regard.training import Damaged, Run, checkpoint
+    from regard.training import Run, checkpoint
 
     run = Run.open(folder)
     notes: list[str] = []
     try:
         found = checkpoint.newest(run.checkpoints, notes.append)
-    except Damaged as error:
+    except CheckpointCorruptError as error:
         found = None
         notes.append(str(error))
     return Standing(run, read(run), {} if found is None else found.state, tuple(notes))

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,12 +20,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 class Language(str, Enum):
     en = "en"
     zh = "zh"
-
-
-def refuse(sentence: str) -> NoReturn:
-    """End with one sentence on stderr and exit code 2."""
-    typer.echo(f"regard: {sentence}", err=True)
-    raise typer.Exit(2)
 
 
 def note(sentence: str) -> None:

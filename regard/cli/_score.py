@@ -10,8 +10,9 @@ import typer
 
 from regard.cli._input import Limit, TooLong
 from regard.cli._parts import fitting, from_files
-from regard.cli._say import AsJson, note, refuse, say, say_json, table
+from regard.cli._say import AsJson, note, say, say_json, table
 from regard.cli._translate import Device, OverLimit, loaded
+from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.decoding import Hypothesis
@@ -43,7 +44,7 @@ def score(
     from regard.data import Pair
 
     if bool(files) == (text is not None):
-        refuse("Give two files, or --text with a text and its translation.")
+        raise UsageError("Give two files, or --text with a text and its translation.")
     translator = loaded(run, device)
     pairs = [Pair(*text)] if text is not None else from_files(files or [], translator.settings, columns)
     pairs = fitting(Limit(translator, too_long, f"{files[0]}, line" if files else "text"), pairs)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli._say import Language, note, refuse
+from regard.cli._say import Language, note
 from regard.cli._translate import Device, Engine
+from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -46,10 +47,10 @@ def serve(
 
     Example: REGARD_TOKEN=secret regard serve runs/en-de --host 0.0.0.0 --no-open
     """
-    from regard._extras import need
+    from regard._imports import require_extra
 
-    need("fastapi", extra="serve")
-    need("uvicorn", extra="serve")
+    require_extra("fastapi", extra="serve")
+    require_extra("uvicorn", extra="serve")
     secret = _token(token)
     with _listening(host, port) as listener:  # first, as a taken port is known sooner than a model is loaded
         app = _application(run, host, device, engine, secret)
@@ -77,7 +78,7 @@ def _application(run: Path | None, host: str, device: str, engine: str | None, t
     from regard.training.distributed import choose_device
 
     if device not in ("auto", "cpu", "cuda", "mps"):
-        refuse(f"There is no device {device!r}; the devices are auto, cpu, cuda and mps.")
+        raise UnknownNameError.among("device", device, ("auto", "cpu", "cuda", "mps"))
     recipe = recipe_of(run)
     place = str(choose_device(device)) if engine in (None, "torch") else "cpu"
     # In a thread that ends: one that had computed keeps threads of OpenMP, and with more of them than cores all sleep
@@ -86,7 +87,9 @@ def _application(run: Path | None, host: str, device: str, engine: str | None, t
         model = loading.submit(_ready, run, place, engine).result()
     app = application(model, about={"run": run.resolve().name, "recipe": recipe}, host=host, token=token)
     if not app.state.served.does:
-        refuse(f"{run} was trained for {recipe}, which cannot be served; `regard info` says what it can do.")
+        raise UsageError(
+            f"{run} was trained for {recipe}, which cannot be served; `regard info` says what it can do."
+        )
     return app
 
 
@@ -105,7 +108,7 @@ def _ready(run: Path, device: str, engine: str | None) -> Any:
 def _token(given: str | None) -> str | None:
     """The token that requests must have; none is asked for where none, or an empty one, is given."""
     if given and not (given.isascii() and given.isprintable() and " " not in given):
-        refuse("A token is of letters, digits and signs of ASCII, without spaces.")
+        raise UsageError("A token is of letters, digits and signs of ASCII, without spaces.")
     return given or None
 
 
@@ -119,11 +122,11 @@ def _answer(app: FastAPI, listener: socket.socket) -> None:
 def _listening(host: str, port: int) -> socket.socket:
     """A socket that listens there, or one sentence why it cannot."""
     if not 0 <= port <= 65_535:
-        refuse(f"A port is a number from 0 to 65535, not {port}.")
+        raise UsageError(f"A port is a number from 0 to 65535, not {port}.")
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError:
-        refuse(f"There is no address {host!r}; 127.0.0.1 is this machine.")
+        raise UsageError(f"There is no address {host!r}; 127.0.0.1 is this machine.") from None
     listener = socket.socket(family, kind, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -131,7 +134,7 @@ def _listening(host: str, port: int) -> socket.socket:
         listener.listen(128)
     except OSError as error:
         listener.close()
-        refuse(_why(error, host, port))
+        raise UsageError(_why(error, host, port)) from None
     return listener
 
 

@@ -23,9 +23,10 @@ from regard.cli._machine import (
     show_machine,
 )
 from regard.cli._picture import is_captioner, show_picture
-from regard.cli._say import AsJson, Language, note, refuse, say_json
+from regard.cli._say import AsJson, Language, note, say_json
 from regard.cli._sight import is_glancer, is_respondent, show_answer, show_glance
 from regard.cli._translate import Beam, Device, OverLimit, decoding, loaded
+from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.recipes.translation.showing import Shown
@@ -87,18 +88,22 @@ def show(
     Example: regard show runs/questions "where is the 7" --image scene.png --out seven.png
     """
     if run is None:
-        refuse('Name the folder of a run and a text: regard show RUN "text" --out x.html')
+        raise UsageError('Name the folder of a run and a text: regard show RUN "text" --out x.html')
     if out is not None and out.suffix.lower() not in ENDINGS:
-        refuse(f"--out {out} is none of what can be made; its name must end in {', '.join(ENDINGS)}.")
+        raise UsageError(
+            f"--out {out} is none of what can be made; its name must end in {', '.join(ENDINGS)}."
+        )
+    if out is not None and not out.parent.is_dir():
+        raise UsageError(f"there is no folder {out.parent} to write {out.name} into")
     if heads and (layer is not None or head is not None):
-        refuse("--heads shows all of them, so it goes with neither --layer nor --head.")
+        raise UsageError("--heads shows all of them, so it goes with neither --layer nor --head.")
     if image is not None and not is_respondent(run):
-        refuse(f"--image is what a question is about, and {run} answers none.")
+        raise UsageError(f"--image is what a question is about, and {run} answers none.")
     sizes = {"length": length, "repeats": repeats, "items": items}
     if is_machine(run):
         not_for_machines(run, {"a text": text, "--target": target, "--layer": layer, "--beam": beam})
         if heads:
-            refuse(
+            raise UsageError(
                 f"--heads is for a translation; {run} is a machine with a memory: take --head 0, --head 1, ..."
             )
         shown_in = None if lang is None else lang.value
@@ -107,7 +112,7 @@ def show(
     only_for_machines(run, sizes, rows)
     if is_classifier(run):
         if heads or any(option is not None for option in (target, layer, head, beam)):
-            refuse(
+            raise UsageError(
                 f"{run} reads documents: --target, --layer, --head, --heads and --beam are for translations."
             )
         whole = _standard_input() if text is None else text
@@ -115,12 +120,14 @@ def show(
         return
     if is_captioner(run):
         if heads or any(option is not None for option in (target, layer, head)):
-            refuse(f"{run} describes pictures: --target, --layer, --head and --heads are for translations.")
+            raise UsageError(
+                f"{run} describes pictures: --target, --layer, --head and --heads are for translations."
+            )
         show_picture(run, text, seed, beam, out, None if lang is None else lang.value, device, as_json)
         return
     if is_glancer(run) or is_respondent(run):
         if heads or any(option is not None for option in (target, layer, head, beam)):
-            refuse(
+            raise UsageError(
                 f"{run} looks at images: --target, --layer, --head, --heads and --beam are for translations."
             )
         if is_respondent(run):
@@ -151,7 +158,7 @@ def show(
 def _from_stdin(limit: Limit) -> str:
     texts = [line for block in of_stdin(limit) for line in block]
     if len(texts) > 1:
-        refuse(f"show draws one text, but standard input has {len(texts)} lines; take one of them.")
+        raise UsageError(f"show draws one text, but standard input has {len(texts)} lines; take one of them.")
     return texts[0] if texts else ""
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from regard.cli._say import note, refuse, say, say_json, table
+from regard.cli._say import note, say, say_json, table
+from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from regard.recipes.sights.sight import Sight
@@ -43,7 +44,7 @@ def sighted(run: Path, device: str) -> tuple[Any, str]:
     from regard.training.distributed import choose_device
 
     if device not in ("auto", "cpu", "cuda", "mps"):
-        refuse(f"There is no device {device!r}; the devices are auto, cpu, cuda and mps.")
+        raise UnknownNameError.among("device", device, ("auto", "cpu", "cuda", "mps"))
     return load(run, device=str(choose_device(device))), Run.open(run).read()["recipe"]
 
 
@@ -53,14 +54,14 @@ def tested(made: Any, name: str, which: int) -> Any:
 
     test = next(iter(recipe(name).material(made.settings).parts.values()))()
     if not 0 <= which < len(test):
-        refuse(f"--seed {which} is none of the {len(test):,} scenes of the test, counted from 0.")
+        raise UsageError(f"--seed {which} is none of the {len(test):,} scenes of the test, counted from 0.")
     return test
 
 
 def classify_images(run: Path, images: list[str] | None, device: str, as_json: bool) -> None:
     """One line for each image: the file, a tab, the class, a tab, its probability."""
     if not images:
-        refuse("This model sees images: name one or more: regard classify RUN seven.png")
+        raise UsageError("This model sees images: name one or more: regard classify RUN seven.png")
     glancer, _ = sighted(run, device)
     found = list(zip(images, glancer.classify(images), strict=True))
     if as_json:
@@ -93,7 +94,7 @@ def show_answer(
     """The answer to a question about an image, or about a scene of the recipe's test, and where the model looked."""
     respondent, name = sighted(run, device)
     if image is not None and question is None:
-        refuse('Ask something about the image: regard show RUN "how many 3s" --image x.png')
+        raise UsageError('Ask something about the image: regard show RUN "how many 3s" --image x.png')
     if image is not None:
         _show(respondent.look(image, question), out, as_json)
         return
@@ -104,7 +105,7 @@ def show_answer(
 
 def _show(sight: Sight, out: Path | None, as_json: bool) -> None:
     if out is not None and out.suffix.lower() not in ENDINGS:
-        refuse(f"--out {out}: a look at an image is shown as {', '.join(ENDINGS)}.")
+        raise UsageError(f"--out {out}: a look at an image is shown as {', '.join(ENDINGS)}.")
     if out is not None and out.suffix.lower() == ".txt":
         out.write_text(f"{sight.title}\n\n{sight.drawn()}\n", encoding="utf-8", newline="\n")
     elif out is not None:
@@ -124,11 +125,13 @@ def evaluate_sights(
     from regard.recipes.sights._judged import judged_answers, judged_glances
 
     if files:
-        refuse("This model is judged by the scenes of its recipe: take --part test or --part valid.")
+        raise UsageError(
+            "This model is judged by the scenes of its recipe: take --part test or --part valid."
+        )
     made, name = sighted(run, device)
     parts = recipe(name).material(made.settings).parts
     if part is not None and part not in parts:
-        refuse(f"There is no part {part!r}; the parts are {', '.join(parts)}.")
+        raise UnknownNameError.among("split", part, parts)
     chosen = part or next(iter(parts))
     held = parts[chosen]()
     if limit is not None:

@@ -11,7 +11,8 @@ import typer
 from regard.cli._ended import ended, resumable
 from regard.cli._files import TestFiles, TrainFiles, ValidFiles, check_files
 from regard.cli._run import plain_settings, written
-from regard.cli._say import AsJson, Language, note, refuse, say, say_json, table
+from regard.cli._say import AsJson, Language, note, say, say_json, table
+from regard.errors import UsageError
 
 
 def train(
@@ -47,7 +48,9 @@ def train(
     given = {name: tuple(paths) for name, paths in files.items() if paths}
     if recipe is None or "=" in recipe:
         if recipe is not None or given or show:
-            refuse("Name the recipe first: regard train RECIPE ...; `regard train` alone lists the recipes.")
+            raise UsageError(
+                "Name the recipe first: regard train RECIPE ...; `regard train` alone lists the recipes."
+            )
         _list(as_json, lang)
         return
     check_files(recipe, plain_settings(recipe, tuple(words or ()), **given))
@@ -84,7 +87,7 @@ def _planned(recipe: str, words: list[str], init_from: Path | None, given: dict[
 def _free(recipe: str) -> Path:
     """runs/RECIPE, or the first of runs/RECIPE-2, runs/RECIPE-3, ... that is not taken."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        refuse("Several processes train together, so name their folder: --out RUN.")
+        raise UsageError("Several processes train together, so name their folder: --out RUN.")
     folder, number = Path("runs", recipe), 1
     while folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         number += 1

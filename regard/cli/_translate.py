@@ -11,7 +11,8 @@ import typer
 from regard.cli._answers import Searching, check_choice
 from regard.cli._input import Limit, TooLong, of_file, of_stdin
 from regard.cli._output import Output, emit
-from regard.cli._say import AsJson, refuse
+from regard.cli._say import AsJson
+from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from regard.decoding import Decoding
@@ -79,12 +80,14 @@ def translate(
     Example: regard translate runs/en-de < news.en > news.de
     """
     if texts and file is not None:
-        refuse("Give texts or --file, not both.")
+        raise UsageError("Give texts or --file, not both.")
     chance = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     if not sample and any(value is not None for value in (*chance.values(), seed)):
-        refuse("--temperature, --top-k, --top-p and --seed are for --sample; add it, or leave them out.")
+        raise UsageError(
+            "--temperature, --top-k, --top-p and --seed are for --sample; add it, or leave them out."
+        )
     if sample and (trace is not None or beam is not None):
-        refuse("--sample draws and does not search, so it goes with neither --beam nor --trace.")
+        raise UsageError("--sample draws and does not search, so it goes with neither --beam nor --trace.")
     translator = loaded(run, device, engine)
     options = decoding(
         translator, sample, beam, best=nbest, alpha=length_penalty, coverage=coverage, **chance
@@ -105,10 +108,12 @@ def loaded(run: Path, device: str, engine: str | None = None) -> Translator:
     from regard.training.distributed import choose_device
 
     if device not in ("auto", "cpu", "cuda", "mps"):
-        refuse(f"There is no device {device!r}; the devices are auto, cpu, cuda and mps.")
+        raise UnknownNameError.among("device", device, ("auto", "cpu", "cuda", "mps"))
     if engine not in (None, "torch"):
         if device not in ("auto", "cpu"):
-            refuse(f"{engine} computes on the CPU here; leave --device out, or take --engine torch.")
+            raise UsageError(
+                f"{engine} computes on the CPU here; leave --device out, or take --engine torch."
+            )
         device = "cpu"
     return load_translator(run, device=str(choose_device(device)), engine=engine)
 
@@ -121,7 +126,7 @@ def decoding(
     if beam is None and not sample:
         beam = max(translator.settings.beam, best)
     if options.get("coverage") and (sample or beam == 1):
-        refuse("--coverage is for a beam search: take --beam 2 or more.")
+        raise UsageError("--coverage is for a beam search: take --beam 2 or more.")
     method = "sample" if sample else None
     return translator.decoding(method=method, beam=beam, **options)
 

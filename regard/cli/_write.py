@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli._plain_text import model_of_text
-from regard.cli._say import AsJson, note, refuse, say, say_json, table
+from regard.cli._say import AsJson, note, say, say_json, table
 from regard.cli._translate import Device
+from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.recipes import Guesser, Writer
@@ -42,13 +43,15 @@ def write(
 
     if isinstance(model, Guesser):
         if temperature != 1 or top_k or top_p != 1 or seed is not None or length is not None:
-            refuse(f"{run} fills in words and draws nothing: of the options it takes --number alone.")
+            raise UsageError(
+                f"{run} fills in words and draws nothing: of the options it takes --number alone."
+            )
         _fill(model, beginning, number, as_json)
         return
     how: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     if temperature == 0:
         if top_k or top_p != 1 or seed is not None or number > 1:
-            refuse(
+            raise UsageError(
                 "--temperature 0 draws nothing: it goes with neither --top-k, --top-p, --seed nor --number."
             )
         how = {"method": "greedy"}

@@ -1,7 +1,6 @@
 """Text, as batches: readers, tokenizers, and sources that can be taken up again. Knows no model."""
 
 from regard.data._filling import Filling
-from regard.data._lines import DataError
 from regard.data.batch import BOS, EOS, PAD, UNK, Batch, Pair
 from regard.data.batches import Corpus, Generated, Stream, in_order
 from regard.data.download import fetch
@@ -16,7 +15,6 @@ __all__ = [
     "UNK",
     "Batch",
     "Corpus",
-    "DataError",
     "Filling",
     "Generated",
     "Pair",

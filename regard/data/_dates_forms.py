@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.data._dates_fields import (
     DAY,
     MONTH,
@@ -62,7 +62,7 @@ class Form:
 
 def locale_of(code: str) -> Any:
     """Babel's locale for a language of the list."""
-    return need("babel", extra="recipes").Locale.parse("zh-Hans" if code == "zh" else code, sep="-")
+    return require_extra("babel", extra="recipes").Locale.parse("zh-Hans" if code == "zh" else code, sep="-")
 
 
 @cache

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from regard.data._lines import DataError
 from regard.data._rows import Encoded
 from regard.data.batch import Pair
 from regard.data.report import Report
 from regard.data.tokenizer import Tokenizer
+from regard.errors import DataError, UsageError
 
 OVER = ("drop", "cut", "stop")
 Numbered = tuple[Pair, int]
@@ -39,11 +39,11 @@ class Filling:
 
     def __post_init__(self) -> None:
         if self.over not in OVER:
-            raise ValueError(f"over={self.over!r} is not one of {', '.join(OVER)}.")
+            raise UsageError(f"over={self.over!r} is not one of {', '.join(OVER)}.")
         if self.tokens < 1 or (self.max_length is not None and self.max_length < 1):
-            raise ValueError(f"tokens={self.tokens} and max_length={self.max_length} should be at least 1.")
+            raise UsageError(f"tokens={self.tokens} and max_length={self.max_length} should be at least 1.")
         if not all(0 <= side <= 1 for side in self.dropouts):
-            raise ValueError(f"dropout is a probability, from 0 to 1, not {self.dropout}.")
+            raise UsageError(f"dropout is a probability, from 0 to 1, not {self.dropout}.")
 
     @property
     def dropouts(self) -> tuple[float, float]:

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from regard._extras import need
-from regard.data._lines import DataError
+from regard._imports import require_extra
 from regard.data._pieces import MARK
 from regard.data._vocabulary import SPECIALS, Vocabulary
+from regard.errors import DataError, UsageError
 
 KINDS = ("bpe", "unigram", "char", "word")
 REPEATS = 10_000  # of one piece in one string given to the trainer
@@ -22,7 +22,7 @@ def learn(texts: Iterable[str], kind: str, size: int, cut: Callable[[str], list[
     """Count the pieces of the texts, and learn a vocabulary of at most `size` tokens from the counts."""
     if size < LEAST:
         special = f"{len(SPECIALS)} tokens are special"
-        raise ValueError(f"A vocabulary of {size} tokens is too small: {special}; take at least {LEAST}.")
+        raise UsageError(f"A vocabulary of {size} tokens is too small: {special}; take at least {LEAST}.")
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(cut(text))
@@ -61,7 +61,7 @@ def _strings(counts: Counter[str], alphabet: set[str]) -> Iterator[str]:
 
 
 def _bpe(strings: Iterator[str], alphabet: list[str], size: int) -> Vocabulary:
-    hf = need("tokenizers", extra="recipes")
+    hf = require_extra("tokenizers", extra="recipes")
     trainer = hf.trainers.BpeTrainer(
         vocab_size=size,
         min_frequency=2,
@@ -75,7 +75,7 @@ def _bpe(strings: Iterator[str], alphabet: list[str], size: int) -> Vocabulary:
 
 
 def _unigram(strings: Iterator[str], alphabet: list[str], size: int) -> Vocabulary:
-    hf = need("tokenizers", extra="recipes")
+    hf = require_extra("tokenizers", extra="recipes")
     trainer = hf.trainers.UnigramTrainer(
         vocab_size=size,
         unk_token=SPECIALS[1],

@@ -10,14 +10,12 @@ from difflib import get_close_matches
 from io import BufferedIOBase
 from pathlib import Path
 
+from regard.errors import DataError
+
 BOM = b"\xef\xbb\xbf"
 BLOCK = 1 << 20
 PACKED = (".gz", ".xz")
 BROKEN = (EOFError, OSError, lzma.LZMAError, zlib.error)
-
-
-class DataError(ValueError):
-    """Something is wrong with the data; the sentence says what, where, and what to do."""
 
 
 def kind_of(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from regard.data._lines import DataError
+from regard.errors import InputError
 
 FORMS = {  # of each kind of question; # is a digit, @ one of the three places
     "there": ("is there a #", "can you see a #"),
@@ -45,7 +45,7 @@ def read_question(text: str) -> list[int]:
     if " ".join(found) not in EVERY:
         forms = (forms[0].replace("#", "7").replace("@", "left") for forms in FORMS.values())
         known = "; ".join(write_question(form.split()) for form in forms)
-        raise DataError(f"{text!r} is no question that this model knows; ask such as: {known}")
+        raise InputError(f"{text!r} is no question that this model knows; ask such as: {known}")
     return [WORDS.index(word) for word in found]
 
 

@@ -9,10 +9,10 @@ from random import Random
 from typing import Any
 
 from regard.data._filling import Encoder, Filling
-from regard.data._lines import DataError
 from regard.data._rows import Chunk, Encoded, Numbers
 from regard.data.batch import Batch, Pair
 from regard.data.tokenizer import Tokenizer
+from regard.errors import DataError
 
 Position = dict[str, Any]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.data.batch import UNK
+from regard.errors import UsageError
 
 SPECIALS = ["<pad>", "<unk>", "<s>", "</s>"]  # numbers 0 to 3: PAD, UNK, BOS, EOS
 
@@ -22,7 +23,7 @@ class Vocabulary:
     @classmethod
     def of(cls, saved: dict[str, Any]) -> Vocabulary:
         if saved["tokens"][: len(SPECIALS)] != SPECIALS:
-            raise ValueError(f"the first tokens should be {', '.join(SPECIALS)}")
+            raise UsageError(f"the first tokens should be {', '.join(SPECIALS)}")
         merges = [(left, right) for left, right in saved["merges"]]
         return cls(list(saved["tokens"]), merges, [float(score) for score in saved["scores"]])
 
@@ -34,7 +35,7 @@ class Vocabulary:
 
         It is built without special tokens of its own: they would be found in the text, too.
         """
-        models = need("tokenizers", extra="recipes").models
+        models = require_extra("tokenizers", extra="recipes").models
         numbers = {token: number for number, token in enumerate(self.tokens)}
         if kind == "bpe":
             return models.BPE(vocab=numbers, merges=self.merges, unk_token=SPECIALS[UNK])

@@ -17,6 +17,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
+from regard.errors import UsageError
+
 Sizes = Mapping[str, tuple[int, int]]  # of each size, the least and the greatest
 
 
@@ -56,7 +58,7 @@ class Algorithm(ABC):
         for name in self.names:
             least, greatest = self.sizes[name]
             if not 1 <= least <= greatest:
-                raise ValueError(f"{name} from {least} to {greatest} cannot be drawn: 1 <= least <= greatest")
+                raise UsageError(f"{name} from {least} to {greatest} cannot be drawn: 1 <= least <= greatest")
 
     @property
     @abstractmethod
@@ -70,12 +72,12 @@ class Algorithm(ABC):
         """So many sequences of one size."""
         drawn = {name: _between(random, *self.sizes[name]) for name in self.names}
         if unknown := set(given) - set(drawn):
-            raise ValueError(
+            raise UsageError(
                 f"{type(self).__name__.lower()} has no size {sorted(unknown)[0]!r}; its sizes are"
                 f" {', '.join(self.names)}"
             )
         if small := [name for name, size in given.items() if size < 1]:
-            raise ValueError(f"{small[0]}={given[small[0]]} is too small: it must be at least 1")
+            raise UsageError(f"{small[0]}={given[small[0]]} is too small: it must be at least 1")
         return self._make(random, rows, **(drawn | given))
 
     def _vectors(self, random: Generator, *shape: int) -> Tensor:
@@ -157,7 +159,7 @@ class Recall(Algorithm):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sizes["items"][0] < 2:
-            raise ValueError("recall needs at least 2 items: one to ask for and one that follows it")
+            raise UsageError("recall needs at least 2 items: one to ask for and one that follows it")
 
     @property
     def channels(self) -> tuple[int, int]:
@@ -165,7 +167,7 @@ class Recall(Algorithm):
 
     def _make(self, random: Generator, rows: int, *, items: int) -> Sequences:  # type: ignore[override]
         if items < 2:
-            raise ValueError(f"items={items} is too small: one is asked for, and one follows it")
+            raise UsageError(f"items={items} is too small: one is asked for, and one follows it")
         vectors = self._vectors(random, rows, items, self.ITEM)
         which = torch.randint(items - 1, (rows,), generator=random)
         each, row = self.ITEM + 1, torch.arange(rows)
@@ -198,7 +200,7 @@ class Ngrams(Algorithm):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (least := self.sizes["length"][0]) <= self.CONTEXT:
-            raise ValueError(
+            raise UsageError(
                 f"ngrams of {least} bits have none to foretell: {self.CONTEXT} are only context; take"
                 f" {self.CONTEXT + 1} or more"
             )
@@ -209,7 +211,7 @@ class Ngrams(Algorithm):
 
     def _make(self, random: Generator, rows: int, *, length: int) -> Sequences:  # type: ignore[override]
         if length <= self.CONTEXT:
-            raise ValueError(f"length={length} is too small: {self.CONTEXT} bits are only context")
+            raise UsageError(f"length={length} is too small: {self.CONTEXT} bits are only context")
         # Beta(1/2, 1/2) is sin^2 of an angle that is uniform (the arcsine law)
         table = torch.sin(math.pi / 2 * torch.rand(rows, 2**self.CONTEXT, generator=random)) ** 2
         bits = torch.zeros(rows, length, dtype=torch.long)

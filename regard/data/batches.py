@@ -11,13 +11,13 @@ from random import Random
 import numpy as np
 
 from regard.data._filling import Filling, Numbered, numbered
-from regard.data._lines import DataError
 from regard.data._rows import Chunk, Encoded, filled
 from regard.data._source import Source, varied
 from regard.data.batch import Batch, Pair
 from regard.data.readers import Parallel
 from regard.data.report import Report
 from regard.data.tokenizer import Tokenizer
+from regard.errors import DataError, UsageError
 
 
 class Corpus(Source):
@@ -157,5 +157,5 @@ def in_order(
 
 def _positive(chunk: int) -> int:
     if chunk < 1:
-        raise ValueError(f"chunk={chunk} should be at least 1.")
+        raise UsageError(f"chunk={chunk} should be at least 1.")
     return chunk

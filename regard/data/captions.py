@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from regard.data._lines import DataError
 from regard.data.algorithms import chance
 from regard.data.batch import BOS, EOS, filled
 from regard.data.report import Report
 from regard.data.scenes import WORDS, Scenes
 from regard.data.tokenizer import Tokenizer
 from regard.data.words import apart
+from regard.errors import DataError
 
 POOL = 20  # batches whose captions are sorted by length before they are cut apart
 Position = dict[str, Any]

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from regard.data.report import SHOWN, _lines, counted
 from regard.data.sentences import sentences
 from regard.data.words import CUTS
+from regard.errors import UsageError
 
 Cut = list[list[str]]  # sentences of words
 
@@ -52,11 +53,11 @@ class Cutting:
 
     def __post_init__(self) -> None:
         if self.pieces not in CUTS:
-            raise ValueError(f"pieces={self.pieces!r} is not one of {', '.join(CUTS)}.")
+            raise UsageError(f"pieces={self.pieces!r} is not one of {', '.join(CUTS)}.")
         if self.over not in ("split", "cut"):
-            raise ValueError(f"over={self.over!r} is not one of split, cut.")
+            raise UsageError(f"over={self.over!r} is not one of split, cut.")
         if min(self.max_words, self.max_sentences) < 1:
-            raise ValueError(
+            raise UsageError(
                 f"max_words={self.max_words} and max_sentences={self.max_sentences} should be at least 1."
             )
 

@@ -25,6 +25,7 @@ from regard.data._dates_forms import CODES, Form, locale_of, plain
 from regard.data._dates_held import held_out
 from regard.data._dates_readings import all_forms
 from regard.data.batch import Pair
+from regard.errors import UnknownNameError, UsageError
 
 __all__ = ["SCORED", "Dates", "Language", "held_out", "languages", "plain", "split_of"]
 
@@ -71,7 +72,7 @@ class Dates:
 
     def __init__(self, seed: int = 0, split: Split = "train", languages: Sequence[str] | None = None) -> None:
         if split not in ("train", "valid", "test", "patterns"):
-            raise ValueError(f"dates have no split {split!r}; take one of train, valid, test, patterns")
+            raise UnknownNameError(f"dates have no split {split!r}; take one of train, valid, test, patterns")
         self.seed = seed
         self.split = split
         self.forms = _forms(split == "patterns", CODES if languages is None else _known(languages))
@@ -126,15 +127,15 @@ def _forms(held: bool, codes: Sequence[str]) -> list[list[list[Form]]]:
         if form.language in codes and ((form.language, form.pattern) in held_out()) == held:
             found[form.language][form.pattern].append(form)
     if not found:
-        raise ValueError(f"no pattern of {', '.join(codes)} is held out; ask for more languages")
+        raise UsageError(f"no pattern of {', '.join(codes)} is held out; ask for more languages")
     return [list(patterns.values()) for patterns in found.values()]
 
 
 def _known(codes: Sequence[str]) -> list[str]:
     if not codes:
-        raise ValueError("dates need at least one language; leave languages out to have all of them")
+        raise UsageError("dates need at least one language; leave languages out to have all of them")
     for code in codes:
         if code not in CODES:
             near = get_close_matches(code, CODES, n=3, cutoff=0.4) or CODES
-            raise ValueError(f"dates know no language {code!r}; near it are {', '.join(near)}")
+            raise UnknownNameError(f"dates know no language {code!r}; near it are {', '.join(near)}")
     return list(codes)

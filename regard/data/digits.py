@@ -14,8 +14,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard._extras import need
-from regard.data._lines import BROKEN, DataError, _explained
+from regard._imports import require_extra
+from regard.data._lines import BROKEN, _explained
+from regard.errors import DataError
 
 Part = Literal["train", "valid", "test"]
 HELD = {"valid": 150, "test": 300}  # of scikit-learn's 1,797
@@ -44,7 +45,7 @@ class Digits:
 @cache
 def sklearn_digits(part: Part) -> Digits:
     """Digits of 8 by 8 pixels: Alpaydin and Kaynak (1998), as scikit-learn brings them. No digit is in two parts."""
-    found = need("sklearn.datasets", "sklearn").load_digits()
+    found = require_extra("sklearn.datasets", "sklearn").load_digits()
     every = Digits(torch.tensor(found.images / 16, dtype=torch.float32), torch.tensor(found.target).long())
     order = torch.randperm(len(every), generator=torch.Generator().manual_seed(0))
     test, valid = HELD["test"], HELD["test"] + HELD["valid"]

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from regard.data._json import called
-from regard.data._lines import DataError, kind_of, lines
+from regard.data._lines import kind_of, lines
 from regard.data.report import counted
+from regard.errors import DataError
 
 KINDS = (".tsv", ".csv", ".jsonl")
 NAMES = ("label", "text")

@@ -17,7 +17,8 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
 
 from regard._version import __version__
-from regard.data._lines import DataError
+from regard.errors import DataError, DownloadError
+from regard.files import sha256_of_file
 
 BLOCK = 1 << 20
 PACKERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
@@ -62,13 +63,15 @@ def fetch(
         if wanted not in (None, found):
             why = "it was changed there, or on the way; nothing was kept"
             other = f"; remove {note} to take it as it is now" if sha256 is None else ""
-            raise DataError(f"{url} has SHA-256 {found[:12]}..., not {wanted[:12]}...: {why}{other}.")
+            raise DownloadError(f"{url} has SHA-256 {found[:12]}..., not {wanted[:12]}...: {why}{other}.")
         os.replace(part, path)
         if sha256 is None:
             _note(note, path, found)
-    except OSError as error:  # of the disk: those of the network have become a DataError
+    except DataError:
+        raise
+    except OSError as error:  # of the disk: those of the network are a DownloadError
         wrong = error.strerror or error
-        raise DataError(
+        raise DownloadError(
             f"{folder} cannot be written to ({wrong}); REGARD_CACHE can name another folder."
         ) from None
     finally:
@@ -99,7 +102,7 @@ def _download(url: str, part: Path) -> str:
             size += len(block)
         length = answer.headers.get("Content-Length")
     if length is not None and size != int(length):
-        raise DataError(f"{url} broke off after {size:,} of {int(length):,} bytes; try again.")
+        raise DownloadError(f"{url} broke off after {size:,} of {int(length):,} bytes; try again.")
     return digest.hexdigest()
 
 
@@ -110,27 +113,23 @@ def _asked(url: str) -> http.client.HTTPResponse:
         return urlopen(Request(url, headers={"User-Agent": agent}), timeout=SECONDS)
     except HTTPError as error:
         error.close()
-        raise DataError(f"{url} was refused by its server: {error.code} {error.reason}.") from None
+        raise DownloadError(f"{url} was refused by its server: {error.code} {error.reason}.") from None
     except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
         reason = getattr(error, "reason", None) or error
-        raise DataError(f"{url} cannot be reached ({reason}); is there a network?") from None
+        raise DownloadError(f"{url} cannot be reached ({reason}); is there a network?") from None
 
 
 def _block(answer: http.client.HTTPResponse, url: str) -> bytes:
     try:
         return answer.read(BLOCK)
     except (OSError, http.client.HTTPException) as error:
-        raise DataError(f"{url} broke off ({error}); try again.") from None
+        raise DownloadError(f"{url} broke off ({error}); try again.") from None
 
 
 def _digest(path: Path, of_text: bool = False, suffix: str | None = None) -> str:
     """The checksum of a file, or of the text packed in it; "" where it cannot be unpacked."""
     opener = PACKERS.get(path.suffix if suffix is None else suffix, open) if of_text else open
-    digest = hashlib.sha256()
     try:
-        with opener(path, "rb") as file:
-            while block := file.read(BLOCK):
-                digest.update(block)
+        return sha256_of_file(path, opener)
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile):
         return ""
-    return digest.hexdigest()

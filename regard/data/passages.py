@@ -15,11 +15,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.data._lines import DataError, lines
+from regard.data._lines import lines
 from regard.data._rows import Numbers, Rows, filled
 from regard.data.batch import BOS, EOS, UNK
 from regard.data.report import counted
 from regard.data.tokenizer import Tokenizer
+from regard.errors import DataError, UsageError
 
 Position = dict[str, Any]
 
@@ -42,7 +43,7 @@ class PlainText:
         if not self.paths:
             raise DataError("Plain text comes from one file or more, and none is named.")
         if apart not in ("blank", "line"):
-            raise ValueError(f"apart={apart!r} is not one of blank, line.")
+            raise UsageError(f"apart={apart!r} is not one of blank, line.")
 
     def __str__(self) -> str:
         return " and ".join(map(str, self.paths))

@@ -15,9 +15,10 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from regard._extras import need
-from regard.data._lines import DataError, lines
+from regard._imports import require_extra
+from regard.data._lines import lines
 from regard.data.captions import Captioned, Pictures
+from regard.errors import DataError
 
 MEND = "mend it or leave it out"
 SIXTEEN = ("PNG", "PPM")  # formats whose images of mode I have 16 bits, in some versions of Pillow
@@ -30,7 +31,7 @@ def read_image(
 
     What is transparent is white, and 16 bits are scaled to 8. Whatever cannot be read raises `DataError`.
     """
-    pillow = need("PIL.Image", extra="images")
+    pillow = require_extra("PIL.Image", extra="images")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pillow.DecompressionBombWarning)
@@ -53,14 +54,14 @@ def pixels_of(
     image: Any, size: int | None = None, color: bool = True, name: str = "the image"
 ) -> UInt8[Tensor, "channels height width"]:
     """The same of an image that Pillow has opened or made."""
-    pillow = need("PIL.Image", extra="images")
+    pillow = require_extra("PIL.Image", extra="images")
     sixteen = image.mode.startswith("I;16") or (image.mode == "I" and image.format in SIXTEEN)
     if image.mode in ("I", "F") and not sixteen:
         raise DataError(
             f"{name} has numbers of 32 bits (mode {image.mode}), and which of them is white is not known; convert it"
             " to 8 or 16 bits first."
         )
-    image = need("PIL.ImageOps", extra="images").exif_transpose(image)
+    image = require_extra("PIL.ImageOps", extra="images").exif_transpose(image)
     image = _eight_bits(pillow, image) if sixteen else _opaque(pillow, image)
     image = image.convert("RGB" if color else "L")
     if size is not None:

@@ -14,8 +14,9 @@ from functools import cache
 from typing import Literal
 from zlib import crc32
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.data.batch import Pair
+from regard.errors import UnknownNameError
 
 Split = Literal["train", "valid", "test"]
 Phrases = dict[str, tuple[str, ...]]
@@ -34,7 +35,7 @@ class Pinyin:
 
     def __init__(self, split: Split = "train") -> None:
         if split not in ("train", "valid", "test"):
-            raise ValueError(f"pinyin has no split {split!r}; take one of train, valid, test")
+            raise UnknownNameError(f"pinyin has no split {split!r}; take one of train, valid, test")
         self.split: Split = split
 
     def pairs(self) -> list[Pair]:
@@ -85,7 +86,9 @@ def dropped() -> int:
 
 
 def _shipped() -> dict[str, Sequence[Sequence[str]]]:
-    phrases: dict[str, Sequence[Sequence[str]]] = need("pypinyin.phrases_dict", extra="recipes").phrases_dict
+    phrases: dict[str, Sequence[Sequence[str]]] = require_extra(
+        "pypinyin.phrases_dict", extra="recipes"
+    ).phrases_dict
     return phrases
 
 

@@ -26,6 +26,7 @@ from regard.data._question_words import (
 )
 from regard.data.labeled import first
 from regard.data.scenes import Painted, Scenes
+from regard.errors import UsageError
 
 THERE, COUNT, WHERE, SIZE, LEFT, RIGHT, NAME = range(len(KINDS))
 # Kinds that may be about a digit that is there twice, and how often kinds are about one that is not there.
@@ -78,7 +79,7 @@ class Asking:
         labels = scenes.digits.labels
         self._order, self._counts = labels.argsort(stable=True), labels.bincount(minlength=len(NAMES))
         if int(self._counts.min()) == 0 or scenes.count != len(PLACES):
-            raise ValueError(f"questions are about {len(PLACES)} digits, and need images of all ten")
+            raise UsageError(f"questions are about {len(PLACES)} digits, and need images of all ten")
         forms = [[form.split() for form in forms] for forms in FORMS.values()]
         self._lengths = torch.tensor([[len(form) for form in some] for some in forms])
         self._forms = torch.tensor([[_numbered(form) for form in some] for some in forms])

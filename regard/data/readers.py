@@ -9,8 +9,9 @@ from os import PathLike
 from pathlib import Path
 
 from regard.data._json import called
-from regard.data._lines import DataError, count, kind_of, lines
+from regard.data._lines import count, kind_of, lines
 from regard.data.batch import Pair
+from regard.errors import DataError
 
 Links = tuple[tuple[int, int], ...]
 

@@ -12,6 +12,7 @@ from typing import Literal
 from zlib import crc32
 
 from regard.data.batch import Pair
+from regard.errors import UnknownNameError, UsageError
 
 Split = Literal["train", "valid", "test"]
 
@@ -37,9 +38,9 @@ class Reverse:
         longest: int = 12,
     ) -> None:
         if split not in ("train", "valid", "test"):
-            raise ValueError(f"reverse has no split {split!r}; take one of train, valid, test")
+            raise UnknownNameError(f"reverse has no split {split!r}; take one of train, valid, test")
         if not letters or not 1 <= shortest <= longest:
-            raise ValueError(
+            raise UsageError(
                 f"strings of {shortest} to {longest} of {len(letters)} letters cannot be made; "
                 "give at least one letter and 1 <= shortest <= longest"
             )
@@ -63,7 +64,7 @@ class Reverse:
             source = "".join(random.choices(self.letters, k=length))
             if split_of(source) == self.split:
                 return _pair(source)
-        raise ValueError(f"no string is in the split {self.split!r}; allow more letters or longer strings")
+        raise UsageError(f"no string is in the split {self.split!r}; allow more letters or longer strings")
 
 
 def split_of(source: str) -> Split:

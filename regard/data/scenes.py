@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from regard.data.digits import Digits
+from regard.errors import UsageError
 
 SIZES, PLACES, BETWEEN = ("small", "large"), ("above", "below"), ","
 WORDS = (*SIZES, *PLACES, BETWEEN, *map(str, range(10)))
@@ -73,7 +74,7 @@ class Scenes:
     def __post_init__(self) -> None:
         least, most = self.sides
         if not 2 <= least < most - 1 or self.count * most > self.size:
-            raise ValueError(
+            raise UsageError(
                 f"{self.count} digits of {least} to {most} pixels have no room in a scene of {self.size};"
                 " take fewer, smaller or a larger scene"
             )

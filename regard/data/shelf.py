@@ -13,12 +13,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.data._lines import DataError
 from regard.data._rows import Numbers, Rows
 from regard.data.batch import UNK
 from regard.data.cutting import Cut, Cutting, DocumentReport
 from regard.data.documents import Document
 from regard.data.tokenizer import Tokenizer
+from regard.errors import DataError
 
 Position = dict[str, Any]
 

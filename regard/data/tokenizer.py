@@ -10,12 +10,12 @@ from random import Random
 from typing import Any
 
 from regard.data._learn import KINDS, learn
-from regard.data._lines import DataError
 from regard.data._merges import KEPT, Variants
 from regard.data._pieces import MARK, cutter
 from regard.data._vocabulary import SPECIALS, Vocabulary
 from regard.data.batch import BOS, EOS, PAD, UNK
 from regard.data.unspaced import UNREADABLE, apart, spaces_tell
+from regard.errors import DataError, UnknownNameError, UsageError
 
 FORMAT = 1
 LONGEST = 64  # letters of a word that is remembered: many long ones would fill the memory
@@ -61,7 +61,7 @@ class Tokenizer:
     ) -> Tokenizer:
         """Learn a vocabulary of at most `size` tokens; of Unicode's look-alikes, nfkc makes one."""
         if kind not in KINDS:
-            raise ValueError(f"There is no kind of tokenizer {kind!r}; there are {', '.join(KINDS)}.")
+            raise UnknownNameError.among("tokenizer", kind, KINDS)
         if isinstance(texts, str):
             raise TypeError("Tokenizer.learn takes many texts, such as the lines of a file, not one string.")
         return cls(kind, learn(texts, kind, size, cutter(kind, nfkc, lowercase)), nfkc, lowercase)
@@ -94,11 +94,11 @@ class Tokenizer:
         if dropout == 0:
             return self.encode(text)
         if self.kind != "bpe":
-            raise ValueError(
+            raise UsageError(
                 f"Only a bpe tokenizer can drop merges; for kind {self.kind!r} set dropout to 0."
             )
         if not 0 <= dropout <= 1:
-            raise ValueError(f"dropout is a probability, from 0 to 1, not {dropout}.")
+            raise UsageError(f"dropout is a probability, from 0 to 1, not {dropout}.")
         if self._variants is None or self._variants.dropout != dropout:
             self._variants = Variants(self.vocabulary, dropout)
         return self._variants.draw(self._pieces(text), random)
@@ -122,7 +122,7 @@ class Tokenizer:
     def tokens(self, numbers: Sequence[int]) -> list[str]:
         """The tokens as text, special ones included: <pad>, <unk>, <s>, </s>."""
         if any(not 0 <= number < len(self) for number in numbers):
-            raise ValueError(
+            raise UsageError(
                 f"A token's number is from 0 to {len(self) - 1}; this is another tokenizer's text."
             )
         return [self.vocabulary.tokens[number] for number in numbers]

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.decoding.options import Decoding
+from regard.errors import ShapeError, UnsupportedError
 
 LEAST = 1e-6  # the share taken for a source token that was never looked at, whose logarithm would be -inf
 
@@ -29,7 +30,7 @@ class Coverage:
             return
         weights = getattr(steps, "weights", None)
         if weights is None:
-            raise ValueError(
+            raise UnsupportedError(
                 f"decode: coverage={self.strength} needs to know where each step looked, but this model has no"
                 " attention to tell (its steps have no weights()); take coverage=0."
             )
@@ -43,7 +44,7 @@ class Coverage:
             return
         seen = self.weights()
         if seen.shape != self.sum.shape:
-            raise ValueError(
+            raise ShapeError(
                 f"decode: weights() must be (rows, source) = {tuple(self.sum.shape)}, but is {tuple(seen.shape)}."
             )
         self.sum = self.sum + seen

@@ -15,6 +15,7 @@ from regard.decoding._record import Record
 from regard.decoding._walk import drawn, likeliest, walk
 from regard.decoding.hypothesis import Hypothesis, Trace
 from regard.decoding.options import Decoding
+from regard.errors import ShapeError
 
 
 def decode(
@@ -122,7 +123,7 @@ def _search(
     specials: Specials,
 ) -> Record:
     if source.dim() != 2 or source_lengths.shape != source.shape[:1]:
-        raise ValueError(
+        raise ShapeError(
             "decode: source must be (rows, source) with source_lengths (rows), but their shapes are"
             f" {tuple(source.shape)} and {tuple(source_lengths.shape)}."
         )

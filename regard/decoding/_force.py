@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.decoding._protocol import at_rest
 from regard.decoding.hypothesis import Hypothesis
 from regard.decoding.options import Decoding
+from regard.errors import UsageError
 
 AT_ONCE = 1024  # positions whose log-probabilities over the vocabulary are held at one time
 
@@ -35,7 +36,7 @@ def force(
     """
     if target_lengths.numel() and int(target_lengths.min()) < 2:
         row = int(target_lengths.argmin())
-        raise ValueError(f"force: target {row} has nothing after BOS to score; give it at least EOS.")
+        raise UsageError(f"force: target {row} has nothing after BOS to score; give it at least EOS.")
     with at_rest(model):
         hidden = model(source, source_lengths, target[:, :-1])
         real = torch.arange(1, target.shape[1], device=target.device) < target_lengths[:, None]
@@ -77,7 +78,7 @@ def look(
     column for every source token and EOS. A model without attention gives none: 0 layers of 0 heads.
     """
     if len(hypotheses) != len(source):
-        raise ValueError(f"look: one translation of each source, not {len(hypotheses)} of {len(source)}.")
+        raise UsageError(f"look: one translation of each source, not {len(hypotheses)} of {len(source)}.")
     if not hypotheses:
         return []
     rows = [[bos, *one.ids, *([eos] if one.finished else [])] for one in hypotheses]

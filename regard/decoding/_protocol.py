@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.errors import ShapeError
+
 
 @runtime_checkable
 class Steps(Protocol):
@@ -65,7 +67,7 @@ def stepped(steps: Steps, token: Int[Tensor, " rows"]) -> Float[Tensor, "rows vo
     """Take a step, and see that it gave what it promised."""
     logits = steps.step(token)
     if logits.dim() != 2 or len(logits) != len(token):
-        raise ValueError(
+        raise ShapeError(
             f"decode: step must give logits (rows, vocab) with {len(token)} rows, but its shape is"
             f" {tuple(logits.shape)}."
         )

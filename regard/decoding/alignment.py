@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from regard.errors import ShapeError, UnsupportedError, UsageError
+
 Groups = tuple[tuple[int, ...], ...]
 Method = Literal["argmax", "threshold"]
 SHOWN, LONGEST = 60, 24  # what a notebook shows: words of a side, letters of a word
@@ -54,7 +56,7 @@ class Alignment:
     def __post_init__(self) -> None:
         size = (len(self.target), len(self.source))
         if self.weights.dim() != 4 or self.weights.shape[2:] != size:
-            raise ValueError(
+            raise ShapeError(
                 f"Alignment: weights must be (layers, heads, {size[0]} target tokens, {size[1]} source tokens),"
                 f" but their shape is {tuple(self.weights.shape)}."
             )
@@ -66,12 +68,12 @@ class Alignment:
         tokens = len(getattr(self, side)) - getattr(self, f"{side}_end")
         for position in (p for group in groups for p in group):
             if not 0 <= position < tokens:
-                raise ValueError(
+                raise UsageError(
                     f"Alignment: {side}_groups has position {position}, but the {side} has {tokens} tokens that"
                     " are not the end of the sentence."
                 )
         if words is not None and len(words) != len(groups):
-            raise ValueError(f"Alignment: {len(words)} {side}_words for {len(groups)} {side} groups.")
+            raise UsageError(f"Alignment: {len(words)} {side}_words for {len(groups)} {side} groups.")
 
     def groups(self, side: str) -> Groups:
         """The positions of each word of "source" or "target"."""
@@ -90,7 +92,9 @@ class Alignment:
     def looked(self, layer: int | None = None, head: int | None = None) -> Alignment:
         """The weights of one layer and head only; without a number, their average. Both axes stay."""
         if not self.weights.shape[0] * self.weights.shape[1]:
-            raise ValueError("Alignment: this model has no attention, so there are no weights to look at.")
+            raise UnsupportedError(
+                "Alignment: this model has no attention, so there are no weights to look at."
+            )
         weights = self.weights.mean(0, keepdim=True) if layer is None else self.weights[layer][None]
         weights = weights.mean(1, keepdim=True) if head is None else weights[:, head][:, None]
         return replace(self, weights=weights)

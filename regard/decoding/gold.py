@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.decoding.alignment import Alignment, Method
+from regard.errors import DataError, UnsupportedError, UsageError
 
 Link = tuple[int, int]
 
@@ -47,7 +48,7 @@ def aer(
     """
     possible = sure if possible is None else possible
     if not len(predicted) == len(sure) == len(possible):
-        raise ValueError(
+        raise UsageError(
             f"aer: links of the same sentences, not of {len(predicted)} predicted, {len(sure)} sure and"
             f" {len(possible)} possible."
         )
@@ -67,7 +68,7 @@ def best_head(
     predicted: dict[Link, list[set[Link]]]
     predicted = {(layer, head): [] for layer in range(layers) for head in range(heads)}
     if not predicted:
-        raise ValueError("best_head: this model has no attention, so there is no head to choose.")
+        raise UnsupportedError("best_head: this model has no attention, so there is no head to choose.")
     for one in alignments:
         linked = one.linked(method, threshold).tolist()
         for (layer, head), links in predicted.items():
@@ -80,12 +81,12 @@ def best_head(
 
 def _check(alignments: Sequence[Alignment], gold: Sequence[Gold]) -> None:
     if not alignments or len(alignments) != len(gold):
-        raise ValueError(f"best_head: one alignment of each gold pair, not {len(alignments)} of {len(gold)}.")
+        raise UsageError(f"best_head: one alignment of each gold pair, not {len(alignments)} of {len(gold)}.")
     for number, (one, pair) in enumerate(zip(alignments, gold, strict=True)):
         for side in ("source", "target"):
             count, wanted = len(one.groups(side)), len(getattr(pair, side))
             if count != wanted:
-                raise ValueError(
+                raise UsageError(
                     f"best_head: the {side} of alignment {number} has {count} words, its gold pair has {wanted}."
                 )
 
@@ -112,13 +113,13 @@ def _text(line: bytes, where: str) -> str:
     try:
         return line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: byte {error.start} is not UTF-8; convert the file to it.") from None
+        raise DataError(f"{where}: byte {error.start} is not UTF-8; convert the file to it.") from None
 
 
 def _read(line: str, where: str) -> Gold:
     fields = line.split("\t")
     if len(fields) != 3:
-        raise ValueError(
+        raise DataError(
             f"{where}: source, target and links with tabs between them, not {len(fields)} fields."
         )
     source, target = fields[0].split(), fields[1].split()
@@ -127,10 +128,10 @@ def _read(line: str, where: str) -> Gold:
     for text in fields[2].split():
         found = re.fullmatch(r"([0-9]+)([-?])([0-9]+)", text)
         if found is None:
-            raise ValueError(f"{where}: a link is i-j (sure) or i?j (possible), not {text!r}.")
+            raise DataError(f"{where}: a link is i-j (sure) or i?j (possible), not {text!r}.")
         i, j = int(found[1]), int(found[3])
         if i >= len(source) or j >= len(target):
-            raise ValueError(
+            raise DataError(
                 f"{where}: link {text} leaves the sentences of {len(source)} and {len(target)} words; words are"
                 " counted from 0."
             )

@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from regard.errors import ConfigError
+
 Method = Literal["beam", "greedy", "sample"]
 LengthPenalty = Literal["wu", "power"]
 
@@ -57,7 +59,7 @@ class Decoding:
     def __post_init__(self) -> None:
         for name, choices in (("method", get_args(Method)), ("length_penalty", get_args(LengthPenalty))):
             if getattr(self, name) not in choices:
-                raise ValueError(
+                raise ConfigError(
                     f"Decoding: {name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}."
                 )
         for name in ("beam", "best", "max_length"):
@@ -67,31 +69,31 @@ class Decoding:
         self._at_least("patience", 1)
         for name, most in (("beam", 1_000), ("alpha", 10), ("max_length", 1_000_000)):
             if getattr(self, name) > most:
-                raise ValueError(f"Decoding: {name} must be {most:,} or less, not {getattr(self, name):,}.")
+                raise ConfigError(f"Decoding: {name} must be {most:,} or less, not {getattr(self, name):,}.")
         if self.method == "beam" and self.best > self.beam:
-            raise ValueError(
+            raise ConfigError(
                 f"Decoding: a beam of {self.beam} cannot give the best {self.best}; take a wider beam."
             )
         if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise ValueError(
+            raise ConfigError(
                 f"Decoding: temperature must be above 0, not {self.temperature}; at 0 it is greedy."
             )
         if not 0.001 <= self.temperature <= 1000:  # beyond, quotients in float32 become infinite
-            raise ValueError(
+            raise ConfigError(
                 f"Decoding: temperature must be from 0.001 to 1000, not {self.temperature}; take greedy for less."
             )
         if not 1e-6 <= self.top_p <= 1:  # less is 0 in float32
-            raise ValueError(
+            raise ConfigError(
                 f"Decoding: top_p must be above 0 and at most 1, not {self.top_p}; the least is 0.000001."
             )
         if self.min_length >= self.max_length:
-            raise ValueError(
+            raise ConfigError(
                 f"Decoding: min_length {self.min_length} and EOS do not fit in max_length {self.max_length}."
             )
 
     def _at_least(self, name: str, least: int) -> None:
         if not getattr(self, name) >= least:  # NaN is refused, too
-            raise ValueError(f"Decoding: {name} must be {least} or more, not {getattr(self, name)}.")
+            raise ConfigError(f"Decoding: {name} must be {least} or more, not {getattr(self, name)}.")
 
     def penalty(self, length: float) -> float:
         """What the log-probability of a translation of this length is divided by."""

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.models.answerer import Answerer
 from regard.models.captioner import ShowAttendTell
 from regard.models.glance import Glance
@@ -32,6 +32,6 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in ("KernelRegression", "OutOfReach"):  # scikit-learn is needed only by who asks for these
-        need("sklearn", extra="sklearn")
+        require_extra("sklearn", extra="sklearn")
         return getattr(import_module("regard.models.regression"), name)
     raise AttributeError(f"module 'regard.models' has no attribute {name!r}")

@@ -9,6 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d
 
+from regard.errors import ShapeError, UsageError
+
 STRIDE = 8  # pixels of an image that make one cell, along each axis
 TURNS = (1, 2, 4, 8)  # halves of a turn
 PLACE = 4 * len(TURNS)  # numbers that say where a cell is
@@ -30,7 +32,7 @@ class Convolutions(nn.Module):
     def __init__(self, channels: int = 3, dim: int = 128, width: int = 24):
         super().__init__()
         if dim <= PLACE:
-            raise ValueError(f"dim={dim} is too small: {PLACE} numbers of a cell say where it is")
+            raise UsageError(f"dim={dim} is too small: {PLACE} numbers of a cell say where it is")
         self.channels, self.dim = channels, dim
         sizes = (channels, width, 2 * width, dim, dim)
         kernels, strides, self.pools = (5, 3, 3, 3), (2, 1, 1, 1), (1, 2, 2, 1)
@@ -45,7 +47,7 @@ class Convolutions(nn.Module):
 
     def forward(self, images: Float[Tensor, "rows channels height width"]) -> Float[Tensor, "rows cells dim"]:
         if images.shape[1] != self.channels or min(images.shape[2:]) < STRIDE:
-            raise ValueError(
+            raise ShapeError(
                 f"this network takes images (rows, {self.channels}, height, width) of {STRIDE} pixels or more, got"
                 f" {tuple(images.shape)}"
             )

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.errors import UsageError
+
 STEPS = 1 << 16  # sixteen random bits decide about a number
 
 
@@ -30,7 +32,7 @@ class Dropout(nn.Module):
     def __init__(self, p: float):
         super().__init__()
         if not 0 <= p < 1:
-            raise ValueError(f"Dropout: p must be at least 0 and below 1, got {p}")
+            raise UsageError(f"Dropout: p must be at least 0 and below 1, got {p}")
         self.p = p
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

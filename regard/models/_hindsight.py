@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention import softmax
+from regard.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from regard.models.recurrent import Now, Recurrent
@@ -32,7 +33,7 @@ def hindsight(
     """
     memory, now = model.encode(source, source_lengths)
     if memory.over is None:
-        raise ValueError("a model without attention has no weights to correct")
+        raise UnsupportedError("a model without attention has no weights to correct")
     embedded, found = model.write(target[:, :-1]), []
     for t, ahead in enumerate(model.first.ahead(embedded).unbind(1)):
         after, _, look = model.step(ahead, memory, now, t)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.errors import UnsupportedError
 from regard.models._packed_recurrent import PackedRecurrent
 from regard.models._shared import Shared, distinct
 from regard.models._words import bits
@@ -82,7 +83,7 @@ class PackedRecurrentSteps:
     def weights(self) -> Float[Tensor, "rows source"]:
         """Where the last word looked."""
         if self.seen is None:
-            raise ValueError("a model without attention has no weights")
+            raise UnsupportedError("a model without attention has no weights")
         return self.seen.weights.flatten(0, 1)
 
     def select(self, rows: Int[Tensor, " new"]) -> None:

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Attended, Attention
+from regard.errors import ShapeError, UsageError
 from regard.models._dropout import Dropout
 
 
@@ -49,7 +50,7 @@ class Answerer(nn.Module):
     ):
         super().__init__()
         if not looks:
-            raise ValueError(
+            raise UsageError(
                 "an answerer looks at least once; Attention(Constant()) sees the mean of the grid"
             )
         self.grid_dim, self.eyes, self.read, dim = grid_dim, eyes, read, read.dim
@@ -99,7 +100,7 @@ class Answerer(nn.Module):
         """The vectors of the cells, row by row."""
         grid = pictures if self.eyes is None else self.eyes(pictures)
         if grid.dim() != 3 or grid.shape[-1] != self.grid_dim:
-            raise ValueError(f"a grid is (rows, cells, {self.grid_dim}) here, got {tuple(grid.shape)}")
+            raise ShapeError(f"a grid is (rows, cells, {self.grid_dim}) here, got {tuple(grid.shape)}")
         return grid
 
 

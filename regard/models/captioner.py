@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard.attention import Attended, Attention, Sample, softmax
 from regard.attention._over import Over
 from regard.attention.normalizers import Normalizer
+from regard.errors import ShapeError, UsageError
 from regard.models._cells import LSTMCell, State
 from regard.models._dropout import Dropout
 
@@ -52,7 +53,7 @@ class ShowAttendTell(nn.Module):
     ):
         super().__init__()
         if not 0 <= expected <= 1:
-            raise ValueError(f"expected={expected} must be from 0 to 1")
+            raise UsageError(f"expected={expected} must be from 0 to 1")
         self.dim, self.grid_dim, self.expected = dim, grid_dim, expected
         self.eyes, self.attention = eyes, attention
         self.write = nn.Embedding(words, embed_dim)
@@ -106,7 +107,7 @@ class ShowAttendTell(nn.Module):
         """The vectors of the cells, row by row."""
         grid = pictures if self.eyes is None else self.eyes(pictures)
         if grid.dim() != 3 or grid.shape[-1] != self.grid_dim:
-            raise ValueError(f"a grid is (rows, cells, {self.grid_dim}) here, got {tuple(grid.shape)}")
+            raise ShapeError(f"a grid is (rows, cells, {self.grid_dim}) here, got {tuple(grid.shape)}")
         return grid
 
     def step(self, ahead: Tensor, over: Over, state: State) -> tuple[State, Tensor, Attended]:

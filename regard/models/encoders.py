@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention import MultiHead, padding, window
+from regard.errors import UsageError
 
 Vectors = Float[Tensor, "rows length dim"]
 Lengths = Int[Tensor, " rows"]
@@ -34,7 +35,7 @@ class Convolution(nn.Module):
     def __init__(self, dim: int, kernel: int = 3):
         super().__init__()
         if kernel < 1 or kernel % 2 == 0:
-            raise ValueError(f"Convolution: kernel must be odd, so that it has a middle, but it is {kernel}")
+            raise UsageError(f"Convolution: kernel must be odd, so that it has a middle, but it is {kernel}")
         self.near = nn.Conv1d(dim, dim, kernel, padding=kernel // 2)
         self.output = nn.Linear(dim, dim)
 

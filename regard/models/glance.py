@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import Attention
+from regard.errors import ShapeError, UnsupportedError, UsageError
 from regard.models._dropout import Dropout
 
 
@@ -40,7 +41,7 @@ class Glance(nn.Module):
     ):
         super().__init__()
         if pool.queries not in (1, classes):
-            raise ValueError(
+            raise UsageError(
                 f"a glance has one query, or one for each of {classes} classes, not {pool.queries}"
             )
         self.grid_dim, self.eyes, self.pool = grid_dim, eyes, pool
@@ -62,7 +63,7 @@ class Glance(nn.Module):
         """The vectors of the cells, row by row."""
         grid = pictures if self.eyes is None else self.eyes(pictures)
         if grid.dim() != 3 or grid.shape[-1] != self.grid_dim:
-            raise ValueError(f"a grid is (rows, cells, {self.grid_dim}) here, got {tuple(grid.shape)}")
+            raise ShapeError(f"a grid is (rows, cells, {self.grid_dim}) here, got {tuple(grid.shape)}")
         return grid
 
 
@@ -76,7 +77,7 @@ class Look(nn.Module):
     def __init__(self, attention: Attention, query_dim: int | None = None, queries: int = 1):
         super().__init__()
         if query_dim is None and queries != 1:
-            raise ValueError(
+            raise UsageError(
                 f"{queries} looks that nobody asks for would all be the same one; give a query_dim"
             )
         self.attention, self.queries = attention, queries
@@ -98,4 +99,4 @@ class Largest(nn.Module):
         return grid.amax(1, keepdim=True)
 
     def looks(self, grid: Float[Tensor, "rows cells dim"]) -> Float[Tensor, "rows queries cells"]:
-        raise ValueError("a maximum has no weights; take a model that pools by attention or average")
+        raise UnsupportedError("a maximum has no weights; take a model that pools by attention or average")

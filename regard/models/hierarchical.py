@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from regard.attention import Attention, padding
+from regard.errors import UnsupportedError, UsageError
 from regard.models._dropout import Dropout
 
 NEAR = 0.75  # of the longest: rows of at least so many vectors are pooled together
@@ -53,7 +54,7 @@ class Hierarchical(nn.Module):
     ):
         super().__init__()
         if dim % 2:
-            raise ValueError(f"dim={dim} must be even: half of it is read forwards, half backwards")
+            raise UsageError(f"dim={dim} must be even: half of it is read forwards, half backwards")
         self.embed = nn.Embedding(words, embed_dim)
         self.of_words = Level(embed_dim, dim, over_words)
         self.of_sentences = Level(dim, dim, over_sentences)
@@ -138,7 +139,9 @@ class Largest(nn.Module):
         self, states: Float[Tensor, "rows longest dim"], lengths: Int[Tensor, " rows"], weights: bool = False
     ) -> tuple[Float[Tensor, "rows dim"], None]:
         if weights:
-            raise ValueError("a maximum has no weights; take a model that pools by attention or average")
+            raise UnsupportedError(
+                "a maximum has no weights; take a model that pools by attention or average"
+            )
         inside = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
         return states.masked_fill(~inside[..., None], -torch.inf).amax(1), None
 
@@ -156,7 +159,7 @@ def packed_rows(
     """
     lengths = lengths.cpu()
     if not len(lengths) or int(lengths.min()) < 1:
-        raise ValueError("every sentence has at least one word, and every document at least one sentence")
+        raise UsageError("every sentence has at least one word, and every document at least one sentence")
     order = torch.argsort(lengths, descending=True, stable=True)
     longest = lengths[order]
     starts = (lengths.cumsum(0) - lengths)[order]

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Cache, MultiHead, causal
+from regard.errors import UsageError
 from regard.models.mixed import Mixed
 from regard.models.transformer import Embedding, Encoder, Norm
 
@@ -77,7 +78,7 @@ class LanguageModel(nn.Module):
     def begin(self, source: Int[Tensor, "rows length"], source_lengths: Int[Tensor, " rows"]) -> Steps:
         """Read beginnings, all of one length, and go on word by word."""
         if bool((source_lengths != source.shape[1]).any()):
-            raise ValueError(
+            raise UsageError(
                 f"LanguageModel.begin takes beginnings of one length, got {sorted(set(source_lengths.tolist()))};"
                 " go on with those of each length by themselves"
             )

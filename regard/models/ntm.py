@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from regard.attention import _watching, addressing
 from regard.attention.fast.addressing import applies
+from regard.errors import ShapeError, UsageError
 from regard.models._step import Clipped, Heads, move, typed, widened
 
 BLANK = 1e-6  # every number of an unwritten memory
@@ -92,19 +93,19 @@ class NeuralTuringMachine(nn.Module):
         super().__init__()
         for name, value in (("rows", rows), ("width", width), ("hidden_dim", hidden_dim)):
             if value < 1:
-                raise ValueError(f"NeuralTuringMachine: {name}={value} must be at least 1")
+                raise UsageError(f"NeuralTuringMachine: {name}={value} must be at least 1")
         if read_heads < 1 or write_heads < 1:
-            raise ValueError(
+            raise UsageError(
                 f"NeuralTuringMachine needs a head to read and one to write, got {read_heads} and {write_heads}"
             )
         if shift < 0:
-            raise ValueError(f"NeuralTuringMachine: shift={shift} must not be negative")
+            raise UsageError(f"NeuralTuringMachine: shift={shift} must not be negative")
         if controller not in CONTROLLERS:
-            raise ValueError(
+            raise UsageError(
                 f"NeuralTuringMachine: controller={controller!r} must be {' or '.join(CONTROLLERS)}"
             )
         if state_clip is not None and not state_clip > 0:
-            raise ValueError(f"NeuralTuringMachine: state_clip={state_clip} must be greater than 0, or None")
+            raise UsageError(f"NeuralTuringMachine: state_clip={state_clip} must be greater than 0, or None")
         self.state_clip = state_clip
         self.inputs, self.outputs, self.rows, self.width = inputs, outputs, rows, width
         self.heads = Heads(read_heads, write_heads, width, shift)
@@ -132,7 +133,7 @@ class NeuralTuringMachine(nn.Module):
         """
         rows = self.rows if rows is None else rows
         if rows < 1:
-            raise ValueError(f"NeuralTuringMachine: rows={rows} must be at least 1")
+            raise UsageError(f"NeuralTuringMachine: rows={rows} must be at least 1")
         like = self.first_read
         focus = like.new_zeros(batch, self.heads.read + self.heads.write, rows)
         focus[..., 0] = 1.0
@@ -149,7 +150,7 @@ class NeuralTuringMachine(nn.Module):
     ) -> tuple[Float[Tensor, "batch steps outputs"], State]:
         """The outputs (before any sigmoid) of all steps, and the state after the last."""
         if inputs.dim() != 3 or inputs.shape[-1] != self.inputs:
-            raise ValueError(
+            raise ShapeError(
                 f"NeuralTuringMachine takes inputs (batch, steps, {self.inputs}), got {tuple(inputs.shape)}"
             )
         state = self.begin(len(inputs)) if state is None else state
@@ -168,7 +169,7 @@ class NeuralTuringMachine(nn.Module):
     def step(self, now: Float[Tensor, "batch inputs"], state: State) -> Step:
         """One step, with everything that it did."""
         if now.dim() != 2 or now.shape[-1] != self.inputs:
-            raise ValueError(
+            raise ShapeError(
                 f"NeuralTuringMachine: a step takes inputs (batch, {self.inputs}), got {tuple(now.shape)}"
             )
         self._check(state, len(now))
@@ -180,11 +181,11 @@ class NeuralTuringMachine(nn.Module):
         """Refuses the state of another batch or machine."""
         memory, heads = state.memory.shape, (state.read_weights.shape[1], state.write_weights.shape[1])
         if memory[0] != batch:
-            raise ValueError(
+            raise UsageError(
                 f"NeuralTuringMachine: the state is of a batch of {memory[0]}, the inputs of {batch}"
             )
         if (memory[-1], *heads) != (self.width, self.heads.read, self.heads.write):
-            raise ValueError(
+            raise UsageError(
                 f"NeuralTuringMachine: the state has width {memory[-1]}, {heads[0]} read and {heads[1]} write heads, "
                 f"the machine {self.width}, {self.heads.read} and {self.heads.write}"
             )

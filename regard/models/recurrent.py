@@ -18,6 +18,7 @@ from regard.attention import Attended, Attention, LocalM, LocalP, padding
 from regard.attention._over import Over
 from regard.attention._watching import WATCHING
 from regard.attention.positions.relative import by_distance
+from regard.errors import UnsupportedError, UsageError
 from regard.models._cells import CELLS, LAYERS, Cell, State
 from regard.models._dropout import Dropout
 from regard.models._factored import factored
@@ -73,13 +74,13 @@ class Recurrent(nn.Module):
         super().__init__()
         for name, value, known in (("cell", cell, tuple(CELLS)), ("order", order, ("bahdanau", "luong"))):
             if value not in known:
-                raise ValueError(f"{name}={value!r} is not possible; {name} is one of {', '.join(known)}")
+                raise UsageError(f"{name}={value!r} is not possible; {name} is one of {', '.join(known)}")
         if input_feeding and order == "bahdanau":
-            raise ValueError(
+            raise UsageError(
                 "input_feeding belongs to order='luong'; in Bahdanau's, a step sees its context anyway"
             )
         if attention is not None and by_distance(attention):
-            raise ValueError(
+            raise UsageError(
                 "Rotary, Alibi and RelativeBias go by the distance from a query to a key, and a state of the decoder"
                 " has none to a word of the source; take a score without them"
             )
@@ -324,7 +325,7 @@ class Steps:
     def weights(self) -> Float[Tensor, "rows source"]:
         """Where the last word looked."""
         if self.seen is None:
-            raise ValueError("a model without attention has no weights")
+            raise UnsupportedError("a model without attention has no weights")
         return self.seen.weights.flatten(0, 1)
 
     def select(self, rows: Int[Tensor, " new"]) -> None:

@@ -16,6 +16,7 @@ from sklearn.utils.validation import (  # type: ignore[import-untyped]
 )
 from torch import Tensor
 
+from regard.errors import UsageError
 from regard.models._kernels import KERNELS, Smoother, quotient
 from regard.models._parts import Known
 from regard.models._widths import learned
@@ -61,7 +62,7 @@ class KernelRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         kept = weight > 0
         if not kept.any():
-            raise ValueError("KernelRegression: every sample_weight is 0; at least one point must count")
+            raise UsageError("KernelRegression: every sample_weight is 0; at least one point must count")
         self._one = y.ndim == 1
         values = y.reshape(len(y), -1).astype(np.float64)
         known = Known.of(*(torch.tensor(part[kept]) for part in (X, values, weight)))
@@ -87,7 +88,7 @@ class KernelRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """What each point counts for each row of X, (queries, points); a row of 0 where none is in reach."""
         query, points = self._queries(X), len(self._smoother.known.key)
         if len(query) * points > MOST:
-            raise ValueError(
+            raise UsageError(
                 f"KernelRegression.weights: {len(query):,} queries x {points:,} points are more than {MOST:,} weights; "
                 f"ask for at most {max(1, MOST // points):,} queries at once"
             )
@@ -109,7 +110,7 @@ class KernelRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             ("unreached", self.unreached, UNREACHED),
         ):
             if value not in known:
-                raise ValueError(f"KernelRegression: {name} must be one of {', '.join(known)}; not {value!r}")
+                raise UsageError(f"KernelRegression: {name} must be one of {', '.join(known)}; not {value!r}")
 
     def _width(self, known: Known) -> Tensor:
         if isinstance(self.width, str) and self.width == "learned":
@@ -120,7 +121,7 @@ class KernelRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         except (TypeError, ValueError):
             width = np.array(np.nan)
         if width.shape not in ((), (features,)) or not ((width > 0) & (width < np.inf)).all():
-            raise ValueError(
+            raise UsageError(
                 f"KernelRegression: width must be above 0, a number or one for each of {features} features, or "
                 f'"learned"; not {self.width!r}'
             )

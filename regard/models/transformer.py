@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from regard.attention import Attended, Cache, Mask, MultiHead, Sinusoidal, causal, padding
 from regard.attention.positions.relative import by_distance
+from regard.errors import UsageError
 from regard.models._dropout import Dropout
 from regard.models._packed import packed
 from regard.models._packed_steps import PackedSteps
@@ -59,7 +60,7 @@ class Transformer(nn.Module):
     ):
         super().__init__()
         if tied == "all" and source_words != target_words:
-            raise ValueError(
+            raise UsageError(
                 f"tied='all' needs one vocabulary for both languages, got {source_words} and {target_words} words"
             )
         make = attention or (lambda: MultiHead(dim, heads))
@@ -175,7 +176,7 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.look, self.look_back = make(), across()
         if by_distance(self.look_back):
-            raise ValueError(
+            raise UsageError(
                 "Rotary, Alibi and RelativeBias go by the distance from a query to a key, and between words of two"
                 " texts there is none; let other heads look at the source: across=lambda: MultiHead(dim, heads)"
             )

@@ -4,7 +4,6 @@
 10
 """
 
-from regard.recipes._parse import SettingError
 from regard.recipes._recipes import RECIPES, recipe
 from regard.recipes._runs import load, load_translator, read, recipe_of, resume, settings_of, train
 from regard.recipes._task import Experiment, Recipe, Task
@@ -23,7 +22,7 @@ from regard.recipes.texts.writer import Writer
 from regard.recipes.translation.evaluation import evaluate
 from regard.recipes.translation.objective import NextWord
 from regard.recipes.translation.settings import Translation
-from regard.recipes.translation.translator import TooLong, Translator
+from regard.recipes.translation.translator import Translator
 
 __all__ = [
     "RECIPES",
@@ -43,9 +42,7 @@ __all__ = [
     "Recipe",
     "Remembering",
     "Respondent",
-    "SettingError",
     "Task",
-    "TooLong",
     "Translation",
     "Translator",
     "Writer",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from regard.recipes._parse import SettingError
+from regard.errors import ConfigError
 from regard.recipes._task import DOWNLOAD
 
 
@@ -15,9 +15,9 @@ def folder(data: str | None, what: str, download: Callable[[], Path] | None = No
         return download()
     if data is None:
         other = f", or data={DOWNLOAD} to fetch it" if download else ""
-        raise SettingError(f"the recipe needs its data: data=FOLDER with {what}{other}")
+        raise ConfigError(f"the recipe needs its data: data=FOLDER with {what}{other}")
     if not (path := Path(data)).is_dir():
-        raise SettingError(f"data={data}: there is no such folder; it should hold {what}")
+        raise ConfigError(f"data={data}: there is no such folder; it should hold {what}")
     return path
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from regard.data import DataError
 from regard.data.report import counted
+from regard.errors import DataError
 
 EVERY = 20  # one of so many documents is held out
 One = TypeVar("One")

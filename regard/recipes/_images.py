@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from regard.data import DataError
 from regard.data.pictures import is_pillow, pixels_of, read_image
+from regard.errors import InputError
 
 AT_ONCE = 100  # pictures that a network sees together
 GRAY = (0.299, 0.587, 0.114)  # what red, green and blue count in gray, as Pillow has it (ITU-R 601)
@@ -61,11 +61,11 @@ def _pixels(image: Image) -> Float[Tensor, "channels height width"]:
     array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
     array = array[..., None] if array.ndim == 2 else array
     if array.ndim != 3 or array.shape[-1] not in (1, 3, 4) or not array.size:
-        raise DataError(f"an image is (height, width) or (height, width, 3), not {np.shape(image)}")
+        raise InputError(f"an image is (height, width) or (height, width, 3), not {np.shape(image)}")
     most = _most(array.dtype)
     pixels = torch.from_numpy(array.astype(np.float32) / most).permute(2, 0, 1)
     if not bool(((pixels >= 0) & (pixels <= 1)).all()):
-        raise DataError(f"the image has numbers outside of 0..{most}")
+        raise InputError(f"the image has numbers outside of 0..{most}")
     return pixels if len(pixels) < 4 else 1 + pixels[3] * (pixels[:3] - 1)
 
 

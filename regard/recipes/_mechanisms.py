@@ -12,7 +12,8 @@ from torch import nn
 from regard import attention as a
 from regard.attention.normalizers.base import takes
 from regard.catalogue import ENTRIES, find
-from regard.recipes._parse import SettingError, nearest
+from regard.errors import ConfigError
+from regard.recipes._parse import nearest
 
 WORDS = re.compile(r"\s*([^()]+?)\s*(?:\(\s*([0-9.eE+-]+)\s*\))?\s*")
 
@@ -70,13 +71,13 @@ def named(kind: str, words: str, known: dict[str, Any]) -> tuple[str, int | floa
     """
     match = WORDS.fullmatch(words)
     if match is None:
-        raise SettingError(f"{kind}={words} is not possible; write a name, or a name with a number: topk(4)")
+        raise ConfigError(f"{kind}={words} is not possible; write a name, or a name with a number: topk(4)")
     try:
         name = find(match[1]).name
     except LookupError:
-        raise SettingError(f"{kind}={words} is not possible; {_nearest(kind, match[1], known)}") from None
+        raise ConfigError(f"{kind}={words} is not possible; {_nearest(kind, match[1], known)}") from None
     if name not in known:  # it is something else
-        raise SettingError(f"{kind}={words} is not possible; {kind} is one of {', '.join(known)}")
+        raise ConfigError(f"{kind}={words} is not possible; {kind} is one of {', '.join(known)}")
     return name, _number(f"{kind}={words}", name, match[2])
 
 
@@ -108,14 +109,14 @@ def _number(what: str, name: str, written: str | None) -> int | float | None:
     if written is None:
         return NUMBERS.get(name)
     if name not in NUMBERS:
-        raise SettingError(f"{what} is not possible; {name} takes no number")
+        raise ConfigError(f"{what} is not possible; {name} takes no number")
     try:
         number = float(written)
     except ValueError:
         number = math.nan
     whole = isinstance(NUMBERS[name], int)
     if not 0 < number < math.inf or (whole and number != int(number)):
-        raise SettingError(
+        raise ConfigError(
             f"{what} is not possible; {name} takes {'a whole number' if whole else 'a number'} above 0"
         )
     return int(number) if whole else number
@@ -125,7 +126,7 @@ def score(words: str, query_dim: int, key_dim: int, hidden_dim: int) -> Any:
     """A score for queries and keys of these sizes."""
     name, number = named("score", words, SCORES)
     if name in SAME_SIZE and query_dim != key_dim:
-        raise SettingError(
+        raise ConfigError(
             f"score={words} compares vectors of one size, but the queries have {query_dim} numbers and the keys "
             f"{key_dim}; set encoder_dim so that they agree, or leave it out"
         )
@@ -140,14 +141,14 @@ def normalizer(words: str | None) -> Any:
     try:
         return NORMALIZERS[name](number)
     except ValueError as error:
-        raise SettingError(f"normalize={words} is not possible: {error}") from None
+        raise ConfigError(f"normalize={words} is not possible: {error}") from None
 
 
 def looking(scope: str, how: Any, share: Any, query_dim: int, hidden_dim: int, radius: int) -> Any:
     """An attention of this scope."""
     if share is not None and takes(share) != how.gives:
         kinds = {"logits": "any real numbers", "kernel": "kernel values, which kernel_sum shares out"}
-        raise SettingError(
+        raise ConfigError(
             f"this score and this normalizer do not go together: the score gives {kinds[how.gives]}, the normalizer "
             f"takes {kinds[takes(share)]}"
         )

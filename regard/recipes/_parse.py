@@ -9,13 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from regard.errors import ConfigError
+
 Kind = TypeVar("Kind")
 
 YES, NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
-
-
-class SettingError(ValueError):
-    """A setting that does not exist, or cannot have this value."""
 
 
 def settle(kind: type[Kind], defaults: Mapping[str, Any], words: Iterable[str] = ()) -> Kind:
@@ -26,7 +24,7 @@ def settle(kind: type[Kind], defaults: Mapping[str, Any], words: Iterable[str] =
     0.01
     >>> settle(Settings, {}, ["stepps=50"])
     Traceback (most recent call last):
-    regard.recipes._parse.SettingError: There is no setting 'stepps'; did you mean steps or eps?
+    regard.errors.ConfigError: There is no setting 'stepps'; did you mean steps or eps?
     """
     hints = get_type_hints(kind)
     chosen = {name: given(kind, name, value, hints) for name, value in defaults.items()}
@@ -34,17 +32,17 @@ def settle(kind: type[Kind], defaults: Mapping[str, Any], words: Iterable[str] =
         chosen[name] = read(name, value, hint_of(kind, name, hints))
     try:
         return kind(**chosen)
-    except SettingError:
+    except ConfigError:
         raise
     except ValueError as error:
-        raise SettingError(str(error)) from None
+        raise ConfigError(str(error)) from None
 
 
 def parted(word: str) -> tuple[str, str]:
     """The name and the value of a setting as it is typed."""
     name, equals, value = word.partition("=")
     if not equals:
-        raise SettingError(f"{word!r} is not a setting; settings are written key=value, such as lr=0.001")
+        raise ConfigError(f"{word!r} is not a setting; settings are written key=value, such as lr=0.001")
     return name.strip().replace("-", "_"), value.strip()
 
 
@@ -67,14 +65,14 @@ def given(kind: type[Any], name: str, value: Any, hints: Mapping[str, Any]) -> A
     choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if any(_is(value, choice) for choice in choices):
         return value
-    raise SettingError(f"{name}={value!r} is not possible; {name} is {' or '.join(map(_called, choices))}")
+    raise ConfigError(f"{name}={value!r} is not possible; {name} is {' or '.join(map(_called, choices))}")
 
 
 def hint_of(kind: type[Any], name: str, hints: Mapping[str, Any]) -> Any:
     """The type of a setting; a name that there is not is refused."""
     known = [field.name for field in fields(kind)]
     if name not in known:
-        raise SettingError(f"There is no setting {name!r}; {nearest(name, known)}")
+        raise ConfigError(f"There is no setting {name!r}; {nearest(name, known)}")
     return hints[name]
 
 
@@ -109,7 +107,7 @@ def restore(kind: type[Kind], record: Mapping[str, Any]) -> Kind:
     """Settings as JSON kept them; lists become the tuples they were."""
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     if unknown := sorted(set(record) - known):
-        raise SettingError(
+        raise ConfigError(
             f"the run has settings that this version of regard does not know: {', '.join(unknown)}"
         )
     hints = get_type_hints(kind)
@@ -135,7 +133,7 @@ def read(name: str, value: str, hint: Any) -> Any:
         return read(name, value, hint)
     if origin is Literal:
         if value not in choices:
-            raise SettingError(
+            raise ConfigError(
                 f"{name}={value} is not possible; {name} is one of {', '.join(map(str, choices))}"
             )
         return value
@@ -143,14 +141,14 @@ def read(name: str, value: str, hint: Any) -> Any:
         return tuple(read(name, part.strip(), choices[0]) for part in value.split(",") if part.strip())
     if hint is bool:
         if value.lower() not in YES + NO:
-            raise SettingError(f"{name}={value} is not possible; {name} is on or off")
+            raise ConfigError(f"{name}={value} is not possible; {name} is on or off")
         return value.lower() in YES
     what = {int: "a whole number", float: "a number"}.get(hint)
     try:
         return _whole(value) if hint is int else hint(value)
     except (ValueError, OverflowError):
         shown = value if len(value) < 40 else value[:36] + " ..."
-        raise SettingError(f"{name}={shown} is not possible; {name} is {what}") from None
+        raise ConfigError(f"{name}={shown} is not possible; {name} is {what}") from None
 
 
 def _whole(value: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from regard.recipes._parse import SettingError, nearest
+from regard.errors import UnknownNameError
 from regard.recipes._task import Recipe
 from regard.recipes.captions import _recipes as captions
 from regard.recipes.documents import _recipes as documents
@@ -18,5 +18,5 @@ RECIPES = {recipe.name: recipe for kind in KINDS for recipe in kind.RECIPES}
 def recipe(name: str) -> Recipe:
     """The recipe of that name."""
     if name not in RECIPES:
-        raise SettingError(f"There is no recipe {name!r}; {nearest(name, list(RECIPES), 'recipes')}")
+        raise UnknownNameError.among("recipe", name, RECIPES)
     return RECIPES[name]

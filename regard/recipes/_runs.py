@@ -13,15 +13,16 @@ from typing import Any, get_type_hints
 import torch
 
 from regard._version import __version__
+from regard.errors import ConfigError, StorageError, UsageError
+from regard.files import DISK_FULL_ERRNOS
 from regard.recipes._mechanisms import cautions, check_names
-from regard.recipes._parse import SettingError, parted, restore, settle, written
 from regard.recipes._parse import given as given_value
+from regard.recipes._parse import parted, restore, settle, written
 from regard.recipes._recipes import recipe
 from regard.recipes._task import DOWNLOAD, Recipe, Say
 from regard.recipes._unchanged import check_unchanged, fingerprints
 from regard.recipes.translation.translator import Translator
-from regard.training import CannotWrite, Outcome, Run, Settings, checkpoint, distributed, load_weights
-from regard.training._files import FULL
+from regard.training import Outcome, Run, Settings, checkpoint, distributed, load_weights
 
 FORMAT = 1
 WAIT = 60.0  # seconds for the first process to make a run's folder
@@ -72,7 +73,7 @@ def planned(
     fetched = getattr(settings, "data", None) == DOWNLOAD  # looking at settings should not fetch anything
     refusal = "" if fetched else _refusal(found, settings)
     if refusal and refusal != _refusal(found, settings_of(name)):  # it is not just the data that nobody named
-        raise SettingError(refusal)
+        raise ConfigError(refusal)
     check_names(settings)
     return settings
 
@@ -80,7 +81,7 @@ def planned(
 def _refusal(found: Recipe, settings: Settings) -> str:
     try:
         found.task.check(found, settings)
-    except SettingError as error:
+    except UsageError as error:
         return str(error)
     return ""
 
@@ -103,7 +104,7 @@ def _like(settings: Settings, origin: Run, found: Recipe, chosen: Iterable[str])
     for key in sorted(chosen):
         asked, kept = getattr(settings, key), getattr(made, key)
         if asked != kept:
-            raise SettingError(
+            raise ConfigError(
                 f"{key} is that of {origin.folder}: {written(kept)}, not {written(asked)}; leave {key} out, or train"
                 " without --init-from"
             )
@@ -113,7 +114,7 @@ def _like(settings: Settings, origin: Run, found: Recipe, chosen: Iterable[str])
 def _same_task(origin: Run, found: Recipe) -> dict[str, Any]:
     record = read(origin)
     if not found.task.follows(recipe(record["recipe"]).task):
-        raise SettingError(
+        raise ConfigError(
             f"{origin.folder} was trained for {record['recipe']}, and {found.name} needs another kind of model;"
             " --init-from takes a run of the same kind"
         )
@@ -153,7 +154,7 @@ def _changed(record: dict[str, Any], changes: dict[str, Any]) -> Settings:
     for name, value in changes.items():
         given_value(kind, name, value, hints)
         if name not in CHANGEABLE:
-            raise SettingError(
+            raise ConfigError(
                 f"{name} cannot change in a run that has begun; of these you may: {', '.join(CHANGEABLE)}"
             )
     return settle(kind, {**asdict(restore(kind, record["settings"])), **changes})
@@ -163,7 +164,7 @@ def _check_steps(run: Run, settings: Settings) -> None:
     """Refuse to end before the newest checkpoint; a run of which all are damaged cannot go on at all."""
     newest = checkpoint.newest(run.checkpoints)
     if newest is not None and settings.steps < newest.step:
-        raise SettingError(
+        raise ConfigError(
             f"steps={settings.steps} is not possible: {run.folder} has made {newest.step:,} steps already; ask for"
             " more of them, or begin a new run"
         )
@@ -203,11 +204,11 @@ def _room_on_disk(run: Run) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in DISK_FULL_ERRNOS:
             raise
         reason = (error.strerror or str(error)).lower()
-        raise CannotWrite(
-            error.errno, f"{run.folder} could not be written: {reason}; free some space, and try again"
+        raise StorageError(
+            f"{run.folder} could not be written: {reason}; free some space, and try again", errno=error.errno
         ) from error
 
 
@@ -245,7 +246,7 @@ def load(
     tensors = load_weights(path)
     layers = getattr(settings, "layers", 1)
     if isinstance(layers, int) and layers > len(tensors):  # building them all would never end
-        raise SettingError(f"{run.record} tells of {layers:,} layers, but {path} has weights for fewer")
+        raise ConfigError(f"{run.record} tells of {layers:,} layers, but {path} has weights for fewer")
     return found.task.load(run, found, settings, tensors, str(path), device)
 
 
@@ -258,7 +259,7 @@ def load_translator(
 ) -> Translator:
     """The same for a translation; a run of another kind is refused."""
     if not isinstance(found := load(folder, device, weights, engine=engine), Translator):
-        raise SettingError(
+        raise ConfigError(
             f"{folder} was trained for {recipe_of(folder)} and cannot translate; `regard info` says what it is"
         )
     return found
@@ -276,14 +277,12 @@ def read(run: Run) -> dict[str, Any]:
     """run.json, if this version of regard can read it."""
     record = run.read()
     if record.get("format", FORMAT) != FORMAT:
-        raise SettingError(
+        raise ConfigError(
             f"{run.record} has format {record['format']!r}, but this regard reads {FORMAT}; install a newer regard"
         )
     kinds = {"format": int, "recipe": str, "settings": dict}
     if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
-        raise SettingError(
-            f"{run.record} is damaged: it should name a recipe and its settings; copy it again"
-        )
+        raise ConfigError(f"{run.record} is damaged: it should name a recipe and its settings; copy it again")
     return record
 
 

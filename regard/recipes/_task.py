@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from regard.errors import WeightsMismatchError
 from regard.training import Outcome, Run, Settings, Source, fill, fit
 
 Say = Callable[[str], None]
@@ -144,5 +145,7 @@ class Sparing(TorchFunctionMode):
         if func in MAKERS:
             sizes = args[0] if args and isinstance(args[0], list | tuple) else args
             if math.prod(size for size in sizes if isinstance(size, int)) > self.most:
-                raise ValueError(f"the settings of the run tell of a larger model than {self.where} holds")
+                raise WeightsMismatchError(
+                    f"the settings of the run tell of a larger model than {self.where} holds"
+                )
         return func(*args, **(kwargs or {}))

@@ -7,8 +7,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from regard.data import DataError
 from regard.data.readers import Parallel
+from regard.errors import DataError
 from regard.recipes._task import Recipe
 
 PART = 1 << 20  # bytes read in one go

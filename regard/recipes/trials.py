@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from regard.errors import RunExistsError
 from regard.recipes._parse import restore, written
 from regard.recipes._recipes import recipe
 from regard.recipes._runs import load, read, resume, settings_of, train
@@ -36,7 +37,7 @@ def trial(
     settings = settings_of(name, words, **given)  # refuses what is wrong before anything else
     if Run(folder).is_run():
         if other := _different(Run.open(folder), name, settings):
-            raise FileExistsError(f"{folder} holds a run with another {other}; choose another folder")
+            raise RunExistsError(f"{folder} holds a run with another {other}; choose another folder")
         outcome = resume(folder, say)
     else:
         outcome = train(name, folder, words, say=say, **given)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.serving._limits import Limits
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def application(
     >>> application().title
     'regard'
     """
-    need("fastapi", extra="serve")
+    require_extra("fastapi", extra="serve")
     from regard.serving._application import build
 
     return build(model, about or {}, host, limits or Limits(), token)

@@ -10,10 +10,11 @@ from pydantic import BaseModel, Field
 
 from regard._version import __version__
 from regard.data.batch import UNK
+from regard.errors import RequestError
 from regard.recipes import Classifier, Translator
 from regard.recipes.translation.engine import Engine
 from regard.serving._bodies import Strict, Written
-from regard.serving._errors import Refusal, refusals
+from regard.serving._errors import refusals
 from regard.serving._served import Here
 
 router = APIRouter(prefix="/v1")
@@ -87,7 +88,7 @@ async def live() -> Ready:
 async def ready(here: Here) -> Ready:
     """That work is taken in; 503 while the server stops. Asks for no token."""
     if here.stopping or not here.worker.alive:
-        raise Refusal(503, "stopping", "The server takes in no more work.")
+        raise RequestError(503, "stopping", "The server takes in no more work.")
     return Ready()
 
 

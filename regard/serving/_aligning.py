@@ -10,10 +10,11 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from regard.decoding import Alignment
+from regard.errors import RequestError
 from regard.recipes import Translator
 from regard.recipes.translation.engine import Engine
 from regard.serving._bodies import Strict, Written, as_json, listed
-from regard.serving._errors import Refusal, refusals
+from regard.serving._errors import refusals
 from regard.serving._served import Here, Served
 from regard.serving._translating import fitting
 
@@ -64,7 +65,7 @@ async def align(here: Here, body: Pairs) -> Response:
     """Where each word of a translation looked: of the model's own, or of one that somebody else made."""
     translator = here.model()
     if not translator.attends:
-        raise Refusal(422, "no_attention", "This model has no attention to align by.")
+        raise RequestError(422, "no_attention", "This model has no attention to align by.")
     _layer_there(translator, body)
     here.source([pair.source for pair in body.pairs])
     for row, pair in enumerate(body.pairs, 1):
@@ -80,7 +81,7 @@ def _layer_there(translator: Translator, body: Pairs) -> None:
     heads = translator.settings.heads if transformer else 1
     for name, wanted, count in (("layer", body.layer, layers), ("head", body.head, heads)):
         if wanted is not None and wanted >= count:
-            raise Refusal(422, f"no_{name}", f"This model has {count} {name}s, counted from 0.")
+            raise RequestError(422, f"no_{name}", f"This model has {count} {name}s, counted from 0.")
 
 
 def _check(translator: Translator, here: Served) -> Callable[[Sequence[Both]], None]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Annotated, Any
 
@@ -15,10 +14,10 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from regard._extras import need
-from regard.data import DataError
+from regard._imports import require_extra
+from regard.errors import RequestError
 from regard.serving._bodies import Strict, as_json, listed
-from regard.serving._errors import Refusal, refusals
+from regard.serving._errors import refusals
 from regard.serving._served import Here, Served
 
 FORMATS = ("PNG", "JPEG", "WEBP")  # Pillow reads many more; each is one more program that strangers can feed
@@ -56,7 +55,7 @@ async def caption(here: Here, body: Images) -> Response:
     captioner = here.captioner()
     if len(body.images) > here.limits.texts:
         told = f"There are {len(body.images):,} images; at most {here.limits.texts} are taken."
-        raise Refusal(413, "too_many_images", told)
+        raise RequestError(413, "too_many_images", told)
     pixels = await asyncio.to_thread(_decoded, here, body.images)
     work = _looked if body.look else _captioned
     found = await here.worker.join(("caption", body.look), lambda some: work(captioner, some), pixels)
@@ -64,22 +63,11 @@ async def caption(here: Here, body: Images) -> Response:
 
 
 def _captioned(captioner: Any, images: Sequence[Any]) -> list[bytes]:
-    with _fitting():
-        return [as_json({"caption": text}) for text in captioner.caption(images)]
+    return [as_json({"caption": text}) for text in captioner.caption(images)]
 
 
 def _looked(captioner: Any, images: Sequence[Any]) -> list[bytes]:
-    with _fitting():
-        return [as_json(captioner.look(image).to_json()) for image in images]
-
-
-@contextmanager
-def _fitting() -> Iterator[None]:
-    """What the model says of images that it cannot take is told to the client."""
-    try:
-        yield
-    except DataError as error:
-        raise Refusal(422, "does_not_fit", str(error)) from None
+    return [as_json(captioner.look(image).to_json()) for image in images]
 
 
 def _decoded(here: Served, images: Sequence[str]) -> list[Any]:
@@ -88,19 +76,21 @@ def _decoded(here: Served, images: Sequence[str]) -> list[Any]:
 
 def _pixels(text: str, row: int, most: int) -> Any:
     """An image as (height, width, 3) numbers from 0 to 255."""
-    pillow, turned = need("PIL.Image", extra="images"), need("PIL.ImageOps", extra="images")
+    pillow, turned = require_extra("PIL.Image", extra="images"), require_extra("PIL.ImageOps", extra="images")
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise Refusal(422, "no_image", f"image {row} is not base64.") from None
+        raise RequestError(422, "no_image", f"image {row} is not base64.") from None
     try:
         with pillow.open(BytesIO(raw), formats=FORMATS) as file:
             width, height = file.size
             if width * height > most:  # a small file can unpack to gigabytes
                 told = f"image {row} has {width:,} x {height:,} pixels; at most {most:,} are taken."
-                raise Refusal(413, "too_many_pixels", told)
+                raise RequestError(413, "too_many_pixels", told)
             return numpy.array(turned.exif_transpose(file).convert("RGB"))
-    except Refusal:
+    except RequestError:
         raise
     except Exception:  # whatever a damaged file leads to: Pillow has no common ancestor for it
-        raise Refusal(422, "no_image", f"image {row} is not a PNG, JPEG or WebP file, or damaged.") from None
+        raise RequestError(
+            422, "no_image", f"image {row} is not a PNG, JPEG or WebP file, or damaged."
+        ) from None

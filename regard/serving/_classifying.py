@@ -9,9 +9,10 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
+from regard.errors import EmptyInputError
 from regard.recipes import Classifier
 from regard.serving._bodies import Strict, Written, as_json, listed
-from regard.serving._errors import Refusal, refusals
+from regard.serving._errors import refusals
 from regard.serving._served import Here
 
 router = APIRouter(prefix="/v1")
@@ -63,7 +64,7 @@ def _check(classifier: Classifier) -> Callable[[Sequence[str]], None]:
     def check(texts: Sequence[str]) -> None:
         for row, text in enumerate(texts, 1):
             if not classifier.cutting.cut(text)[0]:
-                raise Refusal(422, "empty", f"text {row} has no words; there is nothing to read in it.")
+                raise EmptyInputError(f"text {row} has no words; there is nothing to read in it", row=row - 1)
 
     return check
 

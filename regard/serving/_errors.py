@@ -13,6 +13,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from regard.errors import RegardError
+
 CODES = {404: "not_found", 405: "method_not_allowed"}
 SENTENCES = {
     404: "There is nothing at this address.",
@@ -37,7 +39,7 @@ MEANINGS = {
 class Problem(BaseModel):
     """What was wrong."""
 
-    code: str = Field(description="A word for programs, such as too_long.", examples=["too_long"])
+    code: str = Field(description="A word for programs, such as input_too_long.", examples=["input_too_long"])
     message: str = Field(description="One sentence for people: what is wrong, where, and what to do.")
 
 
@@ -45,20 +47,6 @@ class Refused(BaseModel):
     """The one form in which every refusal comes."""
 
     error: Problem
-
-
-class Refusal(Exception):
-    """A request that is not answered, and why."""
-
-    def __init__(
-        self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
-    ) -> None:
-        message = f"{message.rstrip('.')}."  # what parts of the library say has no full stop
-        super().__init__(message)
-        self.status, self.code, self.message, self.headers = status, code, message, dict(headers or {})
-
-    def to_json(self) -> dict[str, Any]:
-        return {"error": {"code": self.code, "message": self.message}}
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -73,9 +61,20 @@ def error(status: int, code: str, message: str, headers: Mapping[str, str] | Non
     return JSONResponse({"error": {"code": code, "message": message}}, status, headers)
 
 
+def error_response(error: RegardError) -> JSONResponse:
+    """The answer to a request that ends with an error: code and status are those of its class."""
+    return JSONResponse(error_body(error), error.http_status, getattr(error, "headers", None))
+
+
+def error_body(error: RegardError) -> dict[str, Any]:
+    """The one form in which every error is sent."""
+    message = f"{str(error).rstrip('.')}."  # not every sentence of the library has a full stop
+    return {"error": {"code": error.code, "message": message}}
+
+
 def told_in_words(app: FastAPI) -> None:
     """Let every error of the application be told in that form."""
-    app.add_exception_handler(Refusal, _refused)
+    app.add_exception_handler(RegardError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _ours)
@@ -101,8 +100,10 @@ def _whole(text: str) -> str:
 
 
 async def _refused(request: Request, refusal: Exception) -> JSONResponse:
-    assert isinstance(refusal, Refusal)
-    return JSONResponse(refusal.to_json(), refusal.status, refusal.headers)
+    assert isinstance(refusal, RegardError)
+    if refusal.http_status == 500:
+        raise refusal  # a fault of the server, to be logged
+    return error_response(refusal)
 
 
 async def _invalid(request: Request, invalid: Exception) -> JSONResponse:

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from regard.serving._errors import Refusal, error
+from regard.errors import RequestError
+from regard.serving._errors import error_response
 from regard.serving._served import Served
 
 OPEN = ("/v1/health/live", "/v1/health/ready")  # to those who look after the server, token or not
@@ -51,9 +52,8 @@ class Guard:
             body = await self._read(headers, receive)
             if (closed := self.served.door(path)) is not None:
                 raise closed
-        except Refusal as refusal:
-            answer = error(refusal.status, refusal.code, refusal.message, refusal.headers)
-            await answer(scope, receive, _with_headers(send))
+        except RequestError as refusal:
+            await error_response(refusal)(scope, receive, _with_headers(send))
             return
         self.served.under_way += 1
         try:
@@ -63,16 +63,16 @@ class Guard:
 
     def _let_in(self, headers: Headers, path: str) -> None:
         if not allowed(headers.get("host", ""), self.host):
-            raise Refusal(421, "wrong_host", "This server does not answer to that name.")
+            raise RequestError(421, "wrong_host", "This server does not answer to that name.")
         if not _same_site(headers):
-            raise Refusal(403, "other_site", "Pages of other sites may not use this server.")
+            raise RequestError(403, "other_site", "Pages of other sites may not use this server.")
         if self.token is not None and path.startswith("/v1/") and path not in OPEN:
             kind, _, given = headers.get("authorization", "").partition(" ")
             # In the same time for every wrong token, so that none can be guessed letter by letter.
             right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self.token)
             if kind.lower() != "bearer" or not right:
                 told = "This server asks for a token, in the header Authorization: Bearer TOKEN."
-                raise Refusal(401, "no_token", told, {"WWW-Authenticate": "Bearer"})
+                raise RequestError(401, "no_token", told, {"WWW-Authenticate": "Bearer"})
 
     async def _read(self, headers: Headers, receive: Receive) -> list[Message]:
         """The whole request: what is small enough to be kept can be read at once."""
@@ -88,9 +88,9 @@ class Guard:
                 await asyncio.wait_for(_let_pass(receive, PASSED), 1)
         except asyncio.TimeoutError:
             late = f"The request did not come within {self.limits.seconds:g} seconds."
-            raise Refusal(408, "too_slow", late, {"Connection": "close"}) from None
+            raise RequestError(408, "too_slow", late, {"Connection": "close"}) from None
         told = f"The request is too large; at most {self.limits.body:,} bytes are read."
-        raise Refusal(413, "too_large", told, {"Connection": "close"})
+        raise RequestError(413, "too_large", told, {"Connection": "close"})
 
     async def _whole(self, receive: Receive) -> list[Message] | None:
         found: list[Message] = []

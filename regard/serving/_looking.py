@@ -10,14 +10,15 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field, model_validator
 
 from regard.data.batch import BOS, EOS, PAD
-from regard.recipes import TooLong, Translator
+from regard.errors import InputTooLongError, RequestError
+from regard.recipes import Translator
 from regard.recipes.translation.faithfulness import faithfulness as measure
 from regard.serving._bodies import Strict, Written
-from regard.serving._errors import Refusal, refusals
+from regard.serving._errors import refusals
 from regard.serving._looks import Block, Layer, Look
 from regard.serving._seeing import look as seen
 from regard.serving._seeing import measured
-from regard.serving._served import Here, too_long
+from regard.serving._served import Here
 
 LayerName = int | Literal["across", "reading", "writing"]
 HeadName = int | Literal["mean"]
@@ -84,13 +85,10 @@ async def look(here: Here, body: Pair) -> Seen:
     """Look at a translation: the model's own, or one that somebody else made."""
     translator = here.model()
     if not translator.attends:
-        raise Refusal(422, "no_attention", "This model has no attention to look at.")
+        raise RequestError(422, "no_attention", "This model has no attention to look at.")
     here.source([body.source])
     ids = _ids(translator, body, here)
-    try:
-        found = await here.worker.run(seen, translator, body.source, ids, body.target, body.within)
-    except TooLong as error:
-        raise too_long(error) from None
+    found = await here.worker.run(seen, translator, body.source, ids, body.target, body.within)
     here.looks.keep(found)
     return Seen.model_validate(found.to_json())
 
@@ -100,10 +98,8 @@ async def faithfulness(here: Here, id: str) -> dict[str, Any]:
     """How much the translation hangs on these weights: what happens when they are mixed up, or words removed."""
     found = here.looks.find(id)
     if not found.measurable:
-        raise Refusal(
-            413,
-            "too_long",
-            "This translation cannot be measured word by word: it is too long, or not by a network.",
+        raise InputTooLongError(
+            "This translation cannot be measured word by word: it is too long, or not by a network"
         )
     return (await here.worker.run(measure, here.model(), found.source, found.target)).to_json()
 
@@ -137,13 +133,13 @@ def _block(look: Look, layer: int | str, head: int | str) -> tuple[Block, str, B
     if isinstance(layer, str):
         several = [one for one in look.layers if one.kind == layer]
         if not several or head != "mean":
-            raise Refusal(404, "no_layer", f"This look has no {layer}/{head}; ask for a kind and mean.")
+            raise RequestError(404, "no_layer", f"This look has no {layer}/{head}; ask for a kind and mean.")
         return _mean([one.weights for one in several]), layer, None
     found = _layer(look, layer)
     if isinstance(head, str):
         return _mean([found.weights]), found.kind, None
     if not 0 <= head < len(found.weights):
-        raise Refusal(404, "no_head", f"Layer {layer} has {len(found.weights)} heads, counted from 0.")
+        raise RequestError(404, "no_head", f"Layer {layer} has {len(found.weights)} heads, counted from 0.")
     return found.weights[head], found.kind, numpy.delete(found.weights, head, 0)
 
 
@@ -155,7 +151,7 @@ def _mean(layers: list[Block]) -> Block:
 
 def _layer(look: Look, number: int) -> Layer:
     if not 0 <= number < len(look.layers):
-        raise Refusal(404, "no_layer", f"This look has {len(look.layers)} layers, counted from 0.")
+        raise RequestError(404, "no_layer", f"This look has {len(look.layers)} layers, counted from 0.")
     return look.layers[number]
 
 
@@ -172,6 +168,8 @@ def _ids(translator: Translator, body: Pair, here: Here) -> list[int]:
         ids = body.ids or []
         for number in ids:
             if number >= len(translator.target) or number in (PAD, BOS, EOS):
-                raise Refusal(422, "no_token", f"{number} is not the number of a token of the translation.")
+                raise RequestError(
+                    422, "no_token", f"{number} is not the number of a token of the translation."
+                )
     here.tokens_fit(ids, "the translation")
     return ids

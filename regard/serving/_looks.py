@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 import torch
 
-from regard.serving._errors import Refusal
+from regard.errors import RequestError
 
 THUMB = 32  # cells a side
 Block = numpy.ndarray[Any, numpy.dtype[numpy.uint16]]
@@ -96,7 +96,7 @@ class Looks:
     def find(self, id: str) -> Look:
         with self._lock:
             if id not in self._kept:
-                raise Refusal(404, "no_look", "This look is no longer kept; look again.")
+                raise RequestError(404, "no_look", "This look is no longer kept; look again.")
             self._kept.move_to_end(id)
             return self._kept[id]
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from regard.serving._errors import Refusal
+from regard.errors import RequestError
 
 TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -58,5 +58,5 @@ async def own(name: str) -> Response:
 def _found(name: str) -> Response:
     file = table().get(name)
     if file is None:
-        raise Refusal(404, "not_found", "There is nothing at this address.")
+        raise RequestError(404, "not_found", "There is nothing at this address.")
     return Response(file.content, media_type=file.type, headers={"Cache-Control": "no-cache"})

@@ -10,7 +10,7 @@ import torch
 
 from regard import attention
 from regard.catalogue import find
-from regard.serving._errors import Refusal
+from regard.errors import RequestError
 
 HIDDEN = 8  # of the small networks that judge
 SIZES = {"query_dim": 2, "key_dim": 2}  # a plane
@@ -29,11 +29,11 @@ class Setting:
 
     def checked(self, value: float) -> float:
         if not self.low <= value <= self.high:
-            raise Refusal(
+            raise RequestError(
                 422, "out_of_range", f"{self.name} is from {self.low:g} to {self.high:g}, not {value:g}."
             )
         if self.step == 1 and value != int(value):
-            raise Refusal(422, "out_of_range", f"{self.name} is a whole number, not {value:g}.")
+            raise RequestError(422, "out_of_range", f"{self.name} is a whole number, not {value:g}.")
         return int(value) if self.step == 1 else value
 
 
@@ -170,11 +170,11 @@ def made(kind: str, name: str, given: Values, query_dim: int, key_dim: int) -> t
     part = next((part for part in KINDS[kind] if part.name == name), None)
     if part is None:
         names = ", ".join(part.name for part in KINDS[kind])
-        raise Refusal(422, "no_part", f"The playground has no {kind} of this name; it has {names}.")
+        raise RequestError(422, "no_part", f"The playground has no {kind} of this name; it has {names}.")
     known = {one.name: one for one in part.settings}
     for unknown in given.keys() - known.keys():
         takes = ", ".join(known) or "no settings"
-        raise Refusal(422, "no_setting", f"{name} has no setting {unknown[:40]!r}; it takes {takes}.")
+        raise RequestError(422, "no_setting", f"{name} has no setting {unknown[:40]!r}; it takes {takes}.")
     values = {name: one.checked(given.get(name, one.start)) for name, one in known.items()}
     sizes = {"query_dim": query_dim, "key_dim": key_dim}
     return part.build({**values, **sizes}), part.code.format(**values, **sizes)

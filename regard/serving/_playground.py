@@ -16,8 +16,9 @@ from torch import Tensor
 
 from regard import attention
 from regard.attention import attend as equation
+from regard.errors import InputError, RegardError, RequestError, ShapeError
 from regard.serving._bodies import Strict
-from regard.serving._errors import Refusal, refusals
+from regard.serving._errors import refusals
 from regard.serving._parts import KINDS, made
 from regard.serving._served import Here
 
@@ -92,12 +93,14 @@ def attend(here: Here, body: Question) -> Answer:
     for name in ("queries", "keys", "values"):
         points = getattr(body, name) or []
         if len(points) > here.limits.points:
-            raise Refusal(
+            raise RequestError(
                 413,
                 "too_many_points",
                 f"There are {len(points):,} {name}; at most {here.limits.points} are taken.",
             )
     query, key = _tensor(body.queries, "queries"), _tensor(body.keys, "keys")
+    if body.values is not None and len(body.values) != len(body.keys):
+        raise ShapeError(f"every key has one value, got {len(body.keys)} keys and {len(body.values)} values")
     value = key if body.values is None else _tensor(body.values, "values")
     sizes = query.shape[-1], key.shape[-1]
     score, said = made("score", body.score.name, body.score.settings, *sizes)
@@ -109,8 +112,10 @@ def attend(here: Here, body: Question) -> Answer:
     try:
         seen = equation(query, key, value, mask, **options)
         weights, scores = seen.weights, seen.scores
+    except RegardError:
+        raise
     except (ValueError, TypeError) as error:
-        raise Refusal(422, "does_not_fit", str(error)) from None
+        raise InputError(str(error)) from None
     return Answer(
         scores=_listed(scores),
         weights=_listed(weights),
@@ -169,7 +174,7 @@ def _mask(body: Question, keys: int) -> tuple[Any, list[str]]:
         words.append(said)
     if body.hidden:
         if not all(0 <= place < keys for place in body.hidden):
-            raise Refusal(422, "no_key", f"hidden names keys by their places, from 0 to {keys - 1}.")
+            raise RequestError(422, "no_key", f"hidden names keys by their places, from 0 to {keys - 1}.")
         visible = torch.ones(keys, dtype=torch.bool)
         visible[body.hidden] = False
         by_hand = attention.dense(visible)
@@ -180,7 +185,7 @@ def _mask(body: Question, keys: int) -> tuple[Any, list[str]]:
 
 def _tensor(points: list[list[float]], name: str) -> Tensor:
     if len({len(point) for point in points}) > 1:
-        raise Refusal(422, "does_not_fit", f"All {name} must have the same number of features.")
+        raise ShapeError(f"All {name} must have the same number of features")
     return torch.tensor(points, dtype=torch.float64)
 
 

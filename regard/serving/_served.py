@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from regard.recipes import Classifier, TooLong, Translator
-from regard.serving._errors import Refusal
+from regard.errors import EmptyInputError, InputTooLongError, RequestError
+from regard.recipes import Classifier, Translator
 from regard.serving._limits import Limits
 from regard.serving._looks import Looks
 from regard.serving._metrics import Metrics
@@ -54,14 +54,16 @@ class Served:
 
     def _of(self, skill: str, said: str) -> Any:
         if self.trained is None:
-            raise Refusal(
+            raise RequestError(
                 404, "no_model", "This server has no model, only the playground; start it with a RUN."
             )
         if skill not in self.does:
-            raise Refusal(404, "no_model", f"This server has no model that {said}; start it with such a RUN.")
+            raise RequestError(
+                404, "no_model", f"This server has no model that {said}; start it with such a RUN."
+            )
         return self.trained
 
-    def door(self, path: str) -> Refusal | None:
+    def door(self, path: str) -> RequestError | None:
         """Why a request to this path cannot be taken in now, if it cannot: known before anything is parsed."""
         if path in SEEN_TO:
             return None
@@ -74,7 +76,7 @@ class Served:
     def source(self, texts: list[str]) -> None:
         """Refuse texts that are too many, empty, or too long for us; the model has limits of its own."""
         if len(texts) > self.limits.texts:
-            raise Refusal(
+            raise RequestError(
                 413,
                 "too_many_texts",
                 f"There are {len(texts):,} texts; at most {self.limits.texts} are taken.",
@@ -82,26 +84,20 @@ class Served:
         for row, text in enumerate(texts, 1):
             self.fits(text, f"text {row}")
             if not text.strip():
-                raise Refusal(422, "empty", f"text {row} is empty; there is nothing to read in it.")
+                raise EmptyInputError(f"text {row} is empty; there is nothing to read in it", row=row - 1)
 
     def fits(self, text: str, name: str) -> None:
         if len(text) > self.limits.characters:
-            raise Refusal(
-                413,
-                "too_long",
-                f"{name} has {len(text):,} characters; at most {self.limits.characters:,} are taken.",
+            raise InputTooLongError(
+                f"{name} has {len(text):,} characters; at most {self.limits.characters:,} are taken"
             )
 
     def tokens_fit(self, ids: list[int], name: str) -> None:
         limit = self.model().max_length
         if len(ids) > limit + 1:  # one that the search gave up on has a word where its end would be
-            raise Refusal(
-                413, "too_long", f"{name} has {len(ids):,} tokens, but this model takes {limit:,}; split it."
+            raise InputTooLongError(
+                f"{name} has {len(ids):,} tokens, but this model takes {limit:,}; split it"
             )
-
-
-def too_long(error: TooLong) -> Refusal:
-    return Refusal(413, "too_long", f"{error}.")
 
 
 async def _served(request: Request) -> Served:

@@ -17,10 +17,11 @@ from torch import Tensor
 
 from regard.data.batch import EOS, filled
 from regard.decoding import Decoding, decode
+from regard.errors import RegardError, RequestError
 from regard.recipes import Translator
 from regard.recipes.translation.engine import Engine
 from regard.serving._bodies import Strict, Written, as_json
-from regard.serving._errors import Refusal, refusals
+from regard.serving._errors import error_body, refusals
 from regard.serving._served import Here
 from regard.serving._translating import fitting, plain
 
@@ -178,12 +179,11 @@ async def _events(
             token = await events.get()
         (whole,) = await job
         yield _event("end", whole)
-    except Refusal as refusal:
-        yield _event("error", as_json(refusal.to_json()))
-    except Exception:
-        logging.getLogger("uvicorn.error").exception("a stream broke off")
-        broken = Refusal(500, "internal", "Something went wrong in the server; its log says what.")
-        yield _event("error", as_json(broken.to_json()))
+    except Exception as error:
+        if not isinstance(error, RegardError) or error.http_status == 500:
+            logging.getLogger("uvicorn.error").exception("a stream broke off")
+            error = RequestError(500, "internal", "Something went wrong in the server; its log says what.")
+        yield _event("error", as_json(error_body(error)))
     finally:
         job.cancel()  # whoever has gone away need not be translated for
 

@@ -11,11 +11,13 @@ from pydantic import BaseModel, Field
 
 from regard import decoding as searching
 from regard.decoding import Decoding
-from regard.recipes import TooLong, Translator
+from regard.errors import RequestError
+from regard.recipes import Translator
+from regard.recipes.translation.translator import too_long_error
 from regard.serving._bodies import Hypothesis, Strict, Written, as_json, listed
-from regard.serving._errors import Refusal, refusals
+from regard.serving._errors import refusals
 from regard.serving._metrics import Metrics
-from regard.serving._served import Here, Served, too_long
+from regard.serving._served import Here, Served
 
 router = APIRouter(prefix="/v1")
 
@@ -68,7 +70,7 @@ def decoding(here: Served, beam: int | None, best: int, length_penalty: float | 
     translator = here.model()
     beam = max(beam or translator.settings.beam, best)
     if beam > here.limits.beam:
-        raise Refusal(
+        raise RequestError(
             413, "beam_too_wide", f"A beam of {beam} is too wide; at most {here.limits.beam} is taken."
         )
     return translator.decoding(beam=beam, best=best, alpha=length_penalty)
@@ -81,7 +83,7 @@ def fitting(translator: Translator, metrics: Metrics) -> Callable[[Sequence[str]
         for row, text in enumerate(texts):
             length = len(translator.source.encode(translator.clean(text)))
             if length > translator.max_length:
-                raise too_long(TooLong(row, length, translator.max_length))
+                raise too_long_error(row, length, translator.max_length)
             metrics.tokens("source", length)
 
     return check

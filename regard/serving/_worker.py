@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
-from regard.serving._errors import Refusal
+from regard.errors import RequestError
 from regard.serving._limits import Limits
 
 T = TypeVar("T")
@@ -94,13 +94,13 @@ class Worker:
             return await asyncio.wait_for(job.answer, self._limits.seconds)
         except asyncio.TimeoutError:
             late = f"The answer took longer than {self._limits.seconds:g} seconds; ask for less at once."
-            raise Refusal(504, "too_slow", late) from None
+            raise RequestError(504, "too_slow", late) from None
 
-    def busy(self) -> Refusal:
+    def busy(self) -> RequestError:
         """What to tell somebody who cannot wait here any more."""
         seconds = min(max(1, math.ceil(self._waiting * self._pace)), 60)
         told = f"Too many texts are waiting for the model; try again in {seconds} s."
-        return Refusal(429, "busy", told, {"Retry-After": str(seconds)})
+        return RequestError(429, "busy", told, {"Retry-After": str(seconds)})
 
     def close(self) -> None:
         """Finish what has come, then end."""
@@ -170,8 +170,10 @@ class Worker:
         return taken
 
 
-def stopping() -> Refusal:
-    return Refusal(503, "stopping", "The server is stopping; ask another, or later.", {"Retry-After": "5"})
+def stopping() -> RequestError:
+    return RequestError(
+        503, "stopping", "The server is stopping; ask another, or later.", {"Retry-After": "5"}
+    )
 
 
 def _checked(job: Job) -> Exception | None:

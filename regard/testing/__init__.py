@@ -14,16 +14,16 @@ from regard.attention import Dot, Epanechnikov, Grid, Mask, causal, padding
 from regard.attention.normalizers import is_random, takes
 from regard.testing import laws
 from regard.testing._world import World, blinding, built, world
-from regard.testing.laws import BrokenLaw as BrokenLaw
+from regard.testing.laws import LawViolation as LawViolation
 from regard.testing.laws import Look, hold
 
-__all__ = ["BrokenLaw", "check_mask", "check_normalizer", "check_score"]
+__all__ = ["LawViolation", "check_mask", "check_normalizer", "check_score"]
 
 
 def check_score(
     score: Any, *, query_dim: int = 4, key_dim: int = 4, normalize: Any = None, gradient: bool = True
 ) -> None:
-    """Run the laws of the equation on a score; raises BrokenLaw with one sentence.
+    """Run the laws of the equation on a score; raises LawViolation with one sentence.
 
     ``score`` is an object, or a class that is made with small sizes. A score that goes by position says
     ``positional = True`` and is excused from the laws about order; ``gradient=False`` excuses from gradcheck.
@@ -43,7 +43,7 @@ def check_score(
 
 
 def check_normalizer(normalize: Any, *, gradient: bool = True) -> None:
-    """Run the laws of the equation on a normalizer; raises BrokenLaw with one sentence.
+    """Run the laws of the equation on a normalizer; raises LawViolation with one sentence.
 
     One that draws random numbers says ``random = True`` and is compared under one state of the generator;
     ``gradient=False`` excuses from gradcheck one whose gradient is an estimate on purpose.
@@ -68,7 +68,7 @@ def check_normalizer(normalize: Any, *, gradient: bool = True) -> None:
 
 
 def check_mask(mask: Any, *, queries: int = 7, keys: int = 9) -> None:
-    """Run the laws of the equation on a mask; raises BrokenLaw with one sentence.
+    """Run the laws of the equation on a mask; raises LawViolation with one sentence.
 
     Asked about a part of the positions it must answer as it does about all of them, and its ``band`` must not
     promise too little: the fast paths rely on both.

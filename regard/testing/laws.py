@@ -20,13 +20,13 @@ from regard.attention import Attended, Dropout, Mask, attend
 from regard.testing._world import World
 
 
-class BrokenLaw(AssertionError):
+class LawViolation(AssertionError):
     """A part does not keep one of the laws."""
 
 
 def hold(condition: bool | Tensor, law: str) -> None:
     if not condition:
-        raise BrokenLaw(law)
+        raise LawViolation(law)
 
 
 def close(got: Tensor, want: Tensor, law: str, tolerance: float) -> None:
@@ -214,7 +214,7 @@ def gradient_is_right(look: Look, w: World, mask: Mask | None) -> None:
         gradcheck(seen, (*w, *look.parameters))
     except GradcheckError as error:
         line = next(line for line in str(error).splitlines() if line.strip())
-        raise BrokenLaw(f"the gradient is not the slope: {line}") from None
+        raise LawViolation(f"the gradient is not the slope: {line}") from None
 
 
 def empty_is_fine(look: Look, w: World) -> None:

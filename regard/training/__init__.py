@@ -5,9 +5,7 @@
 A run can be killed at any moment and goes on to the same weights, bit for bit.
 """
 
-from regard.training._files import CannotWrite
-from regard.training.checkpoint import Damaged, NewerFormat
-from regard.training.engine import Diverged, Outcome, Source, fit
+from regard.training.engine import Outcome, Source, fit
 from regard.training.loss import Loss
 from regard.training.losses import word_loss
 from regard.training.run import Run
@@ -15,11 +13,7 @@ from regard.training.settings import Settings, setting
 from regard.training.weights import average, fill, load_weights, save_weights
 
 __all__ = [
-    "CannotWrite",
-    "Damaged",
-    "Diverged",
     "Loss",
-    "NewerFormat",
     "Outcome",
     "Run",
     "Settings",

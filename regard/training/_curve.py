@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from regard.training._files import write_whole
+from regard.files import write_atomic
 
 
 def draw_curve(metrics: Path, picture: Path, watch: str) -> bool:
@@ -32,7 +32,7 @@ def draw_curve(metrics: Path, picture: Path, watch: str) -> bool:
     figure.legend(loc="outside upper center", ncols=3, frameon=False)  # no line runs through it there
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=120)
-    write_whole(picture, content.getvalue())
+    write_atomic(picture, content.getvalue())
     return True
 
 

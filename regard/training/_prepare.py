@@ -9,8 +9,9 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from regard.errors import RegardError, StorageError, as_out_of_memory
+from regard.files import DISK_FULL_ERRNOS
 from regard.training import checkpoint, distributed
-from regard.training._files import FULL, CannotWrite
 from regard.training._training import Training, Validate
 from regard.training.checkpoint import Checkpoint
 from regard.training.display import Say
@@ -72,15 +73,17 @@ def _explained(training: Training) -> Iterator[None]:
     """Say with a failure what is left, and keep it in the log."""
     try:
         yield
-    except CannotWrite as error:
+    except StorageError as error:
         at, kept = training.progress.step, training.saved
         rest = f"; the checkpoint of step {kept[0]:,} is intact" if kept else ""
-        advice = "free some space" if error.errno in FULL else "make it writable"
+        advice = "free some space" if error.errno in DISK_FULL_ERRNOS else "make it writable"
         sentence = f"step {at:,}: {error}{rest}; {advice}, then: regard resume {training.run.folder}"
-        raise CannotWrite(error.errno, sentence) from error
+        raise StorageError(sentence, errno=error.errno) from error
     except Exception as error:
         with contextlib.suppress(OSError):
             training.report.keep(f"failed: {error}")
+        if not isinstance(error, RegardError) and (memory_error := as_out_of_memory(error)) is not None:
+            raise memory_error from error
         raise
 
 

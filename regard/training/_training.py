@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from regard.errors import ConfigError
 from regard.training import checkpoint, distributed
 from regard.training.optimizers import memory
 from regard.training.progress import Progress, seed_of
@@ -107,7 +108,7 @@ class Training:
         self.objective.train()
         if self.settings.watch not in scores:
             names = ", ".join(scores) or "nothing"
-            raise ValueError(
+            raise ConfigError(
                 f"watch={self.settings.watch}: the validation does not measure that, but {names}"
             )
         return scores

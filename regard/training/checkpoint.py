@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -15,20 +14,13 @@ from typing import Any
 from torch import Tensor
 
 from regard._version import __version__
-from regard.training._files import sync_folder, write_synced, write_whole, writing
+from regard.errors import CheckpointCorruptError, RunFormatError
+from regard.files import sha256_of_bytes, storage_errors, sync_folder, write_and_sync, write_atomic
 from regard.training.weights import as_bytes, from_bytes
 
 FORMAT = 1
 MODEL, TRAINING, STATE = "model.safetensors", "training.safetensors", "state.json"
 UNFINISHED = ".unfinished-"
-
-
-class Damaged(ValueError):
-    """A checkpoint is not what was written."""
-
-
-class NewerFormat(ValueError):
-    """A checkpoint was written by a later version of regard."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +53,10 @@ def save(
     path = folder / f"step-{state['step']:08d}"
     files = {MODEL: as_bytes(model), TRAINING: as_bytes(training)}
     about = _about(files, dict(state))
-    with writing(f"the checkpoint {path}"):
+    with storage_errors(f"the checkpoint {path}"):
         folder.mkdir(parents=True, exist_ok=True)
         if _holds(path, about["files"]):
-            write_whole(path / STATE, _readable(about))
+            write_atomic(path / STATE, _readable(about))
         else:
             _put(path, files, about)
     _prune(folder, path, keep)
@@ -72,25 +64,25 @@ def save(
 
 
 def load(path: Path) -> Checkpoint:
-    """Read a checkpoint; raise `Damaged` if one byte is not as it was written."""
+    """Read a checkpoint; raise `CheckpointCorruptError` if one byte is not as it was written."""
     try:
         about = json.loads((path / STATE).read_bytes())
-        if _digest(_canonical(about)) != about["sha256"]:
-            raise Damaged(f"{STATE} was altered")
+        if sha256_of_bytes(_canonical(about)) != about["sha256"]:
+            raise CheckpointCorruptError(f"{STATE} was altered")
         if about["format"] > FORMAT:
-            raise NewerFormat(
+            raise RunFormatError(
                 f"{path} has format {about['format']}, and this regard ({__version__}) reads up to {FORMAT}: "
                 "update regard"
             )
         model, training = (from_bytes(_checked(path / n, about["files"][n])) for n in (MODEL, TRAINING))
-    except (Damaged, NewerFormat):
+    except (CheckpointCorruptError, RunFormatError):
         raise
     except FileNotFoundError as error:
-        raise Damaged(f"{Path(error.filename).name} is missing") from None
+        raise CheckpointCorruptError(f"{Path(error.filename).name} is missing") from None
     except OSError as error:
-        raise Damaged(f"it cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise CheckpointCorruptError(f"it cannot be read: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise Damaged(f"{STATE} is not what was written") from None
+        raise CheckpointCorruptError(f"{STATE} is not what was written") from None
     return Checkpoint(path, model, training, about["state"])
 
 
@@ -100,11 +92,11 @@ def newest(folder: Path, say: Callable[[str], None] = lambda line: None) -> Chec
     for path in sorted(steps(folder).values(), reverse=True):
         try:
             return load(path)
-        except Damaged as error:
+        except CheckpointCorruptError as error:
             wrong.append(f"{path.name}: {error}")
             say(f"checkpoint {path.name} is passed over: {error}")
     if wrong:
-        raise Damaged(f"no checkpoint in {folder} can be used ({'; '.join(wrong)})")
+        raise CheckpointCorruptError(f"no checkpoint in {folder} can be used ({'; '.join(wrong)})")
     return None
 
 
@@ -121,10 +113,12 @@ def clean(folder: Path) -> None:
 
 
 def _about(files: dict[str, bytes], state: dict[str, Any]) -> dict[str, Any]:
-    sizes = {name: {"bytes": len(content), "sha256": _digest(content)} for name, content in files.items()}
+    sizes = {
+        name: {"bytes": len(content), "sha256": sha256_of_bytes(content)} for name, content in files.items()
+    }
     about = {"format": FORMAT, "regard": __version__, "state": state, "files": sizes}
     about = json.loads(json.dumps(about))  # as it will be read
-    about["sha256"] = _digest(_canonical(about))
+    about["sha256"] = sha256_of_bytes(_canonical(about))
     return about
 
 
@@ -133,7 +127,7 @@ def _holds(path: Path, files: dict[str, dict[str, Any]]) -> bool:
     try:
         for name, expected in files.items():
             _checked(path / name, expected)
-    except (Damaged, OSError):
+    except (CheckpointCorruptError, OSError):
         return False
     return True
 
@@ -142,7 +136,7 @@ def _put(path: Path, files: dict[str, bytes], about: dict[str, Any]) -> None:
     unfinished = _unfinished(path.parent)
     try:
         for name, content in {**files, STATE: _readable(about)}.items():
-            write_synced(unfinished / name, content)
+            write_and_sync(unfinished / name, content)
         sync_folder(unfinished)
         if path.exists():
             _remove(path)  # a damaged one: whoever resumed did not start from it
@@ -160,18 +154,16 @@ def _readable(about: dict[str, Any]) -> bytes:
 def _checked(path: Path, expected: dict[str, Any]) -> bytes:
     content = path.read_bytes()
     if len(content) != expected["bytes"]:
-        raise Damaged(f"{path.name} has {len(content):,} bytes instead of {expected['bytes']:,}")
-    if _digest(content) != expected["sha256"]:
-        raise Damaged(f"{path.name} was altered: its checksum is another")
+        raise CheckpointCorruptError(
+            f"{path.name} has {len(content):,} bytes instead of {expected['bytes']:,}"
+        )
+    if sha256_of_bytes(content) != expected["sha256"]:
+        raise CheckpointCorruptError(f"{path.name} was altered: its checksum is another")
     return content
 
 
 def _canonical(about: dict[str, Any]) -> bytes:
     return json.dumps({k: v for k, v in about.items() if k != "sha256"}, sort_keys=True).encode()
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _prune(folder: Path, saved: Path, keep: int) -> None:

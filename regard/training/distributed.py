@@ -20,6 +20,8 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
+from regard.errors import UnsupportedError
+
 T = TypeVar("T")
 
 PATIENCE = timedelta(hours=6)  # others wait while the first validates; a process that died is noticed at once
@@ -58,9 +60,9 @@ def choose_device(wish: str) -> torch.device:
         if wish == "mps" and world().size > 1:
             wish = "cpu"  # no way to sum gradients there
     if wish == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device=cuda: no CUDA device was found here; take device=auto or device=cpu")
+        raise UnsupportedError("device=cuda: no CUDA device was found here; take device=auto or device=cpu")
     if wish == "mps" and not torch.backends.mps.is_available():
-        raise ValueError("device=mps: no Apple GPU was found here; take device=auto or device=cpu")
+        raise UnsupportedError("device=mps: no Apple GPU was found here; take device=auto or device=cpu")
     if wish == "cuda":
         device = torch.device("cuda", world().local_rank)
         torch.cuda.set_device(device)

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
 
+from regard.errors import DataError, DivergedError
 from regard.training._prepare import prepared
 from regard.training._signals import Wishes
 from regard.training._training import Training, Validate
@@ -23,10 +24,6 @@ class Source(Protocol):
     """Data without end: batches, each with the position after it, from which one can go on."""
 
     def batches(self, position: dict[str, Any] | None) -> Iterator[tuple[Any, dict[str, Any]]]: ...
-
-
-class Diverged(ArithmeticError):
-    """A loss or a gradient is not a finite number any more."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ def fit(
 def _next(stream: Iterator[tuple[Any, dict[str, Any]]], step: int) -> tuple[Any, dict[str, Any]]:
     for item in stream:
         return item
-    raise ValueError(f"the data ended at step {step}; a data source has to begin again after its last batch")
+    raise DataError(f"the data ended at step {step}; a data source has to begin again after its last batch")
 
 
 def _check(loss: float, norm: float, training: Training) -> None:
@@ -112,4 +109,4 @@ def _check(loss: float, norm: float, training: Training) -> None:
     wishes += ["clip=1.0"] if settings.clip is None else []
     wishes += ["precision=float32"] if settings.precision == "bfloat16" else []
     kept = f"the checkpoint of step {saved[0]:,} is kept" if saved else "nothing was saved yet"
-    raise Diverged(f"step {training.progress.step + 1:,}: {what}; {kept}; try {', '.join(wishes)}")
+    raise DivergedError(f"step {training.progress.step + 1:,}: {what}; {kept}; try {', '.join(wishes)}")

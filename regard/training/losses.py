@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.errors import ShapeError
+
 SAFE = 60.0  # e^60 times any vocabulary is still a number of float32, and e^-60 is not yet zero
 AT_ONCE = 1 << 22  # scores: 16 MB in float32, which stay in the cache between the products
 
@@ -34,7 +36,7 @@ def word_loss(
     torch.Size([])
     """
     if hidden.shape[0] != word.shape[0]:
-        raise ValueError(
+        raise ShapeError(
             f"word_loss takes one word a row, got {hidden.shape[0]} rows and {word.shape[0]} words"
         )
     if rows_at_once is None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer, RMSprop
 
+from regard.errors import UsageError, WeightsMismatchError
 from regard.training.settings import Settings
 
 
@@ -20,7 +21,7 @@ def make_optimizer(objective: nn.Module, settings: Settings) -> Optimizer:
     """
     learning = [p for p in objective.parameters() if p.requires_grad]
     if not learning:
-        raise ValueError("there is nothing to train: no parameter of the objective requires a gradient")
+        raise UsageError("there is nothing to train: no parameter of the objective requires a gradient")
     decayed = [p for p in learning if p.dim() > 1]
     others = [p for p in learning if p.dim() <= 1]
     groups = [
@@ -99,7 +100,7 @@ def remember(optimizer: Optimizer, objective: nn.Module, kept: Mapping[str, Tens
         if name in resting:
             continue
         if name not in order:
-            raise ValueError(
+            raise WeightsMismatchError(
                 f"the optimizer's memory does not fit: {name} is not among the parameters trained now"
             )
         state.setdefault(order.index(name), {})[key] = value.clone()

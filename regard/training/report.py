@@ -10,9 +10,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from regard._extras import need
+from regard._imports import require_extra
+from regard.files import storage_errors
 from regard.training._curve import draw_curve
-from regard.training._files import writing
 from regard.training.display import Say, duration, in_words, number, open_screen
 from regard.training.progress import Progress
 from regard.training.run import Run
@@ -34,7 +34,7 @@ class Report:
         self.run, self.settings, self.progress = run, settings, progress
         self._board: Any = None
         if settings.tensorboard:
-            need("tensorboard", extra="tensorboard")  # it is what torch's module below would miss
+            require_extra("tensorboard", extra="tensorboard")  # it is what torch's module below would miss
             board = import_module("torch.utils.tensorboard")
             self._board = board.SummaryWriter(run.folder / "tensorboard", purge_step=progress.step + 1)
         self._metrics, self._log = Lines(run.metrics, size), Lines(run.log)
@@ -157,17 +157,17 @@ class Lines:
 
     def __init__(self, path: Path, size: int | None = None):
         self.path = path
-        with writing(str(path)):
+        with storage_errors(str(path)):
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115
             if size is not None:
                 self._file.truncate(min(size, self._file.tell()))
 
     def add(self, line: str) -> None:
-        with writing(str(self.path)):
+        with storage_errors(str(self.path)):
             self._file.write(line.encode() + b"\n")
 
     def sync(self) -> int:
-        with writing(str(self.path)):
+        with storage_errors(str(self.path)):
             os.fsync(self._file.fileno())
         return os.fstat(self._file.fileno()).st_size
 

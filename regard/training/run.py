@@ -11,8 +11,9 @@ from typing import Any
 
 from torch import nn
 
+from regard.errors import RunExistsError, RunFormatError, RunLockedError, RunNotFoundError
+from regard.files import storage_errors, write_json
 from regard.training import checkpoint
-from regard.training._files import write_json, writing
 from regard.training.distributed import world
 from regard.training.weights import fill, load_weights
 
@@ -51,14 +52,14 @@ class Run:
         if not world().first:
             return run  # the first process makes it
         if run.folder.is_file():
-            raise FileExistsError(f"{folder} is a file; choose another name for the run's folder")
+            raise RunExistsError(f"{folder} is a file; choose another name for the run's folder")
         restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
         if run.folder.is_dir() and any(run.folder.iterdir()) and not (restarted and run.is_run()):
             hint = (
                 f"go on with: regard resume {folder}" if run.is_run() else "choose an empty or a new folder"
             )
-            raise FileExistsError(f"{folder} is not empty; {hint}")
-        with writing(str(folder)):
+            raise RunExistsError(f"{folder} is not empty; {hint}")
+        with storage_errors(str(folder)):
             run.folder.mkdir(parents=True, exist_ok=True)
         return run
 
@@ -68,9 +69,9 @@ class Run:
         run = cls(folder)
         if not run.folder.is_dir():
             what = "that is a file, and a run is a folder" if run.folder.exists() else "no such folder"
-            raise FileNotFoundError(f"there is no run in {folder}: {what}")
+            raise RunNotFoundError(f"there is no run in {folder}: {what}")
         if not run.is_run():
-            raise FileNotFoundError(f"there is no run in {folder}: it has neither run.json nor checkpoints")
+            raise RunNotFoundError(f"there is no run in {folder}: it has neither run.json nor checkpoints")
         return run
 
     def is_run(self) -> bool:
@@ -85,11 +86,11 @@ class Run:
         try:
             record = json.loads(self.record.read_bytes())
         except FileNotFoundError:
-            raise FileNotFoundError(f"there is no run in {self.folder}: run.json is missing") from None
+            raise RunNotFoundError(f"there is no run in {self.folder}: run.json is missing") from None
         except ValueError as error:
-            raise ValueError(f"{self.record} is damaged: {error}") from None
+            raise RunFormatError(f"{self.record} is damaged: {error}") from None
         if not isinstance(record, dict):
-            raise ValueError(f"{self.record} is damaged: it should hold a JSON object")
+            raise RunFormatError(f"{self.record} is damaged: it should hold a JSON object")
         return record
 
     def weights(self) -> Path:
@@ -99,7 +100,7 @@ class Run:
                 return path
         found = checkpoint.newest(self.checkpoints)
         if found is None:
-            raise FileNotFoundError(
+            raise RunNotFoundError(
                 f"{self.folder} has no weights yet; train it with: regard resume {self.folder}"
             )
         return found.path / checkpoint.MODEL
@@ -111,7 +112,7 @@ class Run:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from training in this folder; the lock ends with the process, however it ends."""
-        with writing(str(self.folder)):
+        with storage_errors(str(self.folder)):
             self.folder.mkdir(parents=True, exist_ok=True)
             file = open(self.folder / ".lock", "a")  # noqa: SIM115
         with file:
@@ -119,7 +120,7 @@ class Run:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    raise RuntimeError(
+                    raise RunLockedError(
                         f"another process is training in {self.folder}; wait for it to end, or stop it first"
                     ) from None
             yield

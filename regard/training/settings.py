@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from regard.errors import ConfigError
+
 Optimizer = Literal["adam", "adamw", "rmsprop"]
 Schedule = Literal["constant", "inverse_sqrt", "cosine"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -60,19 +62,19 @@ class Settings:
         for name in ("steps", "accumulate", "validate_every", "save_every", "keep", "patience", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"{name}={value} is too small: it must be at least 1")
+                raise ConfigError(f"{name}={value} is too small: it must be at least 1")
         for name in ("lr", "eps", "clip", "surprise", "minutes"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name}={value} must be a number above 0")
+                raise ConfigError(f"{name}={value} must be a number above 0")
         for name in ("warmup", "average", "weight_decay", "seed"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name}={getattr(self, name)} must not be negative")
+                raise ConfigError(f"{name}={getattr(self, name)} must not be negative")
         if self.seed >= 1 << 63:
-            raise ValueError(f"seed={self.seed} is too large: it must be below 2^63")
+            raise ConfigError(f"seed={self.seed} is too large: it must be below 2^63")
         for name in ("beta1", "beta2", "momentum"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
 
     def rate(self, step: int) -> float:
         """The learning rate of a step, counted from 1.

@@ -10,7 +10,8 @@ import safetensors
 import safetensors.torch
 from torch import Tensor, nn
 
-from regard.training._files import write_whole
+from regard.errors import CheckpointCorruptError, RunNotFoundError, UsageError, WeightsMismatchError
+from regard.files import write_atomic
 
 
 def as_bytes(tensors: Mapping[str, Tensor]) -> bytes:
@@ -43,7 +44,7 @@ def from_bytes(content: bytes) -> dict[str, Tensor]:
 
 def save_weights(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write weights in one go: whoever looks finds the old file or the new one."""
-    write_whole(path, as_bytes(tensors))
+    write_atomic(path, as_bytes(tensors))
 
 
 def load_weights(path: Path, within: str = "") -> dict[str, Tensor]:
@@ -51,9 +52,9 @@ def load_weights(path: Path, within: str = "") -> dict[str, Tensor]:
     try:
         tensors = from_bytes(path.read_bytes())
     except FileNotFoundError:
-        raise FileNotFoundError(f"there are no weights in {path}: no such file") from None
+        raise RunNotFoundError(f"there are no weights in {path}: no such file") from None
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
-        raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from None
+        raise CheckpointCorruptError(f"{path} is damaged or not a safetensors file: {error}") from None
     if not within:
         return tensors
     start = within + "."
@@ -74,7 +75,7 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
     ]
     if wrong:
         more = f", and {len(wrong) - 5} more" if len(wrong) > 5 else ""
-        raise ValueError(f"the weights of {origin} do not fit: {'; '.join(wrong[:5])}{more}")
+        raise WeightsMismatchError(f"the weights of {origin} do not fit: {'; '.join(wrong[:5])}{more}")
     module.load_state_dict(dict(tensors))
 
 
@@ -86,13 +87,15 @@ def average(paths: Iterable[Path]) -> dict[str, Tensor]:
     """
     files = list(paths)
     if not files:
-        raise ValueError("there is nothing to average: no weights were given")
+        raise UsageError("there is nothing to average: no weights were given")
     last = load_weights(files[-1])
     means = {name: tensor.double() for name, tensor in last.items() if tensor.is_floating_point()}
     for path in files[:-1]:
         other = load_weights(path)
         if {n: t.shape for n, t in other.items()} != {n: t.shape for n, t in last.items()}:
-            raise ValueError(f"{path} and {files[-1]} cannot be averaged: their names or shapes differ")
+            raise WeightsMismatchError(
+                f"{path} and {files[-1]} cannot be averaged: their names or shapes differ"
+            )
         means = {name: mean + other[name] for name, mean in means.items()}
     same: dict[int, Tensor] = {}  # names that share a tensor go on sharing one
     for name, mean in means.items():

@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.errors import ShapeError, UsageError
+
 
 def tensor_of(given: Tensor | NDArray[Any]) -> Tensor:
     """A tensor, or an array as one."""
@@ -21,15 +23,15 @@ def numbers(who: str, tensor: Tensor | NDArray[Any], axes: str) -> Any:
     """The tensor as an array of float32 or float64, if it has these axes and something in it."""
     tensor = tensor_of(tensor)
     if tensor.dim() != len(axes.split()):
-        raise ValueError(
+        raise ShapeError(
             f"{who} draws a tensor of shape ({', '.join(axes.split())}), not {tuple(tensor.shape)}."
         )
     if not tensor.numel():
-        raise ValueError(f"{who}: there is nothing to draw in a tensor of shape {tuple(tensor.shape)}.")
+        raise ShapeError(f"{who}: there is nothing to draw in a tensor of shape {tuple(tensor.shape)}.")
     half = tensor.is_floating_point() and tensor.dtype != torch.float64
     array = tensor.detach().cpu().to(torch.float32 if half else torch.float64).numpy()
     if np.isinf(array).any():
-        raise ValueError(f"{who}: some numbers are infinite; are these scores, before the normalizer?")
+        raise UsageError(f"{who}: some numbers are infinite; are these scores, before the normalizer?")
     return array
 
 
@@ -37,7 +39,7 @@ def known(who: str, tensor: Tensor | NDArray[Any], axes: str) -> Any:
     """As `numbers`, and none of them NaN."""
     array = numbers(who, tensor, axes)
     if np.isnan(array).any():
-        raise ValueError(f"{who}: some numbers are NaN, and there is no place for them in this picture.")
+        raise UsageError(f"{who}: some numbers are NaN, and there is no place for them in this picture.")
     return array
 
 
@@ -45,7 +47,7 @@ def weights(who: str, tensor: Tensor | NDArray[Any], axes: str) -> Any:
     """As `numbers`, and none of them negative."""
     array = numbers(who, tensor, axes)
     if (array < 0).any():
-        raise ValueError(f"{who} draws weights, which are never negative; these are: scores, perhaps?")
+        raise UsageError(f"{who} draws weights, which are never negative; these are: scores, perhaps?")
     return array
 
 
@@ -54,9 +56,9 @@ def labels(who: str, what: str, given: Sequence[object] | None, count: int) -> l
     if given is None:
         return None
     if isinstance(given, str):
-        raise ValueError(f"{who}: the labels of the {what}s are one text; give a list of them.")
+        raise UsageError(f"{who}: the labels of the {what}s are one text; give a list of them.")
     if len(given) != count:
-        raise ValueError(f"{who} was given {len(given)} {what} labels for {count} {what}s.")
+        raise UsageError(f"{who} was given {len(given)} {what} labels for {count} {what}s.")
     return [str(label) for label in given]
 
 
@@ -64,7 +66,7 @@ def top(who: str, given: float | None, array: Any) -> float:
     """The weight that gets the darkest color: the one given, or the largest there is."""
     if given is not None:
         if not 0 < given < float("inf"):
-            raise ValueError(f"{who}: top is the weight with the darkest color, above 0, but it is {given}.")
+            raise UsageError(f"{who}: top is the weight with the darkest color, above 0, but it is {given}.")
         return float(given)
     return largest(array) or 1.0
 
@@ -78,6 +80,6 @@ def same(who: str, **sizes: int | None) -> None:
     """The sizes that are there must be the same number."""
     known = {name: size for name, size in sizes.items() if size is not None}
     if len(set(known.values())) > 1:
-        raise ValueError(
+        raise UsageError(
             f"{who}: these must go together, but " + ", ".join(f"{k} {v}" for k, v in known.items())
         )

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from regard.attention import Attention, LocalM, LocalP, MultiHead
+from regard.errors import UsageError
 from regard.viewing import hugging
 from regard.viewing.torch_modules import hearable
 
@@ -71,7 +72,7 @@ class Choice:
         if any(isinstance(head, bool) or not isinstance(head, int) for head in self.heads or ()):
             raise TypeError(f"heads are numbers, got {heads!r}")
         if self.heads == []:
-            raise ValueError("there is no head in heads=[]; leave it out to watch all of them")
+            raise UsageError("there is no head in heads=[]; leave it out to watch all of them")
         if sites.layers:
             # A name may be that of a module which turns out to attend.
             self.check_layers([*sites.layers, *sites.names.values()])
@@ -102,13 +103,13 @@ class Choice:
                 else any(self._means(layer, n) for n in names)
             )
             if not there:
-                raise ValueError(f"there is no layer {layer!r} to watch; there are {_listed(known)}")
+                raise UsageError(f"there is no layer {layer!r} to watch; there are {_listed(known)}")
 
     def check_heads(self, name: str, count: int) -> None:
         for head in self.heads or ():
             if not 0 <= head < count:
                 there = "one head, 0" if count == 1 else f"heads 0 to {count - 1}"
-                raise ValueError(f"there is no head {head!r} in {name}, which has {there}")
+                raise UsageError(f"there is no head {head!r} in {name}, which has {there}")
 
 
 def _several(given: Any) -> Any:

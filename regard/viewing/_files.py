@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,9 @@ import safetensors
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+
+from regard.errors import DataError, UsageError
+from regard.files import replace_atomic
 
 Piece = tuple[dict[str, Any], Tensor]
 KIND = "regard records 1"
@@ -25,7 +27,9 @@ def write(path: Path, pieces: list[Piece]) -> None:
     """A file by its ending, .json or .safetensors; a folder if there is none."""
     if path.suffix == ".json":
         plain = [about | {"weights": _plain(weights)} for about, weights in pieces]
-        _whole(path, lambda half: half.write_text(json.dumps({"kind": KIND, "records": plain})))
+        replace_atomic(
+            path, _half(path), lambda half: half.write_text(json.dumps({"kind": KIND, "records": plain}))
+        )
     elif path.suffix == ".safetensors":
         _save(
             path,
@@ -33,7 +37,7 @@ def write(path: Path, pieces: list[Piece]) -> None:
             {str(place): weights for place, (_, weights) in enumerate(pieces)},
         )
     elif path.suffix:
-        raise ValueError(
+        raise UsageError(
             f"records are saved as .json, as .safetensors or in a folder without an ending, not as {path.name}"
         )
     else:
@@ -85,12 +89,12 @@ def _folder(path: Path) -> Iterator[Piece]:
     files = sorted(path.glob("*.safetensors"))
     half = next(iter(sorted(path.glob(f"*{HALF}"))), None)
     if half is not None:
-        raise ValueError(
+        raise DataError(
             f"{half} was not written to its end; delete it to load the {len(files)} records before it"
         )
     for place, file in enumerate(files):
         if file != numbered(path, place):
-            raise ValueError(f"{numbered(path, place)} is missing; the next one is {file.name}")
+            raise DataError(f"{numbered(path, place)} is missing; the next one is {file.name}")
         yield from _load(file)
     if not files:
         raise FileNotFoundError(f"there are no records in {path}")
@@ -103,7 +107,7 @@ def _json(path: Path) -> Iterator[Piece]:
     except (ValueError, KeyError, TypeError):
         records = None
     if records is None:
-        raise ValueError(f"{path} is damaged, or was not written by Seen.save")
+        raise DataError(f"{path} is damaged, or was not written by Seen.save")
     for about in records:
         held = about["weights"]
         yield (
@@ -121,22 +125,18 @@ def _load(path: Path) -> Iterator[Piece]:
             for place, about in enumerate(json.loads(header or "null")):
                 yield about, file.get_tensor(str(place))
     except (safetensors.SafetensorError, ValueError, TypeError):
-        raise ValueError(f"{path} is damaged, only half written, or no file of Seen.save") from None
+        raise DataError(f"{path} is damaged, only half written, or no file of Seen.save") from None
 
 
 def _save(path: Path, about: list[dict[str, Any]], weights: dict[str, Tensor]) -> None:
     own = {name: tensor.contiguous() for name, tensor in weights.items()}
     if len({tensor.untyped_storage().data_ptr() for tensor in own.values()}) < len(own):
         own = {name: tensor.clone() for name, tensor in own.items()}  # parts of one storage, or empty ones
-    _whole(path, lambda half: save_file(own, half, {"regard": json.dumps(about)}))
+    replace_atomic(path, _half(path), lambda half: save_file(own, half, {"regard": json.dumps(about)}))
 
 
-def _whole(path: Path, fill: Callable[[Path], object]) -> None:
-    """Fill a file beside its place and put it there when it is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(path.name + HALF)
-    fill(half)
-    os.replace(half, path)
+def _half(path: Path) -> Path:
+    return path.with_name(path.name + HALF)
 
 
 def _plain(weights: Tensor) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
+from regard.errors import ShapeError, UsageError
 from regard.viewing import _check as check
 
 DARK = 0.16  # of its light is left to what is not looked at
@@ -22,11 +23,11 @@ def as_image(who: str, image: Any) -> Any:
     if pixels.dim() != 3 or pixels.shape[-1] != 3 or not pixels.numel():
         hint = "; write image.permute(1, 2, 0)" if pixels.dim() == 3 and pixels.shape[0] == 3 else ""
         shape = tuple(pixels.shape)
-        raise ValueError(f"{who}: an image is (height, width) or (height, width, 3), not {shape}{hint}.")
+        raise ShapeError(f"{who}: an image is (height, width) or (height, width, 3), not {shape}{hint}.")
     whole_numbers = not pixels.is_floating_point() and pixels.dtype != torch.bool
     pixels = pixels.double() / (255 if whole_numbers else 1)
     if not bool(((pixels >= 0) & (pixels <= 1)).all()):
-        raise ValueError(f"{who}: the image has numbers outside of 0..{255 if whole_numbers else 1}.")
+        raise UsageError(f"{who}: the image has numbers outside of 0..{255 if whole_numbers else 1}.")
     return pixels.numpy()
 
 

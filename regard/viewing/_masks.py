@@ -8,22 +8,23 @@ from typing import Any
 from torch import Tensor
 
 from regard.attention import Mask
+from regard.errors import ShapeError, UsageError
 
 
 def shown_cells(who: str, mask: Mask | Tensor, queries: int | None, keys: int | None) -> Any:
     """The mask as an array (entries of the batch, queries, keys) of bool."""
     if isinstance(mask, Mask):
         if queries is None:
-            raise ValueError(
+            raise UsageError(
                 f"{who}: a rule has no size; say how many queries, and keys if they are not as many."
             )
         seen = mask.materialize(queries, queries if keys is None else keys)
     else:
         if mask.dim() < 2:
-            raise ValueError(f"{who} draws a mask of shape (queries, keys), not {tuple(mask.shape)}.")
+            raise ShapeError(f"{who} draws a mask of shape (queries, keys), not {tuple(mask.shape)}.")
         seen = mask.bool()
     if not seen.numel():
-        raise ValueError(f"{who}: there is nothing to draw in a mask of shape {tuple(seen.shape)}.")
+        raise ShapeError(f"{who}: there is nothing to draw in a mask of shape {tuple(seen.shape)}.")
     return seen.reshape(-1, *seen.shape[-2:]).cpu().numpy()
 
 

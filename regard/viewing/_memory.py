@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from regard.errors import UsageError
 from regard.viewing import _check as check
 
 Ends = tuple[float, float]
@@ -71,7 +72,7 @@ def sides(
     for name, kinds in SIDES.items():
         own, given = weights[name], [kind for kind in kinds if kind in told]
         if own is None and given:
-            raise ValueError(f"memory: {given[0]} needs the weights of the {name} head beside it.")
+            raise UsageError(f"memory: {given[0]} needs the weights of the {name} head beside it.")
         if own is None:
             continue
         steps = {f"steps_of_{kind}": len(told[kind]) for kind in given}
@@ -84,7 +85,7 @@ def sides(
         }
         found.append(Side(name, check.weights("memory", own, "time rows"), strips))
     if not found:
-        raise ValueError("memory: give the weights of writing (writes=), of reading (reads=), or both.")
+        raise UsageError("memory: give the weights of writing (writes=), of reading (reads=), or both.")
     check.same("memory", **{f"rows_of_{side.name}": side.weights.shape[1] for side in found})
     return found
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from regard.attention import Dropout, Normalizer
 from regard.attention._call import usual
 from regard.attention.normalizers.base import Normalize, takes
+from regard.errors import UnsupportedError
 from regard.viewing._choice import OURS, Choice, Layers, Sites
 
 
@@ -29,7 +30,7 @@ def altered(
     choice = Choice(sites, layers, None)
     chosen = [m for m in sites.modules if isinstance(m, OURS) and choice.layer(sites.names[m])]
     if not chosen:
-        raise ValueError("there is no attention of regard's in this model to alter")
+        raise UnsupportedError("there is no attention of regard's in this model to alter")
     before = [module.__dict__.get("normalize", sites) for module in chosen]
     # An attribute stands before a registered module of the same name, which stays registered where it is.
     for module in chosen:

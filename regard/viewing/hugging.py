@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.attention import Dot, Dropout, Mask, causal, dense, softmax
 from regard.attention._equation import looked
 from regard.attention._watching import told
 from regard.attention.scores.base import Features, Score, precise
+from regard.errors import UnsupportedError
 
 NAME = "regard"
 
@@ -22,8 +23,8 @@ def register() -> None:
 
     `watch` does it by itself if transformers is imported; a model that is to be loaded with it needs it earlier.
     """
-    models = need("transformers.modeling_utils", extra="hugging")
-    masking = need("transformers.masking_utils", extra="hugging")
+    models = require_extra("transformers.modeling_utils", extra="hugging")
+    masking = require_extra("transformers.masking_utils", extra="hugging")
     models.AttentionInterface.register(NAME, attention)
     masking.AttentionMaskInterface.register(NAME, masking.sdpa_mask)  # bool, True where a query may look
 
@@ -44,7 +45,7 @@ def attention(
     """What transformers asks of an attention: (batch, heads, queries, dim) -> (batch, queries, heads, dim)."""
     for unknown in ("s_aux", "cache"):
         if others.get(unknown) is not None:
-            raise ValueError(
+            raise UnsupportedError(
                 f'{type(module).__name__} asks for {unknown}, which attn_implementation="regard" does not know; '
                 'use "eager" for this model'
             )
@@ -122,7 +123,7 @@ def refuse_others(model: nn.Module) -> None:
     models = sys.modules.get("transformers.modeling_utils")
     for part in model.modules() if models is not None else ():
         if isinstance(part, models.PreTrainedModel) and part.config._attn_implementation != NAME:  # type: ignore[union-attr]
-            raise ValueError(
+            raise UnsupportedError(
                 f"{type(part).__name__} computes attention by {part.config._attn_implementation!r}, which nobody can "
                 'watch; call model.set_attn_implementation("regard") first, or load it with '
                 'attn_implementation="regard"'

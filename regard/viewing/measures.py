@@ -18,6 +18,7 @@ from torch import Tensor
 
 from regard.attention import Grid, Mask
 from regard.attention.masks import as_mask
+from regard.errors import ShapeError, UsageError
 
 Seeing = Mask | Bool[Tensor, "..."] | None
 
@@ -155,7 +156,7 @@ def reordered(inputs: Any, weights: Float[Tensor, "*batch queries keys"], mask: 
     if not isinstance(inputs, Tensor):
         return _words(list(inputs), ranks)
     if inputs.shape[-2] != weights.shape[-1]:
-        raise ValueError(
+        raise ShapeError(
             f"every key is one input, got {weights.shape[-1]} keys, inputs {tuple(inputs.shape)}"
         )
     wide = inputs.unsqueeze(-3).expand(*ranks.shape, inputs.shape[-1])
@@ -164,7 +165,7 @@ def reordered(inputs: Any, weights: Float[Tensor, "*batch queries keys"], mask: 
 
 def _words(words: Sequence[Any], ranks: Tensor) -> list[list[Any]]:
     if ranks.dim() != 2 or ranks.shape[-1] != len(words):
-        raise ValueError(
+        raise ShapeError(
             f"{len(words)} words are ranked by weights (queries, {len(words)}), got {tuple(ranks.shape)}"
         )
     return [[words[place] for place in row] for row in ranks.tolist()]
@@ -172,7 +173,7 @@ def _words(words: Sequence[Any], ranks: Tensor) -> list[list[Any]]:
 
 def _visible(weights: Tensor, mask: Seeing) -> Tensor:
     if weights.dim() < 2:
-        raise ValueError(f"weights must be (*batch, queries, keys), got {tuple(weights.shape)}")
+        raise ShapeError(f"weights must be (*batch, queries, keys), got {tuple(weights.shape)}")
     if mask is None:
         return torch.ones_like(weights, dtype=torch.bool)
     mask, (*batch, queries, keys) = as_mask(mask), weights.shape
@@ -185,7 +186,7 @@ def _shares(weights: Tensor, mask: Seeing) -> tuple[Tensor, Tensor]:
     visible = _visible(weights, mask)
     weights = torch.where(visible, weights.float() if weights.dtype.itemsize < 4 else weights, 0.0)
     if bool((weights < 0).any()):
-        raise ValueError("measures are of weights, which are never negative; these are: scores, perhaps?")
+        raise UsageError("measures are of weights, which are never negative; these are: scores, perhaps?")
     return weights / weights.sum(-1, keepdim=True), visible  # 0 / 0 is NaN
 
 

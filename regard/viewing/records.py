@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.errors import DataError, ShapeError, UsageError
 from regard.viewing import _files, _html
 from regard.viewing._table import Measures
 
@@ -58,7 +59,7 @@ class Record:
     def of(cls, about: dict[str, Any], weights: Tensor) -> Record:
         """What `about` described."""
         if weights.dim() != 4:
-            raise ValueError(
+            raise ShapeError(
                 f"a record has weights (batch, heads, queries, keys), got {tuple(weights.shape)}"
             )
         sides = {side: _tuples(about[side]) for side in ("queries", "keys")}
@@ -140,7 +141,7 @@ class Seen(Sequence[Record]):
         """
         calls = self.calls(name)
         if len({call.weights.shape[:2] for call in calls}) > 1:
-            raise ValueError(
+            raise UsageError(
                 f"the calls of {name!r} have different rows, as in a beam search, and cannot be joined"
             )
         keys = max(call.weights.shape[-1] for call in calls)
@@ -158,7 +159,7 @@ class Seen(Sequence[Record]):
             side: _rows(words) for side, words in (("queries", queries), ("keys", keys)) if words is not None
         }
         if not sides:
-            raise ValueError("label gives words to records: give queries, keys or both")
+            raise UsageError("label gives words to records: give queries, keys or both")
         asked = [
             place for place, record in enumerate(self._records) if fnmatchcase(record.name, names or "*")
         ]
@@ -167,7 +168,7 @@ class Seen(Sequence[Record]):
             sizes = sorted({tuple(self._records[place].weights.shape) for place in asked})
             shown = ", ".join(f"{size[0]} x {size[2]} x {size[3]}" for size in sizes[:5])
             given = " and ".join(f"{_longest(rows)} {side}" + _in_rows(rows) for side, rows in sides.items())
-            raise ValueError(f"no record has {given}; batch x queries x keys here are {shown or 'none'}")
+            raise UsageError(f"no record has {given}; batch x queries x keys here are {shown or 'none'}")
         return self
 
     def _label(self, place: int, queries: Labels | None, keys: Labels | None) -> bool:
@@ -200,7 +201,7 @@ class Seen(Sequence[Record]):
         try:
             return cls([Record.of(about, weights) for about, weights in _files.read(Path(path))])
         except (KeyError, TypeError, AttributeError, RuntimeError):
-            raise ValueError(f"{path} is damaged, or was not written by Seen.save") from None
+            raise DataError(f"{path} is damaged, or was not written by Seen.save") from None
 
     @overload
     def __getitem__(self, which: int | str) -> Record: ...

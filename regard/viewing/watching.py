@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention._watching import Heads, telling
+from regard.errors import UnsupportedError
 from regard.viewing import hugging
 from regard.viewing._choice import Choice, Layers, Sites, heads_of
 from regard.viewing.records import Record, Seen, Words
@@ -129,7 +130,7 @@ def _refuse_compiled(model: nn.Module) -> None:
         compiled = isinstance(module, torch._dynamo.OptimizedModule) if _dynamo_is_there() else False
         if compiled or module._compiled_call_impl is not None:
             what = f"{name} in this model" if name else "this model"
-            raise ValueError(
+            raise UnsupportedError(
                 f"{what} is compiled, and a compiled graph runs past whoever watches; watch the model that it was "
                 "compiled from, and call that one"
             )

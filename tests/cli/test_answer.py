@@ -65,7 +65,7 @@ def test_answer(runs, image):
     refused(call("answer", run, "--seed", "99"), "--seed 99 is none of the 20 scenes")
     refused(call("answer", run, image, "how", "many"), "An image and one question at most")
     refused(call("answer", runs / "digits", image, "how many 3s"), "answers no questions")
-    refused(call("answer", run, "--device", "abacus"), "There is no device 'abacus'")
+    refused(call("answer", run, "--device", "abacus"), "no device 'abacus'")
 
 
 def test_show(runs, image, tmp_path):
@@ -100,5 +100,5 @@ def test_evaluate(runs):
     assert "valid: 12 images" in answer.stdout
     plain = json.loads(call("evaluate", runs / "digits", "--limit", "5", "--json").stdout)
     assert plain["parts"]["test"]["images"] == 5
-    refused(call("evaluate", runs / "digits", "--part", "no"), "There is no part 'no'")
+    refused(call("evaluate", runs / "digits", "--part", "no"), "no split 'no'")
     refused(call("evaluate", runs / "digits", "x.jsonl"), "judged by the scenes of its recipe")

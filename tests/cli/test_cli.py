@@ -151,9 +151,9 @@ def test_explain_as_json_is_one_object():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["explain", "nonsense"], "There is no mechanism called 'nonsense'; the nearest are "),
+        (["explain", "nonsense"], "no mechanism 'nonsense'; did you mean "),
         (["explain", "additve"], "Additive"),
-        (["explain", ""], "There is no mechanism called ''"),
+        (["explain", ""], "no mechanism ''"),
         (["explain"], "NAME"),
         (["list", "--kind", "scores"], "There is no kind 'scores'; the kinds are score, "),
         (["list", "--lang", "fr"], "'fr'"),

@@ -2,7 +2,8 @@
 
 import pytest
 
-from regard.cli._errors import in_words
+from regard.cli._errors import to_regard_error
+from regard.errors import DivergedError, OutOfMemoryError, StorageError
 from tests.cli.calls import call, refused
 
 
@@ -10,7 +11,7 @@ def caught(function, *arguments):
     try:
         function(*arguments)
     except Exception as error:
-        return in_words(error)
+        return to_regard_error(error)
     raise AssertionError("nothing was raised")
 
 
@@ -18,10 +19,11 @@ def test_what_regard_says_is_a_sentence():
     from regard.decoding import Decoding
     from regard.training import Run
 
-    assert caught(lambda: Decoding(beam=0)) == ("Decoding: beam must be 1 or more, not 0.", 2)
-    sentence, code = caught(Run.open, "nowhere")
-    assert sentence.startswith("there is no run in nowhere")
-    assert code == 2
+    error = caught(lambda: Decoding(beam=0))
+    assert (error.code, error.exit_code) == ("invalid_config", 2)
+    error = caught(Run.open, "nowhere")
+    assert str(error).startswith("there is no run in nowhere")
+    assert (error.code, error.exit_code) == ("run_not_found", 2)
 
 
 def test_what_python_and_torch_say_is_our_bug():
@@ -38,26 +40,27 @@ def test_what_python_and_torch_say_is_our_bug():
 def test_too_little_memory_is_told_in_words():
     import torch
 
-    sentence, code = caught(lambda: torch.empty(1 << 50))
-    assert sentence.startswith("there is not enough memory for this")
-    assert code == 1
+    error = caught(lambda: torch.empty(1 << 50))
+    assert isinstance(error, OutOfMemoryError)
+    assert str(error).startswith("there is not enough memory for this")
+    assert error.exit_code == 1
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path):
-    assert caught(open, tmp_path / "x") == (f"{tmp_path / 'x'}: no such file or directory", 2)
+    error = caught(open, tmp_path / "x")
+    assert (str(error), error.exit_code) == (f"{tmp_path / 'x'}: no such file or directory", 2)
 
 
-@pytest.mark.parametrize("kind", ["Diverged", "CannotWrite"])
-def test_what_goes_wrong_on_the_way_is_another_code(backwards, monkeypatch, kind):
+@pytest.mark.parametrize(
+    "error", [DivergedError("step 3: the loss is nan"), StorageError("step 3: the disk is full")]
+)
+def test_what_goes_wrong_on_the_way_is_another_code(backwards, monkeypatch, error):
     import regard.recipes
-    from regard import training
 
-    arguments = ("step 3: the loss is nan",) if kind == "Diverged" else (28, "step 3: the disk is full")
-    error = getattr(training, kind)(*arguments)
-    code = compile("def fail(*_, **__): raise error", "resume.py", "exec")
-    names = {"__name__": "regard.training.engine", "error": error}
-    exec(code, names)
-    monkeypatch.setattr(regard.recipes, "resume", names["fail"])
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(regard.recipes, "resume", fail)
     refused(call("resume", backwards), "regard: step 3: the ", code=1)
 
 

@@ -159,7 +159,7 @@ def test_many_heads_and_none(texts):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--part", "tset"], "There is no part 'tset'; the parts are test, valid."),
+        (["--part", "tset"], "no split 'tset'; did you mean test?"),
         (["a.tsv", "--part", "test"], "Give files or --part, not both."),
         (["nowhere.tsv"], "There is no file nowhere.tsv"),
     ],

@@ -128,7 +128,7 @@ def test_mistakes_of_compare(arguments, words, tmp_path):
 def test_studies_are_listed_and_unknown_ones_refused():
     assert "bahdanau2015" in call("reproduce").stdout
     assert {one["name"] for one in json.loads(call("reproduce", "--json").stdout)["studies"]} >= {"luong2015"}
-    refused(call("reproduce", "bahdanau"), "There is no study 'bahdanau'; the studies are bahdanau2015 and")
+    refused(call("reproduce", "bahdanau"), "no study 'bahdanau'; did you mean bahdanau2015")
 
 
 def test_a_study_is_run_and_its_table_printed(monkeypatch, tmp_path):

@@ -77,7 +77,7 @@ def test_several_files_after_one_option(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["revers"], "There is no recipe 'revers'; did you mean reverse or movie-reviews?"),
+        (["revers"], "no recipe 'revers'; did you mean reverse or movie-reviews?"),
         (["reverse", "stepps=3"], "There is no setting 'stepps'; did you mean steps"),
         (["reverse", "steps=few"], "steps=few is not possible; steps is a whole number"),
         (["reverse", "cell=rnn"], "cell is one of gru, lstm"),

@@ -188,7 +188,7 @@ def test_unknown_letters_are_copied(backwards):
         (["abc", "--sample", "--temperature", "0"], "Invalid value for '--temperature'"),
         (["abc", "--sample", "--top-k", "-1"], "Invalid value for '--top-k'"),
         (["abc", "--sample", "--top-p", "2"], "Invalid value for '--top-p'"),
-        (["abc", "--device", "gpu"], "the devices are auto, cpu, cuda and mps"),
+        (["abc", "--device", "gpu"], "no device 'gpu'; did you mean cpu"),
         (["--file", "nowhere.txt"], "There is no file nowhere.txt"),
         (["abc", "--out", "no/such/folder/x"], "no/such/folder/x: no such file or directory"),
     ],

@@ -17,7 +17,6 @@ from regard.data import (
     EOS,
     Batch,
     Corpus,
-    DataError,
     Filling,
     Generated,
     Pair,
@@ -27,6 +26,7 @@ from regard.data import (
     Tokenizer,
     in_order,
 )
+from regard.errors import DataError
 from tests.data.texts import made_up
 
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data import DataError, Tokenizer
+from regard.data import Tokenizer
 from regard.data.captions import Album, Captioned, Pictures
 from regard.data.pictures import read_captions, read_image
+from regard.errors import DataError
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -8,10 +8,11 @@ from itertools import islice
 import pytest
 import torch
 
-from regard.data import DataError, Tokenizer
+from regard.data import Tokenizer
 from regard.data.cutting import Cutting, DocumentReport, Left, gaps
 from regard.data.documents import Document, Documents
 from regard.data.shelf import DocumentBatch, Shelf
+from regard.errors import DataError
 
 
 def read(path, **options):

@@ -7,8 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from regard.data import DataError, fetch
+from regard.data import fetch
 from regard.data.download import cache
+from regard.errors import DataError
 
 BODY = bytes(range(256)) * 9000
 SHA = hashlib.sha256(BODY).hexdigest()

@@ -7,9 +7,10 @@ from itertools import islice
 import pytest
 import torch
 
-from regard.data import BOS, EOS, PAD, UNK, DataError, Tokenizer
+from regard.data import BOS, EOS, PAD, UNK, Tokenizer
 from regard.data.hiding import hide
 from regard.data.passages import Passages, PlainText, TextBatch
+from regard.errors import DataError
 
 TEXTS = ["one two three four five six seven", "two", "three four\nfive", "six " * 40]
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from regard.data import DataError
 from regard.data._question_words import ANSWERS, EVERY, FORMS, KINDS, LONGEST, WORDS, read_question
 from regard.data.algorithms import chance
 from regard.data.digits import Digits, sklearn_digits
@@ -11,6 +10,7 @@ from regard.data.labeled import LabeledBatch, Labeling
 from regard.data.questions import Asking
 from regard.data.quiz import QuestionBatch, Quiz
 from regard.data.scenes import Scenes
+from regard.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_people_write_as_they_like():
 )
 def test_other_questions_are_refused(text):
     with pytest.raises(
-        DataError, match="is no question that this model knows; ask such as: is there a 7; how many 7s"
+        InputError, match="is no question that this model knows; ask such as: is there a 7; how many 7s"
     ):
         read_question(text)
 

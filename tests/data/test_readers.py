@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data import DataError, Pair, Parallel
+from regard.data import Pair, Parallel
+from regard.errors import DataError
 
 
 def written(folder, **files):

@@ -6,11 +6,12 @@ import struct
 import pytest
 import torch
 
-from regard.data import EOS, DataError, Tokenizer
+from regard.data import EOS, Tokenizer
 from regard.data.algorithms import chance
 from regard.data.captions import Painting
 from regard.data.digits import Digits, mnist, sklearn_digits
 from regard.data.scenes import WORDS, Scenes
+from regard.errors import DataError
 
 
 @pytest.fixture(scope="module")

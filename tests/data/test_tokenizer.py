@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data import BOS, EOS, PAD, UNK, DataError, Tokenizer
+from regard.data import BOS, EOS, PAD, UNK, Tokenizer
 from regard.data._learn import KINDS
 from regard.data._merges import KEPT, Variants, merged
+from regard.errors import DataError
 from tests.data.texts import SENTENCES, corpus, made_up
 
 SPECIAL_TEXTS = ["<pad>", "<unk> a", "a </s><s> b", "</s>", "▁a"]
@@ -226,7 +227,7 @@ def test_a_damaged_file_is_told(damage, tmp_path):
 
 
 def test_wrong_calls():
-    with pytest.raises(ValueError, match="no kind of tokenizer 'bytes'"):
+    with pytest.raises(ValueError, match="no tokenizer 'bytes'"):
         Tokenizer.learn(["a"], "bytes")
     with pytest.raises(TypeError, match="many texts"):
         Tokenizer.learn("a text")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data import DataError
 from regard.data.captions import Captioned, Pictures
-from regard.recipes import Captioner, SettingError, load, recipe, resume, train
+from regard.errors import ConfigError, DataError, InputError
+from regard.recipes import Captioner, load, recipe, resume, train
 from regard.recipes._images import shown, taken
 from regard.recipes.captions._judged import judged
 from regard.training import Run, load_weights
@@ -71,9 +71,9 @@ def test_images_come_as_files_arrays_and_tensors(told, files):
     assert captioner.caption([]) == []
     with pytest.raises(TypeError, match="takes many images"):
         captioner.caption(path)
-    with pytest.raises(DataError, match="an image is"):
+    with pytest.raises(InputError, match="an image is"):
         captioner.caption([torch.rand(3, 20, 24)])
-    with pytest.raises(DataError, match="numbers outside of 0"):
+    with pytest.raises(InputError, match="numbers outside of 0"):
         captioner.caption([torch.rand(20, 24) * 300])
     with pytest.raises(DataError, match="There is no image"):
         captioner.caption(["nowhere.png"])
@@ -198,6 +198,6 @@ def test_nothing_to_judge_is_said(told):
 )
 def test_what_cannot_be_trained_is_said_before_a_folder_is_made(name, words, sentence, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SettingError, match=sentence):
+    with pytest.raises(ConfigError, match=sentence):
         train(name, tmp_path / "run", words, say=quiet)
     assert not (tmp_path / "run").exists()

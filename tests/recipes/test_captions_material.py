@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data import DataError
 from regard.data.captions import Album, Captioned, Pictures
 from regard.decoding import Hypothesis
+from regard.errors import DataError, InputError
 from regard.recipes import Captioner, load, recipe, settings_of, train
 from regard.recipes.captions import _material as material
 from regard.recipes.captions._judged import bleu
@@ -43,7 +43,7 @@ def test_ready_features(tmp_path):
     assert found["nearest"]["bleu4"] > 80
     assert captioner.words.decode([1]) == "<unk>"
     assert captioner.words.lowercase
-    with pytest.raises(DataError, match="trained on ready features"):
+    with pytest.raises(InputError, match="trained on ready features"):
         captioner.caption(["dog.jpg"])
     test = recipe("flickr8k").material(captioner.settings).tests["test"]()
     assert captioner.look(test.pictures.some(slice(1))[0]).weights.shape[1:] == (3, 3)

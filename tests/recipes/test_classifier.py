@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from regard.data import DataError
 from regard.data.documents import Document
-from regard.recipes import Classifier, SettingError, load, load_translator, recipe, resume, settings_of, train
+from regard.errors import ConfigError, DataError, EmptyInputError
+from regard.recipes import Classifier, load, load_translator, recipe, resume, settings_of, train
 from regard.recipes.documents.classifier import judged
 from regard.training import Run, load_weights
 from tests.recipes.reviews import SMALL, TINY, reviews, tsv
@@ -76,7 +76,7 @@ def test_what_is_left_out_is_said(read):
 
 def test_empty_and_strange_texts(read):
     classifier = load(read)
-    with pytest.raises(DataError, match="text 2 is empty"):
+    with pytest.raises(EmptyInputError, match="text 2 is empty"):
         classifier.classify(["lovely", " \n"])
     with pytest.raises(TypeError, match="takes many texts"):
         classifier.classify("lovely")
@@ -183,7 +183,7 @@ def test_begin_with_another_run(read, files, tmp_path):
     ],
 )
 def test_what_another_run_decides_cannot_be_chosen(read, files, tmp_path, words, sentence):
-    with pytest.raises(SettingError, match=sentence):
+    with pytest.raises(ConfigError, match=sentence):
         train("documents", tmp_path / "more", [*TINY, *words], init_from=read, say=quiet, **files)
     assert not (tmp_path / "more").exists()
 
@@ -232,7 +232,7 @@ def test_what_was_read_is_said(files, tmp_path):
     ],
 )
 def test_settings_that_cannot_be(words, sentence, files, tmp_path):
-    with pytest.raises(SettingError, match=sentence):
+    with pytest.raises(ConfigError, match=sentence):
         train("documents", tmp_path / "run", words, say=quiet, **files)
     assert not (tmp_path / "run").exists()
 
@@ -246,10 +246,10 @@ def test_settings_that_cannot_be(words, sentence, files, tmp_path):
     ],
 )
 def test_missing_files_are_asked_for(name, sentence, tmp_path):
-    with pytest.raises(SettingError, match=sentence):
+    with pytest.raises(ConfigError, match=sentence):
         train(name, tmp_path / "run", say=quiet)
 
 
 def test_it_does_not_translate(read):
-    with pytest.raises(SettingError, match="was trained for documents and cannot translate"):
+    with pytest.raises(ConfigError, match="was trained for documents and cannot translate"):
         load_translator(read)

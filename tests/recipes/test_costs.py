@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from regard.errors import TrainingError
 from regard.recipes.studies import STUDIES
 from regard.recipes.studies import _costs as costs
 from regard.recipes.studies._costs_counted import depth, operations, path, quadratic, slope
@@ -82,5 +83,5 @@ def test_a_child_measures(monkeypatch):
     assert set(found["time"]) == set(found["memory"]) == {64, 128}
     assert all(value > 0 for points in found.values() for value in points.values())
     monkeypatch.setattr(costs.sys, "executable", "false")
-    with pytest.raises(RuntimeError, match="measuring convolution failed"):
+    with pytest.raises(TrainingError, match="measuring convolution failed"):
         costs.measured("convolution", [64])

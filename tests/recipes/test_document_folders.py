@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.data import DataError
+from regard.errors import DataError
 from regard.recipes import load, recipe, settings_of, train
 from regard.recipes.studies._han2016 import differences, han2016
 from tests.recipes.reviews import TINY, reviews

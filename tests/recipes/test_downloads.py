@@ -9,9 +9,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from regard.data import DataError
+from regard.errors import ConfigError, DataError
 from regard.recipes import settings_of
-from regard.recipes._parse import SettingError
 from regard.recipes._recipes import recipe
 from regard.recipes.translation import _downloads as downloads
 from regard.recipes.translation import _tatoeba
@@ -165,7 +164,7 @@ def test_sentences_in_another_file_than_expected(sentences):
 
 
 def test_a_recipe_that_cannot_download_says_where_its_data_goes():
-    with pytest.raises(SettingError, match=r"hansards cannot download its data: .* data=FOLDER with"):
+    with pytest.raises(ConfigError, match=r"hansards cannot download its data: .* data=FOLDER with"):
         recipe("hansards").material(settings_of("hansards", data="download"))
 
 

@@ -8,8 +8,9 @@ import signal
 import pytest
 import torch
 
-from regard.recipes import SettingError, load, resume, train
-from regard.training import CannotWrite, Run, checkpoint, load_weights
+from regard.errors import ConfigError, StorageError
+from regard.recipes import load, resume, train
+from regard.training import Run, checkpoint, load_weights
 from tests.recipes.tiny import TINY, final, quiet
 
 pytestmark = pytest.mark.usefixtures("small_vocabulary")
@@ -135,7 +136,7 @@ def test_a_run_of_another_format_is_refused(whole, tmp_path):
     record = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**record, "format": 99}))
     for use in (load, resume):
-        with pytest.raises(SettingError, match="format 99"):
+        with pytest.raises(ConfigError, match="format 99"):
             use(folder)
 
 
@@ -155,10 +156,10 @@ def test_the_other_run_is_not_forgotten_if_the_first_checkpoint_cannot_be_writte
     with monkeypatch.context() as patch:
         patch.setattr(
             checkpoint,
-            "write_synced",
+            "write_and_sync",
             lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")),
         )
-        with pytest.raises(CannotWrite, match=f"then: regard resume {tmp_path / 'new'}"):
+        with pytest.raises(StorageError, match=f"then: regard resume {tmp_path / 'new'}"):
             train("reverse", tmp_path / "new", [*TINY, "steps=2"], init_from=whole, say=quiet)
     assert not checkpoint.steps(tmp_path / "new" / "checkpoints")
     resume(tmp_path / "new", say=quiet)

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from regard.data import DataError
-from regard.recipes import SettingError, load, resume, settings_of, train
+from regard.errors import ConfigError, DataError
+from regard.recipes import load, resume, settings_of, train
 from regard.recipes.translation import _material
 from tests.recipes.tiny import FILES, PAIRS, TINY, final, quiet, written
 
@@ -49,7 +49,7 @@ def test_every_form_of_file_gives_the_same_run(from_files, tmp_path, form):
 )
 def test_columns_go_by_the_kind_of_file(tmp_path, form, columns, part):
     files = written(tmp_path, form)
-    with pytest.raises(SettingError) as caught:
+    with pytest.raises(ConfigError) as caught:
         train(
             "translation",
             tmp_path / "run",
@@ -222,17 +222,17 @@ def test_a_run_that_never_began_leaves_its_folder_free(tmp_path, wrong):
 
 @pytest.mark.parametrize("words", [[], ["train=a.tsv"], ["valid=a.tsv"]])
 def test_files_are_needed(tmp_path, words):
-    with pytest.raises(SettingError, match="translation needs text"):
+    with pytest.raises(ConfigError, match="translation needs text"):
         train("translation", tmp_path / "run", [*FILES, *words], say=quiet)
     assert not (tmp_path / "run").exists()
 
 
 def test_recipes_with_data_say_what_they_need(tmp_path):
     for name in ("multi30k", "multi30k-tok", "tatoeba-zh-en", "tatoeba-fr-en", "g2p"):
-        with pytest.raises(SettingError, match="data=FOLDER"):
+        with pytest.raises(ConfigError, match="data=FOLDER"):
             train(name, tmp_path / "run", say=quiet)
-        with pytest.raises(SettingError, match="there is no such folder"):
+        with pytest.raises(ConfigError, match="there is no such folder"):
             train(name, tmp_path / "run", [f"data={tmp_path}/none"], say=quiet)
-    with pytest.raises(SettingError, match="pair=en-ja"):
+    with pytest.raises(ConfigError, match="pair=en-ja"):
         train("multi30k", tmp_path / "run", [f"data={tmp_path}", "pair=en-ja"], say=quiet)
     assert settings_of("g2p").pair == "eng_us"

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from regard.data.algorithms import Ngrams, chance
-from regard.recipes import Machine, SettingError, load, load_translator, resume, settings_of, train
+from regard.errors import ConfigError
+from regard.recipes import Machine, load, load_translator, resume, settings_of, train
 from regard.recipes.machines.machine import Tape, best_cost, cost_of
 from regard.training import Run, load_weights
 from tests.recipes.tiny import quiet
@@ -28,7 +29,7 @@ def test_a_run_gives_a_machine(copied):
 
 
 def test_a_machine_does_not_translate(copied):
-    with pytest.raises(SettingError, match="was trained for copy and cannot translate"):
+    with pytest.raises(ConfigError, match="was trained for copy and cannot translate"):
         load_translator(copied)
 
 
@@ -135,12 +136,12 @@ def test_best_cost_is_what_counting_costs():
     ],
 )
 def test_settings_that_cannot_be(words, sentence):
-    with pytest.raises(SettingError, match=sentence):
+    with pytest.raises(ConfigError, match=sentence):
         settings_of("copy", words)
 
 
 def test_weights_come_only_from_a_run_of_the_same_kind(copied, tmp_path):
-    with pytest.raises(SettingError, match="another kind of model"):
+    with pytest.raises(ConfigError, match="another kind of model"):
         train("reverse", tmp_path / "other", ["steps=1"], init_from=copied, say=quiet)
     outcome = train("copy", tmp_path / "more", [*TINY, "steps=1"], init_from=copied, say=quiet)
     assert outcome.step == 1

@@ -6,7 +6,8 @@ import torch
 from regard import attention as a
 from regard.catalogue import ENTRIES
 from regard.data.batch import Batch
-from regard.recipes import NextWord, SettingError, recipe, settings_of
+from regard.errors import ConfigError
+from regard.recipes import NextWord, recipe, settings_of
 from regard.recipes._mechanisms import NORMALIZERS, SCORES, cautions, normalizer, score
 from regard.recipes.translation._models import build
 
@@ -99,7 +100,7 @@ def test_numbers_reach_their_mechanism():
     ],
 )
 def test_refusals_are_sentences(words, part):
-    with pytest.raises(SettingError) as caught:
+    with pytest.raises(ConfigError) as caught:
         build(settings_of("reverse", ["dim=8", *words]), WORDS, WORDS)
     assert part in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -119,7 +120,7 @@ def test_kernels_go_with_kernel_sum(words):
     "words", [["score=boxcar", "normalize=softmax"], ["score=dot", "normalize=kernel_sum"]]
 )
 def test_kernels_are_refused_when_the_model_is_built(words):
-    with pytest.raises(SettingError):
+    with pytest.raises(ConfigError):
         build(settings_of("reverse", ["dim=8", *words]), WORDS, WORDS)
 
 
@@ -128,7 +129,7 @@ def test_kernels_are_refused_when_the_model_is_built(words):
     "words", ["topk(1.2.3)", "topk(e)", "topk(-1)", "entmax(0.5)", "topk(1e400)", "temperature(-1)"]
 )
 def test_wrong_numbers_are_setting_errors(words):
-    with pytest.raises(SettingError):
+    with pytest.raises(ConfigError):
         normalizer(words)
 
 
@@ -142,7 +143,7 @@ def test_zero_is_a_number(words):
 @pytest.mark.bare
 @pytest.mark.parametrize("words", ["topk(2.7)", "softmax(3)", "hardmax(2)"])
 def test_numbers_are_not_bent_or_dropped(words):
-    with pytest.raises(SettingError):
+    with pytest.raises(ConfigError):
         normalizer(words)
 
 

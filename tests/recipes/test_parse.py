@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.recipes import RECIPES, SettingError, Translation, settings_of
+from regard.errors import ConfigError
+from regard.recipes import RECIPES, Translation, settings_of
 from regard.recipes._parse import restore, settle
 
 
@@ -89,13 +90,13 @@ def test_every_type(word, value):
     ],
 )
 def test_refusals(word, sentence):
-    with pytest.raises(SettingError) as caught:
+    with pytest.raises(ConfigError) as caught:
         read(word)
     assert str(caught.value) == sentence
 
 
 def test_a_name_like_no_other_gets_them_all():
-    with pytest.raises(SettingError, match="the settings are whole, number, maybe"):
+    with pytest.raises(ConfigError, match="the settings are whole, number, maybe"):
         read("zzzzzzzz=3")
 
 
@@ -106,13 +107,13 @@ def test_the_last_word_counts_and_dashes_are_underscores():
 
 @pytest.mark.parametrize("value", ["inf", "-inf", "1e999", "9" * 5000])
 def test_infinity_is_no_whole_number(value):
-    with pytest.raises(SettingError):
+    with pytest.raises(ConfigError):
         read(f"whole={value}")
 
 
 @pytest.mark.parametrize("value", ["1,5", ",3", "1,,2", "10,00"])
 def test_a_comma_separates_thousands_only(value):
-    with pytest.raises(SettingError):
+    with pytest.raises(ConfigError):
         read(f"whole={value}")
 
 
@@ -128,7 +129,7 @@ TYPED = st.one_of(
 def test_never_another_exception(name, value):
     try:
         settings_of("translation", [f"{name}={value}"])
-    except SettingError as error:
+    except ConfigError as error:
         sentence = str(error)
         assert sentence
         assert "\n" not in sentence.replace(value.strip(), "")
@@ -136,7 +137,7 @@ def test_never_another_exception(name, value):
 
 @given(st.lists(st.text(max_size=10), max_size=3))
 def test_never_another_exception_for_any_words(words):
-    with contextlib.suppress(SettingError):
+    with contextlib.suppress(ConfigError):
         settings_of("reverse", words)
 
 
@@ -151,7 +152,7 @@ def test_settings_survive_json(name):
 
 
 def test_settings_of_a_newer_regard_are_refused():
-    with pytest.raises(SettingError, match="does not know: a, b"):
+    with pytest.raises(ConfigError, match="does not know: a, b"):
         restore(Translation, {"steps": 3, "b": 1, "a": 2})
 
 
@@ -165,13 +166,13 @@ def test_settings_of_a_newer_regard_are_refused():
     ],
 )  # fmt: skip
 def test_what_does_not_go_together_is_refused(words):
-    with pytest.raises(SettingError, match=words[0].partition("=")[0]):
+    with pytest.raises(ConfigError, match=words[0].partition("=")[0]):
         settings_of("reverse", words)
 
 
 @pytest.mark.parametrize("words", [["encoder_dim=-3"], ["encoder_dim=0"], ["embed_dim=0"], ["hidden_dim=-1"]])
 def test_optional_sizes_are_checked(words):
-    with pytest.raises(SettingError):
+    with pytest.raises(ConfigError):
         settings_of("reverse", words)
 
 
@@ -208,13 +209,13 @@ def test_runs_from_before_sizes_went_by_the_model_are_as_they_were():
     "words", [["length_penalty=nan"], ["entropy=nan"], ["discount=-1"], ["discount=inf"]]
 )
 def test_other_numbers_are_checked(words):
-    with pytest.raises(SettingError):
+    with pytest.raises(ConfigError):
         settings_of("reverse", words)
 
 
 @pytest.mark.parametrize("words", [["watch=blue"], ["bleu=foo"]])
 def test_names_are_checked_before_anything_is_trained(words):
-    with pytest.raises(SettingError):
+    with pytest.raises(ConfigError):
         settings_of("reverse", words)
 
 
@@ -231,12 +232,12 @@ def test_names_are_checked_before_anything_is_trained(words):
     ],
 )
 def test_values_given_in_python_are_checked(given):
-    with pytest.raises(SettingError):
+    with pytest.raises(ConfigError):
         settings_of("reverse", **given)
 
 
 def test_recipes_have_good_defaults():
     for name in RECIPES:
         assert settings_of(name).steps >= 1
-    with pytest.raises(SettingError, match="There is no recipe 'revers'; did you mean reverse"):
+    with pytest.raises(ConfigError, match="no recipe 'revers'; did you mean reverse"):
         settings_of("revers")

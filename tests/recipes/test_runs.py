@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
-from regard.data import DataError, Tokenizer
-from regard.recipes import RECIPES, SettingError, resume, train
+from regard.data import Tokenizer
+from regard.errors import CheckpointCorruptError, ConfigError, DataError, StorageError
+from regard.recipes import RECIPES, resume, train
 from regard.recipes import _unchanged as unchanged
 from regard.recipes._runs import planned
-from regard.training import CannotWrite, Damaged
 from tests.recipes.tiny import FILES, PAIRS, TINY, quiet, written
 
 pytestmark = pytest.mark.usefixtures("small_vocabulary")
@@ -98,7 +98,7 @@ def test_a_disk_full_of_tokenizers_is_a_sentence(tmp_path, monkeypatch, place):
 
     with monkeypatch.context() as patch:
         patch.setattr(Tokenizer, "save", full)
-        with pytest.raises(CannotWrite) as caught:
+        with pytest.raises(StorageError) as caught:
             train("reverse", tmp_path / "run", TINY, say=quiet)
     assert str(caught.value).startswith(f"{tmp_path / 'run'} could not be written: no space left on device")
     assert not (tmp_path / "run").exists()
@@ -110,7 +110,7 @@ def test_a_disk_full_of_tokenizers_is_a_sentence(tmp_path, monkeypatch, place):
 
 def test_steps_that_are_done_cannot_be_taken_back(run):
     before = (run / "run.json").read_bytes()
-    with pytest.raises(SettingError) as caught:
+    with pytest.raises(ConfigError) as caught:
         resume(run, say=quiet, steps=3)
     assert f"steps=3 is not possible: {run} has made 4 steps already" in str(caught.value)
     assert (run / "run.json").read_bytes() == before
@@ -121,7 +121,7 @@ def test_a_run_that_cannot_go_on_stays_as_it_is(run):
     for path in run.glob("checkpoints/*/model.safetensors"):
         path.write_bytes(b"")
     before = (run / "run.json").read_bytes()
-    with pytest.raises(Damaged, match="no checkpoint"):
+    with pytest.raises(CheckpointCorruptError, match="no checkpoint"):
         resume(run, say=quiet, steps=9)
     assert (run / "run.json").read_bytes() == before
 
@@ -167,11 +167,11 @@ def test_settings_can_be_seen_before_there_is_data(name):
     ],
 )
 def test_a_plan_is_refused_as_its_training_is(name, words, sentence):
-    with pytest.raises(SettingError, match=sentence):
+    with pytest.raises(ConfigError, match=sentence):
         planned(name, words)
 
 
 def test_a_plan_begins_with_another_run(whole):
     assert planned("reverse", init_from=whole).tokenizer == "char"
-    with pytest.raises(SettingError, match=r"tokenizer is that of .*: char, not word"):
+    with pytest.raises(ConfigError, match=r"tokenizer is that of .*: char, not word"):
         planned("reverse", ["tokenizer=word"], init_from=whole)

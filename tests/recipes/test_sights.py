@@ -5,23 +5,14 @@ import json
 import pytest
 import torch
 
-from regard.data import DataError
 from regard.data._question_words import ANSWERS, KINDS
 from regard.data.algorithms import chance
 from regard.data.digits import sklearn_digits
 from regard.data.questions import Asking
 from regard.data.scenes import Scenes
+from regard.errors import ConfigError, DataError
 from regard.models.glance import Largest
-from regard.recipes import (
-    Glancer,
-    Respondent,
-    SettingError,
-    load,
-    recipe,
-    resume,
-    settings_of,
-    train,
-)
+from regard.recipes import Glancer, Respondent, load, recipe, resume, settings_of, train
 from regard.recipes.sights import _material as material
 from regard.recipes.sights._answering import build as build_answerer
 from regard.recipes.sights._glancing import build as build_glance
@@ -138,7 +129,7 @@ def test_questions_begin_with_eyes_that_see(runs, tmp_path):
     before, after = (load_weights(Run.open(folder).weights()) for folder in (runs / IMAGES, tmp_path / "run"))
     name = "model.eyes.layers.1.weight"
     torch.testing.assert_close(after[name], before[name], atol=1e-6, rtol=0)
-    with pytest.raises(SettingError, match="another kind of model"):
+    with pytest.raises(ConfigError, match="another kind of model"):
         train(IMAGES, tmp_path / "back", SHORT, init_from=runs / QUESTIONS, say=quiet)
 
 
@@ -226,7 +217,7 @@ def test_settings_become_parts():
     ],
 )
 def test_what_cannot_be_trained_is_said_before_a_folder_is_made(name, words, sentence, tmp_path):
-    with pytest.raises(SettingError, match=sentence):
+    with pytest.raises(ConfigError, match=sentence):
         train(name, tmp_path / "run", words, say=quiet)
     assert not (tmp_path / "run").exists()
 

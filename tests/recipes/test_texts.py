@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from regard.data import DataError
-from regard.recipes import Guesser, SettingError, Writer, load, recipe, resume, train
+from regard.errors import ConfigError, DataError
+from regard.recipes import Guesser, Writer, load, recipe, resume, train
 from regard.recipes.texts._masking import Masking
 from regard.training import Run, load_weights
 from tests.recipes.reviews import reviews, tsv
@@ -140,7 +140,7 @@ def test_begin_with_another_run(written, filled, files, tmp_path):
         "masked-language", tmp_path / "b", [*words, "layers=attention"], init_from=filled, say=quiet, **files
     )
     assert load(tmp_path / "b").words == load(filled).words
-    with pytest.raises(SettingError, match="needs another kind of model"):
+    with pytest.raises(ConfigError, match="needs another kind of model"):
         train("language", tmp_path / "c", words, init_from=filled, say=quiet, **files)
 
 
@@ -174,7 +174,7 @@ def test_documents_begin_with_a_run_that_filled_in(filled, tmp_path):
         ("dim=64", "dim is that of .*: 32, not 64"),
         ("model=hierarchical", "model is that"),
     ):
-        with pytest.raises(SettingError, match=sentence):
+        with pytest.raises(ConfigError, match=sentence):
             train("documents", tmp_path / "no", [*words, chosen], init_from=filled, say=quiet, **given)
 
 
@@ -209,13 +209,13 @@ def test_layers_of_several_kinds_read_documents(tmp_path):
     ],
 )
 def test_settings_that_cannot_be(name, words, sentence, files, tmp_path):
-    with pytest.raises(SettingError, match=sentence):
+    with pytest.raises(ConfigError, match=sentence):
         train(name, tmp_path / "run", words, say=quiet, **files)
     assert not (tmp_path / "run").exists()
 
 
 def test_missing_and_short_text(tmp_path):
-    with pytest.raises(SettingError, match=r"--train a\.txt"):
+    with pytest.raises(ConfigError, match=r"--train a\.txt"):
         train("language", tmp_path / "run", say=quiet)
     (tmp_path / "one.txt").write_text("one two\n")
     with pytest.raises(DataError, match="too few to hold one of 20 out"):

@@ -8,8 +8,9 @@ import torch
 from regard.data.batch import UNK
 from regard.data.tokenizer import Tokenizer
 from regard.decoding import Hypothesis
+from regard.errors import InputTooLongError
 from regard.models import Recurrent
-from regard.recipes import TooLong, Translator, settings_of
+from regard.recipes import Translator, settings_of
 from regard.recipes.translation._models import build
 from regard.recipes.translation.translator import grouped
 from tests.recipes.letters import TEXTS, translator
@@ -64,12 +65,12 @@ def test_too_long_says_which(any_translator):
     limit = any_translator.max_length
     assert isinstance(any_translator.translate("a" * limit), str)
     with pytest.raises(
-        TooLong, match=rf"^text 2 has {limit + 1} tokens, but this model takes {limit}"
+        InputTooLongError, match=rf"^text 2 has {limit + 1} tokens, but this model takes {limit}"
     ) as caught:
         any_translator.translate(["a", "b" * (limit + 1)])
     assert caught.value.row == 1
     for use in (any_translator.score, any_translator.align):
-        with pytest.raises(TooLong):
+        with pytest.raises(InputTooLongError):
             use(["a", "b" * (limit + 1)], ["a", "a"])
 
 

@@ -61,8 +61,8 @@ def test_a_stream_can_be_drawn_by_chance(client):
 
 
 def test_what_cannot_be_streamed_has_its_status(client):
-    refused(client.post("/v1/translate/stream", json={"text": "a" * 41}), 413, "too_long", "41 tokens")
-    refused(client.post("/v1/translate/stream", json={"text": " "}), 422, "empty")
+    refused(client.post("/v1/translate/stream", json={"text": "a" * 41}), 413, "input_too_long", "41 tokens")
+    refused(client.post("/v1/translate/stream", json={"text": " "}), 422, "empty_input")
     refused(client.post("/v1/translate/stream", json={"text": "a", "beam": 5}), 422, "invalid", "beam")
     for name in ("temperature", "top_p"):  # in float32 these would be 0
         bad = {"text": "a", "sample": {name: 5e-324}}
@@ -115,8 +115,13 @@ def test_alignments_are_those_of_the_translator(client, translator):
     ("body", "status", "code", "words"),
     [
         ({"pairs": []}, 422, "invalid", "pairs"),
-        ({"pairs": [{"source": ""}]}, 422, "empty", "text 1"),
-        ({"pairs": [{"source": "a", "target": "b" * 50}]}, 413, "too_long", "translation 1 has 50 tokens"),
+        ({"pairs": [{"source": ""}]}, 422, "empty_input", "text 1"),
+        (
+            {"pairs": [{"source": "a", "target": "b" * 50}]},
+            413,
+            "input_too_long",
+            "translation 1 has 50 tokens",
+        ),
         ({"pairs": [{"source": "a"}] * 4}, 413, "too_many_texts", "at most 3"),
         ({"pairs": [{"source": "a"}], "layer": 2}, 422, "no_layer", "2 layers"),
         ({"pairs": [{"source": "a"}], "head": 2}, 422, "no_head", "2 heads"),
@@ -163,7 +168,7 @@ def test_a_classifier_says_what_it_does_and_what_it_does_not(classifying, client
     refused(classifier.post("/v1/translate", json={"texts": ["a"]}), 404, "no_model", "translates")
     refused(client.post("/v1/classify", json={"texts": ["a"]}), 404, "no_model", "classifies")
     refused(client.post("/v1/caption", json={"images": ["a"]}), 404, "no_model", "images")
-    refused(classifier.post("/v1/classify", json={"texts": [""]}), 422, "empty")
+    refused(classifier.post("/v1/classify", json={"texts": [""]}), 422, "empty_input")
 
 
 def picture(side=8, kind="PNG"):

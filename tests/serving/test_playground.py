@@ -108,7 +108,7 @@ def test_the_code_computes_the_same(playground):
 @pytest.mark.parametrize(
     ("more", "status", "code", "words"),
     [
-        ({"score": {"name": "Boxcar"}, "normalize": {"name": "softmax"}}, 422, "does_not_fit", "kernel"),
+        ({"score": {"name": "Boxcar"}, "normalize": {"name": "softmax"}}, 422, "usage", "kernel"),
         ({"score": {"name": "os.system"}}, 422, "no_part", "ScaledDot"),
         ({"score": {"name": "__class__"}}, 422, "no_part", "ScaledDot"),
         ({"score": {"name": "Cosine", "settings": {"power": 3}}}, 422, "no_setting", "strength"),
@@ -116,10 +116,10 @@ def test_the_code_computes_the_same(playground):
         ({"score": {"name": "Cosine", "settings": {"strength": 300}}}, 422, "out_of_range", "from 0 to 20"),
         ({"normalize": {"name": "TopK", "settings": {"k": 1.5}}}, 422, "out_of_range", "whole"),
         ({"keys": []}, 422, "invalid", "keys"),
-        ({"keys": [[1.0, 2.0], [1.0]]}, 422, "does_not_fit", "same number"),
-        ({"keys": [[1.0]]}, 422, "does_not_fit", ""),
+        ({"keys": [[1.0, 2.0], [1.0]]}, 422, "shape_mismatch", "same number"),
+        ({"keys": [[1.0]]}, 422, "shape_mismatch", ""),
         ({"keys": [[1e300, 0]]}, 422, "invalid", "keys.0.0"),
-        ({"values": [[1.0]]}, 422, "does_not_fit", ""),
+        ({"values": [[1.0]]}, 422, "shape_mismatch", ""),
         ({"hidden": [4]}, 422, "no_key", "from 0 to 3"),
         ({"hidden": [-1]}, 422, "no_key", "from 0 to 3"),
         ({"keys": [[0.0, 0.0]] * 65}, 413, "too_many_points", "at most 64"),

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from regard.errors import RequestError
 from regard.serving import Limits
-from regard.serving._errors import Refusal
 from regard.serving._worker import Worker
 
 
@@ -106,7 +106,7 @@ def test_one_bad_request_does_not_spoil_its_neighbors(worked):
 
     def check(items):
         if "long" in items:
-            raise Refusal(413, "too_long", "too long.")
+            raise RequestError(413, "too_long", "too long.")
 
     async def ask():
         tasks = [asyncio.create_task(worker.join("a", work, ["x"], check))]
@@ -120,7 +120,7 @@ def test_one_bad_request_does_not_spoil_its_neighbors(worked):
     found = in_a_loop(ask())
     assert [found[i] for i in (0, 1, 4)] == [["xx"], ["yy"], ["zz"]]
     assert isinstance(found[2], ValueError)
-    assert found[3].status == 413
+    assert found[3].http_status == 413
     assert work.batches == [["x"], ["y", "bad", "z"], ["y"], ["bad"], ["z"]]
 
 
@@ -131,9 +131,9 @@ def test_who_would_wait_too_long_is_sent_away_and_told_when_to_come_back(worked)
         first = asyncio.create_task(worker.join("a", Doubling(gate), [1, 2, 3, 4]))  # alone, any number
         await asyncio.sleep(0.05)
         assert worker.full
-        with pytest.raises(Refusal, match="waiting") as refusal:
+        with pytest.raises(RequestError, match="waiting") as refusal:
             await worker.run(gate.wait)
-        assert refusal.value.status == 429
+        assert refusal.value.http_status == 429
         assert int(refusal.value.headers["Retry-After"]) >= 1
         gate.set()
         assert await first == [2, 4, 6, 8]
@@ -149,10 +149,10 @@ def test_nobody_waits_longer_than_the_limit(worked):
     late = Doubling()
 
     async def ask():
-        with pytest.raises(Refusal, match=r"longer than 0\.1 seconds") as refusal:
+        with pytest.raises(RequestError, match=r"longer than 0\.1 seconds") as refusal:
             await worker.run(gate.wait)
-        assert refusal.value.status == 504
-        with pytest.raises(Refusal):
+        assert refusal.value.http_status == 504
+        with pytest.raises(RequestError):
             await worker.join("a", late, [1])  # its time is over before its turn comes
         gate.set()
         while worker.waiting:
@@ -171,9 +171,9 @@ def test_a_closed_worker_finishes_what_came_and_takes_in_nothing(worked):
         await begun(work)
         closing = asyncio.create_task(asyncio.to_thread(worker.close))
         await asyncio.sleep(0.05)
-        with pytest.raises(Refusal) as refusal:
+        with pytest.raises(RequestError) as refusal:
             await worker.run(lambda: 1)
-        assert refusal.value.status == 503
+        assert refusal.value.http_status == 503
         gate.set()
         assert await asyncio.gather(*tasks) == [[2], [2]]
         await closing

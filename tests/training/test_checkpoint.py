@@ -8,7 +8,8 @@ import resource
 import pytest
 import torch
 
-from regard.training import CannotWrite, Damaged, NewerFormat, checkpoint
+from regard.errors import CheckpointCorruptError, RunFormatError, StorageError
+from regard.training import checkpoint
 
 FILES = (checkpoint.MODEL, checkpoint.TRAINING, checkpoint.STATE)
 
@@ -78,7 +79,7 @@ def test_no_altered_byte_is_overlooked(tmp_path, file):
             (path / file).write_bytes(altered)
             try:
                 after = checkpoint.load(path)
-            except Damaged:
+            except CheckpointCorruptError:
                 continue
             assert file == checkpoint.STATE
             assert after.state == before.state
@@ -88,7 +89,8 @@ def test_if_all_are_damaged_nothing_starts_from_scratch_silently(tmp_path):
     for step in (1, 2):
         (save(tmp_path, step) / checkpoint.MODEL).unlink()
     with pytest.raises(
-        Damaged, match=r"no checkpoint .* can be used \(step-00000002: model.safetensors is missing"
+        CheckpointCorruptError,
+        match=r"no checkpoint .* can be used \(step-00000002: model.safetensors is missing",
     ):
         checkpoint.newest(tmp_path)
 
@@ -97,7 +99,9 @@ def test_a_later_format_is_refused_in_words(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "FORMAT", 2)
     save(tmp_path, 1)
     monkeypatch.setattr(checkpoint, "FORMAT", 1)
-    with pytest.raises(NewerFormat, match=r"has format 2, and this regard .* reads up to 1: update regard"):
+    with pytest.raises(
+        RunFormatError, match=r"has format 2, and this regard .* reads up to 1: update regard"
+    ):
         checkpoint.newest(tmp_path)
 
 
@@ -118,7 +122,7 @@ def test_a_full_disk_is_one_sentence_and_the_old_one_stays(tmp_path, file):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
-        with pytest.raises(CannotWrite) as error:
+        with pytest.raises(StorageError) as error:
             save(tmp_path, 2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -135,7 +139,7 @@ def test_a_step_that_is_saved_again_is_never_gone(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_remove", removed.append)
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-        with pytest.raises(CannotWrite, match="no space left"):
+        with pytest.raises(StorageError, match="no space left"):
             checkpoint.save(tmp_path, *tensors, {"step": 9, "validated": 9}, keep=1)
     assert checkpoint.load(path).state["validated"] == 5
     checkpoint.save(tmp_path, *tensors, {"step": 9, "validated": 9}, keep=1)

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from regard.training import CannotWrite, Diverged, Loss, Run, average, checkpoint, fit, load_weights
+from regard.errors import DivergedError, StorageError
+from regard.training import Loss, Run, average, checkpoint, fit, load_weights
 from tests.training.toy import Counting, Rows, objective, scores, settings, silent, train
 
 
@@ -159,7 +160,7 @@ def test_a_number_that_is_not_finite_stops_with_the_step_and_advice(tmp_path, wh
             return Loss(value, 1)
 
     model = Breaking(1, 1)
-    with pytest.raises(Diverged) as error:
+    with pytest.raises(DivergedError) as error:
         fit(model, Counting(), settings(clip=None), Run(tmp_path), say=silent)
     assert str(error.value) == (
         f"step 13: the {what} is nan; the checkpoint of step 10 is kept; "
@@ -203,7 +204,7 @@ def test_a_full_disk_stops_with_one_sentence(tmp_path):
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        with pytest.raises(CannotWrite) as error:
+        with pytest.raises(StorageError) as error:
             fit(objective(), Filling(), settings(), Run(tmp_path), say=silent)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

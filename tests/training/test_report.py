@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.training import CannotWrite, display, report
+from regard.errors import StorageError
+from regard.training import display, report
 from regard.training._curve import draw_curve
 from tests.training.toy import train
 
@@ -60,7 +61,7 @@ def test_metrics_are_cut_back_to_what_the_checkpoint_knew(tmp_path):
 
 def test_metrics_on_a_full_disk_are_one_sentence():
     lines = report.Lines(Path("/dev/full"))
-    with pytest.raises(CannotWrite, match=r"^/dev/full could not be written: no space left on device$"):
+    with pytest.raises(StorageError, match=r"^/dev/full could not be written: no space left on device$"):
         lines.add("x")
     lines.close()
 

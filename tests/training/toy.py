@@ -146,8 +146,8 @@ def mortal(name: str, calls: int) -> None:
         return counted
 
     if name == "half":
-        checkpoint.write_synced = dying(
-            checkpoint.write_synced, lambda path, content: path.write_bytes(content[: len(content) // 2])
+        checkpoint.write_and_sync = dying(
+            checkpoint.write_and_sync, lambda path, content: path.write_bytes(content[: len(content) // 2])
         )
     else:
         module = shutil if name == "rmtree" else os

@@ -171,4 +171,4 @@ except ImportError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == 'matplotlib is not installed; it comes with: pip install "regard[draw]"'
+    assert done.stdout.strip() == 'matplotlib is not installed; run: pip install "regard[draw]"'

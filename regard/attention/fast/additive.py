@@ -26,6 +26,7 @@ from torch import Tensor
 
 from regard.attention.fast.kernels import only_compiled
 from regard.attention.fast.pairs import compiled, pull_pairs, sum_pairs
+from regard.errors import UsageError
 
 __all__ = ["additive_scores"]
 
@@ -52,7 +53,7 @@ def additive_scores(
     torch.Size([2, 3, 5])
     """
     if activation not in ACTIVATIONS:
-        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+        raise UsageError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
     if not (a.dtype == b.dtype == v.dtype in MARGIN):
         dtype = functools.reduce(torch.promote_types, (a.dtype, b.dtype, v.dtype), torch.float32)
         a, b, v = a.to(dtype), b.to(dtype), v.to(dtype)

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.attention.masks.grid import Grid
+from regard.errors import DtypeError, ShapeError
 
 
 class Mask:
@@ -203,7 +204,7 @@ class Dense(Mask):
     def __init__(self, tensor: Bool[Tensor, "..."]):
         if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool:
             kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-            raise TypeError(
+            raise DtypeError(
                 f"a mask is a bool tensor, True where a query may look at a key, got {kind}; write mask.bool() for "
                 "ones and zeros, mask == 0 for a tensor that is added to the scores, padding(lengths) for lengths"
             )
@@ -235,7 +236,7 @@ class Dense(Mask):
         axes = enumerate(zip(reversed(self.tensor.shape), reversed(want), strict=False))
         fits = all(have in (1, size) or (size == 1 and axis >= 2) for axis, (have, size) in axes)
         if not fits:
-            raise ValueError(
+            raise ShapeError(
                 f"mask {tuple(self.tensor.shape)} does not broadcast to (*batch, queries, keys) = {want}; "
                 "axes are matched from the right, and lengths belong into padding(lengths)"
             )

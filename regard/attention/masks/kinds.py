@@ -11,12 +11,13 @@ from torch import Tensor
 
 from regard.attention.masks.base import Mask
 from regard.attention.masks.grid import Grid
+from regard.errors import DtypeError, ShapeError, UsageError
 
 
 def _whole(name: str, argument: str, value: object, least: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
         allowed = "a whole number" + (f" of at least {least}" if least is not None else "")
-        raise ValueError(f"{name}: {argument} must be {allowed}, got {value!r}")
+        raise UsageError(f"{name}: {argument} must be {allowed}, got {value!r}")
     return value
 
 
@@ -24,7 +25,7 @@ def _leads(table: Tensor, batch: tuple[int, ...], own: int, what: str) -> None:
     """The first axes of ``table`` must be the leading batch axes."""
     lead = tuple(table.shape[: table.dim() - own])
     if any(have not in (1, size) and size != 1 for have, size in zip(lead, batch, strict=False)):
-        raise ValueError(
+        raise ShapeError(
             f"{what} {tuple(table.shape)} must have the leading batch axes of the scores first, and these are {batch}"
         )
 
@@ -33,7 +34,7 @@ class Padding(Mask):
     def __init__(self, lengths: Int[Tensor, "*batch"] | Sequence[int] | int):
         lengths = torch.as_tensor(lengths)
         if lengths.dtype.is_floating_point or lengths.dtype == torch.bool or lengths.is_complex():
-            raise TypeError(
+            raise DtypeError(
                 f"padding: lengths must be whole numbers, got {lengths.dtype}; a bool tensor of what may be looked at "
                 "is a mask already"
             )
@@ -92,7 +93,7 @@ class Window(Mask):
 class Around(Mask):
     def __init__(self, centre: Tensor | float, radius: float):
         if not radius >= 0:
-            raise ValueError(f"around: radius must be at least 0, got {radius!r}")
+            raise UsageError(f"around: radius must be at least 0, got {radius!r}")
         # Where one looks is a choice: the gradient of a predicted centre goes through the bell, not through
         # here.
         self.centre = (centre if isinstance(centre, Tensor) else torch.tensor(float(centre))).detach()
@@ -121,7 +122,7 @@ class Around(Mask):
         if self.centre.dim() == 0:
             return
         if self.centre.shape[-1] not in (1, queries):
-            raise ValueError(
+            raise ShapeError(
                 f"around: centre {tuple(self.centre.shape)} must end in the number of queries, which is {queries}"
             )
         _leads(self.centre, batch, 1, "around: centre")
@@ -136,7 +137,7 @@ class Documents(Mask):
         self.key_ids = self.query_ids if key_ids is None else torch.as_tensor(key_ids)
         self.same = key_ids is None
         if self.query_ids.dim() == 0 or self.key_ids.dim() == 0:
-            raise ValueError("documents: ids must have one entry for each position: (*batch, positions)")
+            raise UsageError("documents: ids must have one entry for each position: (*batch, positions)")
 
     def rule(self, grid: Grid) -> Tensor:
         query_ids, key_ids = (ids.to(grid.key_at.device) for ids in (self.query_ids, self.key_ids))
@@ -153,7 +154,7 @@ class Documents(Mask):
     def check(self, batch: tuple[int, ...], queries: int, keys: int) -> None:
         for name, ids, size in (("query", self.query_ids, queries), ("key", self.key_ids, keys)):
             if ids.shape[-1] != size:
-                raise ValueError(
+                raise ShapeError(
                     f"documents: {name}_ids {tuple(ids.shape)} must end in the number of {name} positions, "
                     f"which is {size}"
                 )

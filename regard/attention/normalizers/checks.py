@@ -2,6 +2,8 @@
 
 from torch import Tensor, nn
 
+from regard.errors import UsageError
+
 Number = int | float
 
 
@@ -12,7 +14,7 @@ def check_positive(owner: str, name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{owner}: {name} must be a positive number or a tensor, not {value!r}")
     if not 0 < value < float("inf"):
-        raise ValueError(f"{owner}: {name} must be a positive number, not {value!r}")
+        raise UsageError(f"{owner}: {name} must be a positive number, not {value!r}")
 
 
 def check_normalizer(owner: str, normalize: object) -> None:

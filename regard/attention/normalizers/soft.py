@@ -7,6 +7,7 @@ from torch import Tensor
 from regard.attention._tracing import followed
 from regard.attention.normalizers.base import Normalizer, over_visible, where_visible
 from regard.attention.normalizers.checks import Number, check_positive, keep
+from regard.errors import UsageError
 
 
 @over_visible
@@ -114,7 +115,7 @@ class TopK(Normalizer):
     def __init__(self, k: int) -> None:
         super().__init__()
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise ValueError(f"TopK: k must be a whole number of keys, 1 or more, not {k!r}")
+            raise UsageError(f"TopK: k must be a whole number of keys, 1 or more, not {k!r}")
         self.k = k
 
     def share(self, scores: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor
 from regard.attention._tracing import followed
 from regard.attention.normalizers.base import Normalizer, over_visible
 from regard.attention.normalizers.checks import Number
+from regard.errors import UsageError
 
 
 def _weigh(z: Tensor, t: Tensor, alpha: float) -> Tensor:
@@ -178,7 +179,7 @@ class Entmax(Normalizer):
     def __init__(self, alpha: Number) -> None:
         super().__init__()
         if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 1 <= alpha < float("inf"):
-            raise ValueError(f"Entmax: alpha must be a number, 1 (softmax) or more, not {alpha!r}")
+            raise UsageError(f"Entmax: alpha must be a number, 1 (softmax) or more, not {alpha!r}")
         self.alpha = float(alpha)
 
     def share(self, scores: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from regard.attention.normalizers.base import Normalize, Normalizer, is_random, 
 from regard.attention.normalizers.checks import Number, check_normalizer, check_positive, keep
 from regard.attention.normalizers.hard import Sample, hardmax, one_hot
 from regard.attention.normalizers.soft import softmax
+from regard.errors import ShapeError, UsageError
 
 
 class Wrapper(Normalizer):
@@ -20,7 +21,7 @@ class Wrapper(Normalizer):
         name = type(self).__name__
         check_normalizer(name, normalize)
         if isinstance(normalize, Dropout):
-            raise ValueError(
+            raise UsageError(
                 f"{name} cannot wrap a Dropout, which goes outermost: write Dropout({name}(...), p)"
             )
         self.normalize = normalize
@@ -57,7 +58,7 @@ class Dropout(Wrapper):
     def __init__(self, normalize: Normalize, p: Number) -> None:
         super().__init__(normalize)
         if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p <= 1:
-            raise ValueError(f"Dropout: p must be a probability from 0 to 1, not {p!r}")
+            raise UsageError(f"Dropout: p must be a probability from 0 to 1, not {p!r}")
         self.p = float(p)
 
     @property
@@ -171,5 +172,5 @@ def _lined_up(name: str, value: Tensor | Number, scores: Tensor) -> Tensor | Num
     missing = scores.ndim - 1 - value.ndim
     if missing < 0:
         shape, given = tuple(scores.shape), tuple(value.shape)
-        raise ValueError(f"Bell: {name} must have axes (*batch, queries) of the scores {shape}, not {given}")
+        raise ShapeError(f"Bell: {name} must have axes (*batch, queries) of the scores {shape}, not {given}")
     return value.reshape(*value.shape[:-1], *[1] * missing, value.shape[-1], 1).to(scores.dtype)

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.errors import ShapeError, UsageError
+
 __all__ = ["Learned", "Sinusoidal", "binary_code"]
 
 Offset = int | Int[Tensor, "*leading"]
@@ -29,7 +31,7 @@ class Sinusoidal(nn.Module):
     def __init__(self, dim: int, base: float | int = 10000.0) -> None:
         super().__init__()
         if dim < 2 or dim % 2:
-            raise ValueError(f"Sinusoidal: dim must be even, as every sine has its cosine, but it is {dim}.")
+            raise UsageError(f"Sinusoidal: dim must be even, as every sine has its cosine, but it is {dim}.")
         self.dim, self.base = dim, base
 
     def forward(
@@ -122,7 +124,7 @@ class Learned(nn.Module):
             return  # a compiled graph cannot branch on values; there the lookup itself refuses them
         first, last = (offset, offset) if isinstance(offset, int) else (int(offset.min()), int(offset.max()))
         if length and (first < 0 or last + length > self.max_positions):
-            raise ValueError(
+            raise UsageError(
                 f"Learned: positions must be in 0..{self.max_positions - 1}, "
                 f"but these are {first}..{last + length - 1}."
             )
@@ -155,14 +157,14 @@ def _positions(length: int, offset: int | Tensor, device: torch.device | str | N
 def _beside(x: Tensor, dim: int, offset: Offset) -> int | Tensor:
     """Checks x, and gives offsets of the first batch axes an axis of 1 for each of the others."""
     if x.ndim < 2 or x.shape[-1] != dim:
-        raise ValueError(
+        raise ShapeError(
             f"x must be (*batch, length, dim) with dim {dim}, but its shape is {tuple(x.shape)}."
         )
     if isinstance(offset, int):
         return offset
     batch = x.shape[:-2]
     if offset.shape != batch[: offset.ndim]:
-        raise ValueError(
+        raise ShapeError(
             f"offset must be an integer or a tensor that begins like the batch axes {tuple(batch)} of x, "
             f"but its shape is {tuple(offset.shape)}."
         )

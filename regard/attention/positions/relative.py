@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Grid, Mask
 from regard.attention.scores.base import Features, Score, precise
+from regard.errors import ShapeError, UsageError
 
 
 def by_distance(part: nn.Module) -> bool:
@@ -43,7 +44,7 @@ class Rotary(Score):
         self.score.check(query, key)
         for what, tensor in (("query", query), ("key", key)):
             if tensor.shape[-1] % 2:
-                raise ValueError(
+                raise ShapeError(
                     f"Rotary turns pairs of features, got {what} {tuple(tensor.shape)} of odd size"
                 )
 
@@ -94,7 +95,7 @@ class _Bias(Score):
     def __init__(self, heads: int, offset: int | None):
         super().__init__()
         if heads < 1:
-            raise ValueError(f"{type(self).__name__}: heads must be at least 1, got {heads}")
+            raise UsageError(f"{type(self).__name__}: heads must be at least 1, got {heads}")
         self.heads, self.offset = heads, offset
 
     def of(self, distance: Tensor) -> Tensor:
@@ -106,7 +107,7 @@ class _Bias(Score):
     def check(self, query: Tensor, key: Tensor) -> None:
         have = max(query.shape[-3] if query.dim() > 2 else 1, key.shape[-3] if key.dim() > 2 else 1)
         if have not in (1, self.heads) and self.heads > 1:  # one bias serves any number of heads
-            raise ValueError(
+            raise ShapeError(
                 f"{type(self).__name__} was made for {self.heads} heads on the axis before the queries, got query "
                 f"{tuple(query.shape)} and key {tuple(key.shape)}"
             )
@@ -219,7 +220,7 @@ class RelativeBias(_Bias):
     ):
         super().__init__(heads, offset)
         if buckets < (4 if bidirectional else 2) or max_distance <= buckets // (4 if bidirectional else 2):
-            raise ValueError(
+            raise UsageError(
                 f"RelativeBias: {buckets} buckets up to distance {max_distance} leave no room; take at least 4 "
                 "buckets (2 in one direction) and a larger max_distance"
             )

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.masks import Grid, Mask
+from regard.errors import UsageError
 
 
 class Features(NamedTuple):
@@ -105,7 +106,7 @@ class Sum(Score):
     def __init__(self, left: Score, right: Score):
         super().__init__()
         if left.gives != right.gives:
-            raise ValueError(
+            raise UsageError(
                 f"{name(left)} gives {left.gives} and {name(right)} gives {right.gives}; "
                 "logits and kernel values cannot be added"
             )
@@ -151,7 +152,7 @@ class Scaled(Score):
         self.gives, self.random = score.gives, score.random
         self.positional = score.positional or not self._per_query
         if score.gives == "kernel" and not isinstance(factor, Tensor) and not factor >= 0:
-            raise ValueError(f"kernel values are at least 0, so {name(score)} cannot be scaled by {factor}")
+            raise UsageError(f"kernel values are at least 0, so {name(score)} cannot be scaled by {factor}")
 
     @property
     def _per_query(self) -> bool:

@@ -13,6 +13,7 @@ from regard.attention.fast.gaussian import gaussian_features
 from regard.attention.masks import Grid, Mask
 from regard.attention.scores.base import Features, Score, autocasting, precise
 from regard.attention.scores.dot import Dot, same_size
+from regard.errors import ShapeError, UsageError
 
 
 def direction(vector: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
@@ -51,7 +52,7 @@ class Cosine(Score):
         same_size(self, query, key)
         strength = self.strength
         if isinstance(strength, Tensor) and strength.dim() and strength.shape[-1] not in (1, query.shape[-2]):
-            raise ValueError(
+            raise ShapeError(
                 f"Cosine: a strength tensor is (*batch, queries), got {tuple(strength.shape)} for query "
                 f"{tuple(query.shape)}"
             )
@@ -97,7 +98,7 @@ class _Width(Score):
         start = torch.as_tensor(width)
         start = start if start.is_floating_point() else start.to(torch.get_default_dtype())
         if not (width > 0 if isinstance(width, (int, float)) else _is_width(start)):
-            raise ValueError(
+            raise UsageError(
                 f"{type(self).__name__}: width must be above 0, a number or one for each feature, got "
                 f"{' '.join(str(width).split())}"
             )
@@ -114,7 +115,7 @@ class _Width(Score):
         same_size(self, query, key)
         width = self._width
         if isinstance(width, Tensor) and width.dim() and width.shape[0] not in (1, query.shape[-1]):
-            raise ValueError(
+            raise ShapeError(
                 f"{type(self).__name__} has a width for each of {width.shape[0]} features, got query "
                 f"{tuple(query.shape)}"
             )

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from regard.attention.masks import Mask
 from regard.attention.scores.base import Features, Score, autocasting, name, precise
+from regard.errors import DtypeError, ShapeError
 
 
 def same_size(score: Score, query: Tensor, key: Tensor) -> None:
     if query.shape[-1] != key.shape[-1]:
-        raise ValueError(
+        raise ShapeError(
             f"{name(score)} compares vectors of one size, got query {tuple(query.shape)} and key "
             f"{tuple(key.shape)}; Bilinear, Additive and Concat take different sizes"
         )
@@ -26,13 +27,13 @@ def given_sizes(
 ) -> None:
     for what, tensor, dim in (("query", query, query_dim), ("key", key, key_dim)):
         if dim is not None and tensor.shape[-1] != dim:
-            raise ValueError(
+            raise ShapeError(
                 f"{name(score)} was made for {what}_dim={dim}, got {what} {tuple(tensor.shape)} of size "
                 f"{tensor.shape[-1]}"
             )
     kind = next(score.parameters()).dtype
     if kind != query.dtype and not autocasting(query.device.type):
-        raise TypeError(
+        raise DtypeError(
             f"{name(score)} has parameters of {kind}, got query of {query.dtype}; convert one of them, as in "
             f"score.to({query.dtype})"
         )

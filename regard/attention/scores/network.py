@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from regard.attention.fast.additive import additive_scores
 from regard.attention.scores.base import Score, precise
 from regard.attention.scores.dot import given_sizes
+from regard.errors import UsageError
 
 ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}
 
@@ -38,7 +39,7 @@ class Additive(Score):
     ):
         super().__init__()
         if activation not in ACTIVATIONS:
-            raise ValueError(
+            raise UsageError(
                 f"Additive: activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}"
             )
         self.query_dim, self.key_dim, self.hidden_dim, self.activation = (
@@ -119,7 +120,7 @@ class Concat(Score):
     def __init__(self, query_dim: int, key_dim: int, hidden_dim: int, depth: int = 1):
         super().__init__()
         if depth < 1:
-            raise ValueError(f"Concat: depth must be at least 1, got {depth}")
+            raise UsageError(f"Concat: depth must be at least 1, got {depth}")
         self.query_dim, self.key_dim, self.hidden_dim, self.depth = query_dim, key_dim, hidden_dim, depth
         self.W = nn.Linear(query_dim + key_dim, hidden_dim, bias=False)
         self.layers = nn.ModuleList(nn.Linear(hidden_dim, hidden_dim) for _ in range(depth - 1))

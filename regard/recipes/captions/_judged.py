@@ -10,12 +10,13 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from regard.data import BOS, EOS, DataError
+from regard.data import BOS, EOS
 from regard.data.batch import filled
 from regard.data.captions import Captioned
 from regard.data.scenes import EACH
 from regard.data.words import apart
 from regard.decoding import Decoding, Hypothesis
+from regard.errors import DataError
 from regard.recipes._images import AT_ONCE
 from regard.recipes.captions.captioner import Captioner
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.data import DataError
 from regard.data._lines import lines
 from regard.data.algorithms import chance
 from regard.data.captions import Captioned, Pictures
@@ -19,9 +18,9 @@ from regard.data.digits import Digits, mnist, sklearn_digits
 from regard.data.pictures import read_captions
 from regard.data.report import counted
 from regard.data.scenes import Scenes
+from regard.errors import ConfigError, DataError
 from regard.recipes._files import folder, named
 from regard.recipes._held import EVERY, held_out, without_held
-from regard.recipes._parse import SettingError
 from regard.recipes.captions.settings import Captioning
 
 Part = Callable[[], Captioned]  # made or read when it is asked for
@@ -60,7 +59,7 @@ def mnist_scenes(settings: Captioning) -> Gallery:
 
 def _gray(name: str, settings: Captioning) -> None:
     if settings.color:
-        raise SettingError(f"the digits of {name} are gray: color=on is not possible")
+        raise ConfigError(f"the digits of {name} are gray: color=on is not possible")
 
 
 def _scenes(settings: Captioning, digits: Callable[..., Digits], sides: tuple[int, int]) -> Gallery:
@@ -83,11 +82,11 @@ def posed(scenes: Scenes, seed: int, count: int) -> Captioned:
 def from_files(settings: Captioning) -> Gallery:
     """Files that somebody names."""
     if not settings.train:
-        raise SettingError(
+        raise ConfigError(
             'captions needs files to train on: --train x.jsonl, where each line is {"image": path, "captions": [...]}'
         )
     if missing := [path for path in (*settings.train, *settings.valid) if not Path(path).is_file()]:
-        raise SettingError(f"there is no file {missing[0]}")
+        raise ConfigError(f"there is no file {missing[0]}")
 
     def part(files: tuple[str, ...]) -> Part:
         return lambda: read_captions(files, settings.size, settings.color)
@@ -115,7 +114,7 @@ def flickr8k(settings: Captioning) -> Gallery:
     root = folder(settings.data, "captions.tsv (image, split, captions; with tabs) and features.npz")
     texts, features = named(root, "captions.tsv"), root / "features.npz"
     if not features.is_file():
-        raise SettingError(f"data={root}: there is no features.npz in it")
+        raise ConfigError(f"data={root}: there is no features.npz in it")
 
     def part(name: str) -> Part:
         return lambda: _flickr(texts, features, SPLITS[name])

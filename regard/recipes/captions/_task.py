@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from regard.attention import Attended, Attention, Constant, Sample
-from regard.data import DataError, Tokenizer
+from regard.data import Tokenizer
 from regard.data._vocabulary import SPECIALS
 from regard.data.captions import Album, CaptionBatch, Captioned, Painting
 from regard.data.report import counted
 from regard.data.scenes import WORDS, Scenes
 from regard.data.words import apart
+from regard.errors import DataError
 from regard.models._convolutions import Convolutions
 from regard.models.captioner import ShowAttendTell, doubly
 from regard.recipes._held import told

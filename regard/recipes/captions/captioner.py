@@ -14,9 +14,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention import Constant
-from regard.data import BOS, UNK, DataError, Tokenizer
+from regard.data import BOS, UNK, Tokenizer
 from regard.data.words import together
 from regard.decoding import Decoding, Hypothesis, decode
+from regard.errors import InputError, UnsupportedError, UsageError
 from regard.models.captioner import ShowAttendTell, Steps
 from regard.recipes._images import AT_ONCE, Image, shown, taken
 from regard.recipes.captions.settings import Captioning
@@ -78,7 +79,7 @@ class Looked:
 
     def _seen(self) -> Float[Tensor, "words down across"]:
         if self.weights is None:
-            raise ValueError("this model has no attention: it sees the mean of the grid for every word")
+            raise UnsupportedError("this model has no attention: it sees the mean of the grid for every word")
         return self.weights
 
 
@@ -163,14 +164,14 @@ class Captioner:
         """How many rows and columns of cells there are: pictures are square."""
         side = math.isqrt(cells)
         if side * side != cells:
-            raise ValueError(f"{cells} cells are no square grid")
+            raise UsageError(f"{cells} cells are no square grid")
         return side, side
 
     def pictured(self, image: Image) -> Float[Tensor, "..."]:
         """An image as the network takes it; a grid of features, (cells, dim), for one that was trained on these."""
         if self.model.eyes is None:
             if isinstance(image, str | Path) or np.ndim(image) != 2:
-                raise DataError(
+                raise InputError(
                     "this model was trained on ready features and cannot see images; give it grids (cells,"
                     f" {self.model.grid_dim})"
                 )

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from regard.errors import ConfigError
 from regard.training.settings import Settings, setting
 
 WATCHED = ("loss", "captions", "digits", "bleu")
@@ -58,21 +59,21 @@ class Captioning(Settings):
         super().__post_init__()
         for name in AT_LEAST_1:
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
+                raise ConfigError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
         for name in ("penalty", "entropy", "length_penalty"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name}={getattr(self, name)} must be a number, at least 0")
+                raise ConfigError(f"{name}={getattr(self, name)} must be a number, at least 0")
         for name in ("expected", "soft_first", "discount"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be from 0 to 1")
+                raise ConfigError(f"{name}={getattr(self, name)} must be from 0 to 1")
         for name in ("dropout", "smoothing"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
         if self.grid_dim <= 16:
-            raise ValueError(f"grid_dim={self.grid_dim} is too small: 16 numbers of a cell say where it is")
+            raise ConfigError(f"grid_dim={self.grid_dim} is too small: 16 numbers of a cell say where it is")
         if self.size < 16:
-            raise ValueError(f"size={self.size} is too small: an image has at least 16 pixels a side")
+            raise ConfigError(f"size={self.size} is too small: an image has at least 16 pixels a side")
         if self.watch not in WATCHED:
-            raise ValueError(f"watch={self.watch} is not possible; watch is one of {', '.join(WATCHED)}")
+            raise ConfigError(f"watch={self.watch} is not possible; watch is one of {', '.join(WATCHED)}")
         if self.scope == "none" and self.score != "additive":
-            raise ValueError(f"score={self.score} is for attention, and scope=none has none")
+            raise ConfigError(f"score={self.score} is for attention, and scope=none has none")

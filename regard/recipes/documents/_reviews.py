@@ -9,9 +9,9 @@ from random import Random
 
 from regard.data._lines import lines
 from regard.data.documents import Document, Documents, record, wrong
+from regard.errors import ConfigError
 from regard.recipes._files import folder, named
 from regard.recipes._held import held_out, without_held
-from regard.recipes._parse import SettingError
 from regard.recipes.documents.settings import Classification
 
 HELD_OUT = 2500  # of IMDB's 25,000 for training, to choose the best weights by
@@ -37,7 +37,7 @@ def files(paths: Iterable[str], settings: Classification) -> Documents:
 def from_files(name: str, settings: Classification) -> Shelves:
     """Files that somebody names, for the recipe of this name."""
     if not settings.train:
-        raise SettingError(
+        raise ConfigError(
             f"{name} needs files to train on: --train x.tsv, where each line is a label, a tab and a text"
         )
     train = files(settings.train, settings)

@@ -10,10 +10,12 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from regard.attention import Additive, Attention, Constant
-from regard.data import DataError, Tokenizer
+from regard.data import Tokenizer
 from regard.data.cutting import DocumentReport
 from regard.data.documents import Document
 from regard.data.shelf import DocumentBatch, Shelf, used
+from regard.errors import DataError
+from regard.files import write_atomic
 from regard.models.hierarchical import Hierarchical, Largest, Look
 from regard.models.whole import Whole
 from regard.recipes._held import told
@@ -26,7 +28,6 @@ from regard.recipes.documents.settings import Classification
 from regard.recipes.texts._layers import reader
 from regard.recipes.texts._masking import Masking
 from regard.training import Loss, Run, Settings, fill
-from regard.training._files import write_whole
 
 WORDS = ("tokenizer", "vocab", "lowercase")
 SIZES = ("dim", "heads", "hidden_dim")
@@ -127,7 +128,7 @@ class Classifying(Task[Classification]):
         else:  # it filled in words, and knows no labels
             words, labels = Masking().kept(origin), labels_of(shelves.train())
         words.save(run.folder / self.files[0])
-        write_whole(run.folder / self.files[1], (json.dumps(labels, ensure_ascii=False) + "\n").encode())
+        write_atomic(run.folder / self.files[1], (json.dumps(labels, ensure_ascii=False) + "\n").encode())
 
     def begin_with(self, objective: nn.Module, weights: dict[str, Tensor], where: str) -> None:
         """The weights of another run; of one that filled in words, those of what reads."""

@@ -11,10 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.data import DataError, Tokenizer
+from regard.data import Tokenizer
 from regard.data.cutting import Cut, Cutting, Left, gaps
 from regard.data.documents import Document
 from regard.data.shelf import DocumentBatch, Shelf, numbers
+from regard.errors import DataError, EmptyInputError
 from regard.models.hierarchical import Hierarchical, Largest
 from regard.models.whole import Whole
 from regard.recipes.documents.settings import Classification
@@ -166,7 +167,7 @@ class Classifier:
     def _cut(self, text: Text, place: int) -> tuple[Cut, Left]:
         cut, left = self.cutting.cut(text)
         if not cut:
-            raise DataError(f"text {place} is empty: there is nothing to read in it")
+            raise EmptyInputError(f"text {place} is empty: there is nothing to read in it")
         return cut, left
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from regard.errors import ConfigError
 from regard.training.settings import Settings, setting
 
 
@@ -66,14 +67,14 @@ class Classification(Settings):
             "span",
         ):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
+                raise ConfigError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
         if self.dim % 2:
-            raise ValueError(f"dim={self.dim} must be even: half of it is read forwards, half backwards")
+            raise ConfigError(f"dim={self.dim} must be even: half of it is read forwards, half backwards")
         if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} must be at least 0 and below 1")
+            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
         if not 0 <= self.fold <= 9:
-            raise ValueError(f"fold={self.fold} is not possible; fold is from 0 to 9")
+            raise ConfigError(f"fold={self.fold} is not possible; fold is from 0 to 9")
         if self.watch not in ("accuracy", "loss"):
-            raise ValueError(f"watch={self.watch} is not possible; watch is one of accuracy, loss")
+            raise ConfigError(f"watch={self.watch} is not possible; watch is one of accuracy, loss")
         if self.pooling != "attention" and (self.score, self.normalize) != ("additive", None):
-            raise ValueError(f"score and normalize are those of pooling=attention, not of {self.pooling}")
+            raise ConfigError(f"score and normalize are those of pooling=attention, not of {self.pooling}")

@@ -13,7 +13,5 @@ from regard.recipes.exporting._export import TARGETS as TARGETS
 from regard.recipes.exporting._export import export as export
 from regard.recipes.exporting._export import in_engine as in_engine
 from regard.recipes.exporting._export import opened as opened
-from regard.recipes.exporting._folder import CannotExport as CannotExport
-from regard.recipes.exporting._folder import CannotRead as CannotRead
 from regard.recipes.exporting._folder import is_exported as is_exported
 from regard.recipes.exporting._folder import record_of as record_of

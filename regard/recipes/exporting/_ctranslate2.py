@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.data._vocabulary import SPECIALS
 from regard.data.batch import BOS, EOS, PAD
 from regard.data.tokenizer import Tokenizer
 from regard.decoding import Decoding, Hypothesis
+from regard.errors import ExportCorruptError, ExportError, UnsupportedError
 from regard.models import Transformer
 from regard.recipes.exporting._fits import check, check_limit, positions_for
-from regard.recipes.exporting._folder import CannotExport, CannotRead
 from regard.recipes.translation.engine import Engine
 from regard.recipes.translation.translator import Translator
 
@@ -29,7 +29,7 @@ SHORT = -8.0  # a power of the length under which those at the limit come after 
 
 def write(translator: Translator, folder: Path, quantize: str | None) -> None:
     """Put the model into a folder as CTranslate2 reads it; tokens keep their numbers."""
-    specs = need("ctranslate2", extra="export").specs
+    specs = require_extra("ctranslate2", extra="export").specs
     model = _exportable(translator.model)
     first = model.encoder.layers[0]
     spec = specs.TransformerSpec.from_config(
@@ -47,7 +47,7 @@ def write(translator: Translator, folder: Path, quantize: str | None) -> None:
 
 def _exportable(model: Any) -> Transformer:
     if not isinstance(model, Transformer):
-        raise CannotExport(
+        raise ExportError(
             "CTranslate2 has no recurrent models; export this one to onnx, or use it with PyTorch"
         )
     check(model, "CTranslate2")
@@ -114,14 +114,16 @@ class CTranslate2(Engine):
     name = "ctranslate2"
 
     def __init__(self, folder: Path, source: Tokenizer, target: Tokenizer, max_length: int):
-        program = need("ctranslate2", extra="export")
+        program = require_extra("ctranslate2", extra="export")
         try:
             # A batch a thread: threads of its own beside PyTorch's make each step wait, and a sentence last ten times
             # as long.
             self.threads = torch.get_num_threads()
             self.program = program.Translator(str(folder), inter_threads=self.threads, intra_threads=1)
         except (RuntimeError, ValueError) as error:
-            raise CannotRead(f"CTranslate2 cannot read {folder}: {error}; export the model again") from error
+            raise ExportCorruptError(
+                f"CTranslate2 cannot read {folder}: {error}; export the model again"
+            ) from error
         self.source, self.target = source.vocabulary.tokens, target.vocabulary.tokens
         self.numbers = {token: number for number, token in enumerate(self.target)}
         self.positions = positions_for(max_length)
@@ -180,7 +182,7 @@ def _searchable(options: Decoding) -> None:
         (options.min_length != usual.min_length, "changes probabilities where a translation may not end yet"),
     ):
         if wrong:
-            raise ValueError(f"ctranslate2 {what}; take the engine onnx or torch for that")
+            raise UnsupportedError(f"ctranslate2 {what}; take the engine onnx or torch for that")
 
 
 def _power(sources: Sequence[list[int]], options: Decoding) -> float:

@@ -12,7 +12,15 @@ from typing import Any
 from torch import Tensor
 
 from regard.data.tokenizer import Tokenizer
-from regard.recipes._parse import SettingError, restore
+from regard.errors import (
+    CheckpointCorruptError,
+    ConfigError,
+    ExportError,
+    RunFormatError,
+    UnknownNameError,
+    UnsupportedError,
+)
+from regard.recipes._parse import restore
 from regard.recipes._recipes import recipe
 from regard.recipes._runs import read as read_run
 from regard.recipes._task import Recipe
@@ -61,7 +69,7 @@ def export(
     origin = _origin(Path(folder), weights)
     made = origin.load()
     if to != "safetensors" and not isinstance(made, Translator):
-        raise _folder.CannotExport(
+        raise ExportError(
             f"{folder} was trained for {origin.recipe.name}, and {to} takes translators only; export it with"
             " --to safetensors"
         )
@@ -93,7 +101,7 @@ def opened(folder: str | Path, engine: str | None = None, device: str = "cpu") -
     kept = record["to"]
     own = "torch" if kept == "safetensors" else kept
     if engine not in (None, own) and kept != "safetensors":
-        raise SettingError(
+        raise UnsupportedError(
             f"{folder} was exported for {kept} and runs with that engine only; export its run for {engine},"
             " or --to safetensors for any"
         )
@@ -110,9 +118,9 @@ def opened(folder: str | Path, engine: str | None = None, device: str = "cpu") -
 def in_engine(translator: Any, engine: str) -> Translator:
     """A translator that computes as before, in another engine: exported into a folder that is gone afterwards."""
     if engine not in ENGINES:
-        raise SettingError(f"There is no engine {engine!r}; the engines are {', '.join(ENGINES)}.")
+        raise UnknownNameError.among("engine", engine, ENGINES)
     if not isinstance(translator, Translator):
-        raise SettingError(f"{engine} runs translators only; leave the engine out for this one")
+        raise UnsupportedError(f"{engine} runs translators only; leave the engine out for this one")
     if engine == "torch":
         return translator
     with tempfile.TemporaryDirectory() as made:
@@ -123,11 +131,11 @@ def in_engine(translator: Any, engine: str) -> Translator:
 
 def _known(to: str, quantize: str | None) -> None:
     if to not in TARGETS:
-        raise SettingError(f"A model cannot be exported to {to!r}; it can to {', '.join(TARGETS)}.")
+        raise UnknownNameError.among("export format", to, TARGETS)
     if quantize not in (None, "int8"):
-        raise SettingError(f"quantize={quantize} is not possible; it is int8, or left out")
+        raise ConfigError(f"invalid value {quantize!r} for quantize: expected int8, or leave it out")
     if quantize and to == "safetensors":
-        raise SettingError(
+        raise ConfigError(
             "safetensors keep the weights as they were trained; quantize for ctranslate2 or onnx"
         )
 
@@ -136,9 +144,7 @@ def _origin(folder: Path, weights: str | Path | None) -> Origin:
     if _folder.is_exported(folder):
         record = _folder.record_of(folder)
         if record["to"] != "safetensors":
-            raise _folder.CannotExport(
-                f"{folder} was exported for {record['to']} already; export the run itself"
-            )
+            raise ExportError(f"{folder} was exported for {record['to']} already; export the run itself")
         run, path, known = Run(folder), folder / WEIGHTS, {key: record.get(key) for key in facts({}, {})}
     else:
         run = Run.open(folder)
@@ -149,11 +155,11 @@ def _origin(folder: Path, weights: str | Path | None) -> Origin:
 
 
 def _state(run: Run) -> dict[str, Any]:
-    from regard.training import Damaged, checkpoint
+    from regard.training import checkpoint
 
     try:
         newest = checkpoint.newest(run.checkpoints)
-    except Damaged:
+    except CheckpointCorruptError:
         return {}
     return {} if newest is None else newest.state
 
@@ -167,6 +173,6 @@ def _engine(engine: str, folder: Path, source: Tokenizer, target: Tokenizer, max
         return _onnx.Onnx(folder, max_length)
     if engine == "ctranslate2":
         return _ctranslate2.CTranslate2(folder, source, target, max_length)
-    raise SettingError(
+    raise RunFormatError(
         f"{folder} was exported for {engine!r}, which this regard does not know; install a newer one"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -12,15 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from regard._version import __version__
-from regard.training._files import sync_folder, write_json, writing
+from regard.errors import ExportCorruptError, RunExistsError, RunFormatError, RunNotFoundError
+from regard.files import sha256_of_file, storage_errors, sync_folder, write_json
 
 FORMAT = 1
 RECORD, CARD = "export.json", "README.md"  # the card is for people, who may write on in it
-BLOCK = 1 << 20
-
-
-class CannotExport(ValueError):
-    """A model that a format has no place for; the sentence says why, and what to do instead."""
 
 
 def is_exported(folder: str | Path) -> bool:
@@ -31,15 +26,15 @@ def is_exported(folder: str | Path) -> bool:
 def made(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
     """A new folder to write into; with its record it gets its name at the end, and not at all if that fails."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(f"{folder} is there already; choose an empty or a new folder")
-    with writing(str(folder)):
+        raise RunExistsError(f"{folder} is there already; choose an empty or a new folder")
+    with storage_errors(str(folder)):
         folder = folder.resolve()
         folder.parent.mkdir(parents=True, exist_ok=True)
         part = folder.parent / f".{folder.name}-{os.getpid()}.part"
         part.mkdir()
         try:
             yield part
-            files = {path.name: _sum(path) for path in sorted(part.iterdir()) if path.name != CARD}
+            files = {path.name: sha256_of_file(path) for path in sorted(part.iterdir()) if path.name != CARD}
             write_json(part / RECORD, {"format": FORMAT, "regard": __version__, **record, "files": files})
             if folder.exists():
                 folder.rmdir()  # it is empty
@@ -56,7 +51,7 @@ def record_of(folder: str | Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_bytes())
         if record["format"] != FORMAT:
-            raise CannotRead(
+            raise RunFormatError(
                 f"{path} has format {record['format']!r}, but this regard reads {FORMAT}; install a newer regard"
             )
         files = {str(name): str(value) for name, value in record["files"].items()}
@@ -64,34 +59,30 @@ def record_of(folder: str | Path) -> dict[str, Any]:
             raise TypeError("to and recipe should be text")
         dict(record["settings"])
     except FileNotFoundError:
-        raise FileNotFoundError(f"there is no exported model in {folder}: {RECORD} is missing") from None
-    except CannotRead:
+        raise RunNotFoundError(f"there is no exported model in {folder}: {RECORD} is missing") from None
+    except RunFormatError:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise CannotRead(f"{path} is damaged ({type(error).__name__}); export the model again") from None
+        raise ExportCorruptError(
+            f"{path} is damaged ({type(error).__name__}); export the model again"
+        ) from None
     for name, value in files.items():
         _check(folder, name, value)
     return dict(record)
 
 
-class CannotRead(ValueError):
-    """An exported model that is damaged, or of another version."""
-
-
 def _check(folder: Path, name: str, expected: str) -> None:
     if Path(name).name != name:  # no record may point out of its folder
-        raise CannotRead(f"{folder / RECORD} names a file outside of its folder; export the model again")
+        raise ExportCorruptError(
+            f"{folder / RECORD} names a file outside of its folder; export the model again"
+        )
     try:
-        found = _sum(folder / name)
+        found = sha256_of_file(folder / name)
     except OSError:
-        raise CannotRead(f"{folder / name} is missing; copy the whole folder, or export again") from None
+        raise ExportCorruptError(
+            f"{folder / name} is missing; copy the whole folder, or export again"
+        ) from None
     if found != expected:
-        raise CannotRead(f"{folder / name} has changed since it was exported; copy it or export it again")
-
-
-def _sum(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        raise ExportCorruptError(
+            f"{folder / name} has changed since it was exported; copy it or export it again"
+        )

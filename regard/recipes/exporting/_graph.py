@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard._extras import need
+from regard._imports import require_extra
 
 OPSET, IR = 17, 8  # the oldest that has layer normalization, so that old runtimes read it
 HIDDEN = -1e30  # added to a score: a finite number, since -inf minus -inf is none
@@ -22,7 +22,7 @@ class Graph:
     """A graph under construction: ``graph("Add", a, b)`` adds a node and gives the name of what it computes."""
 
     def __init__(self, name: str):
-        self.name, self.helper = name, need("onnx", extra="export").helper
+        self.name, self.helper = name, require_extra("onnx", extra="export").helper
         self.nodes: list[Any] = []
         self.constants: dict[str, Any] = {}
         self.inputs: list[Any] = []
@@ -88,7 +88,7 @@ class Graph:
         return self("Range", self.scalar(0), self("Squeeze", self.size(x, 1)), self.scalar(1))
 
     def save(self, path: Path) -> None:
-        onnx, helper = need("onnx", extra="export"), self.helper
+        onnx, helper = require_extra("onnx", extra="export"), self.helper
         graph = helper.make_graph(
             self.nodes, self.name, self.inputs, self.outputs, list(self.constants.values())
         )
@@ -100,7 +100,7 @@ class Graph:
 
     def _keep(self, array: np.ndarray[Any, np.dtype[Any]]) -> str:
         name = f"constant_{len(self.constants)}"
-        self.constants[name] = need("onnx", extra="export").numpy_helper.from_array(array, name)
+        self.constants[name] = require_extra("onnx", extra="export").numpy_helper.from_array(array, name)
         return name
 
     def _value(self, name: str, shape: Shape, kind: type[Any]) -> Any:

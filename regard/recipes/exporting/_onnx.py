@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.data.batch import filled
 from regard.decoding import Decoding, Hypothesis, decode
+from regard.errors import ExportCorruptError, UnsupportedError
 from regard.models import Recurrent, Transformer
 from regard.recipes.exporting import _onnx_recurrent, _onnx_transformer
 from regard.recipes.exporting._fits import check, check_limit, positions_for
-from regard.recipes.exporting._folder import CannotRead
 from regard.recipes.translation.engine import Engine
 from regard.recipes.translation.translator import Translator, grouped
 
@@ -48,7 +48,7 @@ def _in_eight_bits(path: Path) -> None:
     Seven bits are used of the eight: processors without the newer instructions add pairs of products in sixteen
     bits, where two large ones would not fit.
     """
-    quantization = need("onnxruntime.quantization", extra="export")
+    quantization = require_extra("onnxruntime.quantization", extra="export")
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)  # it advises to prepare a graph that has nothing left to prepare
     try:
@@ -66,7 +66,7 @@ def _in_eight_bits(path: Path) -> None:
 
 def _untied(path: Path) -> Any:
     """The graph with a matrix of its own for the scores of words: eight bits are not for looking words up."""
-    model = need("onnx", extra="export").load_model(str(path))
+    model = require_extra("onnx", extra="export").load_model(str(path))
     constants = {one.name: one for one in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Gemm":
@@ -89,7 +89,9 @@ class Onnx(Engine):
         states = {name for name in told if name.startswith("state.")}
         taken = _names(self.read.get_inputs()) <= {"source", "lengths"}
         if not (taken and "logits" in said and asked - {"tokens", "position"} <= told and states <= again):
-            raise CannotRead(f"{folder}: {READ} and {WRITE} do not belong together; export the model again")
+            raise ExportCorruptError(
+                f"{folder}: {READ} and {WRITE} do not belong together; export the model again"
+            )
         self.attends = "weights" in said
         self.positions = positions_for(max_length)
 
@@ -158,7 +160,7 @@ class OnnxSteps:
     def weights(self) -> Float[Tensor, "rows source"]:
         """Where the last word looked, on average over layers and heads."""
         if not self.engine.attends:
-            raise ValueError("a model without attention has no weights")
+            raise UnsupportedError("a model without attention has no weights")
         return self.seen.mean((1, 2))
 
     def select(self, rows: Int[Tensor, " new"], /) -> None:
@@ -178,11 +180,13 @@ def _names(values: Sequence[Any]) -> set[str]:
 
 
 def _session(path: Path) -> Any:
-    runtime = need("onnxruntime", extra="export")
+    runtime = require_extra("onnxruntime", extra="export")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3  # errors only
     try:  # as bytes, so that a graph cannot name other files to be read
         return runtime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # it has many kinds, and all of them mean this
-        raise CannotRead(f"{path} is no graph that ONNX Runtime can run; export the model again") from error
+        raise ExportCorruptError(
+            f"{path} is no graph that ONNX Runtime can run; export the model again"
+        ) from error

@@ -23,7 +23,7 @@ from regard.attention import (
     sigmoid,
     softmax,
 )
-from regard.recipes.exporting._folder import CannotExport
+from regard.errors import ExportError
 from regard.recipes.exporting._graph import HIDDEN, Graph
 
 SCORES = (Constant, Dot, ScaledDot, Bilinear, Energy, Additive, Concat)
@@ -33,12 +33,12 @@ ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid"}
 def check(attention: Any) -> None:
     """Refuse an attention that has no nodes here."""
     if type(attention) not in (Attention, LocalM, LocalP):
-        raise CannotExport(
+        raise ExportError(
             f"{type(attention).__name__} cannot be exported to ONNX, but scope=global, local-m and local-p can;"
             " use it with PyTorch, or export it to safetensors"
         )
     if type(attention.score) not in SCORES:
-        raise CannotExport(
+        raise ExportError(
             f"the score {type(attention.score).__name__} cannot be exported to ONNX, but these can:"
             f" {', '.join(kind.__name__ for kind in SCORES)}; use it with PyTorch, or export it to safetensors"
         )
@@ -47,7 +47,7 @@ def check(attention: Any) -> None:
         share in (None, softmax, sigmoid) or (type(share) is Temperature and isinstance(share.t, float | int))
     ):
         name = getattr(share, "__name__", type(share).__name__)
-        raise CannotExport(
+        raise ExportError(
             f"the normalizer {name} cannot be exported to ONNX, but softmax, sigmoid and Temperature can;"
             " use it with PyTorch, or export it to safetensors"
         )

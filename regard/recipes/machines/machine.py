@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.data.algorithms import Algorithm, Ngrams, Sequences, chance
+from regard.errors import UnknownNameError, UnsupportedError, UsageError
 from regard.models import LongShortTerm, NeuralTuringMachine
 from regard.recipes.machines.settings import Remembering
 from regard.viewing import players
@@ -73,7 +74,7 @@ class Tape:
             reads, writes = (
                 f"{count} {name} head{'s' * (count > 1)}" for count, name in zip(counts, SIDES, strict=True)
             )
-            raise ValueError(
+            raise UnknownNameError(
                 f"There is no head {head}; this machine has {reads} and {writes}, counted from 0."
             )
         reader, writer = (
@@ -133,7 +134,7 @@ class Machine:
         if isinstance(self.model, NeuralTuringMachine):
             state = self.model.begin(len(inputs), rows or self.rows_for(inputs.shape[1]))
         elif rows is not None:
-            raise ValueError("rows: this model has no memory whose size could change")
+            raise UnsupportedError("rows: this model has no memory whose size could change")
         return self.model(inputs.to(self.device), state)[0].cpu()
 
     def evaluate(
@@ -173,7 +174,7 @@ class Machine:
     def tape(self, seed: int = 0, rows: int | None = None, **sizes: int) -> Tape:
         """One sequence, with everything that the heads did."""
         if not isinstance(self.model, NeuralTuringMachine):
-            raise ValueError("this model has no memory to look at; train one with model=ntm")
+            raise UnsupportedError("this model has no memory to look at; train one with model=ntm")
         _at_least_one(rows=rows)
         batch = self.algorithm.make(chance(TRIAL + seed, 0), 1, **sizes)
         state, steps = self.model.begin(1, rows or self.rows_for(batch.inputs.shape[1])), []
@@ -209,7 +210,7 @@ class Machine:
 def _at_least_one(**given: int | None) -> None:
     for name, count in given.items():
         if count is not None and count < 1:
-            raise ValueError(f"{name}={count} is too small: it must be at least 1")
+            raise UsageError(f"{name}={count} is too small: it must be at least 1")
 
 
 def cost_of(

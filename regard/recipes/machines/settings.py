@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from regard.errors import ConfigError
 from regard.training.settings import Settings, setting
 
 COUNTS = ("batch", "shortest", "repeats", "bits", "layers", "read_heads", "write_heads")
@@ -42,12 +43,12 @@ class Remembering(Settings):
         super().__post_init__()
         for name in (*COUNTS, *SIZES):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
+                raise ConfigError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
         if self.shift < 0:
-            raise ValueError(f"shift={self.shift} is too small: it must be at least 0")
+            raise ConfigError(f"shift={self.shift} is too small: it must be at least 0")
         if self.state_clip is not None and not self.state_clip > 0:
-            raise ValueError(f"state_clip={self.state_clip} must be greater than 0, or none")
+            raise ConfigError(f"state_clip={self.state_clip} must be greater than 0, or none")
         if self.longest < self.shortest:
-            raise ValueError(f"longest={self.longest} is less than shortest={self.shortest}")
+            raise ConfigError(f"longest={self.longest} is less than shortest={self.shortest}")
         if self.watch not in ("bits", "loss", "errors"):
-            raise ValueError(f"watch={self.watch} is not possible; watch is one of bits, loss, errors")
+            raise ConfigError(f"watch={self.watch} is not possible; watch is one of bits, loss, errors")

@@ -13,10 +13,10 @@ from torch import nn
 from regard.attention import Additive, Attention, Constant
 from regard.data.labeled import LabeledBatch
 from regard.data.quiz import QuestionBatch
+from regard.errors import ConfigError
 from regard.models.answerer import Answerer
 from regard.models.glance import Glance
 from regard.recipes._mechanisms import looking, normalizer, score
-from regard.recipes._parse import SettingError
 from regard.recipes._task import Experiment, Recipe, Task
 from regard.recipes.sights._material import Sights
 from regard.recipes.sights.settings import Seeing
@@ -100,7 +100,7 @@ def attention(settings: Seeing, pooling: str, asked: bool = True) -> Attention:
     dim, grid, share = settings.dim, settings.grid_dim, normalizer(settings.normalize)
     if not asked:
         if settings.score != "additive":
-            raise SettingError(f"score={settings.score} needs a query; queries=none goes with score=additive")
+            raise ConfigError(f"score={settings.score} needs a query; queries=none goes with score=additive")
         how = Additive(None, grid, dim)
     else:
         how = score(settings.score, dim, grid, dim)

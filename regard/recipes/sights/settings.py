@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from regard.errors import ConfigError
 from regard.training.settings import Settings, setting
 
 WATCHED = ("accuracy", "loss")
@@ -33,15 +34,15 @@ class Seeing(Settings):
         super().__post_init__()
         for name in AT_LEAST_1:
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
+                raise ConfigError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
         if self.size < 32:
-            raise ValueError(f"size={self.size} is too small: a scene has at least 32 pixels a side")
+            raise ConfigError(f"size={self.size} is too small: a scene has at least 32 pixels a side")
         if self.clutter < 0:
-            raise ValueError(f"clutter={self.clutter} must not be negative")
+            raise ConfigError(f"clutter={self.clutter} must not be negative")
         if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} must be at least 0 and below 1")
+            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
         if self.watch not in WATCHED:
-            raise ValueError(f"watch={self.watch} is not possible; watch is one of {', '.join(WATCHED)}")
+            raise ConfigError(f"watch={self.watch} is not possible; watch is one of {', '.join(WATCHED)}")
 
     def alone(self, pooling: str) -> None:
         """Refuse a score or normalizer where there is no attention to have it."""
@@ -50,7 +51,7 @@ class Seeing(Settings):
                 pooling != "attention"
                 and getattr(self, name) != type(self).__dataclass_fields__[name].default
             ):
-                raise ValueError(f"{name}={getattr(self, name)} is for pooling=attention, not for {pooling}")
+                raise ConfigError(f"{name}={getattr(self, name)} is for pooling=attention, not for {pooling}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ class Glancing(Seeing):
         super().__post_init__()
         self.alone(self.pooling)
         if self.pooling != "attention" and self.queries != "one":
-            raise ValueError(f"queries={self.queries} is for pooling=attention, not for {self.pooling}")
+            raise ConfigError(f"queries={self.queries} is for pooling=attention, not for {self.pooling}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +88,6 @@ class Answering(Seeing):
         self.alone(self.pooling)
         for name in ("looks", "embed_dim"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
+                raise ConfigError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
         if self.pooling != "attention" and self.looks != 1:
-            raise ValueError(f"looks={self.looks} is for pooling=attention: the mean is always the same")
+            raise ConfigError(f"looks={self.looks} is for pooling=attention: the mean is always the same")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.errors import UnsupportedError
+
 if TYPE_CHECKING:
     from regard.viewing.pictures import Picture
 
@@ -65,7 +67,7 @@ class Sight:
 
     def _seen(self) -> Float[Tensor, "looks down across"]:
         if self.weights is None:
-            raise ValueError("this model has no attention: there is no look to draw")
+            raise UnsupportedError("this model has no attention: there is no look to draw")
         return self.weights
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from regard.recipes._parse import SettingError, nearest, parted, settle
+from regard.errors import ConfigError, UnknownNameError, UsageError
+from regard.recipes._parse import nearest, parted, settle
 from regard.recipes.studies._bahdanau2015 import bahdanau2015
 from regard.recipes.studies._costs import costs
 from regard.recipes.studies._han2016 import han2016
@@ -51,11 +52,11 @@ class Study:
         """
         if unknown := [part for part in only if part not in self.parts]:
             known = f"its parts are {', '.join(self.parts)}" if self.parts else "it has none"
-            raise ValueError(f"this study has no part {unknown[0]!r}; {known}")
+            raise UnknownNameError(f"this study has no part {unknown[0]!r}; {known}")
         if data is not None and not self.takes_data:
-            raise ValueError("this study makes all its data on the fly; leave --data out")
+            raise UsageError("this study makes all its data on the fly; leave --data out")
         if words and not self.trains:
-            raise ValueError(f"this study trains nothing; leave {words[0]} out")
+            raise UsageError(f"this study trains nothing; leave {words[0]} out")
         given: dict[str, Any] = {"steps": 30, "validate_every": 30, "save_every": 30} if quick else {}
         given |= _chosen(words)
         out = Path(out)
@@ -80,9 +81,9 @@ def _chosen(words: Sequence[str]) -> dict[str, Any]:
     """What the words say, of those settings that every training has."""
     names, shared = [name for name, _ in map(parted, words)], [field.name for field in fields(Settings)]
     if "data" in names:
-        raise SettingError("a study is given its data by --data FOLDER, not by data=")
+        raise ConfigError("a study is given its data by --data FOLDER, not by data=")
     if others := [name for name in names if name not in shared]:
-        raise SettingError(f"{others[0]} is no setting that a study shares out; {nearest(others[0], shared)}")
+        raise ConfigError(f"{others[0]} is no setting that a study shares out; {nearest(others[0], shared)}")
     settled = settle(Settings, {}, words)
     return {name: getattr(settled, name) for name in names}
 

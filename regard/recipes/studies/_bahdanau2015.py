@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.data import Pair, in_order
 from regard.recipes._recipes import recipe
 from regard.recipes._runs import load_translator
@@ -125,7 +125,7 @@ def _by_place(values: Mapping[str, Sequence[float]]) -> list[Row]:
 def _draw_bahdanau(
     path: Path, quality: str, by_length: Sequence[Row], arrived: Mapping[str, Arrival]
 ) -> None:
-    plt = need("matplotlib.pyplot", extra="draw")
+    plt = require_extra("matplotlib.pyplot", extra="draw")
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(15, 3.8), layout="constrained")
     colors = {"without attention": "#D55E00", "with attention": "#0072B2"}
     for label, color in colors.items():

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from regard.errors import TrainingError
 from regard.models.encoders import Convolution, LocalAttention, Recurrence, SelfAttention
 from regard.recipes._task import Say
 from regard.recipes.studies._costs_counted import depth, operations, path, quadratic, slope
@@ -126,7 +127,7 @@ def measured(kind: str, lengths: list[int]) -> Points:
     command = [sys.executable, "-m", "regard.recipes.studies._costs_child", kind, *map(str, lengths)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"measuring {kind} failed: {done.stderr.strip() or 'it was ended from outside'}")
+        raise TrainingError(f"measuring {kind} failed: {done.stderr.strip() or 'it was ended from outside'}")
     told = json.loads(done.stdout)
     return {
         name: {int(length): value for length, value in told[key].items()}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from regard._extras import need
+from regard._imports import require_extra
 
 COLORS = ("#0072B2", "#56B4E9", "#009E73", "#D55E00", "#CC79A7")
 MARKS = ("o", "s", "D", "^", "v")
@@ -25,7 +25,7 @@ def draw(
     theory: Mapping[str, Mapping[str, int]],
 ) -> None:
     """Four panels with logarithmic axes; thin lines are the slopes of theory through the last points."""
-    plt = need("matplotlib.pyplot", extra="draw")
+    plt = require_extra("matplotlib.pyplot", extra="draw")
     figure, axes = plt.subplots(2, 2, figsize=(9, 6.6), layout="constrained")
     for panel, (name, title) in zip(axes.flat, PANELS.items(), strict=True):
         for place, (kind, points) in enumerate(found.items()):

@@ -10,8 +10,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.data.documents import Document
+from regard.errors import UsageError
 from regard.recipes._recipes import recipe
 from regard.recipes._runs import load, settings_of
 from regard.recipes._task import Say
@@ -35,7 +36,7 @@ def han2016(out: Path, name: str, given: dict[str, Any], say: Say, *, quick: boo
     seeds = (given.pop("seed"),) if "seed" in given else SEEDS[: 1 if quick else None]
     data = settings_of("imdb", **given).data
     if data is None:
-        raise ValueError(
+        raise UsageError(
             "han2016 reads IMDB: --data FOLDER with train.tsv and test.tsv (label, rating, text)"
         )
     recipe("imdb").material(settings_of("imdb", **given))  # says what is missing before hours of training
@@ -184,7 +185,10 @@ def fitted(train: Sequence[Document], valid: Sequence[Document]) -> Fitted:
 
     How closely it fits is chosen by the documents held out, as the weights of the networks are.
     """
-    text, svm = need("sklearn.feature_extraction.text", "sklearn"), need("sklearn.svm", "sklearn")
+    text, svm = (
+        require_extra("sklearn.feature_extraction.text", "sklearn"),
+        require_extra("sklearn.svm", "sklearn"),
+    )
     counted = text.TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
     x, y = counted.fit_transform([one.whole for one in train]), [one.label for one in train]
     held, right = counted.transform([one.whole for one in valid]), [one.label for one in valid]

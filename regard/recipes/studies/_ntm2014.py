@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.recipes._runs import load
 from regard.recipes._task import Say
 from regard.recipes.machines.machine import VALIDATED, Machine
@@ -107,12 +107,12 @@ def _shown(machine: Machine, sizes: dict[str, int]) -> Row:
 def _draw(path: Path, out: Path, name: str) -> None:
     figure = _curves(out, name)
     figure.savefig(path, dpi=150)
-    need("matplotlib.pyplot", extra="draw").close(figure)
+    require_extra("matplotlib.pyplot", extra="draw").close(figure)
 
 
 def _curves(out: Path, name: str) -> Any:
     """Learning curves: bits a sequence of the greatest size of training, by sequences seen."""
-    plt = need("matplotlib.pyplot", extra="draw")
+    plt = require_extra("matplotlib.pyplot", extra="draw")
     figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
     reached: list[float] = []
     for model, color in COLORS.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from regard.errors import UsageError
 from regard.recipes._runs import load
 from regard.recipes._task import Say
 from regard.recipes.trials import Row, markdown, trial
@@ -47,7 +48,7 @@ def _recipe(given: dict[str, Any]) -> str:
         return "flickr8k"
     if any(folder.glob("train-images-idx3-ubyte*")):
         return "mnist-scenes"
-    raise ValueError(f"xu2015: {folder} holds neither Flickr8k (features.npz) nor the files of MNIST")
+    raise UsageError(f"xu2015: {folder} holds neither Flickr8k (features.npz) nor the files of MNIST")
 
 
 def _draw(out: Path, recipe: str) -> None:

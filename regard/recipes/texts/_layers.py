@@ -7,8 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
 
+from regard.errors import ConfigError
 from regard.models.mixed import Attending, Convolving, Mixed, Recurring
-from regard.recipes._parse import SettingError
 
 
 @runtime_checkable
@@ -38,10 +38,10 @@ LAYERS: dict[str, Callable[[Any], nn.Module]] = {
 def reader(settings: Sizes, words: int) -> Mixed:
     """The stack that the settings describe, over a vocabulary of this size."""
     if not settings.layers:
-        raise SettingError(f"layers=none is not possible; name one or more of {', '.join(LAYERS)}")
+        raise ConfigError(f"layers=none is not possible; name one or more of {', '.join(LAYERS)}")
     if strange := [name for name in settings.layers if name not in LAYERS]:
-        raise SettingError(f"layers: there is no layer {strange[0]!r}; the layers are {', '.join(LAYERS)}")
+        raise ConfigError(f"layers: there is no layer {strange[0]!r}; the layers are {', '.join(LAYERS)}")
     if settings.dim % settings.heads or settings.dim % 2:
-        raise SettingError(f"dim={settings.dim} must be even and a multiple of heads={settings.heads}")
+        raise ConfigError(f"dim={settings.dim} must be even and a multiple of heads={settings.heads}")
     layers = [LAYERS[name](settings) for name in settings.layers]
     return Mixed(words, settings.dim, layers, settings.dropout)

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from regard.data import DataError, Tokenizer
+from regard.data import Tokenizer
 from regard.data.hiding import hide
 from regard.data.passages import Passages, TextBatch
+from regard.errors import DataError
 from regard.models.language import MaskedLanguageModel
 from regard.recipes.texts._layers import reader
 from regard.recipes.texts._material import Texts, spaced

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from regard.data.passages import PlainText
 from regard.data.words import CUTS
+from regard.errors import ConfigError
 from regard.recipes._held import held_out, without_held
-from regard.recipes._parse import SettingError
 from regard.recipes.texts.settings import Text
 
 Part = Callable[[], Iterable[str]]  # read when it is asked for
@@ -31,7 +31,7 @@ class Texts:
 def from_files(settings: Text) -> Texts:
     """Files that somebody names."""
     if not settings.train:
-        raise SettingError("the recipe needs text to train on: --train a.txt, which may be packed (.gz, .xz)")
+        raise ConfigError("the recipe needs text to train on: --train a.txt, which may be packed (.gz, .xz)")
     train = PlainText(settings.train, settings.apart)
     tests: dict[str, Part] = {}
     if settings.test:

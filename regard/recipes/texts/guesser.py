@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.data import BOS, EOS, Tokenizer
+from regard.errors import InputError, InputTooLongError
 from regard.models.language import MaskedLanguageModel
 from regard.recipes.texts._material import spaced
 from regard.recipes.texts.settings import MaskedLanguage
@@ -70,9 +71,9 @@ class Guesser:
                 ids.append(len(self.words))
             ids += self.words.encode(cut(part))
         if not gaps:
-            raise ValueError(f"there is no gap to fill in; write {GAP} where a word is hidden")
+            raise InputError(f"there is no gap to fill in; write {GAP} where a word is hidden")
         if len(ids) + 1 > self.settings.length:
-            raise ValueError(
+            raise InputTooLongError(
                 f"the text has {len(ids):,} words, but this model takes {self.settings.length - 1:,} (length);"
                 " shorten it"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from regard.errors import ConfigError
 from regard.training.settings import Settings, setting
 
 
@@ -36,17 +37,17 @@ class Text(Settings):
         for name in ("length", "vocab", "batch_tokens", "dim", "heads", "hidden_dim"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"{name}={value} is too small: it must be at least 1")
+                raise ConfigError(f"{name}={value} is too small: it must be at least 1")
         if self.batch_tokens <= self.length:
-            raise ValueError(
+            raise ConfigError(
                 f"batch_tokens={self.batch_tokens} holds no passage of length={self.length} and its first token"
             )
         if self.dim % self.heads or self.dim % 2:
-            raise ValueError(f"dim={self.dim} must be even and a multiple of heads={self.heads}")
+            raise ConfigError(f"dim={self.dim} must be even and a multiple of heads={self.heads}")
         if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} must be at least 0 and below 1")
+            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
         if self.watch not in self.measured:
-            raise ValueError(
+            raise ConfigError(
                 f"watch={self.watch} is not possible; watch is one of {', '.join(self.measured)}"
             )
 
@@ -63,7 +64,7 @@ class Language(Text):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.layers < 1:
-            raise ValueError(f"layers={self.layers} is too small: it must be at least 1")
+            raise ConfigError(f"layers={self.layers} is too small: it must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,4 +82,4 @@ class MaskedLanguage(Text):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.share < 1:
-            raise ValueError(f"share={self.share} must be above 0 and below 1")
+            raise ConfigError(f"share={self.share} must be above 0 and below 1")

@@ -12,6 +12,7 @@ import torch
 from regard.data import BOS, UNK, Tokenizer
 from regard.data.passages import PassageReport, Passages
 from regard.decoding import Decoding, decode
+from regard.errors import InputTooLongError
 from regard.models.language import LanguageModel
 from regard.recipes.texts.settings import Language
 from regard.training import word_loss
@@ -56,7 +57,7 @@ class Writer:
         ids = self.tokenizer.encode(beginning)
         room = self.settings.length - len(ids)
         if room < 1:
-            raise ValueError(
+            raise InputTooLongError(
                 f"the beginning has {len(ids):,} tokens, but this model takes {self.settings.length - 1:,}"
                 " (length); shorten it"
             )

@@ -9,8 +9,8 @@ from random import Random
 from regard.data.batch import Pair
 from regard.data.readers import Parallel
 from regard.decoding import read_gold
+from regard.errors import ConfigError
 from regard.recipes._files import folder, named
-from regard.recipes._parse import SettingError
 from regard.recipes._task import DOWNLOAD
 from regard.recipes.translation._material import Material, languages, pairs
 from regard.recipes.translation.settings import Translation
@@ -24,7 +24,7 @@ def hansards(settings: Translation) -> Material:
     so each is there a second time, with others behind or before it.
     """
     if settings.data == DOWNLOAD:
-        raise SettingError(
+        raise ConfigError(
             "hansards cannot download its data: the words that people linked (WPT 2003) have no address that stays;"
             " give data=FOLDER with tatoeba-fr-en, multi30k and gold-alignments/en-fr.hansards.test.tsv"
         )

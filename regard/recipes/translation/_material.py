@@ -8,8 +8,8 @@ from random import Random
 
 from regard.data.batch import Pair
 from regard.data.readers import Parallel
+from regard.errors import ConfigError
 from regard.recipes._files import folder, named
-from regard.recipes._parse import SettingError
 from regard.recipes.translation import _downloads as downloads
 from regard.recipes.translation.settings import Translation
 
@@ -40,9 +40,9 @@ def pairs(part: Parallel | Iterable[Pair]) -> Iterator[Pair]:
 def from_files(settings: Translation) -> Material:
     """Files that somebody names."""
     if not settings.train:
-        raise SettingError("translation needs text to train on: --train a.en a.de, or --train a.tsv")
+        raise ConfigError("translation needs text to train on: --train a.en a.de, or --train a.tsv")
     if not settings.valid:
-        raise SettingError(
+        raise ConfigError(
             "translation needs text to choose the best weights by: --valid b.en b.de, or --valid b.tsv"
         )
     tests = {"test": _parallel(settings.test, settings)} if settings.test else {}
@@ -64,14 +64,14 @@ def _parallel(files: Sequence[str], settings: Translation) -> Parallel:
     return Parallel(files, keys=columns)
 
 
-def _unfit(part: Parallel, columns: Sequence[str], has: str) -> SettingError:
-    return SettingError(f"columns {','.join(columns)} do not fit {part}: a {part.kind} {has}")
+def _unfit(part: Parallel, columns: Sequence[str], has: str) -> ConfigError:
+    return ConfigError(f"columns {','.join(columns)} do not fit {part}: a {part.kind} {has}")
 
 
 def languages(settings: Translation, known: Sequence[str]) -> tuple[str, str]:
     """The languages read and written."""
     if settings.pair is None or settings.pair not in known:
-        raise SettingError(f"pair={settings.pair} is not possible; pair is one of {', '.join(known)}")
+        raise ConfigError(f"pair={settings.pair} is not possible; pair is one of {', '.join(known)}")
     source, _, target = settings.pair.partition("-")
     return source, target
 
@@ -103,7 +103,7 @@ def g2p(settings: Translation) -> Material:
     )
     known = sorted({path.name.partition("_train.tsv")[0] for path in root.glob("*_train.tsv*")})
     if settings.pair not in known:
-        raise SettingError(f"pair={settings.pair} is not possible; in {root} there are {', '.join(known)}")
+        raise ConfigError(f"pair={settings.pair} is not possible; in {root} there are {', '.join(known)}")
 
     def part(name: str) -> Parallel:
         return Parallel([named(root, f"{settings.pair}_{name}.tsv")])

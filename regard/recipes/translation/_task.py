@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from regard.data import Corpus, DataError, Filling, Generated, Pair, Report, Stream, Tokenizer, in_order
+from regard.data import Corpus, Filling, Generated, Pair, Report, Stream, Tokenizer, in_order
 from regard.data._filling import Encoder, numbered
 from regard.data._lines import readable
 from regard.data.readers import Parallel
-from regard.recipes._parse import SettingError
+from regard.errors import ConfigError, DataError
 from regard.recipes._task import Experiment, Recipe, Task, fitted
 from regard.recipes.translation import _models
 from regard.recipes.translation._material import Material, pairs
@@ -181,7 +181,7 @@ def _data(
     )
     if settings.stream:
         if not isinstance(material.train, Parallel):
-            raise SettingError("stream=on is for files; this recipe does not read its training text from any")
+            raise ConfigError("stream=on is for files; this recipe does not read its training text from any")
         stream = Stream(material.train, source, target, filling)
         return stream, stream.survey()
     if callable(material.train):

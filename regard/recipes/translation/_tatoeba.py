@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from regard.data import DataError
 from regard.data.download import cache, fetch
 from regard.data.readers import Parallel
+from regard.errors import DataError, DownloadError
+from regard.files import sha256_of_file
 from regard.recipes._files import folder, named
 from regard.recipes.translation._material import Material, languages
 from regard.recipes.translation.settings import Translation
@@ -44,9 +45,9 @@ def download(language: str) -> Path:
     url = f"{SITE}/{name}-eng.zip"
     try:
         packed = fetch(url, None, where)
-    except DataError as error:
-        raise DataError(f"{error} Or get {url} in another way and put it into {where}.") from None
-    made, mark = where / "parts", hashlib.sha256(packed.read_bytes()).hexdigest()
+    except DownloadError as error:
+        raise DownloadError(f"{error} Or get {url} in another way and put it into {where}.") from None
+    made, mark = where / "parts", sha256_of_file(packed)
     if _marked(made) != mark:
         rough = where / f".parts.{os.getpid()}.{secrets.token_hex(4)}"
         try:
@@ -63,7 +64,7 @@ def download(language: str) -> Path:
         except OSError as error:
             if _marked(made) != mark:  # else another process was faster
                 wrong = error.strerror or error
-                raise DataError(
+                raise DownloadError(
                     f"{where} cannot be written to ({wrong}); REGARD_CACHE can name another folder."
                 ) from None
         finally:

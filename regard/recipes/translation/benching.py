@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.decoding import Decoding
+from regard.errors import UsageError
 from regard.recipes.translation.translator import Translator
 
 WARM = 8  # sentences translated before the clock runs: caches, allocators and kernels are ready then
@@ -52,9 +53,9 @@ def measure(
     """
     texts = [text for text in texts if text.strip()]
     if not texts:
-        raise ValueError("there is nothing to measure with: give at least one text that is not empty")
+        raise UsageError("there is nothing to measure with: give at least one text that is not empty")
     if batch < 0:
-        raise ValueError(f"a batch has 1 or more texts, not {batch}; 0 is all of them")
+        raise UsageError(f"a batch has 1 or more texts, not {batch}; 0 is all of them")
     options = options or translator.decoding()
     translator.search(texts[:WARM], options)
     took, tokens = [], 0

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.decoding import Decoding, Hypothesis, Steps
+from regard.errors import UnsupportedError
 
 
 class Engine(ABC):
@@ -31,7 +32,7 @@ class Engine(ABC):
         """The best translations of each source, whose tokens end with EOS."""
 
     def begin(self, source: Int[Tensor, "rows source"], source_lengths: Int[Tensor, " rows"], /) -> Steps:
-        raise ValueError(
+        raise UnsupportedError(
             f"{self.name} gives whole translations and shows no single steps; use the run it was exported from"
         )
 
@@ -41,4 +42,4 @@ class Engine(ABC):
         source_lengths: Int[Tensor, " rows"],
         target: Int[Tensor, "rows target"],
     ) -> list[Float[Tensor, "rows heads target-1 source"]]:
-        raise ValueError(f"{self.name} does not tell where it looked; use the run it was exported from")
+        raise UnsupportedError(f"{self.name} does not tell where it looked; use the run it was exported from")

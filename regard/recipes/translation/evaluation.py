@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from regard.data import DataError, Pair
+from regard.data import Pair
 from regard.data.unspaced import HAN, KANA
 from regard.data.unspaced import words as words_of
 from regard.decoding import Alignment, Decoding, aer
+from regard.errors import DataError, MissingDependencyError
 from regard.recipes.translation.settings import Translation
 from regard.recipes.translation.translator import Translator
 
@@ -93,7 +94,7 @@ def metric(settings: Translation, references: Sequence[str] = ()) -> BLEU:
         return BLEU(lowercase=settings.lowercase, tokenize=words)
     except (ImportError, RuntimeError) as error:  # its own sentence has many lines
         wanted = str(error).rpartition("pip install ")[2].strip() or "sacrebleu with its extras"
-        raise ValueError(f"bleu={words} needs another package: pip install {wanted}") from None
+        raise MissingDependencyError(f"bleu={words} needs another package: pip install {wanted}") from None
 
 
 def _known(text: str, settings: Translation) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard.data.batch import BOS, EOS, filled
 from regard.decoding import Alignment
+from regard.errors import EmptyInputError, UnknownNameError
 from regard.models import Transformer
 from regard.recipes.translation.translator import AT_ONCE, Translator
 from regard.viewing.altering import Permuted, Uniform, altered
@@ -57,7 +58,9 @@ class Faithfulness:
     def sentence(self, language: str = "en") -> str:
         """What was found, for people; "en" or "zh"."""
         if language not in SENTENCES:
-            raise ValueError(f"there is no sentence in {language!r}; there is {' and '.join(SENTENCES)}")
+            raise UnknownNameError(
+                f"there is no sentence in {language!r}; there is {' and '.join(SENTENCES)}"
+            )
         words, numbers = SENTENCES[language], {}
         for name in ("permuted", "uniform", "most", "random", "least"):
             numbers[name] = f"{100 * getattr(self, name).moved:.0f} %"
@@ -146,7 +149,7 @@ class _Said:
 
 def _target(translator: Translator, source: str, target: str | Sequence[int] | None) -> list[int]:
     if not source.strip():
-        raise ValueError("an empty text has no translation to be measured")
+        raise EmptyInputError("an empty text has no translation to be measured")
     if isinstance(target, str):
         return translator.target.encode(target)
     if target is not None:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from regard.errors import ConfigError
 from regard.training.settings import Settings, setting
 
 Tokenization = Literal[
@@ -93,46 +94,46 @@ class Translation(Settings):
         self._settle_sizes()
         for name in ("vocab", "dim", "layers", "batch_tokens", "max_length", "heads", "beam", "radius"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
+                raise ConfigError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
         for name in ("embed_dim", "encoder_dim", "hidden_dim"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"{name}={value} is too small: it must be at least 1, or none")
+                raise ConfigError(f"{name}={value} is too small: it must be at least 1, or none")
         for name in ("length_penalty", "entropy"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name}={getattr(self, name)} must be a number, at least 0")
+                raise ConfigError(f"{name}={getattr(self, name)} must be a number, at least 0")
         if not 0 <= self.discount <= 1:
-            raise ValueError(f"discount={self.discount} must be from 0 to 1")
+            raise ConfigError(f"discount={self.discount} must be from 0 to 1")
         if self.watch not in WATCHED:
-            raise ValueError(f"watch={self.watch} is not possible; watch is one of {', '.join(WATCHED)}")
+            raise ConfigError(f"watch={self.watch} is not possible; watch is one of {', '.join(WATCHED)}")
         for name in ("dropout", "bpe_dropout", "smoothing"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
         if self.bpe_dropout and self.tokenizer != "bpe":
-            raise ValueError(f"bpe_dropout={self.bpe_dropout} needs tokenizer=bpe, not {self.tokenizer}")
+            raise ConfigError(f"bpe_dropout={self.bpe_dropout} needs tokenizer=bpe, not {self.tokenizer}")
         if self.model == "recurrent" and self.bidirectional and self.encoder_dim is None and self.dim < 2:
-            raise ValueError(
+            raise ConfigError(
                 f"dim={self.dim} is too small to be halved for two directions: it must be at least 2, or"
                 " bidirectional=off"
             )
         if self.model == "transformer" and self.dim % self.heads:
-            raise ValueError(f"dim={self.dim} must be a multiple of heads={self.heads}")
+            raise ConfigError(f"dim={self.dim} must be a multiple of heads={self.heads}")
         if self.model == "transformer" and (self.score, self.normalize, self.scope) != (
             "additive",
             None,
             "global",
         ):
-            raise ValueError(
+            raise ConfigError(
                 "score, normalize and scope are those of model=recurrent; a transformer has its own"
             )
         if self.tied == "all" and not self.joint:
-            raise ValueError("tied=all needs joint=on: one vocabulary for both languages")
+            raise ConfigError("tied=all needs joint=on: one vocabulary for both languages")
         if self.tied == "all" and self.model == "recurrent":
-            raise ValueError("tied=all is for the transformer; a recurrent model takes tied=output")
+            raise ConfigError("tied=all is for the transformer; a recurrent model takes tied=output")
         if self.joint and self.target_tokenizer not in (None, self.tokenizer):
-            raise ValueError("joint=on means one tokenizer; set joint=off for two kinds")
+            raise ConfigError("joint=on means one tokenizer; set joint=off for two kinds")
         if self.input_feeding and self.order != "luong":
-            raise ValueError(
+            raise ConfigError(
                 "input_feeding=on needs order=luong: in Bahdanau's order every step has seen its context"
             )
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.data.batch import BOS, EOS, PAD
 from regard.decoding import Alignment, Decoding, Hypothesis, Trace, Words
+from regard.errors import EmptyInputError, InputTooLongError, UnsupportedError, UsageError
 from regard.recipes.translation.translator import Translator
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Shown:
 
     def _seen(self) -> Alignment:
         if self.alignment is None:
-            raise ValueError(
+            raise UnsupportedError(
                 "this model has no attention, so there are no weights to draw; --out x.html shows the rest"
             )
         return self.alignment
@@ -156,16 +157,16 @@ def _found(
 ) -> tuple[Hypothesis, Trace]:
     """The best translation with its search; a given one has none."""
     if not text.strip():
-        raise ValueError("there is nothing to show: the text is empty")
+        raise EmptyInputError("there is nothing to show: the text is empty")
     if target is None:
         several, trace = translator.trace(text, options)
         if not several:
-            raise ValueError("the search found no translation of this text; take a wider beam")
+            raise UsageError("the search found no translation of this text; take a wider beam")
         return several[0], trace
     length = len(translator.target.encode(target))
     if not target.strip() or length > translator.max_length:
         has = f"has {length:,} tokens" if target.strip() else "is empty"
-        raise ValueError(
+        raise InputTooLongError(
             f"the translation {has}, but this model takes 1 to {translator.max_length:,} (max_length)"
         )
     return translator.score([text], [target])[0], Trace(())

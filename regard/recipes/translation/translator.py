@@ -11,6 +11,7 @@ from torch import Tensor
 from regard.data.batch import BOS, EOS, UNK, filled
 from regard.data.tokenizer import Tokenizer
 from regard.decoding import Alignment, Decoding, Hypothesis, Trace, copy_unknown, decode, force, trace
+from regard.errors import InputTooLongError, UnsupportedError, UsageError
 from regard.models import Recurrent, Transformer
 from regard.recipes._task import Recipe
 from regard.recipes.translation._sides import Side, joined
@@ -25,14 +26,14 @@ FEW = 10  # with less than a tenth of a batch for each thread, one batch with al
 AT_ONCE = 16_000  # tokens on all beams of a batch: more makes no CPU faster
 
 
-class TooLong(ValueError):
-    """A text has more tokens than the model was trained for; `row` says which, counted from 0."""
-
-    def __init__(self, row: int, length: int, limit: int):
-        self.row = row
-        super().__init__(
-            f"text {row + 1} has {length:,} tokens, but this model takes {limit:,} (max_length); split it"
-        )
+def too_long_error(row: int, length: int, limit: int) -> InputTooLongError:
+    """The error for a text with more tokens than the model was trained for; `row` is counted from 0."""
+    return InputTooLongError(
+        f"text {row + 1} has {length:,} tokens, but this model takes {limit:,} (max_length); split it",
+        row=row,
+        length=length,
+        limit=limit,
+    )
 
 
 class Translator:
@@ -65,7 +66,7 @@ class Translator:
     def network(self) -> Recurrent | Transformer:
         """The model itself, to look into; one that another engine computes has none left."""
         if isinstance(self.model, Engine):
-            raise ValueError(
+            raise UnsupportedError(
                 f"this needs the network itself, which {self.model.name} hides; use the run it was exported from"
             )
         return self.model
@@ -197,7 +198,7 @@ class Translator:
         _refuse_one("hindsight", sources, targets)
         network = self.network
         if not isinstance(network, Recurrent):
-            raise ValueError(
+            raise UnsupportedError(
                 "hindsight needs one attention through which all of the source is seen; a Transformer has many"
             )
         return self._looked(sources, targets, network.hindsight, spaced)
@@ -226,7 +227,7 @@ class Translator:
             with torch.no_grad():
                 looks = looks_of(source, lengths, target)
             if not looks:
-                raise ValueError("this model has no attention to align by; train one with scope=global")
+                raise UnsupportedError("this model has no attention to align by; train one with scope=global")
             weights = torch.stack(looks, 1).cpu()
             for row, size, some in zip(rows, lengths.tolist(), weights, strict=True):
                 found[row] = some[:, :, : len(targets[row]) + 1, :size].clone()
@@ -272,7 +273,7 @@ class Translator:
     ) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
         """Batches of sources and given targets."""
         if len(sources) != len(targets):
-            raise ValueError(f"there are {len(sources)} sources, but {len(targets)} translations of them")
+            raise UsageError(f"there are {len(sources)} sources, but {len(targets)} translations of them")
         encoded = [[*self.source.encode(self.clean(text)), EOS] for text in sources]
         self._check(encoded)
         wanted = [[BOS, *numbers, EOS] for numbers in targets]
@@ -285,7 +286,7 @@ class Translator:
     def _check(self, encoded: Sequence[Sequence[int]]) -> None:
         for row, numbers in enumerate(encoded):
             if len(numbers) > self.max_length + 1:
-                raise TooLong(row, len(numbers) - 1, self.max_length)
+                raise too_long_error(row, len(numbers) - 1, self.max_length)
 
 
 def _refuse_one(name: str, sources: Sequence[str], targets: Sequence[str]) -> None:

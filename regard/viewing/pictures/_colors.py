@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard._extras import need
+from regard._imports import require_extra
 
 MORE = ("#ffffff", "#d6e6f2", "#9cc3de", "#5b97c4", "#2b68a3", "#143f78", "#081d45")
 MORE_LIGHT = (
@@ -23,7 +23,9 @@ CURVE, POINT, OTHER = "#143f78", "#8a8a8a", "#b85a12"
 
 def scale(colors: tuple[str, ...]) -> Any:
     """The colors as a scale of matplotlib's, with a gray for what is not a number."""
-    found = need("matplotlib.colors", extra="draw").LinearSegmentedColormap.from_list("regard", list(colors))
+    found = require_extra("matplotlib.colors", extra="draw").LinearSegmentedColormap.from_list(
+        "regard", list(colors)
+    )
     return found.with_extremes(bad=NOT_A_NUMBER)
 
 

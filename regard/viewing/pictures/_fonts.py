@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
-from regard._extras import need
+from regard._imports import require_extra
 
 BOX = "□"
 ALWAYS = "DejaVu Sans"  # comes with matplotlib
@@ -45,14 +45,14 @@ def dressed(texts: list[str]) -> tuple[list[str], list[str]]:
 
 def has_letters(family: str, letters: Iterable[str]) -> bool:
     """Whether the font that matplotlib takes for a family has all these letters."""
-    manager = need("matplotlib.font_manager", extra="draw")
+    manager = require_extra("matplotlib.font_manager", extra="draw")
     path = manager.findfont(manager.FontProperties(family=[family]))
     known = _letters_of(str(path), getattr(path, "face_index", 0))  # a .ttc holds several faces
     return all(ord(c) in known for c in letters)
 
 
 def _families(letters: set[str]) -> tuple[list[str], set[str]]:
-    manager = need("matplotlib.font_manager", extra="draw")
+    manager = require_extra("matplotlib.font_manager", extra="draw")
     families = list(dict.fromkeys([*manager.FontProperties().get_family(), ALWAYS]))
     letters = {c for c in letters if not any(has_letters(family, c) for family in families)}
     flavor, missing = _flavor(letters), set()
@@ -92,7 +92,7 @@ def _family_with(c: str, flavor: str) -> str | None:
 
 def _sources() -> Iterator[list[Any]]:
     """First the fonts that matplotlib remembers, then those installed since it last looked."""
-    manager = need("matplotlib.font_manager", extra="draw")
+    manager = require_extra("matplotlib.font_manager", extra="draw")
     known = manager.fontManager.ttflist
     yield list(known)
     count, paths = len(known), {entry.fname for entry in known}
@@ -107,7 +107,7 @@ def _sources() -> Iterator[list[Any]]:
 @cache
 def _letters_of(path: str, index: int) -> frozenset[int]:
     """The code points of a font; none if it cannot be drawn at any size."""
-    load = need("matplotlib.ft2font", extra="draw").FT2Font
+    load = require_extra("matplotlib.ft2font", extra="draw").FT2Font
     try:
         font = load(path, face_index=index) if index else load(path)
     except (OSError, RuntimeError, TypeError):

@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import Shaped
 from torch import Tensor
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.viewing import _check as check
 from regard.viewing._letters import shortened
 from regard.viewing.pictures._colors import MORE, scale
@@ -108,7 +108,9 @@ def _named(kind: str, given: list[str] | None, count: int) -> list[str]:
 
 def _frame(axes: Any, frames: list[Place]) -> None:
     """Thin frames around the matrices, in axes that end where they end."""
-    patches, collections = (need(f"matplotlib.{name}", extra="draw") for name in ("patches", "collections"))
+    patches, collections = (
+        require_extra(f"matplotlib.{name}", extra="draw") for name in ("patches", "collections")
+    )
     boxes = [patches.Rectangle((left, top), across, down) for top, left, down, across in frames]
     look = {"facecolor": "none", "edgecolor": INK, "linewidth": 0.4, "clip_on": False}
     axes.add_collection(collections.PatchCollection(boxes, **look))

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Shaped
 from torch import Tensor
 
-from regard._extras import need
+from regard._imports import require_extra
+from regard.errors import UsageError
 from regard.viewing import _check as check
 from regard.viewing.pictures._colors import MORE, OTHER, ink_on, scale
 from regard.viewing.pictures._labels import both_sides
@@ -71,13 +72,13 @@ def _links(links: Links, queries: int, keys: int) -> set[tuple[int, int]]:
     found = {(int(j), int(i)) for j, i in links}
     for j, i in sorted(found):
         if not (0 <= j < keys and 0 <= i < queries):
-            raise ValueError(f"heat: link ({j}, {i}) is outside of {keys} columns and {queries} rows.")
+            raise UsageError(f"heat: link ({j}, {i}) is outside of {keys} columns and {queries} rows.")
     return found
 
 
 def _outline(axes: Any, sure: set[tuple[int, int]], possible: set[tuple[int, int]]) -> list[Any]:
     """Frames around the linked cells; gives their lines of the legend."""
-    rectangle = need("matplotlib.patches", extra="draw").Rectangle
+    rectangle = require_extra("matplotlib.patches", extra="draw").Rectangle
     shown = []
     for name, style, links in (("sure", "-", sure), ("possible", (0, (2, 1.5)), possible - sure)):
         look: dict[str, Any] = {"fill": False, "edgecolor": OTHER, "linewidth": 1.3, "linestyle": style}

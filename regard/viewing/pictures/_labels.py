@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.viewing._letters import clusters, in_lines, shortened, width
 from regard.viewing.pictures._fonts import dressed
 from regard.viewing.pictures._sheet import INK, Sheet
@@ -134,7 +134,7 @@ def _in_order(text: str) -> str:
 
     Only texts that are entirely right to left are turned, and Arabic letters are not joined then.
     """
-    if hasattr(need("matplotlib.ft2font", extra="draw"), "__libraqm_version__"):
+    if hasattr(require_extra("matplotlib.ft2font", extra="draw"), "__libraqm_version__"):
         return text
     kinds = {unicodedata.bidirectional(c) for c in text}
     if kinds & {"R", "AL"} and not kinds & {"L", "EN", "AN"}:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.viewing._pooling import pooled
 from regard.viewing.pictures._colors import LINE, NOT_A_NUMBER
 from regard.viewing.pictures._sheet import DPI, Sheet
@@ -82,7 +82,7 @@ def not_numbers(array: Any) -> list[Any]:
     count = int(np.isnan(array).sum())
     if not count:
         return []
-    patch = need("matplotlib.patches", extra="draw").Patch
+    patch = require_extra("matplotlib.patches", extra="draw").Patch
     return [patch(facecolor=NOT_A_NUMBER, edgecolor="#777777", hatch="/////", label=f"NaN: {count}", lw=0)]
 
 
@@ -91,12 +91,12 @@ def _lines(axes: Any, rows: int, columns: int, at: Place) -> None:
     upright = [left + j * across / columns for j in range(1, columns)]
     level = [top + i * down / rows for i in range(1, rows)]
     lines = [[(x, top), (x, top + down)] for x in upright] + [[(left, y), (left + across, y)] for y in level]
-    many = need("matplotlib.collections", extra="draw").LineCollection
+    many = require_extra("matplotlib.collections", extra="draw").LineCollection
     axes.add_collection(many(lines, colors=LINE, linewidths=0.35), autolim=False)
 
 
 def _hatch(axes: Any, array: Any, at: Place) -> None:
-    rectangle = need("matplotlib.patches", extra="draw").Rectangle
+    rectangle = require_extra("matplotlib.patches", extra="draw").Rectangle
     places = np.argwhere(np.isnan(array))
     down, across = at[2] / array.shape[0], at[3] / array.shape[1]
     for i, j in places if len(places) <= MOST_HATCHED else ():

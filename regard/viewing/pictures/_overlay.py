@@ -11,6 +11,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from regard.errors import UsageError
 from regard.viewing import _check as check
 from regard.viewing._images import as_image, lit
 from regard.viewing._letters import shortened
@@ -44,7 +45,7 @@ def overlay(
     axes_of = "rows columns" if weights.dim() == 2 else "words rows columns"
     grids = check.weights("overlay", weights, axes_of).reshape(-1, *weights.shape[-2:])
     if len(grids) > MOST:
-        raise ValueError(f"overlay draws at most {MOST} words, not {len(grids)}; give it a part of them.")
+        raise UsageError(f"overlay draws at most {MOST} words, not {len(grids)}; give it a part of them.")
     names = check.labels("overlay", "word", words, len(grids)) or [""] * len(grids)
 
     sheet, longer = Sheet(), max(picture.shape[:2])

@@ -8,7 +8,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from regard._extras import need
+from regard._imports import require_extra
+from regard.errors import StorageError, UsageError
 
 _one_at_a_time = Lock()  # matplotlib's settings, which writing has to touch, are the same for all threads
 
@@ -32,13 +33,13 @@ class Picture:
         path = Path(path)
         ending = path.suffix.lower()
         if ending not in (".png", ".svg"):
-            raise ValueError(f"A picture is saved as .png or .svg, not as {path.name!r}.")
+            raise UsageError(f"A picture is saved as .png or .svg, not as {path.name!r}.")
         content = self.png() if ending == ".png" else self.svg().encode()
         try:
             path.write_bytes(content)
         except OSError as error:
             why = error.strerror if path.parent.is_dir() else f"there is no folder {path.parent}"
-            raise OSError(f"The picture cannot be written to {path}: {why}.") from None
+            raise StorageError(f"The picture cannot be written to {path}: {why}.") from None
         return path
 
     def png(self) -> bytes:
@@ -49,7 +50,7 @@ class Picture:
 
     def _written(self, kind: str, metadata: dict[str, Any]) -> bytes:
         content = io.BytesIO()
-        with _one_at_a_time, need("matplotlib", extra="draw").rc_context({"svg.hashsalt": "regard"}):
+        with _one_at_a_time, require_extra("matplotlib", extra="draw").rc_context({"svg.hashsalt": "regard"}):
             own = {"dpi": self.figure.dpi, "facecolor": self.figure.get_facecolor()}  # not those of a style
             self.figure.savefig(content, format=kind, metadata=metadata, **own)
         return content.getvalue()

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Shaped
 from torch import Tensor
 
+from regard.errors import UsageError
 from regard.viewing import _check as check
 from regard.viewing.pictures._colors import CURVE, LINE, POINT, SIGNED, scale
 from regard.viewing.pictures._labels import below, headline, on_left, on_top, title
@@ -70,7 +71,7 @@ def shift(
     array = check.known("shift", encoding, "length dim")
     length, dim = array.shape
     if not 0 < delta < length:
-        raise ValueError(
+        raise UsageError(
             f"shift: delta must be in 1..{length - 1} for {length} positions, but it is {delta}."
         )
     step = _fitted(array, delta) if matrix is None else check.known("shift", matrix, "dim dim")
@@ -119,7 +120,7 @@ def _is_binary(array: Any) -> bool:
 def _fitted(array: Any, delta: int) -> Any:
     known, dim = len(array) - delta, array.shape[1]
     if known < dim:
-        raise ValueError(
+        raise UsageError(
             f"shift: {known} steps cannot tell a map of {dim} features; give an encoding of {dim + delta} positions."
         )
     return np.linalg.lstsq(array[:-delta], array[delta:], rcond=None)[0].T

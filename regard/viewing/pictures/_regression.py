@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Shaped
 from torch import Tensor
 
+from regard.errors import ShapeError
 from regard.viewing import _check as check
 from regard.viewing._letters import shortened
 from regard.viewing.pictures._colors import CURVE, MORE, OTHER, POINT, scale
@@ -54,7 +55,7 @@ def regression(
     check.same("regression", queries=len(asked[0]), prediction=len(asked[1]), truth=len(asked[-1]))
     matrix = None if weights is None else check.weights("regression", weights, "queries keys")
     if matrix is not None and matrix.shape != (len(asked[0]), len(known[0])):
-        raise ValueError(
+        raise ShapeError(
             f"regression: weights must be ({len(asked[0])} queries, {len(known[0])} keys), not {matrix.shape}."
         )
     names = (

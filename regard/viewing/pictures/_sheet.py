@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from regard._extras import need
+from regard._imports import require_extra
 from regard.viewing.pictures._picture import Picture
 
 DPI = 200
@@ -25,10 +25,10 @@ class Sheet:
     def __init__(self, dark: bool = False) -> None:
         self.paper, self.ink = ("#0a0e18", "#dddddd") if dark else ("white", INK)
         # One inch wide and high, so that matplotlib's shares of the figure are inches.
-        figure = need("matplotlib.figure", extra="draw").Figure(
+        figure = require_extra("matplotlib.figure", extra="draw").Figure(
             figsize=(1, 1), dpi=DPI, facecolor=self.paper, edgecolor=self.paper, layout="none"
         )
-        need("matplotlib.backends.backend_agg", extra="draw").FigureCanvasAgg(figure)
+        require_extra("matplotlib.backends.backend_agg", extra="draw").FigureCanvasAgg(figure)
         self.figure = figure
 
     def axes(self, left: float, top: float, across: float, down: float) -> Any:

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from regard.errors import StorageError, UsageError
 from regard.viewing.web import page
 
 STYLES = ("base.css", "players.css")
@@ -36,7 +37,7 @@ class Player:
     ) -> Player:
         """The page of these modules and data; `language` ("en" or "zh") is the one it begins in."""
         if language not in (None, "en", "zh"):
-            raise ValueError(f"A player speaks 'en' or 'zh', not {language!r}.")
+            raise UsageError(f"A player speaks 'en' or 'zh', not {language!r}.")
         data = {**data, "language": language}
         return cls(page(title, modules, data, blocks=blocks, styles=STYLES, language=language))
 
@@ -44,12 +45,12 @@ class Player:
         """Write the page; the name must end in .html."""
         path = Path(path)
         if path.suffix.lower() not in (".html", ".htm"):
-            raise ValueError(f"A player is an HTML page, so its name must end in .html, not {path.name!r}.")
+            raise UsageError(f"A player is an HTML page, so its name must end in .html, not {path.name!r}.")
         try:
             path.write_text(self.html, encoding="utf-8", newline="\n")
         except OSError as error:
             why = error.strerror if path.parent.is_dir() else f"there is no folder {path.parent}"
-            raise OSError(f"The page cannot be written to {path}: {why}.") from None
+            raise StorageError(f"The page cannot be written to {path}: {why}.") from None
 
     def _repr_html_(self) -> str:
         """In a notebook: a frame of its own, so that neither disturbs the other."""

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from regard.errors import ShapeError, UsageError
 from regard.viewing._images import as_image
 from regard.viewing.players._player import STYLES, Player
 from regard.viewing.web import page, quantized
@@ -36,11 +37,11 @@ def caption(
     Player(... characters of HTML)
     """
     if language not in (None, "en", "zh"):
-        raise ValueError(f"A player speaks 'en' or 'zh', not {language!r}.")
+        raise UsageError(f"A player speaks 'en' or 'zh', not {language!r}.")
     if not words or len(words) != len(probabilities):
-        raise ValueError(f"caption shows at least one word with its probability, not {len(words)} words.")
+        raise UsageError(f"caption shows at least one word with its probability, not {len(words)} words.")
     if weights is not None and (weights.dim() != 3 or len(weights) != len(words)):
-        raise ValueError(f"caption takes a grid for each of {len(words)} words, not {tuple(weights.shape)}.")
+        raise ShapeError(f"caption takes a grid for each of {len(words)} words, not {tuple(weights.shape)}.")
     pixels = _smaller(as_image("caption", image))
     told = title or " ".join(words)
     data = {

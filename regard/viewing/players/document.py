@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from regard.errors import UsageError
 from regard.viewing.players._player import STYLES, Player
 from regard.viewing.web import page
 
@@ -30,7 +31,7 @@ def document(
     Player(... characters of HTML)
     """
     if language not in (None, "en", "zh"):
-        raise ValueError(f"A player speaks 'en' or 'zh', not {language!r}.")
+        raise UsageError(f"A player speaks 'en' or 'zh', not {language!r}.")
     _check(words, weights, sentences)
     label = next(iter(probabilities), "")
     data = {
@@ -56,10 +57,10 @@ def document(
 
 def _check(words: Sequence[Sequence[Any]], weights: Any, sentences: Any) -> None:
     if not words or not all(words):
-        raise ValueError("document shows at least one sentence, and every sentence has a word.")
+        raise UsageError("document shows at least one sentence, and every sentence has a word.")
     if weights is None and sentences is None:
         return
     if weights is None or sentences is None or len(sentences) != len(words):
-        raise ValueError(f"document was given {len(words)} sentences, and should have a weight for each.")
+        raise UsageError(f"document was given {len(words)} sentences, and should have a weight for each.")
     if [len(row) for row in weights] != [len(row) for row in words]:
-        raise ValueError("document was given words and weights that are not as many in every sentence.")
+        raise UsageError("document was given words and weights that are not as many in every sentence.")

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
+from regard.errors import ShapeError, UsageError
 from regard.viewing.players._player import Player
 from regard.viewing.web import quantized
 
@@ -60,10 +61,10 @@ def thumbnails(
 
 def _check(weights: Tensor, queries: Sequence[str], keys: Sequence[str]) -> None:
     if weights.dim() != 4 or not weights.numel():
-        raise ValueError(f"heads shows weights (layers, heads, queries, keys), not {tuple(weights.shape)}.")
+        raise ShapeError(f"heads shows weights (layers, heads, queries, keys), not {tuple(weights.shape)}.")
     if bool(((weights < 0) | (weights > MOST)).any()):
-        raise ValueError("heads shows weights, from 0 to 1, and these are not: scores, perhaps?")
+        raise UsageError("heads shows weights, from 0 to 1, and these are not: scores, perhaps?")
     if tuple(weights.shape[2:]) != (len(queries), len(keys)):
-        raise ValueError(
+        raise ShapeError(
             f"heads was given {len(queries)} queries and {len(keys)} keys for weights {tuple(weights.shape)}."
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from regard.errors import ShapeError, UsageError
 from regard.viewing.players._player import Player
 
 AXES = {"inputs": 2, "outputs": 2, "reads": 3, "writes": 3, "memory": 3, "adds": 3}
@@ -33,11 +34,11 @@ class Tape:
 
     def __post_init__(self) -> None:
         if not len(self.inputs):
-            raise ValueError("Tape: there is nothing to play, no moment in the inputs.")
+            raise UsageError("Tape: there is nothing to play, no moment in the inputs.")
         for name, tensor in self.tensors().items():
             if tensor.dim() != AXES[name] or len(tensor) != len(self.inputs) or not tensor.numel():
                 axes = f"{AXES[name]} axes" if AXES[name] > 1 else "1 axis"
-                raise ValueError(
+                raise ShapeError(
                     f"Tape: {name} must have {axes}, the first of {len(self.inputs)} moments,"
                     f" but its shape is {tuple(tensor.shape)}."
                 )
@@ -51,12 +52,12 @@ class Tape:
             heads = self.tensors()[of].shape[1]
             own = self.tensors().get(name)
             if own is not None and own.shape[1:] != (heads, size):
-                raise ValueError(
+                raise ShapeError(
                     f"Tape: {name} must be {(moments, heads, size)} to go with a memory of {(rows, columns)},"
                     f" but its shape is {tuple(own.shape)}."
                 )
         if self.wanted is not None and self.wanted.shape != self.outputs.shape:
-            raise ValueError(
+            raise ShapeError(
                 f"Tape: wanted must be {tuple(self.outputs.shape)} as the outputs are, not {tuple(self.wanted.shape)}."
             )
 
@@ -86,7 +87,7 @@ def tape(
     first = dict(zip(counts, heads, strict=True))
     for name, head in first.items():
         if not 0 <= head < counts[name]:
-            raise ValueError(f"tape: there is no head {head} among the {counts[name]} of {name}.")
+            raise UsageError(f"tape: there is no head {head} among the {counts[name]} of {name}.")
     data = {
         "title": title,
         "moments": moments,

@@ -9,6 +9,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.errors import ShapeError, UsageError
 from regard.viewing.players._player import Player
 from regard.viewing.web import quantized
 
@@ -25,12 +26,12 @@ class Sentence:
 
     def __post_init__(self) -> None:
         if (self.words is None) != (self.groups is None):
-            raise ValueError("Sentence: give words and groups, or neither of them.")
+            raise UsageError("Sentence: give words and groups, or neither of them.")
         if self.words is not None and len(self.words) != len(self.groups or ()):
-            raise ValueError(f"Sentence: {len(self.words)} words, but {len(self.groups or ())} groups.")
+            raise UsageError(f"Sentence: {len(self.words)} words, but {len(self.groups or ())} groups.")
         known = range(len(self.tokens))
         if any(place not in known for group in self.groups or () for place in group):
-            raise ValueError(f"Sentence: groups are positions in tokens, from 0 to {len(self.tokens) - 1}.")
+            raise UsageError(f"Sentence: groups are positions in tokens, from 0 to {len(self.tokens) - 1}.")
 
     def data(self, side: str) -> dict[str, Any]:
         single = self.tokens[: len(self.tokens) - self.end]
@@ -87,17 +88,17 @@ class Decoded:
     def __post_init__(self) -> None:
         tokens = len(self.target.tokens)
         if not tokens or not self.source.tokens:
-            raise ValueError("There is nothing to play: the text or its translation has no tokens.")
+            raise UsageError("There is nothing to play: the text or its translation has no tokens.")
         if len(self.next) != tokens:
-            raise ValueError(f"Decoded: options for {len(self.next)} steps, but {tokens} target tokens.")
+            raise UsageError(f"Decoded: options for {len(self.next)} steps, but {tokens} target tokens.")
         if len(self.path) != len(self.tree) or (self.tree and len(self.tree) < tokens):
-            raise ValueError(
+            raise UsageError(
                 f"Decoded: tree and path go from step to step, but have {len(self.tree)} and {len(self.path)}"
                 f" for {tokens} target tokens."
             )
         size = (tokens, len(self.source.tokens))
         if self.weights is not None and self.weights.shape[2:] != size:
-            raise ValueError(f"Decoded: weights must be (layers, heads, {size[0]}, {size[1]}).")
+            raise ShapeError(f"Decoded: weights must be (layers, heads, {size[0]}, {size[1]}).")
 
 
 def translation(
@@ -151,7 +152,7 @@ def translation(
 
 def _one_of(name: str, number: int | None, count: int) -> int | None:
     if number is not None and not 0 <= number < count:
-        raise ValueError(f"There is no {name} {number}; this model has {count}, counted from 0.")
+        raise UsageError(f"There is no {name} {number}; this model has {count}, counted from 0.")
     return number
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.attention import Attention, Dropout, Mask, MultiHead, ScaledDot, attend, kernel_sum, softmax
+from regard.errors import ShapeError, UsageError
 from regard.viewing.players._player import Player
 from regard.viewing.players._stages import stages
 
@@ -95,9 +96,9 @@ def _check(attention: Any, x: Tensor, tokens: Sequence[str]) -> None:
     if not isinstance(attention, (MultiHead, Attention)):
         raise TypeError(f"walk goes through a MultiHead or an Attention, not {type(attention).__name__}.")
     if x.dim() != 2 or len(x) != len(tokens):
-        raise ValueError(f"walk takes x as (tokens, dim) with {len(tokens)} tokens, not {tuple(x.shape)}.")
+        raise ShapeError(f"walk takes x as (tokens, dim) with {len(tokens)} tokens, not {tuple(x.shape)}.")
     if not 1 <= len(tokens) <= MOST:
-        raise ValueError(f"walk shows 1 to {MOST} tokens, not {len(tokens)}; take a part of the text.")
+        raise UsageError(f"walk shows 1 to {MOST} tokens, not {len(tokens)}; take a part of the text.")
 
 
 def _projected(heads: MultiHead, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

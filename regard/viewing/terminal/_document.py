@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from regard.errors import UsageError
 from regard.viewing._letters import width as wide
 from regard.viewing.terminal._screen import COLORS, SHADES, clean, columns_of, spoken, step, wants_color
 
@@ -63,7 +64,7 @@ def _shares(
     if weights is None or sentences is None:
         return [[0.0] * len(sentence) for sentence in words]
     if [len(row) for row in weights] != [len(row) for row in words] or len(sentences) != len(words):
-        raise ValueError("document wants one weight for each sentence, and one for each word of it.")
+        raise UsageError("document wants one weight for each sentence, and one for each word of it.")
     return [[share * weight for weight in row] for share, row in zip(sentences, weights, strict=True)]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from regard.errors import ShapeError, UsageError
 from regard.viewing._letters import clusters, width
 from regard.viewing.terminal._screen import (
     CELL,
@@ -74,13 +75,13 @@ _wide = width  # `width` is also the name of an option above
 
 def _size(weights: Tensor, rows: Sequence[str] | None, columns: Sequence[str] | None) -> tuple[int, int]:
     if weights.dim() != 2:
-        raise ValueError(f"heat draws weights of shape (queries, keys), not {tuple(weights.shape)}.")
+        raise ShapeError(f"heat draws weights of shape (queries, keys), not {tuple(weights.shape)}.")
     if bool((weights < 0).any()):
-        raise ValueError("heat draws weights, which are never negative; these are: scores, perhaps?")
+        raise UsageError("heat draws weights, which are never negative; these are: scores, perhaps?")
     queries, keys = weights.shape
     for what, labels, count in (("row", rows, queries), ("column", columns, keys)):
         if labels is not None and len(labels) != count:
-            raise ValueError(f"heat was given {len(labels)} {what} labels for {count} {what}s.")
+            raise UsageError(f"heat was given {len(labels)} {what} labels for {count} {what}s.")
     return queries, keys
 
 

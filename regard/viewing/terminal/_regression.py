@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Shaped
 from torch import Tensor
 
+from regard.errors import ShapeError
 from regard.viewing import _check as check
 from regard.viewing.terminal._panel import weights_panel
 from regard.viewing.terminal._screen import columns_of, fitting, legend, wants_color
@@ -110,7 +111,7 @@ def _sign(dots: int, point: bool, color: bool) -> str:
 def _matrix(weights: Given, rows: Any, columns: Any, room: int, color: bool) -> list[str]:
     array = check.weights("regression", weights, "queries keys")
     if array.shape != (len(rows), len(columns)):
-        raise ValueError(
+        raise ShapeError(
             f"regression: weights must be ({len(rows)} queries, {len(columns)} keys), not {array.shape}."
         )
     top = check.top("regression", None, array)

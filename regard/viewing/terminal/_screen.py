@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 
+from regard.errors import UsageError
 from regard.viewing._letters import JOINER, clusters, is_mark, shortened, width
 
 SHADES = "░▒▓█"
@@ -52,7 +53,7 @@ def cell(weight: float, top: float, color: bool, size: int = CELL) -> str:
 def spoken(words: Mapping[str, str], language: str) -> str:
     """The words of a language; one that there is not is refused."""
     if language not in words:
-        raise ValueError(f"A picture for the terminal speaks 'en' or 'zh', not {language!r}.")
+        raise UsageError(f"A picture for the terminal speaks 'en' or 'zh', not {language!r}.")
     return words[language]
 
 

@@ -9,8 +9,9 @@ import torch
 
 import regard
 from regard.decoding import Decoding
-from regard.recipes import SettingError, load_translator, recipe_of, settings_of, train
-from regard.recipes.exporting import CannotExport, CannotRead, _onnx, export, in_engine
+from regard.errors import ConfigError, ExportCorruptError, ExportError, UnknownNameError, UnsupportedError
+from regard.recipes import load_translator, recipe_of, settings_of, train
+from regard.recipes.exporting import _onnx, export, in_engine
 from regard.recipes.translation.translator import Translator
 from tests.recipes.exporting.models import TEXTS, translator
 
@@ -81,9 +82,9 @@ def test_weights_of_a_folder_can_be_run_by_any_engine(run, tmp_path):
             assert regard.load(place, engine=engine).translate("abc") == expected
     again = export(folder, "onnx", tmp_path / "onnx")
     assert regard.load(again).translate("abc") == expected
-    with pytest.raises(SettingError, match="was exported for onnx and runs with that engine only"):
+    with pytest.raises(UnsupportedError, match="was exported for onnx and runs with that engine only"):
         regard.load(again, engine="torch")
-    with pytest.raises(CannotExport, match="was exported for onnx already"):
+    with pytest.raises(ExportError, match="was exported for onnx already"):
         export(again, "ctranslate2", tmp_path / "more")
 
 
@@ -96,7 +97,7 @@ def test_a_file_that_its_maker_spoiled_is_refused_too(run, tmp_path, to, name):
         record = json.loads((folder / "export.json").read_text(encoding="utf-8"))
         record["files"][name] = hashlib.sha256(content).hexdigest()
         (folder / "export.json").write_text(json.dumps(record), encoding="utf-8")
-        with pytest.raises(CannotRead, match="export the model again"):
+        with pytest.raises(ExportCorruptError, match="export the model again"):
             regard.load(folder)
 
 
@@ -115,10 +116,10 @@ def test_damage_is_noticed_before_anything_is_used(run, tmp_path, to):
     for name in names:
         whole = (folder / name).read_bytes()
         (folder / name).write_bytes(whole[:-7] + bytes([whole[-7] ^ 1]) + whole[-6:])
-        with pytest.raises(CannotRead, match="has changed since it was exported"):
+        with pytest.raises(ExportCorruptError, match="has changed since it was exported"):
             regard.load(folder)
         (folder / name).unlink()
-        with pytest.raises(CannotRead, match="is missing"):
+        with pytest.raises(ExportCorruptError, match="is missing"):
             regard.load(folder)
         (folder / name).write_bytes(whole)
     assert regard.load(folder).translate("ab") is not None
@@ -132,7 +133,7 @@ def test_graphs_of_two_models_are_refused(tmp_path, kinds):
         _onnx.write(translator(kind), folder, None)
         assert _onnx.Onnx(folder, 20).search([[4, 3]], Decoding(method="greedy"))[0]
     (folders[0] / _onnx.WRITE).write_bytes((folders[1] / _onnx.WRITE).read_bytes())
-    with pytest.raises(CannotRead, match="do not belong together"):
+    with pytest.raises(ExportCorruptError, match="do not belong together"):
         _onnx.Onnx(folders[0], 20)
 
 
@@ -161,7 +162,7 @@ def test_a_record_that_is_no_json(run, tmp_path):
     folder = export(run, "onnx", tmp_path / "model")
     for content in (b"", b"[]", b"{\xff", b"[" * 100_000):
         (folder / "export.json").write_bytes(content)
-        with pytest.raises(CannotRead, match="is damaged"):
+        with pytest.raises(ExportCorruptError, match="is damaged"):
             regard.load(folder)
 
 
@@ -175,7 +176,7 @@ def test_no_folder_is_written_over(run, tmp_path):
 
 
 def test_what_fails_leaves_nothing(recurrent, tmp_path):
-    with pytest.raises(CannotExport, match="CTranslate2 has no recurrent models; export this one to onnx"):
+    with pytest.raises(ExportError, match="CTranslate2 has no recurrent models; export this one to onnx"):
         export(recurrent, "ctranslate2", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
@@ -204,7 +205,7 @@ def test_what_has_no_place_in_onnx_is_refused(words, sentence):
     settings = settings_of("reverse", ["dim=16", *words])
     plain = translator("additive")
     strange = Translator(build(settings, 12, 12), plain.source, plain.target, settings)
-    with pytest.raises(CannotExport, match=sentence):
+    with pytest.raises(ExportError, match=sentence):
         in_engine(strange, "onnx")
 
 
@@ -217,19 +218,19 @@ def test_a_transformer_with_other_heads_is_refused(engine):
     for made in (lambda: MultiHead(16, 2, normalize=sparsemax), lambda: MultiHead(16, 2, 1)):
         model = Transformer(12, 12, dim=16, heads=2, layers=1, hidden_dim=16, attention=made)
         strange = Translator(model, plain.source, plain.target, plain.settings)
-        with pytest.raises(CannotExport, match="this one has another attention"):
+        with pytest.raises(ExportError, match="this one has another attention"):
             in_engine(strange, engine)
 
 
 def test_what_is_asked_wrongly(run, tmp_path):
-    for given, words in (
-        ({"to": "tensorflow"}, "it can to ctranslate2, onnx, safetensors"),
-        ({"to": "onnx", "quantize": "int3"}, "it is int8, or left out"),
-        ({"to": "safetensors", "quantize": "int8"}, "keep the weights as they were trained"),
+    for given, kind, words in (
+        ({"to": "tensorflow"}, UnknownNameError, "no export format 'tensorflow'; did you mean safetensors"),
+        ({"to": "onnx", "quantize": "int3"}, ConfigError, "expected int8, or leave it out"),
+        ({"to": "safetensors", "quantize": "int8"}, ConfigError, "keep the weights as they were trained"),
     ):
-        with pytest.raises(SettingError, match=words):
+        with pytest.raises(kind, match=words):
             export(run, out=tmp_path / "out", **given)
-    with pytest.raises(SettingError, match="the engines are torch, ctranslate2, onnx"):
+    with pytest.raises(UnknownNameError, match="choose from torch, ctranslate2, onnx"):
         regard.load(run, engine="jax")
 
 
@@ -246,10 +247,10 @@ def test_other_kinds_of_models_go_as_safetensors(tmp_path):
         width=4,
         longest=2,
     )
-    with pytest.raises(CannotExport, match="onnx takes translators only; export it with --to safetensors"):
+    with pytest.raises(ExportError, match="onnx takes translators only; export it with --to safetensors"):
         export(copy, "onnx", tmp_path / "out")
     folder = export(copy, "safetensors", tmp_path / "machine")
     shutil.rmtree(copy)
     assert type(regard.load(folder)).__name__ == "Machine"
-    with pytest.raises(SettingError, match="cannot translate"):
+    with pytest.raises(ConfigError, match="cannot translate"):
         load_translator(folder)

@@ -1,0 +1,127 @@
+"""Files that are either complete or absent, their checksums, and what to tell when the disk refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from regard.errors import RegardError, StorageError
+
+__all__ = [
+    "DISK_FULL_ERRNOS",
+    "read_json",
+    "replace_atomic",
+    "sha256_of_bytes",
+    "sha256_of_file",
+    "storage_errors",
+    "sync_folder",
+    "write_and_sync",
+    "write_atomic",
+    "write_json",
+]
+
+DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # the disk, a quota, the size of one file
+BLOCK = 1 << 20
+
+
+@contextlib.contextmanager
+def storage_errors(what: str) -> Iterator[None]:
+    """Raise StorageError with one sentence for every error of the disk inside.
+
+    Args:
+        what: what is written, such as a path; the subject of the sentence
+    """
+    try:
+        yield
+    except RegardError:
+        raise
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise StorageError(f"{what} could not be written: {reason}", errno=error.errno) from error
+
+
+def write_and_sync(path: Path, content: bytes) -> None:
+    """Write a file and wait until it is on the disk."""
+    with open(path, "wb", buffering=0) as file:
+        remaining = memoryview(content)
+        while remaining:  # one write takes 2 GB at most, and less when the disk is nearly full
+            remaining = remaining[file.write(remaining) :]
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    if os.name == "nt":
+        return  # folders cannot be opened there
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Replace a file: a reader finds the old content or the new one, never a part of it."""
+    new = path.with_name(f".{path.name}.tmp")
+    with storage_errors(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write_and_sync(new, content)
+            os.replace(new, path)
+            sync_folder(path.parent)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+
+
+def replace_atomic(path: Path, temporary: Path, fill: Callable[[Path], object]) -> None:
+    """Let `fill` write a temporary file, then give it its name.
+
+    Args:
+        path: the final name
+        temporary: the name until it is complete; in the same folder
+        fill: a function that writes the file with the name it is given
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fill(temporary)
+    os.replace(temporary, path)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file."""
+    return json.loads(path.read_bytes())
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Replace a file by indented JSON."""
+    write_atomic(path, (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode())
+
+
+def sha256_of_bytes(content: bytes) -> str:
+    """The SHA-256 checksum of bytes, in hexadecimal.
+
+    Example:
+        >>> sha256_of_bytes(b"")[:8]
+        'e3b0c442'
+    """
+    return hashlib.sha256(content).hexdigest()
+
+
+def sha256_of_file(path: Path, open_file: Callable[..., Any] = open) -> str:
+    """The SHA-256 checksum of a file.
+
+    Args:
+        path: the file
+        open_file: how to open it, such as `gzip.open` for the checksum of what is compressed in it
+    """
+    digest = hashlib.sha256()
+    with open_file(path, "rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
