@@ -1,0 +1,133 @@
+"""Configurations: parsing, bounds, choices, flags; one sentence for every mistake."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from regard.config import Config, option, split_override
+from regard.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base(Config):
+    steps: int = option(100, "number of steps", ge=1, resumable=True)
+    schedule: Literal["constant", "cosine"] = option("cosine", "schedule of the learning rate")
+    device: str = option("cpu", "where to compute", choices=("cpu", "cuda"), neutral=True)
+    rate: float | None = option(0.1, "learning rate", gt=0, lt=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes(Base):
+    train: tuple[str, ...] = option((), "files", path=True)
+    data: str | None = option(None, "folder", path=True)
+    model: Literal["rnn", "transformer"] = option("rnn", "which network", inherit=True)
+    dim: int | None = option(None, "size; 8 or 16 if none", ge=1)
+    heads: int = option(2, "number of heads", ge=1, when={"model": "transformer"})
+    limit: float = option(1.0, "a limit", ge=0, infinite=True)
+
+    def validate(self):
+        if self.model == "transformer" and self.dim is not None and self.dim % self.heads:
+            raise self.option("dim").error(self.dim, f"must be a multiple of heads={self.heads}")
+
+    def resolve(self):
+        return self if self.dim is not None else self.replace(dim=8 if self.model == "rnn" else 16)
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        (
+            "schedule=cosin",
+            "invalid value 'cosin' for schedule: expected one of constant, cosine; did you mean cosine?",
+        ),
+        ("schedule=x", "invalid value 'x' for schedule: expected one of constant, cosine"),
+        ("device=kuda", "invalid value 'kuda' for device: expected one of cpu, cuda; did you mean cuda?"),
+        ("steps=0", "invalid value '0' for steps: must be at least 1"),
+        ("steps=many", "invalid value 'many' for steps: expected an integer"),
+        ("steps=1.5", "invalid value '1.5' for steps: expected an integer"),
+        ("rate=1", "invalid value '1.0' for rate: must be below 1"),
+        ("rate=0", "invalid value '0.0' for rate: must be above 0"),
+        ("rate=nan", "invalid value 'nan' for rate: must be a finite number"),
+        ("rate=inf", "invalid value 'inf' for rate: must be a finite number"),
+        ("stepps=3", "no option 'stepps'; did you mean steps?"),
+        ("steps", "'steps' is not an option; write key=value, such as lr=0.001"),
+    ],
+)
+def test_a_mistake_is_one_sentence(override, sentence):
+    with pytest.raises(ConfigError) as caught:
+        Base.from_overrides([override])
+    assert str(caught.value) == sentence
+    assert caught.value.code == "invalid_config"
+
+
+def test_overrides_win_over_values_and_values_over_defaults():
+    config = Sizes.from_overrides(["steps=3e3", "train=a.en, b.de"], steps=5, heads=4)
+    assert (config.steps, config.heads, config.train) == (3000, 4, ("a.en", "b.de"))
+    assert Sizes.from_overrides(["steps=3,000"]).steps == Sizes.from_overrides(["steps=3_000"]).steps == 3000
+    assert split_override(" batch-size = 3 ") == ("batch_size", "3")
+
+
+@pytest.mark.parametrize(
+    "values", [{"steps": "3"}, {"steps": True}, {"steps": None}, {"train": ("a", 1)}, {"dim": 2.0}]
+)
+def test_a_value_of_another_type_is_refused(values):
+    with pytest.raises(ConfigError, match="expected"):
+        Sizes(**values)
+
+
+def test_direct_construction_checks_too():
+    with pytest.raises(ConfigError, match="must be at least 1"):
+        Sizes(heads=0)
+    with pytest.raises(ConfigError, match="must be a multiple of heads=3"):
+        Sizes(model="transformer", dim=8, heads=3)
+    with pytest.raises(ConfigError, match="must be at least 1"):
+        Sizes().replace(steps=0)
+    assert Sizes(limit=math.inf).limit == math.inf
+
+
+def test_sizes_are_resolved_and_kept():
+    config = Sizes.from_overrides(["model=transformer"])
+    assert config.dim == 16
+    assert Sizes.from_dict(config.to_dict()) == config
+    assert Sizes.from_dict({"train": ["a", "b"]}).train == ("a", "b")
+    with pytest.raises(ConfigError, match="has no option depth"):
+        Sizes.from_dict({"depth": 3})
+
+
+def test_options_know_their_group_choices_and_flags():
+    options = {item.name: item for item in Sizes.options()}
+    assert list(options)[:4] == ["steps", "schedule", "device", "rate"]
+    assert options["steps"].group == "Base"
+    assert options["heads"].group == "Sizes"
+    assert options["schedule"].allowed == ("constant", "cosine")
+    assert options["device"].allowed == ("cpu", "cuda")
+    assert options["steps"].allowed == ()
+    assert [item.name for item in Sizes.options() if item.resumable] == ["steps"]
+    assert [item.name for item in Sizes.options() if item.neutral] == ["device"]
+    assert all(item.help for item in Sizes.options())
+
+
+def test_unused_options_are_named_with_their_condition():
+    config = Sizes.from_overrides(["heads=4"])
+    assert config.unused(["heads", "steps"]) == {"heads": {"model": "transformer"}}
+    assert Sizes.from_overrides(["heads=4", "model=transformer"]).unused(["heads"]) == {}
+
+
+def test_inheriting_paths_and_differences(tmp_path, monkeypatch):
+    config = Sizes.from_overrides(["steps=3"])
+    other = Sizes.from_overrides(["model=transformer", "steps=9"])
+    assert config.inherit_from(other).model == "transformer"
+    assert config.inherit_from(other.to_dict()).steps == 3
+    assert config.differences(other) == {
+        "steps": (3, 9),
+        "model": ("rnn", "transformer"),
+        "dim": (8, 16),
+    }
+    monkeypatch.chdir(tmp_path)
+    here = Sizes.from_overrides(["train=a,b", "data=c"]).resolve_paths()
+    assert here.train == (str(Path("a").resolve()), str(Path("b").resolve()))
+    assert here.data == str(Path("c").resolve())
+    assert Sizes.from_overrides(["data=download"]).resolve_paths().data == "download"
