@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 from regard import __version__
 from regard.catalogue import ENTRIES, KINDS, Entry
 from regard.cli import app
-from regard.cli._run import written
+from regard.config import format_value
 from regard.recipes import (
     RECIPES,
     Answering,
@@ -175,8 +175,8 @@ KINDS_OF_SETTINGS = {
 def settings(which: str, language: str) -> str:
     """The settings of the engine, or those that a kind of recipe adds, as a table of Markdown."""
     words, kind = WORDS[language], KINDS_OF_SETTINGS[which]
-    known = set() if which == "engine" else {item.name for item in fields(Settings)}
-    hints, helps = get_type_hints(kind), kind.helps()
+    known = set() if which == "engine" else {item.name for item in Settings.options()}
+    hints, helps = get_type_hints(kind), {item.name: item.help for item in kind.options()}
     if language == "zh":
         known_zh = json.loads((Path(__file__).parent / "settings.zh.json").read_text(encoding="utf-8"))
         helps = {
@@ -191,7 +191,7 @@ def settings(which: str, language: str) -> str:
 
 
 def _usual(item: Any) -> str:
-    return written(None if item.default is MISSING else item.default)
+    return format_value(None if item.default is MISSING else item.default)
 
 
 def _values(hint: Any, words: dict[str, Any]) -> str:
@@ -214,7 +214,7 @@ def recipes(language: str) -> str:
         (
             f"`{name}`",
             plain(one.zh if language == "zh" else one.sentence),
-            " ".join(f"`{key}={written(value)}`" for key, value in one.defaults.items()),
+            " ".join(f"`{key}={format_value(value)}`" for key, value in one.defaults.items()),
         )
         for name, one in RECIPES.items()
     ]

@@ -124,7 +124,8 @@ class Option:
         if self.choices and isinstance(value, str) and value not in self.choices:
             raise self.error(value, f"expected one of {', '.join(self.choices)}{self._closest(value)}")
         if isinstance(value, int | float) and not isinstance(value, bool):
-            if math.isnan(value) or not (self.infinite or math.isfinite(value)):
+            unbounded = isinstance(value, float) and not math.isfinite(value)
+            if unbounded and (math.isnan(value) or not self.infinite):
                 raise self.error(value, "must be a finite number")
             for name, bound in self.bounds.items():
                 words, holds = BOUNDS[name]
@@ -212,6 +213,13 @@ class Config:
             if any(getattr(self, other) != value for other, value in when.items())
         }
 
+    def refuse_unused(self, *names: str) -> None:
+        """Raise ConfigError if one of these options was changed where nothing reads it."""
+        for name, when in self.unused(names).items():
+            item, value = self.option(name), getattr(self, name)
+            if value != item.default:
+                raise item.error(value, f"needs {format_conditions(when)}")
+
     def inherit_from(self: ConfigT, other: Config | Mapping[str, Any]) -> ConfigT:
         """The same with the values of another run for options marked `inherit`."""
         other = other.to_dict() if isinstance(other, Config) else other
@@ -255,6 +263,16 @@ def format_value(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return "none" if value is None else str(value)
+
+
+def format_conditions(when: Mapping[str, object]) -> str:
+    """The conditions under which an option is read, as they are typed.
+
+    Example:
+        >>> format_conditions({"model": "ntm"})
+        'model=ntm'
+    """
+    return " and ".join(f"{name}={format_value(value)}" for name, value in when.items())
 
 
 @cache

@@ -65,7 +65,6 @@ def _as_dict(folder: Path, outcome: Outcome, record: dict[str, Any]) -> dict[str
 
 def _print(folder: Path, outcome: Outcome, record: dict[str, Any]) -> None:
     from regard.recipes import recipe
-    from regard.recipes._parse import restore
     from regard.training.display import duration, number
 
     best = "none"
@@ -79,5 +78,5 @@ def _print(folder: Path, outcome: Outcome, record: dict[str, Any]) -> None:
     say(table(rows))
     typer.echo(f"\nThe run is in {folder}. Use it:")  # never wrapped: these are to be copied
     found = recipe(record["recipe"])
-    for words in found.task.offers(restore(found.kind, record["settings"])):
+    for words in found.task.offers(found.kind.from_dict(record["settings"])):
         typer.echo(f"  regard {words.format(run=folder)}")

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli._run import Standing, reports, standing, written
+from regard.cli._run import Standing, reports, standing
 from regard.cli._say import AsJson, note, say, say_json, table
+from regard.config import format_value
 
 
 def info(
@@ -78,7 +79,7 @@ def _files(folder: Path) -> dict[str, int]:
 
 
 def _print(about: dict[str, Any]) -> None:
-    changed = "  ".join(f"{name}={written(value)}" for name, value in about["changed"].items())
+    changed = "  ".join(f"{name}={format_value(value)}" for name, value in about["changed"].items())
     rows = [
         ("recipe", about["recipe"]),
         ("settings", changed or "those of the recipe"),

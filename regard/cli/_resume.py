@@ -11,14 +11,14 @@ from regard.cli._ended import ended, resumable
 from regard.cli._say import AsJson
 from regard.errors import UsageError
 
-MAY_CHANGE = ("steps", "minutes", "patience", "validate_every", "save_every", "keep", "tensorboard")
-
 
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help=f"What may change: {', '.join(MAY_CHANGE)}."),
+        typer.Argument(
+            metavar="KEY=VALUE", help="How long and how often: steps, minutes, patience, save_every."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -39,14 +39,16 @@ def resume(
 
 def _changes(recipe: str, words: list[str]) -> dict[str, Any]:
     """The settings to change, as values; only those that leave the steps already made as they were."""
-    from regard.recipes import settings_of
+    from regard.config import split_override
+    from regard.recipes import recipe as get_recipe
 
-    names = [word.partition("=")[0].strip().replace("-", "_") for word in words]
-    for name in names:
-        if name not in MAY_CHANGE and hasattr(settings_of(recipe), name):
+    kind = get_recipe(recipe).kind
+    resumable = [item.name for item in kind.options() if item.resumable]
+    changes = dict(map(split_override, words))
+    for name in changes:
+        if not kind.option(name).resumable:
             raise UsageError(
                 f"{name} cannot change in a resumed run: the result would not be that of one training; begin a new "
-                f"run with it (--init-from takes these weights). What may change: {', '.join(MAY_CHANGE)}."
+                f"run with it (--init-from takes these weights). What may change: {', '.join(resumable)}."
             )
-    settings = settings_of(recipe, words)
-    return {name: getattr(settings, name) for name in names}
+    return {name: kind.option(name).parse(value) for name, value in changes.items()}

@@ -59,11 +59,9 @@ def standing(folder: Path) -> Standing:
 
 def plain_settings(recipe: str, words: tuple[str, ...] = (), **given: Any) -> dict[str, Any]:
     """The settings of a recipe as JSON would keep them."""
-    from dataclasses import asdict
-
     from regard.recipes import settings_of
 
-    settled = asdict(settings_of(recipe, words, **given))
+    settled = settings_of(recipe, words, **given).to_dict()
     return {key: list(value) if isinstance(value, tuple) else value for key, value in settled.items()}
 
 
@@ -83,13 +81,6 @@ def reports(data: Mapping[str, Any]) -> list[tuple[str, str]]:
         return str(kind(**{name: value for name, value in counts.items() if name in known}))
 
     return [(name, told(counts)) for name, counts in data.items() if counts["read"]]
-
-
-def written(value: Any) -> str:
-    """A value as it is typed: on, off, none, a,b."""
-    from regard.recipes._parse import written
-
-    return written(value)
 
 
 def _point(line: str) -> dict[str, Any]:

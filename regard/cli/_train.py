@@ -10,8 +10,9 @@ import typer
 
 from regard.cli._ended import ended, resumable
 from regard.cli._files import TestFiles, TrainFiles, ValidFiles, check_files
-from regard.cli._run import plain_settings, written
+from regard.cli._run import plain_settings
 from regard.cli._say import AsJson, Language, note, say, say_json, table
+from regard.config import Option, format_value
 from regard.errors import UsageError
 
 
@@ -76,11 +77,9 @@ def _begin(
 
 def _planned(recipe: str, words: list[str], init_from: Path | None, given: dict[str, Any]) -> dict[str, Any]:
     """The settings of the training that would begin, as JSON would keep them."""
-    from dataclasses import asdict
-
     from regard.recipes._runs import planned
 
-    settled = asdict(planned(recipe, words, init_from=init_from, **given))
+    settled = planned(recipe, words, init_from=init_from, **given).to_dict()
     return {key: list(value) if isinstance(value, tuple) else value for key, value in settled.items()}
 
 
@@ -114,9 +113,19 @@ def _show(recipe: str, settings: dict[str, Any], as_json: bool) -> None:
     if as_json:
         say_json({"recipe": recipe, "settings": settings, "changed_from": changed})
         return
-    helps = RECIPES[recipe].kind.helps()
+    options = {item.name: item for item in RECIPES[recipe].kind.options()}
     rows = [
-        (name, written(value), f"not {written(changed[name])}" if name in changed else "", helps[name])
+        (
+            name,
+            format_value(value),
+            f"not {format_value(changed[name])}" if name in changed else "",
+            _explanation(options[name]),
+        )
         for name, value in settings.items()
     ]
     say(table(rows, ("setting", "value", "changed", "what it is")))
+
+
+def _explanation(item: Option) -> str:
+    """The help of an option, with its allowed values."""
+    return f"{item.help} [{', '.join(item.allowed)}]" if item.allowed else item.help

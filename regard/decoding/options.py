@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.errors import ConfigError
+from regard.config import Config, option
 
 Method = Literal["beam", "greedy", "sample"]
 LengthPenalty = Literal["wu", "power"]
 
 
-@dataclass(frozen=True)
-class Decoding:
+@dataclass(frozen=True, kw_only=True)
+class Decoding(Config):
     """How to turn steps into sentences.
 
         score = log p(target | source) / penalty(length) + coverage * sum_i log min(sum_j weights[j, i], 1)
@@ -41,59 +40,31 @@ class Decoding:
     True
     """
 
-    method: Method = "beam"
-    beam: int = 5
-    best: int = 1
-    length_penalty: LengthPenalty = "wu"
-    alpha: float = 1.0
-    coverage: float = 0.0
-    patience: float = 1.0
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    max_length: int = 256
-    min_length: int = 0
-    length_ratio: float = 3.0
-    length_extra: int = 20
+    method: Method = option("beam", "beam search, the likeliest token at each step, or sampling")
+    beam: int = option(5, "hypotheses kept side by side; 1 is greedy", ge=1, le=1_000)
+    best: int = option(1, "translations of each sentence", ge=1)
+    length_penalty: LengthPenalty = option("wu", "formula of the length penalty")
+    alpha: float = option(
+        1.0, "strength of the length penalty; above 0 prefers longer translations", ge=0, le=10
+    )
+    coverage: float = option(0.0, "strength of the coverage penalty; beam search only", ge=0, infinite=True)
+    patience: float = option(1.0, "beam search ends after patience * beam translations", ge=1, infinite=True)
+    temperature: float = option(1.0, "divides the logits; sampling only", ge=0.001, le=1_000)
+    top_k: int = option(0, "sampling: the likeliest tokens that are kept; 0: all", ge=0)
+    top_p: float = option(1.0, "sampling: the probability that the kept tokens have together", ge=1e-6, le=1)
+    max_length: int = option(256, "most tokens of a translation", ge=1, le=1_000_000)
+    min_length: int = option(0, "fewest tokens before the end", ge=0)
+    length_ratio: float = option(3.0, "most tokens for each token of the source", ge=0, infinite=True)
+    length_extra: int = option(20, "tokens allowed beyond length_ratio", ge=0)
 
-    def __post_init__(self) -> None:
-        for name, choices in (("method", get_args(Method)), ("length_penalty", get_args(LengthPenalty))):
-            if getattr(self, name) not in choices:
-                raise ConfigError(
-                    f"Decoding: {name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}."
-                )
-        for name in ("beam", "best", "max_length"):
-            self._at_least(name, 1)
-        for name in ("alpha", "coverage", "top_k", "min_length", "length_ratio", "length_extra"):
-            self._at_least(name, 0)
-        self._at_least("patience", 1)
-        for name, most in (("beam", 1_000), ("alpha", 10), ("max_length", 1_000_000)):
-            if getattr(self, name) > most:
-                raise ConfigError(f"Decoding: {name} must be {most:,} or less, not {getattr(self, name):,}.")
+    def validate(self) -> None:
+        """Check what involves several options."""
         if self.method == "beam" and self.best > self.beam:
-            raise ConfigError(
-                f"Decoding: a beam of {self.beam} cannot give the best {self.best}; take a wider beam."
-            )
-        if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise ConfigError(
-                f"Decoding: temperature must be above 0, not {self.temperature}; at 0 it is greedy."
-            )
-        if not 0.001 <= self.temperature <= 1000:  # beyond, quotients in float32 become infinite
-            raise ConfigError(
-                f"Decoding: temperature must be from 0.001 to 1000, not {self.temperature}; take greedy for less."
-            )
-        if not 1e-6 <= self.top_p <= 1:  # less is 0 in float32
-            raise ConfigError(
-                f"Decoding: top_p must be above 0 and at most 1, not {self.top_p}; the least is 0.000001."
-            )
+            raise self.option("best").error(self.best, f"must be at most beam={self.beam}; take a wider beam")
         if self.min_length >= self.max_length:
-            raise ConfigError(
-                f"Decoding: min_length {self.min_length} and EOS do not fit in max_length {self.max_length}."
+            raise self.option("min_length").error(
+                self.min_length, f"must be below max_length={self.max_length}, to leave room for the end"
             )
-
-    def _at_least(self, name: str, least: int) -> None:
-        if not getattr(self, name) >= least:  # NaN is refused, too
-            raise ConfigError(f"Decoding: {name} must be {least} or more, not {getattr(self, name)}.")
 
     def penalty(self, length: float) -> float:
         """What the log-probability of a translation of this length is divided by."""

@@ -12,8 +12,7 @@ from torch import nn
 from regard import attention as a
 from regard.attention.normalizers.base import takes
 from regard.catalogue import ENTRIES, find
-from regard.errors import ConfigError
-from regard.recipes._parse import nearest
+from regard.errors import ConfigError, closest
 
 WORDS = re.compile(r"\s*([^()]+?)\s*(?:\(\s*([0-9.eE+-]+)\s*\))?\s*")
 
@@ -71,21 +70,26 @@ def named(kind: str, words: str, known: dict[str, Any]) -> tuple[str, int | floa
     """
     match = WORDS.fullmatch(words)
     if match is None:
-        raise ConfigError(f"{kind}={words} is not possible; write a name, or a name with a number: topk(4)")
+        raise invalid(kind, words, "expected a name, or a name with a number, such as topk(4)")
     try:
         name = find(match[1]).name
     except LookupError:
-        raise ConfigError(f"{kind}={words} is not possible; {_nearest(kind, match[1], known)}") from None
+        raise invalid(kind, words, _expected(match[1], known)) from None
     if name not in known:  # it is something else
-        raise ConfigError(f"{kind}={words} is not possible; {kind} is one of {', '.join(known)}")
-    return name, _number(f"{kind}={words}", name, match[2])
+        raise invalid(kind, words, f"expected one of {', '.join(known)}")
+    return name, _number(kind, words, name, match[2])
 
 
-def _nearest(kind: str, word: str, known: dict[str, Any]) -> str:
-    """The names that come closest, in small letters as people type them; or all that the catalogue lists first."""
-    names = (name for entry in ENTRIES if entry.name in known for name in (entry.name, *entry.aliases))
-    end = nearest(word.lower(), [name.lower() for name in names])
-    return end if end.startswith("did you mean") else f"{kind} is one of {', '.join(known)}"
+def invalid(kind: str, words: str, why: str) -> ConfigError:
+    """The error for the value of an option that names a mechanism."""
+    return ConfigError(f"invalid value {words!r} for {kind}: {why}", option=kind)
+
+
+def _expected(word: str, known: dict[str, Any]) -> str:
+    """The names that come closest, in small letters as people type them; else all."""
+    names = [name.lower() for e in ENTRIES if e.name in known for name in (e.name, *e.aliases)]
+    near = closest(word.lower(), names)
+    return f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(known)}"
 
 
 def check_names(settings: Any) -> None:
@@ -105,20 +109,18 @@ def cautions(objective: nn.Module) -> list[str]:
     ]
 
 
-def _number(what: str, name: str, written: str | None) -> int | float | None:
+def _number(kind: str, words: str, name: str, written: str | None) -> int | float | None:
     if written is None:
         return NUMBERS.get(name)
     if name not in NUMBERS:
-        raise ConfigError(f"{what} is not possible; {name} takes no number")
+        raise invalid(kind, words, f"{name} takes no number")
     try:
         number = float(written)
     except ValueError:
         number = math.nan
     whole = isinstance(NUMBERS[name], int)
     if not 0 < number < math.inf or (whole and number != int(number)):
-        raise ConfigError(
-            f"{what} is not possible; {name} takes {'a whole number' if whole else 'a number'} above 0"
-        )
+        raise invalid(kind, words, f"{name} takes {'an integer' if whole else 'a number'} above 0")
     return int(number) if whole else number
 
 
@@ -141,7 +143,7 @@ def normalizer(words: str | None) -> Any:
     try:
         return NORMALIZERS[name](number)
     except ValueError as error:
-        raise ConfigError(f"normalize={words} is not possible: {error}") from None
+        raise invalid("normalize", words, str(error)) from None
 
 
 def looking(scope: str, how: Any, share: Any, query_dim: int, hidden_dim: int, radius: int) -> Any:

@@ -6,18 +6,16 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
 
 from regard._version import __version__
+from regard.config import format_conditions, format_value, split_override
 from regard.errors import ConfigError, StorageError, UsageError
 from regard.files import DISK_FULL_ERRNOS
 from regard.recipes._mechanisms import cautions, check_names
-from regard.recipes._parse import given as given_value
-from regard.recipes._parse import parted, restore, settle, written
 from regard.recipes._recipes import recipe
 from regard.recipes._task import DOWNLOAD, Recipe, Say
 from regard.recipes._unchanged import check_unchanged, fingerprints
@@ -26,13 +24,12 @@ from regard.training import Outcome, Run, Settings, checkpoint, distributed, loa
 
 FORMAT = 1
 WAIT = 60.0  # seconds for the first process to make a run's folder
-CHANGEABLE = ("steps", "minutes", "patience", "validate_every", "save_every", "keep", "tensorboard")
 
 
 def settings_of(name: str, words: Iterable[str] = (), **given: Any) -> Any:
     """The settings of a recipe with changes: as typed words, as values, or both."""
     found = recipe(name)
-    return settle(found.kind, {**found.defaults, **given}, words)
+    return found.kind.from_overrides(words, **{**found.defaults, **given})
 
 
 def train(
@@ -50,13 +47,13 @@ def train(
     everything that is needed to go on later, or to use the model.
     """
     found, origin, words = recipe(name), None if init_from is None else Run.open(init_from), tuple(words)
-    settings = found.task.at_home(_settled(found, words, given, origin))
+    settings = _settled(found, words, given, origin).resolve_paths()
     found.task.check(found, settings)  # what is wrong with files or settings is said before a folder is made
     run = Run.create(out)
     if distributed.world().first and not run.record.is_file():  # torchrun, restarting, finds it there
         run.write(_record(found, settings, None if origin is None else str(origin.folder.resolve())))
-        for line in found.task.idle(settings, _chosen(words, given)):
-            (say or _to_stderr)(line)
+        for option, when in settings.unused(sorted(_chosen(words, given))).items():
+            (say or _to_stderr)(f"{option} is for {format_conditions(when)}, and changes nothing here")
     try:
         return _go_on(run, say)
     except Exception:
@@ -95,7 +92,7 @@ def _settled(found: Recipe, words: tuple[str, ...], given: dict[str, Any], origi
 
 def _chosen(words: tuple[str, ...], given: dict[str, Any]) -> set[str]:
     """The settings that somebody gave, as words or as values."""
-    return {*given, *(key for key, _ in map(parted, words))}
+    return {*given, *(key for key, _ in map(split_override, words))}
 
 
 def _like(settings: Settings, origin: Run, found: Recipe, chosen: Iterable[str]) -> Settings:
@@ -105,8 +102,8 @@ def _like(settings: Settings, origin: Run, found: Recipe, chosen: Iterable[str])
         asked, kept = getattr(settings, key), getattr(made, key)
         if asked != kept:
             raise ConfigError(
-                f"{key} is that of {origin.folder}: {written(kept)}, not {written(asked)}; leave {key} out, or train"
-                " without --init-from"
+                f"{key} is that of {origin.folder}: {format_value(kept)}, not {format_value(asked)}; leave {key} out,"
+                " or train without --init-from"
             )
     return made
 
@@ -144,20 +141,19 @@ def resume(folder: str | Path, say: Say | None = None, **changes: Any) -> Outcom
             with run.locked():  # nothing is written before it is sure that the run can go on
                 check_unchanged(record.get("files", {}))
                 _check_steps(run, settings)
-                run.write({**record, "settings": asdict(settings)})
+                run.write({**record, "settings": settings.to_dict()})
     return _go_on(run, say)
 
 
 def _changed(record: dict[str, Any], changes: dict[str, Any]) -> Settings:
-    kind = recipe(record["recipe"]).kind
-    hints = get_type_hints(kind)
-    for name, value in changes.items():
-        given_value(kind, name, value, hints)
-        if name not in CHANGEABLE:
+    settings = recipe(record["recipe"]).kind.from_dict(record["settings"])
+    resumable = [item.name for item in settings.options() if item.resumable]
+    for name in changes:
+        if not settings.option(name).resumable:
             raise ConfigError(
-                f"{name} cannot change in a run that has begun; of these you may: {', '.join(CHANGEABLE)}"
+                f"{name} cannot change in a run that has begun; only these can: {', '.join(resumable)}"
             )
-    return settle(kind, {**asdict(restore(kind, record["settings"])), **changes})
+    return settings.replace(**changes)
 
 
 def _check_steps(run: Run, settings: Settings) -> None:
@@ -165,7 +161,7 @@ def _check_steps(run: Run, settings: Settings) -> None:
     newest = checkpoint.newest(run.checkpoints)
     if newest is not None and settings.steps < newest.step:
         raise ConfigError(
-            f"steps={settings.steps} is not possible: {run.folder} has made {newest.step:,} steps already; ask for"
+            f"invalid value '{settings.steps}' for steps: {run.folder} has made {newest.step:,} steps already; ask for"
             " more of them, or begin a new run"
         )
 
@@ -174,9 +170,9 @@ def _go_on(run: Run, say: Say | None) -> Outcome:
     """Train a run from wherever it is; under torchrun, all processes come here."""
     record = _first(run)
     found = recipe(record["recipe"])
-    distributed.start(distributed.choose_device(restore(found.kind, record["settings"]).device))
+    distributed.start(distributed.choose_device(found.kind.from_dict(record["settings"]).device))
     record = read(run)
-    settings, origin = restore(found.kind, record["settings"]), record["init_from"]
+    settings, origin = found.kind.from_dict(record["settings"]), record["init_from"]
     check_unchanged(record.get("files", {}))
     if distributed.world().first and not all((run.folder / name).is_file() for name in found.task.files):
         with _room_on_disk(run):
@@ -242,7 +238,7 @@ def load(
     record = read(run)
     found = recipe(record["recipe"])
     path = run.weights() if weights is None else Path(weights)
-    settings = restore(found.kind, record["settings"])
+    settings = found.kind.from_dict(record["settings"])
     tensors = load_weights(path)
     layers = getattr(settings, "layers", 1)
     if isinstance(layers, int) and layers > len(tensors):  # building them all would never end
@@ -291,7 +287,7 @@ def _record(found: Recipe, settings: Settings, init_from: str | None) -> dict[st
         "format": FORMAT,
         "regard": __version__,
         "recipe": found.name,
-        "settings": asdict(settings),
+        "settings": settings.to_dict(),
         "init_from": init_from,
         "files": fingerprints(found, settings),
     }

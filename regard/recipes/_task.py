@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -18,7 +17,6 @@ from regard.training import Outcome, Run, Settings, Source, fill, fit
 
 Say = Callable[[str], None]
 Told = TypeVar("Told", bound=Settings)
-FILES = ("train", "valid", "test")  # settings that name files; `data` names a folder
 DOWNLOAD = "download"  # in place of the folder
 Made = TypeVar("Made", bound=nn.Module)
 MAKERS = (torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand)
@@ -56,10 +54,6 @@ class Task(ABC, Generic[Told]):
     def check(self, recipe: Recipe, settings: Told) -> None:
         """Refuse what cannot be trained before a folder is made for it."""
 
-    def idle(self, settings: Told, chosen: Collection[str]) -> list[str]:
-        """What to say of settings that somebody chose and nothing reads."""
-        return []
-
     @abstractmethod
     def experiment(self, run: Run, recipe: Recipe, settings: Told) -> Experiment[Told]:
         """Data, model and measures."""
@@ -80,24 +74,13 @@ class Task(ABC, Generic[Told]):
     def judge(self, recipe: Recipe, made: Any, part: str | None = None) -> dict[str, Any]:
         """How good is what `load` gave, as plain numbers; on one part of the recipe's tests, or its first."""
 
-    def at_home(self, settings: Told) -> Told:
-        """The same settings with paths that hold from any folder."""
-        given = {name: getattr(settings, name) for name in FILES if hasattr(settings, name)}
-        found: dict[str, Any] = {
-            name: tuple(str(Path(file).resolve()) for file in files) for name, files in given.items()
-        }
-        folder = getattr(settings, "data", None)
-        if folder not in (None, DOWNLOAD):
-            found["data"] = str(Path(folder).resolve())
-        return replace(settings, **found)
-
     def follows(self, other: Task[Any]) -> bool:
         """Whether a run of this task can begin with the weights of one of another."""
         return type(other) is type(self)
 
     def like(self, settings: Told, kept: Mapping[str, Any]) -> Told:
         """The settings of a run that begins with the weights of another, whose settings were kept."""
-        return settings
+        return settings.inherit_from(kept)
 
     def ready(self, run: Run, recipe: Recipe, settings: Told, origin: Run | None) -> None:
         """Make `files`: from the data, or those of the run it begins with."""

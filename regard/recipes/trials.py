@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from regard.config import format_value
 from regard.errors import RunExistsError
-from regard.recipes._parse import restore, written
 from regard.recipes._recipes import recipe
 from regard.recipes._runs import load, read, resume, settings_of, train
 from regard.training import Run, Settings
 
-FREE = ("device", "threads", "compile", "tensorboard", "keep", "save_every")  # how, not what
 Say = Callable[[str], None]
 Row = dict[str, Any]
 
@@ -65,11 +63,11 @@ def _different(run: Run, name: str, settings: Settings) -> str:
     record, found = read(run), recipe(name)
     if record["recipe"] != name:
         return f"recipe ({record['recipe']})"
-    kept, wanted = asdict(restore(found.kind, record["settings"])), asdict(found.task.at_home(settings))
+    differences = settings.resolve_paths().differences(found.kind.from_dict(record["settings"]))
     return ", ".join(
-        f"{key} ({written(kept[key])}, not {written(value)})"
-        for key, value in wanted.items()
-        if key not in FREE and kept[key] != value
+        f"{name} ({format_value(kept)}, not {format_value(wanted)})"
+        for name, (wanted, kept) in differences.items()
+        if not settings.option(name).neutral
     )
 
 

@@ -9,7 +9,7 @@ from regard.training.engine import Outcome, Source, fit
 from regard.training.loss import Loss
 from regard.training.losses import word_loss
 from regard.training.run import Run
-from regard.training.settings import Settings, setting
+from regard.training.settings import Settings
 from regard.training.weights import average, fill, load_weights, save_weights
 
 __all__ = [
@@ -23,6 +23,5 @@ __all__ = [
     "fit",
     "load_weights",
     "save_weights",
-    "setting",
     "word_loss",
 ]

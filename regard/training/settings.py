@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from regard.errors import ConfigError
+from regard.config import Config, option
 
 Optimizer = Literal["adam", "adamw", "rmsprop"]
 Schedule = Literal["constant", "inverse_sqrt", "cosine"]
@@ -16,65 +16,53 @@ Precision = Literal["float32", "bfloat16"]
 LESS_IS_BETTER = {"loss", "perplexity", "error", "errors", "aer", "ter", "wer", "cer", "bits"}
 
 
-def setting(default: Any, help: str) -> Any:
-    """A field of settings with its line of help."""
-    return field(default=default, metadata={"help": help})
+WATCH = "the score of the validation that says which weights are best"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Config):
     """What the engine can be told; a recipe adds its own by inheriting.
 
     >>> Settings(steps=100, lr=0.01).rate(1)
     2.5e-05
     """
 
-    steps: int = setting(10_000, "steps of the optimizer, at most")
-    minutes: float | None = setting(None, "minutes of training, at most; resumed runs add up")
-    optimizer: Optimizer = setting("adam", "adam; adamw: weight decay beside the gradient; rmsprop")
-    lr: float = setting(1e-3, "learning rate at its highest")
-    beta1: float = setting(0.9, "how much of the gradient's average is kept at each step")
-    beta2: float = setting(0.98, "how much of the squared gradient's average is kept at each step")
-    momentum: float = setting(0.9, "rmsprop: how much of the last step is taken again")
-    eps: float = setting(1e-8, "added to the root of the squared gradient's average")
-    weight_decay: float = setting(0.0, "pull of the matrices (not of biases and norms) towards zero")
-    schedule: Schedule = setting("inverse_sqrt", "the learning rate after the warm-up")
-    warmup: int = setting(400, "steps in which the learning rate rises from zero")
-    clip: float | None = setting(1.0, "longest gradient; a longer one is scaled down to it")
-    surprise: float | None = setting(
-        None, "longest gradient in multiples of its usual length; a longer one is scaled down"
+    steps: int = option(10_000, "steps of the optimizer, at most", ge=1, resumable=True)
+    minutes: float | None = option(
+        None, "minutes of training, at most; resumed runs add up", gt=0, resumable=True
     )
-    accumulate: int = setting(1, "batches whose gradients make one step")
-    validate_every: int = setting(500, "steps between validations")
-    save_every: int = setting(500, "steps between checkpoints")
-    patience: int | None = setting(None, "validations without a better score after which training ends")
-    watch: str = setting("loss", "the score of the validation that says which weights are best")
-    keep: int = setting(3, "checkpoints kept")
-    average: int = setting(0, "last validations whose weights are averaged at the end")
-    seed: int = setting(0, "where all chance begins")
-    device: Device = setting("auto", "where to compute; auto: cuda, else mps, else cpu")
-    precision: Precision = setting("float32", "float32, or bfloat16 in matrix products")
-    compile: bool = setting(False, "let torch.compile fuse the model")
-    threads: int | None = setting(None, "threads of one process; a resumed run keeps its number")
-    tensorboard: bool = setting(False, "write TensorBoard files as well")
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "accumulate", "validate_every", "save_every", "keep", "patience", "threads"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name}={value} is too small: it must be at least 1")
-        for name in ("lr", "eps", "clip", "surprise", "minutes"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ConfigError(f"{name}={value} must be a number above 0")
-        for name in ("warmup", "average", "weight_decay", "seed"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}={getattr(self, name)} must not be negative")
-        if self.seed >= 1 << 63:
-            raise ConfigError(f"seed={self.seed} is too large: it must be below 2^63")
-        for name in ("beta1", "beta2", "momentum"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
+    optimizer: Optimizer = option("adam", "adam; adamw: weight decay beside the gradient; rmsprop")
+    lr: float = option(1e-3, "learning rate at its highest", gt=0)
+    beta1: float = option(0.9, "how much of the gradient's average is kept at each step", ge=0, lt=1)
+    beta2: float = option(0.98, "how much of the squared gradient's average is kept at each step", ge=0, lt=1)
+    momentum: float = option(
+        0.9, "rmsprop: how much of the last step is taken again", ge=0, lt=1, when={"optimizer": "rmsprop"}
+    )
+    eps: float = option(1e-8, "added to the root of the squared gradient's average", gt=0)
+    weight_decay: float = option(0.0, "pull of the matrices (not of biases and norms) towards zero", ge=0)
+    schedule: Schedule = option("inverse_sqrt", "the learning rate after the warm-up")
+    warmup: int = option(400, "steps in which the learning rate rises from zero", ge=0)
+    clip: float | None = option(1.0, "longest gradient; a longer one is scaled down to it", gt=0)
+    surprise: float | None = option(
+        None, "longest gradient in multiples of its usual length; a longer one is scaled down", gt=0
+    )
+    accumulate: int = option(1, "batches whose gradients make one step", ge=1)
+    validate_every: int = option(500, "steps between validations", ge=1, resumable=True)
+    save_every: int = option(500, "steps between checkpoints", ge=1, resumable=True, neutral=True)
+    patience: int | None = option(
+        None, "validations without a better score after which training ends", ge=1, resumable=True
+    )
+    watch: str = option("loss", WATCH)
+    keep: int = option(3, "checkpoints kept", ge=1, resumable=True, neutral=True)
+    average: int = option(0, "last validations whose weights are averaged at the end", ge=0)
+    seed: int = option(0, "where all chance begins", ge=0, lt=1 << 63)
+    device: Device = option("auto", "where to compute; auto: cuda, else mps, else cpu", neutral=True)
+    precision: Precision = option("float32", "float32, or bfloat16 in matrix products")
+    compile: bool = option(False, "let torch.compile fuse the model", neutral=True)
+    threads: int | None = option(
+        None, "threads of one process; a resumed run keeps its number", ge=1, neutral=True
+    )
+    tensorboard: bool = option(False, "write TensorBoard files as well", resumable=True, neutral=True)
 
     def rate(self, step: int) -> float:
         """The learning rate of a step, counted from 1.
@@ -109,8 +97,3 @@ class Settings:
             return True
         gained = best - score if LESS_IS_BETTER & set(self.watch.lower().split("_")) else score - best
         return gained > by * abs(best)
-
-    @classmethod
-    def helps(cls) -> dict[str, str]:
-        """The line of help of each setting."""
-        return {item.name: item.metadata.get("help", "") for item in fields(cls)}

@@ -84,7 +84,7 @@ def test_compare_makes_one_table(texts, monkeypatch):
     assert lines[0].split() == ["score", "exact", "BLEU", "chrF", "tokens/s", "parameters", "minutes"]
     assert lines[1].startswith("dot")
     assert lines[2].split() == ["qqq", "refused"]
-    assert "- score=qqq: score=qqq is not possible; score is one of Constant, Dot," in answer.stdout
+    assert "- score=qqq: invalid value 'qqq' for score: expected one of Constant, Dot," in answer.stdout
     assert "| score | exact | BLEU |" in (texts / "table" / "table.md").read_text(encoding="utf-8")
     kept = json.loads((texts / "table" / "table.json").read_text(encoding="utf-8"))
 
@@ -93,7 +93,7 @@ def test_compare_makes_one_table(texts, monkeypatch):
     found = json.loads(again.stdout)
     assert found["rows"][0]["chrf"] == kept["rows"][0]["chrf"]
     assert found["rows"][0]["settings"] == {"score": "dot"}
-    assert "score is one of Constant" in found["rows"][1]["refused"]
+    assert "expected one of Constant" in found["rows"][1]["refused"]
 
     refused(call("compare", *words, "steps=3"), "holds a run with another steps (2, not 3)")
 
@@ -115,8 +115,8 @@ def test_compare_takes_files_as_training_does_and_judges_by_the_validation_part(
     ("arguments", "words"),
     [
         (["reverse", "score=dot"], "There is nothing to compare"),
-        (["reverse", "scor=dot,additive"], "There is no setting 'scor'; did you mean score"),
-        (["reverse", "score=dot,additive", "steps=x"], "steps is a whole number"),
+        (["reverse", "scor=dot,additive"], "no option 'scor'; did you mean score"),
+        (["reverse", "score=dot,additive", "steps=x"], "invalid value 'x' for steps: expected an integer"),
         (["revers", "score=dot,additive"], "did you mean reverse"),
     ],
 )

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.cli.calls import ENVIRONMENT, PYTHON, call, refused
+from tests.cli.calls import ENVIRONMENT, PYTHON, call, refused, run
 from tests.cli.conftest import SMALL, TINY
 
 
@@ -78,14 +78,14 @@ def test_several_files_after_one_option(tmp_path, monkeypatch):
     ("arguments", "words"),
     [
         (["revers"], "no recipe 'revers'; did you mean reverse or movie-reviews?"),
-        (["reverse", "stepps=3"], "There is no setting 'stepps'; did you mean steps"),
-        (["reverse", "steps=few"], "steps=few is not possible; steps is a whole number"),
-        (["reverse", "cell=rnn"], "cell is one of gru, lstm"),
-        (["reverse", "stream=maybe"], "stream is on or off"),
-        (["reverse", "dropout=2"], "dropout=2.0 must be at least 0 and below 1"),
-        (["reverse", "dim=1"], "dim=1 is too small to be halved for two directions"),
-        (["reverse", f"seed={1 << 64}"], "is too large: it must be below 2^63"),
-        (["reverse", "steps"], "'steps' is not a setting"),
+        (["reverse", "stepps=3"], "no option 'stepps'; did you mean steps"),
+        (["reverse", "steps=few"], "invalid value 'few' for steps: expected an integer"),
+        (["reverse", "cell=rnn"], "invalid value 'rnn' for cell: expected one of gru, lstm"),
+        (["reverse", "stream=maybe"], "invalid value 'maybe' for stream: expected on or off"),
+        (["reverse", "dropout=2"], "invalid value '2.0' for dropout: must be below 1"),
+        (["reverse", "dim=1"], "invalid value '1' for dim: must be at least 2, a half for each direction"),
+        (["reverse", f"seed={1 << 64}"], "for seed: must be below 9,223,372,036,854,775,808"),
+        (["reverse", "steps"], "'steps' is not an option"),
         (["steps=3"], "Name the recipe first"),
         (["--train", "a", "b"], "Name the recipe first"),
         (["reverse", "--train", "a", "b"], "--train is for the recipe translation"),
@@ -103,7 +103,7 @@ def test_mistakes_are_answered_in_words(arguments, words, tmp_path, monkeypatch)
     [
         (["reverse", "normalize=spasemax"], "did you mean sparsemax"),
         (["reverse", "score=adative"], "did you mean additive"),
-        (["multi30k", "data=.", "pair=en-zh"], "pair=en-zh is not possible"),
+        (["multi30k", "data=.", "pair=en-zh"], "invalid value 'en-zh' for pair"),
         (["translation", "--train", "a", "b"], "translation needs text to choose the best weights by"),
         (["translation", "--train", "a", "b", "--valid", "c.tsv"], "There is no file"),
         (["reverse", "bleu=ja-mecab"], "bleu=ja-mecab needs another package"),
@@ -250,9 +250,9 @@ def test_ctrl_c_before_the_first_step_says_how_to_go_on(tmp_path, monkeypatch):
     ("words", "sentence"),
     [
         (["dim=3"], "dim cannot change in a resumed run: the result would not be that of one training"),
-        (["dimm=3"], "There is no setting 'dimm'; did you mean dim"),
-        (["steps=x"], "steps is a whole number"),
-        (["steps"], "'steps' is not a setting"),
+        (["dimm=3"], "no option 'dimm'; did you mean dim"),
+        (["steps=x"], "invalid value 'x' for steps: expected an integer"),
+        (["steps"], "'steps' is not an option"),
     ],
 )
 def test_resume_changes_only_what_it_may(backwards, words, sentence):
@@ -261,7 +261,9 @@ def test_resume_changes_only_what_it_may(backwards, words, sentence):
 
 def test_steps_that_are_done_cannot_be_taken_back(backwards):
     before = (backwards / "run.json").read_bytes()
-    refused(call("resume", backwards, "steps=5"), f"steps=5 is not possible: {backwards} has made 150 steps")
+    refused(
+        call("resume", backwards, "steps=5"), f"invalid value '5' for steps: {backwards} has made 150 steps"
+    )
     assert (backwards / "run.json").read_bytes() == before
 
 
@@ -287,8 +289,27 @@ def test_resume_of_nothing(tmp_path):
     refused(call("resume", tmp_path), "it has neither run.json nor checkpoints")
 
 
-def test_the_command_line_and_python_let_the_same_settings_change():
-    from regard.cli._resume import MAY_CHANGE
-    from regard.recipes._runs import CHANGEABLE
+def test_the_options_that_may_change_are_named_where_another_is_refused(backwards):
+    from regard.training import Settings
 
-    assert MAY_CHANGE == CHANGEABLE
+    resumable = [item.name for item in Settings.options() if item.resumable]
+    assert set(resumable) == {
+        *("steps", "minutes", "patience", "validate_every", "save_every", "keep", "tensorboard"),
+    }
+    refused(call("resume", backwards, "lr=1"), f"What may change: {', '.join(resumable)}.")
+
+
+def test_show_lists_the_allowed_values():
+    shown = run("train", "reverse", "--show", COLUMNS="400").stdout
+    for values in (
+        "[constant, inverse_sqrt, cosine]",
+        "[none, output, all]",
+        "[global, local-m, local-p, none]",
+        "[drop, cut, stop]",
+        "[bpe, unigram, char, word]",
+        "[bahdanau, luong]",
+        "[post, pre]",
+        "[gru, lstm]",
+        "[loss, perplexity, bleu, chrf, exact]",
+    ):
+        assert values in shown

@@ -92,8 +92,8 @@ def test_info(written):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["write", "{written}", "x", "--temperature", "-1"], "temperature must be above 0"),
-        (["write", "{written}", "x", "--top-p", "2"], "top_p must be above 0"),
+        (["write", "{written}", "x", "--temperature", "-1"], "for temperature: must be at least 0.001"),
+        (["write", "{written}", "x", "--top-p", "2"], "for top_p: must be at most 1"),
         (["write", "{written}", "one two " * 20], "shorten it"),
         (["write", "{written}", "x", "--temperature", "0", "--top-k", "3"], "draws nothing"),
         (["write", "{written}", "x", "--device", "moon"], "no device 'moon'"),

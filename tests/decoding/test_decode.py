@@ -233,13 +233,13 @@ def test_look_gives_every_row_its_own_size():
     [
         ({"method": "bream"}, "method must be one of beam, greedy, sample, not 'bream'"),
         ({"length_penalty": "x"}, "length_penalty must be one of wu, power"),
-        ({"beam": 0}, "beam must be 1 or more, not 0"),
+        ({"beam": 0}, "invalid value '0' for beam: must be at least 1"),
         ({"best": 6}, "a beam of 5 cannot give the best 6"),
         ({"alpha": -1}, "alpha must be 0 or more"),
         ({"alpha": math.nan}, "alpha must be 0 or more"),
         ({"patience": 0.5}, "patience must be 1 or more"),
-        ({"temperature": 0}, "temperature must be above 0"),
-        ({"top_p": 0}, "top_p must be above 0"),
+        ({"temperature": 0}, "for temperature: must be at least 0.001"),
+        ({"top_p": 0}, "for top_p: must be at least 1e-06"),
         ({"min_length": 8, "max_length": 8}, "do not fit"),
     ],
 )

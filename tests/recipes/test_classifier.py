@@ -193,6 +193,7 @@ def test_every_twentieth_document_is_held_out_where_no_other_is_named(name, tmp_
     pairs = reviews(45, 0)
     path, said = tsv(tmp_path / "x.tsv", pairs), []
     train(name, tmp_path / "run", [*TINY, "steps=1"], say=said.append, train=(path,))
+    said = [line for line in said if not line.endswith("changes nothing here")]
     assert said[0].startswith("train: 43 documents read")
     assert said[1].startswith("valid: 2 documents read")
     assert said[1].endswith("Every twentieth document was held out for it.")
@@ -222,13 +223,13 @@ def test_what_was_read_is_said(files, tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["dim=7"], "dim=7 must be even"),
-        (["pooling=max", "score=dot"], "score and normalize are those of pooling=attention"),
-        (["score=nothing"], "score=nothing is not possible"),
+        (["dim=7"], "invalid value '7' for dim: must be even"),
+        (["pooling=max", "score=dot"], "invalid value 'dot' for score: needs pooling=attention"),
+        (["score=nothing"], "invalid value 'nothing' for score"),
         (["normalize=kernel_sum"], "do not go together"),
-        (["watch=bleu"], "watch is one of accuracy, loss"),
-        (["max_words=0"], "max_words=0 is too small"),
-        (["fold=10"], "fold is from 0 to 9"),
+        (["watch=bleu"], "for watch: expected one of loss, accuracy"),
+        (["max_words=0"], "invalid value '0' for max_words: must be at least 1"),
+        (["fold=10"], "for fold: must be at most 9"),
     ],
 )
 def test_settings_that_cannot_be(words, sentence, files, tmp_path):

@@ -128,11 +128,11 @@ def test_best_cost_is_what_counting_costs():
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["shortest=5", "longest=2"], "longest=2 is less than shortest=5"),
-        (["rows=0"], "rows=0 is too small"),
-        (["watch=bleu"], "watch is one of bits, loss, errors"),
-        (["score=dot"], "There is no setting 'score'"),
-        (["train=a.txt"], "There is no setting 'train'"),
+        (["shortest=5", "longest=2"], "invalid value '2' for longest: must be at least shortest=5"),
+        (["rows=0"], "invalid value '0' for rows: must be at least 1"),
+        (["watch=bleu"], "for watch: expected one of loss, bits, errors"),
+        (["score=dot"], "no option 'score'"),
+        (["train=a.txt"], "no option 'train'"),
     ],
 )
 def test_settings_that_cannot_be(words, sentence):

@@ -10,7 +10,7 @@ from regard.data.algorithms import chance
 from regard.data.digits import sklearn_digits
 from regard.data.questions import Asking
 from regard.data.scenes import Scenes
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, InputError
 from regard.models.glance import Largest
 from regard.recipes import Glancer, Respondent, load, recipe, resume, settings_of, train
 from regard.recipes.sights import _material as material
@@ -78,7 +78,7 @@ def test_questions_are_answered(runs):
     assert sight.title.startswith(f"How many 3s? {sight.said} (")
     assert sight.to_json()["question"] == "How many 3s"
     assert sight.picture().png()[1:4] == b"PNG"
-    with pytest.raises(DataError, match="no question that this model knows"):
+    with pytest.raises(InputError, match="no question that this model knows"):
         respondent.answer(torch.rand(32, 32), "why?")
 
 
@@ -203,15 +203,23 @@ def test_settings_become_parts():
 @pytest.mark.parametrize(
     ("name", "words", "sentence"),
     [
-        (IMAGES, ["size=16"], "size=16 is too small"),
-        (IMAGES, ["watch=bits"], "watch is one of accuracy, loss"),
-        (IMAGES, ["pooling=max", "score=bilinear"], "score=bilinear is for pooling=attention"),
-        (IMAGES, ["pooling=average", "queries=each"], "queries=each is for pooling=attention"),
+        (IMAGES, ["size=16"], "invalid value '16' for size: must be at least 32"),
+        (IMAGES, ["watch=bits"], "for watch: expected one of loss, accuracy"),
+        (
+            IMAGES,
+            ["pooling=max", "score=bilinear"],
+            "invalid value 'bilinear' for score: needs pooling=attention",
+        ),
+        (
+            IMAGES,
+            ["pooling=average", "queries=each"],
+            "invalid value 'each' for queries: needs pooling=attention",
+        ),
         (IMAGES, ["queries=none", "score=bilinear"], "score=bilinear needs a query"),
-        (IMAGES, ["score=nothing"], "score=nothing is not possible"),
-        (IMAGES, ["clutter=-1"], "clutter=-1 must not be negative"),
-        (QUESTIONS, ["pooling=average", "looks=2"], "looks=2 is for pooling=attention"),
-        (QUESTIONS, ["looks=0"], "looks=0 is too small"),
+        (IMAGES, ["score=nothing"], "invalid value 'nothing' for score"),
+        (IMAGES, ["clutter=-1"], "invalid value '-1' for clutter: must be at least 0"),
+        (QUESTIONS, ["pooling=average", "looks=2"], "invalid value '2' for looks: needs pooling=attention"),
+        (QUESTIONS, ["looks=0"], "invalid value '0' for looks: must be at least 1"),
         ("mnist-cluttered", [], "data=FOLDER with the four files of MNIST"),
         ("mnist-cluttered", ["data=nowhere"], "there is no such folder"),
     ],

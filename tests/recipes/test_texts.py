@@ -198,11 +198,11 @@ def test_layers_of_several_kinds_read_documents(tmp_path):
 @pytest.mark.parametrize(
     ("name", "words", "sentence"),
     [
-        ("language", ["watch=accuracy"], "watch is one of loss, perplexity, bits_per_character"),
-        ("language", ["layers=0"], "layers=0 is too small"),
-        ("language", ["length=9000"], "holds no passage of length=9000"),
+        ("language", ["watch=accuracy"], "for watch: expected one of loss, perplexity, bits_per_character"),
+        ("language", ["layers=0"], "invalid value '0' for layers: must be at least 1"),
+        ("language", ["length=9000"], "for batch_tokens: must be above length=9000"),
         ("language", ["dim=30", "heads=4"], "a multiple of heads=4"),
-        ("masked-language", ["share=1"], "share=1.0 must be above 0 and below 1"),
+        ("masked-language", ["share=1"], "invalid value '1.0' for share: must be below 1"),
         ("masked-language", ["layers=attention,rnn"], "there is no layer 'rnn'"),
         ("masked-language", ["layers=none"], "there is no layer 'none'"),
         ("masked-language", ["layers="], "name one or more of"),

@@ -65,10 +65,10 @@ def test_nan_is_never_better_and_anything_is_better_than_nothing():
     ],
 )
 def test_impossible_values_are_refused_by_name(name, value):
-    with pytest.raises(ValueError, match=f"{name}="):
+    with pytest.raises(ValueError, match=f" for {name}: must be "):
         Settings(**{name: value})
 
 
 def test_every_setting_has_a_line_of_help():
-    assert all(Settings.helps().values())
-    assert Settings.helps()["lr"] == "learning rate at its highest"
+    assert all(item.help for item in Settings.options())
+    assert Settings.option("lr").help == "learning rate at its highest"

@@ -59,7 +59,7 @@ def mnist_scenes(settings: Captioning) -> Gallery:
 
 def _gray(name: str, settings: Captioning) -> None:
     if settings.color:
-        raise ConfigError(f"the digits of {name} are gray: color=on is not possible")
+        raise ConfigError(f"invalid value 'on' for color: the digits of {name} are gray")
 
 
 def _scenes(settings: Captioning, digits: Callable[..., Digits], sides: tuple[int, int]) -> Gallery:

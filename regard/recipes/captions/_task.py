@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -30,7 +30,6 @@ from regard.recipes.captions.settings import Captioning
 from regard.recipes.translation.objective import NextWord
 from regard.training import Loss, Run, Settings
 
-TOKENS = ("lowercase", "min_count")
 LEAST = 5  # words that are known, however rare they are
 
 
@@ -133,9 +132,6 @@ class Describing(Task[Captioning]):
         chosen = part or next(iter(known))
         pictures = known[chosen]()
         return {**judged(made, pictures), **against_the_floor(gallery, made, pictures), "part": chosen}
-
-    def like(self, settings: Captioning, kept: Mapping[str, Any]) -> Captioning:
-        return replace(settings, **{key: kept[key] for key in TOKENS})
 
     def ready(self, run: Run, recipe: Recipe, settings: Captioning, origin: Run | None) -> None:
         """The words: learned from the training captions, or those of the run it begins with."""

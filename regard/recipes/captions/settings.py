@@ -2,78 +2,76 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.errors import ConfigError
-from regard.training.settings import Settings, setting
+from regard.config import option
+from regard.training.settings import WATCH, Settings
 
-WATCHED = ("loss", "captions", "digits", "bleu")
-AT_LEAST_1 = ("batch", "size", "max_length", "min_count", "width", "grid_dim", "embed_dim", "dim", "beam")
+HARD = {"scope": "hard"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Captioning(Settings):
     """Pictures, and what is said of each."""
 
+    watch: str = option("loss", WATCH, choices=("loss", "captions", "digits", "bleu"))
     # data
-    train: tuple[str, ...] = setting((), 'files to train on: .jsonl of {"image": path, "captions": [...]}')
-    valid: tuple[str, ...] = setting(
-        (), "files to choose the best weights by; without any, every twentieth image"
+    train: tuple[str, ...] = option(
+        (), 'files to train on: .jsonl of {"image": path, "captions": [...]}', path=True
     )
-    test: tuple[str, ...] = setting((), "files that `regard evaluate` takes if it is given none")
-    data: str | None = setting(None, "folder with the recipe's data (mnist-scenes, flickr8k)")
-    size: int = setting(64, "side of an image in pixels; others are stretched to it")
-    color: bool = setting(False, "images in color, or in gray")
-    batch: int = setting(64, "pictures in a batch")
-    max_length: int = setting(40, "longest caption in words; a longer one is left out, and counted")
-    min_count: int = setting(1, "how often a word must be in the training captions to be known")
-    lowercase: bool = setting(True, "all letters small")
+    valid: tuple[str, ...] = option(
+        (), "files to choose the best weights by; without any, every twentieth image", path=True
+    )
+    test: tuple[str, ...] = option((), "files that `regard evaluate` takes if it is given none", path=True)
+    data: str | None = option(None, "folder with the recipe's data (mnist-scenes, flickr8k)", path=True)
+    size: int = option(64, "side of an image in pixels; others are stretched to it", ge=16)
+    color: bool = option(False, "images in color, or in gray")
+    batch: int = option(64, "pictures in a batch", ge=1)
+    max_length: int = option(40, "longest caption in words; a longer one is left out, and counted", ge=1)
+    min_count: int = option(
+        1, "how often a word must be in the training captions to be known", ge=1, inherit=True
+    )
+    lowercase: bool = option(True, "all letters small", inherit=True)
     # model
-    scope: Literal["soft", "hard", "none"] = setting(
+    scope: Literal["soft", "hard", "none"] = option(
         "soft", "look at all cells more or less, at one, or always at their mean"
     )
-    score: str = setting("additive", "how well a cell answers; `regard list --kind score`")
-    width: int = setting(24, "channels of the first convolution")
-    grid_dim: int = setting(96, "size of a cell's vector, where convolutions make it")
-    embed_dim: int = setting(64, "size of a word's vector")
-    dim: int = setting(128, "size of the state")
-    dropout: float = setting(0.0, "numbers forgotten at random in training")
+    score: str = option("additive", "how well a cell answers; `regard list --kind score`")
+    width: int = option(24, "channels of the first convolution", ge=1)
+    grid_dim: int = option(96, "size of a cell's vector, where convolutions make it", gt=16)
+    embed_dim: int = option(64, "size of a word's vector", ge=1)
+    dim: int = option(128, "size of the state", ge=1)
+    dropout: float = option(0.0, "numbers forgotten at random in training", ge=0, lt=1)
     # loss
-    smoothing: float = setting(0.0, "label smoothing")
-    penalty: float = setting(0.0, "soft: price of not looking at every cell alike over a whole caption")
-    expected: float = setting(
-        0.5, "hard: share of the captions that see the expected look while it is learned"
+    smoothing: float = option(0.0, "label smoothing", ge=0, lt=1)
+    penalty: float = option(
+        0.0,
+        "soft: price of not looking at every cell alike over a whole caption",
+        ge=0,
+        when={"scope": "soft"},
     )
-    soft_first: float = setting(
-        0.5, "hard: part of the training, at its beginning, in which all captions see the expected look"
+    expected: float = option(
+        0.5,
+        "hard: share of the captions that see the expected look while it is learned",
+        ge=0,
+        le=1,
+        when=HARD,
     )
-    entropy: float = setting(0.01, "hard: reward for an open choice")
-    discount: float = setting(0.5, "hard: how much later words count for a look")
+    soft_first: float = option(
+        0.5,
+        "hard: part of the training, at its beginning, in which all captions see the expected look",
+        ge=0,
+        le=1,
+        when=HARD,
+    )
+    entropy: float = option(0.01, "hard: reward for an open choice", ge=0, when=HARD)
+    discount: float = option(0.5, "hard: how much later words count for a look", ge=0, le=1, when=HARD)
     # writing
-    beam: int = setting(1, "captions kept side by side; 1 is greedy")
-    length_penalty: float = setting(1.0, "above 0 prefers longer captions")
+    beam: int = option(1, "captions kept side by side; 1 is greedy", ge=1)
+    length_penalty: float = option(1.0, "above 0 prefers longer captions", ge=0)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in AT_LEAST_1:
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
-        for name in ("penalty", "entropy", "length_penalty"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"{name}={getattr(self, name)} must be a number, at least 0")
-        for name in ("expected", "soft_first", "discount"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be from 0 to 1")
-        for name in ("dropout", "smoothing"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
-        if self.grid_dim <= 16:
-            raise ConfigError(f"grid_dim={self.grid_dim} is too small: 16 numbers of a cell say where it is")
-        if self.size < 16:
-            raise ConfigError(f"size={self.size} is too small: an image has at least 16 pixels a side")
-        if self.watch not in WATCHED:
-            raise ConfigError(f"watch={self.watch} is not possible; watch is one of {', '.join(WATCHED)}")
+    def validate(self) -> None:
+        """Refuse a score without attention."""
         if self.scope == "none" and self.score != "additive":
-            raise ConfigError(f"score={self.score} is for attention, and scope=none has none")
+            raise self.option("score").error(self.score, "needs scope=soft or scope=hard")

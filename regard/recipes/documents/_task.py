@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -29,8 +29,6 @@ from regard.recipes.texts._layers import reader
 from regard.recipes.texts._masking import Masking
 from regard.training import Loss, Run, Settings, fill
 
-WORDS = ("tokenizer", "vocab", "lowercase")
-SIZES = ("dim", "heads", "hidden_dim")
 READER, EMBEDDINGS = "model.reader.", "embed.words.weight"
 
 
@@ -112,11 +110,11 @@ class Classifying(Task[Classification]):
 
     def like(self, settings: Classification, kept: Mapping[str, Any]) -> Classification:
         """Its words; of a run that filled in words, also its layers."""
-        settings = replace(settings, **{key: kept[key] for key in WORDS})
+        settings = settings.inherit_from(kept)
         if "share" not in kept:
             return settings
-        sizes = {key: kept[key] for key in SIZES}
-        return replace(settings, model="mixed", layers=tuple(kept["layers"]), **sizes)
+        sizes = {name: kept[name] for name in ("dim", "heads", "hidden_dim")}
+        return settings.replace(model="mixed", layers=tuple(kept["layers"]), **sizes)
 
     def ready(self, run: Run, recipe: Recipe, settings: Classification, origin: Run | None) -> None:
         """The words and labels: learned from the training documents, or those of the run it begins with."""

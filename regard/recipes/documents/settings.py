@@ -5,76 +5,75 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.errors import ConfigError
-from regard.training.settings import Settings, setting
+from regard.config import option
+from regard.training.settings import WATCH, Settings
 
 
 @dataclass(frozen=True, kw_only=True)
 class Classification(Settings):
     """Documents, and which class each belongs to."""
 
+    watch: str = option("loss", WATCH, choices=("loss", "accuracy"))
     # data
-    train: tuple[str, ...] = setting((), "files to train on: .tsv, .csv or .jsonl")
-    valid: tuple[str, ...] = setting(
-        (), "files to choose the best weights by; none: every twentieth document is held out"
+    train: tuple[str, ...] = option((), "files to train on: .tsv, .csv or .jsonl", path=True)
+    valid: tuple[str, ...] = option(
+        (), "files to choose the best weights by; none: every twentieth document is held out", path=True
     )
-    test: tuple[str, ...] = setting((), "files that `regard evaluate` takes if it is given none")
-    columns: tuple[str, ...] = setting((), "label and text: columns (0,1), or names in a .csv or .jsonl")
-    data: str | None = setting(None, "folder with the recipe's data")
-    fold: int = setting(0, "movie-reviews: which tenth is the test, 0 to 9; the next one chooses")
-    leak: bool = setting(
-        False, "chnsenticorp: train also on texts that its test has, as published figures do"
-    )
-    max_words: int = setting(50, "longest sentence in words")
-    max_sentences: int = setting(40, "longest document in sentences; the first ones are kept")
-    too_long: Literal["split", "cut"] = setting("split", "what to do with a longer sentence; it is counted")
+    test: tuple[str, ...] = option((), "files that `regard evaluate` takes if it is given none", path=True)
+    columns: tuple[str, ...] = option((), "label and text: columns (0,1), or names in a .csv or .jsonl")
+    data: str | None = option(None, "folder with the recipe's data", path=True)
+    fold: int = option(0, "movie-reviews: which tenth is the test, 0 to 9; the next one chooses", ge=0, le=9)
+    leak: bool = option(False, "chnsenticorp: train also on texts that its test has, as published figures do")
+    max_words: int = option(50, "longest sentence in words", ge=1)
+    max_sentences: int = option(40, "longest document in sentences; the first ones are kept", ge=1)
+    too_long: Literal["split", "cut"] = option("split", "what to do with a longer sentence; it is counted")
     # words
-    tokenizer: Literal["word", "char"] = setting("word", "what a sentence is cut into")
-    vocab: int = setting(30_000, "words that are known, the most frequent ones")
-    lowercase: bool = setting(True, "all letters small")
-    batch_tokens: int = setting(8192, "words in a batch")
+    tokenizer: Literal["word", "char"] = option("word", "what a sentence is cut into", inherit=True)
+    vocab: int = option(30_000, "words that are known, the most frequent ones", ge=1, inherit=True)
+    lowercase: bool = option(True, "all letters small", inherit=True)
+    batch_tokens: int = option(8192, "words in a batch", ge=1)
     # model
-    model: Literal["hierarchical", "mixed"] = setting(
+    model: Literal["hierarchical", "mixed"] = option(
         "hierarchical", "words into sentences into a document, or layers over all words"
     )
-    pooling: Literal["attention", "average", "max"] = setting(
+    pooling: Literal["attention", "average", "max"] = option(
         "attention", "how words become a sentence and sentences a document"
     )
-    score: str = setting("additive", "attention: how telling a word is; `regard list --kind score`")
-    normalize: str | None = setting(None, "attention: how regard is shared; `regard list --kind normalizer`")
-    embed_dim: int = setting(100, "hierarchical: size of a word's vector")
-    dim: int = setting(100, "size of a state, both directions together")
-    layers: tuple[str, ...] = setting(
-        ("cnn", "attention", "gru"), "mixed: layers in order, of attention, cnn, gru and lstm"
+    score: str = option(
+        "additive",
+        "attention: how telling a word is; `regard list --kind score`",
+        when={"pooling": "attention"},
     )
-    heads: int = setting(4, "mixed: looks of attention side by side")
-    hidden_dim: int | None = setting(
-        None, "mixed: size inside attention's feed-forward network; 4 dim if none"
+    normalize: str | None = option(
+        None,
+        "attention: how regard is shared; `regard list --kind normalizer`",
+        when={"pooling": "attention"},
     )
-    span: int = setting(256, "mixed: words read together; a longer document is read in parts")
-    dropout: float = setting(0.4, "numbers forgotten at random in training")
+    embed_dim: int = option(
+        100, "hierarchical: size of a word's vector", ge=1, when={"model": "hierarchical"}
+    )
+    dim: int = option(100, "size of a state, both directions together", ge=1)
+    layers: tuple[str, ...] = option(
+        ("cnn", "attention", "gru"),
+        "mixed: layers in order, of attention, cnn, gru and lstm",
+        when={"model": "mixed"},
+    )
+    heads: int = option(4, "mixed: looks of attention side by side", ge=1, when={"model": "mixed"})
+    hidden_dim: int | None = option(
+        None,
+        "mixed: size inside attention's feed-forward network; 4 dim if none",
+        ge=1,
+        when={"model": "mixed"},
+    )
+    span: int = option(
+        256, "mixed: words read together; a longer document is read in parts", ge=1, when={"model": "mixed"}
+    )
+    dropout: float = option(0.4, "numbers forgotten at random in training", ge=0, lt=1)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in (
-            "vocab",
-            "dim",
-            "embed_dim",
-            "batch_tokens",
-            "max_words",
-            "max_sentences",
-            "heads",
-            "span",
-        ):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
+    def validate(self) -> None:
+        """Check what involves several options."""
         if self.dim % 2:
-            raise ConfigError(f"dim={self.dim} must be even: half of it is read forwards, half backwards")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
-        if not 0 <= self.fold <= 9:
-            raise ConfigError(f"fold={self.fold} is not possible; fold is from 0 to 9")
-        if self.watch not in ("accuracy", "loss"):
-            raise ConfigError(f"watch={self.watch} is not possible; watch is one of accuracy, loss")
-        if self.pooling != "attention" and (self.score, self.normalize) != ("additive", None):
-            raise ConfigError(f"score and normalize are those of pooling=attention, not of {self.pooling}")
+            raise self.option("dim").error(
+                self.dim, "must be even: half of it reads forwards, half backwards"
+            )
+        self.refuse_unused("score", "normalize")

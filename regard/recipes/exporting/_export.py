@@ -20,7 +20,6 @@ from regard.errors import (
     UnknownNameError,
     UnsupportedError,
 )
-from regard.recipes._parse import restore
 from regard.recipes._recipes import recipe
 from regard.recipes._runs import read as read_run
 from regard.recipes._task import Recipe
@@ -35,7 +34,6 @@ from regard.training import Run, load_weights, save_weights
 TARGETS = ("ctranslate2", "onnx", "safetensors")
 ENGINES = ("torch", "ctranslate2", "onnx")
 WEIGHTS = "model.safetensors"
-ELSEWHERE = {"train": (), "valid": (), "test": (), "data": None}  # settings that name files of one machine
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Origin:
     facts: Mapping[str, Any]
 
     def load(self, device: str = "cpu") -> Any:
-        settings = restore(self.recipe.kind, self.settings)
+        settings = self.recipe.kind.from_dict(self.settings)
         return self.recipe.task.load(self.run, self.recipe, settings, self.weights, self.where, device)
 
 
@@ -73,7 +71,13 @@ def export(
             f"{folder} was trained for {origin.recipe.name}, and {to} takes translators only; export it with"
             " --to safetensors"
         )
-    settings = {**origin.settings, **{key: ELSEWHERE[key] for key in origin.settings if key in ELSEWHERE}}
+    local = {
+        item.name: item.default for item in origin.recipe.kind.options() if item.path
+    }  # files of one machine
+    settings = {
+        **origin.settings,
+        **{name: value for name, value in local.items() if name in origin.settings},
+    }
     record = {
         "to": to,
         "quantize": quantize,
@@ -109,7 +113,7 @@ def opened(folder: str | Path, engine: str | None = None, device: str = "cpu") -
         made = _origin(folder, None).load(device if engine in (None, "torch") else "cpu")
         return made if engine in (None, "torch") else in_engine(made, str(engine))
     found = recipe(record["recipe"])
-    settings = restore(Translation, record["settings"])
+    settings = Translation.from_dict(record["settings"])
     source, target = (Tokenizer.load(folder / name) for name in Translating.files)
     made = _engine(kept, folder, source, target, settings.max_length)
     return Translator(made, source, target, settings, found)

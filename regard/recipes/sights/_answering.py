@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 from torch import Tensor, nn
@@ -22,7 +21,7 @@ from regard.recipes.sights.respondent import Respondent
 from regard.recipes.sights.settings import Answering
 from regard.training import Run, Settings, Source, fill
 
-SIZES, EYES, READER = ("size", "width", "grid_dim"), "model.eyes.", "model.read."
+EYES, READER = "model.eyes.", "model.read."
 
 
 class Questioning(Beholding[Answering]):
@@ -60,10 +59,6 @@ class Questioning(Beholding[Answering]):
 
     def follows(self, other: Task[Any]) -> bool:
         return isinstance(other, Questioning | Sorting)
-
-    def like(self, settings: Answering, kept: Mapping[str, Any]) -> Answering:
-        """The sizes of its eyes."""
-        return replace(settings, **{key: kept[key] for key in SIZES})
 
     def begin_with(self, objective: nn.Module, weights: dict[str, Tensor], where: str) -> None:
         """The weights of another run; of one that puts images into classes, those of its eyes."""

@@ -5,89 +5,62 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.errors import ConfigError
-from regard.training.settings import Settings, setting
+from regard.config import option
+from regard.training.settings import WATCH, Settings
 
-WATCHED = ("accuracy", "loss")
-AT_LEAST_1 = ("batch", "width", "grid_dim", "dim")
-NAMED = ("score", "normalize")
+ATTENTION = {"pooling": "attention"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seeing(Settings):
     """What both have in common: scenes, and a network that makes a grid of them."""
 
+    watch: str = option("loss", WATCH, choices=("loss", "accuracy"))
     # data
-    data: str | None = setting(None, "folder with the recipe's data (mnist-cluttered)")
-    size: int = setting(64, "side of an image in pixels; others are stretched to it")
-    clutter: int = setting(8, "pieces of other digits in a scene")
-    batch: int = setting(32, "images in a batch")
+    data: str | None = option(None, "folder with the recipe's data (mnist-cluttered)", path=True)
+    size: int = option(64, "side of an image in pixels; others are stretched to it", ge=32, inherit=True)
+    clutter: int = option(8, "pieces of other digits in a scene", ge=0)
+    batch: int = option(32, "images in a batch", ge=1)
     # model
-    score: str = setting("additive", "attention: how well a cell answers; `regard list --kind score`")
-    normalize: str | None = setting(None, "attention: how regard is shared; `regard list --kind normalizer`")
-    width: int = setting(16, "channels of the first convolution")
-    grid_dim: int = setting(64, "size of a cell's vector")
-    dim: int = setting(64, "size of a query")
-    dropout: float = setting(0.0, "numbers forgotten at random in training")
+    score: str = option(
+        "additive", "attention: how well a cell answers; `regard list --kind score`", when=ATTENTION
+    )
+    normalize: str | None = option(
+        None, "attention: how regard is shared; `regard list --kind normalizer`", when=ATTENTION
+    )
+    width: int = option(16, "channels of the first convolution", ge=1, inherit=True)
+    grid_dim: int = option(64, "size of a cell's vector", ge=1, inherit=True)
+    dim: int = option(64, "size of a query", ge=1)
+    dropout: float = option(0.0, "numbers forgotten at random in training", ge=0, lt=1)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in AT_LEAST_1:
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
-        if self.size < 32:
-            raise ConfigError(f"size={self.size} is too small: a scene has at least 32 pixels a side")
-        if self.clutter < 0:
-            raise ConfigError(f"clutter={self.clutter} must not be negative")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
-        if self.watch not in WATCHED:
-            raise ConfigError(f"watch={self.watch} is not possible; watch is one of {', '.join(WATCHED)}")
-
-    def alone(self, pooling: str) -> None:
-        """Refuse a score or normalizer where there is no attention to have it."""
-        for name in NAMED:
-            if (
-                pooling != "attention"
-                and getattr(self, name) != type(self).__dataclass_fields__[name].default
-            ):
-                raise ConfigError(f"{name}={getattr(self, name)} is for pooling=attention, not for {pooling}")
+    def validate(self) -> None:
+        """Refuse options of attention where there is none."""
+        self.refuse_unused(*(item.name for item in self.options() if item.when == ATTENTION))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Glancing(Seeing):
     """Images, and which class each belongs to."""
 
-    pooling: Literal["attention", "average", "max"] = setting(
+    pooling: Literal["attention", "average", "max"] = option(
         "attention", "how the cells of the grid become one vector"
     )
-    queries: Literal["none", "one", "each"] = setting(
-        "one", "attention: asked by nobody (additive only), by one learned query, or by one for each class"
+    queries: Literal["none", "one", "each"] = option(
+        "one",
+        "attention: asked by nobody (additive only), by one learned query, or by one for each class",
+        when=ATTENTION,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.alone(self.pooling)
-        if self.pooling != "attention" and self.queries != "one":
-            raise ConfigError(f"queries={self.queries} is for pooling=attention, not for {self.pooling}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answering(Seeing):
     """Images, a question about each, and its answer."""
 
-    pooling: Literal["attention", "average"] = setting(
+    pooling: Literal["attention", "average"] = option(
         "attention", "look where the question says, or always at the mean of the grid"
     )
-    looks: int = setting(1, "looks one after another, each asked by what is known so far")
-    reader: Literal["bag", "gru"] = setting("gru", "a question read in order, or as the mean of its words")
-    embed_dim: int = setting(32, "gru: size of a word's vector")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.alone(self.pooling)
-        for name in ("looks", "embed_dim"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} is too small: it must be at least 1")
-        if self.pooling != "attention" and self.looks != 1:
-            raise ConfigError(f"looks={self.looks} is for pooling=attention: the mean is always the same")
+    looks: int = option(
+        1, "looks one after another, each asked by what is known so far", ge=1, when=ATTENTION
+    )
+    reader: Literal["bag", "gru"] = option("gru", "a question read in order, or as the mean of its words")
+    embed_dim: int = option(32, "gru: size of a word's vector", ge=1)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.config import split_override, suggest
 from regard.errors import ConfigError, UnknownNameError, UsageError
-from regard.recipes._parse import nearest, parted, settle
 from regard.recipes.studies._bahdanau2015 import bahdanau2015
 from regard.recipes.studies._costs import costs
 from regard.recipes.studies._han2016 import han2016
@@ -79,12 +79,15 @@ class Study:
 
 def _chosen(words: Sequence[str]) -> dict[str, Any]:
     """What the words say, of those settings that every training has."""
-    names, shared = [name for name, _ in map(parted, words)], [field.name for field in fields(Settings)]
+    names, shared = (
+        [name for name, _ in map(split_override, words)],
+        [item.name for item in Settings.options()],
+    )
     if "data" in names:
         raise ConfigError("a study is given its data by --data FOLDER, not by data=")
     if others := [name for name in names if name not in shared]:
-        raise ConfigError(f"{others[0]} is no setting that a study shares out; {nearest(others[0], shared)}")
-    settled = settle(Settings, {}, words)
+        raise ConfigError(f"{others[0]} is no option of every training{suggest(others[0], shared)}")
+    settled = Settings.from_overrides(words)
     return {name: getattr(settled, name) for name in names}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -18,7 +17,6 @@ from regard.recipes.texts._material import Texts
 from regard.recipes.texts.settings import Text
 from regard.training import Run
 
-TOKENS = ("tokenizer", "vocab", "lowercase")
 Told = TypeVar("Told", bound=Text)
 
 
@@ -88,9 +86,6 @@ class Reading(Task[Told]):
         tokenizer = self.kept(run)
         objective = fitted(lambda: self.objective(settings, len(tokenizer)), weights, where)
         return self.gives(objective.to(device).model, tokenizer, settings)
-
-    def like(self, settings: Told, kept: Mapping[str, Any]) -> Told:
-        return replace(settings, **{key: kept[key] for key in TOKENS})
 
     def ready(self, run: Run, recipe: Recipe, settings: Told, origin: Run | None) -> None:
         """The tokenizer: learned from the text, or that of the run it begins with."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
-from regard.errors import ConfigError
-from regard.training.settings import Settings, setting
+from regard.config import option
+from regard.training.settings import WATCH, Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,72 +14,53 @@ class Text(Settings):
     """Plain text, and a Transformer's half that reads or writes it."""
 
     # data
-    train: tuple[str, ...] = setting((), "files of plain text to train on; also .gz or .xz")
-    valid: tuple[str, ...] = setting(
-        (), "files to choose the best weights by; none: every twentieth document is held out"
+    train: tuple[str, ...] = option((), "files of plain text to train on; also .gz or .xz", path=True)
+    valid: tuple[str, ...] = option(
+        (), "files to choose the best weights by; none: every twentieth document is held out", path=True
     )
-    test: tuple[str, ...] = setting((), "files that `regard evaluate` takes if it is given none")
-    apart: Literal["blank", "line"] = setting("blank", "documents: apart by blank lines, or one a line")
-    length: int = setting(256, "tokens in a passage; a longer document is several")
-    vocab: int = setting(8000, "tokens that are known")
-    lowercase: bool = setting(False, "all letters small")
-    batch_tokens: int = setting(8192, "tokens in a batch, counted as rows times the longest row")
+    test: tuple[str, ...] = option((), "files that `regard evaluate` takes if it is given none", path=True)
+    apart: Literal["blank", "line"] = option("blank", "documents: apart by blank lines, or one a line")
+    length: int = option(256, "tokens in a passage; a longer document is several", ge=1)
+    vocab: int = option(8000, "tokens that are known", ge=1, inherit=True)
+    lowercase: bool = option(False, "all letters small", inherit=True)
+    batch_tokens: int = option(8192, "tokens in a batch, counted as rows times the longest row", ge=1)
     # model
-    dim: int = setting(256, "size of a position")
-    heads: int = setting(4, "looks side by side")
-    hidden_dim: int | None = setting(None, "size inside the feed-forward network; 4 dim if none")
-    dropout: float = setting(0.1, "numbers forgotten at random in training")
+    dim: int = option(256, "size of a position", ge=1)
+    heads: int = option(4, "looks side by side", ge=1)
+    hidden_dim: int | None = option(None, "size inside the feed-forward network; 4 dim if none", ge=1)
+    dropout: float = option(0.1, "numbers forgotten at random in training", ge=0, lt=1)
 
-    measured: ClassVar[tuple[str, ...]] = ("loss", "perplexity")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("length", "vocab", "batch_tokens", "dim", "heads", "hidden_dim"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name}={value} is too small: it must be at least 1")
+    def validate(self) -> None:
+        """Check what involves several options."""
         if self.batch_tokens <= self.length:
-            raise ConfigError(
-                f"batch_tokens={self.batch_tokens} holds no passage of length={self.length} and its first token"
+            raise self.option("batch_tokens").error(
+                self.batch_tokens,
+                f"must be above length={self.length}, to hold a passage and its first token",
             )
         if self.dim % self.heads or self.dim % 2:
-            raise ConfigError(f"dim={self.dim} must be even and a multiple of heads={self.heads}")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout={self.dropout} must be at least 0 and below 1")
-        if self.watch not in self.measured:
-            raise ConfigError(
-                f"watch={self.watch} is not possible; watch is one of {', '.join(self.measured)}"
-            )
+            raise self.option("dim").error(self.dim, f"must be even and a multiple of heads={self.heads}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Language(Text):
     """Text, and what comes next."""
 
-    tokenizer: Literal["bpe", "unigram", "char", "word"] = setting("bpe", "what a text is cut into")
-    layers: int = setting(4, "layers of the decoder")
-
-    measured: ClassVar[tuple[str, ...]] = ("loss", "perplexity", "bits_per_character")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.layers < 1:
-            raise ConfigError(f"layers={self.layers} is too small: it must be at least 1")
+    watch: str = option("loss", WATCH, choices=("loss", "perplexity", "bits_per_character"))
+    tokenizer: Literal["bpe", "unigram", "char", "word"] = option(
+        "bpe", "what a text is cut into", inherit=True
+    )
+    layers: int = option(4, "layers of the decoder", ge=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLanguage(Text):
     """Text of which some words are hidden, and what they were."""
 
-    tokenizer: Literal["word", "char"] = setting("word", "what a text is cut into, as for documents")
-    layers: tuple[str, ...] = setting(
+    watch: str = option("loss", WATCH, choices=("loss", "perplexity", "accuracy"))
+    tokenizer: Literal["word", "char"] = option(
+        "word", "what a text is cut into, as for documents", inherit=True
+    )
+    layers: tuple[str, ...] = option(
         ("attention", "attention"), "layers in order, of attention, cnn, gru and lstm"
     )
-    share: float = setting(0.15, "words that are hidden")
-
-    measured: ClassVar[tuple[str, ...]] = ("loss", "perplexity", "accuracy")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.share < 1:
-            raise ConfigError(f"share={self.share} must be above 0 and below 1")
+    share: float = option(0.15, "words that are hidden", gt=0, lt=1)

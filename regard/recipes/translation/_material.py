@@ -71,7 +71,7 @@ def _unfit(part: Parallel, columns: Sequence[str], has: str) -> ConfigError:
 def languages(settings: Translation, known: Sequence[str]) -> tuple[str, str]:
     """The languages read and written."""
     if settings.pair is None or settings.pair not in known:
-        raise ConfigError(f"pair={settings.pair} is not possible; pair is one of {', '.join(known)}")
+        raise ConfigError(f"invalid value {settings.pair!r} for pair: expected one of {', '.join(known)}")
     source, _, target = settings.pair.partition("-")
     return source, target
 
@@ -103,7 +103,7 @@ def g2p(settings: Translation) -> Material:
     )
     known = sorted({path.name.partition("_train.tsv")[0] for path in root.glob("*_train.tsv*")})
     if settings.pair not in known:
-        raise ConfigError(f"pair={settings.pair} is not possible; in {root} there are {', '.join(known)}")
+        raise ConfigError(f"invalid value {settings.pair!r} for pair: in {root} there are {', '.join(known)}")
 
     def part(name: str) -> Parallel:
         return Parallel([named(root, f"{settings.pair}_{name}.tsv")])

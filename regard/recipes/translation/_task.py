@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +26,6 @@ from regard.recipes.translation.translator import Translator
 from regard.training import Run, Settings
 
 NAMES = ("batch_tokens", "too_long")  # what a Filling's `tokens` and `over` are called among the settings
-TOKENS = ("tokenizer", "target_tokenizer", "vocab", "joint", "nfkc", "lowercase")
 
 
 class Translating(Task[Translation]):
@@ -49,12 +48,6 @@ class Translating(Task[Translation]):
             metric(settings)  # which refuses, if it needs another package
         with torch.device("meta"):
             _models.build(settings, 8, 8)
-
-    def idle(self, settings: Translation, chosen: Collection[str]) -> list[str]:
-        other = "transformer" if settings.model == "recurrent" else "recurrent"
-        helps = settings.helps()
-        unread = [name for name in helps if name in chosen and helps[name].startswith(other)]
-        return [f"{name} is for model={other}, and changes nothing here" for name in unread]
 
     def experiment(self, run: Run, recipe: Recipe, settings: Translation) -> Experiment[Translation]:
         source, target = tokenizers(run)
@@ -96,9 +89,6 @@ class Translating(Task[Translation]):
         parts = material.tests or {"valid": material.valid}
         chosen = part or next(iter(parts))
         return {**evaluate(made, list(pairs(parts[chosen]))), "part": chosen}
-
-    def like(self, settings: Translation, kept: Mapping[str, Any]) -> Translation:
-        return replace(settings, **{key: kept[key] for key in TOKENS})
 
     def ready(self, run: Run, recipe: Recipe, settings: Translation, origin: Run | None) -> None:
         """The tokenizers: learned from the text, or those of the run it starts from."""
