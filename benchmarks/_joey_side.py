@@ -126,8 +126,8 @@ def measure(model: str, files: Path, tokens: int, seconds: float, workers: int) 
     with tempfile.TemporaryDirectory() as out:
         args = parse_global_args(settings(model, files, Path(out), tokens, workers))
         network, train, dev, _ = prepare(args, rank=0, mode="train")
-        given = {"num_workers": args.num_workers, "autocast": args.autocast, "seed": args.seed}
-        given.update(train_args=args.train, dev_args=set_validation_args(args.test))
+        given = {"num_workers": args.num_workers, "autocast": args.autocast_state, "seed": args.seed}
+        given.update(train_args=args.train, dev_args=set_validation_args(args.test_files))
         trainer = TrainManager(0, network, args.model_dir, args.device, **given)
         watch = trainer._train_step = Stopwatch(trainer, seconds)
         trainer.train_and_validate(train, dev)

@@ -28,7 +28,7 @@ def lines(path: Path) -> list[str]:
 def segment(texts: Sequence[Sequence[str]], size: int = SIZE) -> tuple[list[list[str]], list[str]]:
     """The sentences of each text as pieces with spaces between them, and the pieces there are.
 
-    >>> texts, pieces = segment([["so so"], ["so la"]], size=7)
+    >>> texts, pieces = segment([["so so"], ["so la"]], image_size=7)
     >>> texts
     [['so</w> so</w>'], ['so</w> l a</w>']]
     """

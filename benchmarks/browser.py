@@ -22,7 +22,7 @@ from torch import Tensor
 from regard._imports import require_extra
 from regard.decoding import Hypothesis
 from regard.serving import application
-from regard.viewing.players import heads
+from regard.viewing.pages import head_grid
 from tests.browser.timing import answered, looks, opened
 from tests.serving.servers import in_thread, tiny_translator
 
@@ -52,7 +52,7 @@ def report(browser: object, name: str, weights: Tensor, times: int) -> None:
     tokens = [f"token{i}" for i in range(weights.shape[-1])]
     with tempfile.TemporaryDirectory() as folder:
         began, file = time.perf_counter(), Path(folder, "heads.html")
-        heads(weights, tokens).save(file)
+        head_grid(weights, tokens).save(file)
         made, size = time.perf_counter() - began, file.stat().st_size / 1e6
         opening, hovering = [], []
         for _ in range(times):

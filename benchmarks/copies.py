@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from regard.recipes import Machine, load
-from regard.recipes.trials import markdown, trial
-from regard.training import Run
+from regard.studies.runner import format_markdown_table, run_trial
+from regard.tasks import AlgorithmPredictor, load
+from regard.training import RunFolder
 
 RUNS: dict[str, dict[str, Any]] = {str(seed): {"seed": seed} for seed in range(5)}
 RUNS["lstm"] = {"model": "lstm", "hidden_dim": 256}
@@ -34,20 +34,20 @@ COLUMNS = {"run": "", "sequences": ",", "minutes": ".1f", "bits at 20": ".4f", "
 
 def row(name: str, folder: Path) -> dict[str, Any]:
     """Train, or take what is there, and try it on longer and longer sequences."""
-    trained = trial("copy", folder, say=print, threads=1, **RUNS[name])
-    machine: Machine = load(folder)
-    many = machine.evaluate(sequences=MANY, length=20)
+    trained = run_trial("copy", folder, log=print, threads=1, **RUNS[name])
+    machine: AlgorithmPredictor = load(folder)
+    many = machine.evaluate(num_sequences=MANY, length=20)
     found: dict[str, Any] = {
         "run": name,
-        "sequences": trained["steps"] * Run.open(folder).read()["settings"]["batch"],
+        "sequences": trained["steps"] * RunFolder.open(folder).read_record()["settings"]["batch"],
         "minutes": trained["minutes"],
         "bits at 20": many["bits"],
         "right of 2,000 at 20": round(many["exact"] * MANY / 100),
     }
     for length in NEAR:
-        found[f"wrong at {length}"] = _wrong(machine.evaluate(sequences=20, length=length))
+        found[f"wrong at {length}"] = _wrong(machine.evaluate(num_sequences=20, length=length))
     for tried, (sequences, length, rows) in FAR.items() if name != "lstm" else ():
-        found[f"wrong at {tried}"] = _wrong(machine.evaluate(sequences, rows=rows, length=length))
+        found[f"wrong at {tried}"] = _wrong(machine.evaluate(sequences, memory_rows=rows, length=length))
     return found
 
 
@@ -64,7 +64,9 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows = [row(name, given.runs / name) for name in RUNS]
-    table = markdown(rows, {**COLUMNS, **{key: "" for key in rows[0] if key.startswith("wrong")}})
+    table = format_markdown_table(
+        rows, {**COLUMNS, **{key: "" for key in rows[0] if key.startswith("wrong")}}
+    )
     print(table)
     if given.out is not None:
         given.out.write_text(f"# Copy\n\n{(__doc__ or '').strip()}\n\n{table}\n", encoding="utf-8")

@@ -2,10 +2,10 @@
 
     python -m benchmarks.decoding RUN --joey JOEY/bin/python --sources test.en --references test.de
 
-RUN is a trained Transformer (norm=post, tied=all), or a recurrent network such as JoeyNMT has:
+RUN is a trained Transformer (norm=post, tie_embeddings=all), or a recurrent network such as JoeyNMT has:
 
-    regard train multi30k-tok data=DATA/multi30k model=recurrent order=luong input_feeding=on score=additive dim=256 \\
-        encoder_dim=256 layers=1 heads=1 hidden_dim=none tied=none --out RUN
+    regard train multi30k-tok data_dir=DATA/multi30k model=recurrent order=luong input_feeding=on score=additive dim=256 \\
+        encoder_hidden_dim=256 num_layers=1 num_heads=1 ffn_dim=none tie_embeddings=none --out RUN
 
 CTranslate2, Hugging Face's Marian (Transformers only) and JoeyNMT, which has an environment of its own (see
 throughput.py), are given its weights, so that BLEU shows whether they do the same work. Every side is measured at each
@@ -45,26 +45,26 @@ Translate = Callable[[list[IDS]], list[IDS]]
 def regard_side(run: str, given: dict[str, Any]) -> Translate:
     """What `Translator.search` does with the batches it makes."""
     import regard
-    from regard.data.batch import filled
+    from regard.data.batching import pad_rows
     from regard.decoding import decode
-    from regard.recipes.translation._together import side_by_side
-    from regard.training.memory import keep_memory
+    from regard.tasks.translation.inference import map_in_threads
+    from regard.training.engine import retain_freed_memory
 
-    keep_memory()
+    retain_freed_memory()
     model: Any = regard.load(run).model
     options = options_of(given)
 
     def translate(sources: IDS) -> IDS:
-        found = decode(model.eval(), *filled(sources), options)
-        return [best[0].ids if best else [] for best in found]
+        found = decode(model.eval(), *pad_rows(sources), options)
+        return [best[0].token_ids if best else [] for best in found]
 
-    return lambda batches: side_by_side(translate, batches)
+    return lambda batches: map_in_threads(translate, batches)
 
 
 def options_of(given: dict[str, Any]) -> Any:
-    from regard.decoding import Decoding
+    from regard.decoding import DecodingConfig
 
-    return Decoding(beam=given["beam"], alpha=1.0, max_length=given["longest"])
+    return DecodingConfig(beam_size=given["beam"], length_penalty=1.0, max_length=given["longest"])
 
 
 def ctranslate2_side(run: str, given: dict[str, Any], together: bool = False) -> Translate:
@@ -72,8 +72,8 @@ def ctranslate2_side(run: str, given: dict[str, Any], together: bool = False) ->
     import ctranslate2
     import torch
 
-    from regard.recipes import load_translator
-    from regard.recipes.exporting import export
+    from regard.export import export
+    from regard.tasks import load_translator
 
     translator, threads = load_translator(run), torch.get_num_threads()
     tokens = translator.source.vocabulary.tokens
@@ -96,7 +96,7 @@ def marian_side(run: str, given: dict[str, Any]) -> Translate:
     from transformers import MarianConfig, MarianMTModel
 
     import regard
-    from regard.data.batch import filled
+    from regard.data.batching import pad_rows
 
     ours: Any = regard.load(run).model
     first, dim = ours.encoder.layers[0], ours.output.weight.shape[1]
@@ -124,7 +124,7 @@ def marian_side(run: str, given: dict[str, Any]) -> Translate:
     made.tie_weights()
 
     def translate(sources: IDS) -> IDS:
-        source, lengths = filled(sources)
+        source, lengths = pad_rows(sources)
         mask = (torch.arange(source.shape[1]) < lengths[:, None]).long()
         how = {"num_beams": given["beam"], "length_penalty": 1.0, "early_stopping": True, "do_sample": False}
         with torch.inference_mode():
@@ -165,10 +165,10 @@ def batched(side: str, lengths: list[int], batch: int) -> list[list[int]]:
     if side == "regard":
         import torch
 
-        from regard.recipes.translation.translator import grouped
+        from regard.tasks.translation.predictor import group_by_length
 
         tokens = batch * sum(lengths) // len(lengths)
-        return list(grouped(range(len(lengths)), lengths, tokens, torch.get_num_threads()))
+        return list(group_by_length(range(len(lengths)), lengths, tokens, torch.get_num_threads()))
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     return [order[at : at + batch] for at in range(0, len(order), batch)]
 
@@ -180,12 +180,12 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Write what all sides are given."""
     import torch
 
-    from regard.recipes import load_translator
+    from regard.tasks import load_translator
 
     translator = load_translator(options.run)
     texts = lines(options.sources)[: options.limit]
     model: Any = translator.model
-    options.model = "transformer" if translator.settings.model == "transformer" else "gru"
+    options.model = "transformer" if translator.config.model == "transformer" else "gru"
     given = {
         "sources": [[*translator.source.encode(translator.clean(text)), 3] for text in texts],
         "words": len(translator.source),
@@ -221,7 +221,7 @@ def bleu(options: argparse.Namespace, found: IDS) -> str:
     """Of the tokens as they stand in the references, which are tokenized."""
     import sacrebleu
 
-    from regard.recipes import load_translator
+    from regard.tasks import load_translator
 
     if options.references is None:
         return ""

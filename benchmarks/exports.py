@@ -26,11 +26,11 @@ from benchmarks._segmented import lines
 from benchmarks._side import Side
 from benchmarks.report import machine
 from benchmarks.timing import spread
-from regard.data.batch import EOS
-from regard.recipes import Translator, load_translator
-from regard.recipes.exporting import export
-from regard.recipes.exporting._ctranslate2 import AT_ONCE
-from regard.training.memory import keep_memory
+from regard.data.vocabulary import EOS_ID
+from regard.export import export
+from regard.export.ctranslate2 import MAX_BATCH_SENTENCES
+from regard.tasks import Translator, load_translator
+from regard.training.engine import retain_freed_memory
 
 ENGINES = (("ctranslate2", None), ("ctranslate2", "int8"), ("onnx", None), ("onnx", "int8"))
 SAME, WITHIN = 99.5, {None: 0.1, "int8": 0.5}  # per cent of equal translations; BLEU
@@ -55,8 +55,8 @@ def engines(run: Path, folder: Path, alpha: float) -> list[Made]:
 
 
 def through(translator: Translator, alpha: float) -> Translate:
-    options = translator.decoding(beam=5, alpha=alpha)
-    return lambda texts: [translator.text(one[0]) for one in translator.search(texts, options)]
+    options = translator.decoding_config(beam=5, alpha=alpha)
+    return lambda texts: [translator.to_text(one[0]) for one in translator.search(texts, options)]
 
 
 def direct(ours: Translator, folder: Path, texts: list[str], alpha: float) -> Callable[[], object]:
@@ -66,10 +66,10 @@ def direct(ours: Translator, folder: Path, texts: list[str], alpha: float) -> Ca
     threads = {"inter_threads": torch.get_num_threads(), "intra_threads": 1}
     program: Any = ctranslate2.Translator(str(folder), **threads)
     words = ours.source.vocabulary.tokens
-    encoded = [[*ours.source.encode(ours.clean(text)), EOS] for text in texts]
-    limits = ours.decoding(beam=5).limits(torch.tensor([len(one) for one in encoded]))
+    encoded = [[*ours.source.encode(ours.clean(text)), EOS_ID] for text in texts]
+    limits = ours.decoding_config(beam=5).max_lengths(torch.tensor([len(one) for one in encoded]))
     told = [[words[number] for number in one] for one in encoded]
-    how = {"max_batch_size": AT_ONCE, "beam_size": 5, "max_decoding_length": int(limits.max())}
+    how = {"max_batch_size": MAX_BATCH_SENTENCES, "beam_size": 5, "max_decoding_length": int(limits.max())}
     return lambda: program.translate_batch(told, length_penalty=alpha, **how)
 
 
@@ -125,7 +125,7 @@ def compared(found: list[Made], texts: list[str], references: list[str]) -> list
 def main() -> None:
     if sys.argv[1:2] == ["--measure"]:  # a process of its own, started by `Side.run`
         side, run, made, sources, alpha = sys.argv[2:]
-        keep_memory()
+        retain_freed_memory()
         print(json.dumps(measure(side, run, Path(made), lines(Path(sources)), float(alpha))))
         return
     parser = argparse.ArgumentParser(
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, help="a Markdown file, say benchmarks/results/exports.md")
     options = parser.parse_args()
-    keep_memory()
+    retain_freed_memory()
     texts, references = lines(options.sources), lines(options.references)
     facts = machine()
     text = ["# Exported engines", "", *(__doc__ or "").split("\n\n", 1)[1].rstrip().split("\n"), ""]

@@ -27,9 +27,9 @@ SETTINGS = [
     "dropout=0.2",
     "validate_every=30",
     "save_every=10",
-    "average=2",
+    "average_last=2",
 ]
-SETTINGS += ["device=cpu", "threads=1"]
+SETTINGS += ["device=cpu", "num_threads=1"]
 
 
 def regard(*words: str) -> list[str]:

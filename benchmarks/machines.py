@@ -94,9 +94,9 @@ def asked(model: nn.Module, batch: int) -> Callable[[], object]:
 
 
 def machine(rows: int = 128, fused: bool = False) -> NeuralTuringMachine:
-    model = NeuralTuringMachine(9, 8, rows=rows)
+    model = NeuralTuringMachine(9, 8, memory_rows=rows)
     if fused:
-        model.fuse()
+        model.compile_step()
     return model
 
 

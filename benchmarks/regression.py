@@ -31,7 +31,7 @@ import torch
 from benchmarks.child import ROOT, forget, peak
 from benchmarks.report import machine
 from benchmarks.timing import CLOCKS, Effort, interleaved, spread
-from regard.models.regression import KernelRegression
+from regard.models.kernel_regression.estimator import KernelRegression
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 POINTS, WIDTH = 20_000, 0.1
@@ -210,7 +210,7 @@ def errors(data: Path | None) -> Iterator[list[str]]:
 def _errors(name: str, x: Array, y: Array, best: str, mean: float | None) -> Iterator[list[str]]:
     for kernel in ("average", "gaussian", "boxcar", "epanechnikov"):
         start = time.process_time()
-        model = KernelRegression(kernel, "learned", unreached="nearest").fit(x[:, None], y)
+        model = KernelRegression(kernel, "learned", out_of_reach="nearest").fit(x[:, None], y)
         took = time.process_time() - start
         error = float(np.sqrt(np.mean(model.leave_one_out() ** 2)))
         given = {"average": "" if mean is None else f"{mean:g}", "gaussian": best}.get(kernel, "")

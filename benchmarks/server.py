@@ -34,7 +34,7 @@ CLIENTS = 64
 CROWD, TIMES = 600, 4  # at overload: clients, and how many times more they ask than can be answered
 OFFLINE = """
 import sys, time, regard
-from regard.data._lines import lines
+from regard.data.text_files import lines
 from pathlib import Path
 texts, seconds = list(lines(Path(sys.argv[2]))), float(sys.argv[3])
 import random
@@ -197,9 +197,9 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    from regard.data._lines import lines
+    from regard.data.text_files import read_lines
 
-    texts = list(lines(Path(given.texts)))
+    texts = list(read_lines(Path(given.texts)))
     trials = {
         "load": lambda: try_load(given.run, given.texts, texts, given.seconds, given.rounds),
         "overload": lambda: try_overload(given.run, texts, given.seconds / 2),

@@ -67,18 +67,20 @@ def ours(model: str, files: Path, tokens_per_batch: int, seconds: float, precisi
     """Target tokens a second of regard, window by window, by ``now``; the first updates are not counted."""
     import torch
 
-    from regard.data import Corpus, Filling, Parallel, Tokenizer
-    from regard.recipes import NextWord, settings_of
-    from regard.recipes.translation._models import build
-    from regard.training.memory import keep_memory
-    from regard.training.optimizers import make_optimizer, scale_and_clip, set_rate
+    from regard.data import BatchingConfig, InMemoryPairs, ParallelFiles, Tokenizer
+    from regard.tasks import NextTokenLoss, make_config
+    from regard.tasks.translation.task import build_model
+    from regard.training.engine import retain_freed_memory
+    from regard.training.optim import make_optimizer, scale_and_clip_gradients, set_learning_rate
 
-    keep_memory()  # as the engine does
-    settings = settings_of("multi30k", **OURS[model])
-    pairs = Parallel([files / f"train.{language}" for language in LANGUAGES])
-    words = Tokenizer.learn((files / "vocabulary.txt").read_text().split("\n"), kind="word", size=20_000)
-    data = Corpus(pairs, words, words, Filling(tokens=tokens_per_batch))
-    objective = NextWord(build(settings, len(words), len(words)), settings.smoothing)
+    retain_freed_memory()  # as the engine does
+    settings = make_config("multi30k", **OURS[model])
+    pairs = ParallelFiles([files / f"train.{language}" for language in LANGUAGES])
+    words = Tokenizer.train(
+        (files / "vocabulary.txt").read_text().split("\n"), model_type="word", vocab_size=20_000
+    )
+    data = InMemoryPairs(pairs, words, words, BatchingConfig(max_tokens=tokens_per_batch))
+    objective = NextTokenLoss(build_model(settings, len(words), len(words)), settings.smoothing)
     optimizer = make_optimizer(objective, settings)
     laps, done = [], 0
     for step, (batch, _) in enumerate(data.batches(None)):
@@ -88,8 +90,8 @@ def ours(model: str, files: Path, tokens_per_batch: int, seconds: float, precisi
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):  # as the engine does
             loss = objective(batch)
         loss.total.backward()
-        scale_and_clip(optimizer, 1 / loss.count, settings.clip)
-        set_rate(optimizer, settings.rate(step + 1))
+        scale_and_clip_gradients(optimizer, 1 / loss.count, settings.max_grad_norm)
+        set_learning_rate(optimizer, settings.learning_rate(step + 1))
         optimizer.step()
         optimizer.zero_grad()
         done += loss.count

@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 
-from regard.data import Pair
-from regard.recipes import load_translator
-from regard.recipes._recipes import recipe
-from regard.recipes.translation._material import pairs
-from regard.recipes.translation.evaluation import evaluate
-from regard.recipes.trials import Row, markdown, trial
+from regard.data import SentencePair
+from regard.studies.runner import Row, format_markdown_table, run_trial
+from regard.tasks import load_translator
+from regard.tasks.registry import get_recipe
+from regard.tasks.translation.data import iter_pairs
+from regard.tasks.translation.evaluation import evaluate
 
 TINY = {"steps": 7000, "accumulate": 2, "warmup": 1000, "schedule": "cosine", "threads": 2}
 TINY |= {"validate_every": 125, "save_every": 125, "average": 10}
@@ -78,7 +78,7 @@ def measured(name: str, data: Path, runs: Path) -> Row:
     """Train, or take what is there, and measure it on the test part."""
     known, settings = RUNS[name]
     where = str((data / FOLDERS[known]).resolve())
-    row = trial(known, runs / name, say=print, data=where, **{"threads": 1, **settings})
+    row = run_trial(known, runs / name, log=print, data=where, **{"threads": 1, **settings})
     if known != "hansards":
         row |= longer(runs / name, known, row["part"])
     looks = f"layer {row['aer_layer']}, head {row['aer_head']}" if "aer_layer" in row else ""
@@ -88,11 +88,11 @@ def measured(name: str, data: Path, runs: Path) -> Row:
 def longer(run: Path, known: str, part: str) -> Row:
     """The test part with the length penalty that is best on the validation part; and with 1, to compare."""
     translator = load_translator(run)
-    material = recipe(known).material(translator.settings)
-    valid, test = list(pairs(material.valid)), list(pairs(material.tests[part]))
+    material = get_recipe(known).data(translator.config)
+    valid, test = list(iter_pairs(material.valid)), list(iter_pairs(material.tests[part]))
 
-    def judged(given: list[Pair], alpha: float) -> Row:
-        return evaluate(translator, given, translator.decoding(alpha=alpha))
+    def judged(given: list[SentencePair], alpha: float) -> Row:
+        return evaluate(translator, given, translator.decoding_config(alpha=alpha))
 
     tried = {alpha: judged(valid, alpha)["bleu"] for alpha in ALPHAS}
     best = max(tried, key=lambda alpha: tried[alpha])
@@ -138,7 +138,7 @@ def table(rows: dict[str, Row]) -> str:
     signatures = sorted({f"- {row['run']}: {row['bleu_signature']}" for row in found})
     commands = "\n".join(f"    {command(row['run'])}" for row in found)
     return "\n\n".join(
-        (markdown(found, COLUMNS), "Signatures of BLEU:\n\n" + "\n".join(signatures), commands)
+        (format_markdown_table(found, COLUMNS), "Signatures of BLEU:\n\n" + "\n".join(signatures), commands)
     )
 
 

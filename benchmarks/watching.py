@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from benchmarks.report import machine
 from benchmarks.timing import Effort, interleaved, spread
-from regard.attention import _equation, heads
+from regard.attention import equation as _equation
+from regard.attention import multi_head as heads
 from regard.models import Transformer
 from regard.viewing import watch
 
@@ -30,7 +31,7 @@ HEAD = ("model", "what", "times a plain pass", "quartiles", "plain, ms", "target
 
 
 def ours() -> tuple[nn.Module, Callable[[], Tensor]]:
-    model = Transformer(WORDS, WORDS, dim=DIM, heads=HEADS, layers=LAYERS).eval()
+    model = Transformer(WORDS, WORDS, embed_dim=DIM, num_heads=HEADS, num_encoder_layers=LAYERS).eval()
     source, target = (torch.randint(4, WORDS, (BATCH, TOKENS)) for _ in range(2))
     lengths = torch.full((BATCH,), TOKENS)
     return model, lambda: model(source, lengths, target)

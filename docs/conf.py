@@ -24,22 +24,22 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from typer.testing import CliRunner
 
-from regard import __version__
-from regard.catalogue import ENTRIES, KINDS, Entry
+from regard._version import __version__
+from regard.catalogue import KINDS, MECHANISMS, Mechanism
 from regard.cli import app
 from regard.config import format_value
-from regard.recipes import (
+from regard.tasks import (
     RECIPES,
-    Answering,
-    Captioning,
-    Classification,
-    Glancing,
-    Language,
-    MaskedLanguage,
-    Remembering,
-    Translation,
+    AlgorithmConfig,
+    CaptioningConfig,
+    FillMaskConfig,
+    ImageClassificationConfig,
+    TextClassificationConfig,
+    TextGenerationConfig,
+    TranslationConfig,
+    VisualQAConfig,
 )
-from regard.training import Settings
+from regard.training import TrainingConfig
 
 project = "regard"
 author = "The regard developers"
@@ -115,13 +115,13 @@ def catalogue(language: str) -> str:
     parts = []
     for kind in KINDS:
         parts.append(f"## {words['kinds'][kind]}\n")
-        parts += [section(entry, language) for entry in ENTRIES if entry.kind == kind]
+        parts += [section(entry, language) for entry in MECHANISMS if entry.kind == kind]
     return "\n".join(parts)
 
 
-def section(entry: Entry, language: str) -> str:
+def section(entry: Mechanism, language: str) -> str:
     words = WORDS[language]
-    sentence = entry.zh if language == "zh" else entry.sentence
+    sentence = entry.summary_zh if language == "zh" else entry.summary
     lines = [f"### {entry.name}\n", f"{plain(sentence)}\n"]
     if entry.equation:
         lines.append(f"```text\n{entry.equation}\n```\n")
@@ -129,8 +129,8 @@ def section(entry: Entry, language: str) -> str:
         "paper": entry.paper,
         "aliases": ", ".join(entry.aliases),
         "cost": entry.cost,
-        "fast": entry.fast,
-        "exceptions": entry.exceptions,
+        "fast": entry.fast_path,
+        "exceptions": entry.law_exceptions,
     }
     lines += [
         f"- **{words[name]}**{'：' if language == 'zh' else ': '}{plain(text)}"
@@ -152,7 +152,7 @@ def reference(kind: str) -> str:
     """The API reference of all entries of one kind."""
     home = "regard.attention.addressing" if kind == "addressing" else "regard.attention"
     lines = ["```{eval-rst}"]
-    for entry in ENTRIES:
+    for entry in MECHANISMS:
         if entry.kind == kind:
             directive = "autoclass" if isinstance(entry.object, type) else "autofunction"
             lines += [f".. {directive}:: {home}.{entry.name}", ""]
@@ -160,22 +160,22 @@ def reference(kind: str) -> str:
 
 
 KINDS_OF_SETTINGS = {
-    "engine": Settings,
-    "translation": Translation,
-    "remembering": Remembering,
-    "classification": Classification,
-    "language": Language,
-    "masked": MaskedLanguage,
-    "captioning": Captioning,
-    "glancing": Glancing,
-    "answering": Answering,
+    "engine": TrainingConfig,
+    "translation": TranslationConfig,
+    "remembering": AlgorithmConfig,
+    "classification": TextClassificationConfig,
+    "language": TextGenerationConfig,
+    "masked": FillMaskConfig,
+    "captioning": CaptioningConfig,
+    "glancing": ImageClassificationConfig,
+    "answering": VisualQAConfig,
 }
 
 
 def settings(which: str, language: str) -> str:
     """The settings of the engine, or those that a kind of recipe adds, as a table of Markdown."""
     words, kind = WORDS[language], KINDS_OF_SETTINGS[which]
-    known = set() if which == "engine" else {item.name for item in Settings.options()}
+    known = set() if which == "engine" else {item.name for item in TrainingConfig.options()}
     hints, helps = get_type_hints(kind), {item.name: item.help for item in kind.options()}
     if language == "zh":
         known_zh = json.loads((Path(__file__).parent / "settings.zh.json").read_text(encoding="utf-8"))

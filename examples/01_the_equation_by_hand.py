@@ -8,8 +8,8 @@ import math
 
 import torch
 
-from regard import attend
-from regard.viewing import heat
+from regard.attention.equation import attend
+from regard.viewing import heatmap
 
 query = torch.tensor([[1.0, 0.0], [0.0, 1.0]])  # two questions: "how much to the right?", "how much upwards?"
 key = torch.tensor([[3.0, 0.0], [0.0, 3.0], [2.0, 2.0], [9.0, 9.0]])  # four places that can be looked at
@@ -28,7 +28,10 @@ weights = torch.softmax(scores, -1)
 # What is seen? The values in the proportion of their weights.                       (queries, value_dim)
 context = weights @ value
 
-print("weights by hand, a row for each query:\n" + heat(weights, rows=["right", "up"], columns=list("abcd")))
+print(
+    "weights by hand, a row for each query:\n"
+    + heatmap(weights, row_labels=["right", "up"], column_labels=list("abcd"))
+)
 print("context by hand:", context.flatten().tolist())
 
 # The same in one call. True in a mask means: may be looked at.

@@ -7,9 +7,9 @@ score.
 
 import torch
 
-from regard import attend
 from regard.attention import Boxcar, Constant, Epanechnikov, Gaussian
-from regard.viewing import heat
+from regard.attention.equation import attend
+from regard.viewing import heatmap
 
 torch.manual_seed(0)
 x = torch.linspace(0, 5, 50)[:, None]  # keys
@@ -40,4 +40,4 @@ error = (attend(x, x, y, score=score).context - truth).square().mean().sqrt()
 print(f"{f'Gaussian, learned: {score.width.item():.2f}':26} distance from the truth {error:.3f}")
 
 print("\nThe weights of every fifth x: near is much, far is little.")
-print(heat(attend(x[::5], x[::5], y[::5], score=score).weights))
+print(heatmap(attend(x[::5], x[::5], y[::5], score=score).weights))

@@ -5,9 +5,9 @@ The equation stays; another value for the letter `score` makes it the attention 
 
 import torch
 
-from regard import attend
 from regard.attention import Additive, Bilinear, Concat, Cosine, Dot, Gaussian, Location, ScaledDot
-from regard.viewing import heat
+from regard.attention.equation import attend
+from regard.viewing import heatmap
 
 torch.manual_seed(0)
 angle = torch.linspace(0, torch.pi, 8)[:, None]
@@ -29,7 +29,7 @@ scores = {
 for name, score in scores.items():
     learned = sum(p.numel() for p in score.parameters())
     print(f"\n{name}" + (f"          {learned} numbers to learn, here untrained" if learned else ""))
-    print(heat(attend(query, key, key, score=score).weights.detach(), rows=["q = k1", "q = k6"]))
+    print(heatmap(attend(query, key, key, score=score).weights.detach(), row_labels=["q = k1", "q = k6"]))
 
 print("\nDot products prefer long keys, whatever their direction. Cosine sees the direction only,")
 print("and Gaussian the distance. The others learn what alike shall mean.")
@@ -37,7 +37,7 @@ print("and Gaussian the distance. The others learn what alike shall mean.")
 # Similarities can be combined: half by angle, half by distance.
 both = 0.5 * Cosine(strength=8.0) + 0.5 * Gaussian()
 print("\n0.5 * Cosine(8) + 0.5 * Gaussian()")
-print(heat(attend(query, key, key, score=both).weights, rows=["q = k1", "q = k6"]))
+print(heatmap(attend(query, key, key, score=both).weights, row_labels=["q = k1", "q = k6"]))
 
 # Sizes may differ where the score has a matrix between them; elsewhere it says so in a sentence.
 attend(torch.randn(1, 3), torch.randn(4, 5), torch.randn(4, 2), score=Additive(3, 5, 16))

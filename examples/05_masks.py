@@ -2,8 +2,8 @@
 
 import torch
 
-from regard import attend
 from regard.attention import around, causal, documents, padding, window
+from regard.attention.equation import attend
 
 
 def show(name: str, visible: torch.Tensor) -> None:

@@ -3,13 +3,13 @@
 import torch
 from torch import nn
 
-from regard.attention import Additive, Cache, MultiHead, causal, padding
+from regard.attention import Additive, KVCache, MultiHead, causal, padding
 
 torch.manual_seed(0)
 x = torch.randn(2, 5, 16)  # batch, positions, dim
 
 # Self-attention: queries, keys and values are projections of the same vectors.
-heads = MultiHead(dim=16, heads=4)
+heads = MultiHead(embed_dim=16, num_heads=4)
 seen = heads(x, mask=causal() & padding([5, 3]))
 print(
     "context", tuple(seen.context.shape), "weights (batch, heads, queries, keys)", tuple(seen.weights.shape)
@@ -20,7 +20,7 @@ print("cross  ", tuple(heads(x, torch.randn(2, 9, 16)).weights.shape))
 
 # Fewer heads of keys and values than of queries (grouped-query), or one for all (multi-query).
 for kv_heads in (4, 2, 1):
-    module = MultiHead(16, 4, kv_heads=kv_heads)
+    module = MultiHead(16, 4, num_kv_heads=kv_heads)
     print(f"kv_heads={kv_heads}: {sum(p.numel() for p in module.parameters())} parameters")
 
 # Any score can have heads; a head has dim / heads features.
@@ -36,7 +36,7 @@ print("difference of contexts", (seen.context - their_context).abs().max().item(
 print("difference of weights ", (seen.weights - their_weights).abs().max().item())
 
 # Step by step, as a decoder does: the cache keeps the projected keys, so a step costs one query.
-cache = Cache()
+cache = KVCache()
 with torch.no_grad():
     steps = [ours(x[:, t : t + 1], mask=causal(), cache=cache).context for t in range(5)]
     whole = ours(x, mask=causal()).context

@@ -8,7 +8,7 @@ import time
 import torch
 
 from regard.attention import LocalM, LocalP, ScaledDot, attend, window
-from regard.viewing import heat
+from regard.viewing import heatmap
 
 torch.manual_seed(0)
 source = torch.randn(1, 16, 8)
@@ -16,16 +16,16 @@ query = torch.randn(1, 6, 8)
 
 local_m = LocalM(ScaledDot(), radius=2)
 print("local-m, radius 2: query t looks around key t")
-print(heat(local_m(query, source, source).weights[0]))
+print(heatmap(local_m(query, source, source).weights[0]))
 
 # A decoder that is at step 9 says so.
 print("\nthe same at positions 9 .. 14")
-print(heat(local_m(query, source, source, positions=9).weights[0]))
+print(heatmap(local_m(query, source, source, query_positions=9).weights[0]))
 
 local_p = LocalP(ScaledDot(), query_dim=8, hidden_dim=16, radius=3)
 seen = local_p(query, source, source)
 print("\nlocal-p, radius 3: every query predicts its place (here untrained, so near the middle)")
-print(heat(seen.weights[0].detach()))
+print(heatmap(seen.weights[0].detach()))
 print(
     "sums of the weights:",
     [round(s, 2) for s in seen.weights[0].sum(-1).tolist()],
@@ -41,7 +41,7 @@ for _ in range(100):
     (-local_p(query, source, value).context.sum()).backward()
     steps.step()
 print("\nafter training to see much light, which is at key 12")
-print(heat(local_p(query, source, value).weights[0].detach()))
+print(heatmap(local_p(query, source, value).weights[0].detach()))
 
 # Only near keys are ever touched, so the cost of a query does not grow with the number of keys.
 for keys in (1_000, 10_000, 100_000):

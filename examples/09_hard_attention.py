@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention import Attention, Bilinear, Sample
-from regard.viewing import heat
+from regard.viewing import heatmap
 
 torch.manual_seed(0)
 BOXES, BATCH = 8, 256
@@ -55,4 +55,4 @@ query, key, value, wanted = boxes(2000)
 right = (reader(attention(query, key, value).context.squeeze(1)).argmax(-1) == wanted).float().mean()
 print(f"\ndigits named right: {100 * right.item():.1f} %")
 print("for each tag asked (rows), the box looked into, boxes in order of their tags:")
-print(heat(attention(torch.eye(BOXES), torch.eye(BOXES), torch.eye(BOXES)).weights))
+print(heatmap(attention(torch.eye(BOXES), torch.eye(BOXES), torch.eye(BOXES)).weights))

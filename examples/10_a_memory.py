@@ -8,7 +8,7 @@ say.
 import torch
 
 from regard.attention.addressing import address, content, interpolate, read, sharpen, shift, write
-from regard.viewing import heat
+from regard.viewing import heatmap
 
 torch.manual_seed(0)
 rows, width = 8, 6
@@ -29,7 +29,7 @@ print("rows that hold something:", (memory.abs().amax(-1) > 0.01).int().tolist()
 key = items[2:3] + 0.3 * torch.randn(1, width)
 for strength in (1.0, 5.0, 50.0):
     found = content(key, memory, torch.tensor([strength]))
-    print(f"\ncontent, strength {strength:g}\n" + heat(found))
+    print(f"\ncontent, strength {strength:g}\n" + heatmap(found))
 
 # And read the item after it: find, step forward, read. That is associative recall.
 after = shift(found, forward)
@@ -40,10 +40,12 @@ print(
 
 # A shift that is not sure of itself blurs the focus; sharpening draws it together again.
 unsure = shift(start, torch.tensor([[0.1, 0.8, 0.1]]))
-print("\na blurred focus, and sharpened\n" + heat(torch.cat([unsure, sharpen(unsure, torch.tensor([4.0]))])))
+print(
+    "\na blurred focus, and sharpened\n" + heatmap(torch.cat([unsure, sharpen(unsure, torch.tensor([4.0]))]))
+)
 
 # The four steps in one call; gate 1 takes what was found, gate 0 the place before.
 half = torch.tensor([0.5])
-print("\nhalf found, half stayed\n" + heat(interpolate(found, start, half)))
+print("\nhalf found, half stayed\n" + heatmap(interpolate(found, start, half)))
 whole = address(key, torch.tensor([50.0]), one, forward, one, memory, start)
-print("\naddress() is all four: found, moved, sharpened\n" + heat(whole))
+print("\naddress() is all four: found, moved, sharpened\n" + heatmap(whole))

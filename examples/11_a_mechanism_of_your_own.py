@@ -6,10 +6,10 @@ rule on positions. Each goes into the same equation, and gets batches, heads and
 
 import torch
 
-from regard import attend
-from regard.attention import Mask, MultiHead, Score, causal, over_visible
+from regard.attention import Mask, MultiHead, Score, causal, masked_normalizer
+from regard.attention.equation import attend
 from regard.testing import LawViolation, check_mask, check_normalizer, check_score
-from regard.viewing import heat
+from regard.viewing import heatmap
 
 
 class Manhattan(Score):
@@ -23,7 +23,7 @@ class Manhattan(Score):
         return -(query[..., :, None, :] - key[..., None, :, :]).abs().sum(-1) / self.width
 
 
-@over_visible  # keeps the law of hidden keys: weight 0, gradient 0
+@masked_normalizer  # keeps the law of hidden keys: weight 0, gradient 0
 def squared(scores):
     """Weights that grow with the square of a positive score, and sum to at most 1."""
     power = scores.relu().square()
@@ -34,7 +34,7 @@ class EverySecond(Mask):
     """A query sees keys at even distances from it."""
 
     def rule(self, grid):
-        return (grid.key_at - grid.query_at) % 2 == 0
+        return (grid.key_positions - grid.query_positions) % 2 == 0
 
 
 check_score(Manhattan)
@@ -43,7 +43,7 @@ check_mask(EverySecond())
 print("all three keep the laws")
 
 x = torch.linspace(0, 3, 12)[:, None]
-print(heat(attend(x, x, x, EverySecond() & causal(), score=Manhattan(0.5)).weights))
+print(heatmap(attend(x, x, x, EverySecond() & causal(), score=Manhattan(0.5)).weights))
 print("four heads of it:", tuple(MultiHead(16, 4, score=Manhattan())(torch.randn(2, 5, 16)).weights.shape))
 
 

@@ -12,11 +12,20 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention import Additive, Attention
-from regard.data import EOS, PAD, Batch, Corpus, Filling, Pair, Tokenizer, in_order
-from regard.decoding import Alignment, greedy, look
-from regard.models import Recurrent
-from regard.training import Loss, Run, Settings, fit
-from regard.viewing import heat
+from regard.data import (
+    EOS_ID,
+    PAD_ID,
+    BatchingConfig,
+    InMemoryPairs,
+    PairBatch,
+    SentencePair,
+    Tokenizer,
+    iter_eval_batches,
+)
+from regard.decoding import Alignment, attention_over_hypotheses, greedy
+from regard.models import RNNSeq2Seq
+from regard.training import Loss, RunFolder, TrainingConfig, fit
+from regard.viewing import heatmap
 
 ONES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
@@ -24,12 +33,12 @@ EINER = ["ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neu
 ZEHNER = ["zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"]
 
 pairs = [
-    Pair(f"{ONES[h]} hundred {TENS[t]} {ONES[o]}", f"{EINER[h]} hundert {EINER[o]} und {ZEHNER[t]}")
+    SentencePair(f"{ONES[h]} hundred {TENS[t]} {ONES[o]}", f"{EINER[h]} hundert {EINER[o]} und {ZEHNER[t]}")
     for h, t, o in product(range(9), range(8), range(9))
 ]
 known, new = [p for i, p in enumerate(pairs) if i % 10], pairs[::10]
-english = Tokenizer.learn((p.source for p in known), kind="word")
-german = Tokenizer.learn((p.target for p in known), kind="word")
+english = Tokenizer.train((p.source for p in known), model_type="word")
+german = Tokenizer.train((p.target for p in known), model_type="word")
 
 
 class NextWord(nn.Module):
@@ -39,22 +48,33 @@ class NextWord(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, batch: Batch) -> Loss:
+    def forward(self, batch: PairBatch) -> Loss:
         logits = self.model.output(self.model(batch.source, batch.source_lengths, batch.target[:, :-1]))
-        loss = F.cross_entropy(logits.mT, batch.target[:, 1:], ignore_index=PAD, reduction="sum")
-        return Loss(loss, count=batch.tokens)
+        loss = F.cross_entropy(logits.mT, batch.target[:, 1:], ignore_index=PAD_ID, reduction="sum")
+        return Loss(loss, count=batch.num_tokens)
 
 
 torch.manual_seed(0)
-model = Recurrent(len(english), len(german), Attention(Additive(64, 64, 32)), embed_dim=32, dim=64)
-data = Corpus(known, english, german, Filling(tokens=512))
+model = RNNSeq2Seq(len(english), len(german), Attention(Additive(64, 64, 32)), embed_dim=32, hidden_dim=64)
+data = InMemoryPairs(known, english, german, BatchingConfig(max_tokens=512))
 with TemporaryDirectory() as folder:
-    fit(NextWord(model), data, Settings(steps=100, lr=0.01, warmup=20), Run(folder), say=print)
+    fit(
+        NextWord(model),
+        data,
+        TrainingConfig(steps=100, lr=0.01, warmup_steps=20),
+        RunFolder(folder),
+        log=print,
+    )
 
-batch, rows = next(in_order(new, english, german))
+batch, rows = next(iter_eval_batches(new, english, german))
 found = greedy(model, batch.source, batch.source_lengths)
-right = sum(german.decode(one.ids) == new[row].target for one, row in zip(found, rows, strict=True))
+right = sum(german.decode(one.token_ids) == new[row].target for one, row in zip(found, rows, strict=True))
 print(f"\n{right} of {len(rows)} numbers that it never saw are right. Where it looked, writing one of them:")
-tokens = english.tokens(batch.source[-1].tolist()), german.tokens([*found[-1].ids, EOS])
-seen = Alignment(*map(tuple, tokens), look(model, batch.source, batch.source_lengths, found)[-1]).words()
-print(heat(seen.weights[0, 0], seen.target, seen.source))
+tokens = (
+    english.convert_ids_to_tokens(batch.source[-1].tolist()),
+    german.convert_ids_to_tokens([*found[-1].token_ids, EOS_ID]),
+)
+seen = Alignment(
+    *map(tuple, tokens), attention_over_hypotheses(model, batch.source, batch.source_lengths, found)[-1]
+).merge_words()
+print(heatmap(seen.weights[0, 0], seen.target, seen.source))

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from regard import attend
 from regard.attention import Constant, Gaussian
+from regard.attention.equation import attend
 
 with open(Path(__file__).parent / "mcycle.csv", encoding="utf-8") as lines:
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))

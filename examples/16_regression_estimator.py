@@ -15,7 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from regard.models import KernelRegression
-from regard.viewing import pictures, terminal
+from regard.viewing import figures as pictures
+from regard.viewing import terminal
 
 with open(Path(__file__).parent / "mcycle.csv", encoding="utf-8") as lines:
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
@@ -48,8 +49,10 @@ print(f"{cross_val_score(learned, x, accel, cv=folds).mean():.2f} by learning\n"
 learned.fit(x, accel)
 query = np.linspace(times.min(), times.max(), 120)[:, None]
 curve = [torch.from_numpy(part) for part in (times, accel, query, learned.predict(query))]
-print(terminal.regression(*curve))
+print(terminal.regression_curve(*curve))
 if sys.argv[1:]:
     weights = torch.from_numpy(learned.weights(query))
-    picture = pictures.regression(*curve, weights, names=("milliseconds", "g"), title="A motorcycle crash")
+    picture = pictures.regression_curve(
+        *curve, weights, axis_labels=("milliseconds", "g"), title="A motorcycle crash"
+    )
     print("wrote", picture.save(sys.argv[1]))

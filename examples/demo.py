@@ -12,10 +12,10 @@ import shutil
 from pathlib import Path
 
 from regard._imports import require_extra
-from regard.data.dates import languages
-from regard.recipes import Translator, evaluate, load, recipe, resume, train
-from regard.training import Run
-from regard.viewing import heat
+from regard.data.dates import list_languages
+from regard.tasks import Translator, evaluate, get_recipe, load, resume, train
+from regard.training import RunFolder
+from regard.viewing import heatmap
 
 OUT = Path(__file__).parent.parent / "out"
 SHOWN = (
@@ -30,7 +30,7 @@ DRAWN = ("17. Oktober 2031", "пятница, 17 октября 2031 г.", "<en>
 
 def trained(folder: Path, words: list[str]) -> Translator:
     """The model of the folder, trained now if it is not there; what was interrupted goes on."""
-    if Run(folder).is_run():
+    if RunFolder(folder).is_run():
         print(f"{folder} is there already; delete it to train anew.\n")
         outcome = resume(folder)
     else:
@@ -42,7 +42,7 @@ def trained(folder: Path, words: list[str]) -> Translator:
 
 
 def judge(translator: Translator, limit: int | None) -> None:
-    tests = recipe("dates").material(translator.settings).tests
+    tests = get_recipe("dates").data(translator.config).tests
     names = {
         "test": "dates and years never seen, in known patterns",
         "patterns": "patterns never seen either",
@@ -56,9 +56,9 @@ def judge(translator: Translator, limit: int | None) -> None:
 
 def show(translator: Translator) -> None:
     for text, answer in zip(SHOWN, translator.translate(list(SHOWN)), strict=True):
-        seen = translator.align(text, answer).words()
+        seen = translator.align(text, answer).merge_words()
         print(f"\n{text}  ->  {answer}\n")
-        print(heat(seen.weights[0, 0], rows=seen.target, columns=seen.source))
+        print(heatmap(seen.weights[0, 0], row_labels=seen.target, column_labels=seen.source))
 
 
 def draw(translator: Translator, path: Path) -> None:
@@ -66,7 +66,7 @@ def draw(translator: Translator, path: Path) -> None:
     plt = require_extra("matplotlib.pyplot", extra="draw")
     figure, axes = plt.subplots(2, 2, figsize=(12, 8), layout="constrained")
     for ax, text, answer in zip(axes.flat, DRAWN, translator.translate(list(DRAWN)), strict=True):
-        seen = translator.align(text, answer).words()
+        seen = translator.align(text, answer).merge_words()
         image = ax.imshow(seen.weights[0, 0], cmap="YlGnBu", vmin=0, vmax=1, aspect="auto")
         ax.set_xticks(range(len(seen.source)), ["␣" if letter == " " else letter for letter in seen.source])
         ax.set_yticks(range(len(seen.target)), seen.target)
@@ -90,7 +90,7 @@ def main() -> None:
     folder = options.out / "dates"
     if options.again:
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"Dates in {len(languages())} languages, to ISO 8601. Ctrl-C stops; `make demo` goes on.\n")
+    print(f"Dates in {len(list_languages())} languages, to ISO 8601. Ctrl-C stops; `make demo` goes on.\n")
     translator = trained(folder, options.settings)
     judge(translator, options.limit)
     show(translator)

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     import regard.data as data
     import regard.decoding as decoding
     import regard.models as models
-    import regard.recipes as recipes
+    import regard.tasks as tasks
     import regard.testing as testing
     import regard.training as training
     from regard.attention import Attention, attend
     from regard.errors import RegardError
-    from regard.recipes import load
+    from regard.tasks import load
     from regard.viewing import watch
 
 __all__ = [
@@ -44,7 +44,7 @@ __all__ = [
     "decoding",
     "load",
     "models",
-    "recipes",
+    "tasks",
     "testing",
     "training",
     "watch",
@@ -54,7 +54,7 @@ _HOMES = {
     "attend": "regard.attention",
     "Attention": "regard.attention",
     "RegardError": "regard.errors",
-    "load": "regard.recipes",
+    "load": "regard.tasks",
     "watch": "regard.viewing",
 }
 _ROOMS = (
@@ -63,7 +63,7 @@ _ROOMS = (
     "data",
     "decoding",
     "models",
-    "recipes",
+    "tasks",
     "serving",
     "testing",
     "training",

@@ -13,8 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from regard.errors import ConfigError, closest
-from regard.errors import suggest as suggest
+from regard.errors import ConfigError, closest, suggest
 
 __all__ = ["Config", "Option", "option"]
 

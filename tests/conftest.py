@@ -6,7 +6,7 @@ import pytest
 @pytest.fixture
 def taken(monkeypatch):
     """The paths that served a call, the innermost first."""
-    from regard.attention.fast import paths  # not before the shape checks are installed
+    from regard.attention.fast import fused as paths  # not before the shape checks are installed
 
     names = []
     for name in ("gather", "band", "mean", "fused", "blocks"):

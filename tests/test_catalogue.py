@@ -5,8 +5,8 @@ import pickle
 import pytest
 import torch
 
-from regard.catalogue import ENTRIES, KINDS, Entry, find
-from regard.catalogue._entry import parse, search
+from regard.catalogue import KINDS, MECHANISMS, Mechanism, get_mechanism
+from regard.catalogue.mechanism import find_by_name, parse_docstring
 from regard.errors import UnknownNameError
 
 PLAIN = {"zh": "", "cost": "", "fast": ""}
@@ -14,23 +14,23 @@ PLAIN = {"zh": "", "cost": "", "fast": ""}
 
 @pytest.mark.parametrize("name", ["Additive", "additive", "ADD-itive", "add_i tive", "bahdanau"])
 def test_names_and_aliases_are_found_however_written(name):
-    assert find(name).name == "Additive"
+    assert get_mechanism(name).name == "Additive"
 
 
 def test_no_word_means_two_things():
-    words = [word.casefold().replace(" ", "") for e in ENTRIES for word in (e.name, *e.aliases)]
+    words = [word.casefold().replace(" ", "") for e in MECHANISMS for word in (e.name, *e.aliases)]
     assert sorted(words) == sorted(set(words))
 
 
 def test_a_name_wins_over_an_alias():
-    entries = [Entry("Dot", "score", **PLAIN), Entry("Other", "score", aliases=("dott",), **PLAIN)]
-    assert search(entries, "dot").name == "Dot"
-    assert search(entries, "DOTT").name == "Other"
+    entries = [Mechanism("Dot", "score", **PLAIN), Mechanism("Other", "score", aliases=("dott",), **PLAIN)]
+    assert find_by_name(entries, "dot").name == "Dot"
+    assert find_by_name(entries, "DOTT").name == "Other"
 
 
 def test_unknown_names_come_with_the_nearest():
     with pytest.raises(UnknownNameError, match=r"no mechanism .additve.; did you mean Additive or ") as e:
-        find("additve")
+        get_mechanism("additve")
     assert e.value.suggestions[0] == "Additive"
     assert isinstance(e.value, LookupError)
     assert str(pickle.loads(pickle.dumps(e.value))) == str(e.value)
@@ -38,7 +38,7 @@ def test_unknown_names_come_with_the_nearest():
 
 def test_a_beginning_is_nearer_than_a_likeness():
     with pytest.raises(UnknownNameError) as e:
-        find("bah")
+        get_mechanism("bah")
     assert e.value.suggestions[0] == "Additive"
 
 
@@ -57,7 +57,7 @@ def test_docstrings_are_read_as_the_house_writes_them():
     >>> print("1999")
     1999
     """
-    sentence, equation, paper = parse(doc)
+    sentence, equation, paper = parse_docstring(doc)
     assert sentence == "How well a key answers a query."
     assert equation == "a = b\n  + c"
     assert paper == "Bahdanau, Cho and Bengio (2015), arXiv 1409.0473."
@@ -65,19 +65,19 @@ def test_docstrings_are_read_as_the_house_writes_them():
 
 @pytest.mark.parametrize("doc", ["", "One sentence."])
 def test_docstrings_may_say_less(doc):
-    assert parse(doc) == (doc, "", "")
+    assert parse_docstring(doc) == (doc, "", "")
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", MECHANISMS, ids=lambda entry: entry.name)
 def test_every_entry_is_complete(entry):
     assert entry.kind in KINDS
     assert entry.object is not None
     assert entry.example() is not None
-    for text in (entry.sentence, entry.zh, entry.cost, entry.fast):
+    for text in (entry.sentence, entry.zh, entry.cost, entry.fast_path):
         assert text.strip()
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", MECHANISMS, ids=lambda entry: entry.name)
 def test_every_entry_has_a_picture_that_does_not_disturb_the_random_numbers(entry):
     state = torch.get_rng_state()
     weights = entry.picture()

@@ -30,7 +30,7 @@ class Sizes(Base):
 
     def validate(self):
         if self.model == "transformer" and self.dim is not None and self.dim % self.heads:
-            raise self.option("dim").error(self.dim, f"must be a multiple of heads={self.heads}")
+            raise self.option("dim").error(self.dim, f"must be a multiple of num_heads={self.heads}")
 
     def resolve(self):
         return self if self.dim is not None else self.replace(dim=8 if self.model == "rnn" else 16)
@@ -64,7 +64,7 @@ def test_a_mistake_is_one_sentence(override, sentence):
 
 
 def test_overrides_win_over_values_and_values_over_defaults():
-    config = Sizes.from_overrides(["steps=3e3", "train=a.en, b.de"], steps=5, heads=4)
+    config = Sizes.from_overrides(["steps=3e3", "train_files=a.en, b.de"], steps=5, heads=4)
     assert (config.steps, config.heads, config.train) == (3000, 4, ("a.en", "b.de"))
     assert Sizes.from_overrides(["steps=3,000"]).steps == Sizes.from_overrides(["steps=3_000"]).steps == 3000
     assert split_override(" batch-size = 3 ") == ("batch_size", "3")
@@ -81,7 +81,7 @@ def test_a_value_of_another_type_is_refused(values):
 def test_direct_construction_checks_too():
     with pytest.raises(ConfigError, match="must be at least 1"):
         Sizes(heads=0)
-    with pytest.raises(ConfigError, match="must be a multiple of heads=3"):
+    with pytest.raises(ConfigError, match="must be a multiple of num_heads=3"):
         Sizes(model="transformer", dim=8, heads=3)
     with pytest.raises(ConfigError, match="must be at least 1"):
         Sizes().replace(steps=0)
@@ -111,9 +111,9 @@ def test_options_know_their_group_choices_and_flags():
 
 
 def test_unused_options_are_named_with_their_condition():
-    config = Sizes.from_overrides(["heads=4"])
+    config = Sizes.from_overrides(["num_heads=4"])
     assert config.unused(["heads", "steps"]) == {"heads": {"model": "transformer"}}
-    assert Sizes.from_overrides(["heads=4", "model=transformer"]).unused(["heads"]) == {}
+    assert Sizes.from_overrides(["num_heads=4", "model=transformer"]).unused(["heads"]) == {}
 
 
 def test_inheriting_paths_and_differences(tmp_path, monkeypatch):
@@ -127,7 +127,7 @@ def test_inheriting_paths_and_differences(tmp_path, monkeypatch):
         "dim": (8, 16),
     }
     monkeypatch.chdir(tmp_path)
-    here = Sizes.from_overrides(["train=a,b", "data=c"]).resolve_paths()
+    here = Sizes.from_overrides(["train_files=a,b", "data_dir=c"]).resolve_paths()
     assert here.train == (str(Path("a").resolve()), str(Path("b").resolve()))
     assert here.data == str(Path("c").resolve())
-    assert Sizes.from_overrides(["data=download"]).resolve_paths().data == "download"
+    assert Sizes.from_overrides(["data_dir=download"]).resolve_paths().data == "download"

@@ -5,9 +5,9 @@ import pickle
 
 import pytest
 
-from regard import RegardError, errors
+from regard import errors
 from regard._imports import require_extra, resolve
-from regard.errors import UnknownNameError
+from regard.errors import RegardError, UnknownNameError
 
 CLASSES = [getattr(errors, name) for name in errors.__all__ if name != "RequestError"]
 TABLE = {  # code, exit code, HTTP status, built-in

@@ -20,7 +20,7 @@ from regard.attention import (
     Score,
     TopK,
     causal,
-    over_visible,
+    masked_normalizer,
     padding,
     sigmoid,
     softmax,
@@ -46,33 +46,33 @@ class Manhattan(Score):
 class Recent(Score):
     """Later keys are better: it goes by position and says so."""
 
-    positional = True
+    is_positional = True
 
     def forward(self, query, key):
         scores = query @ key.mT
         return scores + torch.arange(key.shape[-2], dtype=scores.dtype)
 
 
-@over_visible
+@masked_normalizer
 def squared(scores):
     return scores.relu().square()
 
 
 class Power(Normalizer):
-    def share(self, scores):
+    def compute_weights(self, scores):
         return torch.softmax(2 * scores, -1)
 
 
 class EveryOther(Mask):
     def rule(self, grid):
-        return (grid.key_at - grid.query_at) % 2 == 0
+        return (grid.key_positions - grid.query_positions) % 2 == 0
 
 
 class Near(Mask):
     """A band that says how wide it is."""
 
     def rule(self, grid):
-        return (grid.key_at - grid.query_at).abs() <= 2
+        return (grid.key_positions - grid.query_positions).abs() <= 2
 
     def band(self, queries, keys):
         return -2, 2
@@ -105,7 +105,7 @@ def test_the_part_is_left_as_it_was():
     check_score(score, gradient=False)
     check_normalizer(normalize, gradient=False)
     assert torch.equal(torch.get_rng_state(), state)
-    assert score.v.dtype == torch.float32
+    assert score.energy.dtype == torch.float32
     assert score.training
     assert not normalize.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in score.state_dict().items())
@@ -127,7 +127,7 @@ def test_a_score_that_mixes_batch_entries():
 
 def test_a_score_that_goes_by_position_unsaid():
     class Sly(Recent):
-        positional = False
+        is_positional = False
 
     broken(check_score, Sly, match="permuting keys does not permute the weights")
 
@@ -148,7 +148,7 @@ def test_a_score_that_sees_hidden_keys():
 def test_a_score_with_a_wrong_shortcut():
     class Hasty(Dot):
         def features(self, query, key, mask):
-            found = super().features(query, key, mask)
+            found = super().dot_product_features(query, key, mask)
             return found._replace(scale=0.9)
 
     broken(check_score, Hasty, match=r"the context is not weights @ value: off by .*, allowed")
@@ -195,7 +195,7 @@ def test_a_normalizer_that_gives_hidden_keys_weight():
 
 
 def test_a_normalizer_that_knows_the_batch():
-    @over_visible
+    @masked_normalizer
     def over_everything(scores):
         return torch.softmax(scores, 0)
 
@@ -203,13 +203,13 @@ def test_a_normalizer_that_knows_the_batch():
 
 
 def test_a_normalizer_that_rolls_dice_unsaid():
-    @over_visible
+    @masked_normalizer
     def noisy(scores):
         return torch.softmax(scores + torch.randn_like(scores), -1)
 
     broken(check_normalizer, noisy, match="context|loop|permut")
 
-    @over_visible(random=True)
+    @masked_normalizer(is_random=True)
     def honest(scores):
         return torch.softmax(scores + torch.randn_like(scores), -1)
 
@@ -242,7 +242,7 @@ def test_a_normalizer_of_the_wrong_shape():
 def test_a_mask_of_numbers():
     class Numbers(Mask):
         def rule(self, grid):
-            return (grid.key_at <= grid.query_at).float()
+            return (grid.key_positions <= grid.query_positions).float()
 
     broken(check_mask, Numbers, match="a mask is bool, not torch.float32")
 
@@ -250,7 +250,7 @@ def test_a_mask_of_numbers():
 def test_a_mask_that_ignores_where_it_is_asked():
     class Corner(Mask):
         def rule(self, grid):
-            queries, keys = grid.query_at.shape[-2], grid.key_at.shape[-1]
+            queries, keys = grid.query_positions.shape[-2], grid.key_positions.shape[-1]
             return torch.ones(queries, keys).tril().bool()
 
     broken(check_mask, Corner, match="asked about some positions, the mask answers otherwise")
@@ -267,10 +267,10 @@ def test_a_mask_with_too_narrow_a_band():
 def test_a_mask_with_a_wrong_prefix():
     class Wrong(Mask):
         def rule(self, grid):
-            return grid.key_at <= grid.query_at
+            return grid.key_positions <= grid.query_positions
 
         def prefix(self, grid):
-            return grid.query_at
+            return grid.query_positions
 
     broken(check_mask, Wrong, match="prefix|count")
 
@@ -278,7 +278,7 @@ def test_a_mask_with_a_wrong_prefix():
 def test_a_mask_with_unsaid_axes():
     class Batched(Mask):
         def rule(self, grid):
-            return (grid.key_at < torch.tensor([2, 5])[:, None, None]) & (grid.query_at >= 0)
+            return (grid.key_positions < torch.tensor([2, 5])[:, None, None]) & (grid.query_positions >= 0)
 
     broken(check_mask, Batched, match=r"axes\(\) is 0, but the mask has shape \(2, 7, 9\)")
 

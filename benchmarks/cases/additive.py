@@ -15,8 +15,8 @@ DIM = HIDDEN = 256
 
 def textbook(score: Additive, query: Tensor, key: Tensor) -> Tensor:
     """v . tanh(W q + U k) by broadcasting."""
-    assert score.W is not None
-    return torch.tanh(score.W(query)[:, :, None] + score.U(key)[:, None]) @ score.v
+    assert score.query_proj is not None
+    return torch.tanh(score.query_proj(query)[:, :, None] + score.key_proj(key)[:, None]) @ score.energy
 
 
 def paired(batch: int, queries: int, keys: int) -> Pair:
@@ -25,8 +25,8 @@ def paired(batch: int, queries: int, keys: int) -> Pair:
     score = Additive(DIM, DIM, HIDDEN)
     a, b = (torch.randn(batch, n, HIDDEN, requires_grad=True) for n in (queries, keys))
     return Pair(
-        Side(lambda: score.inner(a, b), [a, b, score.v]),
-        Side(lambda: torch.tanh(a[:, :, None] + b[:, None]) @ score.v, [a, b, score.v]),
+        Side(lambda: score.pairwise(a, b), [a, b, score.energy]),
+        Side(lambda: torch.tanh(a[:, :, None] + b[:, None]) @ score.energy, [a, b, score.energy]),
     )
 
 

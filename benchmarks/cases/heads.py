@@ -31,9 +31,9 @@ def x_transformers(train: bool) -> Pair:
     torch.manual_seed(0)
     theirs = Attention(dim=DIM, heads=HEADS, dim_head=DIM // HEADS, flash=True).train(train)
     ours = MultiHead(DIM, HEADS, bias=False).train(train)
-    layers = ((ours.query, theirs.to_q), (ours.key, theirs.to_k), (ours.value, theirs.to_v))
+    layers = ((ours.q_proj, theirs.to_q), (ours.k_proj, theirs.to_k), (ours.v_proj, theirs.to_v))
     with torch.no_grad():
-        for layer, other in (*layers, (ours.output, theirs.to_out)):
+        for layer, other in (*layers, (ours.out_proj, theirs.to_out)):
             layer.weight.copy_(other.weight)
     x = torch.randn(BATCH, TOKENS, DIM, requires_grad=train)
     return Pair(

@@ -35,7 +35,7 @@ def predicted(additive: bool, padded: bool, keys: int) -> Side:
     q, k, v = (torch.randn(BATCH, n, DIM) for n in (QUERIES, keys, keys))
     mask = padding(torch.linspace(keys // 2, keys, BATCH).long()) if padded else None
     with torch.no_grad():
-        over = local.over(k, v, mask)
+        over = local.precompute(k, v, mask)
     return Side(lambda: over(q).context)
 
 

@@ -16,12 +16,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention._equation import looked
-from regard.attention._result import Attended
-from regard.attention._tracing import followed
-from regard.attention._watching import told
-from regard.attention.fast.additive import full_precision
-from regard.attention.fast.addressing import address_fast, applies, write_fast
+from regard.attention._common import is_transformed
+from regard.attention.equation import attend_unwatched
+from regard.attention.fast.additive import autocast_disabled
+from regard.attention.fast.addressing import address_fast, can_use_fast_address, write_fast
+from regard.attention.observers import notify_watchers
+from regard.attention.output import AttentionOutput
 from regard.attention.scores import Cosine
 from regard.errors import ShapeError, UsageError
 
@@ -39,20 +39,22 @@ AXES = {
     "gate": ("*batch", "heads"),
     "sharpness": ("*batch", "heads"),
 }
-FEW_OFFSETS = 7  # up to here a sum of rolled copies beats windows; measured on CPU, forward and backward
+MAX_ROLLED_OFFSETS = (
+    7  # up to here a sum of rolled copies beats windows; measured on CPU, forward and backward
+)
 
 
-def _wide(function: str, **arguments: Tensor) -> tuple[torch.dtype, list[Tensor]]:
+def _check_and_upcast(function: str, **arguments: Tensor) -> tuple[torch.dtype, list[Tensor]]:
     """Holds the arguments to their axes; gives the type of the result, and them in float32 or wider."""
     sizes: dict[str, tuple[object, str]] = {}
     for name, value in arguments.items():
-        _check(function, name, value, sizes)
+        _check_axes(function, name, value, sizes)
     dtype = functools.reduce(torch.promote_types, [value.dtype for value in arguments.values()])
     wide = torch.promote_types(dtype, torch.float32)
     return dtype, [value.to(wide) for value in arguments.values()]
 
 
-def _check(function: str, name: str, value: Tensor, sizes: dict[str, tuple[object, str]]) -> None:
+def _check_axes(function: str, name: str, value: Tensor, sizes: dict[str, tuple[object, str]]) -> None:
     """Refuses a tensor with too few axes, or with another size than an earlier argument has there."""
     axes = AXES[name]
     wanted = f"{function}: {name} must be a tensor ({', '.join(axes)})"
@@ -81,15 +83,15 @@ def content(
     >>> content(torch.randn(2, 1, 4), torch.randn(2, 8, 4), torch.ones(2, 1)).shape
     torch.Size([2, 1, 8])
     """
-    dtype, (key, memory, strength) = _wide("content", key=key, memory=memory, strength=strength)
-    with full_precision(memory):
-        return told(None, _alike(key, memory, strength)).weights.to(dtype)
+    dtype, (key, memory, strength) = _check_and_upcast("content", key=key, memory=memory, strength=strength)
+    with autocast_disabled(memory):
+        return notify_watchers(None, _content_unwatched(key, memory, strength)).weights.to(dtype)
 
 
-def _alike(key: Tensor, memory: Tensor, strength: Tensor) -> Attended:
+def _content_unwatched(key: Tensor, memory: Tensor, strength: Tensor) -> AttentionOutput:
     """`content`, of which nobody is told: on the way to an address it is not yet where a head looks."""
     # Only the weights are wanted, so the values have width 0: there is nothing to see.
-    return looked(key, memory, memory[..., :0], None, Cosine(strength), None)
+    return attend_unwatched(key, memory, memory[..., :0], None, Cosine(strength), None)
 
 
 def interpolate(
@@ -106,7 +108,9 @@ def interpolate(
     >>> interpolate(torch.eye(3), torch.eye(3), torch.ones(3)).shape
     torch.Size([3, 3])
     """
-    dtype, (weights, previous, gate) = _wide("interpolate", weights=weights, previous=previous, gate=gate)
+    dtype, (weights, previous, gate) = _check_and_upcast(
+        "interpolate", weights=weights, previous=previous, gate=gate
+    )
     return torch.lerp(previous, weights, gate.unsqueeze(-1)).to(dtype)  # exact at both ends
 
 
@@ -124,14 +128,14 @@ def shift(
     >>> shift(torch.eye(5), torch.tensor([0.0, 0.1, 0.9]).expand(5, 3)).shape
     torch.Size([5, 5])
     """
-    dtype, (weights, offsets) = _wide("shift", weights=weights, offsets=offsets)
+    dtype, (weights, offsets) = _check_and_upcast("shift", weights=weights, offsets=offsets)
     rows, width = weights.shape[-1], offsets.shape[-1]
     if width % 2 == 0:
         raise UsageError(f"shift: offsets must be an odd number of shares, for -r..r, but there are {width}.")
     lowest = -(width // 2)
     if width > rows:
         lowest, offsets = 0, _wrap(offsets, rows)
-    if offsets.shape[-1] > FEW_OFFSETS:
+    if offsets.shape[-1] > MAX_ROLLED_OFFSETS:
         return _shift_by_windows(weights, offsets, lowest).to(dtype)
     moved = [weights.roll(lowest + at, -1) * share for at, share in enumerate(offsets.split(1, -1))]
     return sum(moved[1:], start=moved[0]).to(dtype)
@@ -166,7 +170,7 @@ def sharpen(
     >>> sharpen(torch.rand(2, 1, 8), torch.full((2, 1), 3.0)).shape
     torch.Size([2, 1, 8])
     """
-    dtype, (weights, sharpness) = _wide("sharpen", weights=weights, sharpness=sharpness)
+    dtype, (weights, sharpness) = _check_and_upcast("sharpen", weights=weights, sharpness=sharpness)
     # In logarithms no power underflows to 0 / 0. The logarithm of 0 needs a floor, added and not clamped to,
     # so that the slope at 0 is right: 1 / sum for sharpness 1, 0 for more. Lower down, exp() would be 0.
     floor = 1e8 * torch.finfo(weights.dtype).tiny
@@ -194,7 +198,7 @@ def address(
     >>> address(torch.randn(2, 1, 4), one, one, offsets, one, torch.randn(2, 8, 4), previous).shape
     torch.Size([2, 1, 8])
     """
-    dtype, (key, strength, gate, offsets, sharpness, memory, previous) = _wide(
+    dtype, (key, strength, gate, offsets, sharpness, memory, previous) = _check_and_upcast(
         "address",
         key=key,
         strength=strength,
@@ -204,10 +208,10 @@ def address(
         memory=memory,
         previous=previous,
     )
-    with full_precision(memory):
-        if applies(memory.shape[-2], offsets.shape[-1]):
+    with autocast_disabled(memory):
+        if can_use_fast_address(memory.shape[-2], offsets.shape[-1]):
             return address_fast(key, strength, gate, offsets, sharpness, memory, previous).to(dtype)
-        weights = interpolate(_alike(key, memory, strength).weights, previous, gate)
+        weights = interpolate(_content_unwatched(key, memory, strength).weights, previous, gate)
         return sharpen(shift(weights, offsets), sharpness).to(dtype)
 
 
@@ -224,8 +228,8 @@ def read(
     >>> read(torch.full((2, 1, 8), 1 / 8), torch.randn(2, 8, 4)).shape
     torch.Size([2, 1, 4])
     """
-    dtype, (weights, memory) = _wide("read", weights=weights, memory=memory)
-    with full_precision(memory):
+    dtype, (weights, memory) = _check_and_upcast("read", weights=weights, memory=memory)
+    with autocast_disabled(memory):
         return (weights @ memory).to(dtype)
 
 
@@ -245,11 +249,11 @@ def write(
     >>> write(torch.randn(2, 8, 4), weights, erase=ones, add=ones).shape
     torch.Size([2, 8, 4])
     """
-    dtype, (memory, weights, erase, add) = _wide(
+    dtype, (memory, weights, erase, add) = _check_and_upcast(
         "write", memory=memory, weights=weights, erase=erase, add=add
     )
-    if not followed():
-        with full_precision(memory):
+    if not is_transformed():
+        with autocast_disabled(memory):
             return write_fast(memory, weights, erase, add).to(dtype)
     heads = [share.unsqueeze(-1) for share in weights.unbind(-2)]
     # Head by head: the gradient of one product over heads would look for zeros, and wait for the device.

@@ -6,18 +6,23 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention._call import batch_shape, check_axes, usual
-from regard.attention._equation import NormalizerLike, ScoreLike, looked
-from regard.attention._over import Over
-from regard.attention._result import Attended
-from regard.attention._watching import told
-from regard.attention.masks import Grid, Mask, around, as_mask
-from regard.attention.normalizers import Bell, Dropout
-from regard.attention.scores.base import precise
-from regard.attention.scores.dot import given_sizes
+from regard.attention._common import broadcast_batch_shape, upcast_half
+from regard.attention.equation import (
+    NormalizerLike,
+    ScoreLike,
+    attend_unwatched,
+    check_shapes,
+    default_normalizer,
+)
+from regard.attention.masks import Mask, PositionGrid, around, as_mask
+from regard.attention.normalizers import Dropout, GaussianWindow
+from regard.attention.observers import notify_watchers
+from regard.attention.output import AttentionOutput
+from regard.attention.projected import ProjectedKV
+from regard.attention.scores.dot import check_declared_dims
 from regard.errors import UsageError
 
-Positions = Int[Tensor, "*p queries"] | int | None
+QueryPositions = Int[Tensor, "*p queries"] | int | None
 
 
 class LocalM(nn.Module):
@@ -45,30 +50,30 @@ class LocalM(nn.Module):
         key: Float[Tensor, "*k keys key_dim"],
         value: Float[Tensor, "*v keys value_dim"],
         mask: Mask | Bool[Tensor, "..."] | None = None,
-        positions: Positions = None,
-    ) -> Attended:
-        return self.ask(self.score, query, key, value, mask, positions)
+        query_positions: QueryPositions = None,
+    ) -> AttentionOutput:
+        return self.attend_with(self.score, query, key, value, mask, query_positions)
 
-    def ask(
+    def attend_with(
         self,
         score: ScoreLike,
         query: Tensor,
         key: Tensor,
         value: Tensor,
         mask: Mask | Tensor | None,
-        positions: Positions = None,
-    ) -> Attended:
-        grid, mask = _grid(query, key, value, mask)
-        place = _places(positions, grid)
-        last = _visible(mask, grid) - 1
+        query_positions: QueryPositions = None,
+    ) -> AttentionOutput:
+        grid, mask = _make_grid(query, key, value, mask)
+        place = _query_positions(query_positions, grid)
+        last = _count_visible(mask, grid) - 1
         centre = torch.minimum(place, last).clamp(min=0).squeeze(-1)
         near = around(centre, self.radius)
         seen = near if mask is None else mask & near
-        return told(self, looked(query, key, value, seen, score, self.normalize))
+        return notify_watchers(self, attend_unwatched(query, key, value, seen, score, self.normalize))
 
-    def over(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> Over:
+    def precompute(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> ProjectedKV:
         """The same attention with keys and values given once, to be asked again and again."""
-        return Over(self, key, value, mask)
+        return ProjectedKV(self, key, value, mask)
 
     def extra_repr(self) -> str:
         return f"radius={self.radius}"
@@ -101,19 +106,19 @@ class LocalP(nn.Module):
         if not radius > 0:
             raise UsageError(f"LocalP: radius must be above 0, got {radius}")
         self.score, self.radius = score, radius
-        self.normalize = usual(score) if normalize is None else normalize
+        self.normalize = default_normalizer(score) if normalize is None else normalize
         self.query_dim = query_dim
-        self.W = nn.Linear(query_dim, hidden_dim, bias=False)
-        self.v = nn.Parameter(torch.empty(hidden_dim))
-        nn.init.uniform_(self.v, -(hidden_dim**-0.5), hidden_dim**-0.5)
+        self.query_proj = nn.Linear(query_dim, hidden_dim, bias=False)
+        self.energy = nn.Parameter(torch.empty(hidden_dim))
+        nn.init.uniform_(self.energy, -(hidden_dim**-0.5), hidden_dim**-0.5)
 
-    def centre(
-        self, query: Float[Tensor, "*q queries query_dim"], visible: Int[Tensor, "..."]
+    def predict_center(
+        self, query: Float[Tensor, "*q queries query_dim"], num_visible: Int[Tensor, "..."]
     ) -> Float[Tensor, "..."]:
         """Where each query wants to look: p, between 0 and the number of keys it may look at."""
-        given_sizes(self, query, query, self.query_dim, None)
-        want = torch.sigmoid(precise(torch.tanh(self.W(query)) @ self.v)).unsqueeze(-1)
-        return (visible * want).squeeze(-1)
+        check_declared_dims(self, query, query, self.query_dim, None)
+        want = torch.sigmoid(upcast_half(torch.tanh(self.query_proj(query)) @ self.energy)).unsqueeze(-1)
+        return (num_visible * want).squeeze(-1)
 
     def forward(
         self,
@@ -121,40 +126,42 @@ class LocalP(nn.Module):
         key: Float[Tensor, "*k keys key_dim"],
         value: Float[Tensor, "*v keys value_dim"],
         mask: Mask | Bool[Tensor, "..."] | None = None,
-        positions: Positions = None,
-    ) -> Attended:
-        return self.ask(self.score, query, key, value, mask, positions)
+        query_positions: QueryPositions = None,
+    ) -> AttentionOutput:
+        return self.attend_with(self.score, query, key, value, mask, query_positions)
 
-    def ask(
+    def attend_with(
         self,
         score: ScoreLike,
         query: Tensor,
         key: Tensor,
         value: Tensor,
         mask: Mask | Tensor | None,
-        positions: Positions = None,
-    ) -> Attended:
+        query_positions: QueryPositions = None,
+    ) -> AttentionOutput:
         # The place is predicted, so the query's own position is not needed; it is taken for LocalM's sake.
-        grid, mask = _grid(query, key, value, mask)
-        lead = query.reshape((1,) * (grid.batch + 2 - query.dim()) + query.shape)
-        centre = self.centre(lead, _visible(mask, grid))
+        grid, mask = _make_grid(query, key, value, mask)
+        lead = query.reshape((1,) * (grid.num_batch_axes + 2 - query.dim()) + query.shape)
+        centre = self.predict_center(lead, _count_visible(mask, grid))
         near = around(centre, self.radius)
-        normalize = _belled(self.normalize, centre, self.radius / 2, self.training)
+        normalize = _with_gaussian_window(self.normalize, centre, self.radius / 2, self.training)
         seen = near if mask is None else mask & near
-        return told(self, looked(query, key, value, seen, score, normalize))
+        return notify_watchers(self, attend_unwatched(query, key, value, seen, score, normalize))
 
-    def over(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> Over:
+    def precompute(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> ProjectedKV:
         """The same attention with keys and values given once, to be asked again and again."""
-        return Over(self, key, value, mask)
+        return ProjectedKV(self, key, value, mask)
 
     def extra_repr(self) -> str:
         return f"radius={self.radius}"
 
 
-def _belled(normalize: NormalizerLike, centre: Tensor, sigma: float, training: bool) -> NormalizerLike:
+def _with_gaussian_window(
+    normalize: NormalizerLike, center: Tensor, sigma: float, training: bool
+) -> NormalizerLike:
     """The normalizer under a bell of this step; the modes of what is inside are left as they are."""
     inside = normalize.normalize if isinstance(normalize, Dropout) else normalize
-    bell = Bell(inside, centre, sigma)
+    bell = GaussianWindow(inside, center, sigma)
     bell.training = training
     if not isinstance(normalize, Dropout):
         return bell
@@ -163,26 +170,28 @@ def _belled(normalize: NormalizerLike, centre: Tensor, sigma: float, training: b
     return drop
 
 
-def _grid(query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None) -> tuple[Grid, Mask | None]:
-    check_axes(query, key, value)
+def _make_grid(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
+) -> tuple[PositionGrid, Mask | None]:
+    check_shapes(query, key, value)
     batch = max(query.dim(), key.dim(), value.dim()) - 2
     if mask is not None:
         mask = as_mask(mask)
-        shape = batch_shape(query, key, value)
-        batch = max(batch, mask.axes())
-        mask.check((1,) * (batch - len(shape)) + shape, query.shape[-2], key.shape[-2])
-    return Grid.full(query.shape[-2], key.shape[-2], batch, query.device), mask
+        shape = broadcast_batch_shape(query, key, value)
+        batch = max(batch, mask.num_batch_axes())
+        mask.check_shape((1,) * (batch - len(shape)) + shape, query.shape[-2], key.shape[-2])
+    return PositionGrid.full(query.shape[-2], key.shape[-2], batch, query.device), mask
 
 
-def _visible(mask: Mask | None, grid: Grid) -> Tensor:
+def _count_visible(mask: Mask | None, grid: PositionGrid) -> Tensor:
     """S: how many keys each query may look at, (*batch, queries, 1)."""
     if mask is None:
-        return torch.full((1, 1), grid.keys, device=grid.key_at.device)
-    return mask.count(grid)
+        return torch.full((1, 1), grid.num_keys, device=grid.key_positions.device)
+    return mask.count_visible(grid)
 
 
-def _places(positions: Positions, grid: Grid) -> Tensor:
+def _query_positions(query_positions: QueryPositions, grid: PositionGrid) -> Tensor:
     """The positions of the queries, (*batch, queries, 1): 0..m-1, or counted from a number, or as given."""
-    if isinstance(positions, Tensor) and positions.dim():
-        return grid.lead(positions.to(grid.key_at.device)[..., None], 2)
-    return grid.query_at if positions is None else grid.query_at + positions
+    if isinstance(query_positions, Tensor) and query_positions.dim():
+        return grid.align_leading(query_positions.to(grid.key_positions.device)[..., None], 2)
+    return grid.query_positions if query_positions is None else grid.query_positions + query_positions

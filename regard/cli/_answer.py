@@ -41,8 +41,8 @@ def answer(
         image, question, true = words[0], words[1], None
     else:
         test = tested(respondent, name, seed)
-        number = seed % len(test.kinds[0])
-        image, question = test.painted.images[seed], words[0] if words else test.question(seed, number)
+        number = seed % len(test.types[0])
+        image, question = test.scenes.images[seed], words[0] if words else test.question(seed, number)
         true = None if words else test.answer(seed, number)
     found = respondent.answer(image, question)
     if as_json:

@@ -12,8 +12,8 @@ from regard.errors import UnknownNameError
 if TYPE_CHECKING:
     import torch
 
-    from regard.decoding import Alignment, Decoding, Hypothesis, Trace
-    from regard.recipes import Translator
+    from regard.decoding import Alignment, DecodingConfig, Hypothesis, SearchTrace
+    from regard.tasks import Translator
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Found:
             "score": self.hypothesis.score,
             "log_prob": self.hypothesis.log_prob,
             "tokens": self.tokens,
-            "token_log_probs": self.hypothesis.log_probs,
+            "token_log_probs": self.hypothesis.token_log_probs,
             "finished": self.hypothesis.finished,
         }
         return plain | ({} if self.alignment is None else {"alignment": self.alignment.to_json()})
@@ -43,7 +43,7 @@ class Answer:
 
     source: str
     found: tuple[Found, ...]
-    trace: Trace | None = None
+    trace: SearchTrace | None = None
 
     @property
     def text(self) -> str:
@@ -56,12 +56,12 @@ class Answer:
 
     def drawn(self, layer: int | None, head: int | None) -> str:
         """Where each word of the translation looked, as a picture for the terminal."""
-        from regard.viewing.terminal import heat
+        from regard.viewing.terminal import heatmap
 
         if not self.found or self.found[0].alignment is None:
             return ""
-        seen = self.found[0].alignment.looked(layer, head).words()
-        return heat(seen.weights[0, 0], seen.target, seen.source) if seen.target and seen.source else ""
+        seen = self.found[0].alignment.select_head(layer, head).merge_words()
+        return heatmap(seen.weights[0, 0], seen.target, seen.source) if seen.target and seen.source else ""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Searching:
     """How to translate, and what else to find out on the way."""
 
     translator: Translator
-    options: Decoding
+    options: DecodingConfig
     generator: torch.Generator | None = None
     align: bool = False
     unknown: bool = False
@@ -77,9 +77,9 @@ class Searching:
 
     def answers(self, texts: Sequence[str]) -> list[Answer]:
         """The translations of texts that the model can take, in their order."""
-        traces: list[Trace | None] = [None] * len(texts)
+        traces: list[SearchTrace | None] = [None] * len(texts)
         if self.trace:
-            both = [self.translator.trace(text, self.options) for text in texts]
+            both = [self.translator.search_with_trace(text, self.options) for text in texts]
             found, traces = [several for several, _ in both], [tree for _, tree in both]
         else:
             found = self.translator.search(texts, self.options, self.generator)
@@ -94,12 +94,12 @@ class Searching:
         target = self.translator.target
         seen: Sequence[Alignment | None] = [None] * len(sources)
         if self.align or self.unknown:
-            seen = self.translator.aligned(sources, [one.ids for one in hypotheses])
+            seen = self.translator.align_token_ids(sources, [one.token_ids for one in hypotheses])
         return [
             Found(
                 self._text(one, alignment),
                 one,
-                target.tokens(one.ids),
+                target.convert_ids_to_tokens(one.token_ids),
                 alignment if self.align else None,
             )
             for one, alignment in zip(hypotheses, seen, strict=True)
@@ -107,8 +107,8 @@ class Searching:
 
     def _text(self, one: Hypothesis, seen: Alignment | None) -> str:
         if not self.unknown or seen is None:
-            return self.translator.text(one)
-        return self.translator.copied(one.ids, seen)
+            return self.translator.to_text(one)
+        return self.translator.replace_unknown(one.token_ids, seen)
 
 
 def check_choice(layer: int | None, head: int | None, counts: Sequence[int]) -> None:
@@ -123,7 +123,7 @@ def write_traces(path: Path, answers: Sequence[Answer], translator: Translator) 
     import json
 
     def name(token: int) -> str:
-        return translator.target.tokens([token])[0]
+        return translator.target.convert_ids_to_tokens([token])[0]
 
     traces = [
         {"source": one.source, "translation": one.text, **one.trace.to_json(name)}

@@ -12,7 +12,7 @@ from regard.cli._say import AsJson, note, say, say_json, table
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.training import Run
+    from regard.training import RunFolder
 
 SCORES = ("exact", "bleu", "chrf")
 
@@ -28,19 +28,19 @@ def average(
 ) -> None:
     """Average the last weights of a run.
 
-    Those of its validations, if it was trained with average=5, say; else those of its checkpoints.
+    Those of its validations, if it was trained with average_last=5, say; else those of its checkpoints.
 
     Example: regard average runs/en-de --last 5 --check
     """
-    from regard.training import Run, save_weights
-    from regard.training import average as mean
+    from regard.training import RunFolder, save_weights
+    from regard.training import average_weights as mean
 
-    here = Run.open(run)
+    here = RunFolder.open(run)
     paths = _newest(here, last)
     target = here.average if out is None else out
     scores: dict[str, Any] = {}
     if check:
-        scores["before"] = _scores(here, here.weights())
+        scores["before"] = _scores(here, here.find_weights())
     save_weights(mean(paths.values()), target)
     if check:
         scores["after"] = _scores(here, target)
@@ -54,30 +54,30 @@ def average(
         say("", table(rows, ("", "exact", "BLEU", "chrF"), numbers=[1, 2, 3]))
 
 
-def _newest(run: Run, last: int) -> dict[int, Path]:
+def _newest(run: RunFolder, last: int) -> dict[int, Path]:
     """The newest weights by step: those of validations if they were kept, else those in checkpoints."""
     from regard.training import checkpoint
 
     found = {int(path.stem[5:]): path for path in sorted(run.recent.glob("step-*.safetensors"))}
     if len(found) < 2:
-        folders = checkpoint.steps(run.checkpoints)
-        found = {step: folder / checkpoint.MODEL for step, folder in folders.items() if step}
+        folders = checkpoint.list_steps(run.checkpoints)
+        found = {step: folder / checkpoint.MODEL_FILE for step, folder in folders.items() if step}
     if len(found) < 2:
         raise UsageError(
-            f"{run.folder} has no two weights to average; train with average=5, or with a smaller save_every "
-            "and keep=5."
+            f"{run.folder} has no two weights to average; train with average_last=5, or with a smaller save_every "
+            "and keep_checkpoints=5."
         )
     if len(found) < last:
         note(f"there are {len(found)} weights, not {last}")
     return dict(sorted(found.items())[-last:])
 
 
-def _scores(run: Run, weights: Path) -> dict[str, float]:
+def _scores(run: RunFolder, weights: Path) -> dict[str, float]:
     """Greedy translations of the validation text, measured."""
-    from regard.recipes import evaluate, load_translator
+    from regard.tasks import evaluate, load_translator
 
     translator = load_translator(run.folder, weights=weights)
-    pairs = from_recipe(run.read()["recipe"], translator.settings, "valid")["valid"]
+    pairs = from_recipe(run.read_record()["recipe"], translator.config, "valid")["valid"]
     usable = [pair for pair in pairs if len(translator.source.encode(pair.source)) <= translator.max_length]
-    found = evaluate(translator, usable, translator.decoding(method="greedy"))
+    found = evaluate(translator, usable, translator.decoding_config(method="greedy"))
     return {name: found[name] for name in SCORES}

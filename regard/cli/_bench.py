@@ -15,8 +15,8 @@ from regard.cli._translate import Device, loaded
 from regard.errors import UnknownNameError
 
 if TYPE_CHECKING:
-    from regard.recipes import Translator
-    from regard.recipes.translation.benching import Speed
+    from regard.tasks import Translator
+    from regard.tasks.benchmark import Throughput
 
 HEAD = ("engine", "batch", "sentences/s", "tokens/s", "p50", "p95", "p99", "memory")
 
@@ -55,20 +55,20 @@ def bench(
     """
     import torch
 
-    from regard.recipes.translation.benching import measure
+    from regard.tasks.benchmark import measure_throughput
 
     if what != "translate":
         raise UnknownNameError(f"There is no benchmark of {what!r}: write `regard bench translate RUN`.")
     if threads is not None:
         torch.set_num_threads(threads)
-    found: list[Speed] = []
+    found: list[Throughput] = []
     texts: list[str] = []
     for name in engine or ["torch"]:
         translator = loaded(run, device, name)
         texts = texts or _texts(translator, run, file, limit)
         for size in batch or [1, 32, 0]:
             note(f"{name}, batch {size or 'all'}: {len(texts):,} texts ...")
-            found.append(measure(translator, texts, size, translator.decoding(beam=beam)))
+            found.append(measure_throughput(translator, texts, size, translator.decoding_config(beam=beam)))
     if as_json:
         facts = {"run": str(run), "beam": beam, "threads": torch.get_num_threads()}
         say_json({**facts, "speeds": [_as_dict(one) for one in found]})
@@ -77,24 +77,24 @@ def bench(
 
 
 def _texts(translator: Translator, run: Path, file: Path | None, limit: int) -> list[str]:
-    from regard.data._lines import lines
-    from regard.recipes import recipe_of
+    from regard.data.text_files import read_lines
+    from regard.tasks import recipe_name
 
     if file is not None:
-        return list(islice(lines(file), limit))
-    return to_translate(recipe_of(run), translator.settings)[:limit]
+        return list(islice(read_lines(file), limit))
+    return to_translate(recipe_name(run), translator.config)[:limit]
 
 
-def _as_dict(one: Speed) -> dict[str, Any]:
+def _as_dict(one: Throughput) -> dict[str, Any]:
     rates = {"sentences_per_second": one.sentences_per_second, "tokens_per_second": one.tokens_per_second}
     latency = dict(zip(("p50", "p95", "p99"), one.latency, strict=True))
     return {**asdict(one), **rates, "latency": latency}
 
 
-def _row(one: Speed) -> list[str]:
+def _row(one: Throughput) -> list[str]:
     rates = [f"{one.sentences_per_second:,.1f}", f"{one.tokens_per_second:,.0f}"]
-    memory = "" if one.memory is None else f"{one.memory:,.0f} MB"
-    return [one.engine, str(one.batch or "all"), *rates, *map(_time, one.latency), memory]
+    memory = "" if one.peak_memory_mb is None else f"{one.peak_memory_mb:,.0f} MB"
+    return [one.engine, str(one.batch_size or "all"), *rates, *map(_time, one.latency), memory]
 
 
 def _time(seconds: float) -> str:

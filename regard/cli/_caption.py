@@ -29,7 +29,7 @@ def caption(
     if not images:
         raise UsageError("Name one image or more: regard caption RUN dog.jpg")
     captioner, _ = captioner_of(run, device)
-    options = captioner.decoding(**({} if beam is None else {"beam": beam}))
+    options = captioner.decoding_config(**({} if beam is None else {"beam": beam}))
     found = captioner.caption(images, options)
     if as_json:
         told = [{"image": str(image), "caption": text} for image, text in zip(images, found, strict=True)]

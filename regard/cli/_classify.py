@@ -18,8 +18,8 @@ from regard.cli._translate import Device
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.recipes import Classifier
-    from regard.recipes.documents.classifier import Classified
+    from regard.tasks import TextClassifier
+    from regard.tasks.classification import Classification
 
 
 def classify(
@@ -62,8 +62,8 @@ def classify(
     found, first = [], 1
     for block in blocks:
         for number, (text, one) in enumerate(_answers(classifier, block), first):
-            if one is not None and one.left:
-                note(f"document {number}: {one.left} left out, as it is longer than this model reads")
+            if one is not None and one.truncation:
+                note(f"document {number}: {one.truncation} left out, as it is longer than this model reads")
             if as_json:
                 told = {"label": None, "probabilities": {}} if one is None else one.to_json()
                 found.append({"document": number, "text": text, **told})
@@ -74,7 +74,7 @@ def classify(
         say_json({"run": str(run), "documents": found})
 
 
-def _answers(classifier: Classifier, texts: list[str]) -> Iterator[tuple[str, Classified | None]]:
+def _answers(classifier: TextClassifier, texts: list[str]) -> Iterator[tuple[str, Classification | None]]:
     """Each text with its class; an empty one has none."""
     known = iter(classifier.classify([text for text in texts if text.strip()]))
     return ((text, next(known) if text.strip() else None) for text in texts)
@@ -82,10 +82,10 @@ def _answers(classifier: Classifier, texts: list[str]) -> Iterator[tuple[str, Cl
 
 def _blocks(file: Path | None, whole: bool) -> Iterator[list[str]]:
     """Documents in blocks, from a file or as they come."""
-    from regard.data._lines import lines
+    from regard.data.text_files import read_lines
 
     if file is not None:
-        rest = lines(file)
+        rest = read_lines(file)
         if whole:
             yield ["\n".join(rest)]
         while block := list(islice(rest, FROM_FILE)):

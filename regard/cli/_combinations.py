@@ -47,14 +47,14 @@ def folder_of(choice: dict[str, str]) -> str:
 def result_of(recipe: str, words: Sequence[str], folder: Path) -> dict[str, Any]:
     """What came out of one combination, trained or gone on with; or why it cannot be trained."""
     from regard.errors import ConfigError, DivergedError, InputTooLongError
-    from regard.recipes import settings_of
-    from regard.recipes.trials import trial
+    from regard.studies.runner import run_trial
+    from regard.tasks import make_config
 
     _clear(folder)
     try:
-        settings = settings_of(recipe, words)
+        settings = make_config(recipe, words)
         given = {name: _whole(name, getattr(settings, name)) for name in map(name_of, words)}
-        row = trial(recipe, folder, **given)
+        row = run_trial(recipe, folder, **given)
     except (ConfigError, InputTooLongError, DivergedError) as error:
         return {"refused": str(error)}
     return {name: value for name, value in row.items() if name != "by_length"}

@@ -48,7 +48,7 @@ def compare(
 
     Example: regard compare translation --train a.en a.de --valid b.en b.de score=dot,additive --out runs/scores
     """
-    from regard.recipes import settings_of
+    from regard.tasks import make_config
 
     files = {"train": train, "valid": valid, "test": test}
     named = [f"{name}={','.join(paths)}" for name, paths in files.items() if paths]
@@ -58,10 +58,10 @@ def compare(
         raise UsageError(
             "There is nothing to compare: list at least two values of a setting, such as score=dot,additive."
         )
-    known = settings_of(recipe, shared)
+    known = make_config(recipe, shared)
     for name, value in choices[0].items():
         if not hasattr(known, name):  # one value may be refused in the table, but a name is wrong in all rows
-            settings_of(recipe, [f"{name}={value}"])
+            make_config(recipe, [f"{name}={value}"])
     answer = _trained(recipe, shared, choices, out)
     if as_json:
         say_json(answer)
@@ -118,11 +118,11 @@ def _remarks(answer: dict[str, Any]) -> list[str]:
 
 def _write(out: Path, answer: dict[str, Any]) -> None:
     """Keep the table as it stands, for people and for programs."""
-    from regard.recipes.trials import markdown
+    from regard.studies.runner import format_markdown_table
 
     rows = _cells(answer)
     title = f"{answer['recipe']} {' '.join(answer['shared'])}".strip()
-    parts = [title, markdown(rows, dict.fromkeys(rows[0], "")), "\n".join(_remarks(answer))]
+    parts = [title, format_markdown_table(rows, dict.fromkeys(rows[0], "")), "\n".join(_remarks(answer))]
     out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text("\n\n".join(filter(None, parts)) + "\n", encoding="utf-8")
     plain = json.dumps(finite(answer), ensure_ascii=False, indent=2)

@@ -14,31 +14,31 @@ from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from regard.data.documents import Document
-    from regard.recipes import Classification, Classifier
+    from regard.tasks import TextClassificationConfig, TextClassifier
 
 ENDINGS = (".html", ".txt")
 
 
 def is_classifier(run: Path) -> bool:
     """Whether a run is one of those."""
-    from regard.recipes import Classification, recipe
-    from regard.training import Run
+    from regard.tasks import TextClassificationConfig, get_recipe
+    from regard.training import RunFolder
 
-    return recipe(Run.open(run).read()["recipe"]).kind is Classification
+    return get_recipe(RunFolder.open(run).read_record()["recipe"]).config_class is TextClassificationConfig
 
 
-def classifier_of(run: Path, device: str) -> tuple[Classifier, str]:
+def classifier_of(run: Path, device: str) -> tuple[TextClassifier, str]:
     """What a run trained, and the name of its recipe."""
-    from regard.recipes import load
-    from regard.training import Run
-    from regard.training.distributed import choose_device
+    from regard.tasks import load
+    from regard.training import RunFolder
+    from regard.training.distributed import resolve_device
 
     if device not in ("auto", "cpu", "cuda", "mps"):
         raise UnknownNameError.among("device", device, ("auto", "cpu", "cuda", "mps"))
-    name = Run.open(run).read()["recipe"]
+    name = RunFolder.open(run).read_record()["recipe"]
     if not is_classifier(run):
         raise UsageError(f"{run} was trained for {name} and cannot classify; `regard info` says what it is.")
-    return load(run, device=str(choose_device(device))), name
+    return load(run, device=str(resolve_device(device))), name
 
 
 def evaluate_documents(
@@ -51,14 +51,14 @@ def evaluate_documents(
     as_json: bool,
 ) -> None:
     """Print accuracy, each class and the confusion, for the parts that are asked for."""
-    from regard.data.report import counted
-    from regard.recipes.documents.classifier import judged
+    from regard.data.parallel import pluralize
+    from regard.tasks.text_classification.predictor import classification_report
 
     classifier, name = classifier_of(run, device)
     found = {}
-    for which, documents in _parts(name, classifier.settings, files, part, columns).items():
-        note(f"{which}: reading {counted(len(documents[:limit]), 'document')}")
-        found[which] = judged(classifier, documents[:limit])
+    for which, documents in _parts(name, classifier.config, files, part, columns).items():
+        note(f"{which}: reading {pluralize(len(documents[:limit]), 'document')}")
+        found[which] = classification_report(classifier, documents[:limit])
     if as_json:
         say_json({"run": str(run), "recipe": name, "parts": found})
         return
@@ -76,32 +76,36 @@ def show_document(
     spoken = language or "en"
     if not text.strip():
         raise UsageError("There is nothing to show: the text is empty.")
-    reading = classifier.look(text)
-    told = "  ".join(f"{label} {share:.3f}" for label, share in reading.classified.probabilities.items())
-    if reading.classified.left:
-        note(f"{reading.classified.left} left out: the text is longer than this model reads.")
+    reading = classifier.explain(text)
+    told = "  ".join(f"{label} {share:.3f}" for label, share in reading.prediction.probabilities.items())
+    if reading.prediction.truncation:
+        note(f"{reading.prediction.truncation} left out: the text is longer than this model reads.")
     if out is not None and out.suffix.lower() == ".html":
-        reading.player(title=f"{name}: {reading.classified.label}", language=language).save(out)
+        reading.to_page(title=f"{name}: {reading.prediction.label}", language=language).save(out)
     elif out is not None:
-        drawn = reading.drawn(color=False, width=100, language=spoken)
+        drawn = reading.to_text(color=False, width=100, language=spoken)
         out.write_text(f"{told}\n\n{drawn}\n", encoding="utf-8", newline="\n")
     if as_json:
         say_json(reading.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
     else:
-        typer.echo(told if out is not None else f"{told}\n\n{reading.drawn(language=spoken)}")
+        typer.echo(told if out is not None else f"{told}\n\n{reading.to_text(language=spoken)}")
 
 
 def _parts(
-    name: str, settings: Classification, files: list[Path] | None, part: str | None, columns: str | None
+    name: str,
+    settings: TextClassificationConfig,
+    files: list[Path] | None,
+    part: str | None,
+    columns: str | None,
 ) -> dict[str, list[Document]]:
-    from regard.recipes import recipe
-    from regard.recipes.documents import _reviews as reviews
+    from regard.tasks import get_recipe
+    from regard.tasks.text_classification import data as reviews
 
     if files:
         chosen = () if columns is None else tuple(column.strip() for column in columns.split(","))
         asked = replace(settings, columns=chosen or settings.columns)
-        return {"files": [document for document, _ in reviews.files(map(str, files), asked)]}
-    shelves = recipe(name).material(settings)
+        return {"files": [document for document, _ in reviews.open_documents(map(str, files), asked)]}
+    shelves = get_recipe(name).data(settings)
     known = {**shelves.tests, "valid": shelves.valid}
     if part is not None and part not in known:
         raise UnknownNameError.among("split", part, known)
@@ -112,11 +116,11 @@ def _parts(
 
 
 def _print(name: str, report: dict[str, Any]) -> None:
-    from regard.data.report import counted
+    from regard.data.parallel import pluralize
 
     ((_, became),) = reports({name: report["data"]})
     say(
-        f"{name}: {counted(report['documents'], 'document')}, {report['right']:,} right:"
+        f"{name}: {pluralize(report['documents'], 'document')}, {report['right']:,} right:"
         f" accuracy {report['accuracy']:.2f} % (standard error {report['error']:.2f})",
         became,
         "",

@@ -13,30 +13,30 @@ from regard.cli._run import reports
 from regard.cli._say import note, say, say_json, table
 
 if TYPE_CHECKING:
-    from regard.training import Outcome
+    from regard.training import TrainingResult
 
 
 @contextlib.contextmanager
 def resumable(folder: Path) -> Iterator[None]:
     """Say how to go on after Ctrl-C where training itself does not: while text is read, or at a second one."""
-    from regard.training import Run
-    from regard.training.distributed import world
+    from regard.training import RunFolder
+    from regard.training.distributed import distributed_context
 
     try:
         yield
     except KeyboardInterrupt:
-        if world().first and Run(folder).is_run():
+        if distributed_context().is_main and RunFolder(folder).is_run():
             note(f"stopped; go on with: regard resume {folder}")
         raise
 
 
-def ended(folder: Path, outcome: Outcome, as_json: bool) -> None:
+def ended(folder: Path, outcome: TrainingResult, as_json: bool) -> None:
     """Say where the run is, how good it became, and what can be done with it; exit with 130 after Ctrl-C."""
-    from regard.training import Run
-    from regard.training.distributed import world
+    from regard.training import RunFolder
+    from regard.training.distributed import distributed_context
 
-    record = Run.open(folder).read() if world().first else {}
-    if not world().first:
+    record = RunFolder.open(folder).read_record() if distributed_context().is_main else {}
+    if not distributed_context().is_main:
         pass  # of several processes one speaks
     elif as_json:
         say_json(_as_dict(folder, outcome, record))
@@ -46,12 +46,12 @@ def ended(folder: Path, outcome: Outcome, as_json: bool) -> None:
         raise typer.Exit(130)
 
 
-def _as_dict(folder: Path, outcome: Outcome, record: dict[str, Any]) -> dict[str, Any]:
+def _as_dict(folder: Path, outcome: TrainingResult, record: dict[str, Any]) -> dict[str, Any]:
     return {
         "run": str(folder),
         "recipe": record["recipe"],
         "step": outcome.step,
-        "reason": outcome.reason,
+        "reason": outcome.stop_reason,
         "interrupted": outcome.interrupted,
         "watch": record["settings"]["watch"],
         "best": outcome.best,
@@ -63,20 +63,20 @@ def _as_dict(folder: Path, outcome: Outcome, record: dict[str, Any]) -> dict[str
     }
 
 
-def _print(folder: Path, outcome: Outcome, record: dict[str, Any]) -> None:
-    from regard.recipes import recipe
-    from regard.training.display import duration, number
+def _print(folder: Path, outcome: TrainingResult, record: dict[str, Any]) -> None:
+    from regard.tasks import get_recipe
+    from regard.training.display import format_duration, format_number
 
     best = "none"
     if outcome.best is not None:
-        best = f"{record['settings']['watch']} {number(outcome.best)} at step {outcome.best_step:,}"
+        best = f"{record['settings']['watch']} {format_number(outcome.best)} at step {outcome.best_step:,}"
     rows = [
-        ("trained", f"{outcome.step:,} steps in {duration(outcome.seconds)}: {outcome.reason}"),
+        ("trained", f"{outcome.step:,} steps in {format_duration(outcome.seconds)}: {outcome.stop_reason}"),
         ("best", best),
         *((f"{name} text", counts) for name, counts in reports(record.get("data", {}))),
     ]
     say(table(rows))
     typer.echo(f"\nThe run is in {folder}. Use it:")  # never wrapped: these are to be copied
-    found = recipe(record["recipe"])
-    for words in found.task.offers(found.kind.from_dict(record["settings"])):
+    found = get_recipe(record["recipe"])
+    for words in found.task.available_commands(found.config_class.from_dict(record["settings"])):
         typer.echo(f"  regard {words.format(run=folder)}")

@@ -21,7 +21,7 @@ from regard.cli._translate import Beam, Coverage, Device, LengthPenalty, OverLim
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.recipes import Translator
+    from regard.tasks import Translator
 
 
 def evaluate(
@@ -112,22 +112,22 @@ def evaluate(
 def _parts(
     run: Path, translator: Translator, files: list[Path] | None, part: str | None, columns: str | None
 ) -> Parts:
-    from regard.training import Run
+    from regard.training import RunFolder
 
     if files:
-        return {"files": from_files(files, translator.settings, columns)}
-    return from_recipe(Run.open(run).read()["recipe"], translator.settings, part)
+        return {"files": from_files(files, translator.config, columns)}
+    return from_recipe(RunFolder.open(run).read_record()["recipe"], translator.config, part)
 
 
 def _check_bleu(bleu: str | None) -> None:
-    from regard.recipes.translation.settings import Tokenization
+    from regard.tasks.translation.config import BleuTokenizer
 
-    if bleu is not None and bleu not in (known := get_args(Tokenization)):
+    if bleu is not None and bleu not in (known := get_args(BleuTokenizer)):
         raise UsageError(f"There is no --bleu {bleu}; there are {', '.join(known)}.")
 
 
 def _measured(translator: Translator, pairs: list[Any], options: Any, bleu: str | None) -> dict[str, Any]:
-    from regard.recipes import evaluate
+    from regard.tasks import evaluate
 
     return evaluate(translator, pairs, options, bleu)
 

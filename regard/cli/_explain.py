@@ -10,7 +10,7 @@ import typer
 from regard.cli._say import Language, say, say_json
 
 if TYPE_CHECKING:
-    from regard.catalogue import Entry
+    from regard.catalogue import Mechanism
 
 LABELS = {
     Language.en: {
@@ -39,40 +39,40 @@ def explain(
     lang: Annotated[Language, typer.Option(help="The language of the explanation.")] = Language.en,
 ) -> None:
     """Explain a mechanism: sentence, equation, paper, cost, fast path, and a picture of its weights."""
-    from regard.catalogue import find
+    from regard.catalogue import get_mechanism
 
-    entry = find(name)
+    entry = get_mechanism(name)
     if as_json:
         say_json(_as_dict(entry, lang))
     else:
         _print(entry, lang)
 
 
-def _as_dict(entry: Entry, lang: Language) -> dict[str, Any]:
+def _as_dict(entry: Mechanism, lang: Language) -> dict[str, Any]:
     return {
         "name": entry.name,
         "kind": entry.kind,
         "aliases": entry.aliases,
-        "sentence": entry.zh if lang is Language.zh else entry.sentence,
+        "sentence": entry.summary_zh if lang is Language.zh else entry.summary,
         "equation": entry.equation,
         "paper": entry.paper,
         "cost": entry.cost,
-        "fast": entry.fast,
-        "exceptions": entry.exceptions,
+        "fast": entry.fast_path,
+        "exceptions": entry.law_exceptions,
         "weights": entry.picture().tolist(),
     }
 
 
-def _print(entry: Entry, lang: Language) -> None:
+def _print(entry: Mechanism, lang: Language) -> None:
     from rich.table import Table
     from rich.text import Text
 
     from regard.cli._wrap import Wrapped
-    from regard.viewing.terminal import heat
+    from regard.viewing.terminal import heatmap
 
     labels = LABELS[lang]
     say(Text.assemble((entry.name, "bold"), (f"  {entry.kind}", "dim")), "")
-    say(entry.zh if lang is Language.zh else entry.sentence, "")
+    say(entry.summary_zh if lang is Language.zh else entry.summary, "")
     if entry.equation:
         typer.echo(indent(entry.equation, "    ") + "\n")  # never wrapped
     if entry.paper:
@@ -84,8 +84,8 @@ def _print(entry: Entry, lang: Language) -> None:
     for field, text in (
         ("aliases", ", ".join(entry.aliases)),
         ("cost", entry.cost),
-        ("fast", entry.fast),
-        ("exceptions", entry.exceptions),
+        ("fast", entry.fast_path),
+        ("exceptions", entry.law_exceptions),
     ):
         if text:
             facts.add_row(labels[field], Wrapped(text))
@@ -93,4 +93,4 @@ def _print(entry: Entry, lang: Language) -> None:
 
     weights = entry.picture()
     say(labels["picture"].format(*weights.shape), "")
-    typer.echo(heat(weights, language=lang.value))
+    typer.echo(heatmap(weights, language=lang.value))

@@ -39,7 +39,7 @@ def export(
 
     Example: regard translate en-de-int8 "A dog runs."
     """
-    from regard.recipes.exporting import export as exported
+    from regard.export import export as exported
 
     folder = exported(run, to.value, out, None if quantize is None else quantize.value, weights)
     files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}

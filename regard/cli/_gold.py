@@ -12,8 +12,8 @@ from regard.cli._say import note
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.decoding import Alignment, Gold, Head
-    from regard.recipes import Translator
+    from regard.decoding import Alignment, GoldAlignment, HeadError
+    from regard.tasks import Translator
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Heads:
     """The alignment error rate of each layer and head, the best first, that of the mean over all, and in hindsight."""
 
     sentences: int
-    rated: list[Head]
+    rated: list[HeadError]
     mean: float
     hindsight: float | None = None  # a recurrent model's, now that each word is known
 
@@ -36,7 +36,7 @@ class Heads:
 
 def judged(translator: Translator, path: Path, over: TooLong, most: int | None) -> Heads:
     """Force the translations of a gold file, and compare where they looked with its links."""
-    from regard.decoding import Head, aer
+    from regard.decoding import HeadError, alignment_error_rate
 
     numbered = _usable(translator, path, over, most)
     gold = [pair for _, pair in numbered]
@@ -52,20 +52,24 @@ def judged(translator: Translator, path: Path, over: TooLong, most: int | None) 
     sure, possible = [pair.sure for pair in gold], [pair.possible for pair in gold]
 
     def error(layer: int | None = None, head: int | None = None, of: Sequence[Alignment] = seen) -> float:
-        return aer([one.links(layer, head) for one in of], sure, possible)
+        return alignment_error_rate([one.links(layer, head) for one in of], sure, possible)
 
     layers, heads = seen[0].weights.shape[:2]
-    rated = [Head(layer, head, error(layer, head)) for layer in range(layers) for head in range(heads)]
-    later = error(of=translator.hindsight(*texts, spaced=True)) if translator.has_hindsight else None
+    rated = [HeadError(layer, head, error(layer, head)) for layer in range(layers) for head in range(heads)]
+    later = (
+        error(of=translator.posterior_align(*texts, spaced=True)) if translator.can_posterior_align else None
+    )
     return Heads(len(gold), sorted(rated, key=lambda one: one.aer), error(), later)
 
 
-def _usable(translator: Translator, path: Path, over: TooLong, most: int | None) -> list[tuple[int, Gold]]:
+def _usable(
+    translator: Translator, path: Path, over: TooLong, most: int | None
+) -> list[tuple[int, GoldAlignment]]:
     """The pairs of the file with their lines; one that had to be cut has lost its links, and is left out."""
-    from regard.data._lines import lines
+    from regard.data.text_files import read_lines
     from regard.decoding import parse_gold
 
-    gold = parse_gold(lines(path), str(path))[:most]
+    gold = parse_gold(read_lines(path), str(path))[:most]
     sources, _ = _texts(translator, gold)
     fitted = Limit(translator, over, f"{path}, line").fitted(sources)
     kept = [
@@ -81,10 +85,10 @@ def _usable(translator: Translator, path: Path, over: TooLong, most: int | None)
     return kept
 
 
-def _texts(translator: Translator, gold: Sequence[Gold]) -> tuple[list[str], list[str]]:
+def _texts(translator: Translator, gold: Sequence[GoldAlignment]) -> tuple[list[str], list[str]]:
     return (
-        [_joined(pair.source, translator.source.kind) for pair in gold],
-        [_joined(pair.target, translator.target.kind) for pair in gold],
+        [_joined(pair.source, translator.source.model_type) for pair in gold],
+        [_joined(pair.target, translator.target.model_type) for pair in gold],
     )
 
 

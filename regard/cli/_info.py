@@ -57,7 +57,7 @@ def _as_dict(found: Standing) -> dict[str, Any]:
 
 def _weights(found: Standing) -> str | None:
     try:
-        return str(found.run.weights().relative_to(found.run.folder))
+        return str(found.run.find_weights().relative_to(found.run.folder))
     except (FileNotFoundError, ValueError):
         return None  # nothing yet, or nothing whole
 
@@ -66,7 +66,7 @@ def _damaged(found: Standing) -> bool:
     """Are there checkpoints, and none that is whole?"""
     from regard.training import checkpoint
 
-    return not found.state and bool(checkpoint.steps(found.run.checkpoints))
+    return not found.state and bool(checkpoint.list_steps(found.run.checkpoints))
 
 
 def _files(folder: Path) -> dict[str, int]:
@@ -106,7 +106,7 @@ def _way_out(about: dict[str, Any]) -> str:
 
 
 def _progress(about: dict[str, Any]) -> list[tuple[str, str]]:
-    from regard.training.display import duration, number
+    from regard.training.display import format_duration, format_number
 
     if about["damaged"]:
         return [("step", _way_out(about))]
@@ -114,10 +114,14 @@ def _progress(about: dict[str, Any]) -> list[tuple[str, str]]:
         return [("step", f"none yet; begin with: regard resume {about['run']}")]
     rows = [("step", f"{about['step']:,} of {about['settings']['steps']:,}")]
     if about["best"] is not None:
-        rows.append(("best", f"{about['watch']} {number(about['best'])} at step {about['best_step']:,}"))
+        rows.append(
+            ("best", f"{about['watch']} {format_number(about['best'])} at step {about['best_step']:,}")
+        )
     if about["scores"]:
-        rows.append(("last", "  ".join(f"{name} {number(value)}" for name, value in about["scores"].items())))
-    rows.append(("time", duration(about["seconds"])))
+        rows.append(
+            ("last", "  ".join(f"{name} {format_number(value)}" for name, value in about["scores"].items()))
+        )
+    rows.append(("time", format_duration(about["seconds"])))
     if about["tokens_per_second"]:
         rows.append(("speed", f"{about['tokens_per_second']:,.0f} tokens/s"))
     return rows

@@ -14,7 +14,7 @@ from regard.cli._say import note
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.recipes import Translator
+    from regard.tasks import Translator
 
 FROM_FILE, FROM_PIPE = 2048, 512  # lines at once: more can be sorted better, fewer answer sooner
 CHUNK = 1 << 16
@@ -59,12 +59,12 @@ class Limit:
 
 def of_file(path: Path, limit: Limit) -> Iterator[list[str]]:
     """The lines of a file in blocks, after all of them were looked at: nothing is begun that cannot be ended."""
-    from regard.data._lines import lines
+    from regard.data.text_files import read_lines
 
     if limit.over is TooLong.stop:
-        for number, line in enumerate(lines(path), 1):
+        for number, line in enumerate(read_lines(path), 1):
             limit.fitted([line], number)
-    rest, first = lines(path), 1
+    rest, first = read_lines(path), 1
     while block := list(islice(rest, FROM_FILE)):
         yield limit.fitted(block, first)
         first += len(block)

@@ -10,7 +10,7 @@ from regard.cli._say import Language, say, say_json
 from regard.errors import UnknownNameError
 
 if TYPE_CHECKING:
-    from regard.catalogue import Entry
+    from regard.catalogue import Mechanism
 
 
 def list_(
@@ -22,25 +22,25 @@ def list_(
     lang: Annotated[Language, typer.Option(help="The language of the sentences.")] = Language.en,
 ) -> None:
     """List the mechanisms, each with a sentence."""
-    from regard.catalogue import ENTRIES, KINDS
+    from regard.catalogue import KINDS, MECHANISMS
 
     if kind is not None and kind not in KINDS:
         raise UnknownNameError(
             f"There is no kind {kind!r}; the kinds are {', '.join(KINDS[:-1])} and {KINDS[-1]}."
         )
     kinds = KINDS if kind is None else (kind,)
-    entries = [entry for k in kinds for entry in ENTRIES if entry.kind == k]
+    entries = [entry for k in kinds for entry in MECHANISMS if entry.kind == k]
     if as_json:
         say_json({"mechanisms": [_as_dict(entry, lang) for entry in entries]})
     else:
         _print(entries, lang)
 
 
-def _sentence(entry: Entry, lang: Language) -> str:
-    return entry.zh if lang is Language.zh else entry.sentence
+def _sentence(entry: Mechanism, lang: Language) -> str:
+    return entry.summary_zh if lang is Language.zh else entry.summary
 
 
-def _as_dict(entry: Entry, lang: Language) -> dict[str, object]:
+def _as_dict(entry: Mechanism, lang: Language) -> dict[str, object]:
     return {
         "name": entry.name,
         "kind": entry.kind,
@@ -49,7 +49,7 @@ def _as_dict(entry: Entry, lang: Language) -> dict[str, object]:
     }
 
 
-def _print(entries: list[Entry], lang: Language) -> None:
+def _print(entries: list[Mechanism], lang: Language) -> None:
     from rich.table import Table
 
     from regard.cli._wrap import Wrapped

@@ -13,8 +13,8 @@ from regard.errors import UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from regard.recipes import Machine
-    from regard.recipes.machines.machine import Tape
+    from regard.tasks import AlgorithmPredictor
+    from regard.tasks.algorithms.predictor import MemoryTrace
 
 Length = Annotated[int | None, typer.Option(help="A machine: sequences of this length.")]
 Repeats = Annotated[int | None, typer.Option(help="A machine: said so often (repeat-copy).")]
@@ -29,10 +29,10 @@ BEYOND = {  # what the paper tries beside the sizes of training: its figures 4, 
 
 def is_machine(run: Path) -> bool:
     """Whether a run is one of those."""
-    from regard.recipes import Remembering, recipe
-    from regard.training import Run
+    from regard.tasks import AlgorithmConfig, get_recipe
+    from regard.training import RunFolder
 
-    return recipe(Run.open(run).read()["recipe"]).kind is Remembering
+    return get_recipe(RunFolder.open(run).read_record()["recipe"]).config_class is AlgorithmConfig
 
 
 def evaluate_machine(
@@ -41,15 +41,17 @@ def evaluate_machine(
     """Print one row a size: those that are given, or the greatest of training and those of the paper."""
     machine, name = _loaded(run, device)
     given = {key: size for key, size in sizes.items() if size is not None}
-    series = [machine.greatest | given] if given else [machine.greatest, *BEYOND.get(name, ())]
+    series = (
+        [machine.max_training_sizes | given] if given else [machine.max_training_sizes, *BEYOND.get(name, ())]
+    )
     found = []
     for one in series:
         note("  ".join(f"{key} {value}" for key, value in one.items()) + f": {sequences:,} sequences")
-        found.append(machine.evaluate(sequences=sequences, rows=rows, **one))
+        found.append(machine.evaluate(num_sequences=sequences, memory_rows=rows, **one))
     if as_json:
         say_json({"run": str(run), "recipe": name, "results": found})
         return
-    _print(found, list(machine.greatest))
+    _print(found, list(machine.max_training_sizes))
 
 
 def show_machine(
@@ -66,39 +68,44 @@ def show_machine(
     """One sequence with its memory over time: a page, a picture, or here; of one head, or of the sharpest."""
     machine, name = _loaded(run, device)
     given = {key: size for key, size in sizes.items() if size is not None}
-    tape = machine.tape(seed, rows, **(machine.greatest | given))
-    reader, writer = tape.chosen(head)
+    tape = machine.explain(seed, rows, **(machine.max_training_sizes | given))
+    reader, writer = tape.select_heads(head)
     shown = _shown(tape, reader, writer)
     title = f"{name}: the {len(shown['rows'])} rows in use{_heads(tape, reader, writer)}"
     if as_json:
-        found = {"wrong": tape.wrong, "of": tape.asked, "read_head": reader, "write_head": writer}
+        found = {
+            "wrong": tape.num_wrong_bits,
+            "of": tape.num_target_bits,
+            "read_head": reader,
+            "write_head": writer,
+        }
         say_json({"run": str(run), "recipe": name, **found, **_plain(shown)}, indent=None)
     if out is None and as_json:
         return
     if out is None or out.suffix.lower() == ".txt":
         _write(out, title, shown)
     elif out.suffix.lower() == ".html":
-        tape.player(title=name, language=language, head=head).save(out)
+        tape.to_page(title=name, language=language, head=head).save(out)
     else:
-        from regard.viewing import pictures
+        from regard.viewing import figures as pictures
 
-        pictures.memory(**shown, title=title).save(out)
-    note(f"{tape.wrong} of {tape.asked} bits wrong")
+        pictures.memory_timeline(**shown, title=title).save(out)
+    note(f"{tape.num_wrong_bits} of {tape.num_target_bits} bits wrong")
 
 
-def _shown(tape: Tape, reader: int, writer: int) -> dict[str, Any]:
+def _shown(tape: MemoryTrace, reader: int, writer: int) -> dict[str, Any]:
     """What is drawn of a tape: the rows in use, one head that writes and one that reads, and what goes with them."""
-    used = tape.used()
+    used = tape.used_rows()
     return {
-        "writes": tape.writes[:, writer, used],
-        "reads": tape.reads[:, reader, used],
+        "writes": tape.write_weights[:, writer, used],
+        "reads": tape.read_weights[:, reader, used],
         "rows": used.tolist(),
         "inputs": tape.inputs,
         "outputs": tape.outputs,
-        "wanted": tape.wanted,
-        "asked": tape.counts,
-        "added": tape.adds[:, writer],
-        "returned": tape.read[:, reader],
+        "wanted": tape.optimal_outputs,
+        "asked": tape.target_mask,
+        "added": tape.add_vectors[:, writer],
+        "returned": tape.read_vectors[:, reader],
     }
 
 
@@ -109,9 +116,12 @@ def _plain(shown: dict[str, Any]) -> dict[str, Any]:
     return {"rows": shown["rows"], **{name: one.tolist() for name, one in tensors.items()}}
 
 
-def _heads(tape: Tape, reader: int, writer: int) -> str:
+def _heads(tape: MemoryTrace, reader: int, writer: int) -> str:
     """Which heads these are, where there are others."""
-    several = {f"write head {writer}": tape.writes.shape[1], f"read head {reader}": tape.reads.shape[1]}
+    several = {
+        f"write head {writer}": tape.write_weights.shape[1],
+        f"read head {reader}": tape.read_weights.shape[1],
+    }
     return "".join(f", {name}" for name, count in several.items() if count > 1)
 
 
@@ -121,7 +131,7 @@ def _write(out: Path | None, title: str, shown: dict[str, Any]) -> None:
 
     marked = {name: _marked(shown[name]) for name in ("writes", "reads", "outputs", "wanted")}
     how: dict[str, Any] = {} if out is None else {"color": False, "width": 100}
-    drawn = f"{title}\n\n{terminal.memory(**shown | marked, **how)}"
+    drawn = f"{title}\n\n{terminal.memory_timeline(**shown | marked, **how)}"
     if out is None:
         typer.echo(drawn)
     else:
@@ -147,12 +157,12 @@ def not_for_machines(run: Path, given: dict[str, object]) -> None:
         )
 
 
-def _loaded(run: Path, device: str) -> tuple[Machine, str]:
-    from regard.recipes import load
-    from regard.training import Run
-    from regard.training.distributed import choose_device
+def _loaded(run: Path, device: str) -> tuple[AlgorithmPredictor, str]:
+    from regard.tasks import load
+    from regard.training import RunFolder
+    from regard.training.distributed import resolve_device
 
-    return load(run, device=str(choose_device(device))), Run.open(run).read()["recipe"]
+    return load(run, device=str(resolve_device(device))), RunFolder.open(run).read_record()["recipe"]
 
 
 def _print(found: list[dict[str, Any]], sizes: list[str]) -> None:

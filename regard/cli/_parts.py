@@ -11,15 +11,15 @@ from regard.cli._input import Limit
 from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
-    from regard.data import Pair
-    from regard.recipes import Translation
+    from regard.data import SentencePair
+    from regard.tasks import TranslationConfig
 
-Parts = dict[str, "list[Pair]"]
+Parts = dict[str, "list[SentencePair]"]
 
 
-def from_recipe(recipe: str, settings: Translation, wanted: str | None = None) -> Parts:
+def from_recipe(recipe: str, settings: TranslationConfig, wanted: str | None = None) -> Parts:
     """All tests of a recipe by name, or the part that is wanted: one of them, or "valid"."""
-    from regard.recipes import RECIPES
+    from regard.tasks import RECIPES
 
     material = RECIPES[recipe].material(settings)
     known: dict[str, Any] = {**material.tests, "valid": material.valid}
@@ -32,34 +32,38 @@ def from_recipe(recipe: str, settings: Translation, wanted: str | None = None) -
     return {wanted: _pairs(known[wanted])}
 
 
-def to_translate(recipe: str, settings: Translation) -> list[str]:
+def to_translate(recipe: str, settings: TranslationConfig) -> list[str]:
     """Sources of the recipe's tests; where it has none, those of the validation part."""
-    from regard.recipes import RECIPES
+    from regard.tasks import RECIPES
 
     parts = from_recipe(recipe, settings, None if RECIPES[recipe].material(settings).tests else "valid")
     return [pair.source for part in parts.values() for pair in part]
 
 
-def from_files(files: Sequence[Path | str], settings: Translation, columns: str | None = None) -> list[Pair]:
+def from_files(
+    files: Sequence[Path | str], settings: TranslationConfig, columns: str | None = None
+) -> list[SentencePair]:
     """The pairs in files, read as the recipe `translation` reads them."""
-    from regard.recipes import RECIPES
+    from regard.tasks import RECIPES
 
     names = tuple(map(str, files))
     chosen = () if columns is None else tuple(column.strip() for column in columns.split(","))
-    asked = replace(settings, train=names, valid=names, test=names, columns=chosen or settings.columns)
+    asked = replace(
+        settings, train_files=names, valid_files=names, test_files=names, columns=chosen or settings.columns
+    )
     return _pairs(RECIPES["translation"].material(asked).tests["test"])
 
 
-def fitting(limit: Limit, pairs: Sequence[Pair]) -> list[Pair]:
+def fitting(limit: Limit, pairs: Sequence[SentencePair]) -> list[SentencePair]:
     """Pairs whose sources the model can take; one that was cut has lost its gold links."""
     texts = limit.fitted([pair.source for pair in pairs])
     return [
-        pair if text == pair.source else replace(pair, source=text, links=None, possible=None)
+        pair if text == pair.source else replace(pair, source=text, sure_links=None, possible_links=None)
         for text, pair in zip(texts, pairs, strict=True)
     ]
 
 
-def _pairs(part: Any) -> list[Pair]:
-    from regard.data import Parallel
+def _pairs(part: Any) -> list[SentencePair]:
+    from regard.data import ParallelFiles
 
-    return [pair for pair, _ in part] if isinstance(part, Parallel) else list(part)
+    return [pair for pair, _ in part] if isinstance(part, ParallelFiles) else list(part)

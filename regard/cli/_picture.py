@@ -12,32 +12,32 @@ from regard.cli._say import note, say, say_json, table
 from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
-    from regard.data.captions import Captioned
-    from regard.recipes import Captioner
+    from regard.data.captions import CaptionedImages
+    from regard.tasks import ImageCaptioner
 
 
 def is_captioner(run: Path) -> bool:
     """Whether a run is one of those."""
-    from regard.recipes import Captioning, recipe
-    from regard.training import Run
+    from regard.tasks import CaptioningConfig, get_recipe
+    from regard.training import RunFolder
 
-    return recipe(Run.open(run).read()["recipe"]).kind is Captioning
+    return get_recipe(RunFolder.open(run).read_record()["recipe"]).config_class is CaptioningConfig
 
 
-def captioner_of(run: Path, device: str) -> tuple[Captioner, str]:
+def captioner_of(run: Path, device: str) -> tuple[ImageCaptioner, str]:
     """What a run trained, and the name of its recipe."""
-    from regard.recipes import load
-    from regard.training import Run
-    from regard.training.distributed import choose_device
+    from regard.tasks import load
+    from regard.training import RunFolder
+    from regard.training.distributed import resolve_device
 
     if device not in ("auto", "cpu", "cuda", "mps"):
         raise UnknownNameError.among("device", device, ("auto", "cpu", "cuda", "mps"))
-    name = Run.open(run).read()["recipe"]
+    name = RunFolder.open(run).read_record()["recipe"]
     if not is_captioner(run):
         raise UsageError(
             f"{run} was trained for {name} and describes no pictures; `regard info` says what it is."
         )
-    return load(run, device=str(choose_device(device))), name
+    return load(run, device=str(resolve_device(device))), name
 
 
 def show_picture(
@@ -52,37 +52,37 @@ def show_picture(
 ) -> None:
     """The caption of an image, or of a picture of the recipe's test, and where each of its words looked."""
     captioner, name = captioner_of(run, device)
-    options = captioner.decoding(**({} if beam is None else {"beam": beam}))
+    options = captioner.decoding_config(**({} if beam is None else {"beam": beam}))
     if image is not None:
-        looked = captioner.look(Path(image), options)
+        looked = captioner.explain(Path(image), options)
     else:
-        looked = captioner.look(_tested(captioner, name, which), options)
+        looked = captioner.explain(_tested(captioner, name, which), options)
     if out is not None and not looked.words:
         raise UsageError("This model says nothing of the picture, so there is nothing to show.")
     if out is not None and out.suffix.lower() == ".html":
-        looked.player(language=language).save(out)
+        looked.to_page(language=language).save(out)
     elif out is not None and out.suffix.lower() == ".txt":
-        out.write_text(f"{looked.caption}\n\n{looked.drawn()}\n", encoding="utf-8", newline="\n")
+        out.write_text(f"{looked.caption}\n\n{looked.to_text()}\n", encoding="utf-8", newline="\n")
     elif out is not None:
-        looked.picture(title=looked.caption).save(out)
+        looked.to_figure(title=looked.caption).save(out)
     if as_json:
         say_json(looked.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
     elif out is not None or looked.weights is None:
         typer.echo(looked.caption)
     else:
-        typer.echo(f"{looked.caption}\n\n{looked.drawn()}")
+        typer.echo(f"{looked.caption}\n\n{looked.to_text()}")
 
 
-def _tested(captioner: Captioner, name: str, which: int) -> Any:
+def _tested(captioner: ImageCaptioner, name: str, which: int) -> Any:
     """One picture of the recipe's test: an image (height, width, channels), or a grid of features."""
     parts = _known(captioner, name)
-    pictures = next(iter(parts.values()))().pictures
+    pictures = next(iter(parts.values()))().images
     if not 0 <= which < len(pictures):
         raise UsageError(
             f"--seed {which} is none of the {len(pictures):,} pictures of the test, counted from 0."
         )
-    picture = pictures.some(slice(which, which + 1))[0]
-    return picture if captioner.model.eyes is None else picture.permute(1, 2, 0)
+    picture = pictures.select(slice(which, which + 1))[0]
+    return picture if captioner.model.backbone is None else picture.permute(1, 2, 0)
 
 
 def evaluate_pictures(
@@ -95,20 +95,22 @@ def evaluate_pictures(
     as_json: bool,
 ) -> None:
     """Print how many captions are right, or BLEU, for the parts that are asked for."""
-    from regard.data.report import counted
-    from regard.recipes import recipe
-    from regard.recipes.captions._judged import judged
-    from regard.recipes.captions._task import against_the_floor
+    from regard.data.parallel import pluralize
+    from regard.tasks import get_recipe
+    from regard.tasks.captioning.predictor import caption_report
+    from regard.tasks.captioning.task import nearest_neighbor_baseline
 
     captioner, name = captioner_of(run, device)
-    options = captioner.decoding(**({} if beam is None else {"beam": beam}))
+    options = captioner.decoding_config(**({} if beam is None else {"beam": beam}))
     found = {}
     for which, pictures in _parts(captioner, name, files, part).items():
-        some = pictures() if limit is None else pictures().first(limit)
-        note(f"{which}: describing {counted(len(some), 'picture')}")
-        found[which] = judged(captioner, some, options)
+        some = pictures() if limit is None else pictures().head(limit)
+        note(f"{which}: describing {pluralize(len(some), 'picture')}")
+        found[which] = caption_report(captioner, some, options)
         if not files:
-            found[which] |= against_the_floor(recipe(name).material(captioner.settings), captioner, some)
+            found[which] |= nearest_neighbor_baseline(
+                get_recipe(name).data(captioner.config), captioner, some
+            )
     if as_json:
         say_json({"run": str(run), "recipe": name, "parts": found})
         return
@@ -116,25 +118,25 @@ def evaluate_pictures(
         _print(which, report)
 
 
-def _known(captioner: Captioner, name: str) -> dict[str, Callable[[], Captioned]]:
-    from regard.recipes import recipe
+def _known(captioner: ImageCaptioner, name: str) -> dict[str, Callable[[], CaptionedImages]]:
+    from regard.tasks import get_recipe
 
-    gallery = recipe(name).material(captioner.settings)
+    gallery = get_recipe(name).data(captioner.config)
     return {**gallery.tests, "valid": gallery.valid}
 
 
 def _parts(
-    captioner: Captioner, name: str, files: list[Path] | None, part: str | None
-) -> dict[str, Callable[[], Captioned]]:
+    captioner: ImageCaptioner, name: str, files: list[Path] | None, part: str | None
+) -> dict[str, Callable[[], CaptionedImages]]:
     if files:
-        from regard.data.pictures import read_captions
+        from regard.data.captions import read_captioned_images
 
-        if captioner.model.eyes is None:
+        if captioner.model.backbone is None:
             raise UsageError(
                 "This model was trained on ready features and cannot see images; take --part test."
             )
-        size, color = captioner.settings.size, captioner.settings.color
-        return {"files": lambda: read_captions([str(file) for file in files], size, color)}
+        size, color = captioner.config.image_size, captioner.config.color
+        return {"files": lambda: read_captioned_images([str(file) for file in files], size, color)}
     known = _known(captioner, name)
     if part is not None and part not in known:
         raise UnknownNameError.among("split", part, known)
@@ -143,9 +145,9 @@ def _parts(
 
 
 def _print(name: str, report: dict[str, Any]) -> None:
-    from regard.data.report import counted
+    from regard.data.parallel import pluralize
 
-    say(f"{name}: {counted(report['pictures'], 'picture')}")
+    say(f"{name}: {pluralize(report['pictures'], 'picture')}")
     if "captions" in report:
         rows = [
             ("captions right", f"{report['captions']:.2f} %"),

@@ -17,7 +17,9 @@ def reproduce(
     ] = None,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Settings that all its trainings share, such as threads=1."),
+        typer.Argument(
+            metavar="KEY=VALUE", help="Settings that all its trainings share, such as num_threads=1."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where results go; default: runs/STUDY.")
@@ -45,7 +47,7 @@ def reproduce(
 
     Example: regard reproduce ntm2014 --only copy,recall
     """
-    from regard.recipes.studies import STUDIES
+    from regard.studies import STUDIES
 
     if name is None:
         _list(as_json, lang)
@@ -63,9 +65,9 @@ def reproduce(
 
 
 def _list(as_json: bool, lang: Language) -> None:
-    from regard.recipes.studies import STUDIES
+    from regard.studies import STUDIES
 
-    said = {name: one.zh if lang is Language.zh else one.sentence for name, one in STUDIES.items()}
+    said = {name: one.summary_zh if lang is Language.zh else one.summary for name, one in STUDIES.items()}
     if as_json:
         say_json({"studies": [{"name": name, "sentence": sentence} for name, sentence in said.items()]})
     else:

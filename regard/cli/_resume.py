@@ -28,10 +28,10 @@ def resume(
 
     Example: regard resume runs/dates steps=6000
     """
-    from regard.recipes import resume as go_on
-    from regard.training import Run
+    from regard.tasks import resume as go_on
+    from regard.training import RunFolder
 
-    recipe = Run.open(run).read()["recipe"]
+    recipe = RunFolder.open(run).read_record()["recipe"]
     with resumable(run):
         outcome = go_on(run, **_changes(recipe, words or []))
     ended(run, outcome, as_json)
@@ -40,9 +40,9 @@ def resume(
 def _changes(recipe: str, words: list[str]) -> dict[str, Any]:
     """The settings to change, as values; only those that leave the steps already made as they were."""
     from regard.config import split_override
-    from regard.recipes import recipe as get_recipe
+    from regard.tasks import get_recipe
 
-    kind = get_recipe(recipe).kind
+    kind = get_recipe(recipe).config_class
     resumable = [item.name for item in kind.options() if item.resumable]
     changes = dict(map(split_override, words))
     for name in changes:

@@ -10,14 +10,14 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard.training import Run
+    from regard.training import RunFolder
 
 
 @dataclass(frozen=True)
 class Standing:
     """A run's record (run.json), the state of its newest checkpoint, and what was odd about its checkpoints."""
 
-    run: Run
+    run: RunFolder
     record: dict[str, Any]
     state: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -44,24 +44,24 @@ class Standing:
 def standing(folder: Path) -> Standing:
     """Read a run."""
     from regard.errors import CheckpointCorruptError
-    from regard.recipes import read
-    from regard.training import Run, checkpoint
+    from regard.tasks import read_record
+    from regard.training import RunFolder, checkpoint
 
-    run = Run.open(folder)
+    run = RunFolder.open(folder)
     notes: list[str] = []
     try:
-        found = checkpoint.newest(run.checkpoints, notes.append)
+        found = checkpoint.load_latest(run.checkpoints, notes.append)
     except CheckpointCorruptError as error:
         found = None
         notes.append(str(error))
-    return Standing(run, read(run), {} if found is None else found.state, tuple(notes))
+    return Standing(run, read_record(run), {} if found is None else found.state, tuple(notes))
 
 
 def plain_settings(recipe: str, words: tuple[str, ...] = (), **given: Any) -> dict[str, Any]:
     """The settings of a recipe as JSON would keep them."""
-    from regard.recipes import settings_of
+    from regard.tasks import make_config
 
-    settled = settings_of(recipe, words, **given).to_dict()
+    settled = make_config(recipe, words, **given).to_dict()
     return {key: list(value) if isinstance(value, tuple) else value for key, value in settled.items()}
 
 
@@ -69,14 +69,14 @@ def reports(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What became of the pairs or documents that were read, in words; nothing about what is made on the fly."""
     from dataclasses import fields
 
-    from regard.data import Report
-    from regard.data.cutting import DocumentReport
+    from regard.data import DataReport
+    from regard.data.document_splitter import DocumentReport
     from regard.data.passages import PassageReport
 
     kinds: dict[str, Any] = {"max_sentences": DocumentReport, "passages": PassageReport}
 
     def told(counts: Mapping[str, Any]) -> str:
-        kind = next((kind for key, kind in kinds.items() if key in counts), Report)
+        kind = next((kind for key, kind in kinds.items() if key in counts), DataReport)
         known = {one.name for one in fields(kind)}
         return str(kind(**{name: value for name, value in counts.items() if name in known}))
 

@@ -16,7 +16,7 @@ from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.decoding import Hypothesis
-    from regard.recipes import Translator
+    from regard.tasks import Translator
 
 
 def score(
@@ -41,12 +41,12 @@ def score(
 
     Example: regard score runs/dates --text "3. Mai 2021" 2021-05-03
     """
-    from regard.data import Pair
+    from regard.data import SentencePair
 
     if bool(files) == (text is not None):
         raise UsageError("Give two files, or --text with a text and its translation.")
     translator = loaded(run, device)
-    pairs = [Pair(*text)] if text is not None else from_files(files or [], translator.settings, columns)
+    pairs = [SentencePair(*text)] if text is not None else from_files(files or [], translator.config, columns)
     pairs = fitting(Limit(translator, too_long, f"{files[0]}, line" if files else "text"), pairs)
     found = translator.score([pair.source for pair in pairs], [pair.target for pair in pairs])
     total = _numbers(sum(one.log_prob for one in found), sum(one.length for one in found))
@@ -76,11 +76,11 @@ def _line(numbers: dict[str, Any]) -> str:
 
 
 def _names(translator: Translator, one: Hypothesis) -> list[str]:
-    return [*translator.target.tokens(one.ids), "</s>"][: one.length]
+    return [*translator.target.convert_ids_to_tokens(one.token_ids), "</s>"][: one.length]
 
 
 def _as_dict(translator: Translator, one: Hypothesis) -> dict[str, Any]:
-    tokens = {"names": _names(translator, one), "token_log_probs": one.log_probs}
+    tokens = {"names": _names(translator, one), "token_log_probs": one.token_log_probs}
     return {**_numbers(one.log_prob, one.length), **tokens}
 
 
@@ -92,5 +92,5 @@ def _print(translator: Translator, one: Hypothesis) -> None:
         ("perplexity", f"{numbers['perplexity']:.4f}"),
     ]
     say(table(rows, numbers=[1]), "")
-    tokens = zip(_names(translator, one), one.log_probs, strict=True)
+    tokens = zip(_names(translator, one), one.token_log_probs, strict=True)
     say(table(((name, f"{value:.4f}") for name, value in tokens), ("token", "log-probability"), numbers=[1]))

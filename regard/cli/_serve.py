@@ -74,13 +74,13 @@ def _application(run: Path | None, host: str, device: str, engine: str | None, t
 
     if run is None:
         return application(host=host, token=token)
-    from regard.recipes import recipe_of
-    from regard.training.distributed import choose_device
+    from regard.tasks import recipe_name
+    from regard.training.distributed import resolve_device
 
     if device not in ("auto", "cpu", "cuda", "mps"):
         raise UnknownNameError.among("device", device, ("auto", "cpu", "cuda", "mps"))
-    recipe = recipe_of(run)
-    place = str(choose_device(device)) if engine in (None, "torch") else "cpu"
+    recipe = recipe_name(run)
+    place = str(resolve_device(device)) if engine in (None, "torch") else "cpu"
     # In a thread that ends: one that had computed keeps threads of OpenMP, and with more of them than cores all sleep
     # between operations, which made the worker's small batches twice as slow.
     with ThreadPoolExecutor(1) as loading:
@@ -95,9 +95,9 @@ def _application(run: Path | None, host: str, device: str, engine: str | None, t
 
 def _ready(run: Path, device: str, engine: str | None) -> Any:
     """The model of a run; a translator has worked once already."""
-    from regard.recipes import Translator, load
-    from regard.serving import Limits
+    from regard.serving._limits import Limits
     from regard.serving._warm import warm_up
+    from regard.tasks import Translator, load
 
     model = load(run, device=device, engine=engine)
     if isinstance(model, Translator):

@@ -29,7 +29,7 @@ from regard.cli._translate import Beam, Device, OverLimit, decoding, loaded
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.recipes.translation.showing import Shown
+    from regard.tasks.translation.explanation import TranslationExplanation
 
 ENDINGS = (".html", ".png", ".svg", ".txt")
 
@@ -140,9 +140,11 @@ def show(
         text = _from_stdin(Limit(translator, too_long, "standard input, line"))
     else:
         (text,) = Limit(translator, too_long).fitted([text])
-    from regard.recipes.translation import showing
+    from regard.tasks.translation import explanation as showing
 
-    shown = showing.show(translator, text, target, decoding(translator, beam=beam), measure=measure)
+    shown = showing.explain(
+        translator, text, target, decoding(translator, beam=beam), with_faithfulness=measure
+    )
     check_choice(layer, head, (0, 0) if shown.alignment is None else shown.alignment.weights.shape[:2])
     view = View(shown, layer, head, heads, words, None if lang is None else lang.value)
     if out is not None:
@@ -171,7 +173,7 @@ def _standard_input() -> str:
 class View:
     """What of a translation is shown, and in which words."""
 
-    shown: Shown
+    shown: TranslationExplanation
     layer: int | None
     head: int | None
     heads: bool
@@ -193,7 +195,7 @@ class View:
 
     def told(self) -> str:
         """The translation and, if it was measured, how far it depends on the weights."""
-        faith = self.shown.faith
+        faith = self.shown.faithfulness
         measured = [] if faith is None else [faith.sentence(self.language or "en")]
         return "\n".join([self.shown.translation, *measured])
 
@@ -210,35 +212,35 @@ class View:
         how: dict[str, Any] = {"color": color, "language": self.language or "en"}
         how["width"] = None if color is None else 100  # a file is as wide as it is everywhere
         if self.heads:
-            seen = self.shown.heads(merged=self.words)
-            picture = terminal.heads(seen.weights, **how)
+            seen = self.shown.head_weights(merge_words=self.words)
+            picture = terminal.head_grid(seen.weights, **how)
         else:
-            seen = self.shown.looks(self.layer, self.head, merged=self.words)
-            picture = terminal.heat(seen.weights[0, 0], seen.target, seen.source, **how)
+            seen = self.shown.weights(self.layer, self.head, merge_words=self.words)
+            picture = terminal.heatmap(seen.weights[0, 0], seen.target, seen.source, **how)
         translation, *measured = self.told().split("\n")
         return "\n".join([translation, "", picture, *([""] if measured else []), *measured])
 
     def _page(self, path: Path) -> None:
         if self.heads:
-            from regard.viewing import players
+            from regard.viewing import pages as players
 
-            seen = self.shown.heads(merged=self.words)
-            made = players.heads(
+            seen = self.shown.head_weights(merge_words=self.words)
+            made = players.head_grid(
                 seen.weights, seen.target, seen.source, title=self._title(), language=self.language
             )
         else:
-            made = self.shown.player(self.layer, self.head, merged=self.words, language=self.language)
+            made = self.shown.to_page(self.layer, self.head, merge_words=self.words, language=self.language)
         made.save(path)
 
     def _picture(self, path: Path) -> None:
-        from regard.viewing import pictures
+        from regard.viewing import figures as pictures
 
         if self.heads:
-            seen = self.shown.heads(merged=self.words)
-            pictures.heads(seen.weights, seen.target, seen.source, title=self._title()).save(path)
+            seen = self.shown.head_weights(merge_words=self.words)
+            pictures.head_grid(seen.weights, seen.target, seen.source, title=self._title()).save(path)
         else:
-            seen = self.shown.looks(self.layer, self.head, merged=self.words)
-            pictures.heat(seen.weights[0, 0], seen.target, seen.source, title=self._title()).save(path)
+            seen = self.shown.weights(self.layer, self.head, merge_words=self.words)
+            pictures.heatmap(seen.weights[0, 0], seen.target, seen.source, title=self._title()).save(path)
 
     def _title(self) -> str:
         # The mark keeps the text left of its translation, also where it is written from right to left.

@@ -11,48 +11,48 @@ from regard.cli._say import note, say, say_json, table
 from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
-    from regard.recipes.sights.sight import Sight
+    from regard.tasks.vision.predictor import GridExplanation
 
 ENDINGS = (".png", ".svg", ".txt")
 
 
 def is_glancer(run: Path) -> bool:
     """Whether a run puts images into classes."""
-    from regard.recipes import Glancing
+    from regard.tasks import ImageClassificationConfig
 
-    return _kind(run) is Glancing
+    return _kind(run) is ImageClassificationConfig
 
 
 def is_respondent(run: Path) -> bool:
     """Whether a run answers questions about images."""
-    from regard.recipes import Answering
+    from regard.tasks import VisualQAConfig
 
-    return _kind(run) is Answering
+    return _kind(run) is VisualQAConfig
 
 
 def _kind(run: Path) -> type:
-    from regard.recipes import recipe
-    from regard.training import Run
+    from regard.tasks import get_recipe
+    from regard.training import RunFolder
 
-    return recipe(Run.open(run).read()["recipe"]).kind
+    return get_recipe(RunFolder.open(run).read_record()["recipe"]).config_class
 
 
 def sighted(run: Path, device: str) -> tuple[Any, str]:
     """The `Glancer` or `Respondent` that a run trained, and the name of its recipe."""
-    from regard.recipes import load
-    from regard.training import Run
-    from regard.training.distributed import choose_device
+    from regard.tasks import load
+    from regard.training import RunFolder
+    from regard.training.distributed import resolve_device
 
     if device not in ("auto", "cpu", "cuda", "mps"):
         raise UnknownNameError.among("device", device, ("auto", "cpu", "cuda", "mps"))
-    return load(run, device=str(choose_device(device))), Run.open(run).read()["recipe"]
+    return load(run, device=str(resolve_device(device))), RunFolder.open(run).read_record()["recipe"]
 
 
 def tested(made: Any, name: str, which: int) -> Any:
     """The test of a recipe, if it has a scene of that number."""
-    from regard.recipes import recipe
+    from regard.tasks import get_recipe
 
-    test = next(iter(recipe(name).material(made.settings).parts.values()))()
+    test = next(iter(get_recipe(name).data(made.settings).parts.values()))()
     if not 0 <= which < len(test):
         raise UsageError(f"--seed {which} is none of the {len(test):,} scenes of the test, counted from 0.")
     return test
@@ -99,45 +99,45 @@ def show_answer(
         _show(respondent.look(image, question), out, as_json)
         return
     test = tested(respondent, name, which)
-    question = test.question(which, which % len(test.kinds[0])) if question is None else question
-    _show(respondent.look(test.painted.images[which], question), out, as_json)
+    question = test.question(which, which % len(test.types[0])) if question is None else question
+    _show(respondent.look(test.scenes.images[which], question), out, as_json)
 
 
-def _show(sight: Sight, out: Path | None, as_json: bool) -> None:
+def _show(sight: GridExplanation, out: Path | None, as_json: bool) -> None:
     if out is not None and out.suffix.lower() not in ENDINGS:
         raise UsageError(f"--out {out}: a look at an image is shown as {', '.join(ENDINGS)}.")
     if out is not None and out.suffix.lower() == ".txt":
-        out.write_text(f"{sight.title}\n\n{sight.drawn()}\n", encoding="utf-8", newline="\n")
+        out.write_text(f"{sight.title}\n\n{sight.to_text()}\n", encoding="utf-8", newline="\n")
     elif out is not None:
-        sight.picture().save(out)
+        sight.to_figure().save(out)
     if as_json:
         say_json(sight.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
     else:
-        typer.echo(sight.title if out is not None else f"{sight.title}\n\n{sight.drawn()}")
+        typer.echo(sight.title if out is not None else f"{sight.title}\n\n{sight.to_text()}")
 
 
 def evaluate_sights(
     run: Path, files: list[Path] | None, part: str | None, limit: int | None, device: str, as_json: bool
 ) -> None:
     """Print how often a model is right, by class or kind of question, and how often it looked at what matters."""
-    from regard.data.labeled import first
-    from regard.recipes import Glancer, recipe
-    from regard.recipes.sights._judged import judged_answers, judged_glances
+    from regard.data.scenes import select_first_scenes
+    from regard.tasks import ImageClassifier, get_recipe
+    from regard.tasks.vision.predictor import answer_report, image_report
 
     if files:
         raise UsageError(
             "This model is judged by the scenes of its recipe: take --part test or --part valid."
         )
     made, name = sighted(run, device)
-    parts = recipe(name).material(made.settings).parts
+    parts = get_recipe(name).data(made.settings).parts
     if part is not None and part not in parts:
         raise UnknownNameError.among("split", part, parts)
     chosen = part or next(iter(parts))
     held = parts[chosen]()
     if limit is not None:
-        held = first(held, limit) if isinstance(made, Glancer) else held.first(limit)
+        held = select_first_scenes(held, limit) if isinstance(made, ImageClassifier) else held.first(limit)
     note(f"{chosen}: looking at {len(held):,} scenes")
-    found = (judged_glances if isinstance(made, Glancer) else judged_answers)(made, held)
+    found = (image_report if isinstance(made, ImageClassifier) else answer_report)(made, held)
     if as_json:
         say_json({"run": str(run), "recipe": name, "parts": {chosen: found}})
     else:

@@ -65,10 +65,10 @@ def train(
 def _begin(
     recipe: str, folder: Path, words: list[str], init_from: Path | None, given: dict[str, Any], as_json: bool
 ) -> None:
-    from regard.recipes import train
-    from regard.training.distributed import world
+    from regard.tasks import train
+    from regard.training.distributed import distributed_context
 
-    if world().first:
+    if distributed_context().is_main:
         note(f"training {recipe} in {folder}")
     with resumable(folder):
         outcome = train(recipe, folder, words, init_from=init_from, **given)
@@ -77,9 +77,9 @@ def _begin(
 
 def _planned(recipe: str, words: list[str], init_from: Path | None, given: dict[str, Any]) -> dict[str, Any]:
     """The settings of the training that would begin, as JSON would keep them."""
-    from regard.recipes._runs import planned
+    from regard.tasks.runner import resolve_config
 
-    settled = planned(recipe, words, init_from=init_from, **given).to_dict()
+    settled = resolve_config(recipe, words, init_from=init_from, **given).to_dict()
     return {key: list(value) if isinstance(value, tuple) else value for key, value in settled.items()}
 
 
@@ -95,7 +95,7 @@ def _free(recipe: str) -> Path:
 
 
 def _list(as_json: bool, lang: Language) -> None:
-    from regard.recipes import RECIPES
+    from regard.tasks import RECIPES
 
     said = {name: one.zh if lang is Language.zh else one.sentence for name, one in RECIPES.items()}
     if as_json:
@@ -106,7 +106,7 @@ def _list(as_json: bool, lang: Language) -> None:
 
 
 def _show(recipe: str, settings: dict[str, Any], as_json: bool) -> None:
-    from regard.recipes import RECIPES
+    from regard.tasks import RECIPES
 
     usual = plain_settings(recipe)
     changed = {name: value for name, value in usual.items() if settings[name] != value}

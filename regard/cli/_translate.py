@@ -15,8 +15,8 @@ from regard.cli._say import AsJson
 from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
-    from regard.decoding import Decoding
-    from regard.recipes import Translator
+    from regard.decoding import DecodingConfig
+    from regard.tasks import Translator
 
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda or mps.")]
 Beam = Annotated[
@@ -93,7 +93,7 @@ def translate(
         translator, sample, beam, best=nbest, alpha=length_penalty, coverage=coverage, **chance
     )
     if align and (layer is not None or head is not None):
-        (seen,) = translator.aligned([""], [[]])
+        (seen,) = translator.align_token_ids([""], [[]])
         check_choice(layer, head, seen.weights.shape[:2])
     searching = Searching(
         translator, options, _generator(translator, sample, seed), align, unknown, trace is not None
@@ -104,8 +104,8 @@ def translate(
 
 def loaded(run: Path, device: str, engine: str | None = None) -> Translator:
     """The translator of a run where it is to compute."""
-    from regard.recipes import load_translator
-    from regard.training.distributed import choose_device
+    from regard.tasks import load_translator
+    from regard.training.distributed import resolve_device
 
     if device not in ("auto", "cpu", "cuda", "mps"):
         raise UnknownNameError.among("device", device, ("auto", "cpu", "cuda", "mps"))
@@ -115,20 +115,20 @@ def loaded(run: Path, device: str, engine: str | None = None) -> Translator:
                 f"{engine} computes on the CPU here; leave --device out, or take --engine torch."
             )
         device = "cpu"
-    return load_translator(run, device=str(choose_device(device)), engine=engine)
+    return load_translator(run, device=str(resolve_device(device)), engine=engine)
 
 
 def decoding(
     translator: Translator, sample: bool = False, beam: int | None = None, **options: Any
-) -> Decoding:
+) -> DecodingConfig:
     """The options of the search; a beam is as wide as it has to be."""
     best = options.get("best") or 1
     if beam is None and not sample:
-        beam = max(translator.settings.beam, best)
+        beam = max(translator.config.beam_size, best)
     if options.get("coverage") and (sample or beam == 1):
         raise UsageError("--coverage is for a beam search: take --beam 2 or more.")
     method = "sample" if sample else None
-    return translator.decoding(method=method, beam=beam, **options)
+    return translator.decoding_config(method=method, beam=beam, **options)
 
 
 def _generator(translator: Translator, sample: bool, seed: int | None) -> Any:

@@ -33,7 +33,7 @@ class Wrapped(Text):
 def breaks(text: str, room: int) -> list[int]:
     """The places where lines of at most `room` columns begin, after the first.
 
-    >>> breaks("混合读取：layers=cnn,gru。", 16), breaks("layers=cnn,attention,gru", 16)
+    >>> breaks("混合读取：layer_types=cnn,gru。", 16), breaks("layer_types=cnn,attention,gru", 16)
     ([5], [11])
     """
     found: list[int] = []

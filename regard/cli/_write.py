@@ -13,7 +13,7 @@ from regard.cli._translate import Device
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
-    from regard.recipes import Guesser, Writer
+    from regard.tasks import FillMask, TextGenerator
 
 
 def write(
@@ -39,9 +39,9 @@ def write(
     Example: regard write runs/masked-language "The film was ___ and far too ___." -n 5
     """
     model, _ = model_of_text(run, device)
-    from regard.recipes import Guesser
+    from regard.tasks import FillMask
 
-    if isinstance(model, Guesser):
+    if isinstance(model, FillMask):
         if temperature != 1 or top_k or top_p != 1 or seed is not None or length is not None:
             raise UsageError(
                 f"{run} fills in words and draws nothing: of the options it takes --number alone."
@@ -59,7 +59,7 @@ def write(
 
 
 def _go_on(
-    model: Writer,
+    model: TextGenerator,
     beginning: str,
     number: int,
     length: int | None,
@@ -71,7 +71,7 @@ def _go_on(
 
     generator = torch.Generator(model.device)
     drawn = generator.seed() if seed is None else generator.manual_seed(seed).initial_seed()
-    found = model.write(beginning, number, length=length, generator=generator, **how)
+    found = model.generate(beginning, number, max_tokens=length, generator=generator, **how)
     if as_json:
         say_json({"beginning": beginning, "seed": drawn, "texts": [one.to_json() for one in found]})
         return
@@ -80,13 +80,13 @@ def _go_on(
         note(f"--seed {drawn} gives the same again")
 
 
-def _fill(model: Guesser, text: str, number: int, as_json: bool) -> None:
+def _fill(model: FillMask, text: str, number: int, as_json: bool) -> None:
     if as_json:
         say_json(model.to_json(text, number))
         return
-    typer.echo(model.filled(text))
+    typer.echo(model.fill(text))
     if number > 1:
-        gaps = enumerate(model.guess(text, number), 1)
+        gaps = enumerate(model.predict(text, number), 1)
         rows = [
             (f"gap {place}", "  ".join(f"{guess.word} {guess.probability:.3f}" for guess in several))
             for place, several in gaps

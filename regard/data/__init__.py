@@ -1,27 +1,26 @@
 """Text, as batches: readers, tokenizers, and sources that can be taken up again. Knows no model."""
 
-from regard.data._filling import Filling
-from regard.data.batch import BOS, EOS, PAD, UNK, Batch, Pair
-from regard.data.batches import Corpus, Generated, Stream, in_order
-from regard.data.download import fetch
-from regard.data.readers import Parallel
-from regard.data.report import Report
+from regard.data.downloads import download
+from regard.data.pair_batches import BatchingConfig, PairBatch
+from regard.data.pair_sources import GeneratedPairs, InMemoryPairs, StreamedPairs, iter_eval_batches
+from regard.data.parallel import DataReport, ParallelFiles, SentencePair
 from regard.data.tokenizer import Tokenizer
+from regard.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 __all__ = [
-    "BOS",
-    "EOS",
-    "PAD",
-    "UNK",
-    "Batch",
-    "Corpus",
-    "Filling",
-    "Generated",
-    "Pair",
-    "Parallel",
-    "Report",
-    "Stream",
+    "BOS_ID",
+    "EOS_ID",
+    "PAD_ID",
+    "UNK_ID",
+    "BatchingConfig",
+    "DataReport",
+    "GeneratedPairs",
+    "InMemoryPairs",
+    "PairBatch",
+    "ParallelFiles",
+    "SentencePair",
+    "StreamedPairs",
     "Tokenizer",
-    "fetch",
-    "in_order",
+    "download",
+    "iter_eval_batches",
 ]

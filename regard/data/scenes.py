@@ -4,27 +4,35 @@
 
 Digits stand anywhere, in any size, and do not touch; between them lies clutter, which is pieces of other digits. A
 word for the size and one for the place go with each, so that who writes a caption has to look at one after another.
+
+Images with one label each as batches that can be taken up again: scenes of one digit among clutter.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from regard.data.digits import Digits
+from regard.data.images import Digits
+from regard.data.sources import seeded_generator
 from regard.errors import UsageError
 
-SIZES, PLACES, BETWEEN = ("small", "large"), ("above", "below"), ","
-WORDS = (*SIZES, *PLACES, BETWEEN, *map(str, range(10)))
-EACH = 4  # words of a digit, with the comma behind it
+SIZES, PLACES, SEPARATOR = ("small", "large"), ("above", "below"), ","
+
+
+CAPTION_WORDS = (*SIZES, *PLACES, SEPARATOR, *map(str, range(10)))
+
+
+WORDS_PER_DIGIT = 4  # words of a digit, with the comma behind it
 
 
 @dataclass(frozen=True)
-class Painted:
+class RenderedScenes:
     """Scenes with all that is known of them; digits from left to right.
 
     A box is (left, top, right, bottom) in pixels, the last two just outside of it.
@@ -33,109 +41,122 @@ class Painted:
     images: Float[Tensor, "rows size size"]
     labels: Int[Tensor, "rows digits"]
     boxes: Int[Tensor, "rows digits 4"]
-    large: Bool[Tensor, "rows digits"]
+    is_large: Bool[Tensor, "rows digits"]
 
     def __len__(self) -> int:
         return len(self.images)
 
     @property
-    def below(self) -> Bool[Tensor, "rows digits"]:
+    def is_below(self) -> Bool[Tensor, "rows digits"]:
         """Which digits have their middle below the middle of the scene."""
         return self.boxes[..., 1] + self.boxes[..., 3] > self.images.shape[-1]
 
-    def captions(self) -> Int[Tensor, "rows words"]:
+    def encode_captions(self) -> Int[Tensor, "rows words"]:
         """What there is to say, as places in `WORDS`."""
-        size, place = self.large.long(), len(SIZES) + self.below.long()
-        digit = WORDS.index("0") + self.labels
-        comma = torch.full_like(digit, WORDS.index(BETWEEN))
+        size, place = self.is_large.long(), len(SIZES) + self.is_below.long()
+        digit = CAPTION_WORDS.index("0") + self.labels
+        comma = torch.full_like(digit, CAPTION_WORDS.index(SEPARATOR))
         return torch.stack((size, digit, place, comma), -1).flatten(1)[:, :-1]
 
-    def texts(self) -> list[str]:
-        return [" ".join(WORDS[word] for word in row) for row in self.captions().tolist()]
+    def format_captions(self) -> list[str]:
+        return [" ".join(CAPTION_WORDS[word] for word in row) for row in self.encode_captions().tolist()]
 
 
 @dataclass(frozen=True)
-class Scenes:
+class SceneGenerator:
     """Scenes by chance: `make` paints as many as one asks for, all at once.
 
     >>> random = torch.Generator().manual_seed(0)
     >>> digits = Digits(torch.rand(5, 8, 8), torch.arange(5))
-    >>> painted = Scenes(digits).make(random, 2)
-    >>> painted.images.shape, painted.texts()[0]
+    >>> painted = SceneGenerator(digits).sample(random, 2)
+    >>> painted.images.shape, painted.format_captions()[0]
     (torch.Size([2, 64, 64]), 'small 2 above , small 0 below , large 1 above')
     """
 
     digits: Digits
     size: int = 64
-    sides: tuple[int, int] = (8, 16)  # of a digit, in pixels
-    count: int = 3
-    clutter: int = 8
+    digit_sizes: tuple[int, int] = (8, 16)  # of a digit, in pixels
+    num_digits: int = 3
+    num_distractors: int = 8
 
     def __post_init__(self) -> None:
-        least, most = self.sides
-        if not 2 <= least < most - 1 or self.count * most > self.size:
+        least, most = self.digit_sizes
+        if not 2 <= least < most - 1 or self.num_digits * most > self.size:
             raise UsageError(
-                f"{self.count} digits of {least} to {most} pixels have no room in a scene of {self.size};"
+                f"{self.num_digits} digits of {least} to {most} pixels have no room in a scene of {self.size};"
                 " take fewer, smaller or a larger scene"
             )
 
     @property
-    def clear(self) -> int:
+    def min_separation(self) -> int:
         """Pixels by which middles differ, so that left and right, above and below are beyond doubt."""
         return max(1, self.size // 16)
 
-    def make(self, random: Generator, rows: int, which: Int[Tensor, "rows digits"] | None = None) -> Painted:
+    def sample(
+        self, generator: Generator, batch_size: int, digit_indices: Int[Tensor, "rows digits"] | None = None
+    ) -> RenderedScenes:
         """So many scenes; of any digits, or of those whose numbers are given, from left to right."""
-        side, left, top = self._placed(random, rows)
+        side, left, top = self._sample_placement(generator, batch_size)
         order = (2 * left + side).argsort(1)
         side, left, top = (told.gather(1, order) for told in (side, left, top))
-        if which is None:
-            which = torch.randint(len(self.digits), (rows, self.count), generator=random)
-        down, across = (self._spread(start, side) for start in (top, left))
-        digits = _painted(down, self.digits.images[which], across)
-        free = 1 - _painted(down.sum(-1, keepdim=True), None, across.sum(-1, keepdim=True)).clamp(max=1)
-        images = digits + free * self._clutter(random, rows)
+        if digit_indices is None:
+            digit_indices = torch.randint(
+                len(self.digits), (batch_size, self.num_digits), generator=generator
+            )
+        down, across = (self._resampling_weights(start, side) for start in (top, left))
+        digits = _render(down, self.digits.images[digit_indices], across)
+        free = 1 - _render(down.sum(-1, keepdim=True), None, across.sum(-1, keepdim=True)).clamp(max=1)
+        images = digits + free * self._render_distractors(generator, batch_size)
         boxes = torch.stack((left, top, left + side, top + side), -1)
-        return Painted(images.clamp(0, 1), self.digits.labels[which], boxes, 2 * side > sum(self.sides))
+        return RenderedScenes(
+            images.clamp(0, 1), self.digits.labels[digit_indices], boxes, 2 * side > sum(self.digit_sizes)
+        )
 
-    def _placed(self, random: Generator, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _sample_placement(self, generator: Generator, batch_size: int) -> tuple[Tensor, Tensor, Tensor]:
         """Side, left and top of each digit: drawn again until nothing is in doubt."""
-        drawn = self._drawn(random, rows)
-        while len(doubtful := self._doubtful(*drawn).nonzero().squeeze(1)):
-            for kept, new in zip(drawn, self._drawn(random, len(doubtful)), strict=True):
+        drawn = self._draw_placement(generator, batch_size)
+        while len(doubtful := self._is_ambiguous(*drawn).nonzero().squeeze(1)):
+            for kept, new in zip(drawn, self._draw_placement(generator, len(doubtful)), strict=True):
                 kept[doubtful] = new
         return drawn
 
-    def _drawn(self, random: Generator, rows: int) -> Place:
-        least, most = self.sides
-        side = torch.randint(least, most, (rows, self.count), generator=random)
+    def _draw_placement(self, generator: Generator, batch_size: int) -> ScenePlacement:
+        least, most = self.digit_sizes
+        side = torch.randint(least, most, (batch_size, self.num_digits), generator=generator)
         side = side + (2 * side >= least + most)  # neither small nor large is left out
-        left, top = (torch.rand(2, rows, self.count, generator=random) * (self.size + 1 - side)).long()
-        return Place(side, left, top)
+        left, top = (
+            torch.rand(2, batch_size, self.num_digits, generator=generator) * (self.size + 1 - side)
+        ).long()
+        return ScenePlacement(side, left, top)
 
-    def _doubtful(self, side: Tensor, left: Tensor, top: Tensor) -> Bool[Tensor, " rows"]:
+    def _is_ambiguous(self, side: Tensor, left: Tensor, top: Tensor) -> Bool[Tensor, " rows"]:
         x, y = 2 * left + side, 2 * top + side  # twice the middles
         apart = side[:, :, None] + side[:, None] + 2  # twice, and a pixel between them
         across, down = ((middle[:, :, None] - middle[:, None]).abs() for middle in (x, y))
-        near = (across < apart) & (down < apart) | (across < 2 * self.clear)
-        other = ~torch.eye(self.count, dtype=torch.bool)
-        middling = (y - self.size).abs() < 2 * self.clear
+        near = (across < apart) & (down < apart) | (across < 2 * self.min_separation)
+        other = ~torch.eye(self.num_digits, dtype=torch.bool)
+        middling = (y - self.size).abs() < 2 * self.min_separation
         return (near & other).flatten(1).any(1) | middling.any(1)
 
-    def _clutter(self, random: Generator, rows: int) -> Float[Tensor, "rows size size"]:
+    def _render_distractors(self, generator: Generator, batch_size: int) -> Float[Tensor, "rows size size"]:
         """Pieces of half a side, cut out of digits, anywhere."""
-        least, most = (side // 2 for side in self.sides)
-        side = torch.randint(least, most + 1, (rows, self.clutter), generator=random)
-        left, top = (torch.rand(2, rows, self.clutter, generator=random) * (self.size + 1 - side)).long()
-        which = torch.randint(len(self.digits), (rows, self.clutter), generator=random)
+        least, most = (side // 2 for side in self.digit_sizes)
+        side = torch.randint(least, most + 1, (batch_size, self.num_distractors), generator=generator)
+        left, top = (
+            torch.rand(2, batch_size, self.num_distractors, generator=generator) * (self.size + 1 - side)
+        ).long()
+        which = torch.randint(len(self.digits), (batch_size, self.num_distractors), generator=generator)
         half = self.digits.side // 2
-        cuts = torch.randint(self.digits.side - half + 1, (2, rows, self.clutter), generator=random)
-        down, across = (
-            self._spread(start, side, cut, half) for start, cut in zip((top, left), cuts, strict=True)
+        cuts = torch.randint(
+            self.digits.side - half + 1, (2, batch_size, self.num_distractors), generator=generator
         )
-        return _painted(down, self.digits.images[which], across).clamp(max=1)
+        down, across = (
+            self._resampling_weights(start, side, cut, half)
+            for start, cut in zip((top, left), cuts, strict=True)
+        )
+        return _render(down, self.digits.images[which], across).clamp(max=1)
 
-    def _spread(
+    def _resampling_weights(
         self, start: Tensor, side: Tensor, cut: Tensor | int = 0, length: int | None = None
     ) -> Float[Tensor, "rows things size source"]:
         """How much each pixel of a scene takes of each pixel of a source, along one axis.
@@ -155,7 +176,7 @@ class Scenes:
         return taken / taken.sum(-1, keepdim=True) * inside[..., None]
 
 
-class Place(NamedTuple):
+class ScenePlacement(NamedTuple):
     """Where digits stand."""
 
     side: Int[Tensor, "rows digits"]
@@ -163,11 +184,75 @@ class Place(NamedTuple):
     top: Int[Tensor, "rows digits"]
 
 
-def _painted(
-    down: Float[Tensor, "rows things size source"],
-    by: Float[Tensor, "rows things source source"] | None,
-    across: Float[Tensor, "rows things size source"],
+def _render(
+    row_weights: Float[Tensor, "rows things size source"],
+    images: Float[Tensor, "rows things source source"] | None,
+    column_weights: Float[Tensor, "rows things size source"],
 ) -> Float[Tensor, "rows size size"]:
     """The sum of all things, each spread over the scene along both axes."""
-    rows = down if by is None else down @ by
-    return rows.transpose(1, 2).flatten(2) @ across.transpose(1, 2).flatten(2).mT
+    rows = row_weights if images is None else row_weights @ images
+    return rows.transpose(1, 2).flatten(2) @ column_weights.transpose(1, 2).flatten(2).mT
+
+
+@dataclass(frozen=True)
+class ImageBatch:
+    """Images, and which class each belongs to."""
+
+    images: Float[Tensor, "rows channels height width"]
+    labels: Int[Tensor, " rows"]
+
+    @classmethod
+    def from_scenes(cls, scenes: RenderedScenes) -> ImageBatch:
+        """Scenes of one digit."""
+        return cls(scenes.images[:, None], scenes.labels[:, 0])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def num_tokens(self) -> int:
+        """How many images there are."""
+        return len(self)
+
+    @property
+    def model_inputs(self) -> tuple[Tensor, ...]:
+        """What a model sees."""
+        return (self.images,)
+
+    @property
+    def targets(self) -> Int[Tensor, " rows"]:
+        """What it should say."""
+        return self.labels
+
+    def to(self, device: torch.device | str) -> ImageBatch:
+        return replace(self, **{name: value.to(device) for name, value in vars(self).items()})
+
+    def shard(self, rank: int, world_size: int) -> ImageBatch:
+        """The share of one of `world` processes: every world-th row."""
+        return replace(self, **{name: value[rank::world_size] for name, value in vars(self).items()})
+
+
+class GeneratedImageBatches:
+    """Scenes of one digit without end; each batch is a function of the seed and its number alone.
+
+    >>> from regard.data.images import Digits
+    >>> scenes = SceneGenerator(Digits(torch.rand(5, 8, 8), torch.arange(5)), num_digits=1)
+    >>> batch, position = next(GeneratedImageBatches(scenes, batch_size=3).batches())
+    >>> batch.images.shape, batch.labels.shape, position
+    (torch.Size([3, 1, 64, 64]), torch.Size([3]), {'batch': 1})
+    """
+
+    def __init__(self, scenes: SceneGenerator, batch_size: int = 32, *, seed: int = 0):
+        self.scenes, self.batch_size, self.seed = scenes, batch_size, seed
+
+    def batches(self, position: dict[str, Any] | None = None) -> Iterator[tuple[ImageBatch, dict[str, Any]]]:
+        number = 0 if position is None else int(position["batch"])
+        while True:
+            painted = self.scenes.sample(seeded_generator(self.seed, number), self.batch_size)
+            number += 1
+            yield ImageBatch.from_scenes(painted), {"batch": number}
+
+
+def select_first_scenes(scenes: RenderedScenes, count: int) -> RenderedScenes:
+    """So many scenes of many."""
+    return RenderedScenes(*(told[:count] for told in vars(scenes).values()))

@@ -3,35 +3,44 @@
 from importlib import import_module
 
 from regard._imports import require_extra
-from regard.models.answerer import Answerer
 from regard.models.captioner import ShowAttendTell
-from regard.models.glance import Glance
-from regard.models.hierarchical import Hierarchical
-from regard.models.language import LanguageModel, MaskedLanguageModel
-from regard.models.mixed import Mixed
-from regard.models.ntm import LongShortTerm, NeuralTuringMachine
-from regard.models.recurrent import Recurrent
-from regard.models.transformer import Transformer
-from regard.models.whole import Whole
+from regard.models.flat_document import FlatDocumentClassifier
+from regard.models.hierarchical import HierarchicalAttentionNetwork
+from regard.models.image_models import AttentionPoolClassifier, ConvBackbone, VisualQAModel
+from regard.models.language_models import CausalLM, HybridEncoder, MaskedLM
+from regard.models.ntm import LSTMBaseline, NeuralTuringMachine
+from regard.models.rnn_seq2seq import RNNSeq2Seq
+from regard.models.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 
 __all__ = [
-    "Answerer",
-    "Glance",
-    "Hierarchical",
-    "LanguageModel",
-    "LongShortTerm",
-    "MaskedLanguageModel",
-    "Mixed",
+    "AttentionPoolClassifier",
+    "CausalLM",
+    "ConvBackbone",
+    "FlatDocumentClassifier",
+    "HierarchicalAttentionNetwork",
+    "HybridEncoder",
+    "LSTMBaseline",
+    "MaskedLM",
     "NeuralTuringMachine",
-    "Recurrent",
+    "RNNSeq2Seq",
     "ShowAttendTell",
     "Transformer",
-    "Whole",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+    "VisualQAModel",
 ]
 
 
 def __getattr__(name: str) -> object:
-    if name in ("KernelRegression", "OutOfReach"):  # scikit-learn is needed only by who asks for these
+    if name in ("KernelRegression", "OutOfReachWarning"):  # scikit-learn is an extra
         require_extra("sklearn", extra="sklearn")
-        return getattr(import_module("regard.models.regression"), name)
+        return getattr(import_module("regard.models.kernel_regression"), name)
     raise AttributeError(f"module 'regard.models' has no attribute {name!r}")

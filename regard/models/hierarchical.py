@@ -14,14 +14,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from regard.attention import Attention, padding
-from regard.errors import UnsupportedError, UsageError
-from regard.models._dropout import Dropout
+from regard.attention.pooling import SequenceAttentionPool, SequenceMaxPool
+from regard.errors import UsageError
+from regard.models.layers import FastDropout
 
-NEAR = 0.75  # of the longest: rows of at least so many vectors are pooled together
+MIN_LENGTH_RATIO = 0.75  # of the longest: rows of at least so many vectors are pooled together
 
 
-class Hierarchical(nn.Module):
+class HierarchicalAttentionNetwork(nn.Module):
     """Reads the words of each sentence and then the sentences of each document, and looks at both.
 
         h_it = [GRU forwards; GRU backwards](word t of sentence i)       s_i = pool of h_i1, h_i2, ...
@@ -32,128 +32,102 @@ class Hierarchical(nn.Module):
     paper's, whose vector v is its context vector; any other attention has a query that is learned. `Largest()`
     takes the maximum instead. Documents come end to end, without padding, as in a `DocumentBatch`.
 
-    >>> look = lambda: Look(Attention(Additive(None, key_dim=8, hidden_dim=4)))
-    >>> model = Hierarchical(words=20, classes=3, over_words=look(), over_sentences=look(), embed_dim=6, dim=8)
+    >>> look = lambda: SequenceAttentionPool(Attention(Additive(None, key_dim=8, hidden_dim=4)))
+    >>> model = HierarchicalAttentionNetwork(vocab_size=20, num_classes=3, word_pool=look(), sentence_pool=look(), embed_dim=6, hidden_dim=8)
     >>> words, lengths, counts = torch.randint(4, 20, (9,)), torch.tensor([2, 4, 3]), torch.tensor([2, 1])
     >>> model(words, lengths, counts).shape
     torch.Size([2, 3])
-    >>> [tuple(weights.shape) for weights in model.looks(words, lengths, counts)]
+    >>> [tuple(weights.shape) for weights in model.attention_weights(words, lengths, counts)]
     [(3, 4), (2, 2)]
     """
 
     def __init__(
         self,
-        words: int,
-        classes: int,
-        over_words: Look | Largest,
-        over_sentences: Look | Largest,
+        vocab_size: int,
+        num_classes: int,
+        word_pool: SequenceAttentionPool | SequenceMaxPool,
+        sentence_pool: SequenceAttentionPool | SequenceMaxPool,
         *,
         embed_dim: int = 100,
-        dim: int = 100,
+        hidden_dim: int = 100,
         dropout: float = 0.0,
     ):
         super().__init__()
-        if dim % 2:
-            raise UsageError(f"dim={dim} must be even: half of it is read forwards, half backwards")
-        self.embed = nn.Embedding(words, embed_dim)
-        self.of_words = Level(embed_dim, dim, over_words)
-        self.of_sentences = Level(dim, dim, over_sentences)
-        self.output = nn.Linear(dim, classes)
-        self.dropout = Dropout(dropout)
+        if hidden_dim % 2:
+            raise UsageError(f"dim={hidden_dim} must be even: half of it is read forwards, half backwards")
+        self.embed = nn.Embedding(vocab_size, embed_dim)
+        self.word_level = HANLevel(embed_dim, hidden_dim, word_pool)
+        self.sentence_level = HANLevel(hidden_dim, hidden_dim, sentence_pool)
+        self.classifier = nn.Linear(hidden_dim, num_classes)
+        self.dropout = FastDropout(dropout)
         nn.init.normal_(self.embed.weight, std=0.1)
 
     def forward(
         self,
-        words: Int[Tensor, " words"],
+        tokens: Int[Tensor, " words"],
         lengths: Int[Tensor, " sentences"],
         counts: Int[Tensor, " documents"],
     ) -> Float[Tensor, "documents classes"]:
         """The scores of each class, before any softmax."""
-        sentences, _ = self.of_words(self.dropout(self.embed(words)), lengths)
-        documents, _ = self.of_sentences(self.dropout(sentences), counts)
-        return self.output(self.dropout(documents))
+        sentences, _ = self.word_level(self.dropout(self.embed(tokens)), lengths)
+        documents, _ = self.sentence_level(self.dropout(sentences), counts)
+        return self.classifier(self.dropout(documents))
 
-    def looks(
+    def attention_weights(
         self,
-        words: Int[Tensor, " words"],
+        tokens: Int[Tensor, " words"],
         lengths: Int[Tensor, " sentences"],
         counts: Int[Tensor, " documents"],
-    ) -> Looks:
+    ) -> HierarchicalWeights:
         """The weight of each word in its sentence and of each sentence in its document, 0 where there is none."""
-        sentences, words_seen = self.of_words(self.dropout(self.embed(words)), lengths, weights=True)
-        _, sentences_seen = self.of_sentences(self.dropout(sentences), counts, weights=True)
+        sentences, words_seen = self.word_level(self.dropout(self.embed(tokens)), lengths, need_weights=True)
+        _, sentences_seen = self.sentence_level(self.dropout(sentences), counts, need_weights=True)
         assert words_seen is not None
         assert sentences_seen is not None
-        return Looks(words_seen, sentences_seen)
+        return HierarchicalWeights(words_seen, sentences_seen)
 
 
-class Looks(NamedTuple):
+class HierarchicalWeights(NamedTuple):
     """Weights at both levels."""
 
     words: Float[Tensor, "sentences longest"]
     sentences: Float[Tensor, "documents most"]
 
 
-class Level(nn.Module):
+class HANLevel(nn.Module):
     """Rows of vectors, read in both directions, and one vector for each row: eq. 1 to 7, or 8 to 10."""
 
-    def __init__(self, input_dim: int, dim: int, pool: Look | Largest):
+    def __init__(self, input_dim: int, hidden_dim: int, pool: SequenceAttentionPool | SequenceMaxPool):
         super().__init__()
-        self.read = nn.GRU(input_dim, dim // 2, bidirectional=True)
+        self.rnn = nn.GRU(input_dim, hidden_dim // 2, bidirectional=True)
         self.pool = pool
 
     def forward(
-        self, vectors: Float[Tensor, "vectors input"], lengths: Int[Tensor, " rows"], weights: bool = False
+        self,
+        vectors: Float[Tensor, "vectors input"],
+        lengths: Int[Tensor, " rows"],
+        need_weights: bool = False,
     ) -> tuple[Float[Tensor, "rows dim"], Float[Tensor, "rows longest"] | None]:
         """`lengths` says how many vectors each row has; the weights of these, if they are wanted."""
-        packed, order = packed_rows(vectors, lengths)
-        states, back, longest = self.read(packed)[0], order.argsort(), int(lengths.max())
+        packed, order = pack_rows(vectors, lengths)
+        states, back, longest = self.rnn(packed)[0], order.argsort(), int(lengths.max())
         contexts, looks = [], []
-        for some, here in grouped(states, lengths[order]):
-            context, look = self.pool(some, here, weights)
+        for some, here in iter_length_groups(states, lengths[order]):
+            context, look = self.pool(some, here, need_weights)
             contexts.append(context)
             if look is not None:
                 looks.append(nn.functional.pad(look, (0, longest - some.shape[1])))
         return torch.cat(contexts)[back], torch.cat(looks)[back] if looks else None
 
 
-class Look(nn.Module):
-    """One vector for each row: what attention sees of it, asked by nobody or by a learned query."""
-
-    def __init__(self, attention: Attention, query_dim: int | None = None):
-        super().__init__()
-        self.attention = attention
-        self.query = None if query_dim is None else nn.Parameter(torch.randn(1, query_dim) * query_dim**-0.5)
-
-    def forward(
-        self, states: Float[Tensor, "rows longest dim"], lengths: Int[Tensor, " rows"], weights: bool = False
-    ) -> tuple[Float[Tensor, "rows dim"], Float[Tensor, "rows longest"] | None]:
-        look = self.attention(self.query, states, states, padding(lengths))
-        return look.context.squeeze(1), look.weights.squeeze(1) if weights else None
-
-
-class Largest(nn.Module):
-    """One vector for each row: the largest of each of its numbers. It has no weights."""
-
-    def forward(
-        self, states: Float[Tensor, "rows longest dim"], lengths: Int[Tensor, " rows"], weights: bool = False
-    ) -> tuple[Float[Tensor, "rows dim"], None]:
-        if weights:
-            raise UnsupportedError(
-                "a maximum has no weights; take a model that pools by attention or average"
-            )
-        inside = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
-        return states.masked_fill(~inside[..., None], -torch.inf).amax(1), None
-
-
-def packed_rows(
+def pack_rows(
     vectors: Float[Tensor, "vectors dim"], lengths: Int[Tensor, " rows"]
 ) -> tuple[PackedSequence, Int[Tensor, " rows"]]:
     """Rows that stand end to end as a packed sequence, the longest first, and the order they are in now.
 
     One gather, and no padding: step t of the network computes the rows that have a t-th vector, and no others.
 
-    >>> packed, order = packed_rows(torch.arange(5.0)[:, None], torch.tensor([2, 3]))
+    >>> packed, order = pack_rows(torch.arange(5.0)[:, None], torch.tensor([2, 3]))
     >>> packed.data.flatten().tolist(), packed.batch_sizes.tolist(), order.tolist()
     ([2.0, 0.0, 3.0, 1.0, 4.0], [2, 2, 1], [1, 0])
     """
@@ -170,7 +144,7 @@ def packed_rows(
     return packed, order.to(vectors.device)
 
 
-def grouped(
+def iter_length_groups(
     packed: PackedSequence, lengths: Int[Tensor, " rows"]
 ) -> Iterator[tuple[Float[Tensor, "some longest dim"], Int[Tensor, " some"]]]:
     """The rows of a packed sequence, of these lengths, in groups of near length, each filled up to its longest.
@@ -178,7 +152,7 @@ def grouped(
     What fills them up is any vector: who pools them hides it. All groups are one gather, so that the way back
     is one, too.
     """
-    starts, cuts = packed.batch_sizes.cumsum(0) - packed.batch_sizes, groups(lengths.tolist())
+    starts, cuts = packed.batch_sizes.cumsum(0) - packed.batch_sizes, split_by_length(lengths.tolist())
     places = []
     for first, last, longest in cuts:
         rows, steps = torch.arange(first, last)[:, None], torch.arange(longest)
@@ -190,15 +164,15 @@ def grouped(
         yield part.unflatten(0, (last - first, longest)), lengths[first:last]
 
 
-def groups(lengths: list[int]) -> list[tuple[int, int, int]]:
+def split_by_length(lengths: list[int]) -> list[tuple[int, int, int]]:
     """Cut rows, the longest first, where they get much shorter: (first, last, longest) of each group.
 
-    >>> groups([10, 9, 6, 5, 1])
+    >>> split_by_length([10, 9, 6, 5, 1])
     [(0, 2, 10), (2, 4, 6), (4, 5, 1)]
     """
     cuts, first = [], 0
     for place, length in enumerate(lengths):
-        if length < NEAR * lengths[first]:
+        if length < MIN_LENGTH_RATIO * lengths[first]:
             cuts.append((first, place, lengths[first]))
             first = place
     return [*cuts, (first, len(lengths), lengths[first])]

@@ -14,13 +14,13 @@ from regard.serving._limits import Limits
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from regard.recipes import Classifier, Translator
+    from regard.tasks import TextClassifier, Translator
 
 __all__ = ["Limits", "application"]
 
 
 def application(
-    model: Translator | Classifier | None = None,
+    model: Translator | TextClassifier | None = None,
     *,
     about: dict[str, Any] | None = None,
     host: str = "127.0.0.1",

@@ -9,13 +9,13 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, Field
 
 from regard._version import __version__
-from regard.data.batch import UNK
+from regard.data.vocabulary import UNK_ID
 from regard.errors import RequestError
-from regard.recipes import Classifier, Translator
-from regard.recipes.translation.engine import Engine
 from regard.serving._bodies import Strict, Written
 from regard.serving._errors import refusals
 from regard.serving._served import Here
+from regard.tasks import TextClassifier, Translator
+from regard.tasks.translation.inference import InferenceEngine
 
 router = APIRouter(prefix="/v1")
 
@@ -121,8 +121,8 @@ def tokens(here: Here, body: Text) -> Tokens:
         count=len(ids),
         limit=translator.max_length,
         fits=len(ids) <= translator.max_length,
-        tokens=tokenizer.tokens(ids),
-        unknown=[place for place, number in enumerate(ids) if number == UNK],
+        tokens=tokenizer.convert_ids_to_tokens(ids),
+        unknown=[place for place, number in enumerate(ids) if number == UNK_ID],
     )
 
 
@@ -130,26 +130,26 @@ def described(trained: Any) -> dict[str, Any]:
     """What there is to say of a model, by its kind."""
     if isinstance(trained, Translator):
         return _translator(trained)
-    if isinstance(trained, Classifier):
-        about = {"labels": list(trained.labels), "attends": trained.attends}
+    if isinstance(trained, TextClassifier):
+        about = {"labels": list(trained.labels), "attends": trained.has_attention}
         return {"model": "hierarchical", **about, "parameters": _parameters(trained.model)}
     return {"model": type(trained).__name__.lower()}
 
 
 def _translator(translator: Translator) -> dict[str, Any]:
-    settings, network = translator.settings, translator.model
+    settings, network = translator.config, translator.model
     transformer = settings.model == "transformer"
-    source, _, target = (settings.pair or "").partition("-")
+    source, _, target = (settings.language_pair or "").partition("-")
     return {
         "model": settings.model,
         "source": source or None,
         "target": target or None,
-        "tokenizer": translator.source.kind,
-        "layers": settings.layers if transformer else 1,
-        "heads": settings.heads if transformer else 1,
+        "tokenizer": translator.source.model_type,
+        "layers": settings.num_layers if transformer else 1,
+        "heads": settings.num_heads if transformer else 1,
         "score": "scaleddot" if transformer else settings.score,
-        "attends": translator.attends,
-        "beam": settings.beam,
+        "attends": translator.has_attention,
+        "beam": settings.beam_size,
         "max_length": translator.max_length,
         "parameters": _parameters(network),
     }
@@ -157,4 +157,6 @@ def _translator(translator: Translator) -> dict[str, Any]:
 
 def _parameters(network: Any) -> int | None:
     """How many numbers a network has learned; of an engine, nobody knows."""
-    return None if isinstance(network, Engine) else sum(part.numel() for part in network.parameters())
+    return (
+        None if isinstance(network, InferenceEngine) else sum(part.numel() for part in network.parameters())
+    )

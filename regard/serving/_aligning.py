@@ -11,12 +11,12 @@ from pydantic import BaseModel, Field
 
 from regard.decoding import Alignment
 from regard.errors import RequestError
-from regard.recipes import Translator
-from regard.recipes.translation.engine import Engine
 from regard.serving._bodies import Strict, Written, as_json, listed
 from regard.serving._errors import refusals
 from regard.serving._served import Here, Served
 from regard.serving._translating import fitting
+from regard.tasks import Translator
+from regard.tasks.translation.inference import InferenceEngine
 
 router = APIRouter(prefix="/v1")
 
@@ -64,7 +64,7 @@ class Alignments(BaseModel):
 async def align(here: Here, body: Pairs) -> Response:
     """Where each word of a translation looked: of the model's own, or of one that somebody else made."""
     translator = here.model()
-    if not translator.attends:
+    if not translator.has_attention:
         raise RequestError(422, "no_attention", "This model has no attention to align by.")
     _layer_there(translator, body)
     here.source([pair.source for pair in body.pairs])
@@ -76,9 +76,9 @@ async def align(here: Here, body: Pairs) -> Response:
 
 
 def _layer_there(translator: Translator, body: Pairs) -> None:
-    transformer = translator.settings.model == "transformer"
-    layers = translator.settings.layers if transformer else 1
-    heads = translator.settings.heads if transformer else 1
+    transformer = translator.config.model == "transformer"
+    layers = translator.config.num_layers if transformer else 1
+    heads = translator.config.num_heads if transformer else 1
     for name, wanted, count in (("layer", body.layer, layers), ("head", body.head, heads)):
         if wanted is not None and wanted >= count:
             raise RequestError(422, f"no_{name}", f"This model has {count} {name}s, counted from 0.")
@@ -99,7 +99,7 @@ def _check(translator: Translator, here: Served) -> Callable[[Sequence[Both]], N
 def _work(translator: Translator, body: Pairs) -> Callable[[Sequence[Both]], list[bytes]]:
     def work(pairs: Sequence[Both]) -> list[bytes]:
         rated = _rated(translator, pairs)
-        seen = translator.aligned([pair.source for pair in pairs], [ids for ids, _ in rated])
+        seen = translator.align_token_ids([pair.source for pair in pairs], [ids for ids, _ in rated])
         told = []
         for pair, (ids, log_prob), alignment in zip(pairs, rated, seen, strict=True):
             text = translator.target.decode(ids) if pair.target is None else pair.target
@@ -114,18 +114,18 @@ def _rated(translator: Translator, pairs: Sequence[Both]) -> list[tuple[list[int
     given = [pair for pair in pairs if pair.target is not None]
     texts = [pair.target or "" for pair in given]
     scored: Iterator[Any] = iter([None] * len(given))
-    if not isinstance(translator.model, Engine):
+    if not isinstance(translator.model, InferenceEngine):
         scored = iter(translator.score([pair.source for pair in given], texts))
     found = iter(translator.search([pair.source for pair in pairs if pair.target is None]))
     rated = [next(found)[0] if pair.target is None else next(scored) for pair in pairs]
     return [
-        (translator.target.encode(pair.target or ""), None) if one is None else (one.ids, one.log_prob)
+        (translator.target.encode(pair.target or ""), None) if one is None else (one.token_ids, one.log_prob)
         for pair, one in zip(pairs, rated, strict=True)
     ]
 
 
 def _plain(alignment: Alignment, body: Pairs) -> dict[str, Any]:
-    words = alignment.looked(body.layer, body.head).words()
+    words = alignment.select_head(body.layer, body.head).merge_words()
     links = alignment.links(body.layer, body.head, body.method, body.threshold)
     weights = [[round(weight, 6) for weight in row] for row in words.weights[0, 0].tolist()]
     return {"source": words.source, "target": words.target, "weights": weights, "links": sorted(links)}

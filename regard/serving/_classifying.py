@@ -10,10 +10,10 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from regard.errors import EmptyInputError
-from regard.recipes import Classifier
 from regard.serving._bodies import Strict, Written, as_json, listed
 from regard.serving._errors import refusals
 from regard.serving._served import Here
+from regard.tasks import TextClassifier
 
 router = APIRouter(prefix="/v1")
 
@@ -60,19 +60,19 @@ async def classify(here: Here, body: Texts) -> Response:
     return listed("documents", found)
 
 
-def _check(classifier: Classifier) -> Callable[[Sequence[str]], None]:
+def _check(classifier: TextClassifier) -> Callable[[Sequence[str]], None]:
     def check(texts: Sequence[str]) -> None:
         for row, text in enumerate(texts, 1):
-            if not classifier.cutting.cut(text)[0]:
+            if not classifier.splitter.split(text)[0]:
                 raise EmptyInputError(f"text {row} has no words; there is nothing to read in it", row=row - 1)
 
     return check
 
 
-def _classified(classifier: Classifier, texts: Sequence[str]) -> list[bytes]:
+def _classified(classifier: TextClassifier, texts: Sequence[str]) -> list[bytes]:
     return [as_json(one.to_json()) for one in classifier.classify(texts)]
 
 
-def _looked(classifier: Classifier, texts: Sequence[str]) -> list[bytes]:
-    told: list[dict[str, Any]] = [classifier.look(text).to_json() for text in texts]
+def _looked(classifier: TextClassifier, texts: Sequence[str]) -> list[bytes]:
+    told: list[dict[str, Any]] = [classifier.explain(text).to_json() for text in texts]
     return [as_json(one) for one in told]

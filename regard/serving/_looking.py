@@ -9,16 +9,16 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from pydantic import BaseModel, Field, model_validator
 
-from regard.data.batch import BOS, EOS, PAD
+from regard.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from regard.errors import InputTooLongError, RequestError
-from regard.recipes import Translator
-from regard.recipes.translation.faithfulness import faithfulness as measure
 from regard.serving._bodies import Strict, Written
 from regard.serving._errors import refusals
 from regard.serving._looks import Block, Layer, Look
 from regard.serving._seeing import look as seen
 from regard.serving._seeing import measured
 from regard.serving._served import Here
+from regard.tasks import Translator
+from regard.tasks.translation.faithfulness import measure_faithfulness as measure
 
 LayerName = int | Literal["across", "reading", "writing"]
 HeadName = int | Literal["mean"]
@@ -84,7 +84,7 @@ class Seen(BaseModel):
 async def look(here: Here, body: Pair) -> Seen:
     """Look at a translation: the model's own, or one that somebody else made."""
     translator = here.model()
-    if not translator.attends:
+    if not translator.has_attention:
         raise RequestError(422, "no_attention", "This model has no attention to look at.")
     here.source([body.source])
     ids = _ids(translator, body, here)
@@ -167,7 +167,7 @@ def _ids(translator: Translator, body: Pair, here: Here) -> list[int]:
     else:
         ids = body.ids or []
         for number in ids:
-            if number >= len(translator.target) or number in (PAD, BOS, EOS):
+            if number >= len(translator.target) or number in (PAD_ID, BOS_ID, EOS_ID):
                 raise RequestError(
                     422, "no_token", f"{number} is not the number of a token of the translation."
                 )

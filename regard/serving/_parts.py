@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from regard import attention
-from regard.catalogue import find
+from regard.catalogue import get_mechanism
 from regard.errors import RequestError
 
 HIDDEN = 8  # of the small networks that judge
@@ -51,12 +51,12 @@ class Part:
     settings: tuple[Setting, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        entry = find(self.name)
-        said = {"sentence": {"en": entry.sentence, "zh": entry.zh}, "equation": entry.equation}
+        entry = get_mechanism(self.name)
+        said = {"sentence": {"en": entry.summary, "zh": entry.summary_zh}, "equation": entry.equation}
         made = self.build({**{one.name: one.start for one in self.settings}, **SIZES})
         which = {"gives": made.gives} if entry.kind == "score" else {}
         if entry.kind == "normalizer":
-            which = {"takes": getattr(made, "takes", "logits")}
+            which = {"input_kind": getattr(made, "input_kind", "logits")}
         return {"name": self.name, **said, **which, "settings": [vars(one) for one in self.settings]}
 
 

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from regard.errors import EmptyInputError, InputTooLongError, RequestError
-from regard.recipes import Classifier, Translator
 from regard.serving._limits import Limits
 from regard.serving._looks import Looks
 from regard.serving._metrics import Metrics
 from regard.serving._worker import Worker, stopping
+from regard.tasks import TextClassifier, Translator
 
 SKILLS = ("translate", "classify", "caption")  # methods by which a model says what it can
 SEEN_TO = ("/v1/health", "/v1/health/live", "/v1/health/ready", "/v1/metrics")
@@ -46,7 +46,7 @@ class Served:
         """The translator, if there is one."""
         return self._of("translate", "translates")
 
-    def classifier(self) -> Classifier:
+    def classifier(self) -> TextClassifier:
         return self._of("classify", "classifies")
 
     def captioner(self) -> Any:

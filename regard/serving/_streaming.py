@@ -15,15 +15,16 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
-from regard.data.batch import EOS, filled
-from regard.decoding import Decoding, decode
+from regard.data.batching import pad_rows
+from regard.data.vocabulary import EOS_ID
+from regard.decoding import DecodingConfig, decode
 from regard.errors import RegardError, RequestError
-from regard.recipes import Translator
-from regard.recipes.translation.engine import Engine
 from regard.serving._bodies import Strict, Written, as_json
 from regard.serving._errors import error_body, refusals
 from regard.serving._served import Here
 from regard.serving._translating import fitting, plain
+from regard.tasks import Translator
+from regard.tasks.translation.inference import InferenceEngine
 
 KIND = "text/event-stream"
 EVENT = {
@@ -74,7 +75,7 @@ class Told:
     def __init__(self, model: Any, tell: Sequence[Callable[[int], None]]) -> None:
         self._model, self._tell = model, list(tell)
 
-    def begin(self, source: Int[Tensor, "rows source"], lengths: Int[Tensor, " rows"], /) -> Told:
+    def start_decoding(self, source: Int[Tensor, "rows source"], lengths: Int[Tensor, " rows"], /) -> Told:
         self._steps, self._begun = self._model.begin(source, lengths), False
         return self
 
@@ -85,7 +86,7 @@ class Told:
         self._begun = True  # what comes first is the beginning of the sentence
         return self._steps.step(tokens)
 
-    def select(self, rows: Int[Tensor, " new"], /) -> None:
+    def reorder(self, rows: Int[Tensor, " new"], /) -> None:
         self._tell = [self._tell[row] for row in rows.tolist()]
         self._steps.select(rows)
 
@@ -132,27 +133,27 @@ def _later(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[int | None], t
         loop.call_soon_threadsafe(events.put_nowait, token)
 
 
-def _options(translator: Translator, sample: Chance | None) -> tuple[Decoding, torch.Generator | None]:
+def _options(translator: Translator, sample: Chance | None) -> tuple[DecodingConfig, torch.Generator | None]:
     if sample is None:
-        return translator.decoding(method="greedy", beam=1), None
+        return translator.decoding_config(method="greedy", beam=1), None
     wanted = sample.model_dump(exclude={"seed"})
     generator = torch.Generator(translator.device)
     if sample.seed is None:
         generator.seed()
     else:
         generator.manual_seed(sample.seed)
-    return translator.decoding(method="sample", beam=1, **wanted), generator
+    return translator.decoding_config(method="sample", beam=1, **wanted), generator
 
 
 def _work(
-    translator: Translator, options: Decoding, chance: torch.Generator | None
+    translator: Translator, options: DecodingConfig, chance: torch.Generator | None
 ) -> Callable[[Sequence[Listened]], list[bytes]]:
     def work(items: Sequence[Listened]) -> list[bytes]:
         if not _takes_steps(translator.model):  # then there is nothing to tell before the end
             found = translator.search([item.text for item in items], options, chance)
             return [as_json(plain(translator, best[0])) for best in found]
-        ids = [[*translator.source.encode(translator.clean(item.text)), EOS] for item in items]
-        source, lengths = (part.to(translator.device) for part in filled(ids))
+        ids = [[*translator.source.encode(translator.clean(item.text)), EOS_ID] for item in items]
+        source, lengths = (part.to(translator.device) for part in pad_rows(ids))
         told = Told(translator.model, [item.tell for item in items])
         found = decode(told, source, lengths, options, generator=chance)
         return [as_json(plain(translator, best[0])) for best in found]
@@ -161,7 +162,10 @@ def _work(
 
 
 def _takes_steps(model: Any) -> bool:
-    return not isinstance(model, Engine) or type(model).begin is not Engine.begin
+    return (
+        not isinstance(model, InferenceEngine)
+        or type(model).start_decoding is not InferenceEngine.start_decoding
+    )
 
 
 async def _events(
@@ -172,7 +176,7 @@ async def _events(
     try:
         while token is not None:
             ids.append(token)
-            (name,) = translator.target.tokens([token])
+            (name,) = translator.target.convert_ids_to_tokens([token])
             yield _event(
                 "token", as_json({"id": token, "token": name, "text": translator.target.decode(ids)})
             )

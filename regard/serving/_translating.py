@@ -10,14 +10,14 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from regard import decoding as searching
-from regard.decoding import Decoding
+from regard.decoding import DecodingConfig
 from regard.errors import RequestError
-from regard.recipes import Translator
-from regard.recipes.translation.translator import too_long_error
 from regard.serving._bodies import Hypothesis, Strict, Written, as_json, listed
 from regard.serving._errors import refusals
 from regard.serving._metrics import Metrics
 from regard.serving._served import Here, Served
+from regard.tasks import Translator
+from regard.tasks.translation.predictor import too_long_error
 
 router = APIRouter(prefix="/v1")
 
@@ -66,14 +66,16 @@ async def translate(here: Here, body: Texts) -> Response:
     return listed("translations", found)
 
 
-def decoding(here: Served, beam: int | None, best: int, length_penalty: float | None = None) -> Decoding:
+def decoding(
+    here: Served, beam: int | None, best: int, length_penalty: float | None = None
+) -> DecodingConfig:
     translator = here.model()
-    beam = max(beam or translator.settings.beam, best)
+    beam = max(beam or translator.config.beam_size, best)
     if beam > here.limits.beam:
         raise RequestError(
             413, "beam_too_wide", f"A beam of {beam} is too wide; at most {here.limits.beam} is taken."
         )
-    return translator.decoding(beam=beam, best=best, alpha=length_penalty)
+    return translator.decoding_config(beam=beam, best=best, alpha=length_penalty)
 
 
 def fitting(translator: Translator, metrics: Metrics) -> Callable[[Sequence[str]], None]:
@@ -90,7 +92,7 @@ def fitting(translator: Translator, metrics: Metrics) -> Callable[[Sequence[str]
 
 
 def written(
-    translator: Translator, options: Decoding, metrics: Metrics
+    translator: Translator, options: DecodingConfig, metrics: Metrics
 ) -> Callable[[Sequence[str]], list[bytes]]:
     """What translates some texts, each answer as JSON."""
 
@@ -106,5 +108,5 @@ def written(
 
 
 def plain(translator: Translator, one: searching.Hypothesis) -> dict[str, object]:
-    text = {"text": translator.text(one), "tokens": translator.target.tokens(one.ids)}
+    text = {"text": translator.to_text(one), "tokens": translator.target.convert_ids_to_tokens(one.token_ids)}
     return text | one.to_json()

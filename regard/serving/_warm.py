@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from regard.data import EOS
-from regard.recipes import Translator
+from regard.data import EOS_ID
+from regard.tasks import Translator
 
 LONG = 40  # tokens: few sentences have more
 TIMES = 6  # full batches; after so many, memory hardly grows
@@ -18,7 +18,7 @@ def warm_up(translator: Translator, texts: int) -> None:
     server grew for thousands of requests.
     """
     chance, source, longest = random.Random(0), translator.source, min(LONG, translator.max_length)
-    first = min(EOS + 1, len(source) - 1)  # the last one, where there is nothing but signs
+    first = min(EOS_ID + 1, len(source) - 1)  # the last one, where there is nothing but signs
     words = range(first, len(source))
     for time in range(TIMES):
         lengths = [longest if time == 0 else chance.randint(1, longest) for _ in range(texts)]
@@ -26,4 +26,4 @@ def warm_up(translator: Translator, texts: int) -> None:
         fitting = [
             text for text in noise if len(source.encode(translator.clean(text))) <= translator.max_length
         ]
-        translator.search(fitting, translator.decoding(max_length=longest))
+        translator.search(fitting, translator.decoding_config(max_length=longest))

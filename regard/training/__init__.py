@@ -5,23 +5,22 @@
 A run can be killed at any moment and goes on to the same weights, bit for bit.
 """
 
-from regard.training.engine import Outcome, Source, fit
-from regard.training.loss import Loss
-from regard.training.losses import word_loss
-from regard.training.run import Run
-from regard.training.settings import Settings
-from regard.training.weights import average, fill, load_weights, save_weights
+from regard.training.checkpoint import average_weights, load_into, load_weights, save_weights
+from regard.training.config import TrainingConfig
+from regard.training.engine import BatchSource, TrainingResult, fit
+from regard.training.loss import Loss, linear_cross_entropy
+from regard.training.run import RunFolder
 
 __all__ = [
+    "BatchSource",
     "Loss",
-    "Outcome",
-    "Run",
-    "Settings",
-    "Source",
-    "average",
-    "fill",
+    "RunFolder",
+    "TrainingConfig",
+    "TrainingResult",
+    "average_weights",
     "fit",
+    "linear_cross_entropy",
+    "load_into",
     "load_weights",
     "save_weights",
-    "word_loss",
 ]

@@ -9,33 +9,33 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-Say = Callable[[str], None]
+LogFn = Callable[[str], None]
 
 
-def open_screen(steps: int, step: int, say: Say | None) -> Plain | Live:
+def open_display(steps: int, step: int, log: LogFn | None) -> PlainDisplay | LiveDisplay:
     """A live display if standard error is a terminal and nobody else wants the lines."""
-    if say is not None:
-        return Plain(steps, say)
-    return Live(steps, step) if sys.stderr.isatty() else Plain(steps, _to_stderr)
+    if log is not None:
+        return PlainDisplay(steps, log)
+    return LiveDisplay(steps, step) if sys.stderr.isatty() else PlainDisplay(steps, _print_to_stderr)
 
 
-class Plain:
+class PlainDisplay:
     """Lines, one after the other."""
 
-    def __init__(self, steps: int, say: Say):
-        self.steps, self.line = steps, say
+    def __init__(self, steps: int, log: LogFn):
+        self.steps, self.print_line = steps, log
 
-    def stand(self, step: int, text: str) -> None:
+    def update_status(self, step: int, text: str) -> None:
         pass
 
-    def point(self, step: int, text: str) -> None:
-        self.line(f"step {step:,}/{self.steps:,}   {text}")
+    def print_point(self, step: int, text: str) -> None:
+        self.print_line(f"step {step:,}/{self.steps:,}   {text}")
 
     def close(self) -> None:
         pass
 
 
-class Live:
+class LiveDisplay:
     """A bar at the foot of the terminal; lines scroll away above it."""
 
     def __init__(self, steps: int, step: int):
@@ -49,25 +49,25 @@ class Live:
         self._task = self._bar.add_task("", total=steps, completed=step)
         self._bar.start()
 
-    def line(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         self._bar.console.print(text, markup=False, emoji=False)
 
-    def stand(self, step: int, text: str) -> None:
+    def update_status(self, step: int, text: str) -> None:
         self._bar.update(self._task, completed=step, description=text)
 
-    point = stand  # in a terminal it need not stay; log.txt has it
+    print_point = update_status  # in a terminal it need not stay; log.txt has it
 
     def close(self) -> None:
         self._bar.stop()
 
 
-def in_words(point: dict[str, Any], watch: str = "", best: float | None = None) -> str:
+def format_point(point: dict[str, Any], monitor: str = "", best: float | None = None) -> str:
     """A point of the metrics as people read it.
 
     The loss is the plain cross entropy where the objective counts it (nll), as in a validation; what is trained on may
     be smoothed, or rewarded.
 
-    >>> in_words({"step": 1200, "loss": 3.25, "tokens_per_second": 4210.0, "lr": 0.0005, "grad_norm": 1.0})
+    >>> format_point({"step": 1200, "loss": 3.25, "tokens_per_second": 4210.0, "lr": 0.0005, "grad_norm": 1.0})
     'loss 3.250   4,210 tokens/s   lr 0.0005'
     """
     parts = [
@@ -76,14 +76,14 @@ def in_words(point: dict[str, Any], watch: str = "", best: float | None = None) 
         f"lr {point['lr']:.3g}",
     ]
     if best is not None:
-        parts.append(f"best {watch} {number(best)}")
+        parts.append(f"best {monitor} {format_number(best)}")
     return "   ".join(parts)
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """A score with the digits that matter.
 
-    >>> number(41.23456), number(0.98765), number(2)
+    >>> format_number(41.23456), format_number(0.98765), format_number(2)
     ('41.23', '0.9877', '2')
     """
     if value == round(value, 0) and abs(value) < 1e15:
@@ -91,10 +91,10 @@ def number(value: float) -> str:
     return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4f}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds as people say them.
 
-    >>> duration(42), duration(754), duration(9000)
+    >>> format_duration(42), format_duration(754), format_duration(9000)
     ('42 s', '12 min 34 s', '2 h 30 min')
     """
     whole = round(seconds)
@@ -105,6 +105,6 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def _to_stderr(text: str) -> None:
+def _print_to_stderr(text: str) -> None:
     sys.stderr.write(text + "\n")
     sys.stderr.flush()

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from regard.training.settings import Settings
+from regard.training.config import TrainingConfig
 
 
 @dataclass
@@ -17,45 +17,45 @@ class Progress:
     """
 
     step: int = 0
-    position: dict[str, Any] | None = None  # in the data, after the last batch that was used
+    data_position: dict[str, Any] | None = None  # in the data, after the last batch that was used
     tokens: int = 0
     seconds: float = 0.0  # of training, resumed runs added up
     best: float | None = None
     best_step: int = 0
-    stale: int = 0  # validations since the best one
-    validated: int = -1  # the step of the last validation
+    validations_since_best: int = 0  # validations since the best one
+    last_validated_step: int = -1  # the step of the last validation
     scores: dict[str, float] = field(default_factory=dict)  # and what it found
     usual: float | None = None  # the length that gradients had of late
 
-    def longest(self, settings: Settings) -> float | None:
+    def longest(self, config: TrainingConfig) -> float | None:
         """How long the next gradient may be: at most `clip`, and at most `surprise` times as long as usual."""
-        if settings.surprise is None or self.usual is None:
-            return settings.clip
-        return min(settings.surprise * self.usual, settings.clip or math.inf)
+        if config.surprise is None or self.usual is None:
+            return config.max_grad_norm
+        return min(config.surprise * self.usual, config.max_grad_norm or math.inf)
 
     def felt(self, norm: float, longest: float | None) -> None:
         """Remember the length of a gradient, about twenty of them, none as longer than it was allowed to be."""
         norm = norm if longest is None else min(norm, longest)
         self.usual = norm if self.usual is None else 0.95 * self.usual + 0.05 * norm
 
-    def note(self, scores: dict[str, float], settings: Settings) -> bool:
+    def record_validation(self, scores: dict[str, float], config: TrainingConfig) -> bool:
         """Take the scores of a validation in; True if they are the best so far."""
-        better = settings.better(scores[settings.watch], self.best)
-        self.validated, self.scores = self.step, scores
+        better = config.is_better(scores[config.monitor], self.best)
+        self.last_validated_step, self.scores = self.step, scores
         if better:
-            self.best, self.best_step, self.stale = scores[settings.watch], self.step, 0
+            self.best, self.best_step, self.validations_since_best = scores[config.monitor], self.step, 0
         else:
-            self.stale += 1
+            self.validations_since_best += 1
         return better
 
-    def end(self, settings: Settings) -> str:
+    def stop_reason(self, config: TrainingConfig) -> str:
         """Why training is over, or "" while it is not."""
-        if self.step >= settings.steps:
-            return f"all {settings.steps:,} steps are done"
-        if settings.patience is not None and self.stale >= settings.patience:
-            return f"{settings.watch} did not get better in {self.stale} validations"
-        if settings.minutes is not None and self.seconds >= 60 * settings.minutes:
-            return f"{settings.minutes:g} minutes are over"
+        if self.step >= config.steps:
+            return f"all {config.steps:,} steps are done"
+        if config.patience is not None and self.validations_since_best >= config.patience:
+            return f"{config.monitor} did not get better in {self.validations_since_best} validations"
+        if config.max_minutes is not None and self.seconds >= 60 * config.max_minutes:
+            return f"{config.max_minutes:g} minutes are over"
         return ""
 
     def to_json(self) -> dict[str, Any]:
@@ -66,13 +66,13 @@ class Progress:
         return cls(**{item.name: state[item.name] for item in fields(cls) if item.name in state})
 
 
-def seed_of(seed: int, step: int, rank: int = 0) -> int:
+def step_seed(seed: int, step: int, rank: int = 0) -> int:
     """The seed of one step in one process.
 
     With a seed for every step a resumed run draws the numbers that it would have drawn without the crash, and
     a validation in between, or another number of processes, does not disturb them.
 
-    >>> seed_of(0, 1) != seed_of(0, 2) != seed_of(0, 2, rank=1)
+    >>> step_seed(0, 1) != step_seed(0, 2) != step_seed(0, 2, rank=1)
     True
     """
     mixed = seed & 0xFFFF_FFFF_FFFF_FFFF

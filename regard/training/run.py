@@ -14,8 +14,8 @@ from torch import nn
 from regard.errors import RunExistsError, RunFormatError, RunLockedError, RunNotFoundError
 from regard.files import storage_errors, write_json
 from regard.training import checkpoint
-from regard.training.distributed import world
-from regard.training.weights import fill, load_weights
+from regard.training.checkpoint import load_into, load_weights
+from regard.training.distributed import distributed_context
 
 try:
     import fcntl
@@ -23,7 +23,7 @@ except ImportError:  # Windows: nothing keeps two processes apart there
     fcntl = None  # type: ignore[assignment]
 
 
-class Run:
+class RunFolder:
     """The folder of one training, and the names in it.
 
         run.json                      what is trained, and how
@@ -36,7 +36,7 @@ class Run:
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        self.record = self.folder / "run.json"
+        self.record_path = self.folder / "run.json"
         self.checkpoints = self.folder / "checkpoints"
         self.best = self.folder / "weights" / "best.safetensors"
         self.average = self.folder / "weights" / "average.safetensors"
@@ -46,10 +46,10 @@ class Run:
         self.curve = self.folder / "curve.png"
 
     @classmethod
-    def create(cls, folder: str | Path) -> Run:
+    def create(cls, folder: str | Path) -> RunFolder:
         """A new run. A folder with something in it is refused; torchrun, restarting, finds its own run again."""
         run = cls(folder)
-        if not world().first:
+        if not distributed_context().is_main:
             return run  # the first process makes it
         if run.folder.is_file():
             raise RunExistsError(f"{folder} is a file; choose another name for the run's folder")
@@ -64,7 +64,7 @@ class Run:
         return run
 
     @classmethod
-    def open(cls, folder: str | Path) -> Run:
+    def open(cls, folder: str | Path) -> RunFolder:
         """A run that is there already."""
         run = cls(folder)
         if not run.folder.is_dir():
@@ -75,42 +75,42 @@ class Run:
         return run
 
     def is_run(self) -> bool:
-        return self.record.is_file() or self.checkpoints.is_dir()
+        return self.record_path.is_file() or self.checkpoints.is_dir()
 
-    def write(self, record: dict[str, Any]) -> None:
+    def write_record(self, record: dict[str, Any]) -> None:
         """Keep what is trained, and how, in run.json."""
-        write_json(self.record, record)
+        write_json(self.record_path, record)
 
-    def read(self) -> dict[str, Any]:
+    def read_record(self) -> dict[str, Any]:
         """What `write` kept."""
         try:
-            record = json.loads(self.record.read_bytes())
+            record = json.loads(self.record_path.read_bytes())
         except FileNotFoundError:
             raise RunNotFoundError(f"there is no run in {self.folder}: run.json is missing") from None
         except ValueError as error:
-            raise RunFormatError(f"{self.record} is damaged: {error}") from None
+            raise RunFormatError(f"{self.record_path} is damaged: {error}") from None
         if not isinstance(record, dict):
-            raise RunFormatError(f"{self.record} is damaged: it should hold a JSON object")
+            raise RunFormatError(f"{self.record_path} is damaged: it should hold a JSON object")
         return record
 
-    def weights(self) -> Path:
+    def find_weights(self) -> Path:
         """The file of the weights to use: the average, else the best, else those of the newest checkpoint."""
         for path in (self.average, self.best):
             if path.is_file():
                 return path
-        found = checkpoint.newest(self.checkpoints)
+        found = checkpoint.load_latest(self.checkpoints)
         if found is None:
             raise RunNotFoundError(
                 f"{self.folder} has no weights yet; train it with: regard resume {self.folder}"
             )
-        return found.path / checkpoint.MODEL
+        return found.path / checkpoint.MODEL_FILE
 
-    def fill(self, module: nn.Module, within: str = "") -> None:
+    def load_into(self, module: nn.Module, prefix: str = "") -> None:
         """Put the run's weights into a module; `within="model"` takes those below that name."""
-        fill(module, load_weights(self.weights(), within), str(self.folder))
+        load_into(module, load_weights(self.find_weights(), prefix), str(self.folder))
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Keep other processes from training in this folder; the lock ends with the process, however it ends."""
         with storage_errors(str(self.folder)):
             self.folder.mkdir(parents=True, exist_ok=True)

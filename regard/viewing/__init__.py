@@ -1,20 +1,21 @@
 """Look at attention: watch a model, keep the weights, measure and draw them."""
 
-from regard.viewing import measures
-from regard.viewing.altering import Permuted, Uniform, altered
-from regard.viewing.hugging import register as hugging_face
-from regard.viewing.records import Record, Seen
-from regard.viewing.terminal import heat
+from regard.viewing import measures, terminal
+from regard.viewing.adapters import register_huggingface
+from regard.viewing.interventions import PermutedWeights, UniformWeights, replace_normalizers
+from regard.viewing.records import AttentionRecord, AttentionRecords
+from regard.viewing.terminal.matrices import heatmap
 from regard.viewing.watching import watch
 
 __all__ = [
-    "Permuted",
-    "Record",
-    "Seen",
-    "Uniform",
-    "altered",
-    "heat",
-    "hugging_face",
+    "AttentionRecord",
+    "AttentionRecords",
+    "PermutedWeights",
+    "UniformWeights",
+    "heatmap",
     "measures",
+    "register_huggingface",
+    "replace_normalizers",
+    "terminal",
     "watch",
 ]

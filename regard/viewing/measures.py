@@ -16,15 +16,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.attention import Grid, Mask
+from regard.attention import Mask, PositionGrid
 from regard.attention.masks import as_mask
 from regard.errors import ShapeError, UsageError
 
-Seeing = Mask | Bool[Tensor, "..."] | None
+MaskLike = Mask | Bool[Tensor, "..."] | None
 
 
 def entropy(
-    weights: Float[Tensor, "*batch queries keys"], mask: Seeing = None, *, normalized: bool = False
+    weights: Float[Tensor, "*batch queries keys"], mask: MaskLike = None, *, normalized: bool = False
 ) -> Float[Tensor, "*batch queries"]:
     """How widely regard is spread, in nats: 0 for one key, log n for n keys alike.
 
@@ -35,13 +35,13 @@ def entropy(
     >>> entropy(torch.tensor([[1.0, 0.0], [0.5, 0.5]]), normalized=True)
     tensor([0., 1.])
     """
-    shares, visible = _shares(weights, mask)
-    spread = _spread(shares)
+    shares, visible = _normalize_weights(weights, mask)
+    spread = _entropy(shares)
     return spread / visible.sum(-1).clamp(min=2).log() if normalized else spread
 
 
 def sparsity(
-    weights: Float[Tensor, "*batch queries keys"], mask: Seeing = None, *, threshold: float = 0.01
+    weights: Float[Tensor, "*batch queries keys"], mask: MaskLike = None, *, threshold: float = 0.01
 ) -> Float[Tensor, "*batch queries"]:
     """The share of visible keys that get next to nothing.
 
@@ -50,29 +50,29 @@ def sparsity(
     >>> sparsity(torch.tensor([[0.9, 0.1, 0.0, 0.0]]))
     tensor([0.5000])
     """
-    shares, visible = _shares(weights, mask)
+    shares, visible = _normalize_weights(weights, mask)
     idle = ((shares < threshold) & visible).sum(-1) / visible.sum(-1).clamp(min=1)
-    return _where_looking(idle, shares)
+    return _nan_without_weights(idle, shares)
 
 
-def holding(
-    weights: Float[Tensor, "*batch queries keys"], mask: Seeing = None, *, share: float = 0.9
+def keys_for_mass(
+    weights: Float[Tensor, "*batch queries keys"], mask: MaskLike = None, *, mass: float = 0.9
 ) -> Float[Tensor, "*batch queries"]:
     """How many keys hold most of the regard: the fewest that together have this share.
 
         min |J| with sum_{j in J} p_j >= share
 
-    >>> holding(torch.tensor([[0.7, 0.25, 0.05], [1.0, 0.0, 0.0]]))
+    >>> keys_for_mass(torch.tensor([[0.7, 0.25, 0.05], [1.0, 0.0, 0.0]]))
     tensor([2., 1.])
     """
-    shares = _shares(weights, mask)[0]
+    shares = _normalize_weights(weights, mask)[0]
     held = shares.sort(-1, descending=True).values.cumsum(-1)
-    few = (held < share - 1e-6).sum(-1) + 1  # float32 sums to 1 - 1e-7 at times
-    return _where_looking(few.clamp(max=weights.shape[-1]).to(shares.dtype), shares)
+    few = (held < mass - 1e-6).sum(-1) + 1  # float32 sums to 1 - 1e-7 at times
+    return _nan_without_weights(few.clamp(max=weights.shape[-1]).to(shares.dtype), shares)
 
 
 def distance(
-    weights: Float[Tensor, "*batch queries keys"], mask: Seeing = None, *, offset: int = 0
+    weights: Float[Tensor, "*batch queries keys"], mask: MaskLike = None, *, offset: int = 0
 ) -> Float[Tensor, "*batch queries"]:
     """How far away the keys are that a query looks at, in positions.
 
@@ -83,13 +83,13 @@ def distance(
     >>> distance(torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.0, 0.5]]))
     tensor([0., 1.])
     """
-    shares = _shares(weights, mask)[0]
-    query, key = _positions(weights)
+    shares = _normalize_weights(weights, mask)[0]
+    query, key = _position_indices(weights)
     return (shares * (key - query - offset).abs()).sum(-1)
 
 
 def diagonality(
-    weights: Float[Tensor, "*batch queries keys"], mask: Seeing = None
+    weights: Float[Tensor, "*batch queries keys"], mask: MaskLike = None
 ) -> Float[Tensor, "*batch queries"]:
     """How close a query looks to the diagonal from the first query and key to the last: 1 on it, 0 as far as can be.
 
@@ -101,17 +101,20 @@ def diagonality(
     >>> diagonality(torch.eye(3)), diagonality(torch.eye(3).flip(0))[0]
     (tensor([1., 1., 1.]), tensor(0.))
     """
-    shares, visible = _shares(weights, mask)
-    last_key, last_query = _last(visible.any(-2)), _last(visible.any(-1) & ~shares.isnan().any(-1))
-    query, key = _positions(weights)
+    shares, visible = _normalize_weights(weights, mask)
+    last_key, last_query = (
+        _last_position(visible.any(-2)),
+        _last_position(visible.any(-1) & ~shares.isnan().any(-1)),
+    )
+    query, key = _position_indices(weights)
     away = (key / last_key - query / last_query).abs()
     # The farthest key lies at one of the two ends.
     along = query / last_query
     return 1 - (shares * away).sum(-1) / torch.maximum(along, 1 - along).squeeze(-1)
 
 
-def agreement(
-    weights: Float[Tensor, "*batch heads queries keys"], mask: Seeing = None
+def head_similarity(
+    weights: Float[Tensor, "*batch heads queries keys"], mask: MaskLike = None
 ) -> Float[Tensor, "*batch heads heads"]:
     """How alike two heads look: 1 the same, 0 never at the same key.
 
@@ -119,42 +122,44 @@ def agreement(
 
     JS is the divergence of Lin (1991), "Divergence measures based on the Shannon entropy".
 
-    >>> agreement(torch.stack([torch.eye(2), torch.eye(2), torch.eye(2).flip(0)]))[0]
+    >>> head_similarity(torch.stack([torch.eye(2), torch.eye(2), torch.eye(2).flip(0)]))[0]
     tensor([1., 1., 0.])
     """
-    shares = _shares(weights, mask)[0]
-    own = _spread(shares)
+    shares = _normalize_weights(weights, mask)[0]
+    own = _entropy(shares)
     rows = []
     for head in range(shares.shape[-3]):  # head by head: all pairs at once would be a large tensor
         one, its = shares[..., head : head + 1, :, :], own[..., head : head + 1, :]
-        apart = _spread((one + shares) / 2) - (its + own) / 2
+        apart = _entropy((one + shares) / 2) - (its + own) / 2
         rows.append(1 - (apart / math.log(2)).nanmean(-1))
     return torch.stack(rows, -2).clamp(0, 1)
 
 
-def order(
-    weights: Float[Tensor, "*batch queries keys"], mask: Seeing = None
+def rank_keys(
+    weights: Float[Tensor, "*batch queries keys"], mask: MaskLike = None
 ) -> Int[Tensor, "*batch queries keys"]:
     """The keys by the regard they get, the most regarded first; of equals, the earlier first; hidden ones last.
 
-    >>> order(torch.tensor([[0.1, 0.6, 0.3]])).tolist()
+    >>> rank_keys(torch.tensor([[0.1, 0.6, 0.3]])).tolist()
     [[1, 2, 0]]
     """
-    visible = _visible(weights, mask)
+    visible = _visible_keys(weights, mask)
     return weights.masked_fill(~visible, -1.0).sort(dim=-1, descending=True, stable=True).indices
 
 
-def reordered(inputs: Any, weights: Float[Tensor, "*batch queries keys"], mask: Seeing = None) -> Any:
+def sort_by_attention(
+    inputs: Any, weights: Float[Tensor, "*batch queries keys"], mask: MaskLike = None
+) -> Any:
     """The inputs as a query would rank them: what it looks at most comes first.
 
     Vectors (*batch, keys, dim) become (*batch, queries, keys, dim). Words are ranked for each query of one text.
 
-    >>> reordered(["the", "black", "cat"], torch.tensor([[0.1, 0.3, 0.6]]))
+    >>> sort_by_attention(["the", "black", "cat"], torch.tensor([[0.1, 0.3, 0.6]]))
     [['cat', 'black', 'the']]
     """
-    ranks = order(weights, mask)
+    ranks = rank_keys(weights, mask)
     if not isinstance(inputs, Tensor):
-        return _words(list(inputs), ranks)
+        return _rank_tokens(list(inputs), ranks)
     if inputs.shape[-2] != weights.shape[-1]:
         raise ShapeError(
             f"every key is one input, got {weights.shape[-1]} keys, inputs {tuple(inputs.shape)}"
@@ -163,51 +168,49 @@ def reordered(inputs: Any, weights: Float[Tensor, "*batch queries keys"], mask: 
     return wide.gather(-2, ranks.unsqueeze(-1).expand_as(wide))
 
 
-def _words(words: Sequence[Any], ranks: Tensor) -> list[list[Any]]:
-    if ranks.dim() != 2 or ranks.shape[-1] != len(words):
+def _rank_tokens(tokens: Sequence[Any], ranks: Tensor) -> list[list[Any]]:
+    if ranks.dim() != 2 or ranks.shape[-1] != len(tokens):
         raise ShapeError(
-            f"{len(words)} words are ranked by weights (queries, {len(words)}), got {tuple(ranks.shape)}"
+            f"{len(tokens)} words are ranked by weights (queries, {len(tokens)}), got {tuple(ranks.shape)}"
         )
-    return [[words[place] for place in row] for row in ranks.tolist()]
+    return [[tokens[place] for place in row] for row in ranks.tolist()]
 
 
-def _visible(weights: Tensor, mask: Seeing) -> Tensor:
+def _visible_keys(weights: Tensor, mask: MaskLike) -> Tensor:
     if weights.dim() < 2:
         raise ShapeError(f"weights must be (*batch, queries, keys), got {tuple(weights.shape)}")
     if mask is None:
         return torch.ones_like(weights, dtype=torch.bool)
     mask, (*batch, queries, keys) = as_mask(mask), weights.shape
-    mask.check(tuple(batch), queries, keys)
-    return mask.rule(Grid.full(queries, keys, len(batch), weights.device)).expand(weights.shape)
+    mask.check_shape(tuple(batch), queries, keys)
+    return mask.rule(PositionGrid.full(queries, keys, len(batch), weights.device)).expand(weights.shape)
 
 
-def _shares(weights: Tensor, mask: Seeing) -> tuple[Tensor, Tensor]:
+def _normalize_weights(weights: Tensor, mask: MaskLike) -> tuple[Tensor, Tensor]:
     """Weights that sum to 1 over the visible keys, NaN where there is nothing to share; and who is visible."""
-    visible = _visible(weights, mask)
+    visible = _visible_keys(weights, mask)
     weights = torch.where(visible, weights.float() if weights.dtype.itemsize < 4 else weights, 0.0)
     if bool((weights < 0).any()):
         raise UsageError("measures are of weights, which are never negative; these are: scores, perhaps?")
     return weights / weights.sum(-1, keepdim=True), visible  # 0 / 0 is NaN
 
 
-def _spread(shares: Tensor) -> Tensor:
+def _entropy(shares: Tensor) -> Tensor:
     return (0 - torch.xlogy(shares, shares).sum(-1)).clamp(min=0)  # neither -0 nor, by rounding, less
 
 
-def _where_looking(measure: Tensor, shares: Tensor) -> Tensor:
+def _nan_without_weights(measure: Tensor, shares: Tensor) -> Tensor:
     return torch.where(shares.isnan().any(-1), math.nan, measure)
 
 
-def _positions(weights: Tensor) -> tuple[Tensor, Tensor]:
+def _position_indices(weights: Tensor) -> tuple[Tensor, Tensor]:
     queries, keys = weights.shape[-2:]
     device = weights.device
     return torch.arange(queries, device=device)[:, None], torch.arange(keys, device=device)
 
 
-def _last(there: Tensor) -> Tensor:
+def _last_position(mask: Tensor) -> Tensor:
     """The last place that is there, at least 1; (*batch, 1, 1)."""
-    places = torch.arange(there.shape[-1], device=there.device)
-    last = (
-        torch.where(there, places, 0).amax(-1) if there.shape[-1] else there.new_zeros(there.shape[:-1]).int()
-    )
+    places = torch.arange(mask.shape[-1], device=mask.device)
+    last = torch.where(mask, places, 0).amax(-1) if mask.shape[-1] else mask.new_zeros(mask.shape[:-1]).int()
     return last.clamp(min=1)[..., None, None]

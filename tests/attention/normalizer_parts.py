@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from regard.attention.normalizers import (
-    Bell,
     Dropout,
     Entmax,
+    GaussianWindow,
     Gumbel,
     Sample,
     SigmoidSum,
@@ -18,7 +18,7 @@ from regard.attention.normalizers import (
     entmax15,
     hardmax,
     kernel_sum,
-    over_visible,
+    masked_normalizer,
     sigmoid,
     softmax,
     sparsemax,
@@ -32,7 +32,7 @@ def called(normalize: object) -> str:
     return getattr(normalize, "__name__", str(normalize))
 
 
-@over_visible
+@masked_normalizer
 def _foreign(scores):
     """A careless function: NaN at every hidden key, and NaN gradients there."""
     return scores * torch.sigmoid(scores)
@@ -50,7 +50,7 @@ SMOOTH = {
     "entmax_3": lambda: Entmax(3.0),
     "gumbel_eval": lambda: Gumbel(0.5).eval(),
     "topk": lambda: TopK(3),
-    "bell": lambda: Bell(softmax, 1.5, 2.0),
+    "bell": lambda: GaussianWindow(softmax, 1.5, 2.0),
     "foreign": lambda: _foreign,
 }
 HARD = {
@@ -67,7 +67,7 @@ RANDOM = {
     "straight_sample": lambda: StraightThrough(Sample()),
     "straight_gumbel": lambda: StraightThrough(Gumbel()),
 }
-KERNEL = {"kernel_sum": lambda: kernel_sum, "bell_kernel": lambda: Bell(kernel_sum, 1.5, 2.0)}
+KERNEL = {"kernel_sum": lambda: kernel_sum, "bell_kernel": lambda: GaussianWindow(kernel_sum, 1.5, 2.0)}
 ALL = SMOOTH | HARD | RANDOM | KERNEL
 SUMS_TO_ONE = [
     *(SMOOTH.keys() - {"sigmoid", "bell", "foreign"}),

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-from regard.attention.positions import Learned, Sinusoidal
-from regard.attention.positions.absolute import binary_code
+from regard.attention.positions import Learned, Sinusoidal, binary_code
 
 DIM, LENGTH, TABLE = 6, 5, 40
 EVEN = st.integers(1, 8).map(lambda half: 2 * half)

@@ -20,7 +20,7 @@ from regard.attention import (
     padding,
     softmax,
 )
-from regard.testing._world import world
+from regard.testing.inputs import make_inputs
 
 Step = {
     "query": lambda s: s.query.add_(1),
@@ -43,7 +43,7 @@ class Scene:
 
     def __init__(self):
         torch.manual_seed(0)
-        self.query, self.key, self.value = world(5, 6, (2,))
+        self.query, self.key, self.value = make_inputs(5, 6, (2,))
         self.score = Bilinear(4, 4).double()
         self.score.weight.grad = torch.ones_like(self.score.weight)
         self.lengths, self.centre = torch.tensor([6, 4]), torch.full((2, 5), 2.0)
@@ -88,7 +88,7 @@ def test_what_does_not_matter_may_change():
 
 def test_kept_weights_do_not_follow_a_change():
     """Paths that have the weights anyway keep them."""
-    w = world(5, 6, (2,))
+    w = make_inputs(5, 6, (2,))
     seen = attend(*w, normalize=Sample())
     want = seen.weights.clone()
     w.query.zero_()
@@ -133,7 +133,7 @@ def test_autocast_is_that_of_the_call():
     "normalize", [Gumbel(0.5), Sample(), Dropout(softmax, 0.5)], ids=lambda n: type(n).__name__
 )
 def test_reading_draws_no_random_numbers(normalize):
-    w = world(5, 6, (2,))
+    w = make_inputs(5, 6, (2,))
     seen = attend(*w, normalize=normalize)
     state = torch.get_rng_state()
     _ = seen.weights, seen.scores

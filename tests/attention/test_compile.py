@@ -8,10 +8,10 @@ import torch
 
 from regard.attention import (
     Additive,
-    Attended,
     Attention,
-    Cache,
+    AttentionOutput,
     Gaussian,
+    KVCache,
     LocalM,
     LocalP,
     MultiHead,
@@ -27,7 +27,7 @@ from regard.attention import (
     sparsemax,
     window,
 )
-from regard.testing._world import world
+from regard.testing.inputs import make_inputs
 from tests.contract.parts import (
     BATCH,
     LISTED_NORMALIZERS,
@@ -51,7 +51,7 @@ def _fresh():
 
 
 def tracked(queries=Q, keys=K, batch=BATCH):
-    return world(queries, keys, batch, dtype=torch.float32).tracked()
+    return make_inputs(queries, keys, batch, dtype=torch.float32).requiring_grad()
 
 
 def same(function, given, inputs, backend="aot_eager", dynamic=None, again=(), tolerance=1e-5):
@@ -185,7 +185,7 @@ def test_one_graph_serves_every_length():
     counter = torch._dynamo.testing.CompileCounter()
     look = torch.compile(looking(ScaledDot(), None, causal()), backend=counter, fullgraph=True, dynamic=True)
     for length in (5, 9, 12, 17):
-        look(*world(length, length, BATCH, dtype=torch.float32))
+        look(*make_inputs(length, length, BATCH, dtype=torch.float32))
     assert counter.frame_count == 1
 
 
@@ -240,7 +240,7 @@ def test_a_whole_module_returning_the_result():
     module = torch.compile(Attention(), backend="eager")
     w = tracked()
     seen = module(*w)
-    assert isinstance(seen, Attended)
+    assert isinstance(seen, AttentionOutput)
     torch.testing.assert_close(seen.weights, attend(*w).weights)
 
 
@@ -283,7 +283,7 @@ def test_a_decoding_step_compiles():
 
     compiled = torch.compile(step, backend="eager")
     with torch.no_grad():
-        cache = Cache()
+        cache = KVCache()
         steps = [compiled(x[:, i : i + 1], cache) for i in range(6)]
     torch.testing.assert_close(torch.cat(steps, 1), want)
 
@@ -297,7 +297,7 @@ def test_a_decoding_step_compiles():
     ids=repr,
 )
 def test_export_saved_and_loaded(score):
-    w = world(Q, K, BATCH, dtype=torch.float32)
+    w = make_inputs(Q, K, BATCH, dtype=torch.float32)
 
     class Model(torch.nn.Module):
         def __init__(self):
@@ -313,18 +313,18 @@ def test_export_saved_and_loaded(score):
     file.seek(0)
     loaded = torch.export.load(file).module()
     got, want = loaded(*w), model(*w)
-    assert isinstance(got, Attended)
+    assert isinstance(got, AttentionOutput)
     for name in ("context", "weights", "scores"):
         torch.testing.assert_close(getattr(got, name), getattr(want, name))
     assert got.log_prob is None
 
 
 def test_export_with_any_length():
-    w = world(Q, K, BATCH, dtype=torch.float32)
+    w = make_inputs(Q, K, BATCH, dtype=torch.float32)
     queries, keys = torch.export.Dim("queries", min=2, max=50), torch.export.Dim("keys", min=2, max=50)
     shapes = ({2: queries}, {2: keys}, {2: keys})
     program = torch.export.export(Attention(), tuple(w), dynamic_shapes=(*shapes, None)[:3])
-    other = world(9, 13, BATCH, dtype=torch.float32)
+    other = make_inputs(9, 13, BATCH, dtype=torch.float32)
     torch.testing.assert_close(program.module()(*other).context, attend(*other).context)
 
 

@@ -20,7 +20,7 @@ from regard.attention import (
     sparsemax,
     window,
 )
-from regard.testing._world import world
+from regard.testing.inputs import make_inputs
 from tests.contract.parts import (
     BATCH,
     LISTED_NORMALIZERS,
@@ -67,7 +67,7 @@ def devices():
 @pytest.mark.parametrize("score", LISTED_SCORES)
 def test_other_devices_agree(score, device):
     part = SCORES[score]()
-    w = world(70, 160, BATCH, dtype=torch.float32).tracked()
+    w = make_inputs(70, 160, BATCH, dtype=torch.float32).requiring_grad()
     for mask in (None, causal(), padding([160, 5, 0]), window(3, 2), around(torch.arange(70.0), 3)):
         want = attend(*w, mask, score=part)
         there = [t.detach().to(device).requires_grad_() for t in w]
@@ -86,7 +86,7 @@ def test_other_devices_agree_on_normalizers(normalize, device):
     part = LISTED_NORMALIZERS[normalize]()
     part = part.eval() if isinstance(part, torch.nn.Module) else part
     score = SCORES["Epanechnikov" if kind(part) == "kernel" else "ScaledDot"]()
-    w = world(5, 6, BATCH, dtype=torch.float32)
+    w = make_inputs(5, 6, BATCH, dtype=torch.float32)
     for mask in (None, padding([6, 2, 0])):
         want = attend(*w, mask, score=score, normalize=part)
         seen = attend(*(t.to(device) for t in w), mask, score=score, normalize=part)

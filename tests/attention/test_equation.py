@@ -10,15 +10,15 @@ from torch import nn
 from regard.attention import (
     Additive,
     Alibi,
-    Attended,
     Attention,
-    Bell,
+    AttentionOutput,
     Bilinear,
     Concat,
     Cosine,
     Dot,
     Dropout,
     Gaussian,
+    GaussianWindow,
     Rotary,
     Sample,
     ScaledDot,
@@ -33,7 +33,7 @@ from regard.attention import (
     window,
 )
 from regard.attention.scores import Boxcar
-from regard.testing._world import world
+from regard.testing.inputs import make_inputs
 
 BATCHES = {"2D": (), "3D": (2,), "4D": (2, 3), "5D": (2, 1, 3)}
 
@@ -138,7 +138,7 @@ class Counting(ScaledDot):
 
 def test_weights_are_computed_when_read_and_once():
     score = Counting()
-    seen = attend(*world(4, 6, (2,)), score=score)
+    seen = attend(*make_inputs(4, 6, (2,)), score=score)
     assert not score.calls
     first = seen.weights
     assert len(score.calls) == 1
@@ -149,14 +149,14 @@ def test_weights_are_computed_when_read_and_once():
 
 def test_a_path_that_has_the_weights_keeps_them():
     score = Counting()
-    seen = attend(*world(4, 6, (2,)), score=score, normalize=sparsemax)
+    seen = attend(*make_inputs(4, 6, (2,)), score=score, normalize=sparsemax)
     assert len(score.calls) == 1
     _ = seen.weights
     assert len(score.calls) == 1
 
 
 def test_scores_are_what_the_normalizer_saw():
-    w = world(4, 6, (2,))
+    w = make_inputs(4, 6, (2,))
     seen = attend(*w, padding([6, 2]))
     raw = w.query @ w.key.mT / 2
     visible = padding([6, 2]).materialize(4, 6).expand(2, 4, 6)
@@ -166,15 +166,15 @@ def test_scores_are_what_the_normalizer_saw():
 
 
 def test_the_result_says_its_shape_and_no_choice():
-    seen = attend(*world(4, 6, (2,)))
-    assert isinstance(seen, Attended)
+    seen = attend(*make_inputs(4, 6, (2,)))
+    assert isinstance(seen, AttentionOutput)
     assert repr(seen) == "Attended(context=(2, 4, 3))"
     assert seen.log_prob is None
     assert seen.entropy is None
 
 
 def test_weights_carry_gradients_to_a_loss_of_their_own():
-    w = world(4, 6, (2,)).tracked()
+    w = make_inputs(4, 6, (2,)).requiring_grad()
     score = Additive(4, 4, 5).double()
     seen = attend(*w, score=score)
     (seen.weights * seen.weights.clamp(min=1e-9).log()).sum().backward()
@@ -186,7 +186,7 @@ def test_weights_carry_gradients_to_a_loss_of_their_own():
 
 
 def test_the_module_is_the_function():
-    w = world(4, 6, (2,))
+    w = make_inputs(4, 6, (2,))
     score = Bilinear(4, 4).double()
     module = Attention(score, sparsemax)
     seen, want = module(*w, causal()), attend(*w, causal(), score=score, normalize=sparsemax)
@@ -199,7 +199,7 @@ def test_the_module_is_the_function():
 
 
 def test_the_default_normalizer_goes_with_the_score():
-    w = world(4, 6, (2,))
+    w = make_inputs(4, 6, (2,))
     want = attend(*w, score=Boxcar(3.0), normalize=kernel_sum).context
     assert torch.equal(Attention(Boxcar(3.0))(*w).context, want)
 
@@ -211,7 +211,7 @@ def test_the_default_normalizer_goes_with_the_score():
         Bilinear(4, 4),
         Additive(4, 4, 5),
         Concat(4, 4, 5),
-        Concat(4, 4, 5, depth=2),
+        Concat(4, 4, 5, num_layers=2),
         Cosine(2.0),
         Gaussian(),
         Rotary(ScaledDot()),
@@ -225,9 +225,9 @@ def test_the_default_normalizer_goes_with_the_score():
 )
 @pytest.mark.parametrize("mask", [None, padding([6, 3]), window(2, 1), causal()], ids=repr)
 def test_keys_given_once_are_the_keys(score, mask):
-    w = world(2, 6, (2, 3))
+    w = make_inputs(2, 6, (2, 3))
     attention = Attention(score.double())
-    again = attention.over(w.key, w.value, mask)
+    again = attention.precompute(w.key, w.value, mask)
     for query in (w.query, w.query + 1, w.query[..., :1, :]):
         seen, want = again(query), attention(query, w.key, w.value, mask)
         torch.testing.assert_close(seen.context, want.context)
@@ -237,18 +237,18 @@ def test_keys_given_once_are_the_keys(score, mask):
 def test_keys_given_once_are_projected_once():
     score = Additive(4, 4, 5)
     calls = []
-    score.U.register_forward_hook(lambda *_: calls.append(1))
+    score.key_proj.register_forward_hook(lambda *_: calls.append(1))
     key = torch.randn(2, 6, 4)
-    again = Attention(score).over(key, key)
+    again = Attention(score).precompute(key, key)
     for _ in range(3):
         _ = again(torch.randn(2, 1, 4)).weights
     assert len(calls) == 1
 
 
 def test_keys_given_once_carry_gradients():
-    w = world(2, 6, (2,)).tracked()
+    w = make_inputs(2, 6, (2,)).requiring_grad()
     score = Additive(4, 4, 5).double()
-    again = Attention(score).over(w.key, w.value)
+    again = Attention(score).precompute(w.key, w.value)
     inputs = [*w, *score.parameters()]
     factor = torch.randn(2, 2, 3, dtype=torch.float64)
     for got, want in zip(
@@ -263,7 +263,7 @@ def test_keys_given_once_carry_gradients():
 
 
 def test_dropped_weights_are_used_and_whole_ones_shown():
-    w = world(40, 50, (2,))
+    w = make_inputs(40, 50, (2,))
     value = torch.eye(50, dtype=torch.float64)  # the context then is the weights that were used
     drop = Dropout(softmax, 0.3)
     seen = attend(w.query, w.key, value, normalize=drop)
@@ -281,7 +281,7 @@ def test_dropped_weights_are_used_and_whole_ones_shown():
 
 
 def test_a_switch_to_eval_after_the_call_does_not_reach_back():
-    w = world(4, 6, (2,))
+    w = make_inputs(4, 6, (2,))
     module = Attention(ScaledDot(), Dropout(Temperature(0.5), 0.5))
     seen = module(*w)
     want = module(*w).weights
@@ -297,7 +297,7 @@ def test_training_and_grad_mode_are_those_of_the_call():
         def forward(self, query, key):
             return query @ key.mT * (2 if self.training else 1)
 
-    w = world(4, 6, (2,)).tracked()
+    w = make_inputs(4, 6, (2,)).requiring_grad()
 
     class Fast(ScaledDot):
         def scale(self, dim):
@@ -327,7 +327,7 @@ def test_training_and_grad_mode_are_those_of_the_call():
 
 
 def test_a_sampled_key_is_the_one_that_is_seen():
-    w = world(200, 6, (2,))
+    w = make_inputs(200, 6, (2,))
     seen = attend(*w, padding([6, 2]), normalize=Sample())
     assert ((seen.weights == 0) | (seen.weights == 1)).all()
     assert (seen.weights.sum(-1) == 1).all()
@@ -340,22 +340,22 @@ def test_a_sampled_key_is_the_one_that_is_seen():
 
 
 def test_evaluated_it_is_the_best_key():
-    w = world(20, 6, (2,))
+    w = make_inputs(20, 6, (2,))
     seen = attend(*w, normalize=Sample().eval())
     assert torch.equal(seen.weights.argmax(-1), seen.scores.argmax(-1))
     torch.testing.assert_close(seen.log_prob, softmax(seen.scores).amax(-1).log())
 
 
 def test_a_choice_has_a_probability_also_under_wrappers():
-    w = world(4, 6, (2,))
+    w = make_inputs(4, 6, (2,))
     for normalize in (StraightThrough(Sample()), Dropout(Sample(), 0.3)):
         seen = attend(*w, normalize=normalize)
         assert seen.log_prob.shape == seen.entropy.shape == (2, 4)
-    assert attend(*w, normalize=Bell(softmax, 1.0, 2.0)).log_prob is None
+    assert attend(*w, normalize=GaussianWindow(softmax, 1.0, 2.0)).log_prob is None
 
 
 def test_a_query_that_sees_nothing_has_chosen_nothing():
-    w = world(4, 6, (2,)).tracked()
+    w = make_inputs(4, 6, (2,)).requiring_grad()
     seen = attend(*w, padding([0, 3]), normalize=Sample())
     assert (seen.log_prob[0] == 0).all()
     assert (seen.entropy[0] == 0).all()
@@ -381,6 +381,6 @@ def test_reinforce_finds_the_gradient_of_the_expected_reward():
 
 
 def test_a_generator_makes_the_choice_repeatable():
-    w = world(50, 6, (2,))
+    w = make_inputs(50, 6, (2,))
     first, second = (attend(*w, normalize=Sample(torch.Generator().manual_seed(5))).weights for _ in range(2))
     assert torch.equal(first, second)

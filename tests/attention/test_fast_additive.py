@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.fast import additive, kernels, pairs
+from regard.attention.fast import additive, pairs
+from regard.attention.fast import pairs as kernels
 from regard.attention.fast.additive import additive_scores
 
 ACTIVATIONS = sorted(additive.ACTIVATIONS)
@@ -47,7 +48,7 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Even small work goes through the operator, in several blocks."""
     monkeypatch.setattr(additive, "SMALL", 0)
     monkeypatch.setattr(pairs, "BLOCK", 64)
-    with kernels.compiling(False):
+    with kernels.compile_kernels(False):
         yield
 
 
@@ -89,7 +90,7 @@ def test_hostile_numbers(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_product_holds_up_to_its_limit_and_not_beyond(operator: None, dtype: torch.dtype) -> None:
-    limit, tolerance = additive.REACH[dtype] / 2, (1e-5 if dtype == torch.float32 else 1e-13)
+    limit, tolerance = additive.FACTOR_REACH[dtype] / 2, (1e-5 if dtype == torch.float32 else 1e-13)
     for factor, expected in ((0.999, True), (1.001, False)):
         a = torch.linspace(-limit, limit, 41, dtype=dtype)[None, :, None] * factor
         b = 3 * torch.linspace(-limit, limit, 123, dtype=dtype)[None, :, None] * factor
@@ -115,7 +116,7 @@ def test_nan_and_infinity_give_what_the_definition_gives(
     torch.testing.assert_close(ours, right, equal_nan=True, rtol=1e-5, atol=1e-5)
     if where == "v" and activation == "relu":
         return  # where no pair is active our gradient is 0 x inf, the definition's is 0
-    plain = additive.definition(a, b, v, activation)
+    plain = additive.reference_additive_scores(a, b, v, activation)
     for x, y in zip(*(gradients(s, torch.ones(2, 3, 4), a, b, v) for s in (ours, plain)), strict=True):
         torch.testing.assert_close(x, y, equal_nan=True, rtol=1e-4, atol=1e-4)
 
@@ -172,7 +173,7 @@ def test_the_operators_keep_their_promises_to_torch(activation: str) -> None:
 def test_half_precision_is_computed_in_float32(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, small: bool
 ) -> None:
-    monkeypatch.setattr(additive, "SMALL", additive.SMALL if small else 0)
+    monkeypatch.setattr(additive, "SMALL", additive.MAX_REFERENCE_WORK if small else 0)
     a, b, v = given(2, 3, 4, 8, dtype=dtype)
     scores = additive_scores(a, b, v)
     assert scores.dtype == torch.float32
@@ -207,7 +208,9 @@ def test_blocks_cover_every_pair_once_and_stay_small(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(pairs, "BLOCK", 100)
     for count, queries, keys, hidden in ((3, 5, 7, 4), (20, 1, 2, 3), (1, 1, 90, 9), (2, 3, 4, 101)):
         seen = torch.zeros(count, queries, keys)
-        for i, q, k in pairs.blocks(torch.empty(count, queries, hidden), torch.empty(count, keys, hidden)):
+        for i, q, k in pairs.iter_blocks(
+            torch.empty(count, queries, hidden), torch.empty(count, keys, hidden)
+        ):
             assert seen[i, q, k].numel() * hidden <= max(100, hidden)
             seen[i, q, k] += 1
         assert torch.equal(seen, torch.ones_like(seen))
@@ -243,7 +246,7 @@ def test_a_forked_process_does_not_compile(large: None, monkeypatch: pytest.Monk
     monkeypatch.setattr(torch, "compile", lambda *args, **options: pytest.fail("compiled after a fork"))
     kernels._lock.acquire()
     kernels._after_fork()
-    assert kernels.run("anything", lambda a: a, lambda like, batch: [like], torch.ones(1)) is None
+    assert kernels.run_compiled("anything", lambda a: a, lambda like, batch: [like], torch.ones(1)) is None
     assert kernels._lock.acquire(blocking=False)
 
 

@@ -10,8 +10,8 @@ from regard.attention import (
     Additive,
     Alibi,
     Boxcar,
-    Cache,
     Dot,
+    KVCache,
     MultiHead,
     RelativeBias,
     Rotary,
@@ -106,7 +106,7 @@ def test_gradients_are_theirs():
     torch.testing.assert_close(got, want)
     theirs(x, x, x)[0].backward(factor)
     ours(x).context.backward(factor)
-    mine = torch.cat([ours.query.weight.grad, ours.key.weight.grad, ours.value.weight.grad])
+    mine = torch.cat([ours.q_proj.weight.grad, ours.k_proj.weight.grad, ours.v_proj.weight.grad])
     torch.testing.assert_close(mine, theirs.in_proj_weight.grad)
 
 
@@ -119,7 +119,7 @@ def test_weights_are_copied_with_mode_and_dropout():
     want = theirs(x, x, x)[0]
     torch.testing.assert_close(ours.eval()(x).context, want)
     with torch.no_grad():
-        ours.query.weight.zero_()
+        ours.q_proj.weight.zero_()
     assert theirs.in_proj_weight.abs().min() > 0
 
 
@@ -170,11 +170,11 @@ def test_a_head_is_an_attention_of_its_own(batch, heads):
     parts = []
     for h in range(heads):
         rows = slice(h * module.head_dim, (h + 1) * module.head_dim)
-        query, key, value = (layer(x)[..., rows] for layer in (module.query, module.key, module.value))
+        query, key, value = (layer(x)[..., rows] for layer in (module.q_proj, module.k_proj, module.v_proj))
         head = attend(query, key, value, padding(lengths) & causal())
         torch.testing.assert_close(seen.weights[:, h], head.weights)
         parts.append(head.context)
-    torch.testing.assert_close(seen.context, module.output(torch.cat(parts, -1)))
+    torch.testing.assert_close(seen.context, module.out_proj(torch.cat(parts, -1)))
 
 
 @pytest.mark.parametrize(
@@ -196,8 +196,8 @@ def test_heads_take_any_score_and_normalizer(score, kv_heads):
     seen = heads(x, mask=causal())
     hidden = ~causal().materialize(5, 5)
     assert (seen.weights[..., hidden] == 0).all()
-    value = heads.value(x).unflatten(-1, (kv_heads, 4)).transpose(1, 2).expand(2, 3, 5, 4)
-    want = heads.output((seen.weights @ value).transpose(1, 2).flatten(-2))
+    value = heads.v_proj(x).unflatten(-1, (kv_heads, 4)).transpose(1, 2).expand(2, 3, 5, 4)
+    want = heads.out_proj((seen.weights @ value).transpose(1, 2).flatten(-2))
     torch.testing.assert_close(seen.context, want)
 
 
@@ -222,8 +222,8 @@ def test_keys_given_once_are_the_keys_and_projected_once(score, kv_heads):
     heads = MultiHead(12, 3, kv_heads, key_dim=7, value_dim=7, score=score).double()
     memory = randn(2, 6, 7)
     calls = []
-    handle = heads.key.register_forward_hook(lambda *_: calls.append(1))
-    again = heads.over(memory, mask=padding([6, 2]))
+    handle = heads.k_proj.register_forward_hook(lambda *_: calls.append(1))
+    again = heads.precompute(memory, mask=padding([6, 2]))
     x = randn(3, 2, 1, 12)
     seen = [again(query) for query in x]
     assert len(calls) == 1
@@ -249,22 +249,22 @@ def named_part(given):
 )
 def test_a_bias_of_keys_that_nobody_can_see(given):
     heads = MultiHead(12, 3, **given)
-    assert heads.blind_to_key_bias
+    assert heads.is_key_bias_redundant
     x = torch.randn(2, 5, 12)
     before = heads.eval()(x).weights
     with torch.no_grad():
-        heads.key.bias.add_(1.0)
+        heads.k_proj.bias.add_(1.0)
     torch.testing.assert_close(heads(x).weights, before)
 
 
 @pytest.mark.parametrize("given", [{"normalize": sigmoid}, {"score": Rotary(ScaledDot())}], ids=named_part)
 def test_a_bias_of_keys_that_shows(given):
     heads = MultiHead(12, 3, **given)
-    assert not heads.blind_to_key_bias
+    assert not heads.is_key_bias_redundant
     x = torch.randn(2, 5, 12)
     before = heads.eval()(x).weights
     with torch.no_grad():
-        heads.key.bias.add_(1.0)
+        heads.k_proj.bias.add_(1.0)
     assert not torch.allclose(heads(x).weights, before)
 
 
@@ -285,7 +285,7 @@ def test_step_by_step_is_one_causal_pass(score, kv_heads, grad):
     x = randn(2, 20, 12).requires_grad_(grad)
     whole = heads(x, mask=causal())
     with torch.set_grad_enabled(grad):
-        cache = Cache()
+        cache = KVCache()
         steps = []
         for start, stop in [(0, 3), *((i, i + 1) for i in range(3, 20))]:  # a prompt, then word by word
             steps.append(heads(x[:, start:stop], mask=causal(), cache=cache))
@@ -310,7 +310,7 @@ def test_a_windowed_decoder_with_a_cache():
     heads = MultiHead(12, 3).double()
     x = randn(2, 10, 12)
     want = heads(x, mask=window(2, 0)).context
-    cache = Cache()
+    cache = KVCache()
     with torch.no_grad():
         steps = [heads(x[:, i : i + 1], mask=window(2, 0), cache=cache).context for i in range(10)]
     torch.testing.assert_close(torch.cat(steps, -2), want)
@@ -321,21 +321,21 @@ def test_a_beam_takes_its_rows_along(grad):
     heads = MultiHead(12, 3).double()
     x, rows = randn(3, 6, 12), torch.tensor([2, 0, 0])
     with torch.set_grad_enabled(grad):
-        cache = Cache()
+        cache = KVCache()
         heads(x[:, :4], mask=causal(), cache=cache)
         cache.reorder(rows)
         moved = torch.cat([x[rows, :4], x[:, 4:]], 1)
         steps = [heads(x[:, i : i + 1], mask=causal(), cache=cache).context for i in (4, 5)]
     want = heads(moved, mask=causal()).context[:, 4:]
     torch.testing.assert_close(torch.cat(steps, -2), want)
-    Cache().reorder(rows)  # an empty cache has no rows to move
+    KVCache().reorder(rows)  # an empty cache has no rows to move
 
 
 def test_two_caches_from_one_prompt_do_not_meet():
     heads = MultiHead(12, 3).double()
     x = randn(2, 6, 12)
     with torch.no_grad():
-        cache = Cache()
+        cache = KVCache()
         heads(x[:, :3], mask=causal(), cache=cache)
         other = copy.deepcopy(cache)
         one = heads(x[:, 3:4], mask=causal(), cache=cache)
@@ -346,12 +346,12 @@ def test_two_caches_from_one_prompt_do_not_meet():
 
 
 def test_a_step_without_gradients_copies_nothing_old():
-    heads, cache = MultiHead(12, 3), Cache()
+    heads, cache = MultiHead(12, 3), KVCache()
     places = set()
     with torch.no_grad():
         for _ in range(64):
             seen = heads(torch.randn(1, 1, 12), mask=causal(), cache=cache)
-            places.add(seen._call.key.untyped_storage().data_ptr())
+            places.add(seen._inputs.key.untyped_storage().data_ptr())
     assert len(places) <= 4
 
 
@@ -371,8 +371,11 @@ def test_a_step_without_gradients_copies_nothing_old():
         ),
         (lambda: MultiHead(12, 3)(torch.zeros(12)), r"got \(12,\)"),
         (lambda: MultiHead(12, 3)(torch.zeros(5, 12), torch.zeros(5, 3)), r"key .* got \(5, 3\)"),
-        (lambda: MultiHead(12, 3).over(torch.zeros(5, 3)), r"key .* got \(5, 3\)"),
-        (lambda: MultiHead(12, 3).over(torch.zeros(5, 12))(torch.zeros(5, 3)), r"query .* got \(5, 3\)"),
+        (lambda: MultiHead(12, 3).precompute(torch.zeros(5, 3)), r"key .* got \(5, 3\)"),
+        (
+            lambda: MultiHead(12, 3).precompute(torch.zeros(5, 12))(torch.zeros(5, 3)),
+            r"query .* got \(5, 3\)",
+        ),
         (
             lambda: MultiHead(12, 3)(torch.zeros(2, 5, 12), torch.zeros(3, 5, 12)),
             "leading axes do not broadcast",
@@ -388,7 +391,7 @@ def test_wrong_sizes_are_refused_in_one_sentence(wrong, words):
 
 @pytest.mark.bare
 def test_a_cache_of_another_batch_is_refused_in_one_sentence():
-    heads, cache = MultiHead(12, 3), Cache()
+    heads, cache = MultiHead(12, 3), KVCache()
     with torch.no_grad():
         heads(torch.zeros(2, 1, 12), cache=cache)
     for grad in (False, True):

@@ -21,7 +21,7 @@ from regard.attention import (
     sparsemax,
 )
 from regard.attention.normalizers import entmax15, hardmax, sigmoid
-from regard.testing._world import world
+from regard.testing.inputs import make_inputs
 from tests.contract.parts import SCORES
 
 each_score = pytest.mark.parametrize("score", SCORES)
@@ -32,7 +32,7 @@ BATCH = (3, 2)
 
 @each_score
 def test_one_key(score):
-    w = world(5, 1, BATCH)
+    w = make_inputs(5, 1, BATCH)
     part = SCORES[score]()
     part = part.double() if isinstance(part, torch.nn.Module) else part
     seen = attend(*w, score=part)
@@ -46,17 +46,17 @@ def test_no_keys_and_no_queries_with_masks(score):
     part = SCORES[score]()
     part = part.double() if isinstance(part, torch.nn.Module) else part
     for mask in (causal(), padding([0, 0, 0]), around(2.0, 1), dense(torch.ones(1, 1) > 0)):
-        seen = attend(*world(5, 0, BATCH), mask, score=part)
+        seen = attend(*make_inputs(5, 0, BATCH), mask, score=part)
         assert seen.context.shape == (*BATCH, 5, 3)
         assert (seen.context == 0).all()
         assert seen.weights.shape == (*BATCH, 5, 0)
-        assert attend(*world(0, 6, BATCH), mask, score=part).context.shape == (*BATCH, 0, 3)
+        assert attend(*make_inputs(0, 6, BATCH), mask, score=part).context.shape == (*BATCH, 0, 3)
 
 
 def test_no_batch_entries():
     for score in (ScaledDot(), Gaussian(), Additive(4, 4, 5).double(), Cosine()):
         for mask in (None, causal(), padding(torch.zeros(0, dtype=torch.long))):
-            seen = attend(*world(5, 6, (0,)), mask, score=score)
+            seen = attend(*make_inputs(5, 6, (0,)), mask, score=score)
             assert seen.context.shape == (0, 5, 3)
             assert seen.weights.shape == (0, 5, 6)
 
@@ -77,7 +77,7 @@ def test_no_features():
 @pytest.mark.parametrize("size", [1e4, 1e-30], ids=["huge", "tiny"])
 def test_extreme_vectors_give_finite_answers(score, size):
     part = SCORES[score]()
-    w = world(5, 6, BATCH, dtype=torch.float32)
+    w = make_inputs(5, 6, BATCH, dtype=torch.float32)
     query, key = (size * w.query).requires_grad_(), (size * w.key).requires_grad_()
     for mask in (None, padding([6, 2, 0])):
         seen = attend(query, key, w.value, mask, score=part)
@@ -102,15 +102,15 @@ def test_additive_with_large_offsets(offset, size):
     score = Additive(4, 4, 64)
     query, key, value = torch.randn(2, size, 4), torch.randn(2, size, 4), torch.randn(2, size, 3)
     with torch.no_grad():
-        score.W.weight.mul_(20)
+        score.query_proj.weight.mul_(20)
         query[:, : size // 2] += offset
         key[..., 0] -= offset
     exact = Additive(4, 4, 64).double()
     exact.load_state_dict({name: tensor.double() for name, tensor in score.state_dict().items()})
-    wide = exact.definition(query.double(), key.double())
+    wide = exact.reference_scores(query.double(), key.double())
     # what float32 projections can be asked for: their own rounding, not more
-    a, b = score.W(query).double(), score.U(key).double()
-    want = torch.tanh(a.unsqueeze(-2) + b.unsqueeze(-3)) @ score.v.double()
+    a, b = score.query_proj(query).double(), score.key_proj(key).double()
+    want = torch.tanh(a.unsqueeze(-2) + b.unsqueeze(-3)) @ score.energy.double()
     got = score(query, key)
     torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
     assert wide.isfinite().all()
@@ -135,7 +135,7 @@ def test_infinite_scores_of_the_users_own():
         scores = query @ key.mT
         return scores.masked_fill(torch.arange(key.shape[-2]) % 2 == 1, -torch.inf)
 
-    w = world(5, 6, (2,))
+    w = make_inputs(5, 6, (2,))
     for normalize in (softmax, sparsemax, hardmax, sigmoid, TopK(2)):
         weights = attend(*w, score=only_even, normalize=normalize).weights
         assert (weights[..., 1::2] == 0).all()
@@ -183,7 +183,7 @@ def awkward(tensor):
 
 @each_score
 def test_layouts(score):
-    w = world(5, 6, BATCH)
+    w = make_inputs(5, 6, BATCH)
     part = SCORES[score]()
     part = part.double() if isinstance(part, torch.nn.Module) else part
     for mask in (None, padding([6, 2, 0])):
@@ -196,7 +196,7 @@ def test_layouts(score):
 
 @each_score
 def test_expanded_tensors(score):
-    w = world(5, 6, BATCH)
+    w = make_inputs(5, 6, BATCH)
     part = SCORES[score]()
     part = part.double() if isinstance(part, torch.nn.Module) else part
     query, key, value = (t[:1, :1].expand(*BATCH, -1, -1) for t in w)

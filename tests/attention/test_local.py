@@ -26,8 +26,8 @@ from regard.attention import (
     sparsemax,
     window,
 )
-from regard.attention.fast import paths
-from regard.testing._world import world
+from regard.attention.fast import fused as paths
+from regard.testing.inputs import make_inputs
 from tests.attention import loops
 from tests.attention.loops import dot, times
 
@@ -49,7 +49,7 @@ def taken(monkeypatch):
     """How often keys were gathered."""
     calls = []
 
-    def spy(*args, _path=paths.gather):
+    def spy(*args, _path=paths.gathered_attention):
         context = _path(*args)
         if context is not None:
             calls.append(1)
@@ -89,7 +89,7 @@ def compare(seen, w, mask, centre, radius, bell=False):
 @pytest.mark.parametrize("radius", [0, 1, 3])
 @pytest.mark.parametrize(("queries", "keys"), SIZES)
 def test_local_m_is_its_definition(queries, keys, radius, mask):
-    w, mask = world(queries, keys, (3,)), MASKS[mask](queries, keys)
+    w, mask = make_inputs(queries, keys, (3,)), MASKS[mask](queries, keys)
     seen = LocalM(Dot(), radius)(*w, mask)
     compare(seen, w, mask, lambda b, i, q, S: max(min(i, S - 1), 0), radius)
     assert seen.weights.shape == (3, queries, keys)
@@ -99,9 +99,9 @@ def test_local_m_is_its_definition(queries, keys, radius, mask):
 @pytest.mark.parametrize("radius", [1, 3])
 @pytest.mark.parametrize(("queries", "keys"), SIZES)
 def test_local_p_is_its_definition(queries, keys, radius, mask):
-    w, mask = world(queries, keys, (3,)), MASKS[mask](queries, keys)
+    w, mask = make_inputs(queries, keys, (3,)), MASKS[mask](queries, keys)
     local = LocalP(Dot(), 4, 5, radius).double()
-    W, v = local.W.weight.tolist(), local.v.tolist()
+    W, v = local.query_proj.weight.tolist(), local.energy.tolist()
 
     def centre(b, i, q, S):
         return S / (1 + math.exp(-dot(v, [math.tanh(x) for x in times(W, q)])))
@@ -113,10 +113,10 @@ def test_local_p_is_its_definition(queries, keys, radius, mask):
 
 @pytest.mark.parametrize("positions", [5, torch.tensor([9, 0, 28, 50]), "batch"], ids=str)
 def test_positions_of_the_queries(positions):
-    w = world(4, 30, (3,))
+    w = make_inputs(4, 30, (3,))
     table = torch.tensor([[9, 0, 28, 50], [1, 1, 1, 1], [29, 3, 2, 1]])
     given = table if isinstance(positions, str) else positions
-    seen = LocalM(Dot(), 2)(*w, padding(LENGTHS), positions=given)
+    seen = LocalM(Dot(), 2)(*w, padding(LENGTHS), query_positions=given)
 
     def place(b, i):
         if isinstance(positions, str):
@@ -127,22 +127,22 @@ def test_positions_of_the_queries(positions):
 
 
 def test_a_decoder_step_is_a_row_of_the_whole():
-    w = world(6, 40, (3,))
+    w = make_inputs(6, 40, (3,))
     for local in (LocalM(ScaledDot(), 2), LocalP(ScaledDot(), 4, 5, 2).double()):
         whole = local(*w, padding(LENGTHS))
         for t in range(6):
-            step = local(w.query[:, t : t + 1], w.key, w.value, padding(LENGTHS), positions=t)
+            step = local(w.query[:, t : t + 1], w.key, w.value, padding(LENGTHS), query_positions=t)
             torch.testing.assert_close(step.context, whole.context[:, t : t + 1])
             torch.testing.assert_close(step.weights, whole.weights[:, t : t + 1])
 
 
 def test_the_gradient_of_the_place_goes_through_the_bell_only():
     local = LocalP(Dot(), 4, 5, 3).double()
-    w = world(6, 30, (3,)).tracked()
+    w = make_inputs(6, 30, (3,)).requiring_grad()
     factor = torch.randn(3, 6, 3, dtype=torch.float64)
     seen = local(*w, padding(LENGTHS)).context
     # The definition, at full width: who is visible is a choice, and has no gradient.
-    place = LENGTHS[:, None] * torch.sigmoid(torch.tanh(local.W(w.query)) @ local.v)
+    place = LENGTHS[:, None] * torch.sigmoid(torch.tanh(local.query_proj(w.query)) @ local.energy)
     away = torch.arange(30) - place[..., None]
     visible = (away.detach().abs() <= 3) & (torch.arange(30) < LENGTHS[:, None, None])
     scores = torch.where(visible, w.query @ w.key.mT, -math.inf)
@@ -153,13 +153,13 @@ def test_the_gradient_of_the_place_goes_through_the_bell_only():
         torch.autograd.grad(seen, inputs, factor), torch.autograd.grad(want, inputs, factor), strict=True
     ):
         torch.testing.assert_close(got, expected)
-    assert local.v.requires_grad
+    assert local.energy.requires_grad
 
 
 def test_the_gradient_is_the_slope():
     local = LocalP(Dot(), 4, 3, 1).double()
     for keys in (3, 7):  # at full width and gathered
-        w = world(2, keys, (1,)).tracked()
+        w = make_inputs(2, keys, (1,)).requiring_grad()
         assert gradcheck(lambda *_, w=w: local(*w).context, (*w, *local.parameters()))
 
 
@@ -168,7 +168,7 @@ def test_the_gradient_is_the_slope():
 def test_keys_are_gathered_and_the_answer_is_that_of_the_definition(make, queries, taken):
     for score in (ScaledDot(), Additive(4, 4, 5), Rotary(ScaledDot()), ScaledDot() + Alibi(2), Boxcar(2.5)):
         local = make(score).double()
-        w = world(queries, 50, (3, 2))
+        w = make_inputs(queries, 50, (3, 2))
         seen = local(*w, padding(torch.tensor([50, 20, 0])))
         torch.testing.assert_close(seen.context, seen.weights @ w.value)
     assert len(taken) >= 4
@@ -190,7 +190,7 @@ class Widths(Score):
 def test_the_cost_of_a_query_does_not_grow_with_the_keys(keys):
     for make in (lambda s: LocalM(s, 3), lambda s: LocalP(s, 4, 5, 3).double()):
         score = Widths()
-        make(score)(*world(2, keys, ()))
+        make(score)(*make_inputs(2, keys, ()))
         assert score.shown == [8]
 
 
@@ -199,7 +199,7 @@ EITHER = {"m": lambda n: LocalM(Dot(), 2, n), "p": lambda n: LocalP(Dot(), 4, 5,
 
 @pytest.mark.parametrize("make", EITHER.values(), ids=EITHER)
 def test_other_normalizers(make):
-    w = world(6, 30, (3,)).to(torch.float32)
+    w = make_inputs(6, 30, (3,)).to(torch.float32)
     for normalize in (None, sparsemax, Temperature(0.5), Dropout(softmax, 0.5), Dropout(softmax, 0.5).eval()):
         seen = make(normalize)(*w, padding(LENGTHS))
         assert seen.context.isfinite().all()
@@ -215,7 +215,7 @@ def test_other_normalizers(make):
 
 
 def test_kernel_values_are_shared_out_by_their_sum():
-    w = world(6, 30, (3,))
+    w = make_inputs(6, 30, (3,))
     for local in (LocalM(Boxcar(3.0), 2), LocalP(Boxcar(3.0), 4, 5, 2).double()):
         assert local(*w).context.isfinite().all()
 
@@ -224,9 +224,9 @@ def test_kernel_values_are_shared_out_by_their_sum():
 def test_keys_given_once_are_the_keys(make):
     score = Additive(4, 4, 5)
     local = make(score).double()
-    w = world(6, 30, (3,))
+    w = make_inputs(6, 30, (3,))
     calls = []
-    score.U.register_forward_hook(lambda *_: calls.append(1))
+    score.key_proj.register_forward_hook(lambda *_: calls.append(1))
     again = local.over(w.key, w.value, padding(LENGTHS))
     steps = [again(w.query[:, t : t + 1], positions=t) for t in range(6)]
     assert len(calls) == 1
@@ -238,7 +238,7 @@ def test_keys_given_once_are_the_keys(make):
 @pytest.mark.parametrize("make", EITHER.values(), ids=EITHER)
 def test_who_sees_nothing_sees_zero(make):
     local = make(None).double()
-    w = world(6, 30, (3,)).tracked()
+    w = make_inputs(6, 30, (3,)).requiring_grad()
     seen = local(*w, padding(LENGTHS))
     assert (seen.context[2] == 0).all()
     assert (seen.weights[2] == 0).all()
@@ -246,23 +246,23 @@ def test_who_sees_nothing_sees_zero(make):
     for tensor in (*w, *local.parameters()):
         assert tensor.grad.isfinite().all()
     assert (w.query.grad[2] == 0).all()
-    for empty in (local(*world(6, 0, (3,))), local(*world(0, 30, (3,)))):
+    for empty in (local(*make_inputs(6, 0, (3,))), local(*make_inputs(0, 30, (3,)))):
         assert (empty.context == 0).all()
 
 
 def test_local_m_is_a_window_where_both_run_side_by_side():
-    w = world(30, 30, (3,))
+    w = make_inputs(30, 30, (3,))
     want = attend(*w, window(2, 2), score=Dot()).context
     torch.testing.assert_close(LocalM(Dot(), 2)(*w).context, want)
 
 
 def test_half_precision_knows_far_places():
     """bfloat16 cannot tell place 1001 from 1004; the places are computed in float32."""
-    w = world(4, 2000, (1,)).to(torch.float32)
+    w = make_inputs(4, 2000, (1,)).to(torch.float32)
     local = LocalP(ScaledDot(), 4, 5, 4)
     want = local(*w).context
     seen = local.to(torch.bfloat16)(*w.to(torch.bfloat16)).context
-    places = local.centre(w.query.to(torch.bfloat16), torch.tensor([[2000]]))
+    places = local.predict_center(w.query.to(torch.bfloat16), torch.tensor([[2000]]))
     assert places.dtype == torch.float32
     assert seen.dtype == torch.bfloat16
     assert seen.isfinite().all()
@@ -277,7 +277,10 @@ def test_half_precision_knows_far_places():
         (lambda: LocalP(Dot(), 4, 5, 0), "LocalP: radius must be above 0, got 0"),
         (lambda: LocalP(Dot(), 4, 5, 2)(*(torch.zeros(6, 3),) * 3), r"query_dim=4, got query \(6, 3\)"),
         (lambda: LocalM(Dot(), 1)(torch.zeros(6, 3), *(torch.zeros(6, 4),) * 2), "vectors of one size"),
-        (lambda: LocalM(Dot(), 1)(*(torch.zeros(6, 3),) * 3, positions=torch.zeros(5).long()), r"\(5,\).* 6"),
+        (
+            lambda: LocalM(Dot(), 1)(*(torch.zeros(6, 3),) * 3, query_positions=torch.zeros(5).long()),
+            r"\(5,\).* 6",
+        ),
     ],
 )
 def test_wrong_sizes_are_refused_in_one_sentence(wrong, words):

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.attention import Grid, Mask, around, attend, causal, dense, documents, padding, window
+from regard.attention import Mask, PositionGrid, around, attend, causal, dense, documents, padding, window
 from regard.attention.masks.base import as_mask
 from tests.attention import loops
 
@@ -190,12 +190,12 @@ def test_nothing_is_visible_outside_of_the_band(make):
 @settings(max_examples=60)
 @given(recipes())
 def test_prefix_and_count_tell_how_many_keys_are_visible(make):
-    mask, grid = make(), Grid.full(6, 7, 1)
+    mask, grid = make(), PositionGrid.full(6, 7, 1)
     seen = whole(mask)
     assert torch.equal(mask.count(grid).expand(2, 6, 1), seen.sum(-1, keepdim=True))
-    prefix = mask.prefix(grid)
+    prefix = mask.prefix_lengths(grid)
     if prefix is not None:
-        assert torch.equal((grid.key_at < prefix).expand(2, 6, 7), seen)
+        assert torch.equal((grid.key_positions < prefix).expand(2, 6, 7), seen)
 
 
 @settings(max_examples=60)
@@ -203,7 +203,9 @@ def test_prefix_and_count_tell_how_many_keys_are_visible(make):
 def test_a_part_of_the_grid_is_a_slice_of_the_whole(make, first_query, first_key, queries, keys):
     queries = torch.arange(first_query, min(first_query + queries, 6))
     keys = torch.arange(first_key, min(first_key + keys, 7))
-    seen = make().rule(Grid(6, 7, 1, queries[:, None], keys[None, :])).expand(2, len(queries), len(keys))
+    seen = (
+        make().rule(PositionGrid(6, 7, 1, queries[:, None], keys[None, :])).expand(2, len(queries), len(keys))
+    )
     assert torch.equal(seen, whole(make())[:, queries][:, :, keys])
 
 
@@ -211,7 +213,7 @@ def test_a_part_of_the_grid_is_a_slice_of_the_whole(make, first_query, first_key
 @given(recipes(), st.lists(st.integers(0, 4), min_size=12, max_size=12))
 def test_gathered_positions_are_gathered_from_the_whole(make, starts):
     key_at = torch.tensor(starts).reshape(2, 6, 1, 1) + torch.arange(3)
-    grid = Grid(6, 7, 1, torch.arange(6)[:, None, None], key_at, inner=1)
+    grid = PositionGrid(6, 7, 1, torch.arange(6)[:, None, None], key_at, num_inner_axes=1)
     seen = make().rule(grid).expand(2, 6, 1, 3).squeeze(-2)
     assert torch.equal(seen, whole(make()).gather(-1, key_at.squeeze(-2)))
 
@@ -219,7 +221,7 @@ def test_gathered_positions_are_gathered_from_the_whole(make, starts):
 @settings(max_examples=40)
 @given(recipes())
 def test_every_query_alike_means_it(make):
-    if make().every_query_alike:
+    if make().is_query_independent:
         seen = whole(make())
         assert torch.equal(seen, seen[:, :1].expand(2, 6, 7))
 
@@ -303,7 +305,7 @@ def test_masks_that_do_not_fit_are_refused_in_one_sentence(mask, words):
 def test_a_mask_of_ones_own_needs_a_rule_only():
     class Even(Mask):
         def rule(self, grid):
-            return grid.key_at % 2 == 0
+            return grid.key_positions % 2 == 0
 
     weights = weights_of(Even() & causal(), 2)
     want = loops.mask(lambda i, j: j % 2 == 0 and j <= i + 1, 3, 4)

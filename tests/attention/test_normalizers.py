@@ -12,9 +12,9 @@ from torch import nn
 from torch.autograd import forward_ad, gradcheck
 
 from regard.attention.normalizers import (
-    Bell,
     Dropout,
     Entmax,
+    GaussianWindow,
     Gumbel,
     Normalizer,
     Sample,
@@ -22,11 +22,11 @@ from regard.attention.normalizers import (
     Temperature,
     TopK,
     hardmax,
+    input_kind,
     is_random,
     kernel_sum,
-    over_visible,
+    masked_normalizer,
     softmax,
-    takes,
 )
 from tests.attention.normalizer_parts import (
     ALL,
@@ -212,9 +212,12 @@ def test_more_hidden_keys_change_nothing(name, row, more):
 
 
 def test_what_normalizers_say_of_themselves():
-    assert takes(softmax) == takes(Temperature(1.0)) == takes(lambda s: s) == "logits"
+    assert input_kind(softmax) == input_kind(Temperature(1.0)) == input_kind(lambda s: s) == "logits"
     assert (
-        takes(kernel_sum) == takes(Dropout(kernel_sum, 0.1)) == takes(Bell(kernel_sum, 0.0, 1.0)) == "kernel"
+        input_kind(kernel_sum)
+        == input_kind(Dropout(kernel_sum, 0.1))
+        == input_kind(GaussianWindow(kernel_sum, 0.0, 1.0))
+        == "kernel"
     )
     assert not any(map(is_random, (softmax, hardmax, Entmax(1.5), lambda s: s, Dropout(softmax, 0.0))))
     for normalize in (
@@ -222,11 +225,11 @@ def test_what_normalizers_say_of_themselves():
         Gumbel(),
         Dropout(softmax, 0.1),
         StraightThrough(Sample()),
-        Bell(Gumbel(), 0.0, 1.0),
+        GaussianWindow(Gumbel(), 0.0, 1.0),
     ):
         assert is_random(normalize)
         assert not is_random(normalize.eval())
-    assert is_random(over_visible(takes="logits", random=True)(lambda s: s))
+    assert is_random(masked_normalizer(input_kind="logits", is_random=True)(lambda s: s))
 
 
 def test_a_normalizer_of_ones_own():
@@ -257,11 +260,11 @@ def test_a_normalizer_of_ones_own():
         (lambda: Temperature(0), ValueError, "Temperature: t must be .* not 0"),
         (lambda: Temperature("warm"), TypeError, "Temperature: t must be .* not 'warm'"),
         (lambda: Gumbel(-1.0), ValueError, "Gumbel: temperature must be .* not -1.0"),
-        (lambda: Bell(softmax, 0.0, 0.0), ValueError, "Bell: sigma must be .* not 0.0"),
-        (lambda: Bell(Dropout(softmax, 0.1), 0.0, 1.0), ValueError, r"write Dropout\(Bell"),
+        (lambda: GaussianWindow(softmax, 0.0, 0.0), ValueError, "Bell: sigma must be .* not 0.0"),
+        (lambda: GaussianWindow(Dropout(softmax, 0.1), 0.0, 1.0), ValueError, r"write Dropout\(Bell"),
         (lambda: StraightThrough(Dropout(softmax, 0.1)), ValueError, r"write Dropout\(StraightThrough"),
         (
-            lambda: Bell(softmax, torch.zeros(2, 3), 1.0)(torch.zeros(3, 4)),
+            lambda: GaussianWindow(softmax, torch.zeros(2, 3), 1.0)(torch.zeros(3, 4)),
             ValueError,
             r"centre .* not \(2, 3\)",
         ),

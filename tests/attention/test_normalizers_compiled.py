@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from regard.attention.normalizers import (
-    Bell,
     Dropout,
+    GaussianWindow,
     Sample,
     StraightThrough,
     Temperature,
+    input_kind,
     softmax,
-    takes,
 )
 from tests.attention.normalizer_parts import ALL, INF, RANDOM, every, scores_for
 
@@ -48,15 +48,15 @@ def test_compile_with_inductor(name):
 def test_bound_inside_a_compiled_function():
     @torch.compile(backend="aot_eager", fullgraph=True)
     def look(scores, centre, t):
-        assert takes(Dropout(softmax, 0.1)) == "logits"
+        assert input_kind(Dropout(softmax, 0.1)) == "logits"
         straight = StraightThrough(Sample())
         weights = straight(scores)
-        local = Bell(Temperature(t.exp()), centre * 2, 1.0).at(torch.arange(5) * 2)
+        local = GaussianWindow(Temperature(t.exp()), centre * 2, 1.0).with_key_positions(torch.arange(5) * 2)
         return local(scores), straight.log_prob(scores, weights) + straight.entropy(scores)
 
     scores, centre, t = torch.randn(2, 3, 5), torch.rand(2, 3, requires_grad=True), torch.zeros(3, 1)
     weights, log_prob = look(scores, centre, t)
-    expected = Bell(softmax, centre * 2, 1.0).at(torch.arange(5) * 2)(scores)
+    expected = GaussianWindow(softmax, centre * 2, 1.0).with_key_positions(torch.arange(5) * 2)(scores)
     torch.testing.assert_close(weights, expected)
     assert log_prob.shape == (2, 3)
     weights.sum().backward()

@@ -8,9 +8,9 @@ from torch import nn
 from torch.autograd import gradcheck
 
 from regard.attention.normalizers import (
-    Bell,
     Dropout,
     Entmax,
+    GaussianWindow,
     Gumbel,
     Sample,
     SigmoidSum,
@@ -19,11 +19,11 @@ from regard.attention.normalizers import (
     TopK,
     entmax15,
     hardmax,
+    input_kind,
     kernel_sum,
     sigmoid,
     softmax,
     sparsemax,
-    takes,
 )
 from tests.attention import loops
 from tests.attention.normalizer_parts import INF, called
@@ -77,7 +77,7 @@ ORACLES = {
     Sample().eval(): lambda row: [float(i == row.index(max(row))) for i in range(len(row))],
     StraightThrough(sparsemax): lambda row: [float(i == row.index(max(row))) for i in range(len(row))],
     Dropout(softmax, 0.3).eval(): loops.softmax,
-    Bell(softmax, 2.0, 1.5): lambda row: [
+    GaussianWindow(softmax, 2.0, 1.5): lambda row: [
         w * math.exp(-((i - 2.0) ** 2) / (2 * 1.5**2)) for i, w in enumerate(loops.softmax(row))
     ],
 }
@@ -86,7 +86,7 @@ ORACLES = {
 @pytest.mark.parametrize("normalize", ORACLES, ids=called)
 def test_plain_loop(normalize):
     scores = torch.randn(40, 7, dtype=torch.float64).mul(2).round(decimals=1)  # with ties
-    scores = scores.abs() if takes(normalize) == "kernel" else scores
+    scores = scores.abs() if input_kind(normalize) == "kernel" else scores
     scores[torch.rand(40, 7) < 0.3] = -INF
     scores[:, 3] = 0.0  # each row has a visible key
     expected = torch.tensor([ORACLES[normalize](row) for row in scores.tolist()], dtype=torch.float64)
@@ -109,8 +109,8 @@ def test_temperature_per_query_and_learned():
     learned = Temperature(nn.Parameter(torch.tensor(2.0)))
     learned(scores)[..., 0].sum().backward()
     assert list(learned.state_dict()) == ["t"]
-    assert learned.t.grad != 0
-    assert Temperature(t).to(torch.float64).t.dtype == torch.float64
+    assert learned.temperature.grad != 0
+    assert Temperature(t).to(torch.float64).temperature.dtype == torch.float64
 
 
 def test_dropout_keeps_the_mean():
@@ -122,7 +122,7 @@ def test_dropout_keeps_the_mean():
     assert (Dropout(softmax, 1)(torch.zeros(2, 3)) == 0).all()
     assert torch.equal(Dropout(softmax, 0.0)(torch.zeros(2, 3)), softmax(torch.zeros(2, 3)))
     assert drop.normalize is softmax
-    assert drop.drop(torch.ones(2, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    assert drop.drop_weights(torch.ones(2, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
 def test_bell_axes_lead():
@@ -131,7 +131,7 @@ def test_bell_axes_lead():
     )  # batch == heads == queries: nothing but the rule says which axis is which
     centre = torch.tensor([[0.0, 1.0], [2.0, 3.0]], requires_grad=True)
     sigma = torch.tensor([[0.5, 1.0], [1.5, 2.0]])
-    weights = Bell(softmax, centre, sigma)(scores)
+    weights = GaussianWindow(softmax, centre, sigma)(scores)
     shares = softmax(scores)
     for b in range(2):
         for h in range(2):
@@ -141,31 +141,35 @@ def test_bell_axes_lead():
                 torch.testing.assert_close(weights[b, h, q], expected)
     assert (torch.autograd.grad(weights.sum(), centre)[0] != 0).all()
     full = centre.detach()[:, None, :].expand(2, 2, 2)
-    torch.testing.assert_close(Bell(softmax, full, 1.0)(scores), Bell(softmax, centre, 1.0)(scores))
-    torch.testing.assert_close(Bell(softmax, torch.tensor(1.0), 1.0)(scores), Bell(softmax, 1.0, 1.0)(scores))
+    torch.testing.assert_close(
+        GaussianWindow(softmax, full, 1.0)(scores), GaussianWindow(softmax, centre, 1.0)(scores)
+    )
+    torch.testing.assert_close(
+        GaussianWindow(softmax, torch.tensor(1.0), 1.0)(scores), GaussianWindow(softmax, 1.0, 1.0)(scores)
+    )
 
 
 def test_bell_gradient_of_the_centre():
     scores = torch.randn(2, 2, 2, 3, dtype=torch.float64, requires_grad=True)
     centre = torch.rand(2, 2, dtype=torch.float64, requires_grad=True)
     sigma = (torch.rand(2, 2, dtype=torch.float64) + 0.5).requires_grad_()
-    assert gradcheck(lambda s, c, w: Bell(softmax, c, w)(s), (scores, centre, sigma))
+    assert gradcheck(lambda s, c, w: GaussianWindow(softmax, c, w)(s), (scores, centre, sigma))
 
 
 def test_bell_at_positions():
     scores = torch.randn(2, 3, 4)
-    bell = Bell(softmax, torch.rand(2, 3), 2.0).eval()
-    there = bell.at(torch.arange(4) + 10)
+    bell = GaussianWindow(softmax, torch.rand(2, 3), 2.0).eval()
+    there = bell.with_key_positions(torch.arange(4) + 10)
     assert not there.training
-    torch.testing.assert_close(there(scores), Bell(softmax, bell.centre - 10, 2.0)(scores))
+    torch.testing.assert_close(there(scores), GaussianWindow(softmax, bell.center - 10, 2.0)(scores))
     per_query = torch.randint(0, 9, (2, 3, 4))
-    expected = softmax(scores) * torch.exp(-((per_query - bell.centre[..., None]) ** 2) / 8)
-    torch.testing.assert_close(bell.at(per_query)(scores), expected)
+    expected = softmax(scores) * torch.exp(-((per_query - bell.center[..., None]) ** 2) / 8)
+    torch.testing.assert_close(bell.with_key_positions(per_query)(scores), expected)
 
 
 def test_bell_counts_beyond_the_whole_numbers_of_bfloat16():
     scores = torch.zeros(1, 1000, dtype=torch.bfloat16)
-    weights = Bell(sigmoid, 999.0, 1.0)(scores)
+    weights = GaussianWindow(sigmoid, 999.0, 1.0)(scores)
     torch.testing.assert_close(
         weights[0, 997:].float(), 0.5 * torch.exp(-torch.tensor([2.0, 0.5, 0.0])), rtol=0.01, atol=0
     )

@@ -8,13 +8,13 @@ import torch
 from regard.attention import (
     Additive,
     Alibi,
-    Bell,
     Bilinear,
     Constant,
     Cosine,
     Dot,
     Dropout,
     Gaussian,
+    GaussianWindow,
     Rotary,
     Sample,
     ScaledDot,
@@ -32,10 +32,11 @@ from regard.attention import (
     sparsemax,
     window,
 )
-from regard.attention.fast import blocks, fused
+from regard.attention.fast import blocked as blocks
+from regard.attention.fast import fused
 from regard.attention.scores import Boxcar, Score
 from regard.testing import laws
-from regard.testing._world import world
+from regard.testing.inputs import make_inputs
 
 
 def which(taken, *args, **options):
@@ -45,7 +46,7 @@ def which(taken, *args, **options):
 
 
 def test_which_path_serves_which_call(taken):
-    small, long = world(5, 6, (2,)), world(320, 330, (2,))
+    small, long = make_inputs(5, 6, (2,)), make_inputs(320, 330, (2,))
     assert which(taken, *small) == ["fused"]
     assert which(taken, *small, causal()) == ["fused"]
     assert which(taken, *small, padding([6, 2]), score=Gaussian()) == ["fused"]
@@ -93,10 +94,10 @@ SCORES = {
 @pytest.mark.parametrize("mask", LONG)
 @pytest.mark.parametrize("score", SCORES)
 def test_long_sequences_keep_the_laws(score, mask, taken):
-    look, w = laws.Look(SCORES[score]()), world(320, 330, (2,))
-    laws.hidden_is_zero(look, w, LONG[mask])
-    laws.reading_changes_nothing(look, w, LONG[mask])
-    laws.weights_make_the_context(look, w, LONG[mask])
+    look, w = laws.AttentionUnderTest(SCORES[score]()), make_inputs(320, 330, (2,))
+    laws.hidden_keys_have_zero_weight(look, w, LONG[mask])
+    laws.reading_weights_changes_nothing(look, w, LONG[mask])
+    laws.context_equals_weighted_sum(look, w, LONG[mask])
     if score not in ("by query *", "Cosine by query, summed"):
         assert {"band", "gather"} & set(taken) or score == "Alibi"
 
@@ -107,27 +108,33 @@ NORMALIZERS = {
     "Temperature by query, learned": lambda: Temperature(
         torch.nn.Parameter(torch.linspace(0.2, 2, 320)[:, None])
     ),
-    "Bell": lambda: Bell(softmax, 100.0, 30.0),
-    "Bell by query": lambda: Bell(sparsemax, torch.linspace(0, 330, 320), torch.linspace(5, 20, 320)),
-    "StraightThrough of Bell": lambda: StraightThrough(Bell(softmax, torch.linspace(0, 330, 320), 3.0)),
-    "Bell of Bell": lambda: Bell(Bell(softmax, 100.0, 30.0), torch.linspace(0, 330, 320), 9.0),
-    "Dropout of Bell": lambda: Dropout(Bell(softmax, 100.0, 30.0), 0.5).eval(),
+    "Bell": lambda: GaussianWindow(softmax, 100.0, 30.0),
+    "Bell by query": lambda: GaussianWindow(
+        sparsemax, torch.linspace(0, 330, 320), torch.linspace(5, 20, 320)
+    ),
+    "StraightThrough of Bell": lambda: StraightThrough(
+        GaussianWindow(softmax, torch.linspace(0, 330, 320), 3.0)
+    ),
+    "Bell of Bell": lambda: GaussianWindow(
+        GaussianWindow(softmax, 100.0, 30.0), torch.linspace(0, 330, 320), 9.0
+    ),
+    "Dropout of Bell": lambda: Dropout(GaussianWindow(softmax, 100.0, 30.0), 0.5).eval(),
 }
 
 
 @pytest.mark.parametrize("mask", LONG)
 @pytest.mark.parametrize("normalize", NORMALIZERS)
 def test_settings_by_place_or_query_are_not_lost_when_work_is_cut(normalize, mask):
-    look, w = laws.Look(ScaledDot(), NORMALIZERS[normalize]()), world(320, 330, (2,))
-    laws.weights_make_the_context(look.train(False), w, LONG[mask])
+    look, w = laws.AttentionUnderTest(ScaledDot(), NORMALIZERS[normalize]()), make_inputs(320, 330, (2,))
+    laws.context_equals_weighted_sum(look.train(False), w, LONG[mask])
 
 
 @pytest.mark.parametrize("normalize", ["Temperature by query", "Bell by query", "StraightThrough of Bell"])
 def test_settings_by_query_are_not_lost_in_blocks(normalize, monkeypatch):
     monkeypatch.setattr(blocks, "LARGE", 2**15)
     monkeypatch.setattr(fused, "LARGE_MASK", 0)
-    look, w = laws.Look(ScaledDot(), NORMALIZERS[normalize]()), world(320, 330, (2,))
-    laws.weights_make_the_context(look, w, causal() & padding([330, 7]))
+    look, w = laws.AttentionUnderTest(ScaledDot(), NORMALIZERS[normalize]()), make_inputs(320, 330, (2,))
+    laws.context_equals_weighted_sum(look, w, causal() & padding([330, 7]))
 
 
 @pytest.mark.parametrize("normalize", [None, sparsemax], ids=["softmax", "sparsemax"])
@@ -139,7 +146,7 @@ def test_settings_by_query_are_not_lost_in_blocks(normalize, monkeypatch):
 def test_blocks_of_queries(score, normalize, taken, monkeypatch):
     monkeypatch.setattr(blocks, "LARGE", 2**15)
     monkeypatch.setattr(fused, "LARGE_MASK", 2**13)
-    look, w = laws.Look(score, normalize), world(120, 130, (3, 2))
+    look, w = laws.AttentionUnderTest(score, normalize), make_inputs(120, 130, (3, 2))
     for mask in (
         None,
         causal(),
@@ -148,8 +155,8 @@ def test_blocks_of_queries(score, normalize, taken, monkeypatch):
         dense(torch.rand(120, 130) < 0.5),
     ):
         taken.clear()
-        laws.hidden_is_zero(look, w, mask)
-        laws.weights_make_the_context(look, w, mask)
+        laws.hidden_keys_have_zero_weight(look, w, mask)
+        laws.context_equals_weighted_sum(look, w, mask)
         assert "blocks" in taken
 
 
@@ -169,7 +176,7 @@ class Widest(Score):
 @pytest.mark.parametrize("length", [512, 2048])
 def test_a_window_costs_what_is_inside(length):
     score = Widest()
-    w = world(length, length, ())
+    w = make_inputs(length, length, ())
     attend(*w, window(8, 8), score=score)
     assert sum(score.sizes) <= length * (64 + 16)
 
@@ -177,14 +184,14 @@ def test_a_window_costs_what_is_inside(length):
 def test_a_long_causal_call_never_makes_the_whole_matrix(monkeypatch):
     monkeypatch.setattr(blocks, "LARGE", 2**16)
     score = Widest()
-    w = world(1000, 1000, ())
+    w = make_inputs(1000, 1000, ())
     attend(*w, causal(), score=score)
     assert max(score.sizes) <= 2**16
     assert sum(score.sizes) < 0.6 * 1000 * 1000  # what lies behind a block is not computed
 
 
 def test_weights_after_a_fast_path_are_the_whole_matrix():
-    w = world(320, 330, (2,))
+    w = make_inputs(320, 330, (2,))
     seen = attend(*w, window(3, 3))
     assert seen.weights.shape == (2, 320, 330)
     assert (seen.weights.sum(-1) - 1).abs().max() < 1e-12

@@ -22,7 +22,7 @@ from regard.attention import (
     kernel_sum,
     softmax,
 )
-from regard.testing._world import world
+from regard.testing.inputs import make_inputs
 
 Q, K, V = torch.zeros(2, 5, 4), torch.zeros(2, 6, 4), torch.zeros(2, 6, 3)
 WRONG = {
@@ -78,18 +78,21 @@ WRONG = {
         "Boxcar gives kernel values, but Dropout",
     ),
     "over, query": (
-        lambda: Attention(Additive(4, 4, 5)).over(K, V)(Q[..., :3]),
+        lambda: Attention(Additive(4, 4, 5)).precompute(K, V)(Q[..., :3]),
         r"query_dim=4, got query \(2, 5, 3\)",
     ),
     "over, size": (
-        lambda: Attention(Cosine()).over(K, V)(Q[..., :3]),
+        lambda: Attention(Cosine()).precompute(K, V)(Q[..., :3]),
         r"Cosine.*query \(2, 5, 3\) and key \(2, 6, 4\)",
     ),
-    "over, key": (lambda: Attention(Additive(4, 3, 5)).over(K, V), r"Additive cannot take key \(2, 6, 4\)"),
+    "over, key": (
+        lambda: Attention(Additive(4, 3, 5)).precompute(K, V),
+        r"Additive cannot take key \(2, 6, 4\)",
+    ),
     "zero width": (lambda: Gaussian(0.0), "Gaussian: width must be above 0"),
     "widths in a table": (lambda: Gaussian(torch.ones(2, 2)), "Gaussian: width must be"),
     "activation": (lambda: Additive(4, 4, 5, activation="gelu"), "must be one of tanh, .* got 'gelu'"),
-    "depth": (lambda: Concat(4, 4, 5, depth=0), "depth must be at least 1, got 0"),
+    "depth": (lambda: Concat(4, 4, 5, num_layers=0), "depth must be at least 1, got 0"),
 }
 WRONG_KINDS = {
     "dtypes": (
@@ -149,6 +152,6 @@ def test_what_is_of_another_kind_is_refused_in_one_sentence(case):
 
 
 def test_a_class_that_needs_nothing_may_be_given_as_it_is():
-    w = world(5, 6, (2,))
+    w = make_inputs(5, 6, (2,))
     assert torch.equal(attend(*w, score=Dot).context, attend(*w, score=Dot()).context)
     assert Attention(Dot)(*w).context.isfinite().all()

@@ -22,8 +22,8 @@ from regard.attention import (
     sparsemax,
     window,
 )
-from regard.attention.fast import paths
-from regard.testing._world import world
+from regard.attention.fast import fused as paths
+from regard.testing.inputs import make_inputs
 
 # ---- ALiBi
 
@@ -52,7 +52,7 @@ def test_eight_heads_halve():
 
 @pytest.mark.parametrize("offset", [None, 0, 4])
 def test_alibi_is_its_loop(offset):
-    w = world(4, 7, (2, 3))
+    w = make_inputs(4, 7, (2, 3))
     bias = Alibi(3, offset=offset)(w.query, w.key)
     first = 7 - 4 if offset is None else offset
     for h, slope in enumerate(published_slopes(3)):
@@ -102,7 +102,7 @@ def test_t5s_own_numbers():
 @pytest.mark.parametrize("offset", [None, 0, 4])
 @pytest.mark.parametrize("bidirectional", [True, False])
 def test_relative_bias_is_its_loop(offset, bidirectional):
-    w = world(4, 7, (2, 3))
+    w = make_inputs(4, 7, (2, 3))
     score = RelativeBias(3, 8, 10, bidirectional, offset).double()
     bias = score(w.query, w.key)
     first = 7 - 4 if offset is None else offset
@@ -125,7 +125,7 @@ def test_buckets_without_room_are_refused():
     with pytest.raises(ValueError, match="heads must be at least 1"):
         Alibi(0)
     with pytest.raises(ValueError, match=r"made for 4 heads .* got query"):
-        attend(*world(4, 7, (2, 3)), score=Alibi(4))
+        attend(*make_inputs(4, 7, (2, 3)), score=Alibi(4))
 
 
 # ---- on the fast path
@@ -152,7 +152,7 @@ def taken(monkeypatch):
 @pytest.mark.parametrize("heads", [1, 3])
 def test_the_table_trains_on_the_fused_path_as_by_the_definition(mask, heads, taken):
     score = ScaledDot() + 4 * RelativeBias(heads, 8, 20).double()
-    w = world(30, 40, (2, 3)).tracked()
+    w = make_inputs(30, 40, (2, 3)).requiring_grad()
     seen = attend(*w, mask, score=score)
     assert taken == ["fused"]
     inputs = [*w, *score.parameters()]
@@ -169,7 +169,7 @@ def test_the_table_trains_on_the_fused_path_as_by_the_definition(mask, heads, ta
 
 def test_the_table_trains_in_bands(taken):
     score = ScaledDot() + RelativeBias(3, 8, 20).double()
-    w = world(200, 210, (2, 3)).tracked()
+    w = make_inputs(200, 210, (2, 3)).requiring_grad()
     seen = attend(*w, window(5, 3), score=score)
     assert taken == ["fused", "band"]
     (got,) = torch.autograd.grad(seen.context.square().sum(), [score.right.table], retain_graph=True)
@@ -178,14 +178,14 @@ def test_the_table_trains_in_bands(taken):
 
 
 def test_a_bias_alone_needs_no_dot_product(taken):
-    w = world(6, 8, (2, 3))
+    w = make_inputs(6, 8, (2, 3))
     seen = attend(*w, score=Alibi(3))
     torch.testing.assert_close(seen.context, softmax(Alibi(3)(w.query, w.key)) @ w.value)
 
 
 def test_far_biases_keep_their_digits_in_half_precision():
     """-0.5 * 301 is not a bfloat16; rounded, neighbors far away would change places."""
-    w = world(2, 600, (1, 8)).to(torch.bfloat16)
+    w = make_inputs(2, 600, (1, 8)).to(torch.bfloat16)
     score = ScaledDot() + Alibi(8, offset=0)
     want = attend(*w.to(torch.float64), score=score.double()).context
     seen = attend(*w, score=(ScaledDot() + Alibi(8, offset=0))).context
@@ -209,7 +209,7 @@ def test_a_step_stands_where_it_would_have_stood(make):
     torch.manual_seed(1)
     score = make(None).double()
     torch.manual_seed(1)
-    w = world(9, 9, (2, 3))
+    w = make_inputs(9, 9, (2, 3))
     whole = attend(*w, causal(), score=score)
     for at in range(9):
         step = attend(
@@ -247,9 +247,9 @@ def test_turning_keeps_lengths():
 @pytest.mark.parametrize("inner", [ScaledDot(), Bilinear(4, 4), Cosine(2.0), Additive(4, 4, 5)], ids=repr)
 def test_rotary_turns_before_any_score(inner):
     inner = inner.double()
-    w = world(5, 7, (2,))
+    w = make_inputs(5, 7, (2,))
     rotary = Rotary(inner)
-    turned = rotary._turned(w.query, 2), rotary._turned(w.key, 0)
+    turned = rotary._rotate(w.query, 2), rotary._rotate(w.key, 0)
     torch.testing.assert_close(rotary(w.query, w.key), inner(*turned))
     torch.testing.assert_close(Attention(rotary)(*w).context, Attention(inner)(*turned, w.value).context)
     seen = attend(*w, score=rotary, normalize=sparsemax)

@@ -11,10 +11,10 @@ from regard.attention import (
     Additive,
     Alibi,
     Attention,
-    Cache,
     Dot,
     Gaussian,
     Gumbel,
+    KVCache,
     LocalM,
     LocalP,
     MultiHead,
@@ -30,7 +30,8 @@ from regard.attention import (
     softmax,
     window,
 )
-from regard.attention.fast import blocks, fused
+from regard.attention.fast import blocked as blocks
+from regard.attention.fast import fused
 
 
 @pytest.mark.parametrize("normalize", [softmax, sigmoid])
@@ -74,7 +75,7 @@ def test_one_centre_for_all_changed_in_place_is_noticed():
 def test_a_whole_number_changed_since_is_noticed():
     temperature = Temperature(2)
     seen = attend(*(torch.randn(9, 4) for _ in range(3)), normalize=temperature)
-    temperature.t = 5
+    temperature.temperature = 5
     with pytest.raises(RuntimeError, match="can no longer be read"):
         _ = seen.weights
 
@@ -106,7 +107,7 @@ def test_what_attend_returns_goes_through_distributed_training(tmp_path):
 
 
 def test_a_refused_call_does_not_grow_the_cache():
-    heads, cache = MultiHead(8, 2), Cache()
+    heads, cache = MultiHead(8, 2), KVCache()
     with pytest.raises(ValueError, match="does not broadcast"):
         heads(torch.randn(2, 5, 8), mask=torch.ones(2, 2) > 0, cache=cache)
     assert len(cache) == 0
@@ -114,7 +115,7 @@ def test_a_refused_call_does_not_grow_the_cache():
 
 @torch.no_grad()
 def test_branches_of_a_cache_do_not_write_over_each_other():
-    heads, cache, x = MultiHead(8, 2), Cache(), torch.randn(2, 6, 8)
+    heads, cache, x = MultiHead(8, 2), KVCache(), torch.randn(2, 6, 8)
     heads(x[:, :4], mask=causal(), cache=cache)
     branch = copy.copy(cache)
     here = heads(x[:, 4:5], cache=cache)
@@ -127,7 +128,7 @@ def test_branches_of_a_cache_do_not_write_over_each_other():
 
 
 def test_a_cache_filled_in_inference_mode_goes_on_outside():
-    heads, cache, x = MultiHead(8, 2), Cache(), torch.randn(2, 5, 8)
+    heads, cache, x = MultiHead(8, 2), KVCache(), torch.randn(2, 5, 8)
     with torch.inference_mode():
         heads(x, cache=cache)
     with torch.no_grad():

@@ -26,7 +26,7 @@ from regard.attention import (
     sparsemax,
     window,
 )
-from regard.testing._world import world
+from regard.testing.inputs import make_inputs
 from tests.attention import loops
 from tests.attention.loops import dot, norm, times
 
@@ -41,8 +41,8 @@ def bilinear(sign):
 
 def additive(score):
     W = None if score.W is None else score.W.weight.tolist()
-    U, v = score.U.weight.tolist(), score.v.tolist()
-    bias = [0.0] * len(v) if score.U.bias is None else score.U.bias.tolist()
+    U, v = score.key_proj.weight.tolist(), score.energy.tolist()
+    bias = [0.0] * len(v) if score.key_proj.bias is None else score.key_proj.bias.tolist()
 
     def pair(q, k, i, j):
         asked = [0.0] * len(v) if W is None else times(W, q)
@@ -58,7 +58,7 @@ def concat(score):
         for layer in score.layers:
             total = zip(times(layer.weight.tolist(), hidden), layer.bias.tolist(), strict=True)
             hidden = [math.tanh(x + b) for x, b in total]
-        return dot(score.v.tolist(), hidden)
+        return dot(score.energy.tolist(), hidden)
 
     return pair
 
@@ -106,7 +106,7 @@ CASES = {
     "Additive pooling": (lambda: Additive(None, 4, 5), additive, 3, 4),
     "Additive pooling, no bias": (lambda: Additive(None, 4, 5, bias=False), additive, 3, 4),
     "Concat": (lambda: Concat(3, 4, 5), concat, 3, 4),
-    "Concat deep": (lambda: Concat(3, 4, 5, depth=3), concat, 3, 4),
+    "Concat deep": (lambda: Concat(3, 4, 5, num_layers=3), concat, 3, 4),
     "Cosine": (lambda: Cosine(2.5), cosine(lambda s, i: 2.5), 4, 4),
     "Cosine learned": (lambda: Cosine(2.5, learned=True), cosine(lambda s, i: s.strength.item()), 4, 4),
     "Cosine by query": (lambda: Cosine(PER_QUERY), cosine(lambda s, i: PER_QUERY[i].item()), 4, 4),
@@ -184,7 +184,7 @@ each_case = pytest.mark.parametrize("name", CASES)
 def made(name):
     make, loop, query_dim, key_dim = CASES[name]
     score = make().double()
-    return score, loop(score), world(4, 5, (2,), query_dim, key_dim)
+    return score, loop(score), make_inputs(4, 5, (2,), query_dim, key_dim)
 
 
 @each_case
@@ -214,7 +214,7 @@ def _shares(values):
 @each_case
 def test_the_gradient_is_the_slope(name):
     score, _, w = made(name)
-    query, key, _ = w.tracked()
+    query, key, _ = w.requiring_grad()
     inputs = (query, key, *score.parameters())
     if not score(query, key).requires_grad:
         assert name in ("Constant", "Boxcar", "Boxcar by feature")
@@ -251,9 +251,9 @@ def test_a_score_can_be_kept_and_loaded(name):
 def test_concat_of_depth_one_is_additive():
     concat, additive = Concat(3, 4, 5), Additive(3, 4, 5)
     with torch.no_grad():
-        additive.W.weight.copy_(concat.W.weight[:, :3])
-        additive.U.weight.copy_(concat.W.weight[:, 3:])
-        additive.v.copy_(concat.v)
+        additive.query_proj.weight.copy_(concat.in_proj.weight[:, :3])
+        additive.key_proj.weight.copy_(concat.in_proj.weight[:, 3:])
+        additive.energy.copy_(concat.energy)
     query, key = torch.randn(2, 4, 3), torch.randn(2, 5, 4)
     torch.testing.assert_close(concat(query, key), additive(query, key))
 
@@ -261,7 +261,7 @@ def test_concat_of_depth_one_is_additive():
 def test_the_definition_of_additive_is_its_product():
     score = Additive(6, 7, 40).double()
     query, key = torch.randn(3, 50, 6).double(), torch.randn(3, 60, 7).double()
-    torch.testing.assert_close(score(query, key), score.definition(query, key))
+    torch.testing.assert_close(score(query, key), score.reference_scores(query, key))
 
 
 def test_pooling_needs_no_query():
@@ -321,6 +321,6 @@ def test_a_score_of_ones_own_needs_forward_only():
         def forward(self, query, key):
             return -(query.unsqueeze(-2) - key.unsqueeze(-3)).abs().sum(-1)
 
-    w = world(80, 200, (2,))
+    w = make_inputs(80, 200, (2,))
     seen = attend(*w, window(2, 2), score=Manhattan() + Dot(), normalize=sparsemax)
     torch.testing.assert_close(seen.context, seen.weights @ w.value)

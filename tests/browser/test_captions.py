@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.viewing import players
+from regard.viewing import pages as players
 
 LIGHT = """() => {
   const canvas = document.querySelector('.sheet canvas');
@@ -20,7 +20,7 @@ def made(tmp_path):
     weights = torch.zeros(2, 2, 2)
     weights[0, 0, 0] = weights[1, 1, 1] = 1.0
     words = ["dog", "</script><b>"]
-    players.caption(torch.ones(20, 20, 3), words, weights, [0.9, 0.5], language="en").save(
+    players.caption_page(torch.ones(20, 20, 3), words, weights, [0.9, 0.5], language="en").save(
         tmp_path / "x.html"
     )
     return (tmp_path / "x.html").as_uri()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.viewing import players
+from regard.viewing import pages as players
 
 WORDS = [["A", "superb", "film", "."], ["We", "saw", "it", "."], ["好", "的", "。"]]
 WEIGHTS = [[0.05, 0.8, 0.1, 0.05], [0.25, 0.25, 0.25, 0.25], [0.5, 0.3, 0.2]]
@@ -21,7 +21,7 @@ def open_(page, tmp_path):
 
 def shown(**options):
     given = {"probabilities": {"pos": 0.9, "neg": 0.1}, "gaps": GAPS, "title": "imdb: pos", **options}
-    return players.document(WORDS, WEIGHTS, [0.7, 0.2, 0.1], **given)
+    return players.document_page(WORDS, WEIGHTS, [0.7, 0.2, 0.1], **given)
 
 
 def colors(page):
@@ -72,7 +72,9 @@ def test_in_chinese_on_a_telephone(page, open_, shot):
 
 
 def test_a_model_without_weights(page, open_):
-    player = players.document(WORDS, None, None, probabilities={"pos": 0.9, "neg": 0.1}, gaps=GAPS)
+    player = players.document_page(
+        WORDS, None, None, probabilities={"pos": 0.9, "neg": 0.1}, space_before=GAPS
+    )
     open_(player, "?lang=en")
     assert "no weights to show" in page.inner_text(".document-says")
     assert page.locator(".document-bar").count() == 0
@@ -80,7 +82,7 @@ def test_a_model_without_weights(page, open_):
 
 def test_text_is_never_markup(page, open_):
     hostile = [["<img", "src=x", "onerror=alert(1)>", "</script>", "\u202eevil", ""]]
-    open_(players.document(hostile, [[0.2] * 5 + [0.0]], [1.0], probabilities={"<b>": 1.0}), "?lang=en")
+    open_(players.document_page(hostile, [[0.2] * 5 + [0.0]], [1.0], probabilities={"<b>": 1.0}), "?lang=en")
     assert page.locator("img, b").count() == 0
     assert "onerror" in page.inner_text(".document-sentences")
 
@@ -96,6 +98,6 @@ def test_text_is_never_markup(page, open_):
 )
 def test_what_does_not_fit_is_refused(words, weights, sentences):
     with pytest.raises(ValueError, match="document"):
-        players.document(words, weights, sentences, probabilities={"x": 1.0})
+        players.document_page(words, weights, sentences, probabilities={"x": 1.0})
     with pytest.raises(ValueError, match="speaks"):
         shown(language="fr")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from regard.viewing import players
+from regard.viewing import pages as players
 from tests.viewing.tapes import copied, copying
 
 
@@ -23,7 +23,7 @@ def test_a_memory_moment_by_moment(page, play, shot):
     assert page.inner_text("output") == "8 of 12"
 
 
-def tried(heads=(0, 0)) -> players.Player:
+def tried(heads=(0, 0)) -> players.HtmlPage:
     """Two heads that read and three that write, each on a row of its own."""
     torch.manual_seed(0)
     told, rows = copying(torch.eye(4)), torch.eye(12)
@@ -34,7 +34,7 @@ def tried(heads=(0, 0)) -> players.Player:
         "adds": told.adds.repeat(1, 3, 1),
         "outputs": torch.full((8, 4), 0.5),
     }
-    return players.tape(replace(told, **several), heads=heads)
+    return players.memory_page(replace(told, **several), heads=heads)
 
 
 def pointed(page, name: str, right: int, down: int = 0) -> str:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from regard.attention import MultiHead, causal
-from regard.viewing import players
-from regard.viewing.players import Decoded, Option, Sentence
+from regard.viewing import pages as players
+from regard.viewing.pages import NextToken, TokenizedText, TranslationPageData
 from tests.browser.timing import answered, looks, opened
 from tests.viewing.plays import HOSTILE, hostile, translated
 from tests.viewing.tapes import copied, copying
@@ -14,15 +14,15 @@ WORDS = ["the", "black", "cat", "sat", "down"]
 BUSY = 4  # other processes may have the cores; the numbers for a quiet machine are those of benchmarks/browser.py
 
 
-def walk() -> players.Player:
+def walk() -> players.HtmlPage:
     torch.manual_seed(0)
-    return players.walk(MultiHead(8, 2), torch.randn(5, 8), WORDS, causal())
+    return players.attention_walkthrough(MultiHead(8, 2), torch.randn(5, 8), WORDS, causal())
 
 
-def several(words=WORDS) -> players.Player:
+def several(words=WORDS) -> players.HtmlPage:
     torch.manual_seed(0)
     weights = (4 * torch.randn(3, 4, len(words), len(words))).softmax(-1)
-    return players.heads(weights, words, title="Three layers of four heads")
+    return players.head_grid(weights, words, title="Three layers of four heads")
 
 
 def lit(page) -> list[str]:
@@ -35,7 +35,7 @@ def covered(page) -> list[float]:
 
 
 def test_a_translation_goes_step_by_step(page, play, shot):
-    play(players.translation(translated(), merged=False))
+    play(players.translation_page(translated(), merge_tokens=False))
     assert page.inner_text("output") == "1 of 4"
     assert page.locator(".lit").all_inner_texts() == ["klein", "-e", "Katz", "-en", "</s>"]
     page.wait_for_selector(".ribbons path")
@@ -59,7 +59,7 @@ def test_a_translation_goes_step_by_step(page, play, shot):
 
 
 def test_a_place_can_be_linked_to(page, play):
-    play(players.translation(translated()), "#step=2&layer=1&head=1&view=tokens&tree=0")
+    play(players.translation_page(translated()), "#step=2&layer=1&head=1&view=tokens&tree=0")
     assert page.inner_text("output") == "2 of 4"
     assert page.locator("select").evaluate_all("all => all.map(one => one.value)") == ["1", "1"]
     page.wait_for_selector(".ribbons path")
@@ -67,12 +67,12 @@ def test_a_place_can_be_linked_to(page, play):
     assert not page.locator(".area-tree").is_visible()
     page.evaluate("location.hash = 'step=4'")
     page.wait_for_selector("output:text('4 of 4')")
-    play(players.translation(translated()), "#step=99&layer=7&head=x")
+    play(players.translation_page(translated()), "#step=99&layer=7&head=x")
     assert page.inner_text("output") == "1 of 4", "what is not there is as if it were not said"
 
 
 def test_words_and_tokens_layers_and_heads(page, play):
-    play(players.translation(translated()), "#step=3")
+    play(players.translation_page(translated()), "#step=3")
     page.wait_for_selector(".ribbons path")
     assert page.locator(".lit").all_inner_texts() == ["kleine", "Katzen", "</s>"]
     assert page.locator(".written").all_inner_texts() == ["small", "cats", "</s>"]
@@ -91,7 +91,7 @@ def test_words_and_tokens_layers_and_heads(page, play):
 
 
 def test_playing_and_pausing(page, play):
-    play(players.translation(translated()))
+    play(players.translation_page(translated()))
     page.locator("body").press("Space")
     assert page.get_by_role("button", name="pause").is_visible()
     page.wait_for_selector("output:text('2 of 4')")
@@ -104,7 +104,7 @@ def test_playing_and_pausing(page, play):
 
 
 def test_the_beam_is_a_tree(page, play):
-    play(players.translation(translated()), "#step=3")
+    play(players.translation_page(translated()), "#step=3")
     tree = page.locator(".area-tree")
     assert tree.locator(".node:not(.future)").count() == 7
     assert tree.locator(".won:not(.future)").count() == 3
@@ -125,7 +125,7 @@ def test_the_beam_is_a_tree(page, play):
 
 
 def test_the_map_fills_in_and_answers(page, play):
-    play(players.translation(translated(), merged=False), "#step=2")
+    play(players.translation_page(translated(), merge_tokens=False), "#step=2")
     page.wait_for_selector(".ribbons path")
     box = page.locator(".heat-box")
     box.focus()
@@ -140,22 +140,22 @@ def test_the_map_fills_in_and_answers(page, play):
 
 
 def test_the_language_changes_and_stays(page, play):
-    play(players.translation(translated()))
+    play(players.translation_page(translated()))
     page.get_by_role("button", name="中文").click()
     assert page.inner_text("h2 >> nth=0") == "这个词在看哪里"
     assert page.inner_text(".faith") == "一半取决于权重。"
     assert page.evaluate("document.documentElement.lang") == "zh-Hans"
     page.reload()
     assert page.inner_text("h2 >> nth=0") == "这个词在看哪里"
-    play(players.translation(translated()), "?lang=en")
+    play(players.translation_page(translated()), "?lang=en")
     assert page.inner_text("h2 >> nth=0") == "Where this word looks"
     page.evaluate("localStorage.clear()")
-    play(players.translation(translated(), language="zh"))
+    play(players.translation_page(translated(), language="zh"))
     assert page.inner_text("h2 >> nth=0") == "这个词在看哪里"
 
 
 def test_a_model_without_attention_is_still_played(page, play, shot):
-    play(players.translation(translated(weights=False)), "#step=2")
+    play(players.translation_page(translated(weights=False)), "#step=2")
     assert "no attention" in page.inner_text(".area-stage .note")
     assert page.locator(".heat-box").count() == 0
     assert page.locator(".ribbons path").count() == 0
@@ -168,9 +168,9 @@ def test_no_text_is_ever_more_than_text(page, play, shot, width):
     page.set_viewport_size({"width": width, "height": 800})
     page.on("dialog", lambda dialog: pytest.fail(f"the page said {dialog.message}"))
     made = {
-        "translation": players.translation(hostile()),
-        "walk": players.walk(MultiHead(8, 2), torch.randn(5, 8), HOSTILE),
-        "tape": players.tape(copying(torch.eye(4)), title=HOSTILE[0]),
+        "translation": players.translation_page(hostile()),
+        "walk": players.attention_walkthrough(MultiHead(8, 2), torch.randn(5, 8), HOSTILE),
+        "tape": players.memory_page(copying(torch.eye(4)), title=HOSTILE[0]),
         "heads": several(list(HOSTILE)),
     }
     for name, player in made.items():
@@ -186,11 +186,11 @@ def test_no_text_is_ever_more_than_text(page, play, shot, width):
 
 def test_five_hundred_words_are_shown(page, play):
     words = [f"word{i}" for i in range(500)]
-    options = [[Option(word, 1.0, True)] for word in words]
-    side = Sentence(" ".join(words), words, end=False)
+    options = [[NextToken(word, 1.0, True)] for word in words]
+    side = TokenizedText(" ".join(words), words, end=False)
     weights = torch.eye(500)[None, None]
     page.set_viewport_size({"width": 360, "height": 800})
-    play(players.translation(Decoded(side, side, options, -1.0, weights)), "#step=400")
+    play(players.translation_page(TranslationPageData(side, side, options, -1.0, weights)), "#step=400")
     page.wait_for_selector(".ribbons path")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.locator(".written.current").inner_text() == "word399"
@@ -255,7 +255,7 @@ def test_heads_are_chosen_by_pointer_and_keys(page, play, shot):
 def test_512_tokens_open_and_answer_at_once(page, tmp_path, shot):
     torch.manual_seed(0)
     tokens = [f"token{i}" for i in range(512)]
-    players.heads(looks(512), tokens, title="8 x 8 heads of 512 tokens").save(tmp_path / "large.html")
+    players.head_grid(looks(512), tokens, title="8 x 8 heads of 512 tokens").save(tmp_path / "large.html")
     opening, hovering = opened(page, (tmp_path / "large.html").as_uri()), answered(page)
     shot("large")
     assert opening < BUSY * 2000
@@ -264,7 +264,7 @@ def test_512_tokens_open_and_answer_at_once(page, tmp_path, shot):
 
 
 MADE = {
-    "translation": lambda: players.translation(translated()),
+    "translation": lambda: players.translation_page(translated()),
     "walk": walk,
     "tape": copied,
     "heads": several,
@@ -307,7 +307,7 @@ def test_everything_can_be_reached_with_tab_and_is_seen_there(page, play, name):
 
 
 def test_a_player_in_a_notebook_is_a_frame_of_its_own(page, tmp_path):
-    frame = players.translation(translated())._repr_html_()
+    frame = players.translation_page(translated())._repr_html_()
     (tmp_path / "book.html").write_text(f"<!doctype html><title>book</title>{frame}", encoding="utf-8")
     page.goto((tmp_path / "book.html").as_uri())
     inside = page.frame_locator("iframe")
@@ -318,7 +318,7 @@ def test_a_player_in_a_notebook_is_a_frame_of_its_own(page, tmp_path):
 
 def test_no_motion_where_none_is_wanted(page, play):
     page.emulate_media(reduced_motion="reduce")
-    play(players.translation(translated()))
+    play(players.translation_page(translated()))
     assert page.locator(".lit").first.evaluate("word => getComputedStyle(word).transitionDuration") in (
         "0s",
         "",

@@ -27,7 +27,7 @@ def looks(tokens: int, layers: int = 8, heads: int = 8) -> Tensor:
     x, found = torch.randn(tokens, 64), []
     for layer in range(layers):
         attention = MultiHead(64, heads, score=1.0 * ScaledDot() + Alibi(heads))
-        attention.query.weight.mul_(2)
+        attention.q_proj.weight.mul_(2)
         seen = attention(x, mask=causal() if layer % 2 else None)
         found.append(seen.weights)
         x = torch.nn.functional.layer_norm(x + seen.context, (64,))

@@ -7,15 +7,23 @@ import pytest
 
 from tests.cli.calls import run
 
-TINY = ["tokenizer=char", "dim=8", "watch=loss", "average=0", "beam=1"]
-SMALL = ["max_length=4", "dim=48", "embed_dim=16", "batch_tokens=800", "warmup=20", "lr=0.02", "dropout=0"]
+TINY = ["tokenizer=char", "dim=8", "monitor=loss", "average_last=0", "beam_size=1"]
+SMALL = [
+    "max_length=4",
+    "dim=48",
+    "embed_dim=16",
+    "batch_tokens=800",
+    "warmup_steps=20",
+    "lr=0.02",
+    "dropout=0",
+]
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
     """What `regard train` answered, and where the run is."""
     folder = tmp_path_factory.mktemp("runs") / "backwards"
-    words = [*SMALL, "steps=150", "validate_every=50", "save_every=50", "average=2"]
+    words = [*SMALL, "steps=150", "validate_every=50", "save_every=50", "average_last=2"]
     answer = run("train", "reverse", *words, "--out", str(folder), "--json")
     assert answer.returncode == 0, answer.stderr
     return folder, json.loads(answer.stdout), answer.stderr

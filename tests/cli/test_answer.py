@@ -5,13 +5,21 @@ import json
 import pytest
 import torch
 
-from regard.recipes.sights import _material as _sights
+from regard.tasks.vision import task as _sights
 from tests.cli.calls import call, refused
 
 Image = pytest.importorskip("PIL.Image")
 
 TINY = [
-    *("width=4", "grid_dim=24", "dim=8", "size=32", "batch=8", "threads=1", "warmup=2"),
+    *(
+        "conv_channels=4",
+        "feature_dim=24",
+        "hidden_dim=8",
+        "image_size=32",
+        "batch_size=8",
+        "num_threads=1",
+        "warmup_steps=2",
+    ),
     *("steps=2", "validate_every=2"),
 ]
 

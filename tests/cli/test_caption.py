@@ -10,8 +10,17 @@ from tests.recipes.albums import features, squares
 
 pytest.importorskip("PIL.Image")
 
-NET = ["width=8", "grid_dim=40", "embed_dim=32", "dim=48", "size=24", "batch=30", "dropout=0", "min_count=1"]
-RATE = ["lr=0.01", "schedule=constant", "steps=100", "validate_every=50", "threads=1", "warmup=5"]
+NET = [
+    "conv_channels=8",
+    "feature_dim=40",
+    "embed_dim=32",
+    "hidden_dim=48",
+    "image_size=24",
+    "batch_size=30",
+    "dropout=0",
+    "min_word_count=1",
+]
+RATE = ["lr=0.01", "schedule=constant", "steps=100", "validate_every=50", "num_threads=1", "warmup_steps=5"]
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +101,17 @@ def test_info(told):
 
 
 def test_features_cannot_be_shown_as_images(tmp_path):
-    words = ["dim=16", "embed_dim=8", "batch=8", "steps=2", "validate_every=2", "threads=1", "min_count=1"]
+    words = [
+        "hidden_dim=16",
+        "embed_dim=8",
+        "batch_size=8",
+        "steps=2",
+        "validate_every=2",
+        "num_threads=1",
+        "min_word_count=1",
+    ]
     data = features(tmp_path / "flickr")
-    answer = call("train", "flickr8k", *words, f"data={data}", "--out", tmp_path / "run")
+    answer = call("train", "flickr8k", *words, f"data_dir={data}", "--out", tmp_path / "run")
     assert answer.returncode == 0, answer.stderr
     assert "IMAGE" not in answer.stdout
     assert f"regard show {tmp_path / 'run'} --seed 3" in answer.stdout

@@ -11,11 +11,11 @@ from tests.recipes.reviews import reviews, tsv
 SMALL = [
     "dim=8",
     "embed_dim=8",
-    "vocab=100",
+    "vocab_size=100",
     "batch_tokens=400",
-    "threads=1",
+    "num_threads=1",
     "dropout=0",
-    "warmup=5",
+    "warmup_steps=5",
     "lr=0.03",
 ]
 HOSTILE = "</script><script>alert(1)</script> \u202eevil\u202c 🙂 superb"

@@ -107,12 +107,12 @@ def test_chinese_wraps_between_its_characters_and_never_inside_a_word(words, wid
 @pytest.mark.parametrize(
     ("text", "room", "wanted"),
     [
-        ("混合读取：layers=cnn,gru。", 16, ["混合读取：", "layers=cnn,gru。"]),
+        ("混合读取：layer_types=cnn,gru。", 16, ["混合读取：", "layer_types=cnn,gru。"]),
         ("以及提问（--data：MNIST）。", 14, ["以及提问", "（--data：", "MNIST）。"]),
         ("一二三四。", 8, ["一二三", "四。"]),
         ("合用就是 softmax", 8, ["合用就是", "softmax"]),
         ("a black cat sleeps", 8, ["a black", "cat", "sleeps"]),
-        ("layers=cnn,attention,gru", 12, ["layers=cnn,", "attention,", "gru"]),
+        ("layer_types=cnn,attention,gru", 12, ["layer_types=cnn,", "attention,", "gru"]),
         ("translation", 6, ["transl", "ation"]),
     ],
 )

@@ -16,12 +16,12 @@ def caught(function, *arguments):
 
 
 def test_what_regard_says_is_a_sentence():
-    from regard.decoding import Decoding
-    from regard.training import Run
+    from regard.decoding import DecodingConfig
+    from regard.training import RunFolder
 
-    error = caught(lambda: Decoding(beam=0))
+    error = caught(lambda: DecodingConfig(beam_size=0))
     assert (error.code, error.exit_code) == ("invalid_config", 2)
-    error = caught(Run.open, "nowhere")
+    error = caught(RunFolder.open, "nowhere")
     assert str(error).startswith("there is no run in nowhere")
     assert (error.code, error.exit_code) == ("run_not_found", 2)
 
@@ -29,12 +29,14 @@ def test_what_regard_says_is_a_sentence():
 def test_what_python_and_torch_say_is_our_bug():
     import torch
 
-    from regard.decoding import aer
+    from regard.decoding import alignment_error_rate
 
     assert caught(lambda: {}["key"]) is None
     assert caught(lambda: int("x")) is None
     assert caught(lambda: torch.zeros(2) @ torch.zeros(3)) is None
-    assert caught(aer, [1], [2], [3]) is None  # a TypeError in regard's own code, but raised by Python
+    assert (
+        caught(alignment_error_rate, [1], [2], [3]) is None
+    )  # a TypeError in regard's own code, but raised by Python
 
 
 def test_too_little_memory_is_told_in_words():
@@ -55,18 +57,18 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path):
     "error", [DivergedError("step 3: the loss is nan"), StorageError("step 3: the disk is full")]
 )
 def test_what_goes_wrong_on_the_way_is_another_code(backwards, monkeypatch, error):
-    import regard.recipes
+    import regard.tasks
 
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(regard.recipes, "resume", fail)
+    monkeypatch.setattr(regard.tasks, "resume", fail)
     refused(call("resume", backwards), "regard: step 3: the ", code=1)
 
 
 def test_a_bug_keeps_its_traceback(backwards, monkeypatch):
-    import regard.recipes
+    import regard.tasks
 
-    monkeypatch.setattr(regard.recipes, "resume", lambda *_: {}["a bug"])
+    monkeypatch.setattr(regard.tasks, "resume", lambda *_: {}["a bug"])
     with pytest.raises(KeyError, match="a bug"):
         call("resume", backwards)

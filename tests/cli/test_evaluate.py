@@ -92,7 +92,7 @@ def test_segmented_gold_is_judged_by_its_words(texts):
     """A word of several tokens stays one, also where Chinese is otherwise cut at every token."""
     (texts / "zh.tsv").write_text("学校在北京\tx y\n我在学校\ty x\n" * 3, encoding="utf-8")
     files = ["--train", texts / "zh.tsv", "--valid", texts / "zh.tsv"]
-    words = [*TINY[1:], "vocab=30", "steps=1"]
+    words = [*TINY[1:], "vocab_size=30", "steps=1"]
     assert call("train", "translation", *files, *words, "--out", texts / "zh").returncode == 0
     (texts / "gold.tsv").write_text("北京\tx\t0-0\n学校 在 北京\tx y\t0-0 2-1\n", encoding="utf-8")
     found = call("evaluate", texts / "zh", "--gold", texts / "gold.tsv", "--json")
@@ -140,7 +140,7 @@ def test_many_heads_and_none(texts):
     """A transformer has a head to choose; a model without attention says that it has nothing to align."""
     files = ["--train", texts / "a.x.xz", texts / "a.y", "--valid", texts / "b.tsv"]
     words = [*TINY, "tokenizer=word", "steps=1"]
-    heads = ["model=transformer", "layers=2", "heads=2"]
+    heads = ["model=transformer", "num_layers=2", "num_heads=2"]
     assert call("train", "translation", *files, *words, *heads, "--out", texts / "some").returncode == 0
     (texts / "gold").write_text("ab bca c\tc acb ba\t2-0 1?1 0-2\n", encoding="utf-8")
     rated = json.loads(call("evaluate", texts / "some", "--gold", texts / "gold", "--json").stdout)["gold"]
@@ -150,7 +150,12 @@ def test_many_heads_and_none(texts):
     drawn = call("translate", texts / "some", "ab c", "--align", "--layer", 1, "--head", 1, "--json")
     assert json.loads(drawn.stdout)["translations"][0]["alignment"]["shape"][:2] == [2, 2]
 
-    assert call("train", "translation", *files, *words, "scope=none", "--out", texts / "none").returncode == 0
+    assert (
+        call(
+            "train", "translation", *files, *words, "attention_scope=none", "--out", texts / "none"
+        ).returncode
+        == 0
+    )
     for arguments in (["translate", texts / "none", "ab", "--align"], ["evaluate", texts / "none", "--gold"]):
         gold = [texts / "gold"] if arguments[0] == "evaluate" else []
         refused(call(*arguments, *gold), "this model has no attention")

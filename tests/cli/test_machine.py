@@ -6,7 +6,16 @@ import pytest
 
 from tests.cli.calls import call, run
 
-TINY = ["longest=2", "bits=3", "hidden_dim=12", "rows=6", "width=5", "batch=4", "steps=4", "threads=1"]
+TINY = [
+    "max_size=2",
+    "num_bits=3",
+    "ffn_dim=12",
+    "memory_rows=6",
+    "memory_width=5",
+    "batch_size=4",
+    "steps=4",
+    "num_threads=1",
+]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +57,7 @@ def test_info(machine):
     [
         (["translate", "{run}", "x"], "cannot translate"),
         (["evaluate", "{run}", "--items", "3"], "no size 'items'"),
-        (["evaluate", "{run}", "--length", "0"], "length=0 is too small"),
+        (["evaluate", "{run}", "--length", "0"], "passage_length=0 is too small"),
         (["show", "{run}", "text"], "does not take a text, but --length"),
         (["show", "{run}", "--beam", "3"], "does not take --beam"),
         (["show", "{run}", "--target", "x"], "does not take --target"),
@@ -99,7 +108,7 @@ def test_show_as_json(machine, tmp_path):
 @pytest.fixture(scope="module")
 def headed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "heads"
-    heads = ["read_heads=2", "write_heads=3"]
+    heads = ["num_read_heads=2", "num_write_heads=3"]
     answer = call("train", "copy", *TINY, *heads, "--out", str(folder))
     assert answer.returncode == 0, answer.stderr
     return folder
@@ -133,7 +142,7 @@ def test_the_page_opens_on_the_head_that_was_asked_for(headed, tmp_path):
 def test_a_machine_whose_heads_are_nowhere_sharp_is_shown(tmp_path):
     folder = tmp_path / "flat"
     words = [word for word in TINY if not word.startswith(("rows", "steps"))]
-    call("train", "copy", *words, "rows=128", "shift=40", "steps=2", "--out", str(folder))
+    call("train", "copy", *words, "memory_rows=128", "max_shift=40", "steps=2", "--out", str(folder))
     answer = call("show", str(folder))
     assert answer.returncode == 0, answer.stderr
     drawn = answer.stdout.split("write weights")[1]
@@ -149,7 +158,7 @@ def test_the_table_says_how_many_rows_the_memory_had(machine, tmp_path):
 
 def test_a_model_without_a_memory_has_no_rows_in_its_table(tmp_path):
     folder = tmp_path / "lstm"
-    answer = call("train", "copy", *TINY, "model=lstm", "layers=1", "--out", str(folder))
+    answer = call("train", "copy", *TINY, "model=lstm", "num_layers=1", "--out", str(folder))
     assert answer.returncode == 0, answer.stderr
     answer = call("evaluate", str(folder), "--length", "3", "--sequences", "1")
     assert answer.returncode == 0, answer.stderr

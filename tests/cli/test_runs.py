@@ -76,7 +76,7 @@ def test_average_of_checkpoints(backwards, tmp_path):
 
 def test_compare_makes_one_table(texts, monkeypatch):
     monkeypatch.chdir(texts)
-    files = ["train=a.x.xz,a.y", "valid=b.tsv", "test=b.tsv"]
+    files = ["train_files=a.x.xz,a.y", "valid_files=b.tsv", "test_files=b.tsv"]
     words = ["translation", *files, *TINY, "score=dot,qqq", "--out", "table"]
     answer = call("compare", *words, "steps=2")
     assert answer.returncode == 0, answer.stderr
@@ -132,7 +132,7 @@ def test_studies_are_listed_and_unknown_ones_refused():
 
 
 def test_a_study_is_run_and_its_table_printed(monkeypatch, tmp_path):
-    from regard.recipes import studies
+    from regard.studies import registry as studies
 
     def study(out, name, given, say):
         say(f"{name} {given['steps']}")

@@ -163,7 +163,15 @@ def test_without_a_run(tmp_path):
 def blind(tmp_path_factory):
     """A model without attention, which has hardly learned anything."""
     folder = tmp_path_factory.mktemp("runs") / "blind"
-    words = ["scope=none", "max_length=4", "dim=8", "steps=1", "watch=loss", "average=0", "batch_tokens=100"]
+    words = [
+        "attention_scope=none",
+        "max_length=4",
+        "dim=8",
+        "steps=1",
+        "monitor=loss",
+        "average_last=0",
+        "batch_tokens=100",
+    ]
     answer = run("train", "reverse", *words, "--out", str(folder), "--json")
     assert answer.returncode == 0, answer.stderr
     return folder

@@ -45,7 +45,7 @@ def test_show_prints_the_settings_and_trains_nothing(tmp_path, monkeypatch):
 
 
 def test_show_as_json():
-    answer = json.loads(call("train", "reverse", "steps=7", "cell=lstm", "--show", "--json").stdout)
+    answer = json.loads(call("train", "reverse", "steps=7", "cell_type=lstm", "--show", "--json").stdout)
     assert answer["settings"]["steps"] == 7
     assert answer["settings"]["tokenizer"] == "char"
     assert answer["changed_from"] == {"steps": 300, "cell": "gru"}
@@ -80,8 +80,8 @@ def test_several_files_after_one_option(tmp_path, monkeypatch):
         (["revers"], "no recipe 'revers'; did you mean reverse or movie-reviews?"),
         (["reverse", "stepps=3"], "no option 'stepps'; did you mean steps"),
         (["reverse", "steps=few"], "invalid value 'few' for steps: expected an integer"),
-        (["reverse", "cell=rnn"], "invalid value 'rnn' for cell: expected one of gru, lstm"),
-        (["reverse", "stream=maybe"], "invalid value 'maybe' for stream: expected on or off"),
+        (["reverse", "cell_type=rnn"], "invalid value 'rnn' for cell: expected one of gru, lstm"),
+        (["reverse", "streaming=maybe"], "invalid value 'maybe' for stream: expected on or off"),
         (["reverse", "dropout=2"], "invalid value '2.0' for dropout: must be below 1"),
         (["reverse", "dim=1"], "invalid value '1' for dim: must be at least 2, a half for each direction"),
         (["reverse", f"seed={1 << 64}"], "for seed: must be below 9,223,372,036,854,775,808"),
@@ -103,10 +103,10 @@ def test_mistakes_are_answered_in_words(arguments, words, tmp_path, monkeypatch)
     [
         (["reverse", "normalize=spasemax"], "did you mean sparsemax"),
         (["reverse", "score=adative"], "did you mean additive"),
-        (["multi30k", "data=.", "pair=en-zh"], "invalid value 'en-zh' for pair"),
+        (["multi30k", "data_dir=.", "language_pair=en-zh"], "invalid value 'en-zh' for pair"),
         (["translation", "--train", "a", "b"], "translation needs text to choose the best weights by"),
         (["translation", "--train", "a", "b", "--valid", "c.tsv"], "There is no file"),
-        (["reverse", "bleu=ja-mecab"], "bleu=ja-mecab needs another package"),
+        (["reverse", "bleu_tokenizer=ja-mecab"], "bleu_tokenizer=ja-mecab needs another package"),
     ],
 )
 def test_show_refuses_what_training_refuses(arguments, words, tmp_path, monkeypatch):
@@ -290,9 +290,9 @@ def test_resume_of_nothing(tmp_path):
 
 
 def test_the_options_that_may_change_are_named_where_another_is_refused(backwards):
-    from regard.training import Settings
+    from regard.training import TrainingConfig
 
-    resumable = [item.name for item in Settings.options() if item.resumable]
+    resumable = [item.name for item in TrainingConfig.options() if item.resumable]
     assert set(resumable) == {
         *("steps", "minutes", "patience", "validate_every", "save_every", "keep", "tensorboard"),
     }

@@ -161,14 +161,14 @@ def test_unknown_letters_are_copied(backwards):
     """A model that wrote <unk> is hard to come by here, so the search is given one."""
     from regard.cli._answers import Searching
     from regard.cli._translate import loaded
-    from regard.data import UNK
+    from regard.data import UNK_ID
 
     translator = loaded(backwards, "cpu")
-    (best,) = translator.search(["aßc"], translator.decoding())
-    ids = list(best[0].ids)
-    ids[1] = UNK
-    wrote = replace(best[0], ids=ids)
-    searching = Searching(translator, translator.decoding(), unknown=True)
+    (best,) = translator.search(["aßc"], translator.decoding_config())
+    ids = list(best[0].token_ids)
+    ids[1] = UNK_ID
+    wrote = replace(best[0], token_ids=ids)
+    searching = Searching(translator, translator.decoding_config(), unknown=True)
     (found,) = searching._found(["aßc"], [wrote])
     assert found.text[1] in "aßc"
     assert "<unk>" in replace(searching, unknown=False)._found(["aßc"], [wrote])[0].text

@@ -7,7 +7,15 @@ import pytest
 from tests.cli.calls import call, refused
 from tests.recipes.texts import text
 
-SMALL = ["dim=16", "heads=2", "hidden_dim=16", "length=24", "batch_tokens=200", "threads=1", "steps=3"]
+SMALL = [
+    "dim=16",
+    "num_heads=2",
+    "ffn_dim=16",
+    "passage_length=24",
+    "batch_tokens=200",
+    "num_threads=1",
+    "steps=3",
+]
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +29,15 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def begun(files):
     answer = call(
-        "train", "language", "--train", files / "a.txt", *SMALL, "layers=1", "vocab=60", "--out", files / "w"
+        "train",
+        "language",
+        "--train",
+        files / "a.txt",
+        *SMALL,
+        "num_layers=1",
+        "vocab_size=60",
+        "--out",
+        files / "w",
     )
     assert answer.returncode == 0, answer.stderr
     return files / "w", answer

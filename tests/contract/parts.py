@@ -10,7 +10,6 @@ from torch import nn
 from regard.attention import (
     Additive,
     Alibi,
-    Bell,
     Bilinear,
     Boxcar,
     Concat,
@@ -21,6 +20,7 @@ from regard.attention import (
     Entmax,
     Epanechnikov,
     Gaussian,
+    GaussianWindow,
     Gumbel,
     Location,
     RelativeBias,
@@ -40,13 +40,13 @@ from regard.attention import (
     sparsemax,
     window,
 )
-from regard.catalogue import ENTRIES
+from regard.catalogue import MECHANISMS
 
 BATCH = (3, 2)
 
 
 def listed(*kinds):
-    return {entry.name: entry.example for entry in ENTRIES if entry.kind in kinds}
+    return {entry.name: entry.example for entry in MECHANISMS if entry.kind in kinds}
 
 
 def parameter(*shape):
@@ -60,7 +60,7 @@ MADE_SCORES = {
     "Additive, pooling": lambda: Additive(None, 4, 5),
     "Additive, relu and bias": lambda: Additive(4, 4, 5, activation="relu", bias=True),
     "Additive, sigmoid": lambda: Additive(4, 4, 5, activation="sigmoid"),
-    "Concat, deep": lambda: Concat(4, 4, 5, depth=3),
+    "Concat, deep": lambda: Concat(4, 4, 5, num_layers=3),
     "Cosine, learned": lambda: Cosine(3.0, learned=True),
     "Gaussian, learned": lambda: Gaussian(1.5, learned=True),
     "Gaussian, each feature": lambda: Gaussian(torch.tensor([0.5, 1.0, 1.5, 2.0])),
@@ -75,7 +75,7 @@ MADE_SCORES = {
     "Gaussian + Bilinear - Energy": lambda: Gaussian() + 0.5 * Bilinear(4, 4) - Energy(4, 4),
     "ScaledDot + Additive": lambda: ScaledDot() + Additive(4, 4, 5),
     "ScaledDot + Alibi": lambda: ScaledDot() + Alibi(2),
-    "ScaledDot + RelativeBias": lambda: ScaledDot() + RelativeBias(2, buckets=8, max_distance=10),
+    "ScaledDot + RelativeBias": lambda: ScaledDot() + RelativeBias(2, num_buckets=8, max_distance=10),
     "3 (Bilinear + RelativeBias)": lambda: 3 * (Bilinear(4, 4) + 5 * RelativeBias(2)),
     "Additive + Alibi": lambda: Additive(4, 4, 5) + Alibi(2),
     "Rotary Additive": lambda: Rotary(Additive(4, 4, 5)),
@@ -95,13 +95,13 @@ MADE_NORMALIZERS = {
     "Temperature, each head": lambda: Temperature(parameter(2, 1, 1)),
     "Gumbel, learned": lambda: Gumbel(parameter()),
     "Entmax 3": lambda: Entmax(3.0),
-    "Bell near the start": lambda: Bell(softmax, 1.5, parameter()),
+    "Bell near the start": lambda: GaussianWindow(softmax, 1.5, parameter()),
     "StraightThrough Sample": lambda: StraightThrough(Sample()),
     "StraightThrough Gumbel": lambda: StraightThrough(Gumbel(0.5)),
     "Dropout of sparsemax": lambda: Dropout(sparsemax, 0.4),
     "Dropout of Sample": lambda: Dropout(Sample(), 0.4),
-    "Dropout of Bell": lambda: Dropout(Bell(softmax, 1.5, 2.0), 0.4),
-    "Bell of kernel_sum": lambda: Bell(kernel_sum, 1.5, 2.0),
+    "Dropout of Bell": lambda: Dropout(GaussianWindow(softmax, 1.5, 2.0), 0.4),
+    "Bell of kernel_sum": lambda: GaussianWindow(kernel_sum, 1.5, 2.0),
     "Dropout of kernel_sum": lambda: Dropout(kernel_sum, 0.4),
 }
 NORMALIZERS = LISTED_NORMALIZERS | MADE_NORMALIZERS

@@ -8,15 +8,16 @@ import pytest
 import torch
 
 from regard.attention import Additive, Alibi, around, attend, causal, dense, documents, padding, window
-from regard.attention.fast import blocks, fused
+from regard.attention.fast import blocked as blocks
+from regard.attention.fast import fused
 from regard.testing import laws
-from regard.testing._world import world
+from regard.testing.inputs import make_inputs
 from tests.contract.parts import BATCH, NORMALIZERS, SCORES, cells
 from tests.contract.test_grid import look_at, modes
 
 pytestmark = pytest.mark.bare
 Q, K = 17, 18
-WORLD = world(Q, K, BATCH)
+WORLD = make_inputs(Q, K, BATCH)
 PAIRS = sorted(
     {
         *cells(SCORES, ["softmax", "sparsemax", "kernel_sum"]),
@@ -65,10 +66,10 @@ LONG = {
 
 
 def keep_the_laws(look, mask):
-    laws.hidden_is_zero(look, WORLD, mask)
-    laws.reading_changes_nothing(look, WORLD, mask)
-    if not look.dropping:
-        laws.weights_make_the_context(look, WORLD, mask)
+    laws.hidden_keys_have_zero_weight(look, WORLD, mask)
+    laws.reading_weights_changes_nothing(look, WORLD, mask)
+    if not look.is_dropout_active:
+        laws.context_equals_weighted_sum(look, WORLD, mask)
 
 
 @each_pair
@@ -96,7 +97,7 @@ def served(masks, normalize, taken, path):
     """The scores that the path serves under every one of the masks."""
     found = set()
     for score in SCORES:
-        look = laws.Look(SCORES[score](), normalize)
+        look = laws.AttentionUnderTest(SCORES[score](), normalize)
         per_mask = []
         for mask in masks:
             taken.clear()
@@ -138,10 +139,10 @@ def test_which_scores_blocks_serve(taken, small):
 @pytest.mark.parametrize("score", ["ScaledDot", "Additive", "Rotary"])
 def test_few_queries_over_many_keys(score, taken):
     """Keys are gathered first and projected then; what depends on their place must not notice."""
-    w = world(2, 60, BATCH)
-    look = laws.Look(SCORES[score]())
-    laws.weights_make_the_context(look, w, around(torch.tensor([20.5, 41.0]), 2))
-    laws.weights_make_the_context(look, w, padding(torch.tensor([60, 30, 3])) & around(25.0, 2))
+    w = make_inputs(2, 60, BATCH)
+    look = laws.AttentionUnderTest(SCORES[score]())
+    laws.context_equals_weighted_sum(look, w, around(torch.tensor([20.5, 41.0]), 2))
+    laws.context_equals_weighted_sum(look, w, padding(torch.tensor([60, 30, 3])) & around(25.0, 2))
     assert "gather" in taken
 
 
@@ -151,7 +152,7 @@ def test_the_choice_of_path_makes_no_matrix_of_biases(monkeypatch, small):
     bias = Alibi.bias
 
     def spy(self, grid):
-        asked.append(grid.query_at.numel() * grid.key_at.numel())
+        asked.append(grid.query_positions.numel() * grid.key_positions.numel())
         return bias(self, grid)
 
     monkeypatch.setattr(Alibi, "bias", spy)

@@ -8,7 +8,7 @@ import torch
 
 from regard.attention import attend, kernel_sum, softmax
 from regard.testing import laws
-from regard.testing._world import world
+from regard.testing.inputs import make_inputs
 from tests.contract.parts import (
     BATCH,
     LISTED_NORMALIZERS,
@@ -24,7 +24,7 @@ from tests.contract.parts import (
 )
 
 pytestmark = pytest.mark.bare
-WORLD = world(5, 6, BATCH)
+WORLD = make_inputs(5, 6, BATCH)
 PAIRS = [
     *cells(LISTED_SCORES, LISTED_NORMALIZERS),
     *cells(MADE_SCORES, ["softmax", "sparsemax", "kernel_sum", "StraightThrough"]),
@@ -36,13 +36,13 @@ each_pair = pytest.mark.parametrize(("score", "normalize"), PAIRS, ids=[" x ".jo
 
 
 def look_at(score, normalize):
-    return laws.Look(SCORES[score](), NORMALIZERS[normalize]())
+    return laws.AttentionUnderTest(SCORES[score](), NORMALIZERS[normalize]())
 
 
 def modes(look):
     """Training and evaluation, where they differ."""
     yield look.train(True)
-    if look.random or look.dropping:
+    if look.random or look.is_dropout_active:
         yield look.train(False)
 
 
@@ -50,32 +50,32 @@ def modes(look):
 def test_hidden_keys_weigh_nothing_and_reading_changes_nothing(score, normalize):
     for look in modes(look_at(score, normalize)):
         for mask in MASKS.values():
-            laws.hidden_is_zero(look, WORLD, mask(5, 6))
-            laws.reading_changes_nothing(look, WORLD, mask(5, 6))
+            laws.hidden_keys_have_zero_weight(look, WORLD, mask(5, 6))
+            laws.reading_weights_changes_nothing(look, WORLD, mask(5, 6))
 
 
 @each_pair
 def test_the_context_is_the_weights_times_the_values(score, normalize):
     for look in modes(look_at(score, normalize)):
         for mask in MASKS.values():
-            if not look.dropping:
-                laws.weights_make_the_context(look, WORLD, mask(5, 6))
+            if not look.is_dropout_active:
+                laws.context_equals_weighted_sum(look, WORLD, mask(5, 6))
 
 
 @each_pair
 def test_a_batch_is_a_loop_and_no_keys_or_queries_are_fine(score, normalize):
     look = look_at(score, normalize).train(False)
     for mask in ("none", "padding", "causal", "around", "dense of each entry"):
-        laws.batch_is_a_loop(look, WORLD, MASKS[mask](5, 6))
-    laws.empty_is_fine(look, WORLD)
-    laws.empty_is_fine(look.train(True), WORLD)
+        laws.batch_equals_loop(look, WORLD, MASKS[mask](5, 6))
+    laws.empty_axes_are_handled(look, WORLD)
+    laws.empty_axes_are_handled(look.train(True), WORLD)
 
 
 def orderly(score, normalize):
     """Whether the order of keys is free: nothing goes by position, and no tie goes to the first key."""
     look = look_at(score, normalize).train(False)
     tied = score == "Constant" and breaks_ties(look.normalize)
-    return not (tied or look.positional or score == "a function")
+    return not (tied or look.is_positional or score == "a function")
 
 
 ORDERLY = [pair for pair in PAIRS if orderly(*pair)]
@@ -85,27 +85,27 @@ ORDERLY = [pair for pair in PAIRS if orderly(*pair)]
 def test_the_order_of_keys_is_free_and_so_are_hidden_keys(score, normalize):
     look = look_at(score, normalize).train(False)
     for mask in ("none", "padding", "dense", "window"):
-        laws.order_is_free(look, WORLD, MASKS[mask](5, 6))
-        laws.hidden_keys_are_free(look, WORLD, MASKS[mask](5, 6))
+        laws.key_order_is_irrelevant(look, WORLD, MASKS[mask](5, 6))
+        laws.hidden_keys_are_irrelevant(look, WORLD, MASKS[mask](5, 6))
 
 
 @pytest.mark.parametrize("score", SCORES)
 def test_every_dtype_keeps_its_own(score):
     for mask in ("none", "padding", "causal"):
-        laws.dtypes_agree(laws.Look(SCORES[score]()), WORLD, MASKS[mask](5, 6))
+        laws.dtypes_agree(laws.AttentionUnderTest(SCORES[score]()), WORLD, MASKS[mask](5, 6))
 
 
 SMOOTH = [  # the others choose, and between keys that are nearly as good the choice may fall otherwise
     name
     for name, make in NORMALIZERS.items()
     if kind(make()) == "logits"
-    and not breaks_ties(laws.Look(None, make(), torch.float32).train(False).normalize)
+    and not breaks_ties(laws.AttentionUnderTest(None, make(), torch.float32).train(False).normalize)
 ]
 
 
 @pytest.mark.parametrize("normalize", SMOOTH)
 def test_every_dtype_keeps_its_own_under_every_normalizer(normalize):
-    look = laws.Look(SCORES["Dot"](), NORMALIZERS[normalize]()).train(False)
+    look = laws.AttentionUnderTest(SCORES["Dot"](), NORMALIZERS[normalize]()).train(False)
     for mask in ("none", "padding", "causal"):
         laws.dtypes_agree(look, WORLD, MASKS[mask](5, 6))
 

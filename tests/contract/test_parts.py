@@ -3,7 +3,7 @@
 import pytest
 
 from regard.attention import Mask
-from regard.catalogue import ENTRIES
+from regard.catalogue import MECHANISMS
 from regard.testing import check_mask, check_normalizer, check_score
 from tests.contract.parts import LISTED_NORMALIZERS, LISTED_SCORES, MASKS
 
@@ -21,7 +21,9 @@ def test_normalizers(name):
     check_normalizer(LISTED_NORMALIZERS[name](), gradient=name != "StraightThrough")  # an estimate on purpose
 
 
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.kind == "mask"], ids=lambda e: e.name)
+@pytest.mark.parametrize(
+    "entry", [entry for entry in MECHANISMS if entry.kind == "mask"], ids=lambda e: e.name
+)
 def test_listed_masks(entry):
     assert isinstance(entry.example(), Mask)
     check_mask(entry.example(), queries=16, keys=16)

@@ -5,19 +5,27 @@ import itertools
 import pytest
 import torch
 
-from regard.data.algorithms import Copy, Endless, Ngrams, Recall, RepeatCopy, Sort, chance
+from regard.data.algorithms import (
+    AssociativeRecall,
+    Copy,
+    DynamicNGrams,
+    GeneratedSequenceBatches,
+    PrioritySort,
+    RepeatCopy,
+)
+from regard.data.sources import seeded_generator
 
 COPY = Copy({"length": (1, 20)})
 REPEAT = RepeatCopy({"length": (1, 10), "repeats": (1, 10)})
-RECALL = Recall({"items": (2, 6)}, bits=6)
-NGRAMS = Ngrams({"length": (200, 200)}, bits=1)
-SORT = Sort({"length": (20, 20)})
+RECALL = AssociativeRecall({"items": (2, 6)}, num_bits=6)
+NGRAMS = DynamicNGrams({"length": (200, 200)}, num_bits=1)
+SORT = PrioritySort({"length": (20, 20)})
 ALL = [COPY, REPEAT, RECALL, NGRAMS, SORT]
 
 
 @pytest.mark.parametrize("algorithm", ALL, ids=lambda one: type(one).__name__)
 def test_a_batch_depends_on_its_seed_alone(algorithm):
-    one, same, other = (algorithm.make(chance(seed, 5), rows=3) for seed in (1, 1, 2))
+    one, same, other = (algorithm.make(seeded_generator(seed, 5), rows=3) for seed in (1, 1, 2))
     assert torch.equal(one.inputs, same.inputs)
     assert torch.equal(one.targets, same.targets)
     assert one.inputs.shape != other.inputs.shape or not torch.equal(one.inputs, other.inputs)
@@ -25,7 +33,7 @@ def test_a_batch_depends_on_its_seed_alone(algorithm):
 
 @pytest.mark.parametrize("algorithm", ALL, ids=lambda one: type(one).__name__)
 def test_channels_are_as_said(algorithm):
-    batch = algorithm.make(chance(0), rows=3)
+    batch = algorithm.make(seeded_generator(0), rows=3)
     assert (batch.inputs.shape[-1], batch.targets.shape[-1]) == algorithm.channels
     assert batch.inputs.shape[1] == batch.targets.shape[1] == len(batch.asked)
     assert batch.tokens == 3 * int(batch.asked.sum()) * algorithm.channels[1]
@@ -33,19 +41,19 @@ def test_channels_are_as_said(algorithm):
 
 @pytest.mark.parametrize("algorithm", [COPY, REPEAT, RECALL, SORT], ids=lambda one: type(one).__name__)
 def test_nothing_goes_in_while_something_is_asked(algorithm):
-    batch = algorithm.make(chance(0), rows=3)
+    batch = algorithm.make(seeded_generator(0), rows=3)
     assert not batch.inputs[:, batch.asked].any()
     assert not batch.targets[:, ~batch.asked].any()
 
 
 def test_copy():
-    batch = COPY.make(chance(0), rows=4, length=7)
+    batch = COPY.sample(seeded_generator(0), batch_size=4, length=7)
     assert torch.equal(batch.targets[:, 8:], batch.inputs[:, :7, :8])
     assert batch.inputs[:, 7].tolist() == [[0.0] * 8 + [1.0]] * 4
 
 
 def test_every_size_is_drawn_about_equally():
-    steps = [COPY.make(chance(0, i), rows=1).inputs.shape[1] for i in range(2000)]
+    steps = [COPY.sample(seeded_generator(0, i), batch_size=1).inputs.shape[1] for i in range(2000)]
     counts = [steps.count(2 * length + 1) for length in range(1, 21)]
     assert sum(counts) == 2000
     assert min(counts) > 60
@@ -53,11 +61,15 @@ def test_every_size_is_drawn_about_equally():
 
 
 def test_bits_are_fair():
-    assert 0.49 < float(COPY.make(chance(3), rows=500, length=20).targets[:, 21:].mean()) < 0.51
+    assert (
+        0.49
+        < float(COPY.sample(seeded_generator(3), batch_size=500, length=20).targets[:, 21:].mean())
+        < 0.51
+    )
 
 
 def test_repeat_copy():
-    batch = REPEAT.make(chance(0), rows=2, length=3, repeats=4)
+    batch = REPEAT.sample(seeded_generator(0), batch_size=2, length=3, repeats=4)
     vectors = batch.inputs[:, :3, :8]
     for turn in range(4):
         assert torch.equal(batch.targets[:, 4 + 3 * turn : 7 + 3 * turn, :8], vectors)
@@ -66,14 +78,14 @@ def test_repeat_copy():
 
 
 def test_the_number_of_repeats_is_normalized():
-    numbers = torch.tensor([REPEAT.normalized(count) for count in range(1, 11)])
+    numbers = torch.tensor([REPEAT.normalize_repeats(count) for count in range(1, 11)])
     torch.testing.assert_close(numbers.mean(), torch.tensor(0.0))
     torch.testing.assert_close(numbers.var(correction=0), torch.tensor(1.0))
-    assert RepeatCopy({"length": (1, 1), "repeats": (3, 3)}).normalized(3) == 0
+    assert RepeatCopy({"length": (1, 1), "repeats": (3, 3)}).normalize_repeats(3) == 0
 
 
 def test_recall():
-    batch = RECALL.make(chance(0), rows=50, items=5)
+    batch = RECALL.sample(seeded_generator(0), batch_size=50, items=5)
     places = set()
     for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
         items = [inputs[4 * i + 1 : 4 * i + 4, :6] for i in range(5)]
@@ -88,7 +100,7 @@ def test_recall():
 
 
 def test_sort():
-    batch = SORT.make(chance(0), rows=5)
+    batch = SORT.sample(seeded_generator(0), batch_size=5)
     for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
         seen = sorted(range(20), key=lambda i: -float(inputs[i, 8]))
         assert torch.equal(targets[21:], inputs[seen[:16], :8])
@@ -98,7 +110,7 @@ def test_sort():
 
 def test_ngrams_come_from_their_table():
     """Each next bit is a function of five, so contexts that were seen often have a share near 0 or 1 often."""
-    batch = NGRAMS.make(chance(0), rows=400)
+    batch = NGRAMS.sample(seeded_generator(0), batch_size=400)
     bits = batch.targets[..., 0]
     assert torch.equal(batch.inputs[:, 1:, 0], bits[:, :-1])
     assert not batch.inputs[:, 0].any()
@@ -113,9 +125,9 @@ def test_ngrams_come_from_their_table():
 
 
 def test_the_best_guess_counts():
-    algorithm = Ngrams({"length": (20, 20)}, bits=1)
-    bits = algorithm.make(chance(4), rows=3).targets[..., 0]
-    best = algorithm.best(bits)
+    algorithm = DynamicNGrams({"length": (20, 20)}, num_bits=1)
+    bits = algorithm.sample(seeded_generator(4), batch_size=3).targets[..., 0]
+    best = algorithm.optimal_prediction(bits)
     for row, step in itertools.product(range(3), range(5, 20)):
         known = bits[row].int().tolist()
         context = known[step - 5 : step]
@@ -124,12 +136,12 @@ def test_the_best_guess_counts():
 
 
 def test_no_guess_is_better_than_the_best():
-    batch = NGRAMS.make(chance(5), rows=200)
+    batch = NGRAMS.sample(seeded_generator(5), batch_size=200)
     bits = batch.targets[..., 0]
-    best = NGRAMS.best(bits)
+    best = NGRAMS.optimal_prediction(bits)
 
     def price(probability):
-        said = torch.where(bits > 0.5, probability, 1 - probability)[:, batch.asked]
+        said = torch.where(bits > 0.5, probability, 1 - probability)[:, batch.target_mask]
         return -said.log2().sum(1).mean()
 
     assert price(best) < price(0.9 * best + 0.05)
@@ -138,7 +150,7 @@ def test_no_guess_is_better_than_the_best():
 
 
 def test_endless_data_can_be_taken_up_anywhere():
-    source = Endless(COPY, rows=2, seed=3)
+    source = GeneratedSequenceBatches(COPY, batch_size=2, seed=3)
     whole = list(itertools.islice(source.batches(None), 5))
     again = list(itertools.islice(source.batches(whole[2][1]), 2))
     for (one, place), (other, same) in zip(whole[3:], again, strict=True):
@@ -147,10 +159,10 @@ def test_endless_data_can_be_taken_up_anywhere():
 
 
 def test_processes_share_a_batch():
-    batch = COPY.make(chance(0), rows=5, length=2)
-    parts = [batch.part(rank, 2) for rank in range(2)]
+    batch = COPY.sample(seeded_generator(0), batch_size=5, length=2)
+    parts = [batch.shard(rank, 2) for rank in range(2)]
     assert [len(part) for part in parts] == [3, 2]
-    assert sum(part.tokens for part in parts) == batch.tokens
+    assert sum(part.num_tokens for part in parts) == batch.num_tokens
     assert torch.equal(parts[1].inputs, batch.inputs[1::2])
 
 
@@ -159,11 +171,11 @@ def test_processes_share_a_batch():
     ("make", "word"),
     [
         (lambda: Copy({"length": (5, 2)}), "length from 5 to 2"),
-        (lambda: Recall({"items": (1, 3)}), "at least 2 items"),
-        (lambda: COPY.make(chance(0), 1, items=3), "no size 'items'; its sizes are length"),
-        (lambda: COPY.make(chance(0), 1, length=0), "length=0 is too small"),
-        (lambda: RECALL.make(chance(0), 1, items=1), "items=1 is too small"),
-        (lambda: NGRAMS.make(chance(0), 1, length=5), "length=5 is too small"),
+        (lambda: AssociativeRecall({"items": (1, 3)}), "at least 2 items"),
+        (lambda: COPY.sample(seeded_generator(0), 1, items=3), "no size 'items'; its sizes are length"),
+        (lambda: COPY.sample(seeded_generator(0), 1, length=0), "length=0 is too small"),
+        (lambda: RECALL.sample(seeded_generator(0), 1, items=1), "items=1 is too small"),
+        (lambda: NGRAMS.sample(seeded_generator(0), 1, length=5), "length=5 is too small"),
     ],
 )
 def test_what_cannot_be_made_is_refused(make, word):
@@ -173,5 +185,10 @@ def test_what_cannot_be_made_is_refused(make, word):
 
 def test_ngrams_without_a_bit_to_foretell_are_refused():
     with pytest.raises(ValueError, match="ngrams of 5 bits have none to foretell"):
-        Ngrams({"length": (5, 12)}, bits=1)
-    assert Ngrams({"length": (6, 6)}, bits=1).make(torch.Generator(), rows=2).asked.sum() == 1
+        DynamicNGrams({"length": (5, 12)}, num_bits=1)
+    assert (
+        DynamicNGrams({"length": (6, 6)}, num_bits=1)
+        .sample(torch.Generator(), batch_size=2)
+        .target_mask.sum()
+        == 1
+    )

@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data import (
-    EOS,
-    Batch,
-    Corpus,
-    Filling,
-    Generated,
-    Pair,
-    Parallel,
-    Report,
-    Stream,
+    EOS_ID,
+    BatchingConfig,
+    DataReport,
+    GeneratedPairs,
+    InMemoryPairs,
+    PairBatch,
+    ParallelFiles,
+    SentencePair,
+    StreamedPairs,
     Tokenizer,
-    in_order,
+    iter_eval_batches,
 )
 from regard.errors import DataError
 from tests.data.texts import made_up
@@ -32,14 +32,14 @@ from tests.data.texts import made_up
 
 @cache
 def tokenizer(kind="bpe"):
-    return Tokenizer.learn(made_up(), kind, 200)
+    return Tokenizer.train(made_up(), kind, 200)
 
 
 def pairs(count, seed=0):
     random = Random(seed)
     texts = made_up(count, seed)
     return [
-        Pair(text, " ".join(random.sample(text.split(), random.randint(1, len(text.split())))))
+        SentencePair(text, " ".join(random.sample(text.split(), random.randint(1, len(text.split())))))
         for text in texts
     ]
 
@@ -51,15 +51,19 @@ def make(random, count):
 def file_of(folder, pairs):
     path = Path(folder, "a.tsv")
     path.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs))
-    return Parallel([path])
+    return ParallelFiles([path])
 
 
 def source_of(name, folder, count, filling, chunk):
     both = tokenizer(), tokenizer()
     if name == "generated":
-        return Generated(make, *both, filling, chunk=chunk)
+        return GeneratedPairs(make, *both, filling, chunk_size=chunk)
     given = file_of(folder, pairs(count))
-    return Corpus(given, *both, filling) if name == "corpus" else Stream(given, *both, filling, chunk=chunk)
+    return (
+        InMemoryPairs(given, *both, filling)
+        if name == "corpus"
+        else StreamedPairs(given, *both, filling, chunk_size=chunk)
+    )
 
 
 def same(one, other):
@@ -98,7 +102,7 @@ NAMES = ("corpus", "stream", "generated")
     seed=st.integers(0, 5),
 )
 def test_it_goes_on_exactly_from_every_position(name, count, tokens, dropout, chunk, seed):
-    filling = Filling(tokens=tokens, dropout=dropout, seed=seed)
+    filling = BatchingConfig(max_tokens=tokens, dropout=dropout, seed=seed)
     with tempfile.TemporaryDirectory() as folder:
         source = source_of(name, folder, count, filling, chunk)
         run = list(islice(source.batches(), 12))
@@ -113,7 +117,7 @@ def test_it_goes_on_exactly_from_every_position(name, count, tokens, dropout, ch
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize("name", ["corpus", "stream"])
 def test_an_epoch_is_every_pair_once(name, dropout, tmp_path):
-    source = source_of(name, tmp_path, 150, Filling(tokens=300, dropout=dropout), chunk=40)
+    source = source_of(name, tmp_path, 150, BatchingConfig(max_tokens=300, dropout=dropout), chunk=40)
     wanted = Counter((pair.source, pair.target) for pair in pairs(150))
     first, second = epochs(source, 2)
     for epoch in (first, second):
@@ -125,31 +129,33 @@ def test_an_epoch_is_every_pair_once(name, dropout, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_batches_are_full_and_bounded(name, tmp_path):
-    (batches,) = epochs(source_of(name, tmp_path, 400, Filling(tokens=500), chunk=400), 1)
+    (batches,) = epochs(source_of(name, tmp_path, 400, BatchingConfig(max_tokens=500), chunk=400), 1)
     sizes = [max(batch.source.numel(), batch.target[:, 1:].numel()) for batch in batches]
     assert max(sizes) <= 500
     assert sorted(sizes)[len(sizes) // 4] > 400
     for batch in batches:
-        assert isinstance(batch, Batch)
+        assert isinstance(batch, PairBatch)
         assert batch.source.shape[1] == batch.source_lengths.max()
         assert batch.target.shape[1] == batch.target_lengths.max()
         ends = batch.target[torch.arange(len(batch)), batch.target_lengths - 1]
-        assert (ends == EOS).all()
+        assert (ends == EOS_ID).all()
 
 
 def test_batches_equal_those_built_row_by_row():
     given = pairs(7)
-    (batch, rows), *rest = in_order(given, tokenizer(), tokenizer(), tokens=10_000)
+    (batch, rows), *rest = iter_eval_batches(given, tokenizer(), tokenizer(), max_tokens=10_000)
     encoded = [(tokenizer().encode(given[i].source), tokenizer().encode(given[i].target)) for i in rows]
     assert not rest
-    assert same(batch, Batch.of(encoded))
+    assert same(batch, PairBatch.from_pairs(encoded))
 
 
 def test_the_order_is_the_seed_s(tmp_path):
     orders = [
         [
             texts(batch)
-            for batch in epochs(source_of("corpus", tmp_path, 100, Filling(tokens=200, seed=seed), 1), 1)[0]
+            for batch in epochs(
+                source_of("corpus", tmp_path, 100, BatchingConfig(max_tokens=200, seed=seed), 1), 1
+            )[0]
         ]
         for seed in (0, 0, 1)
     ]
@@ -159,25 +165,25 @@ def test_the_order_is_the_seed_s(tmp_path):
 
 
 def test_padding_is_small_and_counted():
-    corpus = Corpus(pairs(2000), tokenizer(), tokenizer(), Filling(tokens=1000))
+    corpus = InMemoryPairs(pairs(2000), tokenizer(), tokenizer(), BatchingConfig(max_tokens=1000))
     (batches,) = epochs(corpus, 1)
     pads = sum((side == 0).sum().item() for batch in batches for side in (batch.source, batch.target))
     everything = sum(batch.source.numel() + batch.target.numel() for batch in batches)
-    assert corpus.padding == pytest.approx(pads / everything)
-    assert corpus.padding < 0.2
+    assert corpus.padding_ratio == pytest.approx(pads / everything)
+    assert corpus.padding_ratio < 0.2
 
 
 def test_what_is_left_out_is_counted(tmp_path):
     given = [
-        Pair("ba", "ba"),
-        Pair(" ", "ba"),
-        Pair("ba", ""),
-        Pair("ba " * 30, "ba"),
-        Pair("ba", "ba " * 21),
-        Pair("\t", "x"),
+        SentencePair("ba", "ba"),
+        SentencePair(" ", "ba"),
+        SentencePair("ba", ""),
+        SentencePair("ba " * 30, "ba"),
+        SentencePair("ba", "ba " * 21),
+        SentencePair("\t", "x"),
     ]
-    words = Tokenizer.learn(["ba x"], "word", 20)
-    corpus = Corpus(given, words, words, Filling(max_length=20))
+    words = Tokenizer.train(["ba x"], "word", 20)
+    corpus = InMemoryPairs(given, words, words, BatchingConfig(max_length=20))
     assert corpus.report.as_dict() == {
         "max_length": 20,
         "over": "drop",
@@ -194,56 +200,62 @@ def test_what_is_left_out_is_counted(tmp_path):
     assert str(corpus.report) == (
         "6 pairs read, 1 used; 3 with an empty side left out (lines 2, 3, 6); 2 over 20 tokens left out (lines 4, 5)."
     )
-    cut = Corpus(given, words, words, Filling(max_length=20, over="cut"))
+    cut = InMemoryPairs(given, words, words, BatchingConfig(max_length=20, overflow="cut"))
     assert (len(cut), cut.report.used, cut.report.too_long) == (3, 3, 2)
     assert "2 over 20 tokens cut" in str(cut.report)
     assert epochs(cut, 1)[0][0].source_lengths.max() == 21
     with pytest.raises(
         DataError, match="Line 4 of the pairs has 30 source and 1 target tokens, over max_length=20"
     ):
-        Corpus(given, words, words, Filling(max_length=20, over="stop"))
+        InMemoryPairs(given, words, words, BatchingConfig(max_length=20, overflow="stop"))
 
 
 def test_a_stream_reports_too(tmp_path):
-    given = [*pairs(10), Pair("", "ba"), Pair("ba " * 99, "ba")]
-    stream = Stream(file_of(tmp_path, given), tokenizer(), tokenizer(), Filling(max_length=90), chunk=4)
-    assert stream.survey().as_dict() | {
+    given = [*pairs(10), SentencePair("", "ba"), SentencePair("ba " * 99, "ba")]
+    stream = StreamedPairs(
+        file_of(tmp_path, given), tokenizer(), tokenizer(), BatchingConfig(max_length=90), chunk_size=4
+    )
+    assert stream.compute_report().as_dict() | {
         "read": 12,
         "used": 10,
         "empty_lines": [11],
         "too_long_lines": [12],
-    } == (stream.survey().as_dict())
+    } == (stream.compute_report().as_dict())
     epochs(stream, 1)
     assert stream.report.read == 12
 
 
 def test_of_generated_pairs_the_first_chunk_is_counted():
-    words = Tokenizer.learn(["ba x"], "word", 20)
-    made = Generated(
-        lambda random, count: [Pair("ba", "ba"), Pair("ba " * 9, "ba")] * (count // 2),
-        words, words, Filling(max_length=8), chunk=10,
+    words = Tokenizer.train(["ba x"], "word", 20)
+    made = GeneratedPairs(
+        lambda random, count: [SentencePair("ba", "ba"), SentencePair("ba " * 9, "ba")] * (count // 2),
+        words, words, BatchingConfig(max_length=8), chunk_size=10,
     )  # fmt: skip
-    report = made.survey()
-    assert (report.read, report.used, report.too_long, report.made) == (10, 5, 5, True)
+    report = made.compute_report()
+    assert (report.read, report.used, report.too_long, report.is_generated) == (10, 5, 5, True)
     assert str(report) == "10 pairs made to begin with, 5 used; 5 over 8 tokens left out."
-    assert Report(**report.as_dict()) == report
+    assert DataReport(**report.as_dict()) == report
 
 
 def test_messages_name_the_limits_as_their_user_does():
-    words = Tokenizer.learn(["ba x"], "word", 20)
-    long = [Pair("ba " * 30, "ba")]
+    words = Tokenizer.train(["ba x"], "word", 20)
+    long = [SentencePair("ba " * 30, "ba")]
     stop = {"max_length": 20, "over": "stop"}
     with pytest.raises(DataError, match="raise it, or set over to drop or cut"):
-        Corpus(long, words, words, Filling(**stop))
+        InMemoryPairs(long, words, words, BatchingConfig(**stop))
     with pytest.raises(DataError, match="raise it, or set too_long to drop or cut"):
-        Corpus(long, words, words, Filling(**stop, names=("batch_tokens", "too_long")))
+        InMemoryPairs(long, words, words, BatchingConfig(**stop, option_names=("batch_tokens", "too_long")))
     with pytest.raises(DataError, match="a batch holds 20; raise batch_tokens, or set max_length"):
-        Corpus(long, words, words, Filling(tokens=20, names=("batch_tokens", "too_long")))
-    assert repr(Filling(names=("a", "b"))) == repr(Filling())  # positions that were saved go by it
+        InMemoryPairs(
+            long, words, words, BatchingConfig(max_tokens=20, option_names=("batch_tokens", "too_long"))
+        )
+    assert repr(BatchingConfig(option_names=("a", "b"))) == repr(
+        BatchingConfig()
+    )  # positions that were saved go by it
 
 
 def test_a_stream_takes_up_a_chunk_without_encoding_those_before(tmp_path, monkeypatch):
-    stream = source_of("stream", tmp_path, 60, Filling(tokens=200), chunk=20)
+    stream = source_of("stream", tmp_path, 60, BatchingConfig(max_tokens=200), chunk=20)
     position = next(p for _, p in stream.batches() if p["chunk"] == 2)
     asked = []
     encode = Tokenizer.encode
@@ -256,35 +268,41 @@ def test_a_stream_notices_unequal_files_before_it_begins(tmp_path):
     (tmp_path / "a.x").write_text("a\nb\n")
     (tmp_path / "a.y").write_text("a\n")
     with pytest.raises(DataError, match="is longer"):
-        Stream(Parallel([tmp_path / "a.x", tmp_path / "a.y"]), tokenizer(), tokenizer())
+        StreamedPairs(ParallelFiles([tmp_path / "a.x", tmp_path / "a.y"]), tokenizer(), tokenizer())
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_pair_larger_than_a_batch_is_named(name, tmp_path):
-    big = [Pair("ba", "ba"), Pair("ba, " * 40, "ba")]
-    settings = tokenizer(), tokenizer(), Filling(tokens=40)
+    big = [SentencePair("ba", "ba"), SentencePair("ba, " * 40, "ba")]
+    settings = tokenizer(), tokenizer(), BatchingConfig(max_tokens=40)
     first = {
-        "corpus": lambda: Corpus(big, *settings),
-        "stream": lambda: next(Stream(file_of(tmp_path, big), *settings).batches()),
-        "generated": lambda: next(Generated(lambda random, count: big, *settings).batches()),
+        "corpus": lambda: InMemoryPairs(big, *settings),
+        "stream": lambda: next(StreamedPairs(file_of(tmp_path, big), *settings).batches()),
+        "generated": lambda: next(GeneratedPairs(lambda random, count: big, *settings).batches()),
     }[name]
     with pytest.raises(DataError, match=r"Line 2 of .* takes \d+ tokens, but a batch holds 40; raise tokens"):
         first()
 
 
 def test_nothing_to_use_is_an_error_and_not_an_endless_loop(tmp_path):
-    empty = [Pair("", "a"), Pair("a", " ")]
+    empty = [SentencePair("", "a"), SentencePair("a", " ")]
     with pytest.raises(DataError, match="2 with an empty side"):
-        Corpus(empty, tokenizer(), tokenizer())
+        InMemoryPairs(empty, tokenizer(), tokenizer())
     with pytest.raises(DataError, match="2 with an empty side"):
-        next(Stream(file_of(tmp_path, empty), tokenizer(), tokenizer(), chunk=1).batches())
+        next(StreamedPairs(file_of(tmp_path, empty), tokenizer(), tokenizer(), chunk_size=1).batches())
     with pytest.raises(DataError, match="2 with an empty side"):
-        next(Generated(lambda random, count: empty, tokenizer(), tokenizer()).batches())
+        next(GeneratedPairs(lambda random, count: empty, tokenizer(), tokenizer()).batches())
 
 
 def test_an_empty_chunk_is_passed_over(tmp_path):
-    given = [Pair("", "a"), Pair("", "a"), *pairs(2), Pair("a", ""), Pair("a", "")]
-    stream = Stream(file_of(tmp_path, given), tokenizer(), tokenizer(), chunk=2)
+    given = [
+        SentencePair("", "a"),
+        SentencePair("", "a"),
+        *pairs(2),
+        SentencePair("a", ""),
+        SentencePair("a", ""),
+    ]
+    stream = StreamedPairs(file_of(tmp_path, given), tokenizer(), tokenizer(), chunk_size=2)
     run = list(islice(stream.batches(), 3))
     assert [len(batch) for batch, _ in run] == [2, 2, 2]
     for (_, position), (expected, _) in pairwise(run):
@@ -294,51 +312,55 @@ def test_an_empty_chunk_is_passed_over(tmp_path):
 def test_dropout_keeps_the_limits():
     given = pairs(200)
     longest = max(len(tokenizer().encode(pair.source)) for pair in given)
-    filling = Filling(tokens=longest + 1, max_length=longest, dropout=0.5)
-    (batches,) = epochs(Corpus(given, tokenizer(), tokenizer(), filling), 1)
+    filling = BatchingConfig(max_tokens=longest + 1, max_length=longest, dropout=0.5)
+    (batches,) = epochs(InMemoryPairs(given, tokenizer(), tokenizer(), filling), 1)
     assert max(batch.source.numel() for batch in batches) <= longest + 1
     assert max(batch.source_lengths.max() for batch in batches) == longest + 1
 
 
 def test_a_position_of_other_data_or_settings_is_refused(tmp_path):
-    _, position = next(Corpus(pairs(9), tokenizer(), tokenizer(), Filling(tokens=80)).batches())
+    _, position = next(
+        InMemoryPairs(pairs(9), tokenizer(), tokenizer(), BatchingConfig(max_tokens=80)).batches()
+    )
     for other in (
-        Corpus(pairs(9), tokenizer(), tokenizer(), Filling(tokens=81)),
-        Corpus(pairs(9), tokenizer(), tokenizer(), Filling(tokens=80, seed=1)),
-        Corpus(pairs(9, seed=1), tokenizer(), tokenizer(), Filling(tokens=80)),
-        Generated(make, tokenizer(), tokenizer(), Filling(tokens=80)),
+        InMemoryPairs(pairs(9), tokenizer(), tokenizer(), BatchingConfig(max_tokens=81)),
+        InMemoryPairs(pairs(9), tokenizer(), tokenizer(), BatchingConfig(max_tokens=80, seed=1)),
+        InMemoryPairs(pairs(9, seed=1), tokenizer(), tokenizer(), BatchingConfig(max_tokens=80)),
+        GeneratedPairs(make, tokenizer(), tokenizer(), BatchingConfig(max_tokens=80)),
     ):
         with pytest.raises(DataError, match="changed since this position was saved"):
             next(other.batches(position))
 
 
 def test_generated_chunks_are_new_ones():
-    first, second = epochs(Generated(make, tokenizer(), tokenizer(), Filling(tokens=300), chunk=50), 2)
+    first, second = epochs(
+        GeneratedPairs(make, tokenizer(), tokenizer(), BatchingConfig(max_tokens=300), chunk_size=50), 2
+    )
     both = [{text for batch in epoch for text in texts(batch)} for epoch in (first, second)]
     assert sum(map(len, first)) == sum(map(len, second)) == 50
     assert len(both[0] & both[1]) < 5
 
 
 def test_in_order_loses_nothing():
-    given = [Pair("", ""), *pairs(50), Pair("ba " * 300, "")]
+    given = [SentencePair("", ""), *pairs(50), SentencePair("ba " * 300, "")]
     outputs = [""] * len(given)
-    for batch, rows in in_order(given, tokenizer(), tokenizer(), tokens=200):
+    for batch, rows in iter_eval_batches(given, tokenizer(), tokenizer(), max_tokens=200):
         assert len(batch) == 1 or batch.source.numel() <= 200
         for row, (source, _) in zip(rows, texts(batch), strict=True):
             outputs[row] = source
     assert outputs == [" ".join(pair.source.split()) for pair in given]
-    assert list(in_order([], tokenizer(), tokenizer())) == []
+    assert list(iter_eval_batches([], tokenizer(), tokenizer())) == []
 
 
 def test_wrong_settings():
     with pytest.raises(ValueError, match="over='skip' is not one of drop, cut, stop"):
-        Filling(over="skip")
+        BatchingConfig(overflow="skip")
     with pytest.raises(ValueError, match="at least 1"):
-        Filling(tokens=0)
+        BatchingConfig(max_tokens=0)
     with pytest.raises(ValueError, match="probability"):
-        Filling(dropout=2.0)
+        BatchingConfig(dropout=2.0)
     with pytest.raises(ValueError, match="Only a bpe tokenizer"):
-        Corpus(pairs(3), tokenizer(), tokenizer("word"), Filling(dropout=0.1))
-    Corpus(pairs(3), tokenizer(), tokenizer("word"), Filling(dropout=(0.1, 0.0)))
+        InMemoryPairs(pairs(3), tokenizer(), tokenizer("word"), BatchingConfig(dropout=0.1))
+    InMemoryPairs(pairs(3), tokenizer(), tokenizer("word"), BatchingConfig(dropout=(0.1, 0.0)))
     with pytest.raises(ValueError, match="chunk=0"):
-        Generated(make, tokenizer(), tokenizer(), chunk=0)
+        GeneratedPairs(make, tokenizer(), tokenizer(), chunk_size=0)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from regard.data import Tokenizer
-from regard.data.captions import Album, Captioned, Pictures
-from regard.data.pictures import read_captions, read_image
+from regard.data.captions import CaptionBatches, CaptionedImages, ImageArray, read_captioned_images
+from regard.data.images import read_image
 from regard.errors import DataError
 
 Image = pytest.importorskip("PIL.Image")
@@ -19,22 +19,22 @@ TEXTS = [[f"a{'b' * i} c", "a c d e"] for i in range(7)]
 
 @pytest.fixture
 def words():
-    return Tokenizer.learn([text for texts in TEXTS for text in texts], "word", 40)
+    return Tokenizer.train([text for texts in TEXTS for text in texts], "word", 40)
 
 
 @pytest.fixture
 def captioned():
     numbers = torch.arange(7, dtype=torch.uint8)[:, None, None, None].expand(7, 1, 8, 8).contiguous()
-    return Captioned(Pictures(numbers, 1.0), TEXTS)
+    return CaptionedImages(ImageArray(numbers, 1.0), TEXTS)
 
 
 def test_an_epoch_is_each_caption_once_with_its_picture(captioned, words):
-    album = Album(captioned, words, rows=4)
+    album = CaptionBatches(captioned, words, batch_size=4)
     batches = [batch for batch, _ in islice(album.batches(), 4)]
     assert [len(batch) for batch in batches].count(4) == 3
     seen = []
     for batch in batches:
-        for picture, row in zip(batch.pictures[:, 0, 0, 0].tolist(), batch.target.tolist(), strict=True):
+        for picture, row in zip(batch.images[:, 0, 0, 0].tolist(), batch.target.tolist(), strict=True):
             seen.append((int(picture), words.decode(row)))
     assert sorted(seen) == sorted((i, text) for i, texts in enumerate(TEXTS) for text in texts)
     shuffled = [batch for batch, _ in islice(album.batches(), 8)][4:]
@@ -42,29 +42,29 @@ def test_an_epoch_is_each_caption_once_with_its_picture(captioned, words):
 
 
 def test_batches_go_on_from_a_position(captioned, words):
-    stream = list(islice(Album(captioned, words, rows=4, seed=3).batches(), 9))
+    stream = list(islice(CaptionBatches(captioned, words, batch_size=4, seed=3).batches(), 9))
     for start in (0, 3, 5):
-        again = Album(captioned, words, rows=4, seed=3).batches(stream[start][1])
+        again = CaptionBatches(captioned, words, batch_size=4, seed=3).batches(stream[start][1])
         for batch, position in stream[start + 1 :]:
             same, there = next(again)
             assert there == position
             assert torch.equal(same.target, batch.target)
-            assert torch.equal(same.pictures, batch.pictures)
+            assert torch.equal(same.images, batch.images)
     with pytest.raises(DataError, match="changed since this position was saved"):
-        next(Album(captioned, words, rows=4, seed=4).batches(stream[0][1]))
+        next(CaptionBatches(captioned, words, batch_size=4, seed=4).batches(stream[0][1]))
 
 
 def test_captions_that_are_too_long_are_counted(captioned, words):
-    album = Album(captioned, words, rows=4, max_length=3)
+    album = CaptionBatches(captioned, words, batch_size=4, max_length=3)
     assert len(album) == 7
     assert "7 over 3 tokens left out" in str(album.report)
     with pytest.raises(DataError, match="No caption can be used"):
-        Album(captioned, words, max_length=1)
+        CaptionBatches(captioned, words, max_length=1)
 
 
 def test_the_first_of_many(captioned):
-    assert len(captioned.first(3)) == len(captioned.first(3).pictures) == 3
-    assert captioned.first(3).pictures.some(slice(2, 3)).mean() == 2
+    assert len(captioned.head(3)) == len(captioned.head(3).images) == 3
+    assert captioned.head(3).images.select(slice(2, 3)).mean() == 2
 
 
 @pytest.fixture
@@ -137,10 +137,10 @@ def test_a_list_of_captions(folder):
         {"image": "images/b.jpg", "caption": "gray"},
         {"image": "images/a.png", "captions": ["red again"]},
     )
-    found = read_captions([file], 16)
+    found = read_captioned_images([file], 16)
     assert found.captions == [["red", "all red", "red again"], ["gray"]]
-    assert len(found.pictures) == 2
-    assert found.pictures.some(slice(1))[0, :, 0, 0].tolist() == [1, 0, 0]
+    assert len(found.images) == 2
+    assert found.images.select(slice(1))[0, :, 0, 0].tolist() == [1, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_what_is_wrong_is_said_with_file_and_line(folder, line, sentence):
     (folder / "images" / "cut.jpg").write_bytes((folder / "images" / "b.jpg").read_bytes()[:-40])
     file = _jsonl(folder / "x.jsonl", {"image": "images/a.png", "captions": ["red"]}, line)
     with pytest.raises(DataError, match=sentence):
-        read_captions([file], 16)
+        read_captioned_images([file], 16)
 
 
 def test_an_empty_list_is_refused(folder):
     with pytest.raises(DataError, match="There are no captions in"):
-        read_captions([_jsonl(folder / "x.jsonl", "", " ")], 16)
+        read_captioned_images([_jsonl(folder / "x.jsonl", "", " ")], 16)

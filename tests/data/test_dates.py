@@ -8,10 +8,16 @@ from datetime import date, timedelta
 
 import pytest
 
-from regard.data._dates_fields import digit_of
-from regard.data._dates_forms import CODES, forms_of, locale_of
-from regard.data._dates_readings import all_forms, doubtful, readings, shape
-from regard.data.dates import SCORED, Dates, held_out, languages, plain, split_of
+from regard.data.dates import SCORED_POSITIONS, Dates, list_languages, split_of
+from regard.data.dates.ambiguity import (
+    all_formats,
+    find_ambiguous,
+    held_out_patterns,
+    possible_dates,
+    text_shape,
+)
+from regard.data.dates.fields import digit_value
+from regard.data.dates.formats import LANGUAGE_CODES, formats_of, get_locale, normalize_text
 
 babel_dates = pytest.importorskip("babel.dates")
 
@@ -26,31 +32,31 @@ def values(day):
 
 def body(form, day):
     """The text of a date without its tag."""
-    return form.write(values(day)).text.partition("> ")[2 if form.tagged else 0]
+    return form.write(values(day)).text.partition("> ")[2 if form.is_tagged else 0]
 
 
 def known(language, pattern, style="plain"):
     [form] = [
         form
-        for form in all_forms()
+        for form in all_formats()
         if (form.language, form.pattern, form.style) == (language, pattern, style)
     ]
     return form
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", LANGUAGE_CODES)
 def test_every_pattern_is_written_as_babel_writes_it(code):
-    forms = [form for form in all_forms() if form.language == code and form.style == "plain"]
+    forms = [form for form in all_formats() if form.language == code and form.style == "plain"]
     assert len(forms) >= 4
     for form in forms:
         for day in DAYS:
-            expected = babel_dates.format_date(day, format=form.pattern, locale=locale_of(code))
-            assert body(form, day) == plain(expected)
+            expected = babel_dates.format_date(day, format=form.pattern, locale=get_locale(code))
+            assert body(form, day) == normalize_text(expected)
 
 
 def test_digits_of_other_scripts_mean_the_same():
     seen = set()
-    for form in all_forms():
+    for form in all_formats():
         if form.style not in ("plain", "lower", "upper", "capital", "hanidec"):
             seen.add(form.style)
             text = "".join(str(unicodedata.decimal(sign, sign)) for sign in body(form, DAYS[4]))
@@ -86,17 +92,17 @@ def test_letters_as_people_write_them(language, pattern, style, text):
 
 
 def test_there_is_no_invisible_sign_in_a_text():
-    for form in all_forms():
+    for form in all_formats():
         text = form.write(values(DAYS[0])).text
         assert not any(unicodedata.category(sign) in ("Cc", "Cf") for sign in text.replace("\u200c", ""))
         assert not any(sign.isspace() and sign != " " for sign in text)
 
 
 def test_names_do_not_leak_from_one_language_into_another():
-    before = [body(form, DAYS[0]) for form in forms_of("fi")]
+    before = [body(form, DAYS[0]) for form in formats_of("fi")]
     babel_dates.format_date(DAYS[0], "LLLL cccc", locale="he")  # python-babel issue 1234
-    forms_of.cache_clear()
-    assert [body(form, DAYS[0]) for form in forms_of("fi")] == before
+    formats_of.cache_clear()
+    assert [body(form, DAYS[0]) for form in formats_of("fi")] == before
 
 
 # One reading.
@@ -112,11 +118,11 @@ def meanings():
         for month in range(1, 13)
         for day in (1, 3, 7, 10, 11, 12)
     ]
-    for form in all_forms():
+    for form in all_formats():
         for day in days:
             text = form.write(values(day)).text
             texts[text].add(day)
-            bodies[text.partition("> ")[2] if form.tagged else text].add(day)
+            bodies[text.partition("> ")[2] if form.is_tagged else text].add(day)
     return bodies, texts
 
 
@@ -135,27 +141,29 @@ def test_the_tags_are_needed(meanings):
     bodies, _ = meanings
     assert bodies["3/7/2010"] == {date(2010, 3, 7), date(2010, 7, 3)}
     assert bodies["10/3/10"] == {date(2010, 3, 10), date(2010, 10, 3)}
-    assert known("pl", "d MMMM y").tagged  # listopada: November in Polish, October in Croatian
-    assert known("hr", "d. MMMM y.").tagged
-    assert not known("de", "d. MMMM y").tagged
-    assert all(form.tagged for form in all_forms() if form.short)
+    assert known("pl", "d MMMM y").is_tagged  # listopada: November in Polish, October in Croatian
+    assert known("hr", "d. MMMM y.").is_tagged
+    assert not known("de", "d. MMMM y").is_tagged
+    assert all(form.is_tagged for form in all_formats() if form.has_short_year)
 
 
 def test_the_shapes_of_a_form_cover_all_its_texts():
     chance = random.Random(0)
-    for form in all_forms():
-        if not form.tagged:
-            outlines = dict(readings(form))
+    for form in all_formats():
+        if not form.is_tagged:
+            outlines = dict(possible_dates(form))
             for _ in range(5):
                 day = date(1950, 1, 1) + timedelta(chance.randrange(36524))
-                assert shape(form.write(values(day)).text) in outlines
+                assert text_shape(form.write(values(day)).text) in outlines
 
 
 def test_doubt_is_found():
     english, british = known("en", "MMMM d, y"), known("en-GB", "d MMMM y")
-    assert doubtful([english, british]) == set()
-    every = [form for code in ("en", "en-GB") for form in forms_of(code)]
-    assert {("en", "M/d/y"), ("en-GB", "dd/MM/y")} <= doubtful(form for form in every if not form.short)
+    assert find_ambiguous([english, british]) == set()
+    every = [form for code in ("en", "en-GB") for form in formats_of(code)]
+    assert {("en", "M/d/y"), ("en-GB", "dd/MM/y")} <= find_ambiguous(
+        form for form in every if not form.has_short_year
+    )
 
 
 # Links.
@@ -163,20 +171,22 @@ def test_doubt_is_found():
 
 @pytest.fixture(scope="module")
 def some():
-    return [pair for split in ("train", "valid", "test", "patterns") for pair in Dates(1, split).fixed(1500)]
+    return [
+        pair for split in ("train", "valid", "test", "patterns") for pair in Dates(1, split).eval_set(1500)
+    ]
 
 
 def test_sure_links_join_equal_digits_and_are_possible(some):
     for pair in some:
         assert set(pair.links) <= set(pair.possible)
         for i, j in pair.links:
-            assert digit_of(pair.source[i]) == int(pair.target[j])
+            assert digit_value(pair.source[i]) == int(pair.target[j])
 
 
 def test_every_digit_has_a_possible_link_and_nothing_else_has(some):
     for pair in some:
-        assert {j for _, j in pair.possible} == set(SCORED)
-        assert [pair.target[j] for j in range(10) if j not in SCORED] == ["-", "-"]
+        assert {j for _, j in pair.possible} == set(SCORED_POSITIONS)
+        assert [pair.target[j] for j in range(10) if j not in SCORED_POSITIONS] == ["-", "-"]
 
 
 def not_written(pair, i, j):
@@ -234,7 +244,9 @@ def test_links_can_be_met_and_missed(some):
     for pair in some:
         best = {j: i for i, j in pair.possible} | {j: i for i, j in pair.links}
         assert alignment_error(pair, {(i, j) for j, i in best.items()}) == 0
-    diagonal = [alignment_error(p, {(j * (len(p.source) - 1) // 9, j) for j in SCORED}) for p in some]
+    diagonal = [
+        alignment_error(p, {(j * (len(p.source) - 1) // 9, j) for j in SCORED_POSITIONS}) for p in some
+    ]
     assert sum(diagonal) / len(some) > 0.4
 
 
@@ -255,25 +267,27 @@ def test_dates_and_years_are_held_out():
 
 @pytest.mark.parametrize("split", ["train", "valid", "test", "patterns"])
 def test_pairs_are_of_their_split(split):
-    for pair in Dates(split=split).fixed(500):
+    for pair in Dates(split=split).eval_set(500):
         assert split_of(date.fromisoformat(pair.target)) == ("test" if split == "patterns" else split)
 
 
 def test_held_out_patterns_are_never_in_training():
     def used(split):
-        return {(f.language, f.pattern) for own in Dates(split=split).forms for styles in own for f in styles}
+        return {
+            (f.language, f.pattern) for own in Dates(split=split).formats for styles in own for f in styles
+        }
 
-    assert used("patterns") == held_out()
+    assert used("patterns") == held_out_patterns()
     assert used("train") == used("valid") == used("test")
-    assert used("train") & held_out() == set()
-    assert len(held_out()) > 40
+    assert used("train") & held_out_patterns() == set()
+    assert len(held_out_patterns()) > 40
     assert len(used("train")) > 300
 
 
 def test_most_texts_of_held_out_patterns_are_written_by_no_other():
-    others = [form for form in all_forms() if (form.language, form.pattern) not in held_out()]
+    others = [form for form in all_formats() if (form.language, form.pattern) not in held_out_patterns()]
     elsewhere = {form.write(values(day)).text for form in others for day in DAYS}
-    for language, pattern in held_out():
+    for language, pattern in held_out_patterns():
         texts = [known(language, pattern).write(values(day)).text for day in DAYS]
         assert sum(text in elsewhere for text in texts) < len(texts) / 2
 
@@ -282,27 +296,27 @@ def test_most_texts_of_held_out_patterns_are_written_by_no_other():
 
 
 def test_languages_are_many_and_named():
-    names = {language.code: language for language in languages()}
+    names = {language.code: language for language in list_languages()}
     assert len(names) >= 40
     assert {"zh", "zh-Hant", "ja", "ko", "ar", "hi", "th", "ru", "en", "en-GB"} <= set(names)
     assert (names["zh-Hant"].english, names["ja"].native) == ("Chinese (Traditional)", "日本語")
 
 
 def test_the_same_seed_gives_the_same_pairs():
-    assert Dates(3, "valid").fixed(50) == Dates(3, "valid").fixed(50) != Dates(4, "valid").fixed(50)
-    first, second = (Dates().make(random.Random(7), 50) for _ in range(2))
+    assert Dates(3, "valid").eval_set(50) == Dates(3, "valid").eval_set(50) != Dates(4, "valid").eval_set(50)
+    first, second = (Dates().sample(random.Random(7), 50) for _ in range(2))
     assert first == second
-    assert Dates(3, "valid").fixed(20) == Dates(3, "valid").fixed(50)[:20]
+    assert Dates(3, "valid").eval_set(20) == Dates(3, "valid").eval_set(50)[:20]
 
 
 def test_every_language_is_drawn_about_equally_often():
     dates = Dates(languages=["ko", "zh"])
-    korean = sum("년" in pair.source or ". " in pair.source for pair in dates.fixed(4000))
+    korean = sum("년" in pair.source or ". " in pair.source for pair in dates.eval_set(4000))
     assert 1800 < korean < 2200
 
 
 def test_chosen_languages_only():
-    assert all("日" in pair.source or "/" in pair.source for pair in Dates(languages=["ja"]).fixed(200))
+    assert all("日" in pair.source or "/" in pair.source for pair in Dates(languages=["ja"]).eval_set(200))
 
 
 @pytest.mark.bare
@@ -313,7 +327,9 @@ def test_mistakes_are_told_in_one_sentence():
         Dates(languages=[])
     with pytest.raises(ValueError, match="no split 'tests'; take one of train, valid, test, patterns"):
         Dates(split="tests")
-    free = next(code for code in CODES if code not in {language for language, _ in held_out()})
+    free = next(
+        code for code in LANGUAGE_CODES if code not in {language for language, _ in held_out_patterns()}
+    )
     with pytest.raises(ValueError, match=f"no pattern of {free} is held out"):
         Dates(split="patterns", languages=[free])
 
@@ -323,5 +339,5 @@ def test_mistakes_are_told_in_one_sentence():
 def test_twenty_thousand_pairs_a_second():
     dates, chance = Dates(), random.Random(0)
     start = time.process_time()
-    dates.make(chance, 20_000)
+    dates.sample(chance, 20_000)
     assert time.process_time() - start < 1

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from regard.data import Tokenizer
-from regard.data.cutting import Cutting, DocumentReport, Left, gaps
-from regard.data.documents import Document, Documents
-from regard.data.shelf import DocumentBatch, Shelf
+from regard.data.document_batches import DocumentBatch, DocumentBatches
+from regard.data.document_splitter import DocumentReport, DocumentSplitter, Truncation, leading_spaces
+from regard.data.documents import Document, DocumentFiles
 from regard.errors import DataError
 
 
 def read(path, **options):
-    return [(found.label, found.text, line) for found, line in Documents([path], **options)]
+    return [(found.label, found.text, line) for found, line in DocumentFiles([path], **options)]
 
 
 def test_tsv(tmp_path):
@@ -91,23 +91,23 @@ def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"There is no file .*trian.tsv; the folder has train.tsv"):
         read(tmp_path / "trian.tsv")
     with pytest.raises(DataError, match="none is named"):
-        Documents([])
+        DocumentFiles([])
 
 
 def test_long_sentences_are_split_or_cut_and_counted():
     text = "One two three four five. Six."
-    cut, left = Cutting(max_words=4).cut(text)
+    cut, left = DocumentSplitter(max_words=4).split(text)
     assert cut == [["One", "two", "three", "four"], ["five", "."], ["Six", "."]]
-    assert left == Left(long=1)
+    assert left == Truncation(long_sentences=1)
     assert not left
-    cut, left = Cutting(max_words=4, over="cut", max_sentences=1).cut(text)
+    cut, left = DocumentSplitter(max_words=4, overflow="cut", max_sentences=1).split(text)
     assert cut == [["One", "two", "three", "four"]]
-    assert left == Left(long=1, words=2, sentences=1)
+    assert left == Truncation(long_sentences=1, omitted_words=2, omitted_sentences=1)
     assert str(left) == "1 sentence and 2 words of long sentences"
 
 
 def test_sentences_that_come_apart_stay_so():
-    cut, _ = Cutting().cut(["a . b .", "", "c"])
+    cut, _ = DocumentSplitter().split(["a . b .", "", "c"])
     assert cut == [["a", ".", "b", "."], ["c"]]
 
 
@@ -116,27 +116,31 @@ def test_sentences_that_come_apart_stay_so():
 )
 def test_a_cutting_that_cannot_be(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Cutting(**wrong)
+        DocumentSplitter(**wrong)
 
 
 def test_gaps_are_where_spaces_were():
     text = "It's well-made.\nYes! 好的。Ok"
-    cut, _ = Cutting().cut(text)
+    cut, _ = DocumentSplitter().split(text)
     shown = "".join(
         " " * gap + word
-        for sentence, spaces in zip(cut, gaps(text, cut), strict=True)
+        for sentence, spaces in zip(cut, leading_spaces(text, cut), strict=True)
         for word, gap in zip(sentence, spaces, strict=True)
     )
     assert shown == text.replace("\n", " ")
 
 
 def test_the_report_counts_everything():
-    report = DocumentReport.of(Cutting(max_words=2, max_sentences=2))
-    words = Tokenizer.learn(["go on now ."], kind="word", size=10)
+    report = DocumentReport.from_splitter(DocumentSplitter(max_words=2, max_sentences=2))
+    words = Tokenizer.train(["go on now ."], model_type="word", vocab_size=10)
     documents = [Document("go on now. go.", "x"), Document(" ", "x"), Document("go. on. now. go.", "y")]
-    shelf = Shelf(documents, words, Cutting(max_words=2, max_sentences=2))
+    shelf = DocumentBatches(documents, words, DocumentSplitter(max_words=2, max_sentences=2))
     assert (shelf.report.read, shelf.report.used, shelf.report.empty_lines) == (3, 2, [2])
-    assert (shelf.report.long_sentences, shelf.report.sentences_left, shelf.report.long_lines) == (
+    assert (
+        shelf.report.long_sentences,
+        shelf.report.omitted_sentences,
+        shelf.report.long_document_lines,
+    ) == (
         1,
         3,
         [1, 3],
@@ -148,12 +152,12 @@ def test_the_report_counts_everything():
 @pytest.fixture
 def shelf():
     texts = ["a.", "b b. c c c.", "c.", "a b c a b c.", "b. b. b.", "c a."] * 4
-    words = Tokenizer.learn(texts, kind="word", size=20)
-    return lambda seed=0, size=12: Shelf(
+    words = Tokenizer.train(texts, model_type="word", vocab_size=20)
+    return lambda seed=0, size=12: DocumentBatches(
         [Document(text, "pos" if "a" in text else "neg") for text in texts],
         words,
-        Cutting(),
-        words=size,
+        DocumentSplitter(),
+        max_tokens=size,
         seed=seed,
     )
 
@@ -162,19 +166,19 @@ def test_an_epoch_is_every_document_once(shelf):
     made = shelf()
     seen, position = [], None
     for batch, position in made.batches():
-        assert len(batch.words) <= 12
-        assert int(batch.lengths.sum()) == len(batch.words)
-        assert int(batch.counts.sum()) == len(batch.lengths)
-        parts = batch.words.split(batch.lengths.tolist())
-        for count, label in zip(batch.counts.tolist(), batch.labels.tolist(), strict=True):
+        assert len(batch.token_ids) <= 12
+        assert int(batch.lengths.sum()) == len(batch.token_ids)
+        assert int(batch.sentences_per_document.sum()) == len(batch.lengths)
+        parts = batch.token_ids.split(batch.lengths.tolist())
+        for count, label in zip(batch.sentences_per_document.tolist(), batch.labels.tolist(), strict=True):
             mine, parts = parts[:count], parts[count:]
             seen.append((label, tuple(map(tuple, (part.tolist() for part in mine)))))
         if position["epoch"] == 1:
             break
     expected = []
-    for batch in made.in_order():
-        parts = batch.words.split(batch.lengths.tolist())
-        for count, label in zip(batch.counts.tolist(), batch.labels.tolist(), strict=True):
+    for batch in made.iter_eval_batches():
+        parts = batch.token_ids.split(batch.lengths.tolist())
+        for count, label in zip(batch.sentences_per_document.tolist(), batch.labels.tolist(), strict=True):
             mine, parts = parts[:count], parts[count:]
             expected.append((label, tuple(map(tuple, (part.tolist() for part in mine)))))
     assert len(expected) == 24
@@ -200,38 +204,40 @@ def test_a_position_of_other_data_is_refused(shelf):
 
 
 def test_a_strange_label_and_nothing_at_all():
-    words = Tokenizer.learn(["a"], kind="word", size=10)
+    words = Tokenizer.train(["a"], model_type="word", vocab_size=10)
     strange = [Document("a", "x"), Document("a", "z")]
     with pytest.raises(
         DataError, match="document 2: the label 'z' is none of the classes, which are 'x', 'y'"
     ):
-        Shelf(strange, words, Cutting(), labels=("x", "y"))
+        DocumentBatches(strange, words, DocumentSplitter(), labels=("x", "y"))
     with pytest.raises(DataError, match="1 empty left out"):
-        Shelf([Document("", "z")], words, Cutting())
+        DocumentBatches([Document("", "z")], words, DocumentSplitter())
 
 
 def test_a_document_that_was_read_knows_where_it_stood(tmp_path):
-    words, path = Tokenizer.learn(["a"], kind="word", size=10), tmp_path / "a.tsv"
+    words, path = Tokenizer.train(["a"], model_type="word", vocab_size=10), tmp_path / "a.tsv"
     path.write_text("x\ta\n\nz\ta\n", encoding="utf-8")
-    found = [document for document, _ in Documents([path])]
+    found = [document for document, _ in DocumentFiles([path])]
     assert found[0] == Document("a", "x")
     with pytest.raises(DataError, match=r"a.tsv, line 3: the label 'z' is none of the classes"):
-        Shelf(found, words, Cutting(), labels=("x", "y"))
-    assert Shelf(found[1:], words, Cutting()).report.empty_lines == [2]
+        DocumentBatches(found, words, DocumentSplitter(), labels=("x", "y"))
+    assert DocumentBatches(found[1:], words, DocumentSplitter()).report.empty_lines == [2]
 
 
 def test_words_that_nobody_knows_are_counted():
-    words = Tokenizer.learn(["a b"], kind="word", size=10)
-    report = Shelf([Document("a b q q", "x"), Document("a b", "y")], words, Cutting()).report
+    words = Tokenizer.train(["a b"], model_type="word", vocab_size=10)
+    report = DocumentBatches(
+        [Document("a b q q", "x"), Document("a b", "y")], words, DocumentSplitter()
+    ).report
     assert (report.words, report.unknown, report.as_dict()["unknown"]) == (6, 2, 2)
     assert str(report) == "2 documents read, 2 used (6 words); 2 words (33.3 %) are not in the vocabulary."
 
 
 def test_the_parts_of_processes_make_up_the_batch():
-    batch = DocumentBatch.of([[[1, 2], [3]], [[4]], [[5, 6, 7]]], [0, 1, 2])
-    first, second = batch.part(0, 2), batch.part(1, 2)
-    assert first.words.tolist() == [1, 2, 3, 5, 6, 7]
-    assert first.counts.tolist() == [2, 1]
+    batch = DocumentBatch.from_documents([[[1, 2], [3]], [[4]], [[5, 6, 7]]], [0, 1, 2])
+    first, second = batch.shard(0, 2), batch.shard(1, 2)
+    assert first.token_ids.tolist() == [1, 2, 3, 5, 6, 7]
+    assert first.sentences_per_document.tolist() == [2, 1]
     assert second.lengths.tolist() == [1]
     assert [*first.labels.tolist(), *second.labels.tolist()] == [0, 2, 1]
-    assert batch.part(3, 4).tokens == 0
+    assert batch.shard(3, 4).num_tokens == 0

@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from regard.data import fetch
-from regard.data.download import cache
+from regard.data import download
+from regard.data.downloads import cache_dir
 from regard.errors import DataError
 
 BODY = bytes(range(256)) * 9000
@@ -45,30 +45,30 @@ def server():
 
 def refused(folder, url, sha=SHA):
     with pytest.raises(DataError) as caught:
-        fetch(url, sha, folder)
+        download(url, sha, folder)
     assert "\n" not in str(caught.value)
     assert not folder.exists() or list(folder.iterdir()) == []  # nothing half done is left
     return str(caught.value)
 
 
 def test_a_file_is_fetched_once(server, tmp_path):
-    path = fetch(f"{server.url}/a%20b.gz?x=1", SHA.upper(), tmp_path / "deep" / "folder")
+    path = download(f"{server.url}/a%20b.gz?x=1", SHA.upper(), tmp_path / "deep" / "folder")
     assert path == tmp_path / "deep" / "folder" / "a b.gz"
     assert path.read_bytes() == BODY
-    assert fetch(f"{server.url}/a%20b.gz?x=1", SHA, path.parent) == path
+    assert download(f"{server.url}/a%20b.gz?x=1", SHA, path.parent) == path
     assert len(server.asked) == 1
     path.write_bytes(b"damaged")
-    assert fetch(f"{server.url}/a%20b.gz", SHA, path.parent).read_bytes() == BODY
+    assert download(f"{server.url}/a%20b.gz", SHA, path.parent).read_bytes() == BODY
     assert [file.name for file in path.parent.iterdir()] == ["a b.gz"]
-    assert fetch(f"{server.url}/unsized", SHA, tmp_path).read_bytes() == BODY
+    assert download(f"{server.url}/unsized", SHA, tmp_path).read_bytes() == BODY
 
 
 def test_the_cache_folder(server, tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    assert fetch(f"{server.url}/a", SHA).parent == tmp_path / "cache" == cache()
+    assert download(f"{server.url}/a", SHA).parent == tmp_path / "cache" == cache_dir()
     monkeypatch.delenv("REGARD_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache() == tmp_path / ".cache" / "regard"
+    assert cache_dir() == tmp_path / ".cache" / "regard"
 
 
 def test_a_wrong_checksum(server, tmp_path):
@@ -78,7 +78,7 @@ def test_a_wrong_checksum(server, tmp_path):
 def test_a_wrong_checksum_leaves_the_old_file(server, tmp_path):
     (tmp_path / "a").write_bytes(b"older")
     with pytest.raises(DataError, match="nothing was kept"):
-        fetch(f"{server.url}/a", "0" * 64, tmp_path)
+        download(f"{server.url}/a", "0" * 64, tmp_path)
     assert (tmp_path / "a").read_bytes() == b"older"
 
 
@@ -108,4 +108,4 @@ def test_not_an_address(tmp_path):
 def test_a_folder_that_cannot_be_written(server, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DataError, match="REGARD_CACHE can name another"):
-        fetch(f"{server.url}/a", SHA, tmp_path / "file" / "sub")
+        download(f"{server.url}/a", SHA, tmp_path / "file" / "sub")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.pinyin import Pinyin, clean, dropped
+from regard.data.strings import Pinyin, clean_phrases, count_dropped_phrases
 
 phrases_dict = pytest.importorskip("pypinyin.phrases_dict").phrases_dict
 SPLITS = ("train", "valid", "test")
@@ -28,8 +28,8 @@ def test_character_i_is_said_as_syllable_i(pairs):
 
 def test_nothing_is_lost(pairs):
     sources = [pair.source for own in pairs.values() for pair in own]
-    assert len(sources) == len(set(sources)) == len(phrases_dict) - dropped()
-    assert dropped() < len(phrases_dict) / 1000
+    assert len(sources) == len(set(sources)) == len(phrases_dict) - count_dropped_phrases()
+    assert count_dropped_phrases() < len(phrases_dict) / 1000
 
 
 def test_no_phrase_that_is_asked_is_a_part_of_one_that_was_learned(pairs):
@@ -50,7 +50,7 @@ def test_sounds_that_depend_on_neighbors_are_there(pairs):
 
 
 def test_counts(pairs):
-    counts = {split: Pinyin(split).counts() for split in SPLITS}
+    counts = {split: Pinyin(split).count_phrases() for split in SPLITS}
     for split, own in pairs.items():
         assert counts[split]["phrases"] == len(own)
         assert counts[split]["characters"] == len({sign for pair in own for sign in pair.source})
@@ -70,7 +70,7 @@ said = st.lists(st.lists(st.sampled_from(["dà", "zhǎng", "，", "", "a b"]), m
 
 @given(st.dictionaries(signs, said))
 def test_only_han_characters_with_one_syllable_each_are_kept(phrases):
-    kept = clean(phrases)
+    kept = clean_phrases(phrases)
     for phrase, choices in phrases.items():
         han = set(phrase) <= set("长大一〇")
         single = len(choices) == len(phrase) and all(own in (["dà"], ["zhǎng"]) for own in choices)

@@ -3,24 +3,32 @@
 import pytest
 import torch
 
-from regard.data._question_words import ANSWERS, EVERY, FORMS, KINDS, LONGEST, WORDS, read_question
-from regard.data.algorithms import chance
-from regard.data.digits import Digits, sklearn_digits
-from regard.data.labeled import LabeledBatch, Labeling
-from regard.data.questions import Asking
-from regard.data.quiz import QuestionBatch, Quiz
-from regard.data.scenes import Scenes
+from regard.data.images import Digits, load_sklearn_digits
+from regard.data.questions import (
+    ALL_QUESTIONS,
+    ANSWERS,
+    MAX_QUESTION_LENGTH,
+    QUESTION_TEMPLATES,
+    QUESTION_TYPES,
+    QUESTION_WORDS,
+    GeneratedQuestionBatches,
+    QuestionBatch,
+    QuestionGenerator,
+    encode_question,
+)
+from regard.data.scenes import GeneratedImageBatches, ImageBatch, SceneGenerator
+from regard.data.sources import seeded_generator
 from regard.errors import InputError
 
 
 @pytest.fixture(scope="module")
 def asking():
-    return Asking(Scenes(sklearn_digits("train")))
+    return QuestionGenerator(SceneGenerator(load_sklearn_digits("train")))
 
 
 @pytest.fixture(scope="module")
 def asked(asking):
-    return asking.make(chance(1), 400)
+    return asking.sample(seeded_generator(1), 400)
 
 
 def by_hand(kind, words, labels, boxes):
@@ -46,9 +54,9 @@ def by_hand(kind, words, labels, boxes):
 
 def test_every_answer_is_true(asked):
     for row in range(200):
-        labels, boxes = asked.painted.labels[row].tolist(), asked.painted.boxes[row].tolist()
-        for number in range(len(KINDS)):
-            kind = KINDS[int(asked.kinds[row, number])]
+        labels, boxes = asked.scenes.labels[row].tolist(), asked.scenes.boxes[row].tolist()
+        for number in range(len(QUESTION_TYPES)):
+            kind = QUESTION_TYPES[int(asked.types[row, number])]
             words = asked.question(row, number).replace("s", " s").split()
             words = [word.strip() for word in words]
             assert asked.answer(row, number) == by_hand(kind, words, labels, boxes)
@@ -56,9 +64,9 @@ def test_every_answer_is_true(asked):
 
 def test_what_matters_is_what_is_asked_about(asked):
     for row in range(200):
-        labels = asked.painted.labels[row]
-        for number in range(len(KINDS)):
-            kind, matter = KINDS[int(asked.kinds[row, number])], asked.matter[row, number]
+        labels = asked.scenes.labels[row]
+        for number in range(len(QUESTION_TYPES)):
+            kind, matter = QUESTION_TYPES[int(asked.types[row, number])], asked.relevant_digits[row, number]
             answer = asked.answer(row, number)
             if kind == "count":
                 assert int(matter.sum()) == int(answer)
@@ -74,32 +82,34 @@ def test_what_matters_is_what_is_asked_about(asked):
 
 def test_answers_are_balanced(asked):
     for kind, most in (("there", 0.65), ("count", 0.6), ("where", 0.4), ("size", 0.62), ("name", 0.2)):
-        told = asked.answers[asked.kinds == KINDS.index(kind)]
+        told = asked.answers[asked.types == QUESTION_TYPES.index(kind)]
         assert float(told.bincount().max()) / len(told) < most
-    counted = asked.answers[asked.kinds == KINDS.index("count")]
+    counted = asked.answers[asked.types == QUESTION_TYPES.index("count")]
     assert int(counted.bincount(minlength=4).min()) > 10
     assert len(asked.answers.unique()) == len(ANSWERS)
 
 
 def test_left_and_right_are_never_in_doubt(asked):
-    for row, number in (asked.kinds == KINDS.index("where")).nonzero().tolist():
-        left, _, right, _ = asked.painted.boxes[row][asked.matter[row, number]][0].tolist()
+    for row, number in (asked.types == QUESTION_TYPES.index("where")).nonzero().tolist():
+        left, _, right, _ = asked.scenes.boxes[row][asked.relevant_digits[row, number]][0].tolist()
         assert abs(left + right - 64) >= 8
 
 
 def test_what_is_asked_can_be_read(asked):
     for row in range(50):
-        for number in range(len(KINDS)):
-            words = read_question(asked.question(row, number))
-            assert asked.questions[row, number].tolist() == words + [0] * (LONGEST - len(words))
+        for number in range(len(QUESTION_TYPES)):
+            words = encode_question(asked.question(row, number))
+            assert asked.questions[row, number].tolist() == words + [0] * (MAX_QUESTION_LENGTH - len(words))
             assert int(asked.lengths[row, number]) == len(words)
 
 
 def test_people_write_as_they_like():
-    assert read_question("How many 3s are there?") == read_question("how many 3 s are there")
-    assert read_question("Is there an 8?") == read_question("is there a 8")
-    assert len(EVERY) == sum(len(forms) for forms in list(FORMS.values())[:-1]) * 10 + 2 * 3
-    assert WORDS[0] == ""
+    assert encode_question("How many 3s are there?") == encode_question("how many 3 s are there")
+    assert encode_question("Is there an 8?") == encode_question("is there a 8")
+    assert (
+        len(ALL_QUESTIONS) == sum(len(forms) for forms in list(QUESTION_TEMPLATES.values())[:-1]) * 10 + 2 * 3
+    )
+    assert QUESTION_WORDS[0] == ""
 
 
 @pytest.mark.parametrize(
@@ -109,11 +119,11 @@ def test_other_questions_are_refused(text):
     with pytest.raises(
         InputError, match="is no question that this model knows; ask such as: is there a 7; how many 7s"
     ):
-        read_question(text)
+        encode_question(text)
 
 
 def test_batches_go_on_from_a_position(asking):
-    quiz = Quiz(asking, rows=4, seed=5)
+    quiz = GeneratedQuestionBatches(asking, batch_size=4, seed=5)
     stream = quiz.batches()
     batches = [next(stream) for _ in range(3)]
     same, there = next(quiz.batches(batches[1][1]))
@@ -121,34 +131,34 @@ def test_batches_go_on_from_a_position(asking):
     for name, value in vars(batches[2][0]).items():
         assert torch.equal(vars(same)[name], value)
     batch = batches[0][0]
-    assert batch.tokens == 4 * len(KINDS)
-    parts = [batch.part(rank, 3) for rank in range(3)]
-    assert sum(part.tokens for part in parts) == batch.tokens
+    assert batch.num_tokens == 4 * len(QUESTION_TYPES)
+    parts = [batch.shard(rank, 3) for rank in range(3)]
+    assert sum(part.num_tokens for part in parts) == batch.num_tokens
     assert torch.equal(parts[1].questions[0], batch.questions[1])
 
 
 def test_the_first_ones(asked):
     few = asked.first(3)
-    assert len(few) == len(few.painted) == 3
-    assert QuestionBatch.of(few).tokens == 3 * len(KINDS)
+    assert len(few) == len(few.scenes) == 3
+    assert QuestionBatch.from_questions(few).num_tokens == 3 * len(QUESTION_TYPES)
 
 
 def test_ten_digits_are_needed():
     nine = Digits(torch.rand(9, 8, 8), torch.arange(9))
     with pytest.raises(ValueError, match="need images of all ten"):
-        Asking(Scenes(nine))
+        QuestionGenerator(SceneGenerator(nine))
 
 
 def test_labels_go_on_from_a_position():
-    scenes = Scenes(sklearn_digits("train"), count=1)
-    labeling = Labeling(scenes, rows=5, seed=2)
+    scenes = SceneGenerator(load_sklearn_digits("train"), num_digits=1)
+    labeling = GeneratedImageBatches(scenes, batch_size=5, seed=2)
     stream = labeling.batches()
     _, position = next(stream)
     batch, _ = next(stream)
     same, _ = next(labeling.batches(position))
     assert torch.equal(batch.images, same.images)
     assert torch.equal(batch.labels, same.labels)
-    assert batch.tokens == 5
-    assert torch.equal(batch.part(1, 2).labels, batch.labels[1::2])
-    painted = scenes.make(chance(2, 1), 5)
-    assert torch.equal(LabeledBatch.of(painted).labels, batch.labels)
+    assert batch.num_tokens == 5
+    assert torch.equal(batch.shard(1, 2).labels, batch.labels[1::2])
+    painted = scenes.sample(seeded_generator(2, 1), 5)
+    assert torch.equal(ImageBatch.from_scenes(painted).labels, batch.labels)

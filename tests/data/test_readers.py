@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data import Pair, Parallel
+from regard.data import ParallelFiles, SentencePair
 from regard.errors import DataError
 
 
@@ -28,12 +28,12 @@ def written(folder, **files):
 
 
 def sides(paths, **options):
-    return [(pair.source, pair.target) for pair, _ in Parallel(paths, **options)]
+    return [(pair.source, pair.target) for pair, _ in ParallelFiles(paths, **options)]
 
 
 def said(paths, **options):
     with pytest.raises(DataError) as caught:
-        list(Parallel(paths, **options))
+        list(ParallelFiles(paths, **options))
     sentence = str(caught.value)
     assert "\n" not in sentence
     assert sentence.endswith(".")
@@ -54,13 +54,13 @@ def test_formats_and_packings_give_the_same_pairs(tmp_path, suffix):
     records = [json.dumps({"x": s, "y": t, "z": 1}) for s, t in pairs]
     jsonl = written(tmp_path, **{f"a_jsonl{suffix}": "\n".join(records)})
     assert sides(plain) == sides(tsv, columns=(2, 1)) == sides(jsonl, keys=("x", "y")) == pairs
-    assert [number for _, number in Parallel(plain)] == [1, 2, 3]
+    assert [number for _, number in ParallelFiles(plain)] == [1, 2, 3]
     for paths in (plain, tsv, jsonl):
-        assert Parallel(paths).count() == 3
+        assert ParallelFiles(paths).count_lines() == 3
 
 
 def test_reading_again_begins_anew(tmp_path):
-    pairs = Parallel(written(tmp_path, a_tsv="a\tb\nc\td\n"))
+    pairs = ParallelFiles(written(tmp_path, a_tsv="a\tb\nc\td\n"))
     next(iter(pairs))
     assert len(list(pairs)) == len(list(pairs)) == 2
 
@@ -92,12 +92,12 @@ def test_blank_lines_are_empty_pairs(tmp_path):
 
 
 def test_links(tmp_path):
-    gold = Pair("a b", "x y", ((0, 0), (1, 10)), ((1, 0),))
+    gold = SentencePair("a b", "x y", ((0, 0), (1, 10)), ((1, 0),))
     three = written(tmp_path, a_x="a b\n", a_y="x y\n", a_links="0-0 1?0 1-10\n")
-    assert [pair for pair, _ in Parallel(three)] == [gold]
+    assert [pair for pair, _ in ParallelFiles(three)] == [gold]
     tsv = written(tmp_path, a_tsv="a b\tx y\t0-0 1?0 1-10\n")
-    assert [pair for pair, _ in Parallel(tsv, columns=(0, 1, 2))] == [gold]
-    assert next(iter(Parallel(tsv)))[0].links is None
+    assert [pair for pair, _ in ParallelFiles(tsv, columns=(0, 1, 2))] == [gold]
+    assert next(iter(ParallelFiles(tsv)))[0].sure_links is None
     bad = written(tmp_path, b_tsv="a\tb\t0-0\na\tb\t0:0\n")
     assert "b.tsv, line 2: the link '0:0' should read like 0-1" in said(bad, columns=(0, 1, 2))
 
@@ -111,14 +111,14 @@ def test_unequal_counts(tmp_path, first, second):
     assert f"a.y has {len(second.split())} lines" in sentence
     assert f"{longer} is longer" in sentence
     with pytest.raises(DataError, match="is longer"):
-        Parallel(paths).count()
+        ParallelFiles(paths).count_lines()
 
 
 def test_empty_file(tmp_path):
     paths = written(tmp_path, a_x="", a_y="1\n")
     assert f"{paths[0]} is empty" in said(paths)
     with pytest.raises(DataError, match="is empty"):
-        Parallel(written(tmp_path, a_tsv="")).count()
+        ParallelFiles(written(tmp_path, a_tsv="")).count_lines()
 
 
 def test_wrong_encoding(tmp_path):
@@ -136,7 +136,7 @@ def test_broken_archives(tmp_path, suffix):
     path.write_bytes(whole[: len(whole) // 2])
     assert "breaks off after line" in said([path])
     with pytest.raises(DataError, match="breaks off"):
-        Parallel([path]).count()
+        ParallelFiles([path]).count_lines()
     path.write_bytes(lines.encode())
     assert "cannot be unpacked" in said([path])
     path.write_bytes(whole[:200] + b"\0" * 40 + whole[240:])
@@ -227,11 +227,11 @@ def test_whatever_bytes_give_pairs_or_a_sentence(first, second, name, pack):
         packer = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes) if pack else bytes
         path.write_bytes(packer(first))
         other.write_bytes(second)
-        pairs = Parallel([path, other] if ".x" in name and "jsonl" not in name else [path])
+        pairs = ParallelFiles([path, other] if ".x" in name and "jsonl" not in name else [path])
         found = None
         with contextlib.suppress(DataError):
             found = list(pairs)
         if found is not None:
-            assert len(found) == pairs.count() >= 1
-            assert all("\n" not in pair.source or pairs.kind == ".jsonl" for pair, _ in found)
+            assert len(found) == pairs.count_lines() >= 1
+            assert all("\n" not in pair.source or pairs.file_type == ".jsonl" for pair, _ in found)
             "".join(pair.source + pair.target for pair, _ in found).encode()  # no half characters

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.reverse import Reverse, split_of
+from regard.data.strings import Reverse, split_of
 
 
 @given(
@@ -18,31 +18,38 @@ from regard.data.reverse import Reverse, split_of
 def test_links_join_equal_letters_in_reverse(seed, split, letters, length):
     shortest, longest = length[0], sum(length)
     reverse = Reverse(seed, split, "".join(sorted(set(letters + "abc"))), shortest, longest)
-    for pair in reverse.fixed(5):
+    for pair in reverse.eval_set(5):
         assert shortest <= len(pair.source) == len(pair.target) <= longest
-        assert set(pair.source) <= set(reverse.letters)
-        assert pair.links == pair.possible
-        assert sorted(i for i, _ in pair.links) == [j for _, j in pair.links] == list(range(len(pair.source)))
-        assert all(pair.source[i] == pair.target[j] and i + j == len(pair.source) - 1 for i, j in pair.links)
+        assert set(pair.source) <= set(reverse.alphabet)
+        assert pair.sure_links == pair.possible_links
+        assert (
+            sorted(i for i, _ in pair.sure_links)
+            == [j for _, j in pair.sure_links]
+            == list(range(len(pair.source)))
+        )
+        assert all(
+            pair.source[i] == pair.target[j] and i + j == len(pair.source) - 1 for i, j in pair.sure_links
+        )
         assert split_of(pair.source) == split
 
 
 def test_splits_share_no_string():
     sources = {
-        split: {pair.source for pair in Reverse(0, split).fixed(2000)} for split in ("train", "valid", "test")
+        split: {pair.source for pair in Reverse(0, split).eval_set(2000)}
+        for split in ("train", "valid", "test")
     }
     assert sources["train"].isdisjoint(sources["valid"] | sources["test"])
     assert sources["valid"].isdisjoint(sources["test"])
 
 
 def test_lengths_are_about_equally_likely():
-    lengths = [len(pair.source) for pair in Reverse(shortest=3, longest=6).fixed(4000)]
+    lengths = [len(pair.source) for pair in Reverse(min_length=3, max_length=6).eval_set(4000)]
     assert all(850 < lengths.count(length) < 1150 for length in range(3, 7))
 
 
 def test_the_same_seed_gives_the_same_pairs():
-    assert Reverse(1).fixed(20) == Reverse(1).fixed(20) != Reverse(2).fixed(20)
-    assert Reverse(1).make(random.Random(5), 9) == Reverse(2).make(random.Random(5), 9)
+    assert Reverse(1).eval_set(20) == Reverse(1).eval_set(20) != Reverse(2).eval_set(20)
+    assert Reverse(1).sample(random.Random(5), 9) == Reverse(2).sample(random.Random(5), 9)
 
 
 @pytest.mark.bare
@@ -50,11 +57,11 @@ def test_mistakes_are_told_in_one_sentence():
     with pytest.raises(ValueError, match="no split 'dev'; take one of train, valid, test"):
         Reverse(split="dev")
     with pytest.raises(ValueError, match="strings of 5 to 4 of 26 letters cannot be made"):
-        Reverse(shortest=5, longest=4)
+        Reverse(min_length=5, max_length=4)
     with pytest.raises(ValueError, match="strings of 0 to"):
-        Reverse(shortest=0)
+        Reverse(min_length=0)
     with pytest.raises(ValueError, match="of 0 letters"):
-        Reverse(letters="")
+        Reverse(alphabet="")
     other = "test" if split_of("a") == "valid" else "valid"
     with pytest.raises(ValueError, match=f"no string is in the split '{other}'; allow more letters"):
-        Reverse(letters="a", longest=1, split=other).fixed(1)
+        Reverse(alphabet="a", max_length=1, split=other).eval_set(1)

@@ -6,26 +6,26 @@ import struct
 import pytest
 import torch
 
-from regard.data import EOS, Tokenizer
-from regard.data.algorithms import chance
-from regard.data.captions import Painting
-from regard.data.digits import Digits, mnist, sklearn_digits
-from regard.data.scenes import WORDS, Scenes
+from regard.data import EOS_ID, Tokenizer
+from regard.data.captions import GeneratedCaptionBatches
+from regard.data.images import Digits, load_mnist, load_sklearn_digits
+from regard.data.scenes import CAPTION_WORDS, SceneGenerator
+from regard.data.sources import seeded_generator
 from regard.errors import DataError
 
 
 @pytest.fixture(scope="module")
 def scenes():
-    return Scenes(sklearn_digits("train"))
+    return SceneGenerator(load_sklearn_digits("train"))
 
 
 @pytest.fixture(scope="module")
 def painted(scenes):
-    return scenes.make(chance(1), 300)
+    return scenes.sample(seeded_generator(1), 300)
 
 
 def test_no_source_digit_is_in_two_parts():
-    parts = [sklearn_digits(name) for name in ("train", "valid", "test")]
+    parts = [load_sklearn_digits(name) for name in ("train", "valid", "test")]
     assert [len(part) for part in parts] == [1347, 150, 300]
     seen = [{tuple(image.flatten().tolist()) for image in part.images} for part in parts]
     assert not seen[0] & seen[1]
@@ -50,12 +50,12 @@ def test_nothing_in_a_caption_is_in_doubt(painted):
     assert int((x[:, 1:] - x[:, :-1]).min()) >= 8  # twice the middles
     assert int((y - 64).abs().min()) >= 8
     sizes = painted.boxes[..., 2] - painted.boxes[..., 0]
-    assert torch.equal(painted.large, sizes > 12)
+    assert torch.equal(painted.is_large, sizes > 12)
 
 
 def test_a_caption_says_what_is_there(painted):
     for row in range(20):
-        words = painted.texts()[row].split()
+        words = painted.format_captions()[row].split()
         assert len(words) == 11
         assert words[3] == words[7] == ","
         for digit in range(3):
@@ -68,7 +68,7 @@ def test_a_caption_says_what_is_there(painted):
 
 def test_the_digit_stands_in_its_box():
     one = Digits(torch.rand(1, 8, 8), torch.tensor([7]))
-    painted = Scenes(one, clutter=1).make(chance(0), 200)
+    painted = SceneGenerator(one, num_distractors=1).sample(seeded_generator(0), 200)
     whole = 0
     for row in range(200):
         for left, top, right, bottom in painted.boxes[row].tolist():
@@ -80,7 +80,7 @@ def test_the_digit_stands_in_its_box():
 
 def test_a_flat_digit_stays_flat_in_any_size():
     flat = Digits(torch.full((2, 28, 28), 0.5), torch.tensor([1, 2]))
-    painted = Scenes(flat, 96, (14, 28)).make(chance(0), 20)
+    painted = SceneGenerator(flat, 96, (14, 28)).sample(seeded_generator(0), 20)
     for row in range(20):
         for left, top, right, bottom in painted.boxes[row].tolist():
             inside = painted.images[row, top:bottom, left:right]
@@ -89,7 +89,9 @@ def test_a_flat_digit_stays_flat_in_any_size():
 
 def test_clutter_is_pieces_of_digits_that_cover_no_digit():
     flat = Digits(torch.ones(2, 8, 8), torch.tensor([1, 2]))
-    bare, full = (Scenes(flat, clutter=count).make(chance(0), 50) for count in (0, 8))
+    bare, full = (
+        SceneGenerator(flat, num_distractors=count).sample(seeded_generator(0), 50) for count in (0, 8)
+    )
     assert torch.equal(bare.boxes, full.boxes)
     areas = ((bare.boxes[..., 2] - bare.boxes[..., 0]) ** 2).sum(1)
     assert torch.equal(bare.images.sum((1, 2)).round().long(), areas)
@@ -98,35 +100,38 @@ def test_clutter_is_pieces_of_digits_that_cover_no_digit():
 
 
 def test_scenes_are_a_function_of_their_seed(scenes):
-    first, again, other = (scenes.make(chance(seed), 5) for seed in (3, 3, 4))
+    first, again, other = (scenes.sample(seeded_generator(seed), 5) for seed in (3, 3, 4))
     assert torch.equal(first.images, again.images)
     assert not torch.equal(first.images, other.images)
 
 
 def test_batches_go_on_from_a_position(scenes):
-    words = Tokenizer.learn([" ".join(WORDS)], "word", 30)
-    painting = Painting(scenes, words, rows=4, seed=5)
+    words = Tokenizer.train([" ".join(CAPTION_WORDS)], "word", 30)
+    painting = GeneratedCaptionBatches(scenes, words, batch_size=4, seed=5)
     stream = painting.batches()
     batches = [next(stream) for _ in range(4)]
     again = painting.batches(batches[1][1])
     for batch, position in batches[2:]:
         same, there = next(again)
         assert there == position
-        assert torch.equal(same.pictures, batch.pictures)
+        assert torch.equal(same.images, batch.images)
         assert torch.equal(same.target, batch.target)
     batch = batches[0][0]
     assert batch.target.shape == (4, 13)
-    assert words.decode(batch.target[0].tolist()) == scenes.make(chance(5, 0), 4).texts()[0]
-    assert set(batch.target[:, -1].tolist()) == {EOS}
-    assert batch.tokens == 4 * 12
-    parts = [batch.part(rank, 3) for rank in range(3)]
-    assert sum(part.tokens for part in parts) == batch.tokens
-    assert torch.equal(parts[1].pictures[0], batch.pictures[1])
+    assert (
+        words.decode(batch.target[0].tolist())
+        == scenes.sample(seeded_generator(5, 0), 4).format_captions()[0]
+    )
+    assert set(batch.target[:, -1].tolist()) == {EOS_ID}
+    assert batch.num_tokens == 4 * 12
+    parts = [batch.shard(rank, 3) for rank in range(3)]
+    assert sum(part.num_tokens for part in parts) == batch.num_tokens
+    assert torch.equal(parts[1].images[0], batch.images[1])
 
 
 def test_too_little_room_is_said():
     with pytest.raises(ValueError, match="3 digits of 8 to 30 pixels have no room in a scene of 64"):
-        Scenes(Digits(torch.rand(1, 8, 8), torch.tensor([0])), sides=(8, 30))
+        SceneGenerator(Digits(torch.rand(1, 8, 8), torch.tensor([0])), digit_sizes=(8, 30))
 
 
 def _idx(path, array):
@@ -139,16 +144,16 @@ def test_mnist_files(tmp_path):
     for name in ("train", "t10k"):
         _idx(tmp_path / f"{name}-images-idx3-ubyte.gz", images)
         _idx(tmp_path / f"{name}-labels-idx1-ubyte.gz", labels)
-    test, train, valid = (mnist(tmp_path, part) for part in ("test", "train", "valid"))
+    test, train, valid = (load_mnist(tmp_path, part) for part in ("test", "train", "valid"))
     assert test.labels.tolist() == list(range(6))
     assert train.labels.tolist() + valid.labels.tolist() == list(range(6))
     torch.testing.assert_close(test.images, images / 255)
     whole = (tmp_path / "t10k-images-idx3-ubyte.gz").read_bytes()
     (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(gzip.decompress(whole)[:-5]))
     with pytest.raises(DataError, match="not a whole file of MNIST"):
-        mnist(tmp_path, "test")
+        load_mnist(tmp_path, "test")
     (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(whole[:50])
     with pytest.raises(DataError, match="breaks off"):
-        mnist(tmp_path, "test")
+        load_mnist(tmp_path, "test")
     with pytest.raises(DataError, match="There is no file"):
-        mnist(tmp_path / "nowhere", "test")
+        load_mnist(tmp_path / "nowhere", "test")

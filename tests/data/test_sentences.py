@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.sentences import sentences
-from regard.data.words import characters, words
+from regard.data.segmentation import split_characters, split_sentences, split_words
 
 
 @pytest.mark.parametrize(
@@ -30,7 +29,7 @@ from regard.data.words import characters, words
     ],
 )
 def test_one_sentence_stays_one(text):
-    assert sentences(text) == [text]
+    assert split_sentences(text) == [text]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +52,7 @@ def test_one_sentence_stays_one(text):
     ],
 )
 def test_spaced_scripts(parts):
-    assert sentences(" ".join(parts)) == parts
+    assert split_sentences(" ".join(parts)) == parts
 
 
 @pytest.mark.parametrize(
@@ -68,11 +67,11 @@ def test_spaced_scripts(parts):
     ],
 )
 def test_chinese_and_japanese(parts):
-    assert sentences("".join(parts)) == parts
+    assert split_sentences("".join(parts)) == parts
 
 
 def test_a_missing_space_is_seen():
-    assert sentences("It was bad.The acting was worse!And how.") == [
+    assert split_sentences("It was bad.The acting was worse!And how.") == [
         "It was bad.",
         "The acting was worse!",
         "And how.",
@@ -80,12 +79,12 @@ def test_a_missing_space_is_seen():
 
 
 def test_line_breaks_end_sentences():
-    assert sentences("one\ntwo\r\n\r\nthree four\u2028five") == ["one", "two", "three four", "five"]
+    assert split_sentences("one\ntwo\r\n\r\nthree four\u2028five") == ["one", "two", "three four", "five"]
 
 
 @pytest.mark.parametrize("text", ["", "  \n ", "\t"])
 def test_nothing(text):
-    assert sentences(text) == []
+    assert split_sentences(text) == []
 
 
 @pytest.mark.parametrize(
@@ -93,20 +92,20 @@ def test_nothing(text):
 )
 def test_a_long_text_takes_time_in_proportion(text):
     began = time.process_time()
-    assert "".join("".join(sentences(text)).split()) == "".join(text.split())
+    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
     assert time.process_time() - began < 10
 
 
 @given(st.text(alphabet="aB1 .!?…。！；”\"')\n中A,;:-", max_size=60) | st.text(max_size=60))
 def test_no_character_is_lost(text):
-    found = sentences(text)
+    found = split_sentences(text)
     assert "".join("".join(found).split()) == "".join(text.split())
     assert all(sentence == sentence.strip() and sentence for sentence in found)
 
 
 @given(st.text(max_size=60))
 def test_words_and_characters_lose_nothing(text):
-    for cut in (words, characters):
+    for cut in (split_words, split_characters):
         found = cut(text)
         assert "".join(found) == "".join(text.split())
         assert not any(piece == "" or any(c.isspace() for c in piece) for piece in found)
@@ -123,4 +122,4 @@ def test_words_and_characters_lose_nothing(text):
     ],
 )
 def test_words(text, found):
-    assert words(text) == found
+    assert split_words(text) == found

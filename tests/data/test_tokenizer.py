@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data import BOS, EOS, PAD, UNK, Tokenizer
-from regard.data._learn import KINDS
-from regard.data._merges import KEPT, Variants, merged
+from regard.data import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from regard.data.vocabulary import MAX_CACHED_WORDS, MODEL_TYPES, DropoutVariants, apply_merges
 from regard.errors import DataError
 from tests.data.texts import SENTENCES, corpus, made_up
 
@@ -26,7 +25,7 @@ SPECIAL_TEXTS = ["<pad>", "<unk> a", "a </s><s> b", "</s>", "▁a"]
 
 @cache
 def learned(kind: str = "bpe", size: int = 600, nfkc: bool = False, lowercase: bool = False) -> Tokenizer:
-    return Tokenizer.learn(corpus() + SPECIAL_TEXTS * 3, kind, size, nfkc=nfkc, lowercase=lowercase)
+    return Tokenizer.train(corpus() + SPECIAL_TEXTS * 3, kind, size, nfkc=nfkc, lowercase=lowercase)
 
 
 words = st.one_of(
@@ -36,50 +35,53 @@ words = st.one_of(
 )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MODEL_TYPES)
 def test_the_text_comes_back(kind):
     tokenizer = learned(kind, size=2000)
     for text in corpus():
         numbers = tokenizer.encode(text)
-        assert tokenizer.decode([BOS, *numbers, EOS, PAD]) == text
-        assert not {PAD, UNK, BOS, EOS} & set(numbers)
+        assert tokenizer.decode([BOS_ID, *numbers, EOS_ID, PAD_ID]) == text
+        assert not {PAD_ID, UNK_ID, BOS_ID, EOS_ID} & set(numbers)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MODEL_TYPES)
 @given(text=words)
 def test_words_surfaces_and_tokens_belong_together(kind, text):
     tokenizer = learned(kind)
     numbers = tokenizer.encode(text)
-    surfaces, tokens = tokenizer.surfaces(text), tokenizer.tokens(numbers)
+    surfaces, tokens = tokenizer.surface_forms(text), tokenizer.convert_ids_to_tokens(numbers)
     assert len(surfaces) == len(tokens) == len(numbers)
     whole = text if kind == "char" else text.replace("▁", "_")
     words = list(text) if kind == "char" else whole.split()
-    for groups in (tokenizer.words(numbers, spaced=True), tokenizer.words(numbers, surfaces)):
+    for groups in (
+        tokenizer.group_words(numbers, spaces_only=True),
+        tokenizer.group_words(numbers, surfaces),
+    ):
         assert [position for group in groups for position in group] == list(range(len(numbers)))
         joined = ["".join(surfaces[i] for i in group) for group in groups]
         assert "".join(joined) == "".join(words)
         assert all(joined) or "" in words
-    spaced = tokenizer.words(numbers, spaced=True)
+    spaced = tokenizer.group_words(numbers, spaces_only=True)
     assert ["".join(surfaces[i] for i in group) for group in spaced] == words
     for number, token, surface in zip(numbers, tokens, surfaces, strict=True):
-        assert number == UNK or token.removeprefix("▁") == surface or kind == "char"
-    if UNK not in numbers:
+        assert number == UNK_ID or token.removeprefix("▁") == surface or kind == "char"
+    if UNK_ID not in numbers:
         assert tokenizer.decode(numbers) == (text if kind == "char" else " ".join(whole.split()))
 
 
 def words_of(tokenizer, text, **options):
     """The words of a text, which are the same without it unless it has characters without a token."""
-    numbers, surfaces = tokenizer.encode(text), tokenizer.surfaces(text)
-    groups = tokenizer.words(numbers, surfaces, **options)
-    assert UNK in numbers or tokenizer.words(numbers, **options) == groups
+    numbers, surfaces = tokenizer.encode(text), tokenizer.surface_forms(text)
+    groups = tokenizer.group_words(numbers, surfaces, **options)
+    assert UNK_ID in numbers or tokenizer.group_words(numbers, **options) == groups
     return ["".join(surfaces[i] for i in group) for group in groups]
 
 
 def test_unknown_characters_side_by_side_are_words_of_their_own():
-    tokenizer = Tokenizer.learn(["我叫小明", "我叫小红"] * 9, kind="bpe", size=40)
+    tokenizer = Tokenizer.train(["我叫小明", "我叫小红"] * 9, kind="bpe", size=40)
     numbers = tokenizer.encode("我叫龘靐")
-    assert numbers[-2:] == [UNK, UNK]
-    assert tokenizer.words(numbers)[-2:] == [[len(numbers) - 2], [len(numbers) - 1]]
+    assert numbers[-2:] == [UNK_ID, UNK_ID]
+    assert tokenizer.group_words(numbers)[-2:] == [[len(numbers) - 2], [len(numbers) - 1]]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
@@ -87,7 +89,7 @@ def test_unknown_characters_side_by_side_are_words_of_their_own():
 def test_where_there_are_no_spaces_each_token_is_a_word(kind, size):
     tokenizer = learned(kind, size)
     for text in ("我们明天去北京，好吗？", "東京タワーは333メートルです。"):
-        surfaces = tokenizer.surfaces(text)
+        surfaces = tokenizer.surface_forms(text)
         words = words_of(tokenizer, text, spaced=False)
         assert "".join(words) == text
         assert len(words) > 4
@@ -98,14 +100,14 @@ def test_where_there_are_no_spaces_each_token_is_a_word(kind, size):
 
 
 def test_other_scripts_beside_chinese_are_words_of_their_own():
-    letters = Tokenizer.learn(["我 用 的 机 手 ， 。 i P h o n e X"] * 2, "bpe", 60)
+    letters = Tokenizer.train(["我 用 的 机 手 ， 。 i P h o n e X"] * 2, "bpe", 60)
     assert words_of(letters, "我用iPhone的手机，iPhone X。") == [
         "我", "用", "iPhone", "的", "手", "机", "，", "iPhone", "X", "。",
     ]  # fmt: skip
 
 
 def test_spaces_every_few_characters_mean_that_somebody_cut_the_words():
-    letters = Tokenizer.learn(["科 学 家 一 直 猜 想 存 在 海 洋 。"] * 2, "bpe", 60)
+    letters = Tokenizer.train(["科 学 家 一 直 猜 想 存 在 海 洋 。"] * 2, "bpe", 60)
     text = "科学家 一直 猜想 海洋 存在 。"
     assert words_of(letters, text) == text.split()
     assert words_of(letters, "科学家一直猜想。 海洋存在。") == list("科学家一直猜想。海洋存在。")
@@ -119,38 +121,43 @@ def test_spaced_languages_stay_as_they_were():
 
 
 def test_a_character_without_a_token_is_a_word_where_its_neighbors_are():
-    letters = Tokenizer.learn(["我 们 北"] * 2, "bpe", 60)
+    letters = Tokenizer.train(["我 们 北"] * 2, "bpe", 60)
     assert words_of(letters, "我们京都北鬱") == list("我们京都北鬱")
     numbers = letters.encode("我们京北")
-    assert letters.tokens(numbers) == ["▁我", "们", "<unk>", "北"]
-    assert letters.words(numbers) == [[0], [1], [2], [3]]
+    assert letters.convert_ids_to_tokens(numbers) == ["▁我", "们", "<unk>", "北"]
+    assert letters.group_words(numbers) == [[0], [1], [2], [3]]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MODEL_TYPES)
 def test_a_beginning_has_so_many_tokens_at_most(kind):
     tokenizer = learned(kind)
     for text in SENTENCES:
         for most in (1, 3, 7, 500):
-            cut = tokenizer.beginning(text, most)
+            cut = tokenizer.truncate(text, most)
             assert text.startswith(cut)
             assert len(tokenizer.encode(cut)) <= most
-    assert tokenizer.beginning("Two", 500) == "Two"
+    assert tokenizer.truncate("Two", 500) == "Two"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MODEL_TYPES)
 def test_special_tokens_in_the_text_are_text(kind):
     for text in SPECIAL_TEXTS[:-1]:
         numbers = learned(kind, size=2000).encode(text)
-        assert not {PAD, UNK, BOS, EOS} & set(numbers)
+        assert not {PAD_ID, UNK_ID, BOS_ID, EOS_ID} & set(numbers)
         assert learned(kind, size=2000).decode(numbers) == text
     marked = learned(kind, size=2000).encode("▁a")
     assert learned(kind, size=2000).decode(marked) == ("▁a" if kind == "char" else "_a")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MODEL_TYPES)
 def test_the_first_four_numbers_and_the_size(kind):
     tokenizer = learned(kind, size=100)
-    assert tokenizer.tokens([PAD, UNK, BOS, EOS]) == ["<pad>", "<unk>", "<s>", "</s>"]
+    assert tokenizer.convert_ids_to_tokens([PAD_ID, UNK_ID, BOS_ID, EOS_ID]) == [
+        "<pad>",
+        "<unk>",
+        "<s>",
+        "</s>",
+    ]
     assert 50 < len(tokenizer) <= 100
     assert max(max(tokenizer.encode(text)) for text in corpus()) < len(tokenizer)
 
@@ -158,31 +165,31 @@ def test_the_first_four_numbers_and_the_size(kind):
 def test_unknown_characters_and_words():
     bpe, word = learned(), learned("word")
     numbers = bpe.encode("a ᚠb ᚠᚱ")
-    assert bpe.tokens(numbers) == ["▁a", "▁", "<unk>", "b", "▁", "<unk>", "<unk>"]
-    assert bpe.surfaces("a ᚠb ᚠᚱ") == ["a", "", "ᚠ", "b", "", "ᚠ", "ᚱ"]
+    assert bpe.convert_ids_to_tokens(numbers) == ["▁a", "▁", "<unk>", "b", "▁", "<unk>", "<unk>"]
+    assert bpe.surface_forms("a ᚠb ᚠᚱ") == ["a", "", "ᚠ", "b", "", "ᚠ", "ᚱ"]
     assert bpe.decode(numbers) == "a <unk>b <unk><unk>"
     assert bpe.decode(numbers, {2: "f", 5: "r", 6: "s"}) == "a fb rs"
     numbers = word.encode("Two Ozelot men")
-    assert numbers[1] == UNK
-    assert word.surfaces("Two Ozelot men")[1] == "Ozelot"
+    assert numbers[1] == UNK_ID
+    assert word.surface_forms("Two Ozelot men")[1] == "Ozelot"
     assert word.decode(numbers) == "Two <unk> men"
     assert word.decode(numbers, {1: "ocelots"}) == "Two ocelots men"
-    assert learned("unigram").surfaces("aᚠᚱb ᚠ")[-1] == "ᚠ"
+    assert learned("unigram").surface_forms("aᚠᚱb ᚠ")[-1] == "ᚠ"
 
 
 def test_rare_characters_leave_room_for_merges():
     texts = ["".join(chr(0x4E00 + i) for i in range(k, k + 8)) for k in range(0, 800, 4)] + made_up(100)
-    tokenizer = Tokenizer.learn(texts, "bpe", size=200)
+    tokenizer = Tokenizer.train(texts, "bpe", vocab_size=200)
     assert len(tokenizer) == 200
     assert sum(len(token) == 1 for token in tokenizer.vocabulary.tokens) == 100
 
 
 def test_half_a_surrogate_pair_does_not_stop_it():
-    for kind in KINDS:
+    for kind in MODEL_TYPES:
         numbers = learned(kind).encode("a \ud83d")
-        assert len(learned(kind).surfaces("a \ud83d")) == len(numbers) > 1
-    learned().sample("a \ud83d", 0.5, Random(0))
-    assert "?" in Tokenizer.learn(["a \ud83d"], "char").vocabulary.tokens
+        assert len(learned(kind).surface_forms("a \ud83d")) == len(numbers) > 1
+    learned().encode_with_dropout("a \ud83d", 0.5, Random(0))
+    assert "?" in Tokenizer.train(["a \ud83d"], "char").vocabulary.tokens
 
 
 def test_normalizing():
@@ -190,10 +197,10 @@ def test_normalizing():
         learned(nfkc=True, lowercase=True).decode(learned(nfkc=True, lowercase=True).encode("ﬁve ＴＷＯ"))
         == "five two"
     )
-    assert learned("char", nfkc=True).surfaces("ﬁ") == ["f", "i"]
+    assert learned("char", nfkc=True).surface_forms("ﬁ") == ["f", "i"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MODEL_TYPES)
 def test_saved_and_loaded(kind, tmp_path):
     tokenizer = learned(kind, lowercase=True)
     tokenizer.save(tmp_path / "t.json")
@@ -228,30 +235,30 @@ def test_a_damaged_file_is_told(damage, tmp_path):
 
 def test_wrong_calls():
     with pytest.raises(ValueError, match="no tokenizer 'bytes'"):
-        Tokenizer.learn(["a"], "bytes")
+        Tokenizer.train(["a"], "bytes")
     with pytest.raises(TypeError, match="many texts"):
-        Tokenizer.learn("a text")
+        Tokenizer.train("a text")
     with pytest.raises(DataError, match="every line is empty"):
-        Tokenizer.learn(["", " "])
+        Tokenizer.train(["", " "])
     for size in (3, 8):
         with pytest.raises(ValueError, match=f"vocabulary of {size} tokens is too small: .* at least 9"):
-            Tokenizer.learn(["a"], size=size)
-    assert len(Tokenizer.learn(["a"], size=9)) <= 9
+            Tokenizer.train(["a"], vocab_size=size)
+    assert len(Tokenizer.train(["a"], vocab_size=9)) <= 9
     with pytest.raises(ValueError, match="another tokenizer's"):
         learned().decode([100_000])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MODEL_TYPES)
 @pytest.mark.parametrize("text", ["a", "a a", "ab ab ab", "."])
 def test_tiny_texts(kind, text):
-    tokenizer = Tokenizer.learn([text], kind)
+    tokenizer = Tokenizer.train([text], kind)
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 LEARN = """
 import hashlib, json, sys
 from regard.data import Tokenizer
-from regard.data._learn import KINDS
+from regard.data.vocabulary import KINDS
 texts = json.load(sys.stdin)
 for kind in KINDS:
     for size in (150, 500):
@@ -266,9 +273,9 @@ def test_every_process_learns_the_same():
     there = subprocess.run([sys.executable, "-c", LEARN], capture_output=True, check=True, **given).stdout
     here = "".join(
         f"{kind} {size} "
-        + hashlib.sha256(json.dumps(Tokenizer.learn(corpus(), kind, size)._as_dict()).encode()).hexdigest()
+        + hashlib.sha256(json.dumps(Tokenizer.train(corpus(), kind, size)._as_dict()).encode()).hexdigest()
         + "\n"
-        for kind in KINDS
+        for kind in MODEL_TYPES
         for size in (150, 500)
     )
     assert there == here
@@ -277,36 +284,40 @@ def test_every_process_learns_the_same():
 @given(text=words)
 def test_our_merges_are_those_of_the_library(text):
     tokenizer = learned()
-    variants = Variants(tokenizer.vocabulary, 0.0)
-    assert variants.draw(tokenizer._pieces(text), Random(0)) == tokenizer.encode(text)
-    assert tokenizer.sample(text, 0.0, Random(0)) == tokenizer.encode(text)
+    variants = DropoutVariants(tokenizer.vocabulary, 0.0)
+    assert variants.draw(tokenizer._pre_tokenize(text), Random(0)) == tokenizer.encode(text)
+    assert tokenizer.encode_with_dropout(text, 0.0, Random(0)) == tokenizer.encode(text)
 
 
 def test_our_merges_on_real_and_long_words():
     tokenizer = learned()
-    variants = Variants(tokenizer.vocabulary, 0.0)
+    variants = DropoutVariants(tokenizer.vocabulary, 0.0)
     for text in [*corpus(), "a" * 999, "".join(made_up(50)).replace(" ", ""), "北京" * 2000]:
-        assert variants.draw(tokenizer._pieces(text), Random(0)) == tokenizer.encode(text)
+        assert variants.draw(tokenizer._pre_tokenize(text), Random(0)) == tokenizer.encode(text)
 
 
 def test_dropout_is_seeded_varied_and_lossless():
     tokenizer, texts = learned(), corpus()
-    first, second, other = ([tokenizer.sample(t, 0.3, r) for t in texts] for r in map(Random, (1, 1, 2)))
+    first, second, other = (
+        [tokenizer.encode_with_dropout(t, 0.3, r) for t in texts] for r in map(Random, (1, 1, 2))
+    )
     assert first == second != other
     assert all(tokenizer.decode(numbers) == text for numbers, text in zip(first, texts, strict=True))
-    assert len({tuple(tokenizer.sample(texts[0], 0.3, Random(i))) for i in range(50)}) > 20
-    lengths = [sum(len(tokenizer.sample(t, p, Random(0))) for t in texts) for p in (0.0, 0.1, 0.5, 1.0)]
+    assert len({tuple(tokenizer.encode_with_dropout(texts[0], 0.3, Random(i))) for i in range(50)}) > 20
+    lengths = [
+        sum(len(tokenizer.encode_with_dropout(t, p, Random(0))) for t in texts) for p in (0.0, 0.1, 0.5, 1.0)
+    ]
     assert lengths == sorted(set(lengths))
-    assert lengths[-1] == sum(len("".join(tokenizer._pieces(text))) for text in texts)
+    assert lengths[-1] == sum(len("".join(tokenizer._pre_tokenize(text))) for text in texts)
 
 
 def test_dropout_does_not_depend_on_what_was_asked_before():
     fresh, used = (Tokenizer("bpe", learned().vocabulary) for _ in range(2))
     for text in made_up(50, seed=9):
-        used.sample(text, 0.2, Random(5))
-    used.sample("a", 0.7, Random(0))
-    assert [fresh.sample(t, 0.2, Random(3)) for t in corpus()] == [
-        used.sample(t, 0.2, Random(3)) for t in corpus()
+        used.encode_with_dropout(text, 0.2, Random(5))
+    used.encode_with_dropout("a", 0.7, Random(0))
+    assert [fresh.encode_with_dropout(t, 0.2, Random(3)) for t in corpus()] == [
+        used.encode_with_dropout(t, 0.2, Random(3)) for t in corpus()
     ]
 
 
@@ -324,7 +335,7 @@ def by_the_paper(symbols, ranks, dropout):
 @pytest.mark.parametrize("word", ["ab", "abc", "abcdef", "ababc"])
 def test_dropout_cuts_as_often_as_the_paper_says(word):
     ranks = {("a", "b"): 0, ("c", "d"): 1, ("e", "f"): 2, ("b", "c"): 3, ("ab", "cd"): 4, ("ab", "ab"): 5}
-    drawn = Counter(tuple(merged(word, ranks, 0.4, Random(i))) for i in range(8000))
+    drawn = Counter(tuple(apply_merges(word, ranks, 0.4, Random(i))) for i in range(8000))
     wanted = by_the_paper(tuple(word), ranks, 0.4)
     assert sum(wanted.values()) == pytest.approx(1)
     assert set(drawn) <= set(wanted)
@@ -335,17 +346,23 @@ def test_dropout_cuts_as_often_as_the_paper_says(word):
 def test_dropout_needs_merges():
     for kind in ("unigram", "char", "word"):
         with pytest.raises(ValueError, match="Only a bpe tokenizer"):
-            learned(kind).sample("a", 0.1, Random(0))
-        assert learned(kind).sample("a", 0.0, Random(0)) == learned(kind).encode("a")
+            learned(kind).encode_with_dropout("a", 0.1, Random(0))
+        assert learned(kind).encode_with_dropout("a", 0.0, Random(0)) == learned(kind).encode("a")
     with pytest.raises(ValueError, match="probability"):
-        learned().sample("a", 1.5, Random(0))
+        learned().encode_with_dropout("a", 1.5, Random(0))
 
 
 def test_a_full_table_changes_nothing(monkeypatch):
-    assert KEPT > 1000
-    expected = learned().encode_all(corpus()), [learned().sample(t, 0.2, Random(1)) for t in corpus()]
-    monkeypatch.setattr("regard.data._merges.KEPT", 3)
+    assert MAX_CACHED_WORDS > 1000
+    expected = (
+        learned().encode_all(corpus()),
+        [learned().encode_with_dropout(t, 0.2, Random(1)) for t in corpus()],
+    )
+    monkeypatch.setattr("regard.data.vocabulary.KEPT", 3)
     monkeypatch.setattr("regard.data.tokenizer.KEPT", 3)
     small = Tokenizer("bpe", learned().vocabulary)
-    assert (small.encode_all(corpus()), [small.sample(t, 0.2, Random(1)) for t in corpus()]) == expected
-    assert len(small._known) <= 3
+    assert (
+        small.encode_all(corpus()),
+        [small.encode_with_dropout(t, 0.2, Random(1)) for t in corpus()],
+    ) == expected
+    assert len(small._cache) <= 3

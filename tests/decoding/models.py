@@ -29,7 +29,7 @@ class Table:
     def log_probs(self, prefix):
         return self.logits(tuple(prefix)).log_softmax(-1).tolist()
 
-    def begin(self, source, source_lengths):
+    def start_decoding(self, source, source_lengths):
         self.prefixes = [(first,) for first in source[:, 0].tolist()]
         return self
 
@@ -38,7 +38,7 @@ class Table:
         self.prefixes = [(*p, t) for p, t in zip(self.prefixes, tokens.tolist(), strict=True)]
         return torch.stack([self.logits(p) for p in self.prefixes])
 
-    def select(self, rows):
+    def reorder(self, rows):
         self.prefixes = [self.prefixes[row] for row in rows.tolist()]
 
 
@@ -51,19 +51,19 @@ class Translator(nn.Module):
         self.encode = nn.Linear(dim, dim)
         self.cell = nn.GRUCell(2 * dim, dim)
         self.dropout = nn.Dropout(dropout)
-        self.output = nn.Linear(dim, vocab)
+        self.lm_head = nn.Linear(dim, vocab)
         with torch.no_grad():  # far enough from uniform that searches differ
-            self.output.weight.mul_(6)
+            self.lm_head.weight.mul_(6)
 
-    def begin(self, source, source_lengths):
+    def start_decoding(self, source, source_lengths):
         return Steps(self, source, source_lengths)
 
     def forward(self, source, source_lengths, target_in):
-        steps = self.begin(source, source_lengths)
+        steps = self.start_decoding(source, source_lengths)
         return torch.stack([steps.hidden(tokens) for tokens in target_in.T], 1)
 
-    def looks(self, source, source_lengths, target):
-        steps = self.begin(source, source_lengths)
+    def attention_weights(self, source, source_lengths, target):
+        steps = self.start_decoding(source, source_lengths)
         seen = []
         for tokens in target[:, :-1].T:
             steps.hidden(tokens)
@@ -92,7 +92,7 @@ class Steps:
     def weights(self):
         return self.seen
 
-    def select(self, rows):
+    def reorder(self, rows):
         self.memory, self.real, self.state = self.memory[rows], self.real[rows], self.state[rows]
 
 

@@ -5,7 +5,15 @@ import json
 import pytest
 import torch
 
-from regard.decoding import Alignment, Gold, aer, best_head, copy_unknown, parse_gold, read_gold
+from regard.decoding import (
+    Alignment,
+    GoldAlignment,
+    alignment_error_rate,
+    best_head,
+    parse_gold,
+    read_gold,
+    replace_unknown,
+)
 
 
 def example(**changes):
@@ -30,7 +38,7 @@ def example(**changes):
 
 
 def test_words_are_merged_by_sum_and_mean():
-    source, target, weights = example().words(end=True)
+    source, target, weights = example().merge_words(include_end=True)
     assert (source, target) == (("le", "chat", "</s>"), ("the", "cat", "</s>"))
     wanted = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.7, 0.2], [0.0, 0.1, 0.9]])
     torch.testing.assert_close(weights[0, 0], wanted)
@@ -38,19 +46,19 @@ def test_words_are_merged_by_sum_and_mean():
 
 
 def test_the_end_is_dropped_with_and_without_scaling():
-    plain = example().words(renormalize=False).weights[0, 0]
+    plain = example().merge_words(renormalize=False).weights[0, 0]
     torch.testing.assert_close(plain, torch.tensor([[0.7, 0.2], [0.1, 0.7]]))
-    scaled = example().words()
+    scaled = example().merge_words()
     torch.testing.assert_close(scaled.weights[0, 0], torch.tensor([[7 / 9, 2 / 9], [1 / 8, 7 / 8]]))
     assert (scaled.source, scaled.target) == (("le", "chat"), ("the", "cat"))
-    nowhere = example(weights=torch.zeros(1, 1, 5, 4)).words().weights
+    nowhere = example(weights=torch.zeros(1, 1, 5, 4)).merge_words().weights
     assert not nowhere.any()
 
 
 def test_without_ends_and_groups_every_token_is_a_word():
     seen = Alignment(("a", "b"), ("c",), torch.tensor([[[[0.4, 0.6]]]]), source_end=False, target_end=False)
-    assert seen.words(end=True).source == ("a", "b")
-    assert seen.words().target == ("c",)
+    assert seen.merge_words(include_end=True).source == ("a", "b")
+    assert seen.merge_words().target == ("c",)
     assert seen.links() == {(1, 0)}
 
 
@@ -70,14 +78,14 @@ def test_without_a_layer_or_head_the_average_decides():
     seen = Alignment(("a", "b", "."), ("c",), weights[None], target_end=False)
     assert [seen.links(0, head) for head in range(3)] == [{(0, 0)}, {(1, 0)}, {(1, 0)}]
     assert seen.links() == seen.links(layer=0) == {(1, 0)}
-    torch.testing.assert_close(seen.looked().weights, weights.mean(0)[None, None])
-    assert seen.looked(head=1).weights.shape == (1, 1, 1, 3)
+    torch.testing.assert_close(seen.select_head().weights, weights.mean(0)[None, None])
+    assert seen.select_head(head=1).weights.shape == (1, 1, 1, 3)
 
 
 def test_empty_sentences_have_no_links():
     seen = Alignment(("</s>",), ("</s>",), torch.ones(1, 1, 1, 1))
     assert seen.links() == set()
-    assert seen.words().weights.shape == (1, 1, 0, 0)
+    assert seen.merge_words().weights.shape == (1, 1, 0, 0)
 
 
 def test_json_there_and_back():
@@ -85,7 +93,7 @@ def test_json_there_and_back():
         text = json.dumps(seen.to_json())
         again = Alignment.from_json(json.loads(text))
         assert json.dumps(again.to_json()) == text
-        assert again.words().source == seen.words().source
+        assert again.merge_words().source == seen.words().source
         torch.testing.assert_close(again.weights, seen.weights, atol=1e-6, rtol=0)
         assert {*seen.to_json()} == {*vars(seen), "shape", "word_weights"}
     assert example(weights=torch.full((1, 1, 5, 4), 1 / 3)).to_json(digits=3)["weights"][0][0][0][0] == 0.333
@@ -95,23 +103,25 @@ def test_json_has_the_words_of_both_sides_and_the_weights_between_them():
     plain = example().to_json()
     assert (plain["source_words"], plain["target_words"]) == (["le", "chat"], ["the", "cat"])
     torch.testing.assert_close(
-        torch.tensor(plain["word_weights"]), example().words().weights, atol=1e-6, rtol=0
+        torch.tensor(plain["word_weights"]), example().merge_words().weights, atol=1e-6, rtol=0
     )
     assert example(target_words=("The", "cat")).to_json()["target_words"] == ["The", "cat"]
 
 
 def test_the_error_rate_is_that_of_the_paper():
     sure, possible = [{(0, 0), (1, 1)}, {(0, 1)}], [{(0, 0), (1, 1), (1, 2)}, {(0, 1), (1, 0)}]
-    assert aer(sure, sure, possible) == 0
-    assert aer([set(), set()], sure, possible) == 1
+    assert alignment_error_rate(sure, sure, possible) == 0
+    assert alignment_error_rate([set(), set()], sure, possible) == 1
     predicted = [{(0, 0), (1, 2), (2, 2)}, {(1, 0)}]
     # A has 4, S has 3; of A 1 is sure and 3 are possible.
-    assert aer(predicted, sure, possible) == pytest.approx(1 - (1 + 3) / (4 + 3))
-    assert aer(predicted, sure, [{(1, 2)}, {(1, 0)}]) == pytest.approx(1 - 4 / 7)  # sure ones are possible
-    assert aer(predicted, sure) == pytest.approx(1 - 2 / 7)
-    assert aer([], []) == 0
+    assert alignment_error_rate(predicted, sure, possible) == pytest.approx(1 - (1 + 3) / (4 + 3))
+    assert alignment_error_rate(predicted, sure, [{(1, 2)}, {(1, 0)}]) == pytest.approx(
+        1 - 4 / 7
+    )  # sure ones are possible
+    assert alignment_error_rate(predicted, sure) == pytest.approx(1 - 2 / 7)
+    assert alignment_error_rate([], []) == 0
     with pytest.raises(ValueError, match="not of 1 predicted, 2 sure"):
-        aer([set()], sure, possible)
+        alignment_error_rate([set()], sure, possible)
 
 
 def test_gold_links_are_read(tmp_path):
@@ -120,7 +130,7 @@ def test_gold_links_are_read(tmp_path):
     first, second = read_gold(path)
     assert first.target == ("le", "chat", "noir")
     assert (first.sure, first.possible) == ({(0, 0), (1, 1)}, {(0, 0), (1, 1), (1, 2)})
-    assert second == Gold((), ("x",), frozenset(), frozenset())
+    assert second == GoldAlignment((), ("x",), frozenset(), frozenset())
 
 
 def test_gold_links_of_lines_that_somebody_else_has_read():
@@ -156,7 +166,9 @@ def test_gold_in_another_encoding_is_refused_with_its_place(tmp_path):
 
 
 def test_the_best_head_is_found():
-    gold = Gold(("le", "chat"), ("the", "cat"), frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)}))
+    gold = GoldAlignment(
+        ("le", "chat"), ("the", "cat"), frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)})
+    )
     assert best_head([example(), example()], [gold, gold]) == (0, 0, 0.0)
     turned = example(weights=example().weights.flip(0))
     assert best_head([turned], [gold]).layer == 1
@@ -170,15 +182,18 @@ def test_the_best_head_is_found():
 
 def test_unknown_words_are_copied():
     seen = example(source_words=("Loïc", "Žižek"))
-    assert copy_unknown(seen, []) == ("the", "cat")
-    assert copy_unknown(seen, [0], layer=0) == ("Loïc", "cat")
-    assert copy_unknown(seen, {2}, layer=0) == ("the", "Žižek")
-    assert copy_unknown(seen, {0, 3}, {"Loïc": "Luke"}, layer=0, head=0) == ("Luke", "Žižek")
-    assert copy_unknown(seen, {4}) == ("the", "cat")  # the end of the sentence is no word
+    assert replace_unknown(seen, []) == ("the", "cat")
+    assert replace_unknown(seen, [0], layer=0) == ("Loïc", "cat")
+    assert replace_unknown(seen, {2}, layer=0) == ("the", "Žižek")
+    assert replace_unknown(seen, {0, 3}, {"Loïc": "Luke"}, layer=0, head=0) == ("Luke", "Žižek")
+    assert replace_unknown(seen, {4}) == ("the", "cat")  # the end of the sentence is no word
     end = example(weights=torch.eye(4)[None, None, [3, 3, 3, 3, 3]] + 1e-3 * torch.eye(5, 4))
-    assert copy_unknown(end, {1}) == ("the", "chat")  # it looked at the end, and at no word more than at this
+    assert replace_unknown(end, {1}) == (
+        "the",
+        "chat",
+    )  # it looked at the end, and at no word more than at this
     only = example(weights=torch.eye(4)[None, None, [3, 3, 3, 3, 3]])
-    assert copy_unknown(only, {1}) == ("the", "cat")  # it looked at no word at all
+    assert replace_unknown(only, {1}) == ("the", "cat")  # it looked at no word at all
 
 
 @pytest.mark.bare

@@ -6,13 +6,13 @@ import math
 import pytest
 import torch
 
-from regard.decoding import Decoding, beam, decode, force, greedy
+from regard.decoding import DecodingConfig, beam_search, decode, greedy, score_targets
 from tests.decoding.models import EOS, Table, Translator, every_translation, plain_beam, sources
 
 
 def free(**options):
     """Options whose limit is max_length alone."""
-    return Decoding(length_ratio=0, length_extra=10**6, **options)
+    return DecodingConfig(max_length_ratio=0, max_length_offset=10**6, **options)
 
 
 @pytest.mark.parametrize("kind", ["wu", "power"])
@@ -23,13 +23,13 @@ def test_a_beam_as_wide_as_everything_is_exhaustive(kind, alpha):
         beam=3**longest, best=20, length_penalty=kind, alpha=alpha, max_length=longest, patience=math.inf
     )
     source = torch.tensor([[4, EOS], [5, EOS]])
-    for first, found in zip([4, 5], beam(table, source, torch.tensor([2, 2]), options), strict=True):
+    for first, found in zip([4, 5], beam_search(table, source, torch.tensor([2, 2]), options), strict=True):
         every = [
-            (ids, total / options.penalty(len(ids) + 1))
+            (ids, total / options.length_norm(len(ids) + 1))
             for ids, total in every_translation(table, first, longest)
         ]
         wanted = sorted(every, key=lambda one: -one[1])[:20]
-        assert [one.ids for one in found] == [ids for ids, _ in wanted]
+        assert [one.token_ids for one in found] == [ids for ids, _ in wanted]
         assert [one.score for one in found] == pytest.approx([score for _, score in wanted], abs=1e-5)
         assert all(one.finished for one in found)
 
@@ -48,18 +48,22 @@ def test_it_finds_what_loops_find_that_never_stop_early(seed, patience):
     )
     table = Table(vocab=8, seed=seed, sharpness=1.5)
     source = torch.tensor([[4, EOS], [5, EOS], [6, EOS], [7, EOS]])
-    for first, found in zip([4, 5, 6, 7], beam(table, source, torch.full((4,), 2), options), strict=True):
+    for first, found in zip(
+        [4, 5, 6, 7], beam_search(table, source, torch.full((4,), 2), options), strict=True
+    ):
         wanted = plain_beam(table, first, options, 9)
         ended = [one for one in found if one.finished]
-        assert [one.ids for one in ended] == [ids for ids, _ in wanted]
+        assert [one.token_ids for one in ended] == [ids for ids, _ in wanted]
         assert [one.score for one in ended] == pytest.approx([score for _, score in wanted], abs=1e-5)
 
 
 def test_the_bound_ends_a_search_that_patience_would_not():
     table = Table(vocab=8)
     table.logits = lambda prefix: torch.tensor([0.0, 0, 0, 9, 0, 0, 0, 0])  # nothing beats ending at once
-    found = beam(table, *sources(3, vocab=8), free(beam=3, alpha=0.0, max_length=50, patience=math.inf))
-    assert found[0][0].ids == []
+    found = beam_search(
+        table, *sources(3, vocab=8), free(beam=3, alpha=0.0, max_length=50, patience=math.inf)
+    )
+    assert found[0][0].token_ids == []
     assert len(table.sizes) == 1
 
 
@@ -71,8 +75,8 @@ def test_the_bound_waits_for_what_a_long_translation_can_still_win():
         (len(prefix) > 2) + (len(prefix) > 6)
     ].log()
     options = free(beam=2, alpha=1.0, length_penalty="power", max_length=9, patience=math.inf)
-    best = beam(table, *sources(3, vocab=8), options)[0][0]
-    assert best.ids == [4] * 5
+    best = beam_search(table, *sources(3, vocab=8), options)[0][0]
+    assert best.token_ids == [4] * 5
     assert best.score == pytest.approx(math.log(0.3) / 6)
 
 
@@ -81,9 +85,9 @@ def test_empty_places_do_not_end(specials):
     table = Table(vocab=4)  # 1 is the only word
     options = free(beam=3, min_length=9, max_length=11)
     names = dict(zip(("bos", "eos", "pad"), specials, strict=True))
-    for several in beam(table, *sources(3, 2, vocab=5), options, **names):
+    for several in beam_search(table, *sources(3, 2, vocab=5), options, **names):
         assert several[0].finished
-        assert several[0].ids in ([1] * 9, [1] * 10)
+        assert several[0].token_ids in ([1] * 9, [1] * 10)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -91,22 +95,22 @@ def test_a_beam_of_one_is_greedy(seed):
     torch.manual_seed(seed)
     source, lengths = sources(3, 9, 5, 2)
     for model in (Translator(), Table(vocab=12, seed=seed)):
-        options = Decoding(beam=1, max_length=15)
+        options = DecodingConfig(beam_size=1, max_length=15)
         alone = greedy(model, source, lengths, options)
-        assert [several[0].ids for several in beam(model, source, lengths, options)] == [
-            one.ids for one in alone
+        assert [several[0].token_ids for several in beam_search(model, source, lengths, options)] == [
+            one.token_ids for one in alone
         ]
-        assert [several[0].log_prob for several in beam(model, source, lengths, options)] == pytest.approx(
-            [one.log_prob for one in alone]
-        )
+        assert [
+            several[0].log_prob for several in beam_search(model, source, lengths, options)
+        ] == pytest.approx([one.log_prob for one in alone])
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        Decoding(beam=4, best=4, max_length=12),
-        Decoding(beam=4, best=2, coverage=0.3, max_length=12),
-        Decoding(method="greedy", length_ratio=1, length_extra=2),
+        DecodingConfig(beam_size=4, num_best=4, max_length=12),
+        DecodingConfig(beam_size=4, num_best=2, coverage_penalty=0.3, max_length=12),
+        DecodingConfig(method="greedy", max_length_ratio=1, max_length_offset=2),
     ],
 )
 def test_neighbors_do_not_matter(options):
@@ -115,7 +119,7 @@ def test_neighbors_do_not_matter(options):
     together = decode(model, source, lengths, options)
     for row, length in enumerate(lengths.tolist()):
         alone = decode(model, source[row : row + 1, :length], lengths[row : row + 1], options)[0]
-        assert [one.ids for one in alone] == [one.ids for one in together[row]]
+        assert [one.token_ids for one in alone] == [one.token_ids for one in together[row]]
         assert [one.score for one in alone] == pytest.approx([one.score for one in together[row]], abs=1e-5)
 
 
@@ -123,23 +127,33 @@ def test_neighbors_do_not_matter(options):
 def test_scores_are_those_of_forced_decoding(method):
     model = Translator()
     source, lengths = sources(3, 9, 5)
-    options = Decoding(method=method, best=1 if method == "greedy" else 3, max_length=12, alpha=0.7)
+    options = DecodingConfig(
+        method=method, num_best=1 if method == "greedy" else 3, max_length=12, length_penalty=0.7
+    )
     found = decode(model, source, lengths, options)
     for row, several in enumerate(found):
         for one in several:
-            target = torch.tensor([[2, *one.ids, *([EOS] if one.finished else [])]])
+            target = torch.tensor([[2, *one.token_ids, *([EOS] if one.finished else [])]])
             size = torch.tensor([target.shape[1]])
-            forced = force(model, source[row : row + 1], lengths[row : row + 1], target, size, options)[0]
-            assert (forced.ids, forced.finished, forced.length) == (one.ids, one.finished, one.length)
-            assert forced.log_probs == pytest.approx(one.log_probs, abs=1e-5)
+            forced = score_targets(
+                model, source[row : row + 1], lengths[row : row + 1], target, size, options
+            )[0]
+            assert (forced.token_ids, forced.finished, forced.length) == (
+                one.token_ids,
+                one.finished,
+                one.length,
+            )
+            assert forced.token_log_probs == pytest.approx(one.token_log_probs, abs=1e-5)
             assert forced.score == pytest.approx(one.score, abs=1e-5)
 
 
 def test_hypotheses_come_best_first_and_differ():
-    for several in beam(Translator(), *sources(3, 9, 5), Decoding(beam=6, best=6, max_length=20)):
+    for several in beam_search(
+        Translator(), *sources(3, 9, 5), DecodingConfig(beam_size=6, num_best=6, max_length=20)
+    ):
         finished = [one for one in several if one.finished]
         assert [one.score for one in finished] == sorted((one.score for one in finished), reverse=True)
-        assert len({(*one.ids, one.finished) for one in several}) == 6
+        assert len({(*one.token_ids, one.finished) for one in several}) == 6
         assert several[: len(finished)] == finished
 
 
@@ -151,8 +165,8 @@ def test_sentences_leave_the_batch_when_they_are_done():
             )
 
     table = Short()
-    found = beam(table, torch.tensor([[4, 3], [6, 3]]), torch.tensor([2, 2]), free(beam=2, alpha=0.0))
-    assert [len(several[0].ids) for several in found] == [3, 5]
+    found = beam_search(table, torch.tensor([[4, 3], [6, 3]]), torch.tensor([2, 2]), free(beam=2, alpha=0.0))
+    assert [len(several[0].token_ids) for several in found] == [3, 5]
     assert table.sizes == [2, 4, 4, 4, 2, 2]
 
     table.sizes.clear()
@@ -163,14 +177,20 @@ def test_sentences_leave_the_batch_when_they_are_done():
 def test_coverage_is_computed_as_published():
     model, strength = Translator(), 0.8
     source, lengths = sources(4, 6)
-    options = Decoding(beam=4, best=4, coverage=strength, max_length=10, patience=math.inf)
-    for row, several in enumerate(beam(model, source, lengths, options)):
+    options = DecodingConfig(
+        beam_size=4, num_best=4, coverage_penalty=strength, max_length=10, patience=math.inf
+    )
+    for row, several in enumerate(beam_search(model, source, lengths, options)):
         for one in several:
-            target = torch.tensor([[2, *one.ids, *([EOS] if one.finished else [])]])
+            target = torch.tensor([[2, *one.token_ids, *([EOS] if one.finished else [])]])
             length = int(lengths[row])
-            seen = model.looks(source[row : row + 1, :length], lengths[row : row + 1], target)[0][0, 0]
+            seen = model.attention_weights(source[row : row + 1, :length], lengths[row : row + 1], target)[0][
+                0, 0
+            ]
             wanted = strength * seen.sum(0).clamp(1e-6, 1).log().sum().item()
-            assert one.score - one.log_prob / options.penalty(one.length) == pytest.approx(wanted, abs=1e-4)
+            assert one.score - one.log_prob / options.length_norm(one.length) == pytest.approx(
+                wanted, abs=1e-4
+            )
             assert wanted < -1e-3  # it had something to say
 
 
@@ -181,5 +201,5 @@ def test_an_empty_batch_and_half_precision():
     low.logits = lambda prefix, full=low.logits: full(prefix).bfloat16()
     high = Table()
     high.logits = lambda prefix, full=high.logits: full(prefix).bfloat16().float()
-    options = Decoding(max_length=8)
+    options = DecodingConfig(max_length=8)
     assert decode(low, source, lengths, options) == decode(high, source, lengths, options)

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from regard.decoding._best import Best
-from regard.decoding._protocol import Specials
+from regard.decoding.ranking import ContinuationRanker
+from regard.decoding.types import SpecialTokens
 
-NAMES = Specials()
+NAMES = SpecialTokens()
 CPU = torch.device("cpu")
 
 
@@ -29,7 +29,7 @@ def ranked(logits, total, count, hidden):
 @pytest.mark.parametrize("shift", [0.0, 500.0, -500.0])
 def test_it_ranks_as_a_sorted_list_does(vocab, width, shift):
     torch.manual_seed(vocab + width)
-    best, count = Best(NAMES, at_least=1, device=CPU), min(6, vocab - 4)
+    best, count = ContinuationRanker(NAMES, min_length=1, device=CPU), min(6, vocab - 4)
     for length, sentences in ((1, 5), (2, 5), (3, 2)):  # one object serves all steps of a search
         logits = 3 * torch.randn(sentences * width, vocab) + shift
         kept = logits.clone()
@@ -45,7 +45,7 @@ def test_it_ranks_as_a_sorted_list_does(vocab, width, shift):
 
 
 def test_where_words_are_too_few_places_are_empty_but_words():
-    found = Best(NAMES, 0, CPU)(torch.randn(2, 5), torch.zeros(2, 1), 6, 1)
+    found = ContinuationRanker(NAMES, 0, CPU)(torch.randn(2, 5), torch.zeros(2, 1), 6, 1)
     assert (found.total[:, 3:] == -math.inf).all()  # 1, 3 and 4 can be written
     assert (found.token < 5).all()
 
@@ -53,7 +53,7 @@ def test_where_words_are_too_few_places_are_empty_but_words():
 def test_words_that_cannot_be_are_no_numbers_to_fear():
     logits = torch.full((1, 200), -math.inf)
     logits[0, 150] = 7.0
-    found = Best(NAMES, 0, CPU)(logits, torch.zeros(1, 1), 2, 1)
+    found = ContinuationRanker(NAMES, 0, CPU)(logits, torch.zeros(1, 1), 2, 1)
     assert found.token[0, 0] == 150
     assert found.log_prob[0].tolist() == [0.0, -math.inf]
 
@@ -63,4 +63,4 @@ def test_logits_that_are_not_numbers_are_refused(bad):
     logits = torch.randn(3, 90)
     logits[1, 70] = bad
     with pytest.raises(ValueError, match="not numbers at token 4"):
-        Best(NAMES, 0, CPU)(logits, torch.zeros(3, 1), 2, 4)
+        ContinuationRanker(NAMES, 0, CPU)(logits, torch.zeros(3, 1), 2, 4)

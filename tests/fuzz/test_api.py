@@ -23,7 +23,8 @@ CHECKS = {
 
 def described(model, *paths):
     """The operations of an application, as it describes them."""
-    from regard.serving import Limits, application
+    from regard.serving import application
+    from regard.serving._limits import Limits
 
     limits = Limits(body=50_000, characters=300, texts=4, beam=4, points=8, pixels=10_000, pause=0.0)
     app = application(model, host=HOST, limits=limits)

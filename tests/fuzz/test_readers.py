@@ -37,30 +37,30 @@ PIECES = [
 
 
 def parallel(path):
-    from regard.data import Parallel
+    from regard.data import ParallelFiles
 
     columns = {"columns": (0, 1, 2)} if path.name.startswith("a.tsv") else {}
     if not path.name.endswith("txt"):
-        list(Parallel([path], **columns))
-    Parallel([path, path]).count()
-    list(Parallel([path, path]))
+        list(ParallelFiles([path], **columns))
+    ParallelFiles([path, path]).count_lines()
+    list(ParallelFiles([path, path]))
 
 
 def documents(path):
-    from regard.data.cutting import Cutting
-    from regard.data.documents import Documents
-    from regard.data.shelf import Shelf
+    from regard.data.document_batches import DocumentBatches
+    from regard.data.document_splitter import DocumentSplitter
+    from regard.data.documents import DocumentFiles
 
     words = tokenizer()
-    shelf = Shelf(Documents([path]), words, Cutting())
+    shelf = DocumentBatches(DocumentFiles([path]), words, DocumentSplitter())
     next(shelf.batches())
-    list(shelf.in_order())
+    list(shelf.iter_eval_batches())
 
 
 def plain(path):
-    from regard.data.passages import PlainText
+    from regard.data.passages import PlainTextFiles
 
-    list(PlainText([path]))
+    list(PlainTextFiles([path]))
 
 
 def gold(path):
@@ -77,36 +77,36 @@ def tokens(path):
 
 
 def image(path):
-    from regard.data.pictures import read_image
+    from regard.data.images import read_image
 
     read_image(path, 16)
 
 
 def captions(path):
-    from regard.data.pictures import read_captions
+    from regard.data.captions import read_captioned_images
 
     path.with_name("there.png").write_bytes(picture("PNG"))
-    read_captions([path], 16)
+    read_captioned_images([path], 16)
 
 
 def digits(path):
-    from regard.data.digits import mnist
+    from regard.data.images import load_mnist
 
     labels = b"\0\0\x08\x01" + (2).to_bytes(4, "big") + b"\1\2"
     path.with_name("t10k-labels-idx1-ubyte").write_bytes(labels)
-    mnist(path.parent, "test")
+    load_mnist(path.parent, "test")
 
 
 def tokenizer():
     from regard.data import Tokenizer
 
-    return Tokenizer.learn(["a dog runs . good bad"] * 3, "word", 20)
+    return Tokenizer.train(["a dog runs . good bad"] * 3, "word", 20)
 
 
 def saved_tokenizer(tmp_path, kind):
     from regard.data import Tokenizer
 
-    Tokenizer.learn(["a dog runs through the snow"] * 3, kind, 30).save(tmp_path / "saved")
+    Tokenizer.train(["a dog runs through the snow"] * 3, kind, 30).save(tmp_path / "saved")
     return (tmp_path / "saved").read_bytes()
 
 
@@ -185,4 +185,4 @@ def test_long_words_of_strangers_do_not_fill_the_memory():
     for number in range(10):
         words.encode("x" * 1000 + str(number))
     words.encode("dog")
-    assert list(words._known) == ["▁dog"]
+    assert list(words._cache) == ["▁dog"]

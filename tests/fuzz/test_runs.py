@@ -21,15 +21,23 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    from regard.recipes import train
+    from regard.tasks import train
 
     folder = tmp_path_factory.mktemp("fuzzed")
     files = {
         name: (tsv(folder / f"{name}.tsv", reviews(30, seed)),)
         for seed, name in enumerate(("train", "valid"))
     }
-    small = ["dim=8", "embed_dim=8", "vocab=60", "steps=2", "validate_every=2", "save_every=2", "threads=1"]
-    train("documents", folder / "documents", small, say=lambda line: None, **files)
+    small = [
+        "dim=8",
+        "embed_dim=8",
+        "vocab_size=60",
+        "steps=2",
+        "validate_every=2",
+        "save_every=2",
+        "num_threads=1",
+    ]
+    train("documents", folder / "documents", small, log=lambda line: None, **files)
     return {"translation": tiny_run(folder / "translation"), "documents": folder / "documents"}
 
 
@@ -45,7 +53,7 @@ def told(error):
 
 @pytest.mark.parametrize("kind", FILES)
 def test_a_damaged_run_is_refused_in_a_sentence(runs, kind, tmp_path, in_time):
-    from regard.recipes import load
+    from regard.tasks import load
 
     chance, refused = random.Random(f"{kind} {tries(0, 1)}"), 0
     count = tries(60, 700)
@@ -88,15 +96,19 @@ def test_a_damaged_checkpoint_is_passed_over(runs, tmp_path, in_time):
 
     chance = random.Random(tries(2, 3))
     folder = tmp_path / "checkpoints"
-    whole = list(checkpoint.steps(runs["translation"] / "checkpoints").values())[-1]
+    whole = list(checkpoint.list_steps(runs["translation"] / "checkpoints").values())[-1]
     for number in range(tries(60, 600)):
         shutil.copytree(whole, folder / whole.name)
-        file = folder / whole.name / (checkpoint.MODEL, checkpoint.TRAINING, checkpoint.STATE)[number % 3]
+        file = (
+            folder
+            / whole.name
+            / (checkpoint.MODEL_FILE, checkpoint.TRAINING_FILE, checkpoint.STATE_FILE)[number % 3]
+        )
         before = file.read_bytes()
         file.write_bytes(damaged(before, chance))
         with in_time(), memory_for(), no_code_runs():
             try:
-                checkpoint.newest(folder)
+                checkpoint.load_latest(folder)
                 same = checkpoint.load(whole).state == checkpoint.load(folder / whole.name).state
                 assert same  # only what does not matter was damaged, such as a space in JSON
             except ValueError as error:

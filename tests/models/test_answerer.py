@@ -4,13 +4,15 @@ import pytest
 import torch
 
 from regard.attention import Additive, Attention, Constant
-from regard.models import Answerer
-from regard.models.answerer import Bag, InOrder
+from regard.models import VisualQAModel
+from regard.models.image_models import BagOfWordsEncoder, GRUEncoder
 
 
 def model(looks=1, attention=None, read=None, **more):
     look = attention or (lambda: Attention(Additive(12, 6, 5)))
-    return Answerer(read or InOrder(9, 3, 12), [look() for _ in range(looks)], 4, grid_dim=6, **more)
+    return VisualQAModel(
+        read or GRUEncoder(9, 3, 12), [look() for _ in range(looks)], 4, feature_dim=6, **more
+    )
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def test_shapes(grid, questions):
     for looks in (1, 2):
         net = model(looks)
         assert net(grid, *questions).shape == (3, 2, 4)
-        weights = net.looks(grid, *questions)
+        weights = net.attention_weights(grid, *questions)
         assert weights.shape == (3, 2, looks, 16)
         torch.testing.assert_close(weights.sum(-1), torch.ones(3, 2, looks))
 
@@ -53,11 +55,11 @@ def test_a_bag_knows_no_order(grid, questions):
     words, lengths = questions
     turned = words.clone()
     turned[0, 0] = words[0, 0].flip(0)
-    bag, in_order = model(read=Bag(9, 12)), model()
+    bag, in_order = model(read=BagOfWordsEncoder(9, 12)), model()
     torch.testing.assert_close(bag(grid, words, lengths), bag(grid, turned, lengths))
     assert not torch.allclose(in_order(grid, words, lengths)[0, 0], in_order(grid, turned, lengths)[0, 0])
-    by_hand = bag.read.embed(words[1, 1, :2]).mean(0)  # the rest fills it up
-    torch.testing.assert_close(bag.asked(words, lengths)[1, 1], by_hand)
+    by_hand = bag.question_encoder.embed(words[1, 1, :2]).mean(0)  # the rest fills it up
+    torch.testing.assert_close(bag.encode_questions(words, lengths)[1, 1], by_hand)
 
 
 def test_the_order_of_the_cells_does_not_matter(grid, questions):
@@ -75,10 +77,10 @@ def test_the_second_look_follows_the_first(questions):
     """Which cell the first look finds decides where the second one goes."""
     net, grid = model(2), torch.randn(3, 16, 6)
     with torch.no_grad():
-        net.joins[0].weight.mul_(20)
-    first = net.consider(grid, *questions).seen
-    net.attentions[0].score.v.data.neg_()  # the first look goes elsewhere, over the same grid
-    other = net.consider(grid, *questions).seen
+        net.query_updates[0].weight.mul_(20)
+    first = net.forward_with_attention(grid, *questions).attention
+    net.attentions[0].score.energy.data.neg_()  # the first look goes elsewhere, over the same grid
+    other = net.forward_with_attention(grid, *questions).attention
     assert not torch.allclose(first[1].weights, other[1].weights, atol=1e-3)
 
 
@@ -91,6 +93,6 @@ def test_everything_learns(grid, questions):
 @pytest.mark.bare
 def test_what_does_not_fit_is_said(questions):
     with pytest.raises(ValueError, match="looks at least once"):
-        Answerer(Bag(9, 12), [], 4)
+        VisualQAModel(BagOfWordsEncoder(9, 12), [], 4)
     with pytest.raises(ValueError, match=r"a grid is \(rows, cells, 6\) here, got \(3, 16, 5\)"):
         model()(torch.randn(3, 16, 5), *questions)

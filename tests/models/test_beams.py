@@ -8,16 +8,17 @@ import torch
 from torch import nn
 
 from regard.attention import Dropout, MultiHead, softmax
-from regard.attention._watching import telling
-from regard.decoding import Decoding, beam, decode
-from regard.models.transformer import PackedSteps, Steps
+from regard.attention.observers import register_watcher
+from regard.decoding import DecodingConfig, beam_search, decode
+from regard.models.fast_decoding.transformer import FusedDecoderState
+from regard.models.transformer import TransformerDecoderState
 from tests.models import laws, test_recurrent, test_transformer
 from tests.models.laws import BOS, EOS, PAD, TARGET_WORDS, close, logits, some_pairs
 
 
 def plain(model, source, lengths):
     """The definition, whatever `begin` takes."""
-    return Steps(model, model.encode(source, lengths), lengths)
+    return TransformerDecoderState(model, model.encode(source, lengths), lengths)
 
 
 def scored(steps, words, as_bits):
@@ -44,7 +45,7 @@ def beams_are_rows(fast, slow, weights=True, steps=11, width=4):
         if not len(staying):
             return
         rows = torch.randint(0, wide, (len(staying), width)) + staying[:, None] * wide
-        fast.select_beams(rows)
+        fast.reorder_beams(rows)
         slow.select(rows.flatten())
         count, wide = len(staying), width
     rows = torch.randint(0, count * wide, (5,))  # any rows in any order, after beams
@@ -60,7 +61,9 @@ def test_beams_of_recurrent_models(order, attention):
     model = test_recurrent.small(order, attention=attention)
     source, lengths, _ = some_pairs((6, 3, 1, 5, 4, 6, 2))
     with torch.no_grad():
-        beams_are_rows(model.begin(source, lengths), model.begin(source, lengths), attention != "none")
+        beams_are_rows(
+            model.start_decoding(source, lengths), model.start_decoding(source, lengths), attention != "none"
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -81,8 +84,8 @@ def test_the_shortcut_is_the_steps(norm, seed):
     model = test_transformer.small(seed, norm=norm, decoder_layers=3)
     source, lengths, _ = some_pairs((6, 3, 1, 5, 4, 6, 2))
     with torch.no_grad():
-        fast = model.begin(source, lengths)
-        assert isinstance(fast, PackedSteps)
+        fast = model.start_decoding(source, lengths)
+        assert isinstance(fast, FusedDecoderState)
         beams_are_rows(fast, plain(model, source, lengths), steps=20)  # longer than the first room
 
 
@@ -90,13 +93,17 @@ def test_the_shortcut_is_the_steps(norm, seed):
 def test_searches_by_the_shortcut_are_searches_by_the_steps(method):
     model = test_transformer.small(3, dropout=0.1)
     with torch.no_grad():
-        model.output.weight.mul_(3)  # far enough from uniform that no two words tie
+        model.lm_head.weight.mul_(3)  # far enough from uniform that no two words tie
     source, lengths, _ = some_pairs((6, 3, 1, 5, 4, 6, 2))
     coverage = 0.2 if method == "beam" else 0.0
-    options = Decoding(method=method, best=3 if method == "beam" else 1, coverage=coverage, max_length=14)
+    options = DecodingConfig(
+        method=method, num_best=3 if method == "beam" else 1, coverage_penalty=coverage, max_length=14
+    )
     ours = decode(model, source, lengths, options)
     theirs = decode(Definition(model), source, lengths, options)
-    assert [[one.ids for one in several] for several in ours] == [[one.ids for one in s] for s in theirs]
+    assert [[one.token_ids for one in several] for several in ours] == [
+        [one.token_ids for one in s] for s in theirs
+    ]
     for a, b in zip(chain(*ours), chain(*theirs), strict=True):
         assert a.score == pytest.approx(b.score, abs=1e-4)
 
@@ -107,20 +114,20 @@ class Definition:
     def __init__(self, model):
         self.model = model
 
-    def begin(self, source, lengths):
+    def start_decoding(self, source, lengths):
         return plain(self.model, source, lengths)
 
 
 def test_a_search_finds_what_loops_without_a_cache_find():
     model = test_transformer.small(5)
     with torch.no_grad():
-        model.output.weight.mul_(3)
+        model.lm_head.weight.mul_(3)
     source, lengths, _ = some_pairs((6, 3, 5))
-    options = Decoding(beam=3, best=1, max_length=9, length_ratio=0, length_extra=100)
-    found = beam(model, source, lengths, options)
+    options = DecodingConfig(beam_size=3, num_best=1, max_length=9, max_length_ratio=0, max_length_offset=100)
+    found = beam_search(model, source, lengths, options)
     for row, length in enumerate(lengths.tolist()):
         ids, score = searched(model, source[row : row + 1, :length], options)
-        assert found[row][0].ids == ids
+        assert found[row][0].token_ids == ids
         assert found[row][0].score == pytest.approx(score, abs=1e-4)
 
 
@@ -148,15 +155,15 @@ def test_changed_weights_are_laid_out_anew():
     model = test_transformer.small()
     source, lengths, target = some_pairs()
     for change in (
-        lambda: model.output.weight.mul_(2),
+        lambda: model.lm_head.weight.mul_(2),
         lambda: model.decoder.layers[1].look.key.weight.add_(0.3),
         lambda: model.load_state_dict({name: p + 0.1 for name, p in model.state_dict().items()}),
         lambda: setattr(model.decoder.layers[0].add_look.norm, "weight", nn.Parameter(torch.rand(16))),
     ):
         with torch.no_grad():
             change()
-            steps = model.begin(source, lengths)
-            assert isinstance(steps, PackedSteps)
+            steps = model.start_decoding(source, lengths)
+            assert isinstance(steps, FusedDecoderState)
             close(steps.step(target[:, 0]), plain(model, source, lengths).step(target[:, 0]))
 
 
@@ -170,7 +177,7 @@ def test_steps_of_a_fused_optimizer_are_noticed(kind):
     for _ in range(2):
         with torch.no_grad():
             steps = model.begin(source, lengths)
-            assert isinstance(steps, PackedSteps) == (kind == "transformer")
+            assert isinstance(steps, FusedDecoderState) == (kind == "transformer")
             close(steps.step(target[:, 0]), logits(model, source, lengths, target[:, :1])[:, 0], atol=1e-3)
         for parameter in model.parameters():
             parameter.grad = torch.randn_like(parameter)
@@ -184,25 +191,29 @@ def test_where_parts_must_be_called_they_are():
         return type(model.begin(source, lengths))
 
     model = test_transformer.small()
-    assert kind(model) is Steps  # gradients are wanted
+    assert kind(model) is TransformerDecoderState  # gradients are wanted
     with torch.no_grad():
-        assert kind(model) is PackedSteps
-        with telling(lambda who, weights: None):
-            assert kind(model) is Steps
+        assert kind(model) is FusedDecoderState
+        with register_watcher(lambda who, weights: None):
+            assert kind(model) is TransformerDecoderState
         handle = model.decoder.layers[0].think.register_forward_hook(lambda *_: None)
-        assert kind(model) is Steps
+        assert kind(model) is TransformerDecoderState
         handle.remove()
-        assert kind(model) is PackedSteps
+        assert kind(model) is FusedDecoderState
         model.decoder.layers[0].think[1] = nn.GELU()
-        assert kind(model) is Steps
-        assert kind(test_transformer.small().train()) is Steps
+        assert kind(model) is TransformerDecoderState
+        assert kind(test_transformer.small().train()) is TransformerDecoderState
         for heads in (
-            lambda: MultiHead(16, 4, kv_heads=2),
+            lambda: MultiHead(16, 4, num_kv_heads=2),
             lambda: MultiHead(16, 4, normalize=lambda scores: softmax(scores)),
         ):
-            assert kind(test_transformer.small(attention=heads)) is Steps
-        assert kind(test_transformer.small(attention=lambda: MultiHead(16, 4, dropout=0.2))) is PackedSteps
-        assert kind(test_transformer.small(attention=lambda: MultiHead(16, 4, bias=False))) is PackedSteps
+            assert kind(test_transformer.small(attention=heads)) is TransformerDecoderState
+        assert (
+            kind(test_transformer.small(attention=lambda: MultiHead(16, 4, dropout=0.2))) is FusedDecoderState
+        )
+        assert (
+            kind(test_transformer.small(attention=lambda: MultiHead(16, 4, bias=False))) is FusedDecoderState
+        )
         dropping = test_transformer.small(attention=lambda: MultiHead(16, 4, normalize=Dropout(softmax, 0.1)))
         laws.steps_are_forward(dropping)
 
@@ -212,7 +223,7 @@ def test_a_long_translation_outgrows_its_first_clock():
     source, lengths, _ = some_pairs()
     words = torch.randint(4, TARGET_WORDS, (len(source), 40))
     with torch.no_grad():
-        steps = model.begin(source, lengths)
+        steps = model.start_decoding(source, lengths)
         each = torch.stack([steps.step(words[:, t]) for t in range(40)], 1)
         close(each, logits(model, source, lengths, words), atol=1e-4)
     assert math.isfinite(float(each.sum()))

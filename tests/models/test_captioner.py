@@ -5,8 +5,8 @@ import torch
 
 from regard.attention import Additive, Attention, Bilinear, Constant, Sample
 from regard.models import ShowAttendTell
-from regard.models._convolutions import Convolutions
-from regard.models.captioner import Mixed, doubly
+from regard.models.captioner import PartiallySampled, doubly_stochastic_penalty
+from regard.models.image_models import ConvBackbone
 
 
 def model(attention=None, **more):
@@ -32,7 +32,7 @@ def by_the_paper(net, grid, target):
         rows = []
         for word in words:
             e = torch.stack(
-                [score.v @ torch.tanh(score.W.weight @ h + score.U.weight @ cell_) for cell_ in a]
+                [score.energy @ torch.tanh(score.W.weight @ h + score.key_proj.weight @ cell_) for cell_ in a]
             )
             alpha = torch.exp(e) / torch.exp(e).sum()
             z = torch.sigmoid(net.gate.weight[0] @ h + net.gate.bias[0]) * (alpha[:, None] * a).sum(0)
@@ -94,12 +94,12 @@ def test_the_order_of_the_cells_does_not_matter(grid, target):
 def test_hard_attention_sees_one_cell_and_the_same_one_at_rest(grid, target):
     net = model(Attention(Additive(12, 6, 5), Sample()), expected=0.0)
     told = net.decode(grid, target)
-    for look in told.seen:
+    for look in told.attention:
         assert set(look.weights.unique().tolist()) == {0.0, 1.0}
         assert look.log_prob.shape == look.entropy.shape == (3, 1)
         assert bool((look.log_prob < 0).all())
     net.eval()
-    assert torch.equal(net.looks(grid, target), net.looks(grid, target))
+    assert torch.equal(net.attention_weights(grid, target), net.attention_weights(grid, target))
 
 
 def test_some_rows_see_what_is_expected(grid, target):
@@ -108,32 +108,32 @@ def test_some_rows_see_what_is_expected(grid, target):
     soft.load_state_dict(net.state_dict())
     told = net.decode(grid, target)
     torch.testing.assert_close(told.hidden, soft(grid, target))
-    assert all(bool((look.log_prob == 0).all()) for look in told.seen)
+    assert all(bool((look.log_prob == 0).all()) for look in told.attention)
 
 
 def test_half_the_rows_choose():
     net = model(Attention(Additive(12, 6, 5), Sample()), expected=0.5)
     told = net.decode(torch.randn(400, 16, 6), torch.randint(4, 9, (400, 2)))
-    chose = [(look.weights.amax(-1) == 1).squeeze(1) for look in told.seen]
+    chose = [(look.weights.amax(-1) == 1).squeeze(1) for look in told.attention]
     assert torch.equal(*chose)  # a row chooses for all of its words, or for none
     assert 140 < int(chose[0].sum()) < 260
-    zero = (told.seen[0].log_prob == 0).squeeze(1)
+    zero = (told.attention[0].log_prob == 0).squeeze(1)
     assert torch.equal(zero, ~chose[0])
 
 
 def test_the_gradient_of_a_mix_is_that_of_its_soft_rows():
     scores = torch.randn(2, 1, 5, requires_grad=True)
-    weights = Mixed(Sample(), torch.tensor([True, False]))(scores)
+    weights = PartiallySampled(Sample(), torch.tensor([True, False]))(scores)
     weights[..., 0].sum().backward()
     assert float(scores.grad[0].abs().sum()) > 0
     assert float(scores.grad[1].abs().sum()) == 0
 
 
 def test_doubly_stochastic(grid, target):
-    seen = model().decode(grid, target).seen
+    seen = model().decode(grid, target).attention
     words = torch.ones(3, 5, dtype=torch.bool)
     words[1, 2:] = False  # what fills a caption up does not count
-    found = doubly(seen, words)
+    found = doubly_stochastic_penalty(seen, words)
     weights = torch.cat([look.weights for look in seen], 1)
     for row, length in ((0, 5), (1, 2)):
         by_hand = sum((1 - sum(weights[row, t, i] for t in range(length))) ** 2 for i in range(16))
@@ -146,13 +146,13 @@ def test_other_scores(grid, target):
 
 
 def test_convolutions_know_where_they_are():
-    grid = Convolutions(1, 20, 4)(torch.zeros(2, 1, 32, 24))
+    grid = ConvBackbone(1, 20, 4)(torch.zeros(2, 1, 32, 24))
     assert grid.shape == (2, 12, 20)
     assert len({tuple(cell[-16:].tolist()) for cell in grid[0].detach()}) == 12
 
 
 def test_convolutions_and_telling_learn_together():
-    net = model(Attention(Additive(12, 20, 5)), eyes=Convolutions(3, 20, 4), grid_dim=20)
+    net = model(Attention(Additive(12, 20, 5)), eyes=ConvBackbone(3, 20, 4), grid_dim=20)
     net(torch.rand(2, 3, 32, 32), torch.randint(4, 9, (2, 3))).sum().backward()
     assert all(p.grad is not None for name, p in net.named_parameters() if not name.startswith("output"))
 
@@ -162,8 +162,8 @@ def test_what_does_not_fit_is_said():
     with pytest.raises(ValueError, match=r"a grid is \(rows, cells, 6\) here, got \(2, 16, 5\)"):
         model()(torch.randn(2, 16, 5), torch.randint(4, 9, (2, 3)))
     with pytest.raises(ValueError, match="takes images"):
-        Convolutions(3, 20)(torch.rand(2, 1, 32, 32))
+        ConvBackbone(3, 20)(torch.rand(2, 1, 32, 32))
     with pytest.raises(ValueError, match="dim=16 is too small"):
-        Convolutions(3, 16)
+        ConvBackbone(3, 16)
     with pytest.raises(ValueError, match="expected=2 must be from 0 to 1"):
         model(expected=2)

@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from regard.models._dropout import Dropout
+from regard.models.layers import FastDropout
 
 SHAPES = [(), (1,), (3,), (7, 5), (2, 3, 5), (4, 1, 9)]
 
 
 def kept(p, count):
-    return (Dropout(p)(torch.ones(count)) != 0).float().mean().item()
+    return (FastDropout(p)(torch.ones(count)) != 0).float().mean().item()
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
 def test_the_rate_and_the_mean(p):
     count = 1_000_000
-    y = Dropout(p)(torch.ones(count))
+    y = FastDropout(p)(torch.ones(count))
     rate = round(p * 65536) / 65536
     spread = (p * (1 - p) / count) ** 0.5
     assert abs((y == 0).double().mean().item() - rate) < 5 * spread
@@ -25,24 +25,24 @@ def test_the_rate_and_the_mean(p):
 
 
 def test_it_is_unbiased_at_every_place():
-    x, drop = torch.randn(6, 7), Dropout(0.4)
+    x, drop = torch.randn(6, 7), FastDropout(0.4)
     mean = torch.stack([drop(x) for _ in range(4000)]).mean(0)
     assert ((mean - x).abs() < 6 * x.abs() * (0.4 / 0.6 / 4000) ** 0.5).all()
 
 
 def test_neighbors_do_not_know_of_each_other():
     """Four numbers share one random word, and rows one stream; lags up to 8 show nothing."""
-    y = (Dropout(0.5)(torch.ones(1_000_000)) != 0).double() - 0.5
+    y = (FastDropout(0.5)(torch.ones(1_000_000)) != 0).double() - 0.5
     for lag in range(1, 9):
         assert abs((y[:-lag] * y[lag:]).mean().item() / 0.25) < 5e-3
-    one, two = (Dropout(0.5)(torch.ones(500_000)) != 0 for _ in range(2))
+    one, two = (FastDropout(0.5)(torch.ones(500_000)) != 0 for _ in range(2))
     assert abs((one == two).double().mean().item() - 0.5) < 5e-3
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape(shape):
     x = torch.full(shape, 3.0)
-    y = Dropout(0.5)(x)
+    y = FastDropout(0.5)(x)
     assert y.shape == x.shape
     assert set(y.flatten().tolist()) <= {0.0, 6.0}
     assert (x == 3).all(), "the input was written to"
@@ -51,7 +51,7 @@ def test_every_shape(shape):
 @pytest.mark.parametrize("shape", [(0,), (0, 4), (3, 0)])
 def test_nothing_stays_nothing(shape):
     x = torch.zeros(shape, requires_grad=True)
-    y = Dropout(0.5)(x)
+    y = FastDropout(0.5)(x)
     assert y.shape == x.shape
     y.sum().backward()
     assert x.grad.shape == x.shape
@@ -59,7 +59,7 @@ def test_nothing_stays_nothing(shape):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_every_dtype(dtype):
-    y = Dropout(0.5)(torch.ones(50, dtype=dtype))
+    y = FastDropout(0.5)(torch.ones(50, dtype=dtype))
     assert y.dtype == dtype
     assert set(y.tolist()) == {0.0, 2.0}
 
@@ -73,15 +73,15 @@ def test_strides_do_not_matter():
         lambda x: x.unfold(1, 3, 1),
     ):
         torch.manual_seed(5)
-        one = Dropout(0.3)(view(x))
+        one = FastDropout(0.3)(view(x))
         torch.manual_seed(5)
-        two = Dropout(0.3)(view(x).contiguous())
+        two = FastDropout(0.3)(view(x).contiguous())
         assert torch.equal(one, two)
 
 
 def test_the_gradient_is_the_mask():
     x = torch.randn(5, 7, requires_grad=True)
-    y = Dropout(0.25)(x)
+    y = FastDropout(0.25)(x)
     by = torch.randn(7, 5).T  # a gradient with strides of its own
     (grad,) = torch.autograd.grad(y, x, by)
     factor = 1 / 0.75
@@ -93,14 +93,14 @@ def test_the_gradient_of_the_gradient():
 
     def dropped(x):
         torch.manual_seed(0)
-        return Dropout(0.25)(x)
+        return FastDropout(0.25)(x)
 
     assert torch.autograd.gradcheck(dropped, x)
     assert torch.autograd.gradgradcheck(dropped, x)
 
 
 def test_a_seed_decides_everything():
-    drop, x = Dropout(0.5), torch.ones(100)
+    drop, x = FastDropout(0.5), torch.ones(100)
     torch.manual_seed(7)
     one, two = drop(x), drop(x)
     assert not torch.equal(one, two)
@@ -112,15 +112,15 @@ def test_a_seed_decides_everything():
 
 def test_nothing_is_forgotten_in_eval_mode_or_at_0():
     x = torch.randn(4, 4)
-    assert Dropout(0.5).eval()(x) is x
-    assert Dropout(0.0)(x) is x
+    assert FastDropout(0.5).eval()(x) is x
+    assert FastDropout(0.0)(x) is x
     before = torch.random.get_rng_state()
-    Dropout(0.0)(x)
+    FastDropout(0.0)(x)
     assert torch.equal(before, torch.random.get_rng_state())
 
 
 def test_not_a_number_stays_one_where_it_is_kept():
-    y = Dropout(0.5)(torch.full((100,), torch.inf))
+    y = FastDropout(0.5)(torch.full((100,), torch.inf))
     assert y.isinf().any()
 
 
@@ -128,12 +128,12 @@ def test_not_a_number_stays_one_where_it_is_kept():
 @pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, float("nan")])
 def test_what_is_no_share_is_refused(p):
     with pytest.raises(ValueError, match=r"^Dropout: p must be at least 0 and below 1, got "):
-        Dropout(p)
+        FastDropout(p)
 
 
 @pytest.mark.parametrize("p", [0.99999, 0.999995, 1 - 1e-9])
 def test_nearly_everything_can_be_forgotten(p):
-    y = Dropout(p)(torch.ones(1000))
+    y = FastDropout(p)(torch.ones(1000))
     assert y.isfinite().all()
     assert kept(p, 1000) < 0.05
 
@@ -141,6 +141,6 @@ def test_nearly_everything_can_be_forgotten(p):
 def test_under_a_compiler_it_is_pytorchs(monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     torch.manual_seed(0)
-    y = Dropout(0.5)(torch.ones(1000))
+    y = FastDropout(0.5)(torch.ones(1000))
     torch.manual_seed(0)
     assert torch.equal(y, torch.nn.functional.dropout(torch.ones(1000), 0.5))

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from regard.models.encoders import Convolution, LocalAttention, Recurrence, SelfAttention
+from regard.models.language_models import ConvBlock, LocalAttentionBlock, RNNBlock, SelfAttentionBlock
 
 DIM, RADIUS = 48, 2
 MAKE = {
-    "convolution": lambda: Convolution(DIM),
-    "recurrence": lambda: Recurrence(DIM),
-    "both ways": lambda: Recurrence(DIM, DIM // 2, both=True),
-    "attention": lambda: SelfAttention(DIM),
-    "local": lambda: LocalAttention(DIM, radius=RADIUS),
+    "convolution": lambda: ConvBlock(DIM),
+    "recurrence": lambda: RNNBlock(DIM),
+    "both ways": lambda: RNNBlock(DIM, DIM // 2, bidirectional=True),
+    "attention": lambda: SelfAttentionBlock(DIM),
+    "local": lambda: LocalAttentionBlock(DIM, radius=RADIUS),
 }
 SEEN = {  # which positions of 0 .. 8 the answer at position 4 depends on
     "convolution": {3, 4, 5},
@@ -46,10 +46,10 @@ def test_all_are_of_one_size():
     sizes = {
         name: sum(p.numel() for p in make().parameters())
         for name, make in {
-            "convolution": lambda: Convolution(192),
-            "recurrence": lambda: Recurrence(192),
-            "attention": lambda: SelfAttention(192),
-            "local": lambda: LocalAttention(192),
+            "convolution": lambda: ConvBlock(192),
+            "recurrence": lambda: RNNBlock(192),
+            "attention": lambda: SelfAttentionBlock(192),
+            "local": lambda: LocalAttentionBlock(192),
         }.items()
     }
     assert max(sizes.values()) < 1.02 * min(sizes.values())
@@ -58,4 +58,4 @@ def test_all_are_of_one_size():
 
 def test_a_kernel_has_a_middle():
     with pytest.raises(ValueError, match="kernel must be odd"):
-        Convolution(DIM, kernel=4)
+        ConvBlock(DIM, kernel_size=4)

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from regard.attention import Additive, Attention, Constant, Cosine, ScaledDot, sparsemax
-from regard.models import Hierarchical
-from regard.models.hierarchical import Largest, Look, groups, packed_rows
+from regard.attention.pooling import SequenceAttentionPool, SequenceMaxPool
+from regard.models import HierarchicalAttentionNetwork
+from regard.models.hierarchical import pack_rows, split_by_length
 
 LENGTHS, COUNTS = torch.tensor([3, 1, 7, 2, 2, 5]), torch.tensor([2, 1, 3])
 
@@ -18,27 +19,29 @@ def words():
 
 
 def paper():
-    return Look(Attention(Additive(None, key_dim=8, hidden_dim=6)))
+    return SequenceAttentionPool(Attention(Additive(None, key_dim=8, hidden_dim=6)))
 
 
 POOLS = {
     "attention": paper,
-    "average": lambda: Look(Attention(Constant())),
-    "max": Largest,
-    "dot": lambda: Look(Attention(ScaledDot()), query_dim=8),
-    "cosine, sparse": lambda: Look(Attention(Cosine(5.0), sparsemax), query_dim=8),
+    "average": lambda: SequenceAttentionPool(Attention(Constant())),
+    "max": SequenceMaxPool,
+    "dot": lambda: SequenceAttentionPool(Attention(ScaledDot()), query_dim=8),
+    "cosine, sparse": lambda: SequenceAttentionPool(Attention(Cosine(5.0), sparsemax), query_dim=8),
 }
 
 
 def model(pool, **options):
-    return Hierarchical(20, 3, POOLS[pool](), POOLS[pool](), embed_dim=5, dim=8, **options).eval()
+    return HierarchicalAttentionNetwork(
+        20, 3, POOLS[pool](), POOLS[pool](), embed_dim=5, hidden_dim=8, **options
+    ).eval()
 
 
 def one_level(level, row):
     """The equations as they read, for one row of vectors."""
     states, _ = level.read(row[:, None])
     states = states.squeeze(1)
-    if isinstance(level.pool, Largest):
+    if isinstance(level.pool, SequenceMaxPool):
         return states.amax(0), None
     attention = level.pool.attention
     query = torch.zeros(1, 0) if level.pool.query is None else level.pool.query
@@ -51,19 +54,19 @@ def one_level(level, row):
 def test_it_is_the_loop_over_sentences_and_documents(pool):
     network, given = model(pool), words()
     sentences = given.split(LENGTHS.tolist())
-    vectors = [one_level(network.of_words, network.embed(sentence)) for sentence in sentences]
+    vectors = [one_level(network.word_level, network.embed(sentence)) for sentence in sentences]
     documents, first = [], 0
     for count in COUNTS.tolist():
         rows = torch.stack([vector for vector, _ in vectors[first : first + count]])
-        documents.append(one_level(network.of_sentences, rows))
+        documents.append(one_level(network.sentence_level, rows))
         first += count
-    expected = network.output(torch.stack([vector for vector, _ in documents]))
+    expected = network.classifier(torch.stack([vector for vector, _ in documents]))
     torch.testing.assert_close(network(given, LENGTHS, COUNTS), expected)
     if pool == "max":
         with pytest.raises(ValueError, match="a maximum has no weights"):
-            network.looks(given, LENGTHS, COUNTS)
+            network.attention_weights(given, LENGTHS, COUNTS)
         return
-    looks = network.looks(given, LENGTHS, COUNTS)
+    looks = network.attention_weights(given, LENGTHS, COUNTS)
     for row, (_, weights) in zip(looks.words, vectors, strict=True):
         torch.testing.assert_close(row[: len(weights)], weights)
         assert not row[len(weights) :].any()
@@ -73,7 +76,7 @@ def test_it_is_the_loop_over_sentences_and_documents(pool):
 
 
 def test_average_is_the_average():
-    looks = model("average").looks(words(), LENGTHS, COUNTS)
+    looks = model("average").attention_weights(words(), LENGTHS, COUNTS)
     torch.testing.assert_close(looks.words[2], torch.full((7,), 1 / 7))
     torch.testing.assert_close(looks.sentences[1], torch.tensor([1.0, 0.0, 0.0]))
 
@@ -111,7 +114,7 @@ def test_dropout_is_for_training_only():
 
 def test_packed_rows_are_those_of_pytorch():
     vectors = torch.randn(int(LENGTHS.sum()), 4)
-    packed, order = packed_rows(vectors, LENGTHS)
+    packed, order = pack_rows(vectors, LENGTHS)
     rows = nn.utils.rnn.pack_sequence([vectors.split(LENGTHS.tolist())[i] for i in order.tolist()])
     assert torch.equal(packed.data, rows.data)
     assert torch.equal(packed.batch_sizes, rows.batch_sizes)
@@ -119,7 +122,7 @@ def test_packed_rows_are_those_of_pytorch():
 
 def test_groups_cover_all_rows_and_waste_little():
     lengths = sorted(torch.randint(1, 50, (300,)).tolist(), reverse=True)
-    cuts = groups(lengths)
+    cuts = split_by_length(lengths)
     assert [cuts[0][0], cuts[-1][1]] == [0, 300]
     assert all(before[1] == after[0] for before, after in pairwise(cuts))
     padded = sum((last - first) * longest for first, last, longest in cuts)
@@ -129,12 +132,12 @@ def test_groups_cover_all_rows_and_waste_little():
 @pytest.mark.parametrize("lengths", [[], [3, 0]])
 def test_a_sentence_without_words_is_refused(lengths):
     with pytest.raises(ValueError, match="at least one word"):
-        packed_rows(torch.randn(3, 4), torch.tensor(lengths, dtype=torch.long))
+        pack_rows(torch.randn(3, 4), torch.tensor(lengths, dtype=torch.long))
 
 
 def test_an_odd_size_is_refused():
     with pytest.raises(ValueError, match="dim=7 must be even"):
-        Hierarchical(20, 3, paper(), paper(), dim=7)
+        HierarchicalAttentionNetwork(20, 3, paper(), paper(), hidden_dim=7)
 
 
 def test_it_can_be_watched():

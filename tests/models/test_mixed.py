@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from regard.attention import Additive, Attention, padding
-from regard.models.hierarchical import Largest, Look
-from regard.models.mixed import Attending, Convolving, Mixed, Recurring
-from regard.models.whole import Whole, parts
+from regard.attention.pooling import SequenceAttentionPool, SequenceMaxPool
+from regard.models.flat_document import FlatDocumentClassifier, split_lengths
+from regard.models.language_models import ConvLayer, HybridEncoder, RNNLayer, SelfAttentionLayer
 from regard.viewing import watch
 
 WORDS, DIM = 30, 12
@@ -15,13 +15,18 @@ WORDS, DIM = 30, 12
 
 def stack():
     torch.manual_seed(0)
-    layers = [Convolving(DIM), Attending(DIM, heads=3), Recurring(DIM), Recurring(DIM, cell=nn.LSTM)]
-    return Mixed(WORDS, DIM, layers).eval()
+    layers = [
+        ConvLayer(DIM),
+        SelfAttentionLayer(DIM, num_heads=3),
+        RNNLayer(DIM),
+        RNNLayer(DIM, rnn_type=nn.LSTM),
+    ]
+    return HybridEncoder(WORDS, DIM, layers).eval()
 
 
 def whole(pool=None, span=4):
-    reader, look = stack(), Look(Attention(Additive(None, DIM, DIM)))
-    return Whole(reader, pool or look, DIM, 3, span=span).eval()
+    reader, look = stack(), SequenceAttentionPool(Attention(Additive(None, DIM, DIM)))
+    return FlatDocumentClassifier(reader, pool or look, DIM, 3, max_span=span).eval()
 
 
 def documents(seed=0):
@@ -49,12 +54,12 @@ def test_documents_are_independent_and_read_in_parts():
         torch.testing.assert_close(together[document], model(text, one, torch.tensor([1]))[0])
         states = torch.cat(
             [
-                model.reader(part[None], torch.tensor([len(part)]))[0]
-                for part in text.split(parts(one, 4).tolist())
+                model.encoder(part[None], torch.tensor([len(part)]))[0]
+                for part in text.split(split_lengths(one, 4).tolist())
             ]
         )
         seen = model.pool.attention(None, states[None], states[None], padding(one))
-        torch.testing.assert_close(together[document], model.output(seen.context[0, 0]))
+        torch.testing.assert_close(together[document], model.classifier(seen.context[0, 0]))
 
 
 def test_sentences_do_not_matter_to_the_class():
@@ -67,27 +72,27 @@ def test_sentences_do_not_matter_to_the_class():
 def test_weights_of_words_and_sentences_make_up_a_whole():
     model = whole()
     words, lengths, counts = documents()
-    within, sentences = model.looks(words, lengths, counts)
+    within, sentences = model.attention_weights(words, lengths, counts)
     torch.testing.assert_close(within.sum(1), torch.ones(6))
     torch.testing.assert_close(sentences.sum(1), torch.ones(3))
     assert within[0, 2:].abs().max() == 0
     shares = torch.cat([row[:n] * s for row, n, s in zip(within[:2], (2, 5), sentences[0], strict=False)])
-    states = model._read(words, torch.tensor([7, 1, 15]))[:7]
+    states = model._encode_tokens(words, torch.tensor([7, 1, 15]))[:7]
     seen = model.pool.attention(None, states[None], states[None], padding([7]))
     torch.testing.assert_close(shares, seen.weights[0, 0])
 
 
 def test_a_maximum_has_no_weights():
-    model = whole(Largest())
+    model = whole(SequenceMaxPool())
     assert model(*documents()).shape == (3, 3)
     with pytest.raises(ValueError, match="a maximum has no weights"):
-        model.looks(*documents())
+        model.attention_weights(*documents())
 
 
 def test_parts_are_of_nearly_equal_size():
     totals = torch.randint(1, 200, (50,))
     for span in (1, 7, 500):
-        sizes, counts = parts(totals, span), -(-totals // span)
+        sizes, counts = split_lengths(totals, span), -(-totals // span)
         assert len(sizes) == int(counts.sum())
         assert int(sizes.max()) <= span
         for total, several in zip(totals.tolist(), sizes.split(counts.tolist()), strict=True):

@@ -8,9 +8,9 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits as cost
 
 from regard.attention import addressing
-from regard.models import LongShortTerm, NeuralTuringMachine
-from regard.models._step import MOST, bounded
-from regard.models.ntm import BLANK
+from regard.models import LSTMBaseline, NeuralTuringMachine
+from regard.models.ntm import INITIAL_MEMORY
+from regard.models.ntm_fast import MAX_STRENGTH, bounded_softplus
 
 KINDS = [
     {},
@@ -47,7 +47,7 @@ def test_a_sequence_in_parts_is_the_same_as_whole(options):
 def test_single_steps_are_the_same_as_the_loop():
     model, inputs = machine(read_heads=2), torch.randn(2, 4, 4)
     whole, end = model(inputs)
-    state, outputs = model.begin(2), []
+    state, outputs = model.init_state(2), []
     for now in inputs.unbind(1):
         outputs.append(step := model.step(now, state))
         state = step.state
@@ -150,7 +150,7 @@ def test_autocast_of_a_fused_step(monkeypatch):
     model, inputs = machine(), torch.randn(2, 4, 4)
     exact, _ = trained_with_autocast(model, inputs, False)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))  # as it is traced
-    model.fuse()
+    model.compile_step()
     found, state = trained_with_autocast(model, inputs, True)
     assert state.memory.dtype == torch.float32
     assert (found - exact).norm() < 0.03 * exact.norm()
@@ -179,9 +179,9 @@ def test_memories_of_almost_nothing_have_finite_gradients():
         torch.manual_seed(seed)
         model = machine(controller="feedforward")
         with torch.no_grad():
-            model.tell.weight.mul_(30)
-            model.tell.bias.mul_(30)
-        state = dataclasses.replace(model.begin(2), memory=torch.zeros(2, 8, 5))
+            model.interface_proj.weight.mul_(30)
+            model.interface_proj.bias.mul_(30)
+        state = dataclasses.replace(model.init_state(2), memory=torch.zeros(2, 8, 5))
         assert all_gradients(model, model(torch.randn(2, 20, 4), state)[0]).isfinite().all(), seed
 
 
@@ -224,14 +224,14 @@ def test_nothing_stays_on_the_module():
 
 def test_a_larger_memory_needs_no_other_weights():
     model, inputs = machine(), torch.randn(2, 5, 4)
-    small, _ = model(inputs, model.begin(2, rows=64))
+    small, _ = model(inputs, model.init_state(2, memory_rows=64))
     assert small.shape == (2, 5, 3)
     assert not any(8 in value.shape for value in model.state_dict().values())
 
 
 def test_the_memory_begins_blank_and_the_heads_on_its_first_row():
-    state = machine(read_heads=2).begin(3)
-    assert (state.memory == BLANK).all()
+    state = machine(read_heads=2).init_state(3)
+    assert (state.memory == INITIAL_MEMORY).all()
     assert state.read_weights[..., 0].tolist() == [[1.0, 1.0]] * 3
     assert (state.read_weights.sum(-1) == 1).all()
 
@@ -239,7 +239,7 @@ def test_the_memory_begins_blank_and_the_heads_on_its_first_row():
 def test_reading_comes_after_writing():
     """With the write head's focus on one row and the read head there too, a step reads what it wrote."""
     model, now = machine(), torch.randn(1, 4)
-    step = model.step(now, model.begin(1))
+    step = model.step(now, model.init_state(1))
     read = addressing.read(step.state.read_weights, step.state.memory)
     torch.testing.assert_close(step.state.read, read)
 
@@ -249,8 +249,8 @@ def test_reading_comes_after_writing():
 def test_extreme_numbers_give_no_nan(scale, options):
     model = machine(**options)
     with torch.no_grad():
-        model.tell.weight.mul_(scale)
-        model.tell.bias.mul_(scale)
+        model.interface_proj.weight.mul_(scale)
+        model.interface_proj.bias.mul_(scale)
     output, state = model(scale * torch.randn(2, 30, 4))
     cost(output, torch.ones_like(output)).backward()
     assert torch.isfinite(output).all()
@@ -261,9 +261,9 @@ def test_extreme_numbers_give_no_nan(scale, options):
 
 def test_strengths_are_bounded_and_have_a_slope():
     number = torch.tensor([-30.0, 0.0, 5.0, 500.0, 1e9], requires_grad=True)
-    found = bounded(number)
+    found = bounded_softplus(number)
     assert (found >= 0).all()
-    assert (found <= MOST).all()
+    assert (found <= MAX_STRENGTH).all()
     found.sum().backward()
     assert (number.grad[:4] > 0).all()
     assert number.grad[4] == 0  # as the docstring says
@@ -284,7 +284,7 @@ def test_a_detached_state_ends_the_past():
 
 
 def test_it_learns_to_copy_one_vector():
-    model = NeuralTuringMachine(5, 4, rows=6, width=6, hidden_dim=24)
+    model = NeuralTuringMachine(5, 4, memory_rows=6, memory_width=6, hidden_dim=24)
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     for _ in range(120):
         vector = torch.randint(2, (16, 1, 4)).float()
@@ -302,11 +302,11 @@ def test_it_learns_to_copy_one_vector():
 def test_a_fused_step_is_the_same():
     model, inputs = machine(), torch.randn(2, 5, 4)
     plain, _ = model(inputs)
-    model.fuse()
+    model.compile_step()
     fused, _ = model(inputs)
     torch.testing.assert_close(fused, plain)
     fused.sum().backward()
-    assert torch.isfinite(model.tell.weight.grad).all()
+    assert torch.isfinite(model.interface_proj.weight.grad).all()
 
 
 @pytest.mark.parametrize(
@@ -330,36 +330,36 @@ def test_inputs_of_another_width_are_refused():
         machine()(torch.randn(2, 5, 3))
     for shape in ((4,), (2, 3), (2, 1, 4)):
         with pytest.raises(ValueError, match=r"a step takes inputs \(batch, 4\), got"):
-            machine().step(torch.randn(shape), machine().begin(2))
+            machine().step(torch.randn(shape), machine().init_state(2))
 
 
 @pytest.mark.bare
 @pytest.mark.parametrize("rows", [0, -1])
 def test_a_memory_has_rows(rows):
     with pytest.raises(ValueError, match=f"rows={rows} must be at least 1"):
-        machine().begin(2, rows=rows)
+        machine().init_state(2, memory_rows=rows)
 
 
 @pytest.mark.bare
 def test_a_state_of_others_is_refused():
     with pytest.raises(ValueError, match="the state is of a batch of 3, the inputs of 2"):
-        machine()(torch.randn(2, 5, 4), machine().begin(3))
+        machine()(torch.randn(2, 5, 4), machine().init_state(3))
     with pytest.raises(ValueError, match="the state is of a batch of 1, the inputs of 2"):
-        machine().step(torch.randn(2, 4), machine().begin(1))
+        machine().step(torch.randn(2, 4), machine().init_state(1))
     with pytest.raises(
         ValueError, match="the state has width 6, 1 read and 2 write heads, the machine 5, 1 and 1"
     ):
-        machine()(torch.randn(2, 5, 4), machine(width=6, write_heads=2).begin(2))
+        machine()(torch.randn(2, 5, 4), machine(width=6, write_heads=2).init_state(2))
 
 
 def test_an_empty_sequence_gives_an_empty_answer():
     output, state = machine()(torch.randn(2, 0, 4))
     assert output.shape == (2, 0, 3)
-    assert (state.memory == BLANK).all()
+    assert (state.memory == INITIAL_MEMORY).all()
 
 
 def test_the_baseline_goes_on_from_a_state():
-    model, inputs = LongShortTerm(4, 3, hidden_dim=6, layers=2), torch.randn(2, 6, 4)
+    model, inputs = LSTMBaseline(4, 3, hidden_dim=6, num_layers=2), torch.randn(2, 6, 4)
     whole, _ = model(inputs)
     first, state = model(inputs[:, :2])
     rest, _ = model(inputs[:, 2:], state)

@@ -8,13 +8,14 @@ import torch
 from torch import nn
 
 from regard import attention as a
-from regard.attention._watching import telling
-from regard.decoding import Decoding, decode
-from regard.models import Recurrent, _factored, _packed_recurrent_steps
-from regard.models._factored import Factored
-from regard.models._packed_recurrent_steps import PackedRecurrentSteps
-from regard.models._shared import distinct
-from regard.models.recurrent import Steps
+from regard.attention.observers import register_watcher
+from regard.decoding import DecodingConfig, decode
+from regard.models import RNNSeq2Seq
+from regard.models.fast_decoding import rnn as _factored
+from regard.models.fast_decoding import rnn as _packed_recurrent_steps
+from regard.models.fast_decoding.rnn import FactoredAdditive, FusedRNNDecoderState
+from regard.models.fast_decoding.shared import unique_rows
+from regard.models.rnn_decoding import RNNDecoderState
 from tests.models.laws import TARGET_WORDS, close, some_pairs
 from tests.models.test_beams import beams_are_rows
 from tests.models.test_recurrent import ATTENTIONS, DIM, ORDERS, small
@@ -26,18 +27,18 @@ GRID = list(product(ORDERS, ("gru", "lstm"), (1, 2), (False, True)))
 @pytest.fixture(autouse=True)
 def small_is_large(monkeypatch):
     """Few rows share too, and a few pairs fill the cache."""
-    monkeypatch.setattr(_packed_recurrent_steps, "distinct", partial(distinct, few=1))
+    monkeypatch.setattr(_packed_recurrent_steps, "distinct", partial(unique_rows, min_rows=1))
     monkeypatch.setattr(_factored, "CACHED", 3 * 4 * 6 * 5)
 
 
 def plain(model, source, lengths):
     """The definition, whatever `begin` takes."""
-    return Steps(model, *model.encode(source, lengths))
+    return RNNDecoderState(model, *model.encode(source, lengths))
 
 
 def begun(model, source, lengths):
     steps = model.begin(source, lengths)
-    assert isinstance(steps, PackedRecurrentSteps)
+    assert isinstance(steps, FusedRNNDecoderState)
     return steps
 
 
@@ -47,7 +48,7 @@ def test_the_shortcut_is_the_steps(order, cell, layers, tied):
     source, lengths, _ = some_pairs(LENGTHS)
     with torch.no_grad():
         steps = begun(model, source, lengths)
-        assert isinstance(steps.memory, Factored)
+        assert isinstance(steps.memory, FactoredAdditive)
         beams_are_rows(steps, plain(model, source, lengths))
 
 
@@ -58,7 +59,7 @@ def test_other_attention_is_asked_as_it_is(order, attention):
     source, lengths, _ = some_pairs(LENGTHS)
     with torch.no_grad():
         steps = begun(model, source, lengths)
-        assert not isinstance(steps.memory, Factored)
+        assert not isinstance(steps.memory, FactoredAdditive)
         beams_are_rows(steps, plain(model, source, lengths), weights=attention != "none")
 
 
@@ -70,10 +71,10 @@ def test_factors_stand_for_the_definition_or_are_not_used(activation, size):
     model = small("luong", attention=a.Attention(score, a.Dropout(a.softmax, 0.1)))
     source, lengths, _ = some_pairs(LENGTHS)
     with torch.no_grad():
-        score.W.weight.mul_(size)
-        score.U.weight.mul_(size)
+        score.query_proj.weight.mul_(size)
+        score.key_proj.weight.mul_(size)
         steps = begun(model, source, lengths)
-        assert isinstance(steps.memory, Factored) == (activation != "relu" and size < 100)
+        assert isinstance(steps.memory, FactoredAdditive) == (activation != "relu" and size < 100)
         words = torch.randint(4, TARGET_WORDS, (7,))
         slow = plain(model, source, lengths)
         close(steps.step(words), slow.step(words))
@@ -108,11 +109,13 @@ def test_rows_are_chosen_twice_before_a_step(order):
 def test_searches_by_the_shortcut_are_searches_by_the_steps(order):
     model = small(order, dropout=0.1)
     with torch.no_grad():
-        model.output.weight.mul_(3)  # far enough from uniform that no two words tie
+        model.lm_head.weight.mul_(3)  # far enough from uniform that no two words tie
     source, lengths, _ = some_pairs(LENGTHS)
-    options = Decoding(best=3, coverage=0.2, max_length=14)
+    options = DecodingConfig(num_best=3, coverage_penalty=0.2, max_length=14)
     ours, theirs = (decode(one, source, lengths, options) for one in (model, Definition(model)))
-    assert [[one.ids for one in several] for several in ours] == [[one.ids for one in s] for s in theirs]
+    assert [[one.token_ids for one in several] for several in ours] == [
+        [one.token_ids for one in s] for s in theirs
+    ]
     for one, other in zip(chain(*ours), chain(*theirs), strict=True):
         assert one.score == pytest.approx(other.score, abs=1e-4)
 
@@ -123,7 +126,7 @@ class Definition:
     def __init__(self, model):
         self.model = model
 
-    def begin(self, source, lengths):
+    def start_decoding(self, source, lengths):
         return plain(self.model, source, lengths)
 
 
@@ -132,17 +135,17 @@ def test_changed_weights_are_laid_out_anew(order):
     model = small(order, layers=2)
     source, lengths, target = some_pairs()
     for change in (
-        lambda: model.output.weight.mul_(2),
-        lambda: model.first.late.weight.add_(0.3),
+        lambda: model.lm_head.weight.mul_(2),
+        lambda: model.first.context_proj.weight.add_(0.3),
         lambda: model.above[0].past.bias.add_(0.3),
-        lambda: model.join.weight.mul_(2),
-        lambda: model.write.weight.mul_(2),
+        lambda: model.readout_proj.weight.mul_(2),
+        lambda: model.tgt_embed.weight.mul_(2),
         lambda: model.attention.score.W.weight.mul_(2),
-        lambda: model.output.weight.data.copy_(
-            model.output.weight.data.flip(0)
+        lambda: model.lm_head.weight.data.copy_(
+            model.lm_head.weight.data.flip(0)
         ),  # not counted, and the same sum
         lambda: model.load_state_dict({name: p + 0.1 for name, p in model.state_dict().items()}),
-        lambda: setattr(model.join, "bias", nn.Parameter(torch.rand(len(model.join.bias)))),
+        lambda: setattr(model.readout_proj, "bias", nn.Parameter(torch.rand(len(model.readout_proj.bias)))),
     ):
         with torch.no_grad():
             before = second(begun(model, source, lengths), target)
@@ -172,7 +175,7 @@ def test_steps_of_a_fused_optimizer_are_noticed():
         optimizer.step()
 
 
-class Other(Recurrent):
+class Other(RNNSeq2Seq):
     """Somebody's own."""
 
 
@@ -183,23 +186,29 @@ def test_where_parts_must_be_called_they_are():
         return type(model.begin(source, lengths))
 
     model = small()
-    assert kind(model) is Steps  # gradients are wanted
+    assert kind(model) is RNNDecoderState  # gradients are wanted
     with torch.no_grad():
-        assert kind(model) is PackedRecurrentSteps
-        with telling(lambda who, weights: None):
-            assert kind(model) is Steps
+        assert kind(model) is FusedRNNDecoderState
+        with register_watcher(lambda who, weights: None):
+            assert kind(model) is RNNDecoderState
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert kind(model) is Steps
-        for part in (model.first.past, model.attention.score.W, model.join, model.write, model.dropout):
+            assert kind(model) is RNNDecoderState
+        for part in (
+            model.first.hidden_proj,
+            model.attention.score.W,
+            model.readout_proj,
+            model.tgt_embed,
+            model.dropout,
+        ):
             handle = part.register_forward_hook(lambda *_: None)
-            assert kind(model) is Steps
+            assert kind(model) is RNNDecoderState
             handle.remove()
-        assert kind(model) is PackedRecurrentSteps
-        model.join.forward = torch.zeros_like
-        assert kind(model) is Steps
-        del model.join.forward
-        assert kind(model) is PackedRecurrentSteps
-        assert kind(small().train()) is Steps
-        assert kind(small().bfloat16()) is Steps
-        other = Other(11, TARGET_WORDS, ATTENTIONS["additive"](), embed_dim=6, dim=DIM)
-        assert kind(other.eval()) is Steps
+        assert kind(model) is FusedRNNDecoderState
+        model.readout_proj.forward = torch.zeros_like
+        assert kind(model) is RNNDecoderState
+        del model.readout_proj.forward
+        assert kind(model) is FusedRNNDecoderState
+        assert kind(small().train()) is RNNDecoderState
+        assert kind(small().bfloat16()) is RNNDecoderState
+        other = Other(11, TARGET_WORDS, ATTENTIONS["additive"](), embed_dim=6, hidden_dim=DIM)
+        assert kind(other.eval()) is RNNDecoderState

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from regard import attention as a
-from regard.models import Recurrent
-from regard.models._cells import CELLS, Cell
+from regard.models import RNNSeq2Seq
+from regard.models.layers import RNN_CELLS, RNNCell
 from tests.models import laws
 from tests.models.laws import close, logits, some_pairs
 
@@ -33,7 +33,7 @@ def small(order="bahdanau", cell="gru", layers=1, attention="additive", seed=0, 
     torch.manual_seed(seed)
     looking = ATTENTIONS[attention]() if isinstance(attention, str) else attention
     usual = {"embed_dim": EMBED, "dim": DIM, "cell": cell, "layers": layers, **ORDERS[order]}
-    model = Recurrent(laws.SOURCE_WORDS, laws.TARGET_WORDS, looking, **{**usual, **options})
+    model = RNNSeq2Seq(laws.SOURCE_WORDS, laws.TARGET_WORDS, looking, **{**usual, **options})
     with torch.no_grad():  # far enough from 0 that a wrong word, state or weight shows
         for p in model.parameters():
             p.mul_(2)
@@ -50,9 +50,9 @@ def test_promises(order, cell, layers, attention):
         laws.selected_rows_go_on(model)
         if attention == "none":
             source, lengths, target = some_pairs()
-            assert model.looks(source, lengths, target) == []
+            assert model.attention_weights(source, lengths, target) == []
             with pytest.raises(ValueError, match="no weights"):
-                model.begin(source, lengths).weights()
+                model.start_decoding(source, lengths).weights()
         else:
             laws.looks_are_shares(model, layers=1, heads=1, adds_up=attention != "local-p")
 
@@ -68,7 +68,7 @@ def test_gradients_reach_every_parameter(order, cell, layers, attention):
 )
 def test_promises_of_other_sizes(order, options):
     model = small(order, layers=2, **options)
-    assert (model.output.weight is model.write.weight) == options.get("tied", False)
+    assert (model.lm_head.weight is model.tgt_embed.weight) == options.get("tied", False)
     with torch.no_grad():
         laws.steps_are_forward(model)
         laws.selected_rows_go_on(model)
@@ -96,11 +96,11 @@ def test_promises_with_dropout(order):
 @pytest.mark.parametrize("late", [0, 5])
 def test_cells_are_pytorchs(late):
     for name, theirs in (("gru", nn.GRUCell), ("lstm", nn.LSTMCell)):
-        ours = CELLS[name](EMBED, late, DIM)
+        ours = RNN_CELLS[name](EMBED, late, DIM)
         like = as_torch(ours, theirs, EMBED + late)
         early, later = torch.randn(3, EMBED), torch.randn(3, late) if late else None
-        state = tuple(torch.randn(3, DIM) for _ in range(ours.memories))
-        found = ours(ours.ahead(early), later, state)
+        state = tuple(torch.randn(3, DIM) for _ in range(ours.num_states))
+        found = ours(ours.project_input(early), later, state)
         joined = early if later is None else torch.cat([early, later], 1)
         want = like(joined, state[0] if name == "gru" else state)
         for mine, other in zip(found, (want,) if name == "gru" else want, strict=True):
@@ -125,7 +125,7 @@ class Papers:
     def __init__(self, model):
         self.model, self.kind = model, nn.GRUCell if model.encoder.layers.mode == "GRU" else nn.LSTMCell
         self.lstm = self.kind is nn.LSTMCell
-        self.cells = [part for part in model.modules() if isinstance(part, Cell)]  # from below
+        self.cells = [part for part in model.modules() if isinstance(part, RNNCell)]  # from below
 
     def read(self, words):
         """h_i = [forward; backward], layer by layer, and the last state of both directions."""
@@ -152,7 +152,7 @@ class Papers:
     def score(self, query, key):
         score = self.model.attention.score
         if isinstance(score, a.Additive):
-            return score.v @ torch.tanh(score.W.weight @ query + score.U.weight @ key)
+            return score.energy @ torch.tanh(score.query_proj.weight @ query + score.key_proj.weight @ key)
         return query @ (score.weight @ key if isinstance(score, a.Bilinear) else key)
 
     def attend(self, query, states, t):
@@ -164,7 +164,7 @@ class Papers:
             scores = scores.masked_fill(~torch.tensor(near), -torch.inf)
         shares = scores.exp() / scores.exp().sum()
         if isinstance(looking, a.LocalP):
-            p = len(states) * torch.sigmoid(looking.v @ torch.tanh(looking.W.weight @ query))
+            p = len(states) * torch.sigmoid(looking.energy @ torch.tanh(looking.query_proj.weight @ query))
             near = torch.tensor([abs(s - p.item()) <= looking.radius for s in range(len(states))])
             shares = torch.where(near, scores.exp(), 0) / torch.where(near, scores.exp(), 0).sum()
             distance = torch.arange(len(states)) - p
@@ -249,12 +249,12 @@ def test_without_attention_the_network_has_the_same_shape(order):
 def test_the_source_is_projected_once(order):
     model, (source, lengths, target) = small(order), some_pairs()
     calls = []
-    model.attention.score.U.register_forward_hook(lambda m, i, o: calls.append(i[0].shape))
+    model.attention.score.key_proj.register_forward_hook(lambda m, i, o: calls.append(i[0].shape))
     with torch.no_grad():
-        steps = model.begin(source, lengths)
+        steps = model.start_decoding(source, lengths)
         for t in range(3):
             steps.step(target[:, t])
-        steps.select(torch.tensor([1, 0, 0]))
+        steps.reorder(torch.tensor([1, 0, 0]))
         steps.step(target[:3, 3])
         model(source, lengths, target)
     assert len(calls) == 2
@@ -263,9 +263,9 @@ def test_the_source_is_projected_once(order):
 @pytest.mark.parametrize("order", ORDERS)
 def test_an_empty_selection_leaves_nothing(order):
     with torch.no_grad():
-        steps = small(order, "lstm", 2).begin(*some_pairs()[:2])
+        steps = small(order, "lstm", 2).start_decoding(*some_pairs()[:2])
         steps.step(torch.full((4,), laws.BOS))
-        steps.select(torch.zeros(0, dtype=torch.long))
+        steps.reorder(torch.zeros(0, dtype=torch.long))
         assert steps.step(torch.zeros(0, dtype=torch.long)).shape == (0, laws.TARGET_WORDS)
 
 
@@ -291,8 +291,8 @@ def test_sampled_looks_are_random_in_training_and_best_in_eval():
 @pytest.mark.bare
 def test_refusals_are_sentences():
     with pytest.raises(ValueError, match="input_feeding belongs to order='luong'"):
-        Recurrent(5, 5, None, order="bahdanau", input_feeding=True)
-    model = Recurrent(5, 5, a.Attention(a.Dot()), dim=8, encoder_dim=3)
+        RNNSeq2Seq(5, 5, None, order="bahdanau", input_feeding=True)
+    model = RNNSeq2Seq(5, 5, a.Attention(a.Dot()), hidden_dim=8, encoder_hidden_dim=3)
     with pytest.raises(ValueError, match="Dot"):
         model(torch.tensor([[3]]), torch.tensor([1]), torch.tensor([[2]]))
 
@@ -301,10 +301,10 @@ def test_refusals_are_sentences():
 @pytest.mark.parametrize(("name", "wrong"), [("cell", "rnn"), ("order", "loung")])
 def test_unknown_names_are_refused_with_a_sentence(name, wrong):
     with pytest.raises(ValueError, match=name):
-        Recurrent(5, 5, None, dim=8, **{name: wrong})
+        RNNSeq2Seq(5, 5, None, hidden_dim=8, **{name: wrong})
 
 
 @pytest.mark.bare
 def test_a_state_has_no_distance_to_a_word():
     with pytest.raises(ValueError, match="has none to a word of the source"):
-        Recurrent(11, 13, a.Attention(a.Rotary(a.Dot())), embed_dim=4, dim=6)
+        RNNSeq2Seq(11, 13, a.Attention(a.Rotary(a.Dot())), embed_dim=4, hidden_dim=6)

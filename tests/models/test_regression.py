@@ -20,8 +20,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
-from regard.models import regression
-from regard.models.regression import KernelRegression, OutOfReach
+from regard.models.kernel_regression import estimator as regression
+from regard.models.kernel_regression.estimator import KernelRegression, OutOfReachWarning
 
 KERNELS = ("average", "gaussian", "boxcar", "epanechnikov")
 REAL = {  # columns; at its best width, that width, and with the mean alone: from the README of the data
@@ -43,7 +43,7 @@ def rmse(errors):
 
 
 @pytest.mark.bare
-@parametrize_with_checks([KernelRegression(kernel, unreached="nearest") for kernel in KERNELS])
+@parametrize_with_checks([KernelRegression(kernel, out_of_reach="nearest") for kernel in KERNELS])
 def test_what_scikit_learn_asks_of_an_estimator(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the checks provoke warnings, and look for those they want
@@ -99,7 +99,7 @@ def test_weights_give_the_prediction(kernel, features, curve):
     x, y = curve
     x = np.hstack([x, np.cos(x)])[:, :features]
     counts = np.random.default_rng(1).integers(0, 4, len(x))
-    model = KernelRegression(kernel, 0.8, unreached="nearest").fit(x, y, sample_weight=counts)
+    model = KernelRegression(kernel, 0.8, out_of_reach="nearest").fit(x, y, sample_weight=counts)
     query = np.linspace(-3, 9, 31)[:, None] * np.ones(features)
     weights = model.weights(query)
     assert weights.shape == (31, (counts > 0).sum())
@@ -111,7 +111,7 @@ def test_weights_give_the_prediction(kernel, features, curve):
 def test_a_query_without_a_point_in_reach(kernel):
     model = KernelRegression(kernel, 1.0).fit([[0.0], [10.0]], [1.0, 2.0])
     query = [[0.5], [5.0], [-3.0], [10.5]]
-    with pytest.warns(OutOfReach, match="^2 of 4 queries have no point within reach") as caught:
+    with pytest.warns(OutOfReachWarning, match="^2 of 4 queries have no point within reach") as caught:
         found = model.predict(query)
     assert len(caught) == 1
     np.testing.assert_array_equal(found, [1, np.nan, np.nan, 2])
@@ -125,14 +125,14 @@ def test_a_query_without_a_point_in_reach(kernel):
 def test_the_warning_points_to_who_asked():
     model = KernelRegression("boxcar", 1.0).fit([[0.0], [10.0]], [1.0, 2.0])
     for ask in (lambda: model.predict([[5.0]]), lambda: model.leave_one_out()):
-        with pytest.warns(OutOfReach) as caught:
+        with pytest.warns(OutOfReachWarning) as caught:
             ask()
         assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_a_point_alone_is_not_predicted_from_others():
     model = KernelRegression("boxcar", 1.0).fit([[0.0], [0.5], [9.0]], [1.0, 2.0, 5.0])
-    with pytest.warns(OutOfReach, match="1 of 3"):
+    with pytest.warns(OutOfReachWarning, match="1 of 3"):
         np.testing.assert_array_equal(model.leave_one_out(), [1, -1, np.nan])
     model.set_params(unreached="nearest")
     np.testing.assert_array_equal(model.leave_one_out(), [1, -1, -3])

@@ -80,7 +80,7 @@ class Plain(nn.Module):
         memory, y, seen = self.last(self.model.encoder, x), self.embed(self.model.write, target), []
 
         def back(y, layer):
-            answer, weights = self.heads(layer.look_back, y, memory, real)
+            answer, weights = self.heads(layer.cross_attn, y, memory, real)
             seen.append(weights)
             return answer
 
@@ -178,21 +178,33 @@ def test_the_defaults_are_the_paper():
 
 
 def test_tied_embeddings_share_storage():
-    one = Transformer(13, 13, dim=8, heads=2, layers=1, hidden_dim=8, tied="all")
-    assert one.read.words.weight is one.write.words.weight is one.output.weight
-    two = Transformer(11, 13, dim=8, heads=2, layers=1, hidden_dim=8, tied="output")
-    assert two.write.words.weight is two.output.weight
-    assert two.read.words.weight is not two.output.weight
-    apart = Transformer(13, 13, dim=8, heads=2, layers=1, hidden_dim=8)
-    assert len({id(w) for w in (apart.read.words.weight, apart.write.words.weight, apart.output.weight)}) == 3
+    one = Transformer(13, 13, embed_dim=8, num_heads=2, num_encoder_layers=1, ffn_dim=8, tie_embeddings="all")
+    assert one.src_embed.words.weight is one.tgt_embed.words.weight is one.lm_head.weight
+    two = Transformer(
+        11, 13, embed_dim=8, num_heads=2, num_encoder_layers=1, ffn_dim=8, tie_embeddings="output"
+    )
+    assert two.tgt_embed.words.weight is two.lm_head.weight
+    assert two.src_embed.words.weight is not two.lm_head.weight
+    apart = Transformer(13, 13, embed_dim=8, num_heads=2, num_encoder_layers=1, ffn_dim=8)
+    assert (
+        len(
+            {
+                id(w)
+                for w in (apart.src_embed.words.weight, apart.tgt_embed.words.weight, apart.lm_head.weight)
+            }
+        )
+        == 3
+    )
     pair = one.double()
-    assert pair.read.words.weight is pair.output.weight
+    assert pair.src_embed.words.weight is pair.lm_head.weight
 
 
 @pytest.mark.parametrize("tied", ["output", "all"])
 def test_tied_models_keep_the_promises(tied):
     torch.manual_seed(0)
-    model = Transformer(13, 13, dim=16, heads=2, layers=2, hidden_dim=16, dropout=0.0, tied=tied).eval()
+    model = Transformer(
+        13, 13, embed_dim=16, num_heads=2, num_encoder_layers=2, ffn_dim=16, dropout=0.0, tie_embeddings=tied
+    ).eval()
     with torch.no_grad():
         laws.steps_are_forward(model)
         laws.selected_rows_go_on(model)
@@ -201,7 +213,7 @@ def test_tied_models_keep_the_promises(tied):
 @pytest.mark.bare
 def test_one_vocabulary_is_needed_to_tie_all():
     with pytest.raises(ValueError, match=r"^tied='all' needs one vocabulary .* got 11 and 13 words$"):
-        Transformer(11, 13, dim=8, heads=2, tied="all")
+        Transformer(11, 13, embed_dim=8, num_heads=2, tie_embeddings="all")
 
 
 def test_dropout_acts_in_training_only():
@@ -221,14 +233,14 @@ def test_step_after_step_asks_one_query(monkeypatch):
     model, (source, lengths, target) = small(), some_pairs()
     seen = []
     for layer in model.decoder.layers:
-        layer.look_back.key.register_forward_hook(lambda m, i, o: seen.append(i[0].shape))
+        layer.cross_attn.key.register_forward_hook(lambda m, i, o: seen.append(i[0].shape))
         layer.look.key.register_forward_hook(lambda m, i, o: seen.append(i[0].shape))
     with torch.no_grad():
-        steps = model.begin(source, lengths)
+        steps = model.start_decoding(source, lengths)
         assert len(seen) == 2
         for t in range(3):
             steps.step(target[:, t])
-        steps.select(torch.tensor([1, 1, 0]))
+        steps.reorder(torch.tensor([1, 1, 0]))
         steps.step(target[:3, 3])
     assert all(shape[1] == 1 for shape in seen[2:]), "a step projected more than its own word"
     assert len(seen) == 2 + 4 * 2
@@ -236,9 +248,9 @@ def test_step_after_step_asks_one_query(monkeypatch):
 
 def test_an_empty_selection_leaves_nothing():
     with torch.no_grad():
-        steps = small().begin(*some_pairs()[:2])
+        steps = small().start_decoding(*some_pairs()[:2])
         steps.step(torch.full((4,), laws.BOS))
-        steps.select(torch.zeros(0, dtype=torch.long))
+        steps.reorder(torch.zeros(0, dtype=torch.long))
         assert steps.step(torch.zeros(0, dtype=torch.long)).shape == (0, laws.TARGET_WORDS)
 
 

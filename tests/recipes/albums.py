@@ -6,8 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-NET = ["width=4", "grid_dim=24", "embed_dim=16", "dim=24", "threads=1", "warmup=5"]  # a small describer
-TINY = [*NET, "size=32", "batch=8", "steps=4", "validate_every=2", "save_every=2"]
+NET = [
+    "width=4",
+    "feature_dim=24",
+    "embed_dim=16",
+    "dim=24",
+    "num_threads=1",
+    "warmup_steps=5",
+]  # a small describer
+TINY = [*NET, "image_size=32", "batch_size=8", "steps=4", "validate_every=2", "save_every=2"]
 COLORS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (40, 60, 230)}
 
 

@@ -6,7 +6,7 @@ import pytest
 @pytest.fixture(scope="module")
 def small_vocabulary():
     """Letters are known after some hundred strings."""
-    from regard.recipes.translation import _material
+    from regard.tasks.translation import data as _material
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_material, "SAMPLE", 500)
@@ -16,7 +16,7 @@ def small_vocabulary():
 @pytest.fixture
 def few_scenes(monkeypatch):
     """Choose and test by some pictures only."""
-    from regard.recipes.captions import _material
+    from regard.tasks.captioning import data as _material
 
     monkeypatch.setattr(_material, "CHOOSING", 12)
     monkeypatch.setattr(_material, "TESTING", 20)

@@ -22,11 +22,11 @@ TELLING = {"pos": ("superb", "lovely"), "neg": ("awful", "boring")}
 SMALL = [
     "dim=16",
     "embed_dim=16",
-    "vocab=100",
+    "vocab_size=100",
     "batch_tokens=600",
-    "threads=1",
+    "num_threads=1",
     "dropout=0",
-    "warmup=5",
+    "warmup_steps=5",
     "lr=0.03",
 ]
 TINY = [*SMALL, "steps=4", "validate_every=2", "save_every=2"]

@@ -5,43 +5,47 @@ import json
 import pytest
 import torch
 
-from regard.data import Pair, Tokenizer, in_order
-from regard.recipes import NextWord, Translator, recipe, settings_of
-from regard.recipes.studies import _bahdanau2015 as study
-from regard.recipes.translation._models import build
+from regard.data import SentencePair, Tokenizer, iter_eval_batches
+from regard.studies import bahdanau_luong as study
+from regard.tasks import NextTokenLoss, Translator, get_recipe, make_config
+from regard.tasks.translation.task import build_model
 
-PAIRS = [Pair("abcdefghij", "jihgfedcba"), Pair("abc", "cba"), Pair("hgfedcba", "abcdefgh")]
+PAIRS = [
+    SentencePair("abcdefghij", "jihgfedcba"),
+    SentencePair("abc", "cba"),
+    SentencePair("hgfedcba", "abcdefgh"),
+]
 
 
 @pytest.fixture
 def translator():
-    settings = settings_of("reverse", ["dim=8", "embed_dim=6", "dropout=0", "bidirectional=off"])
-    letters = Tokenizer.learn(["abcdefghij"], kind="char")
+    settings = make_config("reverse", ["dim=8", "embed_dim=6", "dropout=0", "bidirectional=off"])
+    letters = Tokenizer.train(["abcdefghij"], model_type="char")
     return Translator(
-        build(settings, len(letters), len(letters)), letters, letters, settings, recipe("reverse")
+        build_model(settings, len(letters), len(letters)), letters, letters, settings, get_recipe("reverse")
     )
 
 
 def gradients(translator, pair):
     """The norms at the words of a sentence that is alone in its batch."""
-    ((batch, _),) = list(in_order([pair], translator.source, translator.target))
+    ((batch, _),) = list(iter_eval_batches([pair], translator.source, translator.target))
     kept = []
-    handle = translator.network.read.register_forward_hook(
+    handle = translator.torch_model.src_embed.register_forward_hook(
         lambda module, given, words: kept.append(words) or words.retain_grad()
     )
-    NextWord(translator.network, smoothing=0.0).eval()(batch).total.backward()
+    NextTokenLoss(translator.torch_model, label_smoothing=0.0).eval()(batch).total.backward()
     handle.remove()
     return kept[0].grad[0, : len(pair.source)].norm(dim=-1)
 
 
 def test_sizes_are_norms_of_the_loss_of_a_sentence(translator):
     """Sentences beside it in a batch do not matter, and short ones do not count."""
-    found = study.arriving(translator, PAIRS)
+    found = study.gradient_by_position(translator, PAIRS)
     norms = [gradients(translator, pair) for pair in (PAIRS[0], PAIRS[2])]
     first = torch.stack([norm[0] for norm in norms]).mean()
     last = torch.stack([norm[-1] for norm in norms]).mean()
     quarter = torch.stack([norm.tensor_split(4)[1].mean() for norm in norms]).mean()
-    got = torch.tensor([found.sizes[0], found.sizes[2], found.sizes[-1]])
+    got = torch.tensor([found.norms[0], found.norms[2], found.norms[-1]])
     torch.testing.assert_close(got, torch.stack([first, quarter, last]), rtol=1e-4, atol=1e-8)
     share = torch.stack([norm[0] / norm.mean() for norm in norms]).mean()
     assert found.shares[0] == pytest.approx(float(share), rel=1e-4)
@@ -56,7 +60,9 @@ def test_the_study_tells_sizes_beside_shares(tmp_path, monkeypatch):
             "by_length": [{"from": 1, "to": 9, "exact": 50.0}],
         }
 
-    arrivals = iter([study.Arrival([1.0] * 6, [1e-7] * 6), study.Arrival([1.0] * 6, [0.25] * 6)])
+    arrivals = iter(
+        [study.PositionGradients([1.0] * 6, [1e-7] * 6), study.PositionGradients([1.0] * 6, [0.25] * 6)]
+    )
     monkeypatch.setattr(study, "trial", judged)
     monkeypatch.setattr(study, "recipe", lambda name: _Recipe())
     monkeypatch.setattr(study, "arriving", lambda translator, part: next(arrivals))

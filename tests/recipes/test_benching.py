@@ -7,9 +7,9 @@ import torch
 
 from regard.data import Tokenizer
 from regard.models import Transformer
-from regard.recipes import Translator, settings_of
-from regard.recipes.translation import benching
-from regard.recipes.translation.benching import measure
+from regard.tasks import Translator, make_config
+from regard.tasks import benchmark as benching
+from regard.tasks.benchmark import measure_throughput
 
 TEXTS = ["ab", "abc", "", "a", "cab"]
 
@@ -17,9 +17,11 @@ TEXTS = ["ab", "abc", "", "a", "cab"]
 @pytest.fixture
 def translator():
     torch.manual_seed(0)
-    letters = Tokenizer.learn(["abc"], kind="char", size=50)
-    model = Transformer(len(letters), len(letters), dim=16, heads=2, layers=1, hidden_dim=16)
-    settings = settings_of("reverse", model="transformer", dim=16, heads=2, layers=1, max_length=6, beam=2)
+    letters = Tokenizer.train(["abc"], model_type="char", vocab_size=50)
+    model = Transformer(
+        len(letters), len(letters), embed_dim=16, num_heads=2, num_encoder_layers=1, ffn_dim=16
+    )
+    settings = make_config("reverse", model="transformer", dim=16, heads=2, layers=1, max_length=6, beam=2)
     return Translator(model, letters, letters, settings)
 
 
@@ -31,14 +33,14 @@ def clock(monkeypatch):
 
 
 def test_rates_are_counts_over_seconds(translator, clock):
-    speed = measure(translator, TEXTS, batch=1)
-    assert (speed.engine, speed.batch, speed.sentences) == ("torch", 1, 4)
+    speed = measure_throughput(translator, TEXTS, batch_size=1)
+    assert (speed.engine, speed.batch_size, speed.num_sentences) == ("torch", 1, 4)
     assert speed.seconds == 2 + 4 + 6 + 8
     assert speed.latency == (5.0, 7.7, 7.94)
     assert speed.sentences_per_second == 4 / 20
-    assert speed.tokens_per_second == speed.tokens / 20
+    assert speed.tokens_per_second == speed.num_tokens / 20
     found = translator.search([text for text in TEXTS if text])
-    assert speed.tokens == sum(len(best[0].ids) + best[0].finished for best in found)
+    assert speed.num_tokens == sum(len(best[0].ids) + best[0].finished for best in found)
 
 
 @pytest.mark.parametrize(("batch", "calls"), [(0, 1), (2, 2), (3, 2), (10, 1)])
@@ -48,14 +50,14 @@ def test_a_batch_is_a_call(translator, monkeypatch, batch, calls):
     monkeypatch.setattr(
         translator, "search", lambda texts, options: sizes.append(len(texts)) or search(texts, options)
     )
-    speed = measure(translator, TEXTS, batch)
+    speed = measure_throughput(translator, TEXTS, batch)
     assert len(sizes) == 1 + calls  # the first is for warming up
-    assert sum(sizes[1:]) == speed.sentences == 4
-    assert speed.memory is None or speed.memory > 10
+    assert sum(sizes[1:]) == speed.num_sentences == 4
+    assert speed.peak_memory_mb is None or speed.peak_memory_mb > 10
 
 
 def test_what_cannot_be_measured(translator):
     with pytest.raises(ValueError, match="nothing to measure"):
-        measure(translator, ["", " "])
+        measure_throughput(translator, ["", " "])
     with pytest.raises(ValueError, match="1 or more"):
-        measure(translator, ["a"], batch=-1)
+        measure_throughput(translator, ["a"], batch_size=-1)

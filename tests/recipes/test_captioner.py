@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.captions import Captioned, Pictures
+from regard.data.captions import CaptionedImages, ImageArray
+from regard.data.images import load_image, to_rgb
 from regard.errors import ConfigError, DataError, InputError
-from regard.recipes import Captioner, load, recipe, resume, train
-from regard.recipes._images import shown, taken
-from regard.recipes.captions._judged import judged
-from regard.training import Run, load_weights
+from regard.tasks import ImageCaptioner, get_recipe, load, resume, train
+from regard.tasks.captioning.predictor import caption_report
+from regard.training import RunFolder, load_weights
 from tests.recipes.albums import TINY, squares
 from tests.recipes.tiny import quiet
 
@@ -34,24 +34,31 @@ def told(files, tmp_path_factory):
     """A run that has learned to name a color and a side."""
     folder = tmp_path_factory.mktemp("runs") / "squares"
     words = [
-        "width=8",
-        "grid_dim=40",
+        "conv_channels=8",
+        "feature_dim=40",
         "embed_dim=32",
-        "dim=48",
-        "size=24",
-        "batch=30",
+        "hidden_dim=48",
+        "image_size=24",
+        "batch_size=30",
         "dropout=0",
-        "min_count=1",
+        "min_word_count=1",
     ]
-    rate = ["lr=0.01", "schedule=constant", "steps=100", "validate_every=50", "threads=1", "warmup=5"]
-    train("captions", folder, [*words, *rate], say=quiet, **files)
+    rate = [
+        "lr=0.01",
+        "schedule=constant",
+        "steps=100",
+        "validate_every=50",
+        "num_threads=1",
+        "warmup_steps=5",
+    ]
+    train("captions", folder, [*words, *rate], log=quiet, **files)
     return folder
 
 
 def test_it_learns_to_tell(told, files):
     captioner = load(told)
-    assert isinstance(captioner, Captioner)
-    found = recipe("captions").task.judge(recipe("captions"), captioner)
+    assert isinstance(captioner, ImageCaptioner)
+    found = get_recipe("captions").task.judge(get_recipe("captions"), captioner)
     assert found["part"] == "test"
     assert found["pictures"] == 20
     assert found["bleu1"] > 90
@@ -87,12 +94,12 @@ def test_transparent_is_white_however_an_image_comes(tmp_path):
     image = Image.fromarray(pixels)
     image.save(tmp_path / "clear.png")
     image.convert("LA").save(tmp_path / "gray.png")
-    wanted = taken(str(tmp_path / "clear.png"), 16, color=True)
+    wanted = load_image(str(tmp_path / "clear.png"), 16, color=True)
     assert wanted[:, 0, 0].tolist() == [1, 1, 1]
     for form in (image, pixels, torch.from_numpy(pixels), pixels / 255):
-        torch.testing.assert_close(taken(form, 16, color=True), wanted, atol=0.004, rtol=0)
-        torch.testing.assert_close(shown(form), wanted.permute(1, 2, 0), atol=0.004, rtol=0)
-    assert torch.equal(taken(image.convert("LA"), 16), taken(str(tmp_path / "gray.png"), 16))
+        torch.testing.assert_close(load_image(form, 16, color=True), wanted, atol=0.004, rtol=0)
+        torch.testing.assert_close(to_rgb(form), wanted.permute(1, 2, 0), atol=0.004, rtol=0)
+    assert torch.equal(load_image(image.convert("LA"), 16), load_image(str(tmp_path / "gray.png"), 16))
 
 
 def test_sixteen_bits_are_the_same_however_an_image_comes(tmp_path):
@@ -102,10 +109,10 @@ def test_sixteen_bits_are_the_same_however_an_image_comes(tmp_path):
     image = Image.fromarray(numbers)
     image.save(tmp_path / "deep.png")
     for form in (str(tmp_path / "deep.png"), image, numbers):
-        found = taken(form, 16)[0]
+        found = load_image(form, 16)[0]
         torch.testing.assert_close(found, torch.from_numpy(numbers / 65535).float(), atol=0.002, rtol=0)
     with pytest.raises(DataError, match="the image has numbers of 32 bits"):
-        taken(Image.fromarray(np.ones((4, 4), dtype=np.float32)), 16)
+        load_image(Image.fromarray(np.ones((4, 4), dtype=np.float32)), 16)
 
 
 def test_a_look_has_weights_for_each_word(told, files):
@@ -125,17 +132,17 @@ def test_a_look_has_weights_for_each_word(told, files):
 def test_a_beam_finds_what_is_at_least_as_likely(told, files):
     captioner = load(told)
     pictures = captioner.pictured(str(files["test"][0]).replace(".jsonl", "/1.png"))[None]
-    greedy = captioner.search(pictures, captioner.decoding(beam=1, alpha=0.0))[0]
-    beam = captioner.search(pictures, captioner.decoding(beam=4, alpha=0.0))[0]
+    greedy = captioner.search(pictures, captioner.decoding_config(beam=1, alpha=0.0))[0]
+    beam = captioner.search(pictures, captioner.decoding_config(beam=4, alpha=0.0))[0]
     assert beam.log_prob >= greedy.log_prob - 1e-5
 
 
 @pytest.mark.parametrize("scope", ["soft", "hard", "none"])
 def test_scenes_of_every_scope(scope, tmp_path):
-    train("digit-scenes", tmp_path / "run", [*TINY, f"scope={scope}"], say=quiet)
+    train("digit-scenes", tmp_path / "run", [*TINY, f"attention_scope={scope}"], log=quiet)
     captioner = load(tmp_path / "run")
-    assert captioner.attends == (scope != "none")
-    found = recipe("digit-scenes").task.judge(recipe("digit-scenes"), captioner)
+    assert captioner.has_attention == (scope != "none")
+    found = get_recipe("digit-scenes").task.judge(get_recipe("digit-scenes"), captioner)
     assert found["pictures"] == 20
     assert ("inside" in found) == (scope != "none")
     looked = captioner.look(torch.rand(32, 32))
@@ -147,57 +154,71 @@ def test_scenes_of_every_scope(scope, tmp_path):
         assert set(looked.weights.unique().tolist()) == {0.0, 1.0}
 
 
-@pytest.mark.parametrize("more", [["dropout=0.3", "penalty=0.1"], ["scope=hard", "soft_first=0"]])
+@pytest.mark.parametrize(
+    "more", [["dropout=0.3", "doubly_stochastic_weight=0.1"], ["attention_scope=hard", "soft_warmup=0"]]
+)
 def test_an_interrupted_run_goes_on_bit_for_bit(more, tmp_path):
-    train("digit-scenes", tmp_path / "whole", [*TINY, *more], say=quiet)
-    train("digit-scenes", tmp_path / "parts", [*TINY, *more, "steps=2"], say=quiet)
-    resume(tmp_path / "parts", say=quiet, steps=4)
-    whole, again = (load_weights(Run.open(tmp_path / name).weights()) for name in ("whole", "parts"))
+    train("digit-scenes", tmp_path / "whole", [*TINY, *more], log=quiet)
+    train("digit-scenes", tmp_path / "parts", [*TINY, *more, "steps=2"], log=quiet)
+    resume(tmp_path / "parts", log=quiet, steps=4)
+    whole, again = (
+        load_weights(RunFolder.open(tmp_path / name).find_weights()) for name in ("whole", "parts")
+    )
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
 
 def test_files_go_on_bit_for_bit(files, tmp_path):
-    words = [*TINY, "min_count=1"]
-    train("captions", tmp_path / "whole", words, say=quiet, **files)
-    train("captions", tmp_path / "parts", [*words, "steps=2"], say=quiet, **files)
-    resume(tmp_path / "parts", say=quiet, steps=4)
-    whole, again = (load_weights(Run.open(tmp_path / name).weights()) for name in ("whole", "parts"))
+    words = [*TINY, "min_word_count=1"]
+    train("captions", tmp_path / "whole", words, log=quiet, **files)
+    train("captions", tmp_path / "parts", [*words, "steps=2"], log=quiet, **files)
+    resume(tmp_path / "parts", log=quiet, steps=4)
+    whole, again = (
+        load_weights(RunFolder.open(tmp_path / name).find_weights()) for name in ("whole", "parts")
+    )
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
 
 def test_hard_begins_with_soft(tmp_path):
-    train("digit-scenes", tmp_path / "soft", TINY, say=quiet)
+    train("digit-scenes", tmp_path / "soft", TINY, log=quiet)
     outcome = train(
-        "digit-scenes", tmp_path / "hard", [*TINY, "scope=hard"], init_from=tmp_path / "soft", say=quiet
+        "digit-scenes",
+        tmp_path / "hard",
+        [*TINY, "attention_scope=hard"],
+        init_from=tmp_path / "soft",
+        log=quiet,
     )
     assert outcome.step == 4
 
 
 def test_nothing_to_judge_is_said(told):
     with pytest.raises(DataError, match="nothing to evaluate"):
-        judged(load(told), Captioned(Pictures(torch.zeros(0, 3, 24, 24)), []))
+        caption_report(load(told), CaptionedImages(ImageArray(torch.zeros(0, 3, 24, 24)), []))
 
 
 @pytest.mark.parametrize(
     ("name", "words", "sentence"),
     [
         ("captions", [], "captions needs files to train on: --train"),
-        ("captions", ["train=nowhere.jsonl", "valid=x.jsonl"], "there is no file .*nowhere.jsonl"),
-        ("mnist-scenes", [], "needs its data: data=FOLDER with the four files of MNIST"),
-        ("mnist-scenes", ["data=nowhere"], "there is no such folder"),
-        ("flickr8k", ["data=."], "there is no features.npz"),
+        (
+            "captions",
+            ["train_files=nowhere.jsonl", "valid_files=x.jsonl"],
+            "there is no file .*nowhere.jsonl",
+        ),
+        ("mnist-scenes", [], "needs its data: data_dir=FOLDER with the four files of MNIST"),
+        ("mnist-scenes", ["data_dir=nowhere"], "there is no such folder"),
+        ("flickr8k", ["data_dir=."], "there is no features.npz"),
         ("digit-scenes", ["color=on"], "invalid value 'on' for color"),
-        ("digit-scenes", ["scope=both"], "for scope: expected one of soft, hard, none"),
-        ("digit-scenes", ["watch=bits"], "for watch: expected one of loss, captions, digits, bleu"),
-        ("digit-scenes", ["size=8"], "invalid value '8' for size: must be at least 16"),
-        ("digit-scenes", ["grid_dim=16"], "invalid value '16' for grid_dim: must be above 16"),
-        ("digit-scenes", ["expected=2"], "invalid value '2.0' for expected: must be at most 1"),
-        ("digit-scenes", ["scope=none", "score=dot"], "score=dot is for attention"),
+        ("digit-scenes", ["attention_scope=both"], "for scope: expected one of soft, hard, none"),
+        ("digit-scenes", ["monitor=bits"], "for watch: expected one of loss, captions, digits, bleu"),
+        ("digit-scenes", ["image_size=8"], "invalid value '8' for size: must be at least 16"),
+        ("digit-scenes", ["feature_dim=16"], "invalid value '16' for grid_dim: must be above 16"),
+        ("digit-scenes", ["soft_fraction=2"], "invalid value '2.0' for expected: must be at most 1"),
+        ("digit-scenes", ["attention_scope=none", "score=dot"], "score=dot is for attention"),
         ("digit-scenes", ["score=nothing"], "invalid value 'nothing' for score"),
     ],
 )
 def test_what_cannot_be_trained_is_said_before_a_folder_is_made(name, words, sentence, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=sentence):
-        train(name, tmp_path / "run", words, say=quiet)
+        train(name, tmp_path / "run", words, log=quiet)
     assert not (tmp_path / "run").exists()

@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from regard.attention import Sample
-from regard.data.algorithms import chance
-from regard.data.captions import CaptionBatch, Captioned, Pictures
-from regard.recipes import settings_of
-from regard.recipes.captions._judged import bleu, named_rightly, nearest, within
-from regard.recipes.captions._task import NextCaptionWord, build
-from regard.recipes.studies._xu2015 import xu2015
+from regard.data.captions import CaptionBatch, CaptionedImages, ImageArray
+from regard.data.sources import seeded_generator
+from regard.studies.vision import xu2015
+from regard.tasks import make_config
+from regard.tasks.captioning.predictor import caption_accuracy, caption_bleu, is_inside_box, nearest_captions
+from regard.tasks.captioning.task import build_model
+from regard.tasks.sequence_loss import CaptionLoss
 from tests.recipes.albums import TINY
 from tests.recipes.tiny import quiet
 
@@ -18,13 +19,13 @@ pytestmark = pytest.mark.usefixtures("few_scenes")
 
 
 def objective(*words):
-    settings = settings_of("digit-scenes", [*TINY, *words])
-    net = NextCaptionWord(build(settings, 19, None), settings)
-    return net, CaptionBatch.of(torch.rand(6, 1, 32, 32), [[5, 6, 7]] * 5 + [[5]])
+    settings = make_config("digit-scenes", [*TINY, *words])
+    net = CaptionLoss(build_model(settings, 19, None), settings)
+    return net, CaptionBatch.from_captions(torch.rand(6, 1, 32, 32), [[5, 6, 7]] * 5 + [[5]])
 
 
 def test_the_penalty_is_added_for_soft_attention_in_training():
-    net, batch = objective("penalty=2")
+    net, batch = objective("doubly_stochastic_weight=2")
     plain, _ = objective()
     plain.load_state_dict(net.state_dict())
     penalty = net(batch).total - plain(batch).total
@@ -33,42 +34,54 @@ def test_the_penalty_is_added_for_soft_attention_in_training():
     plain.eval()
     torch.testing.assert_close(net(batch).total, plain(batch).total)
     penalty.backward()
-    assert float(net.model.attention.score.v.grad.abs().sum()) > 0
+    assert float(net.model.attention.score.energy.grad.abs().sum()) > 0
 
 
 def test_hard_attention_is_rewarded():
-    net, batch = objective("scope=hard", "expected=0", "soft_first=0")
+    net, batch = objective("attention_scope=hard", "soft_fraction=0", "soft_warmup=0")
     assert isinstance(net.model.attention.normalize, Sample)
     loss = net(batch)
     loss.total.backward()
-    assert float(net.model.attention.score.v.grad.abs().sum()) > 0  # by REINFORCE: no other way leads there
+    assert (
+        float(net.model.attention.score.energy.grad.abs().sum()) > 0
+    )  # by REINFORCE: no other way leads there
     assert (net.baseline[: batch.target.shape[1] - 1] < 0).all()
-    assert loss.count == batch.tokens == 5 * 4 + 2
+    assert loss.count == batch.num_tokens == 5 * 4 + 2
 
 
 def test_hard_attention_begins_softly():
     """In the first part of the training all captions see the expected look, then so many as `expected` says."""
-    net, batch = objective("scope=hard", "expected=0", "soft_first=0.5", "steps=4", "accumulate=1")
+    net, batch = objective(
+        "attention_scope=hard", "soft_fraction=0", "soft_warmup=0.5", "steps=4", "grad_accumulation=1"
+    )
     drawn = []
     for _ in range(4):
-        _, seen = net._decoded(batch)
+        _, seen = net._decode(batch)
         drawn.append(all(bool((look.weights.amax(-1) == 1).all()) for look in seen))
     assert drawn == [False, False, True, True]
     assert float(net.state_dict()["seen"]) == 4  # so that a resumed training goes on with it
-    other, _ = objective("scope=hard")
-    other.take(net.state_dict(), "a run")
+    other, _ = objective("attention_scope=hard")
+    other.init_from(net.state_dict(), "a run")
     assert float(other.seen) == 0
     assert not other.baseline.any()
 
 
 def test_hard_attention_learns_where_to_look():
     """One cell of nine tells the word: REINFORCE alone finds it."""
-    settings = settings_of(
-        "flickr8k", ["scope=hard", "dim=16", "embed_dim=8", "dropout=0", "expected=0", "soft_first=0"]
+    settings = make_config(
+        "flickr8k",
+        [
+            "attention_scope=hard",
+            "hidden_dim=16",
+            "embed_dim=8",
+            "dropout=0",
+            "soft_fraction=0",
+            "soft_warmup=0",
+        ],
     )
-    net = NextCaptionWord(build(settings, 8, 8), settings)
+    net = CaptionLoss(build_model(settings, 8, 8), settings)
     optimizer = torch.optim.Adam(net.parameters(), 0.01)
-    random = chance(0)
+    random = seeded_generator(0)
     for _ in range(150):
         batch = told_by_one_cell(random, 64)
         optimizer.zero_grad()
@@ -77,8 +90,8 @@ def test_hard_attention_learns_where_to_look():
         optimizer.step()
     net.eval()
     batch = told_by_one_cell(random, 200)
-    cells = net.model.looks(batch.pictures, batch.target)[:, 0].argmax(-1)
-    assert float((cells == batch.pictures[..., 7].argmax(-1)).float().mean()) > 0.9
+    cells = net.model.looks(batch.images, batch.target)[:, 0].argmax(-1)
+    assert float((cells == batch.images[..., 7].argmax(-1)).float().mean()) > 0.9
 
 
 def told_by_one_cell(random, rows):
@@ -90,20 +103,23 @@ def told_by_one_cell(random, rows):
     grid[row, cell] = 0
     grid[row, cell, words] = 1
     grid[row, cell, 7] = 1
-    return CaptionBatch.of(grid, [[4 + word] for word in words.tolist()])
+    return CaptionBatch.from_captions(grid, [[4 + word] for word in words.tolist()])
 
 
 def test_measures_of_scenes():
     true = ["small 1 above , large 2 below", "small 3 above , small 4 above"]
-    assert named_rightly(true, true) == {"captions": 100.0, "digits": 100.0}
+    assert caption_accuracy(true, true) == {"captions": 100.0, "digits": 100.0}
     said = ["small 1 above , large 2 above", "small 3"]
-    assert named_rightly(said, true) == {"captions": 0.0, "digits": 75.0}
+    assert caption_accuracy(said, true) == {"captions": 0.0, "digits": 75.0}
 
 
 def test_cells_within_boxes_grown_by_a_cell():
     box = torch.tensor([16, 24, 26, 34])
     inside = [
-        [bool(within(torch.tensor([[row * 8 + column]]), box[None, None], 64, 8)) for column in range(8)]
+        [
+            bool(is_inside_box(torch.tensor([[row * 8 + column]]), box[None, None], 64, 8))
+            for column in range(8)
+        ]
         for row in range(8)
     ]
     for row in range(8):
@@ -111,34 +127,36 @@ def test_cells_within_boxes_grown_by_a_cell():
             left, top = 8 * column, 8 * row
             wanted = left >= 8 and left + 8 <= 34 and top >= 16 and top + 8 <= 42
             assert inside[row][column] == wanted
-    assert not bool(within(torch.tensor([[-1]]), box[None, None] * 0, 64, 8))
+    assert not bool(is_inside_box(torch.tensor([[-1]]), box[None, None] * 0, 64, 8))
 
 
 def test_bleu_with_and_without_the_penalty():
-    found = bleu(["a dog", "a cat sits"], [["A dog", "the dog runs far"], ["a cat sits"]], lowercase=True)
+    found = caption_bleu(
+        ["a dog", "a cat sits"], [["A dog", "the dog runs far"], ["a cat sits"]], lowercase=True
+    )
     assert found["bleu1"] == found["bleu1_bare"] == pytest.approx(100)
-    short = bleu(["a dog runs"], [["a dog runs to me"]], lowercase=False)
+    short = caption_bleu(["a dog runs"], [["a dog runs to me"]], lowercase=False)
     assert short["bleu1_bare"] == pytest.approx(100)
     assert short["bleu1"] == pytest.approx(100 * 2.718281828 ** (1 - 5 / 3))
-    assert bleu(["a dog"], [["A Dog"]], lowercase=False)["bleu1"] < 60
+    assert caption_bleu(["a dog"], [["A Dog"]], lowercase=False)["bleu1"] < 60
     assert "tok:none" in found["bleu_signature"]
 
 
 def test_the_nearest_picture():
     grids = torch.eye(3)[:, None].repeat(1, 4, 1)
-    train = Captioned(Pictures(grids, 1.0), [["a", "x"], ["b"], ["c"]])
-    asked = Captioned(Pictures(grids[[2, 0]] * 5 + 0.1, 1.0), [["?"], ["?"]])
-    assert nearest(train, asked) == ["c", "a"]
+    train = CaptionedImages(ImageArray(grids, 1.0), [["a", "x"], ["b"], ["c"]])
+    asked = CaptionedImages(ImageArray(grids[[2, 0]] * 5 + 0.1, 1.0), [["?"], ["?"]])
+    assert nearest_captions(train, asked) == ["c", "a"]
 
 
 def test_the_study_has_its_table(tmp_path, monkeypatch):
-    from regard.recipes.studies import _xu2015
+    from regard.studies import vision as _xu2015
 
     def small(*given, **more):
         shared = {"size": 32, "width": 4, "grid_dim": 24, "dim": 16, "embed_dim": 8, "batch": 8, "threads": 1}
         return trial(*given, **more, **shared)
 
-    trial = _xu2015.trial
+    trial = _xu2015.run_trial
     monkeypatch.setattr(_xu2015, "trial", small)
     found = xu2015(tmp_path, "reverse", {"steps": 2, "validate_every": 2, "save_every": 2}, quiet)
     assert [row["scope"] for row in found["rows"]] == ["soft", "hard", "none"]

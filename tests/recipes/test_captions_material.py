@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.captions import Album, Captioned, Pictures
+from regard.data.captions import CaptionBatches, CaptionedImages, ImageArray
 from regard.decoding import Hypothesis
 from regard.errors import DataError, InputError
-from regard.recipes import Captioner, load, recipe, settings_of, train
-from regard.recipes.captions import _material as material
-from regard.recipes.captions._judged import bleu
-from regard.recipes.captions._task import build, learn
-from regard.training import Run
+from regard.tasks import ImageCaptioner, get_recipe, load, make_config, train
+from regard.tasks.captioning import data as material
+from regard.tasks.captioning.predictor import caption_bleu
+from regard.tasks.captioning.task import build_model, train_tokenizer
+from regard.training import RunFolder
 from tests.recipes.albums import TINY, features
 from tests.recipes.tiny import quiet
 
@@ -25,28 +25,32 @@ pytest.importorskip("PIL.Image")
 def test_ready_features(tmp_path):
     data = features(tmp_path / "flickr")
     words = [
-        "dim=24",
+        "hidden_dim=24",
         "embed_dim=16",
-        "batch=8",
+        "batch_size=8",
         "steps=60",
         "validate_every=30",
         "lr=0.02",
-        "warmup=5",
-        "beam=2",
+        "warmup_steps=5",
+        "beam_size=2",
     ]
     train(
-        "flickr8k", tmp_path / "run", [*words, "min_count=2", "dropout=0", "threads=1"], say=quiet, data=data
+        "flickr8k",
+        tmp_path / "run",
+        [*words, "min_word_count=2", "dropout=0", "num_threads=1"],
+        log=quiet,
+        data=data,
     )
     captioner = load(tmp_path / "run")
-    found = recipe("flickr8k").task.judge(recipe("flickr8k"), captioner)
+    found = get_recipe("flickr8k").task.judge(get_recipe("flickr8k"), captioner)
     assert found["bleu4"] > 80
     assert found["nearest"]["bleu4"] > 80
     assert captioner.words.decode([1]) == "<unk>"
     assert captioner.words.lowercase
     with pytest.raises(InputError, match="trained on ready features"):
         captioner.caption(["dog.jpg"])
-    test = recipe("flickr8k").material(captioner.settings).tests["test"]()
-    assert captioner.look(test.pictures.some(slice(1))[0]).weights.shape[1:] == (3, 3)
+    test = get_recipe("flickr8k").data(captioner.config).tests["test"]()
+    assert captioner.look(test.images.some(slice(1))[0]).weights.shape[1:] == (3, 3)
 
 
 def told_by(folder, *lines):
@@ -54,17 +58,17 @@ def told_by(folder, *lines):
     data = Path(features(folder))
     (data / "captions.tsv.xz").unlink()
     (data / "captions.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return recipe("flickr8k").material(settings_of("flickr8k", data=str(data)))
+    return get_recipe("flickr8k").data(make_config("flickr8k", data=str(data)))
 
 
 def test_features_and_captions_meet_by_name(tmp_path):
-    whole = recipe("flickr8k").material(settings_of("flickr8k", data=features(tmp_path / "whole"))).train()
+    whole = get_recipe("flickr8k").data(make_config("flickr8k", data=features(tmp_path / "whole"))).train()
     lines = [
         "\t".join([name, "train", *texts]) for name, texts in zip(whole.names, whole.captions, strict=True)
     ]
     other = told_by(tmp_path / "other", *reversed(lines), "").train()
     assert other.names == whole.names[::-1]
-    assert torch.equal(other.pictures.numbers, whole.pictures.numbers.flip(0))
+    assert torch.equal(other.images.numbers, whole.images.numbers.flip(0))
 
 
 @pytest.mark.parametrize(
@@ -91,47 +95,53 @@ def test_a_split_without_lines_is_said(tmp_path):
 
 
 def test_damaged_features_are_said(tmp_path):
-    settings = settings_of("flickr8k", data=features(tmp_path / "flickr"))
+    settings = make_config("flickr8k", data=features(tmp_path / "flickr"))
     file = tmp_path / "flickr" / "features.npz"
     whole = file.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"no features", b"", b"\x80\x04K\x01."):
         file.write_bytes(damaged)
         with pytest.raises(DataError) as caught:
-            recipe("flickr8k").material(settings)
+            get_recipe("flickr8k").data(settings)
         assert str(caught.value) == f"{file} is no file of features, or is damaged; get it again."
     np.savez(file, q=np.zeros(3))
     with pytest.raises(DataError, match=r"q should be numbers \(dim, pictures, cells\), not float64 \(3,\)"):
-        recipe("flickr8k").material(settings)
+        get_recipe("flickr8k").data(settings)
     np.savez(file, q=np.ones((8, 24, 9)))
     with pytest.raises(DataError, match="has no array 'image'"):
-        recipe("flickr8k").material(settings).train()
+        get_recipe("flickr8k").data(settings).train()
     np.savez(file, q=np.ones((8, 24, 9)), image=["1.jpg"])
     with pytest.raises(DataError, match="image should be the names of the 24 pictures"):
-        recipe("flickr8k").material(settings).train()
+        get_recipe("flickr8k").data(settings).train()
 
 
 def test_rare_words_are_not_known():
     texts = [["a b c d e f"], ["A B C D E F"], ["a b c d e g"]]
-    pictures = Captioned(Pictures(torch.zeros(3, 1, 8, 8)), texts)
+    pictures = CaptionedImages(ImageArray(torch.zeros(3, 1, 8, 8)), texts)
     gallery = material.Gallery(lambda: pictures, lambda: pictures)
     for least, known in ((1, "abcdefg"), (2, "abcdef"), (3, "abcde")):
-        words = learn(gallery, settings_of("captions", min_count=least))
+        words = train_tokenizer(gallery, make_config("captions", min_count=least))
         assert sorted(words.vocabulary.tokens[4:]) == [f"▁{letter}" for letter in known]
 
 
 def test_a_word_must_be_there_often_enough():
-    pictures = Captioned(Pictures(torch.zeros(2, 1, 8, 8)), [["a b"], ["a c"]])
+    pictures = CaptionedImages(ImageArray(torch.zeros(2, 1, 8, 8)), [["a b"], ["a c"]])
     gallery = material.Gallery(lambda: pictures, lambda: pictures)
     with pytest.raises(
-        DataError, match=r"min_count=1000: no word .*; the most frequent, 'a', is there 2 times"
+        DataError, match=r"min_word_count=1000: no word .*; the most frequent, 'a', is there 2 times"
     ):
-        learn(gallery, settings_of("captions", min_count=1000))
+        train_tokenizer(gallery, make_config("captions", min_count=1000))
 
 
 def begun(folder, *words, **given):
     """What is said before a training of one step, in lines."""
     said = []
-    train("captions", folder, [*TINY, "steps=1", "size=16", "batch=4", *words], say=said.append, **given)
+    train(
+        "captions",
+        folder,
+        [*TINY, "steps=1", "image_size=16", "batch_size=4", *words],
+        log=said.append,
+        **given,
+    )
     return said
 
 
@@ -158,33 +168,33 @@ def told_of(tmp_path):
 def test_both_parts_are_reported_before_the_training(told_of, tmp_path):
     train_on = told_of("train", *["a b c d e"] * 3, "a rare word")
     valid = told_of("valid", "a b x", "a b c d e a")
-    said = begun(tmp_path / "run", "max_length=5", "min_count=2", train=train_on, valid=valid)
+    said = begun(tmp_path / "run", "max_length=5", "min_word_count=2", train=train_on, valid=valid)
     assert said[0] == "train: 4 pairs read, 4 used; 2 of 18 tokens (11 %) are not in the vocabulary."
     assert said[1] == (
         "valid: 2 pairs read, 1 used; 1 over 5 tokens left out (line 2); 1 of 3 tokens (33 %) is not in the vocabulary."
     )
-    assert Run.open(tmp_path / "run").read()["data"]["valid"]["unknown"] == 1
+    assert RunFolder.open(tmp_path / "run").read_record()["data"]["valid"]["unknown"] == 1
 
 
 @pytest.mark.parametrize("text", ["a b c d e a", "x y"])
 def test_nothing_to_choose_by_is_said_before_the_training(text, told_of, tmp_path):
     train_on, valid = told_of("train", "a b c d e"), told_of("valid", text)
     with pytest.raises(DataError, match="valid: No caption can be used: 1 pair read"):
-        begun(tmp_path / "run", "max_length=5", "min_count=1", train=train_on, valid=valid)
+        begun(tmp_path / "run", "max_length=5", "min_word_count=1", train=train_on, valid=valid)
     assert not (tmp_path / "run").exists()
 
 
 def test_every_twentieth_image_is_held_out(told_of, tmp_path):
-    settings = settings_of("captions", train=told_of("many", *(f"a {i}" for i in range(1, 46))), size=16)
-    gallery = recipe("captions").material(settings)
+    settings = make_config("captions", train=told_of("many", *(f"a {i}" for i in range(1, 46))), size=16)
+    gallery = get_recipe("captions").data(settings)
     train_on, valid = gallery.train(), gallery.valid()
     assert valid.captions == [["a 20"], ["a 40"]]
     assert [Path(name).name for name in valid.names] == ["many19.png", "many39.png"]
-    assert len(train_on) == len(train_on.pictures) == 43
+    assert len(train_on) == len(train_on.images) == 43
     assert not {one for (one,) in train_on.captions} & {"a 20", "a 40"}
-    few = settings_of("captions", train=told_of("few", "a b"), size=16)
+    few = make_config("captions", train=told_of("few", "a b"), size=16)
     with pytest.raises(DataError, match=r"have 1 image, too few to hold one of 20 out; .*--valid"):
-        recipe("captions").material(few).train()
+        get_recipe("captions").data(few).train()
 
 
 def test_that_images_are_held_out_is_said(told_of, tmp_path):
@@ -194,15 +204,15 @@ def test_that_images_are_held_out_is_said(told_of, tmp_path):
 
 def test_chinese_is_cut_into_characters_and_joined_again():
     text = "一只狗在雪地里奔跑。"
-    pictures = Captioned(Pictures(torch.zeros(1, 1, 8, 8)), [[text]])
+    pictures = CaptionedImages(ImageArray(torch.zeros(1, 1, 8, 8)), [[text]])
     gallery = material.Gallery(lambda: pictures, lambda: pictures)
-    settings = settings_of("captions", min_count=1)
-    words = learn(gallery, settings)
+    settings = make_config("captions", min_count=1)
+    words = train_tokenizer(gallery, settings)
     assert sorted(words.vocabulary.tokens[4:]) == sorted(f"▁{sign}" for sign in text)
-    written = Album(pictures, words).batch(torch.tensor([0])).target[0, 1:-1].tolist()
+    written = CaptionBatches(pictures, words).make_batch(torch.tensor([0])).target[0, 1:-1].tolist()
     assert len(written) == len(text)
-    captioner = Captioner(build(settings, len(words), None), words, settings)
+    captioner = ImageCaptioner(build_model(settings, len(words), None), words, settings)
     best = Hypothesis(written, 0.0, 0.0, [0.0] * len(text), True)
-    assert captioner.text(best) == text
-    assert captioner.looked(torch.zeros(1, 3, 64, 64), best, torch.zeros(1, 1, 3)).caption == text
-    assert bleu([text], [[text]], lowercase=True)["bleu4"] == pytest.approx(100)
+    assert captioner.to_text(best) == text
+    assert captioner.explain_hypothesis(torch.zeros(1, 3, 64, 64), best, torch.zeros(1, 1, 3)).caption == text
+    assert caption_bleu([text], [[text]], lowercase=True)["bleu4"] == pytest.approx(100)

@@ -7,9 +7,9 @@ import torch
 
 from regard.data.documents import Document
 from regard.errors import ConfigError, DataError, EmptyInputError
-from regard.recipes import Classifier, load, load_translator, recipe, resume, settings_of, train
-from regard.recipes.documents.classifier import judged
-from regard.training import Run, load_weights
+from regard.tasks import TextClassifier, get_recipe, load, load_translator, make_config, resume, train
+from regard.tasks.text_classification.predictor import classification_report
+from regard.training import RunFolder, load_weights
 from tests.recipes.reviews import SMALL, TINY, reviews, tsv
 from tests.recipes.tiny import quiet
 
@@ -27,15 +27,15 @@ def files(tmp_path_factory):
 def read(files, tmp_path_factory):
     """A run that has learned to tell the telling words."""
     folder = tmp_path_factory.mktemp("runs") / "documents"
-    train("documents", folder, [*SMALL, "steps=60", "validate_every=30"], say=quiet, **files)
+    train("documents", folder, [*SMALL, "steps=60", "validate_every=30"], log=quiet, **files)
     return folder
 
 
 def test_it_learns_to_read(read, files):
     classifier = load(read)
-    assert isinstance(classifier, Classifier)
+    assert isinstance(classifier, TextClassifier)
     assert classifier.labels == ("neg", "pos")
-    found = recipe("documents").task.judge(recipe("documents"), classifier)
+    found = get_recipe("documents").task.judge(get_recipe("documents"), classifier)
     assert found["part"] == "test"
     assert found["accuracy"] > 97
     assert found["documents"] == 40
@@ -43,7 +43,7 @@ def test_it_learns_to_read(read, files):
 
 def test_it_looks_at_the_telling_word_of_the_telling_sentence(read):
     reading = load(read).look("We saw the plot. The music awful then. A road.")
-    assert reading.classified.label == "neg"
+    assert reading.prediction.label == "neg"
     assert reading.words[1] == ["The", "music", "awful", "then", "."]
     assert int(reading.sentences.argmax()) == 1
     assert int(reading.weights[1].argmax()) == 2
@@ -63,7 +63,7 @@ def test_probabilities_are_those_of_all_classes(read):
         assert next(iter(one.probabilities)) == one.label
         alone = classifier.classify([text])[0]
         assert alone.probabilities == pytest.approx(one.probabilities, abs=1e-5)
-        assert classifier.look(text).classified.probabilities == pytest.approx(one.probabilities, abs=1e-5)
+        assert classifier.look(text).prediction.probabilities == pytest.approx(one.probabilities, abs=1e-5)
 
 
 def test_what_is_left_out_is_said(read):
@@ -82,7 +82,7 @@ def test_empty_and_strange_texts(read):
         classifier.classify("lovely")
     assert classifier.classify([]) == []
     for text in ("🙂", "中文很好。", "<script>alert(1)</script>", "a" * 5000, "\u202eabc", "x\ud800"):
-        assert classifier.look(text).classified.label in classifier.labels
+        assert classifier.look(text).prediction.label in classifier.labels
 
 
 def test_sentences_can_come_apart(read):
@@ -99,7 +99,7 @@ def test_measures_against_a_hand_count(read):
         ("neg", "superb"),
         ("pos", " "),
     ]
-    found = judged(load(read), [Document(text, label) for label, text in texts])
+    found = classification_report(load(read), [Document(text, label) for label, text in texts])
     assert (found["documents"], found["empty"], found["right"]) == (5, 1, 3)
     assert found["accuracy"] == 60
     assert found["error"] == pytest.approx(100 * (0.6 * 0.4 / 5) ** 0.5)
@@ -109,14 +109,16 @@ def test_measures_against_a_hand_count(read):
     with pytest.raises(
         DataError, match="document 1: the label 'meh' is none of the classes, which are 'neg', 'pos'"
     ):
-        judged(load(read), [Document("x", "meh")])
+        classification_report(load(read), [Document("x", "meh")])
     with pytest.raises(DataError, match="nothing to evaluate"):
-        judged(load(read), [])
+        classification_report(load(read), [])
 
 
 def test_judging_counts_what_was_cut_empty_or_unknown(read):
     long = Document("The plot was lovely. " * 60, "pos")
-    found = judged(load(read), [long, Document(" ", "neg"), Document("awful qqq", "neg")])["data"]
+    found = classification_report(load(read), [long, Document(" ", "neg"), Document("awful qqq", "neg")])[
+        "data"
+    ]
     assert (found["read"], found["used"], found["empty_lines"]) == (3, 2, [2])
     assert (found["long_documents"], found["sentences_left"], found["long_lines"]) == (1, 20, [1])
     assert found["unknown"] == 41  # "was" forty times, and "qqq"
@@ -125,7 +127,7 @@ def test_judging_counts_what_was_cut_empty_or_unknown(read):
 def test_judging_says_what_classify_says(read):
     texts, classifier = reviews(50, 7), load(read)
     said = [one.label for one in classifier.classify([text for _, text in texts])]
-    found = judged(classifier, [Document(text, label) for label, text in texts])
+    found = classification_report(classifier, [Document(text, label) for label, text in texts])
     assert found["right"] == sum(label == one for (label, _), one in zip(texts, said, strict=True))
 
 
@@ -134,16 +136,18 @@ def test_a_reading_can_be_shown(read):
     drawn = reading.drawn(color=False, width=60)
     assert "█awful" in drawn
     assert "\x1b[" in reading.drawn(color=True, width=60)
-    assert "awful" in reading.player().html
+    assert "awful" in reading.to_page().html
     plain = json.loads(json.dumps(reading.to_json()))
     assert len(plain["sentences"][1]["weights"]) == 5
 
 
 def test_an_interrupted_run_goes_on_bit_for_bit(files, tmp_path):
-    train("documents", tmp_path / "whole", [*TINY, "dropout=0.3"], say=quiet, **files)
-    train("documents", tmp_path / "parts", [*TINY, "dropout=0.3", "steps=2"], say=quiet, **files)
-    resume(tmp_path / "parts", say=quiet, steps=4)
-    whole, again = (load_weights(Run.open(tmp_path / name).weights()) for name in ("whole", "parts"))
+    train("documents", tmp_path / "whole", [*TINY, "dropout=0.3"], log=quiet, **files)
+    train("documents", tmp_path / "parts", [*TINY, "dropout=0.3", "steps=2"], log=quiet, **files)
+    resume(tmp_path / "parts", log=quiet, steps=4)
+    whole, again = (
+        load_weights(RunFolder.open(tmp_path / name).find_weights()) for name in ("whole", "parts")
+    )
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
 
@@ -158,19 +162,19 @@ def test_an_interrupted_run_goes_on_bit_for_bit(files, tmp_path):
     ],
 )
 def test_twins_and_other_mechanisms_train(files, tmp_path, words):
-    train("documents", tmp_path / "run", [*TINY, *words], say=quiet, **files)
+    train("documents", tmp_path / "run", [*TINY, *words], log=quiet, **files)
     classifier = load(tmp_path / "run")
     reading = classifier.look("We saw it. Lovely.")
-    assert classifier.attends == (words != ["pooling=max"])
+    assert classifier.has_attention == (words != ["pooling=max"])
     assert (reading.weights is None) == (words == ["pooling=max"])
     assert "Lovely" in reading.drawn(color=False)
-    assert "Lovely" in reading.player().html
+    assert "Lovely" in reading.to_page().html
     if words == ["pooling=average"]:
         torch.testing.assert_close(reading.sentences, torch.tensor([0.5, 0.5]))
 
 
 def test_begin_with_another_run(read, files, tmp_path):
-    outcome = train("documents", tmp_path / "more", [*TINY, "steps=1"], init_from=read, say=quiet, **files)
+    outcome = train("documents", tmp_path / "more", [*TINY, "steps=1"], init_from=read, log=quiet, **files)
     assert outcome.step == 1
     assert load(tmp_path / "more").words == load(read).words
 
@@ -178,13 +182,13 @@ def test_begin_with_another_run(read, files, tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["vocab=99"], "vocab is that of .*documents: 100, not 99; leave vocab out"),
+        (["vocab_size=99"], "vocab is that of .*documents: 100, not 99; leave vocab out"),
         (["lowercase=off"], "lowercase is that of .*documents: on, not off"),
     ],
 )
 def test_what_another_run_decides_cannot_be_chosen(read, files, tmp_path, words, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        train("documents", tmp_path / "more", [*TINY, *words], init_from=read, say=quiet, **files)
+        train("documents", tmp_path / "more", [*TINY, *words], init_from=read, log=quiet, **files)
     assert not (tmp_path / "more").exists()
 
 
@@ -192,32 +196,32 @@ def test_what_another_run_decides_cannot_be_chosen(read, files, tmp_path, words,
 def test_every_twentieth_document_is_held_out_where_no_other_is_named(name, tmp_path):
     pairs = reviews(45, 0)
     path, said = tsv(tmp_path / "x.tsv", pairs), []
-    train(name, tmp_path / "run", [*TINY, "steps=1"], say=said.append, train=(path,))
+    train(name, tmp_path / "run", [*TINY, "steps=1"], log=said.append, train=(path,))
     said = [line for line in said if not line.endswith("changes nothing here")]
     assert said[0].startswith("train: 43 documents read")
     assert said[1].startswith("valid: 2 documents read")
     assert said[1].endswith("Every twentieth document was held out for it.")
-    shelves = recipe(name).material(settings_of(name, train=(path,)))
+    shelves = get_recipe(name).data(make_config(name, train=(path,)))
     assert [document.text for document in shelves.valid()] == [pairs[19][1], pairs[39][1]]
     assert not {document.line for document in shelves.train()} & {20, 40}
     few = tsv(tmp_path / "few.tsv", reviews(19, 0))
     with pytest.raises(DataError, match=r"few.tsv has 19 documents, too few to hold one of 20 out.*--valid"):
-        train(name, tmp_path / "few", TINY, say=quiet, train=(few,))
+        train(name, tmp_path / "few", TINY, log=quiet, train=(few,))
 
 
 def test_one_class_alone_is_refused(files, tmp_path):
     path = tsv(tmp_path / "x.tsv", [("pos", text) for _, text in reviews(30)])
     with pytest.raises(DataError, match=r"x.tsv: all documents have the label 'pos'.* two classes or more"):
-        train("documents", tmp_path / "run", TINY, say=quiet, train=(path,), valid=files["valid"])
+        train("documents", tmp_path / "run", TINY, log=quiet, train=(path,), valid=files["valid"])
     assert not (tmp_path / "run").exists()
 
 
 def test_what_was_read_is_said(files, tmp_path):
     lines = []
-    train("documents", tmp_path / "run", [*TINY, "max_sentences=2"], say=lines.append, **files)
+    train("documents", tmp_path / "run", [*TINY, "max_sentences=2"], log=lines.append, **files)
     assert lines[0].startswith("train: 120 documents read, 120 used")
     assert "documents over 2 sentences cut (line" in lines[0]
-    assert Run.open(tmp_path / "run").read()["data"]["train"]["long_documents"] > 0
+    assert RunFolder.open(tmp_path / "run").read_record()["data"]["train"]["long_documents"] > 0
 
 
 @pytest.mark.parametrize(
@@ -227,14 +231,14 @@ def test_what_was_read_is_said(files, tmp_path):
         (["pooling=max", "score=dot"], "invalid value 'dot' for score: needs pooling=attention"),
         (["score=nothing"], "invalid value 'nothing' for score"),
         (["normalize=kernel_sum"], "do not go together"),
-        (["watch=bleu"], "for watch: expected one of loss, accuracy"),
-        (["max_words=0"], "invalid value '0' for max_words: must be at least 1"),
-        (["fold=10"], "for fold: must be at most 9"),
+        (["monitor=bleu"], "for watch: expected one of loss, accuracy"),
+        (["max_sentence_words=0"], "invalid value '0' for max_words: must be at least 1"),
+        (["test_fold=10"], "for fold: must be at most 9"),
     ],
 )
 def test_settings_that_cannot_be(words, sentence, files, tmp_path):
     with pytest.raises(ConfigError, match=sentence):
-        train("documents", tmp_path / "run", words, say=quiet, **files)
+        train("documents", tmp_path / "run", words, log=quiet, **files)
     assert not (tmp_path / "run").exists()
 
 
@@ -243,12 +247,12 @@ def test_settings_that_cannot_be(words, sentence, files, tmp_path):
     [
         ("documents", "documents needs .*--train x.tsv"),
         ("mixed", "mixed needs files"),
-        ("imdb", "data=FOLDER with train.tsv"),
+        ("imdb", "data_dir=FOLDER with train.tsv"),
     ],
 )
 def test_missing_files_are_asked_for(name, sentence, tmp_path):
     with pytest.raises(ConfigError, match=sentence):
-        train(name, tmp_path / "run", say=quiet)
+        train(name, tmp_path / "run", log=quiet)
 
 
 def test_it_does_not_translate(read):

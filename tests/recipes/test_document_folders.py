@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from regard.errors import DataError
-from regard.recipes import load, recipe, settings_of, train
-from regard.recipes.studies._han2016 import differences, han2016
+from regard.studies.han2016 import compare_models, han2016
+from regard.tasks import get_recipe, load, make_config, train
 from tests.recipes.reviews import TINY, reviews
 from tests.recipes.tiny import quiet
 
@@ -46,7 +46,7 @@ def shared(tmp_path_factory):
 
 def test_imdb_holds_out_the_same_reviews_for_every_seed(shared):
     first, second = (
-        recipe("imdb").material(settings_of("imdb", data=str(shared), seed=seed)) for seed in (0, 1)
+        get_recipe("imdb").data(make_config("imdb", data=str(shared), seed=seed)) for seed in (0, 1)
     )
     assert first.valid() == second.valid()
     assert len(first.train()) + len(first.valid()) == 60
@@ -57,7 +57,7 @@ def test_imdb_holds_out_the_same_reviews_for_every_seed(shared):
 def test_movie_reviews_has_ten_folds(shared):
     tests = []
     for fold in range(10):
-        shelves = recipe("movie-reviews").material(settings_of("movie-reviews", data=str(shared), fold=fold))
+        shelves = get_recipe("movie-reviews").data(make_config("movie-reviews", data=str(shared), fold=fold))
         train_, valid, test = shelves.train(), shelves.valid(), shelves.tests["test"]()
         assert (len(train_), len(valid), len(test)) == (40, 5, 5)
         tests += test
@@ -79,21 +79,21 @@ def test_movie_reviews_has_ten_folds(shared):
 def test_a_broken_line_of_movie_reviews_is_named(tmp_path, line, sentence):
     good = json.dumps({"label": "pos", "fold": 3, "sentences": ["a"]})
     (tmp_path / "movie_reviews.jsonl").write_text(f"{good}\n{line}\n{good}\n", encoding="utf-8")
-    shelves = recipe("movie-reviews").material(settings_of("movie-reviews", data=str(tmp_path)))
+    shelves = get_recipe("movie-reviews").data(make_config("movie-reviews", data=str(tmp_path)))
     with pytest.raises(DataError, match=f"movie_reviews.jsonl, {sentence}"):
         shelves.train()
 
 
 def test_chnsenticorp_is_clean_unless_it_is_asked_for(shared):
     name, data = "chnsenticorp", str(shared / "chn")
-    clean, usual = (recipe(name).material(settings_of(name, data=data, leak=leak)) for leak in (False, True))
+    clean, usual = (get_recipe(name).data(make_config(name, data=data, leak=leak)) for leak in (False, True))
     assert (len(clean.train()), len(usual.train())) == (3, 4)
     assert [document.text for document in clean.tests["unseen"]()] == ["房间好吧。"]
     assert len(clean.tests["test"]()) == 2
 
 
 def test_chinese_by_characters_trains(shared, tmp_path):
-    train("chnsenticorp", tmp_path / "run", [*TINY, f"data={shared / 'chn'}"], say=quiet)
+    train("chnsenticorp", tmp_path / "run", [*TINY, f"data_dir={shared / 'chn'}"], log=quiet)
     reading = load(tmp_path / "run").look("房间很好！下次再来。")
     assert reading.words == [["房", "间", "很", "好", "！"], ["下", "次", "再", "来", "。"]]
 
@@ -103,7 +103,7 @@ def test_the_study_compares_documents_in_pairs():
         "attention": [[True, True, False, True], [True, True, True, True]],
         "linear": [[True, False, False, True]],
     }
-    (found,) = differences(right)
+    (found,) = compare_models(right)
     assert found["models"] == "attention - linear"
     assert found["difference"] == pytest.approx(37.5)
     pairs = torch.tensor([0.0, 1.0, 0.5, 0.0])
@@ -150,6 +150,6 @@ REAL = os.environ.get("REGARD_DATA")
     ],
 )
 def test_the_real_data_has_the_known_sizes(name, sizes):
-    shelves = recipe(name).material(settings_of(name, data=str(Path(str(REAL), name))))
+    shelves = get_recipe(name).data(make_config(name, data=str(Path(str(REAL), name))))
     found = {part: len(read_()) for part, read_ in shelves.tests.items()}
     assert (len(shelves.train()), len(shelves.valid()), found) == sizes

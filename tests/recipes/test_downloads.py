@@ -10,11 +10,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from regard.errors import ConfigError, DataError
-from regard.recipes import settings_of
-from regard.recipes._recipes import recipe
-from regard.recipes.translation import _downloads as downloads
-from regard.recipes.translation import _tatoeba
-from regard.recipes.translation._material import multi30k, multi30k_tok, pairs
+from regard.tasks import datasets as downloads
+from regard.tasks import make_config
+from regard.tasks.registry import get_recipe
+from regard.tasks.translation import data as _tatoeba
+from regard.tasks.translation.data import iter_pairs, multi30k, multi30k_tok
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -47,32 +47,32 @@ def server(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("name", "make"), [("multi30k", multi30k), ("multi30k-tok", multi30k_tok)])
 def test_data_is_fetched_once_and_read(server, name, make):
-    found = make(settings_of(name, data="download"))
-    [pair] = pairs(found.train)
+    found = make(make_config(name, data="download"))
+    [pair] = iter_pairs(found.train)
     assert pair.source.startswith("text of ")
     assert pair.source.replace(".gz", "").endswith("en")
     for path in server.rglob("*.*"):
         path.unlink()
-    make(settings_of(name, data="download"))  # from the cache
+    make(make_config(name, data="download"))  # from the cache
 
 
 def test_another_text_than_expected_is_refused(server):
     (server / "raw/val.de.gz").write_bytes(gzip.compress(b"something else\n"))
     with pytest.raises(DataError, match="SHA-256"):
-        multi30k(settings_of("multi30k", data="download"))
+        multi30k(make_config("multi30k", data="download"))
 
 
 def test_a_broken_packet_is_refused(server):
     whole = (server / "raw/val.de.gz").read_bytes()
     (server / "raw/val.de.gz").write_bytes(whole[:-9])
     with pytest.raises(DataError, match=r"val\.de\.gz"):
-        multi30k(settings_of("multi30k", data="download"))
+        multi30k(make_config("multi30k", data="download"))
 
 
 @pytest.fixture
 def sentences(server, monkeypatch):
     """The same server with pairs of sentences, as manythings.org packs them."""
-    monkeypatch.setattr(_tatoeba, "SITE", downloads.MULTI30K)
+    monkeypatch.setattr(_tatoeba, "SITE", downloads.MULTI30K_URL)
     return server
 
 
@@ -83,7 +83,7 @@ def pack(server, lines):
 
 
 def fetched():
-    found = recipe("tatoeba-fr-en").material(settings_of("tatoeba-fr-en", data="download", pair="en-fr"))
+    found = get_recipe("tatoeba-fr-en").data(make_config("tatoeba-fr-en", data="download", pair="en-fr"))
     return {"train": found.train, "dev": found.valid, "test": found.tests["test"]}
 
 
@@ -92,7 +92,7 @@ DOGS = [f"I have {n} dogs.\tJ'ai {n} chiens.\tCC-BY 2.0 #{n}" for n in range(600
 
 def test_sentences_are_parted_by_the_english_one(sentences):
     pack(sentences, DOGS + [f"I HAVE {n} dogs!\tJe possède {n} chiens." for n in range(600)])
-    parts = {name: list(pairs(part)) for name, part in fetched().items()}
+    parts = {name: list(iter_pairs(part)) for name, part in fetched().items()}
     assert sum(map(len, parts.values())) == 1200
     assert parts["train"][0].target.startswith("J'ai")
     numbers = {name: {pair.source.split()[2] for pair in part} for name, part in parts.items()}
@@ -101,7 +101,7 @@ def test_sentences_are_parted_by_the_english_one(sentences):
 
 
 def count():
-    return sum(len(list(pairs(part))) for part in fetched().values())
+    return sum(len(list(iter_pairs(part))) for part in fetched().values())
 
 
 def test_sentences_stay_as_they_were_first_fetched(sentences, tmp_path):
@@ -164,11 +164,11 @@ def test_sentences_in_another_file_than_expected(sentences):
 
 
 def test_a_recipe_that_cannot_download_says_where_its_data_goes():
-    with pytest.raises(ConfigError, match=r"hansards cannot download its data: .* data=FOLDER with"):
-        recipe("hansards").material(settings_of("hansards", data="download"))
+    with pytest.raises(ConfigError, match=r"hansards cannot download its data: .* data_dir=FOLDER with"):
+        get_recipe("hansards").data(make_config("hansards", data="download"))
 
 
 def test_checksums_are_checksums():
-    for table in (downloads.RAW, downloads.TOK, downloads.SOUNDS):
+    for table in (downloads.MULTI30K_FILES, downloads.MULTI30K_TOK_FILES, downloads.G2P_FILES):
         assert all(len(value) == 64 and int(value, 16) for value in table.values())
         assert len(set(table.values())) == len(table)

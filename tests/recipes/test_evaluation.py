@@ -6,19 +6,19 @@ import sys
 import pytest
 import sacrebleu
 
-from regard.data.batch import Pair
-from regard.data.reverse import Reverse
-from regard.decoding import Decoding
-from regard.models import Recurrent
-from regard.recipes import evaluate, settings_of
-from regard.recipes.translation.evaluation import by_length, measures, tokenization
+from regard.data.parallel import SentencePair
+from regard.data.strings import Reverse
+from regard.decoding import DecodingConfig
+from regard.models import RNNSeq2Seq
+from regard.tasks import evaluate, make_config
+from regard.tasks.translation.evaluation import choose_bleu_tokenizer, corpus_metrics, metrics_by_length
 from tests.recipes.letters import LETTERS, translator
 
 
 def test_bleu_is_sacrebleus():
     answers = ["the cat is on the mat", "there is a dog , here", "a b c d e"]
     references = ["the cat sat on the mat", "there is a dog, here", "a b c d f"]
-    found = measures(answers, references, settings_of("translation"))
+    found = corpus_metrics(answers, references, make_config("translation"))
     bleu = sacrebleu.corpus_bleu(answers, [references])
     assert found["bleu"] == pytest.approx(bleu.score)
     assert found["brevity_penalty"] == bleu.bp
@@ -26,15 +26,15 @@ def test_bleu_is_sacrebleus():
     assert "tok:13a" in found["bleu_signature"]
     assert f"version:{sacrebleu.__version__}" in found["chrf_signature"]
     assert found["exact"] == 0
-    assert measures(answers, answers, settings_of("translation"))["exact"] == 100
+    assert corpus_metrics(answers, answers, make_config("translation"))["exact"] == 100
 
 
 def test_chinese_is_cut_into_characters():
-    settings = settings_of("tatoeba-zh-en", ["pair=en-zh"])
+    settings = make_config("tatoeba-zh-en", ["language_pair=en-zh"])
     answers, references = ["我不知道你在说什么。", "他是学生。"], ["我不知道他在说什么。", "他是一个学生。"]
-    found = measures(answers, references, settings)
+    found = corpus_metrics(answers, references, settings)
     assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(answers, [references], tokenize="zh").score)
-    assert found["bleu"] > measures(answers, references, settings_of("tatoeba-zh-en"))["bleu"]
+    assert found["bleu"] > corpus_metrics(answers, references, make_config("tatoeba-zh-en"))["bleu"]
     assert "tok:zh" in found["bleu_signature"]
 
 
@@ -42,19 +42,19 @@ def test_chinese_is_cut_into_characters():
     ("recipe", "words", "want"),
     [
         ("tatoeba-zh-en", [], "13a"),
-        ("tatoeba-zh-en", ["pair=en-zh"], "zh"),
+        ("tatoeba-zh-en", ["language_pair=en-zh"], "zh"),
         ("multi30k", [], "13a"),
         ("multi30k-tok", [], "none"),
-        ("translation", ["pair=zh"], "zh"),
-        ("translation", ["pair=en-zh", "bleu=char"], "char"),
-        ("translation", ["pair=en-zh_CN"], "zh"),
-        ("tatoeba-zh-en", ["pair=en-zh", "target_tokenizer=char"], "zh"),
-        ("translation", ["pair=en-ja"], "char"),
+        ("translation", ["language_pair=zh"], "zh"),
+        ("translation", ["language_pair=en-zh", "bleu_tokenizer=char"], "char"),
+        ("translation", ["language_pair=en-zh_CN"], "zh"),
+        ("tatoeba-zh-en", ["language_pair=en-zh", "target_tokenizer=char"], "zh"),
+        ("translation", ["language_pair=en-ja"], "char"),
         ("translation", ["tokenizer=char"], "char"),
     ],
 )
 def test_tokenization(recipe, words, want):
-    assert tokenization(settings_of(recipe, words)) == want
+    assert choose_bleu_tokenizer(make_config(recipe, words)) == want
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def test_tokenization(recipe, words, want):
     ],
 )
 def test_without_a_known_language_the_script_decides(references, want):
-    assert tokenization(settings_of("translation"), references) == want
-    assert tokenization(settings_of("translation", ["pair=zh-en"]), references) == "13a"
-    assert tokenization(settings_of("translation", ["bleu=intl"]), references) == "intl"
-    assert tokenization(settings_of("translation", ["pair=en-zh"]), references) == "zh"
+    assert choose_bleu_tokenizer(make_config("translation"), references) == want
+    assert choose_bleu_tokenizer(make_config("translation", ["language_pair=zh-en"]), references) == "13a"
+    assert choose_bleu_tokenizer(make_config("translation", ["bleu_tokenizer=intl"]), references) == "intl"
+    assert choose_bleu_tokenizer(make_config("translation", ["language_pair=en-zh"]), references) == "zh"
 
 
 def test_all_lengths_are_cut_alike():
@@ -82,22 +82,22 @@ def test_all_lengths_are_cut_alike():
         ["a"] * 3 + ["a " * 15],
         ["我不知道他在说什么", "他是学生", "他不是学生", "OK then do it"],
     )
-    found = by_length(sources, references, references, settings_of("translation"))
+    found = metrics_by_length(sources, references, references, make_config("translation"))
     assert [row["sentences"] for row in found] == [3, 1]
-    every = measures(references, references, settings_of("translation"))
+    every = corpus_metrics(references, references, make_config("translation"))
     assert "tok:zh" in every["bleu_signature"]
     answers = [*references[:3], "OK then, do it"]
-    alone = by_length(sources, answers, references, settings_of("translation"))[1]
-    zh = by_length(sources, answers, references, settings_of("translation", ["bleu=zh"]))[1]
+    alone = metrics_by_length(sources, answers, references, make_config("translation"))[1]
+    zh = metrics_by_length(sources, answers, references, make_config("translation", ["bleu_tokenizer=zh"]))[1]
     assert alone == zh
 
 
 def test_signatures_say_what_was_done_to_the_letters():
-    small = measures(["abc d"], ["ＡＢＣ  D"], settings_of("translation", ["lowercase=on", "nfkc=on"]))
+    small = corpus_metrics(["abc d"], ["ＡＢＣ  D"], make_config("translation", ["lowercase=on", "nfkc=on"]))
     assert "case:lc" in small["bleu_signature"]
     assert "case:lc" in small["chrf_signature"]
     assert small["nfkc"] is True
-    usual = measures(["abc"], ["ABC"], settings_of("translation"))
+    usual = corpus_metrics(["abc"], ["ABC"], make_config("translation"))
     assert "case:mixed" in usual["bleu_signature"]
     assert "case:mixed" in usual["chrf_signature"]
     assert usual["nfkc"] is False
@@ -107,33 +107,33 @@ def test_a_tokenization_that_needs_another_package_says_so(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "MeCab", None)
         with pytest.raises(
-            ValueError, match="bleu=ja-mecab needs another package: pip install sacrebleu"
+            ValueError, match="bleu_tokenizer=ja-mecab needs another package: pip install sacrebleu"
         ) as caught:
-            measures(["a"], ["a"], settings_of("translation", ["bleu=ja-mecab"]))
+            corpus_metrics(["a"], ["a"], make_config("translation", ["bleu_tokenizer=ja-mecab"]))
     assert "\n" not in str(caught.value)
 
 
 def test_bleu_without_tokenization_can_be_asked_for():
-    assert tokenization(settings_of("translation", ["bleu=none"])) == "none"
+    assert choose_bleu_tokenizer(make_config("translation", ["bleu_tokenizer=none"])) == "none"
 
 
 def test_references_are_judged_as_the_model_could_write_them():
-    small = settings_of("translation", ["lowercase=on", "nfkc=on"])
-    assert measures(["abc d"], ["ＡＢＣ  D"], small)["exact"] == 100
-    assert measures(["abc"], ["ABC"], settings_of("translation"))["exact"] == 0
+    small = make_config("translation", ["lowercase=on", "nfkc=on"])
+    assert corpus_metrics(["abc d"], ["ＡＢＣ  D"], small)["exact"] == 100
+    assert corpus_metrics(["abc"], ["ABC"], make_config("translation"))["exact"] == 0
 
 
 def test_lengths_add_up_to_everything():
     sources = [" ".join("x" * n) for n in (1, 10, 11, 20, 21, 59, 60, 61, 200)]
     answers = ["a b c d"] * len(sources)
-    settings = settings_of("translation")
-    table = by_length(sources, answers, answers, settings)
+    settings = make_config("translation")
+    table = metrics_by_length(sources, answers, answers, settings)
     assert sum(row["sentences"] for row in table) == len(sources)
     assert [(row["from"], row["to"], row["sentences"]) for row in table] == [
         (1, 10, 2), (11, 20, 2), (21, 30, 1), (51, 60, 2), (61, None, 2),
     ]  # fmt: skip
     assert all(row["exact"] == 100 for row in table)
-    letters = by_length(["abcdefghijk"], ["x"], ["x"], settings_of("reverse"))
+    letters = metrics_by_length(["abcdefghijk"], ["x"], ["x"], make_config("reverse"))
     assert letters[0]["from"] == 11
 
 
@@ -147,11 +147,11 @@ def test_lengths_add_up_to_everything():
     ],
 )
 def test_where_there_are_no_spaces_characters_are_the_length(source, first):
-    assert by_length([source], ["x"], ["x"], settings_of("translation"))[0]["from"] == first
+    assert metrics_by_length([source], ["x"], ["x"], make_config("translation"))[0]["from"] == first
 
 
 def test_evaluate_says_all(any_translator):
-    pairs = Reverse(letters=LETTERS, split="test", longest=8).fixed(12)
+    pairs = Reverse(alphabet=LETTERS, split="test", max_length=8).eval_set(12)
     found = evaluate(any_translator, pairs)
     answers = any_translator.translate([pair.source for pair in pairs])
     references = [pair.target for pair in pairs]
@@ -169,10 +169,12 @@ def test_evaluate_says_all(any_translator):
         for head in range(any_translator.align("a", "a").weights.shape[1])
     ]
     assert found["aer"] == pytest.approx(min(every))
-    recurrent = isinstance(any_translator.model, Recurrent)
+    recurrent = isinstance(any_translator.model, RNNSeq2Seq)
     assert ("aer_hindsight" in found) == recurrent
     if recurrent:
-        after = error_rate(any_translator, pairs, 0, 0, lambda *texts: any_translator.hindsight(*texts)[0])
+        after = error_rate(
+            any_translator, pairs, 0, 0, lambda *texts: any_translator.posterior_align(*texts)[0]
+        )
         assert found["aer_hindsight"] == pytest.approx(after)
 
 
@@ -192,11 +194,13 @@ def error_rate(this, pairs, layer, head, align=None):
 
 
 def test_evaluate_without_gold_has_no_error_rate(any_translator):
-    assert "aer" not in evaluate(any_translator, [Pair("abc", "cba")], Decoding(method="greedy"))
+    assert "aer" not in evaluate(
+        any_translator, [SentencePair("abc", "cba")], DecodingConfig(method="greedy")
+    )
 
 
 def test_the_baseline_without_attention_can_be_evaluated_too():
-    found = evaluate(translator("scope=none"), Reverse(letters=LETTERS, split="test").fixed(5))
+    found = evaluate(translator("attention_scope=none"), Reverse(alphabet=LETTERS, split="test").eval_set(5))
     assert "aer" not in found
 
 

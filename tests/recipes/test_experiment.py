@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from regard.errors import ConfigError, StorageError
-from regard.recipes import load, resume, train
-from regard.training import Run, checkpoint, load_weights
+from regard.tasks import load, resume, train
+from regard.training import RunFolder, checkpoint, load_weights
 from tests.recipes.tiny import TINY, final, quiet
 
 pytestmark = pytest.mark.usefixtures("small_vocabulary")
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("small_vocabulary")
 def whole(tmp_path_factory, small_vocabulary):
     """A run that nobody disturbed."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    outcome = train("reverse", folder, TINY, say=quiet)
+    outcome = train("reverse", folder, TINY, log=quiet)
     assert (outcome.step, outcome.interrupted) == (8, False)
     return folder
 
@@ -37,16 +37,16 @@ def test_a_run_holds_all_that_is_needed(whole):
     assert (record["format"], record["recipe"]) == (1, "reverse")
     assert record["settings"]["dim"] == 16
     assert record["words"] == [len(load(whole).source), len(load(whole).target)]
-    weights = load_weights(Run.open(whole).weights())
+    weights = load_weights(RunFolder.open(whole).find_weights())
     assert record["parameters"] == sum(w.numel() for w in weights.values())
     assert record["data"]["valid"]["used"] == 500
     assert os.fspath(whole.parent) not in (whole / "run.json").read_text()
 
 
 def test_the_same_seed_gives_the_same_run(whole, tmp_path):
-    train("reverse", tmp_path / "again", TINY, say=quiet)
+    train("reverse", tmp_path / "again", TINY, log=quiet)
     assert final(tmp_path / "again") == final(whole)
-    train("reverse", tmp_path / "other", [*TINY, "seed=1"], say=quiet)
+    train("reverse", tmp_path / "other", [*TINY, "seed=1"], log=quiet)
     assert final(tmp_path / "other") != final(whole)
 
 
@@ -56,10 +56,10 @@ class Crash(Exception):
 
 @pytest.mark.parametrize("how", ["ctrl-c", "crash in a step", "crash at a validation"])
 def test_an_interrupted_run_goes_on_bit_for_bit(whole, tmp_path, monkeypatch, how):
-    from regard.recipes import NextWord
+    from regard.tasks import NextTokenLoss
 
     folder, steps = tmp_path / "run", []
-    forward = NextWord.forward
+    forward = NextTokenLoss.forward
 
     def counted(self, batch):
         if self.training:
@@ -74,16 +74,16 @@ def test_an_interrupted_run_goes_on_bit_for_bit(whole, tmp_path, monkeypatch, ho
         return forward(self, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(NextWord, "forward", counted)
+        patch.setattr(NextTokenLoss, "forward", counted)
         if how == "ctrl-c":
-            outcome = train("reverse", folder, TINY, say=quiet)
+            outcome = train("reverse", folder, TINY, log=quiet)
             assert outcome.interrupted
             assert outcome.step == 5
         else:
             with pytest.raises(Crash):
-                train("reverse", folder, TINY, say=quiet)
+                train("reverse", folder, TINY, log=quiet)
     torch.manual_seed(99)  # whatever has happened since
-    outcome = resume(folder, say=quiet)
+    outcome = resume(folder, log=quiet)
     assert (outcome.step, outcome.interrupted) == (8, False)
     assert final(folder) == final(whole)
     assert validations(folder) == validations(whole)
@@ -93,16 +93,16 @@ def test_a_finished_run_resumed_stays_as_it_is(whole, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
     before = final(folder)
-    assert resume(folder, say=quiet).step == 8
+    assert resume(folder, log=quiet).step == 8
     assert final(folder) == before
 
 
 def test_more_steps_can_be_asked_for(whole, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
-    assert resume(folder, say=quiet, steps=10).step == 10
+    assert resume(folder, log=quiet, steps=10).step == 10
     assert json.loads((folder / "run.json").read_text())["settings"]["steps"] == 10
-    assert resume(folder, say=quiet).step == 10
+    assert resume(folder, log=quiet).step == 10
 
 
 @pytest.mark.bare
@@ -112,7 +112,7 @@ def test_changes_that_make_no_sense_are_sentences(whole, tmp_path, changes):
     shutil.copytree(whole, folder)
     before = (folder / "run.json").read_bytes()
     with pytest.raises(ValueError, match=next(iter(changes))):
-        resume(folder, say=quiet, **changes)
+        resume(folder, log=quiet, **changes)
     assert (folder / "run.json").read_bytes() == before
 
 
@@ -121,13 +121,13 @@ def test_a_refused_change_leaves_the_run_usable(whole, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
     with pytest.raises(ValueError, match="dim cannot change"):
-        resume(folder, say=quiet, dim=32)
+        resume(folder, log=quiet, dim=32)
     load(folder)
 
 
 def test_a_run_is_not_overwritten(whole):
     with pytest.raises(FileExistsError, match="regard resume"):
-        train("reverse", whole, TINY, say=quiet)
+        train("reverse", whole, TINY, log=quiet)
 
 
 def test_a_run_of_another_format_is_refused(whole, tmp_path):
@@ -141,9 +141,9 @@ def test_a_run_of_another_format_is_refused(whole, tmp_path):
 
 
 def test_starting_from_another_run(whole, tmp_path):
-    train("reverse", tmp_path / "new", [*TINY, "steps=2"], init_from=whole, say=quiet)
+    train("reverse", tmp_path / "new", [*TINY, "steps=2"], init_from=whole, log=quiet)
     began = load_weights(tmp_path / "new" / "checkpoints" / "step-00000000" / "model.safetensors")
-    other = load_weights(Run.open(whole).weights())
+    other = load_weights(RunFolder.open(whole).find_weights())
     assert began.keys() == other.keys()
     assert all(torch.equal(began[name], other[name]) for name in began)
     assert load(tmp_path / "new").source == load(whole).source
@@ -160,10 +160,10 @@ def test_the_other_run_is_not_forgotten_if_the_first_checkpoint_cannot_be_writte
             lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")),
         )
         with pytest.raises(StorageError, match=f"then: regard resume {tmp_path / 'new'}"):
-            train("reverse", tmp_path / "new", [*TINY, "steps=2"], init_from=whole, say=quiet)
-    assert not checkpoint.steps(tmp_path / "new" / "checkpoints")
-    resume(tmp_path / "new", say=quiet)
-    train("reverse", tmp_path / "same", [*TINY, "steps=2"], init_from=whole, say=quiet)
+            train("reverse", tmp_path / "new", [*TINY, "steps=2"], init_from=whole, log=quiet)
+    assert not checkpoint.list_steps(tmp_path / "new" / "checkpoints")
+    resume(tmp_path / "new", log=quiet)
+    train("reverse", tmp_path / "same", [*TINY, "steps=2"], init_from=whole, log=quiet)
     ours, theirs = (
         load_weights(tmp_path / name / "checkpoints" / "step-00000002" / "model.safetensors")
         for name in ("new", "same")
@@ -172,26 +172,26 @@ def test_the_other_run_is_not_forgotten_if_the_first_checkpoint_cannot_be_writte
 
 
 @pytest.mark.parametrize(
-    "words", [["dim=24"], ["cell=lstm"], ["scope=none"], ["model=transformer", "heads=2"]]
+    "words", [["dim=24"], ["cell_type=lstm"], ["attention_scope=none"], ["model=transformer", "num_heads=2"]]
 )
 def test_weights_that_do_not_fit_are_refused(whole, tmp_path, words):
     with pytest.raises(ValueError, match="do not fit") as caught:
-        train("reverse", tmp_path / "new", [*TINY, *words], init_from=whole, say=quiet)
+        train("reverse", tmp_path / "new", [*TINY, *words], init_from=whole, log=quiet)
     assert "\n" not in str(caught.value)
 
 
 def test_starting_from_nowhere_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no run in"):
-        train("reverse", tmp_path / "new", TINY, init_from=tmp_path / "none", say=quiet)
+        train("reverse", tmp_path / "new", TINY, init_from=tmp_path / "none", log=quiet)
 
 
-@pytest.mark.parametrize("words", [["watch=blue"], ["score=dott"], ["stream=on"]])
+@pytest.mark.parametrize("words", [["monitor=blue"], ["score=dott"], ["streaming=on"]])
 def test_wrong_names_are_sentences(tmp_path, words):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - what is said differs
-        train("reverse", tmp_path / "run", [*TINY, *words], say=quiet)
+        train("reverse", tmp_path / "run", [*TINY, *words], log=quiet)
     assert words[0].partition("=")[0] in str(caught.value)
 
 
 def test_an_unknown_tokenization_is_a_sentence(tmp_path):
     with pytest.raises(ValueError, match="foo"):
-        train("reverse", tmp_path / "run", [*TINY, "bleu=foo", "watch=bleu"], say=quiet)
+        train("reverse", tmp_path / "run", [*TINY, "bleu_tokenizer=foo", "monitor=bleu"], log=quiet)

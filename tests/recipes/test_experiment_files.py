@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from regard.errors import ConfigError, DataError
-from regard.recipes import load, resume, settings_of, train
-from regard.recipes.translation import _material
+from regard.tasks import load, make_config, resume, train
+from regard.tasks.translation import data as _material
 from tests.recipes.tiny import FILES, PAIRS, TINY, final, quiet, written
 
 pytestmark = pytest.mark.usefixtures("small_vocabulary")
@@ -17,8 +17,8 @@ def words_for(folder, form):
     extra = {"tsv columns": ["columns=2,0"], "jsonl keys": ["columns=en,fr"]}.get(form, [])
     return [
         *FILES,
-        f"train={written(folder, form)}",
-        f"valid={written(folder, form, 'v', PAIRS[::5])}",
+        f"train_files={written(folder, form)}",
+        f"valid_files={written(folder, form, 'v', PAIRS[::5])}",
         *extra,
     ]
 
@@ -26,13 +26,13 @@ def words_for(folder, form):
 @pytest.fixture(scope="module")
 def from_files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
-    train("translation", folder / "run", words_for(folder, "two"), say=quiet)
+    train("translation", folder / "run", words_for(folder, "two"), log=quiet)
     return folder / "run"
 
 
 @pytest.mark.parametrize("form", ["tsv", "tsv columns", "gz", "jsonl", "jsonl keys"])
 def test_every_form_of_file_gives_the_same_run(from_files, tmp_path, form):
-    train("translation", tmp_path / "run", words_for(tmp_path, form), say=quiet)
+    train("translation", tmp_path / "run", words_for(tmp_path, form), log=quiet)
     assert final(tmp_path / "run") == final(from_files)
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["data"]["train"]["used"] == len(PAIRS)
@@ -53,8 +53,8 @@ def test_columns_go_by_the_kind_of_file(tmp_path, form, columns, part):
         train(
             "translation",
             tmp_path / "run",
-            [*FILES, f"train={files}", f"valid={files}", f"columns={columns}"],
-            say=quiet,
+            [*FILES, f"train_files={files}", f"valid_files={files}", f"columns={columns}"],
+            log=quiet,
         )
     for said in (f"columns {columns}", files, part):
         assert said in str(caught.value)
@@ -63,20 +63,24 @@ def test_columns_go_by_the_kind_of_file(tmp_path, form, columns, part):
 
 
 def test_columns_leave_plain_files_alone(tmp_path):
-    words = [f"train={written(tmp_path, 'tsv columns')}", f"valid={written(tmp_path, 'two')}", "columns=2,0"]
-    material = _material.from_files(settings_of("translation", [*FILES, *words]))
+    words = [
+        f"train_files={written(tmp_path, 'tsv columns')}",
+        f"valid_files={written(tmp_path, 'two')}",
+        "columns=2,0",
+    ]
+    material = _material.from_files(make_config("translation", [*FILES, *words]))
     (first, _), (same, _) = next(iter(material.train)), next(iter(material.valid))
     assert first == same
 
 
 def test_a_stream_trains_and_resumes(tmp_path):
-    words = [*words_for(tmp_path, "gz"), "stream=on"]
-    train("translation", tmp_path / "run", words, say=quiet)
+    words = [*words_for(tmp_path, "gz"), "streaming=on"]
+    train("translation", tmp_path / "run", words, log=quiet)
     shutil.copytree(tmp_path / "run", tmp_path / "cut")
     for step in (6, 8):
         shutil.rmtree(tmp_path / "cut" / "checkpoints" / f"step-{step:08d}")
     (tmp_path / "cut" / "weights" / "best.safetensors").unlink()
-    resume(tmp_path / "cut", say=quiet)
+    resume(tmp_path / "cut", log=quiet)
     assert final(tmp_path / "cut")["model.safetensors"] == final(tmp_path / "run")["model.safetensors"]
     assert len(load(tmp_path / "run").translate(["the red cat is here"])) == 1
 
@@ -84,17 +88,22 @@ def test_a_stream_trains_and_resumes(tmp_path):
 def test_relative_paths_are_found_from_elsewhere(tmp_path, monkeypatch):
     written(tmp_path / "text", "tsv")
     monkeypatch.chdir(tmp_path / "text")
-    train("translation", tmp_path / "run", [*FILES, "train=a.tsv", "valid=a.tsv", "steps=4"], say=quiet)
+    train(
+        "translation",
+        tmp_path / "run",
+        [*FILES, "train_files=a.tsv", "valid_files=a.tsv", "steps=4"],
+        log=quiet,
+    )
     monkeypatch.chdir(tmp_path)
-    assert resume(tmp_path / "run", say=quiet, steps=5).step == 5
+    assert resume(tmp_path / "run", log=quiet, steps=5).step == 5
 
 
 def test_what_was_left_out_is_said(tmp_path):
     pairs = [("", "vide"), *PAIRS, ("the cat " * 40, "le chat"), ("un", " ")]
     train_files, valid = written(tmp_path, "tsv", "a", pairs), written(tmp_path, "tsv", "v", pairs)
     said = []
-    words = [*FILES, f"train={train_files}", f"valid={valid}", "max_length=30", "steps=2"]
-    train("translation", tmp_path / "run", words, say=said.append)
+    words = [*FILES, f"train_files={train_files}", f"valid_files={valid}", "max_length=30", "steps=2"]
+    train("translation", tmp_path / "run", words, log=said.append)
     record = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
     for part in ("train", "valid"):
         assert (record[part]["read"], record[part]["used"]) == (len(pairs), len(PAIRS))
@@ -108,9 +117,9 @@ def test_too_long_stops_wherever_it_is_read(tmp_path, which):
     pairs = [*PAIRS, ("the cat " * 40, "le chat")]
     good, long = written(tmp_path, "tsv"), written(tmp_path, "tsv", "v", pairs)
     given = {"train": good, "valid": good, which: long}
-    words = [*FILES, *(f"{k}={v}" for k, v in given.items()), "max_length=30", "too_long=stop"]
+    words = [*FILES, *(f"{k}={v}" for k, v in given.items()), "max_length=30", "overflow=stop"]
     with pytest.raises(DataError) as caught:
-        train("translation", tmp_path / "run", words, say=quiet)
+        train("translation", tmp_path / "run", words, log=quiet)
     assert f"Line {len(pairs)} of {tmp_path}/v.tsv" in str(caught.value)
     assert "set too_long to drop or cut" in str(caught.value)
 
@@ -120,15 +129,15 @@ def test_too_long_cuts_what_is_validated_with(tmp_path):
     valid, files = written(tmp_path, "tsv", "v", pairs), written(tmp_path, "tsv", "a", PAIRS)
     words = [
         *FILES,
-        f"train={files}",
-        f"valid={valid}",
+        f"train_files={files}",
+        f"valid_files={valid}",
         "max_length=30",
         "steps=1",
-        "too_long=cut",
-        "watch=bleu",
+        "overflow=cut",
+        "monitor=bleu",
     ]
     said = []
-    train("translation", tmp_path / "run", words, say=said.append)
+    train("translation", tmp_path / "run", words, log=said.append)
     record = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["valid"]
     assert (record["read"], record["used"], record["too_long_lines"]) == (6, 6, [5, 6])
     assert any("2 over 30 tokens cut (lines 5, 6)" in line for line in said)
@@ -136,14 +145,14 @@ def test_too_long_cuts_what_is_validated_with(tmp_path):
 
 def test_batches_that_are_too_small_name_their_setting(tmp_path):
     files = written(tmp_path, "tsv", "a", [*PAIRS, ("the cat " * 40, "le chat")])
-    words = [*FILES, f"train={files}", f"valid={files}", "batch_tokens=30"]
+    words = [*FILES, f"train_files={files}", f"valid_files={files}", "batch_tokens=30"]
     with pytest.raises(DataError, match="a batch holds 30; raise batch_tokens, or set max_length"):
-        train("translation", tmp_path / "run", words, say=quiet)
+        train("translation", tmp_path / "run", words, log=quiet)
 
 
 def test_what_is_made_on_the_fly_is_counted_too(tmp_path):
     said = []
-    train("dates", tmp_path / "run", [*TINY, "steps=1", "max_length=12"], say=said.append)
+    train("dates", tmp_path / "run", [*TINY, "steps=1", "max_length=12"], log=said.append)
     record = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["train"]
     assert record["read"] == record["used"] + record["too_long"] > record["too_long"] > 0
     assert record["made"] is True
@@ -151,11 +160,16 @@ def test_what_is_made_on_the_fly_is_counted_too(tmp_path):
 
 
 def test_a_file_that_changed_since_is_noticed(tmp_path):
-    words = [*FILES, f"train={written(tmp_path, 'tsv')}", f"valid={written(tmp_path, 'tsv', 'v')}", "steps=4"]
-    train("translation", tmp_path / "run", words, say=quiet)
+    words = [
+        *FILES,
+        f"train_files={written(tmp_path, 'tsv')}",
+        f"valid_files={written(tmp_path, 'tsv', 'v')}",
+        "steps=4",
+    ]
+    train("translation", tmp_path / "run", words, log=quiet)
     written(tmp_path, "tsv", "a", PAIRS[::-1])
     with pytest.raises(DataError, match="changed"):
-        resume(tmp_path / "run", say=quiet, steps=8)
+        resume(tmp_path / "run", log=quiet, steps=8)
 
 
 def wrong_files(folder):
@@ -194,20 +208,20 @@ def test_wrong_files_are_sentences(tmp_path, files, parts, which, stream):
     paths = ",".join(f"{tmp_path}/{name}" for name in files.split(","))
     given = {"train": good, "valid": good, which: paths, "stream": stream}
     with pytest.raises(DataError) as caught:
-        train("translation", tmp_path / "run", [*FILES, *(f"{k}={v}" for k, v in given.items())], say=quiet)
+        train("translation", tmp_path / "run", [*FILES, *(f"{k}={v}" for k, v in given.items())], log=quiet)
     for part in parts:
         assert part in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("wrong", ["train=latin.tsv", "valid=one.tsv", "score=dott", "init_from"])
+@pytest.mark.parametrize("wrong", ["train_files=latin.tsv", "valid_files=one.tsv", "score=dott", "init_from"])
 def test_a_run_that_never_began_leaves_its_folder_free(tmp_path, wrong):
     """Who mends the word that was wrong can give the same command again."""
     good = wrong_files(tmp_path)
-    right = [*FILES, f"train={good}", f"valid={good}", "steps=1"]
+    right = [*FILES, f"train_files={good}", f"valid_files={good}", "steps=1"]
     name, _, value = wrong.partition("=")
     if not value:
-        train("reverse", tmp_path / "letters", [*TINY, "steps=1"], say=quiet)  # its weights do not fit
+        train("reverse", tmp_path / "letters", [*TINY, "steps=1"], log=quiet)  # its weights do not fit
     bad = [f"{name}={tmp_path / value if name != 'score' else value}"] if value else ["dim=24"]
     with pytest.raises(ValueError):  # noqa: PT011 - what is said is tested above
         train(
@@ -215,24 +229,24 @@ def test_a_run_that_never_began_leaves_its_folder_free(tmp_path, wrong):
             tmp_path / "run",
             [*right, *bad],
             init_from=None if value else tmp_path / "letters",
-            say=quiet,
+            log=quiet,
         )
-    train("translation", tmp_path / "run", right, say=quiet)
+    train("translation", tmp_path / "run", right, log=quiet)
 
 
-@pytest.mark.parametrize("words", [[], ["train=a.tsv"], ["valid=a.tsv"]])
+@pytest.mark.parametrize("words", [[], ["train_files=a.tsv"], ["valid_files=a.tsv"]])
 def test_files_are_needed(tmp_path, words):
     with pytest.raises(ConfigError, match="translation needs text"):
-        train("translation", tmp_path / "run", [*FILES, *words], say=quiet)
+        train("translation", tmp_path / "run", [*FILES, *words], log=quiet)
     assert not (tmp_path / "run").exists()
 
 
 def test_recipes_with_data_say_what_they_need(tmp_path):
     for name in ("multi30k", "multi30k-tok", "tatoeba-zh-en", "tatoeba-fr-en", "g2p"):
-        with pytest.raises(ConfigError, match="data=FOLDER"):
-            train(name, tmp_path / "run", say=quiet)
+        with pytest.raises(ConfigError, match="data_dir=FOLDER"):
+            train(name, tmp_path / "run", log=quiet)
         with pytest.raises(ConfigError, match="there is no such folder"):
-            train(name, tmp_path / "run", [f"data={tmp_path}/none"], say=quiet)
-    with pytest.raises(ConfigError, match="pair=en-ja"):
-        train("multi30k", tmp_path / "run", [f"data={tmp_path}", "pair=en-ja"], say=quiet)
-    assert settings_of("g2p").pair == "eng_us"
+            train(name, tmp_path / "run", [f"data_dir={tmp_path}/none"], log=quiet)
+    with pytest.raises(ConfigError, match="language_pair=en-ja"):
+        train("multi30k", tmp_path / "run", [f"data_dir={tmp_path}", "language_pair=en-ja"], log=quiet)
+    assert make_config("g2p").pair == "eng_us"

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from regard.recipes.studies import STUDIES, _luong2015, _shared
+from regard.studies import STUDIES
+from regard.studies import bahdanau_luong as _luong2015
+from regard.studies import bahdanau_luong as _shared
 from tests.recipes.tiny import PAIRS, quiet, written
 
 
@@ -12,7 +14,9 @@ from tests.recipes.tiny import PAIRS, quiet, written
 def captions(tmp_path, monkeypatch):
     """A folder in the form of Multi30k, and networks as small as it."""
     small = {"dim": 8, "embed_dim": 8, "vocab": 40, "batch_tokens": 400, "warmup": 1}
-    monkeypatch.setitem(_luong2015.SHARED, "multi30k", {**_shared.SHARED["multi30k"], **small})
+    monkeypatch.setitem(
+        _luong2015.SHARED_OPTIONS, "multi30k", {**_shared.SHARED_OPTIONS["multi30k"], **small}
+    )
     folder = tmp_path / "multi30k"
     for part, pairs in {"train": PAIRS[8:], "val": PAIRS[:4], "test_2016_flickr": PAIRS[4:8]}.items():
         written(folder, "two", part, pairs)
@@ -21,8 +25,8 @@ def captions(tmp_path, monkeypatch):
 
 
 def test_all_ways_of_looking_are_trained_once_and_told_in_one_table(captions, tmp_path, monkeypatch):
-    words, out = ["steps=2", "validate_every=2", "threads=1", "device=cpu"], tmp_path / "study"
-    found = STUDIES["luong2015"].run(out, data=str(captions), say=quiet, words=words)
+    words, out = ["steps=2", "validate_every=2", "num_threads=1", "device=cpu"], tmp_path / "study"
+    found = STUDIES["luong2015"].run(out, data=str(captions), log=quiet, overrides=words)
     names = [row["model"] for row in found["rows"]]
     assert names[0] == "none"
     assert names[-1] == "local-p (general) + feeding"
@@ -37,7 +41,7 @@ def test_all_ways_of_looking_are_trained_once_and_told_in_one_table(captions, tm
     assert [number for number, settings in kept.items() if settings["radius"] == 10] == [7, 8]
 
     trained = []
-    monkeypatch.setattr("regard.recipes.trials.train", lambda *given, **named: trained.append(given))
-    again = STUDIES["luong2015"].run(out, data=str(captions), say=quiet, words=words)
+    monkeypatch.setattr("regard.studies.runner.train", lambda *given, **named: trained.append(given))
+    again = STUDIES["luong2015"].run(out, data=str(captions), log=quiet, overrides=words)
     assert [row["bleu"] for row in again["rows"]] == [row["bleu"] for row in found["rows"]]
     assert not trained

@@ -3,29 +3,39 @@
 import pytest
 import torch
 
-from regard.data.algorithms import Ngrams, chance
+from regard.data.algorithms import DynamicNGrams
+from regard.data.sources import seeded_generator
 from regard.errors import ConfigError
-from regard.recipes import Machine, load, load_translator, resume, settings_of, train
-from regard.recipes.machines.machine import Tape, best_cost, cost_of
-from regard.training import Run, load_weights
+from regard.tasks import AlgorithmPredictor, load, load_translator, make_config, resume, train
+from regard.tasks.algorithms.predictor import MemoryTrace, bits_per_sequence, optimal_cost
+from regard.training import RunFolder, load_weights
 from tests.recipes.tiny import quiet
 
-TINY = ["longest=2", "bits=3", "hidden_dim=12", "rows=6", "width=5", "batch=4", "steps=6", "validate_every=3"]
-TINY += ["save_every=2", "threads=1", "schedule=constant"]
+TINY = [
+    "max_size=2",
+    "num_bits=3",
+    "ffn_dim=12",
+    "memory_rows=6",
+    "memory_width=5",
+    "batch_size=4",
+    "steps=6",
+    "validate_every=3",
+]
+TINY += ["save_every=2", "num_threads=1", "schedule=constant"]
 
 
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory):
     folder = tmp_path_factory.mktemp("machines") / "copy"
-    train("copy", folder, TINY, say=quiet)
+    train("copy", folder, TINY, log=quiet)
     return folder
 
 
 def test_a_run_gives_a_machine(copied):
     machine = load(copied)
-    assert isinstance(machine, Machine)
-    assert machine.greatest == {"length": 2}
-    assert machine.model.rows == 6
+    assert isinstance(machine, AlgorithmPredictor)
+    assert machine.max_training_sizes == {"length": 2}
+    assert machine.model.memory_rows == 6
 
 
 def test_a_machine_does_not_translate(copied):
@@ -35,9 +45,9 @@ def test_a_machine_does_not_translate(copied):
 
 def test_an_interrupted_run_goes_on_bit_for_bit(copied, tmp_path):
     folder = tmp_path / "run"
-    train("copy", folder, [*TINY, "steps=2"], say=quiet)
-    resume(folder, say=quiet, steps=6)
-    whole, again = (load_weights(Run.open(one).weights()) for one in (copied, folder))
+    train("copy", folder, [*TINY, "steps=2"], log=quiet)
+    resume(folder, log=quiet, steps=6)
+    whole, again = (load_weights(RunFolder.open(one).find_weights()) for one in (copied, folder))
     assert whole.keys() == again.keys()
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
@@ -54,13 +64,15 @@ def test_what_is_counted(copied):
 
 def test_costs_are_in_bits():
     outputs, targets = torch.zeros(2, 3, 4), torch.ones(2, 3, 4)
-    torch.testing.assert_close(cost_of(outputs, targets), torch.full((2,), 12.0))  # a fair coin for each
+    torch.testing.assert_close(
+        bits_per_sequence(outputs, targets), torch.full((2,), 12.0)
+    )  # a fair coin for each
 
 
 def test_a_larger_memory_may_be_used(copied):
     machine = load(copied)
     assert machine.evaluate(sequences=3, rows=40, length=9)["rows"] == 40
-    batch = machine.algorithm.make(chance(0), 3, length=9).inputs
+    batch = machine.algorithm.make(seeded_generator(0), 3, length=9).inputs
     large, usual = machine.outputs(batch, rows=40), machine.outputs(batch)
     assert not torch.equal(large, usual)
     torch.testing.assert_close(usual, machine.outputs(batch, rows=24), atol=0, rtol=0)
@@ -86,10 +98,14 @@ def test_a_tape_shows_every_step(copied):
 
 @pytest.mark.parametrize("name", ["repeat-copy", "recall", "ngrams", "sort"])
 def test_every_recipe_trains(name, tmp_path):
-    sizes = {"repeat-copy": ["repeats=2"], "recall": ["longest=3"], "ngrams": ["shortest=7", "longest=9"]}
-    sizes["sort"] = ["shortest=5", "longest=5"]
+    sizes = {
+        "repeat-copy": ["max_repeats=2"],
+        "recall": ["max_size=3"],
+        "ngrams": ["min_size=7", "max_size=9"],
+    }
+    sizes["sort"] = ["min_size=5", "max_size=5"]
     words = [word for word in TINY if not word.startswith(("longest", "bits"))] + sizes[name]
-    outcome = train(name, tmp_path / "run", words, say=quiet)
+    outcome = train(name, tmp_path / "run", words, log=quiet)
     assert outcome.step == 6
     found = load(tmp_path / "run").evaluate(sequences=4)
     assert found["bits"] > 0
@@ -100,7 +116,7 @@ def test_a_tape_shows_what_was_wanted(copied, tmp_path):
     tape = load(copied).tape(length=2)
     torch.testing.assert_close(tape.wanted, tape.targets * tape.counts[:, None])
     words = [word for word in TINY if not word.startswith(("longest", "bits"))]
-    train("ngrams", tmp_path / "run", [*words, "shortest=9", "longest=9"], say=quiet)
+    train("ngrams", tmp_path / "run", [*words, "min_size=9", "max_size=9"], log=quiet)
     machine = load(tmp_path / "run")
     tape = machine.tape(length=9)
     best = machine.algorithm.best(tape.targets.T).T  # of bits that cannot be known: the best guess
@@ -108,7 +124,7 @@ def test_a_tape_shows_what_was_wanted(copied, tmp_path):
 
 
 def test_the_baseline_has_no_memory(tmp_path):
-    train("copy", tmp_path / "run", [*TINY, "model=lstm", "layers=1"], say=quiet)
+    train("copy", tmp_path / "run", [*TINY, "model=lstm", "num_layers=1"], log=quiet)
     machine = load(tmp_path / "run")
     assert machine.evaluate(sequences=2)["of"] > 0
     with pytest.raises(ValueError, match="no memory"):
@@ -118,32 +134,32 @@ def test_the_baseline_has_no_memory(tmp_path):
 
 
 def test_best_cost_is_what_counting_costs():
-    algorithm = Ngrams({"length": (40, 40)}, bits=1)
-    batch = algorithm.make(chance(0), rows=3)
-    best = algorithm.best(batch.targets[..., 0])
+    algorithm = DynamicNGrams({"length": (40, 40)}, num_bits=1)
+    batch = algorithm.sample(seeded_generator(0), batch_size=3)
+    best = algorithm.optimal_prediction(batch.targets[..., 0])
     said = torch.where(batch.targets[..., 0] > 0.5, best, 1 - best)[:, 5:]
-    torch.testing.assert_close(best_cost(algorithm, batch), -said.log2().sum(1))
+    torch.testing.assert_close(optimal_cost(algorithm, batch), -said.log2().sum(1))
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["shortest=5", "longest=2"], "invalid value '2' for longest: must be at least shortest=5"),
-        (["rows=0"], "invalid value '0' for rows: must be at least 1"),
-        (["watch=bleu"], "for watch: expected one of loss, bits, errors"),
+        (["min_size=5", "max_size=2"], "invalid value '2' for longest: must be at least min_size=5"),
+        (["memory_rows=0"], "invalid value '0' for rows: must be at least 1"),
+        (["monitor=bleu"], "for watch: expected one of loss, bits, errors"),
         (["score=dot"], "no option 'score'"),
-        (["train=a.txt"], "no option 'train'"),
+        (["train_files=a.txt"], "no option 'train'"),
     ],
 )
 def test_settings_that_cannot_be(words, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        settings_of("copy", words)
+        make_config("copy", words)
 
 
 def test_weights_come_only_from_a_run_of_the_same_kind(copied, tmp_path):
     with pytest.raises(ConfigError, match="another kind of model"):
-        train("reverse", tmp_path / "other", ["steps=1"], init_from=copied, say=quiet)
-    outcome = train("copy", tmp_path / "more", [*TINY, "steps=1"], init_from=copied, say=quiet)
+        train("reverse", tmp_path / "other", ["steps=1"], init_from=copied, log=quiet)
+    outcome = train("copy", tmp_path / "more", [*TINY, "steps=1"], init_from=copied, log=quiet)
     assert outcome.step == 1
 
 
@@ -163,55 +179,57 @@ def looking(reads, writes):
     """A tape of heads that looked so."""
     steps, width = len(reads), 5
     blank = torch.zeros(steps, 3)
-    return Tape(
+    return MemoryTrace(
         inputs=blank,
         outputs=blank,
         targets=blank,
-        reads=reads,
-        writes=writes,
-        read=torch.zeros(steps, reads.shape[1], width),
-        adds=torch.zeros(steps, writes.shape[1], width),
+        read_weights=reads,
+        write_weights=writes,
+        read_vectors=torch.zeros(steps, reads.shape[1], width),
+        add_vectors=torch.zeros(steps, writes.shape[1], width),
         memory=torch.zeros(steps, reads.shape[-1], width),
-        wanted=blank,
-        counts=torch.ones(steps, dtype=torch.bool),
-        wrong=0,
-        asked=9,
+        optimal_outputs=blank,
+        target_mask=torch.ones(steps, dtype=torch.bool),
+        num_wrong_bits=0,
+        num_target_bits=9,
     )
 
 
 def test_rows_in_use_of_heads_that_are_nowhere_sharp():
     blurred = torch.full((4, 1, 100), 0.002)
     blurred[:, :, 30:50] = 0.04  # the greatest weight, and still less than what a sharp head leaves beside it
-    assert looking(blurred, blurred).used().tolist() == list(range(30, 50))
+    assert looking(blurred, blurred).used_rows().tolist() == list(range(30, 50))
     even = torch.full((4, 1, 100), 0.01)
-    assert looking(even, even).used().tolist() == list(range(100))
+    assert looking(even, even).used_rows().tolist() == list(range(100))
     broken = torch.full((4, 1, 100), float("nan"))
-    assert looking(broken, broken).used().tolist() == list(range(100))
+    assert looking(broken, broken).used_rows().tolist() == list(range(100))
 
 
 def test_rows_in_use_begin_behind_the_widest_gap():
     reads = torch.zeros(4, 1, 8)
     reads[torch.arange(4), 0, torch.tensor([6, 7, 0, 2])] = 1.0
-    assert looking(reads, reads).used().tolist() == [6, 7, 0, 2]
+    assert looking(reads, reads).used_rows().tolist() == [6, 7, 0, 2]
     everywhere = torch.eye(8)[:, None]
-    assert looking(everywhere, everywhere).used().tolist() == list(range(8)), "no gap: from the first row on"
+    assert looking(everywhere, everywhere).used_rows().tolist() == list(range(8)), (
+        "no gap: from the first row on"
+    )
 
 
 def test_a_head_is_chosen_on_every_side_that_has_it():
     reads = torch.stack((torch.full((4, 8), 1 / 8), torch.eye(8)[:4]), 1)
     writes = torch.stack((torch.eye(8)[:4], *[torch.full((4, 8), 1 / 8)] * 2), 1)
     tape = looking(reads, writes)
-    assert tape.chosen(None) == tape.sharpest == (1, 0)
-    assert tape.chosen(0) == (0, 0)
-    assert tape.chosen(2) == (1, 2), "no third read head: the sharpest"
+    assert tape.select_heads(None) == tape.sharpest_heads == (1, 0)
+    assert tape.select_heads(0) == (0, 0)
+    assert tape.select_heads(2) == (1, 2), "no third read head: the sharpest"
     for none in (3, -1):
         with pytest.raises(ValueError, match=rf"There is no head {none}; .* 2 read heads and 3 write heads"):
-            tape.chosen(none)
+            tape.select_heads(none)
 
 
 @pytest.mark.parametrize(
     ("given", "sentence"),
-    [({"rows": 0}, "rows=0 is too small"), ({"sequences": 0}, "sequences=0 is too small")],
+    [({"rows": 0}, "memory_rows=0 is too small"), ({"sequences": 0}, "sequences=0 is too small")],
 )
 def test_no_rows_and_no_sequences_are_refused(copied, given, sentence):
     with pytest.raises(ValueError, match=f"^{sentence}: it must be at least 1$"):
@@ -220,7 +238,7 @@ def test_no_rows_and_no_sequences_are_refused(copied, given, sentence):
 
 def test_a_tape_and_outputs_of_no_rows_are_refused(copied):
     machine = load(copied)
-    with pytest.raises(ValueError, match=r"^rows=-1 is too small"):
+    with pytest.raises(ValueError, match=r"^memory_rows=-1 is too small"):
         machine.tape(rows=-1)
-    with pytest.raises(ValueError, match=r"^rows=0 is too small"):
+    with pytest.raises(ValueError, match=r"^memory_rows=0 is too small"):
         machine.outputs(torch.zeros(1, 5, 4), rows=0)

@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from regard import attention as a
-from regard.catalogue import ENTRIES
-from regard.data.batch import Batch
+from regard.catalogue import MECHANISMS
+from regard.data.pair_batches import PairBatch
 from regard.errors import ConfigError
-from regard.recipes import NextWord, recipe, settings_of
-from regard.recipes._mechanisms import NORMALIZERS, SCORES, cautions, normalizer, score
-from regard.recipes.translation._models import build
+from regard.tasks import NextTokenLoss, get_recipe, make_config
+from regard.tasks.mechanisms import NORMALIZERS, SCORES, build_normalizer, build_score, training_warnings
+from regard.tasks.translation.task import build_model
 
-BATCH = Batch.of([([5, 6, 7], [4, 5]), ([8], [6, 7, 8]), ([4, 4, 9, 5, 6], [9])])
+BATCH = PairBatch.from_pairs([([5, 6, 7], [4, 5]), ([8], [6, 7, 8]), ([4, 4, 9, 5, 6], [9])])
 WORDS = 11
 
 
@@ -19,7 +19,7 @@ def spoken(kind):
     """All names of what the recipes know: the catalogue's and the aliases."""
     return [
         name
-        for entry in ENTRIES
+        for entry in MECHANISMS
         if entry.kind == kind and entry.name in {**SCORES, **NORMALIZERS}
         for name in (entry.name, *entry.aliases)
     ]
@@ -27,9 +27,9 @@ def spoken(kind):
 
 def train_one_step(*words):
     torch.manual_seed(0)
-    settings = settings_of("reverse", ["dim=8", "embed_dim=6", "dropout=0.1", *words])
-    recipe("reverse").task.check(recipe("reverse"), settings)  # nothing against it
-    objective = NextWord(build(settings, WORDS, WORDS), settings.smoothing)
+    settings = make_config("reverse", ["dim=8", "embed_dim=6", "dropout=0.1", *words])
+    get_recipe("reverse").task.validate(get_recipe("reverse"), settings)  # nothing against it
+    objective = NextTokenLoss(build_model(settings, WORDS, WORDS), settings.smoothing)
     before = {name: p.detach().clone() for name, p in objective.named_parameters()}
     optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)
     loss = objective(BATCH)
@@ -46,9 +46,9 @@ def train_one_step(*words):
 
 def test_the_catalogue_is_covered():
     """A score or normalizer that is listed can be named, save those that are parts of others."""
-    listed = {entry.name for entry in ENTRIES if entry.kind == "score"}
+    listed = {entry.name for entry in MECHANISMS if entry.kind == "score"}
     assert listed == set(SCORES)
-    listed = {entry.name for entry in ENTRIES if entry.kind == "normalizer"}
+    listed = {entry.name for entry in MECHANISMS if entry.kind == "normalizer"}
     assert listed - set(NORMALIZERS) == {"Dropout", "Bell"}
 
 
@@ -70,16 +70,18 @@ def test_every_normalizer_by_every_name(name):
 @pytest.mark.parametrize("scope", ["local-m", "local-p", "none", "global"])
 @pytest.mark.parametrize("normalize", ["softmax", "sparsemax", "topk(2)", "sample"])
 def test_every_scope(order, scope, normalize):
-    assert train_one_step(*order, f"scope={scope}", f"normalize={normalize}", "radius=1") == []
+    assert (
+        train_one_step(*order, f"attention_scope={scope}", f"normalize={normalize}", "window_radius=1") == []
+    )
 
 
 def test_numbers_reach_their_mechanism():
-    assert normalizer("topk(3)").k == 3
-    assert normalizer("top-k ( 7 )").k == 7
-    assert score("location(9)", 4, 4, 4).max_keys == 9
-    assert score("concat(2)", 4, 4, 4)(torch.zeros(1, 1, 4), torch.zeros(1, 2, 4)).shape == (1, 1, 2)
-    assert isinstance(score("luong general", 4, 6, 8), a.Bilinear)
-    assert normalizer(None) is None
+    assert build_normalizer("topk(3)").k == 3
+    assert build_normalizer("top-k ( 7 )").k == 7
+    assert build_score("location(9)", 4, 4, 4).max_keys == 9
+    assert build_score("concat(2)", 4, 4, 4)(torch.zeros(1, 1, 4), torch.zeros(1, 2, 4)).shape == (1, 1, 2)
+    assert isinstance(build_score("luong general", 4, 6, 8), a.Bilinear)
+    assert build_normalizer(None) is None
 
 
 @pytest.mark.parametrize(
@@ -95,13 +97,13 @@ def test_numbers_reach_their_mechanism():
         (["normalize=dropout"], "for normalize: expected one of softmax"),
         (["normalize=topk()"], "a name with a number"),
         (["score=(3)"], "a name with a number"),
-        (["score=dot", "encoder_dim=3"], "8 numbers and the keys 6"),
+        (["score=dot", "encoder_hidden_dim=3"], "8 numbers and the keys 6"),
         (["score=dot", "dim=9"], "9 numbers and the keys 8"),
     ],
 )
 def test_refusals_are_sentences(words, part):
     with pytest.raises(ConfigError) as caught:
-        build(settings_of("reverse", ["dim=8", *words]), WORDS, WORDS)
+        build_model(make_config("reverse", ["dim=8", *words]), WORDS, WORDS)
     assert part in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -112,7 +114,7 @@ def test_refusals_are_sentences(words, part):
 )
 def test_kernels_go_with_kernel_sum(words):
     with pytest.raises(ValueError, match="kernel"):
-        NextWord(build(settings_of("reverse", ["dim=8", *words]), WORDS, WORDS))(BATCH)
+        NextTokenLoss(build_model(make_config("reverse", ["dim=8", *words]), WORDS, WORDS))(BATCH)
 
 
 @pytest.mark.bare
@@ -121,7 +123,7 @@ def test_kernels_go_with_kernel_sum(words):
 )
 def test_kernels_are_refused_when_the_model_is_built(words):
     with pytest.raises(ConfigError):
-        build(settings_of("reverse", ["dim=8", *words]), WORDS, WORDS)
+        build_model(make_config("reverse", ["dim=8", *words]), WORDS, WORDS)
 
 
 @pytest.mark.bare
@@ -130,34 +132,35 @@ def test_kernels_are_refused_when_the_model_is_built(words):
 )
 def test_wrong_numbers_are_setting_errors(words):
     with pytest.raises(ConfigError):
-        normalizer(words)
+        build_normalizer(words)
 
 
 @pytest.mark.bare
 @pytest.mark.parametrize("words", ["topk(0)", "temperature(0)", "gumbel(0)", "entmax(0)"])
 def test_zero_is_a_number(words):
     with pytest.raises(ValueError, match="0"):
-        normalizer(words)
+        build_normalizer(words)
 
 
 @pytest.mark.bare
 @pytest.mark.parametrize("words", ["topk(2.7)", "softmax(3)", "hardmax(2)"])
 def test_numbers_are_not_bent_or_dropped(words):
     with pytest.raises(ConfigError):
-        normalizer(words)
+        build_normalizer(words)
 
 
-@pytest.mark.parametrize("words", [["normalize=hardmax"], ["normalize=argmax", "scope=local-p"]])
+@pytest.mark.parametrize("words", [["normalize=hardmax"], ["normalize=argmax", "attention_scope=local-p"]])
 def test_who_trains_without_a_gradient_is_told(words):
-    (line,) = cautions(NextWord(build(settings_of("reverse", words), WORDS, WORDS)))
+    (line,) = training_warnings(NextTokenLoss(build_model(make_config("reverse", words), WORDS, WORDS)))
     assert "hardmax has no gradient" in line
     assert "sample and straight-through do" in line
     for other in ("sample", "straight-through"):
-        normalizer(other)
+        build_normalizer(other)
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["normalize=sample"], ["normalize=straight-through"], ["normalize=hardmax", "scope=none"]]
+    "words",
+    [[], ["normalize=sample"], ["normalize=straight-through"], ["normalize=hardmax", "attention_scope=none"]],
 )
 def test_there_is_nothing_to_say_where_the_score_learns(words):
-    assert cautions(NextWord(build(settings_of("reverse", words), WORDS, WORDS))) == []
+    assert training_warnings(NextTokenLoss(build_model(make_config("reverse", words), WORDS, WORDS))) == []

@@ -8,24 +8,25 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard import attention as a
-from regard.data.batch import BOS, EOS, Batch
-from regard.models import Recurrent, Transformer
-from regard.recipes import NextWord
-from regard.recipes.translation.objective import PLACES, places, to_come
+from regard.data.pair_batches import PairBatch
+from regard.data.vocabulary import BOS_ID, EOS_ID
+from regard.models import RNNSeq2Seq, Transformer
+from regard.tasks import NextTokenLoss
+from regard.tasks.sequence_loss import BASELINE_POSITIONS, discounted_returns, target_positions
 
-BATCH = Batch.of([([5, 6, 7], [4, 5]), ([8], [6, 7, 8, 4]), ([4, 4, 9, 5, 6], [])])
+BATCH = PairBatch.from_pairs([([5, 6, 7], [4, 5]), ([8], [6, 7, 8, 4]), ([4, 4, 9, 5, 6], [])])
 
 
 def models():
-    yield Recurrent(11, 13, a.Attention(a.Additive(8, 8, 8)), embed_dim=6, dim=8)
-    yield Recurrent(11, 13, None, embed_dim=6, dim=8, order="luong", tied=True)
-    yield Transformer(11, 13, dim=8, heads=2, layers=1, hidden_dim=8, dropout=0.0)
+    yield RNNSeq2Seq(11, 13, a.Attention(a.Additive(8, 8, 8)), embed_dim=6, hidden_dim=8)
+    yield RNNSeq2Seq(11, 13, None, embed_dim=6, hidden_dim=8, order="luong", tie_embeddings=True)
+    yield Transformer(11, 13, embed_dim=8, num_heads=2, num_encoder_layers=1, ffn_dim=8, dropout=0.0)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_it_is_cross_entropy_of_the_real_words(smoothing):
     for model in models():
-        loss = NextWord(model, smoothing)(BATCH)
+        loss = NextTokenLoss(model, smoothing)(BATCH)
         logits = model.output(model(BATCH.source, BATCH.source_lengths, BATCH.target[:, :-1]))
         total, nll, count = 0.0, 0.0, 0
         for row, length in enumerate(BATCH.target_lengths.tolist()):
@@ -34,9 +35,9 @@ def test_it_is_cross_entropy_of_the_real_words(smoothing):
                 total += F.cross_entropy(logits[row, t], word, label_smoothing=smoothing)
                 nll += F.cross_entropy(logits[row, t], word).item()
                 count += 1
-        assert loss.count == count == BATCH.tokens
+        assert loss.count == count == BATCH.num_tokens
         torch.testing.assert_close(loss.total, total, atol=1e-5, rtol=1e-5)
-        assert loss.extra["nll"] == pytest.approx(nll, abs=1e-4)
+        assert loss.metrics["nll"] == pytest.approx(nll, abs=1e-4)
         weights = list(model.parameters())
         for ours, theirs in zip(
             torch.autograd.grad(loss.total, weights), torch.autograd.grad(total, weights), strict=True
@@ -47,8 +48,8 @@ def test_it_is_cross_entropy_of_the_real_words(smoothing):
 def test_what_fills_up_is_not_learned():
     """The loss and its gradient do not know of columns that are all padding."""
     model = next(models())
-    objective = NextWord(model)
-    wide = Batch(
+    objective = NextTokenLoss(model)
+    wide = PairBatch(
         F.pad(BATCH.source, (0, 3)), BATCH.source_lengths, F.pad(BATCH.target, (0, 2)), BATCH.target_lengths
     )
     one, two = objective(BATCH), objective(wide)
@@ -58,8 +59,8 @@ def test_what_fills_up_is_not_learned():
 
 def test_parts_of_a_batch_add_up():
     for model in models():
-        objective = NextWord(model)
-        parts = [objective(BATCH.part(rank, 2)) for rank in range(2)]
+        objective = NextTokenLoss(model)
+        parts = [objective(BATCH.shard(rank, 2)) for rank in range(2)]
         whole = objective(BATCH)
         torch.testing.assert_close(sum(part.total for part in parts), whole.total)
         assert sum(part.count for part in parts) == whole.count
@@ -67,7 +68,7 @@ def test_parts_of_a_batch_add_up():
 
 def test_places_are_those_of_the_words():
     target = BATCH.target[:, 1:]
-    assert target.flatten()[places(BATCH)].tolist() == [4, 5, EOS, 6, 7, 8, 4, EOS, EOS]
+    assert target.flatten()[target_positions(BATCH)].tolist() == [4, 5, EOS_ID, 6, 7, 8, 4, EOS_ID, EOS_ID]
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.5, 1.0])
@@ -75,18 +76,18 @@ def test_to_come(discount):
     gain = torch.randn(3, 5)
     for row, t in itertools.product(range(3), range(5)):
         want = sum(discount ** (u - t) * gain[row, u] for u in range(t, 5))
-        torch.testing.assert_close(to_come(gain, discount)[row, t], want)
+        torch.testing.assert_close(discounted_returns(gain, discount)[row, t], want)
 
 
 def hard(rows=1, seed=0, **options):
     """A model whose only look chooses one of three source words, and a target of one word."""
     torch.manual_seed(seed)
     looking = a.Attention(a.Additive(6, 6, 6), a.Sample())
-    model = Recurrent(11, 7, looking, embed_dim=5, dim=6, **options).double()
+    model = RNNSeq2Seq(11, 7, looking, embed_dim=5, hidden_dim=6, **options).double()
     with torch.no_grad():
         for p in model.parameters():
             p.mul_(2)
-    batch = Batch(torch.tensor([[5, 8, EOS]] * rows), torch.tensor([3] * rows), torch.tensor([[BOS, EOS]] * rows),
+    batch = PairBatch(torch.tensor([[5, 8, EOS_ID]] * rows), torch.tensor([3] * rows), torch.tensor([[BOS_ID, EOS_ID]] * rows),
                   torch.tensor([2] * rows))  # fmt: skip
     return model, batch
 
@@ -137,7 +138,7 @@ def score_names(model):
 def test_reinforce_has_the_exact_gradient_on_average(order, baseline):
     """Rows of the same sentence are as many draws at once; the baseline must not show in the mean."""
     model, batch = hard(rows=512, order=order)
-    objective = NextWord(model, smoothing=0.0, entropy=0.0, discount=1.0).train()
+    objective = NextTokenLoss(model, label_smoothing=0.0, entropy_bonus=0.0, reward_discount=1.0).train()
     objective.baseline = objective.baseline.double() + baseline
     want = torch.cat([g.flatten() for g in exact(model, batch)])
     found, error = estimated(objective, batch, times=60)
@@ -149,7 +150,9 @@ def test_reinforce_has_the_exact_gradient_on_average(order, baseline):
 def test_the_baseline_does_not_bias_one_word():
     """With one choice a batch, the estimate of the score's gradient shrinks to 0.9 of what it should be."""
     model, batch = hard(rows=1)
-    objective = NextWord(model, smoothing=0.0, entropy=0.0, discount=1.0).double().train()
+    objective = (
+        NextTokenLoss(model, label_smoothing=0.0, entropy_bonus=0.0, reward_discount=1.0).double().train()
+    )
     score = score_names(model)
     want = torch.cat([g.flatten() for g in exact(model, batch)])[score]
     found = torch.zeros_like(want)
@@ -181,8 +184,10 @@ def test_entropy_is_rewarded():
     totals = []
     for entropy in (0.0, 0.7):
         torch.manual_seed(0)
-        totals.append(NextWord(model, 0.0, entropy, 1.0).double().train()(batch).total)
-    shares = model.decode(batch.source, batch.source_lengths, batch.target[:, :-1]).seen[0].scores.softmax(-1)
+        totals.append(NextTokenLoss(model, 0.0, entropy, 1.0).double().train()(batch).total)
+    shares = (
+        model.decode(batch.source, batch.source_lengths, batch.target[:, :-1]).attention[0].scores.softmax(-1)
+    )
     want = 0.7 * -(shares * shares.log()).sum()
     torch.testing.assert_close(totals[0] - totals[1], want)
 
@@ -190,21 +195,21 @@ def test_entropy_is_rewarded():
 @pytest.mark.parametrize("options", [{}, {"order": "luong"}, {"order": "luong", "input_feeding": True}])
 def test_gradients_reach_every_parameter(options):
     model, _ = hard(**options)
-    objective = NextWord(model).double().train()
+    objective = NextTokenLoss(model).double().train()
     objective(BATCH_SMALL).total.backward()
     assert [
         name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0
     ] == []
 
 
-BATCH_SMALL = Batch.of([([5, 6, 7], [4, 5]), ([8], [6, 6, 6, 4]), ([4, 4, 9, 5, 6], [])])
+BATCH_SMALL = PairBatch.from_pairs([([5, 6, 7], [4, 5]), ([8], [6, 6, 6, 4]), ([4, 4, 9, 5, 6], [])])
 
 
 def test_in_eval_mode_the_loss_is_plain_and_the_baseline_rests():
     model, batch = hard(rows=2)
-    objective = NextWord(model, smoothing=0.0).double().eval()
+    objective = NextTokenLoss(model, label_smoothing=0.0).double().eval()
     one, two = objective(batch), objective(batch)
-    assert one.total.item() == two.total.item() == pytest.approx(one.extra["nll"])
+    assert one.total.item() == two.total.item() == pytest.approx(one.metrics["nll"])
     assert not objective.baseline.any()
     objective.train()(batch)
     words = batch.target.shape[1] - 1
@@ -215,44 +220,44 @@ def test_in_eval_mode_the_loss_is_plain_and_the_baseline_rests():
 def test_each_place_has_a_baseline_of_its_own():
     """It moves by a tenth to the mean reward of a place; where no word is, it stays; what is far shares the last."""
     model, _ = hard()
-    objective = NextWord(model)
-    reward, place = torch.tensor([-1.0, -2.0, -4.0, -5.0]), torch.tensor([0, 1, 1, PLACES - 1])
-    assert not objective._usual(reward, place).any()
-    assert objective._usual(reward, place).tolist() == pytest.approx([-0.1, -0.3, -0.3, -0.5])
-    assert objective.baseline[2 : PLACES - 1].tolist() == [0.0] * (PLACES - 3)
-    long = Batch.of([([5, 6, 7], [4] * (PLACES + 9))])
+    objective = NextTokenLoss(model)
+    reward, place = torch.tensor([-1.0, -2.0, -4.0, -5.0]), torch.tensor([0, 1, 1, BASELINE_POSITIONS - 1])
+    assert not objective._update_baseline(reward, place).any()
+    assert objective._update_baseline(reward, place).tolist() == pytest.approx([-0.1, -0.3, -0.3, -0.5])
+    assert objective.baseline[2 : BASELINE_POSITIONS - 1].tolist() == [0.0] * (BASELINE_POSITIONS - 3)
+    long = PairBatch.from_pairs([([5, 6, 7], [4] * (BASELINE_POSITIONS + 9))])
     before = objective.baseline.clone()
     objective.train()(long)
     assert (objective.baseline != before).all()
 
 
 def test_only_sampling_keeps_a_baseline():
-    assert "baseline" in NextWord(hard()[0]).state_dict()
+    assert "baseline" in NextTokenLoss(hard()[0]).state_dict()
     for model in models():
-        assert not any(name.startswith("baseline") for name in NextWord(model).state_dict())
+        assert not any(name.startswith("baseline") for name in NextTokenLoss(model).state_dict())
 
 
 @pytest.mark.slow
 def test_hard_attention_learns_to_look():
-    from regard.data import Filling, Generated, Tokenizer
-    from regard.data.reverse import Reverse
+    from regard.data import BatchingConfig, GeneratedPairs, Tokenizer
+    from regard.data.strings import Reverse
 
-    made = Reverse(letters="abcdef", shortest=2, longest=5)
-    letters = Tokenizer.learn(["abcdef"], kind="char", size=20)
+    made = Reverse(alphabet="abcdef", min_length=2, max_length=5)
+    letters = Tokenizer.train(["abcdef"], model_type="char", vocab_size=20)
 
     def trained(attention):
         torch.manual_seed(0)
-        model = Recurrent(len(letters), len(letters), attention, embed_dim=16, dim=32)
-        objective = NextWord(model, smoothing=0.0).train()
+        model = RNNSeq2Seq(len(letters), len(letters), attention, embed_dim=16, hidden_dim=32)
+        objective = NextTokenLoss(model, label_smoothing=0.0).train()
         optimizer = torch.optim.Adam(objective.parameters(), lr=5e-3)
-        data = Generated(made.make, letters, letters, Filling(tokens=400)).batches(None)
+        data = GeneratedPairs(made.sample, letters, letters, BatchingConfig(max_tokens=400)).batches(None)
         losses = []
         for _ in range(900):
             loss = objective(next(data)[0])
             optimizer.zero_grad()
             (loss.total / loss.count).backward()
             optimizer.step()
-            losses.append(loss.extra["nll"] / loss.count)
+            losses.append(loss.metrics["nll"] / loss.count)
         return sum(losses[-100:]) / 100
 
     sampled, without = trained(a.Attention(a.Additive(32, 32, 32), a.Sample())), trained(None)

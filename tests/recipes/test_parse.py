@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from regard.config import Config
 from regard.errors import ConfigError, UnknownNameError
-from regard.recipes import RECIPES, Translation, settings_of
+from regard.tasks import RECIPES, TranslationConfig, make_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ def test_a_name_like_no_other_gets_them_all():
 
 def test_the_last_word_counts_and_dashes_are_underscores():
     assert read("whole=1", "whole=2").whole == 2
-    assert settings_of("reverse", ["batch-tokens=99"]).batch_tokens == 99
+    assert make_config("reverse", ["batch-tokens=99"]).batch_tokens == 99
 
 
 @pytest.mark.parametrize("value", ["inf", "-inf", "1e999", "9" * 5000])
@@ -125,10 +125,10 @@ TYPED = st.one_of(
 )
 
 
-@given(st.sampled_from([field.name for field in fields(Translation)]), TYPED)
+@given(st.sampled_from([field.name for field in fields(TranslationConfig)]), TYPED)
 def test_never_another_exception(name, value):
     try:
-        settings_of("translation", [f"{name}={value}"])
+        make_config("translation", [f"{name}={value}"])
     except ConfigError as error:
         sentence = str(error)
         assert sentence
@@ -138,7 +138,7 @@ def test_never_another_exception(name, value):
 @given(st.lists(st.text(max_size=10), max_size=3))
 def test_never_another_exception_for_any_words(words):
     with contextlib.suppress(ConfigError):
-        settings_of("reverse", words)
+        make_config("reverse", words)
 
 
 @pytest.mark.parametrize("name", list(RECIPES))
@@ -146,34 +146,36 @@ def test_settings_survive_json(name):
     import json
 
     kind = RECIPES[name].kind
-    files = ["train=a.en,a.de"] if hasattr(kind, "train") else []
-    settings = settings_of(name, [*files, "clip=none"])
+    files = ["train_files=a.en,a.de"] if hasattr(kind, "train") else []
+    settings = make_config(name, [*files, "max_grad_norm=none"])
     assert kind.from_dict(json.loads(json.dumps(asdict(settings)))) == settings
 
 
 def test_settings_of_a_newer_regard_are_refused():
     with pytest.raises(ConfigError, match="has no option a, b"):
-        Translation.from_dict({"steps": 3, "b": 1, "a": 2})
+        TranslationConfig.from_dict({"steps": 3, "b": 1, "a": 2})
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["dim=0"], ["layers=0"], ["beam=0"], ["dropout=1"], ["dropout=nan"], ["smoothing=-0.1"], ["lr=0"], ["lr=nan"],
-        ["steps=0"], ["bpe_dropout=0.1", "tokenizer=char"], ["dim=30", "model=transformer", "heads=4"],
-        ["tied=all", "model=transformer", "joint=off"], ["tied=all", "joint=on", "tokenizer=bpe"],
-        ["joint=on", "tokenizer=char", "target_tokenizer=word"], ["input_feeding=on"], ["threads=0"],
+        ["dim=0"], ["num_layers=0"], ["beam_size=0"], ["dropout=1"], ["dropout=nan"], ["label_smoothing=-0.1"], ["lr=0"], ["lr=nan"],
+        ["steps=0"], ["bpe_dropout=0.1", "tokenizer=char"], ["dim=30", "model=transformer", "num_heads=4"],
+        ["tie_embeddings=all", "model=transformer", "shared_vocab=off"], ["tie_embeddings=all", "shared_vocab=on", "tokenizer=bpe"],
+        ["shared_vocab=on", "tokenizer=char", "target_tokenizer=word"], ["input_feeding=on"], ["num_threads=0"],
     ],
 )  # fmt: skip
 def test_what_does_not_go_together_is_refused(words):
     with pytest.raises(ConfigError, match=words[0].partition("=")[0]):
-        settings_of("reverse", words)
+        make_config("reverse", words)
 
 
-@pytest.mark.parametrize("words", [["encoder_dim=-3"], ["encoder_dim=0"], ["embed_dim=0"], ["hidden_dim=-1"]])
+@pytest.mark.parametrize(
+    "words", [["encoder_hidden_dim=-3"], ["encoder_hidden_dim=0"], ["embed_dim=0"], ["ffn_dim=-1"]]
+)
 def test_optional_sizes_are_checked(words):
     with pytest.raises(ConfigError):
-        settings_of("reverse", words)
+        make_config("reverse", words)
 
 
 @pytest.mark.parametrize(
@@ -181,42 +183,42 @@ def test_optional_sizes_are_checked(words):
     [
         ([], (256, 1, None)),
         (["model=transformer"], (512, 6, 2048)),
-        (["model=transformer", "dim=none", "layers=none", "hidden_dim=none"], (512, 6, 2048)),
-        (["model=transformer", "dim=64", "layers=2"], (64, 2, 256)),
-        (["model=transformer", "hidden_dim=100"], (512, 6, 100)),
+        (["model=transformer", "dim=none", "layer_types=none", "ffn_dim=none"], (512, 6, 2048)),
+        (["model=transformer", "dim=64", "num_layers=2"], (64, 2, 256)),
+        (["model=transformer", "ffn_dim=100"], (512, 6, 100)),
     ],
 )
 def test_sizes_that_nobody_chose_go_by_the_model(words, sizes):
-    settings = settings_of("translation", words)
+    settings = make_config("translation", words)
     assert (settings.dim, settings.layers, settings.hidden_dim) == sizes
 
 
 def test_recipes_with_sizes_of_their_own_keep_them():
     sizes = {
-        name: (settings_of(name).dim, settings_of(name).layers) for name in ("multi30k", "dates", "reverse")
+        name: (make_config(name).dim, make_config(name).layers) for name in ("multi30k", "dates", "reverse")
     }
     assert sizes == {"multi30k": (128, 4), "dates": (128, 1), "reverse": (64, 1)}
-    assert settings_of("multi30k").hidden_dim == 256
+    assert make_config("multi30k").hidden_dim == 256
 
 
 def test_runs_from_before_sizes_went_by_the_model_are_as_they_were():
-    kept = {**asdict(settings_of("translation")), "model": "transformer", "hidden_dim": None}
-    found = Translation.from_dict(kept)
-    assert (found.dim, found.layers, found.hidden_dim) == (256, 1, 1024)
+    kept = {**asdict(make_config("translation")), "model": "transformer", "hidden_dim": None}
+    found = TranslationConfig.from_dict(kept)
+    assert (found.dim, found.num_layers, found.ffn_dim) == (256, 1, 1024)
 
 
 @pytest.mark.parametrize(
-    "words", [["length_penalty=nan"], ["entropy=nan"], ["discount=-1"], ["discount=inf"]]
+    "words", [["length_penalty=nan"], ["entropy_bonus=nan"], ["reward_discount=-1"], ["reward_discount=inf"]]
 )
 def test_other_numbers_are_checked(words):
     with pytest.raises(ConfigError):
-        settings_of("reverse", words)
+        make_config("reverse", words)
 
 
-@pytest.mark.parametrize("words", [["watch=blue"], ["bleu=foo"]])
+@pytest.mark.parametrize("words", [["monitor=blue"], ["bleu_tokenizer=foo"]])
 def test_names_are_checked_before_anything_is_trained(words):
     with pytest.raises(ConfigError):
-        settings_of("reverse", words)
+        make_config("reverse", words)
 
 
 @pytest.mark.bare
@@ -233,11 +235,11 @@ def test_names_are_checked_before_anything_is_trained(words):
 )
 def test_values_given_in_python_are_checked(given):
     with pytest.raises(ConfigError):
-        settings_of("reverse", **given)
+        make_config("reverse", **given)
 
 
 def test_recipes_have_good_defaults():
     for name in RECIPES:
-        assert settings_of(name).steps >= 1
+        assert make_config(name).steps >= 1
     with pytest.raises(UnknownNameError, match="no recipe 'revers'; did you mean reverse"):
-        settings_of("revers")
+        make_config("revers")

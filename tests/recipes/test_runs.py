@@ -8,9 +8,9 @@ import pytest
 
 from regard.data import Tokenizer
 from regard.errors import CheckpointCorruptError, ConfigError, DataError, StorageError
-from regard.recipes import RECIPES, resume, train
-from regard.recipes import _unchanged as unchanged
-from regard.recipes._runs import planned
+from regard.tasks import RECIPES, resume, train
+from regard.tasks import runner as unchanged
+from regard.tasks.runner import resolve_config
 from tests.recipes.tiny import FILES, PAIRS, TINY, quiet, written
 
 pytestmark = pytest.mark.usefixtures("small_vocabulary")
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("small_vocabulary")
 def whole(tmp_path_factory, small_vocabulary):
     """A run of four steps."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    train("reverse", folder, [*TINY, "steps=4"], say=quiet)
+    train("reverse", folder, [*TINY, "steps=4"], log=quiet)
     return folder
 
 
@@ -36,29 +36,29 @@ def run(whole, tmp_path):
 @pytest.mark.parametrize("stream", ["off", "on"])
 def test_a_run_does_not_go_on_with_another_text(tmp_path, which, stream):
     files = {name: written(tmp_path, "tsv", name) for name in ("train", "valid")}
-    words = [*FILES, *(f"{name}={path}" for name, path in files.items()), f"stream={stream}", "steps=2"]
-    train("translation", tmp_path / "run", words, say=quiet)
+    words = [*FILES, *(f"{name}={path}" for name, path in files.items()), f"streaming={stream}", "steps=2"]
+    train("translation", tmp_path / "run", words, log=quiet)
     record = (tmp_path / "run" / "run.json").read_bytes()
     assert json.loads(record)["files"].keys() == set(files.values())
     written(tmp_path, "tsv", which, PAIRS[::-1])  # of the same size
     with pytest.raises(DataError) as caught:
-        resume(tmp_path / "run", say=quiet, steps=4)
+        resume(tmp_path / "run", log=quiet, steps=4)
     assert f"{files[which]} has changed since the run began" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert (tmp_path / "run" / "run.json").read_bytes() == record
     written(tmp_path, "tsv", which)
-    assert resume(tmp_path / "run", say=quiet, steps=4).step == 4
+    assert resume(tmp_path / "run", log=quiet, steps=4).step == 4
 
 
 def test_a_run_from_before_files_were_remembered_goes_on(tmp_path):
     files = written(tmp_path, "tsv")
-    words = [*FILES, f"train={files}", f"valid={files}", "stream=on", "steps=2"]
-    train("translation", tmp_path / "run", words, say=quiet)
+    words = [*FILES, f"train_files={files}", f"valid_files={files}", "streaming=on", "steps=2"]
+    train("translation", tmp_path / "run", words, log=quiet)
     path = tmp_path / "run" / "run.json"
     record = json.loads(path.read_text())
     del record["files"]
     path.write_text(json.dumps(record))
-    assert resume(tmp_path / "run", say=quiet, steps=3).step == 3
+    assert resume(tmp_path / "run", log=quiet, steps=3).step == 3
 
 
 def test_what_is_made_on_the_fly_has_no_files(whole):
@@ -71,15 +71,15 @@ def test_a_fingerprint_sees_the_size_and_both_ends(tmp_path, monkeypatch, size):
     monkeypatch.setattr(unchanged, "PARTS", 4)
     path = tmp_path / "a"
     path.write_bytes(bytes(size))
-    kept = {str(path): unchanged.fingerprint(path)}
-    unchanged.check_unchanged(kept)
+    kept = {str(path): unchanged.fingerprint_file(path)}
+    unchanged.check_files_unchanged(kept)
     others = [bytes(size) + b"x"]
     if size:
         others += [b"x" + bytes(size - 1), bytes(size - 1) + b"x"]
     for other in others:
         path.write_bytes(other)
         with pytest.raises(DataError, match="has changed"):
-            unchanged.check_unchanged(kept)
+            unchanged.check_files_unchanged(kept)
 
 
 # -- a disk that is full
@@ -99,10 +99,10 @@ def test_a_disk_full_of_tokenizers_is_a_sentence(tmp_path, monkeypatch, place):
     with monkeypatch.context() as patch:
         patch.setattr(Tokenizer, "save", full)
         with pytest.raises(StorageError) as caught:
-            train("reverse", tmp_path / "run", TINY, say=quiet)
+            train("reverse", tmp_path / "run", TINY, log=quiet)
     assert str(caught.value).startswith(f"{tmp_path / 'run'} could not be written: no space left on device")
     assert not (tmp_path / "run").exists()
-    train("reverse", tmp_path / "run", [*TINY, "steps=1"], say=quiet)
+    train("reverse", tmp_path / "run", [*TINY, "steps=1"], log=quiet)
 
 
 # -- resumed with other settings
@@ -111,10 +111,10 @@ def test_a_disk_full_of_tokenizers_is_a_sentence(tmp_path, monkeypatch, place):
 def test_steps_that_are_done_cannot_be_taken_back(run):
     before = (run / "run.json").read_bytes()
     with pytest.raises(ConfigError) as caught:
-        resume(run, say=quiet, steps=3)
+        resume(run, log=quiet, steps=3)
     assert f"invalid value '3' for steps: {run} has made 4 steps already" in str(caught.value)
     assert (run / "run.json").read_bytes() == before
-    assert resume(run, say=quiet, steps=4).reason == "all 4 steps are done"
+    assert resume(run, log=quiet, steps=4).stop_reason == "all 4 steps are done"
 
 
 def test_a_run_that_cannot_go_on_stays_as_it_is(run):
@@ -122,7 +122,7 @@ def test_a_run_that_cannot_go_on_stays_as_it_is(run):
         path.write_bytes(b"")
     before = (run / "run.json").read_bytes()
     with pytest.raises(CheckpointCorruptError, match="no checkpoint"):
-        resume(run, say=quiet, steps=9)
+        resume(run, log=quiet, steps=9)
     assert (run / "run.json").read_bytes() == before
 
 
@@ -131,7 +131,7 @@ def test_a_run_that_cannot_go_on_stays_as_it_is(run):
 
 def test_hard_attention_shows_the_loss_that_people_know(tmp_path):
     said = []
-    train("reverse", tmp_path / "run", [*TINY, "normalize=sample", "steps=4"], say=said.append)
+    train("reverse", tmp_path / "run", [*TINY, "normalize=sample", "steps=4"], log=said.append)
     points = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     (point,) = [point for point in points if "nll" in point]
     assert point["loss"] != pytest.approx(point["nll"], abs=0.01), "what is trained on has more terms"
@@ -140,9 +140,9 @@ def test_hard_attention_shows_the_loss_that_people_know(tmp_path):
 
 def test_hardmax_says_that_it_has_no_gradient(tmp_path):
     said = []
-    train("reverse", tmp_path / "run", [*TINY, "normalize=hardmax", "steps=1"], say=said.append)
+    train("reverse", tmp_path / "run", [*TINY, "normalize=hardmax", "steps=1"], log=said.append)
     assert sum("hardmax has no gradient" in line for line in said) == 1
-    resume(tmp_path / "run", say=said.append, steps=2)
+    resume(tmp_path / "run", log=said.append, steps=2)
     assert sum("hardmax has no gradient" in line for line in said) == 1
 
 
@@ -151,7 +151,7 @@ def test_hardmax_says_that_it_has_no_gradient(tmp_path):
 
 @pytest.mark.parametrize("name", list(RECIPES))
 def test_settings_can_be_seen_before_there_is_data(name):
-    settings = planned(name)
+    settings = resolve_config(name)
     assert isinstance(settings, RECIPES[name].kind)
     assert {key: getattr(settings, key) for key in RECIPES[name].defaults} == dict(RECIPES[name].defaults)
 
@@ -161,17 +161,17 @@ def test_settings_can_be_seen_before_there_is_data(name):
     [
         ("reverse", ["normalize=spasemax"], "did you mean sparsemax"),
         ("translation", ["score=adative"], "did you mean additive"),
-        ("reverse", ["score=dot", "encoder_dim=3"], "the keys 6"),
-        ("multi30k", ["data=.", "pair=en-zh"], "invalid value 'en-zh' for pair"),
-        ("translation", ["train=a.tsv"], "translation needs text to choose the best weights by"),
+        ("reverse", ["score=dot", "encoder_hidden_dim=3"], "the keys 6"),
+        ("multi30k", ["data_dir=.", "language_pair=en-zh"], "invalid value 'en-zh' for pair"),
+        ("translation", ["train_files=a.tsv"], "translation needs text to choose the best weights by"),
     ],
 )
 def test_a_plan_is_refused_as_its_training_is(name, words, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        planned(name, words)
+        resolve_config(name, words)
 
 
 def test_a_plan_begins_with_another_run(whole):
-    assert planned("reverse", init_from=whole).tokenizer == "char"
+    assert resolve_config("reverse", init_from=whole).tokenizer == "char"
     with pytest.raises(ConfigError, match=r"tokenizer is that of .*: char, not word"):
-        planned("reverse", ["tokenizer=word"], init_from=whole)
+        resolve_config("reverse", ["tokenizer=word"], init_from=whole)

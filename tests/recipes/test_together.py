@@ -5,8 +5,8 @@ import threading
 import pytest
 import torch
 
-from regard.attention._watching import WATCHING, telling
-from regard.recipes.translation._together import side_by_side
+from regard.attention.observers import WATCHERS, register_watcher
+from regard.tasks.translation.inference import map_in_threads
 
 
 @pytest.fixture(params=[1, 3])
@@ -24,7 +24,7 @@ def test_answers_come_in_order_and_threads_are_as_before(threads):
         seen.append((torch.get_num_threads(), threading.current_thread().name))
         return 10 * number
 
-    assert side_by_side(work, range(7)) == [0, 10, 20, 30, 40, 50, 60]
+    assert map_in_threads(work, range(7)) == [0, 10, 20, 30, 40, 50, 60]
     assert torch.get_num_threads() == threads
     assert {count for count, _ in seen} == {1}  # nobody computes with threads of others
     fresh = []
@@ -35,7 +35,7 @@ def test_answers_come_in_order_and_threads_are_as_before(threads):
 
 
 def test_a_single_item_keeps_all_threads(threads):
-    assert side_by_side(lambda _: torch.get_num_threads(), ["one"]) == [threads]
+    assert map_in_threads(lambda _: torch.get_num_threads(), ["one"]) == [threads]
 
 
 def test_what_goes_wrong_is_raised_and_threads_are_as_before(threads):
@@ -44,17 +44,17 @@ def test_what_goes_wrong_is_raised_and_threads_are_as_before(threads):
             raise ValueError("two")
 
     with pytest.raises(ValueError, match="two"):
-        side_by_side(work, range(4))
+        map_in_threads(work, range(4))
     assert torch.get_num_threads() == threads
 
 
 def test_watchers_hear_of_it(threads):
-    with telling(lambda who, weights: None):
-        assert side_by_side(lambda _: len(WATCHING.get()), range(3)) == [1, 1, 1]
+    with register_watcher(lambda who, weights: None):
+        assert map_in_threads(lambda _: len(WATCHERS.get()), range(3)) == [1, 1, 1]
 
 
 def test_they_compute_in_the_precision_of_who_asks(threads):
     ones = torch.ones(2, 2)
     with torch.autocast("cpu", torch.bfloat16):
-        assert side_by_side(lambda _: (ones @ ones).dtype, range(3)) == [torch.bfloat16] * 3
-    assert side_by_side(lambda _: (ones @ ones).dtype, range(3)) == [torch.float32] * 3
+        assert map_in_threads(lambda _: (ones @ ones).dtype, range(3)) == [torch.bfloat16] * 3
+    assert map_in_threads(lambda _: (ones @ ones).dtype, range(3)) == [torch.float32] * 3

@@ -5,14 +5,14 @@ from functools import cache
 import pytest
 import torch
 
-from regard.data.batch import UNK
 from regard.data.tokenizer import Tokenizer
+from regard.data.vocabulary import UNK_ID
 from regard.decoding import Hypothesis
 from regard.errors import InputTooLongError
-from regard.models import Recurrent
-from regard.recipes import Translator, settings_of
-from regard.recipes.translation._models import build
-from regard.recipes.translation.translator import grouped
+from regard.models import RNNSeq2Seq
+from regard.tasks import Translator, make_config
+from regard.tasks.translation.predictor import group_by_length
+from regard.tasks.translation.task import build_model
 from tests.recipes.letters import TEXTS, translator
 
 
@@ -27,18 +27,18 @@ def test_order_and_neighbors_do_not_matter(any_translator, options):
 def test_batches_do_not_matter(any_translator, monkeypatch):
     together = any_translator.translate(TEXTS, beam=3)
     scores = [one.log_prob for one in any_translator.score(TEXTS, TEXTS)]
-    monkeypatch.setattr("regard.recipes.translation.translator.AT_ONCE", 9)
+    monkeypatch.setattr("regard.tasks.translation.predictor.AT_ONCE", 9)
     assert any_translator.translate(TEXTS, beam=3) == together
     assert [one.log_prob for one in any_translator.score(TEXTS, TEXTS)] == pytest.approx(scores, abs=1e-4)
 
 
 @pytest.mark.parametrize("method", ["greedy", "beam", "sample"])
 def test_a_translation_scores_what_the_search_said(any_translator, method):
-    options = any_translator.decoding(method=method, beam=3)
+    options = any_translator.decoding_config(method=method, beam=3)
     found = [best[0] for best in any_translator.search(TEXTS, options)]
-    rows = [i for i, one in enumerate(found) if one.finished and UNK not in one.ids]
+    rows = [i for i, one in enumerate(found) if one.finished and UNK_ID not in one.ids]
     assert rows
-    texts = [any_translator.text(found[i]) for i in rows]
+    texts = [any_translator.to_text(found[i]) for i in rows]
     for i, forced in zip(rows, any_translator.score([TEXTS[i] for i in rows], texts), strict=True):
         assert forced.ids == found[i].ids
         assert forced.log_prob == pytest.approx(found[i].log_prob, abs=1e-4)
@@ -78,7 +78,7 @@ def test_alignments(any_translator):
     found = any_translator.align(TEXTS, [text[::-1] for text in TEXTS])
     alone = [any_translator.align(text, text[::-1]) for text in TEXTS]
     for text, seen, one in zip(TEXTS, found, alone, strict=True):
-        layers, heads = (2, 2) if any_translator.settings.model == "transformer" else (1, 1)
+        layers, heads = (2, 2) if any_translator.config.model == "transformer" else (1, 1)
         assert seen.weights.shape == (layers, heads, len(text) + 1, len(text) + 1)
         torch.testing.assert_close(seen.weights, one.weights, atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(seen.weights.sum(-1), torch.ones(layers, heads, len(text) + 1))
@@ -96,18 +96,18 @@ def test_two_texts_are_not_taken_for_lists_of_letters(any_translator, name):
 
 def test_hindsight_is_an_alignment_like_any_other(any_translator):
     texts = ["abc", "hello world"], ["cba", "dlrow olleh"]
-    if isinstance(any_translator.model, Recurrent):
-        before, after = any_translator.align(*texts), any_translator.hindsight(*texts)
+    if isinstance(any_translator.model, RNNSeq2Seq):
+        before, after = any_translator.align(*texts), any_translator.posterior_align(*texts)
         assert [one.weights.shape for one in after] == [one.weights.shape for one in before]
         assert [one.target for one in after] == [one.target for one in before]
         for one in after:
             torch.testing.assert_close(one.weights.sum(-1), torch.ones(1, 1, one.weights.shape[2]))
-        certain = any_translator.settings.normalize == "sample"  # a look that was drawn stays as it is
+        certain = any_translator.config.normalize == "sample"  # a look that was drawn stays as it is
         same = [torch.equal(a.weights, b.weights) for a, b in zip(after, before, strict=True)]
         assert same == [certain, certain]
     else:
         with pytest.raises(ValueError, match="a Transformer has many"):
-            any_translator.hindsight(*texts)
+            any_translator.posterior_align(*texts)
 
 
 def test_counts_must_agree(any_translator):
@@ -126,9 +126,9 @@ def test_a_text_and_a_list_are_not_aligned(any_translator):
 @cache
 def chinese():
     """A model of Chinese into Chinese that has learned nothing: what it looks at is its own affair."""
-    settings = settings_of("translation", ["dim=16", "embed_dim=8"])
-    tokenizer = Tokenizer.learn(["我昨天在学校学习。", "学校在北京。", "昨天我在学校。"] * 2, "bpe", 22)
-    return Translator(build(settings, len(tokenizer), len(tokenizer)), tokenizer, tokenizer, settings)
+    settings = make_config("translation", ["dim=16", "embed_dim=8"])
+    tokenizer = Tokenizer.train(["我昨天在学校学习。", "学校在北京。", "昨天我在学校。"] * 2, "bpe", 22)
+    return Translator(build_model(settings, len(tokenizer), len(tokenizer)), tokenizer, tokenizer, settings)
 
 
 def test_chinese_words_are_its_tokens():
@@ -137,7 +137,7 @@ def test_chinese_words_are_its_tokens():
     assert len(seen.groups("source")) > 4
     assert "".join(seen.names("source")) == "".join(seen.names("target")) == text
     assert seen.words().weights.shape[2:] == (len(seen.names("target")), len(seen.names("source")))
-    (loose,) = chinese().aligned([text], [chinese().target.encode(text)])
+    (loose,) = chinese().align_token_ids([text], [chinese().target.encode(text)])
     assert (loose.source_words, loose.target_words) == (seen.source_words, seen.target_words)
     (spaced,) = chinese().align(["学校 在 北京 。"], ["学校 在 北京 。"], spaced=True)
     assert spaced.names("source") == spaced.names("target") == ("学校", "在", "北京", "。")
@@ -145,36 +145,36 @@ def test_chinese_words_are_its_tokens():
 
 def test_of_chinese_a_word_is_copied_and_not_the_sentence():
     this, text = chinese(), "我昨天在鬱校学习。"
-    ids = [*this.target.encode("我昨天"), UNK, *this.target.encode("我在学校")[1:]]
-    (seen,) = this.aligned([text], [ids])
+    ids = [*this.target.encode("我昨天"), UNK_ID, *this.target.encode("我在学校")[1:]]
+    (seen,) = this.align_token_ids([text], [ids])
     found = Hypothesis(ids, -1.0, -1.0, [-0.3] * (len(ids) + 1))
-    (copied,) = this._copied([text], [found], ["?"])
-    assert copied in [f"我昨天{word}在学校" for word in seen.names("source")]
-    assert "鬱" in seen.names("source")
+    (copied,) = this._replace_unknown([text], [found], ["?"])
+    assert copied in [f"我昨天{word}在学校" for word in seen.words_of("source")]
+    assert "鬱" in seen.words_of("source")
 
 
 def test_words_of_both_sides_are_told(any_translator):
     seen = any_translator.align("abcz", "cßa")
     assert (seen.source_words, seen.target_words) == (tuple("abcz"), tuple("cßa"))
     (found,) = any_translator.search(["abc"])
-    (seen,) = any_translator.aligned(["abc"], [found[0].ids])
+    (seen,) = any_translator.align_token_ids(["abc"], [found[0].token_ids])
     assert seen.target_words is not None
-    assert len(seen.target_words) == len(found[0].ids)
+    assert len(seen.target_words) == len(found[0].token_ids)
 
 
 def test_n_best_and_traces(any_translator):
-    options = any_translator.decoding(beam=4, best=3)
+    options = any_translator.decoding_config(beam=4, best=3)
     (best,) = any_translator.search(["abcd"], options)
     assert [one.score for one in best] == sorted((one.score for one in best), reverse=True)
     assert len({tuple(one.ids) for one in best}) == len(best) == 3
-    again, steps = any_translator.trace("abcd", options)
+    again, steps = any_translator.search_with_trace("abcd", options)
     assert [one.ids for one in again] == [one.ids for one in best]
     assert steps.steps
-    assert any_translator.trace("", options)[0] == []
+    assert any_translator.search_with_trace("", options)[0] == []
 
 
 def test_a_seed_decides_what_is_drawn(any_translator):
-    options = any_translator.decoding(method="sample", best=4)
+    options = any_translator.decoding_config(method="sample", best=4)
     one, two = (any_translator.search(["abc"], options, torch.Generator().manual_seed(1)) for _ in range(2))
     assert one == two
     assert len(one[0]) == 4
@@ -187,7 +187,7 @@ def test_the_model_is_left_in_eval_mode(any_translator):
 
 
 def test_without_attention_there_is_nothing_to_align():
-    plain = translator("scope=none")
+    plain = translator("attention_scope=none")
     assert len(plain.translate(TEXTS)) == len(TEXTS)
     with pytest.raises(ValueError, match="no attention"):
         plain.align("abc", "cba")
@@ -195,10 +195,10 @@ def test_without_attention_there_is_nothing_to_align():
 
 def test_unknown_words_are_copied_from_where_they_looked():
     this = translator()
-    ids = [UNK, this.target.encode("a")[0], UNK]
+    ids = [UNK_ID, this.target.encode("a")[0], UNK_ID]
     found = Hypothesis(ids, -1.0, -1.0, [-0.3] * 4)
-    (copied,) = this._copied(["xyzzy"], [found], ["?a?"])
-    weights = this.aligned(["xyzzy"], [ids])[0].weights[0, 0, :, :5]  # not the EOS of the source
+    (copied,) = this._replace_unknown(["xyzzy"], [found], ["?a?"])
+    weights = this.align_token_ids(["xyzzy"], [ids])[0].weights[0, 0, :, :5]  # not the EOS of the source
     assert copied == "".join(["xyzzy"[weights[0].argmax()], "a", "xyzzy"[weights[2].argmax()]])
 
 
@@ -209,15 +209,15 @@ def test_asking_for_no_unknown_words_changes_nothing(any_translator):
 
 
 def test_copying_without_attention_leaves_unknown_words():
-    this = translator("scope=none")
-    (copied,) = this._copied(["xyz"], [Hypothesis([UNK], -1.0, -1.0, [-0.5, -0.5])], ["<unk>"])
+    this = translator("attention_scope=none")
+    (copied,) = this._replace_unknown(["xyz"], [Hypothesis([UNK_ID], -1.0, -1.0, [-0.5, -0.5])], ["<unk>"])
     assert copied == "<unk>"
 
 
 @pytest.mark.parametrize("together", [1, 2, 3])
 def test_groups_hold_every_row_once_and_no_more_than_fits(together):
     lengths = [5, 1, 9, 9, 2, 30, 1]
-    groups = list(grouped(range(7), lengths, 20, together))
+    groups = list(group_by_length(range(7), lengths, 20, together))
     assert sorted(row for group in groups for row in group) == list(range(7))
     for group in groups:
         assert len(group) == 1 or max(lengths[row] for row in group) * len(group) <= 40
@@ -225,9 +225,11 @@ def test_groups_hold_every_row_once_and_no_more_than_fits(together):
 
 def test_groups_are_equal_parts_for_all_workers():
     lengths = [number % 37 + 3 for number in range(500)]
-    groups = list(grouped(range(500), lengths, 3600, together=2))
+    groups = list(group_by_length(range(500), lengths, 3600, num_workers=2))
     assert len(groups) == 4
     sizes = [sum(lengths[row] for row in group) for group in groups]
     assert max(sizes) - min(sizes) < 2 * max(lengths)
-    assert len(list(grouped(range(500), lengths, 3600, together=1))) == 3
-    assert len(list(grouped(range(20), lengths, 3600, together=2))) == 1  # too few to be shared out
+    assert len(list(group_by_length(range(500), lengths, 3600, num_workers=1))) == 3
+    assert (
+        len(list(group_by_length(range(20), lengths, 3600, num_workers=2))) == 1
+    )  # too few to be shared out

@@ -15,7 +15,8 @@ def translator():
 
 @pytest.fixture(scope="session")
 def client(translator):
-    from regard.serving import Limits, application
+    from regard.serving import application
+    from regard.serving._limits import Limits
 
     limits = Limits(body=20_000, characters=2_000, texts=3, beam=6, points=10, looks=3)
     with (

@@ -36,15 +36,15 @@ def tiny_translator(tokenizer: str = "char", **given):
     """A translator that nobody has trained: quick to make, and it looks as well as any."""
     from regard.data import Tokenizer
     from regard.models import Transformer
-    from regard.recipes import Translation, Translator
+    from regard.tasks import TranslationConfig, Translator
 
-    settings = Translation(**{**TINY, "tokenizer": tokenizer, **given})
-    cut = Tokenizer.learn(LINES * 5, tokenizer, 60)
+    settings = TranslationConfig(**{**TINY, "tokenizer": tokenizer, **given})
+    cut = Tokenizer.train(LINES * 5, tokenizer, 60)
     shape = {
         "dim": settings.dim,
-        "heads": settings.heads,
-        "layers": settings.layers,
-        "hidden_dim": settings.hidden_dim,
+        "heads": settings.num_heads,
+        "layers": settings.num_layers,
+        "hidden_dim": settings.ffn_dim,
     }
     return Translator(Transformer(len(cut), len(cut), **shape), cut, cut, settings)
 
@@ -52,29 +52,31 @@ def tiny_translator(tokenizer: str = "char", **given):
 def tiny_classifier():
     """A classifier of documents that nobody has trained."""
     from regard.data import Tokenizer
-    from regard.recipes import Classification, Classifier
-    from regard.recipes.documents._task import build
+    from regard.tasks import TextClassificationConfig, TextClassifier
+    from regard.tasks.text_classification.task import build_model
 
-    settings = Classification(dim=8, embed_dim=8, max_words=20, max_sentences=10)
-    words = Tokenizer.learn(LINES, "word", 40)
-    return Classifier(build(settings, len(words), 2), words, ("neg", "pos"), settings)
+    settings = TextClassificationConfig(dim=8, embed_dim=8, max_sentence_words=20, max_sentences=10)
+    words = Tokenizer.train(LINES, "word", 40)
+    return TextClassifier(build_model(settings, len(words), 2), words, ("neg", "pos"), settings)
 
 
 def tiny_captioner():
     """A describer of images that nobody has trained."""
     from regard.data import Tokenizer
-    from regard.recipes.captions._task import build
-    from regard.recipes.captions.captioner import Captioner
-    from regard.recipes.captions.settings import Captioning
+    from regard.tasks.captioning.config import CaptioningConfig
+    from regard.tasks.captioning.predictor import ImageCaptioner
+    from regard.tasks.captioning.task import build_model
 
-    settings = Captioning(size=16, width=4, grid_dim=24, embed_dim=8, dim=8, max_length=5)
-    words = Tokenizer.learn(LINES, "word", 40)
-    return Captioner(build(settings, len(words), None), words, settings)
+    settings = CaptioningConfig(
+        image_size=16, conv_channels=4, feature_dim=24, embed_dim=8, hidden_dim=8, max_length=5
+    )
+    words = Tokenizer.train(LINES, "word", 40)
+    return ImageCaptioner(build_model(settings, len(words), None), words, settings)
 
 
 def tiny_run(folder, **given):
     """A run that `regard serve` can open: two steps of training on a few lines."""
-    from regard.recipes import train
+    from regard.tasks import train
 
     folder.mkdir()
     files = tuple(str(folder / name) for name in ("lines.a", "lines.b"))
@@ -83,7 +85,7 @@ def tiny_run(folder, **given):
             file.writelines(line[::step] + "\n" for line in LINES * 5)
     short = {"steps": 2, "validate_every": 2, "save_every": 2, "watch": "loss", "average": 0, "vocab": 60}
     texts = {"train": files, "valid": files}
-    train("translation", folder / "tiny", say=lambda line: None, **{**TINY, **short, **texts, **given})
+    train("translation", folder / "tiny", log=lambda line: None, **{**TINY, **short, **texts, **given})
     return folder / "tiny"
 
 

@@ -25,11 +25,11 @@ def test_a_stream_tells_each_token_and_then_the_whole(client, translator):
     *told, (last, whole) = events(answer)
     assert last == "end"
     assert {name for name, _ in told} == {"token"}
-    best = translator.search(["abc"], translator.decoding(beam=1))[0][0]
-    assert whole["ids"] == best.ids
+    best = translator.search(["abc"], translator.decoding_config(beam=1))[0][0]
+    assert whole["ids"] == best.token_ids
     ids = [token["id"] for _, token in told]
-    assert ids == best.ids[: len(ids)]
-    assert len(ids) >= len(best.ids) - 1  # the last is known only with the whole
+    assert ids == best.token_ids[: len(ids)]
+    assert len(ids) >= len(best.token_ids) - 1  # the last is known only with the whole
     assert told[-1][1]["text"] == translator.target.decode(ids)
 
 
@@ -45,7 +45,7 @@ def test_streams_of_many_are_each_their_own(client, translator):
         thread.start()
     for thread in threads:
         thread.join()
-    best = translator.search(texts, translator.decoding(beam=1))
+    best = translator.search(texts, translator.decoding_config(beam=1))
     assert [found[text] for text in texts] == [one[0].ids for one in best]
 
 
@@ -73,7 +73,7 @@ def test_a_stream_that_breaks_says_so(translator, monkeypatch):
     from regard.models.transformer import Transformer
     from regard.serving import application
 
-    begin, calls = Transformer.begin, []
+    begin, calls = Transformer.start_decoding, []
 
     def breaking(self, *args):
         steps = begin(self, *args)
@@ -107,7 +107,7 @@ def test_alignments_are_those_of_the_translator(client, translator):
     assert {tuple(link) for link in given["links"]} == seen.links(1, 0)
     assert given["log_prob"] == pytest.approx(translator.score(["abc"], ["cb"])[0].log_prob, abs=1e-4)
     best = translator.search(["de"])[0][0]
-    assert own["translation"] == translator.text(best)
+    assert own["translation"] == translator.to_text(best)
     assert own["log_prob"] == pytest.approx(best.log_prob, abs=1e-4)
 
 
@@ -180,7 +180,8 @@ def picture(side=8, kind="PNG"):
 
 
 def test_images_are_described(tmp_path):
-    from regard.serving import Limits, application
+    from regard.serving import application
+    from regard.serving._limits import Limits
 
     secret = tmp_path / "secret.png"
     secret.write_bytes(base64.b64decode(picture()))
@@ -262,7 +263,8 @@ def test_a_token_is_asked_for_where_one_is_set(translator):
 
 
 def test_at_overload_requests_are_sent_away_before_they_are_read(monkeypatch):
-    from regard.serving import Limits, application
+    from regard.serving import application
+    from regard.serving._limits import Limits
 
     translator, begun, gate = tiny_translator(), threading.Event(), threading.Event()
     search = translator.search
@@ -294,7 +296,8 @@ def test_at_overload_requests_are_sent_away_before_they_are_read(monkeypatch):
 
 
 def test_what_takes_too_long_is_given_up(monkeypatch):
-    from regard.serving import Limits, application
+    from regard.serving import application
+    from regard.serving._limits import Limits
 
     translator, gate = tiny_translator(), threading.Event()
     monkeypatch.setattr(translator, "search", lambda *args: gate.wait(20) and [])
@@ -307,7 +310,8 @@ def test_a_body_that_does_not_come_is_given_up(translator):
     import socket
     from urllib.parse import urlsplit
 
-    from regard.serving import Limits, application
+    from regard.serving import application
+    from regard.serving._limits import Limits
 
     with in_thread(application(translator, limits=Limits(seconds=0.2))) as address:
         place = urlsplit(address)

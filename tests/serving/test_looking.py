@@ -67,13 +67,15 @@ def test_looks_within_are_there_if_wanted(client):
 def test_a_hypothesis_is_looked_at_by_its_tokens(client, translator):
     best = client.post("/v1/translate", json={"texts": ["abc"]}).json()["translations"][0]["hypotheses"][0]
     seen = client.post("/v1/look", json={"source": "abc", "ids": best["ids"]}).json()
-    weights = translator.aligned(["abc"], [best["ids"]])[0].weights.double()
+    weights = translator.align_token_ids(["abc"], [best["ids"]])[0].weights.double()
     assert (block(client, seen, "1/1") - weights[1, 1]).abs().max() < 1e-5
     assert seen["log_probs"] is None
 
 
 def test_a_translation_by_hand_is_scored(client, translator, seen):
-    assert seen["log_probs"] == pytest.approx(translator.score(["abcd"], ["dcb"])[0].log_probs, abs=1e-5)
+    assert seen["log_probs"] == pytest.approx(
+        translator.score(["abcd"], ["dcb"])[0].token_log_probs, abs=1e-5
+    )
 
 
 def test_thumbnails_show_the_darkest(client):
@@ -90,15 +92,15 @@ def test_measures_are_those_of_viewing(client, translator, seen):
     told = client.get(f"/v1/look/{seen['id']}/0/1/measures").json()
     weights = translator.align("abcd", "dcb").weights[0]
     assert told["entropy"] == pytest.approx(float(measures.entropy(weights[1]).mean()) / 0.693147, abs=1e-3)
-    assert told["agreement"] == pytest.approx(float(measures.agreement(weights)[0, 1]), abs=1e-3)
+    assert told["agreement"] == pytest.approx(float(measures.head_similarity(weights)[0, 1]), abs=1e-3)
     assert "agreement" not in client.get(f"/v1/look/{seen['id']}/across/mean/measures").json()
 
 
 def test_faithfulness_is_measured(client, translator, seen):
-    from regard.recipes.translation.faithfulness import faithfulness
+    from regard.tasks.translation.faithfulness import measure_faithfulness
 
     told = client.get(f"/v1/look/{seen['id']}/faithfulness").json()
-    there = faithfulness(translator, "abcd", "dcb").to_json()
+    there = measure_faithfulness(translator, "abcd", "dcb").to_json()
     assert told["permuted"]["moved"] == pytest.approx(there["permuted"]["moved"], abs=1e-4)
     assert set(told["sentence"]) == {"en", "zh"}
 

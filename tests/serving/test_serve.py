@@ -102,7 +102,7 @@ def test_a_token_comes_from_the_environment(run, monkeypatch):
 
 
 def test_a_run_that_can_do_nothing_of_use_here_is_refused(tmp_path):
-    from regard.recipes import train
+    from regard.tasks import train
 
     small = {
         "steps": 1,
@@ -113,7 +113,7 @@ def test_a_run_that_can_do_nothing_of_use_here_is_refused(tmp_path):
         "width": 4,
         "batch": 2,
     }
-    train("copy", tmp_path / "copy", say=lambda line: None, **small)
+    train("copy", tmp_path / "copy", log=lambda line: None, **small)
     refused(call("serve", tmp_path / "copy", "--port", "0"), "was trained for copy, which cannot be served")
     refused(call("serve", "--port", "0", "--token", "two words"), "without spaces")
 

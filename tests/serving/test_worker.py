@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from regard.errors import RequestError
-from regard.serving import Limits
+from regard.serving._limits import Limits
 from regard.serving._worker import Worker
 
 

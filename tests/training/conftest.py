@@ -18,7 +18,7 @@ def tmp_path():
 @pytest.fixture(autouse=True)
 def _no_pictures(monkeypatch, request):
     """A picture takes as long as a whole training here; one test asks for it."""
-    from regard.training import report
+    from regard.training import logging as report
 
     if "picture" not in request.node.name:
         monkeypatch.setattr(report, "draw_curve", lambda *args: False)

@@ -11,7 +11,7 @@ import torch
 from regard.errors import CheckpointCorruptError, RunFormatError, StorageError
 from regard.training import checkpoint
 
-FILES = (checkpoint.MODEL, checkpoint.TRAINING, checkpoint.STATE)
+FILES = (checkpoint.MODEL_FILE, checkpoint.TRAINING_FILE, checkpoint.STATE_FILE)
 
 
 def save(folder, step, keep=3):
@@ -32,22 +32,22 @@ def test_what_is_saved_is_loaded(tmp_path):
 
 
 def test_nothing_saved_is_nothing_found(tmp_path):
-    assert checkpoint.newest(tmp_path) is None
-    assert checkpoint.newest(tmp_path / "nowhere") is None
+    assert checkpoint.load_latest(tmp_path) is None
+    assert checkpoint.load_latest(tmp_path / "nowhere") is None
 
 
 def test_the_last_few_are_kept(tmp_path):
     for step in (0, 5, 10):
         save(tmp_path, step, keep=2)
-    assert list(checkpoint.steps(tmp_path)) == [5, 10]
+    assert list(checkpoint.list_steps(tmp_path)) == [5, 10]
 
 
 def test_with_one_kept_a_damaged_later_one_does_not_drive_it_out(tmp_path):
-    (save(tmp_path, 10) / checkpoint.MODEL).unlink()
+    (save(tmp_path, 10) / checkpoint.MODEL_FILE).unlink()
     save(tmp_path, 5, keep=1)
-    assert list(checkpoint.steps(tmp_path)) == [5]
+    assert list(checkpoint.list_steps(tmp_path)) == [5]
     save(tmp_path, 5, keep=1)
-    assert checkpoint.newest(tmp_path).step == 5
+    assert checkpoint.load_latest(tmp_path).step == 5
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -62,7 +62,7 @@ def test_a_damaged_file_is_noticed_and_the_one_before_is_used(tmp_path, file, da
     elif damage != "missing":
         path.write_bytes({"truncated": content[:-3], "empty": b"", "longer": content + b"x"}[damage])
     said = []
-    assert checkpoint.newest(tmp_path, said.append).step == 1
+    assert checkpoint.load_latest(tmp_path, said.append).step == 1
     assert len(said) == 1
     assert said[0].startswith("checkpoint step-00000002 is passed over: ")
 
@@ -81,18 +81,18 @@ def test_no_altered_byte_is_overlooked(tmp_path, file):
                 after = checkpoint.load(path)
             except CheckpointCorruptError:
                 continue
-            assert file == checkpoint.STATE
+            assert file == checkpoint.STATE_FILE
             assert after.state == before.state
 
 
 def test_if_all_are_damaged_nothing_starts_from_scratch_silently(tmp_path):
     for step in (1, 2):
-        (save(tmp_path, step) / checkpoint.MODEL).unlink()
+        (save(tmp_path, step) / checkpoint.MODEL_FILE).unlink()
     with pytest.raises(
         CheckpointCorruptError,
         match=r"no checkpoint .* can be used \(step-00000002: model.safetensors is missing",
     ):
-        checkpoint.newest(tmp_path)
+        checkpoint.load_latest(tmp_path)
 
 
 def test_a_later_format_is_refused_in_words(tmp_path, monkeypatch):
@@ -102,16 +102,16 @@ def test_a_later_format_is_refused_in_words(tmp_path, monkeypatch):
     with pytest.raises(
         RunFormatError, match=r"has format 2, and this regard .* reads up to 1: update regard"
     ):
-        checkpoint.newest(tmp_path)
+        checkpoint.load_latest(tmp_path)
 
 
 def test_leftovers_are_no_checkpoints_and_are_cleaned(tmp_path):
     save(tmp_path, 1)
-    left = tmp_path / f"{checkpoint.UNFINISHED}77"
+    left = tmp_path / f"{checkpoint.TEMP_PREFIX}77"
     left.mkdir()
-    (left / checkpoint.MODEL).write_bytes(b"half")
-    assert checkpoint.newest(tmp_path).step == 1
-    checkpoint.clean(tmp_path)
+    (left / checkpoint.MODEL_FILE).write_bytes(b"half")
+    assert checkpoint.load_latest(tmp_path).step == 1
+    checkpoint.remove_unfinished(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
 
 
@@ -128,7 +128,7 @@ def test_a_full_disk_is_one_sentence_and_the_old_one_stays(tmp_path, file):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert str(error.value) == f"the checkpoint {tmp_path}/step-00000002 could not be written: file too large"
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
-    assert checkpoint.newest(tmp_path).step == 1
+    assert checkpoint.load_latest(tmp_path).step == 1
 
 
 def test_a_step_that_is_saved_again_is_never_gone(tmp_path, monkeypatch):
@@ -162,4 +162,4 @@ def test_nothing_is_unpickled(tmp_path, monkeypatch):
     save(tmp_path, 1)
     for name in ("load", "loads", "Unpickler"):
         monkeypatch.setattr(pickle, name, refuse)
-    assert checkpoint.newest(tmp_path).step == 1
+    assert checkpoint.load_latest(tmp_path).step == 1

@@ -30,7 +30,7 @@ def started(*what, restarts=0):
 
 
 def weights(folder):
-    found = checkpoint.newest(folder / "checkpoints")
+    found = checkpoint.load_latest(folder / "checkpoints")
     return {name: tensor for name, tensor in found.model.items() if tensor.is_floating_point()}
 
 
@@ -62,23 +62,23 @@ def test_two_processes_equal_one(tmp_path, two):
 TRANSLATOR = [
     "model=transformer",
     "dim=16",
-    "heads=2",
-    "layers=1",
+    "num_heads=2",
+    "num_layers=1",
     "dropout=0",
     "max_length=5",
     "batch_tokens=100",
 ]
-TRANSLATOR += ["steps=50", "warmup=5", "watch=loss", "threads=1", "device=cpu"]
+TRANSLATOR += ["steps=50", "warmup_steps=5", "monitor=loss", "num_threads=1", "device=cpu"]
 
 
 def test_two_processes_train_the_transformer_of_one(tmp_path):
     """The whole state: also the biases of keys, whose gradient is nothing but rounding."""
-    from regard.recipes import train
+    from regard.tasks import train
 
     process = started("-m", "regard", "train", "reverse", *TRANSLATOR, "--out", str(tmp_path / "two"))
     said = _end(process)
     assert process.returncode == 0, said
-    train("reverse", tmp_path / "one", TRANSLATOR, say=toy.silent)
+    train("reverse", tmp_path / "one", TRANSLATOR, log=toy.silent)
     one, other = weights(tmp_path / "one"), weights(tmp_path / "two")
     assert one.keys() == other.keys()
     apart = {name: float((one[name] - other[name]).abs().max()) for name in one}
@@ -107,7 +107,7 @@ def test_ctrl_c_stops_all_at_the_same_step(tmp_path):
     os.kill(_second(process.pid), signal.SIGINT)
     os.kill(process.pid, signal.SIGINT)
     said = _end(process)
-    last = max(checkpoint.steps(folder / "checkpoints"))
+    last = max(checkpoint.list_steps(folder / "checkpoints"))
     assert f"stopped at step {last:,}; go on with: regard resume {folder}" in said
 
 

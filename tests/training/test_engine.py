@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from regard.errors import DivergedError, StorageError
-from regard.training import Loss, Run, average, checkpoint, fit, load_weights
+from regard.training import Loss, RunFolder, average_weights, checkpoint, fit, load_weights
 from tests.training.toy import Counting, Rows, objective, scores, settings, silent, train
 
 
@@ -52,7 +52,7 @@ def test_adamw_pulls_matrices_only(tmp_path):
 
     model = Still()
     how = settings(steps=1, optimizer="adamw", weight_decay=0.5, lr=0.1, warmup=0)
-    fit(model, Counting(), how, Run(tmp_path), say=silent)
+    fit(model, Counting(), how, RunFolder(tmp_path), log=silent)
     torch.testing.assert_close(model.matrix.data, torch.full((2, 2), 1 - 0.1 * 0.5))
     assert torch.equal(model.bias.data, torch.ones(2))
 
@@ -72,7 +72,7 @@ def test_it_learns_and_keeps_the_best(tmp_path):
     _, outcome = train(tmp_path, steps=200, validate_every=20, lr=0.05, watch="right")
     assert outcome.scores["right"] > 0.9
     assert outcome.step == 200
-    assert outcome.reason == "all 200 steps are done"
+    assert outcome.stop_reason == "all 200 steps are done"
     assert not outcome.interrupted
     best = objective()
     best.load_state_dict(weights(tmp_path))
@@ -93,8 +93,8 @@ def test_chance_is_another_in_every_step_and_seed(tmp_path):
             Noting(1, 1),
             Counting(),
             settings(steps=3, seed=seed),
-            Run(tmp_path / f"{len(masks)}"),
-            say=silent,
+            RunFolder(tmp_path / f"{len(masks)}"),
+            log=silent,
         )
     assert torch.equal(torch.stack(masks[:3]), torch.stack(masks[3:6]))
     assert len({tuple(mask.tolist()) for mask in masks}) == 6
@@ -104,18 +104,18 @@ def test_early_stopping_waits_for_patience(tmp_path):
     found = iter([3.0, 2.0, 2.5, math.nan, 2.0, 1.0])
     model = objective()
     how = settings(steps=100, validate_every=2, patience=3)
-    outcome = fit(model, Counting(), how, Run(tmp_path), lambda: {"loss": next(found)}, silent)
+    outcome = fit(model, Counting(), how, RunFolder(tmp_path), lambda: {"loss": next(found)}, silent)
     assert (outcome.step, outcome.best, outcome.best_step) == (10, 2.0, 4)
-    assert outcome.reason == "loss did not get better in 3 validations"
+    assert outcome.stop_reason == "loss did not get better in 3 validations"
     assert not same(weights(tmp_path), model.state_dict())
-    again = fit(objective(), Counting(), how, Run(tmp_path), lambda: {"loss": next(found)}, silent)
+    again = fit(objective(), Counting(), how, RunFolder(tmp_path), lambda: {"loss": next(found)}, silent)
     assert again.step == 10, "a run that is over stays so"
 
 
 def test_the_time_is_limited_and_adds_up(tmp_path):
     _, first = train(tmp_path, steps=100_000, minutes=0.01)
     assert 0 < first.step < 100_000
-    assert first.reason == "0.01 minutes are over"
+    assert first.stop_reason == "0.01 minutes are over"
     _, again = train(tmp_path, steps=100_000, minutes=0.01)
     assert again.step == first.step
     _, more = train(tmp_path, steps=first.step + 5, minutes=1)
@@ -128,7 +128,7 @@ def test_the_average_is_that_of_the_last_validations(tmp_path):
         tmp_path, steps=29, validate_every=7, average=3, lr=0.002
     )  # validates at 7, 14, 21, 28 and at the end
     paths = [tmp_path / "weights" / "recent" / f"step-{step:08d}.safetensors" for step in (21, 28, 29)]
-    assert same(weights(tmp_path, "average"), average(paths))
+    assert same(weights(tmp_path, "average"), average_weights(paths))
 
 
 @pytest.mark.parametrize(
@@ -142,10 +142,12 @@ def test_the_average_is_that_of_the_last_validations(tmp_path):
 def test_an_average_that_is_clearly_worse_is_not_for_use(tmp_path, last, kept, says):
     found, said, model = iter([3.0, 2.0, 2.6, 2.5, last]), [], objective()
     how = settings(steps=8, validate_every=2, save_every=8, average=2)
-    fit(model, Counting(), how, Run(tmp_path), lambda: {"loss": next(found)}, said.append)
-    assert Run(tmp_path).weights() == (Run(tmp_path).average if kept else Run(tmp_path).best)
+    fit(model, Counting(), how, RunFolder(tmp_path), lambda: {"loss": next(found)}, said.append)
+    assert RunFolder(tmp_path).find_weights() == (
+        RunFolder(tmp_path).average if kept else RunFolder(tmp_path).best
+    )
     assert any(f"the average of the weights of the last 2 validations {says}" in line for line in said)
-    newest = checkpoint.newest(tmp_path / "checkpoints")
+    newest = checkpoint.load_latest(tmp_path / "checkpoints")
     assert same(newest.model, model.state_dict()), "measuring leaves the weights as they were"
 
 
@@ -161,12 +163,12 @@ def test_a_number_that_is_not_finite_stops_with_the_step_and_advice(tmp_path, wh
 
     model = Breaking(1, 1)
     with pytest.raises(DivergedError) as error:
-        fit(model, Counting(), settings(clip=None), Run(tmp_path), say=silent)
+        fit(model, Counting(), settings(clip=None), RunFolder(tmp_path), log=silent)
     assert str(error.value) == (
         f"step 13: the {what} is nan; the checkpoint of step 10 is kept; "
-        "try a smaller lr than 0.02, a longer warmup than 5, clip=1.0"
+        "try a smaller lr than 0.02, a longer warmup than 5, max_grad_norm=1.0"
     )
-    assert checkpoint.newest(tmp_path / "checkpoints").step == 10
+    assert checkpoint.load_latest(tmp_path / "checkpoints").step == 10
     assert all(torch.isfinite(p).all() for p in model.parameters())
     assert "failed: step 13" in (tmp_path / "log.txt").read_text()
 
@@ -181,7 +183,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(tmp_path):
 
     said, handler = [], signal.getsignal(signal.SIGINT)
     model = objective()
-    outcome = fit(model, Pressing(), settings(), Run(tmp_path), scores(model), said.append)
+    outcome = fit(model, Pressing(), settings(), RunFolder(tmp_path), scores(model), said.append)
     assert outcome.interrupted
     assert outcome.step == 13
     assert said[-1] == f"stopped at step 13; go on with: regard resume {tmp_path}"
@@ -205,7 +207,7 @@ def test_a_full_disk_stops_with_one_sentence(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         with pytest.raises(StorageError) as error:
-            fit(objective(), Filling(), settings(), Run(tmp_path), say=silent)
+            fit(objective(), Filling(), settings(), RunFolder(tmp_path), log=silent)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert str(error.value) == (
@@ -224,21 +226,21 @@ def test_data_that_ends_is_an_error(tmp_path):
                 yield item
 
     with pytest.raises(ValueError, match=r"the data ended at step 4; a data source has to begin again"):
-        fit(objective(), Short(), settings(), Run(tmp_path), say=silent)
+        fit(objective(), Short(), settings(), RunFolder(tmp_path), log=silent)
 
 
 def test_a_score_that_is_not_measured_cannot_be_watched(tmp_path):
     with pytest.raises(
-        ValueError, match=r"watch=bleu: the validation does not measure that, but loss, right"
+        ValueError, match=r"monitor=bleu: the validation does not measure that, but loss, right"
     ):
         train(tmp_path, watch="bleu")
 
 
 def test_without_validation_the_newest_checkpoint_is_the_result(tmp_path):
     model = objective()
-    outcome = fit(model, Counting(), settings(average=2), Run(tmp_path), say=silent)
+    outcome = fit(model, Counting(), settings(average=2), RunFolder(tmp_path), log=silent)
     assert outcome.best is None
-    found = load_weights(Run.open(tmp_path).weights())
+    found = load_weights(RunFolder.open(tmp_path).find_weights())
     assert same(found, model.state_dict())
 
 
@@ -252,7 +254,7 @@ def test_bfloat16_computes_in_it_and_keeps_float32(tmp_path):
             return Loss(scores.float().sum(), 2)
 
     model = Noting(4, 4)
-    fit(model, Counting(), settings(steps=2, precision="bfloat16"), Run(tmp_path), say=silent)
+    fit(model, Counting(), settings(steps=2, precision="bfloat16"), RunFolder(tmp_path), log=silent)
     assert kinds == {torch.bfloat16}
     assert model.weight.dtype == torch.float32
 
@@ -278,7 +280,7 @@ def test_the_metrics_are_json_lines(tmp_path):
     assert [point["step"] for point in points] == [7, 7, 14, 14]
     assert set(valid["valid"]) == {"loss", "right"}
     batches = [batch for _, (batch, _) in zip(range(7), Counting().batches(None), strict=False)]
-    tokens = sum(Rows.tokens.fget(batch) for batch in batches)
+    tokens = sum(Rows.num_tokens.fget(batch) for batch in batches)
     assert first["wrong"] * tokens == pytest.approx(round(first["wrong"] * tokens))
 
 

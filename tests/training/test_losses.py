@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.training.losses import word_loss
+from regard.training.loss import linear_cross_entropy
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
@@ -15,7 +15,7 @@ def test_value_and_gradients_are_those_of_cross_entropy(smoothing, with_bias, ro
     inputs = [torch.randn(7, 4), torch.randn(11, 4), torch.randn(11) if with_bias else None]
     inputs = [None if x is None else x.double().requires_grad_() for x in inputs]
     word = torch.randint(0, 11, (7,))
-    smoothed, plain = word_loss(*inputs, word, smoothing, rows_at_once)
+    smoothed, plain = linear_cross_entropy(*inputs, word, smoothing, rows_at_once)
     hidden, weight, bias = inputs
     scores = F.linear(hidden, weight, bias)
     expected = F.cross_entropy(scores, word, label_smoothing=smoothing, reduction="sum")
@@ -28,15 +28,17 @@ def test_value_and_gradients_are_those_of_cross_entropy(smoothing, with_bias, ro
 
 def test_without_gradient_it_is_the_same_number():
     hidden, weight, word = torch.randn(9, 4), torch.randn(6, 4), torch.randint(0, 6, (9,))
-    quiet = word_loss(hidden, weight, None, word, 0.1)
-    with_gradient = word_loss(hidden, weight.clone().requires_grad_(), None, word, 0.1)
+    quiet = linear_cross_entropy(hidden, weight, None, word, 0.1)
+    with_gradient = linear_cross_entropy(hidden, weight.clone().requires_grad_(), None, word, 0.1)
     assert torch.equal(quiet[0], with_gradient[0].detach())
     assert torch.equal(quiet[1], with_gradient[1])
 
 
 def test_scores_far_out_stay_finite():
     hidden = torch.tensor([[1e4], [-1e4]], requires_grad=True)
-    smoothed, plain = word_loss(hidden, torch.tensor([[1.0], [-1.0]]), None, torch.tensor([1, 1]), 0.1)
+    smoothed, plain = linear_cross_entropy(
+        hidden, torch.tensor([[1.0], [-1.0]]), None, torch.tensor([1, 1]), 0.1
+    )
     smoothed.backward()
     assert plain.tolist() == [2e4, 0]
     assert torch.isfinite(smoothed)
@@ -45,7 +47,7 @@ def test_scores_far_out_stay_finite():
 
 def test_no_rows_no_loss():
     weight = torch.randn(5, 3, requires_grad=True)
-    smoothed, _ = word_loss(torch.zeros(0, 3), weight, None, torch.zeros(0, dtype=torch.long), 0.1)
+    smoothed, _ = linear_cross_entropy(torch.zeros(0, 3), weight, None, torch.zeros(0, dtype=torch.long), 0.1)
     smoothed.backward()
     assert smoothed.item() == 0
     assert torch.equal(weight.grad, torch.zeros_like(weight))
@@ -62,7 +64,7 @@ def test_under_autocast_its_products_are_in_bfloat16(scale, within, bias):
     word, found = torch.randint(0, 900, (70,)), []
     for cast in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=cast):
-            smoothed, plain = word_loss(hidden, weight, shift, word, 0.1, rows_at_once=32)
+            smoothed, plain = linear_cross_entropy(hidden, weight, shift, word, 0.1, chunk_size=32)
         parts = [part for part in (hidden, weight, shift) if part is not None]
         grads = torch.autograd.grad(smoothed, parts)
         assert all(grad.dtype == torch.float32 for grad in grads)
@@ -82,7 +84,7 @@ def test_what_is_nearly_learned_is_still_told_apart_in_bfloat16(above):
     expected = F.cross_entropy(hidden @ weight.T, word, reduction="sum")
     exact = torch.autograd.grad(expected, (hidden, weight))
     with torch.autocast("cpu", torch.bfloat16):
-        total, plain = word_loss(hidden, weight, None, word)
+        total, plain = linear_cross_entropy(hidden, weight, None, word)
     assert float(plain.min()) >= -1e-5
     assert total.item() == pytest.approx(expected.item(), rel=0.05)
     for ours, theirs in zip(torch.autograd.grad(total, (hidden, weight)), exact, strict=True):
@@ -93,17 +95,17 @@ def test_under_autocast_to_float16_it_is_computed_in_float32():
     hidden = torch.randn(6, 4, dtype=torch.float16, requires_grad=True)
     weight, word = 9 * torch.randn(9, 4, requires_grad=True), torch.randint(0, 9, (6,))
     with torch.autocast("cpu", torch.float16):
-        smoothed, _ = word_loss(hidden, weight, None, word, 0.1)
+        smoothed, _ = linear_cross_entropy(hidden, weight, None, word, 0.1)
     smoothed.backward()
     expected = F.cross_entropy(hidden.float() @ weight.T, word, label_smoothing=0.1, reduction="sum")
     torch.testing.assert_close(smoothed, expected)
     assert hidden.grad.dtype == torch.float16
     with torch.autocast("cpu", torch.float16), torch.no_grad():
-        quiet, _ = word_loss(hidden, weight, None, word, 0.1)
+        quiet, _ = linear_cross_entropy(hidden, weight, None, word, 0.1)
     torch.testing.assert_close(quiet, smoothed)
 
 
 @pytest.mark.bare
 def test_a_word_too_few_is_said_in_words():
     with pytest.raises(ValueError, match="one word a row, got 3 rows and 2 words"):
-        word_loss(torch.randn(3, 2), torch.randn(5, 2), None, torch.zeros(2, dtype=torch.long))
+        linear_cross_entropy(torch.randn(3, 2), torch.randn(5, 2), None, torch.zeros(2, dtype=torch.long))

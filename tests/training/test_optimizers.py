@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from regard.training import Settings
-from regard.training.optimizers import make_optimizer, memory, remember
+from regard.training import TrainingConfig
+from regard.training.optim import make_optimizer, optimizer_tensors, restore_optimizer
 
 
 def after_a_step():
     """A layer and its optimizer, which has made a step."""
     layer = nn.Linear(3, 2)
-    optimizer = make_optimizer(layer, Settings())
+    optimizer = make_optimizer(layer, TrainingConfig())
     layer(torch.ones(1, 3)).sum().backward()
     optimizer.step()
     return layer, optimizer
@@ -20,15 +20,15 @@ def after_a_step():
 def test_what_does_not_learn_any_more_is_not_remembered():
     """A checkpoint may come from a time when it did."""
     layer, optimizer = after_a_step()
-    kept = memory(optimizer, layer)
+    kept = optimizer_tensors(optimizer, layer)
     layer.bias.requires_grad_(False)
-    fewer = make_optimizer(layer, Settings())
-    remember(fewer, layer, kept)
-    assert memory(fewer, layer).keys() == {name for name in kept if name.endswith("/weight")}
-    assert torch.equal(memory(fewer, layer)["exp_avg/weight"], kept["exp_avg/weight"])
+    fewer = make_optimizer(layer, TrainingConfig())
+    restore_optimizer(fewer, layer, kept)
+    assert optimizer_tensors(fewer, layer).keys() == {name for name in kept if name.endswith("/weight")}
+    assert torch.equal(optimizer_tensors(fewer, layer)["exp_avg/weight"], kept["exp_avg/weight"])
 
 
 def test_a_memory_of_something_else_is_refused():
     layer, optimizer = after_a_step()
     with pytest.raises(ValueError, match="other is not among the parameters trained now"):
-        remember(optimizer, layer, {"exp_avg/other": torch.zeros(2)})
+        restore_optimizer(optimizer, layer, {"exp_avg/other": torch.zeros(2)})

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from regard.training import Settings
+from regard.training import TrainingConfig
 from regard.training.progress import Progress
 
 
 def felt(lengths, **given):
-    progress, settings = Progress(), Settings(**given)
+    progress, settings = Progress(), TrainingConfig(**given)
     limits = []
     for length in lengths:
         limits.append(progress.longest(settings))

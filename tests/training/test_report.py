@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from regard.errors import StorageError
-from regard.training import display, report
-from regard.training._curve import draw_curve
+from regard.training import display
+from regard.training import logging as report
+from regard.training.logging import plot_curve
 from tests.training.toy import train
 
 
@@ -50,17 +51,17 @@ def test_in_a_terminal_there_is_a_bar(tmp_path, monkeypatch):
 def test_metrics_are_cut_back_to_what_the_checkpoint_knew(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b"one\ntwo\nthree, half")
-    lines = report.Lines(path, size=8)
+    lines = report.AppendOnlyFile(path, max_bytes=8)
     lines.add("next")
     assert lines.sync() == 13
     lines.close()
     assert path.read_bytes() == b"one\ntwo\nnext\n"
-    report.Lines(path, size=1000).close()
+    report.AppendOnlyFile(path, max_bytes=1000).close()
     assert path.stat().st_size == 13, "a file that somebody shortened is not filled up"
 
 
 def test_metrics_on_a_full_disk_are_one_sentence():
-    lines = report.Lines(Path("/dev/full"))
+    lines = report.AppendOnlyFile(Path("/dev/full"))
     with pytest.raises(StorageError, match=r"^/dev/full could not be written: no space left on device$"):
         lines.add("x")
     lines.close()
@@ -82,7 +83,7 @@ def test_the_picture_of_the_curve(tmp_path):
 
 def test_without_matplotlib_there_is_no_picture(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert not draw_curve(tmp_path / "metrics.jsonl", tmp_path / "curve.png", "loss")
+    assert not plot_curve(tmp_path / "metrics.jsonl", tmp_path / "curve.png", "loss")
 
 
 def test_tensorboard_gets_the_same_numbers(tmp_path):
@@ -102,4 +103,4 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
     ("value", "text"), [(0.0, "0"), (float("nan"), "nan"), (-3.5, "-3.5000"), (1234.5, "1234.50")]
 )
 def test_numbers_are_short(value, text):
-    assert display.number(value) == text
+    assert display.format_number(value) == text

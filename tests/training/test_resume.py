@@ -25,7 +25,7 @@ def whole(tmp_path_factory):
 
 def assert_same(folder, whole):
     """All that a run leaves is what the undisturbed one left."""
-    one, other = (checkpoint.newest(path / "checkpoints") for path in (folder, whole))
+    one, other = (checkpoint.load_latest(path / "checkpoints") for path in (folder, whole))
     assert one.step == other.step == 40
     for kind in ("model", "training"):
         mine, right = getattr(one, kind), getattr(other, kind)
@@ -96,7 +96,7 @@ def test_killed_in_the_midst_of_writing(tmp_path, start, whole, dies):
     assert_same(tmp_path / "run", whole)
 
 
-@pytest.mark.parametrize("file", [checkpoint.MODEL, checkpoint.TRAINING, checkpoint.STATE])
+@pytest.mark.parametrize("file", [checkpoint.MODEL_FILE, checkpoint.TRAINING_FILE, checkpoint.STATE_FILE])
 def test_a_truncated_checkpoint_is_passed_over(tmp_path, whole, file):
     train(tmp_path, **{**HOW, "steps": 30})
     path = tmp_path / "checkpoints" / "step-00000030" / file
@@ -117,7 +117,7 @@ def test_terminated_politely_it_saves_first(tmp_path, start, whole):
     assert child.exitcode == 3
     assert "go on with: regard resume" in (tmp_path / "run" / "log.txt").read_text()
     log = (tmp_path / "run" / "log.txt").read_text().splitlines()[-1]
-    assert f"stopped at step {max(checkpoint.steps(tmp_path / 'run' / 'checkpoints'))};" in log
+    assert f"stopped at step {max(checkpoint.list_steps(tmp_path / 'run' / 'checkpoints'))};" in log
 
 
 def test_the_number_of_threads_is_kept(tmp_path):

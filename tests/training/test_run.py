@@ -7,40 +7,40 @@ import time
 import pytest
 import torch
 
-from regard.training import Run, save_weights
+from regard.training import RunFolder, save_weights
 from tests.training.toy import train
 
 
 def test_a_new_run_does_not_go_where_something_is(tmp_path):
-    Run.create(tmp_path / "new" / "run").write({"recipe": "toy"})
+    RunFolder.create(tmp_path / "new" / "run").write_record({"recipe": "toy"})
     with pytest.raises(FileExistsError, match=r"run is not empty; go on with: regard resume .*run"):
-        Run.create(tmp_path / "new" / "run")
+        RunFolder.create(tmp_path / "new" / "run")
     with pytest.raises(FileExistsError, match=r"new is not empty; choose an empty or a new folder"):
-        Run.create(tmp_path / "new")
+        RunFolder.create(tmp_path / "new")
     (tmp_path / "file").write_text("")
     with pytest.raises(FileExistsError, match=r"file is a file; choose another name"):
-        Run.create(tmp_path / "file")
+        RunFolder.create(tmp_path / "file")
     (tmp_path / "empty").mkdir()
-    Run.create(tmp_path / "empty")
+    RunFolder.create(tmp_path / "empty")
 
 
 def test_torchrun_restarting_finds_its_run_again(tmp_path, monkeypatch):
-    Run.create(tmp_path / "run").write({"recipe": "toy"})
+    RunFolder.create(tmp_path / "run").write_record({"recipe": "toy"})
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert Run.create(tmp_path / "run").read() == {"recipe": "toy"}
+    assert RunFolder.create(tmp_path / "run").read_record() == {"recipe": "toy"}
 
 
 def test_no_run_is_said(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no run in .*nowhere: no such folder"):
-        Run.open(tmp_path / "nowhere")
+        RunFolder.open(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match=r"neither run.json nor checkpoints"):
-        Run.open(tmp_path)
+        RunFolder.open(tmp_path)
     (tmp_path / "run.json").write_text('{"recipe": ')
     with pytest.raises(ValueError, match=r"run\.json is damaged"):
-        Run.open(tmp_path).read()
+        RunFolder.open(tmp_path).read_record()
     (tmp_path / "run.json").write_text("[]")
     with pytest.raises(ValueError, match=r"run\.json is damaged: it should hold a JSON object"):
-        Run.open(tmp_path).read()
+        RunFolder.open(tmp_path).read_record()
 
 
 def test_two_processes_do_not_train_one_run(tmp_path, start):
@@ -56,12 +56,12 @@ def test_two_processes_do_not_train_one_run(tmp_path, start):
 
 def test_the_result_is_the_average_else_the_best_else_the_newest(tmp_path):
     train(tmp_path / "run")
-    run = Run.open(tmp_path / "run")
-    assert run.weights() == run.best
+    run = RunFolder.open(tmp_path / "run")
+    assert run.find_weights() == run.best
     save_weights({"a": torch.ones(1)}, run.average)
-    assert run.weights() == run.average
+    assert run.find_weights() == run.average
     run.average.unlink()
     run.best.unlink()
-    assert run.weights() == run.checkpoints / "step-00000030" / "model.safetensors"
+    assert run.find_weights() == run.checkpoints / "step-00000030" / "model.safetensors"
     with pytest.raises(FileNotFoundError, match=r"empty has no weights yet"):
-        Run(tmp_path / "empty").weights()
+        RunFolder(tmp_path / "empty").find_weights()

@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from regard.training import Run, average, fill, load_weights, save_weights
+from regard.training import RunFolder, average_weights, load_into, load_weights, save_weights
 from tests.training.toy import objective, train
 
 
@@ -39,7 +39,7 @@ def test_a_part_of_the_names(tmp_path):
     save_weights(
         {"model.a": torch.ones(2), "model.b.c": torch.ones(1), "other": torch.ones(3)}, tmp_path / "w"
     )
-    assert set(load_weights(tmp_path / "w", within="model")) == {"a", "b.c"}
+    assert set(load_weights(tmp_path / "w", prefix="model")) == {"a", "b.c"}
 
 
 def test_the_average_is_the_mean_and_loses_no_digits(tmp_path):
@@ -47,7 +47,7 @@ def test_the_average_is_the_mean_and_loses_no_digits(tmp_path):
     for index, value in enumerate(values):
         tied = torch.full((2, 2), value)
         save_weights({"a": tied, "b": tied, "seen": torch.tensor(index)}, tmp_path / f"{index}")
-    mean = average([tmp_path / f"{index}" for index in range(4)])
+    mean = average_weights([tmp_path / f"{index}" for index in range(4)])
     assert torch.equal(mean["a"], torch.ones(2, 2))
     assert mean["a"].dtype == torch.float32
     assert mean["b"] is mean["a"], "tied weights stay tied"
@@ -58,9 +58,9 @@ def test_weights_of_different_models_are_not_averaged(tmp_path):
     save_weights({"a": torch.ones(2)}, tmp_path / "1")
     save_weights({"a": torch.ones(3)}, tmp_path / "2")
     with pytest.raises(ValueError, match=r"cannot be averaged: their names or shapes differ"):
-        average([tmp_path / "1", tmp_path / "2"])
+        average_weights([tmp_path / "1", tmp_path / "2"])
     with pytest.raises(ValueError, match=r"nothing to average"):
-        average([])
+        average_weights([])
 
 
 def test_what_does_not_fit_is_listed():
@@ -70,9 +70,9 @@ def test_what_does_not_fit_is_listed():
         match=r"of old do not fit: bias is missing there; extra is not in this model; "
         "weight is 4x2 there and 2x3 here$",
     ):
-        fill(model, {"weight": torch.ones(4, 2), "extra": torch.ones(1)}, "old")
+        load_into(model, {"weight": torch.ones(4, 2), "extra": torch.ones(1)}, "old")
     with pytest.raises(ValueError, match=r"and 95 more$"):
-        fill(model, {**model.state_dict(), **{str(n): torch.ones(1) for n in range(100)}}, "old")
+        load_into(model, {**model.state_dict(), **{str(n): torch.ones(1) for n in range(100)}}, "old")
 
 
 def test_a_damaged_file_of_weights_is_named(tmp_path):
@@ -89,8 +89,8 @@ def test_another_run_can_be_the_beginning(tmp_path):
     """The weights of a run in another model: exactly there, and kept from the first checkpoint on."""
     train(tmp_path / "first")
     second = objective(seed=5)
-    Run.open(tmp_path / "first").fill(second)
+    RunFolder.open(tmp_path / "first").load_into(second)
     best = load_weights(tmp_path / "first" / "weights" / "best.safetensors")
     assert all(torch.equal(best[name], tensor) for name, tensor in second.state_dict().items())
     with pytest.raises(ValueError, match=r"first do not fit: embedding.weight is 11x8 there and 11x4 here"):
-        Run.open(tmp_path / "first").fill(objective(dim=4))
+        RunFolder.open(tmp_path / "first").load_into(objective(dim=4))

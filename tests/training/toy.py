@@ -16,7 +16,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from regard.training import Loss, Run, Settings, checkpoint, distributed, fit, report
+from regard.training import Loss, RunFolder, TrainingConfig, checkpoint, distributed, fit
+from regard.training import logging as report
 
 WORDS = 11
 
@@ -28,14 +29,14 @@ class Rows:
     words: torch.Tensor
 
     @property
-    def tokens(self) -> int:
+    def num_tokens(self) -> int:
         return self.words[:, 1:].numel()
 
     def to(self, device) -> Rows:
         return Rows(self.words.to(device))
 
-    def part(self, rank: int, world: int) -> Rows:
-        return Rows(self.words[rank::world])
+    def shard(self, rank: int, world_size: int) -> Rows:
+        return Rows(self.words[rank::world_size])
 
 
 class Counting:
@@ -77,7 +78,7 @@ class Next(nn.Module):
         right = words[:, 1:].reshape(-1)
         scores = self.output(hidden).flatten(0, 1)
         total = F.cross_entropy(scores, right, reduction="sum")
-        return Loss(total, rows.tokens, {"wrong": (scores.argmax(-1) != right).sum()})
+        return Loss(total, rows.num_tokens, {"wrong": (scores.argmax(-1) != right).sum()})
 
 
 def objective(seed: int = 0, **kwargs) -> Next:
@@ -92,12 +93,15 @@ def scores(model: Next):
     def validate() -> dict[str, float]:
         torch.rand(3)
         loss = model(rows)
-        return {"loss": float(loss.total) / loss.count, "right": 1 - float(loss.extra["wrong"]) / loss.count}
+        return {
+            "loss": float(loss.total) / loss.count,
+            "right": 1 - float(loss.metrics["wrong"]) / loss.count,
+        }
 
     return validate
 
 
-def settings(**kwargs) -> Settings:
+def settings(**kwargs) -> TrainingConfig:
     usual = {
         "steps": 30,
         "validate_every": 7,
@@ -107,7 +111,7 @@ def settings(**kwargs) -> Settings:
         "device": "cpu",
         "threads": 1,
     }
-    return Settings(**{**usual, **kwargs})
+    return TrainingConfig(**{**usual, **kwargs})
 
 
 def silent(line: str) -> None:
@@ -117,13 +121,13 @@ def silent(line: str) -> None:
 def train(folder: str | Path, model: Next | None = None, say=silent, most: int = 6, **kwargs):
     """Train a run, or go on with it."""
     model = objective() if model is None else model
-    outcome = fit(model, Counting(most=most), settings(**kwargs), Run(folder), scores(model), say)
+    outcome = fit(model, Counting(most=most), settings(**kwargs), RunFolder(folder), scores(model), say)
     return model, outcome
 
 
 def trained(folder: str, given: dict, dies: tuple[str, int] | None = None) -> None:
     """Train in a process of its own; `dies=("fsync", 5)` kills it before the fifth call of os.fsync."""
-    report.draw_curve = lambda *args: False
+    report.plot_curve = lambda *args: False
     if dies is not None:
         mortal(*dies)
     _, outcome = train(folder, **given)
@@ -157,11 +161,11 @@ def mortal(name: str, calls: int) -> None:
 def main() -> None:
     folder, *rest = sys.argv[1:]
     given = dict(item.split("=") for item in rest)
-    kinds = {item.name: type(item.default) for item in fields(Settings)}
+    kinds = {item.name: type(item.default) for item in fields(TrainingConfig)}
     model = objective(dropout=float(given.pop("dropout", "0.3")))
     most = int(given.pop("most", "6"))
     _, outcome = train(folder, model, None, most, **{key: kinds[key](value) for key, value in given.items()})
-    distributed.stop()
+    distributed.destroy_process_group()
     sys.exit(3 if outcome.interrupted else 0)
 
 

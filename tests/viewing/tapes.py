@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from regard.attention.addressing import address, read, write
-from regard.viewing.players import Player, Tape, tape
+from regard.viewing.pages import HtmlPage, MemoryPageData, memory_page
 
 
-def copying(sequence: Tensor, rows: int = 12) -> Tape:
+def copying(sequence: Tensor, rows: int = 12) -> MemoryPageData:
     """Write a sequence row after row, go back to the start, and read it in the same order.
 
     The write head moves one row forward at every moment of the input. The read head finds the first row by its
@@ -20,7 +20,7 @@ def copying(sequence: Tensor, rows: int = 12) -> Tape:
     written = torch.nn.functional.one_hot(torch.tensor([rows - 1]), rows).float()  # one before the first
     looked = torch.full((1, rows), 1 / rows)
     one, forward, still = torch.ones(1), torch.tensor([[0.0, 0.02, 0.98]]), torch.tensor([[0.02, 0.96, 0.02]])
-    told: dict[str, list[Tensor]] = {field.name: [] for field in fields(Tape)}
+    told: dict[str, list[Tensor]] = {field.name: [] for field in fields(MemoryPageData)}
     for moment in range(2 * length):
         reading = moment >= length
         coming = torch.zeros(width) if reading else sequence[moment]
@@ -46,10 +46,10 @@ def copying(sequence: Tensor, rows: int = 12) -> Tape:
         }
         for name, tensor in now.items():
             told[name].append(tensor)
-    return Tape(**{name: torch.stack(tensors) for name, tensors in told.items()})
+    return MemoryPageData(**{name: torch.stack(tensors) for name, tensors in told.items()})
 
 
-def copied() -> Player:
+def copied() -> HtmlPage:
     """A page on which six vectors by chance are copied."""
     torch.manual_seed(0)
-    return tape(copying((torch.rand(6, 6) > 0.5).float()), title="A memory copies a sequence")
+    return memory_page(copying((torch.rand(6, 6) > 0.5).float()), title="A memory copies a sequence")

@@ -6,8 +6,9 @@ from functools import cache
 import pytest
 import torch
 
-from regard.viewing import hugging_face, watch
-from regard.viewing.hugging import attention
+from regard.viewing import watch
+from regard.viewing.adapters import huggingface_attention
+from regard.viewing.adapters import register_huggingface as hugging_face
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -141,13 +142,17 @@ def test_masks_that_are_added_and_what_is_not_known():
     added = torch.randn(2, 1, 3, 3).masked_fill(
         torch.ones(3, 3).triu(1).bool(), torch.finfo(torch.float32).min
     )
-    found = attention(module, query, key, value, added)[0]
+    found = huggingface_attention(module, query, key, value, added)[0]
     want = torch.softmax(query @ key.mT / 2 + added, -1) @ value
     torch.testing.assert_close(found, want.transpose(1, 2))
     with pytest.raises(
         ValueError, match='Module asks for s_aux, which attn_implementation="regard" does not know'
     ):
-        attention(module, query, key, value, None, s_aux=torch.zeros(2))
+        huggingface_attention(module, query, key, value, None, s_aux=torch.zeros(2))
     longer = torch.cat([key, key], 2)  # a cache with room for more
-    causal = attention(module, query, longer, torch.cat([value, value], 2), None, is_causal=True)[0]
-    torch.testing.assert_close(causal, attention(module, query, key, value, None, is_causal=True)[0])
+    causal = huggingface_attention(module, query, longer, torch.cat([value, value], 2), None, is_causal=True)[
+        0
+    ]
+    torch.testing.assert_close(
+        causal, huggingface_attention(module, query, key, value, None, is_causal=True)[0]
+    )

@@ -8,13 +8,13 @@ import torch
 from regard.attention import causal, padding, softmax
 from regard.viewing import measures
 from regard.viewing.measures import (
-    agreement,
     diagonality,
     distance,
     entropy,
-    holding,
-    order,
-    reordered,
+    head_similarity,
+    keys_for_mass,
+    rank_keys,
+    sort_by_attention,
     sparsity,
 )
 
@@ -31,7 +31,7 @@ def test_entropy_sparsity_and_holding_by_loops():
         rows(WEIGHTS),
         entropy(WEIGHTS).flatten(),
         sparsity(WEIGHTS).flatten(),
-        holding(WEIGHTS).flatten(),
+        keys_for_mass(WEIGHTS).flatten(),
         strict=True,
     ):
         assert h.item() == pytest.approx(-sum(w * math.log(w) for w in p), abs=1e-5)
@@ -41,7 +41,7 @@ def test_entropy_sparsity_and_holding_by_loops():
 
 
 def test_what_does_not_sum_to_one_is_measured_by_its_shares():
-    for measure in (entropy, sparsity, holding, distance, diagonality, agreement):
+    for measure in (entropy, sparsity, keys_for_mass, distance, diagonality, head_similarity):
         torch.testing.assert_close(measure(0.3 * WEIGHTS), measure(WEIGHTS))
 
 
@@ -82,11 +82,11 @@ def test_padding_does_not_bend_the_diagonal():
 
 
 def test_agreement_is_symmetric_and_known_at_its_ends():
-    found = agreement(WEIGHTS)
+    found = head_similarity(WEIGHTS)
     torch.testing.assert_close(found, found.mT)
     torch.testing.assert_close(found.diagonal(dim1=-2, dim2=-1), torch.ones(2, 3))
     apart = torch.stack([torch.eye(4), torch.eye(4).roll(1, 0)])
-    assert agreement(apart)[0, 1] == 0
+    assert head_similarity(apart)[0, 1] == 0
     p, q = WEIGHTS[0, 0], WEIGHTS[0, 1]
     m = (p + q) / 2
     js = ((p * (p / m).log() + q * (q / m).log()).sum(-1) / 2).mean()
@@ -96,20 +96,20 @@ def test_agreement_is_symmetric_and_known_at_its_ends():
 def test_a_query_that_sees_nothing_has_no_measure():
     blind = torch.zeros(2, 3)
     blind[0] = torch.tensor([0.5, 0.5, 0.0])
-    for measure in (entropy, sparsity, holding, distance, diagonality):
+    for measure in (entropy, sparsity, keys_for_mass, distance, diagonality):
         assert measure(blind).isnan().tolist() == [False, True]
 
 
 def test_inputs_by_weight():
     weights = torch.tensor([[0.2, 0.5, 0.3], [0.4, 0.2, 0.4]])
-    assert order(weights).tolist() == [[1, 2, 0], [0, 2, 1]]
-    assert order(weights, causal()).tolist() == [[1, 0, 2], [0, 2, 1]]
-    assert reordered("abc", weights) == [["b", "c", "a"], ["a", "c", "b"]]
+    assert rank_keys(weights).tolist() == [[1, 2, 0], [0, 2, 1]]
+    assert rank_keys(weights, causal()).tolist() == [[1, 0, 2], [0, 2, 1]]
+    assert sort_by_attention("abc", weights) == [["b", "c", "a"], ["a", "c", "b"]]
     vectors = torch.randn(3, 4)
-    torch.testing.assert_close(reordered(vectors, weights)[0], vectors[[1, 2, 0]])
-    many = reordered(torch.randn(2, 1, 5, 6), WEIGHTS)
+    torch.testing.assert_close(sort_by_attention(vectors, weights)[0], vectors[[1, 2, 0]])
+    many = sort_by_attention(torch.randn(2, 1, 5, 6), WEIGHTS)
     assert many.shape == (2, 3, 4, 5, 6)
-    hidden = order(weights, torch.tensor([True, False, True]))
+    hidden = rank_keys(weights, torch.tensor([True, False, True]))
     assert hidden[0].tolist() == [2, 0, 1]
 
 
@@ -122,12 +122,12 @@ def test_bad_input_is_refused_in_words():
     with pytest.raises(ValueError, match="does not broadcast"):
         sparsity(torch.ones(2, 3), torch.ones(4, dtype=torch.bool))
     with pytest.raises(ValueError, match="2 words are ranked by weights"):
-        reordered(["a", "b"], torch.ones(1, 3))
+        sort_by_attention(["a", "b"], torch.ones(1, 3))
     with pytest.raises(ValueError, match="every key is one input"):
-        reordered(torch.ones(2, 4), torch.ones(1, 3))
+        sort_by_attention(torch.ones(2, 4), torch.ones(1, 3))
 
 
 def test_halves_and_doubles():
     assert entropy(WEIGHTS.bfloat16()).dtype == torch.float32
     assert entropy(WEIGHTS.double()).dtype == torch.float64
-    assert measures.holding(torch.full((1, 100), 0.01)).item() == 90
+    assert measures.keys_for_mass(torch.full((1, 100), 0.01)).item() == 90

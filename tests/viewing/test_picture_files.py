@@ -10,8 +10,9 @@ import matplotlib.style
 import pytest
 import torch
 
-from regard.viewing import pictures
-from regard.viewing.pictures import MissingGlyphs, _fonts
+from regard.viewing import figures as pictures
+from regard.viewing.figures import MissingGlyphsWarning
+from regard.viewing.figures import labels as _fonts
 from tests.viewing.pixels import pixels
 
 CHINESE = list("注意力就是全部")
@@ -25,14 +26,14 @@ def text_of(svg: str) -> list[str]:
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_the_same_input_gives_the_same_bytes(kind):
     def draw():
-        return getattr(pictures.heat(torch.eye(3), CHINESE[:3], ["$a", "b", "c"], title="t"), kind)()
+        return getattr(pictures.heatmap(torch.eye(3), CHINESE[:3], ["$a", "b", "c"], title="t"), kind)()
 
     assert draw() == draw()
 
 
 @pytest.mark.slow
 def test_the_same_bytes_in_another_process():
-    script = "import torch; from regard.viewing.pictures import heat; print(heat(torch.eye(3), list('注意力')).svg())"
+    script = "import torch; from regard.viewing.figures import heat; print(heat(torch.eye(3), list('注意力')).svg())"
     one, other = (
         subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
         for _ in range(2)
@@ -41,7 +42,7 @@ def test_the_same_bytes_in_another_process():
 
 
 def test_saved_by_ending(tmp_path):
-    picture = pictures.heat(torch.eye(2))
+    picture = pictures.heatmap(torch.eye(2))
     assert picture.save(tmp_path / "a.PNG").read_bytes()[:4] == b"\x89PNG"
     assert ElementTree.parse(picture.save(str(tmp_path / "a.svg"))).getroot().tag.endswith("}svg")
     assert picture._repr_png_() == picture.png()
@@ -56,7 +57,7 @@ def test_saved_by_ending(tmp_path):
 
 def test_labels_are_drawn_literally():
     with matplotlib.rc_context({"svg.fonttype": "none"}):
-        svg = pictures.heat(torch.eye(8), rows=HOSTILE, title="$y_1$ <script>").svg()
+        svg = pictures.heatmap(torch.eye(8), row_labels=HOSTILE, title="$y_1$ <script>").svg()
     written = text_of(svg)
     for label in ("$x^2$", "\\frac", "a↵b", "<b>&amp;</b>", "\\x1b[2J\\x00", "-->", "\\ud800", "␣␣x␣"):
         assert label in written
@@ -65,12 +66,12 @@ def test_labels_are_drawn_literally():
 
 
 def test_letters_in_svg_are_shapes_unless_asked_otherwise():
-    assert text_of(pictures.heat(torch.eye(2), ["a", "b"]).svg()) == []
+    assert text_of(pictures.heatmap(torch.eye(2), ["a", "b"]).svg()) == []
 
 
 def test_settings_of_matplotlib_stay_as_they_were():
     before = dict(matplotlib.rcParams)
-    pictures.heat(torch.eye(2)).svg()
+    pictures.heatmap(torch.eye(2)).svg()
     assert dict(matplotlib.rcParams) == before
 
 
@@ -81,9 +82,9 @@ def poor(monkeypatch):
     known = [[entry for entry in entries if entry.name.startswith("DejaVu")]]
     monkeypatch.setattr(_fonts, "_sources", lambda: iter(known))
     monkeypatch.setattr(_fonts, "_said", set())
-    _fonts._family_with.cache_clear()
+    _fonts._find_family.cache_clear()
     yield
-    _fonts._family_with.cache_clear()
+    _fonts._find_family.cache_clear()
 
 
 @pytest.mark.parametrize("style", ["dark_background", "ggplot"])
@@ -92,10 +93,10 @@ def test_the_style_of_the_user_spoils_nothing(style):
         x = torch.linspace(0, 5, 9)
         weights = torch.eye(9).where(torch.eye(9) > 0, float("nan"))
         return [
-            pictures.heat(weights, list("abcdefghi"), title="t", sure=[(0, 0)]).png(),
-            pictures.heads(torch.eye(9).expand(2, 2, 9, 9), title="t").png(),
-            pictures.regression(x, x.sin(), x, x.cos(), torch.eye(9), title="t").png(),
-            pictures.memory(writes=torch.eye(3), dark=True, title="t").png(),
+            pictures.heatmap(weights, list("abcdefghi"), title="t", sure_links=[(0, 0)]).png(),
+            pictures.head_grid(torch.eye(9).expand(2, 2, 9, 9), title="t").png(),
+            pictures.regression_curve(x, x.sin(), x, x.cos(), torch.eye(9), title="t").png(),
+            pictures.memory_timeline(writes=torch.eye(3), dark=True, title="t").png(),
         ]
 
     plain = draw()
@@ -104,33 +105,35 @@ def test_the_style_of_the_user_spoils_nothing(style):
 
 
 def has_chinese_font() -> bool:
-    return _fonts._family_with("注", "chinese") is not None
+    return _fonts._find_family("注", "chinese") is not None
 
 
 @pytest.mark.skipif(not has_chinese_font(), reason="no font with Chinese characters here")
 def test_chinese_is_drawn_with_a_font_that_has_it():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        picture = pictures.heat(torch.eye(7), rows=CHINESE, columns=list("abcdefg"), title="注意")
+        picture = pictures.heatmap(torch.eye(7), rows=CHINESE, columns=list("abcdefg"), title="注意")
         picture.png()
     axes = picture.figure.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == CHINESE
     families = axes.get_yticklabels()[0].get_fontfamily()
-    assert any(_fonts.has_letters(family, CHINESE) for family in families)
-    boxes = pictures.heat(torch.eye(7), rows=["□"] * 7, columns=list("abcdefg"), title="注意")
+    assert any(_fonts.covers(family, CHINESE) for family in families)
+    boxes = pictures.heatmap(torch.eye(7), rows=["□"] * 7, columns=list("abcdefg"), title="注意")
     assert pixels(picture).shape != pixels(boxes).shape or (pixels(picture) != pixels(boxes)).any()
 
 
 @pytest.mark.usefixtures("poor")
 def test_without_a_font_there_is_one_hint_and_a_box():
-    with pytest.warns(MissingGlyphs, match="Install Noto Sans CJK") as said:
-        picture = pictures.heat(torch.eye(3), rows=["注意", "力", "x"], columns=["就", "是", "y"], title="全")
+    with pytest.warns(MissingGlyphsWarning, match="Install Noto Sans CJK") as said:
+        picture = pictures.heatmap(
+            torch.eye(3), rows=["注意", "力", "x"], columns=["就", "是", "y"], title="全"
+        )
     assert len(said) == 1
     assert [label.get_text() for label in picture.figure.axes[0].get_yticklabels()] == ["□□", "□", "x"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         picture.png()
-        pictures.heat(torch.eye(1), rows=["意"]).svg()
+        pictures.heatmap(torch.eye(1), rows=["意"]).svg()
 
 
 @pytest.mark.usefixtures("poor")
@@ -139,23 +142,23 @@ def test_without_a_font_there_is_one_hint_and_a_box():
     [("नमस्ते", "Noto Sans Devanagari"), ("👩", "Noto Emoji"), ("\U0010fffd", "a font that has")],
 )
 def test_the_hint_names_a_font_for_the_script(text, font):
-    with pytest.warns(MissingGlyphs, match=font):
-        pictures.heat(torch.eye(1), rows=[text])
+    with pytest.warns(MissingGlyphsWarning, match=font):
+        pictures.heatmap(torch.eye(1), row_labels=[text])
 
 
 @pytest.mark.usefixtures("poor")
 def test_what_cannot_be_seen_needs_no_font():
-    label = pictures.heat(torch.eye(1), rows=["a\u2067b\ufe0f"]).figure.axes[0].get_yticklabels()[0]
+    label = pictures.heatmap(torch.eye(1), row_labels=["a\u2067b\ufe0f"]).figure.axes[0].get_yticklabels()[0]
     assert label.get_text().replace("\u2067", "").replace("\ufe0f", "") == "ab"
 
 
 def test_right_to_left_where_matplotlib_does_not_know_how(monkeypatch):
-    from regard.viewing.pictures._labels import _in_order
+    from regard.viewing.figures.labels import _reorder_right_to_left
 
     monkeypatch.delattr("matplotlib.ft2font.__libraqm_version__", raising=False)
-    assert _in_order("שלום") == "םולש"
-    assert _in_order("שלום abc") == "שלום abc", "mixed text stays as it is stored"
-    assert _in_order("e\u0301a") == "e\u0301a"
+    assert _reorder_right_to_left("שלום") == "םולש"
+    assert _reorder_right_to_left("שלום abc") == "שלום abc", "mixed text stays as it is stored"
+    assert _reorder_right_to_left("e\u0301a") == "e\u0301a"
 
 
 def test_matplotlib_is_imported_when_the_first_picture_is_drawn():

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from regard import attend
 from regard.attention import Gaussian, Learned, Sinusoidal, causal, padding, window
+from regard.attention.equation import attend
 from regard.attention.positions import binary_code
-from regard.models.regression import KernelRegression, OutOfReach
-from regard.viewing import pictures, terminal
+from regard.models.kernel_regression.estimator import KernelRegression, OutOfReachWarning
+from regard.viewing import figures as pictures
+from regard.viewing import terminal
 from tests.viewing.pixels import brightness, color_at, size
 
 CRASH = Path(__file__).parents[2] / "examples" / "mcycle.csv"
@@ -24,33 +25,33 @@ def cells(axes):
 
 def test_a_mask_is_dark_where_one_may_look_and_bears_its_rule():
     rule = causal() & window(2, 0)
-    seen = pictures.mask(rule, 6)
+    seen = pictures.mask_matrix(rule, 6)
     visible = rule.materialize(6, 6)
     dark = [[brightness(color_at(seen, i, j)) < 0.5 for j in range(6)] for i in range(6)]
     assert dark == visible.tolist()
     assert seen.figure.axes[0].get_title("left") == "causal() & window(left=2,\nright=0)"
-    assert pictures.mask(visible).figure.axes[0].get_title("left") == ""
-    assert pictures.mask(visible, title="mine").figure.axes[0].get_title("left") == "mine"
+    assert pictures.mask_matrix(visible).figure.axes[0].get_title("left") == ""
+    assert pictures.mask_matrix(visible, title="mine").figure.axes[0].get_title("left") == "mine"
 
 
 def test_a_rule_may_have_more_keys_than_queries():
-    assert cells(pictures.mask(causal(), 2, 5).figure.axes[0]).shape == (2, 5)
+    assert cells(pictures.mask_matrix(causal(), 2, 5).figure.axes[0]).shape == (2, 5)
 
 
 def test_each_entry_of_a_batch_of_masks_is_drawn():
-    panels = pictures.mask(padding([1, 3]), 3).figure.axes
+    panels = pictures.mask_matrix(padding([1, 3]), 3).figure.axes
     assert [panels[i].get_title("center") for i in (0, 1)] == ["0", "1"]
     assert [cells(panels[i]).sum() for i in (0, 1)] == [3, 9]
 
 
 @pytest.mark.parametrize("count", [5, 30, 500, 3000])
 def test_masks_of_all_sizes(count):
-    assert max(size(pictures.mask(causal(), count))) < 4000
+    assert max(size(pictures.mask_matrix(causal(), count))) < 4000
 
 
 def test_positions_beside_the_binary_code():
     code = Sinusoidal(16).encoding(32)
-    panels = pictures.positions(code, beside=binary_code(32)).figure.axes
+    panels = pictures.position_encoding(code, compare_with=binary_code(32)).figure.axes
     assert np.allclose(cells(panels[0]), code)
     assert np.allclose(cells(panels[2]), binary_code(32))
     assert panels[0].images[0].get_clim() == (-1, 1)
@@ -59,12 +60,12 @@ def test_positions_beside_the_binary_code():
 
 @pytest.mark.parametrize("length", [5, 500])
 def test_encodings_of_all_lengths(length):
-    assert max(size(pictures.positions(Sinusoidal(64).encoding(length)))) < 4000
+    assert max(size(pictures.position_encoding(Sinusoidal(64).encoding(length)))) < 4000
 
 
 def test_a_step_is_one_linear_map():
     position = Sinusoidal(8, base=100.0)
-    panels = pictures.shift(position.encoding(50), 3, matrix=position.shift_matrix(3)).figure.axes
+    panels = pictures.position_shift(position.encoding(50), 3, matrix=position.shift_matrix(3)).figure.axes
     assert np.allclose(cells(panels[0]), position.shift_matrix(3))
     moved = next(axes for axes in panels if axes.get_ylabel() == "M p[i]").lines[1]
     assert np.allclose(moved.get_xdata(), moved.get_ydata(), atol=1e-5)
@@ -72,19 +73,21 @@ def test_a_step_is_one_linear_map():
     assert likeness.get_ydata().max() == pytest.approx(4), (
         "a position is most like itself: sin^2 + cos^2, four times"
     )
-    found = pictures.shift(position.encoding(50), 3).figure.axes[0]
+    found = pictures.position_shift(position.encoding(50), 3).figure.axes[0]
     assert np.allclose(cells(found), position.shift_matrix(3), atol=1e-3), "least squares find the same map"
 
 
 def test_a_learned_encoding_has_no_such_map_and_it_shows():
-    panels = pictures.shift(Learned(64, 8).table, 3).figure.axes
+    panels = pictures.position_shift(Learned(64, 8).table, 3).figure.axes
     error = next(axes.get_title("left") for axes in panels if axes.get_ylabel() == "M p[i]")
     assert float(error.removeprefix("largest error ")) > 0.01
 
 
 def test_memory_over_time():
     writes = torch.eye(8)[:5]
-    seen = pictures.memory(writes=writes, reads=writes.flip(0), added=torch.randn(5, 3), title="copy")
+    seen = pictures.memory_timeline(
+        writes=writes, reads=writes.flip(0), added=torch.randn(5, 3), title="copy"
+    )
     named = {axes.get_title("left"): axes for axes in seen.figure.axes}
     assert np.allclose(cells(named["write weights"]), writes.T)
     assert np.allclose(cells(named["read weights"]), writes.flip(0).T)
@@ -95,7 +98,7 @@ def test_memory_over_time():
 def test_all_that_goes_with_a_memory_stands_above_it():
     told = {name: torch.rand(5, 3) for name in ("added", "returned")}
     told |= {"inputs": torch.rand(5, 4), "outputs": torch.rand(5, 2), "wanted": torch.rand(5, 2)}
-    seen = pictures.memory(writes=torch.eye(8)[:5], reads=torch.eye(8)[:5], **told)
+    seen = pictures.memory_timeline(writes=torch.eye(8)[:5], reads=torch.eye(8)[:5], **told)
     named = {axes.get_title("left"): axes for axes in seen.figure.axes}
     for name, vectors in told.items():
         assert np.allclose(cells(named[name]), vectors.T)
@@ -113,7 +116,7 @@ def scale_of(axes):
 
 
 def panels_of(**told):
-    seen = pictures.memory(writes=torch.eye(8)[:5], reads=torch.eye(8)[:5], **told)
+    seen = pictures.memory_timeline(writes=torch.eye(8)[:5], reads=torch.eye(8)[:5], **told)
     return {axes.get_title("left"): axes for axes in seen.figure.axes}
 
 
@@ -161,15 +164,15 @@ def test_what_was_not_asked_for_is_left_out():
 
 
 def test_rows_of_a_memory_have_their_own_numbers():
-    seen = pictures.memory(writes=torch.eye(4), rows=[6, 7, 0, 1])
+    seen = pictures.memory_timeline(writes=torch.eye(4), rows=[6, 7, 0, 1])
     axes = next(axes for axes in seen.figure.axes if axes.get_title("left") == "write weights")
     assert [label.get_text() for label in axes.get_yticklabels()] == ["6", "7", "0", "1"]
     with pytest.raises(ValueError, match="3 row labels for 4 rows"):
-        pictures.memory(writes=torch.eye(4), rows=[6, 7, 0])
+        pictures.memory_timeline(writes=torch.eye(4), rows=[6, 7, 0])
 
 
 def test_a_dark_memory_is_light_where_it_is_regarded():
-    seen = pictures.memory(reads=torch.eye(4), dark=True)
+    seen = pictures.memory_timeline(reads=torch.eye(4), dark=True)
     assert brightness(color_at(seen, 0, 0)) > 0.8 > 0.2 > brightness(color_at(seen, 0, 1))
 
 
@@ -184,8 +187,8 @@ def crash():
 def test_regression_on_real_measurements():
     x, y, queries, seen = crash()
     order = torch.randperm(80)
-    picture = pictures.regression(
-        x, y, queries[order], seen.context[order], seen.weights[order], names=("time ($ms$)", "g")
+    picture = pictures.regression_curve(
+        x, y, queries[order], seen.context[order], seen.weights[order], axis_labels=("time ($ms$)", "g")
     )
     curve, matrix, _ = picture.figure.axes
     points, predicted = curve.lines
@@ -198,7 +201,7 @@ def test_regression_on_real_measurements():
 
 def test_regression_in_the_terminal():
     x, y, queries, seen = crash()
-    text = terminal.regression(x, y, queries, seen.context, seen.weights, color=False, width=70)
+    text = terminal.regression_curve(x, y, queries, seen.context, seen.weights, color=False, width=70)
     lines = text.splitlines()
     assert all(len(line) <= 70 for line in lines)
     curve = [line.partition("┤")[2] for line in lines[:16]]
@@ -213,23 +216,23 @@ def out_of_reach():
     """What `KernelRegression` gives: arrays, with a query that no point reaches."""
     x, queries = np.array([0.0, 1.0, 2.0, 8.0, 9.0]), np.array([0.5, 1.5, 5.0, 8.5])[:, None]
     model = KernelRegression("boxcar", width=1.0).fit(x[:, None], x**2)
-    with pytest.warns(OutOfReach):
+    with pytest.warns(OutOfReachWarning):
         prediction = model.predict(queries)
     return x, x**2, queries, prediction, model.weights(queries)
 
 
 def test_regression_takes_arrays_and_leaves_a_gap_where_no_point_is_in_reach():
     given = out_of_reach()
-    curve, matrix, _ = pictures.regression(*given).figure.axes
+    curve, matrix, _ = pictures.regression_curve(*given).figure.axes
     assert np.isnan(curve.lines[1].get_ydata()).tolist() == [False, False, True, False]
     assert np.allclose(cells(matrix), given[-1])
     with pytest.raises(ValueError, match=r"regression \(y\): some numbers are NaN"):
-        pictures.regression(given[0], given[0] * np.nan, *given[2:])
+        pictures.regression_curve(given[0], given[0] * np.nan, *given[2:])
 
 
 def test_regression_in_the_terminal_leaves_the_same_gap():
     given = out_of_reach()
-    lines = terminal.regression(*given, color=False, width=60).splitlines()[:16]
+    lines = terminal.regression_curve(*given, color=False, width=60).splitlines()[:16]
     drawn = {
         place
         for line in lines
@@ -244,20 +247,29 @@ def test_regression_in_the_terminal_leaves_the_same_gap():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: pictures.mask(causal()), "how many queries"),
-        (lambda: pictures.mask(torch.ones(3).bool()), r"\(queries, keys\), not \(3,\)"),
-        (lambda: pictures.positions(torch.rand(4, 2), beside=torch.rand(5, 2)), "positions 4, beside 5"),
-        (lambda: pictures.shift(torch.rand(9, 2), 9), r"in 1..8 for 9 positions"),
-        (lambda: pictures.shift(torch.rand(9, 8), 3), "an encoding of 11 positions"),
-        (lambda: pictures.memory(), "writes="),
-        (lambda: pictures.memory(added=torch.rand(4, 2)), "added needs the weights of the write head"),
-        (lambda: pictures.memory(writes=torch.rand(4, 2), reads=torch.rand(4, 3)), "rows_of_write 2"),
+        (lambda: pictures.mask_matrix(causal()), "how many queries"),
+        (lambda: pictures.mask_matrix(torch.ones(3).bool()), r"\(queries, keys\), not \(3,\)"),
         (
-            lambda: pictures.regression(*[torch.rand(3)] * 4, torch.rand(3, 2)),
+            lambda: pictures.position_encoding(torch.rand(4, 2), compare_with=torch.rand(5, 2)),
+            "positions 4, beside 5",
+        ),
+        (lambda: pictures.position_shift(torch.rand(9, 2), 9), r"in 1..8 for 9 positions"),
+        (lambda: pictures.position_shift(torch.rand(9, 8), 3), "an encoding of 11 positions"),
+        (lambda: pictures.memory_timeline(), "writes="),
+        (
+            lambda: pictures.memory_timeline(added=torch.rand(4, 2)),
+            "added needs the weights of the write head",
+        ),
+        (
+            lambda: pictures.memory_timeline(writes=torch.rand(4, 2), reads=torch.rand(4, 3)),
+            "rows_of_write 2",
+        ),
+        (
+            lambda: pictures.regression_curve(*[torch.rand(3)] * 4, torch.rand(3, 2)),
             r"\(3 queries, 3 keys\), not \(3, 2\)",
         ),
-        (lambda: pictures.shift(torch.full((9, 2), float("nan")), 3), "NaN"),
-        (lambda: pictures.regression(torch.rand(3), *[torch.rand(4)] * 3), "x 3, y 4"),
+        (lambda: pictures.position_shift(torch.full((9, 2), float("nan")), 3), "NaN"),
+        (lambda: pictures.regression_curve(torch.rand(3), *[torch.rand(4)] * 3), "x 3, y 4"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_words(call, words):

@@ -10,17 +10,18 @@ import pytest
 import torch
 
 from regard.attention import Additive, Attention, Boxcar, Constant, MultiHead, causal, sparsemax
-from regard.viewing import players, web
-from regard.viewing.players import Decoded, Option, Sentence, Tape, Walk
-from regard.viewing.players.heads import THUMB, thumbnails
+from regard.viewing import pages as players
+from regard.viewing.pages import AttentionTrace, MemoryPageData, NextToken, TokenizedText, TranslationPageData
+from regard.viewing.pages import page as web
+from regard.viewing.pages.content import MAX_THUMBNAIL_SIDE, build_thumbnails
 from tests.viewing.plays import HOSTILE, hostile, translated
 from tests.viewing.tapes import copying
 
 PLAYERS = {
-    "translation": lambda: players.translation(hostile()),
-    "walk": lambda: players.walk(MultiHead(8, 2), torch.randn(5, 8), HOSTILE, causal()),
-    "tape": lambda: players.tape(copying(torch.eye(4)), title=HOSTILE[0]),
-    "heads": lambda: players.heads(torch.rand(2, 2, 5, 5), HOSTILE, title=HOSTILE[1]),
+    "translation": lambda: players.translation_page(hostile()),
+    "walk": lambda: players.attention_walkthrough(MultiHead(8, 2), torch.randn(5, 8), HOSTILE, causal()),
+    "tape": lambda: players.memory_page(copying(torch.eye(4)), title=HOSTILE[0]),
+    "heads": lambda: players.head_grid(torch.rand(2, 2, 5, 5), HOSTILE, title=HOSTILE[1]),
 }
 
 
@@ -73,7 +74,7 @@ def test_the_modules_of_a_page_use_every_name_once(name):
 def test_the_policy_knows_the_script_by_its_hash():
     import hashlib
 
-    html = players.translation(translated()).html
+    html = players.translation_page(translated()).html
     for tag, kind in (("script", ' type="module"'), ("style", "")):
         text = re.search(rf"<{tag}{kind}>(.*?)</{tag}>", html, re.DOTALL)[1]
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -83,7 +84,7 @@ def test_the_policy_knows_the_script_by_its_hash():
 
 
 def test_every_module_exists_in_both_languages():
-    for path in sorted(web.FOLDER.glob("*.js")):
+    for path in sorted(web.ASSET_FOLDER.glob("*.js")):
         text = path.read_text(encoding="utf-8")
         tables = re.findall(r"^  en: \{(.*?)^  \},\n  zh: \{(.*?)^  \},", text, re.DOTALL | re.MULTILINE)
         for english, chinese in tables:
@@ -100,7 +101,7 @@ def test_every_module_exists_in_both_languages():
 
 
 def test_weights_come_back_as_they_were():
-    html = players.translation(translated()).html
+    html = players.translation_page(translated()).html
     page = Elements(html)
     blocks = {i: text for i, text in page.texts.items() if i.startswith("w-")}
     assert set(blocks) == {"w-0-0", "w-0-1", "w-1-0", "w-1-1"}
@@ -111,46 +112,46 @@ def test_weights_come_back_as_they_were():
 
 def test_weights_that_are_no_shares_are_kept_in_bounds():
     odd = torch.tensor([[float("nan"), -1.0, 2.0, float("inf")]])
-    assert web.quantized(odd).hex() == "00000000ffffffff"
+    assert web.quantize_uint16(odd).hex() == "00000000ffffffff"
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"weights": torch.rand(1, 1, 2, 2)}, r"\(layers, heads, 4, 5\)"),
-        ({"next": [[Option("a", 1.0)]]}, "options for 1 steps, but 4 target tokens"),
+        ({"next": [[NextToken("a", 1.0)]]}, "options for 1 steps, but 4 target tokens"),
         ({"path": [0]}, "tree and path"),
-        ({"source": Sentence("", [], end=False)}, "nothing to play"),
+        ({"source": TokenizedText("", [], end=False)}, "nothing to play"),
     ],
 )
 def test_a_translation_that_does_not_fit_together_is_refused(change, words):
     with pytest.raises(ValueError, match=words):
-        Decoded(**{**vars(translated()), **change})
+        TranslationPageData(**{**vars(translated()), **change})
 
 
 def test_a_sentence_that_does_not_fit_together_is_refused():
     with pytest.raises(ValueError, match="words and groups"):
-        Sentence("a", ["a"], words=["a"])
+        TokenizedText("a", ["a"], words=["a"])
     with pytest.raises(ValueError, match="2 words, but 1 groups"):
-        Sentence("a", ["a"], words=["a", "b"], groups=[[0]])
+        TokenizedText("a", ["a"], words=["a", "b"], groups=[[0]])
     with pytest.raises(ValueError, match="from 0 to 0"):
-        Sentence("a", ["a"], words=["a"], groups=[[1]])
+        TokenizedText("a", ["a"], words=["a"], groups=[[1]])
 
 
 @pytest.mark.parametrize("which", [{"layer": 2}, {"head": -1}])
 def test_a_head_that_is_not_there_is_refused(which):
     with pytest.raises(ValueError, match="this model has 2, counted from 0"):
-        players.translation(translated(), **which)
+        players.translation_page(translated(), **which)
 
 
 @pytest.mark.bare
 def test_a_language_that_nobody_speaks_here_is_refused():
     with pytest.raises(ValueError, match="speaks 'en' or 'zh', not 'tlh'"):
-        players.translation(translated(), language="tlh")
+        players.translation_page(translated(), language="tlh")
 
 
 def test_a_player_saves_itself_and_shows_itself(tmp_path):
-    player = players.translation(translated(), language="zh")
+    player = players.translation_page(translated(), language="zh")
     player.save(tmp_path / "x.html")
     assert (tmp_path / "x.html").read_text(encoding="utf-8") == player.html
     assert 'lang="zh-Hans"' in player.html
@@ -165,8 +166,8 @@ def test_a_player_saves_itself_and_shows_itself(tmp_path):
 @pytest.mark.parametrize("mask", [None, causal()])
 def test_a_walk_ends_where_the_layer_ends(kv_heads, mask):
     heads, x = MultiHead(16, 4, kv_heads), torch.randn(6, 16)
-    torch.nn.init.normal_(heads.key.bias)
-    walked = Walk.of(heads, x, list("abcdef"), mask)
+    torch.nn.init.normal_(heads.k_proj.bias)
+    walked = AttentionTrace.build(heads, x, list("abcdef"), mask)
     seen = heads(x, mask=mask)
     made = walked.matrices
     assert torch.allclose(made["output"], seen.context, atol=1e-6)
@@ -183,25 +184,27 @@ def test_a_walk_ends_where_the_layer_ends(kv_heads, mask):
 
 def test_a_walk_through_another_attention_names_its_parts():
     attention, x = Attention(Additive(4, 4, 8), sparsemax), torch.randn(3, 4)
-    walked = Walk.of(attention, x, ["a", "b", "c"])
-    assert (walked.score, walked.normalize, walked.heads) == ("Additive", "sparsemax", 1)
+    walked = AttentionTrace.build(attention, x, ["a", "b", "c"])
+    assert (walked.score, walked.normalize, walked.num_heads) == ("Additive", "sparsemax", 1)
     assert "dots" not in walked.matrices
     assert torch.allclose(walked.matrices["context"][0], attention(x, x, x).context)
-    stages = json.loads(Elements(players.walk(attention, x, ["a", "b", "c"]).html).texts["data"])["stages"]
+    stages = json.loads(
+        Elements(players.attention_walkthrough(attention, x, ["a", "b", "c"]).html).texts["data"]
+    )["stages"]
     assert [stage["name"] for stage in stages] == ["input", "plain", "scores", "weights", "sum"]
-    assert Walk.of(Attention(Constant()), x, ["a", "b", "c"]).score == "Constant"
-    assert Walk.of(Attention(Boxcar(1.0)), x, ["a", "b", "c"]).normalize == "kernel_sum"
+    assert AttentionTrace.build(Attention(Constant()), x, ["a", "b", "c"]).score == "Constant"
+    assert AttentionTrace.build(Attention(Boxcar(1.0)), x, ["a", "b", "c"]).normalize == "kernel_sum"
 
 
 def test_a_walk_is_at_rest_also_in_training():
     heads, x = MultiHead(8, 2, dropout=0.9).train(), torch.randn(4, 8)
-    walked = Walk.of(heads, x, list("abcd"))
+    walked = AttentionTrace.build(heads, x, list("abcd"))
     assert torch.allclose(walked.matrices["output"], heads.eval()(x).context, atol=1e-6)
     assert walked.normalize == "softmax"
 
 
 def test_the_steps_of_a_walk():
-    html = players.walk(MultiHead(8, 2), torch.randn(3, 8), ["a", "b", "c"], causal()).html
+    html = players.attention_walkthrough(MultiHead(8, 2), torch.randn(3, 8), ["a", "b", "c"], causal()).html
     names = [stage["name"] for stage in json.loads(Elements(html).texts["data"])["stages"]]
     assert names == ["input", "project", "dots", "divide", "mask", "weights", "sum", "output"]
 
@@ -218,7 +221,7 @@ def test_the_steps_of_a_walk():
 )
 def test_a_walk_that_cannot_be_shown_is_refused(x, tokens, words):
     with pytest.raises(ValueError, match=words):
-        players.walk(MultiHead(8, 2), x, tokens)
+        players.attention_walkthrough(MultiHead(8, 2), x, tokens)
 
 
 def test_the_memory_of_the_tests_really_copies():
@@ -233,46 +236,48 @@ def test_the_memory_of_the_tests_really_copies():
 def test_a_tape_that_does_not_fit_together_is_refused():
     good = vars(copying(torch.eye(4)))
     with pytest.raises(ValueError, match="outputs must have 2 axes, the first of 8 moments"):
-        Tape(**{**good, "outputs": torch.rand(3, 4)})
+        MemoryPageData(**{**good, "outputs": torch.rand(3, 4)})
     with pytest.raises(ValueError, match="nothing to play"):
-        Tape(**{name: None if one is None else one[:0] for name, one in good.items()})
+        MemoryPageData(**{name: None if one is None else one[:0] for name, one in good.items()})
     with pytest.raises(ValueError, match=r"reads must be \(8, 1, 12\)"):
-        Tape(**{**good, "reads": torch.rand(8, 1, 5)})
+        MemoryPageData(**{**good, "reads": torch.rand(8, 1, 5)})
     with pytest.raises(ValueError, match=r"returned must be \(8, 1, 4\)"):
-        Tape(**{**good, "returned": torch.rand(8, 2, 4)})
+        MemoryPageData(**{**good, "returned": torch.rand(8, 2, 4)})
     with pytest.raises(ValueError, match=r"wanted must be \(8, 4\) as the outputs are, not \(8, 3\)"):
-        Tape(**{**good, "wanted": torch.rand(8, 3)})
+        MemoryPageData(**{**good, "wanted": torch.rand(8, 3)})
     with pytest.raises(ValueError, match=r"asked must have 1 axis, the first of 8 moments"):
-        Tape(**{**good, "asked": torch.ones(8, 1).bool()})
+        MemoryPageData(**{**good, "asked": torch.ones(8, 1).bool()})
     with pytest.raises(ValueError, match="no head 1 among the 1 of writes"):
-        players.tape(Tape(**good), heads=(0, 1))
+        players.memory_page(MemoryPageData(**good), heads=(0, 1))
 
 
 def test_a_tape_needs_only_what_it_needs():
     told = vars(copying(torch.eye(4)))
     least = {name: told[name] for name in ("inputs", "outputs", "reads", "writes", "memory")}
-    assert '"open":{"reads":0,"writes":0}' in players.tape(Tape(**least)).html.replace(" ", "")
+    assert '"open":{"reads":0,"writes":0}' in players.memory_page(MemoryPageData(**least)).html.replace(
+        " ", ""
+    )
 
 
 def test_thumbnails_keep_the_largest():
     weights = torch.zeros(1, 1, 200, 100)
     weights[0, 0, 150, 20] = 0.3
-    small = thumbnails(weights)
-    assert small.shape == (1, 1, THUMB, THUMB)
+    small = build_thumbnails(weights)
+    assert small.shape == (1, 1, MAX_THUMBNAIL_SIDE, MAX_THUMBNAIL_SIDE)
     assert int((small > 0).sum()) == 1
-    assert small[0, 0, 150 * THUMB // 200, 20 * THUMB // 100] == 255
-    assert thumbnails(torch.ones(1, 2, 3, 4)).shape == (1, 2, 3, 4)
+    assert small[0, 0, 150 * MAX_THUMBNAIL_SIDE // 200, 20 * MAX_THUMBNAIL_SIDE // 100] == 255
+    assert build_thumbnails(torch.ones(1, 2, 3, 4)).shape == (1, 2, 3, 4)
 
 
 @pytest.mark.bare
 def test_heads_that_do_not_fit_their_words_are_refused():
     with pytest.raises(ValueError, match="2 queries and 2 keys for weights"):
-        players.heads(torch.rand(1, 1, 3, 3), ["a", "b"])
+        players.head_grid(torch.rand(1, 1, 3, 3), ["a", "b"])
     with pytest.raises(ValueError, match=r"\(layers, heads, queries, keys\), not \(3, 3\)"):
-        players.heads(torch.rand(3, 3), ["a", "b", "c"])
+        players.head_grid(torch.rand(3, 3), ["a", "b", "c"])
     for scores in (torch.full((1, 1, 1, 1), -0.1), torch.full((1, 1, 1, 1), 2.0)):
         with pytest.raises(ValueError, match="from 0 to 1, and these are not: scores, perhaps"):
-            players.heads(scores, ["a"])
+            players.head_grid(scores, ["a"])
 
 
 def test_a_page_that_cannot_be_written_says_why(tmp_path):

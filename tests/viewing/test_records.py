@@ -12,20 +12,20 @@ import torch
 from rich.console import Console
 
 from regard.attention import MultiHead
-from regard.viewing import Record, Seen, watch
+from regard.viewing import AttentionRecord, AttentionRecords, watch
 
 HOSTILE = ['<script>alert("1")</script>', "שלום", "猫 & 🐈", "a\u2028b"]
 
 
 def records():
-    first = Record(
+    first = AttentionRecord(
         "encoder.look", 0, (0, 2), torch.rand(2, 2, 4, 4), [tuple(HOSTILE), ("a",)], [tuple(HOSTILE), ("a",)]
     )
-    return Seen(
+    return AttentionRecords(
         [
             first,
-            Record("look_back", 1, (1,), torch.rand(1, 1, 0, 3)),
-            Record("look_back", 1, (1,), torch.rand(1, 1, 1, 3), call=1),
+            AttentionRecord("look_back", 1, (1,), torch.rand(1, 1, 0, 3)),
+            AttentionRecord("look_back", 1, (1,), torch.rand(1, 1, 1, 3), call=1),
         ]
     )
 
@@ -42,22 +42,24 @@ def same(a, b):
 def test_files_come_back_bit_for_bit(tmp_path, name):
     seen = records()
     seen.save(tmp_path / name)
-    same(seen, Seen.load(tmp_path / name))
+    same(seen, AttentionRecords.load(tmp_path / name))
 
 
 def test_tensors_that_share_memory_are_saved(tmp_path):
     weights = torch.rand(2, 1, 3, 3)
-    seen = Seen([Record("a", 0, (0,), weights[:1]), Record("b", 1, (0,), weights[:1])])
+    seen = AttentionRecords(
+        [AttentionRecord("a", 0, (0,), weights[:1]), AttentionRecord("b", 1, (0,), weights[:1])]
+    )
     seen.save(tmp_path / "x.safetensors")
-    same(seen, Seen.load(tmp_path / "x.safetensors"))
+    same(seen, AttentionRecords.load(tmp_path / "x.safetensors"))
 
 
 @pytest.mark.parametrize("name", ["seen.json", "seen.safetensors", "seen"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_numbers_come_back_as_they_were(tmp_path, name, dtype):
     weights = torch.rand(1, 2, 3, 3, dtype=torch.float64).to(dtype)
-    Seen([Record("a", 0, (0, 1), weights)]).save(tmp_path / name)
-    found = Seen.load(tmp_path / name)[0].weights
+    AttentionRecords([AttentionRecord("a", 0, (0, 1), weights)]).save(tmp_path / name)
+    found = AttentionRecords.load(tmp_path / name)[0].weights
     assert found.dtype == dtype
     assert torch.equal(found, weights)
 
@@ -68,7 +70,7 @@ def test_half_a_file_is_refused(tmp_path, name):
     records().save(tmp_path / name.split("/")[0])
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ValueError, match="damaged"):
-        Seen.load(tmp_path / name.split("/")[0])
+        AttentionRecords.load(tmp_path / name.split("/")[0])
 
 
 def test_a_watch_that_was_killed_is_noticed(tmp_path):
@@ -77,28 +79,28 @@ def test_a_watch_that_was_killed_is_noticed(tmp_path):
     with pytest.raises(
         ValueError, match=r"was not written to its end; delete it to load the 3 records before it"
     ):
-        Seen.load(tmp_path / "seen")
+        AttentionRecords.load(tmp_path / "seen")
     (tmp_path / "seen" / "000003.safetensors.half").unlink()
-    assert len(Seen.load(tmp_path / "seen")) == 3
+    assert len(AttentionRecords.load(tmp_path / "seen")) == 3
     (tmp_path / "seen" / "000001.safetensors").unlink()
     with pytest.raises(ValueError, match=r"000001.safetensors is missing; the next one is 000002"):
-        Seen.load(tmp_path / "seen")
+        AttentionRecords.load(tmp_path / "seen")
 
 
 def test_other_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"not as x.pkl"):
         records().save(tmp_path / "x.pkl")
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
-        Seen.load(tmp_path / "nothing")
+        AttentionRecords.load(tmp_path / "nothing")
     (tmp_path / "other.json").write_text('{"records": []}')
     with pytest.raises(ValueError, match=r"not written by Seen.save"):
-        Seen.load(tmp_path / "other.json")
+        AttentionRecords.load(tmp_path / "other.json")
     for inside in ("[{}]", "5", "[5]", '[{"weights": {"type": "save", "shape": [1], "values": [1]}}]'):
         (tmp_path / "other.json").write_text(f'{{"kind": "regard records 1", "records": {inside}}}')
         with pytest.raises(ValueError, match=r"not written by Seen.save"):
-            Seen.load(tmp_path / "other.json")
+            AttentionRecords.load(tmp_path / "other.json")
     with pytest.raises(FileExistsError, match=r"other.json is a file: records go to a new folder"):
-        Seen(to=tmp_path / "other.json")
+        AttentionRecords(save_to=tmp_path / "other.json")
     records().save(tmp_path / "full")
     with pytest.raises(FileExistsError, match="is not empty"):
         records().save(tmp_path / "full")
@@ -106,12 +108,12 @@ def test_other_files_are_refused(tmp_path):
 
 def test_records_go_to_a_folder_as_they_come(tmp_path):
     heads, x = MultiHead(8, 2), torch.randn(2, 3, 8)
-    with watch(heads, tokens=["a", "b", "c"], to=tmp_path / "seen") as seen:
+    with watch(heads, tokens=["a", "b", "c"], save_to=tmp_path / "seen") as seen:
         looked = heads(x)
-        assert torch.equal(Seen.load(tmp_path / "seen")[0].weights, looked.weights)
+        assert torch.equal(AttentionRecords.load(tmp_path / "seen")[0].weights, looked.weights)
         heads(x)
-    assert seen[0].keys == [("a", "b", "c")] * 2
-    same(seen, Seen.load(tmp_path / "seen"))
+    assert seen[0].key_tokens == [("a", "b", "c")] * 2
+    same(seen, AttentionRecords.load(tmp_path / "seen"))
 
 
 MEMORY = """
@@ -150,7 +152,7 @@ def test_records_are_found():
     seen = records()
     assert seen["encoder.look"] is seen[0]
     assert seen[-1].call == 1
-    assert isinstance(seen[:2], Seen)
+    assert isinstance(seen[:2], AttentionRecords)
     assert seen.layers() == ["encoder.look", "look_back"]
     assert [record.call for record in seen.calls("look_back")] == [0, 1]
     assert repr(seen) == "Seen(3 records of 2 attentions)"
@@ -163,28 +165,33 @@ def test_records_are_found():
     with pytest.raises(IndexError, match="no record 3"):
         seen[3]
     with pytest.raises(KeyError, match="nothing was seen: call the model"):
-        Seen()["look"]
+        AttentionRecords()["look"]
 
 
 def test_labels_go_where_they_fit():
-    seen = Seen([Record("a", 0, (0,), torch.rand(2, 1, 3, 3)), Record("b", 1, (0,), torch.rand(2, 1, 2, 3))])
-    seen.label(queries=["x", "y"], keys=[["k", "l", "m"], ["k"]])
-    assert seen["a"].queries is None
-    assert seen["a"].keys == seen["b"].keys == [("k", "l", "m"), ("k",)]
-    assert seen["b"].queries == [("x", "y")] * 2
-    queries, keys, weights = seen["b"].row(1)
+    seen = AttentionRecords(
+        [
+            AttentionRecord("a", 0, (0,), torch.rand(2, 1, 3, 3)),
+            AttentionRecord("b", 1, (0,), torch.rand(2, 1, 2, 3)),
+        ]
+    )
+    seen.set_tokens(query_tokens=["x", "y"], key_tokens=[["k", "l", "m"], ["k"]])
+    assert seen["a"].query_tokens is None
+    assert seen["a"].key_tokens == seen["b"].key_tokens == [("k", "l", "m"), ("k",)]
+    assert seen["b"].query_tokens == [("x", "y")] * 2
+    queries, keys, weights = seen["b"].example(1)
     assert (queries, keys, weights.shape) == (("x", "y"), ("k",), (1, 2, 1))
-    seen.label(keys=["1", "2", "3"], names="a*")
-    assert seen["a"].keys[0] == ("1", "2", "3")
-    assert seen["b"].keys[0] == ("k", "l", "m")
+    seen.set_tokens(key_tokens=["1", "2", "3"], name_pattern="a*")
+    assert seen["a"].key_tokens[0] == ("1", "2", "3")
+    assert seen["b"].key_tokens[0] == ("k", "l", "m")
     with pytest.raises(
         ValueError, match=r"no record has 4 queries; batch x .* here are 2 x 2 x 3, 2 x 3 x 3"
     ):
-        seen.label(queries=list("abcd"))
+        seen.set_tokens(query_tokens=list("abcd"))
     with pytest.raises(ValueError, match="no record has 3 keys in 3 rows"):
-        seen.label(keys=[list("abc")] * 3)
+        seen.set_tokens(key_tokens=[list("abc")] * 3)
     with pytest.raises(ValueError, match="give queries, keys or both"):
-        seen.label()
+        seen.set_tokens()
 
 
 @pytest.mark.bare
@@ -196,13 +203,13 @@ def test_what_is_no_list_of_words_is_refused_before_the_model_runs(words):
     with pytest.raises(TypeError, match="words are a list of texts"), watch(heads, tokens=words):
         pytest.fail("too late")
     with pytest.raises(TypeError, match="words are a list of texts"):
-        Seen([Record("a", 0, (0,), torch.rand(1, 1, 3, 3))]).label(keys=words)
+        AttentionRecords([AttentionRecord("a", 0, (0,), torch.rand(1, 1, 3, 3))]).set_tokens(key_tokens=words)
 
 
 def test_rows_of_a_beam_are_not_joined():
-    seen = Seen([Record("a", 0, (0,), torch.rand(rows, 1, 1, 2)) for rows in (2, 3)])
+    seen = AttentionRecords([AttentionRecord("a", 0, (0,), torch.rand(rows, 1, 1, 2)) for rows in (2, 3)])
     with pytest.raises(ValueError, match="different rows"):
-        seen.joined("a")
+        seen.concat_calls("a")
 
 
 class Tags(HTMLParser):
@@ -250,27 +257,30 @@ def test_a_notebook_shows_them_and_runs_nothing():
 
 
 def test_much_is_shown_in_little():
-    large = Record(
+    large = AttentionRecord(
         "a", 0, tuple(range(20)), torch.rand(1, 20, 300, 300), [tuple("w" * 300)], [tuple("w" * 300)]
     )
     assert len(large._repr_html_()) < 3e6
-    assert len(Seen([large] * 24)._repr_html_()) < 5e6
-    wide = Record("a", 0, (0,), torch.rand(1, 1, 1, 10_000))._repr_html_()
+    assert len(AttentionRecords([large] * 24)._repr_html_()) < 5e6
+    wide = AttentionRecord("a", 0, (0,), torch.rand(1, 1, 1, 10_000))._repr_html_()
     assert int(re.search(r'svg [^>]*width="(\d+)"', wide)[1]) < 400
     assert int(re.search(r'<image [^>]*height="(\d+)"', wide)[1]) >= 1
-    empty = Record("a", 0, (0, 1), torch.rand(0, 2, 3, 3))
-    assert "layer 0" in empty._repr_html_() + Seen([empty])._repr_html_()
+    empty = AttentionRecord("a", 0, (0, 1), torch.rand(0, 2, 3, 3))
+    assert "layer 0" in empty._repr_html_() + AttentionRecords([empty])._repr_html_()
     assert "16 of 20 heads" in large._repr_html_()
-    assert "and 6 more records" in Seen([Record("a", 0, (0,), torch.rand(1, 1, 2, 2))] * 30)._repr_html_()
+    assert (
+        "and 6 more records"
+        in AttentionRecords([AttentionRecord("a", 0, (0,), torch.rand(1, 1, 2, 2))] * 30)._repr_html_()
+    )
 
 
 def test_measures_are_a_table():
     eye = torch.eye(4)[None, None]
-    seen = Seen(
+    seen = AttentionRecords(
         [
-            Record("a", 0, (0, 1), torch.cat([eye, torch.full((1, 1, 4, 4), 0.25)], 1)),
-            Record("step", 1, (5,), torch.full((1, 1, 1, 3), 1 / 3), call=0),
-            Record("step", 1, (5,), torch.tensor([[[[1.0, 0, 0]]]]), call=1),
+            AttentionRecord("a", 0, (0, 1), torch.cat([eye, torch.full((1, 1, 4, 4), 0.25)], 1)),
+            AttentionRecord("step", 1, (5,), torch.full((1, 1, 1, 3), 1 / 3), call=0),
+            AttentionRecord("step", 1, (5,), torch.tensor([[[[1.0, 0, 0]]]]), call=1),
         ]
     )
     first, second, step = seen.measures().to_json()
@@ -296,7 +306,7 @@ def test_padding_is_not_measured():
     weights[..., 2:] = 0
     weights[..., :2] = torch.tensor([1.0, 0.0])
     weights[:, :, 2:] = torch.tensor([0.0, 0.0, 0.5, 0.5])
-    seen = Seen([Record("a", 0, (0,), weights, [("x", "y")], [("x", "y")])])
+    seen = AttentionRecords([AttentionRecord("a", 0, (0,), weights, [("x", "y")], [("x", "y")])])
     assert seen.measures().to_json()[0]["entropy"] == 0
     assert seen.measures().to_json()[0]["sparsity"] == 0.5
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from regard.viewing import heat
+from regard.viewing import heatmap
 from regard.viewing.terminal import COLORS
 
 
@@ -11,52 +11,54 @@ def rows_of(picture: str) -> list[str]:
 
 def test_shades_grow_with_the_weights():
     weights = torch.tensor([[0.0, 0.125, 0.25, 0.375, 0.5]])
-    assert rows_of(heat(weights, color=False, width=80)) == ["  ░░▒▒▓▓██"]
+    assert rows_of(heatmap(weights, color=False, width=80)) == ["  ░░▒▒▓▓██"]
 
 
 def test_only_exact_zeros_are_blank():
-    assert rows_of(heat(torch.tensor([[1.0, 1e-30, 0.0]]), color=False, width=80)) == ["██░░  "]
+    assert rows_of(heatmap(torch.tensor([[1.0, 1e-30, 0.0]]), color=False, width=80)) == ["██░░  "]
 
 
 def test_all_zero_and_empty_weights_can_be_drawn():
-    assert rows_of(heat(torch.zeros(2, 3), color=False, width=80)) == [" " * 6] * 2
-    assert rows_of(heat(torch.zeros(2, 0), color=False, width=80)) == ["", ""]
-    assert heat(torch.zeros(0, 3), color=False, width=80) == ""
+    assert rows_of(heatmap(torch.zeros(2, 3), color=False, width=80)) == [" " * 6] * 2
+    assert rows_of(heatmap(torch.zeros(2, 0), color=False, width=80)) == ["", ""]
+    assert heatmap(torch.zeros(0, 3), color=False, width=80) == ""
 
 
 def test_nan_is_shown_as_such():
-    assert rows_of(heat(torch.tensor([[float("nan"), 1.0]]), color=False, width=80)) == ["??██"]
+    assert rows_of(heatmap(torch.tensor([[float("nan"), 1.0]]), color=False, width=80)) == ["??██"]
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float64])
 def test_any_dtype(dtype):
-    assert rows_of(heat(torch.eye(2).to(dtype), color=False, width=80)) == ["██  ", "  ██"]
+    assert rows_of(heatmap(torch.eye(2).to(dtype), color=False, width=80)) == ["██  ", "  ██"]
 
 
 def test_weights_that_need_a_gradient():
-    assert rows_of(heat(torch.ones(1, 1, requires_grad=True), color=False, width=80)) == ["██"]
+    assert rows_of(heatmap(torch.ones(1, 1, requires_grad=True), color=False, width=80)) == ["██"]
 
 
 def test_what_does_not_fit_is_cut_with_a_note():
-    picture = heat(torch.rand(100, 500), color=False, width=40, height=10)
+    picture = heatmap(torch.rand(100, 500), color=False, width=40, height=10)
     assert len(rows_of(picture)) == 10
     assert all(len(line) <= 40 for line in picture.splitlines()[:10])
     assert picture.splitlines()[-1] == "shown: 10 of 100 queries, 18 of 500 keys"
 
 
 def test_the_legend_speaks_chinese_where_it_is_asked_to():
-    drawn = heat(torch.eye(4), color=False, width=80, height=2, language="zh").splitlines()
+    drawn = heatmap(torch.eye(4), color=False, width=80, height=2, language="zh").splitlines()
     assert drawn[-2:] == ["空白为 0，░ 至多 0.25，█ 至多 1", "画出的查询：2 / 4，键：4 / 4"]
     with pytest.raises(ValueError, match="speaks 'en' or 'zh', not 'fr'"):
-        heat(torch.eye(2), language="fr")
+        heatmap(torch.eye(2), language="fr")
 
 
 def test_a_very_narrow_terminal_still_sees_a_key():
-    assert [len(row) for row in rows_of(heat(torch.rand(1, 5), color=False, width=1))] == [2]
+    assert [len(row) for row in rows_of(heatmap(torch.rand(1, 5), color=False, width=1))] == [2]
 
 
 def test_labels_stand_at_their_rows_and_columns():
-    picture = heat(torch.eye(2), rows=["the", "cat"], columns=["le", "chat"], color=False, width=80)
+    picture = heatmap(
+        torch.eye(2), row_labels=["the", "cat"], column_labels=["le", "chat"], color=False, width=80
+    )
     assert picture.splitlines()[:6] == [
         "       c",
         "       h",
@@ -68,30 +70,32 @@ def test_labels_stand_at_their_rows_and_columns():
 
 
 def test_chinese_labels_are_two_columns_wide():
-    lines = heat(torch.eye(2), rows=["注意", "a"], columns=["力", "b"], color=False, width=80).splitlines()
+    lines = heatmap(torch.eye(2), rows=["注意", "a"], columns=["力", "b"], color=False, width=80).splitlines()
     assert lines[:3] == ["      力b", "注意 │██  │", "   a │  ██│"]
 
 
 def test_labels_cannot_move_the_cursor_or_fill_the_screen():
-    picture = heat(torch.ones(1, 1), rows=["\x1b[2J\n" + "x" * 100], columns=["\t"], color=False, width=80)
+    picture = heatmap(
+        torch.ones(1, 1), row_labels=["\x1b[2J\n" + "x" * 100], column_labels=["\t"], color=False, width=80
+    )
     assert "\x1b" not in picture
     assert "x" * 20 not in picture
     assert len(rows_of(picture)) == 1
 
 
 def test_color_is_a_background():
-    picture = heat(torch.tensor([[1.0, 0.0]]), color=True, width=80)
+    picture = heatmap(torch.tensor([[1.0, 0.0]]), color=True, width=80)
     assert picture.startswith(f"│\x1b[48;5;{COLORS[-1]}m  \x1b[0m  │")
 
 
 def test_color_needs_a_terminal_and_no_no_color(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert "\x1b" not in heat(torch.eye(2)), "not a terminal"
+    assert "\x1b" not in heatmap(torch.eye(2)), "not a terminal"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert "\x1b" in heat(torch.eye(2))
+    assert "\x1b" in heatmap(torch.eye(2))
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b" not in heat(torch.eye(2))
+    assert "\x1b" not in heatmap(torch.eye(2))
 
 
 @pytest.mark.parametrize(
@@ -105,4 +109,4 @@ def test_color_needs_a_terminal_and_no_no_color(monkeypatch):
 )
 def test_what_cannot_be_drawn_is_refused_in_words(weights, labels, words):
     with pytest.raises(ValueError, match=words):
-        heat(weights, **labels)
+        heatmap(weights, **labels)

@@ -24,8 +24,8 @@ from tests.viewing.watched import LENGTHS, SOURCE, TARGET, recurrent, transforme
 MODELS = {
     "transformer": transformer,
     "dropped weights": lambda: transformer(attention=lambda: MultiHead(16, 4, dropout=0.5)),
-    "grouped": lambda: transformer(attention=lambda: MultiHead(16, 4, kv_heads=2)),
-    "one for all": lambda: transformer(attention=lambda: MultiHead(16, 4, kv_heads=1)),
+    "grouped": lambda: transformer(attention=lambda: MultiHead(16, 4, num_kv_heads=2)),
+    "one for all": lambda: transformer(attention=lambda: MultiHead(16, 4, num_kv_heads=1)),
     "a bias a head": lambda: transformer(
         attention=lambda: MultiHead(16, 4, score=ScaledDot() + Alibi(4)), across=lambda: MultiHead(16, 4)
     ),
@@ -82,7 +82,7 @@ def test_the_weights_are_those_of_the_model(model):
             model(SOURCE, LENGTHS, TARGET[:, :-1])
     names = [name for name in seen.layers() if "look_back" in name or name == "attention"]
     for name, look in zip(names, looks, strict=True):
-        torch.testing.assert_close(seen.joined(name).weights, look)
+        torch.testing.assert_close(seen.concat_calls(name).weights, look)
 
 
 def test_drawn_weights_are_the_very_ones():

@@ -7,13 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention import (
-    Cache,
-    MultiHead,
-    attend,
-    causal,
-    softmax,
-)
+from regard.attention import KVCache, MultiHead, attend, causal, softmax
 from regard.models import NeuralTuringMachine
 from regard.viewing import watch
 from tests.viewing.watched import LENGTHS, SOURCE, TARGET, Pooled, transformer, twice
@@ -36,12 +30,12 @@ def test_decoding_step_by_step_is_seen():
 
 
 def test_a_cache_is_seen_growing():
-    heads, cache = MultiHead(8, 2), Cache()
+    heads, cache = MultiHead(8, 2), KVCache()
     with torch.no_grad(), watch(heads) as seen:
         for _ in range(3):
             heads(torch.randn(2, 1, 8), mask=causal(), cache=cache)
     assert [record.weights.shape[-1] for record in seen] == [1, 2, 3]
-    joined = seen.joined("MultiHead")
+    joined = seen.concat_calls("MultiHead")
     assert joined.weights.shape == (2, 2, 3, 3)
     assert not joined.weights.triu(1).any()
 
@@ -174,18 +168,18 @@ def test_no_layer_is_a_choice():
 
 @pytest.mark.parametrize("grad", [True, False])
 def test_a_machine_is_seen_where_its_heads_are(grad):
-    machine = NeuralTuringMachine(5, 4, rows=8, width=6, read_heads=2)
-    inputs, state, steps = torch.rand(3, 4, 5), machine.begin(3), []
+    machine = NeuralTuringMachine(5, 4, memory_rows=8, memory_width=6, num_read_heads=2)
+    inputs, state, steps = torch.rand(3, 4, 5), machine.init_state(3), []
     with torch.set_grad_enabled(grad):
         seen = twice(machine, lambda machine: machine(inputs)[0])
         for now in inputs.unbind(1):
             state = machine.step(now, state).state
             steps.append(torch.cat((state.read_weights, state.write_weights), 1))
-    found = seen.joined("NeuralTuringMachine")
+    found = seen.concat_calls("NeuralTuringMachine")
     torch.testing.assert_close(found.weights, torch.stack(steps, 2).detach())
     with watch(machine, heads=2) as written:
         machine(inputs)
-    torch.testing.assert_close(written.joined("NeuralTuringMachine").weights, found.weights[:, 2:])
+    torch.testing.assert_close(written.concat_calls("NeuralTuringMachine").weights, found.weights[:, 2:])
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
@@ -232,7 +226,7 @@ def test_reading_weights_later_still_works_and_nothing_is_kept_alive():
     heads, x = MultiHead(8, 2), torch.randn(1, 3, 8)
     with watch(heads, heads=0) as seen:
         looked = heads(x)
-    assert looked._seen is None
+    assert looked._computed is None
     assert torch.equal(looked.weights[:, :1], seen[0].weights)
     del looked
     gc.collect()

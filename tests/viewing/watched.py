@@ -3,13 +3,8 @@
 import torch
 from torch import nn
 
-from regard.attention import (
-    Additive,
-    Attention,
-    attend,
-    causal,
-)
-from regard.models import Recurrent, Transformer
+from regard.attention import Additive, Attention, attend, causal
+from regard.models import RNNSeq2Seq, Transformer
 from regard.viewing import watch
 
 SOURCE, TARGET = torch.randint(4, 11, (3, 6)), torch.randint(4, 13, (3, 5))
@@ -17,12 +12,14 @@ LENGTHS = torch.tensor([6, 4, 2])
 
 
 def transformer(dropout=0.1, **options):
-    return Transformer(11, 13, dim=16, heads=4, layers=2, hidden_dim=32, dropout=dropout, **options)
+    return Transformer(
+        11, 13, embed_dim=16, num_heads=4, num_encoder_layers=2, ffn_dim=32, dropout=dropout, **options
+    )
 
 
 def recurrent(attention=None, **options):
     attention = attention or Attention(Additive(16, 16, 8))
-    return Recurrent(11, 13, attention, embed_dim=8, dim=16, **options)
+    return RNNSeq2Seq(11, 13, attention, embed_dim=8, hidden_dim=16, **options)
 
 
 def twice(model, call, **options):

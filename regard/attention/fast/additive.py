@@ -24,17 +24,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.fast.kernels import only_compiled
-from regard.attention.fast.pairs import compiled, pull_pairs, sum_pairs
+from regard.attention.fast.pairs import (
+    compiled_or_none,
+    pairwise_sum,
+    pairwise_sum_backward,
+    require_compiled,
+)
 from regard.errors import UsageError
 
 __all__ = ["additive_scores"]
 
 ACTIVATIONS = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu}
-SCALE = {"tanh": 2.0, "sigmoid": 1.0}  # activation(x) = SCALE sigmoid(SCALE x) - (SCALE - 1)
-SMALL = 2**18  # pairs x hidden; below this the definition is the fastest
-MARGIN = {torch.float32: 20.0, torch.float64: 40.0}  # sigmoid(+-MARGIN) is 1 or 0 to working precision
-REACH = {torch.float32: 68.0, torch.float64: 668.0}  # e^(REACH + MARGIN) is still finite
+TANH_SCALE = {"tanh": 2.0, "sigmoid": 1.0}  # activation(x) = SCALE sigmoid(SCALE x) - (SCALE - 1)
+MAX_REFERENCE_WORK = 2**18  # pairs x hidden; below this the definition is the fastest
+FACTOR_MARGIN = {torch.float32: 20.0, torch.float64: 40.0}  # sigmoid(+-MARGIN) is 1 or 0 to working precision
+FACTOR_REACH = {torch.float32: 68.0, torch.float64: 668.0}  # e^(REACH + MARGIN) is still finite
 
 
 def additive_scores(
@@ -54,7 +58,7 @@ def additive_scores(
     """
     if activation not in ACTIVATIONS:
         raise UsageError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-    if not (a.dtype == b.dtype == v.dtype in MARGIN):
+    if not (a.dtype == b.dtype == v.dtype in FACTOR_MARGIN):
         dtype = functools.reduce(torch.promote_types, (a.dtype, b.dtype, v.dtype), torch.float32)
         a, b, v = a.to(dtype), b.to(dtype), v.to(dtype)
     batch, other = a.shape[:-2], b.shape[:-2]
@@ -63,26 +67,28 @@ def additive_scores(
     (queries, hidden), keys, count = a.shape[-2:], b.shape[-2], math.prod(batch)
     # A compiler must not see a choice by size (it would tie the graph to it): the operator makes its own.
     if not torch.compiler.is_compiling() and is_small(count, queries, keys, hidden):
-        return definition(a, b, v, activation)
+        return reference_additive_scores(a, b, v, activation)
     a = a.expand(*batch, queries, hidden).reshape(count, queries, hidden)
     b = b.expand(*batch, keys, hidden).reshape(count, keys, hidden)
     return forward_op(a, b, v, activation)[0].reshape(*batch, queries, keys)
 
 
-def is_small(count: int, queries: int, keys: int, hidden: int) -> bool:
+def is_small(batch_size: int, num_queries: int, num_keys: int, hidden_dim: int) -> bool:
     """Whether the definition is the fastest. With a single query or key a product saves little."""
-    return count * queries * keys * hidden < (SMALL if min(queries, keys) > 1 else 4 * SMALL)
+    return batch_size * num_queries * num_keys * hidden_dim < (
+        MAX_REFERENCE_WORK if min(num_queries, num_keys) > 1 else 4 * MAX_REFERENCE_WORK
+    )
 
 
-def definition(a: Tensor, b: Tensor, v: Tensor, activation: str) -> Tensor:
+def reference_additive_scores(a: Tensor, b: Tensor, v: Tensor, activation: str) -> Tensor:
     """The formula as it reads, through the queries x keys x hidden tensor."""
-    with full_precision(a):
+    with autocast_disabled(a):
         return ACTIVATIONS[activation](a.unsqueeze(-2) + b.unsqueeze(-3)) @ v
 
 
-def full_precision(a: Tensor) -> AbstractContextManager[Any]:
+def autocast_disabled(tensor: Tensor) -> AbstractContextManager[Any]:
     """Autocast would compute the sum over hidden units in half precision."""
-    kind = a.device.type
+    kind = tensor.device.type
     on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.autocast(kind, enabled=False) if on else nullcontext()
 
@@ -90,7 +96,7 @@ def full_precision(a: Tensor) -> AbstractContextManager[Any]:
 # ---- the product: when it stands for the definition
 
 
-def factors(a: Tensor, b: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+def exponential_factors(a: Tensor, b: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """A, B with 1 / (1 + A B) = sigmoid(scale (a + b)), and how far the narrower side reaches.
 
     Only a + b matters, so per batch element and hidden unit a constant is moved from one side to the other
@@ -103,34 +109,34 @@ def factors(a: Tensor, b: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]
     reach_x, reach_y = (high_x - low_x) / 2, (high_y - low_y) / 2
     center = torch.where(reach_x <= reach_y, (low_x + high_x) / 2, -(low_y + high_y) / 2)
     reach = torch.minimum(reach_x, reach_y)
-    bound = reach + MARGIN[a.dtype]
+    bound = reach + FACTOR_MARGIN[a.dtype]
     x, y = x.sub_(center).clamp_(-bound, bound), y.add_(center).clamp_(-bound, bound)
     return x.exp_(), y.exp_(), reach.amax()
 
 
 @functools.cache
-def factors_kernel(activation: str) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+def build_factors_kernel(activation: str) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     def additive_factors(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        only_compiled()
-        return factors(a, b, SCALE[activation])
+        require_compiled()
+        return exponential_factors(a, b, TANH_SCALE[activation])
 
     return additive_factors
 
 
-def uses_factors(a: Tensor, activation: str) -> bool:
+def can_use_factors(a: Tensor, activation: str) -> bool:
     """On a GPU one sigmoid per pair costs little, and looking at the reach would make the host wait."""
-    return activation in SCALE and a.device.type == "cpu"
+    return activation in TANH_SCALE and a.device.type == "cpu"
 
 
-def find_factors(a: Tensor, b: Tensor, v: Tensor, activation: str) -> tuple[Tensor, Tensor, Tensor]:
+def compute_factors(a: Tensor, b: Tensor, v: Tensor, activation: str) -> tuple[Tensor, Tensor, Tensor]:
     """A, B and whether they may be used. NaN and infinity anywhere make it False."""
-    if not uses_factors(a, activation):
+    if not can_use_factors(a, activation):
         return a.new_empty(0), a.new_empty(0), torch.zeros((), dtype=torch.bool)
     if a.numel() == 0 or b.numel() == 0:
         return torch.empty_like(a), torch.empty_like(b), torch.zeros((), dtype=torch.bool)
-    found = compiled(f"factors {activation}", factors_kernel(activation), a, b)
-    left, right, reach = found or factors(a, b, SCALE[activation])
-    return left, right, (reach < REACH[a.dtype]) & v.isfinite().all()
+    found = compiled_or_none(f"factors {activation}", build_factors_kernel(activation), a, b)
+    left, right, reach = found or exponential_factors(a, b, TANH_SCALE[activation])
+    return left, right, (reach < FACTOR_REACH[a.dtype]) & v.isfinite().all()
 
 
 # ---- operators: opaque to torch.compile and torch.export, so that they may look at the data
@@ -139,13 +145,13 @@ def find_factors(a: Tensor, b: Tensor, v: Tensor, activation: str) -> tuple[Tens
 @torch.library.custom_op("regard::additive", mutates_args=())
 def forward_op(a: Tensor, b: Tensor, v: Tensor, activation: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The scores; for the backward pass the factors and whether they were used."""
-    with torch.no_grad(), full_precision(a):
+    with torch.no_grad(), autocast_disabled(a):
         a, b, v = a.detach().contiguous(), b.detach().contiguous(), v.detach().contiguous()
-        left, right, fits = find_factors(a, b, v, activation)
+        left, right, fits = compute_factors(a, b, v, activation)
         if not fits:
-            return sum_pairs(activation, a, b, v), left, right, fits
-        scale = SCALE[activation]
-        scores = sum_pairs("product", left, right, scale * v).sub_((scale - 1) * v.sum())
+            return pairwise_sum(activation, a, b, v), left, right, fits
+        scale = TANH_SCALE[activation]
+        scores = pairwise_sum("product", left, right, scale * v).sub_((scale - 1) * v.sum())
         return scores, left, right, fits
 
 
@@ -154,20 +160,20 @@ def backward_op(
     g: Tensor, a: Tensor, b: Tensor, v: Tensor, left: Tensor, right: Tensor, fits: Tensor, activation: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients at a, b and v."""
-    with torch.no_grad(), full_precision(a):
+    with torch.no_grad(), autocast_disabled(a):
         g, v = g.detach().contiguous(), v.detach().contiguous()
         if not fits:
-            return pull_pairs(activation, a.detach().contiguous(), b.detach().contiguous(), v, g)
-        scale = SCALE[activation]
+            return pairwise_sum_backward(activation, a.detach().contiguous(), b.detach().contiguous(), v, g)
+        scale = TANH_SCALE[activation]
         shift = (scale - 1) / scale
-        da, db, dv = pull_pairs("product", left.detach(), right.detach(), scale**2 * v, g, shift)
+        da, db, dv = pairwise_sum_backward("product", left.detach(), right.detach(), scale**2 * v, g, shift)
         return da, db, dv.mul_(scale)
 
 
 @forward_op.register_fake
 def _(a: Tensor, b: Tensor, v: Tensor, activation: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     kept = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in (a, b)]
-    left, right = kept if uses_factors(a, activation) else (a.new_empty(0), a.new_empty(0))
+    left, right = kept if can_use_factors(a, activation) else (a.new_empty(0), a.new_empty(0))
     fits = torch.empty((), dtype=torch.bool)
     return a.new_empty(a.shape[0], a.shape[1], b.shape[1]), left, right, fits
 
@@ -192,7 +198,11 @@ def backward(ctx: Any, g: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
         return None, None, None, None
     if torch.is_grad_enabled():  # a second derivative is wanted: torch differentiates the definition
         wanted = [t for t in (a, b, v) if t.requires_grad]
-        found = iter(torch.autograd.grad(definition(a, b, v, ctx.activation), wanted, g, create_graph=True))
+        found = iter(
+            torch.autograd.grad(
+                reference_additive_scores(a, b, v, ctx.activation), wanted, g, create_graph=True
+            )
+        )
         return *(next(found) if t.requires_grad else None for t in (a, b, v)), None
     return *backward_op(g, a, b, v, left, right, fits, ctx.activation), None
 

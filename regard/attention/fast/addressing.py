@@ -20,20 +20,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention._tracing import followed
-from regard.attention.fast.additive import full_precision
+from regard.attention._common import is_transformed
+from regard.attention.fast.additive import autocast_disabled
 
-Kept = Sequence[Tensor]  # what the way back needs
-Grads = Sequence[Tensor | None]
-MEMORY, PREVIOUS = 4, 5  # where in what is kept of an address these are, as they were given
+SavedTensors = Sequence[Tensor]  # what the way back needs
+Gradients = Sequence[Tensor | None]
+MEMORY_INDEX, PREVIOUS_INDEX = 4, 5  # where in what is kept of an address these are, as they were given
 # Below this length squares lose digits (3e-16 in float32), and gradients, which are divided by the length, overflow.
-SHORTEST = {
+MIN_NORM = {
     dtype: math.sqrt(torch.finfo(dtype).tiny / torch.finfo(dtype).eps)
     for dtype in (torch.float32, torch.float64)
 }
 
 
-def addressed(
+def address_forward(
     key: Tensor,
     strength: Tensor,
     gate: Tensor,
@@ -41,64 +41,64 @@ def addressed(
     sharpness: Tensor,
     memory: Tensor,
     previous: Tensor,
-) -> tuple[Tensor, Kept]:
+) -> tuple[Tensor, SavedTensors]:
     """sharpen(shift(interpolate(content(key, memory, strength), previous, gate), offsets), sharpness)"""
-    over_key, over_rows = over_length(key), over_length(memory).mT
+    over_key, over_rows = inverse_norm(key), inverse_norm(memory).mT
     turned = key * over_key
-    cosine = times(turned, memory.mT).mul_(over_rows)
+    cosine = batched_matmul(turned, memory.mT).mul_(over_rows)
     strength, gate, sharpness = strength.unsqueeze(-1), gate.unsqueeze(-1), sharpness.unsqueeze(-1)
     found = torch.softmax(cosine * strength, -1)
-    windows = _windows(torch.lerp(previous, found, gate), offsets.shape[-1], -1)
+    windows = _gather_windows(torch.lerp(previous, found, gate), offsets.shape[-1], -1)
     spread = (windows * offsets.unsqueeze(-2)).sum(-1)
-    spread += _floor(spread)
+    spread += _smallest_weight(spread)
     logs = torch.log(spread)
     weights = torch.softmax(logs * sharpness, -1)
     kept = (strength, gate, offsets, sharpness, memory, previous, over_key, over_rows, turned, cosine, found)
     return weights, (*kept, windows, spread, logs, weights)
 
 
-def through_address(kept: Kept, grad: Tensor) -> Kept:
+def address_backward(saved: SavedTensors, grad: Tensor) -> SavedTensors:
     """Gradients in the order of the arguments of `addressed`."""
-    strength, gate, offsets, sharpness, memory, previous, over_key, over_rows, turned, cosine, found = kept[
+    strength, gate, offsets, sharpness, memory, previous, over_key, over_rows, turned, cosine, found = saved[
         :11
     ]
-    windows, spread, logs, weights = kept[11:]
-    slope = through_softmax(grad, weights)
+    windows, spread, logs, weights = saved[11:]
+    slope = softmax_backward(grad, weights)
     to_sharpness = (slope * logs).sum(-1)
     slope = slope.mul_(sharpness).div_(spread)
     to_offsets = (windows * slope.unsqueeze(-1)).sum(-2)
-    slope = (_windows(slope, offsets.shape[-1], 1) * offsets.unsqueeze(-2)).sum(-1)
+    slope = (_gather_windows(slope, offsets.shape[-1], 1) * offsets.unsqueeze(-2)).sum(-1)
     to_gate = (slope * (found - previous)).sum(-1)
     to_found = slope * gate
     to_previous = slope - to_found
-    slope = through_softmax(to_found, found)
+    slope = softmax_backward(to_found, found)
     along = slope * cosine
     to_strength = along.sum(-1)
     along = along.mul_(strength).sum(-2, keepdim=True).mul_(over_rows).mul_(over_rows).mT
     slope = slope.mul_(strength).mul_(over_rows)
-    to_memory = times(slope.mT, turned).addcmul_(memory, along, value=-1)
-    to_key = times(slope, memory)
+    to_memory = batched_matmul(slope.mT, turned).addcmul_(memory, along, value=-1)
+    to_key = batched_matmul(slope, memory)
     aside = (to_key * turned).sum(-1, keepdim=True)
     to_key = to_key.addcmul_(turned, aside, value=-1).mul_(over_key)
     return to_key, to_strength, to_gate, to_offsets, to_sharpness, to_memory, to_previous
 
 
-def written(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> tuple[Tensor, Kept]:
+def write_forward(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> tuple[Tensor, SavedTensors]:
     """memory * prod_heads(1 - weights erase) + sum_heads weights add"""
     shares, erased = weights.unsqueeze(-1), erase.unsqueeze(-2)
     kept = [1 - shares[..., h, :, :] * erased[..., h, :, :] for h in range(weights.shape[-2])]
     left = functools.reduce(torch.mul, kept)
     more = kept if len(kept) > 1 else ()
-    return times(weights.mT, add).addcmul_(memory, left), (memory, weights, erase, add, left, *more)
+    return batched_matmul(weights.mT, add).addcmul_(memory, left), (memory, weights, erase, add, left, *more)
 
 
-def through_write(kept: Kept, grad: Tensor) -> Kept:
+def write_backward(saved: SavedTensors, grad: Tensor) -> SavedTensors:
     """Gradients in the order of the arguments of `written`."""
-    memory, weights, erase, add, left, *each = kept
-    to_left, to_weights = grad * memory, times(add, grad.mT)
+    memory, weights, erase, add, left, *each = saved
+    to_left, to_weights = grad * memory, batched_matmul(add, grad.mT)
     if not each:
-        to_weights -= times(erase, to_left.mT)
-        return grad * left, to_weights, times(weights, to_left).neg_(), times(weights, grad)
+        to_weights -= batched_matmul(erase, to_left.mT)
+        return grad * left, to_weights, batched_matmul(weights, to_left).neg_(), batched_matmul(weights, grad)
     to_erase = torch.empty_like(erase)
     for h in range(len(each)):
         # what the other heads leave: a product, not a division, as one may leave 0
@@ -108,49 +108,51 @@ def through_write(kept: Kept, grad: Tensor) -> Kept:
     return grad * left, to_weights, to_erase, weights @ grad
 
 
-class Addressed(torch.autograd.Function):
+class AddressFunction(torch.autograd.Function):
     """`addressed` as a node of the graph."""
 
     @staticmethod
     def forward(ctx: Any, *said: Tensor) -> Tensor:
-        weights, kept = addressed(*said)
+        weights, kept = address_forward(*said)
         ctx.save_for_backward(*said, *kept)
         return weights
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Grads:
+    def backward(ctx: Any, grad: Tensor) -> Gradients:
         saved = ctx.saved_tensors
         said, kept = saved[:7], saved[7:]
-        with full_precision(grad):
+        with autocast_disabled(grad):
             if torch.is_grad_enabled():
-                return again(lambda *said: addressed(*said)[0], said, grad)
-            return through_address(kept, grad)
+                return differentiable_backward(lambda *said: address_forward(*said)[0], said, grad)
+            return address_backward(kept, grad)
 
 
-class Written(torch.autograd.Function):
+class WriteFunction(torch.autograd.Function):
     """`written` as a node of the graph."""
 
     @staticmethod
     def forward(ctx: Any, *given: Tensor) -> Tensor:
-        memory, kept = written(*given)
+        memory, kept = write_forward(*given)
         ctx.save_for_backward(*kept)
         return memory
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Grads:
-        with full_precision(grad):
+    def backward(ctx: Any, grad: Tensor) -> Gradients:
+        with autocast_disabled(grad):
             if torch.is_grad_enabled():
-                return again(lambda *given: written(*given)[0], ctx.saved_tensors[:4], grad)
-            return through_write(ctx.saved_tensors, grad)
+                return differentiable_backward(
+                    lambda *given: write_forward(*given)[0], ctx.saved_tensors[:4], grad
+                )
+            return write_backward(ctx.saved_tensors, grad)
 
 
-def again(function: Callable[..., Any], given: Kept, grads: Any) -> Grads:
+def differentiable_backward(function: Callable[..., Any], inputs: SavedTensors, grads: Any) -> Gradients:
     """The gradients of what was given, operation by operation, so that they have gradients themselves.
 
     Backward asks for it where a graph of it is made: those that are written out would be constants in it.
     """
     # Views, since one given tensor may have been made of another, and gradients must not go on to that.
-    fresh = [tensor.view_as(tensor) for tensor in given]
+    fresh = [tensor.view_as(tensor) for tensor in inputs]
     wanted = [tensor for tensor in fresh if tensor.requires_grad]
     found = iter(torch.autograd.grad(function(*fresh), wanted, grads, create_graph=True, allow_unused=True))
     return tuple(next(found) if tensor.requires_grad else None for tensor in fresh)
@@ -158,49 +160,49 @@ def again(function: Callable[..., Any], given: Kept, grads: Any) -> Grads:
 
 def address_fast(*said: Tensor) -> Tensor:
     """`addressed`, with a way back if one may be wanted; everything is float32 or wider."""
-    return Addressed.apply(*said) if torch.is_grad_enabled() else addressed(*said)[0]
+    return AddressFunction.apply(*said) if torch.is_grad_enabled() else address_forward(*said)[0]
 
 
 def write_fast(*given: Tensor) -> Tensor:
     """`written`, with a way back if one may be wanted."""
-    return Written.apply(*given) if torch.is_grad_enabled() else written(*given)[0]
+    return WriteFunction.apply(*given) if torch.is_grad_enabled() else write_forward(*given)[0]
 
 
-def applies(rows: int, offsets: int) -> bool:
+def can_use_fast_address(num_rows: int, num_offsets: int) -> bool:
     """Whether the numbers may come from here: nobody follows the operations, and every offset is another row."""
-    return offsets % 2 == 1 and offsets <= rows and not followed()
+    return num_offsets % 2 == 1 and num_offsets <= num_rows and not is_transformed()
 
 
-def times(left: Tensor, right: Tensor) -> Tensor:
+def batched_matmul(left: Tensor, right: Tensor) -> Tensor:
     """The matrix product, which for three axes has a shorter way than `@`."""
     return torch.bmm(left, right) if left.dim() == 3 else left @ right
 
 
-def through_softmax(grad: Tensor, weights: Tensor) -> Tensor:
+def softmax_backward(grad: Tensor, weights: Tensor) -> Tensor:
     return torch.ops.aten._softmax_backward_data(grad, weights, -1, weights.dtype)
 
 
-def _windows(weights: Tensor, width: int, way: int) -> Tensor:
+def _gather_windows(weights: Tensor, width: int, direction: int) -> Tensor:
     """(*batch, heads, rows, width): row i sees the weights at i + way * offset, round and round."""
     # Within a mode (of fake tensors, say) nothing that is made or kept would be of use outside or inside.
-    places = _places.__wrapped__ if torch._C._len_torch_dispatch_stack() else _places
-    return weights[..., places(weights.shape[-1], width, way, weights.device)]
+    places = _window_positions.__wrapped__ if torch._C._len_torch_dispatch_stack() else _window_positions
+    return weights[..., places(weights.shape[-1], width, direction, weights.device)]
 
 
 @functools.lru_cache(maxsize=64)
 @torch.inference_mode(False)  # what is kept may be wanted for a gradient later
-def _places(rows: int, width: int, way: int, device: torch.device) -> Tensor:
+def _window_positions(rows: int, width: int, direction: int, device: torch.device) -> Tensor:
     place = torch.arange(rows, device=device).unsqueeze(-1)
     aside = torch.arange(width, device=device) - width // 2
-    return (place + way * aside) % rows
+    return (place + direction * aside) % rows
 
 
-def over_length(vector: Tensor) -> Tensor:
+def inverse_norm(vector: Tensor) -> Tensor:
     """One over the length of a vector, and 0 where it is too short to have a direction, with no gradient then."""
     length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
     # One over infinity, which stands for what is too short, is 0, and so is its slope.
-    return torch.threshold(length, SHORTEST[vector.dtype], math.inf).reciprocal_()
+    return torch.threshold(length, MIN_NORM[vector.dtype], math.inf).reciprocal_()
 
 
-def _floor(weights: Tensor) -> float:
+def _smallest_weight(weights: Tensor) -> float:
     return 1e8 * torch.finfo(weights.dtype).tiny

@@ -4,91 +4,115 @@
     da_qh = v_h sum_k g_qk y'_qkh     db_kh = v_h sum_q g_qk y'_qkh     dv_h = sum_qk g_qk y_qkh
 
 Large work is done in compiled loops. Without them it goes block by block, each small enough for the cache.
+
+Small functions as fused loops: torch.compile, asked for once and never relied upon.
+
+`run` runs a function of a few tensors as compiled loops, or returns None where that cannot be had (no C++
+compiler, switched off, a forked process); the caller then computes the same in blocks. Each kernel is
+compiled on a small made-up example with every size different and none of them 1, so that one compilation
+serves all shapes and does not depend on which shape came first. (A batch of one has a kernel of its own.)
+
+    REGARD_COMPILE=0             switches compilation off for a process
+    with compiling(False): ...   switches it off for a block
 """
 
 import functools
+import logging
 import math
+import os
+import threading
+import time
+import types
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from regard.attention.fast import kernels
+from regard.attention.fast import pairs as kernels
 
-__all__ = ["compiled", "pull_pairs", "sum_pairs"]
-
-LARGE = 2**22  # pairs x hidden; from here on compiled loops are worth the wait for them
-BLOCK = 2**19  # pairs x hidden of one block without them: about what stays in a core's cache
+MIN_COMPILED_WORK = 2**22  # pairs x hidden; from here on compiled loops are worth the wait for them
 
 
-class Form(NamedTuple):
+BLOCK_WORK = 2**19  # pairs x hidden of one block without them: about what stays in a core's cache
+
+
+class PairFunction(NamedTuple):
     """One way to get y for every pair from its two sides. Works in place: a block stays in the cache."""
 
     value: Callable[[Tensor, Tensor], Tensor]  # y
-    pull: Callable[[Tensor, Tensor], Tensor]  # from the gradient g at y: g dy/dx, overwrites y
+    backward: Callable[[Tensor, Tensor], Tensor]  # from the gradient g at y: g dy/dx, overwrites y
 
 
-FORMS = {
-    "product": Form(lambda a, b: (a * b).add_(1).reciprocal_(), lambda g, y: (gy := g * y).sub_(y.mul_(gy))),
-    "sigmoid": Form(lambda a, b: (a + b).sigmoid_(), lambda g, y: (gy := g * y).sub_(y.mul_(gy))),
-    "tanh": Form(lambda a, b: (a + b).tanh_(), lambda g, y: y.mul_(g * y).neg_().add_(g)),
-    "relu": Form(lambda a, b: (a + b).relu_(), lambda g, y: torch.where(y <= 0, 0.0, g)),
+PAIR_FUNCTIONS = {
+    "product": PairFunction(
+        lambda a, b: (a * b).add_(1).reciprocal_(), lambda g, y: (gy := g * y).sub_(y.mul_(gy))
+    ),
+    "sigmoid": PairFunction(lambda a, b: (a + b).sigmoid_(), lambda g, y: (gy := g * y).sub_(y.mul_(gy))),
+    "tanh": PairFunction(lambda a, b: (a + b).tanh_(), lambda g, y: y.mul_(g * y).neg_().add_(g)),
+    "relu": PairFunction(lambda a, b: (a + b).relu_(), lambda g, y: torch.where(y <= 0, 0.0, g)),
 }
 
 
-def sum_pairs(form: str, a: Tensor, b: Tensor, v: Tensor) -> Tensor:
+def pairwise_sum(function: str, a: Tensor, b: Tensor, v: Tensor) -> Tensor:
     """sum_h v_h y_qkh"""
-    scores = compiled(f"forward {form}", forward_kernel(form), a, b, v)
+    scores = compiled_or_none(f"forward {function}", build_forward_kernel(function), a, b, v)
     if scores is None:
         scores = a.new_empty(a.shape[0], a.shape[1], b.shape[1])
-        for i, q, k in blocks(a, b):
-            scores[i, q, k] = FORMS[form].value(a[i, q, None], b[i, None, k]) @ v
+        for i, q, k in iter_blocks(a, b):
+            scores[i, q, k] = PAIR_FUNCTIONS[function].value(a[i, q, None], b[i, None, k]) @ v
     return scores
 
 
-def pull_pairs(
-    form: str, a: Tensor, b: Tensor, v: Tensor, g: Tensor, shift: float = 0.0
+def pairwise_sum_backward(
+    function: str, a: Tensor, b: Tensor, v: Tensor, g: Tensor, shift: float = 0.0
 ) -> tuple[Tensor, Tensor, Tensor]:
     """v_h sum_k g y', v_h sum_q g y' and sum_qk g (y - shift): in parts, before they grow and cancel."""
-    result = compiled(f"backward {form}", backward_kernel(form), a, b, v, g, g.mT.contiguous())
+    result = compiled_or_none(
+        f"backward {function}", build_backward_kernel(function), a, b, v, g, g.mT.contiguous()
+    )
     if result is not None:
         da, db, rows = result
         return da, db, (rows.sub_(shift * g.sum(-1, keepdim=True)) if shift else rows).sum((0, 1))
     da, db, dv = torch.zeros_like(a), torch.zeros_like(b), torch.zeros_like(v)
-    for i, q, k in blocks(a, b):
-        y, part = FORMS[form].value(a[i, q, None], b[i, None, k]), g[i, q, k]
+    for i, q, k in iter_blocks(a, b):
+        y, part = PAIR_FUNCTIONS[function].value(a[i, q, None], b[i, None, k]), g[i, q, k]
         dv += part.reshape(-1) @ y.flatten(0, 2)
         if shift:
             dv -= shift * part.sum()
-        y = FORMS[form].pull(part[..., None], y)
+        y = PAIR_FUNCTIONS[function].backward(part[..., None], y)
         da[i, q] += y.sum(2)
         db[i, k] += y.sum(1)
     return da.mul_(v), db.mul_(v), dv
 
 
-def blocks(a: Tensor, b: Tensor) -> Iterator[tuple[slice, slice, slice]]:
+def iter_blocks(a: Tensor, b: Tensor) -> Iterator[tuple[slice, slice, slice]]:
     """Slices of batch, queries and keys, each of at most BLOCK pairs x hidden."""
     (count, queries, hidden), keys = a.shape, b.shape[1]
-    k = max(1, min(keys, BLOCK // max(1, hidden)))
-    q = max(1, min(queries, BLOCK // max(1, k * hidden)))
-    i = max(1, min(count, BLOCK // max(1, k * q * hidden)))
+    k = max(1, min(keys, BLOCK_WORK // max(1, hidden)))
+    q = max(1, min(queries, BLOCK_WORK // max(1, k * hidden)))
+    i = max(1, min(count, BLOCK_WORK // max(1, k * q * hidden)))
     for x in range(0, count, i):
         for y in range(0, queries, q):
             for z in range(0, keys, k):
                 yield slice(x, x + i), slice(y, y + q), slice(z, z + k)
 
 
-def compiled(name: str, kernel: Callable[..., Any], a: Tensor, b: Tensor, *others: Tensor) -> Any:
+def compiled_or_none(name: str, kernel: Callable[..., Any], a: Tensor, b: Tensor, *others: Tensor) -> Any:
     """kernel(a, b, *others) in compiled loops, or None if the work is small or there is no compiler."""
     sizes = (a.shape[1], b.shape[1], a.shape[2])
-    if a.shape[0] * math.prod(sizes) < LARGE or min(sizes) < 2:  # a size of 1 would be compiled for itself
+    if (
+        a.shape[0] * math.prod(sizes) < MIN_COMPILED_WORK or min(sizes) < 2
+    ):  # a size of 1 would be compiled for itself
         return None
-    example = functools.partial(arguments, 2 + len(others))
-    return kernels.run(f"additive {name}", kernel, example, a, b, *others)
+    example = functools.partial(example_arguments, 2 + len(others))
+    return kernels.run_compiled(f"additive {name}", kernel, example, a, b, *others)
 
 
-def arguments(count: int, like: Tensor, batch: int) -> list[Tensor]:
+def example_arguments(count: int, like: Tensor, batch: int) -> list[Tensor]:
     """The first of a, b, v, g, g^T to compile a kernel on: an odd batch, even sizes, no two equal."""
     q, k, hidden = 134, 138, 272
     shapes = [(batch, q, hidden), (batch, k, hidden), (hidden,), (batch, q, k), (batch, k, q)]
@@ -99,21 +123,21 @@ def arguments(count: int, like: Tensor, batch: int) -> list[Tensor]:
 
 
 @functools.cache
-def forward_kernel(form: str) -> Callable[..., Tensor]:
+def build_forward_kernel(function: str) -> Callable[..., Tensor]:
     def additive_forward(a: Tensor, b: Tensor, v: Tensor) -> Tensor:
-        kernels.only_compiled()
-        return (FORMS[form].value(a[:, :, None], b[:, None]) * v).sum(-1)
+        kernels.require_compiled()
+        return (PAIR_FUNCTIONS[function].value(a[:, :, None], b[:, None]) * v).sum(-1)
 
     return additive_forward
 
 
 @functools.cache
-def backward_kernel(form: str) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+def build_backward_kernel(function: str) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     def additive_backward(
         a: Tensor, b: Tensor, v: Tensor, g: Tensor, g_by_key: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        kernels.only_compiled()
-        value, pull = FORMS[form]
+        kernels.require_compiled()
+        value, pull = PAIR_FUNCTIONS[function]
         y, g = value(a[:, :, None], b[:, None]), g[..., None]
         rows = (g * y).sum(2)
         da = pull(g, y).sum(2) * v
@@ -122,3 +146,99 @@ def backward_kernel(form: str) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
         return da, db, rows
 
     return additive_backward
+
+
+log = logging.getLogger("regard")
+
+
+_enabled = ContextVar("regard_compiling", default=os.environ.get("REGARD_COMPILE", "1") != "0")
+
+
+_lock = threading.Lock()
+
+
+_kernels: dict[tuple[Any, ...], Callable[..., Any]] = {}
+
+
+_broken = False  # after one failure no other kernel is tried: the reason is the machine, not the kernel
+
+
+@contextmanager
+def compile_kernels(enabled: bool) -> Iterator[None]:
+    """Within this block, large work is (or is not) done by compiled kernels."""
+    token = _enabled.set(enabled)
+    try:
+        yield
+    finally:
+        _enabled.reset(token)
+
+
+def require_compiled() -> None:
+    """Say no when a kernel runs uncompiled: it would build the very tensor that it exists to avoid.
+
+    torch.compile can decide to run a function as it is (its own switches, its limit on recompilations).
+    """
+    if not torch.compiler.is_compiling():
+        raise RuntimeError("torch.compile ran a kernel of regard uncompiled")
+
+
+def run_compiled(
+    name: str, function: Callable[..., Any], example: Callable[..., list[Tensor]], *args: Tensor
+) -> Any:
+    """function(*args) in compiled loops, or None where they cannot be had; `name` tells functions apart."""
+    if not _enabled.get() or _broken:
+        return None
+    # What torch.compile would recompile for, on the shapes of that moment, gets a kernel of its own instead.
+    like, threads = args[0], torch.get_num_threads()
+    batch = _example_batch_size(like.shape[0] == 1, threads)
+    key = (name, like.dtype, like.device, batch, threads, torch.is_inference_mode_enabled())
+    try:
+        kernel = _kernels.get(key) or _compile(key, function, example(like, batch))
+        return kernel(*args)
+    except Exception as error:  # whatever a missing or broken toolchain raises
+        _disable_compiler(error)
+        return None
+
+
+def _compile(key: tuple[Any, ...], function: Callable[..., Any], example: list[Tensor]) -> Callable[..., Any]:
+    with _lock:
+        if key not in _kernels:
+            if not _kernels:
+                log.info("compiling kernels, once per process, for seconds (REGARD_COMPILE=0 turns it off)")
+            start = time.perf_counter()
+            kernel = torch.compile(_clone_code(function, len(_kernels)), fullgraph=True, dynamic=True)
+            with warnings.catch_warnings():  # torch's own, on first use; made errors they would stop it
+                warnings.simplefilter("ignore")
+                kernel(*example)
+            log.debug("compiled %s in %.1f s", key[0], time.perf_counter() - start)
+            _kernels[key] = kernel
+    return _kernels[key]
+
+
+def _clone_code(function: Callable[..., Any], number: int) -> Callable[..., Any]:
+    """The function with a code object of its own: torch.compile limits how often it compiles one."""
+    assert isinstance(function, types.FunctionType)
+    code = function.__code__.replace(co_name=f"{function.__name__}_{number}")
+    return types.FunctionType(code, function.__globals__, closure=function.__closure__)
+
+
+def _example_batch_size(is_single: bool, num_threads: int) -> int:
+    """A batch too small to occupy all threads well, so that the queries are shared out among them too."""
+    return 1 if is_single else max(2 * num_threads - 1, 3)
+
+
+def _disable_compiler(error: Exception) -> None:
+    global _broken
+    _broken = True
+    log.info("no compiled kernels here, computing in blocks instead (%s)", type(error).__name__)
+    log.debug("the reason", exc_info=error)
+
+
+def _after_fork() -> None:
+    """Compilers and their threads do not survive a fork; a lock may have been held in the middle of it."""
+    global _lock, _broken
+    _lock, _broken = threading.Lock(), True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

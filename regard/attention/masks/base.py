@@ -1,4 +1,6 @@
-"""A mask is a rule on positions: may the query at i look at the key at j?
+"""The positions that a mask, a positional score or a bell is asked about.
+
+A mask is a rule on positions: may the query at i look at the key at j?
 
 Rules join with ``&``, ``|`` and ``~`` and stay rules, so that a long causal, windowed, padded or
 packed mask is asked only about the block of positions that is being computed.
@@ -8,14 +10,61 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.attention.masks.grid import Grid
 from regard.errors import DtypeError, ShapeError
+
+
+@dataclass
+class PositionGrid:
+    """The positions that a rule is asked about, and how the scores they belong to are laid out.
+
+    The scores have axes ``(*batch, *inner, queries, keys)``. ``batch`` counts the leading axes that belong
+    to the caller, ``inner`` those that a fast path put in (the blocks of a band). ``query_at`` and ``key_at``
+    broadcast to the scores from the right; ``queries`` and ``keys`` are the full numbers of them. ``whole``
+    says that all positions are asked about, ``consecutive`` that they follow one another and lie alike in
+    every block.
+    """
+
+    num_queries: int
+    num_keys: int
+    num_batch_axes: int
+    query_positions: Int[Tensor, "..."]
+    key_positions: Int[Tensor, "..."]
+    num_inner_axes: int = 0
+    is_full: bool = False
+    is_consecutive: bool = True
+
+    @classmethod
+    def full(
+        cls, num_queries: int, num_keys: int, num_batch_axes: int = 0, device: torch.device | None = None
+    ) -> PositionGrid:
+        """Every query and every key."""
+        query_at = torch.arange(num_queries, device=device)[:, None]
+        key_at = torch.arange(num_keys, device=device)[None, :]
+        return cls(num_queries, num_keys, num_batch_axes, query_at, key_at, is_full=True)
+
+    def align_leading(self, table: Tensor, num_trailing_axes: int) -> Tensor:
+        """Let the first axes of ``table`` be the leading batch axes and its last ``own`` axes stay last."""
+        split, gap = (
+            table.dim() - num_trailing_axes,
+            self.num_batch_axes + self.num_inner_axes + 2 - table.dim(),
+        )
+        return table.reshape(table.shape[:split] + (1,) * gap + table.shape[split:])
+
+    def take(self, table: Tensor, positions: Tensor) -> Tensor:
+        """``table[*lead, position]`` at the positions ``at``, laid out like the scores."""
+        positions = positions.clamp(0, max(table.shape[-1] - 1, 0))
+        if positions.dim() <= self.num_inner_axes + 2:
+            return self.align_leading(table[..., positions], positions.dim())
+        table = self.align_leading(table, 1)
+        shape = torch.broadcast_shapes(table.shape[:-1], positions.shape[:-1])
+        return table.expand(*shape, -1).gather(-1, positions.expand(*shape, -1))
 
 
 class Mask:
@@ -32,7 +81,7 @@ class Mask:
              [1, 1, 0]]], dtype=torch.int32)
     """
 
-    def rule(self, grid: Grid) -> Bool[Tensor, "..."]:
+    def rule(self, grid: PositionGrid) -> Bool[Tensor, "..."]:
         raise NotImplementedError(
             f"{type(self).__name__} must say which positions are visible: write rule(grid)"
         )
@@ -41,7 +90,7 @@ class Mask:
         """Bounds on (key position - query position) outside of which nothing is visible."""
         return -math.inf, math.inf
 
-    def prefix(self, grid: Grid) -> Tensor | None:
+    def prefix_lengths(self, grid: PositionGrid) -> Tensor | None:
         """If what a query may look at is always the first so many keys: how many; laid out with one key."""
         return None
 
@@ -49,50 +98,52 @@ class Mask:
         """Every tensor that the rule reads."""
         return []
 
-    def axes(self) -> int:
+    def num_batch_axes(self) -> int:
         """How many batch axes the mask brings."""
         return 0
 
-    def check(self, batch: tuple[int, ...], queries: int, keys: int) -> None:
+    def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
         """Raise one sentence if the mask cannot belong to scores of this shape."""
 
-    def near(self) -> Any:
+    def find_around(self) -> Any:
         """The part of the mask that keeps each query near a centre of its own, if it has one."""
         return None
 
     @property
-    def every_query_alike(self) -> bool:
+    def is_query_independent(self) -> bool:
         """Whether the rule looks at the key's position only."""
         return False
 
     def materialize(
-        self, queries: int, keys: int, batch: int | None = None
+        self, queries: int, keys: int, num_batch_axes: int | None = None
     ) -> Bool[Tensor, "*batch queries keys"]:
         """The mask as a bool tensor; ``batch`` is the number of batch axes it shall have."""
         device = next((t.device for t in self.tensors()), None)
-        grid = Grid.full(queries, keys, self.axes() if batch is None else batch, device)
+        grid = PositionGrid.full(
+            queries, keys, self.num_batch_axes() if num_batch_axes is None else num_batch_axes, device
+        )
         seen = self.rule(grid)
         return seen.expand(*seen.shape[:-2], queries, keys)
 
-    def count(self, grid: Grid) -> Int[Tensor, "..."]:
+    def count_visible(self, grid: PositionGrid) -> Int[Tensor, "..."]:
         """How many keys each query may look at: (*batch, queries, 1)."""
-        prefix = self.prefix(grid)
+        prefix = self.prefix_lengths(grid)
         if prefix is not None:
-            return prefix.clamp(0, grid.keys)
+            return prefix.clamp(0, grid.num_keys)
         seen = self.rule(grid)
-        return seen.expand(*seen.shape[:-1], grid.keys).sum(-1, keepdim=True)
+        return seen.expand(*seen.shape[:-1], grid.num_keys).sum(-1, keepdim=True)
 
     def __and__(self, other: Mask | Tensor) -> Mask:
-        return Both(self, as_mask(other))
+        return AndMask(self, as_mask(other))
 
     def __or__(self, other: Mask | Tensor) -> Mask:
-        return Either(self, as_mask(other))
+        return OrMask(self, as_mask(other))
 
     __rand__ = __and__
     __ror__ = __or__
 
     def __invert__(self) -> Mask:
-        return Opposite(self)
+        return NotMask(self)
 
     def __bool__(self) -> bool:
         raise TypeError(
@@ -100,7 +151,7 @@ class Mask:
         )
 
 
-class Joined(Mask):
+class _BinaryMask(Mask):
     """Two masks asked together; the parts agree on nothing but the grid."""
 
     def __init__(self, left: Mask, right: Mask):
@@ -109,81 +160,83 @@ class Joined(Mask):
     def tensors(self) -> list[Tensor]:
         return self.left.tensors() + self.right.tensors()
 
-    def axes(self) -> int:
-        return max(self.left.axes(), self.right.axes())
+    def num_batch_axes(self) -> int:
+        return max(self.left.num_batch_axes(), self.right.num_batch_axes())
 
-    def check(self, batch: tuple[int, ...], queries: int, keys: int) -> None:
-        self.left.check(batch, queries, keys)
-        self.right.check(batch, queries, keys)
+    def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
+        self.left.check_shape(batch_shape, queries, keys)
+        self.right.check_shape(batch_shape, queries, keys)
 
     @property
-    def every_query_alike(self) -> bool:
-        return self.left.every_query_alike and self.right.every_query_alike
+    def is_query_independent(self) -> bool:
+        return self.left.is_query_independent and self.right.is_query_independent
 
-    def _prefixes(self, grid: Grid, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
-        left, right = self.left.prefix(grid), self.right.prefix(grid)
-        return None if left is None or right is None else join(left, right)
+    def _combine_prefixes(
+        self, grid: PositionGrid, combine: Callable[[Tensor, Tensor], Tensor]
+    ) -> Tensor | None:
+        left, right = self.left.prefix_lengths(grid), self.right.prefix_lengths(grid)
+        return None if left is None or right is None else combine(left, right)
 
 
-class Both(Joined):
+class AndMask(_BinaryMask):
     """Visible where both masks say so: ``a & b``."""
 
-    def rule(self, grid: Grid) -> Tensor:
+    def rule(self, grid: PositionGrid) -> Tensor:
         return self.left.rule(grid) & self.right.rule(grid)
 
     def band(self, queries: int, keys: int) -> tuple[float, float]:
         (a, b), (c, d) = self.left.band(queries, keys), self.right.band(queries, keys)
         return max(a, c), min(b, d)
 
-    def prefix(self, grid: Grid) -> Tensor | None:
-        return self._prefixes(grid, torch.minimum)
+    def prefix_lengths(self, grid: PositionGrid) -> Tensor | None:
+        return self._combine_prefixes(grid, torch.minimum)
 
-    def near(self) -> Any:
-        near = self.left.near()
-        return self.right.near() if near is None else near
+    def find_around(self) -> Any:
+        near = self.left.find_around()
+        return self.right.find_around() if near is None else near
 
     def __repr__(self) -> str:
         return f"({self.left} & {self.right})"
 
 
-class Either(Joined):
+class OrMask(_BinaryMask):
     """Visible where one of the masks says so: ``a | b``."""
 
-    def rule(self, grid: Grid) -> Tensor:
+    def rule(self, grid: PositionGrid) -> Tensor:
         return self.left.rule(grid) | self.right.rule(grid)
 
     def band(self, queries: int, keys: int) -> tuple[float, float]:
         (a, b), (c, d) = self.left.band(queries, keys), self.right.band(queries, keys)
         return min(a, c), max(b, d)
 
-    def prefix(self, grid: Grid) -> Tensor | None:
-        return self._prefixes(grid, torch.maximum)
+    def prefix_lengths(self, grid: PositionGrid) -> Tensor | None:
+        return self._combine_prefixes(grid, torch.maximum)
 
     def __repr__(self) -> str:
         return f"({self.left} | {self.right})"
 
 
-class Opposite(Mask):
+class NotMask(Mask):
     """Visible where the mask says no: ``~a``."""
 
     def __init__(self, mask: Mask):
         self.mask = mask
 
-    def rule(self, grid: Grid) -> Tensor:
+    def rule(self, grid: PositionGrid) -> Tensor:
         return ~self.mask.rule(grid)
 
     def tensors(self) -> list[Tensor]:
         return self.mask.tensors()
 
-    def axes(self) -> int:
-        return self.mask.axes()
+    def num_batch_axes(self) -> int:
+        return self.mask.num_batch_axes()
 
-    def check(self, batch: tuple[int, ...], queries: int, keys: int) -> None:
-        self.mask.check(batch, queries, keys)
+    def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
+        self.mask.check_shape(batch_shape, queries, keys)
 
     @property
-    def every_query_alike(self) -> bool:
-        return self.mask.every_query_alike
+    def is_query_independent(self) -> bool:
+        return self.mask.is_query_independent
 
     def __invert__(self) -> Mask:
         return self.mask
@@ -192,7 +245,7 @@ class Opposite(Mask):
         return f"~{self.mask}"
 
 
-class Dense(Mask):
+class DenseMask(Mask):
     """A mask given as a bool tensor that broadcasts to (*batch, queries, keys) from the right.
 
         visible(i, j) = tensor[..., i, j]
@@ -210,14 +263,14 @@ class Dense(Mask):
             )
         self.tensor = tensor.reshape((1,) * (2 - tensor.dim()) + tensor.shape)
 
-    def rule(self, grid: Grid) -> Tensor:
-        tensor = self.tensor.to(grid.key_at.device)
-        if grid.whole:
+    def rule(self, grid: PositionGrid) -> Tensor:
+        tensor = self.tensor.to(grid.key_positions.device)
+        if grid.is_full:
             return tensor
         rows, columns = tensor.shape[-2:]
-        query_at = grid.query_at.clamp(0, rows - 1)
-        key_at = grid.key_at.clamp(0, columns - 1)
-        if key_at.dim() <= grid.inner + 2:
+        query_at = grid.query_positions.clamp(0, rows - 1)
+        key_at = grid.key_positions.clamp(0, columns - 1)
+        if key_at.dim() <= grid.num_inner_axes + 2:
             return tensor[..., query_at, key_at]
         # A gathered grid: (*batch, queries, 1, width), each query with keys of its own.
         table = tensor if rows == 1 else tensor.index_select(-2, query_at.flatten())
@@ -228,11 +281,11 @@ class Dense(Mask):
     def tensors(self) -> list[Tensor]:
         return [self.tensor]
 
-    def axes(self) -> int:
+    def num_batch_axes(self) -> int:
         return self.tensor.dim() - 2
 
-    def check(self, batch: tuple[int, ...], queries: int, keys: int) -> None:
-        want = (*batch, queries, keys)
+    def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
+        want = (*batch_shape, queries, keys)
         axes = enumerate(zip(reversed(self.tensor.shape), reversed(want), strict=False))
         fits = all(have in (1, size) or (size == 1 and axis >= 2) for axis, (have, size) in axes)
         if not fits:
@@ -242,7 +295,7 @@ class Dense(Mask):
             )
 
     @property
-    def every_query_alike(self) -> bool:
+    def is_query_independent(self) -> bool:
         return self.tensor.shape[-2] == 1
 
     def __repr__(self) -> str:
@@ -258,9 +311,9 @@ def dense(tensor: Bool[Tensor, "..."]) -> Mask:
     tensor([[1, 0],
             [1, 1]], dtype=torch.int32)
     """
-    return Dense(tensor)
+    return DenseMask(tensor)
 
 
 def as_mask(mask: Mask | Tensor) -> Mask:
     """A named mask as it is; a bool tensor as ``dense``; anything else refused in words."""
-    return mask if isinstance(mask, Mask) else Dense(mask)
+    return mask if isinstance(mask, Mask) else DenseMask(mask)

@@ -9,28 +9,29 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.attention.masks.base import Mask
-from regard.attention.masks.grid import Grid
+from regard.attention.masks.base import Mask, PositionGrid
 from regard.errors import DtypeError, ShapeError, UsageError
 
 
-def _whole(name: str, argument: str, value: object, least: int | None = None) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
-        allowed = "a whole number" + (f" of at least {least}" if least is not None else "")
+def _check_integer(name: str, argument: str, value: object, minimum: int | None = None) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or (minimum is not None and value < minimum):
+        allowed = "a whole number" + (f" of at least {minimum}" if minimum is not None else "")
         raise UsageError(f"{name}: {argument} must be {allowed}, got {value!r}")
     return value
 
 
-def _leads(table: Tensor, batch: tuple[int, ...], own: int, what: str) -> None:
+def _check_leading_axes(
+    table: Tensor, batch_shape: tuple[int, ...], num_trailing_axes: int, name: str
+) -> None:
     """The first axes of ``table`` must be the leading batch axes."""
-    lead = tuple(table.shape[: table.dim() - own])
-    if any(have not in (1, size) and size != 1 for have, size in zip(lead, batch, strict=False)):
+    lead = tuple(table.shape[: table.dim() - num_trailing_axes])
+    if any(have not in (1, size) and size != 1 for have, size in zip(lead, batch_shape, strict=False)):
         raise ShapeError(
-            f"{what} {tuple(table.shape)} must have the leading batch axes of the scores first, and these are {batch}"
+            f"{name} {tuple(table.shape)} must have the leading batch axes of the scores first, and these are {batch_shape}"
         )
 
 
-class Padding(Mask):
+class PaddingMask(Mask):
     def __init__(self, lengths: Int[Tensor, "*batch"] | Sequence[int] | int):
         lengths = torch.as_tensor(lengths)
         if lengths.dtype.is_floating_point or lengths.dtype == torch.bool or lengths.is_complex():
@@ -40,125 +41,131 @@ class Padding(Mask):
             )
         self.lengths = lengths
 
-    def rule(self, grid: Grid) -> Tensor:
-        return grid.key_at < self.prefix(grid)
+    def rule(self, grid: PositionGrid) -> Tensor:
+        return grid.key_positions < self.prefix_lengths(grid)
 
-    def prefix(self, grid: Grid) -> Tensor:
-        return grid.lead(self.lengths.to(grid.key_at.device), 0)
+    def prefix_lengths(self, grid: PositionGrid) -> Tensor:
+        return grid.align_leading(self.lengths.to(grid.key_positions.device), 0)
 
     def tensors(self) -> list[Tensor]:
         return [self.lengths]
 
-    def axes(self) -> int:
+    def num_batch_axes(self) -> int:
         return self.lengths.dim()
 
-    def check(self, batch: tuple[int, ...], queries: int, keys: int) -> None:
-        _leads(self.lengths, batch, 0, "padding: lengths")
+    def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
+        _check_leading_axes(self.lengths, batch_shape, 0, "padding: lengths")
 
     @property
-    def every_query_alike(self) -> bool:
+    def is_query_independent(self) -> bool:
         return True
 
     def __repr__(self) -> str:
         return f"padding({tuple(self.lengths.shape)})"
 
 
-class Window(Mask):
+class WindowMask(Mask):
     """The band -left <= key - (query + offset) <= right; causal is the band without a left end."""
 
     def __init__(self, left: float, right: int, offset: int | None):
         self.left, self.right, self.offset = left, right, offset
 
-    def _offset(self, queries: int, keys: int) -> int:
+    def _resolve_offset(self, queries: int, keys: int) -> int:
         return keys - queries if self.offset is None else self.offset
 
-    def rule(self, grid: Grid) -> Tensor:
-        step = grid.key_at - (grid.query_at + self._offset(grid.queries, grid.keys))
+    def rule(self, grid: PositionGrid) -> Tensor:
+        step = grid.key_positions - (
+            grid.query_positions + self._resolve_offset(grid.num_queries, grid.num_keys)
+        )
         return step <= self.right if self.left == math.inf else (step >= -self.left) & (step <= self.right)
 
     def band(self, queries: int, keys: int) -> tuple[float, float]:
-        offset = self._offset(queries, keys)
+        offset = self._resolve_offset(queries, keys)
         return offset - self.left, offset + self.right
 
-    def prefix(self, grid: Grid) -> Tensor | None:
+    def prefix_lengths(self, grid: PositionGrid) -> Tensor | None:
         if self.left != math.inf:
             return None
-        return grid.query_at + (self._offset(grid.queries, grid.keys) + self.right + 1)
+        return grid.query_positions + (self._resolve_offset(grid.num_queries, grid.num_keys) + self.right + 1)
 
     def __repr__(self) -> str:
         sides = "" if self.left == math.inf and self.right == 0 else f"left={self.left}, right={self.right}, "
         return f"{'window' if sides else 'causal'}({sides}offset={self.offset})"
 
 
-class Around(Mask):
-    def __init__(self, centre: Tensor | float, radius: float):
+class AroundMask(Mask):
+    def __init__(self, center: Tensor | float, radius: float):
         if not radius >= 0:
             raise UsageError(f"around: radius must be at least 0, got {radius!r}")
         # Where one looks is a choice: the gradient of a predicted centre goes through the bell, not through
         # here.
-        self.centre = (centre if isinstance(centre, Tensor) else torch.tensor(float(centre))).detach()
+        self.center = (center if isinstance(center, Tensor) else torch.tensor(float(center))).detach()
         self.radius = radius
 
-    def centre_at(self, grid: Grid) -> Tensor:
+    def center_at(self, grid: PositionGrid) -> Tensor:
         """The centres laid out like the scores, with one key."""
-        centre = self.centre.to(grid.key_at.device)
+        centre = self.center.to(grid.key_positions.device)
         if centre.dim() == 0:
             return centre
-        return grid.lead(centre[..., None], 2) if grid.whole else grid.pick(centre, grid.query_at)
+        return (
+            grid.align_leading(centre[..., None], 2)
+            if grid.is_full
+            else grid.take(centre, grid.query_positions)
+        )
 
-    def rule(self, grid: Grid) -> Tensor:
-        return (grid.key_at - self.centre_at(grid)).abs() <= self.radius
+    def rule(self, grid: PositionGrid) -> Tensor:
+        return (grid.key_positions - self.center_at(grid)).abs() <= self.radius
 
-    def near(self) -> Around:
+    def find_around(self) -> AroundMask:
         return self
 
     def tensors(self) -> list[Tensor]:
-        return [self.centre]
+        return [self.center]
 
-    def axes(self) -> int:
-        return max(self.centre.dim() - 1, 0)
+    def num_batch_axes(self) -> int:
+        return max(self.center.dim() - 1, 0)
 
-    def check(self, batch: tuple[int, ...], queries: int, keys: int) -> None:
-        if self.centre.dim() == 0:
+    def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
+        if self.center.dim() == 0:
             return
-        if self.centre.shape[-1] not in (1, queries):
+        if self.center.shape[-1] not in (1, queries):
             raise ShapeError(
-                f"around: centre {tuple(self.centre.shape)} must end in the number of queries, which is {queries}"
+                f"around: centre {tuple(self.center.shape)} must end in the number of queries, which is {queries}"
             )
-        _leads(self.centre, batch, 1, "around: centre")
+        _check_leading_axes(self.center, batch_shape, 1, "around: centre")
 
     def __repr__(self) -> str:
-        return f"around({tuple(self.centre.shape)}, radius={self.radius})"
+        return f"around({tuple(self.center.shape)}, radius={self.radius})"
 
 
-class Documents(Mask):
+class DocumentMask(Mask):
     def __init__(self, query_ids: Int[Tensor, "*batch queries"], key_ids: Int[Tensor, "*batch keys"] | None):
         self.query_ids = torch.as_tensor(query_ids)
         self.key_ids = self.query_ids if key_ids is None else torch.as_tensor(key_ids)
-        self.same = key_ids is None
+        self.has_shared_ids = key_ids is None
         if self.query_ids.dim() == 0 or self.key_ids.dim() == 0:
             raise UsageError("documents: ids must have one entry for each position: (*batch, positions)")
 
-    def rule(self, grid: Grid) -> Tensor:
-        query_ids, key_ids = (ids.to(grid.key_at.device) for ids in (self.query_ids, self.key_ids))
-        if grid.whole:
-            return grid.lead(query_ids[..., None], 2) == grid.lead(key_ids[..., None, :], 2)
-        return grid.pick(query_ids, grid.query_at) == grid.pick(key_ids, grid.key_at)
+    def rule(self, grid: PositionGrid) -> Tensor:
+        query_ids, key_ids = (ids.to(grid.key_positions.device) for ids in (self.query_ids, self.key_ids))
+        if grid.is_full:
+            return grid.align_leading(query_ids[..., None], 2) == grid.align_leading(key_ids[..., None, :], 2)
+        return grid.take(query_ids, grid.query_positions) == grid.take(key_ids, grid.key_positions)
 
     def tensors(self) -> list[Tensor]:
-        return [self.query_ids] if self.same else [self.query_ids, self.key_ids]
+        return [self.query_ids] if self.has_shared_ids else [self.query_ids, self.key_ids]
 
-    def axes(self) -> int:
+    def num_batch_axes(self) -> int:
         return max(self.query_ids.dim(), self.key_ids.dim()) - 1
 
-    def check(self, batch: tuple[int, ...], queries: int, keys: int) -> None:
+    def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
         for name, ids, size in (("query", self.query_ids, queries), ("key", self.key_ids, keys)):
             if ids.shape[-1] != size:
                 raise ShapeError(
                     f"documents: {name}_ids {tuple(ids.shape)} must end in the number of {name} positions, "
                     f"which is {size}"
                 )
-            _leads(ids, batch, 1, f"documents: {name}_ids")
+            _check_leading_axes(ids, batch_shape, 1, f"documents: {name}_ids")
 
     def __repr__(self) -> str:
         return f"documents({tuple(self.query_ids.shape)})"
@@ -176,7 +183,7 @@ def padding(lengths: Int[Tensor, "*batch"] | Sequence[int] | int) -> Mask:
     <BLANKLINE>
             [[1, 1, 1]]], dtype=torch.int32)
     """
-    return Padding(lengths)
+    return PaddingMask(lengths)
 
 
 def causal(offset: int | None = None) -> Mask:
@@ -192,7 +199,7 @@ def causal(offset: int | None = None) -> Mask:
     tensor([[1, 1, 0],
             [1, 1, 1]], dtype=torch.int32)
     """
-    return Window(math.inf, 0, offset if offset is None else _whole("causal", "offset", offset))
+    return WindowMask(math.inf, 0, offset if offset is None else _check_integer("causal", "offset", offset))
 
 
 def window(left: int, right: int, offset: int | None = None) -> Mask:
@@ -207,11 +214,11 @@ def window(left: int, right: int, offset: int | None = None) -> Mask:
             [1, 1, 0],
             [0, 1, 1]], dtype=torch.int32)
     """
-    left, right = _whole("window", "left", left, 0), _whole("window", "right", right, 0)
-    return Window(left, right, offset if offset is None else _whole("window", "offset", offset))
+    left, right = _check_integer("window", "left", left, 0), _check_integer("window", "right", right, 0)
+    return WindowMask(left, right, offset if offset is None else _check_integer("window", "offset", offset))
 
 
-def around(centre: Tensor | float, radius: float) -> Mask:
+def around(center: Tensor | float, radius: float) -> Mask:
     """The keys within a distance of a centre that each query has for itself.
 
         visible(i, j) = |j - centre[i]| <= radius
@@ -223,7 +230,7 @@ def around(centre: Tensor | float, radius: float) -> Mask:
     tensor([[1, 1, 0, 0, 0],
             [0, 0, 1, 1, 0]], dtype=torch.int32)
     """
-    return Around(centre, radius)
+    return AroundMask(center, radius)
 
 
 def documents(
@@ -240,4 +247,4 @@ def documents(
             [1, 1, 0],
             [0, 0, 1]], dtype=torch.int32)
     """
-    return Documents(query_ids, key_ids)
+    return DocumentMask(query_ids, key_ids)

@@ -6,18 +6,33 @@ shape. Those here keep one law: a hidden key gets weight 0, and a query that may
 law too.
 """
 
-from regard.attention.normalizers.base import Normalize, Normalizer, is_random, over_visible, takes
-from regard.attention.normalizers.hard import Gumbel, Sample, hardmax
-from regard.attention.normalizers.soft import SigmoidSum, Temperature, TopK, kernel_sum, sigmoid, softmax
+from regard.attention.normalizers.base import (
+    NormalizeFunction,
+    Normalizer,
+    input_kind,
+    is_random,
+    masked_normalizer,
+)
+from regard.attention.normalizers.basic import (
+    Gumbel,
+    Sample,
+    SigmoidSum,
+    Temperature,
+    TopK,
+    hardmax,
+    kernel_sum,
+    sigmoid,
+    softmax,
+)
 from regard.attention.normalizers.sparse import Entmax, entmax15, sparsemax
-from regard.attention.normalizers.wrappers import Bell, Dropout, StraightThrough
+from regard.attention.normalizers.wrappers import Dropout, GaussianWindow, StraightThrough
 
 __all__ = [
-    "Bell",
     "Dropout",
     "Entmax",
+    "GaussianWindow",
     "Gumbel",
-    "Normalize",
+    "NormalizeFunction",
     "Normalizer",
     "Sample",
     "SigmoidSum",
@@ -26,11 +41,11 @@ __all__ = [
     "TopK",
     "entmax15",
     "hardmax",
+    "input_kind",
     "is_random",
     "kernel_sum",
-    "over_visible",
+    "masked_normalizer",
     "sigmoid",
     "softmax",
     "sparsemax",
-    "takes",
 ]

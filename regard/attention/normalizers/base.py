@@ -1,4 +1,7 @@
-"""What every normalizer has in common: the law of hidden keys."""
+"""What every normalizer has in common: the law of hidden keys.
+
+Words for wrong arguments, and a place for the right ones.
+"""
 
 import math
 from collections.abc import Callable
@@ -9,30 +12,32 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention._tracing import followed
+from regard.attention._common import is_transformed
+from regard.errors import UsageError
 
-Normalize = Callable[[Tensor], Tensor]
-
-HALVES = (torch.bfloat16, torch.float16)
+NormalizeFunction = Callable[[Tensor], Tensor]
 
 
-def widen(scores: Tensor) -> Tensor:
+HALF_DTYPES = (torch.bfloat16, torch.float16)
+
+
+def upcast_half(tensor: Tensor) -> Tensor:
     """The scores in at least float32, in which everything here is computed."""
-    return scores.float() if scores.dtype in HALVES else scores
+    return tensor.float() if tensor.dtype in HALF_DTYPES else tensor
 
 
-def where_visible(values: Tensor, scores: Tensor) -> Tensor:
+def zero_hidden(values: Tensor, scores: Tensor) -> Tensor:
     """The values where the scores are above -inf, exact zeros elsewhere, whatever the values are there."""
     # torch.where(scores > -inf, values, 0) by another name, which PyTorch vectorizes on a CPU: 5-10 times
     # faster.
     return torch.ops.aten.threshold_backward(values, scores.detach(), -math.inf)
 
 
-def show(scores: Tensor) -> Tensor:
+def fill_empty_rows(scores: Tensor) -> Tensor:
     """The scores, but zeros in a row in which no key is visible: there is nothing to share, but no NaN."""
     top = scores.detach().amax(-1, keepdim=True)
     floor = torch.full_like(top, -math.inf).masked_fill(top == -math.inf, 0.0)
-    if followed():  # one operation that is right whichever way it is differentiated, but slow on a CPU
+    if is_transformed():  # one operation that is right whichever way it is differentiated, but slow on a CPU
         return torch.where(scores == -math.inf, floor, scores)
     shown = torch.maximum(scores.detach(), floor)
     if not scores.requires_grad:
@@ -42,21 +47,27 @@ def show(scores: Tensor) -> Tensor:
     return shown + (visible - visible.detach())
 
 
-def guard(share: Normalize, scores: Tensor) -> Tensor:
+def apply_masked(normalize: NormalizeFunction, scores: Tensor) -> Tensor:
     """`share(scores)` under the law of hidden keys; see `over_visible`."""
     if scores.shape[-1] == 0:
         return scores
-    wide = widen(scores)
-    return where_visible(share(show(wide)), wide).to(scores.dtype)
+    wide = upcast_half(scores)
+    return zero_hidden(normalize(fill_empty_rows(wide)), wide).to(scores.dtype)
 
 
 @overload
-def over_visible(share: Normalize) -> Normalize: ...
+def masked_normalizer(function: NormalizeFunction) -> NormalizeFunction: ...
+
+
 @overload
-def over_visible(*, takes: str = ..., random: bool = ...) -> Callable[[Normalize], Normalize]: ...
-def over_visible(
-    share: Normalize | None = None, *, takes: str = "logits", random: bool = False
-) -> Normalize | Callable[[Normalize], Normalize]:
+def masked_normalizer(
+    *, input_kind: str = ..., is_random: bool = ...
+) -> Callable[[NormalizeFunction], NormalizeFunction]: ...
+
+
+def masked_normalizer(
+    function: NormalizeFunction | None = None, *, input_kind: str = "logits", is_random: bool = False
+) -> NormalizeFunction | Callable[[NormalizeFunction], NormalizeFunction]:
     """Make a function of visible scores a normalizer: it need not think about hidden keys.
 
         normalize(scores) = share(scores) where a key is visible, 0 where it is hidden
@@ -68,23 +79,25 @@ def over_visible(
     `takes` says what the scores must be ("logits" or "kernel" values), `random` whether random numbers are
     drawn.
 
-    >>> @over_visible
+    >>> @masked_normalizer
     ... def squared_relu(scores):
     ...     return scores.relu().square()
     >>> squared_relu(torch.tensor([[2.0, -1.0, -torch.inf], [-torch.inf, -torch.inf, -torch.inf]])).tolist()
     [[4.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
-    if share is None:
-        return lambda function: _normalizer(function, takes, random)
-    return _normalizer(share, takes, random)
+    if function is None:
+        return lambda function: _build_masked_normalizer(function, input_kind, is_random)
+    return _build_masked_normalizer(function, input_kind, is_random)
 
 
-def _normalizer(share: Normalize, takes: str, random: bool) -> Normalize:
-    @wraps(share)
+def _build_masked_normalizer(
+    function: NormalizeFunction, input_kind: str, is_random: bool
+) -> NormalizeFunction:
+    @wraps(function)
     def normalize(scores: Tensor) -> Tensor:
-        return guard(share, scores)
+        return apply_masked(function, scores)
 
-    normalize.__dict__.update(takes=takes, random=random, lawful=True)
+    normalize.__dict__.update(input_kind=input_kind, is_random=is_random, is_masked=True)
     return normalize
 
 
@@ -102,68 +115,95 @@ class Normalizer(nn.Module):
     """
 
     @property
-    def takes(self) -> str:
+    def input_kind(self) -> str:
         """What the scores must be: "logits" or "kernel" values."""
         return "logits"
 
     @property
-    def random(self) -> bool:
+    def is_random(self) -> bool:
         """Whether a call draws random numbers now (in training, say)."""
         return False
 
-    def share(self, scores: Tensor) -> Tensor:
+    def compute_weights(self, scores: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} must say how it shares: write share(scores)")
 
     def forward(self, scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
-        return guard(self.share, scores)
+        return apply_masked(self.compute_weights, scores)
 
 
-class Given(Normalizer):
+class FunctionNormalizer(Normalizer):
     """A normalizer that somebody wrote as a plain function, put under the law of `over_visible`."""
 
-    def __init__(self, function: Normalize) -> None:
+    def __init__(self, function: NormalizeFunction) -> None:
         super().__init__()
         self.function = function
 
     @property
-    def takes(self) -> str:
-        return takes(self.function)
+    def input_kind(self) -> str:
+        return input_kind(self.function)
 
     @property
-    def random(self) -> bool:
+    def is_random(self) -> bool:
         return is_random(self.function)
 
     @property
-    def positional(self) -> bool:
-        return getattr(self.function, "positional", False)
+    def is_positional(self) -> bool:
+        return getattr(self.function, "is_positional", False)
 
-    def share(self, scores: Tensor) -> Tensor:
+    def compute_weights(self, scores: Tensor) -> Tensor:
         return self.function(scores)
 
 
-def lawful(normalize: Normalize) -> Normalize:
+def as_masked_normalizer(normalize: NormalizeFunction) -> NormalizeFunction:
     """A normalizer that keeps the law of hidden keys: as it is if it is one of ours, guarded if it is not.
 
-    >>> lawful(torch.nn.Softmax(-1))(torch.full((1, 2), -torch.inf))
+    >>> as_masked_normalizer(torch.nn.Softmax(-1))(torch.full((1, 2), -torch.inf))
     tensor([[0., 0.]])
     """
-    known = isinstance(normalize, Normalizer) or getattr(normalize, "lawful", False)
-    return normalize if known or hasattr(normalize, "log_prob") else Given(normalize)
+    known = isinstance(normalize, Normalizer) or getattr(normalize, "is_masked", False)
+    return normalize if known or hasattr(normalize, "log_prob") else FunctionNormalizer(normalize)
 
 
-def takes(normalize: Normalize) -> str:
+def input_kind(normalize: NormalizeFunction) -> str:
     """What a normalizer takes, "logits" or "kernel" values; logits if it does not say.
 
-    >>> takes(torch.nn.Softmax(-1))
+    >>> input_kind(torch.nn.Softmax(-1))
     'logits'
     """
-    return getattr(normalize, "takes", "logits")
+    return getattr(normalize, "input_kind", "logits")
 
 
-def is_random(normalize: Normalize) -> bool:
+def is_random(normalize: NormalizeFunction) -> bool:
     """Whether a call of the normalizer draws random numbers now; not if it does not say.
 
     >>> is_random(torch.nn.Softmax(-1))
     False
     """
-    return getattr(normalize, "random", False)
+    return getattr(normalize, "is_random", False)
+
+
+Number = int | float
+
+
+def check_positive(owner: str, name: str, value: object) -> None:
+    """Refuse numbers that are not positive. Tensors pass: reading them would stop a GPU and a compiler."""
+    if isinstance(value, Tensor):
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{owner}: {name} must be a positive number or a tensor, not {value!r}")
+    if not 0 < value < float("inf"):
+        raise UsageError(f"{owner}: {name} must be a positive number, not {value!r}")
+
+
+def require_callable(owner: str, normalize: object) -> None:
+    """Refuse what cannot be called on scores."""
+    if not callable(normalize) or isinstance(normalize, type):
+        raise TypeError(f"{owner}: normalize must be a callable from scores to weights, not {normalize!r}")
+
+
+def store_setting(module: nn.Module, name: str, value: object) -> None:
+    """Make a number, tensor or parameter an attribute; a tensor moves with the module, but is not saved."""
+    if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
+        module.register_buffer(name, value, persistent=False)
+    else:
+        setattr(module, name, value)

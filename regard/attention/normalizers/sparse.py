@@ -15,13 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention._tracing import followed
-from regard.attention.normalizers.base import Normalizer, over_visible
-from regard.attention.normalizers.checks import Number
+from regard.attention._common import is_transformed
+from regard.attention.normalizers.base import Normalizer, Number, masked_normalizer
 from regard.errors import UsageError
 
 
-def _weigh(z: Tensor, t: Tensor, alpha: float) -> Tensor:
+def _threshold_weights(z: Tensor, t: Tensor, alpha: float) -> Tensor:
     """max(z + t, 0)^q with q = 1 / (alpha - 1)."""
     if alpha == 2:
         return (z + t).clamp_(min=0)
@@ -31,19 +30,19 @@ def _weigh(z: Tensor, t: Tensor, alpha: float) -> Tensor:
     return (z / t).clamp_(min=-1).log1p_().add_(t.log()).mul_(1 / (alpha - 1)).exp_()
 
 
-def _by_halving(z: Tensor, alpha: float) -> Tensor:
+def _bisect(z: Tensor, alpha: float) -> Tensor:
     """t = exp((alpha - 1) u) with -log n <= u <= 0, so many halvings that u is exact."""
     step = torch.full_like(z[..., :1], z.shape[-1]).log_()
     u = -step
     for _ in range(25 if z.dtype == torch.float32 else 54):
         step = step / 2
         trial = u + step
-        total = _weigh(z, torch.exp((alpha - 1) * trial), alpha).sum(-1, keepdim=True)
+        total = _threshold_weights(z, torch.exp((alpha - 1) * trial), alpha).sum(-1, keepdim=True)
         u = torch.where(total <= 1, trial, u)
     return torch.exp((alpha - 1) * u)
 
 
-def _by_newton(z: Tensor, alpha: float) -> Tensor:
+def _newton(z: Tensor, alpha: float) -> Tensor:
     """t for alpha = 2 or 1.5: the sum of the weights is convex in t, so steps from t = 1 never overshoot.
 
     For alpha = 2 each step but the last drops a key for good (Michelot 1986), so n + 1 of them are always
@@ -70,7 +69,7 @@ def _entmax(scores: Tensor, alpha: float) -> Tensor:
     z = (scores - scores.amax(-1, keepdim=True)).mul_(alpha - 1)
     # Asking when to stop makes a GPU wait, and forbids to record it in a CUDA graph.
     newton = alpha in (1.5, 2.0) and z.device.type == "cpu"
-    weights = _weigh(z, _by_newton(z, alpha) if newton else _by_halving(z, alpha), alpha)
+    weights = _threshold_weights(z, _newton(z, alpha) if newton else _bisect(z, alpha), alpha)
     return weights.div_(weights.sum(-1, keepdim=True))
 
 
@@ -79,7 +78,7 @@ def _(scores: Tensor, alpha: float) -> Tensor:
     return torch.empty_like(scores)
 
 
-def _remember(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
     ctx.alpha = inputs[1]
     ctx.save_for_backward(output)
 
@@ -102,10 +101,10 @@ def _ratio(weights: Tensor, alpha: float) -> Tensor:
     return powers * support
 
 
-_entmax.register_autograd(_backward, setup_context=_remember)
+_entmax.register_autograd(_backward, setup_context=_setup_context)
 
 
-class _Followed(torch.autograd.Function):
+class _TransformableEntmax(torch.autograd.Function):
     """The same for torch.func and forward mode: of an operator they would lose the derivative without a word."""
 
     @staticmethod
@@ -114,7 +113,7 @@ class _Followed(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
-        _remember(ctx, inputs, output)
+        _setup_context(ctx, inputs, output)
         ctx.save_for_forward(output)
 
     @staticmethod
@@ -127,16 +126,16 @@ class _Followed(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, axes: tuple[int, None], scores: Tensor, alpha: float) -> tuple[Tensor, int]:
-        return _Followed.apply(scores.movedim(axes[0], 0), alpha), 0
+        return _TransformableEntmax.apply(scores.movedim(axes[0], 0), alpha), 0
 
 
-def _share(scores: Tensor, alpha: float) -> Tensor:
-    if followed() and not torch.compiler.is_compiling():
-        return _Followed.apply(scores, alpha)
+def _entmax_weights(scores: Tensor, alpha: float) -> Tensor:
+    if is_transformed() and not torch.compiler.is_compiling():
+        return _TransformableEntmax.apply(scores, alpha)
     return _entmax(scores, alpha)
 
 
-@over_visible
+@masked_normalizer
 def sparsemax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
     """The distribution nearest to the scores: keys far behind the best get nothing.
 
@@ -147,10 +146,10 @@ def sparsemax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*b
     >>> sparsemax(torch.tensor([[1.0, 0.5, -1.0, -torch.inf]])).tolist()
     [[0.75, 0.25, 0.0, 0.0]]
     """
-    return _share(scores, 2.0)
+    return _entmax_weights(scores, 2.0)
 
 
-@over_visible
+@masked_normalizer
 def entmax15(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
     """Half way between softmax and sparsemax: sparse, and smooth at its edges.
 
@@ -161,7 +160,7 @@ def entmax15(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*ba
     >>> entmax15(torch.tensor([[1.0, 1.0, -2.0, -torch.inf]])).tolist()
     [[0.5, 0.5, 0.0, 0.0]]
     """
-    return _share(scores, 1.5)
+    return _entmax_weights(scores, 1.5)
 
 
 class Entmax(Normalizer):
@@ -182,8 +181,8 @@ class Entmax(Normalizer):
             raise UsageError(f"Entmax: alpha must be a number, 1 (softmax) or more, not {alpha!r}")
         self.alpha = float(alpha)
 
-    def share(self, scores: Tensor) -> Tensor:
-        return torch.softmax(scores, -1) if self.alpha == 1 else _share(scores, self.alpha)
+    def compute_weights(self, scores: Tensor) -> Tensor:
+        return torch.softmax(scores, -1) if self.alpha == 1 else _entmax_weights(scores, self.alpha)
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}"

@@ -4,22 +4,30 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from regard.attention.normalizers.base import Normalize, Normalizer, is_random, takes, widen
-from regard.attention.normalizers.checks import Number, check_normalizer, check_positive, keep
-from regard.attention.normalizers.hard import Sample, hardmax, one_hot
-from regard.attention.normalizers.soft import softmax
+from regard.attention.normalizers.base import (
+    NormalizeFunction,
+    Normalizer,
+    Number,
+    check_positive,
+    input_kind,
+    is_random,
+    require_callable,
+    store_setting,
+    upcast_half,
+)
+from regard.attention.normalizers.basic import Sample, first_argmax_one_hot, hardmax, softmax
 from regard.errors import ShapeError, UsageError
 
 
-class Wrapper(Normalizer):
+class NormalizerWrapper(Normalizer):
     """A normalizer that does something to the weights of the one inside, `normalize`, which keeps the law."""
 
-    normalize: Normalize
+    normalize: NormalizeFunction
 
-    def __init__(self, normalize: Normalize) -> None:
+    def __init__(self, normalize: NormalizeFunction) -> None:
         super().__init__()
         name = type(self).__name__
-        check_normalizer(name, normalize)
+        require_callable(name, normalize)
         if isinstance(normalize, Dropout):
             raise UsageError(
                 f"{name} cannot wrap a Dropout, which goes outermost: write Dropout({name}(...), p)"
@@ -27,23 +35,23 @@ class Wrapper(Normalizer):
         self.normalize = normalize
 
     @property
-    def takes(self) -> str:
-        return takes(self.normalize)
+    def input_kind(self) -> str:
+        return input_kind(self.normalize)
 
     @property
-    def random(self) -> bool:
+    def is_random(self) -> bool:
         return is_random(self.normalize)
 
     @property
-    def positional(self) -> bool:
+    def is_positional(self) -> bool:
         """Whether permuting keys does more than permute weights."""
-        return getattr(self.normalize, "positional", False)
+        return getattr(self.normalize, "is_positional", False)
 
     def extra_repr(self) -> str:
         return "" if isinstance(self.normalize, torch.nn.Module) else getattr(self.normalize, "__name__", "")
 
 
-class Dropout(Wrapper):
+class Dropout(NormalizerWrapper):
     """Forget some of the weights in training, and make up for them with the others.
 
         w_i = normalize(s)_i / (1 - p) with probability 1 - p, else 0
@@ -55,20 +63,22 @@ class Dropout(Wrapper):
     [[0.25, 0.25, 0.25, 0.25]]
     """
 
-    def __init__(self, normalize: Normalize, p: Number) -> None:
+    def __init__(self, normalize: NormalizeFunction, p: Number) -> None:
         super().__init__(normalize)
         if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p <= 1:
             raise UsageError(f"Dropout: p must be a probability from 0 to 1, not {p!r}")
         self.p = float(p)
 
     @property
-    def random(self) -> bool:
+    def is_random(self) -> bool:
         return (self.training and self.p > 0) or is_random(self.normalize)
 
     def forward(self, scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
-        return self.drop(self.normalize(scores))
+        return self.drop_weights(self.normalize(scores))
 
-    def drop(self, weights: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+    def drop_weights(
+        self, weights: Float[Tensor, "*batch queries keys"]
+    ) -> Float[Tensor, "*batch queries keys"]:
         """The weights after dropping; in eval mode the weights."""
         if not self.training or self.p == 0:
             return weights
@@ -80,7 +90,7 @@ class Dropout(Wrapper):
         return ", ".join(filter(None, [super().extra_repr(), f"p={self.p}"]))
 
 
-class StraightThrough(Wrapper):
+class StraightThrough(NormalizerWrapper):
     """Look at one key, but learn as if the regard had been shared softly.
 
         forward  w = one-hot of argmax_i normalize(s)_i, the first on ties
@@ -97,7 +107,7 @@ class StraightThrough(Wrapper):
     ([[0.0, 1.0, 0.0]], True)
     """
 
-    def __init__(self, normalize: Normalize) -> None:
+    def __init__(self, normalize: NormalizeFunction) -> None:
         super().__init__(normalize)
         if isinstance(normalize, Sample):
             self.log_prob = normalize.log_prob
@@ -106,17 +116,17 @@ class StraightThrough(Wrapper):
     def forward(self, scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
         if scores.shape[-1] == 0:
             return scores
-        wide = widen(scores)
+        wide = upcast_half(scores)
         if self.normalize is hardmax or isinstance(self.normalize, Sample):
             hard, soft = self.normalize(wide), softmax(wide)
         else:
             soft = self.normalize(wide)
-            hard = one_hot(soft) * (soft.amax(-1, keepdim=True) > 0)
+            hard = first_argmax_one_hot(soft) * (soft.amax(-1, keepdim=True) > 0)
         # The bracket is exactly 0, so the answer is exactly one-hot.
         return (hard.detach() + (soft - soft.detach())).to(scores.dtype)
 
 
-class Bell(Wrapper):
+class GaussianWindow(NormalizerWrapper):
     """Look mostly near a point: weights times a bell around it, not normalized again.
 
         w_i = normalize(s)_i exp(-(i - centre)^2 / (2 sigma^2))
@@ -125,46 +135,46 @@ class Bell(Wrapper):
     eq. 10. `centre` and `sigma` are numbers or tensors (*batch, queries); the batch axes are the leading ones
     of the scores, so with heads (batch, queries) means the same centre for each head.
 
-    >>> Bell(softmax, centre=torch.tensor([0.0]), sigma=1.0)(torch.zeros(1, 2))
+    >>> GaussianWindow(softmax, center=torch.tensor([0.0]), sigma=1.0)(torch.zeros(1, 2))
     tensor([[0.5000, 0.3033]])
     """
 
-    positional = True
-    centre: Tensor | Number
+    is_positional = True
+    center: Tensor | Number
     sigma: Tensor | Number
-    positions: Tensor | None
+    key_positions: Tensor | None
 
-    def __init__(self, normalize: Normalize, centre: Tensor | Number, sigma: Tensor | Number) -> None:
+    def __init__(self, normalize: NormalizeFunction, center: Tensor | Number, sigma: Tensor | Number) -> None:
         super().__init__(normalize)
         check_positive("Bell", "sigma", sigma)
-        keep(self, "centre", centre)
-        keep(self, "sigma", sigma)
-        self.positions = None
+        store_setting(self, "center", center)
+        store_setting(self, "sigma", sigma)
+        self.key_positions = None
 
     @property
-    def chooser(self) -> Normalize:
+    def sampler(self) -> NormalizeFunction:
         """Under a bell, the choice of a key is that of the normalizer inside."""
         return self.normalize
 
-    def at(self, positions: Shaped[Tensor, "..."]) -> "Bell":
+    def with_key_positions(self, key_positions: Shaped[Tensor, "..."]) -> "GaussianWindow":
         """A bell like this for keys at `positions`, broadcastable to (*batch, queries, keys), not 0 ..
         n-1."""
-        bell = Bell(self.normalize, self.centre, self.sigma)
+        bell = GaussianWindow(self.normalize, self.center, self.sigma)
         bell.training = self.training  # not train(), which would also switch what is inside
-        bell.positions = positions
+        bell.key_positions = key_positions
         return bell
 
     def forward(self, scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
-        wide = widen(scores)
-        places = self.positions
+        wide = upcast_half(scores)
+        places = self.key_positions
         if places is None:
             places = torch.arange(scores.shape[-1], device=scores.device)
-        distance = places.to(wide.dtype) - _lined_up("centre", self.centre, wide)
-        bell = torch.exp(-0.5 * (distance / _lined_up("sigma", self.sigma, wide)) ** 2)
+        distance = places.to(wide.dtype) - _align_batch_axes("centre", self.center, wide)
+        bell = torch.exp(-0.5 * (distance / _align_batch_axes("sigma", self.sigma, wide)) ** 2)
         return (self.normalize(wide) * bell).to(scores.dtype)
 
 
-def _lined_up(name: str, value: Tensor | Number, scores: Tensor) -> Tensor | Number:
+def _align_batch_axes(name: str, value: Tensor | Number, scores: Tensor) -> Tensor | Number:
     """(*batch, queries) -> (*batch, 1 ..., queries, 1): the batch axes meet the leading ones of the
     scores."""
     if not isinstance(value, Tensor) or value.ndim == 0:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.masks import Grid, Mask
+from regard.attention._common import upcast_half
+from regard.attention.masks import Mask, PositionGrid
 from regard.errors import UsageError
 
 
-class Features(NamedTuple):
+class DotProductFeatures(NamedTuple):
     """A score written as a dot product, up to a constant a query (which softmax does not see).
 
     score(q, k) = scale * query . key + bias
@@ -26,7 +26,7 @@ class Features(NamedTuple):
     key: Tensor | None
     scale: float = 1.0
     bias: Tensor | None = None
-    exact: bool = False
+    full_precision: bool = False
 
 
 class Score(nn.Module):
@@ -38,63 +38,67 @@ class Score(nn.Module):
     paths what they may do with it, and has a safe default.
     """
 
-    gives = "logits"
+    output_kind = "logits"
     """``"logits"``, to be shared out by softmax and its kin, or ``"kernel"`` values, by kernel_sum."""
-    positional = False
+    is_positional = False
     """Whether the score goes by the place of a key, so that permuting keys is not free."""
-    random = False
+    is_random = False
     """Whether the score draws random numbers, so that it must be computed once and kept."""
 
-    def check(self, query: Tensor, key: Tensor) -> None:
+    def check_dims(self, query: Tensor, key: Tensor) -> None:
         """Raise one sentence if query and key cannot be compared by this score."""
 
     @property
-    def inner(self) -> Score:
+    def pairwise(self) -> Score:
         """The plain score left when queries and keys are projected first, each on its own.
 
         score(q, k) = inner(project_query(q), project_key(k))
         """
         return self
 
-    def project_query(self, query: Tensor, keys: int) -> Tensor:
+    def project_query(self, query: Tensor, num_keys: int) -> Tensor:
         return query
 
     def project_key(self, key: Tensor) -> Tensor:
         return key
 
-    def features(self, query: Tensor, key: Tensor, mask: Mask | None) -> Features | None:
+    def dot_product_features(
+        self, query: Tensor, key: Tensor, mask: Mask | None
+    ) -> DotProductFeatures | None:
         """The score as a dot product, for fused kernels; None if it is not one."""
-        inner = self.inner
-        if inner is self or type(inner).features is Score.features:
+        inner = self.pairwise
+        if inner is self or type(inner).dot_product_features is Score.dot_product_features:
             return None  # before anything is projected
-        return inner.features(self.project_query(query, key.shape[-2]), self.project_key(key), mask)
+        return inner.dot_product_features(
+            self.project_query(query, key.shape[-2]), self.project_key(key), mask
+        )
 
-    def at(self, grid: Grid) -> Score | None:
+    def restrict(self, grid: PositionGrid) -> Score | None:
         """The same score for a part of the positions; None if it cannot tell parts apart."""
-        return None if self.positional else self
+        return None if self.is_positional else self
 
     def __add__(self, other: object) -> Score:
-        return Sum(self, other) if isinstance(other, Score) else NotImplemented
+        return SumScore(self, other) if isinstance(other, Score) else NotImplemented
 
     def __radd__(self, other: object) -> Score:  # so that sum([a, b]) works, which starts at 0
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def __truediv__(self, divisor: object) -> Score:
-        return Scaled(self, 1 / divisor) if isinstance(divisor, (int, float, Tensor)) else NotImplemented
+        return ScaledScore(self, 1 / divisor) if isinstance(divisor, (int, float, Tensor)) else NotImplemented
 
     def __mul__(self, factor: object) -> Score:
-        return Scaled(self, factor) if isinstance(factor, (int, float, Tensor)) else NotImplemented
+        return ScaledScore(self, factor) if isinstance(factor, (int, float, Tensor)) else NotImplemented
 
     __rmul__ = __mul__
 
     def __neg__(self) -> Score:
-        return Scaled(self, -1.0)
+        return ScaledScore(self, -1.0)
 
     def __sub__(self, other: object) -> Score:
-        return Sum(self, -other) if isinstance(other, Score) else NotImplemented
+        return SumScore(self, -other) if isinstance(other, Score) else NotImplemented
 
 
-class Sum(Score):
+class SumScore(Score):
     """Two similarities combined into one.
 
         score(q, k) = a(q, k) + b(q, k)
@@ -105,37 +109,39 @@ class Sum(Score):
 
     def __init__(self, left: Score, right: Score):
         super().__init__()
-        if left.gives != right.gives:
+        if left.output_kind != right.output_kind:
             raise UsageError(
-                f"{name(left)} gives {left.gives} and {name(right)} gives {right.gives}; "
+                f"{part_name(left)} gives {left.output_kind} and {part_name(right)} gives {right.output_kind}; "
                 "logits and kernel values cannot be added"
             )
         self.left, self.right = left, right
-        self.gives = left.gives
-        self.positional = left.positional or right.positional
-        self.random = left.random or right.random
+        self.output_kind = left.output_kind
+        self.is_positional = left.is_positional or right.is_positional
+        self.is_random = left.is_random or right.is_random
 
-    def check(self, query: Tensor, key: Tensor) -> None:
-        self.left.check(query, key)
-        self.right.check(query, key)
+    def check_dims(self, query: Tensor, key: Tensor) -> None:
+        self.left.check_dims(query, key)
+        self.right.check_dims(query, key)
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         return self.left(query, key) + self.right(query, key)
 
-    def features(self, query: Tensor, key: Tensor, mask: Mask | None) -> Features | None:
-        left = self.left.features(query, key, mask)
-        right = None if left is None else self.right.features(query, key, mask)
-        return None if left is None or right is None else _joined(left, right)
+    def dot_product_features(
+        self, query: Tensor, key: Tensor, mask: Mask | None
+    ) -> DotProductFeatures | None:
+        left = self.left.dot_product_features(query, key, mask)
+        right = None if left is None else self.right.dot_product_features(query, key, mask)
+        return None if left is None or right is None else _concat_features(left, right)
 
-    def at(self, grid: Grid) -> Score | None:
-        left, right = self.left.at(grid), self.right.at(grid)
-        return None if left is None or right is None else Sum(left, right)
+    def restrict(self, grid: PositionGrid) -> Score | None:
+        left, right = self.left.restrict(grid), self.right.restrict(grid)
+        return None if left is None or right is None else SumScore(left, right)
 
     def extra_repr(self) -> str:
         return "left + right"
 
 
-class Scaled(Score):
+class ScaledScore(Score):
     """A similarity taken more or less seriously.
 
         score(q, k) = factor * a(q, k)
@@ -149,18 +155,20 @@ class Scaled(Score):
     def __init__(self, score: Score, factor: float | Tensor):
         super().__init__()
         self.score, self.factor = score, factor
-        self.gives, self.random = score.gives, score.random
-        self.positional = score.positional or not self._per_query
-        if score.gives == "kernel" and not isinstance(factor, Tensor) and not factor >= 0:
-            raise UsageError(f"kernel values are at least 0, so {name(score)} cannot be scaled by {factor}")
+        self.output_kind, self.is_random = score.output_kind, score.is_random
+        self.is_positional = score.is_positional or not self._is_per_query
+        if score.output_kind == "kernel" and not isinstance(factor, Tensor) and not factor >= 0:
+            raise UsageError(
+                f"kernel values are at least 0, so {part_name(score)} cannot be scaled by {factor}"
+            )
 
     @property
-    def _per_query(self) -> bool:
+    def _is_per_query(self) -> bool:
         factor = self.factor
         return not isinstance(factor, Tensor) or factor.dim() == 0 or factor.shape[-1] == 1
 
-    def check(self, query: Tensor, key: Tensor) -> None:
-        self.score.check(query, key)
+    def check_dims(self, query: Tensor, key: Tensor) -> None:
+        self.score.check_dims(query, key)
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         scores = self.score(query, key)
@@ -168,8 +176,10 @@ class Scaled(Score):
         hidden = scores == -math.inf  # by the score itself; -inf times a factor would be +inf or NaN
         return (scores.masked_fill(hidden, 0.0) * factor).masked_fill(hidden, -math.inf)
 
-    def features(self, query: Tensor, key: Tensor, mask: Mask | None) -> Features | None:
-        found = self.score.features(query, key, mask) if self._per_query else None
+    def dot_product_features(
+        self, query: Tensor, key: Tensor, mask: Mask | None
+    ) -> DotProductFeatures | None:
+        found = self.score.dot_product_features(query, key, mask) if self._is_per_query else None
         if found is None:
             return None
         factor = self.factor.to(query.device) if isinstance(self.factor, Tensor) else self.factor
@@ -178,34 +188,34 @@ class Scaled(Score):
             return found._replace(bias=bias)
         if not isinstance(factor, Tensor):
             return found._replace(scale=found.scale * factor, bias=bias)
-        query = precise(found.query)
+        query = upcast_half(found.query)
         return found._replace(query=query * factor.to(query), bias=bias)
 
-    def at(self, grid: Grid) -> Score | None:
-        score = self.score.at(grid)
+    def restrict(self, grid: PositionGrid) -> Score | None:
+        score = self.score.restrict(grid)
         plain = not isinstance(self.factor, Tensor) or self.factor.dim() == 0
-        return Scaled(score, self.factor) if plain and score is not None else None
+        return ScaledScore(score, self.factor) if plain and score is not None else None
 
     def extra_repr(self) -> str:
         return "factor=tensor" if isinstance(self.factor, Tensor) else f"factor={self.factor}"
 
 
-class Given(Score):
+class FunctionScore(Score):
     """A score that somebody wrote as a plain function, of which nothing more is known: no shortcuts."""
 
-    positional = True
+    is_positional = True
 
     def __init__(self, function: Callable[[Tensor, Tensor], Tensor]):
         super().__init__()
         self.function = function
-        self.gives = getattr(function, "gives", "logits")
-        self.random = getattr(function, "random", False)
+        self.output_kind = getattr(function, "output_kind", "logits")
+        self.is_random = getattr(function, "is_random", False)
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         return self.function(query, key)
 
 
-def _joined(left: Features, right: Features) -> Features:
+def _concat_features(left: DotProductFeatures, right: DotProductFeatures) -> DotProductFeatures:
     """Two dot products added are one dot product of the joined features."""
     biases = [part.bias for part in (left, right) if part.bias is not None]
     bias = None if not biases else biases[0] if len(biases) == 1 else biases[0] + biases[1]
@@ -215,19 +225,11 @@ def _joined(left: Features, right: Features) -> Features:
     query = [part.query.expand(*batch, -1) * part.scale for part in (left, right)]  # type: ignore[union-attr]
     batch = torch.broadcast_shapes(left.key.shape[:-1], right.key.shape[:-1])  # type: ignore[union-attr]
     key = [part.key.expand(*batch, -1) for part in (left, right)]  # type: ignore[union-attr]
-    return Features(torch.cat(query, -1), torch.cat(key, -1), 1.0, bias, left.exact or right.exact)
+    return DotProductFeatures(
+        torch.cat(query, -1), torch.cat(key, -1), 1.0, bias, left.full_precision or right.full_precision
+    )
 
 
-def name(part: object) -> str:
+def part_name(part: object) -> str:
     """What a part is called in a message."""
     return getattr(part, "__name__", type(part).__name__)
-
-
-def precise(tensor: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Half-width floats as float32, in which sums over many keys are still sums."""
-    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
-
-
-def autocasting(device: str) -> bool:
-    """Whether autocast is on for a kind of device; some, like meta, do not know it."""
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)

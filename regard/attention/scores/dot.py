@@ -9,32 +9,33 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention._common import is_autocast_enabled, upcast_half
 from regard.attention.masks import Mask
-from regard.attention.scores.base import Features, Score, autocasting, name, precise
+from regard.attention.scores.base import DotProductFeatures, Score, part_name
 from regard.errors import DtypeError, ShapeError
 
 
-def same_size(score: Score, query: Tensor, key: Tensor) -> None:
+def check_equal_dims(score: Score, query: Tensor, key: Tensor) -> None:
     if query.shape[-1] != key.shape[-1]:
         raise ShapeError(
-            f"{name(score)} compares vectors of one size, got query {tuple(query.shape)} and key "
+            f"{part_name(score)} compares vectors of one size, got query {tuple(query.shape)} and key "
             f"{tuple(key.shape)}; Bilinear, Additive and Concat take different sizes"
         )
 
 
-def given_sizes(
+def check_declared_dims(
     score: nn.Module, query: Tensor, key: Tensor, query_dim: int | None, key_dim: int | None
 ) -> None:
     for what, tensor, dim in (("query", query, query_dim), ("key", key, key_dim)):
         if dim is not None and tensor.shape[-1] != dim:
             raise ShapeError(
-                f"{name(score)} was made for {what}_dim={dim}, got {what} {tuple(tensor.shape)} of size "
+                f"{part_name(score)} was made for {what}_dim={dim}, got {what} {tuple(tensor.shape)} of size "
                 f"{tensor.shape[-1]}"
             )
     kind = next(score.parameters()).dtype
-    if kind != query.dtype and not autocasting(query.device.type):
+    if kind != query.dtype and not is_autocast_enabled(query.device.type):
         raise DtypeError(
-            f"{name(score)} has parameters of {kind}, got query of {query.dtype}; convert one of them, as in "
+            f"{part_name(score)} has parameters of {kind}, got query of {query.dtype}; convert one of them, as in "
             f"score.to({query.dtype})"
         )
 
@@ -54,7 +55,7 @@ class Constant(Score):
         self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
     ) -> Float[Tensor, "..."]:
         batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-        return precise(key.new_zeros(())).expand(*batch, query.shape[-2], key.shape[-2])
+        return upcast_half(key.new_zeros(())).expand(*batch, query.shape[-2], key.shape[-2])
 
 
 class Dot(Score):
@@ -68,8 +69,8 @@ class Dot(Score):
     torch.Size([2, 3, 5])
     """
 
-    def check(self, query: Tensor, key: Tensor) -> None:
-        same_size(self, query, key)
+    def check_dims(self, query: Tensor, key: Tensor) -> None:
+        check_equal_dims(self, query, key)
 
     def scale(self, dim: int) -> float:
         return 1.0
@@ -77,11 +78,13 @@ class Dot(Score):
     def forward(
         self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
     ) -> Float[Tensor, "..."]:
-        self.check(query, key)
-        return precise(query) @ precise(key).mT * self.scale(query.shape[-1])
+        self.check_dims(query, key)
+        return upcast_half(query) @ upcast_half(key).mT * self.scale(query.shape[-1])
 
-    def features(self, query: Tensor, key: Tensor, mask: Mask | None) -> Features | None:
-        return Features(query, key, self.scale(query.shape[-1]))
+    def dot_product_features(
+        self, query: Tensor, key: Tensor, mask: Mask | None
+    ) -> DotProductFeatures | None:
+        return DotProductFeatures(query, key, self.scale(query.shape[-1]))
 
 
 class ScaledDot(Dot):
@@ -120,21 +123,21 @@ class Bilinear(Score):
     def reset_parameters(self) -> None:
         nn.init.xavier_uniform_(self.weight)
 
-    def check(self, query: Tensor, key: Tensor) -> None:
-        given_sizes(self, query, key, self.query_dim, self.key_dim)
+    def check_dims(self, query: Tensor, key: Tensor) -> None:
+        check_declared_dims(self, query, key, self.query_dim, self.key_dim)
 
     @property
-    def inner(self) -> Score:
+    def pairwise(self) -> Score:
         return self._dot
 
-    def project_query(self, query: Tensor, keys: int) -> Tensor:
+    def project_query(self, query: Tensor, num_keys: int) -> Tensor:
         return F.linear(query, self.weight.mT)
 
     def forward(
         self, query: Float[Tensor, "*batch queries query_dim"], key: Float[Tensor, "*other keys key_dim"]
     ) -> Float[Tensor, "..."]:
-        self.check(query, key)
-        return self.inner(self.project_query(query, key.shape[-2]), key)
+        self.check_dims(query, key)
+        return self.pairwise(self.project_query(query, key.shape[-2]), key)
 
     def extra_repr(self) -> str:
         return f"query_dim={self.query_dim}, key_dim={self.key_dim}"
@@ -152,8 +155,8 @@ class Energy(Bilinear):
     torch.Size([2, 3, 5])
     """
 
-    def project_query(self, query: Tensor, keys: int) -> Tensor:
-        return -super().project_query(query, keys)
+    def project_query(self, query: Tensor, num_keys: int) -> Tensor:
+        return -super().project_query(query, num_keys)
 
 
 class Location(Score):
@@ -167,7 +170,7 @@ class Location(Score):
     torch.Size([2, 3, 5])
     """
 
-    positional = True
+    is_positional = True
 
     def __init__(self, query_dim: int, max_keys: int):
         super().__init__()
@@ -178,15 +181,15 @@ class Location(Score):
     def reset_parameters(self) -> None:
         nn.init.xavier_uniform_(self.weight)
 
-    def check(self, query: Tensor, key: Tensor) -> None:
-        given_sizes(self, query, key, self.query_dim, None)
+    def check_dims(self, query: Tensor, key: Tensor) -> None:
+        check_declared_dims(self, query, key, self.query_dim, None)
 
     def forward(
         self, query: Float[Tensor, "*batch queries query_dim"], key: Float[Tensor, "*other keys size"]
     ) -> Float[Tensor, "..."]:
-        self.check(query, key)
+        self.check_dims(query, key)
         keys = key.shape[-2]
-        scores = precise(F.linear(query, self.weight[:keys]))
+        scores = upcast_half(F.linear(query, self.weight[:keys]))
         if keys > self.max_keys:
             scores = F.pad(scores, (0, keys - self.max_keys), value=-math.inf)
         batch = torch.broadcast_shapes(scores.shape[:-2], key.shape[:-2])

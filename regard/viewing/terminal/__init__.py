@@ -1,11 +1,18 @@
-"""Attention in the terminal: the family of `regard.viewing.pictures` in characters, as wide as the terminal is."""
+"""Attention in the terminal: the family of `regard.viewing.figures` in characters, as wide as the terminal is."""
 
-from regard.viewing.terminal._document import document as document
-from regard.viewing.terminal._heads import heads as heads
-from regard.viewing.terminal._heat import heat as heat
-from regard.viewing.terminal._matrices import mask as mask
-from regard.viewing.terminal._matrices import positions as positions
-from regard.viewing.terminal._memory import memory as memory
-from regard.viewing.terminal._overlay import overlay as overlay
-from regard.viewing.terminal._regression import regression as regression
-from regard.viewing.terminal._screen import COLORS as COLORS
+from regard.viewing.terminal.content import document, image_overlay, regression_curve
+from regard.viewing.terminal.matrices import head_grid, heatmap, mask_matrix, position_encoding
+from regard.viewing.terminal.memory import memory_timeline
+from regard.viewing.terminal.screen import COLORS
+
+__all__ = [
+    "COLORS",
+    "document",
+    "head_grid",
+    "heatmap",
+    "image_overlay",
+    "mask_matrix",
+    "memory_timeline",
+    "position_encoding",
+    "regression_curve",
+]

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from regard.recipes.exporting import in_engine
-from regard.recipes.translation.engine import Engine
+from regard.export import to_engine
+from regard.tasks.translation.inference import InferenceEngine
 from tests.recipes.exporting.models import KINDS, TEXTS, TRANSFORMERS, translator
 
 PLACES = [("onnx", kind) for kind in KINDS] + [("ctranslate2", kind) for kind in TRANSFORMERS]
@@ -26,13 +26,13 @@ OURS = [{"beam": 3, "patience": 2.0, "best": 3}, {"beam": 3, "min_length": 3, "m
 def both(request):
     """A translator, and the same one in another engine."""
     engine, kind = request.param
-    return translator(kind), in_engine(translator(kind), engine)
+    return translator(kind), to_engine(translator(kind), engine)
 
 
 def test_every_search_finds_the_same(both):
     ours, theirs = both
     for options in SEARCHES + (OURS if theirs.model.name == "onnx" else []):
-        expected, found = (one.search(TEXTS, one.decoding(**options)) for one in both)
+        expected, found = (one.search(TEXTS, one.decoding_config(**options)) for one in both)
         for text, wanted, several in zip(TEXTS, expected, found, strict=True):
             assert [one.ids for one in several] == [one.ids for one in wanted], (text, options)
             for one, other in zip(several, wanted, strict=True):
@@ -46,20 +46,20 @@ def test_every_search_finds_the_same(both):
 
 @pytest.mark.parametrize(("engine", "kind"), SOME)
 def test_who_stands_beside_a_text_does_not_matter(engine, kind):
-    theirs = in_engine(translator(kind), engine)
+    theirs = to_engine(translator(kind), engine)
     assert [theirs.translate(text) for text in TEXTS] == theirs.translate(TEXTS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_are_the_same(kind):
     ours = translator(kind)
-    theirs = in_engine(ours, "onnx")
+    theirs = to_engine(ours, "onnx")
     source, lengths = (
         torch.tensor([[4, 5, 6, 7, 3], [6, 3, 0, 0, 0], [5, 4, 3, 0, 0]]),
         torch.tensor([5, 2, 3]),
     )
     with torch.no_grad():
-        wanted, found = (one.model.begin(source, lengths) for one in (ours, theirs))
+        wanted, found = (one.model.start_decoding(source, lengths) for one in (ours, theirs))
         for words, rows in (
             ([2] * 3, None),
             ([4, 5, 6], None),
@@ -68,23 +68,23 @@ def test_steps_are_the_same(kind):
         ):
             for steps in (wanted, found):
                 if rows is not None:
-                    steps.select(torch.tensor(rows))
+                    steps.reorder(torch.tensor(rows))
             torch.testing.assert_close(
                 found.step(torch.tensor(words)), wanted.step(torch.tensor(words)), atol=1e-4, rtol=1e-4
             )
-            if ours.attends:
+            if ours.has_attention:
                 torch.testing.assert_close(found.weights(), wanted.weights(), atol=1e-5, rtol=1e-4)
-    assert theirs.attends == ours.attends
+    assert theirs.has_attention == ours.has_attention
 
 
 @pytest.mark.parametrize("kind", ["post", "additive", "local-p"])
 def test_onnx_shows_alignments_coverage_and_the_search(kind):
     ours = translator(kind)
-    theirs = in_engine(ours, "onnx")
+    theirs = to_engine(ours, "onnx")
     for one, other in zip(*(t.align(TEXTS[:3], ["cba", "h", "ab"]) for t in (ours, theirs)), strict=True):
         torch.testing.assert_close(one.weights, other.weights, atol=1e-5, rtol=1e-4)
     assert theirs.translate(TEXTS, coverage=0.3) == ours.translate(TEXTS, coverage=0.3)
-    trees = [one.trace("abc", one.decoding(beam=3))[1] for one in (ours, theirs)]
+    trees = [one.search_with_trace("abc", one.decoding_config(beam=3))[1] for one in (ours, theirs)]
     plain = [[[(c.token, c.parent, c.finished) for c in step] for step in tree.steps] for tree in trees]
     assert plain[0] == plain[1]
 
@@ -92,46 +92,48 @@ def test_onnx_shows_alignments_coverage_and_the_search(kind):
 def test_onnx_draws_as_pytorch_does():
     ours = translator("additive")
     drawn = [
-        one.search(["abc", "fed"], one.decoding(method="sample", best=3), torch.Generator().manual_seed(1))
-        for one in (ours, in_engine(ours, "onnx"))
+        one.search(
+            ["abc", "fed"], one.decoding_config(method="sample", best=3), torch.Generator().manual_seed(1)
+        )
+        for one in (ours, to_engine(ours, "onnx"))
     ]
-    assert [[h.ids for h in several] for several in drawn[0]] == [
-        [h.ids for h in several] for several in drawn[1]
+    assert [[h.token_ids for h in several] for several in drawn[0]] == [
+        [h.token_ids for h in several] for several in drawn[1]
     ]
 
 
 def test_what_ctranslate2_does_not_do_is_said():
-    theirs = in_engine(translator("post"), "ctranslate2")
-    assert not theirs.attends
+    theirs = to_engine(translator("post"), "ctranslate2")
+    assert not theirs.has_attention
     for options in ({"method": "sample"}, {"coverage": 0.2}, {"patience": 2.0}, {"min_length": 2}):
         with pytest.raises(ValueError, match=r"^ctranslate2 .*; take the engine onnx or torch for that$"):
             theirs.translate("abc", **options)
     with pytest.raises(ValueError, match="does not tell where it looked"):
         theirs.align("abc", "cba")
     with pytest.raises(ValueError, match="no single steps"):
-        theirs.trace("abc")
+        theirs.search_with_trace("abc")
     with pytest.raises(ValueError, match="needs the network itself"):
         theirs.score(["abc"], ["cba"])
     (best,) = theirs.search(["abc"])[0]
-    assert math.isnan(best.log_probs[0])
+    assert math.isnan(best.token_log_probs[0])
 
 
 @pytest.mark.parametrize(("engine", "kind"), SOME)
 def test_too_long_is_too_long_everywhere(engine, kind):
     with pytest.raises(ValueError, match="text 2 has 21 tokens, but this model takes 20"):
-        in_engine(translator(kind), engine).translate(["a", "b" * 21])
+        to_engine(translator(kind), engine).translate(["a", "b" * 21])
 
 
 @pytest.mark.parametrize("engine", ["onnx", "ctranslate2"])
 def test_no_translation_is_longer_than_positions_go(engine):
-    theirs = in_engine(translator("post"), engine)
+    theirs = to_engine(translator("post"), engine)
     more = {"min_length": 50} if engine == "onnx" else {}  # ctranslate2 says it before it begins
     with pytest.raises(ValueError, match=r"has 42 positions, too few for a translation of \d+ tokens"):
         theirs.translate("abcd", beam=2, max_length=60, length_ratio=20.0, **more)
 
 
 def test_an_engine_must_search():
-    class Nothing(Engine):
+    class Nothing(InferenceEngine):
         name = "nothing"
 
     with pytest.raises(TypeError):

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 import regard
-from regard.decoding import Decoding
+from regard.decoding import DecodingConfig
 from regard.errors import ConfigError, ExportCorruptError, ExportError, UnknownNameError, UnsupportedError
-from regard.recipes import load_translator, recipe_of, settings_of, train
-from regard.recipes.exporting import _onnx, export, in_engine
-from regard.recipes.translation.translator import Translator
+from regard.export import export, to_engine
+from regard.export import onnx as _onnx
+from regard.tasks import load_translator, make_config, recipe_name, train
+from regard.tasks.translation.predictor import Translator
 from tests.recipes.exporting.models import TEXTS, translator
 
 QUICK = {"steps": 3, "validate_every": 3, "average": 0, "batch_tokens": 200, "watch": "loss", "dim": 16}
@@ -26,7 +27,7 @@ FORMS = [
 
 
 def trained(folder, name="reverse", **given):
-    train(name, folder, say=lambda line: None, **{**QUICK, "max_length": 8, **given})
+    train(name, folder, log=lambda line: None, **{**QUICK, "max_length": 8, **given})
     return folder
 
 
@@ -48,7 +49,7 @@ def test_a_folder_works_without_the_run(run, tmp_path, to, quantize):
     shutil.rmtree(copy)
     found = regard.load(folder)
     assert isinstance(found, Translator)
-    assert recipe_of(folder) == "reverse"
+    assert recipe_name(folder) == "reverse"
     texts = [text for text in TEXTS if len(text) <= 8]
     if quantize is None:
         assert found.translate(texts) == regard.load(run).translate(texts)
@@ -68,8 +69,8 @@ def test_eight_bits_are_nearly_the_same(tmp_path, kind):
     for quantize in (None, "int8"):
         folder = tmp_path / str(quantize)
         folder.mkdir()
-        _onnx.write(translator(kind), folder, quantize)
-        logits.append(_onnx.Onnx(folder, 20).begin(source, lengths).step(torch.tensor([2])))
+        _onnx.write_model(translator(kind), folder, quantize)
+        logits.append(_onnx.OnnxEngine(folder, 20).start_decoding(source, lengths).step(torch.tensor([2])))
     away = (logits[0] - logits[1]).abs().max()
     assert 0 < away < 0.1 * logits[0].abs().max()
 
@@ -130,11 +131,11 @@ def test_graphs_of_two_models_are_refused(tmp_path, kinds):
     folders = [tmp_path / kind for kind in kinds]
     for folder, kind in zip(folders, kinds, strict=True):
         folder.mkdir()
-        _onnx.write(translator(kind), folder, None)
-        assert _onnx.Onnx(folder, 20).search([[4, 3]], Decoding(method="greedy"))[0]
-    (folders[0] / _onnx.WRITE).write_bytes((folders[1] / _onnx.WRITE).read_bytes())
+        _onnx.write_model(translator(kind), folder, None)
+        assert _onnx.OnnxEngine(folder, 20).search([[4, 3]], DecodingConfig(method="greedy"))[0]
+    (folders[0] / _onnx.DECODER_FILE).write_bytes((folders[1] / _onnx.DECODER_FILE).read_bytes())
     with pytest.raises(ExportCorruptError, match="do not belong together"):
-        _onnx.Onnx(folders[0], 20)
+        _onnx.OnnxEngine(folders[0], 20)
 
 
 @pytest.mark.parametrize(
@@ -196,17 +197,17 @@ def test_a_recurrent_model_goes_to_onnx(recurrent, tmp_path):
         (["normalize=sample"], "the normalizer Sample cannot be exported to ONNX, but softmax"),
         (["normalize=sparsemax"], "the normalizer sparsemax cannot be exported"),
         (["score=cosine"], "the score Cosine cannot be exported to ONNX, but these can: Constant, Dot"),
-        (["score=gaussian", "scope=local-m"], "the score Gaussian cannot"),
+        (["score=gaussian", "attention_scope=local-m"], "the score Gaussian cannot"),
     ],
 )
 def test_what_has_no_place_in_onnx_is_refused(words, sentence):
-    from regard.recipes.translation._models import build
+    from regard.tasks.translation.task import build_model
 
-    settings = settings_of("reverse", ["dim=16", *words])
+    settings = make_config("reverse", ["dim=16", *words])
     plain = translator("additive")
-    strange = Translator(build(settings, 12, 12), plain.source, plain.target, settings)
+    strange = Translator(build_model(settings, 12, 12), plain.source, plain.target, settings)
     with pytest.raises(ExportError, match=sentence):
-        in_engine(strange, "onnx")
+        to_engine(strange, "onnx")
 
 
 @pytest.mark.parametrize("engine", ["onnx", "ctranslate2"])
@@ -216,10 +217,12 @@ def test_a_transformer_with_other_heads_is_refused(engine):
 
     plain = translator("post")
     for made in (lambda: MultiHead(16, 2, normalize=sparsemax), lambda: MultiHead(16, 2, 1)):
-        model = Transformer(12, 12, dim=16, heads=2, layers=1, hidden_dim=16, attention=made)
-        strange = Translator(model, plain.source, plain.target, plain.settings)
+        model = Transformer(
+            12, 12, embed_dim=16, num_heads=2, num_encoder_layers=1, ffn_dim=16, make_self_attn=made
+        )
+        strange = Translator(model, plain.source, plain.target, plain.config)
         with pytest.raises(ExportError, match="this one has another attention"):
-            in_engine(strange, engine)
+            to_engine(strange, engine)
 
 
 def test_what_is_asked_wrongly(run, tmp_path):
@@ -241,7 +244,7 @@ def test_other_kinds_of_models_go_as_safetensors(tmp_path):
         copy,
         steps=1,
         validate_every=1,
-        say=lambda line: None,
+        log=lambda line: None,
         hidden_dim=8,
         rows=8,
         width=4,

@@ -1,0 +1,254 @@
+"""Normalizers that look at every visible key a little, and those that rank keys first.
+
+Normalizers that look at one key, or roll dice before they look.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention._common import is_transformed
+from regard.attention.normalizers.base import (
+    Normalizer,
+    Number,
+    check_positive,
+    fill_empty_rows,
+    masked_normalizer,
+    store_setting,
+    upcast_half,
+    zero_hidden,
+)
+from regard.errors import UsageError
+
+
+@masked_normalizer
+def softmax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+    """Share regard in proportion to the exponential of the score.
+
+        w_i = exp(s_i) / sum_j exp(s_j)
+
+    Bridle (1990), "Probabilistic Interpretation of Feedforward Classification Network Outputs".
+
+    >>> softmax(torch.tensor([[0.0, 0.0, -torch.inf]])).tolist()
+    [[0.5, 0.5, 0.0]]
+    """
+    return torch.softmax(scores, -1)
+
+
+@masked_normalizer
+def sigmoid(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+    """Open a gate for each key on its own; the weights of a query need not sum to 1.
+
+        w_i = 1 / (1 + exp(-s_i))
+
+    >>> sigmoid(torch.tensor([[0.0, 0.0, -torch.inf]])).tolist()
+    [[0.5, 0.5, 0.0]]
+    """
+    return torch.sigmoid(scores)
+
+
+@masked_normalizer(input_kind="kernel")
+def kernel_sum(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+    """Share regard in proportion to kernel values, which are 0 or more; where all are 0 all weights are 0.
+
+        w_i = s_i / sum_j s_j
+
+    Nadaraya (1964) and Watson (1964): kernel regression.
+
+    >>> kernel_sum(torch.tensor([[1.0, 3.0, -torch.inf], [0.0, 0.0, 0.0]])).tolist()
+    [[0.25, 0.75, 0.0], [0.0, 0.0, 0.0]]
+    """
+    values = zero_hidden(scores, scores)
+    total = values.sum(-1, keepdim=True)
+    # Below the smallest normal number 1 / total overflows, so such a sum counts as 0.
+    nothing = total < torch.finfo(scores.dtype).tiny
+    return values / total.masked_fill(nothing, 1.0) * ~nothing
+
+
+def divide_by_temperature(scores: Tensor, temperature: Tensor | Number) -> Tensor:
+    """scores / t; a learned t gets no gradient from hidden keys, where it would be 0 x inf."""
+    if not isinstance(temperature, Tensor) or not (temperature.requires_grad or is_transformed()):
+        return scores / temperature
+    hidden = scores == -torch.inf
+    return (scores.masked_fill(hidden, 0.0) / temperature).masked_fill(hidden, -torch.inf)
+
+
+class Temperature(Normalizer):
+    """Share regard evenly when hot, jealously when cold.
+
+        w = softmax(s / t)
+
+    `t` is a positive number, or a tensor of them: a scalar, or broadcastable to (*batch, queries, 1). A
+    parameter is learned. Hinton, Vinyals and Dean (2015), arXiv 1503.02531.
+
+    >>> Temperature(0.001)(torch.tensor([[1.0, 2.0, -torch.inf]])).tolist()
+    [[0.0, 1.0, 0.0]]
+    """
+
+    temperature: Tensor | Number
+
+    def __init__(self, temperature: Tensor | Number) -> None:
+        super().__init__()
+        check_positive("Temperature", "t", temperature)
+        store_setting(self, "temperature", temperature)
+
+    def compute_weights(self, scores: Tensor) -> Tensor:
+        return torch.softmax(divide_by_temperature(scores, self.temperature), -1)
+
+    def extra_repr(self) -> str:
+        return f"t={self.temperature}"
+
+
+class SigmoidSum(Normalizer):
+    """Open a gate for each key, then share regard in proportion to the gates.
+
+        w_i = sigmoid(s_i) / sum_j sigmoid(s_j) = softmax(log sigmoid(s))_i
+
+    A key is never worth more than a fully open gate: very good keys share evenly.
+
+    >>> SigmoidSum()(torch.tensor([[50.0, 99.0, -torch.inf]])).tolist()
+    [[0.5, 0.5, 0.0]]
+    """
+
+    def compute_weights(self, scores: Tensor) -> Tensor:
+        return torch.softmax(torch.nn.functional.logsigmoid(scores), -1)
+
+
+class TopK(Normalizer):
+    """Share regard among the k best visible keys only; of equally good ones the first.
+
+        w = softmax(s) over the k largest s, 0 elsewhere
+
+    >>> TopK(2)(torch.tensor([[0.0, 1.0, 1.0, 1.0]])).tolist()
+    [[0.0, 0.5, 0.5, 0.0]]
+    """
+
+    def __init__(self, k: int) -> None:
+        super().__init__()
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise UsageError(f"TopK: k must be a whole number of keys, 1 or more, not {k!r}")
+        self.k = k
+
+    def compute_weights(self, scores: Tensor) -> Tensor:
+        k = min(self.k, scores.shape[-1])
+        # topk does not say which of several equal scores it takes, so only its k-th value is used.
+        last = scores.detach().topk(k, -1, sorted=True).values[..., -1:]
+        better = scores > last
+        level = scores == last
+        seats = k - better.sum(-1, keepdim=True)
+        chosen = better | (level & (level.cumsum(-1) <= seats))
+        return torch.softmax(scores.masked_fill(~chosen, -torch.inf), -1)
+
+    def extra_repr(self) -> str:
+        return f"k={self.k}"
+
+
+def first_argmax_one_hot(scores: Tensor) -> Tensor:
+    """1 at the first largest score of each row, 0 elsewhere; no gradient passes."""
+    best = scores.argmax(-1, keepdim=True)
+    return torch.zeros_like(scores).scatter(-1, best, 1.0)
+
+
+def sample_gumbel_noise(scores: Tensor, generator: torch.Generator | None) -> Tensor:
+    """-log(-log u), u uniform in (0, 1): always finite, so that a hidden key stays at -inf."""
+    if generator is None:  # torch.rand(..., generator=None) does not compile with dynamic shapes
+        uniform = torch.rand_like(scores)
+    else:
+        uniform = torch.rand(scores.shape, generator=generator, dtype=scores.dtype, device=scores.device)
+    limits = torch.finfo(scores.dtype)
+    return -torch.log(-torch.log(uniform.clamp(limits.tiny, 1 - limits.eps / 2)))
+
+
+@masked_normalizer
+def hardmax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+    """Look at the best key only, the first if several are equally good. The gradient is 0.
+
+        w_i = 1 if i = argmax_j s_j else 0
+
+    >>> hardmax(torch.tensor([[1.0, 3.0, 3.0, -torch.inf]])).tolist()
+    [[0.0, 1.0, 0.0, 0.0]]
+    """
+    return first_argmax_one_hot(scores)
+
+
+class Sample(Normalizer):
+    """Look at one key, drawn as softmax would share; in eval mode at the best one. The gradient is 0.
+
+        w_i = 1 with probability softmax(s)_i
+
+    Hard attention of Xu et al. (2015), arXiv 1502.03044. Train it with REINFORCE: `log_prob` of the choice
+    carries a gradient to the scores, and `entropy` keeps the choice open. A generator must live on the
+    scores' device, and torch.compile cannot trace one (the graph breaks; fullgraph=True refuses); without it
+    everything compiles.
+
+    >>> weights = Sample()(torch.tensor([[0.5, 1.0, -torch.inf]]))
+    >>> weights.sum().item(), weights[0, 2].item()
+    (1.0, 0.0)
+    """
+
+    def __init__(self, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.generator = generator
+
+    @property
+    def is_random(self) -> bool:
+        return self.training
+
+    def compute_weights(self, scores: Tensor) -> Tensor:
+        # The key with the largest noisy score is a draw from softmax (the Gumbel-max trick).
+        return first_argmax_one_hot(
+            scores + sample_gumbel_noise(scores, self.generator) if self.training else scores
+        )
+
+    def log_prob(
+        self, scores: Float[Tensor, "*batch queries keys"], weights: Float[Tensor, "*batch queries keys"]
+    ) -> Float[Tensor, "*batch queries"]:
+        """The log-probability of the keys chosen in `weights`; 0 for a query that could look at nothing."""
+        if scores.shape[-1] == 0:
+            return scores.sum(-1)
+        wide = upcast_half(scores)
+        log_probs = torch.log_softmax(fill_empty_rows(wide), -1)
+        chosen = log_probs.gather(-1, weights.argmax(-1, keepdim=True))
+        return zero_hidden(chosen, wide.detach().amax(-1, keepdim=True)).squeeze(-1).to(scores.dtype)
+
+    def entropy(self, scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries"]:
+        """How open the choice is, -sum_i w_i log w_i with w = softmax(s); 0 where nothing can be looked
+        at."""
+        if scores.shape[-1] == 0:
+            return scores.sum(-1)
+        wide = upcast_half(scores)
+        log_probs = torch.log_softmax(fill_empty_rows(wide), -1)
+        # 0 log 0 = 0: a hidden key would make it 0 * -inf, and a row without keys counts for nothing.
+        return -(log_probs.exp() * zero_hidden(log_probs, wide)).sum(-1).to(scores.dtype)
+
+
+class Gumbel(Normalizer):
+    """Softmax of noisy scores: a draw of one key, made soft so that gradients pass; no noise in eval mode.
+
+        w = softmax((s + g) / temperature),    g_i = -log(-log u_i)
+
+    Jang, Gu and Poole (2017), arXiv 1611.01144; Maddison, Mnih and Teh (2017), arXiv 1611.00712. The
+    temperature is a positive number or tensor as in `Temperature`; for the generator see `Sample`.
+
+    >>> Gumbel(temperature=0.5).eval()(torch.zeros(1, 4)).tolist()
+    [[0.25, 0.25, 0.25, 0.25]]
+    """
+
+    temperature: Tensor | Number
+
+    def __init__(self, temperature: Tensor | Number = 1.0, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        check_positive("Gumbel", "temperature", temperature)
+        store_setting(self, "temperature", temperature)
+        self.generator = generator
+
+    @property
+    def is_random(self) -> bool:
+        return self.training
+
+    def compute_weights(self, scores: Tensor) -> Tensor:
+        noisy = scores + sample_gumbel_noise(scores, self.generator) if self.training else scores
+        return torch.softmax(divide_by_temperature(noisy, self.temperature), -1)
+
+    def extra_repr(self) -> str:
+        return f"temperature={self.temperature}"

@@ -1,0 +1,51 @@
+"""The small picture of each entry: what it does with queries and keys that walk round half a circle.
+
+Query i and key j are the cosines and sines of their angle and of twice that, so that a score of likeness
+looks along the diagonal, and whatever a mechanism does differently can be seen against it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from regard.catalogue.mechanism import half_circle
+
+if TYPE_CHECKING:
+    from regard.catalogue.mechanism import Mechanism
+
+NUM_QUERIES, NUM_KEYS = 8, 16
+
+
+@torch.no_grad()
+def picture_weights(mechanism: Mechanism, attention: Any) -> Tensor:
+    with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
+        torch.manual_seed(0)
+        weights = (
+            mechanism.picture_factory(attention)
+            if mechanism.picture_factory
+            else _default_picture(mechanism, attention)
+        )
+    while weights.dim() > 2:  # batch and heads: the first of each
+        weights = weights[0]
+    return weights
+
+
+def _default_picture(mechanism: Mechanism, attention: Any) -> Tensor:
+    query, key = half_circle(NUM_QUERIES), half_circle(NUM_KEYS)
+    part = mechanism.example()
+    if mechanism.kind == "score":
+        return attention.attend(query, key, key, score=part).weights
+    if mechanism.kind == "normalizer":
+        return attention.attend(query, key, key, normalize=part).weights
+    if mechanism.kind == "mask":
+        return attention.attend(key, key, key, part, score=attention.Constant()).weights
+    if mechanism.kind == "scope":
+        return part(query, key, key).weights
+    if mechanism.kind == "heads":
+        return part(key, key, key).weights
+    raise NotImplementedError(
+        f"the catalogue entry {mechanism.name} ({mechanism.kind}) needs a `paint` of its own"
+    )

@@ -1,0 +1,13 @@
+"""regard.models.fast_decoding"""
+
+from regard.models.fast_decoding.rnn import FusedRNNDecoder, FusedRNNDecoderState, fuse_rnn_decoder
+from regard.models.fast_decoding.transformer import FusedDecoder, FusedDecoderState, fuse_decoder
+
+__all__ = [
+    "FusedDecoder",
+    "FusedDecoderState",
+    "FusedRNNDecoder",
+    "FusedRNNDecoderState",
+    "fuse_decoder",
+    "fuse_rnn_decoder",
+]

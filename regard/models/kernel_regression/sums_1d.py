@@ -1,0 +1,231 @@
+"""The Gaussian on a line: points within one width of each other answer together.
+
+With c the center of such a box, t = (key - c) / width and s = (query - c) / width,
+
+    exp(-(s - t)^2 / 2) = exp(-s^2 / 2) sum_p s^p / p! [t^p exp(-t^2 / 2)]
+
+so that the sums over its points in brackets serve every query. With |t| <= 1/2 and TERMS terms the error of a kernel
+value is below 2e-16, and beyond REACH widths the kernel itself is below 3e-18. Greengard and Strain (1991), "The Fast
+Gauss Transform". A query costs some twenty boxes, however many points there are.
+
+Kernels of finite reach on a line: sorted keys, and sums over stretches of them.
+
+The keys that a query reaches are one stretch of the sorted keys, found by bisection. Its sum is put together from the
+sums of 1, 2, 4, ... neighbors that lie within it, made once. Differences of running sums would be shorter to write,
+but one wild value would spoil the sums of all stretches behind it; here a sum contains nothing from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+NUM_TERMS = 20
+
+
+GAUSS_REACH = 9.0
+
+
+MIN_RELATIVE_SUM = 1e-7
+"""A sum below this part of all weights is not exact enough: there the query is far from every point."""
+
+
+QUERIES_PER_CHUNK = 8192
+"""So many queries at a time."""
+
+
+MAX_WIDTHS = 2.0**40
+"""Over more widths than that, the first key is too far away to count boxes from."""
+
+
+class GaussSums:
+    """Sums of the Gaussian kernel times value, for many points and one feature.
+
+    sum_i exp(-u_i^2 / 2) v_i          u_i = |q - k_i| / width
+    """
+
+    def __init__(self, key: Float[Tensor, "points"], value: Float[Tensor, "points columns"], width: float):
+        self.width, self.value = width, value
+        order = key.argsort()
+        key, value = key[order], value[order]
+        number = ((key - key[0]) / width).floor()
+        box = number.unique_consecutive(return_inverse=True)[1]
+        starts = torch.searchsorted(box, torch.arange(int(box[-1]) + 2))
+        self.first_key, self.last_key = key[starts[:-1]], key[starts[1:] - 1]
+        self.center = self.first_key + (self.last_key - self.first_key) / 2
+        self.moments = _compute_moments((key - self.center[box]) / width, value, box, len(self.center))
+
+    def sums(
+        self, query: Float[Tensor, "queries 1"], excluded: Int[Tensor, "queries"] | None = None
+    ) -> tuple[Float[Tensor, "queries columns"], Bool[Tensor, "queries"]]:
+        """The sums, and which of them are not exact; `itself` is a point to leave out for each query."""
+        total = torch.cat([self._sums(part) for part in query[:, 0].split(QUERIES_PER_CHUNK)])
+        if excluded is not None:
+            total -= self.value[excluded]  # the kernel of a point with itself is 1
+        return total, total[:, -1] < MIN_RELATIVE_SUM * self.value[:, -1].sum()
+
+    def _sums(self, query: Tensor) -> Tensor:
+        far = GAUSS_REACH * self.width
+        low = torch.searchsorted(self.last_key, query - far)
+        high = torch.searchsorted(self.first_key, query + far, right=True)
+        total = query.new_zeros(len(query), self.value.shape[1])
+        while True:
+            rows = (low < high).nonzero()[:, 0]
+            if not len(rows):
+                return total
+            box = low[rows]
+            s = ((query[rows] - self.center[box]) / self.width)[:, None]
+            series = self.moments[-1].index_select(0, box)
+            for moment in self.moments[:-1].flip(0):
+                series = torch.addcmul(moment.index_select(0, box), series, s)
+            total.index_add_(0, rows, series * (-0.5 * s * s).exp())
+            low = low + 1
+
+
+def _compute_moments(
+    t: Tensor, value: Tensor, box: Tensor, num_boxes: int
+) -> Float[Tensor, "terms boxes columns"]:
+    """sum t^p exp(-t^2 / 2) v / p! over the points of each box, for p = 0, 1, ..."""
+    term = (-0.5 * t * t).exp()[:, None] * value
+    moments = value.new_zeros(NUM_TERMS, num_boxes, value.shape[1])
+    for p in range(NUM_TERMS):
+        moments[p].index_add_(0, box, term)
+        term = term * (t / (p + 1))[:, None]
+    return moments
+
+
+KeyIndex = Int[Tensor, "queries"]
+
+
+MIN_MEAN_KERNEL = 1e-6
+"""Below this mean kernel value all keys stand at the edge of the reach, where 1 - u^2 must not be taken apart."""
+
+
+class _SumLevel(NamedTuple):
+    """Nodes of 2^level neighbors: their center, and the sums of v, t v and t^2 v with t = (key - center) / width."""
+
+    center: Float[Tensor, "nodes"]
+    sums: Float[Tensor, "moments nodes columns"]
+
+
+class RangeSums:
+    """Sums of kernel times value over the keys within reach of each query, in n log n steps altogether.
+
+        boxcar         sum_i v_i                          over u_i <= 1          u_i = |q - k_i| / width
+        epanechnikov   sum_i (1 - u_i^2) v_i              over u_i < 1
+
+    With t_i = (k_i - c) / width and s = (q - c) / width, 1 - u_i^2 = 1 - s^2 + 2 s t_i - t_i^2, so three sums about the
+    center c of some neighbors serve every query.
+    """
+
+    def __init__(
+        self,
+        key: Float[Tensor, "points"],
+        value: Float[Tensor, "points columns"],
+        width: float,
+        curved: bool,
+    ):
+        self.width, self.curved = width, curved
+        self.key, order = key.sort(stable=True)
+        self.rank = torch.empty_like(order)
+        self.rank[order] = torch.arange(len(order))
+        self.levels = _build_levels(self.key, value[order], width, curved)
+
+    def sums(
+        self, query: Float[Tensor, "queries 1"], excluded: KeyIndex | None = None
+    ) -> tuple[Float[Tensor, "queries columns"], Tensor]:
+        """The sums, and which of them are too close to 0 to be exact; `itself` is a point that a query leaves out."""
+        query = query[:, 0]
+        low, high = self._find_range(query)
+        if excluded is None:
+            stretches = [(low, high)]
+        else:
+            at = self.rank[excluded]
+            stretches = [(low, at), (at + 1, high)]
+        total = query.new_zeros(2, len(query), self.levels[0].sums.shape[-1])  # curved, and flat
+        for first, last in stretches:
+            self._add_range(total, query, first, last)
+        curved, flat = total
+        if not self.curved:
+            return flat, torch.zeros(len(query), dtype=torch.bool)
+        return curved, curved[:, -1] < MIN_MEAN_KERNEL * flat[:, -1]
+
+    def _find_range(self, query: Tensor) -> tuple[KeyIndex, KeyIndex]:
+        """The stretch of sorted keys within reach of each query: first, and one behind the last.
+
+        It asks the very question that the score asks of u: a key on the border is in or out by its rounding.
+        """
+
+        def within(key: Tensor) -> Tensor:
+            u = (query - key).abs() / self.width
+            return u < 1 if self.curved else u <= 1
+
+        low = _first_index(self.key, query, lambda key: (key >= query) | within(key))
+        return low, _first_index(self.key, query, lambda key: (key > query) & ~within(key))
+
+    def _add_range(self, total: Tensor, query: Tensor, first: KeyIndex, last: KeyIndex) -> None:
+        """Add the sums of the stretches from `first` to before `last`, node by node from the smallest up."""
+        for level in self.levels:
+            left, right = ((first & 1) == 1) & (first < last), ((last & 1) == 1) & (first < last)
+            self._add_nodes(total, query, level, first, left)
+            first = first + left.long()
+            right &= first < last
+            last = last - right.long()
+            self._add_nodes(total, query, level, last, right)
+            first, last = first >> 1, last >> 1
+            if not bool((first < last).any()):
+                return
+
+    def _add_nodes(
+        self, total: Tensor, query: Tensor, level: _SumLevel, node: KeyIndex, selected: Tensor
+    ) -> None:
+        rows = selected.nonzero()[:, 0]
+        node = node[rows]
+        flat = level.sums[0].index_select(0, node)
+        total[1].index_add_(0, rows, flat)
+        if self.curved:
+            s = ((query[rows] - level.center[node]) / self.width)[:, None]
+            tilt, bend = (moment.index_select(0, node) for moment in level.sums[1:])
+            total[0].index_add_(0, rows, (1 - s * s) * flat + 2 * s * tilt - bend)
+
+
+def _first_index(keys: Tensor, query: Tensor, predicate: Callable[[Tensor], Tensor]) -> KeyIndex:
+    """For each query the first key to which the answer is yes; no key after it has another answer."""
+    low = torch.zeros(len(query), dtype=torch.long)
+    high = torch.full_like(low, len(keys))
+    for _ in range(len(keys).bit_length()):
+        middle = (low + high) >> 1
+        found = predicate(keys[middle.clamp(max=len(keys) - 1)]) | (middle >= high)
+        high = torch.where(found, torch.minimum(middle, high), high)
+        low = torch.where(found, low, middle + 1)
+    return low
+
+
+def _build_levels(key: Tensor, value: Tensor, width: float, curved: bool) -> list[_SumLevel]:
+    """The sums of single keys, of pairs, of fours, ... about the center of each."""
+    nothing = torch.zeros_like(value)
+    levels = [_SumLevel(key, torch.stack([value, nothing, nothing] if curved else [value]))]
+    first = last = key
+    while len(first) > 1:
+        center, sums = levels[-1]
+        if len(first) % 2:  # a node that nobody asks for: what it stands beside counts nothing
+            first, last, center = (torch.cat([part, part[-1:]]) for part in (first, last, center))
+            sums = torch.cat([sums, torch.zeros_like(sums[:, :1])], 1)
+        first, last = first[0::2], last[1::2]
+        middle = first + (last - first) / 2
+        left, right = (_recenter(center[side::2], sums[:, side::2], middle, width) for side in (0, 1))
+        levels.append(_SumLevel(middle, left + right))
+    return levels
+
+
+def _recenter(center: Tensor, sums: Tensor, new_center: Tensor, width: float) -> Tensor:
+    """The same sums about another center."""
+    if len(sums) == 1:
+        return sums
+    d = ((center - new_center) / width)[:, None]
+    flat, tilt, bend = sums
+    return torch.stack([flat, tilt + d * flat, bend + 2 * d * tilt + d * d * flat])

@@ -1,1 +1,0 @@
-"""Pictures, and what is said of each."""

@@ -1,1 +1,0 @@
-"""Documents, and which class each belongs to."""

@@ -1,1 +1,0 @@
-"""Machines with a memory: the algorithms of the Neural Turing Machine."""

@@ -1,1 +1,0 @@
-"""Images: which class, and what is the answer to a question about one."""

@@ -1,1 +1,0 @@
-"""Plain text: a decoder alone that writes on, an encoder alone that fills in."""

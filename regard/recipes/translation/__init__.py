@@ -1,1 +1,0 @@
-"""Translation: from one text to another."""

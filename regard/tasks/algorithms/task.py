@@ -1,0 +1,138 @@
+"""The task of a machine with a memory: sequences of bits made on the fly, and bits to be said in return."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from regard.data.algorithms import (
+    Algorithm,
+    AssociativeRecall,
+    Copy,
+    DynamicNGrams,
+    GeneratedSequenceBatches,
+    PrioritySort,
+    RepeatCopy,
+    SequenceBatch,
+)
+from regard.models import LSTMBaseline, NeuralTuringMachine
+from regard.tasks.algorithms.config import AlgorithmConfig
+from regard.tasks.algorithms.predictor import NUM_VALID_SEQUENCES, AlgorithmPredictor
+from regard.tasks.task import Experiment, Recipe, Task, build_and_load
+from regard.training import Loss, RunFolder, TrainingConfig
+
+
+class Bits(nn.Module):
+    """The cross entropy of each bit that is asked for, summed over a batch."""
+
+    def __init__(self, model: NeuralTuringMachine | LSTMBaseline):
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: SequenceBatch) -> Loss:
+        outputs = self.model(batch.inputs)[0][:, batch.target_mask]
+        total = nn.functional.binary_cross_entropy_with_logits(
+            outputs, batch.targets[:, batch.target_mask], reduction="sum"
+        )
+        return Loss(total, batch.num_tokens)
+
+    def fuse(self) -> None:
+        if isinstance(self.model, NeuralTuringMachine):
+            self.model.compile_step()
+
+
+class AlgorithmTask(Task[AlgorithmConfig]):
+    """From a sequence to another that an algorithm makes of it."""
+
+    config_class: ClassVar[type[TrainingConfig]] = AlgorithmConfig
+    uses = ("evaluate {run}", "show {run}", "info {run}")
+
+    def available_commands(self, config: AlgorithmConfig) -> tuple[str, ...]:
+        return tuple(use for use in self.uses if config.model == "ntm" or not use.startswith("show"))
+
+    def validate(self, recipe: Recipe, config: AlgorithmConfig) -> None:
+        algorithm: Algorithm = recipe.data(config)
+        with torch.device("meta"):
+            build_model(config, algorithm)
+
+    def experiment(
+        self, run: RunFolder, recipe: Recipe, config: AlgorithmConfig
+    ) -> Experiment[AlgorithmConfig]:
+        algorithm: Algorithm = recipe.data(config)
+        objective = Bits(build_model(config, algorithm))
+        data = GeneratedSequenceBatches(algorithm, config.batch_size, config.seed)
+        machine = AlgorithmPredictor(objective.model, algorithm, config)
+        return Experiment(run, config, objective, data, Validation(machine))
+
+    def load(
+        self,
+        run: RunFolder,
+        recipe: Recipe,
+        config: AlgorithmConfig,
+        weights: Mapping[str, Tensor],
+        where: str,
+        device: str,
+    ) -> AlgorithmPredictor:
+        algorithm: Algorithm = recipe.data(config)
+        objective = build_and_load(lambda: Bits(build_model(config, algorithm)), weights, where)
+        return AlgorithmPredictor(objective.to(device).model, algorithm, config)
+
+    def judge(self, recipe: Recipe, made: AlgorithmPredictor, part: str | None = None) -> dict[str, Any]:
+        return made.evaluate(num_sequences=200, **made.max_training_sizes)
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Sequences of the greatest size of training: their cost in bits, and wrong bits in a hundred."""
+
+    machine: AlgorithmPredictor
+
+    def __call__(self) -> dict[str, float]:
+        found = self.machine.evaluate(num_sequences=NUM_VALID_SEQUENCES, **self.machine.max_training_sizes)
+        scores = {"bits": found["bits"], "errors": found["errors"]}
+        return scores | {"loss": math.log(2) * found["bits"] * found["sequences"] / found["of"]}
+
+
+def build_model(config: AlgorithmConfig, algorithm: Algorithm) -> NeuralTuringMachine | LSTMBaseline:
+    """The network that the settings describe, for the channels of an algorithm."""
+    inputs, outputs = algorithm.dims
+    if config.model == "lstm":
+        return LSTMBaseline(inputs, outputs, hidden_dim=config.hidden_dim, num_layers=config.num_layers)
+    return NeuralTuringMachine(
+        inputs,
+        outputs,
+        memory_rows=config.memory_rows,
+        memory_width=config.memory_width,
+        num_read_heads=config.num_read_heads,
+        num_write_heads=config.num_write_heads,
+        controller=config.controller,
+        hidden_dim=config.hidden_dim,
+        max_shift=config.max_shift,
+        state_grad_clip=config.state_grad_clip,
+    )
+
+
+def copy(config: AlgorithmConfig) -> Algorithm:
+    return Copy({"length": (config.min_size, config.max_size)}, config.num_bits)
+
+
+def repeat_copy(config: AlgorithmConfig) -> Algorithm:
+    sizes = {"length": (config.min_size, config.max_size), "repeats": (1, config.max_repeats)}
+    return RepeatCopy(sizes, config.num_bits)
+
+
+def recall(config: AlgorithmConfig) -> Algorithm:
+    return AssociativeRecall({"items": (config.min_size, config.max_size)}, config.num_bits)
+
+
+def ngrams(config: AlgorithmConfig) -> Algorithm:
+    return DynamicNGrams({"length": (config.min_size, config.max_size)}, 1)
+
+
+def sort(config: AlgorithmConfig) -> Algorithm:
+    return PrioritySort({"length": (config.min_size, config.max_size)}, config.num_bits)

@@ -1,0 +1,3 @@
+"""Pictures, and what is said of each."""
+
+__all__ = []

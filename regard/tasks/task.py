@@ -1,0 +1,141 @@
+"""What a kind of experiment has to say, so that runs of it can be trained, resumed and loaded."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from regard.errors import WeightsMismatchError
+from regard.training import BatchSource, RunFolder, TrainingConfig, TrainingResult, fit, load_into
+
+LogFn = Callable[[str], None]
+
+
+ConfigT = TypeVar("ConfigT", bound=TrainingConfig)
+
+
+ModelT = TypeVar("ModelT", bound=nn.Module)
+
+
+ALLOCATION_FUNCTIONS = (torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand)
+
+
+ALLOCATION_MARGIN = 10_000_000  # for what is computed and not kept in files, such as tables of positions
+
+
+@dataclass(frozen=True)
+class Experiment(Generic[ConfigT]):
+    """All that is needed to train: an objective, data for it, how to measure it, and what is worth knowing."""
+
+    run: RunFolder
+    settings: ConfigT
+    objective: nn.Module
+    data: BatchSource
+    validate: Callable[[], dict[str, float]]
+    facts: Mapping[str, Any] = field(default_factory=dict)  # for run.json
+    lines: Sequence[str] = ()  # said when a training begins
+
+    def fit(self, log: LogFn | None = None) -> TrainingResult:
+        return fit(self.objective, self.data, self.settings, self.run, self.validate, log)
+
+
+class Task(ABC, Generic[ConfigT]):
+    """One kind of experiment, such as translation. A recipe is a task with data and defaults."""
+
+    config_class: ClassVar[type[TrainingConfig]]
+    uses: ClassVar[tuple[str, ...]]  # what can be done with a run, as words of the command line
+    files: ClassVar[tuple[str, ...]] = ()  # what a run keeps beside its weights, such as tokenizers
+
+    def available_commands(self, config: ConfigT) -> tuple[str, ...]:
+        """Those of `uses` that go with a run of these settings."""
+        return self.uses
+
+    @abstractmethod
+    def validate(self, recipe: Recipe, config: ConfigT) -> None:
+        """Refuse what cannot be trained before a folder is made for it."""
+
+    @abstractmethod
+    def experiment(self, run: RunFolder, recipe: Recipe, config: ConfigT) -> Experiment[ConfigT]:
+        """Data, model and measures."""
+
+    @abstractmethod
+    def load(
+        self,
+        run: RunFolder,
+        recipe: Recipe,
+        config: ConfigT,
+        weights: Mapping[str, Tensor],
+        where: str,
+        device: str,
+    ) -> Any:
+        """What was trained, ready for use."""
+
+    @abstractmethod
+    def judge(self, recipe: Recipe, made: Any, part: str | None = None) -> dict[str, Any]:
+        """How good is what `load` gave, as plain numbers; on one part of the recipe's tests, or its first."""
+
+    def can_init_from(self, other: Task[Any]) -> bool:
+        """Whether a run of this task can begin with the weights of one of another."""
+        return type(other) is type(self)
+
+    def like(self, config: ConfigT, kept: Mapping[str, Any]) -> ConfigT:
+        """The settings of a run that begins with the weights of another, whose settings were kept."""
+        return config.inherit_from(kept)
+
+    def ready(self, run: RunFolder, recipe: Recipe, config: ConfigT, origin: RunFolder | None) -> None:
+        """Make `files`: from the data, or those of the run it begins with."""
+
+    def init_model(self, objective: nn.Module, weights: dict[str, Tensor], where: str) -> None:
+        """Fill the objective with the weights of another run."""
+        load_into(objective, weights, where)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One named experiment: what is trained on which data, with which settings unless others are given."""
+
+    name: str
+    summary: str
+    summary_zh: str
+    data: Callable[[Any], Any]  # from settings to data
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    task: Task[Any] = field(kw_only=True)
+    clean: Callable[[str], str] = str  # what a text goes through before it is read
+    unaligned_words: frozenset[str] = frozenset()  # target words that belong to no source word
+
+    @property
+    def config_class(self) -> type[TrainingConfig]:
+        """Its settings."""
+        return self.task.config_class
+
+
+def build_and_load(build: Callable[[], ModelT], weights: Mapping[str, Tensor], path: str) -> ModelT:
+    """A module with these weights; settings that were damaged do not make it take all memory first."""
+    with AllocationLimit(sum(tensor.numel() for tensor in weights.values()), path):
+        made = build()
+    load_into(made, weights, path)
+    return made
+
+
+class AllocationLimit(TorchFunctionMode):
+    """Inside, no tensor is made that has far more numbers than all weights of a file together."""
+
+    def __init__(self, num_elements: int, path: str):
+        super().__init__()
+        self.max_elements, self.path = 2 * num_elements + ALLOCATION_MARGIN, path
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in ALLOCATION_FUNCTIONS:
+            sizes = args[0] if args and isinstance(args[0], list | tuple) else args
+            if math.prod(size for size in sizes if isinstance(size, int)) > self.max_elements:
+                raise WeightsMismatchError(
+                    f"the settings of the run tell of a larger model than {self.path} holds"
+                )
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,3 @@
+"""Documents, and which class each belongs to."""
+
+__all__ = []

@@ -1,0 +1,3 @@
+"""Translation: from one text to another."""
+
+__all__ = []

@@ -1,0 +1,241 @@
+"""One translation with all that can be shown of it: the search, what else could have come, where it looked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from regard.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from regard.decoding import Alignment, DecodingConfig, Hypothesis, SearchTrace, WordAlignment
+from regard.errors import EmptyInputError, InputTooLongError, UnsupportedError, UsageError
+from regard.tasks.translation.predictor import Translator
+
+if TYPE_CHECKING:
+    from regard.tasks.translation.faithfulness import Faithfulness
+    from regard.viewing.pages import BeamNode, HtmlPage, NextToken, TokenizedText, TranslationPageData
+
+NUM_OPTIONS = 8  # what could have come next: more than one reads
+
+
+@dataclass(frozen=True)
+class TranslationExplanation:
+    """A text and its translation, ready to be played, drawn or told.
+
+    `trace` is empty for a translation that was given; `alignment` and `faith` are None for a model without
+    attention, and `faith` also where nobody asked for it.
+    """
+
+    translator: Translator
+    text: str
+    hypothesis: Hypothesis
+    trace: SearchTrace
+    options: DecodingConfig
+    target: str | None = None
+    alignment: Alignment | None = None
+    faithfulness: Faithfulness | None = None
+
+    @property
+    def translation(self) -> str:
+        return self.translator.to_text(self.hypothesis) if self.target is None else self.target
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The tokens with EOS, if it was reached."""
+        return [*self.hypothesis.token_ids, EOS_ID][: self.hypothesis.length]
+
+    def weights(
+        self, layer: int | None = None, head: int | None = None, *, merge_words: bool = True
+    ) -> WordAlignment:
+        """Who looked at whom: words, or tokens with the ends of the sentences; the mean where no number is given."""
+        return self._select_words(self._require_alignment().select_head(layer, head), merge_words)
+
+    def head_weights(self, *, merge_words: bool = True) -> WordAlignment:
+        """The same of every layer and head."""
+        return self._select_words(self._require_alignment(), merge_words)
+
+    def to_page(
+        self,
+        layer: int | None = None,
+        head: int | None = None,
+        *,
+        merge_words: bool = True,
+        language: str | None = None,
+    ) -> HtmlPage:
+        """The page that goes through this translation step by step."""
+        from regard.viewing.pages import translation_page
+
+        return translation_page(
+            self.to_page_data(), layer=layer, head=head, merge_tokens=merge_words, language=language
+        )
+
+    def to_page_data(self) -> TranslationPageData:
+        """The same as plain data."""
+        from regard.viewing.pages import TranslationPageData
+
+        return TranslationPageData(
+            source=_source_sentence(self),
+            target=_target_sentence(self),
+            next_tokens=next_token_options(self),
+            score=self.hypothesis.score,
+            weights=None
+            if self.alignment is None
+            else self.alignment.weights[:, :, : self.hypothesis.length],
+            tree=_search_tree(self),
+            best_path=_best_path(self),
+            beam_size=self.options.beam_size,
+            forced=self.target is not None,
+            faithfulness=None
+            if self.faithfulness is None
+            else {name: self.faithfulness.sentence(name) for name in ("en", "zh")},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists and numbers."""
+        told = [[vars(option) for option in step] for step in next_token_options(self)]
+        name = self.translator.target.convert_ids_to_tokens
+        return {
+            "source": self.text,
+            "translation": self.translation,
+            **self.hypothesis.to_json(),
+            "next": told,
+            "search": self.trace.to_json(lambda token: name([token])[0])["steps"],
+            "alignment": None if self.alignment is None else self.alignment.to_json(),
+            "faithfulness": None if self.faithfulness is None else self.faithfulness.to_json(),
+        }
+
+    def _require_alignment(self) -> Alignment:
+        if self.alignment is None:
+            raise UnsupportedError(
+                "this model has no attention, so there are no weights to draw; --out x.html shows the rest"
+            )
+        return self.alignment
+
+    def _select_words(self, alignment: Alignment, merge_words: bool) -> WordAlignment:
+        words = alignment.merge_words()
+        if merge_words and words.source and words.target:
+            return words
+        return WordAlignment(alignment.source, alignment.target, alignment.weights)
+
+
+def explain(
+    translator: Translator,
+    text: str,
+    target: str | None = None,
+    options: DecodingConfig | None = None,
+    *,
+    with_faithfulness: bool = True,
+) -> TranslationExplanation:
+    """Translate a text, or read the given translation `target` of it, and keep everything there is to see.
+
+    With `measure`, it is also found out how far the translation depends on the weights, which takes some passes more.
+    """
+    options = options or translator.decoding_config()
+    best, trace = _search_or_score(translator, text, target, options)
+    seen = faith = None
+    if translator.has_attention:
+        seen = translator.align_token_ids([text], [best.token_ids])[0]
+    if translator.has_attention and with_faithfulness:
+        from regard.tasks.translation.faithfulness import measure_faithfulness
+
+        faith = measure_faithfulness(translator, text, best.token_ids)
+    return TranslationExplanation(translator, text, best, trace, options, target, seen, faith)
+
+
+def next_token_options(explanation: TranslationExplanation) -> list[list[NextToken]]:
+    """At every step, the likeliest tokens and the one that was written."""
+    translator = explanation.translator
+    ids = [*translator.source.encode(translator.clean(explanation.text)), EOS_ID]
+    source, lengths = torch.tensor([ids]), torch.tensor([len(ids)])
+    told = []
+    with torch.no_grad():
+        steps = translator.model.start_decoding(source.to(translator.device), lengths.to(translator.device))
+        for before, token in zip([BOS_ID, *explanation.token_ids], explanation.token_ids, strict=False):
+            shares = steps.step(torch.tensor([before], device=translator.device))[0].float().softmax(-1)
+            shares[[PAD_ID, BOS_ID]] = 0  # these are never written
+            told.append(_token_options(translator, shares.cpu(), token))
+    return told
+
+
+def _search_or_score(
+    translator: Translator, text: str, target: str | None, options: DecodingConfig
+) -> tuple[Hypothesis, SearchTrace]:
+    """The best translation with its search; a given one has none."""
+    if not text.strip():
+        raise EmptyInputError("there is nothing to show: the text is empty")
+    if target is None:
+        several, trace = translator.search_with_trace(text, options)
+        if not several:
+            raise UsageError("the search found no translation of this text; take a wider beam")
+        return several[0], trace
+    length = len(translator.target.encode(target))
+    if not target.strip() or length > translator.max_length:
+        has = f"has {length:,} tokens" if target.strip() else "is empty"
+        raise InputTooLongError(
+            f"the translation {has}, but this model takes 1 to {translator.max_length:,} (max_length)"
+        )
+    return translator.score([text], [target])[0], SearchTrace(())
+
+
+def _token_options(translator: Translator, probabilities: Tensor, token: int) -> list[NextToken]:
+    from regard.viewing.pages import NextToken
+
+    likeliest = probabilities.topk(min(NUM_OPTIONS, len(probabilities))).indices.tolist()
+    if token not in likeliest:
+        likeliest[-1] = token
+    names = translator.target.convert_ids_to_tokens(likeliest)
+    return [
+        NextToken(name, float(probabilities[i]), i == token) for i, name in zip(likeliest, names, strict=True)
+    ]
+
+
+def _source_sentence(explanation: TranslationExplanation) -> TokenizedText:
+    from regard.viewing.pages import TokenizedText
+
+    text, seen = explanation.translator.clean(explanation.text), explanation.alignment
+    if seen is None:
+        tokenizer = explanation.translator.source
+        return TokenizedText(text, tokenizer.convert_ids_to_tokens([*tokenizer.encode(text), EOS_ID]))
+    return TokenizedText(text, seen.source, seen.words_of("source"), seen.groups("source"))
+
+
+def _target_sentence(explanation: TranslationExplanation) -> TokenizedText:
+    from regard.viewing.pages import TokenizedText
+
+    tokenizer = explanation.translator.target
+    tokens, groups = (
+        tokenizer.convert_ids_to_tokens(explanation.token_ids),
+        tokenizer.group_words(explanation.hypothesis.token_ids),
+    )
+    words = ["".join(tokens[place] for place in group).strip("▁") for group in groups]
+    return TokenizedText(explanation.translation, tokens, words, groups, explanation.hypothesis.finished)
+
+
+def _search_tree(explanation: TranslationExplanation) -> list[list[BeamNode]]:
+    from regard.viewing.pages import BeamNode
+
+    name = explanation.translator.target.convert_ids_to_tokens
+    return [
+        [BeamNode(name([c.token])[0], math.exp(c.log_prob), c.score, c.parent, c.finished) for c in step]
+        for step in explanation.trace.steps
+    ]
+
+
+def _best_path(explanation: TranslationExplanation) -> list[int]:
+    """The place of the translation's token among the candidates of each step; -1 after its end."""
+    trace, last = explanation.trace, explanation.hypothesis.length - 1
+    if not trace.steps:
+        return []
+    index = next(
+        i
+        for i, candidate in enumerate(trace.steps[last])
+        if candidate.finished == explanation.hypothesis.finished
+        and trace.path(last, i) == explanation.token_ids
+    )
+    path = [-1] * len(trace.steps)
+    for step in range(last, -1, -1):
+        path[step], index = index, trace.steps[step][index].parent
+    return path

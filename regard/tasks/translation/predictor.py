@@ -1,0 +1,430 @@
+"""The two sides of an alignment: tokens, the words they make up, and how these read.
+
+A trained model, ready to translate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+from regard.data.batching import pad_rows
+from regard.data.tokenizer import Tokenizer
+from regard.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
+from regard.decoding import (
+    Alignment,
+    DecodingConfig,
+    Hypothesis,
+    SearchTrace,
+    decode,
+    decode_with_trace,
+    replace_unknown,
+    score_targets,
+)
+from regard.errors import InputTooLongError, UnsupportedError, UsageError
+from regard.models import RNNSeq2Seq, Transformer
+from regard.tasks.task import Recipe
+from regard.tasks.translation.config import TranslationConfig
+from regard.tasks.translation.inference import InferenceEngine, map_in_threads
+from regard.training.engine import retain_freed_memory
+
+
+@dataclass(frozen=True)
+class TokenizedText:
+    """A sentence of an alignment: its tokens with the end, which of them make up each word, and how it reads."""
+
+    tokens: tuple[str, ...]
+    groups: tuple[tuple[int, ...], ...]
+    words: tuple[str, ...]
+
+    @classmethod
+    def from_text(cls, tokenizer: Tokenizer, text: str, spaced: bool | None = None) -> TokenizedText:
+        """That of a text: words read as they stand there, also those without a token."""
+        numbers, surfaces = tokenizer.encode(text), tokenizer.surface_forms(text)
+        groups = tokenizer.group_words(numbers, surfaces, spaces_only=spaced)
+        words = ["".join(surfaces[place] for place in group) for group in groups]
+        if tokenizer.model_type != "char" and len(written := text.split()) == len(words):
+            words = written  # surfaces are of small letters, say, if the tokenizer makes them so
+        return cls._build(tokenizer, numbers, groups, words)
+
+    @classmethod
+    def from_ids(cls, tokenizer: Tokenizer, token_ids: Sequence[int]) -> TokenizedText:
+        """That of tokens, whose text nobody has seen."""
+        groups = tokenizer.group_words(token_ids)
+        words = [tokenizer.decode([token_ids[place] for place in group]) for group in groups]
+        return cls._build(tokenizer, token_ids, groups, words)
+
+    @classmethod
+    def _build(
+        cls,
+        tokenizer: Tokenizer,
+        token_ids: Sequence[int],
+        groups: Sequence[Sequence[int]],
+        words: Sequence[str],
+    ) -> TokenizedText:
+        return cls(
+            tuple(tokenizer.convert_ids_to_tokens([*token_ids, EOS_ID])),
+            tuple(map(tuple, groups)),
+            tuple(words),
+        )
+
+
+def make_alignment(source: TokenizedText, target: TokenizedText, weights: Tensor) -> Alignment:
+    """An alignment of two sentences, with the words of both."""
+    return Alignment(
+        source.tokens,
+        target.tokens,
+        weights,
+        source_groups=source.groups,
+        target_groups=target.groups,
+        source_words=source.words,
+        target_words=target.words,
+    )
+
+
+WeightsFn = Callable[
+    [Tensor, Tensor, Tensor], list[Tensor]
+]  # of source, its lengths and target: a layer each
+
+
+MIN_THREAD_LOAD = (
+    10  # with less than a tenth of a batch for each thread, one batch with all threads is faster
+)
+
+
+MAX_BATCH_TOKENS = 16_000  # tokens on all beams of a batch: more makes no CPU faster
+
+
+def too_long_error(row: int, length: int, limit: int) -> InputTooLongError:
+    """The error for a text with more tokens than the model was trained for; `row` is counted from 0."""
+    return InputTooLongError(
+        f"text {row + 1} has {length:,} tokens, but this model takes {limit:,} (max_length); split it",
+        row=row,
+        length=length,
+        limit=limit,
+    )
+
+
+class Translator:
+    """A model with its tokenizers: texts in, texts out, and where each word looked.
+
+    `regard.load(RUN)` gives one. `settings.beam` and `settings.length_penalty` are how it translates unless
+    `Decoding` options are given.
+    """
+
+    def __init__(
+        self,
+        model: RNNSeq2Seq | Transformer | InferenceEngine,
+        source: Tokenizer,
+        target: Tokenizer,
+        config: TranslationConfig,
+        recipe: Recipe | None = None,
+    ):
+        retain_freed_memory()  # a step frees what the next one wants again
+        self.model = model if isinstance(model, InferenceEngine) else model.eval()
+        self.source, self.target, self.config, self.recipe = source, target, config, recipe
+        self.max_length = config.max_length
+        self.clean = str if recipe is None else recipe.clean
+        self.unaligned_words = frozenset() if recipe is None else recipe.unaligned_words
+
+    @property
+    def device(self) -> torch.device:
+        return (
+            self.model.device if isinstance(self.model, InferenceEngine) else self.model.lm_head.weight.device
+        )
+
+    @property
+    def torch_model(self) -> RNNSeq2Seq | Transformer:
+        """The model itself, to look into; one that another engine computes has none left."""
+        if isinstance(self.model, InferenceEngine):
+            raise UnsupportedError(
+                f"this needs the network itself, which {self.model.name} hides; use the run it was exported from"
+            )
+        return self.model
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether there is anything to align by."""
+        if isinstance(self.model, InferenceEngine):
+            return self.model.has_attention
+        return not isinstance(self.model, RNNSeq2Seq) or self.model.attention is not None
+
+    def decoding_config(self, **options: Any) -> DecodingConfig:
+        """The options to search with: those of the run, changed by what is given."""
+        usual: dict[str, Any] = {
+            "beam": self.config.beam_size,
+            "alpha": self.config.length_penalty,
+            "max_length": self.max_length + 1,  # the end of the sentence counts here
+        }
+        usual |= {name: value for name, value in options.items() if value is not None}
+        if "method" not in usual:
+            usual["method"] = "greedy" if usual["beam"] == 1 and usual.get("best", 1) == 1 else "beam"
+        return DecodingConfig(**usual)
+
+    @overload
+    def translate(self, texts: str, *, replace_unknown: bool = False, **options: Any) -> str: ...
+    @overload
+    def translate(self, texts: list[str], *, replace_unknown: bool = False, **options: Any) -> list[str]: ...
+
+    def translate(
+        self, texts: str | list[str], *, replace_unknown: bool = False, **options: Any
+    ) -> str | list[str]:
+        """The best translation of each text; `unknown` copies words it has no token for from the source."""
+        several = [texts] if isinstance(texts, str) else list(texts)
+        found = [best[0] if best else None for best in self.search(several, self.decoding_config(**options))]
+        answers = [self.to_text(one) for one in found]
+        if replace_unknown:
+            answers = self._replace_unknown(several, found, answers)
+        return answers[0] if isinstance(texts, str) else answers
+
+    def to_text(self, hypothesis: Hypothesis | None) -> str:
+        return "" if hypothesis is None else self.target.decode(hypothesis.token_ids)
+
+    def search(
+        self,
+        texts: Sequence[str],
+        options: DecodingConfig | None = None,
+        generator: torch.Generator | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The best translations of each text with their scores, in the order of the texts; none for an empty text."""
+        options = options or self.decoding_config()
+        if isinstance(self.model, InferenceEngine):
+            return self._search_with_engine(self.model, texts, options, generator)
+        model, found = self.model, [list[Hypothesis]() for _ in texts]
+
+        def searched(batch: tuple[list[int], Tensor, Tensor]) -> None:
+            rows, source, lengths = batch
+            for row, several in zip(
+                rows, decode(model, source, lengths, options, generator=generator), strict=True
+            ):
+                found[row] = several
+
+        batches = self._iter_batches(texts, options)
+        if _must_run_sequentially(options, self.device):
+            for batch in batches:
+                searched(batch)
+        else:
+            map_in_threads(searched, batches)
+        return found
+
+    def with_model(self, model: InferenceEngine) -> Translator:
+        """The same with another engine."""
+        return Translator(model, self.source, self.target, self.config, self.recipe)
+
+    def _search_with_engine(
+        self,
+        engine: InferenceEngine,
+        texts: Sequence[str],
+        options: DecodingConfig,
+        generator: torch.Generator | None,
+    ) -> list[list[Hypothesis]]:
+        encoded = [[*self.source.encode(self.clean(text)), EOS_ID] for text in texts]
+        self._check_lengths(encoded)
+        found: list[list[Hypothesis]] = [[] for _ in texts]
+        rows = [row for row, text in enumerate(texts) if text.strip()]
+        best = engine.search([encoded[row] for row in rows], options, generator)
+        for row, several in zip(rows, best, strict=True):
+            found[row] = several
+        return found
+
+    def search_with_trace(
+        self, text: str, options: DecodingConfig | None = None
+    ) -> tuple[list[Hypothesis], SearchTrace]:
+        """One translation with its whole search: every candidate, its score and its parent."""
+        options = options or self.decoding_config()
+        for _, source, lengths in self._iter_batches([text], options):
+            return decode_with_trace(self.model, source, lengths, options)[0]
+        return [], SearchTrace(())
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Hypothesis]:
+        """How probable the given translations are, token by token."""
+        _require_lists("score", sources, targets)
+        found: list[Any] = [None] * len(sources)
+        ids = [self.target.encode(text) for text in targets]
+        for rows, source, lengths, target in self._forced_batches(sources, ids):
+            known = torch.tensor([len(ids[row]) + 2 for row in rows], device=self.device)
+            best = score_targets(self.torch_model, source, lengths, target, known, self.decoding_config())
+            for row, one in zip(rows, best, strict=True):
+                found[row] = one
+        return found
+
+    @overload
+    def align(self, source: str, target: str, *, spaced: bool | None = None) -> Alignment: ...
+    @overload
+    def align(
+        self, source: list[str], target: list[str], *, spaced: bool | None = None
+    ) -> list[Alignment]: ...
+
+    def align(
+        self, source: str | list[str], target: str | list[str], *, spaced: bool | None = None
+    ) -> Alignment | list[Alignment]:
+        """Where each word of a translation looked in its source: also of one that somebody else made.
+
+        `spaced` says that words are what stands between spaces, in Chinese and Japanese too: as in gold alignments.
+        """
+        if isinstance(source, str) and isinstance(target, str):
+            return self.align([source], [target], spaced=spaced)[0]
+        if isinstance(source, str) or isinstance(target, str):
+            raise TypeError("align takes two texts or two lists of texts, not one of each")
+        return self._align_with(source, target, self.model.attention_weights, spaced)
+
+    @property
+    def can_posterior_align(self) -> bool:
+        """Whether `hindsight` can be asked: of a recurrent model with attention."""
+        return isinstance(self.model, RNNSeq2Seq) and self.has_attention
+
+    def posterior_align(
+        self, sources: Sequence[str], targets: Sequence[str], *, spaced: bool | None = None
+    ) -> list[Alignment]:
+        """The same in a recurrent model, now that each word is known (Bayes' rule)."""
+        _require_lists("hindsight", sources, targets)
+        network = self.torch_model
+        if not isinstance(network, RNNSeq2Seq):
+            raise UnsupportedError(
+                "hindsight needs one attention through which all of the source is seen; a Transformer has many"
+            )
+        return self._align_with(sources, targets, network.posterior_alignment, spaced)
+
+    def align_token_ids(self, sources: Sequence[str], targets: Sequence[list[int]]) -> list[Alignment]:
+        """The same for translations given as tokens, such as the `ids` of a `Hypothesis`."""
+        weights = self._compute_weights(sources, targets, self.model.attention_weights)
+        return [
+            make_alignment(self._tokenize_source(text), TokenizedText.from_ids(self.target, ids), some)
+            for text, ids, some in zip(sources, targets, weights, strict=True)
+        ]
+
+    def _align_with(
+        self, sources: Sequence[str], targets: Sequence[str], weights_fn: WeightsFn, spaced: bool | None
+    ) -> list[Alignment]:
+        weights = self._compute_weights(sources, [self.target.encode(text) for text in targets], weights_fn)
+        return [
+            make_alignment(
+                self._tokenize_source(text, spaced), TokenizedText.from_text(self.target, given, spaced), some
+            )
+            for text, given, some in zip(sources, targets, weights, strict=True)
+        ]
+
+    def _compute_weights(
+        self, sources: Sequence[str], targets: Sequence[list[int]], weights_fn: WeightsFn
+    ) -> list[Tensor]:
+        """Where each token of the translations looked, the ends of sentences included."""
+        found: list[Any] = [None] * len(sources)
+        for rows, source, lengths, target in self._forced_batches(sources, targets):
+            with torch.no_grad():
+                looks = weights_fn(source, lengths, target)
+            if not looks:
+                raise UnsupportedError(
+                    "this model has no attention to align by; train one with attention_scope=global"
+                )
+            weights = torch.stack(looks, 1).cpu()
+            for row, size, some in zip(rows, lengths.tolist(), weights, strict=True):
+                found[row] = some[:, :, : len(targets[row]) + 1, :size].clone()
+        return found
+
+    def _tokenize_source(self, text: str, spaced: bool | None = None) -> TokenizedText:
+        return TokenizedText.from_text(self.source, self.clean(text), spaced)
+
+    def _replace_unknown(
+        self, sources: Sequence[str], hypotheses: Sequence[Hypothesis | None], translations: Sequence[str]
+    ) -> list[str]:
+        """Unknown words replaced by the source words that they looked at."""
+        if not self.has_attention:
+            return list(translations)
+        copied, rows = (
+            list(translations),
+            [i for i, one in enumerate(hypotheses) if one is not None and UNK_ID in one.token_ids],
+        )
+        ids = [one.token_ids for one in hypotheses if one is not None and UNK_ID in one.token_ids]
+        for row, numbers, seen in zip(
+            rows, ids, self.align_token_ids([sources[i] for i in rows], ids), strict=True
+        ):
+            copied[row] = self.replace_unknown(numbers, seen)
+        return copied
+
+    def replace_unknown(self, token_ids: Sequence[int], alignment: Alignment) -> str:
+        """The text of a translation, its unknown words replaced by the source words that they looked at."""
+        unknown = {place for place, number in enumerate(token_ids) if number == UNK_ID}
+        instead: dict[int, str] = {}
+        for word, group in zip(replace_unknown(alignment, unknown), alignment.groups("target"), strict=True):
+            if not unknown.isdisjoint(group):
+                instead |= {**dict.fromkeys(group, ""), group[0]: word}
+        return self.target.decode(token_ids, instead)
+
+    def _iter_batches(
+        self, texts: Sequence[str], options: DecodingConfig
+    ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        """Texts of similar length together; empty ones are left out, as there is nothing to translate."""
+        encoded = [[*self.source.encode(self.clean(text)), EOS_ID] for text in texts]
+        self._check_lengths(encoded)
+        width = options.beam_size if options.method == "beam" else options.num_best
+        rows = [row for row, text in enumerate(texts) if text.strip()]
+        together = 1 if _must_run_sequentially(options, self.device) else torch.get_num_threads()
+        for group in group_by_length(
+            rows, [len(numbers) for numbers in encoded], max(1, MAX_BATCH_TOKENS // width), together
+        ):
+            source, lengths = pad_rows([encoded[row] for row in group])
+            yield group, source.to(self.device), lengths.to(self.device)
+
+    def _forced_batches(
+        self, sources: Sequence[str], targets: Sequence[list[int]]
+    ) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
+        """Batches of sources and given targets."""
+        if len(sources) != len(targets):
+            raise UsageError(f"there are {len(sources)} sources, but {len(targets)} translations of them")
+        encoded = [[*self.source.encode(self.clean(text)), EOS_ID] for text in sources]
+        self._check_lengths(encoded)
+        wanted = [[BOS_ID, *numbers, EOS_ID] for numbers in targets]
+        longest = [max(len(a), len(b)) for a, b in zip(encoded, wanted, strict=True)]
+        for group in group_by_length(list(range(len(sources))), longest, MAX_BATCH_TOKENS):
+            source, lengths = pad_rows([encoded[row] for row in group])
+            target, _ = pad_rows([wanted[row] for row in group])
+            yield group, source.to(self.device), lengths.to(self.device), target.to(self.device)
+
+    def _check_lengths(self, encoded: Sequence[Sequence[int]]) -> None:
+        for row, numbers in enumerate(encoded):
+            if len(numbers) > self.max_length + 1:
+                raise too_long_error(row, len(numbers) - 1, self.max_length)
+
+
+def _require_lists(name: str, sources: Sequence[str], targets: Sequence[str]) -> None:
+    """A text is a sequence of letters, which would be taken for texts."""
+    if isinstance(sources, str) or isinstance(targets, str):
+        raise TypeError(f"{name} takes two lists of texts; for one pair, {name}([source], [target])")
+
+
+def _must_run_sequentially(options: DecodingConfig, device: torch.device) -> bool:
+    """Whether batches must wait for each other: chance goes by their order, and other devices have no threads."""
+    return options.method == "sample" or device.type != "cpu"
+
+
+def group_by_length(
+    rows: Sequence[int], lengths: Sequence[int], max_tokens: int, num_workers: int = 1
+) -> Iterator[list[int]]:
+    """Rows of similar length, the longest first, in groups of as many tokens, so that all take about as long.
+
+    A group has about `tokens` at most, and never more than twice as many with the padding. Where there are enough for
+    that, the number of groups is a multiple of `together`: that many workers then end at the same time.
+
+    >>> list(group_by_length([0, 1, 2, 3], [5, 1, 4, 2], max_tokens=10))
+    [[0, 2], [3, 1]]
+    """
+    total = sum(lengths[row] for row in rows)
+    groups = max(1, -(-total // max_tokens))
+    if MIN_THREAD_LOAD * total > num_workers * max_tokens:
+        groups = -(-groups // num_workers) * num_workers
+    group: list[int] = []
+    done = ended = 0
+    for row in sorted(rows, key=lambda row: -lengths[row]):
+        if group and (
+            done * groups >= total * (ended + 1) or lengths[group[0]] * (len(group) + 1) > 2 * max_tokens
+        ):
+            yield group
+            group, ended = [], ended + 1
+        group.append(row)
+        done += lengths[row]
+    if group:
+        yield group

@@ -1,0 +1,59 @@
+"""Images in classes, and questions about images, by name, with the settings that go with them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from regard.tasks.task import Recipe
+from regard.tasks.vision import task as sights
+from regard.tasks.vision.task import ImageClassificationTask, VisualQATask
+
+image_classification_recipe = partial(Recipe, task=ImageClassificationTask())
+
+
+visual_qa_recipe = partial(Recipe, task=VisualQATask())
+
+
+IMAGE_DEFAULTS = {
+    "monitor": "accuracy",
+    "schedule": "cosine",
+    "lr": 3e-3,
+    "warmup_steps": 100,
+    "steps": 1500,
+    "validate_every": 250,
+    "save_every": 250,
+}
+
+
+QUESTION_DEFAULTS = {
+    **IMAGE_DEFAULTS,
+    "warmup_steps": 200,
+    "steps": 6000,
+    "validate_every": 500,
+    "save_every": 500,
+}
+
+
+RECIPES = (
+    image_classification_recipe(
+        "digits",
+        "One handwritten digit among clutter, found by a learned query; the digits come with scikit-learn.",
+        "杂乱碎片中的一个手写数字，由学到的查询找出；数字来自 scikit-learn 自带的数据。",
+        sights.digits,
+        IMAGE_DEFAULTS,
+    ),
+    image_classification_recipe(
+        "mnist-cluttered",
+        "The same, larger, of the digits of MNIST (data_dir=FOLDER).",
+        "同上，画面更大，数字来自 MNIST（data_dir=文件夹）。",
+        sights.mnist_cluttered,
+        {**IMAGE_DEFAULTS, "image_size": 96},
+    ),
+    visual_qa_recipe(
+        "digit-questions",
+        'Questions about scenes of digits ("how many 3s", "what is left of the 4"), answered by looking.',
+        "关于数字画面的提问（“how many 3s”“what is left of the 4”），看图作答。",
+        sights.digit_questions,
+        QUESTION_DEFAULTS,
+    ),
+)

@@ -1,0 +1,20 @@
+"""Pictures for papers, notebooks and pages: every function gives a `Picture`, which saves itself as PNG or SVG."""
+
+from regard.viewing.figures.figure import Figure
+from regard.viewing.figures.heatmaps import head_grid, heatmap
+from regard.viewing.figures.labels import MissingGlyphsWarning
+from regard.viewing.figures.matrices import mask_matrix, position_encoding, position_shift
+from regard.viewing.figures.panels import image_overlay, memory_timeline, regression_curve
+
+__all__ = [
+    "Figure",
+    "MissingGlyphsWarning",
+    "head_grid",
+    "heatmap",
+    "image_overlay",
+    "mask_matrix",
+    "memory_timeline",
+    "position_encoding",
+    "position_shift",
+    "regression_curve",
+]
