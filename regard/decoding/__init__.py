@@ -1,11 +1,11 @@
-"""Decoding: from anything that can take a step to translations with scores, alignments and the search itself.
+"""Decoding for any model that can take a step: hypotheses with scores, traces and alignments.
 
-    decode          a source, a model and `Decoding` options -> hypotheses: beam search, greedy, sampling
-    force           a source and a translation -> its hypothesis
-    look            hypotheses -> where the model looked while it wrote them, for `Alignment`
-    aer, best_head  links of alignments against those that people made
+    decode, beam_search, greedy, sample    from sources to hypotheses
+    score_targets                          scores of given targets
+    attention_over_hypotheses              attention weights, for `Alignment`
+    alignment_error_rate, best_head        links of alignments against links by people
 
-No model is imported here: `Model` and `Steps` say what a model must promise.
+The package imports no model: `StepwiseModel` and `DecoderState` say what a model must offer.
 """
 
 from regard.decoding.alignment import Alignment, WordAlignment, replace_unknown
@@ -27,13 +27,23 @@ from regard.decoding.search import (
     sample,
     score_targets,
 )
-from regard.decoding.types import Candidate, DecoderState, Hypothesis, SearchTrace, StepwiseModel
+from regard.decoding.types import (
+    AttendingDecoderState,
+    Candidate,
+    DecoderState,
+    FastDecoderState,
+    Hypothesis,
+    SearchTrace,
+    StepwiseModel,
+)
 
 __all__ = [
     "Alignment",
+    "AttendingDecoderState",
     "Candidate",
     "DecoderState",
     "DecodingConfig",
+    "FastDecoderState",
     "GoldAlignment",
     "HeadError",
     "Hypothesis",

@@ -1,4 +1,4 @@
-"""How well links agree with those that people made: the alignment error rate."""
+"""Gold alignments and the alignment error rate."""
 
 from __future__ import annotations
 
@@ -12,12 +12,28 @@ from typing import NamedTuple
 from regard.decoding.alignment import Alignment, LinkMethod
 from regard.errors import DataError, UnsupportedError, UsageError
 
+__all__ = [
+    "GoldAlignment",
+    "HeadError",
+    "Link",
+    "alignment_error_rate",
+    "best_head",
+    "parse_gold",
+    "read_gold",
+]
+
 Link = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class GoldAlignment:
-    """A pair of sentences whose words were linked by hand; the possible links have the sure ones among them."""
+    """A sentence pair whose words were linked by people.
+
+    Args:
+        source, target: words
+        sure: links (source word, target word), counted from 0, that everybody agrees on
+        possible: links that are acceptable, including the sure ones
+    """
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -26,7 +42,7 @@ class GoldAlignment:
 
 
 class HeadError(NamedTuple):
-    """A head of a layer, and its alignment error rate."""
+    """A head of a layer and its alignment error rate."""
 
     layer: int
     head: int
@@ -36,12 +52,19 @@ class HeadError(NamedTuple):
 def alignment_error_rate(
     predicted: Sequence[Set[Link]], sure: Sequence[Set[Link]], possible: Sequence[Set[Link]] | None = None
 ) -> float:
-    """The alignment error rate of a corpus: 0 is perfect, 1 has nothing right.
+    """Alignment error rate of a corpus, from 0 (perfect) to 1.
 
         AER = 1 - (|A & S| + |A & P|) / (|A| + |S|),    S within P
 
-    Och and Ney (2003), Computational Linguistics 29(1): every predicted link A should be possible, every sure
-    one predicted. Counts are summed over sentences before they are divided.
+    Every predicted link A should be possible, and every sure link predicted. Counts are summed over sentences before
+    the division.
+
+    Args:
+        predicted: links of each sentence
+        sure: sure gold links of each sentence
+        possible: possible gold links of each sentence; None: the sure ones
+
+    Reference: Och and Ney (2003), Computational Linguistics 29(1).
 
     >>> alignment_error_rate([{(0, 0), (1, 1)}], sure=[{(0, 0)}], possible=[{(0, 0), (1, 1)}])
     0.0
@@ -49,14 +72,14 @@ def alignment_error_rate(
     possible = sure if possible is None else possible
     if not len(predicted) == len(sure) == len(possible):
         raise UsageError(
-            f"aer: links of the same sentences, not of {len(predicted)} predicted, {len(sure)} sure and"
-            f" {len(possible)} possible."
+            "alignment_error_rate: expected links of the same sentences, not of"
+            f" {len(predicted)} predicted, {len(sure)} sure and {len(possible)} possible ones"
         )
-    right = all_links = 0
+    correct = total = 0
     for a, s, p in zip(predicted, sure, possible, strict=True):
-        right += len(a & s) + len(a & (p | s))
-        all_links += len(a) + len(s)
-    return 1 - right / all_links if all_links else 0.0
+        correct += len(a & s) + len(a & (p | s))
+        total += len(a) + len(s)
+    return 1 - correct / total if total else 0.0
 
 
 def best_head(
@@ -65,50 +88,65 @@ def best_head(
     method: LinkMethod = "argmax",
     threshold: float = 0.25,
 ) -> HeadError:
-    """The layer and head whose links agree best with the gold ones; of equals the first."""
+    """The layer and head with the lowest alignment error rate, the first one if several are equal.
+
+    Args:
+        alignments: one for each gold alignment, with the same words
+        gold: links by people
+        method, threshold: as for `Alignment.links`
+    """
     _check_pairs(alignments, gold)
     layers, heads = alignments[0].weights.shape[:2]
     predicted: dict[Link, list[set[Link]]]
     predicted = {(layer, head): [] for layer in range(layers) for head in range(heads)}
     if not predicted:
-        raise UnsupportedError("best_head: this model has no attention, so there is no head to choose.")
-    for one in alignments:
-        linked = one.link_matrix(method, threshold).tolist()
+        raise UnsupportedError("best_head: the model has no attention, so there is no head to choose")
+    for alignment in alignments:
+        matrix = alignment.link_matrix(method, threshold).tolist()
         for (layer, head), links in predicted.items():
-            rows = enumerate(linked[layer][head])
-            links.append({(i, j) for j, row in rows for i, here in enumerate(row) if here})
-    sure, possible = [one.sure for one in gold], [one.possible for one in gold]
-    rated = [
-        HeadError(*place, alignment_error_rate(links, sure, possible)) for place, links in predicted.items()
+            rows = enumerate(matrix[layer][head])
+            links.append({(i, j) for j, row in rows for i, is_linked in enumerate(row) if is_linked})
+    sure, possible = [pair.sure for pair in gold], [pair.possible for pair in gold]
+    errors = [
+        HeadError(*head, alignment_error_rate(links, sure, possible)) for head, links in predicted.items()
     ]
-    return min(rated, key=lambda one: one.aer)
+    return min(errors, key=lambda error: error.aer)
 
 
 def _check_pairs(alignments: Sequence[Alignment], gold: Sequence[GoldAlignment]) -> None:
     if not alignments or len(alignments) != len(gold):
-        raise UsageError(f"best_head: one alignment of each gold pair, not {len(alignments)} of {len(gold)}.")
-    for number, (one, pair) in enumerate(zip(alignments, gold, strict=True)):
+        raise UsageError(
+            f"best_head: expected one alignment for each of {len(gold)} gold alignments, not {len(alignments)}"
+        )
+    for number, (alignment, pair) in enumerate(zip(alignments, gold, strict=True)):
         for side in ("source", "target"):
-            count, wanted = len(one.groups(side)), len(getattr(pair, side))
-            if count != wanted:
+            count, expected = len(alignment.groups(side)), len(getattr(pair, side))
+            if count != expected:
                 raise UsageError(
-                    f"best_head: the {side} of alignment {number} has {count} words, its gold pair has {wanted}."
+                    f"best_head: the {side} of alignment {number} has {count} words, its gold alignment has {expected}"
                 )
 
 
 def read_gold(path: str | PathLike[str]) -> list[GoldAlignment]:
-    """Read a file of gold links, plain and in UTF-8; `parse_gold` says what stands in a line."""
-    with Path(path).open("rb") as file:  # bytes, so that a wrong encoding is found in its line
+    """Read a UTF-8 file of gold alignments, in the format of `parse_gold`.
+
+    Args:
+        path: the file
+    """
+    with Path(path).open("rb") as file:  # bytes, so that a wrong encoding is reported with its line
         return parse_gold(
             (_decode_line(line, f"{path}, line {n}") for n, line in enumerate(file, 1)), str(path)
         )
 
 
 def parse_gold(lines: Iterable[str], name: str = "gold") -> list[GoldAlignment]:
-    """Gold links from lines: source words, target words and links, with tabs between them.
+    """Parse gold alignments: source words, target words and links, separated by tabs.
 
-    A link is "i-j" (sure) or "i?j" (possible) for word i of the source and word j of the target, counted from 0.
-    The name is where the lines come from, for messages.
+    A link is "i-j" (sure) or "i?j" (possible) for source word i and target word j, counted from 0.
+
+    Args:
+        lines: one alignment each
+        name: origin of the lines, for error messages
 
     >>> parse_gold(["das Haus\\tthe house\\t0-0 1-1"])[0].target
     ('the', 'house')
@@ -120,27 +158,27 @@ def _decode_line(line: bytes, location: str) -> str:
     try:
         return line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise DataError(f"{location}: byte {error.start} is not UTF-8; convert the file to it.") from None
+        raise DataError(f"{location}: byte {error.start} is not UTF-8; convert the file to UTF-8") from None
 
 
 def _parse_line(line: str, location: str) -> GoldAlignment:
     fields = line.split("\t")
     if len(fields) != 3:
         raise DataError(
-            f"{location}: source, target and links with tabs between them, not {len(fields)} fields."
+            f"{location}: expected source, target and links separated by tabs, not {len(fields)} fields"
         )
     source, target = fields[0].split(), fields[1].split()
     sure: set[Link] = set()
     possible: set[Link] = set()
     for text in fields[2].split():
-        found = re.fullmatch(r"([0-9]+)([-?])([0-9]+)", text)
-        if found is None:
-            raise DataError(f"{location}: a link is i-j (sure) or i?j (possible), not {text!r}.")
-        i, j = int(found[1]), int(found[3])
+        match = re.fullmatch(r"([0-9]+)([-?])([0-9]+)", text)
+        if match is None:
+            raise DataError(f"{location}: a link must be i-j (sure) or i?j (possible), not {text!r}")
+        i, j = int(match[1]), int(match[3])
         if i >= len(source) or j >= len(target):
             raise DataError(
-                f"{location}: link {text} leaves the sentences of {len(source)} and {len(target)} words; words are"
-                " counted from 0."
+                f"{location}: link {text} is outside the sentences of {len(source)} and {len(target)} words; words are"
+                " counted from 0"
             )
-        (sure if found[2] == "-" else possible).add((i, j))
+        (sure if match[2] == "-" else possible).add((i, j))
     return GoldAlignment(tuple(source), tuple(target), frozenset(sure), frozenset(sure | possible))

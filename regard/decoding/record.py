@@ -1,4 +1,4 @@
-"""What a search wrote down on its way: every token with its parent, from which translations are read back."""
+"""The record of a search: every token with its parent, from which hypotheses and traces are built."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from torch import Tensor
 
 from regard.decoding.types import Candidate, Hypothesis, SearchTrace
 
+__all__ = ["SearchRecord", "SearchStep", "TokenColumns"]
+
 
 class TokenColumns(NamedTuple):
-    """Tokens written at one step, as columns of any shape.
+    """Tokens of one step, as tensors of one shape.
 
-    `parent` is a row of the step before; `log_prob` is that of the token alone, `score` that of all up to it,
-    -inf for an empty place.
+    Args:
+        sentence: index of the sentence
+        token: id of the token
+        parent: row of the previous step that it continues
+        log_prob: log-probability of this token alone
+        score: score of the sequence up to here, -inf for an unused place of a beam
     """
 
     sentence: Tensor
@@ -24,9 +30,13 @@ class TokenColumns(NamedTuple):
     log_prob: Tensor
     score: Tensor
 
+    def select(self, keep: Tensor) -> TokenColumns:
+        """The tokens (or rows of tokens) where `keep` is True, or those at these indices."""
+        return TokenColumns(*(column[keep] for column in self))
+
 
 class SearchStep(NamedTuple):
-    """One step as plain lists: first the rows that went on, then those that ended, then those given up."""
+    """One step as lists: first rows that continue, then finished ones, then abandoned ones."""
 
     sentence: list[int]
     token: list[int]
@@ -37,11 +47,17 @@ class SearchStep(NamedTuple):
     num_finished: int
 
     def is_finished(self, index: int) -> bool:
+        """Whether the sequence of this index ends with EOS at this step."""
         return self.num_unfinished <= index < self.num_unfinished + self.num_finished
 
 
 class SearchRecord:
-    """The steps of a search. Tensors are kept as they are, and read only when the search is over."""
+    """The steps of a search. Tensors are collected as they are, and read only after the search.
+
+    Args:
+        num_sentences: sentences in the batch
+        num_best: hypotheses to return for each sentence
+    """
 
     def __init__(self, num_sentences: int, num_best: int):
         self.num_sentences, self.num_best = num_sentences, num_best
@@ -53,48 +69,55 @@ class SearchRecord:
         finished: TokenColumns | None = None,
         abandoned: TokenColumns | None = None,
     ) -> None:
-        """Write down a step; `going` is in the order of the rows of the next step."""
-        parts = [nodes for nodes in (unfinished, finished, abandoned) if nodes is not None]
-        self._steps.append(
-            (parts, unfinished.token.numel(), 0 if finished is None else finished.token.numel())
-        )
+        """Add a step.
+
+        Args:
+            unfinished: tokens that continue, in the order of the rows of the next step
+            finished: tokens that end a sequence
+            abandoned: tokens that do not continue, because their sentence is done or too long
+        """
+        parts = [part for part in (unfinished, finished, abandoned) if part is not None]
+        num_finished = 0 if finished is None else finished.token.numel()
+        self._steps.append((parts, unfinished.token.numel(), num_finished))
 
     def hypotheses(self) -> list[list[Hypothesis]]:
-        """The best translations of each sentence, best first; unfinished ones only where finished are too few."""
-        levels = self._to_lists()
+        """The best hypotheses of each sentence, best first; unfinished ones where there are too few finished ones."""
+        steps = self._to_lists()
         ends: list[list[tuple[bool, float, int, int]]] = [[] for _ in range(self.num_sentences)]
-        for number, level in enumerate(levels):
-            for index in range(level.num_unfinished, len(level.token)):
-                one = (level.is_finished(index), level.score[index], number, index)
-                ends[level.sentence[index]].append(one)
-        chosen = (sorted(several, key=lambda one: one[:2], reverse=True)[: self.num_best] for several in ends)
+        for number, step in enumerate(steps):
+            for index in range(step.num_unfinished, len(step.token)):
+                end = (step.is_finished(index), step.score[index], number, index)
+                ends[step.sentence[index]].append(end)
+        ranked = (sorted(row, key=lambda end: end[:2], reverse=True)[: self.num_best] for row in ends)
         return [
-            [_backtrack(levels, number, index) for _, score, number, index in several if score > -math.inf]
-            for several in chosen
+            [_backtrack(steps, number, index) for _, score, number, index in row if score > -math.inf]
+            for row in ranked
         ]
 
     def traces(self) -> list[SearchTrace]:
         """The search of each sentence as a tree."""
         trees: list[list[tuple[Candidate, ...]]] = [[] for _ in range(self.num_sentences)]
-        before: dict[int, int] = {}  # of a row: its place among its sentence's candidates
-        for level in self._to_lists():
-            step: list[list[Candidate]] = [[] for _ in range(self.num_sentences)]
-            here: dict[int, int] = {}
-            for index, (sentence, score) in enumerate(zip(level.sentence, level.score, strict=True)):
+        previous: dict[int, int] = {}  # from a row to its index among the candidates of its sentence
+        for step in self._to_lists():
+            candidates: list[list[Candidate]] = [[] for _ in range(self.num_sentences)]
+            current: dict[int, int] = {}
+            for index, (sentence, score) in enumerate(zip(step.sentence, step.score, strict=True)):
                 if score == -math.inf:
                     continue
-                here[index] = len(step[sentence])
-                parent = before.get(level.parent[index], -1)
-                token, own, ended = level.token[index], level.log_prob[index], level.is_finished(index)
-                step[sentence].append(Candidate(token, own, score, parent, ended))
-            before = here
-            for tree, candidates in zip(trees, step, strict=True):
-                if candidates:
-                    tree.append(tuple(candidates))
+                current[index] = len(candidates[sentence])
+                parent = previous.get(step.parent[index], -1)
+                token, log_prob = step.token[index], step.log_prob[index]
+                candidates[sentence].append(
+                    Candidate(token, log_prob, score, parent, step.is_finished(index))
+                )
+            previous = current
+            for tree, row in zip(trees, candidates, strict=True):
+                if row:
+                    tree.append(tuple(row))
         return [SearchTrace(tuple(tree)) for tree in trees]
 
     def _to_lists(self) -> list[SearchStep]:
-        return [_make_step(*level) for level in self._steps]
+        return [_make_step(*step) for step in self._steps]
 
 
 def _make_step(parts: list[TokenColumns], num_unfinished: int, num_finished: int) -> SearchStep:
@@ -103,13 +126,15 @@ def _make_step(parts: list[TokenColumns], num_unfinished: int, num_finished: int
     return SearchStep(sentence, token, parent, log_prob, score, num_unfinished, num_finished)
 
 
-def _backtrack(steps: list[SearchStep], step: int, index: int) -> Hypothesis:
-    """A translation from its last token to its first."""
-    score, finished = steps[step].score[index], steps[step].is_finished(index)
-    ids, log_probs = [], []
-    for level in reversed(steps[: step + 1]):
-        ids.append(level.token[index])
-        log_probs.append(level.log_prob[index])
-        index = level.parent[index]
-    ids, log_probs = ids[::-1], log_probs[::-1]
-    return Hypothesis(ids[:-1] if finished else ids, score, math.fsum(log_probs), log_probs, finished)
+def _backtrack(steps: list[SearchStep], number: int, index: int) -> Hypothesis:
+    """The hypothesis that ends at this index of step `number`, read from its last token to its first."""
+    score, finished = steps[number].score[index], steps[number].is_finished(index)
+    token_ids, log_probs = [], []
+    for step in reversed(steps[: number + 1]):
+        token_ids.append(step.token[index])
+        log_probs.append(step.log_prob[index])
+        index = step.parent[index]
+    token_ids, log_probs = token_ids[::-1], log_probs[::-1]
+    if finished:
+        token_ids = token_ids[:-1]
+    return Hypothesis(token_ids, score, math.fsum(log_probs), log_probs, finished)

@@ -1,7 +1,4 @@
-"""What a search asks of a model: that it can take a step.
-
-What decoding gives back: translations with their scores, and how the search came to them.
-"""
+"""Types of decoding: what a model must offer to be searched, and what a search returns."""
 
 from __future__ import annotations
 
@@ -16,102 +13,98 @@ from torch import Tensor, nn
 
 from regard.errors import ShapeError
 
+__all__ = [
+    "AttendingDecoderState",
+    "Candidate",
+    "DecoderState",
+    "FastDecoderState",
+    "Hypothesis",
+    "SearchTrace",
+    "SpecialTokens",
+    "StepwiseModel",
+]
+
 
 @runtime_checkable
 class DecoderState(Protocol):
-    """Translations being written, one token of each row at a time.
-
-    For the coverage penalty it offers one more method, ``weights() -> (rows, source)``: where the last
-    step looked. If it has ``select_beams(rows)``, a beam search calls that instead of ``select``: rows are
-    then (sentences, width), each line the beam of one sentence, and sentences keep their order. So a model
-    can let the beams of a sentence share what was read. If it has ``bits(tokens, block)``, a beam search calls
-    that instead of ``step``: the same scores divided by ln 2, in float32 and whole blocks of words, with -inf
-    behind the last word, in a tensor that the search may change. So nobody has to read them all to scale them.
-    """
+    """Target sequences under construction, one token of each row at a time."""
 
     def step(self, tokens: Int[Tensor, " rows"], /) -> Float[Tensor, "rows vocab"]:
-        """The scores of the next token of each row, given the token before it: BOS first."""
+        """Logits of the next token of each row, given the previous one (BOS first)."""
         ...
 
     def reorder(self, rows: Int[Tensor, " new"], /) -> None:
-        """Go on with these rows; one may be left out, moved, or taken several times."""
+        """Continue with these rows; a row may be dropped, moved, or repeated."""
+        ...
+
+
+@runtime_checkable
+class AttendingDecoderState(DecoderState, Protocol):
+    """A state with attention weights; the coverage penalty needs them."""
+
+    def weights(self) -> Float[Tensor, "rows src_len"]:
+        """Attention weights of the last step over the source."""
+        ...
+
+
+@runtime_checkable
+class FastDecoderState(DecoderState, Protocol):
+    """A state with faster methods for beam search; the results are the same."""
+
+    def base2_logits(self, tokens: Int[Tensor, " rows"], block_size: int, /) -> Float[Tensor, "rows padded"]:
+        """As `step`, but logits / ln 2 in float32, padded with -inf to a multiple of the block size.
+
+        The search may modify the tensor, so a separate pass that scales the logits is not needed.
+        """
+        ...
+
+    def reorder_beams(self, rows: Int[Tensor, "sentences width"], /) -> None:
+        """As `reorder`, but one line of rows per sentence, with sentences in their previous order.
+
+        So the beams of a sentence can share what was computed from its source.
+        """
         ...
 
 
 @runtime_checkable
 class StepwiseModel(Protocol):
-    """Anything that encodes its sources once and then takes steps."""
+    """A model that encodes its sources once and then decodes step by step."""
 
     def start_decoding(
-        self, source: Int[Tensor, "rows source"], source_lengths: Int[Tensor, " rows"], /
-    ) -> DecoderState: ...
+        self, source: Int[Tensor, "rows src_len"], source_lengths: Int[Tensor, " rows"], /
+    ) -> DecoderState:
+        """Encode the sources; the state is at the first target token."""
+        ...
 
 
 class SpecialTokens(NamedTuple):
-    """The tokens that are not words."""
+    """Ids of the tokens that are not words.
+
+    Args:
+        bos: beginning of a sequence
+        eos: end of a sequence
+        pad: padding
+    """
 
     bos: int = 2
     eos: int = 3
     pad: int = 0
 
 
-@contextmanager
-def eval_mode(model: Any) -> Iterator[None]:
-    """No gradients and no dropout inside; afterwards every part is in the mode it was in."""
-    parts = [part for part in model.modules() if part.training] if isinstance(model, nn.Module) else []
-    for part in parts:
-        part.training = False
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for part in parts:
-            part.training = True
-
-
-def checked_step(state: DecoderState, token: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocab"]:
-    """Take a step, and see that it gave what it promised."""
-    logits = state.step(token)
-    if logits.dim() != 2 or len(logits) != len(token):
-        raise ShapeError(
-            f"decode: step must give logits (rows, vocab) with {len(token)} rows, but its shape is"
-            f" {tuple(logits.shape)}."
-        )
-    return logits
-
-
-def nan_error(length: int) -> ValueError:
-    return ValueError(
-        f"decode: the model gave logits that are not numbers at token {length}; check its weights for NaN."
-    )
-
-
-def next_token_log_probs(
-    logits: Float[Tensor, "rows vocab"], length: int, specials: SpecialTokens, min_length: int
-) -> Float[Tensor, "rows vocab"]:
-    """The log-probabilities of token number `length`, in float32 whatever the model computes in.
-
-    PAD and BOS are never written, and EOS not before `at_least` tokens; the others keep their probability.
-    """
-    found = logits.log_softmax(-1, dtype=torch.float32)
-    if bool(found[:, 0].isnan().any()):  # one NaN in a row makes the whole row NaN
-        raise nan_error(length)
-    found[:, specials.pad] = -torch.inf
-    found[:, specials.bos] = -torch.inf
-    if length <= min_length:
-        found[:, specials.eos] = -torch.inf
-    return found
-
-
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation and what the model thinks of it.
+    """A decoded sequence and its scores.
 
-    `ids` are without BOS and EOS. `log_probs` has one number a token, the one of EOS last if the translation
-    is `finished`; `log_prob` is their sum, and `score` what hypotheses are ranked by (see `Decoding`). They are
-    the model's own log-probabilities, also where tokens were drawn at another temperature or left out.
+    The log-probabilities are the model's own, also for sampling with a temperature or a restricted vocabulary.
 
-    >>> Hypothesis(token_ids=[7, 9], score=-0.5, log_prob=-0.6, token_log_probs=[-0.1, -0.2, -0.3], finished=True).length
+    Args:
+        token_ids: without BOS and EOS
+        score: by which hypotheses are ranked, see `DecodingConfig`
+        log_prob: sum of `token_log_probs`
+        token_log_probs: one for each token, that of EOS last if the hypothesis is finished
+        finished: whether it ends with EOS; otherwise it reached the maximum length
+
+    >>> Hypothesis([7, 9], score=-0.5, log_prob=-0.6, token_log_probs=[-0.1, -0.2, -0.3]).length
     3
     """
 
@@ -123,18 +116,24 @@ class Hypothesis:
 
     @property
     def length(self) -> int:
-        """The number of tokens, EOS counted."""
+        """Number of tokens, including EOS."""
         return len(self.token_log_probs)
 
     def to_json(self) -> dict[str, Any]:
+        """All fields as plain values."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token that was on a beam: how likely it was, how good all up to it, and what it continued.
+    """A token that was considered at one step of a search.
 
-    `parent` is the number of the candidate before it among those of the step before, -1 for the first token.
+    Args:
+        token: its id
+        log_prob: log-probability of this token alone
+        score: score of the sequence up to here
+        parent: index of the previous candidate among those of the step before, -1 for the first token
+        finished: whether the sequence ends here
     """
 
     token: int
@@ -146,7 +145,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SearchTrace:
-    """The search for one translation as a tree: the candidates of each step, with their parents.
+    """The search of one sequence as a tree.
+
+    Args:
+        steps: the candidates of each step
 
     >>> first, end = Candidate(7, -0.1, -0.1, -1, False), Candidate(3, -0.2, -0.3, 0, True)
     >>> SearchTrace(((first,), (end,))).path(1, 0)
@@ -156,7 +158,7 @@ class SearchTrace:
     steps: tuple[tuple[Candidate, ...], ...]
 
     def path(self, step: int, index: int) -> list[int]:
-        """The tokens that lead to a candidate, itself included."""
+        """Tokens that lead to a candidate, inclusive."""
         tokens: list[int] = []
         while index >= 0:
             candidate = self.steps[step][index]
@@ -165,10 +167,61 @@ class SearchTrace:
         return tokens[::-1]
 
     def to_json(self, decode_token: Callable[[int], str] | None = None) -> dict[str, Any]:
-        """Plain lists and numbers; with `name`, each token's text is there, too."""
+        """Plain lists and numbers; `decode_token` adds the text of each token."""
 
-        def plain(candidate: Candidate) -> dict[str, Any]:
+        def to_dict(candidate: Candidate) -> dict[str, Any]:
             text = {} if decode_token is None else {"text": decode_token(candidate.token)}
             return text | asdict(candidate)
 
-        return {"steps": [[plain(candidate) for candidate in step] for step in self.steps]}
+        return {"steps": [[to_dict(candidate) for candidate in step] for step in self.steps]}
+
+
+@contextmanager
+def eval_mode(model: Any) -> Iterator[None]:
+    """Disable gradients and dropout inside; afterwards restore the mode of every submodule."""
+    modules = (
+        [module for module in model.modules() if module.training] if isinstance(model, nn.Module) else []
+    )
+    for module in modules:
+        module.training = False
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in modules:
+            module.training = True
+
+
+def checked_step(state: DecoderState, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocab"]:
+    """Take a step and check the shape of its logits."""
+    logits = state.step(tokens)
+    if logits.dim() != 2 or len(logits) != len(tokens):
+        raise ShapeError(
+            f"decode: step must return logits of shape (rows, vocab) with {len(tokens)} rows, not"
+            f" {tuple(logits.shape)}"
+        )
+    return logits
+
+
+def nan_error(length: int) -> ValueError:
+    """Error for logits without a finite sum at token number `length`."""
+    return ValueError(
+        f"decode: the logits of token {length} are not finite numbers; check the weights of the model for NaN"
+    )
+
+
+def next_token_log_probs(
+    logits: Float[Tensor, "rows vocab"], length: int, specials: SpecialTokens, min_length: int
+) -> Float[Tensor, "rows vocab"]:
+    """Log-probabilities of token number `length`, in float32.
+
+    PAD and BOS are excluded, and EOS up to `min_length` tokens; the others keep their probability.
+    """
+    log_probs = logits.log_softmax(-1, dtype=torch.float32)
+    if bool(log_probs[:, 0].isnan().any()):  # one NaN in a row makes the whole row NaN
+        raise nan_error(length)
+    log_probs[:, specials.pad] = -torch.inf
+    log_probs[:, specials.bos] = -torch.inf
+    if length <= min_length:
+        log_probs[:, specials.eos] = -torch.inf
+    return log_probs
