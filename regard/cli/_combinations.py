@@ -62,7 +62,7 @@ def result_of(recipe: str, words: Sequence[str], folder: Path) -> dict[str, Any]
 
 def _whole(name: str, value: Any) -> Any:
     """Paths from the root on, as a run keeps them, so that it is known again from another folder."""
-    if name in ("train", "valid", "test"):
+    if name in ("train_files", "valid_files", "test_files"):
         return tuple(str(Path(file).resolve()) for file in value)
     return str(Path(value).resolve()) if name == "data" and value is not None else value
 

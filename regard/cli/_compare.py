@@ -50,7 +50,7 @@ def compare(
     """
     from regard.tasks import make_config
 
-    files = {"train": train, "valid": valid, "test": test}
+    files = {"train_files": train, "valid_files": valid, "test_files": test}
     named = [f"{name}={','.join(paths)}" for name, paths in files.items() if paths]
     shared, choices = combinations([*named, *words])
     check_files(recipe, plain_settings(recipe, tuple(shared)))

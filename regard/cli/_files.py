@@ -26,7 +26,9 @@ TestFiles = Annotated[
 
 def check_files(recipe: str, settings: dict[str, Any]) -> None:
     """Refuse files for a recipe that brings its own."""
-    named = [name for name in ("train", "valid", "test") if settings.get(name)]
+    named = [name for name in ("train_files", "valid_files", "test_files") if settings.get(name)]
     if named and recipe not in FROM_FILES:
         known = f"{', '.join(FROM_FILES[:-1])} or {FROM_FILES[-1]}"
-        raise UsageError(f"--{named[0]} is for the recipe {known}; {recipe} brings its own text.")
+        raise UsageError(
+            f"--{named[0].removesuffix('_files')} is for the recipe {known}; {recipe} brings its own text."
+        )

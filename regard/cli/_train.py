@@ -45,7 +45,7 @@ def train(
 
     Example: regard train documents --train x.tsv --valid y.tsv
     """
-    files = {"train": train, "valid": valid, "test": test}
+    files = {"train_files": train, "valid_files": valid, "test_files": test}
     given = {name: tuple(paths) for name, paths in files.items() if paths}
     if recipe is None or "=" in recipe:
         if recipe is not None or given or show:
@@ -97,7 +97,7 @@ def _free(recipe: str) -> Path:
 def _list(as_json: bool, lang: Language) -> None:
     from regard.tasks import RECIPES
 
-    said = {name: one.zh if lang is Language.zh else one.sentence for name, one in RECIPES.items()}
+    said = {name: one.summary_zh if lang is Language.zh else one.summary for name, one in RECIPES.items()}
     if as_json:
         recipes = [{"name": name, "sentence": sentence} for name, sentence in said.items()]
         say_json({"recipes": recipes})
@@ -113,7 +113,7 @@ def _show(recipe: str, settings: dict[str, Any], as_json: bool) -> None:
     if as_json:
         say_json({"recipe": recipe, "settings": settings, "changed_from": changed})
         return
-    options = {item.name: item for item in RECIPES[recipe].kind.options()}
+    options = {item.name: item for item in RECIPES[recipe].config_class.options()}
     rows = [
         (
             name,

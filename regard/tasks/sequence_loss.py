@@ -169,6 +169,6 @@ class CaptionLoss(NextTokenLoss):
     def _decode(self, batch: CaptionBatch) -> tuple[Tensor, list[AttentionOutput]]:
         share = None
         if self.sampled and self.training:
-            share = torch.where(self.seen < self.num_soft_batches, 1.0, self.soft_fraction)
-            self.seen = self.seen + 1
+            share = torch.where(self.num_batches < self.num_soft_batches, 1.0, self.soft_fraction)
+            self.num_batches = self.num_batches + 1
         return self.model.decode(batch.images, batch.target[:, :-1], share)

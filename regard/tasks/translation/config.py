@@ -9,7 +9,9 @@ from regard.config import option
 from regard.training.config import WATCH, TrainingConfig
 
 if TYPE_CHECKING:
-    Size = int
+    Size = int  # a size may be given as None; whoever reads it always finds a number
+else:
+    Size = int | None
 
 BleuTokenizer = Literal[
     "auto", "none", "13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "spm", "flores101", "flores200"
