@@ -9,6 +9,7 @@ import pytest
 
 from regard.config import Config, option, split_override
 from regard.errors import ConfigError
+from regard.tasks import RECIPES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,16 +22,16 @@ class Base(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes(Base):
-    train: tuple[str, ...] = option((), "files", path=True)
-    data: str | None = option(None, "folder", path=True)
+    train_files: tuple[str, ...] = option((), "files", path=True)
+    data_dir: str | None = option(None, "folder", path=True)
     model: Literal["rnn", "transformer"] = option("rnn", "which network", inherit=True)
     dim: int | None = option(None, "size; 8 or 16 if none", ge=1)
-    heads: int = option(2, "number of heads", ge=1, when={"model": "transformer"})
+    num_heads: int = option(2, "number of num_heads", ge=1, when={"model": "transformer"})
     limit: float = option(1.0, "a limit", ge=0, infinite=True)
 
     def validate(self):
-        if self.model == "transformer" and self.dim is not None and self.dim % self.heads:
-            raise self.option("dim").error(self.dim, f"must be a multiple of num_heads={self.heads}")
+        if self.model == "transformer" and self.dim is not None and self.dim % self.num_heads:
+            raise self.option("dim").error(self.dim, f"must be a multiple of num_heads={self.num_heads}")
 
     def resolve(self):
         return self if self.dim is not None else self.replace(dim=8 if self.model == "rnn" else 16)
@@ -64,14 +65,14 @@ def test_a_mistake_is_one_sentence(override, sentence):
 
 
 def test_overrides_win_over_values_and_values_over_defaults():
-    config = Sizes.from_overrides(["steps=3e3", "train_files=a.en, b.de"], steps=5, heads=4)
-    assert (config.steps, config.heads, config.train) == (3000, 4, ("a.en", "b.de"))
+    config = Sizes.from_overrides(["steps=3e3", "train_files=a.en, b.de"], steps=5, num_heads=4)
+    assert (config.steps, config.num_heads, config.train_files) == (3000, 4, ("a.en", "b.de"))
     assert Sizes.from_overrides(["steps=3,000"]).steps == Sizes.from_overrides(["steps=3_000"]).steps == 3000
     assert split_override(" batch-size = 3 ") == ("batch_size", "3")
 
 
 @pytest.mark.parametrize(
-    "values", [{"steps": "3"}, {"steps": True}, {"steps": None}, {"train": ("a", 1)}, {"dim": 2.0}]
+    "values", [{"steps": "3"}, {"steps": True}, {"steps": None}, {"train_files": ("a", 1)}, {"dim": 2.0}]
 )
 def test_a_value_of_another_type_is_refused(values):
     with pytest.raises(ConfigError, match="expected"):
@@ -80,9 +81,9 @@ def test_a_value_of_another_type_is_refused(values):
 
 def test_direct_construction_checks_too():
     with pytest.raises(ConfigError, match="must be at least 1"):
-        Sizes(heads=0)
+        Sizes(num_heads=0)
     with pytest.raises(ConfigError, match="must be a multiple of num_heads=3"):
-        Sizes(model="transformer", dim=8, heads=3)
+        Sizes(model="transformer", dim=8, num_heads=3)
     with pytest.raises(ConfigError, match="must be at least 1"):
         Sizes().replace(steps=0)
     assert Sizes(limit=math.inf).limit == math.inf
@@ -92,7 +93,7 @@ def test_sizes_are_resolved_and_kept():
     config = Sizes.from_overrides(["model=transformer"])
     assert config.dim == 16
     assert Sizes.from_dict(config.to_dict()) == config
-    assert Sizes.from_dict({"train": ["a", "b"]}).train == ("a", "b")
+    assert Sizes.from_dict({"train_files": ["a", "b"]}).train_files == ("a", "b")
     with pytest.raises(ConfigError, match="has no option depth"):
         Sizes.from_dict({"depth": 3})
 
@@ -101,7 +102,7 @@ def test_options_know_their_group_choices_and_flags():
     options = {item.name: item for item in Sizes.options()}
     assert list(options)[:4] == ["steps", "schedule", "device", "rate"]
     assert options["steps"].group == "Base"
-    assert options["heads"].group == "Sizes"
+    assert options["num_heads"].group == "Sizes"
     assert options["schedule"].allowed == ("constant", "cosine")
     assert options["device"].allowed == ("cpu", "cuda")
     assert options["steps"].allowed == ()
@@ -112,8 +113,8 @@ def test_options_know_their_group_choices_and_flags():
 
 def test_unused_options_are_named_with_their_condition():
     config = Sizes.from_overrides(["num_heads=4"])
-    assert config.unused(["heads", "steps"]) == {"heads": {"model": "transformer"}}
-    assert Sizes.from_overrides(["num_heads=4", "model=transformer"]).unused(["heads"]) == {}
+    assert config.unused(["num_heads", "steps"]) == {"num_heads": {"model": "transformer"}}
+    assert Sizes.from_overrides(["num_heads=4", "model=transformer"]).unused(["num_heads"]) == {}
 
 
 def test_inheriting_paths_and_differences(tmp_path, monkeypatch):
@@ -128,6 +129,14 @@ def test_inheriting_paths_and_differences(tmp_path, monkeypatch):
     }
     monkeypatch.chdir(tmp_path)
     here = Sizes.from_overrides(["train_files=a,b", "data_dir=c"]).resolve_paths()
-    assert here.train == (str(Path("a").resolve()), str(Path("b").resolve()))
-    assert here.data == str(Path("c").resolve())
-    assert Sizes.from_overrides(["data_dir=download"]).resolve_paths().data == "download"
+    assert here.train_files == (str(Path("a").resolve()), str(Path("b").resolve()))
+    assert here.data_dir == str(Path("c").resolve())
+    assert Sizes.from_overrides(["data_dir=download"]).resolve_paths().data_dir == "download"
+
+
+@pytest.mark.parametrize("name", list(RECIPES))
+def test_conditions_name_options_and_their_values(name):
+    cls = RECIPES[name].config_class
+    for item in cls.options():
+        for other, value in item.when.items():
+            cls.option(other).check(value)

@@ -213,7 +213,11 @@ def test_nothing_to_judge_is_said(told):
         ("digit-scenes", ["image_size=8"], "invalid value '8' for size: must be at least 16"),
         ("digit-scenes", ["feature_dim=16"], "invalid value '16' for grid_dim: must be above 16"),
         ("digit-scenes", ["soft_fraction=2"], "invalid value '2.0' for expected: must be at most 1"),
-        ("digit-scenes", ["attention_scope=none", "score=dot"], "score=dot is for attention"),
+        (
+            "digit-scenes",
+            ["attention_scope=none", "score=dot"],
+            "invalid value 'dot' for score: needs attention_scope=soft or attention_scope=hard",
+        ),
         ("digit-scenes", ["score=nothing"], "invalid value 'nothing' for score"),
     ],
 )

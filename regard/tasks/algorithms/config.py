@@ -48,4 +48,4 @@ class AlgorithmConfig(TrainingConfig):
     def validate(self) -> None:
         """Refuse a range of lengths that is empty."""
         if self.max_size < self.min_size:
-            raise self.option("longest").error(self.max_size, f"must be at least min_size={self.min_size}")
+            raise self.option("max_size").error(self.max_size, f"must be at least min_size={self.min_size}")

@@ -8,7 +8,7 @@ from typing import Literal
 from regard.config import option
 from regard.training.config import WATCH, TrainingConfig
 
-HARD = {"scope": "hard"}
+HARD = {"attention_scope": "hard"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class CaptioningConfig(TrainingConfig):
         0.0,
         "soft: price of not looking at every cell alike over a whole caption",
         ge=0,
-        when={"scope": "soft"},
+        when={"attention_scope": "soft"},
     )
     soft_fraction: float = option(
         0.5,

@@ -249,7 +249,7 @@ LAYERS: dict[str, Callable[[Any], nn.Module]] = {
 def build_encoder(config: StackSizes, vocab_size: int) -> HybridEncoder:
     """The stack that the settings describe, over a vocabulary of this size."""
     if not config.layer_types:
-        raise ConfigError(f"layer_types=none is not possible; name one or more of {', '.join(LAYERS)}")
+        raise ConfigError(f"invalid value 'none' for layer_types: name one or more of {', '.join(LAYERS)}")
     if strange := [name for name in config.layer_types if name not in LAYERS]:
         raise ConfigError(f"layers: there is no layer {strange[0]!r}; the layers are {', '.join(LAYERS)}")
     if config.dim % config.num_heads or config.dim % 2:

@@ -135,11 +135,13 @@ class TranslationConfig(TrainingConfig):
             )
         if self.model == "transformer" and dim is not None and dim % self.num_heads:
             raise self.option("dim").error(dim, f"must be a multiple of num_heads={self.num_heads}")
-        self.refuse_unused("score", "normalize", "scope")
+        self.refuse_unused("score", "normalize", "attention_scope")
         if self.tie_embeddings == "all" and not self.shared_vocab:
-            raise self.option("tied").error("all", "needs shared_vocab=on, one vocabulary for both languages")
+            raise self.option("tie_embeddings").error(
+                "all", "needs shared_vocab=on, one vocabulary for both languages"
+            )
         if self.tie_embeddings == "all" and self.model == "recurrent":
-            raise self.option("tied").error(
+            raise self.option("tie_embeddings").error(
                 "all", "needs model=transformer; a recurrent model takes tie_embeddings=output"
             )
         if self.shared_vocab and self.target_tokenizer not in (None, self.tokenizer):
