@@ -9,7 +9,7 @@ from tests.cli.calls import call, run
 TINY = [
     "max_size=2",
     "num_bits=3",
-    "ffn_dim=12",
+    "hidden_dim=12",
     "memory_rows=6",
     "memory_width=5",
     "batch_size=4",

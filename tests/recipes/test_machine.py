@@ -14,7 +14,7 @@ from tests.recipes.tiny import quiet
 TINY = [
     "max_size=2",
     "num_bits=3",
-    "ffn_dim=12",
+    "hidden_dim=12",
     "memory_rows=6",
     "memory_width=5",
     "batch_size=4",

@@ -23,11 +23,11 @@ ENVIRONMENT = {
 TINY = {
     "model": "transformer",
     "dim": 16,
-    "layers": 2,
-    "heads": 2,
-    "hidden_dim": 32,
+    "num_layers": 2,
+    "num_heads": 2,
+    "ffn_dim": 32,
     "max_length": 40,
-    "beam": 2,
+    "beam_size": 2,
 }
 LINES = ["abc def", "hello world", "lower newer", "lowest newest", "ghi jkl mno", "pqr stu vwxyz"]
 
@@ -41,10 +41,10 @@ def tiny_translator(tokenizer: str = "char", **given):
     settings = TranslationConfig(**{**TINY, "tokenizer": tokenizer, **given})
     cut = Tokenizer.train(LINES * 5, tokenizer, 60)
     shape = {
-        "dim": settings.dim,
-        "heads": settings.num_heads,
-        "layers": settings.num_layers,
-        "hidden_dim": settings.ffn_dim,
+        "embed_dim": settings.dim,
+        "num_heads": settings.num_heads,
+        "num_encoder_layers": settings.num_layers,
+        "ffn_dim": settings.ffn_dim,
     }
     return Translator(Transformer(len(cut), len(cut), **shape), cut, cut, settings)
 
@@ -83,8 +83,15 @@ def tiny_run(folder, **given):
     for name, step in zip(files, (1, -1), strict=True):
         with open(name, "w", encoding="utf-8") as file:
             file.writelines(line[::step] + "\n" for line in LINES * 5)
-    short = {"steps": 2, "validate_every": 2, "save_every": 2, "watch": "loss", "average": 0, "vocab": 60}
-    texts = {"train": files, "valid": files}
+    short = {
+        "steps": 2,
+        "validate_every": 2,
+        "save_every": 2,
+        "monitor": "loss",
+        "average_last": 0,
+        "vocab_size": 60,
+    }
+    texts = {"train_files": files, "valid_files": files}
     train("translation", folder / "tiny", log=lambda line: None, **{**TINY, **short, **texts, **given})
     return folder / "tiny"
 

@@ -158,11 +158,11 @@ class TranslationConfig(TrainingConfig):
         """Sizes that were not given: a small recurrent network, or the Transformer as it was published."""
         given: dict[str, int | None] = {
             "dim": self.dim,
-            "layers": self.num_layers,
-            "hidden_dim": self.ffn_dim,
+            "num_layers": self.num_layers,
+            "ffn_dim": self.ffn_dim,
         }
         large = self.model == "transformer"
         dim = given["dim"] or (512 if large else 256)
-        layers = given["layers"] or (6 if large else 1)
-        hidden_dim = given["hidden_dim"] or (4 * dim if large else None)
-        return self.replace(dim=dim, layers=layers, hidden_dim=hidden_dim)
+        num_layers = given["num_layers"] or (6 if large else 1)
+        ffn_dim = given["ffn_dim"] or (4 * dim if large else None)
+        return self.replace(dim=dim, num_layers=num_layers, ffn_dim=ffn_dim)
