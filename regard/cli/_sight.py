@@ -120,7 +120,6 @@ def evaluate_sights(
     run: Path, files: list[Path] | None, part: str | None, limit: int | None, device: str, as_json: bool
 ) -> None:
     """Print how often a model is right, by class or kind of question, and how often it looked at what matters."""
-    from regard.data.scenes import select_first_scenes
     from regard.tasks import ImageClassifier, get_recipe
     from regard.tasks.vision.predictor import answer_report, image_report
 
@@ -135,7 +134,7 @@ def evaluate_sights(
     chosen = part or next(iter(parts))
     held = parts[chosen]()
     if limit is not None:
-        held = select_first_scenes(held, limit) if isinstance(made, ImageClassifier) else held.first(limit)
+        held = held.head(limit)
     note(f"{chosen}: looking at {len(held):,} scenes")
     found = (image_report if isinstance(made, ImageClassifier) else answer_report)(made, held)
     if as_json:

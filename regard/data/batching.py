@@ -1,8 +1,11 @@
+"""What all batches have in common: moving to devices, sharding, padding, and splitting by tokens."""
+
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,22 +14,82 @@ from torch import Tensor
 
 from regard.data.vocabulary import PAD_ID
 
-
-def pad_rows(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Rows of numbers as one matrix, filled up with PAD, and their lengths."""
-    lengths = torch.tensor([len(row) for row in rows])
-    matrix = torch.full((len(rows), max(map(len, rows), default=0)), PAD_ID)
-    for i, row in enumerate(rows):
-        matrix[i, : len(row)] = torch.tensor(row)
-    return matrix, lengths
-
+__all__ = [
+    "IntArray",
+    "RaggedArray",
+    "TensorBatch",
+    "pad_rows",
+    "split_by_tokens",
+]
 
 IntArray = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    SelfBatch = TypeVar("SelfBatch", bound="TensorBatch")
+else:  # the shape checks of the tests would evaluate the bound before the class exists
+    SelfBatch = TypeVar("SelfBatch")
+
+
+@dataclass(frozen=True)
+class TensorBatch:
+    """Base of all batches: a dataclass whose fields are tensors with one row per example.
+
+    Subclasses define `num_tokens`, the number of predictions that the loss is averaged over. `padded` names the fields
+    that are padded along their second dimension, with the field of their lengths; shards drop the columns that none of
+    their rows needs.
+    """
+
+    padded: ClassVar[Mapping[str, str]] = {}
+
+    def __len__(self) -> int:
+        return len(next(iter(vars(self).values())))
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of predictions."""
+        raise NotImplementedError
+
+    def to(self: SelfBatch, device: torch.device | str) -> SelfBatch:
+        """Move all tensors to a device.
+
+        Args:
+            device: the device.
+
+        Returns:
+            The batch on that device.
+        """
+        return replace(self, **{name: value.to(device) for name, value in vars(self).items()})
+
+    def shard(self: SelfBatch, rank: int, world_size: int) -> SelfBatch:
+        """Return the rows of one of several processes: every `world_size`-th, from `rank` on.
+
+        Args:
+            rank: the number of the process.
+            world_size: the number of processes.
+
+        Returns:
+            A batch, which is empty if there are too few rows.
+        """
+        rows = {name: value[rank::world_size] for name, value in vars(self).items()}
+        for name, lengths in self.padded.items():
+            longest = int(rows[lengths].max()) if len(rows[lengths]) else 0
+            rows[name] = rows[name][:, :longest]
+        return replace(self, **rows)
 
 
 @dataclass(frozen=True)
 class RaggedArray:
-    """Rows of different length, one after the other: row i is numbers[starts[i] : starts[i] + lengths[i]]."""
+    """Rows of different lengths in one array; row i is `values[starts[i] : starts[i] + lengths[i]]`.
+
+    Args:
+        values: the numbers of all rows.
+        starts: where each row begins.
+        lengths: the length of each row.
+
+    Example:
+        >>> rows = RaggedArray.from_rows([[7, 8], [9]])
+        >>> rows.padded(np.array([1, 0]))[0].tolist()
+        [[9, 0], [7, 8]]
+    """
 
     values: npt.NDArray[np.int32]
     starts: IntArray
@@ -34,31 +97,82 @@ class RaggedArray:
 
     @classmethod
     def from_rows(cls, rows: Iterable[Sequence[int]]) -> RaggedArray:
-        kept = list(rows)
-        lengths = np.fromiter(map(len, kept), np.int64, len(kept))
-        numbers = np.fromiter(chain.from_iterable(kept), np.int32, int(lengths.sum()))
-        return cls(numbers, np.cumsum(lengths) - lengths, lengths)
+        """Concatenate rows.
+
+        Args:
+            rows: the rows.
+
+        Returns:
+            The array.
+        """
+        rows = list(rows)
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        values = np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum()))
+        return cls(values, np.cumsum(lengths) - lengths, lengths)
 
     def padded(self, indices: IntArray) -> tuple[Tensor, Tensor]:
-        """The rows asked for, filled up with PAD, and their lengths: one gather, no loop over rows."""
+        """Gather rows as one matrix, padded with `PAD_ID`, in one indexing operation.
+
+        Args:
+            indices: the rows to gather.
+
+        Returns:
+            The matrix (rows, longest row) and the lengths of its rows.
+        """
         lengths = self.lengths[indices]
         columns = np.arange(lengths.max(initial=0))
         inside = columns < lengths[:, None]
-        places = np.where(inside, self.starts[indices][:, None] + columns, 0)
-        filled = np.where(inside, self.values[places], PAD_ID).astype(np.int64)
-        return torch.from_numpy(filled), torch.from_numpy(lengths)
+        positions = np.where(inside, self.starts[indices][:, None] + columns, 0)
+        matrix = np.where(inside, self.values[positions], PAD_ID).astype(np.int64)
+        return torch.from_numpy(matrix), torch.from_numpy(lengths)
 
 
-def split_by_tokens(order: IntArray, widths: IntArray, max_tokens: int) -> list[IntArray]:
-    """Cut the order into batches: rows x widest row is at most `tokens`, but a single row may be wider.
+def pad_rows(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Pad lists of ids to one matrix.
 
-    >>> [part.tolist() for part in split_by_tokens(np.arange(6), np.array([2, 2, 3, 9, 1, 1]), max_tokens=6)]
-    [[0, 1], [2], [3], [4, 5]]
+    Args:
+        rows: lists of ids.
+
+    Returns:
+        The matrix (rows, longest row), padded with `PAD_ID`, and the lengths of its rows.
+
+    Example:
+        >>> pad_rows([[7, 8], [9]])[0].tolist()
+        [[7, 8], [9, 0]]
     """
-    cuts, first, widest = [], 0, 0
-    for place, here in enumerate(widths[order].tolist()):
-        widest = max(widest, here)
-        if place > first and widest * (place - first + 1) > max_tokens:
+    lengths = torch.tensor([len(row) for row in rows])
+    matrix = torch.full((len(rows), max(map(len, rows), default=0)), PAD_ID)
+    for i, row in enumerate(rows):
+        matrix[i, : len(row)] = torch.tensor(row)
+    return matrix, lengths
+
+
+def split_by_tokens(
+    order: IntArray, lengths: IntArray, max_tokens: int, *, is_padded: bool = True
+) -> list[IntArray]:
+    """Split rows into batches of at most `max_tokens` tokens; a single longer row is a batch of its own.
+
+    Args:
+        order: the rows, in the order of the batches.
+        lengths: the length of each row.
+        max_tokens: the limit: rows x longest row of padded batches, the sum of the lengths of others.
+        is_padded: whether rows are padded to the longest of their batch.
+
+    Returns:
+        The rows of each batch.
+
+    Example:
+        >>> [rows.tolist() for rows in split_by_tokens(np.arange(6), np.array([2, 2, 3, 9, 1, 1]), max_tokens=6)]
+        [[0, 1], [2], [3], [4, 5]]
+        >>> lengths = np.array([3, 3, 9, 1, 4])
+        >>> [rows.tolist() for rows in split_by_tokens(np.arange(5), lengths, max_tokens=6, is_padded=False)]
+        [[0, 1], [2], [3, 4]]
+    """
+    cuts, first, longest, total = [], 0, 0, 0
+    for place, length in enumerate(lengths[order].tolist()):
+        longest, total = max(longest, length), total + length
+        size = longest * (place - first + 1) if is_padded else total
+        if place > first and size > max_tokens:
             cuts.append(place)
-            first, widest = place, here
+            first, longest, total = place, length, length
     return np.split(order, cuts) if len(order) else []

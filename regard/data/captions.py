@@ -1,91 +1,131 @@
-"""Pictures with captions as batches that can be taken up again at any position."""
+"""Captioned images: arrays of images, batches, and lists of image files with captions."""
 
 from __future__ import annotations
 
 import json
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
+from torch.nn.functional import pad
 
-from regard.data.batching import pad_rows
+from regard.data.batching import TensorBatch, pad_rows
 from regard.data.images import read_image
 from regard.data.parallel import DataReport
-from regard.data.scenes import CAPTION_WORDS, SceneGenerator
+from regard.data.scenes import CAPTION_WORDS, RenderedScenes
 from regard.data.segmentation import separate_characters
-from regard.data.sources import seeded_generator
+from regard.data.sources import EpochBatches, data_fingerprint, seeded_generator
 from regard.data.text_files import read_lines
 from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.errors import DataError
 
-POOL_SIZE = 20  # batches whose captions are sorted by length before they are cut apart
+__all__ = [
+    "CaptionBatch",
+    "CaptionBatches",
+    "CaptionedImages",
+    "ImageArray",
+    "SceneCaptionCollator",
+    "read_captioned_images",
+]
 
-
-DataPosition = dict[str, Any]
+POOL_SIZE = 20  # batches whose captions are sorted by length before they are split
 
 
 @dataclass(frozen=True)
-class CaptionBatch:
-    """Pictures, and a caption of each as numbers: from BOS to EOS, filled up with PAD; lengths count these."""
+class CaptionBatch(TensorBatch):
+    """Images with one caption each, from `BOS_ID` to `EOS_ID`, padded with `PAD_ID`; lengths count these.
 
-    images: Float[Tensor, "rows *picture"]
-    target: Int[Tensor, "rows target"]
-    target_lengths: Int[Tensor, " rows"]
+    Args:
+        images: images, or grids of features.
+        target: the captions.
+        target_lengths: their lengths.
+
+    Shape:
+        images: (batch, channels, height, width) or (batch, cells, dim); target: (batch, tgt_len); target_lengths:
+        (batch,).
+
+    Example:
+        >>> CaptionBatch.from_captions(torch.rand(2, 1, 8, 8), [[7, 8], [9]]).target.tolist()
+        [[2, 7, 8, 3], [2, 9, 3, 0]]
+    """
+
+    images: Float[Tensor, "batch *image"]
+    target: Int[Tensor, "batch tgt_len"]
+    target_lengths: Int[Tensor, " batch"]
+    padded: ClassVar[Mapping[str, str]] = {"target": "target_lengths"}
 
     @classmethod
     def from_captions(
-        cls, images: Float[Tensor, "rows *picture"], captions: Sequence[Sequence[int]]
+        cls, images: Float[Tensor, "batch *image"], captions: Sequence[Sequence[int]]
     ) -> CaptionBatch:
-        """Encoded captions, without special tokens."""
-        return cls(images, *pad_rows([[BOS_ID, *caption, EOS_ID] for caption in captions]))
+        """Collate images and encoded captions.
 
-    def __len__(self) -> int:
-        return len(self.target)
+        Args:
+            images: the images.
+            captions: the token ids of each caption, without special tokens.
+
+        Returns:
+            The batch.
+        """
+        return cls(images, *pad_rows([[BOS_ID, *caption, EOS_ID] for caption in captions]))
 
     @property
     def num_tokens(self) -> int:
-        """How many words there are to predict."""
+        """The number of tokens to predict."""
         return int(self.target_lengths.sum()) - len(self)
-
-    def to(self, device: torch.device | str) -> CaptionBatch:
-        return replace(self, **{name: value.to(device) for name, value in vars(self).items()})
-
-    def shard(self, rank: int, world_size: int) -> CaptionBatch:
-        """The share of one of `world` processes: every world-th row, without the columns it does not need."""
-        lengths = self.target_lengths[rank::world_size]
-        longest = int(lengths.max()) if len(lengths) else 0
-        return CaptionBatch(self.images[rank::world_size], self.target[rank::world_size, :longest], lengths)
 
 
 @dataclass(frozen=True)
 class ImageArray:
-    """Many pictures of one size as small whole numbers; `some` gives those that are asked for as they are meant.
+    """Images of one size, stored as small integers.
 
-    Images are bytes times 1/255, (channels, height, width) each; a grid of features is (cells, dim).
+    Args:
+        values: the images, such as bytes of shape (channels, height, width), or grids of features (cells, dim).
+        scale: the factor that converts values to floats.
+
+    Example:
+        >>> ImageArray(torch.full((2, 1, 4, 4), 255, dtype=torch.uint8)).select(slice(1)).mean().item()
+        1.0
     """
 
-    values: Shaped[Tensor, "count *picture"]
+    values: Shaped[Tensor, "count *image"]
     scale: float = 1 / 255
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def select(self, indices: Int[Tensor, " some"] | slice) -> Float[Tensor, "some *picture"]:
+    def select(self, indices: Int[Tensor, " selected"] | slice) -> Float[Tensor, "selected *image"]:
+        """Return some images as floats.
+
+        Args:
+            indices: their indices.
+
+        Returns:
+            The images.
+        """
         return self.values[indices].float() * self.scale
 
 
 @dataclass(frozen=True)
 class CaptionedImages:
-    """Pictures, all captions that are known of each, and where it is known, the boxes of what a caption names.
+    """Images with all their captions, and the boxes of the things that captions name, where they are known.
 
-    A box is (left, top, right, bottom) in pixels; `names` are those of files.
+    Args:
+        images: the images.
+        captions: the captions of each image.
+        file_names: the file of each image.
+        boxes: (left, top, right, bottom) of each thing, in pixels.
+
+    Example:
+        >>> captioned = CaptionedImages(ImageArray(torch.zeros(2, 1, 8, 8)), [["a dog"], ["a cat", "the cat"]])
+        >>> captioned.head(1).captions
+        [['a dog']]
     """
 
     images: ImageArray
@@ -97,33 +137,57 @@ class CaptionedImages:
         return len(self.captions)
 
     def head(self, count: int) -> CaptionedImages:
-        """So many of them."""
-        pictures = replace(self.images, values=self.images.values[:count])
-        boxes = None if self.boxes is None else self.boxes[:count]
-        return CaptionedImages(pictures, self.captions[:count], self.file_names[:count], boxes)
+        """Return the first images.
+
+        Args:
+            count: their number.
+
+        Returns:
+            The images with their captions.
+        """
+        return self.select(range(min(count, len(self))))
 
     def select(self, indices: Sequence[int]) -> CaptionedImages:
-        """Those of these rows."""
-        pictures = replace(self.images, values=self.images.values[list(indices)])
-        captions, boxes = [self.captions[row] for row in indices], None
-        if self.boxes is not None:
-            boxes = self.boxes[list(indices)]
+        """Return some images.
+
+        Args:
+            indices: their indices.
+
+        Returns:
+            The images with their captions.
+        """
+        rows = list(indices)
         return CaptionedImages(
-            pictures, captions, [self.file_names[row] for row in indices if self.file_names], boxes
+            replace(self.images, values=self.images.values[rows]),
+            [self.captions[row] for row in rows],
+            [self.file_names[row] for row in rows if self.file_names],
+            None if self.boxes is None else self.boxes[rows],
         )
 
 
-class CaptionBatches:
-    """Captioned pictures held in memory; an epoch is each caption once, in batches of captions of near length.
+class CaptionBatches(EpochBatches[CaptionBatch]):
+    """Captioned images in memory; an epoch is each caption once, in batches of captions of similar length.
 
-    A Han character or kana is a word of its own; see `regard.data.segmentation.apart`.
+    A Han character or kana is a word of its own; see `regard.data.segmentation.separate_characters`.
 
-    >>> words = Tokenizer.train(["a dog runs", "a cat"], model_type="word", vocab_size=20)
-    >>> two = CaptionedImages(ImageArray(torch.zeros(2, 1, 8, 8, dtype=torch.uint8)), [["a dog runs", "a dog"], ["a cat"]])
-    >>> album = CaptionBatches(two, words, batch_size=2)
-    >>> batch, position = next(album.batches())
-    >>> batch.images.shape, position["batch"], len(album)
-    (torch.Size([1, 1, 8, 8]), 1, 3)
+    Args:
+        captioned_images: the images and captions.
+        tokenizer: the tokenizer of the captions.
+        batch_size: captions per batch.
+        max_length: the limit on the tokens of a caption; longer ones are left out and counted.
+        seed: seed of the order.
+
+    Raises:
+        DataError: no caption can be used.
+
+    Example:
+        >>> tokenizer = Tokenizer.train(["a dog runs", "a cat"], model_type="word", vocab_size=20)
+        >>> images = ImageArray(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))
+        >>> captioned = CaptionedImages(images, [["a dog runs", "a dog"], ["a cat"]])
+        >>> data = CaptionBatches(captioned, tokenizer, batch_size=2)
+        >>> batch, position = next(data.batches())
+        >>> batch.images.shape, position["batch"], len(data)
+        (torch.Size([1, 1, 8, 8]), 1, 3)
     """
 
     def __init__(
@@ -135,136 +199,152 @@ class CaptionBatches:
         max_length: int = 50,
         seed: int = 0,
     ) -> None:
+        self.name = "the captions"
         self.images, self.batch_size, self._seed = captioned_images.images, batch_size, seed
         self.report = DataReport(max_length)
         self._captions: list[list[int]] = []
-        of: list[int] = []
-        for picture, captions in enumerate(captioned_images.captions):
+        image_indices: list[int] = []
+        for image, captions in enumerate(captioned_images.captions):
             for caption in captions:
-                numbers = tokenizer.encode(separate_characters(caption))
-                what = "empty" if not numbers else "long" if len(numbers) > max_length else "used"
-                self.report.count_pair(what, picture + 1)
-                if what == "used":
-                    self._captions.append(numbers)
-                    self.report.count_tokens(numbers)
-                    of.append(picture)
+                ids = tokenizer.encode(separate_characters(caption))
+                outcome = "empty" if not ids else "dropped" if len(ids) > max_length else "used"
+                self.report.count_pair(outcome, image + 1)
+                if outcome == "used":
+                    self._captions.append(ids)
+                    self.report.count_tokens(ids)
+                    image_indices.append(image)
         if self.report.unknown == self.report.tokens:
             raise DataError(f"No caption can be used: {self.report}")
-        self._image_indices, self._lengths = (
-            torch.tensor(of),
-            torch.tensor([len(one) for one in self._captions]),
+        self._image_indices = torch.tensor(image_indices)
+        self._lengths = torch.tensor([len(ids) for ids in self._captions])
+        self.fingerprint = data_fingerprint(
+            {
+                "vocab_size": len(tokenizer),
+                "batch_size": batch_size,
+                "max_length": max_length,
+                "seed": seed,
+                "captions": self._captions,
+                "image_indices": self._image_indices,
+            }
         )
-        told = repr((len(tokenizer), batch_size, max_length, seed, self._captions, of)).encode()
-        self._data_fingerprint = f"{zlib.crc32(told):08x}"
 
     def __len__(self) -> int:
         return len(self._captions)
 
-    def batches(self, position: DataPosition | None = None) -> Iterator[tuple[CaptionBatch, DataPosition]]:
-        """Batches without end, each with the position after it; from a position, exactly what follows it."""
-        if position is not None and position.get("data") != self._data_fingerprint:
-            raise DataError(
-                "the captions or their settings changed since this position was saved; put the old ones back, or"
-                " begin a new run."
-            )
-        epoch, done = (0, 0) if position is None else (position["epoch"], position["batch"])
-        while True:
-            plan = self._plan_batches(epoch)
-            for number in range(done, len(plan)):
-                last = number + 1 == len(plan)
-                place = {"epoch": epoch + 1, "batch": 0} if last else {"epoch": epoch, "batch": number + 1}
-                yield self.make_batch(plan[number]), {**place, "data": self._data_fingerprint}
-            epoch, done = epoch + 1, 0
-
     def iter_eval_batches(self) -> Iterator[CaptionBatch]:
-        """Every caption once, as they were read: for evaluation."""
-        for which in torch.arange(len(self)).split(self.batch_size):
-            yield self.make_batch(which)
+        """Iterate over every caption once, in the order of the data, for evaluation.
 
-    def make_batch(self, indices: Int[Tensor, " some"]) -> CaptionBatch:
-        """The captions of these numbers, each with its picture."""
-        return CaptionBatch.from_captions(
-            self.images.select(self._image_indices[indices]), [self._captions[i] for i in indices.tolist()]
-        )
+        Returns:
+            An iterator over batches.
+        """
+        for indices in torch.arange(len(self)).split(self.batch_size):
+            yield self.make_batch(indices)
+
+    def make_batch(self, indices: Int[Tensor, " batch"]) -> CaptionBatch:
+        """Collate some captions with their images.
+
+        Args:
+            indices: the indices of the captions.
+
+        Returns:
+            The batch.
+        """
+        images = self.images.select(self._image_indices[indices])
+        return CaptionBatch.from_captions(images, [self._captions[i] for i in indices.tolist()])
 
     def _plan_batches(self, epoch: int) -> list[Tensor]:
-        """Chance puts captions into pools; within one, they are sorted and cut apart, and chance orders the parts."""
-        random = seeded_generator(self._seed, epoch)
-        order = torch.randperm(len(self), generator=random)
-        parts = [
-            part
+        """Shuffle captions into pools, sort each pool by length, split it into batches, and shuffle all batches."""
+        generator = seeded_generator(self._seed, epoch)
+        order = torch.randperm(len(self), generator=generator)
+        batches = [
+            batch
             for pool in order.split(POOL_SIZE * self.batch_size)
-            for part in pool[self._lengths[pool].argsort(stable=True)].split(self.batch_size)
+            for batch in pool[self._lengths[pool].argsort(stable=True)].split(self.batch_size)
         ]
-        return [parts[place] for place in torch.randperm(len(parts), generator=random).tolist()]
+        return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 
-class GeneratedCaptionBatches:
-    """Scenes without end with their captions; each batch is a function of the seed and its number alone."""
+class SceneCaptionCollator:
+    """Converts rendered scenes to batches of images and captions, for `GeneratedBatches`.
 
-    def __init__(
-        self, scenes: SceneGenerator, tokenizer: Tokenizer, batch_size: int = 64, *, seed: int = 0
-    ) -> None:
-        self.scenes, self.batch_size, self.seed = scenes, batch_size, seed
+    Args:
+        tokenizer: a tokenizer of model type `word` that has the words of captions.
+
+    Example:
+        >>> from regard.data.images import Digits
+        >>> from regard.data.scenes import SceneGenerator
+        >>> from regard.data.sources import GeneratedBatches
+        >>> tokenizer = Tokenizer.train([" ".join(CAPTION_WORDS)], model_type="word", vocab_size=30)
+        >>> scenes = SceneGenerator(Digits(torch.rand(5, 8, 8), torch.arange(5)))
+        >>> source = GeneratedBatches(scenes.sample, SceneCaptionCollator(tokenizer), batch_size=2)
+        >>> next(source.batches())[0].target.shape
+        torch.Size([2, 13])
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._token_ids = torch.tensor([tokenizer.encode(word)[0] for word in CAPTION_WORDS])
 
-    def batches(self, position: DataPosition | None = None) -> Iterator[tuple[CaptionBatch, DataPosition]]:
-        number = 0 if position is None else int(position["batch"])
-        while True:
-            painted = self.scenes.sample(seeded_generator(self.seed, number), self.batch_size)
-            number += 1
-            said = torch.nn.functional.pad(self._token_ids[painted.encode_captions()], (1, 1), value=EOS_ID)
-            said[:, 0] = BOS_ID
-            lengths = torch.full((self.batch_size,), said.shape[1])
-            yield CaptionBatch(painted.images[:, None], said, lengths), {"batch": number}
+    def __call__(self, scenes: RenderedScenes) -> CaptionBatch:
+        target = pad(self._token_ids[scenes.encode_captions()], (1, 1), value=EOS_ID)
+        target[:, 0] = BOS_ID
+        return CaptionBatch(scenes.images[:, None], target, torch.full((len(scenes),), target.shape[1]))
 
 
 def read_captioned_images(
     files: Sequence[str | PathLike[str]], size: int, color: bool = True
 ) -> CaptionedImages:
-    """The images and captions that .jsonl files name; paths are those from the folder of the file.
+    """Read the images and captions that .jsonl files list.
 
-    A line is {"image": path, "captions": [text, ...]}, or "caption" with one text. An image that several lines name
-    has the captions of all of them. Whatever is wrong is said with its file and line.
+    A line is {"image": path, "captions": [text, ...]}, or has "caption" with one text. Paths are relative to the folder
+    of the file. An image on several lines has the captions of all of them.
+
+    Args:
+        files: the .jsonl files.
+        size: images are resized to squares of this many pixels.
+        color: whether to keep colors; otherwise images are gray.
+
+    Returns:
+        The images and captions.
+
+    Raises:
+        DataError: a line or an image cannot be read; the message names file and line.
     """
     captions: dict[Path, list[str]] = {}
-    where: dict[Path, str] = {}
+    locations: dict[Path, str] = {}
     for file in map(Path, files):
-        for number, line in enumerate(read_lines(file), 1):
+        for line_number, line in enumerate(read_lines(file), 1):
             if not line.strip():
                 continue
-            place = f"{file}, line {number}"
-            image, told = _parse_caption_record(place, line)
+            location = f"{file}, line {line_number}"
+            image, texts = _parse_caption_record(location, line)
             path = file.parent / image
-            captions.setdefault(path, []).extend(told)
-            where.setdefault(path, place)
+            captions.setdefault(path, []).extend(texts)
+            locations.setdefault(path, location)
     pixels = []
     for path in captions:
         try:
             pixels.append(read_image(path, size, color))
         except DataError as error:
-            raise DataError(f"{where[path]}: {error}") from None
+            raise DataError(f"{locations[path]}: {error}") from None
     if not pixels:
         raise DataError(f"There are no captions in {' and '.join(map(str, files))}.")
-    return CaptionedImages(
-        ImageArray(torch.stack(pixels)), list(captions.values()), [str(path) for path in captions]
-    )
+    images = ImageArray(torch.stack(pixels))
+    return CaptionedImages(images, list(captions.values()), [str(path) for path in captions])
 
 
 def _parse_caption_record(location: str, line: str) -> tuple[str, list[str]]:
-    """The image and the captions of one line."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{location}: not JSON ({error}); each line should be one object.") from None
+        raise DataError(f"{location}: not JSON ({error}); each line must be one object.") from None
     if not isinstance(record, dict) or not isinstance(image := record.get("image"), str):
-        raise DataError(f'{location}: there is no "image", which should be the path of an image.')
-    told = record.get("captions", record.get("caption"))
-    told = [told] if isinstance(told, str) else told
+        raise DataError(f'{location}: there is no "image", which must be the path of an image.')
+    captions = record.get("captions", record.get("caption"))
+    captions = [captions] if isinstance(captions, str) else captions
     if (
-        not isinstance(told, list)
-        or not told
-        or not all(isinstance(one, str) and one.strip() for one in told)
+        not isinstance(captions, list)
+        or not captions
+        or not all(isinstance(caption, str) and caption.strip() for caption in captions)
     ):
-        raise DataError(f'{location}: "captions" should be a list of texts, and at least one.')
-    return image, told
+        raise DataError(f'{location}: "captions" must be a list of texts, and at least one.')
+    return image, captions

@@ -1,4 +1,4 @@
-"""Files from the network, kept once they are whole."""
+"""Downloads with checksums, in a cache folder."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from regard._version import __version__
 from regard.errors import DataError, DownloadError
 from regard.files import sha256_of_file
 
+__all__ = ["cache_dir", "download"]
+
 BLOCK_SIZE = 1 << 20
-
-
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
-
-
-TIMEOUT_SECONDS = 30  # without a byte, before giving up
+TIMEOUT_SECONDS = 30  # without a byte
 
 
 def cache_dir() -> Path:
-    """Where downloads are kept: the folder named by REGARD_CACHE, or ~/.cache/regard."""
+    """Return the folder of downloads: the environment variable REGARD_CACHE, or ~/.cache/regard.
+
+    Returns:
+        The folder.
+    """
     return Path(os.environ.get("REGARD_CACHE") or Path.home() / ".cache" / "regard")
 
 
@@ -41,76 +43,90 @@ def download(
     *,
     checksum_unpacked: bool = False,
 ) -> Path:
-    """The file at an address, downloaded unless it is there already, and never without its checksum.
+    """Download a file and verify its checksum, unless it is in the cache already.
 
-    It gets its name only when it is whole and right, so that a download that was broken off leaves nothing
-    behind, and two processes may fetch the same file. With `of_text` the checksum is that of what a .gz or .xz
-    file holds, as packed files differ from packer to packer. Where a file changes now and then, and None is given,
-    the checksum of the first download, or of a file that somebody put there, is written beside it (NAME.sha256), and
-    holds from then on.
+    The file gets its name only when it is complete and verified, so that an interrupted download leaves nothing behind
+    and two processes may download the same file.
+
+    Args:
+        url: an http address.
+        sha256: the checksum. `None`, for files that change now and then, records the checksum of the first download (or
+            of a file that is there already) next to it (NAME.sha256), and verifies it from then on.
+        cache_folder: the folder of the file, `cache_dir()` by default.
+        checksum_unpacked: whether the checksum is that of the content of a .gz or .xz file: compressed files differ
+            between compressors.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        DataError: the address is not one of a file.
+        DownloadError: the download failed, or its checksum differs.
     """
     parts = urlsplit(url)
     name = Path(unquote(parts.path)).name
     if parts.scheme not in ("http", "https") or name in ("", ".."):
         raise DataError(f"{url} is not the http address of a file.")
     folder = cache_dir() if cache_folder is None else Path(cache_folder)
-    path, note = folder / name, folder / f"{name}.sha256"
-    wanted = _read_checksum(note) if sha256 is None else sha256.lower()
+    path, checksum_file = folder / name, folder / f"{name}.sha256"
+    expected = _read_checksum(checksum_file) if sha256 is None else sha256.lower()
     if path.is_file():
-        found = _compute_checksum(path, checksum_unpacked)
-        if found == wanted:
+        checksum = _compute_checksum(path, checksum_unpacked)
+        if checksum == expected:
             return path
-        if wanted is None:
-            return _write_checksum(note, path, found)
-    part = folder / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
+        if expected is None:
+            return _write_checksum(checksum_file, path, checksum)
+    temporary = folder / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        found = _download_to(url, part)
+        checksum = _download_to(url, temporary)
         if checksum_unpacked:
-            found = _compute_checksum(part, checksum_unpacked, path.suffix)
-        if wanted not in (None, found):
-            why = "it was changed there, or on the way; nothing was kept"
-            other = f"; remove {note} to take it as it is now" if sha256 is None else ""
-            raise DownloadError(f"{url} has SHA-256 {found[:12]}..., not {wanted[:12]}...: {why}{other}.")
-        os.replace(part, path)
+            checksum = _compute_checksum(temporary, checksum_unpacked, path.suffix)
+        if expected not in (None, checksum):
+            reason = "the file changed, or was damaged on the way; nothing was kept"
+            remedy = f"; remove {checksum_file} to accept the new file" if sha256 is None else ""
+            raise DownloadError(
+                f"{url} has SHA-256 {checksum[:12]}..., not {expected[:12]}...: {reason}{remedy}."
+            )
+        os.replace(temporary, path)
         if sha256 is None:
-            _write_checksum(note, path, found)
+            _write_checksum(checksum_file, path, checksum)
     except DataError:
         raise
-    except OSError as error:  # of the disk: those of the network are a DownloadError
-        wrong = error.strerror or error
+    except OSError as error:  # of the disk: errors of the network are a DownloadError
+        reason = error.strerror or str(error)
         raise DownloadError(
-            f"{folder} cannot be written to ({wrong}); REGARD_CACHE can name another folder."
+            f"{folder} cannot be written to ({reason}); REGARD_CACHE can name another folder."
         ) from None
     finally:
-        if part.exists():
-            part.unlink()
+        if temporary.exists():
+            temporary.unlink()
     return path
 
 
 def _read_checksum(checksum_file: Path) -> str | None:
-    """The checksum that was written down at the first download, if there was one."""
-    words = (
-        checksum_file.read_text(encoding="utf-8", errors="replace").split() if checksum_file.is_file() else []
-    )
+    """Read the checksum of the first download, if there was one."""
+    if not checksum_file.is_file():
+        return None
+    words = checksum_file.read_text(encoding="utf-8", errors="replace").split()
     return words[0].lower() if words else None
 
 
 def _write_checksum(checksum_file: Path, path: Path, checksum: str) -> Path:
-    """Write the checksum of a file down, as sha256sum -c reads it."""
+    """Write the checksum of a file in the format of sha256sum."""
     checksum_file.write_text(f"{checksum}  {path.name}\n", encoding="utf-8")
     return path
 
 
 def _download_to(url: str, path: Path) -> str:
-    """Write what is at the address to a file; the SHA-256 of it."""
+    """Download to a new file and return its SHA-256."""
     digest, size = hashlib.sha256(), 0
-    with open(path, "xb") as file, _open_url(url) as answer:
-        while block := _read_block(answer, url):
+    with open(path, "xb") as file, _open_url(url) as response:
+        while block := _read_block(response, url):
             file.write(block)
             digest.update(block)
             size += len(block)
-        length = answer.headers.get("Content-Length")
+        length = response.headers.get("Content-Length")
     if length is not None and size != int(length):
         raise DownloadError(f"{url} broke off after {size:,} of {int(length):,} bytes; try again.")
     return digest.hexdigest()
@@ -118,7 +134,7 @@ def _download_to(url: str, path: Path) -> str:
 
 def _open_url(url: str) -> http.client.HTTPResponse:
     try:
-        # some servers answer only those that call themselves so, as all browsers do
+        # some servers answer only clients that name themselves Mozilla, as all browsers do
         agent = f"Mozilla/5.0 (compatible; regard/{__version__})"
         return urlopen(Request(url, headers={"User-Agent": agent}), timeout=TIMEOUT_SECONDS)
     except HTTPError as error:
@@ -137,7 +153,7 @@ def _read_block(response: http.client.HTTPResponse, url: str) -> bytes:
 
 
 def _compute_checksum(path: Path, unpacked: bool = False, suffix: str | None = None) -> str:
-    """The checksum of a file, or of the text packed in it; "" where it cannot be unpacked."""
+    """Compute the checksum of a file, or of the content of a compressed one; "" if it cannot be decompressed."""
     opener = OPENERS.get(path.suffix if suffix is None else suffix, open) if unpacked else open
     try:
         return sha256_of_file(path, opener)

@@ -1,16 +1,13 @@
-"""What the sources of batches share: chunks, plans, and positions to go on from.
-
-Batches for training, epoch after epoch, that can be taken up again at any position.
-"""
+"""Sources of batches of sentence pairs: in memory, streamed from files, or generated."""
 
 from __future__ import annotations
 
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -22,100 +19,121 @@ from regard.data.pair_batches import (
     NumberedPair,
     PairBatch,
     PairEncoder,
+    encode_chunk,
     with_line_numbers,
 )
 from regard.data.parallel import DataReport, ParallelFiles, SentencePair
-from regard.data.sources import DataPosition
+from regard.data.sources import DataPosition, changed_data_error, check_position, data_fingerprint
 from regard.data.tokenizer import Tokenizer
 from regard.errors import DataError, UsageError
 
+__all__ = [
+    "GeneratedPairs",
+    "InMemoryPairs",
+    "PairSource",
+    "StreamedPairs",
+    "iter_eval_batches",
+]
+
 
 class PairSource(ABC):
-    """Chunks of pairs, each planned by (seed, epoch, chunk) alone."""
+    """Base of the sources of sentence pairs: chunks of pairs, each planned as a function of (seed, epoch, chunk).
 
-    num_chunks = 1  # an epoch has
+    Args:
+        source: the tokenizer of the source side.
+        target: the tokenizer of the target side.
+        config: how pairs become batches.
+        name: the name of the data, for messages.
+    """
+
+    num_chunks = 1  # of an epoch
 
     def __init__(
         self, source: Tokenizer, target: Tokenizer, config: BatchingConfig | None, name: str
     ) -> None:
         self.config = config or BatchingConfig()
         self._encoder = PairEncoder(source, target, self.config, name)
-        self._data_fingerprint = zlib.crc32(repr((self.config, len(source), len(target))).encode())
+        self._fingerprint_values: dict[str, Any] = {
+            "config": self.config.as_dict(),
+            "source_vocab_size": len(source),
+            "target_vocab_size": len(target),
+        }
         self.report = self._encoder.make_report()
+
+    @property
+    def fingerprint(self) -> str:
+        """The checksum of the data and its options, which positions carry."""
+        return data_fingerprint(self._fingerprint_values)
 
     @abstractmethod
     def _read_chunks(self, epoch: int, first_chunk: int) -> Iterator[EncodedPairs]:
-        """The chunks of an epoch from `first` on."""
+        """Yield the chunks of an epoch from `first_chunk` on."""
 
     def batches(self, position: DataPosition | None = None) -> Iterator[tuple[PairBatch, DataPosition]]:
-        """Batches without end, each with the position after it; from a position, exactly what follows it."""
-        epoch, first, done = self._resume_point(position)
+        """Iterate over batches without end.
+
+        Args:
+            position: a position of an earlier iteration; `None` starts at the beginning.
+
+        Returns:
+            An iterator over (batch, position after it); from a position, it yields exactly the following batches.
+
+        Raises:
+            DataError: the position was saved for other data or options, or no pair can be used.
+        """
+        fingerprint = self.fingerprint
+        epoch = first_chunk = num_done = 0
+        if position is not None:
+            check_position(position, fingerprint, self._encoder.name)
+            epoch, first_chunk, num_done = position["epoch"], position["chunk"], position["batch"]
         while True:
-            found = False
-            for index, chunk in enumerate(self._read_chunks(epoch, first), first):
+            is_empty = True
+            for index, chunk in enumerate(self._read_chunks(epoch, first_chunk), first_chunk):
                 plan = self._plan_batches(chunk, epoch, index)
-                if done > len(plan):
-                    raise self._changed_data_error()
-                for number in range(done, len(plan)):
-                    found = True
-                    yield (
-                        chunk.make_batch(plan[number]),
-                        self._position_after(epoch, index, number + 1, len(plan)),
-                    )
-                done = 0
-            if not found and first == 0:
+                if num_done > len(plan):
+                    raise changed_data_error(self._encoder.name)
+                for number in range(num_done, len(plan)):
+                    is_empty = False
+                    after = self._position_after(epoch, index, number + 1, len(plan))
+                    yield chunk.make_batch(plan[number]), {**after, "data": fingerprint}
+                num_done = 0
+            if is_empty and first_chunk == 0:
                 raise DataError(f"Nothing of {self._encoder.name} can be used: {self.report}")
-            epoch, first = epoch + 1, 0
+            epoch, first_chunk = epoch + 1, 0
 
     def _plan_batches(self, chunk: EncodedPairs, epoch: int, index: int) -> list[IntArray]:
-        return chunk.plan_batches(
-            self.config.max_tokens, self.config.length_noise, self.config.make_rng(epoch, index)
-        )
+        rng = self.config.make_rng(epoch, index)
+        return chunk.plan_batches(self.config.max_tokens, self.config.length_noise, rng)
 
     def _position_after(self, epoch: int, index: int, num_done: int, num_planned: int) -> DataPosition:
         if num_done == num_planned:
             index, num_done = index + 1, 0
         if index == self.num_chunks:
             epoch, index = epoch + 1, 0
-        return {"epoch": epoch, "chunk": index, "batch": num_done, "data": f"{self._data_fingerprint:08x}"}
-
-    def _resume_point(self, position: DataPosition | None) -> tuple[int, int, int]:
-        if position is None:
-            return 0, 0, 0
-        if position.get("data") != f"{self._data_fingerprint:08x}":
-            raise self._changed_data_error()
-        return position["epoch"], position["chunk"], position["batch"]
-
-    def _changed_data_error(self) -> DataError:
-        return DataError(
-            f"{self._encoder.name} or its settings changed since this position was saved; put the old ones back, "
-            "or begin a new run."
-        )
-
-
-def encode_chunk(
-    encoder: PairEncoder, pairs: list[tuple[SentencePair, EncodedPair]], epoch: int, index: int
-) -> EncodedPairs:
-    """The encoded pairs as a chunk, under dropout if there is any."""
-    if not any(encoder.config.dropouts):
-        return EncodedPairs.from_pairs([encoded for _, encoded in pairs])
-    random = Random(f"{encoder.config.seed} {epoch} {index} dropout")
-    return EncodedPairs.from_pairs(
-        [encoder.encode_with_dropout(pair, encoded, random) for pair, encoded in pairs]
-    )
+        return {"epoch": epoch, "chunk": index, "batch": num_done}
 
 
 class InMemoryPairs(PairSource):
-    """Pairs held in memory, in batches of near lengths; an epoch is each pair once.
+    """Sentence pairs in memory, in batches of similar length; an epoch is each pair once.
 
-    >>> pairs = [SentencePair("a b c", "c b a"), SentencePair("b", "b"), SentencePair("", "a")]
-    >>> words = Tokenizer.train(["a b c"], model_type="word", vocab_size=10)
-    >>> corpus = InMemoryPairs(pairs, words, words, BatchingConfig(max_tokens=8))
-    >>> print(corpus.report)
-    3 pairs read, 2 used; 1 with an empty side left out (line 3).
-    >>> batch, position = next(corpus.batches())
-    >>> batch.source.shape, position["epoch"]
-    (torch.Size([2, 4]), 1)
+    Args:
+        pairs: the pairs, with or without line numbers.
+        source: the tokenizer of the source side.
+        target: the tokenizer of the target side.
+        config: how pairs become batches.
+
+    Raises:
+        DataError: no pair can be used.
+
+    Example:
+        >>> pairs = [SentencePair("a b c", "c b a"), SentencePair("b", "b"), SentencePair("", "a")]
+        >>> tokenizer = Tokenizer.train(["a b c"], model_type="word", vocab_size=10)
+        >>> data = InMemoryPairs(pairs, tokenizer, tokenizer, BatchingConfig(max_tokens=8))
+        >>> print(data.report)
+        3 pairs read, 2 used; 1 with an empty side left out (line 3).
+        >>> batch, position = next(data.batches())
+        >>> batch.source.shape, position["epoch"]
+        (torch.Size([2, 4]), 1)
     """
 
     def __init__(
@@ -127,14 +145,14 @@ class InMemoryPairs(PairSource):
     ) -> None:
         name = str(pairs) if isinstance(pairs, ParallelFiles) else "the pairs"
         super().__init__(source, target, config, name)
-        used = list(self._encoder.encode_all(with_line_numbers(pairs), self.report))
-        if not used:
+        encoded = list(self._encoder.encode_all(with_line_numbers(pairs), self.report))
+        if not encoded:
             raise DataError(f"Nothing of {name} can be used: {self.report}")
-        self._pairs = used if any(self.config.dropouts) else []
-        self._encoded = EncodedPairs.from_pairs([encoded for _, encoded in used])
-        for rows in (self._encoded.source, self._encoded.target):
-            self._data_fingerprint = zlib.crc32(
-                rows.values.tobytes(), zlib.crc32(rows.lengths.tobytes(), self._data_fingerprint)
+        self._pairs = encoded if any(self.config.dropouts) else []
+        self._encoded = EncodedPairs.from_pairs([ids for _, ids in encoded])
+        for side, rows in (("source", self._encoded.source), ("target", self._encoded.target)):
+            self._fingerprint_values[f"{side}_ids"] = data_fingerprint(
+                {"ids": rows.values, "lengths": rows.lengths}
             )
 
     def __len__(self) -> int:
@@ -142,7 +160,7 @@ class InMemoryPairs(PairSource):
 
     @property
     def padding_ratio(self) -> float:
-        """The share of PAD in the batches of the first epoch."""
+        """The share of padding in the batches of the first epoch."""
         chunk = self._encode_epoch(0)
         return chunk.padding_ratio(self._plan_batches(chunk, 0, 0))
 
@@ -154,11 +172,27 @@ class InMemoryPairs(PairSource):
 
 
 class StreamedPairs(PairSource):
-    """Pairs read from disk in every epoch, a chunk at a time, for text that is larger than memory.
+    """Sentence pairs that are read from disk in every epoch, a chunk at a time, for text larger than memory.
 
-    Each chunk is shuffled, sorted and filled as a `Corpus` is; chunks come in the order of the files. The lines
-    are counted first, so that files of unequal length are noticed before an hour of training; `report` speaks
-    of the lines read since the epoch began or was taken up again, `survey()` of all.
+    Each chunk is shuffled, sorted and batched like `InMemoryPairs`; chunks come in the order of the files. Lines are
+    counted at the start, so that files of unequal length are an error before training begins. `report` counts the
+    pairs read since the epoch began or was resumed, `compute_report()` all of them.
+
+    Args:
+        pairs: the files.
+        source: the tokenizer of the source side.
+        target: the tokenizer of the target side.
+        config: how pairs become batches.
+        chunk_size: pairs per chunk.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.tsv")
+        >>> _ = path.write_text("a b\\tb a\\nb\\tb\\n")
+        >>> tokenizer = Tokenizer.train(["a b"], model_type="word", vocab_size=10)
+        >>> data = StreamedPairs(ParallelFiles([path]), tokenizer, tokenizer, chunk_size=1)
+        >>> next(data.batches())[1]["chunk"]
+        1
     """
 
     def __init__(
@@ -171,12 +205,16 @@ class StreamedPairs(PairSource):
     ) -> None:
         super().__init__(source, target, config, str(pairs))
         self._pairs, self._chunk_size = pairs, _check_chunk_size(chunk_size)
-        lines = pairs.count_lines()
-        self.num_chunks = -(-lines // chunk_size)
-        self._data_fingerprint = zlib.crc32(repr((lines, chunk_size)).encode(), self._data_fingerprint)
+        num_lines = pairs.count_lines()
+        self.num_chunks = -(-num_lines // chunk_size)
+        self._fingerprint_values |= {"lines": num_lines, "chunk_size": chunk_size}
 
     def compute_report(self) -> DataReport:
-        """Read and encode everything once, for the report."""
+        """Read and encode all pairs once.
+
+        Returns:
+            The report of all pairs.
+        """
         report = self._encoder.make_report()
         for _ in self._encoder.encode_all(self._pairs, report):
             pass
@@ -184,19 +222,31 @@ class StreamedPairs(PairSource):
 
     def _read_chunks(self, epoch: int, first_chunk: int) -> Iterator[EncodedPairs]:
         self.report = self._encoder.make_report()
-        lines = islice(
-            self._pairs, first_chunk * self._chunk_size, None
-        )  # those before are read over, not encoded
+        lines = islice(self._pairs, first_chunk * self._chunk_size, None)  # skips lines without encoding them
         for index in range(first_chunk, self.num_chunks):
-            used = list(self._encoder.encode_all(islice(lines, self._chunk_size), self.report))
-            yield encode_chunk(self._encoder, used, epoch, index)
+            encoded = list(self._encoder.encode_all(islice(lines, self._chunk_size), self.report))
+            yield encode_chunk(self._encoder, encoded, epoch, index)
 
 
 class GeneratedPairs(PairSource):
-    """Pairs made on the fly, never the same ones twice; an epoch is a chunk of them.
+    """Generated sentence pairs without end; an epoch is one chunk of new pairs.
 
-    `make(random, count)` gives that many pairs, and draws whatever it draws from `random`, which (seed,
-    epoch) decides. `report` speaks of the chunk made last, `survey()` of the first.
+    `report` counts the chunk generated last, `compute_report()` the first one.
+
+    Args:
+        sample: `sample(rng, count)` returns `count` pairs; `rng` is a function of seed and epoch, and the only source
+            of randomness.
+        source: the tokenizer of the source side.
+        target: the tokenizer of the target side.
+        config: how pairs become batches.
+        chunk_size: pairs per chunk.
+
+    Example:
+        >>> from regard.data.strings import Reverse
+        >>> tokenizer = Tokenizer.train(["abcdefghijklmnopqrstuvwxyz"], model_type="char", vocab_size=30)
+        >>> data = GeneratedPairs(Reverse().sample, tokenizer, tokenizer, chunk_size=100)
+        >>> print(data.compute_report())
+        100 pairs generated first, 100 used.
     """
 
     def __init__(
@@ -209,10 +259,14 @@ class GeneratedPairs(PairSource):
     ) -> None:
         super().__init__(source, target, config, "the generated pairs")
         self._sample, self._chunk_size = sample, _check_chunk_size(chunk_size)
-        self._data_fingerprint = zlib.crc32(repr(chunk_size).encode(), self._data_fingerprint)
+        self._fingerprint_values["generated"] = chunk_size
 
     def compute_report(self) -> DataReport:
-        """Make and encode one chunk, for the report: the others are like it."""
+        """Generate and encode one chunk.
+
+        Returns:
+            The report of the first chunk, which represents the others.
+        """
         report = self._make_report()
         for _ in self._encode_pairs(0, report):
             pass
@@ -223,8 +277,8 @@ class GeneratedPairs(PairSource):
         yield encode_chunk(self._encoder, list(self._encode_pairs(epoch, self.report)), epoch, 0)
 
     def _encode_pairs(self, epoch: int, report: DataReport) -> Iterator[tuple[SentencePair, EncodedPair]]:
-        made = self._sample(Random(f"{self.config.seed} {epoch} pairs"), self._chunk_size)
-        return self._encoder.encode_all(with_line_numbers(made), report)
+        pairs = self._sample(Random(f"{self.config.seed} {epoch} pairs"), self._chunk_size)
+        return self._encoder.encode_all(with_line_numbers(pairs), report)
 
     def _make_report(self) -> DataReport:
         return replace(self._encoder.make_report(), is_generated=True)
@@ -233,20 +287,34 @@ class GeneratedPairs(PairSource):
 def iter_eval_batches(
     pairs: Iterable[SentencePair], source: Tokenizer, target: Tokenizer, max_tokens: int = 4096
 ) -> Iterator[tuple[PairBatch, list[int]]]:
-    """Batches for evaluation: every pair once, sorted by length, with the row numbers to put outputs back in order.
+    """Iterate over batches for evaluation: every pair once, sorted by length, longest first.
 
-    Nothing is left out: an empty side is only its special tokens, and a pair longer than `tokens` is alone.
+    Nothing is left out: an empty side is only its special tokens, and a pair longer than `max_tokens` is a batch of
+    its own.
+
+    Args:
+        pairs: the pairs.
+        source: the tokenizer of the source side.
+        target: the tokenizer of the target side.
+        max_tokens: the size of a batch, padding included.
+
+    Returns:
+        An iterator over (batch, indices of its pairs), to restore the order of the outputs.
+
+    Example:
+        >>> tokenizer = Tokenizer.train(["a b"], model_type="word", vocab_size=10)
+        >>> pairs = [SentencePair("a", "b"), SentencePair("a b", "b a")]
+        >>> [rows for _, rows in iter_eval_batches(pairs, tokenizer, tokenizer, max_tokens=3)]
+        [[1], [0]]
     """
     encoded = [(source.encode(pair.source), target.encode(pair.target)) for pair in pairs]
     chunk = EncodedPairs.from_pairs(encoded)
     order = np.lexsort((chunk.target.lengths - chunk.source.lengths, chunk.widths))
-    for which in reversed(
-        split_by_tokens(order, chunk.widths, max_tokens)
-    ):  # the longest first: if memory fails, at once
-        yield chunk.make_batch(which), which.tolist()
+    for indices in reversed(split_by_tokens(order, chunk.widths, max_tokens)):  # memory errors come at once
+        yield chunk.make_batch(indices), indices.tolist()
 
 
 def _check_chunk_size(chunk_size: int) -> int:
     if chunk_size < 1:
-        raise UsageError(f"chunk={chunk_size} should be at least 1.")
+        raise UsageError(f"invalid value {chunk_size} for chunk_size: must be at least 1.")
     return chunk_size

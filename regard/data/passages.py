@@ -1,52 +1,64 @@
-"""Plain text as passages of tokens, epoch after epoch, that can be taken up again at any position.
-
-Words hidden by chance, for a model that learns to fill them in.
-"""
+"""Plain text as passages of tokens, batches of them, and random masking."""
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.data.batching import IntArray, RaggedArray, split_by_tokens
+from regard.data.batching import IntArray, RaggedArray, TensorBatch, split_by_tokens
 from regard.data.parallel import pluralize
+from regard.data.sources import EpochBatches, data_fingerprint
 from regard.data.text_files import read_lines
 from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from regard.errors import DataError, UsageError
 
-DataPosition = dict[str, Any]
+__all__ = [
+    "MaskedTokens",
+    "PassageBatches",
+    "PassageReport",
+    "PlainTextFiles",
+    "TextBatch",
+    "mask_tokens",
+]
+
+SEPARATORS = ("blank", "line")
+MASK_RATE, RANDOM_RATE = 0.8, 0.1  # of the chosen tokens; the others stay as they are
 
 
 class PlainTextFiles:
-    """Documents of plain text from files, as often as one asks; also packed, as .gz or .xz.
+    """Documents of plain text from files, compressed or not; every iteration reads the files again.
 
-        apart="blank"    blank lines stand between documents
-        apart="line"     each line is one
+    Args:
+        paths: one file or more.
+        separator: `blank` (blank lines separate documents) or `line` (each line is a document).
 
-    >>> import pathlib, tempfile
-    >>> file = pathlib.Path(tempfile.mkdtemp(), "a.txt")
-    >>> _ = file.write_text("Once upon\\na time.\\n\\nThe end.\\n")
-    >>> list(PlainTextFiles([file])), len(list(PlainTextFiles([file], separator="line")))
-    (['Once upon\\na time.', 'The end.'], 3)
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.txt")
+        >>> _ = path.write_text("Once upon\\na time.\\n\\nThe end.\\n")
+        >>> list(PlainTextFiles([path])), len(list(PlainTextFiles([path], separator="line")))
+        (['Once upon\\na time.', 'The end.'], 3)
     """
 
     def __init__(self, paths: Sequence[str | PathLike[str]], separator: str = "blank") -> None:
         self.paths, self.separator = [Path(path) for path in paths], separator
         if not self.paths:
-            raise DataError("Plain text comes from one file or more, and none is named.")
-        if separator not in ("blank", "line"):
-            raise UsageError(f"apart={separator!r} is not one of blank, line.")
+            raise DataError("Plain text comes from one file or more, but no file is named.")
+        if separator not in SEPARATORS:
+            raise UsageError(
+                f"invalid value {separator!r} for separator: must be one of {', '.join(SEPARATORS)}."
+            )
 
     def __str__(self) -> str:
         return " and ".join(map(str, self.paths))
@@ -56,52 +68,60 @@ class PlainTextFiles:
             if self.separator == "line":
                 yield from (line for line in read_lines(path) if line.strip())
                 continue
-            kept: list[str] = []
+            document: list[str] = []
             for line in read_lines(path):
                 if line.strip():
-                    kept.append(line)
-                elif kept:
-                    yield "\n".join(kept)
-                    kept = []
-            if kept:
-                yield "\n".join(kept)
+                    document.append(line)
+                elif document:
+                    yield "\n".join(document)
+                    document = []
+            if document:
+                yield "\n".join(document)
 
 
 @dataclass(frozen=True)
-class TextBatch:
-    """Passages of similar length, filled up with PAD.
+class TextBatch(TensorBatch):
+    """Passages of similar length, padded with `PAD_ID`.
 
-    A passage begins with BOS or, in the middle of a document, with the last token of the passage before; so each
-    token but the first of a row is there to be predicted, and once.
+    A passage begins with `BOS_ID` or, in the middle of a document, with the last token of the passage before; so each
+    token but the first of a row is predicted, exactly once in an epoch.
+
+    Args:
+        token_ids: the passages.
+        lengths: their lengths.
+
+    Shape:
+        token_ids: (batch, seq_len), lengths: (batch,).
+
+    Example:
+        >>> TextBatch(torch.tensor([[2, 7, 8], [2, 9, 0]]), torch.tensor([3, 2])).num_tokens
+        3
     """
 
-    token_ids: Int[Tensor, "rows length"]
-    lengths: Int[Tensor, " rows"]
-
-    def __len__(self) -> int:
-        return len(self.lengths)
+    token_ids: Int[Tensor, "batch seq_len"]
+    lengths: Int[Tensor, " batch"]
+    padded: ClassVar[Mapping[str, str]] = {"token_ids": "lengths"}
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens there are to predict."""
+        """The number of tokens to predict."""
         return int(self.lengths.sum()) - len(self)
-
-    def to(self, device: torch.device | str) -> TextBatch:
-        return replace(self, token_ids=self.token_ids.to(device), lengths=self.lengths.to(device))
-
-    def shard(self, rank: int, world_size: int) -> TextBatch:
-        """The share of one of `world` processes: every world-th row, without the columns it does not need."""
-        lengths = self.lengths[rank::world_size]
-        longest = int(lengths.max()) if len(lengths) else 0
-        return TextBatch(self.token_ids[rank::world_size, :longest], lengths)
 
 
 @dataclass
 class PassageReport:
-    """How much text was read, and what it became; nothing is left out.
+    """Counts of the text that was read; nothing is left out.
 
-    >>> print(PassageReport(read=2, passages=3, tokens=40, characters=170, unknown=4))
-    2 documents read (170 characters): 40 tokens in 3 passages; 4 tokens (10.0 %) are not in the vocabulary.
+    Args:
+        read: documents that were read.
+        passages: passages they were split into.
+        tokens: their tokens.
+        characters: their characters.
+        unknown: tokens that are not in the vocabulary.
+
+    Example:
+        >>> print(PassageReport(read=2, passages=3, tokens=40, characters=170, unknown=4))
+        2 documents read (170 characters): 40 tokens in 3 passages; 4 tokens (10.0 %) are not in the vocabulary.
     """
 
     read: int = 0
@@ -111,32 +131,46 @@ class PassageReport:
     unknown: int = 0
 
     def as_dict(self) -> dict[str, object]:
-        """The same as plain values, for JSON."""
+        """Return the fields as plain values, for JSON.
+
+        Returns:
+            A dictionary of the fields.
+        """
         return asdict(self)
 
     def __str__(self) -> str:
-        what = f"{pluralize(self.read, 'document')} read ({pluralize(self.characters, 'character')})"
-        parts = [f"{what}: {pluralize(self.tokens, 'token')} in {pluralize(self.passages, 'passage')}"]
+        size = f"{pluralize(self.read, 'document')} read ({pluralize(self.characters, 'character')})"
+        parts = [f"{size}: {pluralize(self.tokens, 'token')} in {pluralize(self.passages, 'passage')}"]
         if self.unknown:
-            share = 100 * self.unknown / self.tokens
-            are = "is" if self.unknown == 1 else "are"
-            parts.append(f"{pluralize(self.unknown, 'token')} ({share:.1f} %) {are} not in the vocabulary")
+            percentage, verb = 100 * self.unknown / self.tokens, "is" if self.unknown == 1 else "are"
+            parts.append(
+                f"{pluralize(self.unknown, 'token')} ({percentage:.1f} %) {verb} not in the vocabulary"
+            )
         return "; ".join(parts) + "."
 
 
-class PassageBatches:
-    """Documents held in memory as passages of at most `length` tokens after the first; an epoch is each once.
+class PassageBatches(EpochBatches[TextBatch]):
+    """Documents in memory, split into passages; an epoch is each passage once, in batches of similar length.
 
-    `spaced` is what a text goes through before the tokenizer. Passages of near lengths come in one batch, whose rows
-    times its longest are at most `tokens`.
+    Args:
+        texts: the documents.
+        tokenizer: the tokenizer.
+        length: tokens of a passage, after its first.
+        max_tokens: the size of a batch: rows x longest passage.
+        seed: seed of the order.
+        preprocess: applied to a text before the tokenizer, for instance to separate punctuation.
 
-    >>> tokenizer = Tokenizer.train(["a rose is a rose"], model_type="word", vocab_size=10)
-    >>> text = PassageBatches(["a rose is a rose", "is"], tokenizer, length=4, max_tokens=64)
-    >>> print(text.report)
-    2 documents read (20 characters): 8 tokens in 3 passages.
-    >>> batch, position = next(text.batches())
-    >>> len(batch), batch.num_tokens, position["epoch"]
-    (3, 8, 1)
+    Raises:
+        DataError: there is no text, or a passage does not fit into a batch.
+
+    Example:
+        >>> tokenizer = Tokenizer.train(["a rose is a rose"], model_type="word", vocab_size=10)
+        >>> data = PassageBatches(["a rose is a rose", "is"], tokenizer, length=4, max_tokens=64)
+        >>> print(data.report)
+        2 documents read (20 characters): 8 tokens in 3 passages.
+        >>> batch, position = next(data.batches())
+        >>> len(batch), batch.num_tokens, position["epoch"]
+        (3, 8, 1)
     """
 
     def __init__(
@@ -150,122 +184,131 @@ class PassageBatches:
         preprocess: Callable[[str], str] = str,
     ) -> None:
         self.report, self._max_tokens, self._seed = PassageReport(), max_tokens, seed
-        self._name = str(texts) if isinstance(texts, PlainTextFiles) else "the text"
+        self.name = str(texts) if isinstance(texts, PlainTextFiles) else "the text"
         if max_tokens < length + 1:
             raise DataError(
                 f"a passage takes {length + 1:,} tokens, but a batch holds {max_tokens:,}; raise batch_tokens."
             )
         self._passages = self._split_passages(texts, tokenizer, length, preprocess)
-        self._data_fingerprint = zlib.crc32(repr((len(tokenizer), length, max_tokens, seed)).encode())
-        self._data_fingerprint = zlib.crc32(self._passages.values.tobytes(), self._data_fingerprint)
+        self.fingerprint = data_fingerprint(
+            {
+                "vocab_size": len(tokenizer),
+                "length": length,
+                "max_tokens": max_tokens,
+                "seed": seed,
+                "token_ids": self._passages.values,
+            }
+        )
 
     def __len__(self) -> int:
         return len(self._passages.lengths)
 
-    def batches(self, position: DataPosition | None = None) -> Iterator[tuple[TextBatch, DataPosition]]:
-        """Batches without end, each with the position after it; from a position, exactly what follows it."""
-        epoch, done = self._resume_point(position)
-        while True:
-            plan = self._plan_batches(epoch)
-            for number in range(done, len(plan)):
-                last = number + 1 == len(plan)
-                place = {"epoch": epoch + 1, "batch": 0} if last else {"epoch": epoch, "batch": number + 1}
-                yield (
-                    TextBatch(*self._passages.padded(plan[number])),
-                    {**place, "data": f"{self._data_fingerprint:08x}"},
-                )
-            epoch, done = epoch + 1, 0
+    def make_batch(self, indices: IntArray) -> TextBatch:
+        """Collate some passages.
+
+        Args:
+            indices: their indices.
+
+        Returns:
+            The batch.
+        """
+        return TextBatch(*self._passages.padded(indices))
 
     def iter_eval_batches(self) -> Iterator[TextBatch]:
-        """Every passage once, the shortest first: for evaluation."""
+        """Iterate over every passage once, shortest first, for evaluation.
+
+        Returns:
+            An iterator over batches.
+        """
         order = np.argsort(self._passages.lengths, kind="stable")
-        for which in split_by_tokens(order, self._passages.lengths, self._max_tokens):
-            yield TextBatch(*self._passages.padded(which))
+        for indices in split_by_tokens(order, self._passages.lengths, self._max_tokens):
+            yield self.make_batch(indices)
 
     def _split_passages(
         self, texts: Iterable[str], tokenizer: Tokenizer, length: int, preprocess: Callable[[str], str]
     ) -> RaggedArray:
-        """All tokens in one array; a passage is a stretch of it that begins on the last token before."""
-        numbers, starts, lengths, total = [], [], [], 0
+        """Encode all texts into one array; a passage is a range that begins at the last token of the one before."""
+        ids, starts, lengths, total = [], [], [], 0
         for text in texts:
-            ids = np.array([BOS_ID, *tokenizer.encode(preprocess(text)), EOS_ID], dtype=np.int32)
-            self._count_document(text, ids, tokenizer)
-            begins = np.arange(0, len(ids) - 1, length)
-            numbers.append(ids)
-            starts.append(total + begins)
-            lengths.append(np.minimum(len(ids) - begins, length + 1))
-            total += len(ids)
-        if not numbers:
-            raise DataError(f"There is nothing to read: {self._name} is empty.")
-        rows = RaggedArray(np.concatenate(numbers), np.concatenate(starts), np.concatenate(lengths))
-        self.report.passages = len(rows.lengths)
-        return rows
+            document = np.array([BOS_ID, *tokenizer.encode(preprocess(text)), EOS_ID], dtype=np.int32)
+            self._count_document(text, document, tokenizer)
+            offsets = np.arange(0, len(document) - 1, length)
+            ids.append(document)
+            starts.append(total + offsets)
+            lengths.append(np.minimum(len(document) - offsets, length + 1))
+            total += len(document)
+        if not ids:
+            raise DataError(f"There is nothing to read: {self.name} is empty.")
+        passages = RaggedArray(np.concatenate(ids), np.concatenate(starts), np.concatenate(lengths))
+        self.report.passages = len(passages.lengths)
+        return passages
 
-    def _count_document(
-        self, text: str, ids: np.ndarray[Any, np.dtype[np.int32]], tokenizer: Tokenizer
-    ) -> None:
+    def _count_document(self, text: str, ids: npt.NDArray[np.int32], tokenizer: Tokenizer) -> None:
         self.report.read += 1
         self.report.tokens += len(ids) - 1
         self.report.unknown += int((ids == UNK_ID).sum())
         # the end of a document counts as a character, as it counts as a token
-        self.report.characters += 1 + len(text if tokenizer.model_type == "char" else " ".join(text.split()))
+        num_characters = len(text if tokenizer.model_type == "char" else " ".join(text.split()))
+        self.report.characters += 1 + num_characters
 
     def _plan_batches(self, epoch: int) -> list[IntArray]:
-        """Passages of near lengths together, in an order that chance decides."""
-        random = Random(f"{self._seed} {epoch}")
-        noise = np.array([random.random() for _ in range(len(self))])
-        plan = split_by_tokens(
-            np.argsort(self._passages.lengths + noise, kind="stable"),
-            self._passages.lengths,
-            self._max_tokens,
-        )
-        shuffled = sorted(range(len(plan)), key=[random.random() for _ in plan].__getitem__)
+        """Plan batches of passages of similar length, in random order."""
+        rng = Random(f"{self._seed} {epoch}")
+        noise = np.array([rng.random() for _ in range(len(self))])
+        order = np.argsort(self._passages.lengths + noise, kind="stable")
+        plan = split_by_tokens(order, self._passages.lengths, self._max_tokens)
+        shuffled = sorted(range(len(plan)), key=[rng.random() for _ in plan].__getitem__)
         return [plan[place] for place in shuffled]
-
-    def _resume_point(self, position: DataPosition | None) -> tuple[int, int]:
-        if position is None:
-            return 0, 0
-        if position.get("data") != f"{self._data_fingerprint:08x}":
-            raise DataError(
-                f"{self._name} or its settings changed since this position was saved; put the old ones back, "
-                "or begin a new run."
-            )
-        return position["epoch"], position["batch"]
-
-
-MASK_RATE, RANDOM_RATE = 0.8, 0.1  # of the chosen words; the rest stay as they are
 
 
 class MaskedTokens(NamedTuple):
-    """What the model is shown, and which words it is asked for."""
+    """Token ids with masks, and the positions to predict.
 
-    token_ids: Int[Tensor, "rows length"]
-    target_mask: Bool[Tensor, "rows length"]
+    Args:
+        token_ids: the input of the model.
+        target_mask: whether a token is predicted.
+
+    Shape:
+        Both (batch, seq_len).
+    """
+
+    token_ids: Int[Tensor, "batch seq_len"]
+    target_mask: Bool[Tensor, "batch seq_len"]
 
 
 def mask_tokens(
     batch: TextBatch, mask_prob: float, mask_id: int, generator: torch.Generator | None = None
 ) -> MaskedTokens:
-    """Choose a share of the words; show a mask in place of most of them.
+    """Choose tokens to predict, and mask most of them.
 
-        of the chosen    0.8 become the mask, 0.1 any other word, 0.1 stay: what is seen may always be wrong
+    Of the chosen tokens, 80 % become the mask, 10 % a random token and 10 % stay, so that any visible token may be
+    wrong. Special and unknown tokens are never chosen; of a passage with others, at least one is.
 
-    Devlin et al. (2019), arXiv 1810.04805, 3.1. `mask` is the number after the last of the vocabulary. Neither BOS nor
-    EOS is chosen, nor a word that has no number of its own; of a passage with others, at least one is.
+    Args:
+        batch: the passages.
+        mask_prob: the probability that a token is chosen.
+        mask_id: the id of the mask, the number after the last of the vocabulary.
+        generator: the source of randomness.
 
-    >>> batch = TextBatch(torch.tensor([[2, 7, 8, 9, 3]]), torch.tensor([5]))
-    >>> hidden = mask_tokens(batch, mask_prob=1.0, mask_id=10)
-    >>> hidden.target_mask.int().tolist()
-    [[0, 1, 1, 1, 0]]
+    Returns:
+        The input of the model and the positions to predict.
+
+    Reference:
+        Devlin et al. (2019), "BERT", arXiv 1810.04805, section 3.1.
+
+    Example:
+        >>> batch = TextBatch(torch.tensor([[2, 7, 8, 9, 3]]), torch.tensor([5]))
+        >>> mask_tokens(batch, mask_prob=1.0, mask_id=10).target_mask.int().tolist()
+        [[0, 1, 1, 1, 0]]
     """
-    device = batch.token_ids.device
-    chance = torch.rand(batch.token_ids.shape, generator=generator).to(device)
-    inside = torch.arange(batch.token_ids.shape[1], device=device) < batch.lengths[:, None]
-    able = inside & (batch.token_ids > EOS_ID)
-    first = chance == chance.masked_fill(~able, 2.0).amin(1, keepdim=True)
-    asked = able & ((chance < mask_prob) | first)
-    what = torch.rand(batch.token_ids.shape, generator=generator).to(device)
-    other = torch.randint(EOS_ID + 1, mask_id, batch.token_ids.shape, generator=generator).to(device)
-    shown = torch.where(asked & (what < MASK_RATE), mask_id, batch.token_ids)
-    shown = torch.where(asked & (what >= MASK_RATE) & (what < MASK_RATE + RANDOM_RATE), other, shown)
-    return MaskedTokens(shown, asked)
+    ids, device = batch.token_ids, batch.token_ids.device
+    draws = torch.rand(ids.shape, generator=generator).to(device)
+    inside = torch.arange(ids.shape[1], device=device) < batch.lengths[:, None]
+    is_eligible = inside & (ids > EOS_ID)
+    is_lowest = draws == draws.masked_fill(~is_eligible, 2.0).amin(1, keepdim=True)
+    target_mask = is_eligible & ((draws < mask_prob) | is_lowest)
+    choice = torch.rand(ids.shape, generator=generator).to(device)
+    random_ids = torch.randint(EOS_ID + 1, mask_id, ids.shape, generator=generator).to(device)
+    masked = torch.where(target_mask & (choice < MASK_RATE), mask_id, ids)
+    is_random = target_mask & (choice >= MASK_RATE) & (choice < MASK_RATE + RANDOM_RATE)
+    return MaskedTokens(torch.where(is_random, random_ids, masked), target_mask)

@@ -1,23 +1,11 @@
-"""Strings of letters and the same strings from behind.
-
-    regard  ->  drager
-
-A task of seconds, to see whether anything is learned at all.
-
-Chinese phrases and how they are said: one syllable a character.
-
-    成长  ->  chéng zhǎng
-    长城  ->  cháng chéng
-
-The phrases are those that the pypinyin package ships for characters whose sound depends on their neighbors.
-"""
+"""Pairs of strings without files: reversed strings, and Chinese phrases with their pinyin."""
 
 from __future__ import annotations
 
-import random as chance
 import unicodedata
 from collections.abc import Sequence
 from functools import cache
+from random import Random
 from typing import Literal
 from zlib import crc32
 
@@ -25,19 +13,32 @@ from regard._imports import require_extra
 from regard.data.parallel import SentencePair
 from regard.errors import UnknownNameError, UsageError
 
+__all__ = ["Pinyin", "Reverse", "clean_phrases", "count_dropped_phrases", "split_of"]
+
 Split = Literal["train", "valid", "test"]
+SPLITS = ("train", "valid", "test")
+Phrases = dict[str, tuple[str, ...]]
 
 
 class Reverse:
-    """Pairs of a string by chance and its reverse, with links between their characters.
+    """Pairs of a random string and its reverse, with links between their characters: regard -> drager.
 
         source[i]  is  target[length - 1 - i]
 
-    Strings of one split are in no other; which they are in does not depend on the seed.
+    A task of seconds, to check that a model learns. Strings of one split are in no other; the split of a string does
+    not depend on the seed.
 
-    >>> pair = Reverse(min_length=3, max_length=3).eval_set(1)[0]
-    >>> pair.source, pair.target, pair.sure_links
-    ('qpr', 'rpq', ((2, 0), (1, 1), (0, 2)))
+    Args:
+        seed: seed of `eval_set`.
+        split: `train`, `valid` or `test`.
+        alphabet: the characters of the strings.
+        min_length: the smallest length.
+        max_length: the largest length.
+
+    Example:
+        >>> pair = Reverse(min_length=3, max_length=3).eval_set(1)[0]
+        >>> pair.source, pair.target, pair.sure_links
+        ('qpr', 'rpq', ((2, 0), (1, 1), (0, 2)))
     """
 
     def __init__(
@@ -48,12 +49,12 @@ class Reverse:
         min_length: int = 1,
         max_length: int = 12,
     ) -> None:
-        if split not in ("train", "valid", "test"):
-            raise UnknownNameError(f"reverse has no split {split!r}; take one of train, valid, test")
+        if split not in SPLITS:
+            raise UnknownNameError(f"reverse has no split {split!r}; choose one of {', '.join(SPLITS)}")
         if not alphabet or not 1 <= min_length <= max_length:
             raise UsageError(
-                f"strings of {min_length} to {max_length} of {len(alphabet)} letters cannot be made; "
-                "give at least one letter and 1 <= shortest <= longest"
+                f"strings of {min_length} to {max_length} of {len(alphabet)} letters cannot be generated; "
+                "give at least one letter and 1 <= min_length <= max_length"
             )
         self.seed = seed
         self.split = split
@@ -61,16 +62,31 @@ class Reverse:
         self.min_length = min_length
         self.max_length = max_length
 
-    def sample(self, rng: chance.Random, count: int) -> list[SentencePair]:
-        """So many pairs, of all lengths about equally."""
+    def sample(self, rng: Random, count: int) -> list[SentencePair]:
+        """Generate pairs, of all lengths about equally.
+
+        Args:
+            rng: the source of randomness.
+            count: the number of pairs.
+
+        Returns:
+            The pairs.
+        """
         return [self._sample_pair(rng) for _ in range(count)]
 
     def eval_set(self, count: int) -> list[SentencePair]:
-        """The same pairs whenever it is called: what to evaluate on."""
-        return self.sample(chance.Random(f"{self.seed} {self.split}"), count)
+        """Return pairs to evaluate on, the same ones in every call.
 
-    def _sample_pair(self, rng: chance.Random) -> SentencePair:
-        for _ in range(1000):  # one in ten at least is of the split, unless there are next to no strings
+        Args:
+            count: the number of pairs.
+
+        Returns:
+            The pairs.
+        """
+        return self.sample(Random(f"{self.seed} {self.split}"), count)
+
+    def _sample_pair(self, rng: Random) -> SentencePair:
+        for _ in range(1000):  # at least one in ten is in the split, unless there are very few strings
             length = rng.randint(self.min_length, self.max_length)
             source = "".join(rng.choices(self.alphabet, k=length))
             if split_of(source) == self.split:
@@ -79,13 +95,20 @@ class Reverse:
 
 
 def split_of(source: str) -> Split:
-    """The split a string belongs to: eight in ten to train, one to valid, one to test.
+    """Return the split of a string: eight in ten are in train, one in valid, one in test.
 
-    >>> split_of("regard")
-    'train'
+    Args:
+        source: the string.
+
+    Returns:
+        The name of the split.
+
+    Example:
+        >>> split_of("regard")
+        'train'
     """
-    share = crc32(source.encode()) % 10
-    return "valid" if share == 0 else "test" if share == 1 else "train"
+    bucket = crc32(source.encode()) % 10
+    return "valid" if bucket == 0 else "test" if bucket == 1 else "train"
 
 
 def _make_reversed_pair(source: str) -> SentencePair:
@@ -94,74 +117,93 @@ def _make_reversed_pair(source: str) -> SentencePair:
     return SentencePair(source, source[::-1], links, links)
 
 
-PinyinSplit = Literal["train", "valid", "test"]
-
-
-Phrases = dict[str, tuple[str, ...]]
-
-
 class Pinyin:
-    """Pairs of a phrase and its syllables; character i and syllable i are linked.
+    """Pairs of a Chinese phrase and its pinyin, one syllable per character; character i and syllable i are linked.
 
-    Phrases are split by chance, 18 to 1 to 1. One that would be in valid or test but is a part of a phrase of
-    train is in train too, so that what is asked was never answered as a whole.
+        成长  ->  chéng zhǎng
+        长城  ->  cháng chéng
 
-    >>> [pair] = [pair for pair in Pinyin("train").pairs() if pair.source == "长城"]
-    >>> pair.target, pair.sure_links
-    ('cháng chéng', ((0, 0), (1, 1)))
+    The phrases are those of the pypinyin package, for characters whose pronunciation depends on their neighbors. They
+    are split by a checksum, 18 to 1 to 1. A phrase of valid or test that is a part of a phrase of train moves to train,
+    so that no test phrase occurs in training.
+
+    Args:
+        split: `train`, `valid` or `test`.
+
+    Example:
+        >>> [pair] = [pair for pair in Pinyin("train").pairs() if pair.source == "长城"]
+        >>> pair.target, pair.sure_links
+        ('cháng chéng', ((0, 0), (1, 1)))
     """
 
-    def __init__(self, split: PinyinSplit = "train") -> None:
-        if split not in ("train", "valid", "test"):
-            raise UnknownNameError(f"pinyin has no split {split!r}; take one of train, valid, test")
-        self.split: PinyinSplit = split
+    def __init__(self, split: Split = "train") -> None:
+        if split not in SPLITS:
+            raise UnknownNameError(f"pinyin has no split {split!r}; choose one of {', '.join(SPLITS)}")
+        self.split: Split = split
 
     def pairs(self) -> list[SentencePair]:
-        """All pairs of the split, always in the same order."""
-        return [
-            _make_pinyin_pair(phrase, syllables) for phrase, syllables in _split_phrases()[self.split].items()
-        ]
+        """Return all pairs of the split, always in the same order.
 
-    def count_phrases(self) -> dict[str, int]:
-        """How many phrases, different characters and different syllables there are.
-
-        Beside them: how many phrases have a character, or a syllable for a character, that is not in train.
-
-        >>> list(Pinyin("test").count_phrases())
-        ['phrases', 'characters', 'syllables', 'with new character', 'with new sound']
+        Returns:
+            The pairs.
         """
         phrases = _split_phrases()[self.split]
-        here, train = _collect_syllables(phrases), _collect_syllables(_split_phrases()["train"])
-        seen = {character for character, _ in train}
-        new = [
-            phrase for phrase, said in phrases.items() if not train.issuperset(zip(phrase, said, strict=True))
-        ]
+        return [_make_pinyin_pair(phrase, syllables) for phrase, syllables in phrases.items()]
+
+    def count_phrases(self) -> dict[str, int]:
+        """Count phrases, distinct characters and distinct syllables, and phrases with what is not in train.
+
+        Returns:
+            The counts by name.
+
+        Example:
+            >>> list(Pinyin("test").count_phrases())
+            ['phrases', 'characters', 'syllables', 'with new character', 'with new sound']
+        """
+        phrases = _split_phrases()[self.split]
+        sounds, train = _collect_syllables(phrases), _collect_syllables(_split_phrases()["train"])
+        train_characters = {character for character, _ in train}
         return {
             "phrases": len(phrases),
-            "characters": len({character for character, _ in here}),
-            "syllables": len({syllable for _, syllable in here}),
-            "with new character": sum(not seen.issuperset(phrase) for phrase in phrases),
-            "with new sound": len(new),
+            "characters": len({character for character, _ in sounds}),
+            "syllables": len({syllable for _, syllable in sounds}),
+            "with new character": sum(not train_characters.issuperset(phrase) for phrase in phrases),
+            "with new sound": sum(
+                not train.issuperset(zip(phrase, syllables, strict=True))
+                for phrase, syllables in phrases.items()
+            ),
         }
 
 
 def clean_phrases(phrases: dict[str, Sequence[Sequence[str]]]) -> Phrases:
-    """The phrases that are Han characters only and have one syllable for each, without choice.
+    """Select the phrases of Han characters only that have exactly one syllable for each.
 
-    >>> clean_phrases({"长大": [["zhǎng"], ["dà"]], "那些": [["nà", "nèi"], ["xiē"]], "一，二": [["yī"], ["，"], ["èr"]]})
-    {'长大': ('zhǎng', 'dà')}
+    Args:
+        phrases: for each phrase, the possible syllables of each character.
+
+    Returns:
+        For each selected phrase, its syllables.
+
+    Example:
+        >>> phrases = {"长大": [["zhǎng"], ["dà"]], "那些": [["nà", "nèi"], ["xiē"]]}
+        >>> clean_phrases(phrases | {"一，二": [["yī"], ["，"], ["èr"]]})
+        {'长大': ('zhǎng', 'dà')}
     """
-    good = {}
-    for phrase, said in phrases.items():
-        single = [choices[0].strip() for choices in said if len(choices) == 1]
-        one_each = len(single) == len(said) == len(phrase)
-        if one_each and all(map(_is_han, phrase)) and all(map(str.isalpha, single)):
-            good[phrase] = tuple(unicodedata.normalize("NFC", syllable) for syllable in single)
-    return good
+    selected = {}
+    for phrase, syllables in phrases.items():
+        single = [choices[0].strip() for choices in syllables if len(choices) == 1]
+        is_complete = len(single) == len(syllables) == len(phrase)
+        if is_complete and all(map(_is_han, phrase)) and all(map(str.isalpha, single)):
+            selected[phrase] = tuple(unicodedata.normalize("NFC", syllable) for syllable in single)
+    return selected
 
 
 def count_dropped_phrases() -> int:
-    """How many of the package's phrases are not used, because they are not clean."""
+    """Count the phrases of the pypinyin package that `clean_phrases` drops.
+
+    Returns:
+        Their number.
+    """
     return len(_load_phrases()) - len(clean_phrases(_load_phrases()))
 
 
@@ -172,8 +214,8 @@ def _load_phrases() -> dict[str, Sequence[Sequence[str]]]:
     return phrases
 
 
-def _is_han(sign: str) -> bool:
-    return sign == "〇" or unicodedata.name(sign, "").startswith("CJK UNIFIED IDEOGRAPH")
+def _is_han(character: str) -> bool:
+    return character == "〇" or unicodedata.name(character, "").startswith("CJK UNIFIED IDEOGRAPH")
 
 
 def _make_pinyin_pair(phrase: str, syllables: tuple[str, ...]) -> SentencePair:
@@ -182,7 +224,7 @@ def _make_pinyin_pair(phrase: str, syllables: tuple[str, ...]) -> SentencePair:
 
 
 def _collect_syllables(phrases: Phrases) -> set[tuple[str, str]]:
-    return {sound for phrase, said in phrases.items() for sound in zip(phrase, said, strict=True)}
+    return {sound for phrase, syllables in phrases.items() for sound in zip(phrase, syllables, strict=True)}
 
 
 @cache
@@ -190,15 +232,14 @@ def _split_phrases() -> dict[str, Phrases]:
     phrases = clean_phrases(_load_phrases())
     names = {phrase: _assign_split(phrase) for phrase in sorted(phrases)}
     inside = {part for phrase, name in names.items() if name == "train" for part in _find_substrings(phrase)}
-    splits: dict[str, Phrases] = {"train": {}, "valid": {}, "test": {}}
+    splits: dict[str, Phrases] = {name: {} for name in SPLITS}
     for phrase, name in names.items():
         splits["train" if phrase in inside else name][phrase] = phrases[phrase]
     return splits
 
 
 def _assign_split(phrase: str) -> str:
-    share = crc32(phrase.encode()) % 20
-    return {0: "valid", 1: "test"}.get(share, "train")
+    return {0: "valid", 1: "test"}.get(crc32(phrase.encode()) % 20, "train")
 
 
 def _find_substrings(phrase: str) -> set[str]:

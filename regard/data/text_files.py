@@ -1,7 +1,4 @@
-"""The lines of a text file, plain or compressed, or one sentence about what is wrong with it.
-
-What JSON calls its values.
-"""
+"""Lines of plain or compressed text files, with errors that name file and line."""
 
 from __future__ import annotations
 
@@ -15,108 +12,20 @@ from pathlib import Path
 
 from regard.errors import DataError
 
+__all__ = [
+    "READ_ERRORS",
+    "check_readable",
+    "count_lines",
+    "describe_read_error",
+    "file_type",
+    "json_type_name",
+    "read_lines",
+]
+
 BOM = b"\xef\xbb\xbf"
-
-
 BLOCK_SIZE = 1 << 20
-
-
 COMPRESSED_SUFFIXES = (".gz", ".xz")
-
-
 READ_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error)
-
-
-def file_type(path: Path) -> str:
-    """The suffix that tells the format: `.tsv` for a.tsv and for a.tsv.gz."""
-    return (path.with_suffix("") if path.suffix.lower() in COMPRESSED_SUFFIXES else path).suffix.lower()
-
-
-def read_lines(path: Path) -> Iterator[str]:
-    """Line after line as text, without line ends; only LF and CR LF end a line.
-
-    Other characters that Unicode calls line ends (U+2028, U+0085, form feed) belong to the sentence they stand
-    in: splitting there would shift all pairs that follow.
-    """
-    number = 0
-    try:
-        with _open(path) as file:
-            for number, raw in enumerate(file, 1):
-                yield _decode_line(raw.removeprefix(BOM) if number == 1 else raw, path, number)
-    except READ_ERRORS as error:
-        raise describe_read_error(error, path, number) from None
-    if number == 0:
-        raise DataError(f"{path} is empty: there is nothing to read in it.")
-
-
-def check_readable(path: Path) -> None:
-    """Say what `lines` would say of a file that is not there or cannot be opened, before anything is read."""
-    try:
-        open(path, "rb").close()
-    except OSError as error:
-        raise describe_read_error(error, path, 0) from None
-
-
-def count_lines(path: Path) -> int:
-    """How many lines there are, without looking into them; a last one without a line end counts."""
-    ends, last = 0, b"\n"
-    try:
-        with _open(path) as file:
-            while block := file.read(BLOCK_SIZE):
-                ends += block.count(b"\n")
-                last = block[-1:]
-    except READ_ERRORS as error:
-        raise describe_read_error(error, path, ends) from None
-    return ends + (last != b"\n")
-
-
-def _open(path: Path) -> BufferedIOBase:
-    if path.suffix.lower() == ".gz":
-        return gzip.open(path, "rb")
-    return lzma.open(path, "rb") if path.suffix.lower() == ".xz" else open(path, "rb")
-
-
-def _decode_line(raw: bytes, path: Path, line_number: int) -> str:
-    ended, raw = raw.endswith(b"\n"), raw.removesuffix(b"\n").removesuffix(b"\r")
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        place = f"{path}, line {line_number}, byte {error.start + 1} of the line"
-        wrong = f"{raw[error.start]:#04x} is not UTF-8"
-        raise DataError(f"{place}: {wrong}; convert the file first, for instance with iconv.") from None
-    if "\0" in text:
-        sentence = "a NUL character; a UTF-16 or binary file, perhaps? Convert it to UTF-8 text first."
-        raise DataError(f"{path}, line {line_number}: {sentence}")
-    if line_number == 1 and not ended and "\r" in text:  # all of the file, and no LF in it
-        raise DataError(
-            f"{path}: its lines end with CR only; convert them to LF first, for instance with tr."
-        )
-    return text
-
-
-def describe_read_error(error: Exception, path: Path, line_number: int) -> DataError:
-    if isinstance(error, FileNotFoundError):
-        return DataError(f"There is no file {path}{_suggest_names(path)}")
-    if isinstance(error, IsADirectoryError):
-        return DataError(f"{path} is a folder; name a file in it.")
-    if isinstance(error, PermissionError):
-        return DataError(f"{path} may not be read; look at its permissions.")
-    after = f" after line {line_number}" if line_number else ""
-    if isinstance(error, EOFError):
-        return DataError(f"{path} breaks off{after}; it was not copied whole: get it again.")
-    if path.suffix.lower() in COMPRESSED_SUFFIXES:
-        return DataError(f"{path} cannot be unpacked{after} ({error}); get it again, or mend its name.")
-    return DataError(f"{path} cannot be read{after}: {error}.")
-
-
-def _suggest_names(path: Path) -> str:
-    if not path.parent.is_dir():
-        return f": there is no folder {path.parent}."
-    names = sorted(other.name for other in path.parent.iterdir())
-    near = get_close_matches(path.name, names, n=3, cutoff=0.5) or names[:3]
-    return f"; the folder has {', '.join(near)}." if near else "; its folder is empty."
-
-
 JSON_TYPE_NAMES = {
     bool: "true or false",
     int: "a number",
@@ -127,10 +36,163 @@ JSON_TYPE_NAMES = {
 }
 
 
-def json_type_name(value: object) -> str:
-    """A value of JSON in words, for a sentence about one that is out of place.
+def file_type(path: Path) -> str:
+    """Return the suffix that names the format, without a compression suffix.
 
-    >>> json_type_name(7), json_type_name(None), json_type_name(["a"])
-    ('a number', 'null', 'a list')
+    Args:
+        path: path of a file; it need not exist.
+
+    Returns:
+        The suffix in lower case, such as `.tsv` for `a.tsv` and for `a.tsv.gz`.
+
+    Example:
+        >>> file_type(Path("a.tsv.gz"))
+        '.tsv'
+    """
+    return (path.with_suffix("") if path.suffix.lower() in COMPRESSED_SUFFIXES else path).suffix.lower()
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Read a UTF-8 text file line by line, without line ends; only LF and CR LF end a line.
+
+    Other characters that Unicode classifies as line ends (U+2028, U+0085, form feed) stay part of the line: splitting
+    there would shift all following pairs of parallel text.
+
+    Args:
+        path: a text file, plain or compressed (`.gz`, `.xz`).
+
+    Returns:
+        An iterator over the lines.
+
+    Raises:
+        DataError: the file is missing, empty, damaged or not UTF-8; the message names file and line.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.txt")
+        >>> _ = path.write_text("one\\ntwo\\n")
+        >>> list(read_lines(path))
+        ['one', 'two']
+    """
+    line_number = 0
+    try:
+        with _open(path) as file:
+            for line_number, raw in enumerate(file, 1):
+                yield _decode_line(raw.removeprefix(BOM) if line_number == 1 else raw, path, line_number)
+    except READ_ERRORS as error:
+        raise describe_read_error(error, path, line_number) from None
+    if line_number == 0:
+        raise DataError(f"{path} is empty: there is nothing to read in it.")
+
+
+def check_readable(path: Path) -> None:
+    """Raise the `DataError` of `read_lines` for a missing or unreadable file, without reading it.
+
+    Args:
+        path: path of a file.
+
+    Raises:
+        DataError: the file cannot be opened.
+    """
+    try:
+        open(path, "rb").close()
+    except OSError as error:
+        raise describe_read_error(error, path, 0) from None
+
+
+def count_lines(path: Path) -> int:
+    """Count the lines of a file without decoding them; a last line without a line end counts.
+
+    Args:
+        path: a text file, plain or compressed.
+
+    Returns:
+        The number of lines.
+
+    Raises:
+        DataError: the file cannot be opened or decompressed.
+    """
+    num_ends, last = 0, b"\n"
+    try:
+        with _open(path) as file:
+            while block := file.read(BLOCK_SIZE):
+                num_ends += block.count(b"\n")
+                last = block[-1:]
+    except READ_ERRORS as error:
+        raise describe_read_error(error, path, num_ends) from None
+    return num_ends + (last != b"\n")
+
+
+def describe_read_error(error: Exception, path: Path, line_number: int) -> DataError:
+    """Turn an error of the operating system or of a decompressor into a `DataError` with a remedy.
+
+    Args:
+        error: one of `READ_ERRORS`.
+        path: the file that was read.
+        line_number: the last line that was read, 0 if none.
+
+    Returns:
+        The error to raise.
+    """
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"There is no file {path}{_suggest_names(path)}")
+    if isinstance(error, IsADirectoryError):
+        return DataError(f"{path} is a folder; name a file in it.")
+    if isinstance(error, PermissionError):
+        return DataError(f"{path} cannot be read: permission denied; check its permissions.")
+    after = f" after line {line_number}" if line_number else ""
+    if isinstance(error, EOFError):
+        return DataError(f"{path} breaks off{after}; the copy is incomplete: get it again.")
+    if path.suffix.lower() in COMPRESSED_SUFFIXES:
+        return DataError(
+            f"{path} cannot be decompressed{after} ({error}); get it again, or correct its name."
+        )
+    return DataError(f"{path} cannot be read{after}: {error}.")
+
+
+def json_type_name(value: object) -> str:
+    """Name the JSON type of a value, for error messages.
+
+    Args:
+        value: a value returned by `json.loads`.
+
+    Returns:
+        The type in words.
+
+    Example:
+        >>> json_type_name(7), json_type_name(None), json_type_name(["a"])
+        ('a number', 'null', 'a list')
     """
     return JSON_TYPE_NAMES.get(type(value), "null")
+
+
+def _open(path: Path) -> BufferedIOBase:
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "rb")
+    return lzma.open(path, "rb") if path.suffix.lower() == ".xz" else open(path, "rb")
+
+
+def _decode_line(raw: bytes, path: Path, line_number: int) -> str:
+    has_end, raw = raw.endswith(b"\n"), raw.removesuffix(b"\n").removesuffix(b"\r")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        location = f"{path}, line {line_number}, byte {error.start + 1} of the line"
+        problem = f"{raw[error.start]:#04x} is not UTF-8"
+        raise DataError(f"{location}: {problem}; convert the file first, for instance with iconv.") from None
+    if "\0" in text:
+        message = "a NUL character; a UTF-16 or binary file, perhaps? Convert it to UTF-8 text first."
+        raise DataError(f"{path}, line {line_number}: {message}")
+    if line_number == 1 and not has_end and "\r" in text:  # the whole file, without a LF
+        raise DataError(
+            f"{path}: its lines end with CR only; convert them to LF first, for instance with tr."
+        )
+    return text
+
+
+def _suggest_names(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f": there is no folder {path.parent}."
+    names = sorted(other.name for other in path.parent.iterdir())
+    near = get_close_matches(path.name, names, n=3, cutoff=0.5) or names[:3]
+    return f"; the folder has {', '.join(near)}." if near else "; its folder is empty."

@@ -1,4 +1,4 @@
-"""From text to numbers and back."""
+"""Tokenizers: from text to token ids and back."""
 
 from __future__ import annotations
 
@@ -26,29 +26,36 @@ from regard.data.vocabulary import (
 )
 from regard.errors import DataError, UnknownNameError, UsageError
 
-FORMAT_VERSION = 1
+__all__ = ["Tokenizer"]
 
-
-MAX_CACHED_LENGTH = 64  # letters of a word that is remembered: many long ones would fill the memory
+FORMAT_VERSION = 2
+MAX_CACHED_LENGTH = 64  # characters of a word that is cached: many long ones would fill the memory
 
 
 class Tokenizer:
-    """Text as tokens of a vocabulary learned from text, with numbers 0 to 3 for PAD, UNK, BOS and EOS.
+    """A tokenizer with a vocabulary trained on text; ids 0 to 3 are padding, unknown, begin and end of sequence.
 
-        bpe        words are cut into pieces that were often seen together (Sennrich et al. 2016, arXiv 1508.07909)
-        unigram    words are cut into their most probable pieces (Kudo 2018, arXiv 1804.10959)
-        char       every character, spaces included
-        word       what stands between spaces, the most frequent ones
+        bpe        splits words into frequent pieces (Sennrich et al. 2016, arXiv 1508.07909)
+        unigram    splits words into their most probable pieces (Kudo 2018, arXiv 1804.10959)
+        char       one token per character, spaces included
+        word       the most frequent words, split at spaces
 
-    A piece that begins a word starts with ▁. Joining the pieces gives back text with single spaces; for char,
-    any text. A character (for word: a word) that has no token becomes UNK, and `surfaces` tells what it was. Text
-    that looks like a special token is text. The same texts give the same vocabulary.
+    A token that begins a word starts with ▁. Decoding restores the text with single spaces; for char, any text. A
+    character (for word: a word) without a token becomes `UNK_ID`, and `surface_forms` returns its text. Text that
+    looks like a special token is encoded as text. The same texts give the same vocabulary.
 
-    >>> tokenizer = Tokenizer.train(["low lower lowest", "new newer newest"], model_type="bpe", vocab_size=30)
-    >>> tokenizer.convert_ids_to_tokens(tokenizer.encode("newest low"))
-    ['▁ne', 'west', '▁lo', 'w']
-    >>> tokenizer.decode(tokenizer.encode("newest low"))
-    'newest low'
+    Args:
+        model_type: `bpe`, `unigram`, `char` or `word`.
+        vocabulary: the trained vocabulary; see `train` and `load`.
+        nfkc: whether to apply Unicode's NFKC normalization.
+        lowercase: whether to convert to lower case.
+
+    Example:
+        >>> tokenizer = Tokenizer.train(["low lower lowest", "new newer newest"], model_type="bpe", vocab_size=30)
+        >>> tokenizer.convert_ids_to_tokens(tokenizer.encode("newest low"))
+        ['▁ne', 'west', '▁lo', 'w']
+        >>> tokenizer.decode(tokenizer.encode("newest low"))
+        'newest low'
     """
 
     def __init__(
@@ -70,17 +77,24 @@ class Tokenizer:
         nfkc: bool = False,
         lowercase: bool = False,
     ) -> Tokenizer:
-        """Learn a vocabulary of at most `size` tokens; of Unicode's look-alikes, nfkc makes one."""
+        """Train a tokenizer.
+
+        Args:
+            texts: the training text, such as the lines of a file.
+            model_type: `bpe`, `unigram`, `char` or `word`.
+            vocab_size: the largest number of tokens, special tokens included.
+            nfkc: whether to apply Unicode's NFKC normalization, which unifies compatible characters.
+            lowercase: whether to convert to lower case.
+
+        Returns:
+            The tokenizer.
+        """
         if model_type not in MODEL_TYPES:
-            raise UnknownNameError.among("tokenizer", model_type, MODEL_TYPES)
+            raise UnknownNameError.among("tokenizer model", model_type, MODEL_TYPES)
         if isinstance(texts, str):
-            raise TypeError("Tokenizer.learn takes many texts, such as the lines of a file, not one string.")
-        return cls(
-            model_type,
-            train_vocabulary(texts, model_type, vocab_size, make_pre_tokenizer(model_type, nfkc, lowercase)),
-            nfkc,
-            lowercase,
-        )
+            raise TypeError("Tokenizer.train takes many texts, such as the lines of a file, not one string.")
+        pre_tokenize = make_pre_tokenizer(model_type, nfkc, lowercase)
+        return cls(model_type, train_vocabulary(texts, model_type, vocab_size, pre_tokenize), nfkc, lowercase)
 
     def __len__(self) -> int:
         return len(self.vocabulary.tokens)
@@ -91,57 +105,93 @@ class Tokenizer:
     __hash__ = None  # type: ignore[assignment]
 
     def encode(self, text: str) -> list[int]:
-        """The numbers of the text's tokens, without special ones."""
-        known = self._cache
-        numbers: list[int] = []
+        """Encode a text.
+
+        Args:
+            text: the text.
+
+        Returns:
+            The token ids, without special tokens.
+        """
+        cached = self._cache
+        ids: list[int] = []
         for piece in self._pre_tokenize(text):
-            numbers += known.get(piece) or self._encode_piece(piece)
-        return numbers
+            ids += cached.get(piece) or self._encode_piece(piece)
+        return ids
 
     def encode_all(self, texts: Iterable[str]) -> list[list[int]]:
+        """Encode many texts.
+
+        Args:
+            texts: the texts.
+
+        Returns:
+            The token ids of each text, without special tokens.
+        """
         return [self.encode(text) for text in texts]
 
     def encode_with_dropout(self, text: str, dropout: float, rng: Random) -> list[int]:
-        """One of the ways to cut the text under BPE-dropout; without dropout, the usual one.
+        """Encode a text with a random segmentation (BPE-dropout).
 
-        A word is cut in one of 64 ways, each settled by the word, its index and the dropout, so that only
-        the indices are drawn: a source that is started again from the same seed gives the same numbers.
+        Each word has 64 segmentations that are functions of the word, an index and the dropout; only the indices are
+        drawn. So a data source that is restarted from the same seed returns the same ids.
+
+        Args:
+            text: the text.
+            dropout: the probability of skipping a merge; 0 gives the result of `encode`.
+            rng: the source of randomness.
+
+        Returns:
+            The token ids, without special tokens.
         """
         if dropout == 0:
             return self.encode(text)
         if self.model_type != "bpe":
             raise UsageError(
-                f"Only a bpe tokenizer can drop merges; for kind {self.model_type!r} set dropout to 0."
+                f"Only a bpe tokenizer supports dropout; set dropout to 0 for model type {self.model_type!r}."
             )
         if not 0 <= dropout <= 1:
-            raise UsageError(f"dropout is a probability, from 0 to 1, not {dropout}.")
+            raise UsageError(f"invalid value {dropout} for dropout: must be a probability, from 0 to 1.")
         if self._variants is None or self._variants.dropout != dropout:
             self._variants = DropoutVariants(self.vocabulary, dropout)
         return self._variants.draw(self._pre_tokenize(text), rng)
 
     def decode(self, ids: Sequence[int], replacements: Mapping[int, str] | None = None) -> str:
-        """The text of the tokens without PAD, BOS and EOS; at the positions in `instead`, what stands there.
+        """Decode token ids to text, without padding and begin and end of sequence.
 
-        UNK reads <unk>, so that it is seen; `instead` can put a word in its place.
+        Args:
+            ids: the token ids.
+            replacements: text for some positions of `ids`, used in place of the token, for instance of unknown words.
+
+        Returns:
+            The text; an unknown token without a replacement reads `<unk>`.
         """
-        unknown = WORD_MARK + SPECIAL_TOKENS[UNK_ID] if self.model_type == "word" else SPECIAL_TOKENS[UNK_ID]
+        is_word = self.model_type == "word"
+        unknown = WORD_MARK + SPECIAL_TOKENS[UNK_ID] if is_word else SPECIAL_TOKENS[UNK_ID]
         parts = []
         for position, token in enumerate(self.convert_ids_to_tokens(ids)):
             if replacements and position in replacements:
-                begins = token.startswith(WORD_MARK) or self.model_type == "word"
-                parts.append(WORD_MARK * (begins and self.model_type != "char") + replacements[position])
+                begins_word = token.startswith(WORD_MARK) or is_word
+                parts.append(WORD_MARK * (begins_word and self.model_type != "char") + replacements[position])
             elif ids[position] not in (PAD_ID, BOS_ID, EOS_ID):
                 parts.append(unknown if ids[position] == UNK_ID else token)
         text = "".join(parts)
         return text if self.model_type == "char" else " ".join(text.replace(WORD_MARK, " ").split())
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
-        """The tokens as text, special ones included: <pad>, <unk>, <s>, </s>."""
-        if any(not 0 <= number < len(self) for number in ids):
+        """Look up the tokens of ids, special tokens included: <pad>, <unk>, <s>, </s>.
+
+        Args:
+            ids: the token ids.
+
+        Returns:
+            The tokens.
+        """
+        if any(not 0 <= i < len(self) for i in ids):
             raise UsageError(
-                f"A token's number is from 0 to {len(self) - 1}; this is another tokenizer's text."
+                f"token ids must be from 0 to {len(self) - 1}; these ids are from another tokenizer."
             )
-        return [self.vocabulary.tokens[number] for number in ids]
+        return [self.vocabulary.tokens[i] for i in ids]
 
     def group_words(
         self,
@@ -150,11 +200,19 @@ class Tokenizer:
         *,
         spaces_only: bool | None = None,
     ) -> list[list[int]]:
-        """The positions that make up each word (for char: each character), special tokens left out.
+        """Group the positions of tokens by word (for char: by character), special tokens left out.
 
-        Word i of an encoded text is `text.split()[i]`. Chinese and Japanese have no spaces between words, so there
-        each token is a word; but where spaces come every few characters, or with `spaced`, only they count. What
-        UNK stands for is known from `surfaces`, if they are given.
+        Word i of an encoded text is `text.split()[i]`. Chinese and Japanese have no spaces between words, so each of
+        their tokens is a word, unless spaces come every few characters.
+
+        Args:
+            ids: the token ids.
+            surface_forms: the text of each token, from `surface_forms`; without them, unknown tokens count as one
+                character.
+            spaces_only: split at spaces only, also Chinese and Japanese; `None` decides by the text.
+
+        Returns:
+            For each word, the positions of its tokens.
         """
         words: list[list[int]] = []
         for position, token in enumerate(self.convert_ids_to_tokens(ids)):
@@ -165,89 +223,115 @@ class Tokenizer:
             words[-1].append(position)
         if spaces_only or self.model_type in ("char", "word"):
             return words
-        read = self._visible_texts(ids) if surface_forms is None else surface_forms
-        if spaces_only is None and is_space_delimited(["".join(read[i] for i in word) for word in words]):
+        texts = self._visible_texts(ids) if surface_forms is None else surface_forms
+        if spaces_only is None and is_space_delimited(["".join(texts[i] for i in word) for word in words]):
             return words
-        return [part for word in words for part in split_token_group(word, read)]
+        return [part for word in words for part in split_token_group(word, texts)]
 
     def surface_forms(self, text: str) -> list[str]:
-        """What stands in the text for each token of `encode(text)`: also where it is UNK, to be copied."""
+        """Return the text of each token of `encode(text)`, also where the token is unknown.
+
+        Args:
+            text: the text.
+
+        Returns:
+            The text of each token, without word marks.
+        """
         if self.model_type in ("char", "word"):
             return [
                 piece.removeprefix(WORD_MARK) if self.model_type == "word" else piece
                 for piece in self._pre_tokenize(text)
             ]
-        found = []
+        forms = []
         for piece in self._pre_tokenize(text):
             raw = piece.encode("utf-8", "replace")
             spans = [token.offsets for token in self._model.tokenize(raw.decode())]
-            found += [raw[start:end].decode().removeprefix(WORD_MARK) for start, end in spans]
-        return found
+            forms += [raw[start:end].decode().removeprefix(WORD_MARK) for start, end in spans]
+        return forms
 
     def truncate(self, text: str, max_tokens: int) -> str:
-        """As much of the text, from its beginning, as has at most so many tokens.
+        """Return the longest beginning of a text that has at most `max_tokens` tokens.
 
-        >>> Tokenizer.train(["a b c"], model_type="word", vocab_size=10).truncate("a b c", max_tokens=2).split()
-        ['a', 'b']
+        Args:
+            text: the text.
+            max_tokens: the limit.
+
+        Returns:
+            The beginning of the text.
+
+        Example:
+            >>> tokenizer = Tokenizer.train(["a b c"], model_type="word", vocab_size=10)
+            >>> tokenizer.truncate("a b c", max_tokens=2).split()
+            ['a', 'b']
         """
         if len(self.encode(text)) <= max_tokens:
             return text
-        short, long = 0, len(text)  # so many characters fit, so many do not
-        while long - short > 1:
-            middle = (short + long) // 2
+        low, high = 0, len(text)  # `low` characters fit, `high` do not
+        while high - low > 1:
+            middle = (low + high) // 2
             fits = len(self.encode(text[:middle])) <= max_tokens
-            short, long = (middle, long) if fits else (short, middle)
-        return text[:short]
+            low, high = (middle, high) if fits else (low, middle)
+        return text[:low]
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write it as JSON; whoever finds the file finds all of it."""
-        text, part = json.dumps(self._as_dict(), ensure_ascii=False), Path(path).with_suffix(".part")
-        part.write_text(text + "\n", encoding="utf-8")
-        part.replace(path)
+        """Save the tokenizer as JSON; the file appears only when it is complete.
+
+        Args:
+            path: the file to write.
+        """
+        text, temporary = json.dumps(self._as_dict(), ensure_ascii=False), Path(path).with_suffix(".part")
+        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.replace(path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Tokenizer:
+        """Load a tokenizer that `save` wrote.
+
+        Args:
+            path: the file.
+
+        Returns:
+            The tokenizer.
+
+        Raises:
+            DataError: the file is missing, damaged or of another format version.
+        """
         try:
             saved = json.loads(Path(path).read_text(encoding="utf-8"))
             if saved["format"] != FORMAT_VERSION:
-                wrong = f"has format {saved['format']!r}, but this version of regard reads {FORMAT_VERSION}"
-                raise DataError(f"{path} {wrong}; the version that saved it can read it.")
-            return cls(
-                saved["kind"], Vocabulary.from_dict(saved), bool(saved["nfkc"]), bool(saved["lowercase"])
-            )
+                raise DataError(
+                    f"{path} has format {saved['format']!r}, but this version of regard reads {FORMAT_VERSION}; "
+                    "load it with the version that saved it."
+                )
+            vocabulary = Vocabulary.from_dict(saved)
+            return cls(saved["model_type"], vocabulary, bool(saved["nfkc"]), bool(saved["lowercase"]))
         except FileNotFoundError:
-            raise DataError(f"There is no tokenizer {path}; a run keeps its own, made by training.") from None
+            raise DataError(f"There is no tokenizer {path}; training saves one in the run folder.") from None
         except DataError:
             raise
-        except Exception as error:  # whatever a damaged file leads to, in JSON or in the model built from it
-            wrong = f"{type(error).__name__}: {error}"
+        except (
+            Exception
+        ) as error:  # any error that a damaged file causes, in JSON or in the model built from it
+            problem = f"{type(error).__name__}: {error}"
             raise DataError(
-                f"{path} is not a tokenizer that regard saved ({wrong}); copy it again."
+                f"{path} is not a tokenizer that regard saved ({problem}); copy it again."
             ) from None
 
     def _as_dict(self) -> dict[str, Any]:
-        kind = {
-            "format": FORMAT_VERSION,
-            "kind": self.model_type,
-            "nfkc": self.nfkc,
-            "lowercase": self.lowercase,
-        }
-        return kind | self.vocabulary.as_dict()
+        options = {"model_type": self.model_type, "nfkc": self.nfkc, "lowercase": self.lowercase}
+        return {"format": FORMAT_VERSION} | options | self.vocabulary.as_dict()
 
     def _visible_texts(self, ids: Sequence[int]) -> list[str]:
-        """What each token stands for, as far as it can be told without the text."""
+        """Return the text of each token, as far as ids determine it."""
         tokens = zip(ids, self.convert_ids_to_tokens(ids), strict=True)
-        return [
-            UNKNOWN_CHARACTER if number == UNK_ID else token.removeprefix(WORD_MARK)
-            for number, token in tokens
-        ]
+        return [UNKNOWN_CHARACTER if i == UNK_ID else token.removeprefix(WORD_MARK) for i, token in tokens]
 
     def _encode_piece(self, piece: str) -> tuple[int, ...]:
         if len(self._cache) >= MAX_CACHED_WORDS:
             self._cache.clear()
-        # Half a surrogate pair is no character; it comes from an argument of the command line, say.
-        found = self._model.tokenize(piece.encode("utf-8", "replace").decode())
-        numbers = tuple(token.id for token in found)
+        # half a surrogate pair is not a character; it can come from an argument of the command line
+        tokens = self._model.tokenize(piece.encode("utf-8", "replace").decode())
+        ids = tuple(token.id for token in tokens)
         if len(piece) <= MAX_CACHED_LENGTH:
-            self._cache[piece] = numbers
-        return numbers
+            self._cache[piece] = ids
+        return ids

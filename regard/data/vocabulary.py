@@ -1,11 +1,4 @@
-"""What a tokenizer has learned, and the model of Hugging Face's `tokenizers` that goes by it.
-
-How a text is cut before a vocabulary is asked: into marked words, or into characters.
-
-Learning a vocabulary from text, the same one each time.
-
-Byte pair encoding of one word, with merges left out by chance.
-"""
+"""Vocabularies: training on text, splitting words into tokens, and BPE-dropout."""
 
 from __future__ import annotations
 
@@ -24,15 +17,48 @@ from typing import Any
 from regard._imports import require_extra
 from regard.errors import DataError, UsageError
 
+__all__ = [
+    "BOS_ID",
+    "EOS_ID",
+    "MODEL_TYPES",
+    "PAD_ID",
+    "SPECIAL_TOKENS",
+    "UNK_ID",
+    "WORD_MARK",
+    "DropoutVariants",
+    "Vocabulary",
+    "apply_merges",
+    "make_pre_tokenizer",
+    "train_vocabulary",
+]
+
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
-
-
-SPECIAL_TOKENS = ["<pad>", "<unk>", "<s>", "</s>"]  # numbers 0 to 3: PAD, UNK, BOS, EOS
+SPECIAL_TOKENS = ["<pad>", "<unk>", "<s>", "</s>"]  # in the order of their ids
+MODEL_TYPES = ("bpe", "unigram", "char", "word")
+MIN_VOCAB_SIZE = len(SPECIAL_TOKENS) * 2 + 1
+MAX_REPEATS = 10_000  # copies of one piece in one string passed to the trainer
+UNIGRAM_PENALTY = 1e-4  # step by which the unigram trainer separates its rarest characters, in hash order
+WORD_MARK = "▁"  # begins each word, so that joining the pieces restores the spaces
+BASIC_PLANE_END = 0x10000  # punctuation above is ancient, except for emoji
+EMOJI_RANGE = "\U0001f000-\U0001faff"  # a few long ranges keep the pattern fast
+NUM_VARIANTS = 64  # segmentations of a word under dropout
+MAX_CACHED_WORDS = 200_000  # a cache is cleared when it is full
+MergeRanks = Mapping[tuple[str, str], int]
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens by number, special ones first; for bpe its merges, for unigram its scores."""
+    """The tokens of a trained tokenizer.
+
+    Args:
+        tokens: the tokens by id, special tokens first.
+        merges: the merges of a BPE model, best first; empty for other models.
+        scores: the log probabilities of a unigram model by id; empty for other models.
+
+    Example:
+        >>> Vocabulary([*SPECIAL_TOKENS, "▁a"], [], []).tokens[4]
+        '▁a'
+    """
 
     tokens: list[str]
     merges: list[tuple[str, str]]
@@ -40,71 +66,204 @@ class Vocabulary:
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Vocabulary:
+        """Build a vocabulary from the dictionary of `as_dict`.
+
+        Args:
+            saved: a dictionary with `tokens`, `merges` and `scores`.
+
+        Returns:
+            The vocabulary.
+        """
         if saved["tokens"][: len(SPECIAL_TOKENS)] != SPECIAL_TOKENS:
-            raise UsageError(f"the first tokens should be {', '.join(SPECIAL_TOKENS)}")
+            raise UsageError(f"the first tokens must be {', '.join(SPECIAL_TOKENS)}")
         merges = [(left, right) for left, right in saved["merges"]]
         return cls(list(saved["tokens"]), merges, [float(score) for score in saved["scores"]])
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values, for JSON.
+
+        Returns:
+            A dictionary that `from_dict` accepts.
+        """
         return {"tokens": self.tokens, "merges": [list(pair) for pair in self.merges], "scores": self.scores}
 
     def build_model(self, model_type: str) -> Any:
-        """The model that cuts one piece of text into tokens.
+        """Build the model of Hugging Face's `tokenizers` that splits one piece of text into tokens.
 
-        It is built without special tokens of its own: they would be found in the text, too.
+        Special tokens are not registered: the model would find them in the text, too.
+
+        Args:
+            model_type: one of `MODEL_TYPES`.
+
+        Returns:
+            A model of `tokenizers.models`.
         """
         models = require_extra("tokenizers", extra="recipes").models
-        numbers = {token: number for number, token in enumerate(self.tokens)}
+        ids = {token: i for i, token in enumerate(self.tokens)}
         if model_type == "bpe":
-            return models.BPE(vocab=numbers, merges=self.merges, unk_token=SPECIAL_TOKENS[UNK_ID])
+            return models.BPE(vocab=ids, merges=self.merges, unk_token=SPECIAL_TOKENS[UNK_ID])
         if model_type == "unigram":
             return models.Unigram(list(zip(self.tokens, self.scores, strict=True)), unk_id=UNK_ID)
-        return models.WordLevel(vocab=numbers, unk_token=SPECIAL_TOKENS[UNK_ID])
+        return models.WordLevel(vocab=ids, unk_token=SPECIAL_TOKENS[UNK_ID])
 
 
-WORD_MARK = "▁"  # begins each word, so that joining the pieces gives back the spaces
+def train_vocabulary(
+    texts: Iterable[str], model_type: str, vocab_size: int, pre_tokenize: Callable[[str], list[str]]
+) -> Vocabulary:
+    """Train a vocabulary; the same texts give the same vocabulary.
+
+    Args:
+        texts: the training text.
+        model_type: one of `MODEL_TYPES`.
+        vocab_size: the largest number of tokens, special tokens included.
+        pre_tokenize: splits a text into pieces, see `make_pre_tokenizer`.
+
+    Returns:
+        The vocabulary.
+
+    Example:
+        >>> train_vocabulary(["to be"], "word", 10, make_pre_tokenizer("word", False, False)).tokens[4:]
+        ['▁be', '▁to']
+    """
+    if vocab_size < MIN_VOCAB_SIZE:
+        raise UsageError(
+            f"A vocabulary of {vocab_size} tokens is too small: {len(SPECIAL_TOKENS)} tokens are special; "
+            f"take at least {MIN_VOCAB_SIZE}."
+        )
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(pre_tokenize(text))
+    if not counts:
+        raise DataError("There is no text to train a tokenizer on: every line is empty.")
+    if model_type in ("char", "word"):
+        tokens = _most_frequent(counts, vocab_size - len(SPECIAL_TOKENS))
+        return Vocabulary([*SPECIAL_TOKENS, *tokens], [], [])
+    alphabet = _choose_alphabet(counts, vocab_size)
+    train = _train_bpe if model_type == "bpe" else _train_unigram
+    return train(_iter_training_strings(counts, set(alphabet)), alphabet, vocab_size)
 
 
-BASIC_PLANE_END = (
-    0x10000  # below are the characters of living languages; above, punctuation is ancient, except for
-)
+def _most_frequent(counts: Counter[str], limit: int) -> list[str]:
+    ranked = sorted(counts, key=lambda piece: (-counts[piece], piece))[:limit]
+    return [piece.encode("utf-8", "replace").decode() for piece in ranked]
 
 
-EMOJI_RANGE = "\U0001f000-\U0001faff"  # emoji; a few long ranges keep the pattern fast
+def _choose_alphabet(counts: Counter[str], vocab_size: int) -> list[str]:
+    """Choose the characters that get a token: the most frequent ones, at most half of the vocabulary.
+
+    The trainers can choose them too, but break ties randomly.
+    """
+    characters: Counter[str] = Counter()
+    for piece, count in counts.items():
+        for character in piece:
+            characters[character] += count
+    del characters[WORD_MARK]
+    return [WORD_MARK, *_most_frequent(characters, vocab_size // 2 - 1)]
+
+
+def _iter_training_strings(counts: Counter[str], alphabet: set[str]) -> Iterator[str]:
+    """Repeat every piece by its count; a character outside of the alphabet splits a piece."""
+    for piece in sorted(counts):
+        known = "".join(character if character in alphabet else " " for character in piece)
+        for start in range(0, counts[piece], MAX_REPEATS):
+            yield " ".join([known] * min(MAX_REPEATS, counts[piece] - start))
+
+
+def _train_bpe(strings: Iterator[str], alphabet: list[str], vocab_size: int) -> Vocabulary:
+    hf = require_extra("tokenizers", extra="recipes")
+    trainer = hf.trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=SPECIAL_TOKENS,
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    model = _train_model(hf, hf.models.BPE(unk_token=SPECIAL_TOKENS[UNK_ID]), strings, trainer)
+    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    return Vocabulary(tokens, [(left, right) for left, right in model["merges"]], [])
+
+
+def _train_unigram(strings: Iterator[str], alphabet: list[str], vocab_size: int) -> Vocabulary:
+    hf = require_extra("tokenizers", extra="recipes")
+    trainer = hf.trainers.UnigramTrainer(
+        vocab_size=vocab_size,
+        unk_token=SPECIAL_TOKENS[UNK_ID],
+        special_tokens=SPECIAL_TOKENS,
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    model = _train_model(hf, hf.models.Unigram(), strings, trainer)
+    num_special = len(SPECIAL_TOKENS)
+    scores = _canonical_scores(dict(model["vocab"][num_special:]))
+    tokens = sorted(scores, key=lambda token: (-scores[token], token))
+    return Vocabulary(
+        [*SPECIAL_TOKENS, *tokens], [], [0.0] * num_special + [scores[token] for token in tokens]
+    )
+
+
+def _canonical_scores(scores: dict[str, float]) -> dict[str, float]:
+    """Return scores that are the same in every run.
+
+    The trainer adds floats in the order of a hash table, so that their last digits differ; and it gives the
+    characters that it would have dropped the lowest score plus a small step each, in that same order.
+    """
+    lowest = min(scores.values())
+    rare = lowest + UNIGRAM_PENALTY * (1 + sum(len(token) == 1 for token in scores))
+    floored = {
+        token: lowest if len(token) == 1 and score <= rare else score for token, score in scores.items()
+    }
+    return {token: round(score, 3) for token, score in floored.items()}
+
+
+def _train_model(hf: Any, model: Any, strings: Iterator[str], trainer: Any) -> Any:
+    tokenizer = hf.Tokenizer(model)
+    tokenizer.pre_tokenizer = hf.pre_tokenizers.WhitespaceSplit()
+    tokenizer.train_from_iterator(strings, trainer)
+    return json.loads(tokenizer.to_str())["model"]
 
 
 def make_pre_tokenizer(model_type: str, nfkc: bool, lowercase: bool) -> Callable[[str], list[str]]:
-    """The function from a text to the pieces that are encoded one by one.
+    """Return the function that splits a text into the pieces that are encoded one by one.
 
-    >>> make_pre_tokenizer("bpe", nfkc=False, lowercase=True)("Oh no, not again!")
-    ['▁oh', '▁no', ',', '▁not', '▁again', '!']
-    >>> make_pre_tokenizer("word", nfkc=False, lowercase=False)("Oh no!")
-    ['▁Oh', '▁no!']
+    Args:
+        model_type: one of `MODEL_TYPES`: `bpe` and `unigram` split punctuation from words, `word` splits at spaces,
+            `char` returns characters.
+        nfkc: whether to apply Unicode's NFKC normalization first.
+        lowercase: whether to convert to lower case first.
+
+    Returns:
+        A function from a text to its pieces.
+
+    Example:
+        >>> make_pre_tokenizer("bpe", nfkc=False, lowercase=True)("Oh no, not again!")
+        ['▁oh', '▁no', ',', '▁not', '▁again', '!']
+        >>> make_pre_tokenizer("word", nfkc=False, lowercase=False)("Oh no!")
+        ['▁Oh', '▁no!']
     """
-    cuts: dict[str, Callable[[str], list[str]]] = {
+    splitters: dict[str, Callable[[str], list[str]]] = {
         "char": list,
         "word": _split_marked_words,
         "bpe": _split_subwords,
         "unigram": _split_subwords,
     }
-    cut = cuts[model_type]
+    split = splitters[model_type]
     if not (nfkc or lowercase):
-        return cut
+        return split
 
-    def normalized(text: str) -> list[str]:
+    def normalize_and_split(text: str) -> list[str]:
         text = unicodedata.normalize("NFKC", text) if nfkc else text
-        return cut(text.lower() if lowercase else text)
+        return split(text.lower() if lowercase else text)
 
-    return normalized
+    return normalize_and_split
 
 
 def _split_marked_words(text: str) -> list[str]:
-    """A mark that stands in the text itself would read as a space, and becomes an underscore."""
+    """Split at spaces; a word mark in the text would decode as a space, and becomes an underscore."""
     return [WORD_MARK + word for word in text.replace(WORD_MARK, "_").split()]
 
 
 def _split_subwords(text: str) -> list[str]:
-    """Words, and punctuation apart from them: "again" and "again!" should share what is learned."""
+    """Split words from punctuation, so that "again" and "again!" share tokens."""
     return _compile_subword_pattern().findall("".join(_split_marked_words(text)))
 
 
@@ -118,156 +277,43 @@ def _compile_subword_pattern() -> re.Pattern[str]:
     return re.compile(f"{WORD_MARK}?(?:[{marks}]+|[^{WORD_MARK}{marks}]+)")
 
 
-MODEL_TYPES = ("bpe", "unigram", "char", "word")
-
-
-MAX_REPEATS = 10_000  # of one piece in one string given to the trainer
-
-
-MIN_VOCAB_SIZE = len(SPECIAL_TOKENS) * 2 + 1  # tokens of a vocabulary
-
-
-UNIGRAM_PENALTY = (
-    1e-4  # by which the unigram trainer sets the scores of its rarest characters apart, in hash order
-)
-
-
-def train_vocabulary(
-    texts: Iterable[str], model_type: str, vocab_size: int, pre_tokenize: Callable[[str], list[str]]
-) -> Vocabulary:
-    """Count the pieces of the texts, and learn a vocabulary of at most `size` tokens from the counts."""
-    if vocab_size < MIN_VOCAB_SIZE:
-        special = f"{len(SPECIAL_TOKENS)} tokens are special"
-        raise UsageError(
-            f"A vocabulary of {vocab_size} tokens is too small: {special}; take at least {MIN_VOCAB_SIZE}."
-        )
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(pre_tokenize(text))
-    if not counts:
-        raise DataError("There is no text to learn a tokenizer from: every line is empty.")
-    if model_type in ("char", "word"):
-        return Vocabulary(
-            [*SPECIAL_TOKENS, *_most_frequent(counts, vocab_size - len(SPECIAL_TOKENS))], [], []
-        )
-    alphabet = _choose_alphabet(counts, vocab_size)
-    return (_train_bpe if model_type == "bpe" else _train_unigram)(
-        _iter_training_strings(counts, set(alphabet)), alphabet, vocab_size
-    )
-
-
-def _most_frequent(counts: Counter[str], limit: int) -> list[str]:
-    ranked = sorted(counts, key=lambda piece: (-counts[piece], piece))[:limit]
-    return [piece.encode("utf-8", "replace").decode() for piece in ranked]
-
-
-def _choose_alphabet(counts: Counter[str], vocab_size: int) -> list[str]:
-    """The characters that get a token: the most frequent, filling at most half of the vocabulary.
-
-    The trainers could choose them too, but break ties by chance.
-    """
-    characters: Counter[str] = Counter()
-    for piece, number in counts.items():
-        for character in piece:
-            characters[character] += number
-    del characters[WORD_MARK]
-    return [WORD_MARK, *_most_frequent(characters, vocab_size // 2 - 1)]
-
-
-def _iter_training_strings(counts: Counter[str], alphabet: set[str]) -> Iterator[str]:
-    """Every piece as often as it was counted; where a character has no token, a piece falls in two."""
-    for piece in sorted(counts):
-        known = "".join(character if character in alphabet else " " for character in piece)
-        for done in range(0, counts[piece], MAX_REPEATS):
-            yield " ".join([known] * min(MAX_REPEATS, counts[piece] - done))
-
-
-def _train_bpe(strings: Iterator[str], alphabet: list[str], vocab_size: int) -> Vocabulary:
-    hf = require_extra("tokenizers", extra="recipes")
-    trainer = hf.trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=2,
-        special_tokens=SPECIAL_TOKENS,
-        initial_alphabet=alphabet,
-        show_progress=False,
-    )
-    model = _train_model(hf, hf.models.BPE(unk_token=SPECIAL_TOKENS[1]), strings, trainer)
-    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    return Vocabulary(tokens, [(left, right) for left, right in model["merges"]], [])
-
-
-def _train_unigram(strings: Iterator[str], alphabet: list[str], vocab_size: int) -> Vocabulary:
-    hf = require_extra("tokenizers", extra="recipes")
-    trainer = hf.trainers.UnigramTrainer(
-        vocab_size=vocab_size,
-        unk_token=SPECIAL_TOKENS[1],
-        special_tokens=SPECIAL_TOKENS,
-        initial_alphabet=alphabet,
-        show_progress=False,
-    )
-    model = _train_model(hf, hf.models.Unigram(), strings, trainer)
-    scores = _canonical_scores(dict(model["vocab"][len(SPECIAL_TOKENS) :]))
-    tokens = sorted(scores, key=lambda token: (-scores[token], token))
-    return Vocabulary(
-        [*SPECIAL_TOKENS, *tokens], [], [0.0] * len(SPECIAL_TOKENS) + [scores[token] for token in tokens]
-    )
-
-
-def _canonical_scores(scores: dict[str, float]) -> dict[str, float]:
-    """Scores that are the same in every run.
-
-    The trainer adds floats in the order of a hash table, so that their last digits differ; and it gives the
-    characters it would have dropped the lowest score plus a small step each, in that same order.
-    """
-    least = min(scores.values())
-    rare = least + UNIGRAM_PENALTY * (1 + sum(len(token) == 1 for token in scores))
-    floored = {
-        token: least if len(token) == 1 and score <= rare else score for token, score in scores.items()
-    }
-    return {token: round(score, 3) for token, score in floored.items()}
-
-
-def _train_model(hf: Any, model: Any, strings: Iterator[str], trainer: Any) -> Any:
-    tokenizer = hf.Tokenizer(model)
-    tokenizer.pre_tokenizer = hf.pre_tokenizers.WhitespaceSplit()
-    tokenizer.train_from_iterator(strings, trainer)
-    return json.loads(tokenizer.to_str())["model"]
-
-
-NUM_VARIANTS = 64  # ways to cut a word under dropout
-
-
-MAX_CACHED_WORDS = 200_000  # words remembered before beginning anew
-
-
-MergeRanks = Mapping[tuple[str, str], int]
-
-
 def apply_merges(word: str, ranks: MergeRanks, dropout: float = 0.0, rng: Random | None = None) -> list[str]:
-    """The pieces of a word: its best-ranked pair of neighbors is joined, again and again.
+    """Split a word by byte pair encoding: merge its best-ranked pair of neighbors until none is left.
 
-    With dropout, each pair is passed over with that probability each time the best is looked for, so that a word
-    is cut in many ways and its rarer pieces are learned too. BPE-dropout: Provilkov, Emelianenko and Voita
-    (2020), arXiv 1910.13267. Pairs are drawn for in the order of their rank and only as far as the first that
-    stays, which comes to the same and is quicker.
+    With dropout, each merge is skipped with that probability at each step, so that a word has many segmentations and
+    its rarer tokens are trained too. Random numbers are drawn for pairs in the order of their rank and only until the
+    first merge that is kept: the same distribution with fewer draws.
 
-    >>> ranks = {("e", "r"): 0, ("h", "er"): 1}
-    >>> apply_merges("here", ranks), apply_merges("here", ranks, dropout=1.0, rng=Random(0))
-    (['her', 'e'], ['h', 'e', 'r', 'e'])
+    Args:
+        word: the word, with its word mark.
+        ranks: the rank of each pair of tokens that may be merged.
+        dropout: the probability of skipping a merge.
+        rng: the source of randomness, required for dropout.
+
+    Returns:
+        The tokens.
+
+    Reference:
+        Provilkov, Emelianenko and Voita (2020), "BPE-Dropout", arXiv 1910.13267.
+
+    Example:
+        >>> ranks = {("e", "r"): 0, ("h", "er"): 1}
+        >>> apply_merges("here", ranks), apply_merges("here", ranks, dropout=1.0, rng=Random(0))
+        (['her', 'e'], ['h', 'e', 'r', 'e'])
     """
     symbols: list[str] = list(word)
     end = len(symbols)
     after, before = list(range(1, end + 1)), list(range(-1, end - 1))
-    ready = [(ranks[pair], i) for i, pair in enumerate(pairwise(symbols)) if pair in ranks]
-    heapify(ready)
-    passed: list[tuple[int, int]] = []
-    while ready:
-        rank, i = best = heappop(ready)
+    candidates = [(ranks[pair], i) for i, pair in enumerate(pairwise(symbols)) if pair in ranks]
+    heapify(candidates)
+    skipped: list[tuple[int, int]] = []
+    while candidates:
+        rank, i = best = heappop(candidates)
         j = after[i]
         if j >= end or ranks.get((symbols[i], symbols[j])) != rank:
-            continue  # one of the two has been joined with another since
+            continue  # one of the two has been merged with another since
         if rng is not None and rng.random() < dropout:
-            passed.append(best)
+            skipped.append(best)
             continue
         symbols[i] += symbols[j]
         symbols[j] = ""
@@ -276,40 +322,59 @@ def apply_merges(word: str, ranks: MergeRanks, dropout: float = 0.0, rng: Random
             before[after[i]] = i
         for left in (before[i], i):
             if left >= 0 and after[left] < end:
-                rank_here = ranks.get((symbols[left], symbols[after[left]]))
-                if rank_here is not None:
-                    heappush(ready, (rank_here, left))
-        for item in passed:
-            heappush(ready, item)
-        passed.clear()
+                new_rank = ranks.get((symbols[left], symbols[after[left]]))
+                if new_rank is not None:
+                    heappush(candidates, (new_rank, left))
+        for item in skipped:
+            heappush(candidates, item)
+        skipped.clear()
     return [symbol for symbol in symbols if symbol]
 
 
 class DropoutVariants:
-    """The ways to cut a word under one dropout, each settled by the word and an index below VARIANTS.
+    """Cached segmentations of words under BPE-dropout.
 
-    So a draw is an index, and a word that comes again costs a look into a table. Forgetting changes nothing.
+    A segmentation is a function of the word, the dropout and an index below `NUM_VARIANTS`. So a draw is an index, a
+    repeated word costs one lookup, and clearing the cache changes nothing.
+
+    Args:
+        vocabulary: the vocabulary of a BPE model.
+        dropout: the probability of skipping a merge.
+
+    Example:
+        >>> vocabulary = Vocabulary([*SPECIAL_TOKENS, "a", "b", "ab"], [("a", "b")], [])
+        >>> DropoutVariants(vocabulary, dropout=1.0).draw(["ab"], Random(0))
+        [4, 5]
     """
 
     def __init__(self, vocabulary: Vocabulary, dropout: float) -> None:
         self.dropout = dropout
         self._ranks = {pair: rank for rank, pair in enumerate(vocabulary.merges)}
-        self._ids = {token: number for number, token in enumerate(vocabulary.tokens)}
+        self._ids = {token: i for i, token in enumerate(vocabulary.tokens)}
         self._cache: dict[str, list[tuple[int, ...] | None]] = {}
 
     def draw(self, pieces: list[str], rng: Random) -> list[int]:
-        numbers: list[int] = []
+        """Encode pieces with one random segmentation each.
+
+        Args:
+            pieces: the pieces of a text, from `make_pre_tokenizer`.
+            rng: the source of randomness; one number is drawn for each piece.
+
+        Returns:
+            The token ids of all pieces.
+        """
+        ids: list[int] = []
         for piece in pieces:
             index = int(rng.random() * NUM_VARIANTS)
-            ways = self._cache.get(piece)
-            numbers += (ways and ways[index]) or self._encode_variant(piece, index)
-        return numbers
+            variants = self._cache.get(piece)
+            ids += (variants and variants[index]) or self._encode_variant(piece, index)
+        return ids
 
     def _encode_variant(self, piece: str, index: int) -> tuple[int, ...]:
         if len(self._cache) >= MAX_CACHED_WORDS:
             self._cache.clear()
-        random = Random(f"{piece} {index} {self.dropout!r}".encode("utf-8", "replace"))
-        tokens = apply_merges(piece, self._ranks, self.dropout, random)
-        numbers = tuple(self._ids.get(token, UNK_ID) for token in tokens)
-        self._cache.setdefault(piece, [None] * NUM_VARIANTS)[index] = numbers
-        return numbers
+        rng = Random(f"{piece} {index} {self.dropout!r}".encode("utf-8", "replace"))
+        tokens = apply_merges(piece, self._ranks, self.dropout, rng)
+        ids = tuple(self._ids.get(token, UNK_ID) for token in tokens)
+        self._cache.setdefault(piece, [None] * NUM_VARIANTS)[index] = ids
+        return ids

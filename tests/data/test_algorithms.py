@@ -1,4 +1,4 @@
-"""The five algorithms: each answer is computed again here, by other means."""
+"""The five algorithms: every target is computed again in another way."""
 
 import itertools
 
@@ -9,11 +9,11 @@ from regard.data.algorithms import (
     AssociativeRecall,
     Copy,
     DynamicNGrams,
-    GeneratedSequenceBatches,
     PrioritySort,
     RepeatCopy,
 )
-from regard.data.sources import seeded_generator
+from regard.data.sources import GeneratedBatches, seeded_generator
+from regard.errors import UsageError
 
 COPY = Copy({"length": (1, 20)})
 REPEAT = RepeatCopy({"length": (1, 10), "repeats": (1, 10)})
@@ -23,27 +23,27 @@ SORT = PrioritySort({"length": (20, 20)})
 ALL = [COPY, REPEAT, RECALL, NGRAMS, SORT]
 
 
-@pytest.mark.parametrize("algorithm", ALL, ids=lambda one: type(one).__name__)
-def test_a_batch_depends_on_its_seed_alone(algorithm):
-    one, same, other = (algorithm.make(seeded_generator(seed, 5), rows=3) for seed in (1, 1, 2))
+@pytest.mark.parametrize("algorithm", ALL, ids=lambda algorithm: algorithm.name)
+def test_a_batch_is_a_function_of_its_seed(algorithm):
+    one, same, other = (algorithm.sample(seeded_generator(seed, 5), batch_size=3) for seed in (1, 1, 2))
     assert torch.equal(one.inputs, same.inputs)
     assert torch.equal(one.targets, same.targets)
     assert one.inputs.shape != other.inputs.shape or not torch.equal(one.inputs, other.inputs)
 
 
-@pytest.mark.parametrize("algorithm", ALL, ids=lambda one: type(one).__name__)
-def test_channels_are_as_said(algorithm):
-    batch = algorithm.make(seeded_generator(0), rows=3)
-    assert (batch.inputs.shape[-1], batch.targets.shape[-1]) == algorithm.channels
-    assert batch.inputs.shape[1] == batch.targets.shape[1] == len(batch.asked)
-    assert batch.tokens == 3 * int(batch.asked.sum()) * algorithm.channels[1]
+@pytest.mark.parametrize("algorithm", ALL, ids=lambda algorithm: algorithm.name)
+def test_dims_match_the_batch(algorithm):
+    batch = algorithm.sample(seeded_generator(0), batch_size=3)
+    assert (batch.inputs.shape[-1], batch.targets.shape[-1]) == algorithm.dims
+    assert batch.inputs.shape[1] == batch.targets.shape[1] == len(batch.target_mask)
+    assert batch.num_tokens == 3 * int(batch.target_mask.sum()) * algorithm.dims[1]
 
 
-@pytest.mark.parametrize("algorithm", [COPY, REPEAT, RECALL, SORT], ids=lambda one: type(one).__name__)
-def test_nothing_goes_in_while_something_is_asked(algorithm):
-    batch = algorithm.make(seeded_generator(0), rows=3)
-    assert not batch.inputs[:, batch.asked].any()
-    assert not batch.targets[:, ~batch.asked].any()
+@pytest.mark.parametrize("algorithm", [COPY, REPEAT, RECALL, SORT], ids=lambda algorithm: algorithm.name)
+def test_inputs_are_zero_where_targets_are(algorithm):
+    batch = algorithm.sample(seeded_generator(0), batch_size=3)
+    assert not batch.inputs[:, batch.target_mask].any()
+    assert not batch.targets[:, ~batch.target_mask].any()
 
 
 def test_copy():
@@ -52,7 +52,7 @@ def test_copy():
     assert batch.inputs[:, 7].tolist() == [[0.0] * 8 + [1.0]] * 4
 
 
-def test_every_size_is_drawn_about_equally():
+def test_sizes_are_uniform():
     steps = [COPY.sample(seeded_generator(0, i), batch_size=1).inputs.shape[1] for i in range(2000)]
     counts = [steps.count(2 * length + 1) for length in range(1, 21)]
     assert sum(counts) == 2000
@@ -60,12 +60,9 @@ def test_every_size_is_drawn_about_equally():
     assert max(counts) < 150
 
 
-def test_bits_are_fair():
-    assert (
-        0.49
-        < float(COPY.sample(seeded_generator(3), batch_size=500, length=20).targets[:, 21:].mean())
-        < 0.51
-    )
+def test_bits_are_unbiased():
+    batch = COPY.sample(seeded_generator(3), batch_size=500, length=20)
+    assert 0.49 < float(batch.targets[:, 21:].mean()) < 0.51
 
 
 def test_repeat_copy():
@@ -124,7 +121,7 @@ def test_ngrams_come_from_their_table():
     assert 0.35 < near < 0.6  # Beta(1/2, 1/2) has 41 % of its mass there; fair coins had 2 %
 
 
-def test_the_best_guess_counts():
+def test_optimal_prediction_counts_contexts():
     algorithm = DynamicNGrams({"length": (20, 20)}, num_bits=1)
     bits = algorithm.sample(seeded_generator(4), batch_size=3).targets[..., 0]
     best = algorithm.optimal_prediction(bits)
@@ -135,7 +132,7 @@ def test_the_best_guess_counts():
         assert float(best[row, step]) == pytest.approx((sum(after) + 0.5) / (len(after) + 1))
 
 
-def test_no_guess_is_better_than_the_best():
+def test_no_prediction_beats_the_optimal_one():
     batch = NGRAMS.sample(seeded_generator(5), batch_size=200)
     bits = batch.targets[..., 0]
     best = NGRAMS.optimal_prediction(bits)
@@ -149,8 +146,8 @@ def test_no_guess_is_better_than_the_best():
     assert price(best) < 195 * 0.8
 
 
-def test_endless_data_can_be_taken_up_anywhere():
-    source = GeneratedSequenceBatches(COPY, batch_size=2, seed=3)
+def test_generated_batches_resume_at_any_position():
+    source = GeneratedBatches(COPY.sample, lambda batch: batch, batch_size=2, seed=3)
     whole = list(itertools.islice(source.batches(None), 5))
     again = list(itertools.islice(source.batches(whole[2][1]), 2))
     for (one, place), (other, same) in zip(whole[3:], again, strict=True):
@@ -158,7 +155,7 @@ def test_endless_data_can_be_taken_up_anywhere():
         assert place == same
 
 
-def test_processes_share_a_batch():
+def test_shards_make_up_the_batch():
     batch = COPY.sample(seeded_generator(0), batch_size=5, length=2)
     parts = [batch.shard(rank, 2) for rank in range(2)]
     assert [len(part) for part in parts] == [3, 2]
@@ -168,27 +165,23 @@ def test_processes_share_a_batch():
 
 @pytest.mark.bare
 @pytest.mark.parametrize(
-    ("make", "word"),
+    ("build", "message"),
     [
-        (lambda: Copy({"length": (5, 2)}), "length from 5 to 2"),
+        (lambda: Copy({"length": (5, 2)}), "range of length, from 5 to 2"),
         (lambda: AssociativeRecall({"items": (1, 3)}), "at least 2 items"),
         (lambda: COPY.sample(seeded_generator(0), 1, items=3), "no size 'items'; its sizes are length"),
-        (lambda: COPY.sample(seeded_generator(0), 1, length=0), "length=0 is too small"),
-        (lambda: RECALL.sample(seeded_generator(0), 1, items=1), "items=1 is too small"),
-        (lambda: NGRAMS.sample(seeded_generator(0), 1, length=5), "length=5 is too small"),
+        (lambda: COPY.sample(seeded_generator(0), 1, length=0), "invalid value 0 for length"),
+        (lambda: RECALL.sample(seeded_generator(0), 1, items=1), "invalid value 1 for items"),
+        (lambda: NGRAMS.sample(seeded_generator(0), 1, length=5), "invalid value 5 for length"),
     ],
 )
-def test_what_cannot_be_made_is_refused(make, word):
-    with pytest.raises(ValueError, match=word):
-        make()
+def test_invalid_sizes_are_refused(build, message):
+    with pytest.raises(UsageError, match=message):
+        build()
 
 
-def test_ngrams_without_a_bit_to_foretell_are_refused():
-    with pytest.raises(ValueError, match="ngrams of 5 bits have none to foretell"):
+def test_ngrams_need_more_bits_than_their_context():
+    with pytest.raises(UsageError, match="ngrams of 5 bits have none to predict"):
         DynamicNGrams({"length": (5, 12)}, num_bits=1)
-    assert (
-        DynamicNGrams({"length": (6, 6)}, num_bits=1)
-        .sample(torch.Generator(), batch_size=2)
-        .target_mask.sum()
-        == 1
-    )
+    batch = DynamicNGrams({"length": (6, 6)}, num_bits=1).sample(torch.Generator(), batch_size=2)
+    assert batch.target_mask.sum() == 1

@@ -1,4 +1,4 @@
-"""Albums of pictures and captions, and the files they come from."""
+"""Captioned images, and the files they are read from."""
 
 import json
 from itertools import islice
@@ -28,20 +28,20 @@ def captioned():
     return CaptionedImages(ImageArray(numbers, 1.0), TEXTS)
 
 
-def test_an_epoch_is_each_caption_once_with_its_picture(captioned, words):
-    album = CaptionBatches(captioned, words, batch_size=4)
-    batches = [batch for batch, _ in islice(album.batches(), 4)]
+def test_an_epoch_is_every_caption_once(captioned, words):
+    data = CaptionBatches(captioned, words, batch_size=4)
+    batches = [batch for batch, _ in islice(data.batches(), 4)]
     assert [len(batch) for batch in batches].count(4) == 3
     seen = []
     for batch in batches:
-        for picture, row in zip(batch.images[:, 0, 0, 0].tolist(), batch.target.tolist(), strict=True):
-            seen.append((int(picture), words.decode(row)))
+        for image, row in zip(batch.images[:, 0, 0, 0].tolist(), batch.target.tolist(), strict=True):
+            seen.append((int(image), words.decode(row)))
     assert sorted(seen) == sorted((i, text) for i, texts in enumerate(TEXTS) for text in texts)
-    shuffled = [batch for batch, _ in islice(album.batches(), 8)][4:]
+    shuffled = [batch for batch, _ in islice(data.batches(), 8)][4:]
     assert [b.target.tolist() for b in batches] != [b.target.tolist() for b in shuffled]
 
 
-def test_batches_go_on_from_a_position(captioned, words):
+def test_every_position_resumes_exactly(captioned, words):
     stream = list(islice(CaptionBatches(captioned, words, batch_size=4, seed=3).batches(), 9))
     for start in (0, 3, 5):
         again = CaptionBatches(captioned, words, batch_size=4, seed=3).batches(stream[start][1])
@@ -55,14 +55,14 @@ def test_batches_go_on_from_a_position(captioned, words):
 
 
 def test_captions_that_are_too_long_are_counted(captioned, words):
-    album = CaptionBatches(captioned, words, batch_size=4, max_length=3)
-    assert len(album) == 7
-    assert "7 over 3 tokens left out" in str(album.report)
+    data = CaptionBatches(captioned, words, batch_size=4, max_length=3)
+    assert len(data) == 7
+    assert "7 over 3 tokens left out" in str(data.report)
     with pytest.raises(DataError, match="No caption can be used"):
         CaptionBatches(captioned, words, max_length=1)
 
 
-def test_the_first_of_many(captioned):
+def test_head(captioned):
     assert len(captioned.head(3)) == len(captioned.head(3).images) == 3
     assert captioned.head(3).images.select(slice(2, 3)).mean() == 2
 
@@ -84,7 +84,7 @@ def _jsonl(path, *records):
     return path
 
 
-def test_images_of_any_kind_become_squares(folder):
+def test_images_become_squares(folder):
     red, gray, clear = (read_image(folder / "images" / name, 16) for name in ("a.png", "b.jpg", "c.png"))
     assert red.shape == gray.shape == clear.shape == (3, 16, 16)
     assert red[:, 3, 3].tolist() == [255, 0, 0]
@@ -94,7 +94,7 @@ def test_images_of_any_kind_become_squares(folder):
     assert read_image(folder / "images" / "a.png").shape == (3, 10, 20)
 
 
-def test_sixteen_bits_are_scaled_by_their_full_range(tmp_path):
+def test_16_bits_are_scaled_by_their_full_range(tmp_path):
     numbers = np.repeat(np.array([[0, 1000, 32768, 65535]], dtype=np.uint16), 4, 0)
     Image.fromarray(numbers).save(tmp_path / "deep.png")
     Image.fromarray(numbers).save(tmp_path / "deep.tif")
@@ -111,15 +111,15 @@ def test_numbers_without_a_known_range_are_refused(tmp_path, mode, dtype):
         read_image(tmp_path / "wide.tif")
 
 
-def test_what_is_no_image_is_said_plainly(tmp_path):
+def test_a_file_that_is_not_an_image_is_refused(tmp_path):
     (tmp_path / "bad.png").write_bytes(b"no image at all")
     with pytest.raises(DataError) as caught:
         read_image(tmp_path / "bad.png")
-    why = "cannot be read as an image: it is of no known format; mend it or leave it out."
+    why = "cannot be read as an image: unknown format; repair it or leave it out."
     assert str(caught.value) == f"{tmp_path / 'bad.png'} {why}"
 
 
-def test_images_are_turned_as_the_camera_says(tmp_path):
+def test_exif_orientation(tmp_path):
     image = Image.fromarray(np.repeat(np.arange(8, dtype=np.uint8)[:, None] * 30, 4, 1))
     exif = image.getexif()
     exif[0x0112] = 3  # upside down
@@ -129,7 +129,7 @@ def test_images_are_turned_as_the_camera_says(tmp_path):
     ]
 
 
-def test_a_list_of_captions(folder):
+def test_read_captioned_images(folder):
     file = _jsonl(
         folder / "x.jsonl",
         {"image": "images/a.png", "captions": ["red", "all red"]},
@@ -149,9 +149,9 @@ def test_a_list_of_captions(folder):
         ("{", "x.jsonl, line 2: not JSON"),
         ("[1]", 'x.jsonl, line 2: there is no "image"'),
         ('{"image": 3}', 'x.jsonl, line 2: there is no "image"'),
-        ('{"image": "images/a.png"}', 'x.jsonl, line 2: "captions" should be a list of texts'),
-        ('{"image": "images/a.png", "captions": []}', 'x.jsonl, line 2: "captions" should be a list'),
-        ('{"image": "images/a.png", "captions": [" "]}', 'x.jsonl, line 2: "captions" should be a list'),
+        ('{"image": "images/a.png"}', 'x.jsonl, line 2: "captions" must be a list of texts'),
+        ('{"image": "images/a.png", "captions": []}', 'x.jsonl, line 2: "captions" must be a list'),
+        ('{"image": "images/a.png", "captions": [" "]}', 'x.jsonl, line 2: "captions" must be a list'),
         ('{"image": "images/no.png", "captions": ["x"]}', "x.jsonl, line 2: There is no image .*no.png"),
         (
             '{"image": "images/bad.png", "captions": ["x"]}',
@@ -164,7 +164,7 @@ def test_a_list_of_captions(folder):
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_file_and_line(folder, line, sentence):
+def test_errors_name_file_and_line(folder, line, sentence):
     (folder / "images" / "bad.png").write_bytes(b"no image at all")
     (folder / "images" / "cut.jpg").write_bytes((folder / "images" / "b.jpg").read_bytes()[:-40])
     file = _jsonl(folder / "x.jsonl", {"image": "images/a.png", "captions": ["red"]}, line)

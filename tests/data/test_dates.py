@@ -178,14 +178,14 @@ def some():
 
 def test_sure_links_join_equal_digits_and_are_possible(some):
     for pair in some:
-        assert set(pair.links) <= set(pair.possible)
-        for i, j in pair.links:
+        assert set(pair.sure_links) <= set(pair.possible_links)
+        for i, j in pair.sure_links:
             assert digit_value(pair.source[i]) == int(pair.target[j])
 
 
 def test_every_digit_has_a_possible_link_and_nothing_else_has(some):
     for pair in some:
-        assert {j for _, j in pair.possible} == set(SCORED_POSITIONS)
+        assert {j for _, j in pair.possible_links} == set(SCORED_POSITIONS)
         assert [pair.target[j] for j in range(10) if j not in SCORED_POSITIONS] == ["-", "-"]
 
 
@@ -194,8 +194,8 @@ def not_written(pair, i, j):
     return (
         j in (5, 8)
         and pair.target[j] == "0"
-        and (i + 1, j + 1) in pair.links
-        and (i, j + 1) not in pair.possible
+        and (i + 1, j + 1) in pair.sure_links
+        and (i, j + 1) not in pair.possible_links
     )
 
 
@@ -203,7 +203,7 @@ def test_tags_spaces_and_other_fields_have_no_links(some):
     for pair in some:
         tag = pair.source.find("> ") + 1
         fields = defaultdict(set)
-        for i, j in pair.possible:
+        for i, j in pair.possible_links:
             assert tag <= i < len(pair.source)
             if not_written(pair, i, j):
                 continue
@@ -214,7 +214,11 @@ def test_tags_spaces_and_other_fields_have_no_links(some):
 
 def test_a_link_is_sure_for_one_target_and_one_source(some):
     for pair in some:
-        assert len({i for i, _ in pair.links}) == len({j for _, j in pair.links}) == len(pair.links)
+        assert (
+            len({i for i, _ in pair.sure_links})
+            == len({j for _, j in pair.sure_links})
+            == len(pair.sure_links)
+        )
 
 
 @pytest.mark.parametrize(
@@ -236,13 +240,13 @@ def test_links_of_known_dates(form, day, sure, maybe):
 
 def alignment_error(pair, links):
     """1 - (|A & S| + |A & P|) / (|A| + |S|), Och and Ney (2003), over the digits."""
-    sure, possible = set(pair.links), set(pair.possible)
+    sure, possible = set(pair.sure_links), set(pair.possible_links)
     return 1 - (len(links & sure) + len(links & possible)) / (len(links) + len(sure))
 
 
 def test_links_can_be_met_and_missed(some):
     for pair in some:
-        best = {j: i for i, j in pair.possible} | {j: i for i, j in pair.links}
+        best = {j: i for i, j in pair.possible_links} | {j: i for i, j in pair.sure_links}
         assert alignment_error(pair, {(i, j) for j, i in best.items()}) == 0
     diagonal = [
         alignment_error(p, {(j * (len(p.source) - 1) // 9, j) for j in SCORED_POSITIONS}) for p in some
@@ -321,11 +325,11 @@ def test_chosen_languages_only():
 
 @pytest.mark.bare
 def test_mistakes_are_told_in_one_sentence():
-    with pytest.raises(ValueError, match="no language 'en-Gb'; near it are en-GB"):
+    with pytest.raises(ValueError, match="no language 'en-Gb'; similar ones are en-GB"):
         Dates(languages=["en-Gb"])
     with pytest.raises(ValueError, match="at least one language"):
         Dates(languages=[])
-    with pytest.raises(ValueError, match="no split 'tests'; take one of train, valid, test, patterns"):
+    with pytest.raises(ValueError, match="no split 'tests'; choose one of train, valid, test, patterns"):
         Dates(split="tests")
     free = next(
         code for code in LANGUAGE_CODES if code not in {language for language, _ in held_out_patterns()}

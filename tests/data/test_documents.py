@@ -1,4 +1,4 @@
-"""Documents from files, cut within limits, in batches that can be taken up again."""
+"""Documents from files, split within limits, in batches that can be resumed."""
 
 import gzip
 import json
@@ -45,14 +45,14 @@ def test_jsonl_with_text_or_sentences(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "columns", "sentence"),
     [
-        ("a.tsv", "pos\n", (), r"a.tsv, line 1: 1 column, but column 1 is wanted"),
+        ("a.tsv", "pos\n", (), r"a.tsv, line 1: 1 column, but column 1 is required"),
         ("a.tsv", "pos\tx\n", ("label", "text"), "has no names for its columns"),
-        ("a.tsv", "pos\tx\n", (0,), "columns should be two"),
+        ("a.tsv", "pos\tx\n", (0,), "columns must be two"),
         ("a.csv", "a,b\n1,2\n", (), "line 1: no column 'label' in the first row, only 'a', 'b'"),
         ("a.csv", "label,text\n1\n", (), "line 2: 1 column"),
         ("a.csv", 'label,text\n1,"open\n', (), "not CSV"),
         ("a.jsonl", '{"label": 1}\n', (), "line 1: no key 'text', only 'label'"),
-        ("a.jsonl", "[1]\n", (), "line 1: a list, but each line should be one object"),
+        ("a.jsonl", "[1]\n", (), "line 1: a list, but each line must be one object"),
         ("a.jsonl", "{\n", (), "line 1: not JSON"),
         ("a.jsonl", '{"label": 1, "text": 5}\n', (), "the text is a number, but"),
         ("a.jsonl", '{"label": 1, "text": ["a", null]}\n', (), "the text is null, but"),
@@ -60,26 +60,26 @@ def test_jsonl_with_text_or_sentences(tmp_path):
             "a.jsonl",
             '{"label": null, "text": "a"}\n',
             (),
-            "the label is null, but should be text or a whole number",
+            "the label is null, but must be text or a whole number",
         ),
         ("a.jsonl", '{"label": true, "text": "a"}\n', (), "the label is true or false, but"),
         ("a.jsonl", '{"label": 1, "text": "\\ud800"}\n', (), "half a surrogate pair"),
-        ("a.tsv", "pos\tgood\n\tfine\n", (), "line 2: the text has no label; give it one"),
+        ("a.tsv", "pos\tgood\n\tfine\n", (), "line 2: the text has no label; add one"),
         ("a.csv", "label,text\n,fine\n", (), "line 2: the text has no label"),
         ("a.jsonl", '{"label": " ", "text": "fine"}\n', (), "line 1: the text has no label"),
         (
             "a.tsv",
             "pos\tgood film\tbut\n",
             (),
-            r"line 1: 3 columns, but there should be 2; take the tabs out",
+            r"line 1: 3 columns, but there must be 2; remove the tabs",
         ),
-        ("a.tsv", "a\tb\tc\na\tb\tc\td\n", (0, 2), "line 2: 4 columns, but there should be 3"),
+        ("a.tsv", "a\tb\tc\na\tb\tc\td\n", (0, 2), "line 2: 4 columns, but there must be 3"),
         ("a.csv", "label,text\npos,good, but\n", (), "line 2: 3 columns.* put the text in quotes"),
         ("a.tsv", "", (), "a.tsv is empty: there is nothing to read in it"),
-        ("a.txt", "pos\n", (), "should be a .tsv, .csv or .jsonl"),
+        ("a.txt", "pos\n", (), "must be a .tsv, .csv or .jsonl"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(tmp_path, name, text, columns, sentence):
+def test_errors_name_file_and_line(tmp_path, name, text, columns, sentence):
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=sentence):
@@ -90,42 +90,42 @@ def test_a_missing_file_is_named(tmp_path):
     (tmp_path / "train.tsv").write_text("a\tb\n")
     with pytest.raises(DataError, match=r"There is no file .*trian.tsv; the folder has train.tsv"):
         read(tmp_path / "trian.tsv")
-    with pytest.raises(DataError, match="none is named"):
+    with pytest.raises(DataError, match="no file is named"):
         DocumentFiles([])
 
 
-def test_long_sentences_are_split_or_cut_and_counted():
+def test_long_sentences_are_split_or_truncated():
     text = "One two three four five. Six."
-    cut, left = DocumentSplitter(max_words=4).split(text)
-    assert cut == [["One", "two", "three", "four"], ["five", "."], ["Six", "."]]
-    assert left == Truncation(long_sentences=1)
-    assert not left
-    cut, left = DocumentSplitter(max_words=4, overflow="cut", max_sentences=1).split(text)
-    assert cut == [["One", "two", "three", "four"]]
-    assert left == Truncation(long_sentences=1, omitted_words=2, omitted_sentences=1)
-    assert str(left) == "1 sentence and 2 words of long sentences"
+    document, truncation = DocumentSplitter(max_words=4).split(text)
+    assert document == [["One", "two", "three", "four"], ["five", "."], ["Six", "."]]
+    assert truncation == Truncation(long_sentences=1)
+    assert not truncation
+    document, truncation = DocumentSplitter(max_words=4, overflow="truncate", max_sentences=1).split(text)
+    assert document == [["One", "two", "three", "four"]]
+    assert truncation == Truncation(long_sentences=1, omitted_words=2, omitted_sentences=1)
+    assert str(truncation) == "1 sentence and 2 words of long sentences"
 
 
-def test_sentences_that_come_apart_stay_so():
-    cut, _ = DocumentSplitter().split(["a . b .", "", "c"])
-    assert cut == [["a", ".", "b", "."], ["c"]]
+def test_given_sentences_are_kept():
+    document, _ = DocumentSplitter().split(["a . b .", "", "c"])
+    assert document == [["a", ".", "b", "."], ["c"]]
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"pieces": "bpe"}, {"over": "drop"}, {"max_words": 0}, {"max_sentences": 0}]
+    "options", [{"unit": "bpe"}, {"overflow": "drop"}, {"max_words": 0}, {"max_sentences": 0}]
 )
-def test_a_cutting_that_cannot_be(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        DocumentSplitter(**wrong)
+def test_invalid_splitter_options(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        DocumentSplitter(**options)
 
 
-def test_gaps_are_where_spaces_were():
-    text = "It's well-made.\nYes! 好的。Ok"
-    cut, _ = DocumentSplitter().split(text)
+def test_leading_spaces():
+    text = "It's well-data.\nYes! 好的。Ok"
+    document, _ = DocumentSplitter().split(text)
     shown = "".join(
-        " " * gap + word
-        for sentence, spaces in zip(cut, leading_spaces(text, cut), strict=True)
-        for word, gap in zip(sentence, spaces, strict=True)
+        " " * space + word
+        for sentence, spaces in zip(document, leading_spaces(text, document), strict=True)
+        for word, space in zip(sentence, spaces, strict=True)
     )
     assert shown == text.replace("\n", " ")
 
@@ -134,23 +134,27 @@ def test_the_report_counts_everything():
     report = DocumentReport.from_splitter(DocumentSplitter(max_words=2, max_sentences=2))
     words = Tokenizer.train(["go on now ."], model_type="word", vocab_size=10)
     documents = [Document("go on now. go.", "x"), Document(" ", "x"), Document("go. on. now. go.", "y")]
-    shelf = DocumentBatches(documents, words, DocumentSplitter(max_words=2, max_sentences=2))
-    assert (shelf.report.read, shelf.report.used, shelf.report.empty_lines) == (3, 2, [2])
+    make_batches = DocumentBatches(documents, words, DocumentSplitter(max_words=2, max_sentences=2))
+    assert (make_batches.report.read, make_batches.report.used, make_batches.report.empty_lines) == (
+        3,
+        2,
+        [2],
+    )
     assert (
-        shelf.report.long_sentences,
-        shelf.report.omitted_sentences,
-        shelf.report.long_document_lines,
+        make_batches.report.long_sentences,
+        make_batches.report.omitted_sentences,
+        make_batches.report.long_document_lines,
     ) == (
         1,
         3,
         [1, 3],
     )
-    assert "1 sentence over 2 words split" in str(shelf.report)
-    assert report.as_dict().keys() == shelf.report.as_dict().keys()
+    assert "1 sentence over 2 words split" in str(make_batches.report)
+    assert report.as_dict().keys() == make_batches.report.as_dict().keys()
 
 
 @pytest.fixture
-def shelf():
+def make_batches():
     texts = ["a.", "b b. c c c.", "c.", "a b c a b c.", "b. b. b.", "c a."] * 4
     words = Tokenizer.train(texts, model_type="word", vocab_size=20)
     return lambda seed=0, size=12: DocumentBatches(
@@ -162,69 +166,67 @@ def shelf():
     )
 
 
-def test_an_epoch_is_every_document_once(shelf):
-    made = shelf()
+def test_an_epoch_is_every_document_once(make_batches):
+    data = make_batches()
     seen, position = [], None
-    for batch, position in made.batches():
+    for batch, position in data.batches():
         assert len(batch.token_ids) <= 12
         assert int(batch.lengths.sum()) == len(batch.token_ids)
         assert int(batch.sentences_per_document.sum()) == len(batch.lengths)
         parts = batch.token_ids.split(batch.lengths.tolist())
         for count, label in zip(batch.sentences_per_document.tolist(), batch.labels.tolist(), strict=True):
-            mine, parts = parts[:count], parts[count:]
-            seen.append((label, tuple(map(tuple, (part.tolist() for part in mine)))))
+            own, parts = parts[:count], parts[count:]
+            seen.append((label, tuple(map(tuple, (part.tolist() for part in own)))))
         if position["epoch"] == 1:
             break
     expected = []
-    for batch in made.iter_eval_batches():
+    for batch in data.iter_eval_batches():
         parts = batch.token_ids.split(batch.lengths.tolist())
         for count, label in zip(batch.sentences_per_document.tolist(), batch.labels.tolist(), strict=True):
-            mine, parts = parts[:count], parts[count:]
-            expected.append((label, tuple(map(tuple, (part.tolist() for part in mine)))))
+            own, parts = parts[:count], parts[count:]
+            expected.append((label, tuple(map(tuple, (part.tolist() for part in own)))))
     assert len(expected) == 24
     assert sorted(seen) == sorted(expected)
-    assert seen != expected  # by chance
+    assert seen != expected  # shuffled
 
 
-def test_from_a_position_comes_exactly_what_follows(shelf):
-    whole = list(islice(shelf().batches(), 30))
+def test_every_position_resumes_exactly(make_batches):
+    batches = list(islice(make_batches().batches(), 30))
     for place in (0, 3, 12, 20):
-        position = json.loads(json.dumps(whole[place][1]))
-        again = list(islice(shelf().batches(position), 5))
-        for (batch, _), (other, _) in zip(whole[place + 1 : place + 6], again, strict=True):
-            assert torch.equal(batch.words, other.words)
+        position = json.loads(json.dumps(batches[place][1]))
+        again = list(islice(make_batches().batches(position), 5))
+        for (batch, _), (other, _) in zip(batches[place + 1 : place + 6], again, strict=True):
+            assert torch.equal(batch.token_ids, other.token_ids)
             assert torch.equal(batch.labels, other.labels)
-    assert not torch.equal(next(shelf(1).batches())[0].words, whole[0][0].words)
+    assert not torch.equal(next(make_batches(1).batches())[0].token_ids, batches[0][0].token_ids)
 
 
-def test_a_position_of_other_data_is_refused(shelf):
-    _, position = next(shelf(size=20).batches())
+def test_a_position_of_other_data_is_refused(make_batches):
+    _, position = next(make_batches(size=20).batches())
     with pytest.raises(DataError, match="changed since this position was saved"):
-        next(shelf().batches(position))
+        next(make_batches().batches(position))
 
 
-def test_a_strange_label_and_nothing_at_all():
+def test_unknown_labels_and_empty_data_are_refused():
     words = Tokenizer.train(["a"], model_type="word", vocab_size=10)
     strange = [Document("a", "x"), Document("a", "z")]
-    with pytest.raises(
-        DataError, match="document 2: the label 'z' is none of the classes, which are 'x', 'y'"
-    ):
+    with pytest.raises(DataError, match="document 2: invalid label 'z'; the classes are 'x', 'y'"):
         DocumentBatches(strange, words, DocumentSplitter(), labels=("x", "y"))
     with pytest.raises(DataError, match="1 empty left out"):
         DocumentBatches([Document("", "z")], words, DocumentSplitter())
 
 
-def test_a_document_that_was_read_knows_where_it_stood(tmp_path):
+def test_documents_from_files_have_their_location(tmp_path):
     words, path = Tokenizer.train(["a"], model_type="word", vocab_size=10), tmp_path / "a.tsv"
     path.write_text("x\ta\n\nz\ta\n", encoding="utf-8")
     found = [document for document, _ in DocumentFiles([path])]
     assert found[0] == Document("a", "x")
-    with pytest.raises(DataError, match=r"a.tsv, line 3: the label 'z' is none of the classes"):
+    with pytest.raises(DataError, match=r"a.tsv, line 3: invalid label 'z'; the classes are"):
         DocumentBatches(found, words, DocumentSplitter(), labels=("x", "y"))
     assert DocumentBatches(found[1:], words, DocumentSplitter()).report.empty_lines == [2]
 
 
-def test_words_that_nobody_knows_are_counted():
+def test_unknown_words_are_counted():
     words = Tokenizer.train(["a b"], model_type="word", vocab_size=10)
     report = DocumentBatches(
         [Document("a b q q", "x"), Document("a b", "y")], words, DocumentSplitter()
@@ -233,7 +235,7 @@ def test_words_that_nobody_knows_are_counted():
     assert str(report) == "2 documents read, 2 used (6 words); 2 words (33.3 %) are not in the vocabulary."
 
 
-def test_the_parts_of_processes_make_up_the_batch():
+def test_shards_make_up_the_batch():
     batch = DocumentBatch.from_documents([[[1, 2], [3]], [[4]], [[5, 6, 7]]], [0, 1, 2])
     first, second = batch.shard(0, 2), batch.shard(1, 2)
     assert first.token_ids.tolist() == [1, 2, 3, 5, 6, 7]

@@ -21,7 +21,7 @@ def test_character_i_is_said_as_syllable_i(pairs):
     for pair in (pair for own in pairs.values() for pair in own):
         syllables = pair.target.split(" ")
         assert [[syllable] for syllable in syllables] == phrases_dict[pair.source]
-        assert pair.links == pair.possible == tuple((i, i) for i in range(len(pair.source)))
+        assert pair.sure_links == pair.possible_links == tuple((i, i) for i in range(len(pair.source)))
         assert unicodedata.is_normalized("NFC", pair.target)
         assert "".join(syllables).isalpha()
 
@@ -81,5 +81,5 @@ def test_only_han_characters_with_one_syllable_each_are_kept(phrases):
 
 @pytest.mark.bare
 def test_an_unknown_split_is_told():
-    with pytest.raises(ValueError, match="no split 'dev'; take one of train, valid, test"):
+    with pytest.raises(ValueError, match="no split 'dev'; choose one of train, valid, test"):
         Pinyin("dev")

@@ -11,13 +11,12 @@ from regard.data.questions import (
     QUESTION_TEMPLATES,
     QUESTION_TYPES,
     QUESTION_WORDS,
-    GeneratedQuestionBatches,
     QuestionBatch,
     QuestionGenerator,
     encode_question,
 )
-from regard.data.scenes import GeneratedImageBatches, ImageBatch, SceneGenerator
-from regard.data.sources import seeded_generator
+from regard.data.scenes import ImageBatch, SceneGenerator
+from regard.data.sources import GeneratedBatches, seeded_generator
 from regard.errors import InputError
 
 
@@ -57,9 +56,9 @@ def test_every_answer_is_true(asked):
         labels, boxes = asked.scenes.labels[row].tolist(), asked.scenes.boxes[row].tolist()
         for number in range(len(QUESTION_TYPES)):
             kind = QUESTION_TYPES[int(asked.types[row, number])]
-            words = asked.question(row, number).replace("s", " s").split()
+            words = asked.get_question(row, number).replace("s", " s").split()
             words = [word.strip() for word in words]
-            assert asked.answer(row, number) == by_hand(kind, words, labels, boxes)
+            assert asked.get_answer(row, number) == by_hand(kind, words, labels, boxes)
 
 
 def test_what_matters_is_what_is_asked_about(asked):
@@ -67,7 +66,7 @@ def test_what_matters_is_what_is_asked_about(asked):
         labels = asked.scenes.labels[row]
         for number in range(len(QUESTION_TYPES)):
             kind, matter = QUESTION_TYPES[int(asked.types[row, number])], asked.relevant_digits[row, number]
-            answer = asked.answer(row, number)
+            answer = asked.get_answer(row, number)
             if kind == "count":
                 assert int(matter.sum()) == int(answer)
             elif kind in ("left", "right"):
@@ -98,7 +97,7 @@ def test_left_and_right_are_never_in_doubt(asked):
 def test_what_is_asked_can_be_read(asked):
     for row in range(50):
         for number in range(len(QUESTION_TYPES)):
-            words = encode_question(asked.question(row, number))
+            words = encode_question(asked.get_question(row, number))
             assert asked.questions[row, number].tolist() == words + [0] * (MAX_QUESTION_LENGTH - len(words))
             assert int(asked.lengths[row, number]) == len(words)
 
@@ -117,13 +116,14 @@ def test_people_write_as_they_like():
 )
 def test_other_questions_are_refused(text):
     with pytest.raises(
-        InputError, match="is no question that this model knows; ask such as: is there a 7; how many 7s"
+        InputError,
+        match="is not a question that this model knows; ask for instance: is there a 7; how many 7s",
     ):
         encode_question(text)
 
 
 def test_batches_go_on_from_a_position(asking):
-    quiz = GeneratedQuestionBatches(asking, batch_size=4, seed=5)
+    quiz = GeneratedBatches(asking.sample, QuestionBatch.from_questions, batch_size=4, seed=5)
     stream = quiz.batches()
     batches = [next(stream) for _ in range(3)]
     same, there = next(quiz.batches(batches[1][1]))
@@ -137,8 +137,8 @@ def test_batches_go_on_from_a_position(asking):
     assert torch.equal(parts[1].questions[0], batch.questions[1])
 
 
-def test_the_first_ones(asked):
-    few = asked.first(3)
+def test_head(asked):
+    few = asked.head(3)
     assert len(few) == len(few.scenes) == 3
     assert QuestionBatch.from_questions(few).num_tokens == 3 * len(QUESTION_TYPES)
 
@@ -151,7 +151,7 @@ def test_ten_digits_are_needed():
 
 def test_labels_go_on_from_a_position():
     scenes = SceneGenerator(load_sklearn_digits("train"), num_digits=1)
-    labeling = GeneratedImageBatches(scenes, batch_size=5, seed=2)
+    labeling = GeneratedBatches(scenes.sample, ImageBatch.from_scenes, batch_size=5, seed=2)
     stream = labeling.batches()
     _, position = next(stream)
     batch, _ = next(stream)

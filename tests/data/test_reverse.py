@@ -54,9 +54,9 @@ def test_the_same_seed_gives_the_same_pairs():
 
 @pytest.mark.bare
 def test_mistakes_are_told_in_one_sentence():
-    with pytest.raises(ValueError, match="no split 'dev'; take one of train, valid, test"):
+    with pytest.raises(ValueError, match="no split 'dev'; choose one of train, valid, test"):
         Reverse(split="dev")
-    with pytest.raises(ValueError, match="strings of 5 to 4 of 26 letters cannot be made"):
+    with pytest.raises(ValueError, match="strings of 5 to 4 of 26 letters cannot be generated"):
         Reverse(min_length=5, max_length=4)
     with pytest.raises(ValueError, match="strings of 0 to"):
         Reverse(min_length=0)

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from regard.data import EOS_ID, Tokenizer
-from regard.data.captions import GeneratedCaptionBatches
+from regard.data.captions import SceneCaptionCollator
 from regard.data.images import Digits, load_mnist, load_sklearn_digits
 from regard.data.scenes import CAPTION_WORDS, SceneGenerator
-from regard.data.sources import seeded_generator
+from regard.data.sources import GeneratedBatches, seeded_generator
 from regard.errors import DataError
 
 
@@ -107,7 +107,7 @@ def test_scenes_are_a_function_of_their_seed(scenes):
 
 def test_batches_go_on_from_a_position(scenes):
     words = Tokenizer.train([" ".join(CAPTION_WORDS)], "word", 30)
-    painting = GeneratedCaptionBatches(scenes, words, batch_size=4, seed=5)
+    painting = GeneratedBatches(scenes.sample, SceneCaptionCollator(words), batch_size=4, seed=5)
     stream = painting.batches()
     batches = [next(stream) for _ in range(4)]
     again = painting.batches(batches[1][1])
@@ -130,7 +130,7 @@ def test_batches_go_on_from_a_position(scenes):
 
 
 def test_too_little_room_is_said():
-    with pytest.raises(ValueError, match="3 digits of 8 to 30 pixels have no room in a scene of 64"):
+    with pytest.raises(ValueError, match="3 digits of 8 to 30 pixels do not fit into a scene of 64"):
         SceneGenerator(Digits(torch.rand(1, 8, 8), torch.tensor([0])), digit_sizes=(8, 30))
 
 
@@ -150,7 +150,7 @@ def test_mnist_files(tmp_path):
     torch.testing.assert_close(test.images, images / 255)
     whole = (tmp_path / "t10k-images-idx3-ubyte.gz").read_bytes()
     (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(gzip.decompress(whole)[:-5]))
-    with pytest.raises(DataError, match="not a whole file of MNIST"):
+    with pytest.raises(DataError, match="not a complete file of MNIST"):
         load_mnist(tmp_path, "test")
     (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(whole[:50])
     with pytest.raises(DataError, match="breaks off"):

@@ -1,4 +1,4 @@
-"""Text that several tests learn from: real sentences, and words made up so that many counts are equal."""
+"""Training text for the tests: real sentences, and random words with many equal counts."""
 
 from random import Random
 
@@ -17,7 +17,7 @@ SENTENCES = [
 ]
 
 
-def made_up(lines: int = 400, seed: int = 0) -> list[str]:
+def make_lines(lines: int = 400, seed: int = 0) -> list[str]:
     random = Random(seed)
     syllables = [c + v for c in "bdfgklmnprst" for v in "aeiou"]
     words = ["".join(random.choice(syllables) for _ in range(random.randint(1, 4))) for _ in range(300)]
@@ -27,5 +27,5 @@ def made_up(lines: int = 400, seed: int = 0) -> list[str]:
     ]
 
 
-def corpus() -> list[str]:
-    return SENTENCES * 2 + made_up()
+def all_texts() -> list[str]:
+    return SENTENCES * 2 + make_lines()

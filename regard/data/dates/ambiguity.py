@@ -1,11 +1,9 @@
-"""Which forms say by themselves what date they mean, and which need the name of their language.
+"""Which date formats are unambiguous without the name of their language, and which patterns are held out of training.
 
-The shape of a text is what is left when letters are made small, every number becomes # (#### if it has four
-digits), and everything that is neither letter nor number becomes a space. Two texts that are equal have the same
-shape, and a shape has finitely many readings: which of its numbers is the year, the month, the day, and which
-month its words name. So it is enough to compare the shapes of all forms of all languages.
-
-The patterns of dates that are kept out of training, to see whether what was learned can be rearranged.
+The shape of a text is what is left when letters are made small, every number becomes # (#### if it has four digits),
+and everything that is neither letter nor number becomes a space. Equal texts have the same shape, and a shape has
+finitely many readings: which of its numbers is the year, the month, the day, and which month its words name. So it is
+enough to compare the shapes of all formats of all languages.
 """
 
 from __future__ import annotations
@@ -31,21 +29,37 @@ from regard.data.dates.formats import (
     get_locale,
 )
 
+__all__ = [
+    "all_formats",
+    "filter_consistent",
+    "find_ambiguous",
+    "held_out_patterns",
+    "pattern_parts",
+    "possible_dates",
+    "text_shape",
+]
+
 DateReading = tuple[str | int, ...]
-
-
+PatternKey = tuple[str, str]  # language and pattern
 _NUMBER = re.compile(r"[0-9〇一二三四五六七八九十]+")
 
 
 def text_shape(text: str) -> str:
-    """What two texts have in common if they could be mistaken for each other.
+    """Reduce a text to its shape, which it shares with all texts that it could be confused with.
 
-    >>> text_shape("3. Mai 2010"), text_shape("٣/٥/٢٠١٠"), text_shape("二〇一〇年五月三日")
-    ('# mai ####', '# # ####', '####年#月#日')
+    Args:
+        text: a written date.
+
+    Returns:
+        The shape.
+
+    Example:
+        >>> text_shape("3. Mai 2010"), text_shape("٣/٥/٢٠١٠"), text_shape("二〇一〇年五月三日")
+        ('# mai ####', '# # ####', '####年#月#日')
     """
-    plain = "".join([_normalize_character(sign) for sign in text.casefold()])
-    numbers = _NUMBER.sub(lambda found: "####" if len(found.group()) == 4 else "#", plain)
-    return " ".join(numbers.split())
+    normalized = "".join([_normalize_character(sign) for sign in text.casefold()])
+    shape = _NUMBER.sub(lambda match: "####" if len(match.group()) == 4 else "#", normalized)
+    return " ".join(shape.split())
 
 
 @cache
@@ -56,102 +70,130 @@ def _normalize_character(sign: str) -> str:
 
 
 def possible_dates(date_format: DateFormat) -> list[tuple[str, DateReading]]:
-    """Every shape that the texts of a form can have, with its reading.
+    """List every shape of the texts of a format, with its reading.
 
-    A reading says of each number what it is, and last which month it is if that is a word. Shapes depend on
-    words only, so one year and one day stand for all.
+    A reading names the field of each number and, if the month is a word, the month. Shapes depend on words only, so one
+    year and one day represent all.
+
+    Args:
+        date_format: the format.
+
+    Returns:
+        Pairs of a shape and a reading.
     """
-    weekdays = range(7) if any(which == OF_WEEKDAY for which, _ in date_format.slots) else [0]
-    found = []
-    for month, weekday in product(range(12) if date_format.has_month_name else [0], weekdays):
+    has_weekday = any(field == OF_WEEKDAY for field, _ in date_format.slots)
+    months = range(12) if date_format.has_month_name else [0]
+    dates = []
+    for month, weekday in product(months, range(7) if has_weekday else [0]):
         values = (0, 60, month, 2, weekday)
-        pieces = [(which, table[values[which]].text) for which, table in date_format.slots]
+        pieces = [(field, table[values[field]].text) for field, table in date_format.slots]
         numbers = tuple(
-            "-ymdw"[which]
-            for which, text in pieces
+            "-ymdw"[field]
+            for field, text in pieces
             if _NUMBER.search("".join(map(_normalize_character, text)))
         )
         word = () if "m" in numbers else (month,)
-        found.append((text_shape("".join([text for _, text in pieces])), numbers + word))
-    return found
+        dates.append((text_shape("".join([text for _, text in pieces])), numbers + word))
+    return dates
 
 
-def find_ambiguous(formats: Iterable[DateFormat]) -> set[tuple[str, str]]:
-    """The language and pattern of each form that has a text with more than one reading among the given forms."""
-    found = [(form, possible_dates(form)) for form in formats]
-    known: dict[str, set[DateReading]] = defaultdict(set)
-    for _, read in found:
-        for outline, reading in read:
-            known[outline].add(reading)
+def find_ambiguous(formats: Iterable[DateFormat]) -> set[PatternKey]:
+    """Find the formats with a text that has more than one reading among all formats.
+
+    Args:
+        formats: the formats.
+
+    Returns:
+        Language and pattern of each ambiguous format.
+    """
+    dates = [(date_format, possible_dates(date_format)) for date_format in formats]
+    readings: dict[str, set[DateReading]] = defaultdict(set)
+    for _, pairs in dates:
+        for shape, reading in pairs:
+            readings[shape].add(reading)
     return {
-        (form.language, form.pattern)
-        for form, read in found
-        if any(len(known[outline]) > 1 for outline, _ in read)
+        (date_format.language, date_format.pattern)
+        for date_format, pairs in dates
+        if any(len(readings[shape]) > 1 for shape, _ in pairs)
     }
 
 
 def filter_consistent(formats: Iterable[DateFormat]) -> list[DateFormat]:
-    """The forms of one language without those that contradict themselves or an earlier one."""
+    """Remove the formats of one language that contradict themselves or an earlier one.
+
+    Args:
+        formats: the formats of a language.
+
+    Returns:
+        The formats that remain.
+    """
     kept: list[DateFormat] = []
-    known: dict[str, DateReading] = {}
-    for form in formats:
-        found = possible_dates(form)
-        own = dict(found)
-        if all(own[outline] == reading == known.get(outline, reading) for outline, reading in found):
-            known |= own
-            kept.append(form)
+    readings: dict[str, DateReading] = {}
+    for date_format in formats:
+        pairs = possible_dates(date_format)
+        own_readings = dict(pairs)
+        if all(own_readings[shape] == reading == readings.get(shape, reading) for shape, reading in pairs):
+            readings |= own_readings
+            kept.append(date_format)
     return kept
 
 
 @cache
 def all_formats() -> tuple[DateFormat, ...]:
-    """The forms of every language, each with the tag that it needs.
+    """List the formats of every language, each with the language tag that it needs.
 
-    A pattern is without a tag if it has a four-digit year and each of its texts, in any style, has one reading in
-    all patterns of all languages. Any other pattern is tagged; it is left out if even within its language another
-    pattern, or another month, has the same text.
+    A pattern has no tag if it has a four-digit year and each of its texts, in any style, has one reading among all
+    patterns of all languages. Every other pattern has a tag; it is left out if another pattern of the same language, or
+    another month, has the same text.
+
+    Returns:
+        The formats.
     """
-    every = [form for code in LANGUAGE_CODES for form in formats_of(code)]
-    unclear = find_ambiguous(form for form in every if not form.has_short_year)
-    free: list[DateFormat] = []
-    bound: list[DateFormat] = []
-    for form in every:
-        needs_tag = form.has_short_year or (form.language, form.pattern) in unclear
-        (bound if needs_tag else free).append(form)
+    every = [date_format for code in LANGUAGE_CODES for date_format in formats_of(code)]
+    ambiguous = find_ambiguous(date_format for date_format in every if not date_format.has_short_year)
+    untagged: list[DateFormat] = []
+    tagged: list[DateFormat] = []
+    for date_format in every:
+        key = date_format.language, date_format.pattern
+        (tagged if date_format.has_short_year or key in ambiguous else untagged).append(date_format)
+    formats = untagged
     for code in LANGUAGE_CODES:
-        own = filter_consistent(form for form in bound if form.language == code)
         tag: Slot = (LITERAL, [DatePiece(f"<{code}> ")])
-        free += [replace(form, is_tagged=True, slots=(tag, *form.slots)) for form in own]
-    return tuple(free)
-
-
-PatternKey = tuple[str, str]
+        for date_format in filter_consistent(f for f in tagged if f.language == code):
+            formats.append(replace(date_format, is_tagged=True, slots=(tag, *date_format.slots)))
+    return tuple(formats)
 
 
 @cache
 def held_out_patterns() -> frozenset[PatternKey]:
-    """The patterns that are not in train, as (language, pattern): at most one a language, and no usual one.
+    """Return the patterns that are not in train: at most one per language, and no common one.
 
-    The parts of such a pattern are known from other patterns of its language; their arrangement is new: less
-    than a quarter of its texts is written by any other pattern of any language.
+    The parts of such a pattern are in other patterns of its language; their arrangement is new: less than a quarter of
+    its texts is also a text of another pattern of any language.
+
+    Returns:
+        Language and pattern of each.
     """
     texts = {
-        (form.language, form.pattern): _sample_texts(form) for form in all_formats() if form.style == "plain"
+        (date_format.language, date_format.pattern): _sample_texts(date_format)
+        for date_format in all_formats()
+        if date_format.style == "plain"
     }
-    often = Counter(text for own in texts.values() for text in own)
-    new = {key for key, own in texts.items() if sum(often[text] == 1 for text in own) * 4 > len(own) * 3}
+    counts = Counter(text for group in texts.values() for text in group)
+    new = {
+        key for key, group in texts.items() if sum(counts[text] == 1 for text in group) * 4 > len(group) * 3
+    }
     chosen: dict[str, PatternKey] = {}
     for code, pattern in sorted(new, key=lambda key: crc32(" ".join(key).encode())):
         others = [pattern_parts(other) for language, other in texts if language == code and other != pattern]
-        if pattern not in common_patterns(get_locale(code)) and pattern_parts(pattern) <= frozenset().union(
-            *others
-        ):
+        is_common = pattern in common_patterns(get_locale(code))
+        if not is_common and pattern_parts(pattern) <= frozenset().union(*others):
             chosen.setdefault(code, (code, pattern))
     return frozenset(chosen.values())
 
 
 def _sample_texts(date_format: DateFormat) -> set[str]:
-    """Some texts, with every month and every weekday."""
+    """Return some texts, with every month and every weekday."""
     return {
         date_format.write((0, 60, month, 2, (month + shift) % 7)).text
         for month in range(12)
@@ -160,12 +202,19 @@ def _sample_texts(date_format: DateFormat) -> set[str]:
 
 
 def pattern_parts(pattern: str) -> frozenset[str]:
-    """What there is to learn of a pattern: its kinds of names, a short year, and the order of numbers.
+    """Return what a model has to learn of a pattern: its types of names, a short year, the order of its numbers.
 
-    >>> sorted(pattern_parts("EEEE, d 'de' MMMM y")), sorted(pattern_parts("dd/MM/yy"))
-    (['EEEE', 'MMMM'], ['dMy', 'yy'])
+    Args:
+        pattern: a pattern of CLDR.
+
+    Returns:
+        The parts.
+
+    Example:
+        >>> sorted(pattern_parts("EEEE, d 'de' MMMM y")), sorted(pattern_parts("dd/MM/yy"))
+        (['EEEE', 'MMMM'], ['dMy', 'yy'])
     """
-    runs = [found.group() for found in re.finditer(r"([yMdE])\1*", re.sub("'[^']*'", "", pattern))]
+    runs = [match.group() for match in re.finditer(r"([yMdE])\1*", re.sub("'[^']*'", "", pattern))]
     names = {run for run in runs if run == "yy" or len(run) > 2 or run == "E"}
     if any(run.startswith("MMM") for run in runs):
         return frozenset(names)

@@ -1,4 +1,4 @@
-"""The pieces of a written date, and which characters of them stand for which digits of the ISO date."""
+"""Pieces of a written date, and the links of their characters to the digits of the ISO date."""
 
 from __future__ import annotations
 
@@ -7,47 +7,79 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
+__all__ = [
+    "CENTURY",
+    "DAY",
+    "MONTH",
+    "YEAR",
+    "YEARS",
+    "ZEROS",
+    "DatePiece",
+    "digit_value",
+    "join_pieces",
+    "make_literal_piece",
+    "make_number_piece",
+    "make_number_pieces",
+]
+
 Links = tuple[tuple[int, int], ...]
 
-
 YEARS = range(1950, 2050)
-
-
-# Where the fields of YYYY-MM-DD stand.
+# The columns of the fields of YYYY-MM-DD.
 YEAR, MONTH, DAY = (0, 1, 2, 3), (5, 6), (8, 9)
-
-
 CENTURY = YEAR[:2]
+# The zeros of CLDR's numbering systems; the other digits follow them in Unicode.
+ZEROS = {
+    "arab": "٠", "arabext": "۰", "beng": "০", "deva": "०", "gujr": "૦", "khmr": "០", "mymr": "၀",
+    "tamldec": "௦", "telu": "౦", "thai": "๐",
+}  # fmt: skip
+HAN_DIGITS = "〇一二三四五六七八九"
 
 
 class DatePiece(NamedTuple):
-    """A stretch of a written date; its links count characters from the beginning of the stretch."""
+    """A part of a written date.
+
+    Args:
+        text: the text.
+        sure_links: (character of the text, column of the ISO date) pairs that every correct alignment has.
+        possible_links: pairs that a correct alignment may have.
+    """
 
     text: str
-    sure: Links = ()
-    possible: Links = ()
+    sure_links: Links = ()
+    possible_links: Links = ()
 
 
 def make_number_piece(text: str, value: int, columns: tuple[int, ...]) -> DatePiece:
-    """The piece that stands for one number of the ISO date, linked to the columns of that number.
+    """Link the text of a number to the columns of that number in the ISO date.
 
-    Any character of the piece may be looked at for any digit of the number: these links are possible. Where the
-    piece has digits itself, each of them is surely linked to the same digit of the number, counted from the
-    right. A month written as a word has possible links only, and so has the century: it is 19 or 20, one sign of
-    two digits, and either of them tells it. The 0 that ISO writes before a single digit is not written here; its
-    place is before that digit, so what stands there is possible too.
+    Every character of the text has a possible link to every column. Where the text has digits, each of them has a sure
+    link to the same digit of the number, counted from the right. A month written as a word has possible links only, and
+    so has the century: each of its digits implies the other. The 0 that ISO writes before a single digit is not in the
+    text; the character before that digit has a possible link to it.
 
-    >>> make_number_piece("3", 3, DAY)
-    Piece(text='3', sure=((0, 9),), possible=((0, 8), (0, 9), (-1, 8)))
-    >>> make_number_piece("May", 5, MONTH).sure, make_number_piece("12月", 12, MONTH).sure, make_number_piece("1998", 1998, YEAR).sure
-    ((), ((0, 5), (1, 6)), ((2, 2), (3, 3)))
+    Args:
+        text: the text.
+        value: the number.
+        columns: its columns in the ISO date.
+
+    Returns:
+        The piece.
+
+    Example:
+        >>> make_number_piece("3", 3, DAY).sure_links, make_number_piece("3", 3, DAY).possible_links
+        (((0, 9),), ((0, 8), (0, 9), (-1, 8)))
+        >>> make_number_piece("May", 5, MONTH).sure_links, make_number_piece("12月", 12, MONTH).sure_links
+        ((), ((0, 5), (1, 6)))
+        >>> make_number_piece("1998", 1998, YEAR).sure_links
+        ((2, 2), (3, 3))
     """
     possible = tuple((i, column) for i, sign in enumerate(text) if not sign.isspace() for column in columns)
     digits = [(i, digit) for i, sign in enumerate(text) if (digit := digit_value(sign)) is not None]
-    written = [int(digit) for digit in f"{value:0{len(columns)}}"]
-    pairs = list(zip(reversed(digits), reversed(list(zip(columns, written, strict=True))), strict=False))
-    if any(digit != wanted for (_, digit), (_, wanted) in pairs):
-        return DatePiece(text, (), possible)  # as in 二十 for 20: its 十 is no digit
+    expected = [int(digit) for digit in f"{value:0{len(columns)}}"]
+    pairs = list(zip(reversed(digits), reversed(list(zip(columns, expected, strict=True))), strict=False))
+    if any(digit != other for (_, digit), (_, other) in pairs):
+        return DatePiece(text, (), possible)  # as in 二十 for 20: its 十 is not a digit
     if len(digits) == 1 and value < 10:
         possible += ((digits[0][0] - 1, columns[0]),)
     sure = sorted((i, column) for (i, _), (column, _) in pairs if column not in CENTURY)
@@ -55,33 +87,40 @@ def make_number_piece(text: str, value: int, columns: tuple[int, ...]) -> DatePi
 
 
 def digit_value(sign: str) -> int | None:
-    """The value of a digit of any script, None for any other sign.
+    """Return the value of a digit of any script, None for other characters.
 
-    >>> digit_value("٣"), digit_value("三"), digit_value("十"), digit_value("x")
-    (3, 3, None, None)
+    Args:
+        sign: a character.
+
+    Returns:
+        A number from 0 to 9, or None.
+
+    Example:
+        >>> digit_value("٣"), digit_value("三"), digit_value("十"), digit_value("x")
+        (3, 3, None, None)
     """
     value = unicodedata.numeric(sign, -1.0)
     return int(value) if value in range(10) else None
 
 
-# The zeros of CLDR's numbering systems; the other digits follow them in Unicode.
-ZEROS = {
-    "arab": "٠", "arabext": "۰", "beng": "০", "deva": "०", "gujr": "૦", "khmr": "០", "mymr": "၀",
-    "tamldec": "௦", "telu": "౦", "thai": "๐",
-}  # fmt: skip
-
-
-HAN_DIGITS = "〇一二三四五六七八九"
-
-
 @cache
 def make_number_pieces(values: range, columns: tuple[int, ...], width: int, system: str) -> list[DatePiece]:
-    """The pieces for numbers, in one numbering system: as they are, or with `width` digits.
+    """Make the pieces of all numbers of a range.
 
-    >>> [piece.text for piece in make_number_pieces(range(9, 11), DAY, 2, "latn")]
-    ['09', '10']
-    >>> [piece.text for piece in make_number_pieces(range(19, 22), DAY, 1, "hanidec")]
-    ['十九', '二十', '二十一']
+    Args:
+        values: the numbers.
+        columns: their columns in the ISO date.
+        width: the smallest number of digits; 2 shortens a year to two digits.
+        system: the numbering system, as CLDR names it.
+
+    Returns:
+        A piece for each number.
+
+    Example:
+        >>> [piece.text for piece in make_number_pieces(range(9, 11), DAY, 2, "latn")]
+        ['09', '10']
+        >>> [piece.text for piece in make_number_pieces(range(19, 22), DAY, 1, "hanidec")]
+        ['十九', '二十', '二十一']
     """
     return [make_number_piece(_format_number(value, width, system), value, columns) for value in values]
 
@@ -95,7 +134,7 @@ def _format_number(value: int, width: int, system: str) -> str:
 
 
 def _spell_han_number(value: int) -> str:
-    """A number under 100 as it is said in Chinese and Japanese: 二十五, not 二五."""
+    """Spell a number under 100 in Chinese and Japanese: 二十五, not 二五."""
     tens, ones = divmod(value, 10)
     return (
         (HAN_DIGITS[tens] if tens > 1 else "") + ("十" if tens else "") + (HAN_DIGITS[ones] if ones else "")
@@ -103,39 +142,57 @@ def _spell_han_number(value: int) -> str:
 
 
 def make_literal_piece(text: str, before: tuple[int, ...], after: tuple[int, ...]) -> DatePiece:
-    """The piece for what stands between the fields whose columns are given.
+    """Link the text between two fields to these fields.
 
-    Letters written together with a field belong to it, as 年 does to a year: their links to it are possible.
-    Where the fields on both sides could claim them, they are the first one's.
+    Letters written together with a field belong to it, as 年 does to a year: their links to it are possible. If both
+    fields are adjacent, the letters belong to the first one.
 
-    >>> make_literal_piece("年", before=YEAR, after=MONTH).possible
-    ((0, 0), (0, 1), (0, 2), (0, 3))
-    >>> make_literal_piece(" de ", before=DAY, after=MONTH).possible
-    ()
+    Args:
+        text: the text.
+        before: the columns of the field before it.
+        after: the columns of the field after it.
+
+    Returns:
+        The piece.
+
+    Example:
+        >>> make_literal_piece("年", before=YEAR, after=MONTH).possible_links
+        ((0, 0), (0, 1), (0, 2), (0, 3))
+        >>> make_literal_piece(" de ", before=DAY, after=MONTH).possible_links
+        ()
     """
     head = _count_leading_letters(text)
     tail = 0 if head else _count_leading_letters(text[::-1])
-    owned = [(i, column) for i in range(head) for column in before]
-    owned += [(i, column) for i in range(len(text) - tail, len(text)) for column in after]
-    return DatePiece(text, (), tuple(owned))
+    links = [(i, column) for i in range(head) for column in before]
+    links += [(i, column) for i in range(len(text) - tail, len(text)) for column in after]
+    return DatePiece(text, (), tuple(links))
 
 
 def _count_leading_letters(text: str) -> int:
-    """How many letters the text begins with."""
     return next((i for i, sign in enumerate(text) if not sign.isalpha()), len(text))
 
 
 def join_pieces(pieces: Sequence[DatePiece]) -> DatePiece:
-    """Pieces one after the other, as one.
+    """Concatenate pieces.
 
-    >>> join_pieces([make_number_piece("3", 3, DAY), make_literal_piece(". ", DAY, MONTH), make_number_piece("5", 5, MONTH)]).sure
-    ((0, 9), (3, 6))
+    Args:
+        pieces: the pieces in order.
+
+    Returns:
+        One piece with the links of all.
+
+    Example:
+        >>> pieces = [make_number_piece("3", 3, DAY), make_literal_piece(". ", DAY, MONTH)]
+        >>> join_pieces([*pieces, make_number_piece("5", 5, MONTH)]).sure_links
+        ((0, 9), (3, 6))
     """
     sure: list[tuple[int, int]] = []
     possible: list[tuple[int, int]] = []
     start = 0
-    for text, certain, maybe in pieces:
-        sure += [(start + i, j) for i, j in certain]
-        possible += [(start + i, j) for i, j in maybe if start + i >= 0]  # before the first there is nothing
+    for text, sure_links, possible_links in pieces:
+        sure += [(start + i, j) for i, j in sure_links]
+        possible += [
+            (start + i, j) for i, j in possible_links if start + i >= 0
+        ]  # nothing precedes the first
         start += len(text)
     return DatePiece("".join([piece[0] for piece in pieces]), tuple(sure), tuple(possible))

@@ -15,11 +15,11 @@ from regard.data.algorithms import (
     AssociativeRecall,
     Copy,
     DynamicNGrams,
-    GeneratedSequenceBatches,
     PrioritySort,
     RepeatCopy,
     SequenceBatch,
 )
+from regard.data.sources import GeneratedBatches
 from regard.models import LSTMBaseline, NeuralTuringMachine
 from regard.tasks.algorithms.config import AlgorithmConfig
 from regard.tasks.algorithms.predictor import NUM_VALID_SEQUENCES, AlgorithmPredictor
@@ -65,7 +65,7 @@ class AlgorithmTask(Task[AlgorithmConfig]):
     ) -> Experiment[AlgorithmConfig]:
         algorithm: Algorithm = recipe.data(config)
         objective = Bits(build_model(config, algorithm))
-        data = GeneratedSequenceBatches(algorithm, config.batch_size, config.seed)
+        data = GeneratedBatches(algorithm.sample, lambda batch: batch, config.batch_size, config.seed)
         machine = AlgorithmPredictor(objective.model, algorithm, config)
         return Experiment(run, config, objective, data, Validation(machine))
 

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from regard.attention import Attention, Constant, Sample
 from regard.data import Tokenizer
-from regard.data.captions import CaptionBatches, CaptionedImages, GeneratedCaptionBatches
+from regard.data.captions import CaptionBatches, CaptionedImages, SceneCaptionCollator
 from regard.data.parallel import pluralize
 from regard.data.scenes import CAPTION_WORDS, SceneGenerator
 from regard.data.segmentation import separate_characters
+from regard.data.sources import GeneratedBatches
 from regard.data.vocabulary import SPECIAL_TOKENS
 from regard.errors import DataError
 from regard.models.captioner import ShowAttendTell
@@ -54,7 +55,7 @@ class ImageCaptioningTask(Task[CaptioningConfig]):
         objective = CaptionLoss(build_model(config, len(words), gallery.feature_dim), config)
         train, valid = gallery.train(), gallery.valid()
         data = (
-            GeneratedCaptionBatches(train, words, config.batch_size, seed=config.seed)
+            GeneratedBatches(train.sample, SceneCaptionCollator(words), config.batch_size, config.seed)
             if isinstance(train, SceneGenerator)
             else _make_batches("train", train, words, config)
         )

@@ -32,7 +32,7 @@ class TextClassificationConfig(TrainingConfig):
     )
     max_sentence_words: int = option(50, "longest sentence in words", ge=1)
     max_sentences: int = option(40, "longest document in sentences; the first ones are kept", ge=1)
-    overflow: Literal["split", "cut"] = option("split", "what to do with a longer sentence; it is counted")
+    overflow: Literal["split", "truncate"] = option("split", "what to do with a longer sentence; it is counted")
     # words
     tokenizer: Literal["word", "char"] = option("word", "what a sentence is cut into", inherit=True)
     vocab_size: int = option(30_000, "words that are known, the most frequent ones", ge=1, inherit=True)

@@ -42,7 +42,7 @@ from regard.training import RunFolder, TrainingConfig
 
 OPTION_NAMES = (
     "batch_tokens",
-    "too_long",
+    "overflow",
 )  # what a Filling's `tokens` and `over` are called among the settings
 
 

@@ -23,13 +23,12 @@ from regard.data.images import Digits, load_mnist, load_sklearn_digits
 from regard.data.questions import (
     ANSWERS,
     QUESTION_WORDS,
-    GeneratedQuestionBatches,
     ImageQuestions,
     QuestionBatch,
     QuestionGenerator,
 )
-from regard.data.scenes import GeneratedImageBatches, ImageBatch, RenderedScenes, SceneGenerator
-from regard.data.sources import seeded_generator
+from regard.data.scenes import ImageBatch, RenderedScenes, SceneGenerator
+from regard.data.sources import GeneratedBatches, seeded_generator
 from regard.errors import ConfigError
 from regard.models.image_models import (
     AttentionPoolClassifier,
@@ -156,9 +155,9 @@ class RightChoice(nn.Module):
     def forward(self, batch: ImageBatch | QuestionBatch) -> Loss:
         scores = self.model(*batch.model_inputs)
         total = nn.functional.cross_entropy(
-            scores.flatten(0, -2).float(), batch.targets.flatten(), reduction="sum"
+            scores.flatten(0, -2).float(), batch.labels.flatten(), reduction="sum"
         )
-        return Loss(total, batch.num_tokens, {"right": (scores.argmax(-1) == batch.targets).sum().detach()})
+        return Loss(total, batch.num_tokens, {"right": (scores.argmax(-1) == batch.labels).sum().detach()})
 
 
 @dataclass(frozen=True)
@@ -207,9 +206,8 @@ class ImageClassificationTask(VisionTask[ImageClassificationConfig]):
         return RightChoice(build_image_classifier(config))
 
     def scenes(self, sights: Sights, config: ImageClassificationConfig) -> tuple[BatchSource, ImageBatch]:
-        data = GeneratedImageBatches(
-            cast(SceneGenerator, sights.train()), config.batch_size, seed=config.seed
-        )
+        sample = cast(SceneGenerator, sights.train()).sample
+        data = GeneratedBatches(sample, ImageBatch.from_scenes, config.batch_size, config.seed)
         return data, ImageBatch.from_scenes(cast(RenderedScenes, sights.valid()))
 
     def judged(self, made: ImageClassifier, held: RenderedScenes) -> dict[str, Any]:
@@ -271,9 +269,8 @@ class VisualQATask(VisionTask[VisualQAConfig]):
         return RightChoice(build_vqa_model(config))
 
     def scenes(self, sights: Sights, config: VisualQAConfig) -> tuple[BatchSource, QuestionBatch]:
-        data = GeneratedQuestionBatches(
-            cast(QuestionGenerator, sights.train()), config.batch_size, seed=config.seed
-        )
+        sample = cast(QuestionGenerator, sights.train()).sample
+        data = GeneratedBatches(sample, QuestionBatch.from_questions, config.batch_size, config.seed)
         return data, QuestionBatch.from_questions(cast(ImageQuestions, sights.valid()))
 
     def judged(self, made: VisualQA, held: ImageQuestions) -> dict[str, Any]:

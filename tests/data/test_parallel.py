@@ -99,7 +99,7 @@ def test_links(tmp_path):
     assert [pair for pair, _ in ParallelFiles(tsv, columns=(0, 1, 2))] == [gold]
     assert next(iter(ParallelFiles(tsv)))[0].sure_links is None
     bad = written(tmp_path, b_tsv="a\tb\t0-0\na\tb\t0:0\n")
-    assert "b.tsv, line 2: the link '0:0' should read like 0-1" in said(bad, columns=(0, 1, 2))
+    assert "b.tsv, line 2: invalid link '0:0'; write 0-1" in said(bad, columns=(0, 1, 2))
 
 
 @pytest.mark.parametrize(("first", "second"), [("1\n2\n3\n4\n", "1\n2\n"), ("1\n", "1\n2")])
@@ -138,14 +138,14 @@ def test_broken_archives(tmp_path, suffix):
     with pytest.raises(DataError, match="breaks off"):
         ParallelFiles([path]).count_lines()
     path.write_bytes(lines.encode())
-    assert "cannot be unpacked" in said([path])
+    assert "cannot be decompressed" in said([path])
     path.write_bytes(whole[:200] + b"\0" * 40 + whole[240:])
     said([path])
 
 
 def test_too_few_columns(tmp_path):
     paths = written(tmp_path, a_tsv="a\tb\nalone\n")
-    assert "a.tsv, line 2: 1 column, but column 1 is wanted" in said(paths)
+    assert "a.tsv, line 2: 1 column, but column 1 is required" in said(paths)
 
 
 def test_columns_that_nobody_asked_for_are_the_same_in_every_line(tmp_path):
@@ -163,10 +163,10 @@ def test_columns_that_nobody_asked_for_are_the_same_in_every_line(tmp_path):
     [
         ('{"source": "a"', "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ('["a", "b"]', "a list, but each line should be one object"),
+        ('["a", "b"]', "a list, but each line must be one object"),
         ("null", "null, but each line"),
         ('{"src": "a", "target": "b"}', "no key 'source', only 'src', 'target'"),
-        ('{"source": 7, "target": "b"}', "'source' is a number, but should be text"),
+        ('{"source": 7, "target": "b"}', "'source' is a number, but must be text"),
         ('{"source": null, "target": "b"}', "'source' is null"),
         ('{"source": "a", "target": ["b"]}', "'target' is a list"),
         ('{"source": "a", "target": {}}', "'target' is an object"),
@@ -191,15 +191,15 @@ def test_missing_files(tmp_path):
 
 def test_wrong_calls(tmp_path):
     assert "not 4 files" in said(["a", "b", "c", "d"])
-    assert "stands alone" in said(["a.en"])
-    assert "a.tsv: columns should be two numbers" in said(["a.tsv"], columns=(0, -1))
+    assert "is a single file" in said(["a.en"])
+    assert "a.tsv: columns must be two numbers" in said(["a.tsv"], columns=(0, -1))
     assert said(["a.tsv"], columns=(0,)).endswith("such as 0,1, not 0.")
     assert said(["a.tsv"], columns=()).endswith("not none.")
     assert said(["a.jsonl"], keys=("a",)).endswith("such as source,target, not a.")
 
 
 def test_source_and_target_are_not_one_column(tmp_path):
-    wrong = "should be different ones for source and target, not"
+    wrong = "must be different ones for source and target, not"
     assert f"a.tsv: columns {wrong} 0,0." in said(["a.tsv"], columns=(0, 0))
     assert f"a.jsonl: keys {wrong} en,en." in said(["a.jsonl"], keys=("en", "en"))
 

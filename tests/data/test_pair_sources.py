@@ -1,4 +1,4 @@
-"""Sources of batches: every pair once an epoch, bounded, and exactly the same after a restart."""
+"""Sources of sentence pairs: every pair once per epoch, bounded batches, and exact resuming."""
 
 import json
 import tempfile
@@ -27,42 +27,42 @@ from regard.data import (
     iter_eval_batches,
 )
 from regard.errors import DataError
-from tests.data.texts import made_up
+from tests.data.texts import make_lines
 
 
 @cache
 def tokenizer(kind="bpe"):
-    return Tokenizer.train(made_up(), kind, 200)
+    return Tokenizer.train(make_lines(), kind, 200)
 
 
 def pairs(count, seed=0):
     random = Random(seed)
-    texts = made_up(count, seed)
+    texts = make_lines(count, seed)
     return [
         SentencePair(text, " ".join(random.sample(text.split(), random.randint(1, len(text.split())))))
         for text in texts
     ]
 
 
-def make(random, count):
+def sample_pairs(random, count):
     return pairs(count, random.getrandbits(30))
 
 
-def file_of(folder, pairs):
+def write_pairs(folder, pairs):
     path = Path(folder, "a.tsv")
     path.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs))
     return ParallelFiles([path])
 
 
-def source_of(name, folder, count, filling, chunk):
+def make_source(name, folder, count, config, chunk):
     both = tokenizer(), tokenizer()
     if name == "generated":
-        return GeneratedPairs(make, *both, filling, chunk_size=chunk)
-    given = file_of(folder, pairs(count))
+        return GeneratedPairs(sample_pairs, *both, config, chunk_size=chunk)
+    examples = write_pairs(folder, pairs(count))
     return (
-        InMemoryPairs(given, *both, filling)
-        if name == "corpus"
-        else StreamedPairs(given, *both, filling, chunk_size=chunk)
+        InMemoryPairs(examples, *both, config)
+        if name == "in-memory"
+        else StreamedPairs(examples, *both, config, chunk_size=chunk)
     )
 
 
@@ -89,7 +89,7 @@ def epochs(source, count):
     return found[:count]
 
 
-NAMES = ("corpus", "stream", "generated")
+NAMES = ("in-memory", "streamed", "generated")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -101,13 +101,13 @@ NAMES = ("corpus", "stream", "generated")
     chunk=st.integers(1, 12),
     seed=st.integers(0, 5),
 )
-def test_it_goes_on_exactly_from_every_position(name, count, tokens, dropout, chunk, seed):
-    filling = BatchingConfig(max_tokens=tokens, dropout=dropout, seed=seed)
+def test_every_position_resumes_exactly(name, count, tokens, dropout, chunk, seed):
+    config = BatchingConfig(max_tokens=tokens, dropout=dropout, seed=seed)
     with tempfile.TemporaryDirectory() as folder:
-        source = source_of(name, folder, count, filling, chunk)
+        source = make_source(name, folder, count, config, chunk)
         run = list(islice(source.batches(), 12))
         for index, (_, position) in enumerate(run):
-            again = source_of(name, folder, count, filling, chunk) if index % 4 == 0 else source
+            again = make_source(name, folder, count, config, chunk) if index % 4 == 0 else source
             follow = islice(again.batches(json.loads(json.dumps(position))), 2)
             for (batch, after), (expected, expected_after) in zip(follow, run[index + 1 :], strict=False):
                 assert same(batch, expected)
@@ -115,13 +115,13 @@ def test_it_goes_on_exactly_from_every_position(name, count, tokens, dropout, ch
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
-@pytest.mark.parametrize("name", ["corpus", "stream"])
+@pytest.mark.parametrize("name", ["in-memory", "streamed"])
 def test_an_epoch_is_every_pair_once(name, dropout, tmp_path):
-    source = source_of(name, tmp_path, 150, BatchingConfig(max_tokens=300, dropout=dropout), chunk=40)
-    wanted = Counter((pair.source, pair.target) for pair in pairs(150))
+    source = make_source(name, tmp_path, 150, BatchingConfig(max_tokens=300, dropout=dropout), chunk=40)
+    expected = Counter((pair.source, pair.target) for pair in pairs(150))
     first, second = epochs(source, 2)
     for epoch in (first, second):
-        assert Counter(text for batch in epoch for text in texts(batch)) == wanted
+        assert Counter(text for batch in epoch for text in texts(batch)) == expected
     assert [texts(batch) for batch in first] != [texts(batch) for batch in second]
     lengths = [[batch.target_lengths.sum().item() for batch in epoch] for epoch in (first, second)]
     assert (sum(lengths[0]) != sum(lengths[1])) == (dropout > 0)
@@ -129,7 +129,7 @@ def test_an_epoch_is_every_pair_once(name, dropout, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_batches_are_full_and_bounded(name, tmp_path):
-    (batches,) = epochs(source_of(name, tmp_path, 400, BatchingConfig(max_tokens=500), chunk=400), 1)
+    (batches,) = epochs(make_source(name, tmp_path, 400, BatchingConfig(max_tokens=500), chunk=400), 1)
     sizes = [max(batch.source.numel(), batch.target[:, 1:].numel()) for batch in batches]
     assert max(sizes) <= 500
     assert sorted(sizes)[len(sizes) // 4] > 400
@@ -142,19 +142,19 @@ def test_batches_are_full_and_bounded(name, tmp_path):
 
 
 def test_batches_equal_those_built_row_by_row():
-    given = pairs(7)
-    (batch, rows), *rest = iter_eval_batches(given, tokenizer(), tokenizer(), max_tokens=10_000)
-    encoded = [(tokenizer().encode(given[i].source), tokenizer().encode(given[i].target)) for i in rows]
+    examples = pairs(7)
+    (batch, rows), *rest = iter_eval_batches(examples, tokenizer(), tokenizer(), max_tokens=10_000)
+    encoded = [(tokenizer().encode(examples[i].source), tokenizer().encode(examples[i].target)) for i in rows]
     assert not rest
     assert same(batch, PairBatch.from_pairs(encoded))
 
 
-def test_the_order_is_the_seed_s(tmp_path):
+def test_the_seed_decides_the_order(tmp_path):
     orders = [
         [
             texts(batch)
             for batch in epochs(
-                source_of("corpus", tmp_path, 100, BatchingConfig(max_tokens=200, seed=seed), 1), 1
+                make_source("in-memory", tmp_path, 100, BatchingConfig(max_tokens=200, seed=seed), 1), 1
             )[0]
         ]
         for seed in (0, 0, 1)
@@ -164,17 +164,17 @@ def test_the_order_is_the_seed_s(tmp_path):
     assert lengths != sorted(lengths)
 
 
-def test_padding_is_small_and_counted():
-    corpus = InMemoryPairs(pairs(2000), tokenizer(), tokenizer(), BatchingConfig(max_tokens=1000))
-    (batches,) = epochs(corpus, 1)
+def test_padding_ratio_is_small():
+    data = InMemoryPairs(pairs(2000), tokenizer(), tokenizer(), BatchingConfig(max_tokens=1000))
+    (batches,) = epochs(data, 1)
     pads = sum((side == 0).sum().item() for batch in batches for side in (batch.source, batch.target))
     everything = sum(batch.source.numel() + batch.target.numel() for batch in batches)
-    assert corpus.padding_ratio == pytest.approx(pads / everything)
-    assert corpus.padding_ratio < 0.2
+    assert data.padding_ratio == pytest.approx(pads / everything)
+    assert data.padding_ratio < 0.2
 
 
-def test_what_is_left_out_is_counted(tmp_path):
-    given = [
+def test_omitted_pairs_are_counted(tmp_path):
+    examples = [
         SentencePair("ba", "ba"),
         SentencePair(" ", "ba"),
         SentencePair("ba", ""),
@@ -183,10 +183,10 @@ def test_what_is_left_out_is_counted(tmp_path):
         SentencePair("\t", "x"),
     ]
     words = Tokenizer.train(["ba x"], "word", 20)
-    corpus = InMemoryPairs(given, words, words, BatchingConfig(max_length=20))
-    assert corpus.report.as_dict() == {
+    data = InMemoryPairs(examples, words, words, BatchingConfig(max_length=20))
+    assert data.report.as_dict() == {
         "max_length": 20,
-        "over": "drop",
+        "overflow": "drop",
         "read": 6,
         "used": 1,
         "empty": 3,
@@ -195,25 +195,25 @@ def test_what_is_left_out_is_counted(tmp_path):
         "too_long_lines": [4, 5],
         "tokens": 2,
         "unknown": 0,
-        "made": False,
+        "is_generated": False,
     }
-    assert str(corpus.report) == (
+    assert str(data.report) == (
         "6 pairs read, 1 used; 3 with an empty side left out (lines 2, 3, 6); 2 over 20 tokens left out (lines 4, 5)."
     )
-    cut = InMemoryPairs(given, words, words, BatchingConfig(max_length=20, overflow="cut"))
-    assert (len(cut), cut.report.used, cut.report.too_long) == (3, 3, 2)
-    assert "2 over 20 tokens cut" in str(cut.report)
-    assert epochs(cut, 1)[0][0].source_lengths.max() == 21
+    truncated = InMemoryPairs(examples, words, words, BatchingConfig(max_length=20, overflow="truncate"))
+    assert (len(truncated), truncated.report.used, truncated.report.too_long) == (3, 3, 2)
+    assert "2 over 20 tokens truncated" in str(truncated.report)
+    assert epochs(truncated, 1)[0][0].source_lengths.max() == 21
     with pytest.raises(
         DataError, match="Line 4 of the pairs has 30 source and 1 target tokens, over max_length=20"
     ):
-        InMemoryPairs(given, words, words, BatchingConfig(max_length=20, overflow="stop"))
+        InMemoryPairs(examples, words, words, BatchingConfig(max_length=20, overflow="error"))
 
 
-def test_a_stream_reports_too(tmp_path):
-    given = [*pairs(10), SentencePair("", "ba"), SentencePair("ba " * 99, "ba")]
+def test_streamed_pairs_are_counted(tmp_path):
+    examples = [*pairs(10), SentencePair("", "ba"), SentencePair("ba " * 99, "ba")]
     stream = StreamedPairs(
-        file_of(tmp_path, given), tokenizer(), tokenizer(), BatchingConfig(max_length=90), chunk_size=4
+        write_pairs(tmp_path, examples), tokenizer(), tokenizer(), BatchingConfig(max_length=90), chunk_size=4
     )
     assert stream.compute_report().as_dict() | {
         "read": 12,
@@ -225,26 +225,26 @@ def test_a_stream_reports_too(tmp_path):
     assert stream.report.read == 12
 
 
-def test_of_generated_pairs_the_first_chunk_is_counted():
+def test_generated_pairs_report_their_first_chunk():
     words = Tokenizer.train(["ba x"], "word", 20)
-    made = GeneratedPairs(
+    data = GeneratedPairs(
         lambda random, count: [SentencePair("ba", "ba"), SentencePair("ba " * 9, "ba")] * (count // 2),
         words, words, BatchingConfig(max_length=8), chunk_size=10,
     )  # fmt: skip
-    report = made.compute_report()
+    report = data.compute_report()
     assert (report.read, report.used, report.too_long, report.is_generated) == (10, 5, 5, True)
-    assert str(report) == "10 pairs made to begin with, 5 used; 5 over 8 tokens left out."
+    assert str(report) == "10 pairs generated first, 5 used; 5 over 8 tokens left out."
     assert DataReport(**report.as_dict()) == report
 
 
-def test_messages_name_the_limits_as_their_user_does():
+def test_messages_use_the_option_names():
     words = Tokenizer.train(["ba x"], "word", 20)
     long = [SentencePair("ba " * 30, "ba")]
-    stop = {"max_length": 20, "over": "stop"}
-    with pytest.raises(DataError, match="raise it, or set over to drop or cut"):
-        InMemoryPairs(long, words, words, BatchingConfig(**stop))
-    with pytest.raises(DataError, match="raise it, or set too_long to drop or cut"):
-        InMemoryPairs(long, words, words, BatchingConfig(**stop, option_names=("batch_tokens", "too_long")))
+    limits = {"max_length": 20, "overflow": "error"}
+    with pytest.raises(DataError, match="raise it, or set overflow to drop or truncate"):
+        InMemoryPairs(long, words, words, BatchingConfig(**limits))
+    with pytest.raises(DataError, match="raise it, or set too_long to drop or truncate"):
+        InMemoryPairs(long, words, words, BatchingConfig(**limits, option_names=("batch_tokens", "too_long")))
     with pytest.raises(DataError, match="a batch holds 20; raise batch_tokens, or set max_length"):
         InMemoryPairs(
             long, words, words, BatchingConfig(max_tokens=20, option_names=("batch_tokens", "too_long"))
@@ -254,17 +254,17 @@ def test_messages_name_the_limits_as_their_user_does():
     )  # positions that were saved go by it
 
 
-def test_a_stream_takes_up_a_chunk_without_encoding_those_before(tmp_path, monkeypatch):
-    stream = source_of("stream", tmp_path, 60, BatchingConfig(max_tokens=200), chunk=20)
+def test_resuming_a_stream_encodes_one_chunk(tmp_path, monkeypatch):
+    stream = make_source("streamed", tmp_path, 60, BatchingConfig(max_tokens=200), chunk=20)
     position = next(p for _, p in stream.batches() if p["chunk"] == 2)
-    asked = []
+    encoded = []
     encode = Tokenizer.encode
-    monkeypatch.setattr(Tokenizer, "encode", lambda self, text: asked.append(text) or encode(self, text))
+    monkeypatch.setattr(Tokenizer, "encode", lambda self, text: encoded.append(text) or encode(self, text))
     next(stream.batches(position))
-    assert len(asked) == 40  # 20 pairs
+    assert len(encoded) == 40  # 20 pairs
 
 
-def test_a_stream_notices_unequal_files_before_it_begins(tmp_path):
+def test_unequal_files_are_refused_at_construction(tmp_path):
     (tmp_path / "a.x").write_text("a\nb\n")
     (tmp_path / "a.y").write_text("a\n")
     with pytest.raises(DataError, match="is longer"):
@@ -276,33 +276,35 @@ def test_a_pair_larger_than_a_batch_is_named(name, tmp_path):
     big = [SentencePair("ba", "ba"), SentencePair("ba, " * 40, "ba")]
     settings = tokenizer(), tokenizer(), BatchingConfig(max_tokens=40)
     first = {
-        "corpus": lambda: InMemoryPairs(big, *settings),
-        "stream": lambda: next(StreamedPairs(file_of(tmp_path, big), *settings).batches()),
+        "in-memory": lambda: InMemoryPairs(big, *settings),
+        "streamed": lambda: next(StreamedPairs(write_pairs(tmp_path, big), *settings).batches()),
         "generated": lambda: next(GeneratedPairs(lambda random, count: big, *settings).batches()),
     }[name]
-    with pytest.raises(DataError, match=r"Line 2 of .* takes \d+ tokens, but a batch holds 40; raise tokens"):
+    with pytest.raises(
+        DataError, match=r"Line 2 of .* takes \d+ tokens, but a batch holds 40; raise max_tokens"
+    ):
         first()
 
 
-def test_nothing_to_use_is_an_error_and_not_an_endless_loop(tmp_path):
+def test_sources_without_usable_pairs_are_refused(tmp_path):
     empty = [SentencePair("", "a"), SentencePair("a", " ")]
     with pytest.raises(DataError, match="2 with an empty side"):
         InMemoryPairs(empty, tokenizer(), tokenizer())
     with pytest.raises(DataError, match="2 with an empty side"):
-        next(StreamedPairs(file_of(tmp_path, empty), tokenizer(), tokenizer(), chunk_size=1).batches())
+        next(StreamedPairs(write_pairs(tmp_path, empty), tokenizer(), tokenizer(), chunk_size=1).batches())
     with pytest.raises(DataError, match="2 with an empty side"):
         next(GeneratedPairs(lambda random, count: empty, tokenizer(), tokenizer()).batches())
 
 
-def test_an_empty_chunk_is_passed_over(tmp_path):
-    given = [
+def test_empty_chunks_are_skipped(tmp_path):
+    examples = [
         SentencePair("", "a"),
         SentencePair("", "a"),
         *pairs(2),
         SentencePair("a", ""),
         SentencePair("a", ""),
     ]
-    stream = StreamedPairs(file_of(tmp_path, given), tokenizer(), tokenizer(), chunk_size=2)
+    stream = StreamedPairs(write_pairs(tmp_path, examples), tokenizer(), tokenizer(), chunk_size=2)
     run = list(islice(stream.batches(), 3))
     assert [len(batch) for batch, _ in run] == [2, 2, 2]
     for (_, position), (expected, _) in pairwise(run):
@@ -310,15 +312,15 @@ def test_an_empty_chunk_is_passed_over(tmp_path):
 
 
 def test_dropout_keeps_the_limits():
-    given = pairs(200)
-    longest = max(len(tokenizer().encode(pair.source)) for pair in given)
-    filling = BatchingConfig(max_tokens=longest + 1, max_length=longest, dropout=0.5)
-    (batches,) = epochs(InMemoryPairs(given, tokenizer(), tokenizer(), filling), 1)
+    examples = pairs(200)
+    longest = max(len(tokenizer().encode(pair.source)) for pair in examples)
+    config = BatchingConfig(max_tokens=longest + 1, max_length=longest, dropout=0.5)
+    (batches,) = epochs(InMemoryPairs(examples, tokenizer(), tokenizer(), config), 1)
     assert max(batch.source.numel() for batch in batches) <= longest + 1
     assert max(batch.source_lengths.max() for batch in batches) == longest + 1
 
 
-def test_a_position_of_other_data_or_settings_is_refused(tmp_path):
+def test_a_position_of_other_data_or_options_is_refused(tmp_path):
     _, position = next(
         InMemoryPairs(pairs(9), tokenizer(), tokenizer(), BatchingConfig(max_tokens=80)).batches()
     )
@@ -326,7 +328,7 @@ def test_a_position_of_other_data_or_settings_is_refused(tmp_path):
         InMemoryPairs(pairs(9), tokenizer(), tokenizer(), BatchingConfig(max_tokens=81)),
         InMemoryPairs(pairs(9), tokenizer(), tokenizer(), BatchingConfig(max_tokens=80, seed=1)),
         InMemoryPairs(pairs(9, seed=1), tokenizer(), tokenizer(), BatchingConfig(max_tokens=80)),
-        GeneratedPairs(make, tokenizer(), tokenizer(), BatchingConfig(max_tokens=80)),
+        GeneratedPairs(sample_pairs, tokenizer(), tokenizer(), BatchingConfig(max_tokens=80)),
     ):
         with pytest.raises(DataError, match="changed since this position was saved"):
             next(other.batches(position))
@@ -334,26 +336,29 @@ def test_a_position_of_other_data_or_settings_is_refused(tmp_path):
 
 def test_generated_chunks_are_new_ones():
     first, second = epochs(
-        GeneratedPairs(make, tokenizer(), tokenizer(), BatchingConfig(max_tokens=300), chunk_size=50), 2
+        GeneratedPairs(sample_pairs, tokenizer(), tokenizer(), BatchingConfig(max_tokens=300), chunk_size=50),
+        2,
     )
     both = [{text for batch in epoch for text in texts(batch)} for epoch in (first, second)]
     assert sum(map(len, first)) == sum(map(len, second)) == 50
     assert len(both[0] & both[1]) < 5
 
 
-def test_in_order_loses_nothing():
-    given = [SentencePair("", ""), *pairs(50), SentencePair("ba " * 300, "")]
-    outputs = [""] * len(given)
-    for batch, rows in iter_eval_batches(given, tokenizer(), tokenizer(), max_tokens=200):
+def test_eval_batches_contain_every_pair():
+    examples = [SentencePair("", ""), *pairs(50), SentencePair("ba " * 300, "")]
+    outputs = [""] * len(examples)
+    for batch, rows in iter_eval_batches(examples, tokenizer(), tokenizer(), max_tokens=200):
         assert len(batch) == 1 or batch.source.numel() <= 200
         for row, (source, _) in zip(rows, texts(batch), strict=True):
             outputs[row] = source
-    assert outputs == [" ".join(pair.source.split()) for pair in given]
+    assert outputs == [" ".join(pair.source.split()) for pair in examples]
     assert list(iter_eval_batches([], tokenizer(), tokenizer())) == []
 
 
-def test_wrong_settings():
-    with pytest.raises(ValueError, match="over='skip' is not one of drop, cut, stop"):
+def test_invalid_options():
+    with pytest.raises(
+        ValueError, match="invalid value 'skip' for overflow: must be one of drop, truncate, error"
+    ):
         BatchingConfig(overflow="skip")
     with pytest.raises(ValueError, match="at least 1"):
         BatchingConfig(max_tokens=0)
@@ -362,5 +367,5 @@ def test_wrong_settings():
     with pytest.raises(ValueError, match="Only a bpe tokenizer"):
         InMemoryPairs(pairs(3), tokenizer(), tokenizer("word"), BatchingConfig(dropout=0.1))
     InMemoryPairs(pairs(3), tokenizer(), tokenizer("word"), BatchingConfig(dropout=(0.1, 0.0)))
-    with pytest.raises(ValueError, match="chunk=0"):
-        GeneratedPairs(make, tokenizer(), tokenizer(), chunk_size=0)
+    with pytest.raises(ValueError, match="invalid value 0 for chunk_size"):
+        GeneratedPairs(sample_pairs, tokenizer(), tokenizer(), chunk_size=0)
