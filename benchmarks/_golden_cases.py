@@ -49,7 +49,9 @@ class Case:
 
     def overrides(self) -> dict[str, str]:
         half = self.steps // 2
-        text = f"steps={self.steps} validate_every={half} save_every={half} seed=1 device=cpu num_threads=1 warmup_steps=5"
+        text = (
+            f"steps={self.steps} validate_every={half} save_every={half} seed=1 device=cpu threads=1 warmup=5"
+        )
         return dict(word.split("=", 1) for word in f"{text} {self.options}".split())
 
     def arguments(self, command: str, run: Path, data: Path) -> list[str]:
@@ -92,10 +94,10 @@ FILL = "write RUN one+two+GAP+four+GAP+six. -n 20 --json || write RUN one+two+GA
 PLAIN_REPORT = "evaluate RUN {data}/valid.txt --json"
 CAPTIONS = (CAPTION, SHOW, "evaluate RUN {data}/valid.jsonl --json")
 
-RNN, TAPE = "dim=16 embed_dim=12", "ffn_dim=16 memory_rows=12 width=6 batch_size=4"
-IMAGE = "width=4 feature_dim=24 dim=24 image_size=32 batch_size=8"
+RNN, TAPE = "dim=16 embed_dim=12", "hidden_dim=16 rows=12 width=6 batch=4"
+IMAGE = "width=4 grid_dim=24 dim=24 size=32 batch=8"
 DESCRIBE = f"{IMAGE} embed_dim=12 lr=0.02 dropout=0"  # 60 steps: the captions are not empty then
-WORDS = "dim=16 vocab_size=80 batch_tokens=400 num_heads=2 lr=0.01"
+WORDS = "dim=16 vocab=80 batch_tokens=400 heads=2 lr=0.01"
 PAIRS = "--train {data}/train.en {data}/train.de --valid {data}/valid.en {data}/valid.de"
 LABELS = "--train {data}/train.tsv --valid {data}/valid.tsv"
 PLAIN = "--train {data}/train.txt --valid {data}/valid.txt"
@@ -103,37 +105,37 @@ ALBUM = "--train {data}/train.jsonl --valid {data}/valid.jsonl"
 
 CASES: dict[str, Case] = {
     "dates": Case("dates", f"{RNN} batch_tokens=512", (DATES, FORTY)),
-    "reverse": Case("reverse", f"{RNN} average_last=2", REVERSE),
+    "reverse": Case("reverse", f"{RNN} average=2", REVERSE),
     "pinyin": Case("pinyin", f"{RNN} batch_tokens=512", (CHINESE, FORTY)),
-    "copy": Case("copy", f"{TAPE} max_size=6", MACHINE),
-    "repeat-copy": Case("repeat-copy", f"{TAPE} max_size=4 max_repeats=3", MACHINE),
-    "recall": Case("recall", f"{TAPE} max_size=3 num_read_heads=2 num_write_heads=2", MACHINE),
-    "ngrams": Case("ngrams", f"{TAPE} min_size=20 max_size=20", MACHINE),
-    "sort": Case("sort", f"{TAPE} min_size=5 max_size=5 num_read_heads=2 num_write_heads=2", MACHINE),
+    "copy": Case("copy", f"{TAPE} longest=6", MACHINE),
+    "repeat-copy": Case("repeat-copy", f"{TAPE} longest=4 repeats=3", MACHINE),
+    "recall": Case("recall", f"{TAPE} longest=3 read_heads=2 write_heads=2", MACHINE),
+    "ngrams": Case("ngrams", f"{TAPE} shortest=20 longest=20", MACHINE),
+    "sort": Case("sort", f"{TAPE} shortest=5 longest=5 read_heads=2 write_heads=2", MACHINE),
     "digit-scenes": Case("digit-scenes", f"{IMAGE} embed_dim=12", (CAPTION, SHOW, FORTY)),
-    "digits": Case("digits", f"{IMAGE} num_distractors=2", DIGITS),
-    "digit-questions": Case("digit-questions", f"{IMAGE} embed_dim=12 num_distractors=2", QUESTIONS),
-    "translation": Case("translation", f"{RNN} vocab_size=120 batch_tokens=300", PARALLEL, PAIRS),
+    "digits": Case("digits", f"{IMAGE} clutter=2", DIGITS),
+    "digit-questions": Case("digit-questions", f"{IMAGE} embed_dim=12 clutter=2", QUESTIONS),
+    "translation": Case("translation", f"{RNN} vocab=120 batch_tokens=300", PARALLEL, PAIRS),
     "documents": Case("documents", f"{WORDS} embed_dim=12", DOCUMENTS, LABELS),
-    "mixed": Case("mixed", f"{WORDS} layer_types=attention,cnn,gru,lstm", DOCUMENTS, LABELS),
-    "language": Case("language", f"{WORDS} passage_length=24 num_layers=2", (WRITE, PLAIN_REPORT), PLAIN),
+    "mixed": Case("mixed", f"{WORDS} layers=attention,cnn,gru,lstm", DOCUMENTS, LABELS),
+    "language": Case("language", f"{WORDS} length=24 layers=2", (WRITE, PLAIN_REPORT), PLAIN),
     "masked-language": Case(
-        "masked-language", f"{WORDS} passage_length=24 layer_types=attention,cnn", (FILL, PLAIN_REPORT), PLAIN
+        "masked-language", f"{WORDS} length=24 layers=attention,cnn", (FILL, PLAIN_REPORT), PLAIN
     ),
     "captions": Case("captions", DESCRIBE, CAPTIONS, ALBUM, steps=60),
-    "transformer": Case("reverse", "model=transformer dim=16 num_layers=2 num_heads=2 ffn_dim=24", REVERSE),
+    "transformer": Case("reverse", "model=transformer dim=16 layers=2 heads=2 hidden_dim=24", REVERSE),
     "luong": Case(
-        "reverse", f"{RNN} order=luong cell_type=lstm num_layers=2 input_feeding=on score=bilinear", REVERSE
+        "reverse", f"{RNN} order=luong cell=lstm layers=2 input_feeding=on score=bilinear", REVERSE
     ),
-    "local-p": Case("reverse", f"{RNN} attention_scope=local-p score=concat", REVERSE),
+    "local-p": Case("reverse", f"{RNN} scope=local-p score=concat", REVERSE),
     "sample": Case("reverse", f"{RNN} normalize=sample", REVERSE),
-    "captions-hard": Case("captions", f"{DESCRIBE} attention_scope=hard", CAPTIONS, ALBUM, steps=60),
-    "copy-lstm": Case("copy", "model=lstm ffn_dim=16 num_layers=2 batch_size=4 max_size=6", MACHINE[1:]),
+    "captions-hard": Case("captions", f"{DESCRIBE} scope=hard", CAPTIONS, ALBUM, steps=60),
+    "copy-lstm": Case("copy", "model=lstm hidden_dim=16 layers=2 batch=4 longest=6", MACHINE[1:]),
 }
 LONG: dict[str, Case] = {
     "reverse-200": Case("reverse", RNN, REVERSE, steps=200),
-    "copy-200": Case("copy", f"{TAPE} max_size=6", MACHINE, steps=200),
-    "digits-200": Case("digits", f"{IMAGE} num_distractors=2", DIGITS, steps=200),
+    "copy-200": Case("copy", f"{TAPE} longest=6", MACHINE, steps=200),
+    "digits-200": Case("digits", f"{IMAGE} clutter=2", DIGITS, steps=200),
 }
 
 

@@ -81,7 +81,7 @@ def test_the_best_possible_guess_is_a_line(tmp_path):
     words = [
         "min_size=7",
         "max_size=9",
-        "ffn_dim=8",
+        "hidden_dim=8",
         "memory_rows=4",
         "memory_width=3",
         "num_layers=1",
