@@ -46,7 +46,7 @@ def han2016(
     """
     values = dict(values)
     seeds = (values.pop("seed"),) if "seed" in values else SEEDS[: 1 if quick else None]
-    data = make_config("imdb", **values).data
+    data = make_config("imdb", **values).data_dir
     if data is None:
         raise UsageError(
             "han2016 reads IMDB: --data FOLDER with train.tsv and test.tsv (label, rating, text)"
@@ -160,7 +160,7 @@ def _correct_documents(folder: Path, quick: bool) -> list[bool]:
 
 def _test_documents(config: Any, quick: bool) -> list[Document]:
     every = [
-        document for document in get_recipe("imdb").data(config).tests["test"]() if document.whole.strip()
+        document for document in get_recipe("imdb").data(config).tests["test"]() if document.full_text.strip()
     ]
     return every[: QUICK_DOCUMENTS if quick else None]
 

@@ -40,7 +40,7 @@ def xu2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> dict[str
     recipe, rows = _choose_recipe(values), []
     for scope in SCOPES:
         log(f"{recipe}, {scope}:")
-        row = run_trial(recipe, out / f"{recipe}-{scope}", log=log, **values, scope=scope)
+        row = run_trial(recipe, out / f"{recipe}-{scope}", log=log, **values, attention_scope=scope)
         rows.append({"scope": scope, **row})
     if recipe == "flickr8k":
         rows += [{"scope": "caption of the nearest picture", **rows[0]["nearest"]}, *PAPER_ROWS]
@@ -54,9 +54,9 @@ def xu2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> dict[str
 
 def _choose_recipe(values: dict[str, Any]) -> str:
     """Which pictures: what is in the folder tells."""
-    if "data" not in values:
+    if "data_dir" not in values:
         return "digit-scenes"
-    folder = Path(values["data"])
+    folder = Path(values["data_dir"])
     if (folder / "features.npz").is_file():
         return "flickr8k"
     if any(folder.glob("train-images-idx3-ubyte*")):
@@ -70,16 +70,17 @@ def _draw_captions(out: Path, recipe: str) -> None:
 
     for scope in SCOPES[:2]:
         captioner = load(out / f"{recipe}-{scope}")
-        image = found(recipe).data(captioner.config).tests["test"]().images.some(slice(1))[0, 0]
-        looked = captioner.look(image)
-        if looked.words:
-            looked.picture(f"{scope}: {looked.caption}", smooth=scope == "soft").save(out / f"{scope}.png")
+        image = found(recipe).data(captioner.config).tests["test"]().images.select(slice(1))[0, 0]
+        explanation = captioner.explain(image)
+        if explanation.words:
+            figure = explanation.to_figure(f"{scope}: {explanation.caption}", smooth=scope == "soft")
+            figure.save(out / f"{scope}.png")
 
 
 IMAGE_VARIANTS: dict[str, dict[str, Any]] = {
     "attention, one query": {},
-    "attention, a query for each class": {"queries": "each"},
-    "attention, nobody asks": {"queries": "none"},
+    "attention, a query for each class": {"query_type": "each"},
+    "attention, nobody asks": {"query_type": "none"},
     "average": {"pooling": "average"},
     "maximum": {"pooling": "max"},
 }
@@ -87,7 +88,7 @@ IMAGE_VARIANTS: dict[str, dict[str, Any]] = {
 
 QUESTION_VARIANTS: dict[str, dict[str, Any]] = {
     "attention, one look": {},
-    "attention, two looks": {"looks": 2},
+    "attention, two looks": {"num_hops": 2},
     "average": {"pooling": "average"},
 }
 
@@ -100,8 +101,8 @@ def vision(out: Path, name: str, values: dict[str, Any], log: LogFn) -> dict[str
 
     A folder of data is that of MNIST, for the images; the questions are always about scikit-learn's digits.
     """
-    recipe = "mnist-cluttered" if "data" in values else "digits"
-    asked = {key: value for key, value in values.items() if key != "data"}
+    recipe = "mnist-cluttered" if "data_dir" in values else "digits"
+    asked = {key: value for key, value in values.items() if key != "data_dir"}
     images = _run_variants(out, recipe, IMAGE_VARIANTS, values, log)
     questions = _run_variants(out, "digit-questions", QUESTION_VARIANTS, asked, log)
     for row in questions:
@@ -133,8 +134,8 @@ def _run_variants(
 
 def _draw_questions(out: Path) -> None:
     """The first scene of the test, and where each of its questions looked."""
-    respondent = load(out / "digit-questions-attention-one-look")
-    asked = cast(ImageQuestions, digit_questions(respondent.config).tests["test"]()).head(1)
+    predictor = load(out / "digit-questions-attention-one-look")
+    asked = cast(ImageQuestions, digit_questions(predictor.config).tests["test"]()).head(1)
     for number, kind in enumerate(QUESTION_TYPES):
-        sight = respondent.look(asked.scenes.images[0], asked.get_question(0, number))
-        sight.picture().save(out / f"{kind}.png")
+        explanation = predictor.explain(asked.scenes.images[0], asked.get_question(0, number))
+        explanation.to_figure().save(out / f"{kind}.png")

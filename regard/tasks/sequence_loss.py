@@ -84,7 +84,7 @@ class NextTokenLoss(nn.Module):
         rows, words = hidden.flatten(0, 1), batch.target[:, 1:].flatten()
         if len(real) < len(words):
             rows, words = rows.index_select(0, real), words.index_select(0, real)
-        output = self.model.output
+        output = self.model.lm_head
         total, plain = linear_cross_entropy(rows, output.weight, output.bias, words, self.label_smoothing)
         return total, plain, real
 
@@ -144,7 +144,7 @@ class CaptionLoss(NextTokenLoss):
     gradient where to look; who draws before that mostly draws in vain.
     """
 
-    seen: Tensor
+    num_batches: Tensor
 
     def __init__(self, model: ShowAttendTell, config: CaptioningConfig):
         super().__init__(model, config.label_smoothing, config.entropy_bonus, config.reward_discount)

@@ -9,7 +9,7 @@ from tests.cli.calls import call, refused, run
 from tests.recipes.reviews import reviews, tsv
 
 SMALL = [
-    "dim=8",
+    "hidden_dim=8",
     "embed_dim=8",
     "vocab_size=100",
     "batch_tokens=400",

@@ -8,7 +8,7 @@ from tests.cli.calls import call, refused
 from tests.recipes.texts import text
 
 SMALL = [
-    "dim=16",
+    "embed_dim=16",
     "num_heads=2",
     "ffn_dim=16",
     "passage_length=24",

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 NET = [
-    "width=4",
+    "conv_channels=4",
     "feature_dim=24",
     "embed_dim=16",
-    "dim=24",
+    "hidden_dim=24",
     "num_threads=1",
     "warmup_steps=5",
 ]  # a small describer

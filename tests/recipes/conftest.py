@@ -18,8 +18,8 @@ def few_scenes(monkeypatch):
     """Choose and test by some pictures only."""
     from regard.tasks.captioning import data as _material
 
-    monkeypatch.setattr(_material, "CHOOSING", 12)
-    monkeypatch.setattr(_material, "TESTING", 20)
+    monkeypatch.setattr(_material, "NUM_VALID_SCENES", 12)
+    monkeypatch.setattr(_material, "NUM_TEST_SCENES", 20)
 
 
 @pytest.fixture(params=["additive", "luong", "hard", "transformer"])

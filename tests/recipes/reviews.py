@@ -20,7 +20,7 @@ FILLER = (
 )
 TELLING = {"pos": ("superb", "lovely"), "neg": ("awful", "boring")}
 SMALL = [
-    "dim=16",
+    "hidden_dim=16",
     "embed_dim=16",
     "vocab_size=100",
     "batch_tokens=600",

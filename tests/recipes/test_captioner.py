@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("few_scenes")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("squares")
     return {
-        name: (squares(folder, name, count, seed),)
+        f"{name}_files": (squares(folder, name, count, seed),)
         for name, count, seed in (("train", 60, 0), ("valid", 12, 1), ("test", 20, 2))
     }
 
@@ -68,8 +68,8 @@ def test_images_come_as_files_arrays_and_tensors(told, files):
     from PIL import Image
 
     captioner = load(told)
-    path = str(files["test"][0]).replace(".jsonl", "/3.png")
-    line = json.loads(Path(files["test"][0]).read_text(encoding="utf-8").splitlines()[3])
+    path = str(files["test_files"][0]).replace(".jsonl", "/3.png")
+    line = json.loads(Path(files["test_files"][0]).read_text(encoding="utf-8").splitlines()[3])
     with Image.open(path) as file:
         image = file.copy()
     pixels = torch.tensor(list(image.tobytes())).view(20, 24, 3)
@@ -117,23 +117,23 @@ def test_sixteen_bits_are_the_same_however_an_image_comes(tmp_path):
 
 def test_a_look_has_weights_for_each_word(told, files):
     captioner = load(told)
-    looked = captioner.look(str(files["test"][0]).replace(".jsonl", "/3.png"))
+    looked = captioner.explain(str(files["test_files"][0]).replace(".jsonl", "/3.png"))
     assert looked.weights.shape == (len(looked.words), 3, 3)
     torch.testing.assert_close(looked.weights.sum((1, 2)), torch.ones(len(looked.words)))
     assert all(0 < share <= 1 for share in looked.probabilities)
     assert looked.caption == " ".join(looked.words)
     assert looked.image.shape == (20, 24, 3)
-    assert looked.picture("a title").png()[1:4] == b"PNG"
-    assert looked.words[0] in looked.drawn().splitlines()[0]
+    assert looked.to_figure("a title").png()[1:4] == b"PNG"
+    assert looked.words[0] in looked.to_text().splitlines()[0]
     plain = json.loads(json.dumps(looked.to_json()))
     assert len(plain["weights"]) == len(plain["words"])
 
 
 def test_a_beam_finds_what_is_at_least_as_likely(told, files):
     captioner = load(told)
-    pictures = captioner.pictured(str(files["test"][0]).replace(".jsonl", "/1.png"))[None]
-    greedy = captioner.search(pictures, captioner.decoding_config(beam=1, alpha=0.0))[0]
-    beam = captioner.search(pictures, captioner.decoding_config(beam=4, alpha=0.0))[0]
+    pictures = captioner.to_model_input(str(files["test_files"][0]).replace(".jsonl", "/1.png"))[None]
+    greedy = captioner.search(pictures, captioner.decoding_config(beam_size=1, length_penalty=0.0))[0]
+    beam = captioner.search(pictures, captioner.decoding_config(beam_size=4, length_penalty=0.0))[0]
     assert beam.log_prob >= greedy.log_prob - 1e-5
 
 
@@ -145,11 +145,11 @@ def test_scenes_of_every_scope(scope, tmp_path):
     found = get_recipe("digit-scenes").task.judge(get_recipe("digit-scenes"), captioner)
     assert found["pictures"] == 20
     assert ("inside" in found) == (scope != "none")
-    looked = captioner.look(torch.rand(32, 32))
+    looked = captioner.explain(torch.rand(32, 32))
     if scope == "none":
         assert looked.weights is None
         with pytest.raises(ValueError, match="has no attention"):
-            looked.picture()
+            looked.to_figure()
     elif scope == "hard" and looked.words:
         assert set(looked.weights.unique().tolist()) == {0.0, 1.0}
 
@@ -208,11 +208,11 @@ def test_nothing_to_judge_is_said(told):
         ("mnist-scenes", ["data_dir=nowhere"], "there is no such folder"),
         ("flickr8k", ["data_dir=."], "there is no features.npz"),
         ("digit-scenes", ["color=on"], "invalid value 'on' for color"),
-        ("digit-scenes", ["attention_scope=both"], "for scope: expected one of soft, hard, none"),
-        ("digit-scenes", ["monitor=bits"], "for watch: expected one of loss, captions, digits, bleu"),
-        ("digit-scenes", ["image_size=8"], "invalid value '8' for size: must be at least 16"),
-        ("digit-scenes", ["feature_dim=16"], "invalid value '16' for grid_dim: must be above 16"),
-        ("digit-scenes", ["soft_fraction=2"], "invalid value '2.0' for expected: must be at most 1"),
+        ("digit-scenes", ["attention_scope=both"], "for attention_scope: expected one of soft, hard, none"),
+        ("digit-scenes", ["monitor=bits"], "for monitor: expected one of loss, captions, digits, bleu"),
+        ("digit-scenes", ["image_size=8"], "invalid value '8' for image_size: must be at least 16"),
+        ("digit-scenes", ["feature_dim=16"], "invalid value '16' for feature_dim: must be above 16"),
+        ("digit-scenes", ["soft_fraction=2"], "invalid value '2.0' for soft_fraction: must be at most 1"),
         (
             "digit-scenes",
             ["attention_scope=none", "score=dot"],

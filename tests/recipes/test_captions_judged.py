@@ -59,10 +59,10 @@ def test_hard_attention_begins_softly():
         _, seen = net._decode(batch)
         drawn.append(all(bool((look.weights.amax(-1) == 1).all()) for look in seen))
     assert drawn == [False, False, True, True]
-    assert float(net.state_dict()["seen"]) == 4  # so that a resumed training goes on with it
+    assert float(net.state_dict()["num_batches"]) == 4  # so that a resumed training goes on with it
     other, _ = objective("attention_scope=hard")
     other.init_from(net.state_dict(), "a run")
-    assert float(other.seen) == 0
+    assert float(other.num_batches) == 0
     assert not other.baseline.any()
 
 
@@ -90,7 +90,7 @@ def test_hard_attention_learns_where_to_look():
         optimizer.step()
     net.eval()
     batch = told_by_one_cell(random, 200)
-    cells = net.model.looks(batch.images, batch.target)[:, 0].argmax(-1)
+    cells = net.model.attention_weights(batch.images, batch.target)[:, 0].argmax(-1)
     assert float((cells == batch.images[..., 7].argmax(-1)).float().mean()) > 0.9
 
 
@@ -153,14 +153,22 @@ def test_the_study_has_its_table(tmp_path, monkeypatch):
     from regard.studies import vision as _xu2015
 
     def small(*given, **more):
-        shared = {"size": 32, "width": 4, "grid_dim": 24, "dim": 16, "embed_dim": 8, "batch": 8, "threads": 1}
+        shared = {
+            "image_size": 32,
+            "conv_channels": 4,
+            "feature_dim": 24,
+            "hidden_dim": 16,
+            "embed_dim": 8,
+            "batch_size": 8,
+            "num_threads": 1,
+        }
         return trial(*given, **more, **shared)
 
     trial = _xu2015.run_trial
-    monkeypatch.setattr(_xu2015, "trial", small)
+    monkeypatch.setattr(_xu2015, "run_trial", small)
     found = xu2015(tmp_path, "reverse", {"steps": 2, "validate_every": 2, "save_every": 2}, quiet)
     assert [row["scope"] for row in found["rows"]] == ["soft", "hard", "none"]
     assert "| scope | captions | digits | inside |" in found["table"]
     assert (tmp_path / "table.md").is_file()
     with pytest.raises(ValueError, match="neither Flickr8k"):
-        xu2015(tmp_path, "reverse", {"data": str(tmp_path)}, quiet)
+        xu2015(tmp_path, "reverse", {"data_dir": str(tmp_path)}, quiet)

@@ -39,18 +39,18 @@ def test_ready_features(tmp_path):
         tmp_path / "run",
         [*words, "min_word_count=2", "dropout=0", "num_threads=1"],
         log=quiet,
-        data=data,
+        data_dir=data,
     )
     captioner = load(tmp_path / "run")
     found = get_recipe("flickr8k").task.judge(get_recipe("flickr8k"), captioner)
     assert found["bleu4"] > 80
     assert found["nearest"]["bleu4"] > 80
-    assert captioner.words.decode([1]) == "<unk>"
-    assert captioner.words.lowercase
+    assert captioner.tokenizer.decode([1]) == "<unk>"
+    assert captioner.tokenizer.lowercase
     with pytest.raises(InputError, match="trained on ready features"):
         captioner.caption(["dog.jpg"])
     test = get_recipe("flickr8k").data(captioner.config).tests["test"]()
-    assert captioner.look(test.images.some(slice(1))[0]).weights.shape[1:] == (3, 3)
+    assert captioner.explain(test.images.select(slice(1))[0]).weights.shape[1:] == (3, 3)
 
 
 def told_by(folder, *lines):
@@ -58,17 +58,19 @@ def told_by(folder, *lines):
     data = Path(features(folder))
     (data / "captions.tsv.xz").unlink()
     (data / "captions.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return get_recipe("flickr8k").data(make_config("flickr8k", data=str(data)))
+    return get_recipe("flickr8k").data(make_config("flickr8k", data_dir=str(data)))
 
 
 def test_features_and_captions_meet_by_name(tmp_path):
-    whole = get_recipe("flickr8k").data(make_config("flickr8k", data=features(tmp_path / "whole"))).train()
+    whole = (
+        get_recipe("flickr8k").data(make_config("flickr8k", data_dir=features(tmp_path / "whole"))).train()
+    )
     lines = [
         "\t".join([name, "train", *texts]) for name, texts in zip(whole.names, whole.captions, strict=True)
     ]
     other = told_by(tmp_path / "other", *reversed(lines), "").train()
     assert other.names == whole.names[::-1]
-    assert torch.equal(other.images.numbers, whole.images.numbers.flip(0))
+    assert torch.equal(other.images.array, whole.images.array.flip(0))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_a_split_without_lines_is_said(tmp_path):
 
 
 def test_damaged_features_are_said(tmp_path):
-    settings = make_config("flickr8k", data=features(tmp_path / "flickr"))
+    settings = make_config("flickr8k", data_dir=features(tmp_path / "flickr"))
     file = tmp_path / "flickr" / "features.npz"
     whole = file.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"no features", b"", b"\x80\x04K\x01."):
@@ -119,7 +121,7 @@ def test_rare_words_are_not_known():
     pictures = CaptionedImages(ImageArray(torch.zeros(3, 1, 8, 8)), texts)
     gallery = material.Gallery(lambda: pictures, lambda: pictures)
     for least, known in ((1, "abcdefg"), (2, "abcdef"), (3, "abcde")):
-        words = train_tokenizer(gallery, make_config("captions", min_count=least))
+        words = train_tokenizer(gallery, make_config("captions", min_word_count=least))
         assert sorted(words.vocabulary.tokens[4:]) == [f"▁{letter}" for letter in known]
 
 
@@ -129,7 +131,7 @@ def test_a_word_must_be_there_often_enough():
     with pytest.raises(
         DataError, match=r"min_word_count=1000: no word .*; the most frequent, 'a', is there 2 times"
     ):
-        train_tokenizer(gallery, make_config("captions", min_count=1000))
+        train_tokenizer(gallery, make_config("captions", min_word_count=1000))
 
 
 def begun(folder, *words, **given):
@@ -168,7 +170,9 @@ def told_of(tmp_path):
 def test_both_parts_are_reported_before_the_training(told_of, tmp_path):
     train_on = told_of("train", *["a b c d e"] * 3, "a rare word")
     valid = told_of("valid", "a b x", "a b c d e a")
-    said = begun(tmp_path / "run", "max_length=5", "min_word_count=2", train=train_on, valid=valid)
+    said = begun(
+        tmp_path / "run", "max_length=5", "min_word_count=2", train_files=train_on, valid_files=valid
+    )
     assert said[0] == "train: 4 pairs read, 4 used; 2 of 18 tokens (11 %) are not in the vocabulary."
     assert said[1] == (
         "valid: 2 pairs read, 1 used; 1 over 5 tokens left out (line 2); 1 of 3 tokens (33 %) is not in the vocabulary."
@@ -180,25 +184,27 @@ def test_both_parts_are_reported_before_the_training(told_of, tmp_path):
 def test_nothing_to_choose_by_is_said_before_the_training(text, told_of, tmp_path):
     train_on, valid = told_of("train", "a b c d e"), told_of("valid", text)
     with pytest.raises(DataError, match="valid: No caption can be used: 1 pair read"):
-        begun(tmp_path / "run", "max_length=5", "min_word_count=1", train=train_on, valid=valid)
+        begun(tmp_path / "run", "max_length=5", "min_word_count=1", train_files=train_on, valid_files=valid)
     assert not (tmp_path / "run").exists()
 
 
 def test_every_twentieth_image_is_held_out(told_of, tmp_path):
-    settings = make_config("captions", train=told_of("many", *(f"a {i}" for i in range(1, 46))), size=16)
+    settings = make_config(
+        "captions", train_files=told_of("many", *(f"a {i}" for i in range(1, 46))), image_size=16
+    )
     gallery = get_recipe("captions").data(settings)
     train_on, valid = gallery.train(), gallery.valid()
     assert valid.captions == [["a 20"], ["a 40"]]
     assert [Path(name).name for name in valid.names] == ["many19.png", "many39.png"]
     assert len(train_on) == len(train_on.images) == 43
     assert not {one for (one,) in train_on.captions} & {"a 20", "a 40"}
-    few = make_config("captions", train=told_of("few", "a b"), size=16)
+    few = make_config("captions", train_files=told_of("few", "a b"), image_size=16)
     with pytest.raises(DataError, match=r"have 1 image, too few to hold one of 20 out; .*--valid"):
         get_recipe("captions").data(few).train()
 
 
 def test_that_images_are_held_out_is_said(told_of, tmp_path):
-    said = begun(tmp_path / "run", train=told_of("many", *["a b c d e"] * 20))
+    said = begun(tmp_path / "run", train_files=told_of("many", *["a b c d e"] * 20))
     assert said[1] == "valid: 1 pair read, 1 used. Every twentieth image was held out for it."
 
 
@@ -206,7 +212,7 @@ def test_chinese_is_cut_into_characters_and_joined_again():
     text = "一只狗在雪地里奔跑。"
     pictures = CaptionedImages(ImageArray(torch.zeros(1, 1, 8, 8)), [[text]])
     gallery = material.Gallery(lambda: pictures, lambda: pictures)
-    settings = make_config("captions", min_count=1)
+    settings = make_config("captions", min_word_count=1)
     words = train_tokenizer(gallery, settings)
     assert sorted(words.vocabulary.tokens[4:]) == sorted(f"▁{sign}" for sign in text)
     written = CaptionBatches(pictures, words).make_batch(torch.tensor([0])).target[0, 1:-1].tolist()

@@ -18,7 +18,7 @@ from tests.recipes.tiny import quiet
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reviews")
     return {
-        name: (tsv(folder / f"{name}.tsv", reviews(count, seed)),)
+        f"{name}_files": (tsv(folder / f"{name}.tsv", reviews(count, seed)),)
         for name, count, seed in (("train", 120, 0), ("valid", 40, 1), ("test", 40, 2))
     }
 
@@ -42,14 +42,14 @@ def test_it_learns_to_read(read, files):
 
 
 def test_it_looks_at_the_telling_word_of_the_telling_sentence(read):
-    reading = load(read).look("We saw the plot. The music awful then. A road.")
+    reading = load(read).explain("We saw the plot. The music awful then. A road.")
     assert reading.prediction.label == "neg"
     assert reading.words[1] == ["The", "music", "awful", "then", "."]
-    assert int(reading.sentences.argmax()) == 1
-    assert int(reading.weights[1].argmax()) == 2
-    torch.testing.assert_close(reading.sentences.sum(), torch.tensor(1.0))
-    assert all(abs(float(row.sum()) - 1) < 1e-5 for row in reading.weights)
-    shares = reading.shares()
+    assert int(reading.sentence_weights.argmax()) == 1
+    assert int(reading.word_weights[1].argmax()) == 2
+    torch.testing.assert_close(reading.sentence_weights.sum(), torch.tensor(1.0))
+    assert all(abs(float(row.sum()) - 1) < 1e-5 for row in reading.word_weights)
+    shares = reading.word_shares()
     assert shares[1][2] == max(share for row in shares for share in row)
     assert sum(map(sum, shares)) == pytest.approx(1, abs=1e-5)
 
@@ -63,15 +63,15 @@ def test_probabilities_are_those_of_all_classes(read):
         assert next(iter(one.probabilities)) == one.label
         alone = classifier.classify([text])[0]
         assert alone.probabilities == pytest.approx(one.probabilities, abs=1e-5)
-        assert classifier.look(text).prediction.probabilities == pytest.approx(one.probabilities, abs=1e-5)
+        assert classifier.explain(text).prediction.probabilities == pytest.approx(one.probabilities, abs=1e-5)
 
 
 def test_what_is_left_out_is_said(read):
     classifier = load(read)
     one = classifier.classify(["The plot was lovely. " * 60])[0]
-    assert (one.left.sentences, one.left.words) == (20, 0)
+    assert (one.truncation.omitted_sentences, one.truncation.omitted_words) == (20, 0)
     assert one.to_json()["left_out"]["sentences"] == 20
-    assert not classifier.classify(["lovely " * 60])[0].left  # split, so nothing is lost
+    assert not classifier.classify(["lovely " * 60])[0].truncation  # split, so nothing is lost
 
 
 def test_empty_and_strange_texts(read):
@@ -82,11 +82,11 @@ def test_empty_and_strange_texts(read):
         classifier.classify("lovely")
     assert classifier.classify([]) == []
     for text in ("🙂", "中文很好。", "<script>alert(1)</script>", "a" * 5000, "\u202eabc", "x\ud800"):
-        assert classifier.look(text).prediction.label in classifier.labels
+        assert classifier.explain(text).prediction.label in classifier.labels
 
 
 def test_sentences_can_come_apart(read):
-    reading = load(read).look(["the plot lovely .", "then ."])
+    reading = load(read).explain(["the plot lovely .", "then ."])
     assert reading.words == [["the", "plot", "lovely", "."], ["then", "."]]
 
 
@@ -120,7 +120,7 @@ def test_judging_counts_what_was_cut_empty_or_unknown(read):
         "data"
     ]
     assert (found["read"], found["used"], found["empty_lines"]) == (3, 2, [2])
-    assert (found["long_documents"], found["sentences_left"], found["long_lines"]) == (1, 20, [1])
+    assert (found["long_documents"], found["omitted_sentences"], found["long_document_lines"]) == (1, 20, [1])
     assert found["unknown"] == 41  # "was" forty times, and "qqq"
 
 
@@ -132,10 +132,10 @@ def test_judging_says_what_classify_says(read):
 
 
 def test_a_reading_can_be_shown(read):
-    reading = load(read).look("We saw the plot. The music awful then.")
-    drawn = reading.drawn(color=False, width=60)
+    reading = load(read).explain("We saw the plot. The music awful then.")
+    drawn = reading.to_text(color=False, width=60)
     assert "█awful" in drawn
-    assert "\x1b[" in reading.drawn(color=True, width=60)
+    assert "\x1b[" in reading.to_text(color=True, width=60)
     assert "awful" in reading.to_page().html
     plain = json.loads(json.dumps(reading.to_json()))
     assert len(plain["sentences"][1]["weights"]) == 5
@@ -164,25 +164,25 @@ def test_an_interrupted_run_goes_on_bit_for_bit(files, tmp_path):
 def test_twins_and_other_mechanisms_train(files, tmp_path, words):
     train("documents", tmp_path / "run", [*TINY, *words], log=quiet, **files)
     classifier = load(tmp_path / "run")
-    reading = classifier.look("We saw it. Lovely.")
+    reading = classifier.explain("We saw it. Lovely.")
     assert classifier.has_attention == (words != ["pooling=max"])
-    assert (reading.weights is None) == (words == ["pooling=max"])
-    assert "Lovely" in reading.drawn(color=False)
+    assert (reading.word_weights is None) == (words == ["pooling=max"])
+    assert "Lovely" in reading.to_text(color=False)
     assert "Lovely" in reading.to_page().html
     if words == ["pooling=average"]:
-        torch.testing.assert_close(reading.sentences, torch.tensor([0.5, 0.5]))
+        torch.testing.assert_close(reading.sentence_weights, torch.tensor([0.5, 0.5]))
 
 
 def test_begin_with_another_run(read, files, tmp_path):
     outcome = train("documents", tmp_path / "more", [*TINY, "steps=1"], init_from=read, log=quiet, **files)
     assert outcome.step == 1
-    assert load(tmp_path / "more").words == load(read).words
+    assert load(tmp_path / "more").tokenizer == load(read).tokenizer
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["vocab_size=99"], "vocab is that of .*documents: 100, not 99; leave vocab out"),
+        (["vocab_size=99"], "vocab_size is that of .*documents: 100, not 99; leave vocab_size out"),
         (["lowercase=off"], "lowercase is that of .*documents: on, not off"),
     ],
 )
@@ -196,23 +196,30 @@ def test_what_another_run_decides_cannot_be_chosen(read, files, tmp_path, words,
 def test_every_twentieth_document_is_held_out_where_no_other_is_named(name, tmp_path):
     pairs = reviews(45, 0)
     path, said = tsv(tmp_path / "x.tsv", pairs), []
-    train(name, tmp_path / "run", [*TINY, "steps=1"], log=said.append, train=(path,))
+    train(name, tmp_path / "run", [*TINY, "steps=1"], log=said.append, train_files=(path,))
     said = [line for line in said if not line.endswith("changes nothing here")]
     assert said[0].startswith("train: 43 documents read")
     assert said[1].startswith("valid: 2 documents read")
     assert said[1].endswith("Every twentieth document was held out for it.")
-    shelves = get_recipe(name).data(make_config(name, train=(path,)))
+    shelves = get_recipe(name).data(make_config(name, train_files=(path,)))
     assert [document.text for document in shelves.valid()] == [pairs[19][1], pairs[39][1]]
     assert not {document.line for document in shelves.train()} & {20, 40}
     few = tsv(tmp_path / "few.tsv", reviews(19, 0))
     with pytest.raises(DataError, match=r"few.tsv has 19 documents, too few to hold one of 20 out.*--valid"):
-        train(name, tmp_path / "few", TINY, log=quiet, train=(few,))
+        train(name, tmp_path / "few", TINY, log=quiet, train_files=(few,))
 
 
 def test_one_class_alone_is_refused(files, tmp_path):
     path = tsv(tmp_path / "x.tsv", [("pos", text) for _, text in reviews(30)])
     with pytest.raises(DataError, match=r"x.tsv: all documents have the label 'pos'.* two classes or more"):
-        train("documents", tmp_path / "run", TINY, log=quiet, train=(path,), valid=files["valid"])
+        train(
+            "documents",
+            tmp_path / "run",
+            TINY,
+            log=quiet,
+            train_files=(path,),
+            valid_files=files["valid_files"],
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -227,13 +234,13 @@ def test_what_was_read_is_said(files, tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["dim=7"], "invalid value '7' for dim: must be even"),
+        (["hidden_dim=7"], "invalid value '7' for hidden_dim: must be even"),
         (["pooling=max", "score=dot"], "invalid value 'dot' for score: needs pooling=attention"),
         (["score=nothing"], "invalid value 'nothing' for score"),
         (["normalize=kernel_sum"], "do not go together"),
-        (["monitor=bleu"], "for watch: expected one of loss, accuracy"),
-        (["max_sentence_words=0"], "invalid value '0' for max_words: must be at least 1"),
-        (["test_fold=10"], "for fold: must be at most 9"),
+        (["monitor=bleu"], "for monitor: expected one of loss, accuracy"),
+        (["max_sentence_words=0"], "invalid value '0' for max_sentence_words: must be at least 1"),
+        (["test_fold=10"], "for test_fold: must be at most 9"),
     ],
 )
 def test_settings_that_cannot_be(words, sentence, files, tmp_path):

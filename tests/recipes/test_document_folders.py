@@ -46,7 +46,7 @@ def shared(tmp_path_factory):
 
 def test_imdb_holds_out_the_same_reviews_for_every_seed(shared):
     first, second = (
-        get_recipe("imdb").data(make_config("imdb", data=str(shared), seed=seed)) for seed in (0, 1)
+        get_recipe("imdb").data(make_config("imdb", data_dir=str(shared), seed=seed)) for seed in (0, 1)
     )
     assert first.valid() == second.valid()
     assert len(first.train()) + len(first.valid()) == 60
@@ -57,7 +57,9 @@ def test_imdb_holds_out_the_same_reviews_for_every_seed(shared):
 def test_movie_reviews_has_ten_folds(shared):
     tests = []
     for fold in range(10):
-        shelves = get_recipe("movie-reviews").data(make_config("movie-reviews", data=str(shared), fold=fold))
+        shelves = get_recipe("movie-reviews").data(
+            make_config("movie-reviews", data_dir=str(shared), test_fold=fold)
+        )
         train_, valid, test = shelves.train(), shelves.valid(), shelves.tests["test"]()
         assert (len(train_), len(valid), len(test)) == (40, 5, 5)
         tests += test
@@ -79,14 +81,17 @@ def test_movie_reviews_has_ten_folds(shared):
 def test_a_broken_line_of_movie_reviews_is_named(tmp_path, line, sentence):
     good = json.dumps({"label": "pos", "fold": 3, "sentences": ["a"]})
     (tmp_path / "movie_reviews.jsonl").write_text(f"{good}\n{line}\n{good}\n", encoding="utf-8")
-    shelves = get_recipe("movie-reviews").data(make_config("movie-reviews", data=str(tmp_path)))
+    shelves = get_recipe("movie-reviews").data(make_config("movie-reviews", data_dir=str(tmp_path)))
     with pytest.raises(DataError, match=f"movie_reviews.jsonl, {sentence}"):
         shelves.train()
 
 
 def test_chnsenticorp_is_clean_unless_it_is_asked_for(shared):
     name, data = "chnsenticorp", str(shared / "chn")
-    clean, usual = (get_recipe(name).data(make_config(name, data=data, leak=leak)) for leak in (False, True))
+    clean, usual = (
+        get_recipe(name).data(make_config(name, data_dir=data, include_test_texts=leak))
+        for leak in (False, True)
+    )
     assert (len(clean.train()), len(usual.train())) == (3, 4)
     assert [document.text for document in clean.tests["unseen"]()] == ["房间好吧。"]
     assert len(clean.tests["test"]()) == 2
@@ -94,7 +99,7 @@ def test_chnsenticorp_is_clean_unless_it_is_asked_for(shared):
 
 def test_chinese_by_characters_trains(shared, tmp_path):
     train("chnsenticorp", tmp_path / "run", [*TINY, f"data_dir={shared / 'chn'}"], log=quiet)
-    reading = load(tmp_path / "run").look("房间很好！下次再来。")
+    reading = load(tmp_path / "run").explain("房间很好！下次再来。")
     assert reading.words == [["房", "间", "很", "好", "！"], ["下", "次", "再", "来", "。"]]
 
 
@@ -116,15 +121,15 @@ def test_the_study_compares_documents_in_pairs():
 def test_the_study_runs_and_goes_on(shared, tmp_path):
     pytest.importorskip("sklearn")
     given = {
-        "data": str(shared),
+        "data_dir": str(shared),
         "steps": 30,
         "validate_every": 30,
         "save_every": 30,
-        "dim": 8,
+        "hidden_dim": 8,
         "embed_dim": 8,
     }
     said = []
-    given |= {"threads": 1, "vocab": 60, "batch_tokens": 400}
+    given |= {"num_threads": 1, "vocab_size": 60, "batch_tokens": 400}
     found = han2016(tmp_path, "", given, said.append, quick=True)
     assert [row["model"] for row in found["rows"]] == ["attention", "average", "max", "TF-IDF + linear"]
     assert [row["models"] for row in found["differences"]][2] == "attention - TF-IDF + linear"
@@ -150,6 +155,6 @@ REAL = os.environ.get("REGARD_DATA")
     ],
 )
 def test_the_real_data_has_the_known_sizes(name, sizes):
-    shelves = get_recipe(name).data(make_config(name, data=str(Path(str(REAL), name))))
+    shelves = get_recipe(name).data(make_config(name, data_dir=str(Path(str(REAL), name))))
     found = {part: len(read_()) for part, read_ in shelves.tests.items()}
     assert (len(shelves.train()), len(shelves.valid()), found) == sizes

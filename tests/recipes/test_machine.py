@@ -54,11 +54,11 @@ def test_an_interrupted_run_goes_on_bit_for_bit(copied, tmp_path):
 
 def test_what_is_counted(copied):
     machine = load(copied)
-    found = machine.evaluate(sequences=25, length=4)
+    found = machine.evaluate(num_sequences=25, length=4)
     assert found["of"] == 25 * 4 * 3
     assert found["length"] == 4
     assert found["errors"] == pytest.approx(100 * found["wrong"] / found["of"])
-    same = machine.evaluate(sequences=25, length=4)
+    same = machine.evaluate(num_sequences=25, length=4)
     assert found == same
 
 
@@ -71,29 +71,29 @@ def test_costs_are_in_bits():
 
 def test_a_larger_memory_may_be_used(copied):
     machine = load(copied)
-    assert machine.evaluate(sequences=3, rows=40, length=9)["rows"] == 40
-    batch = machine.algorithm.make(seeded_generator(0), 3, length=9).inputs
-    large, usual = machine.outputs(batch, rows=40), machine.outputs(batch)
+    assert machine.evaluate(num_sequences=3, memory_rows=40, length=9)["rows"] == 40
+    batch = machine.algorithm.sample(seeded_generator(0), 3, length=9).inputs
+    large, usual = machine.compute_logits(batch, memory_rows=40), machine.compute_logits(batch)
     assert not torch.equal(large, usual)
-    torch.testing.assert_close(usual, machine.outputs(batch, rows=24), atol=0, rtol=0)
+    torch.testing.assert_close(usual, machine.compute_logits(batch, memory_rows=24), atol=0, rtol=0)
 
 
 def test_a_longer_sequence_gets_a_larger_memory(copied):
     machine = load(copied)
-    rows = [machine.evaluate(sequences=2, length=length)["rows"] for length in (1, 2, 3, 9)]
+    rows = [machine.evaluate(num_sequences=2, length=length)["rows"] for length in (1, 2, 3, 9)]
     assert rows == [6, 6, 12, 24]  # 2 vectors, the longest of training, take 5 steps
-    assert machine.tape(length=9).memory.shape == (19, 24, 5)
+    assert machine.explain(length=9).memory.shape == (19, 24, 5)
 
 
 def test_a_tape_shows_every_step(copied):
-    tape = load(copied).tape(length=2)
-    assert tape.reads.shape == tape.writes.shape == (5, 1, 6)
+    tape = load(copied).explain(length=2)
+    assert tape.read_weights.shape == tape.write_weights.shape == (5, 1, 6)
     assert tape.memory.shape == (5, 6, 5)
-    assert tape.adds.shape == (5, 1, 5)
-    torch.testing.assert_close(tape.reads.sum(-1), torch.ones(5, 1))
-    torch.testing.assert_close(tape.read, tape.reads @ tape.memory)
-    assert tape.counts.tolist() == [False, False, False, True, True]
-    torch.testing.assert_close(tape.said, tape.outputs * tape.counts[:, None])
+    assert tape.add_vectors.shape == (5, 1, 5)
+    torch.testing.assert_close(tape.read_weights.sum(-1), torch.ones(5, 1))
+    torch.testing.assert_close(tape.read_vectors, tape.read_weights @ tape.memory)
+    assert tape.target_mask.tolist() == [False, False, False, True, True]
+    torch.testing.assert_close(tape.masked_outputs, tape.outputs * tape.target_mask[:, None])
 
 
 @pytest.mark.parametrize("name", ["repeat-copy", "recall", "ngrams", "sort"])
@@ -104,33 +104,35 @@ def test_every_recipe_trains(name, tmp_path):
         "ngrams": ["min_size=7", "max_size=9"],
     }
     sizes["sort"] = ["min_size=5", "max_size=5"]
-    words = [word for word in TINY if not word.startswith(("longest", "bits"))] + sizes[name]
+    words = [word for word in TINY if not word.startswith(("max_size", "num_bits"))] + sizes[name]
     outcome = train(name, tmp_path / "run", words, log=quiet)
     assert outcome.step == 6
-    found = load(tmp_path / "run").evaluate(sequences=4)
+    found = load(tmp_path / "run").evaluate(num_sequences=4)
     assert found["bits"] > 0
     assert ("best" in found) == (name == "ngrams")
 
 
 def test_a_tape_shows_what_was_wanted(copied, tmp_path):
-    tape = load(copied).tape(length=2)
-    torch.testing.assert_close(tape.wanted, tape.targets * tape.counts[:, None])
-    words = [word for word in TINY if not word.startswith(("longest", "bits"))]
+    tape = load(copied).explain(length=2)
+    torch.testing.assert_close(tape.optimal_outputs, tape.targets * tape.target_mask[:, None])
+    words = [word for word in TINY if not word.startswith(("max_size", "num_bits"))]
     train("ngrams", tmp_path / "run", [*words, "min_size=9", "max_size=9"], log=quiet)
     machine = load(tmp_path / "run")
-    tape = machine.tape(length=9)
-    best = machine.algorithm.best(tape.targets.T).T  # of bits that cannot be known: the best guess
-    torch.testing.assert_close(tape.wanted, best * tape.counts[:, None])
+    tape = machine.explain(length=9)
+    best = machine.algorithm.optimal_prediction(
+        tape.targets.T
+    ).T  # of bits that cannot be known: the best guess
+    torch.testing.assert_close(tape.optimal_outputs, best * tape.target_mask[:, None])
 
 
 def test_the_baseline_has_no_memory(tmp_path):
     train("copy", tmp_path / "run", [*TINY, "model=lstm", "num_layers=1"], log=quiet)
     machine = load(tmp_path / "run")
-    assert machine.evaluate(sequences=2)["of"] > 0
+    assert machine.evaluate(num_sequences=2)["of"] > 0
     with pytest.raises(ValueError, match="no memory"):
-        machine.tape()
+        machine.explain()
     with pytest.raises(ValueError, match="no memory"):
-        machine.evaluate(rows=9)
+        machine.evaluate(memory_rows=9)
 
 
 def test_best_cost_is_what_counting_costs():
@@ -144,11 +146,11 @@ def test_best_cost_is_what_counting_costs():
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["min_size=5", "max_size=2"], "invalid value '2' for longest: must be at least min_size=5"),
-        (["memory_rows=0"], "invalid value '0' for rows: must be at least 1"),
-        (["monitor=bleu"], "for watch: expected one of loss, bits, errors"),
+        (["min_size=5", "max_size=2"], "invalid value '2' for max_size: must be at least min_size=5"),
+        (["memory_rows=0"], "invalid value '0' for memory_rows: must be at least 1"),
+        (["monitor=bleu"], "for monitor: expected one of loss, bits, errors"),
         (["score=dot"], "no option 'score'"),
-        (["train_files=a.txt"], "no option 'train'"),
+        (["train_files=a.txt"], "no option 'train_files'"),
     ],
 )
 def test_settings_that_cannot_be(words, sentence):
@@ -166,13 +168,16 @@ def test_weights_come_only_from_a_run_of_the_same_kind(copied, tmp_path):
 def test_the_sharpest_heads_are_those_that_stand_on_single_rows(copied):
     from dataclasses import replace
 
-    tape = load(copied).tape(length=2)
-    steps, rows = len(tape.inputs), tape.reads.shape[-1]
+    tape = load(copied).explain(length=2)
+    steps, rows = len(tape.inputs), tape.read_weights.shape[-1]
     flat, sharp = torch.full((steps, rows), 1 / rows), torch.eye(rows)[torch.arange(steps) % rows]
     readers, writers = torch.stack((flat, flat, sharp), 1), torch.stack((sharp, flat), 1)
-    vectors = {"read": tape.read.expand(-1, 3, -1), "adds": tape.adds.expand(-1, 2, -1)}
-    told = replace(tape, reads=readers, writes=writers, **vectors)
-    assert told.sharpest == (2, 0)
+    vectors = {
+        "read_vectors": tape.read_vectors.expand(-1, 3, -1),
+        "add_vectors": tape.add_vectors.expand(-1, 2, -1),
+    }
+    told = replace(tape, read_weights=readers, write_weights=writers, **vectors)
+    assert told.sharpest_heads == (2, 0)
 
 
 def looking(reads, writes):
@@ -229,7 +234,10 @@ def test_a_head_is_chosen_on_every_side_that_has_it():
 
 @pytest.mark.parametrize(
     ("given", "sentence"),
-    [({"rows": 0}, "memory_rows=0 is too small"), ({"sequences": 0}, "sequences=0 is too small")],
+    [
+        ({"memory_rows": 0}, "memory_rows=0 is too small"),
+        ({"num_sequences": 0}, "num_sequences=0 is too small"),
+    ],
 )
 def test_no_rows_and_no_sequences_are_refused(copied, given, sentence):
     with pytest.raises(ValueError, match=f"^{sentence}: it must be at least 1$"):
@@ -239,6 +247,6 @@ def test_no_rows_and_no_sequences_are_refused(copied, given, sentence):
 def test_a_tape_and_outputs_of_no_rows_are_refused(copied):
     machine = load(copied)
     with pytest.raises(ValueError, match=r"^memory_rows=-1 is too small"):
-        machine.tape(rows=-1)
+        machine.explain(memory_rows=-1)
     with pytest.raises(ValueError, match=r"^memory_rows=0 is too small"):
-        machine.outputs(torch.zeros(1, 5, 4), rows=0)
+        machine.compute_logits(torch.zeros(1, 5, 4), memory_rows=0)

@@ -35,8 +35,8 @@ IMAGES, QUESTIONS = "digits", "digit-questions"
 
 @pytest.fixture(autouse=True)
 def _few_scenes(monkeypatch):
-    monkeypatch.setattr(material, "CHOOSING", 12)
-    monkeypatch.setattr(material, "TESTING", 20)
+    monkeypatch.setattr(material, "NUM_VALID_SCENES", 12)
+    monkeypatch.setattr(material, "NUM_TEST_SCENES", 20)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def runs(tmp_path_factory):
     """One of each, hardly trained."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(material, "CHOOSING", 12)
+        patch.setattr(material, "NUM_VALID_SCENES", 12)
         train(IMAGES, folder / IMAGES, SHORT, log=quiet)
         train(QUESTIONS, folder / QUESTIONS, [*SHORT, "num_hops=2"], log=quiet)
     return folder
@@ -64,13 +64,13 @@ def test_an_image_has_a_class(runs):
 
 
 def test_a_glance_has_weights(runs):
-    sight = load(runs / IMAGES).look(torch.rand(32, 32))
+    sight = load(runs / IMAGES).explain(torch.rand(32, 32))
     assert sight.weights.shape == (1, 4, 4)
     torch.testing.assert_close(sight.weights.sum((1, 2)), torch.ones(1))
     assert sight.image.shape == (32, 32, 3)
-    assert sight.picture().png()[1:4] == b"PNG"
-    assert sight.drawn().startswith(sight.said)
-    assert json.loads(json.dumps(sight.to_json()))["said"] == sight.said
+    assert sight.to_figure().png()[1:4] == b"PNG"
+    assert sight.to_text().startswith(sight.prediction)
+    assert json.loads(json.dumps(sight.to_json()))["said"] == sight.prediction
 
 
 def test_questions_are_answered(runs):
@@ -109,15 +109,15 @@ def test_every_kind_is_trained_and_judged(name, words, attends, tmp_path):
     assert 0 <= found["accuracy"] <= 100
     assert ("inside" in found) == attends
     given = () if name == IMAGES else ("is there a 5",)
-    sight = made.look(torch.rand(32, 32), *given)
+    sight = made.explain(torch.rand(32, 32), *given)
     if "query_type=each" in words:
         assert sight.weights.shape == (10, 4, 4)
         assert sight.names == list(sight.probabilities)
     if not attends:
         assert sight.weights is None
         with pytest.raises(ValueError, match="no attention"):
-            sight.picture()
-        assert sight.drawn()
+            sight.to_figure()
+        assert sight.to_text()
 
 
 @pytest.mark.parametrize("name", [IMAGES, QUESTIONS])
@@ -138,7 +138,7 @@ def test_questions_begin_with_eyes_that_see(runs, tmp_path):
     before, after = (
         load_weights(RunFolder.open(folder).find_weights()) for folder in (runs / IMAGES, tmp_path / "run")
     )
-    name = "model.eyes.layers.1.weight"
+    name = "model.backbone.layers.1.weight"
     torch.testing.assert_close(after[name], before[name], atol=1e-6, rtol=0)
     with pytest.raises(ConfigError, match="another kind of model"):
         train(IMAGES, tmp_path / "back", SHORT, init_from=runs / QUESTIONS, log=quiet)
@@ -147,16 +147,16 @@ def test_questions_begin_with_eyes_that_see(runs, tmp_path):
 class Knowing:
     """Answers all questions rightly but those of one kind, and looks at the middle of a digit that matters."""
 
-    attends = True
+    has_attention = True
 
     def __init__(self, asked, wrong):
         self.asked, self.wrong = asked, QUESTION_TYPES.index(wrong)
 
-    def scores(self, *given):
+    def compute_logits(self, *given):
         told = torch.where(self.asked.types == self.wrong, (self.asked.answers + 1) % 19, self.asked.answers)
         return torch.nn.functional.one_hot(told, 19).float()
 
-    def weights(self, *given):
+    def compute_weights(self, *given):
         asked = self.asked
         box = asked.scenes.boxes.gather(
             1, asked.relevant_digits.long().argmax(-1)[..., None].expand(-1, -1, 4)
@@ -201,8 +201,8 @@ def test_glances_are_counted_by_class(runs):
 
 
 def test_mnist_is_the_same_larger(tmp_path, monkeypatch):
-    monkeypatch.setattr(material, "mnist", lambda root, part: load_sklearn_digits(part))
-    sights = material.mnist_cluttered(make_config("mnist-cluttered", data=str(tmp_path)))
+    monkeypatch.setattr(material, "load_mnist", lambda root, part: load_sklearn_digits(part))
+    sights = material.mnist_cluttered(make_config("mnist-cluttered", data_dir=str(tmp_path)))
     scenes = sights.train()
     assert (scenes.size, scenes.digit_sizes, scenes.num_digits, scenes.num_distractors) == (
         96,
@@ -223,8 +223,8 @@ def test_settings_become_parts():
 @pytest.mark.parametrize(
     ("name", "words", "sentence"),
     [
-        (IMAGES, ["image_size=16"], "invalid value '16' for size: must be at least 32"),
-        (IMAGES, ["monitor=bits"], "for watch: expected one of loss, accuracy"),
+        (IMAGES, ["image_size=16"], "invalid value '16' for image_size: must be at least 32"),
+        (IMAGES, ["monitor=bits"], "for monitor: expected one of loss, accuracy"),
         (
             IMAGES,
             ["pooling=max", "score=bilinear"],
@@ -233,17 +233,17 @@ def test_settings_become_parts():
         (
             IMAGES,
             ["pooling=average", "query_type=each"],
-            "invalid value 'each' for queries: needs pooling=attention",
+            "invalid value 'each' for query_type: needs pooling=attention",
         ),
         (IMAGES, ["query_type=none", "score=bilinear"], "score=bilinear needs a query"),
         (IMAGES, ["score=nothing"], "invalid value 'nothing' for score"),
-        (IMAGES, ["num_distractors=-1"], "invalid value '-1' for clutter: must be at least 0"),
+        (IMAGES, ["num_distractors=-1"], "invalid value '-1' for num_distractors: must be at least 0"),
         (
             QUESTIONS,
             ["pooling=average", "num_hops=2"],
-            "invalid value '2' for looks: needs pooling=attention",
+            "invalid value '2' for num_hops: needs pooling=attention",
         ),
-        (QUESTIONS, ["num_hops=0"], "invalid value '0' for looks: must be at least 1"),
+        (QUESTIONS, ["num_hops=0"], "invalid value '0' for num_hops: must be at least 1"),
         ("mnist-cluttered", [], "data_dir=FOLDER with the four files of MNIST"),
         ("mnist-cluttered", ["data_dir=nowhere"], "there is no such folder"),
     ],
@@ -258,12 +258,19 @@ def test_the_study_has_its_table(tmp_path, monkeypatch):
     from regard.studies import vision as _looking
 
     def small(*given, **more):
-        shared = {"size": 32, "width": 4, "grid_dim": 24, "dim": 8, "batch": 8, "threads": 1}
+        shared = {
+            "image_size": 32,
+            "conv_channels": 4,
+            "feature_dim": 24,
+            "hidden_dim": 8,
+            "batch_size": 8,
+            "num_threads": 1,
+        }
         return trial(*given, **more, **shared)
 
     trial = _looking.run_trial
-    monkeypatch.setattr(_looking, "trial", small)
-    for name in ("GLANCES", "ANSWERS"):  # the first and the last are enough
+    monkeypatch.setattr(_looking, "run_trial", small)
+    for name in ("IMAGE_VARIANTS", "QUESTION_VARIANTS"):  # the first and the last are enough
         ways = list(getattr(_looking, name).items())
         monkeypatch.setattr(_looking, name, dict([ways[0], ways[-1]]))
     found = vision(tmp_path, "reverse", {"steps": 2, "validate_every": 2, "save_every": 2}, quiet)

@@ -14,7 +14,7 @@ from tests.recipes.texts import NUMBERS, text
 from tests.recipes.tiny import quiet
 
 SMALL = [
-    "dim=32",
+    "embed_dim=32",
     "num_heads=2",
     "ffn_dim=64",
     "passage_length=32",
@@ -31,7 +31,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("texts")
     (folder / "a.txt").write_text(text(300), encoding="utf-8")
     (folder / "b.txt").write_text(text(40, 1), encoding="utf-8")
-    return {"train": (str(folder / "a.txt"),), "test": (str(folder / "b.txt"),)}
+    return {"train_files": (str(folder / "a.txt"),), "test_files": (str(folder / "b.txt"),)}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_it_writes_on(written):
 def test_the_same_seed_writes_the_same(written):
     writer = load(written)
     one, two, other = (
-        writer.write("", 3, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
+        writer.generate("", 3, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
     )
     assert one == two
     assert one != other
@@ -81,10 +81,10 @@ def test_the_same_seed_writes_the_same(written):
 def test_beginnings_that_are_too_long_or_strange(written):
     writer = load(written)
     with pytest.raises(ValueError, match=r"the beginning has .* but this model takes 31"):
-        writer.write("one two three " * 20)
-    assert writer.write("Ω two", length=1, method="greedy")[0].text.startswith("Ω two")
-    room = writer.write("one two", method="greedy", length=1000)[0]
-    assert room.tokens <= 32
+        writer.generate("one two three " * 20)
+    assert writer.generate("Ω two", max_tokens=1, method="greedy")[0].text.startswith("Ω two")
+    room = writer.generate("one two", method="greedy", max_tokens=1000)[0]
+    assert room.num_tokens <= 32
 
 
 def test_what_a_text_costs_adds_up(written):
@@ -98,7 +98,7 @@ def test_what_a_text_costs_adds_up(written):
     one = "four five six."
     ids = [2, *writer.tokenizer.encode(one), 3]
     with torch.no_grad():
-        scores = writer.model.output(writer.model(torch.tensor([ids[:-1]])))[0].log_softmax(-1)
+        scores = writer.model.lm_head(writer.model(torch.tensor([ids[:-1]])))[0].log_softmax(-1)
     total = -sum(float(scores[place, token]) for place, token in enumerate(ids[1:]))
     assert writer.evaluate([one])["loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-4)
 
@@ -154,7 +154,7 @@ def test_begin_with_another_run(written, filled, files, tmp_path):
         log=quiet,
         **files,
     )
-    assert load(tmp_path / "b").words == load(filled).words
+    assert load(tmp_path / "b").tokenizer == load(filled).tokenizer
     with pytest.raises(ConfigError, match="needs another kind of model"):
         train("language", tmp_path / "c", words, init_from=filled, log=quiet, **files)
 
@@ -162,31 +162,31 @@ def test_begin_with_another_run(written, filled, files, tmp_path):
 def test_documents_begin_with_a_run_that_filled_in(filled, tmp_path):
     pairs = tsv(tmp_path / "x.tsv", [("odd", "one three five."), ("even", "two four. Six.")] * 6)
     words = ["steps=1", "lr=1e-9", "warmup_steps=0", "batch_tokens=300", "num_threads=1"]
-    given = {"train": (pairs,), "valid": (pairs,)}
+    given = {"train_files": (pairs,), "valid_files": (pairs,)}
     train("documents", tmp_path / "run", words, init_from=filled, log=quiet, **given)
     classifier, guesser = load(tmp_path / "run"), load(filled)
     assert classifier.labels == ("even", "odd")
-    assert classifier.words == guesser.words
-    assert classifier.config.layers == ("attention",)
-    ours, theirs = (made.reader.state_dict() for made in (classifier.model, guesser.model))
+    assert classifier.tokenizer == guesser.tokenizer
+    assert classifier.config.layer_types == ("attention",)
+    ours, theirs = (made.encoder.state_dict() for made in (classifier.model, guesser.model))
     for name, tensor in ours.items():
         torch.testing.assert_close(tensor, theirs[name][: len(tensor)], atol=1e-6, rtol=0)
-    assert classifier.look("Six. One!").sentences.shape == (2,)
+    assert classifier.explain("Six. One!").sentence_weights.shape == (2,)
     train(
         "mixed",
         tmp_path / "more",
         words,
         init_from=tmp_path / "run",
         log=quiet,
-        layers=("attention",),
-        dim=32,
-        heads=2,
-        hidden_dim=64,
+        layer_types=("attention",),
+        embed_dim=32,
+        num_heads=2,
+        ffn_dim=64,
         **given,
     )
     assert load(tmp_path / "more").labels == ("even", "odd")
     for chosen, sentence in (
-        ("dim=64", "dim is that of .*: 32, not 64"),
+        ("embed_dim=64", "embed_dim is that of .*: 32, not 64"),
         ("model=hierarchical", "model is that"),
     ):
         with pytest.raises(ConfigError, match=sentence):
@@ -195,11 +195,11 @@ def test_documents_begin_with_a_run_that_filled_in(filled, tmp_path):
 
 def test_layers_of_several_kinds_read_documents(tmp_path):
     given = {
-        name: (tsv(tmp_path / f"{name}.tsv", reviews(count, seed)),)
+        f"{name}_files": (tsv(tmp_path / f"{name}.tsv", reviews(count, seed)),)
         for name, count, seed in (("train", 120, 0), ("valid", 40, 1), ("test", 40, 2))
     }
     words = [
-        "dim=16",
+        "embed_dim=16",
         "num_heads=2",
         "vocab_size=100",
         "batch_tokens=600",
@@ -211,24 +211,28 @@ def test_layers_of_several_kinds_read_documents(tmp_path):
     train("mixed", tmp_path / "run", words, log=quiet, **given)
     classifier = load(tmp_path / "run")
     assert get_recipe("mixed").task.judge(get_recipe("mixed"), classifier)["accuracy"] > 90
-    reading = classifier.look("We saw the plot. The music awful then. A road.")
+    reading = classifier.explain("We saw the plot. The music awful then. A road.")
     assert reading.prediction.label == "neg"
-    assert max(reading.shares()[1]) == max(share for row in reading.shares() for share in row)
-    kinds = [type(layer).__name__ for layer in classifier.model.reader.layers]
-    assert kinds == ["Convolving", "Attending", "Recurring"]
+    assert max(reading.word_shares()[1]) == max(share for row in reading.word_shares() for share in row)
+    kinds = [type(layer).__name__ for layer in classifier.model.encoder.layers]
+    assert kinds == ["ConvLayer", "SelfAttentionLayer", "RNNLayer"]
 
 
 @pytest.mark.parametrize(
     ("name", "words", "sentence"),
     [
-        ("language", ["monitor=accuracy"], "for watch: expected one of loss, perplexity, bits_per_character"),
-        ("language", ["num_layers=0"], "invalid value '0' for layers: must be at least 1"),
+        (
+            "language",
+            ["monitor=accuracy"],
+            "for monitor: expected one of loss, perplexity, bits_per_character",
+        ),
+        ("language", ["num_layers=0"], "invalid value '0' for num_layers: must be at least 1"),
         ("language", ["passage_length=9000"], "for batch_tokens: must be above passage_length=9000"),
-        ("language", ["dim=30", "num_heads=4"], "a multiple of num_heads=4"),
-        ("masked-language", ["mask_prob=1"], "invalid value '1.0' for share: must be below 1"),
-        ("masked-language", ["layer_types=attention,rnn"], "there is no layer 'rnn'"),
-        ("masked-language", ["layer_types=none"], "there is no layer 'none'"),
-        ("masked-language", ["layers="], "name one or more of"),
+        ("language", ["embed_dim=30", "num_heads=4"], "a multiple of num_heads=4"),
+        ("masked-language", ["mask_prob=1"], "invalid value '1.0' for mask_prob: must be below 1"),
+        ("masked-language", ["layer_types=attention,rnn"], "no layer 'rnn'"),
+        ("masked-language", ["layer_types=none"], "no layer 'none'"),
+        ("masked-language", ["layer_types="], "name one or more of"),
     ],
 )
 def test_settings_that_cannot_be(name, words, sentence, files, tmp_path):
@@ -242,7 +246,7 @@ def test_missing_and_short_text(tmp_path):
         train("language", tmp_path / "run", log=quiet)
     (tmp_path / "one.txt").write_text("one two\n")
     with pytest.raises(DataError, match="too few to hold one of 20 out"):
-        train("language", tmp_path / "run", TINY, log=quiet, train=(str(tmp_path / "one.txt"),))
+        train("language", tmp_path / "run", TINY, log=quiet, train_files=(str(tmp_path / "one.txt"),))
 
 
 def test_words_that_nobody_knows_are_no_perfect_score(filled):

@@ -55,7 +55,7 @@ def tiny_classifier():
     from regard.tasks import TextClassificationConfig, TextClassifier
     from regard.tasks.text_classification.task import build_model
 
-    settings = TextClassificationConfig(dim=8, embed_dim=8, max_sentence_words=20, max_sentences=10)
+    settings = TextClassificationConfig(hidden_dim=8, embed_dim=8, max_sentence_words=20, max_sentences=10)
     words = Tokenizer.train(LINES, "word", 40)
     return TextClassifier(build_model(settings, len(words), 2), words, ("neg", "pos"), settings)
 

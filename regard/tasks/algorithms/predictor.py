@@ -143,12 +143,12 @@ class AlgorithmPredictor:
         self, inputs: Float[Tensor, "rows steps inputs"], memory_rows: int | None = None
     ) -> Tensor:
         """Before any sigmoid; `rows` of memory in place of `rows_for` so many steps."""
-        _check_positive(rows=memory_rows)
+        _check_positive(memory_rows=memory_rows)
         state: Any = None
         if isinstance(self.model, NeuralTuringMachine):
             state = self.model.init_state(len(inputs), memory_rows or self.memory_rows_for(inputs.shape[1]))
         elif memory_rows is not None:
-            raise UnsupportedError("rows: this model has no memory whose size could change")
+            raise UnsupportedError("memory_rows: this model has no memory whose size could change")
         return self.model(inputs.to(self.device), state)[0].cpu()
 
     def evaluate(
@@ -159,7 +159,7 @@ class AlgorithmPredictor:
         **sizes: int,
     ) -> dict[str, Any]:
         """The cost of sequences of the given sizes in bits each, and how many of their bits come out wrong."""
-        _check_positive(rows=memory_rows, sequences=num_sequences)
+        _check_positive(memory_rows=memory_rows, num_sequences=num_sequences)
         cost, wrong, bits, whole, best, most = 0.0, 0, 0, 0, 0.0, memory_rows
         for batch in self._sample_batches(num_sequences, seed, sizes):
             most = memory_rows or self.memory_rows_for(batch.inputs.shape[1])
@@ -195,7 +195,7 @@ class AlgorithmPredictor:
         """One sequence, with everything that the heads did."""
         if not isinstance(self.model, NeuralTuringMachine):
             raise UnsupportedError("this model has no memory to look at; train one with model=ntm")
-        _check_positive(rows=memory_rows)
+        _check_positive(memory_rows=memory_rows)
         batch = self.algorithm.sample(seeded_generator(TRIAL + seed, 0), 1, **sizes)
         state, steps = (
             self.model.init_state(1, memory_rows or self.memory_rows_for(batch.inputs.shape[1])),

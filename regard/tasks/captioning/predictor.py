@@ -112,12 +112,12 @@ class ImageCaptioner:
         settings = self.config
         usual = {
             "method": "greedy" if settings.beam_size == 1 else "beam",
-            "beam": settings.beam_size,
-            "alpha": settings.length_penalty,
+            "beam_size": settings.beam_size,
+            "length_penalty": settings.length_penalty,
             "max_length": settings.max_length + 1,
         }
-        if "beam" in changes:
-            usual["method"] = "greedy" if changes["beam"] == 1 else "beam"
+        if "beam_size" in changes:
+            usual["method"] = "greedy" if changes["beam_size"] == 1 else "beam"
         return DecodingConfig(
             max_length_ratio=0.0, max_length_offset=settings.max_length + 1, **{**usual, **changes}
         )

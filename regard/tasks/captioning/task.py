@@ -113,7 +113,7 @@ class ImageCaptioningTask(Task[CaptioningConfig]):
         words.save(run.folder / name)
 
     def init_model(self, objective: Any, weights: dict[str, Tensor], where: str) -> None:
-        objective.take(weights, where)
+        objective.init_from(weights, where)
 
 
 class DescribingFeatures(ImageCaptioningTask):
@@ -140,7 +140,7 @@ class Validation:
         scores = {"loss": total / count}
         if settings.monitor == "loss":
             return scores
-        found = caption_report(captioner, self.valid, captioner.decoding_config(beam=1))
+        found = caption_report(captioner, self.valid, captioner.decoding_config(beam_size=1))
         names = ("captions", "digits", "inside", "bleu")
         return scores | {name: found[name] for name in names if name in found}
 

@@ -23,7 +23,7 @@ RECIPES = (
         "Your own plain text with hidden words to fill in (an encoder alone): --train a.txt.",
         "你自己的纯文本，填出被遮住的词（单独的编码器）：--train a.txt。",
         texts.from_files,
-        {**DEFAULTS, "vocab_size": 30_000, "lowercase": True, "dim": 128},
+        {**DEFAULTS, "vocab_size": 30_000, "lowercase": True, "embed_dim": 128},
         task=FillMaskTask(),
     ),
 )

@@ -122,7 +122,7 @@ class LanguageModelingTask(Task[ConfigT]):
         )
 
     def judge(self, recipe: Recipe, made: Any, part: str | None = None) -> dict[str, Any]:
-        parts = recipe.data(made.settings).parts
+        parts = recipe.data(made.config).parts
         chosen = part or next(iter(parts))
         return {**self.judged(made, parts[chosen]()), "part": chosen}
 
@@ -212,7 +212,7 @@ def build_causal_lm(config: TextGenerationConfig, vocab_size: int) -> CausalLM:
     """The network that the settings describe."""
     return CausalLM(
         vocab_size,
-        embed_dim=config.dim,
+        embed_dim=config.embed_dim,
         num_heads=config.num_heads,
         num_layers=config.num_layers,
         ffn_dim=config.ffn_dim,
@@ -225,7 +225,7 @@ class StackSizes(Protocol):
     """The settings that say how large a stack is."""
 
     @property
-    def dim(self) -> int: ...
+    def embed_dim(self) -> int: ...
     @property
     def num_heads(self) -> int: ...
     @property
@@ -238,11 +238,11 @@ class StackSizes(Protocol):
 
 LAYERS: dict[str, Callable[[Any], nn.Module]] = {
     "attention": lambda s: SelfAttentionLayer(
-        s.dim, num_heads=s.heads, ffn_dim=s.hidden_dim, dropout=s.dropout
+        s.embed_dim, num_heads=s.num_heads, ffn_dim=s.ffn_dim, dropout=s.dropout
     ),
-    "cnn": lambda s: ConvLayer(s.dim, dropout=s.dropout),
-    "gru": lambda s: RNNLayer(s.dim, rnn_type=nn.GRU, dropout=s.dropout),
-    "lstm": lambda s: RNNLayer(s.dim, rnn_type=nn.LSTM, dropout=s.dropout),
+    "cnn": lambda s: ConvLayer(s.embed_dim, dropout=s.dropout),
+    "gru": lambda s: RNNLayer(s.embed_dim, rnn_type=nn.GRU, dropout=s.dropout),
+    "lstm": lambda s: RNNLayer(s.embed_dim, rnn_type=nn.LSTM, dropout=s.dropout),
 }
 
 
@@ -251,11 +251,13 @@ def build_encoder(config: StackSizes, vocab_size: int) -> HybridEncoder:
     if not config.layer_types:
         raise ConfigError(f"invalid value 'none' for layer_types: name one or more of {', '.join(LAYERS)}")
     if strange := [name for name in config.layer_types if name not in LAYERS]:
-        raise ConfigError(f"layers: there is no layer {strange[0]!r}; the layers are {', '.join(LAYERS)}")
-    if config.dim % config.num_heads or config.dim % 2:
-        raise ConfigError(f"dim={config.dim} must be even and a multiple of num_heads={config.num_heads}")
+        raise ConfigError(f"layer_types: no layer {strange[0]!r}; the layers are {', '.join(LAYERS)}")
+    if config.embed_dim % config.num_heads or config.embed_dim % 2:
+        raise ConfigError(
+            f"embed_dim={config.embed_dim} must be even and a multiple of num_heads={config.num_heads}"
+        )
     layers = [LAYERS[name](config) for name in config.layer_types]
-    return HybridEncoder(vocab_size, config.dim, layers, config.dropout)
+    return HybridEncoder(vocab_size, config.embed_dim, layers, config.dropout)
 
 
 class MaskedTokenLoss(nn.Module):

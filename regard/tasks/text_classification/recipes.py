@@ -56,6 +56,6 @@ RECIPES = (
         "Your own documents, read by convolution, self-attention and recurrence: layer_types=cnn,attention,gru.",
         "你自己的文档，由卷积、自注意力、循环层混合读取：layer_types=cnn,attention,gru。",
         partial(reviews.from_files, "mixed"),
-        {**DEFAULTS, "model": "mixed", "dim": 96, "dropout": 0.3, "lr": 1e-3},
+        {**DEFAULTS, "model": "mixed", "embed_dim": 96, "dropout": 0.3, "lr": 1e-3},
     ),
 )

@@ -29,7 +29,7 @@ from regard.tasks.text_classification.data import Shelves
 from regard.tasks.text_classification.predictor import TextClassifier, classification_report, make_splitter
 from regard.training import Loss, RunFolder, TrainingConfig, load_into
 
-READER, EMBEDDINGS = "model.reader.", "embed.words.weight"
+ENCODER, EMBEDDINGS = "model.encoder.", "embed.words.weight"
 
 
 class RightClass(nn.Module):
@@ -115,10 +115,10 @@ class TextClassificationTask(Task[TextClassificationConfig]):
     def like(self, config: TextClassificationConfig, kept: Mapping[str, Any]) -> TextClassificationConfig:
         """Its words; of a run that filled in words, also its layers."""
         config = config.inherit_from(kept)
-        if "share" not in kept:
+        if "mask_prob" not in kept:
             return config
-        sizes = {name: kept[name] for name in ("dim", "heads", "hidden_dim")}
-        return config.replace(model="mixed", layers=tuple(kept["layers"]), **sizes)
+        sizes = {name: kept[name] for name in ("embed_dim", "num_heads", "ffn_dim")}
+        return config.replace(model="mixed", layer_types=tuple(kept["layer_types"]), **sizes)
 
     def ready(
         self, run: RunFolder, recipe: Recipe, config: TextClassificationConfig, origin: RunFolder | None
@@ -136,13 +136,13 @@ class TextClassificationTask(Task[TextClassificationConfig]):
 
     def init_model(self, objective: nn.Module, weights: dict[str, Tensor], where: str) -> None:
         """The weights of another run; of one that filled in words, those of what reads."""
-        embeddings = weights.get(f"{READER}{EMBEDDINGS}")
-        if embeddings is None or len(embeddings) != len(weights["model.output.weight"]):
+        embeddings = weights.get(f"{ENCODER}{EMBEDDINGS}")
+        if embeddings is None or len(embeddings) != len(weights["model.lm_head.weight"]):
             super().init_model(objective, weights, where)
             return
         assert isinstance(objective, RightClass)
         assert isinstance(objective.model, FlatDocumentClassifier)
-        read = {name.removeprefix(READER): one for name, one in weights.items() if name.startswith(READER)}
+        read = {name.removeprefix(ENCODER): one for name, one in weights.items() if name.startswith(ENCODER)}
         load_into(
             objective.model.encoder, {**read, EMBEDDINGS: embeddings[:-1]}, where
         )  # the last is the mask's
@@ -203,7 +203,7 @@ def build_model(
 ) -> HierarchicalAttentionNetwork | FlatDocumentClassifier:
     """The network that the settings describe."""
     if config.model == "mixed":
-        read, dim = build_encoder(config, vocab_size), config.dim
+        read, dim = build_encoder(config, vocab_size), config.embed_dim
         return FlatDocumentClassifier(
             read, build_pooling(config), dim, num_classes, max_span=config.max_span, dropout=config.dropout
         )
@@ -213,7 +213,7 @@ def build_model(
         build_pooling(config),
         build_pooling(config),
         embed_dim=config.embed_dim,
-        hidden_dim=config.dim,
+        hidden_dim=config.hidden_dim,
         dropout=config.dropout,
     )
 
@@ -224,7 +224,8 @@ def build_pooling(config: TextClassificationConfig) -> SequenceAttentionPool | S
         return SequenceMaxPool()
     if config.pooling == "average":
         return SequenceAttentionPool(Attention(Constant()))
-    dim, share = config.dim, build_normalizer(config.normalize)
+    dim = config.embed_dim if config.model == "mixed" else config.hidden_dim
+    share = build_normalizer(config.normalize)
     if mechanism("score", config.score, SCORES)[0] == "Additive":
         return SequenceAttentionPool(build_attention("global", Additive(None, dim, dim), share, dim, dim, 1))
     how = build_score(config.score, dim, dim, dim)

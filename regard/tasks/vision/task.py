@@ -140,7 +140,7 @@ class VisionTask(Task[ConfigT]):
         return Experiment(run, config, objective, data, Validation(objective, parts), self.facts)
 
     def judge(self, recipe: Recipe, made: Any, part: str | None = None) -> dict[str, Any]:
-        parts = recipe.data(made.settings).parts
+        parts = recipe.data(made.config).parts
         chosen = part or next(iter(parts))
         return {**self.judged(made, parts[chosen]()), "part": chosen}
 
@@ -251,7 +251,7 @@ def build_pooling(config: ImageClassificationConfig) -> AttentionPool | MaxPool:
     )
 
 
-EYES, READER = "model.eyes.", "model.read."
+BACKBONE, QUESTION_ENCODER = "model.backbone.", "model.question_encoder."
 
 
 class VisualQATask(VisionTask[VisualQAConfig]):
@@ -293,12 +293,14 @@ class VisualQATask(VisionTask[VisualQAConfig]):
 
     def init_model(self, objective: nn.Module, weights: dict[str, Tensor], where: str) -> None:
         """The weights of another run; of one that puts images into classes, those of its eyes."""
-        if any(name.startswith(READER) for name in weights):
+        if any(name.startswith(QUESTION_ENCODER) for name in weights):
             super().init_model(objective, weights, where)
             return
         assert isinstance(objective, RightChoice)
         assert objective.model.backbone is not None
-        eyes = {name.removeprefix(EYES): one for name, one in weights.items() if name.startswith(EYES)}
+        eyes = {
+            name.removeprefix(BACKBONE): one for name, one in weights.items() if name.startswith(BACKBONE)
+        }
         load_into(objective.model.backbone, eyes, where)
 
 
