@@ -69,7 +69,7 @@ def test_answer(runs, image):
     whole = call("answer", run, "--seed", "3")
     assert "true answer" in whole.stderr
     assert "true" in json.loads(call("answer", run, "--json").stdout)
-    refused(call("answer", run, image, "why?"), "is no question that this model knows")
+    refused(call("answer", run, image, "why?"), "is not a question that this model knows")
     refused(call("answer", run, "--seed", "99"), "--seed 99 is none of the 20 scenes")
     refused(call("answer", run, image, "how", "many"), "An image and one question at most")
     refused(call("answer", runs / "digits", image, "how many 3s"), "answers no questions")

@@ -41,7 +41,7 @@ def read(learned):
 def test_train_says_what_was_read_and_what_can_be_done(learned):
     folder, answer = learned
     assert "train text" in answer.stdout
-    assert "documents over 3 sentences cut" in answer.stdout.replace("\n", " ").replace("  ", " ")
+    assert "documents over 3 sentences truncated" in answer.stdout.replace("\n", " ").replace("  ", " ")
     assert f"regard classify {folder}" in answer.stdout
 
 
@@ -94,11 +94,11 @@ def test_evaluate_says_what_was_cut_and_left_out(read, tmp_path):
     shown = " ".join(call("evaluate", read, path).stdout.split())
     assert "3 documents read, 2 used" in shown
     assert "1 empty left out (line 2)" in shown
-    assert "1 document over 3 sentences cut (line 1; 98 sentences left out)" in shown
+    assert "1 document over 3 sentences truncated (line 1; 98 sentences left out)" in shown
     found = json.loads(call("evaluate", read, path, "--json").stdout)["parts"]["files"]
-    assert (found["empty"], found["data"]["sentences_left"], found["data"]["long_documents"]) == (1, 98, 1)
+    assert (found["empty"], found["data"]["omitted_sentences"], found["data"]["long_documents"]) == (1, 98, 1)
     path.write_text("pos\tfine\nodd\tawful\n", encoding="utf-8")
-    refused(call("evaluate", read, path), "long.tsv, line 2: the label 'odd' is none of the classes")
+    refused(call("evaluate", read, path), "long.tsv, line 2: invalid label 'odd'; the classes")
     one = call("evaluate", read, path, "--limit", "1")
     assert "files: reading 1 document\n" in one.stderr
     assert one.stdout.startswith("files: 1 document,")

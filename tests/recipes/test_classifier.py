@@ -107,7 +107,7 @@ def test_measures_against_a_hand_count(read):
     assert found["classes"]["neg"]["precision"] == pytest.approx(200 / 3)
     assert found["classes"]["pos"]["recall"] == 50
     with pytest.raises(
-        DataError, match="document 1: the label 'meh' is none of the classes, which are 'neg', 'pos'"
+        DataError, match="document 1: invalid label 'meh'; the classes are 'neg', 'pos'"
     ):
         classification_report(load(read), [Document("x", "meh")])
     with pytest.raises(DataError, match="nothing to evaluate"):

@@ -117,11 +117,11 @@ def test_too_long_stops_wherever_it_is_read(tmp_path, which):
     pairs = [*PAIRS, ("the cat " * 40, "le chat")]
     good, long = written(tmp_path, "tsv"), written(tmp_path, "tsv", "v", pairs)
     given = {"train": good, "valid": good, which: long}
-    words = [*FILES, *(f"{k}={v}" for k, v in given.items()), "max_length=30", "overflow=stop"]
+    words = [*FILES, *(f"{k}={v}" for k, v in given.items()), "max_length=30", "overflow=error"]
     with pytest.raises(DataError) as caught:
         train("translation", tmp_path / "run", words, log=quiet)
     assert f"Line {len(pairs)} of {tmp_path}/v.tsv" in str(caught.value)
-    assert "set too_long to drop or cut" in str(caught.value)
+    assert "set overflow to drop or truncate" in str(caught.value)
 
 
 def test_too_long_cuts_what_is_validated_with(tmp_path):
@@ -133,7 +133,7 @@ def test_too_long_cuts_what_is_validated_with(tmp_path):
         f"valid_files={valid}",
         "max_length=30",
         "steps=1",
-        "overflow=cut",
+        "overflow=truncate",
         "monitor=bleu",
     ]
     said = []
@@ -155,7 +155,7 @@ def test_what_is_made_on_the_fly_is_counted_too(tmp_path):
     train("dates", tmp_path / "run", [*TINY, "steps=1", "max_length=12"], log=said.append)
     record = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["train"]
     assert record["read"] == record["used"] + record["too_long"] > record["too_long"] > 0
-    assert record["made"] is True
+    assert record["is_generated"] is True
     assert any(line.startswith("train: ") and "over 12 tokens left out" in line for line in said)
 
 

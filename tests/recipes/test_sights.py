@@ -85,7 +85,7 @@ def test_questions_are_answered(runs):
     assert sight.title.startswith(f"How many 3s? {sight.prediction} (")
     assert sight.to_json()["question"] == "How many 3s"
     assert sight.to_figure().png()[1:4] == b"PNG"
-    with pytest.raises(InputError, match="no question that this model knows"):
+    with pytest.raises(InputError, match="not a question that this model knows"):
         respondent.predict(torch.rand(32, 32), "why?")
 
 
