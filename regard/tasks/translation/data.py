@@ -198,7 +198,7 @@ def concat_pairs(pairs: list[SentencePair]) -> list[SentencePair]:
     """All pairs in another order, two to `MOST` made one: sentences of the lengths that captions do not have.
 
     >>> concat_pairs([SentencePair("a", "b"), SentencePair("c", "d")])
-    [Pair(source='c a', target='d b', ...)]
+    [SentencePair(source='c a', target='d b', ...)]
     """
     random, left, found = Random(0), list(pairs), []
     random.shuffle(left)

@@ -40,10 +40,7 @@ from regard.tasks.translation.evaluation import corpus_metrics, evaluate, make_b
 from regard.tasks.translation.predictor import Translator
 from regard.training import RunFolder, TrainingConfig
 
-OPTION_NAMES = (
-    "batch_tokens",
-    "overflow",
-)  # what a Filling's `tokens` and `over` are called among the settings
+OPTION_NAMES = ("batch_tokens", "overflow")  # the options for max_tokens and overflow of a BatchingConfig
 
 
 class TranslationTask(Task[TranslationConfig]):
