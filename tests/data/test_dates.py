@@ -1,4 +1,4 @@
-"""Dates: written as Babel writes them, with one reading each, and links that say which characters mean what."""
+"""Dates: equal to Babel's, unambiguous, with correct links and splits."""
 
 import random
 import time
@@ -30,37 +30,43 @@ def values(day):
     return 0, day.year - 1950, day.month - 1, day.day - 1, day.weekday()
 
 
-def body(form, day):
+def text_without_tag(date_format, day):
     """The text of a date without its tag."""
-    return form.write(values(day)).text.partition("> ")[2 if form.is_tagged else 0]
+    return date_format.write(values(day)).text.partition("> ")[2 if date_format.is_tagged else 0]
 
 
-def known(language, pattern, style="plain"):
-    [form] = [
-        form
-        for form in all_formats()
-        if (form.language, form.pattern, form.style) == (language, pattern, style)
+def find_format(language, pattern, style="plain"):
+    [date_format] = [
+        date_format
+        for date_format in all_formats()
+        if (date_format.language, date_format.pattern, date_format.style) == (language, pattern, style)
     ]
-    return form
+    return date_format
 
 
 @pytest.mark.parametrize("code", LANGUAGE_CODES)
-def test_every_pattern_is_written_as_babel_writes_it(code):
-    forms = [form for form in all_formats() if form.language == code and form.style == "plain"]
-    assert len(forms) >= 4
-    for form in forms:
+def test_every_pattern_matches_babel(code):
+    formats = [
+        date_format
+        for date_format in all_formats()
+        if date_format.language == code and date_format.style == "plain"
+    ]
+    assert len(formats) >= 4
+    for date_format in formats:
         for day in DAYS:
-            expected = babel_dates.format_date(day, format=form.pattern, locale=get_locale(code))
-            assert body(form, day) == normalize_text(expected)
+            expected = babel_dates.format_date(day, format=date_format.pattern, locale=get_locale(code))
+            assert text_without_tag(date_format, day) == normalize_text(expected)
 
 
-def test_digits_of_other_scripts_mean_the_same():
+def test_native_digits():
     seen = set()
-    for form in all_formats():
-        if form.style not in ("plain", "lower", "upper", "capital", "hanidec"):
-            seen.add(form.style)
-            text = "".join(str(unicodedata.decimal(sign, sign)) for sign in body(form, DAYS[4]))
-            assert text == body(known(form.language, form.pattern), DAYS[4])
+    for date_format in all_formats():
+        if date_format.style not in ("plain", "lower", "upper", "capital", "hanidec"):
+            seen.add(date_format.style)
+            text = "".join(
+                str(unicodedata.decimal(sign, sign)) for sign in text_without_tag(date_format, DAYS[4])
+            )
+            assert text == text_without_tag(find_format(date_format.language, date_format.pattern), DAYS[4])
     assert {"arab", "arabext", "beng", "deva", "tamldec", "telu", "thai"} == seen
 
 
@@ -74,7 +80,7 @@ def test_digits_of_other_scripts_mean_the_same():
     ],
 )
 def test_numbers_in_han_characters(day, text):
-    assert known("zh", "y年M月d日", "hanidec").write(values(day)).text == text
+    assert find_format("zh", "y年M月d日", "hanidec").write(values(day)).text == text
 
 
 @pytest.mark.parametrize(
@@ -87,30 +93,30 @@ def test_numbers_in_han_characters(day, text):
         ("el", "EEEE d MMMM y", "upper", "ΔΕΥΤΕΡΑ 3 ΜΑΪΟΥ 2010"),
     ],
 )
-def test_letters_as_people_write_them(language, pattern, style, text):
-    assert known(language, pattern, style).write(values(date(2010, 5, 3))).text == text
+def test_letter_styles(language, pattern, style, text):
+    assert find_format(language, pattern, style).write(values(date(2010, 5, 3))).text == text
 
 
-def test_there_is_no_invisible_sign_in_a_text():
-    for form in all_formats():
-        text = form.write(values(DAYS[0])).text
+def test_texts_have_no_invisible_characters():
+    for date_format in all_formats():
+        text = date_format.write(values(DAYS[0])).text
         assert not any(unicodedata.category(sign) in ("Cc", "Cf") for sign in text.replace("\u200c", ""))
         assert not any(sign.isspace() and sign != " " for sign in text)
 
 
 def test_names_do_not_leak_from_one_language_into_another():
-    before = [body(form, DAYS[0]) for form in formats_of("fi")]
+    before = [text_without_tag(date_format, DAYS[0]) for date_format in formats_of("fi")]
     babel_dates.format_date(DAYS[0], "LLLL cccc", locale="he")  # python-babel issue 1234
     formats_of.cache_clear()
-    assert [body(form, DAYS[0]) for form in formats_of("fi")] == before
+    assert [text_without_tag(date_format, DAYS[0]) for date_format in formats_of("fi")] == before
 
 
-# One reading.
+# Ambiguity.
 
 
 @pytest.fixture(scope="module")
 def meanings():
-    """What each text, without its tag, means in any pattern of any language; and the same for the text as it is."""
+    """The dates of each text without its tag, and of each complete text, over all patterns of all languages."""
     bodies, texts = defaultdict(set), defaultdict(set)
     days = [
         date(year, month, day)
@@ -118,11 +124,11 @@ def meanings():
         for month in range(1, 13)
         for day in (1, 3, 7, 10, 11, 12)
     ]
-    for form in all_formats():
+    for date_format in all_formats():
         for day in days:
-            text = form.write(values(day)).text
+            text = date_format.write(values(day)).text
             texts[text].add(day)
-            bodies[text.partition("> ")[2] if form.is_tagged else text].add(day)
+            bodies[text.partition("> ")[2] if date_format.is_tagged else text].add(day)
     return bodies, texts
 
 
@@ -137,32 +143,32 @@ def test_a_text_with_a_tag_has_one_reading(meanings):
     assert [text for text, days in meanings[1].items() if len(days) > 1] == []
 
 
-def test_the_tags_are_needed(meanings):
+def test_tags_are_required(meanings):
     bodies, _ = meanings
     assert bodies["3/7/2010"] == {date(2010, 3, 7), date(2010, 7, 3)}
     assert bodies["10/3/10"] == {date(2010, 3, 10), date(2010, 10, 3)}
-    assert known("pl", "d MMMM y").is_tagged  # listopada: November in Polish, October in Croatian
-    assert known("hr", "d. MMMM y.").is_tagged
-    assert not known("de", "d. MMMM y").is_tagged
-    assert all(form.is_tagged for form in all_formats() if form.has_short_year)
+    assert find_format("pl", "d MMMM y").is_tagged  # listopada: November in Polish, October in Croatian
+    assert find_format("hr", "d. MMMM y.").is_tagged
+    assert not find_format("de", "d. MMMM y").is_tagged
+    assert all(date_format.is_tagged for date_format in all_formats() if date_format.has_short_year)
 
 
-def test_the_shapes_of_a_form_cover_all_its_texts():
-    chance = random.Random(0)
-    for form in all_formats():
-        if not form.is_tagged:
-            outlines = dict(possible_dates(form))
+def test_possible_dates_cover_all_texts():
+    rng = random.Random(0)
+    for date_format in all_formats():
+        if not date_format.is_tagged:
+            outlines = dict(possible_dates(date_format))
             for _ in range(5):
-                day = date(1950, 1, 1) + timedelta(chance.randrange(36524))
-                assert text_shape(form.write(values(day)).text) in outlines
+                day = date(1950, 1, 1) + timedelta(rng.randrange(36524))
+                assert text_shape(date_format.write(values(day)).text) in outlines
 
 
-def test_doubt_is_found():
-    english, british = known("en", "MMMM d, y"), known("en-GB", "d MMMM y")
+def test_find_ambiguous():
+    english, british = find_format("en", "MMMM d, y"), find_format("en-GB", "d MMMM y")
     assert find_ambiguous([english, british]) == set()
-    every = [form for code in ("en", "en-GB") for form in formats_of(code)]
+    every = [date_format for code in ("en", "en-GB") for date_format in formats_of(code)]
     assert {("en", "M/d/y"), ("en-GB", "dd/MM/y")} <= find_ambiguous(
-        form for form in every if not form.has_short_year
+        date_format for date_format in every if not date_format.has_short_year
     )
 
 
@@ -170,27 +176,27 @@ def test_doubt_is_found():
 
 
 @pytest.fixture(scope="module")
-def some():
+def pairs():
     return [
         pair for split in ("train", "valid", "test", "patterns") for pair in Dates(1, split).eval_set(1500)
     ]
 
 
-def test_sure_links_join_equal_digits_and_are_possible(some):
-    for pair in some:
+def test_sure_links_join_equal_digits_and_are_possible(pairs):
+    for pair in pairs:
         assert set(pair.sure_links) <= set(pair.possible_links)
         for i, j in pair.sure_links:
             assert digit_value(pair.source[i]) == int(pair.target[j])
 
 
-def test_every_digit_has_a_possible_link_and_nothing_else_has(some):
-    for pair in some:
+def test_exactly_the_digits_have_possible_links(pairs):
+    for pair in pairs:
         assert {j for _, j in pair.possible_links} == set(SCORED_POSITIONS)
         assert [pair.target[j] for j in range(10) if j not in SCORED_POSITIONS] == ["-", "-"]
 
 
-def not_written(pair, i, j):
-    """Whether the link is that of a 0 that ISO adds to a single digit, with what stands before that digit."""
+def is_padding_zero(pair, i, j):
+    """Whether a link joins the 0 that ISO adds to a single digit with the character before that digit."""
     return (
         j in (5, 8)
         and pair.target[j] == "0"
@@ -199,21 +205,21 @@ def not_written(pair, i, j):
     )
 
 
-def test_tags_spaces_and_other_fields_have_no_links(some):
-    for pair in some:
+def test_tags_spaces_and_other_fields_have_no_links(pairs):
+    for pair in pairs:
         tag = pair.source.find("> ") + 1
         fields = defaultdict(set)
         for i, j in pair.possible_links:
             assert tag <= i < len(pair.source)
-            if not_written(pair, i, j):
+            if is_padding_zero(pair, i, j):
                 continue
             assert not pair.source[i].isspace()
             fields[i].add("yyyy-mm-dd"[j])
-        assert all(len(own) == 1 for own in fields.values())
+        assert all(len(group) == 1 for group in fields.values())
 
 
-def test_a_link_is_sure_for_one_target_and_one_source(some):
-    for pair in some:
+def test_sure_links_are_one_to_one(pairs):
+    for pair in pairs:
         assert (
             len({i for i, _ in pair.sure_links})
             == len({j for _, j in pair.sure_links})
@@ -222,8 +228,8 @@ def test_a_link_is_sure_for_one_target_and_one_source(some):
 
 
 @pytest.mark.parametrize(
-    ("form", "day", "sure", "maybe"),
-    [  # maybe: the source characters that month and day, each, may look at
+    ("date_format", "day", "sure", "possible_texts"),
+    [  # possible_texts: the source characters with possible links to the month and to the day
         (("de", "EEEE, d. MMMM y", "plain"), date(2010, 5, 3), "8>9 17>2 18>3", ("Mai", "3 ")),
         (("zh", "y年M月d日", "plain"), date(2010, 11, 3), "2>2 3>3 5>5 6>6 8>9", ("11月", "3月日")),
         (("ko", "y년 MMMM d일", "plain"), date(2010, 5, 12), "2>2 3>3 6>6 9>8 10>9", ("5월 ", "12일")),
@@ -231,10 +237,10 @@ def test_a_link_is_sure_for_one_target_and_one_source(some):
         (("he", "d בMMMM y", "plain"), date(2010, 5, 3), "0>9 9>2 10>3", ("במאי", "3")),
     ],
 )
-def test_links_of_known_dates(form, day, sure, maybe):
-    text, links, possible = known(*form).write(values(day))
+def test_links_of_known_dates(date_format, day, sure, possible_texts):
+    text, links, possible = find_format(*date_format).write(values(day))
     assert " ".join(f"{i}>{j}" for i, j in links) == sure
-    for column, expected in zip((5, 8), maybe, strict=True):
+    for column, expected in zip((5, 8), possible_texts, strict=True):
         assert "".join(text[i] for i, j in possible if j == column) == expected
 
 
@@ -244,14 +250,14 @@ def alignment_error(pair, links):
     return 1 - (len(links & sure) + len(links & possible)) / (len(links) + len(sure))
 
 
-def test_links_can_be_met_and_missed(some):
-    for pair in some:
+def test_alignment_error_of_links(pairs):
+    for pair in pairs:
         best = {j: i for i, j in pair.possible_links} | {j: i for i, j in pair.sure_links}
         assert alignment_error(pair, {(i, j) for j, i in best.items()}) == 0
     diagonal = [
-        alignment_error(p, {(j * (len(p.source) - 1) // 9, j) for j in SCORED_POSITIONS}) for p in some
+        alignment_error(p, {(j * (len(p.source) - 1) // 9, j) for j in SCORED_POSITIONS}) for p in pairs
     ]
-    assert sum(diagonal) / len(some) > 0.4
+    assert sum(diagonal) / len(pairs) > 0.4
 
 
 # Splits.
@@ -260,13 +266,13 @@ def test_links_can_be_met_and_missed(some):
 def test_dates_and_years_are_held_out():
     dates = {split: {iso for _, iso in Dates(split=split).dates} for split in ("train", "valid", "test")}
     assert sum(map(len, dates.values())) == len(set.union(*dates.values())) == 36525
-    years = {split: {iso[:4] for iso in own} for split, own in dates.items()}
+    years = {split: {iso[:4] for iso in group} for split, group in dates.items()}
     for split, others in (("valid", ("train", "test")), ("test", ("train", "valid"))):
-        held = years[split].difference(*(years[other] for other in others))
-        share = sum(iso[:4] in held for iso in dates[split]) / len(dates[split])
-        assert len(held) >= 5
+        only = years[split].difference(*(years[other] for other in others))
+        share = sum(iso[:4] in only for iso in dates[split]) / len(dates[split])
+        assert len(only) >= 5
         assert 0.4 < share < 0.6
-        assert {iso[:2] for iso in held} == {"19", "20"}
+        assert {iso[:2] for iso in only} == {"19", "20"}
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test", "patterns"])
@@ -278,7 +284,10 @@ def test_pairs_are_of_their_split(split):
 def test_held_out_patterns_are_never_in_training():
     def used(split):
         return {
-            (f.language, f.pattern) for own in Dates(split=split).formats for styles in own for f in styles
+            (f.language, f.pattern)
+            for group in Dates(split=split).formats
+            for styles in group
+            for f in styles
         }
 
     assert used("patterns") == held_out_patterns()
@@ -288,18 +297,22 @@ def test_held_out_patterns_are_never_in_training():
     assert len(used("train")) > 300
 
 
-def test_most_texts_of_held_out_patterns_are_written_by_no_other():
-    others = [form for form in all_formats() if (form.language, form.pattern) not in held_out_patterns()]
-    elsewhere = {form.write(values(day)).text for form in others for day in DAYS}
+def test_most_texts_of_held_out_patterns_are_new():
+    others = [
+        date_format
+        for date_format in all_formats()
+        if (date_format.language, date_format.pattern) not in held_out_patterns()
+    ]
+    elsewhere = {date_format.write(values(day)).text for date_format in others for day in DAYS}
     for language, pattern in held_out_patterns():
-        texts = [known(language, pattern).write(values(day)).text for day in DAYS]
+        texts = [find_format(language, pattern).write(values(day)).text for day in DAYS]
         assert sum(text in elsewhere for text in texts) < len(texts) / 2
 
 
-# The object.
+# The class.
 
 
-def test_languages_are_many_and_named():
+def test_list_languages():
     names = {language.code: language for language in list_languages()}
     assert len(names) >= 40
     assert {"zh", "zh-Hant", "ja", "ko", "ar", "hi", "th", "ru", "en", "en-GB"} <= set(names)
@@ -313,18 +326,18 @@ def test_the_same_seed_gives_the_same_pairs():
     assert Dates(3, "valid").eval_set(20) == Dates(3, "valid").eval_set(50)[:20]
 
 
-def test_every_language_is_drawn_about_equally_often():
+def test_languages_are_uniform():
     dates = Dates(languages=["ko", "zh"])
     korean = sum("년" in pair.source or ". " in pair.source for pair in dates.eval_set(4000))
     assert 1800 < korean < 2200
 
 
-def test_chosen_languages_only():
+def test_languages_option():
     assert all("日" in pair.source or "/" in pair.source for pair in Dates(languages=["ja"]).eval_set(200))
 
 
 @pytest.mark.bare
-def test_mistakes_are_told_in_one_sentence():
+def test_invalid_arguments():
     with pytest.raises(ValueError, match="no language 'en-Gb'; similar ones are en-GB"):
         Dates(languages=["en-Gb"])
     with pytest.raises(ValueError, match="at least one language"):
@@ -341,7 +354,7 @@ def test_mistakes_are_told_in_one_sentence():
 @pytest.mark.bare
 @pytest.mark.slow
 def test_twenty_thousand_pairs_a_second():
-    dates, chance = Dates(), random.Random(0)
+    dates, rng = Dates(), random.Random(0)
     start = time.process_time()
-    dates.sample(chance, 20_000)
+    dates.sample(rng, 20_000)
     assert time.process_time() - start < 1

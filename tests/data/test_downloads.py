@@ -1,4 +1,4 @@
-"""Downloads, from a server on this machine that can behave badly."""
+"""Downloads from a local server that can fail in several ways."""
 
 import hashlib
 import socket
@@ -17,7 +17,7 @@ SHA = hashlib.sha256(BODY).hexdigest()
 
 class Server(BaseHTTPRequestHandler):
     def do_GET(self):
-        self.server.asked.append(self.path)
+        self.server.requests.append(self.path)
         if self.path.startswith("/no"):
             self.send_error(404)
             return
@@ -34,7 +34,7 @@ class Server(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        server.asked = []
+        server.requests = []
         server.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -43,20 +43,20 @@ def server():
         thread.join()
 
 
-def refused(folder, url, sha=SHA):
+def download_error(folder, url, sha=SHA):
     with pytest.raises(DataError) as caught:
         download(url, sha, folder)
     assert "\n" not in str(caught.value)
-    assert not folder.exists() or list(folder.iterdir()) == []  # nothing half done is left
+    assert not folder.exists() or list(folder.iterdir()) == []  # no partial file is left
     return str(caught.value)
 
 
-def test_a_file_is_fetched_once(server, tmp_path):
+def test_a_file_is_downloaded_once(server, tmp_path):
     path = download(f"{server.url}/a%20b.gz?x=1", SHA.upper(), tmp_path / "deep" / "folder")
     assert path == tmp_path / "deep" / "folder" / "a b.gz"
     assert path.read_bytes() == BODY
     assert download(f"{server.url}/a%20b.gz?x=1", SHA, path.parent) == path
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     path.write_bytes(b"damaged")
     assert download(f"{server.url}/a%20b.gz", SHA, path.parent).read_bytes() == BODY
     assert [file.name for file in path.parent.iterdir()] == ["a b.gz"]
@@ -72,7 +72,7 @@ def test_the_cache_folder(server, tmp_path, monkeypatch):
 
 
 def test_a_wrong_checksum(server, tmp_path):
-    assert "has SHA-256 " + SHA[:12] in refused(tmp_path, f"{server.url}/a", "0" * 64)
+    assert "has SHA-256 " + SHA[:12] in download_error(tmp_path, f"{server.url}/a", "0" * 64)
 
 
 def test_a_wrong_checksum_leaves_the_old_file(server, tmp_path):
@@ -83,26 +83,26 @@ def test_a_wrong_checksum_leaves_the_old_file(server, tmp_path):
 
 
 def test_not_found(server, tmp_path):
-    assert "was refused by its server: 404" in refused(tmp_path, f"{server.url}/no/a")
+    assert "was refused by its server: 404" in download_error(tmp_path, f"{server.url}/no/a")
 
 
-def test_cut_short(server, tmp_path):
-    assert f"broke off after {len(BODY) // 2:,} of {len(BODY):,} bytes" in refused(
+def test_incomplete_download(server, tmp_path):
+    assert f"broke off after {len(BODY) // 2:,} of {len(BODY):,} bytes" in download_error(
         tmp_path, f"{server.url}/cut"
     )
-    refused(tmp_path, f"{server.url}/unsized-cut")
+    download_error(tmp_path, f"{server.url}/unsized-cut")
 
 
 def test_no_server(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    assert "cannot be reached" in refused(tmp_path, f"http://127.0.0.1:{port}/a")
+    assert "cannot be reached" in download_error(tmp_path, f"http://127.0.0.1:{port}/a")
 
 
 def test_not_an_address(tmp_path):
     for url in ("file:///etc/hosts", "http://127.0.0.1/", "a.gz", "http://127.0.0.1/a/.."):
-        assert "is not the http address of a file" in refused(tmp_path, url)
+        assert "is not the http address of a file" in download_error(tmp_path, url)
 
 
 def test_a_folder_that_cannot_be_written(server, tmp_path):

@@ -1,4 +1,4 @@
-"""Pinyin: one syllable a character, and nothing asked that was answered as a whole."""
+"""Pinyin: one syllable per character, and test phrases that are not in training."""
 
 import unicodedata
 
@@ -17,8 +17,8 @@ def pairs():
     return {split: Pinyin(split).pairs() for split in SPLITS}
 
 
-def test_character_i_is_said_as_syllable_i(pairs):
-    for pair in (pair for own in pairs.values() for pair in own):
+def test_characters_and_syllables_are_linked(pairs):
+    for pair in (pair for group in pairs.values() for pair in group):
         syllables = pair.target.split(" ")
         assert [[syllable] for syllable in syllables] == phrases_dict[pair.source]
         assert pair.sure_links == pair.possible_links == tuple((i, i) for i in range(len(pair.source)))
@@ -26,35 +26,35 @@ def test_character_i_is_said_as_syllable_i(pairs):
         assert "".join(syllables).isalpha()
 
 
-def test_nothing_is_lost(pairs):
-    sources = [pair.source for own in pairs.values() for pair in own]
+def test_every_clean_phrase_is_used_once(pairs):
+    sources = [pair.source for group in pairs.values() for pair in group]
     assert len(sources) == len(set(sources)) == len(phrases_dict) - count_dropped_phrases()
     assert count_dropped_phrases() < len(phrases_dict) / 1000
 
 
-def test_no_phrase_that_is_asked_is_a_part_of_one_that_was_learned(pairs):
-    learned = "\n".join(pair.source for pair in pairs["train"])
+def test_held_out_phrases_are_not_in_training(pairs):
+    training = "\n".join(pair.source for pair in pairs["train"])
     for split in ("valid", "test"):
         assert 1500 < len(pairs[split]) < len(pairs["train"]) / 10
-        assert [pair.source for pair in pairs[split] if pair.source in learned] == []
+        assert [pair.source for pair in pairs[split] if pair.source in training] == []
 
 
-def test_the_order_is_always_the_same(pairs):
+def test_the_order_is_fixed(pairs):
     assert Pinyin("test").pairs() == pairs["test"]
 
 
-def test_sounds_that_depend_on_neighbors_are_there(pairs):
-    said = {pair.source: pair.target for own in pairs.values() for pair in own}
-    assert (said["长城"], said["成长"]) == ("cháng chéng", "chéng zhǎng")
-    assert (said["银行"], said["行人"]) == ("yín háng", "xíng rén")
+def test_pronunciation_depends_on_neighbors(pairs):
+    syllables_of = {pair.source: pair.target for group in pairs.values() for pair in group}
+    assert (syllables_of["长城"], syllables_of["成长"]) == ("cháng chéng", "chéng zhǎng")
+    assert (syllables_of["银行"], syllables_of["行人"]) == ("yín háng", "xíng rén")
 
 
 def test_counts(pairs):
     counts = {split: Pinyin(split).count_phrases() for split in SPLITS}
-    for split, own in pairs.items():
-        assert counts[split]["phrases"] == len(own)
-        assert counts[split]["characters"] == len({sign for pair in own for sign in pair.source})
-        assert counts[split]["syllables"] == len({word for pair in own for word in pair.target.split()})
+    for split, group in pairs.items():
+        assert counts[split]["phrases"] == len(group)
+        assert counts[split]["characters"] == len({sign for pair in group for sign in pair.source})
+        assert counts[split]["syllables"] == len({word for pair in group for word in pair.target.split()})
     assert counts["train"]["with new character"] == counts["train"]["with new sound"] == 0
     assert (
         0
@@ -65,21 +65,21 @@ def test_counts(pairs):
 
 
 signs = st.text(st.sampled_from("长大一，A〇 々."), min_size=1, max_size=4)
-said = st.lists(st.lists(st.sampled_from(["dà", "zhǎng", "，", "", "a b"]), max_size=2), max_size=4)
+syllables_of = st.lists(st.lists(st.sampled_from(["dà", "zhǎng", "，", "", "a b"]), max_size=2), max_size=4)
 
 
-@given(st.dictionaries(signs, said))
+@given(st.dictionaries(signs, syllables_of))
 def test_only_han_characters_with_one_syllable_each_are_kept(phrases):
     kept = clean_phrases(phrases)
     for phrase, choices in phrases.items():
         han = set(phrase) <= set("长大一〇")
-        single = len(choices) == len(phrase) and all(own in (["dà"], ["zhǎng"]) for own in choices)
+        single = len(choices) == len(phrase) and all(group in (["dà"], ["zhǎng"]) for group in choices)
         assert (phrase in kept) == (han and single)
         if phrase in kept:
-            assert list(kept[phrase]) == [own[0] for own in choices]
+            assert list(kept[phrase]) == [group[0] for group in choices]
 
 
 @pytest.mark.bare
-def test_an_unknown_split_is_told():
+def test_unknown_split():
     with pytest.raises(ValueError, match="no split 'dev'; choose one of train, valid, test"):
         Pinyin("dev")

@@ -1,4 +1,4 @@
-"""Reverse: strings from behind."""
+"""Reverse: strings and their reverse."""
 
 import random
 
@@ -16,10 +16,10 @@ from regard.data.strings import Reverse, split_of
     length=st.tuples(st.integers(4, 8), st.integers(0, 8)),
 )
 def test_links_join_equal_letters_in_reverse(seed, split, letters, length):
-    shortest, longest = length[0], sum(length)
-    reverse = Reverse(seed, split, "".join(sorted(set(letters + "abc"))), shortest, longest)
+    min_length, max_length = length[0], sum(length)
+    reverse = Reverse(seed, split, "".join(sorted(set(letters + "abc"))), min_length, max_length)
     for pair in reverse.eval_set(5):
-        assert shortest <= len(pair.source) == len(pair.target) <= longest
+        assert min_length <= len(pair.source) == len(pair.target) <= max_length
         assert set(pair.source) <= set(reverse.alphabet)
         assert pair.sure_links == pair.possible_links
         assert (
@@ -42,7 +42,7 @@ def test_splits_share_no_string():
     assert sources["valid"].isdisjoint(sources["test"])
 
 
-def test_lengths_are_about_equally_likely():
+def test_lengths_are_uniform():
     lengths = [len(pair.source) for pair in Reverse(min_length=3, max_length=6).eval_set(4000)]
     assert all(850 < lengths.count(length) < 1150 for length in range(3, 7))
 
@@ -53,7 +53,7 @@ def test_the_same_seed_gives_the_same_pairs():
 
 
 @pytest.mark.bare
-def test_mistakes_are_told_in_one_sentence():
+def test_invalid_arguments():
     with pytest.raises(ValueError, match="no split 'dev'; choose one of train, valid, test"):
         Reverse(split="dev")
     with pytest.raises(ValueError, match="strings of 5 to 4 of 26 letters cannot be generated"):
@@ -62,6 +62,6 @@ def test_mistakes_are_told_in_one_sentence():
         Reverse(min_length=0)
     with pytest.raises(ValueError, match="of 0 letters"):
         Reverse(alphabet="")
-    other = "test" if split_of("a") == "valid" else "valid"
-    with pytest.raises(ValueError, match=f"no string is in the split '{other}'; allow more letters"):
-        Reverse(alphabet="a", max_length=1, split=other).eval_set(1)
+    unreachable = "test" if split_of("a") == "valid" else "valid"
+    with pytest.raises(ValueError, match=f"no string is in the split '{unreachable}'; allow more letters"):
+        Reverse(alphabet="a", max_length=1, split=unreachable).eval_set(1)

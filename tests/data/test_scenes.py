@@ -1,4 +1,4 @@
-"""Scenes of digits: what is painted is what is said."""
+"""Scenes of digits: images, boxes and captions agree."""
 
 import gzip
 import struct
@@ -20,11 +20,11 @@ def scenes():
 
 
 @pytest.fixture(scope="module")
-def painted(scenes):
+def rendered(scenes):
     return scenes.sample(seeded_generator(1), 300)
 
 
-def test_no_source_digit_is_in_two_parts():
+def test_splits_share_no_digit():
     parts = [load_sklearn_digits(name) for name in ("train", "valid", "test")]
     assert [len(part) for part in parts] == [1347, 150, 300]
     seen = [{tuple(image.flatten().tolist()) for image in part.images} for part in parts]
@@ -33,61 +33,61 @@ def test_no_source_digit_is_in_two_parts():
     assert all(set(part.labels.tolist()) == set(range(10)) for part in parts)
 
 
-def test_boxes_are_apart_and_within_the_scene(painted):
-    left, top, right, bottom = painted.boxes.unbind(-1)
-    assert int(painted.boxes.min()) >= 0
-    assert int(painted.boxes.max()) <= 64
+def test_boxes_are_separate_and_inside_the_scene(rendered):
+    left, top, right, bottom = rendered.boxes.unbind(-1)
+    assert int(rendered.boxes.min()) >= 0
+    assert int(rendered.boxes.max()) <= 64
     sides = right - left
     assert torch.equal(sides, bottom - top)
     assert set(sides.flatten().tolist()) == {8, 9, 10, 11, 13, 14, 15, 16}
     for a, b in ((0, 1), (0, 2), (1, 2)):
-        apart = (right[:, a] < left[:, b]) | (bottom[:, a] < top[:, b]) | (bottom[:, b] < top[:, a])
-        assert bool(apart.all())
+        is_separate = (right[:, a] < left[:, b]) | (bottom[:, a] < top[:, b]) | (bottom[:, b] < top[:, a])
+        assert bool(is_separate.all())
 
 
-def test_nothing_in_a_caption_is_in_doubt(painted):
-    x, y = (painted.boxes[..., i] + painted.boxes[..., i + 2] for i in (0, 1))
+def test_captions_are_unambiguous(rendered):
+    x, y = (rendered.boxes[..., i] + rendered.boxes[..., i + 2] for i in (0, 1))
     assert int((x[:, 1:] - x[:, :-1]).min()) >= 8  # twice the middles
     assert int((y - 64).abs().min()) >= 8
-    sizes = painted.boxes[..., 2] - painted.boxes[..., 0]
-    assert torch.equal(painted.is_large, sizes > 12)
+    sizes = rendered.boxes[..., 2] - rendered.boxes[..., 0]
+    assert torch.equal(rendered.is_large, sizes > 12)
 
 
-def test_a_caption_says_what_is_there(painted):
+def test_captions_are_correct(rendered):
     for row in range(20):
-        words = painted.format_captions()[row].split()
+        words = rendered.format_captions()[row].split()
         assert len(words) == 11
         assert words[3] == words[7] == ","
         for digit in range(3):
             size, name, place = words[4 * digit : 4 * digit + 3]
-            _, top, _, bottom = painted.boxes[row, digit].tolist()
-            assert name == str(int(painted.labels[row, digit]))
+            _, top, _, bottom = rendered.boxes[row, digit].tolist()
+            assert name == str(int(rendered.labels[row, digit]))
             assert size == ("large" if bottom - top > 12 else "small")
             assert place == ("below" if top + bottom > 64 else "above")
 
 
-def test_the_digit_stands_in_its_box():
+def test_digits_are_in_their_boxes():
     one = Digits(torch.rand(1, 8, 8), torch.tensor([7]))
-    painted = SceneGenerator(one, num_distractors=1).sample(seeded_generator(0), 200)
-    whole = 0
+    rendered = SceneGenerator(one, num_distractors=1).sample(seeded_generator(0), 200)
+    num_exact = 0
     for row in range(200):
-        for left, top, right, bottom in painted.boxes[row].tolist():
+        for left, top, right, bottom in rendered.boxes[row].tolist():
             if right - left == 8:  # neither larger nor smaller: the very pixels
-                whole += 1
-                torch.testing.assert_close(painted.images[row, top:bottom, left:right], one.images[0])
-    assert whole > 20
+                num_exact += 1
+                torch.testing.assert_close(rendered.images[row, top:bottom, left:right], one.images[0])
+    assert num_exact > 20
 
 
 def test_a_flat_digit_stays_flat_in_any_size():
     flat = Digits(torch.full((2, 28, 28), 0.5), torch.tensor([1, 2]))
-    painted = SceneGenerator(flat, 96, (14, 28)).sample(seeded_generator(0), 20)
+    rendered = SceneGenerator(flat, 96, (14, 28)).sample(seeded_generator(0), 20)
     for row in range(20):
-        for left, top, right, bottom in painted.boxes[row].tolist():
-            inside = painted.images[row, top:bottom, left:right]
+        for left, top, right, bottom in rendered.boxes[row].tolist():
+            inside = rendered.images[row, top:bottom, left:right]
             torch.testing.assert_close(inside, torch.full_like(inside, 0.5))
 
 
-def test_clutter_is_pieces_of_digits_that_cover_no_digit():
+def test_distractors_cover_no_digit():
     flat = Digits(torch.ones(2, 8, 8), torch.tensor([1, 2]))
     bare, full = (
         SceneGenerator(flat, num_distractors=count).sample(seeded_generator(0), 50) for count in (0, 8)
@@ -105,12 +105,12 @@ def test_scenes_are_a_function_of_their_seed(scenes):
     assert not torch.equal(first.images, other.images)
 
 
-def test_batches_go_on_from_a_position(scenes):
+def test_caption_batches_resume_exactly(scenes):
     words = Tokenizer.train([" ".join(CAPTION_WORDS)], "word", 30)
-    painting = GeneratedBatches(scenes.sample, SceneCaptionCollator(words), batch_size=4, seed=5)
-    stream = painting.batches()
+    source = GeneratedBatches(scenes.sample, SceneCaptionCollator(words), batch_size=4, seed=5)
+    stream = source.batches()
     batches = [next(stream) for _ in range(4)]
-    again = painting.batches(batches[1][1])
+    again = source.batches(batches[1][1])
     for batch, position in batches[2:]:
         same, there = next(again)
         assert there == position
@@ -129,7 +129,7 @@ def test_batches_go_on_from_a_position(scenes):
     assert torch.equal(parts[1].images[0], batch.images[1])
 
 
-def test_too_little_room_is_said():
+def test_digits_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="3 digits of 8 to 30 pixels do not fit into a scene of 64"):
         SceneGenerator(Digits(torch.rand(1, 8, 8), torch.tensor([0])), digit_sizes=(8, 30))
 
@@ -148,11 +148,11 @@ def test_mnist_files(tmp_path):
     assert test.labels.tolist() == list(range(6))
     assert train.labels.tolist() + valid.labels.tolist() == list(range(6))
     torch.testing.assert_close(test.images, images / 255)
-    whole = (tmp_path / "t10k-images-idx3-ubyte.gz").read_bytes()
-    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(gzip.decompress(whole)[:-5]))
+    content = (tmp_path / "t10k-images-idx3-ubyte.gz").read_bytes()
+    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(gzip.decompress(content)[:-5]))
     with pytest.raises(DataError, match="not a complete file of MNIST"):
         load_mnist(tmp_path, "test")
-    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(whole[:50])
+    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(content[:50])
     with pytest.raises(DataError, match="breaks off"):
         load_mnist(tmp_path, "test")
     with pytest.raises(DataError, match="There is no file"):

@@ -1,4 +1,4 @@
-"""Text to numbers and back."""
+"""Tokenizers: encoding, decoding, words, saving and dropout."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ SPECIAL_TEXTS = ["<pad>", "<unk> a", "a </s><s> b", "</s>", "▁a"]
 
 
 @cache
-def learned(kind: str = "bpe", size: int = 600, nfkc: bool = False, lowercase: bool = False) -> Tokenizer:
+def trained(kind: str = "bpe", size: int = 600, nfkc: bool = False, lowercase: bool = False) -> Tokenizer:
     return Tokenizer.train(all_texts() + SPECIAL_TEXTS * 3, kind, size, nfkc=nfkc, lowercase=lowercase)
 
 
@@ -36,77 +36,77 @@ words = st.one_of(
 
 
 @pytest.mark.parametrize("kind", MODEL_TYPES)
-def test_the_text_comes_back(kind):
-    tokenizer = learned(kind, size=2000)
+def test_decode_inverts_encode(kind):
+    tokenizer = trained(kind, size=2000)
     for text in all_texts():
-        numbers = tokenizer.encode(text)
-        assert tokenizer.decode([BOS_ID, *numbers, EOS_ID, PAD_ID]) == text
-        assert not {PAD_ID, UNK_ID, BOS_ID, EOS_ID} & set(numbers)
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode([BOS_ID, *ids, EOS_ID, PAD_ID]) == text
+        assert not {PAD_ID, UNK_ID, BOS_ID, EOS_ID} & set(ids)
 
 
 @pytest.mark.parametrize("kind", MODEL_TYPES)
 @given(text=words)
-def test_words_surfaces_and_tokens_belong_together(kind, text):
-    tokenizer = learned(kind)
-    numbers = tokenizer.encode(text)
-    surfaces, tokens = tokenizer.surface_forms(text), tokenizer.convert_ids_to_tokens(numbers)
-    assert len(surfaces) == len(tokens) == len(numbers)
-    whole = text if kind == "char" else text.replace("▁", "_")
-    words = list(text) if kind == "char" else whole.split()
+def test_words_surface_forms_and_tokens_agree(kind, text):
+    tokenizer = trained(kind)
+    ids = tokenizer.encode(text)
+    forms, tokens = tokenizer.surface_forms(text), tokenizer.convert_ids_to_tokens(ids)
+    assert len(forms) == len(tokens) == len(ids)
+    normalized = text if kind == "char" else text.replace("▁", "_")
+    words = list(text) if kind == "char" else normalized.split()
     for groups in (
-        tokenizer.group_words(numbers, spaces_only=True),
-        tokenizer.group_words(numbers, surfaces),
+        tokenizer.group_words(ids, spaces_only=True),
+        tokenizer.group_words(ids, forms),
     ):
-        assert [position for group in groups for position in group] == list(range(len(numbers)))
-        joined = ["".join(surfaces[i] for i in group) for group in groups]
-        assert "".join(joined) == "".join(words)
-        assert all(joined) or "" in words
-    spaced = tokenizer.group_words(numbers, spaces_only=True)
-    assert ["".join(surfaces[i] for i in group) for group in spaced] == words
-    for number, token, surface in zip(numbers, tokens, surfaces, strict=True):
+        assert [position for group in groups for position in group] == list(range(len(ids)))
+        merged = ["".join(forms[i] for i in group) for group in groups]
+        assert "".join(merged) == "".join(words)
+        assert all(merged) or "" in words
+    spaced = tokenizer.group_words(ids, spaces_only=True)
+    assert ["".join(forms[i] for i in group) for group in spaced] == words
+    for number, token, surface in zip(ids, tokens, forms, strict=True):
         assert number == UNK_ID or token.removeprefix("▁") == surface or kind == "char"
-    if UNK_ID not in numbers:
-        assert tokenizer.decode(numbers) == (text if kind == "char" else " ".join(whole.split()))
+    if UNK_ID not in ids:
+        assert tokenizer.decode(ids) == (text if kind == "char" else " ".join(normalized.split()))
 
 
 def words_of(tokenizer, text, **options):
     """The words of a text, which are the same without it unless it has characters without a token."""
-    numbers, surfaces = tokenizer.encode(text), tokenizer.surface_forms(text)
-    groups = tokenizer.group_words(numbers, surfaces, **options)
-    assert UNK_ID in numbers or tokenizer.group_words(numbers, **options) == groups
-    return ["".join(surfaces[i] for i in group) for group in groups]
+    ids, forms = tokenizer.encode(text), tokenizer.surface_forms(text)
+    groups = tokenizer.group_words(ids, forms, **options)
+    assert UNK_ID in ids or tokenizer.group_words(ids, **options) == groups
+    return ["".join(forms[i] for i in group) for group in groups]
 
 
-def test_unknown_characters_side_by_side_are_words_of_their_own():
+def test_adjacent_unknown_characters_are_words():
     tokenizer = Tokenizer.train(["我叫小明", "我叫小红"] * 9, model_type="bpe", vocab_size=40)
-    numbers = tokenizer.encode("我叫龘靐")
-    assert numbers[-2:] == [UNK_ID, UNK_ID]
-    assert tokenizer.group_words(numbers)[-2:] == [[len(numbers) - 2], [len(numbers) - 1]]
+    ids = tokenizer.encode("我叫龘靐")
+    assert ids[-2:] == [UNK_ID, UNK_ID]
+    assert tokenizer.group_words(ids)[-2:] == [[len(ids) - 2], [len(ids) - 1]]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 @pytest.mark.parametrize("size", [150, 600])
-def test_where_there_are_no_spaces_each_token_is_a_word(kind, size):
-    tokenizer = learned(kind, size)
+def test_each_token_is_a_word_without_spaces(kind, size):
+    tokenizer = trained(kind, size)
     for text in ("我们明天去北京，好吗？", "東京タワーは333メートルです。"):
-        surfaces = tokenizer.surface_forms(text)
+        forms = tokenizer.surface_forms(text)
         words = words_of(tokenizer, text, spaces_only=False)
         assert "".join(words) == text
         assert len(words) > 4
-        assert words == [word for word in surfaces if word] or "333" in words
+        assert words == [word for word in forms if word] or "333" in words
     assert words_of(tokenizer, "我们明天去北京，好吗？") == words_of(
         tokenizer, "我们明天去北京，好吗？", spaces_only=False
     )
 
 
-def test_other_scripts_beside_chinese_are_words_of_their_own():
+def test_other_scripts_within_chinese_are_words():
     letters = Tokenizer.train(["我 用 的 机 手 ， 。 i P h o n e X"] * 2, "bpe", 60)
     assert words_of(letters, "我用iPhone的手机，iPhone X。") == [
         "我", "用", "iPhone", "的", "手", "机", "，", "iPhone", "X", "。",
     ]  # fmt: skip
 
 
-def test_spaces_every_few_characters_mean_that_somebody_cut_the_words():
+def test_frequent_spaces_delimit_words():
     letters = Tokenizer.train(["科 学 家 一 直 猜 想 存 在 海 洋 。"] * 2, "bpe", 60)
     text = "科学家 一直 猜想 海洋 存在 。"
     assert words_of(letters, text) == text.split()
@@ -115,43 +115,43 @@ def test_spaces_every_few_characters_mean_that_somebody_cut_the_words():
     assert words_of(letters, "科学家", spaces_only=True) == ["科学家"]
 
 
-def test_spaced_languages_stay_as_they_were():
+def test_spaced_languages_are_split_at_spaces():
     for text in (*SENTENCES[:5], *SENTENCES[7:9], "나는 「학교」에 갔다.", "Hello，world"):
-        assert words_of(learned(), text) == text.split()
+        assert words_of(trained(), text) == text.split()
 
 
-def test_a_character_without_a_token_is_a_word_where_its_neighbors_are():
+def test_an_unknown_character_within_chinese_is_a_word():
     letters = Tokenizer.train(["我 们 北"] * 2, "bpe", 60)
     assert words_of(letters, "我们京都北鬱") == list("我们京都北鬱")
-    numbers = letters.encode("我们京北")
-    assert letters.convert_ids_to_tokens(numbers) == ["▁我", "们", "<unk>", "北"]
-    assert letters.group_words(numbers) == [[0], [1], [2], [3]]
+    ids = letters.encode("我们京北")
+    assert letters.convert_ids_to_tokens(ids) == ["▁我", "们", "<unk>", "北"]
+    assert letters.group_words(ids) == [[0], [1], [2], [3]]
 
 
 @pytest.mark.parametrize("kind", MODEL_TYPES)
-def test_a_beginning_has_so_many_tokens_at_most(kind):
-    tokenizer = learned(kind)
+def test_truncate(kind):
+    tokenizer = trained(kind)
     for text in SENTENCES:
-        for most in (1, 3, 7, 500):
-            cut = tokenizer.truncate(text, most)
+        for max_tokens in (1, 3, 7, 500):
+            cut = tokenizer.truncate(text, max_tokens)
             assert text.startswith(cut)
-            assert len(tokenizer.encode(cut)) <= most
+            assert len(tokenizer.encode(cut)) <= max_tokens
     assert tokenizer.truncate("Two", 500) == "Two"
 
 
 @pytest.mark.parametrize("kind", MODEL_TYPES)
-def test_special_tokens_in_the_text_are_text(kind):
+def test_special_tokens_in_text_are_text(kind):
     for text in SPECIAL_TEXTS[:-1]:
-        numbers = learned(kind, size=2000).encode(text)
-        assert not {PAD_ID, UNK_ID, BOS_ID, EOS_ID} & set(numbers)
-        assert learned(kind, size=2000).decode(numbers) == text
-    marked = learned(kind, size=2000).encode("▁a")
-    assert learned(kind, size=2000).decode(marked) == ("▁a" if kind == "char" else "_a")
+        ids = trained(kind, size=2000).encode(text)
+        assert not {PAD_ID, UNK_ID, BOS_ID, EOS_ID} & set(ids)
+        assert trained(kind, size=2000).decode(ids) == text
+    marked = trained(kind, size=2000).encode("▁a")
+    assert trained(kind, size=2000).decode(marked) == ("▁a" if kind == "char" else "_a")
 
 
 @pytest.mark.parametrize("kind", MODEL_TYPES)
-def test_the_first_four_numbers_and_the_size(kind):
-    tokenizer = learned(kind, size=100)
+def test_special_ids_and_vocab_size(kind):
+    tokenizer = trained(kind, size=100)
     assert tokenizer.convert_ids_to_tokens([PAD_ID, UNK_ID, BOS_ID, EOS_ID]) == [
         "<pad>",
         "<unk>",
@@ -163,18 +163,18 @@ def test_the_first_four_numbers_and_the_size(kind):
 
 
 def test_unknown_characters_and_words():
-    bpe, word = learned(), learned("word")
-    numbers = bpe.encode("a ᚠb ᚠᚱ")
-    assert bpe.convert_ids_to_tokens(numbers) == ["▁a", "▁", "<unk>", "b", "▁", "<unk>", "<unk>"]
+    bpe, word = trained(), trained("word")
+    ids = bpe.encode("a ᚠb ᚠᚱ")
+    assert bpe.convert_ids_to_tokens(ids) == ["▁a", "▁", "<unk>", "b", "▁", "<unk>", "<unk>"]
     assert bpe.surface_forms("a ᚠb ᚠᚱ") == ["a", "", "ᚠ", "b", "", "ᚠ", "ᚱ"]
-    assert bpe.decode(numbers) == "a <unk>b <unk><unk>"
-    assert bpe.decode(numbers, {2: "f", 5: "r", 6: "s"}) == "a fb rs"
-    numbers = word.encode("Two Ozelot men")
-    assert numbers[1] == UNK_ID
+    assert bpe.decode(ids) == "a <unk>b <unk><unk>"
+    assert bpe.decode(ids, {2: "f", 5: "r", 6: "s"}) == "a fb rs"
+    ids = word.encode("Two Ozelot men")
+    assert ids[1] == UNK_ID
     assert word.surface_forms("Two Ozelot men")[1] == "Ozelot"
-    assert word.decode(numbers) == "Two <unk> men"
-    assert word.decode(numbers, {1: "ocelots"}) == "Two ocelots men"
-    assert learned("unigram").surface_forms("aᚠᚱb ᚠ")[-1] == "ᚠ"
+    assert word.decode(ids) == "Two <unk> men"
+    assert word.decode(ids, {1: "ocelots"}) == "Two ocelots men"
+    assert trained("unigram").surface_forms("aᚠᚱb ᚠ")[-1] == "ᚠ"
 
 
 def test_rare_characters_leave_room_for_merges():
@@ -184,31 +184,31 @@ def test_rare_characters_leave_room_for_merges():
     assert sum(len(token) == 1 for token in tokenizer.vocabulary.tokens) == 100
 
 
-def test_half_a_surrogate_pair_does_not_stop_it():
+def test_half_a_surrogate_pair():
     for kind in MODEL_TYPES:
-        numbers = learned(kind).encode("a \ud83d")
-        assert len(learned(kind).surface_forms("a \ud83d")) == len(numbers) > 1
-    learned().encode_with_dropout("a \ud83d", 0.5, Random(0))
+        ids = trained(kind).encode("a \ud83d")
+        assert len(trained(kind).surface_forms("a \ud83d")) == len(ids) > 1
+    trained().encode_with_dropout("a \ud83d", 0.5, Random(0))
     assert "?" in Tokenizer.train(["a \ud83d"], "char").vocabulary.tokens
 
 
 def test_normalizing():
     assert (
-        learned(nfkc=True, lowercase=True).decode(learned(nfkc=True, lowercase=True).encode("ﬁve ＴＷＯ"))
+        trained(nfkc=True, lowercase=True).decode(trained(nfkc=True, lowercase=True).encode("ﬁve ＴＷＯ"))
         == "five two"
     )
-    assert learned("char", nfkc=True).surface_forms("ﬁ") == ["f", "i"]
+    assert trained("char", nfkc=True).surface_forms("ﬁ") == ["f", "i"]
 
 
 @pytest.mark.parametrize("kind", MODEL_TYPES)
 def test_saved_and_loaded(kind, tmp_path):
-    tokenizer = learned(kind, lowercase=True)
+    tokenizer = trained(kind, lowercase=True)
     tokenizer.save(tmp_path / "t.json")
     again = Tokenizer.load(tmp_path / "t.json")
     assert again == tokenizer
     assert again.encode_all(all_texts()) == tokenizer.encode_all(all_texts())
     assert json.loads((tmp_path / "t.json").read_text())["format"] == 2
-    assert again != learned(kind)
+    assert again != trained(kind)
 
 
 @pytest.mark.parametrize(
@@ -222,9 +222,9 @@ def test_saved_and_loaded(kind, tmp_path):
         lambda text: json.dumps(json.loads(text) | {"format": 1}),
     ],
 )
-def test_a_damaged_file_is_told(damage, tmp_path):
+def test_damaged_files_are_refused(damage, tmp_path):
     path = tmp_path / "t.json"
-    learned().save(path)
+    trained().save(path)
     path.write_text(damage(path.read_text()))
     with pytest.raises(DataError, match=r"t\.json") as caught:
         Tokenizer.load(path)
@@ -233,7 +233,7 @@ def test_a_damaged_file_is_told(damage, tmp_path):
         Tokenizer.load(tmp_path / "none.json")
 
 
-def test_wrong_calls():
+def test_invalid_arguments():
     with pytest.raises(ValueError, match="no tokenizer model 'bytes'"):
         Tokenizer.train(["a"], "bytes")
     with pytest.raises(TypeError, match="many texts"):
@@ -245,7 +245,7 @@ def test_wrong_calls():
             Tokenizer.train(["a"], vocab_size=size)
     assert len(Tokenizer.train(["a"], vocab_size=9)) <= 9
     with pytest.raises(ValueError, match="another tokenizer"):
-        learned().decode([100_000])
+        trained().decode([100_000])
 
 
 @pytest.mark.parametrize("kind", MODEL_TYPES)
@@ -255,7 +255,7 @@ def test_tiny_texts(kind, text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-LEARN = """
+TRAIN = """
 import hashlib, json, sys
 from regard.data import Tokenizer
 from regard.data.vocabulary import MODEL_TYPES
@@ -267,10 +267,10 @@ for kind in MODEL_TYPES:
 """
 
 
-def test_every_process_learns_the_same():
+def test_training_is_deterministic_across_processes():
     env = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     given = {"input": json.dumps(all_texts()), "text": True, "env": env}
-    there = subprocess.run([sys.executable, "-c", LEARN], capture_output=True, check=True, **given).stdout
+    there = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, check=True, **given).stdout
     here = "".join(
         f"{kind} {size} "
         + hashlib.sha256(json.dumps(Tokenizer.train(all_texts(), kind, size)._as_dict()).encode()).hexdigest()
@@ -282,27 +282,27 @@ def test_every_process_learns_the_same():
 
 
 @given(text=words)
-def test_our_merges_are_those_of_the_library(text):
-    tokenizer = learned()
+def test_apply_merges_equals_the_library(text):
+    tokenizer = trained()
     variants = DropoutVariants(tokenizer.vocabulary, 0.0)
     assert variants.draw(tokenizer._pre_tokenize(text), Random(0)) == tokenizer.encode(text)
     assert tokenizer.encode_with_dropout(text, 0.0, Random(0)) == tokenizer.encode(text)
 
 
-def test_our_merges_on_real_and_long_words():
-    tokenizer = learned()
+def test_apply_merges_equals_the_library_on_long_words():
+    tokenizer = trained()
     variants = DropoutVariants(tokenizer.vocabulary, 0.0)
     for text in [*all_texts(), "a" * 999, "".join(make_lines(50)).replace(" ", ""), "北京" * 2000]:
         assert variants.draw(tokenizer._pre_tokenize(text), Random(0)) == tokenizer.encode(text)
 
 
 def test_dropout_is_seeded_varied_and_lossless():
-    tokenizer, texts = learned(), all_texts()
+    tokenizer, texts = trained(), all_texts()
     first, second, other = (
         [tokenizer.encode_with_dropout(t, 0.3, r) for t in texts] for r in map(Random, (1, 1, 2))
     )
     assert first == second != other
-    assert all(tokenizer.decode(numbers) == text for numbers, text in zip(first, texts, strict=True))
+    assert all(tokenizer.decode(ids) == text for ids, text in zip(first, texts, strict=True))
     assert len({tuple(tokenizer.encode_with_dropout(texts[0], 0.3, Random(i))) for i in range(50)}) > 20
     lengths = [
         sum(len(tokenizer.encode_with_dropout(t, p, Random(0))) for t in texts) for p in (0.0, 0.1, 0.5, 1.0)
@@ -311,8 +311,8 @@ def test_dropout_is_seeded_varied_and_lossless():
     assert lengths[-1] == sum(len("".join(tokenizer._pre_tokenize(text))) for text in texts)
 
 
-def test_dropout_does_not_depend_on_what_was_asked_before():
-    fresh, used = (Tokenizer("bpe", learned().vocabulary) for _ in range(2))
+def test_dropout_is_independent_of_earlier_calls():
+    fresh, used = (Tokenizer("bpe", trained().vocabulary) for _ in range(2))
     for text in make_lines(50, seed=9):
         used.encode_with_dropout(text, 0.2, Random(5))
     used.encode_with_dropout("a", 0.7, Random(0))
@@ -321,46 +321,46 @@ def test_dropout_does_not_depend_on_what_was_asked_before():
     ]
 
 
-def by_the_paper(symbols, ranks, dropout):
-    """How probable each way to cut is: in every step each pair is dropped by itself, and the best left is joined."""
+def exact_distribution(symbols, ranks, dropout):
+    """The probability of each segmentation: each pair is dropped independently, the best other one merges."""
     pairs = sorted((ranks[pair], i) for i, pair in enumerate(pairwise(symbols)) if pair in ranks)
-    found = Counter({symbols: dropout ** len(pairs)})
+    probabilities = Counter({symbols: dropout ** len(pairs)})
     for place, (_, i) in enumerate(pairs):
-        joined = (*symbols[:i], symbols[i] + symbols[i + 1], *symbols[i + 2 :])
-        for way, chance in by_the_paper(joined, ranks, dropout).items():
-            found[way] += dropout**place * (1 - dropout) * chance
-    return found
+        merged = (*symbols[:i], symbols[i] + symbols[i + 1], *symbols[i + 2 :])
+        for segmentation, probability in exact_distribution(merged, ranks, dropout).items():
+            probabilities[segmentation] += dropout**place * (1 - dropout) * probability
+    return probabilities
 
 
 @pytest.mark.parametrize("word", ["ab", "abc", "abcdef", "ababc"])
-def test_dropout_cuts_as_often_as_the_paper_says(word):
+def test_dropout_has_the_distribution_of_the_paper(word):
     ranks = {("a", "b"): 0, ("c", "d"): 1, ("e", "f"): 2, ("b", "c"): 3, ("ab", "cd"): 4, ("ab", "ab"): 5}
     drawn = Counter(tuple(apply_merges(word, ranks, 0.4, Random(i))) for i in range(8000))
-    wanted = by_the_paper(tuple(word), ranks, 0.4)
-    assert sum(wanted.values()) == pytest.approx(1)
-    assert set(drawn) <= set(wanted)
-    for way, chance in wanted.items():
-        assert abs(drawn[way] / 8000 - chance) < 0.018, way  # more than three standard deviations
+    expected = exact_distribution(tuple(word), ranks, 0.4)
+    assert sum(expected.values()) == pytest.approx(1)
+    assert set(drawn) <= set(expected)
+    for segmentation, probability in expected.items():  # tolerance: more than three standard deviations
+        assert abs(drawn[segmentation] / 8000 - probability) < 0.018, segmentation
 
 
 def test_dropout_needs_merges():
     for kind in ("unigram", "char", "word"):
         with pytest.raises(ValueError, match="Only a bpe tokenizer"):
-            learned(kind).encode_with_dropout("a", 0.1, Random(0))
-        assert learned(kind).encode_with_dropout("a", 0.0, Random(0)) == learned(kind).encode("a")
+            trained(kind).encode_with_dropout("a", 0.1, Random(0))
+        assert trained(kind).encode_with_dropout("a", 0.0, Random(0)) == trained(kind).encode("a")
     with pytest.raises(ValueError, match="probability"):
-        learned().encode_with_dropout("a", 1.5, Random(0))
+        trained().encode_with_dropout("a", 1.5, Random(0))
 
 
-def test_a_full_table_changes_nothing(monkeypatch):
+def test_a_full_cache_changes_nothing(monkeypatch):
     assert MAX_CACHED_WORDS > 1000
     expected = (
-        learned().encode_all(all_texts()),
-        [learned().encode_with_dropout(t, 0.2, Random(1)) for t in all_texts()],
+        trained().encode_all(all_texts()),
+        [trained().encode_with_dropout(t, 0.2, Random(1)) for t in all_texts()],
     )
     monkeypatch.setattr("regard.data.vocabulary.MAX_CACHED_WORDS", 3)
     monkeypatch.setattr("regard.data.tokenizer.MAX_CACHED_WORDS", 3)
-    small = Tokenizer("bpe", learned().vocabulary)
+    small = Tokenizer("bpe", trained().vocabulary)
     assert (
         small.encode_all(all_texts()),
         [small.encode_with_dropout(t, 0.2, Random(1)) for t in all_texts()],
