@@ -49,15 +49,15 @@ now = CLOCKS[os.environ.get("BENCHMARK_CLOCK", "wall")]  # what both sides count
 OURS = {  # what `_joey_side.py` says of JoeyNMT's, in our words
     "transformer": {},
     "gru": {
-        "model": "recurrent",
+        "model": "rnn",
         "order": "luong",
         "input_feeding": True,
         "score": "additive",
-        "dim": 256,
-        "encoder_dim": 256,
-        "layers": 1,
+        "hidden_dim": 256,
+        "encoder_hidden_dim": 256,
+        "num_layers": 1,
         "dropout": 0.2,
-        "tied": "none",
+        "tie_embeddings": "none",
     },
 }
 WARM_UP, WINDOW = 3, 5  # updates that are not counted, updates a window
@@ -80,7 +80,7 @@ def ours(model: str, files: Path, tokens_per_batch: int, seconds: float, precisi
         (files / "vocabulary.txt").read_text().split("\n"), model_type="word", vocab_size=20_000
     )
     data = InMemoryPairs(pairs, words, words, BatchingConfig(max_tokens=tokens_per_batch))
-    objective = NextTokenLoss(build_model(settings, len(words), len(words)), settings.smoothing)
+    objective = NextTokenLoss(build_model(settings, len(words), len(words)), settings.label_smoothing)
     optimizer = make_optimizer(objective, settings)
     laps, done = [], 0
     for step, (batch, _) in enumerate(data.batches(None)):

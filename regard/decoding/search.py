@@ -128,7 +128,7 @@ def greedy(
         One hypothesis of each sentence.
     """
     config = replace(config, method="greedy", num_best=1)
-    return [best for (best,) in decode(model, source, source_lengths, config, **special_tokens)]
+    return [best for (best,) in decode(model, source, source_lengths, config, generator=None, **special_tokens)]
 
 
 def beam_search(
@@ -147,7 +147,9 @@ def beam_search(
     Returns:
         The `config.num_best` best hypotheses of each sentence, best first.
     """
-    return decode(model, source, source_lengths, replace(config, method="beam"), **special_tokens)
+    return decode(
+        model, source, source_lengths, replace(config, method="beam"), generator=None, **special_tokens
+    )
 
 
 def sample(

@@ -18,7 +18,7 @@ import torch
 from regard._version import __version__
 from regard.config import format_conditions, format_value, split_override
 from regard.data.parallel import ParallelFiles
-from regard.errors import ConfigError, DataError, StorageError, UsageError
+from regard.errors import ConfigError, DataError, RunFormatError, StorageError, UsageError
 from regard.files import DISK_FULL_ERRNOS
 from regard.tasks.datasets import DOWNLOAD
 from regard.tasks.mechanisms import check_mechanisms, training_warnings
@@ -70,7 +70,7 @@ def check_files_unchanged(fingerprints: Mapping[str, Mapping[str, Any]]) -> None
             )
 
 
-FORMAT = 1
+FORMAT = 2
 
 
 RUN_FOLDER_TIMEOUT = 60.0  # seconds for the first process to make a run's folder
@@ -254,7 +254,9 @@ def _run_training(run: RunFolder, log: LogFn | None) -> TrainingResult:
     if not checkpoint.list_steps(run.checkpoints):
         if origin is not None:
             other = RunFolder.open(origin)
-            found.task.init_model(experiment.objective, load_weights(other.find_weights()), str(other.folder))
+            found.task.init_model(
+                experiment.objective.model, load_weights(other.find_weights()), str(other.folder)
+            )
         if distributed.distributed_context().is_main:
             run.write_record({**record, **_model_facts(experiment)})
             for line in (*experiment.lines, *training_warnings(experiment.objective)):
@@ -348,8 +350,10 @@ def recipe_name(folder: str | Path) -> str:
 def read_record(run: RunFolder) -> dict[str, Any]:
     """run.json, if this version of regard can read it."""
     record = run.read_record()
+    if record.get("format", FORMAT) == 1:
+        raise RunFormatError(f"{run.folder} was written by regard 0.1; train it again, or use regard 0.1")
     if record.get("format", FORMAT) != FORMAT:
-        raise ConfigError(
+        raise RunFormatError(
             f"{run.record_path} has format {record['format']!r}, but this regard reads {FORMAT}; install a newer regard"
         )
     kinds = {"format": int, "recipe": str, "settings": dict}

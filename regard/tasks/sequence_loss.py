@@ -14,7 +14,7 @@ from regard.data.pair_batches import PairBatch
 from regard.models import RNNSeq2Seq, Transformer
 from regard.models.captioner import ShowAttendTell, doubly_stochastic_penalty
 from regard.tasks.captioning.config import CaptioningConfig
-from regard.training import Loss, load_into
+from regard.training import Loss
 from regard.training.loss import linear_cross_entropy
 
 BASELINE_DECAY = 0.9  # how slowly the baseline follows the reward
@@ -55,17 +55,9 @@ class NextTokenLoss(nn.Module):
             entropy_bonus,
             reward_discount,
         )
-        self.loops = not isinstance(model, Transformer)
         self.sampled = any(isinstance(part, Sample) for part in model.modules())
         if self.sampled:
             self.register_buffer("baseline", torch.zeros(BASELINE_POSITIONS))
-
-    def init_from(self, weights: dict[str, Tensor], path: str) -> None:
-        """Begin with the weights of another run; what it counted, such as its baseline, is no weight."""
-        for name in [name for name in weights if not name.startswith("model.")]:
-            del weights[name]
-        weights.update(self.named_buffers(recurse=False))
-        load_into(self, weights, path)
 
     def forward(self, batch: PairBatch) -> Loss:
         if self.sampled and self.training:

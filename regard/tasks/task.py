@@ -6,16 +6,20 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.errors import WeightsMismatchError
-from regard.training import BatchSource, RunFolder, TrainingConfig, TrainingResult, fit, load_into
+from regard.training import BatchSource, Loss, RunFolder, TrainingConfig, TrainingResult, fit, load_into
+from regard.training.engine import CompileMode
 
 LogFn = Callable[[str], None]
+
+
+LOWER_IS_BETTER = ("loss", "perplexity", "bits", "errors")  # monitored metrics; the others should grow
 
 
 ConfigT = TypeVar("ConfigT", bound=TrainingConfig)
@@ -36,14 +40,62 @@ class Experiment(Generic[ConfigT]):
 
     run: RunFolder
     settings: ConfigT
-    objective: nn.Module
+    objective: Any  # an nn.Module with the attribute `model`
     data: BatchSource
     validate: Callable[[], dict[str, float]]
     facts: Mapping[str, Any] = field(default_factory=dict)  # for run.json
     lines: Sequence[str] = ()  # said when a training begins
 
+    compile_mode: CompileMode = "whole"
+
     def fit(self, log: LogFn | None = None) -> TrainingResult:
-        return fit(self.objective, self.data, self.settings, self.run, self.validate, log)
+        return fit(
+            self.objective.model,
+            ObjectiveLoss(self.objective),
+            self.data,
+            self.settings,
+            self.run,
+            self.validate,
+            log,
+            lower_is_better=self.settings.monitor in LOWER_IS_BETTER,
+            compile_mode=self.compile_mode,
+        )
+
+
+class ObjectiveLoss(nn.Module):
+    """The loss function of an objective, a module that contains its model; its state is that of the objective alone.
+
+    Args:
+        objective: `objective(batch)` returns a `Loss`, `objective.model` is the model
+    """
+
+    objective: nn.Module
+
+    def __init__(self, objective: nn.Module):
+        super().__init__()
+        self.__dict__["objective"] = (
+            objective  # not a submodule: the model is a submodule of `Objective` already
+        )
+
+    def forward(self, model: nn.Module, batch: Any) -> Loss:
+        return cast(Loss, self.objective(batch))
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:  # type: ignore[override]
+        state = self.objective.state_dict(*args, **kwargs)
+        return {name: tensor for name, tensor in state.items() if not name.startswith("model.")}
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        return self.objective.load_state_dict({**self.objective.state_dict(), **state_dict}, strict, assign)
+
+    def train(self, mode: bool = True) -> ObjectiveLoss:
+        self.objective.train(mode)
+        return super().train(mode)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ObjectiveLoss:
+        self.objective._apply(fn, recurse)
+        return self
 
 
 class Task(ABC, Generic[ConfigT]):
@@ -92,9 +144,9 @@ class Task(ABC, Generic[ConfigT]):
     def ready(self, run: RunFolder, recipe: Recipe, config: ConfigT, origin: RunFolder | None) -> None:
         """Make `files`: from the data, or those of the run it begins with."""
 
-    def init_model(self, objective: nn.Module, weights: dict[str, Tensor], where: str) -> None:
-        """Fill the objective with the weights of another run."""
-        load_into(objective, weights, where)
+    def init_model(self, model: nn.Module, weights: dict[str, Tensor], where: str) -> None:
+        """Load the weights of another run into a model."""
+        load_into(model, weights, where)
 
 
 @dataclass(frozen=True)

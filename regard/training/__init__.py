@@ -1,15 +1,20 @@
-"""Training: an engine that knows nothing of attention, text or models.
+"""Training: a loop for any model, loss function and batches.
 
-    fit(objective, data, settings, run)      objective(batch) -> Loss, data.batches(position) -> batches
+    fit(model, loss_fn, batches, config, run)      loss_fn(model, batch) -> Loss
 
-A run can be killed at any moment and goes on to the same weights, bit for bit.
+A run can be killed at any moment and resumed to the same weights, bit for bit. Importing the package does not import
+torch: a name is imported when it is first used.
 """
 
-from regard.training.checkpoint import average_weights, load_into, load_weights, save_weights
-from regard.training.config import TrainingConfig
-from regard.training.engine import BatchSource, TrainingResult, fit
-from regard.training.loss import Loss, linear_cross_entropy
-from regard.training.run import RunFolder
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from regard.training.checkpoint import average_weights, load_into, load_weights, save_weights
+    from regard.training.config import TrainingConfig
+    from regard.training.engine import BatchSource, TrainingResult, fit
+    from regard.training.loss import Loss, linear_cross_entropy
+    from regard.training.run import RunFolder
 
 __all__ = [
     "BatchSource",
@@ -24,3 +29,29 @@ __all__ = [
     "load_weights",
     "save_weights",
 ]
+
+_LAZY_NAMES = {
+    "BatchSource": "engine",
+    "Loss": "loss",
+    "RunFolder": "run",
+    "TrainingConfig": "config",
+    "TrainingResult": "engine",
+    "average_weights": "checkpoint",
+    "fit": "engine",
+    "linear_cross_entropy": "loss",
+    "load_into": "checkpoint",
+    "load_weights": "checkpoint",
+    "save_weights": "checkpoint",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY_NAMES:
+        raise AttributeError(f"module 'regard.training' has no attribute {name!r}")
+    value = getattr(import_module(f"regard.training.{_LAZY_NAMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

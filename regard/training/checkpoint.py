@@ -1,7 +1,4 @@
-"""Weights as files: safetensors, which nobody has to trust.
-
-Checkpoints: folders that are either there as a whole or not at all, and know when they were damaged.
-"""
+"""Crash-safe checkpoints, and weights as safetensors files."""
 
 from __future__ import annotations
 
@@ -28,112 +25,36 @@ from regard.errors import (
 )
 from regard.files import sha256_of_bytes, storage_errors, sync_folder, write_and_sync, write_atomic
 
+__all__ = [
+    "Checkpoint",
+    "average_weights",
+    "from_safetensors",
+    "list_steps",
+    "load",
+    "load_into",
+    "load_latest",
+    "load_weights",
+    "remove_unfinished",
+    "save",
+    "save_weights",
+    "to_safetensors",
+]
 
-def to_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
-    """Named tensors as safetensors. A tensor with several names (tied weights) is written once."""
-    kept: dict[str, Tensor] = {}
-    names: dict[tuple[object, ...], str] = {}
-    shared: dict[str, str] = {}
-    for name, tensor in tensors.items():
-        tensor = tensor.detach()
-        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        if tensor.numel() and place in names:
-            shared[name] = names[place]
-            continue
-        names[place] = name
-        kept[name] = tensor.cpu().contiguous()
-    if len({tensor.untyped_storage().data_ptr() for tensor in kept.values()}) < len(kept):
-        kept = {name: tensor.clone() for name, tensor in kept.items()}  # parts of one storage, or empty ones
-    return safetensors.torch.save(kept, {"shared": json.dumps(shared)})
-
-
-def from_safetensors(content: bytes) -> dict[str, Tensor]:
-    """What `as_bytes` was given; names that shared a tensor share one again."""
-    kept = {name: tensor.clone() for name, tensor in safetensors.torch.load(content).items()}
-    length = int.from_bytes(content[:8], "little")
-    about = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
-    for name, same in json.loads(about.get("shared", "{}")).items():
-        kept[name] = kept[same]
-    return kept
-
-
-def save_weights(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write weights in one go: whoever looks finds the old file or the new one."""
-    write_atomic(path, to_safetensors(tensors))
-
-
-def load_weights(path: Path, prefix: str = "") -> dict[str, Tensor]:
-    """Read weights; `within="model"` gives what is below that name, without it."""
-    try:
-        tensors = from_safetensors(path.read_bytes())
-    except FileNotFoundError:
-        raise RunNotFoundError(f"there are no weights in {path}: no such file") from None
-    except (safetensors.SafetensorError, ValueError, KeyError) as error:
-        raise CheckpointCorruptError(f"{path} is damaged or not a safetensors file: {error}") from None
-    if not prefix:
-        return tensors
-    start = prefix + "."
-    return {name[len(start) :]: tensor for name, tensor in tensors.items() if name.startswith(start)}
-
-
-def load_into(module: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
-    """Put weights into a module, or say in one sentence what does not fit."""
-    own = module.state_dict()
-    wrong = [
-        *(f"{name} is missing there" for name in own if name not in tensors),
-        *(f"{name} is not in this model" for name in tensors if name not in own),
-        *(
-            f"{name} is {_format_shape(tensors[name])} there and {_format_shape(own[name])} here"
-            for name in own
-            if name in tensors and tensors[name].shape != own[name].shape
-        ),
-    ]
-    if wrong:
-        more = f", and {len(wrong) - 5} more" if len(wrong) > 5 else ""
-        raise WeightsMismatchError(f"the weights of {origin} do not fit: {'; '.join(wrong[:5])}{more}")
-    module.load_state_dict(dict(tensors))
-
-
-def average_weights(paths: Iterable[Path]) -> dict[str, Tensor]:
-    """The mean of the weights in several files, summed in float64.
-
-    Polyak and Juditsky (1992): the average of the last weights is often better than any of them. Whole
-    numbers (counters) are taken from the last file.
-    """
-    files = list(paths)
-    if not files:
-        raise UsageError("there is nothing to average: no weights were given")
-    last = load_weights(files[-1])
-    means = {name: tensor.double() for name, tensor in last.items() if tensor.is_floating_point()}
-    for path in files[:-1]:
-        other = load_weights(path)
-        if {n: t.shape for n, t in other.items()} != {n: t.shape for n, t in last.items()}:
-            raise WeightsMismatchError(
-                f"{path} and {files[-1]} cannot be averaged: their names or shapes differ"
-            )
-        means = {name: mean + other[name] for name, mean in means.items()}
-    same: dict[int, Tensor] = {}  # names that share a tensor go on sharing one
-    for name, mean in means.items():
-        same.setdefault(id(last[name]), (mean / len(files)).to(last[name].dtype))
-    return {name: same.get(id(tensor), tensor) for name, tensor in last.items()}
-
-
-def _format_shape(tensor: Tensor) -> str:
-    return "x".join(map(str, tensor.shape)) or "a number"
-
-
-FORMAT = 1
-
-
+FORMAT = 2
 MODEL_FILE, TRAINING_FILE, STATE_FILE = "model.safetensors", "training.safetensors", "state.json"
-
-
 TEMP_PREFIX = ".unfinished-"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds: weights, the optimizer's tensors, and the rest as JSON."""
+    """The content of a checkpoint.
+
+    Args:
+        path: its folder
+        model: weights of the model
+        training: tensors of the optimizer (`optimizer/...`) and of the loss function (`loss/...`)
+        state: everything else, as JSON
+    """
 
     path: Path
     model: dict[str, Tensor]
@@ -142,6 +63,7 @@ class Checkpoint:
 
     @property
     def step(self) -> int:
+        """The step at which it was written."""
         return int(self.state["step"])
 
 
@@ -152,88 +74,122 @@ def save(
     state: Mapping[str, Any],
     keep: int = 3,
 ) -> Path:
-    """Write the checkpoint of state["step"], then remove those that are not kept.
+    """Write the checkpoint of state["step"], then remove old ones.
 
-    All is written to a folder with another name and waited for, then the folder is renamed: a crash leaves
-    the earlier checkpoints as they were. Where this step has the same tensors already, only what else is known of
-    it is put in its place, such as a validation that came after.
+    Everything is written to a folder with a temporary name and synced to the disk, then the folder is renamed: a crash
+    leaves the earlier checkpoints unchanged. If there is a checkpoint of this step with the same tensors, only its
+    state is replaced, for example after a validation.
+
+    Args:
+        folder: the folder of all checkpoints
+        model, training, state: see `Checkpoint`
+        keep: number of checkpoints that remain
+
+    Returns:
+        The folder of the new checkpoint.
     """
     path = folder / f"step-{state['step']:08d}"
     files = {MODEL_FILE: to_safetensors(model), TRAINING_FILE: to_safetensors(training)}
-    about = _manifest(files, dict(state))
+    manifest = _manifest(files, dict(state))
     with storage_errors(f"the checkpoint {path}"):
         folder.mkdir(parents=True, exist_ok=True)
-        if _has_same_files(path, about["files"]):
-            write_atomic(path / STATE_FILE, _to_json(about))
+        if _has_same_files(path, manifest["files"]):
+            write_atomic(path / STATE_FILE, _to_json(manifest))
         else:
-            _write_folder(path, files, about)
+            _write_folder(path, files, manifest)
     _prune(folder, path, keep)
     return path
 
 
 def load(path: Path) -> Checkpoint:
-    """Read a checkpoint; raise `CheckpointCorruptError` if one byte is not as it was written."""
+    """Read a checkpoint and verify its checksums.
+
+    Args:
+        path: its folder
+
+    Raises:
+        CheckpointCorruptError: a file is missing or differs from what was written
+        RunFormatError: it was written by another version
+    """
     try:
-        about = json.loads((path / STATE_FILE).read_bytes())
-        if sha256_of_bytes(_canonical_json(about)) != about["sha256"]:
+        manifest = json.loads((path / STATE_FILE).read_bytes())
+        if sha256_of_bytes(_canonical_json(manifest)) != manifest["sha256"]:
             raise CheckpointCorruptError(f"{STATE_FILE} was altered")
-        if about["format"] > FORMAT:
-            raise RunFormatError(
-                f"{path} has format {about['format']}, and this regard ({__version__}) reads up to {FORMAT}: "
-                "update regard"
-            )
+        _check_format(path, manifest["format"])
         model, training = (
-            from_safetensors(_read_verified(path / n, about["files"][n])) for n in (MODEL_FILE, TRAINING_FILE)
+            from_safetensors(_read_verified(path / name, manifest["files"][name]))
+            for name in (MODEL_FILE, TRAINING_FILE)
         )
     except (CheckpointCorruptError, RunFormatError):
         raise
     except FileNotFoundError as error:
         raise CheckpointCorruptError(f"{Path(error.filename).name} is missing") from None
     except OSError as error:
-        raise CheckpointCorruptError(f"it cannot be read: {(error.strerror or str(error)).lower()}") from None
+        reason = (error.strerror or str(error)).lower()
+        raise CheckpointCorruptError(f"it cannot be read: {reason}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise CheckpointCorruptError(f"{STATE_FILE} is not what was written") from None
-    return Checkpoint(path, model, training, about["state"])
+    return Checkpoint(path, model, training, manifest["state"])
 
 
 def load_latest(folder: Path, log: Callable[[str], None] = lambda line: None) -> Checkpoint | None:
-    """The newest checkpoint that is whole; `say` hears why others were passed over. None if there is none."""
-    wrong = []
+    """Load the latest checkpoint that is not damaged.
+
+    Args:
+        folder: the folder of all checkpoints
+        log: receives a line for each damaged one
+
+    Returns:
+        The checkpoint, or None if there is none.
+
+    Raises:
+        CheckpointCorruptError: all checkpoints are damaged
+    """
+    problems = []
     for path in sorted(list_steps(folder).values(), reverse=True):
         try:
             return load(path)
         except CheckpointCorruptError as error:
-            wrong.append(f"{path.name}: {error}")
-            log(f"checkpoint {path.name} is passed over: {error}")
-    if wrong:
-        raise CheckpointCorruptError(f"no checkpoint in {folder} can be used ({'; '.join(wrong)})")
+            problems.append(f"{path.name}: {error}")
+            log(f"checkpoint {path.name} is skipped: {error}")
+    if problems:
+        raise CheckpointCorruptError(f"no checkpoint in {folder} can be used ({'; '.join(problems)})")
     return None
 
 
 def list_steps(folder: Path) -> dict[int, Path]:
-    """The checkpoints in a folder by step, whole or not."""
-    found = (path for path in folder.glob("step-*") if path.name[5:].isdigit())
-    return {int(path.name[5:]): path for path in sorted(found)}
+    """The checkpoints in a folder by step, damaged ones included."""
+    paths = (path for path in folder.glob("step-*") if path.name[5:].isdigit())
+    return {int(path.name[5:]): path for path in sorted(paths)}
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what a killed process left unfinished."""
+    """Remove what a killed process did not finish."""
     for path in folder.glob(TEMP_PREFIX + "*"):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _check_format(path: Path, number: int) -> None:
+    if number < FORMAT:
+        raise RunFormatError(f"{path} was written by regard 0.1; train it again, or use regard 0.1")
+    if number > FORMAT:
+        raise RunFormatError(
+            f"{path} has format {number}, but regard {__version__} reads format {FORMAT}; update regard"
+        )
 
 
 def _manifest(files: dict[str, bytes], state: dict[str, Any]) -> dict[str, Any]:
     sizes = {
         name: {"bytes": len(content), "sha256": sha256_of_bytes(content)} for name, content in files.items()
     }
-    about = {"format": FORMAT, "regard": __version__, "state": state, "files": sizes}
-    about = json.loads(json.dumps(about))  # as it will be read
-    about["sha256"] = sha256_of_bytes(_canonical_json(about))
-    return about
+    manifest = {"format": FORMAT, "regard_version": __version__, "state": state, "files": sizes}
+    manifest = json.loads(json.dumps(manifest))  # as it will be read
+    manifest["sha256"] = sha256_of_bytes(_canonical_json(manifest))
+    return manifest
 
 
 def _has_same_files(path: Path, files: dict[str, dict[str, Any]]) -> bool:
-    """Whether a checkpoint has these very tensors, and undamaged."""
+    """Whether a checkpoint has these tensors, undamaged."""
     try:
         for name, expected in files.items():
             _read_verified(path / name, expected)
@@ -243,16 +199,16 @@ def _has_same_files(path: Path, files: dict[str, dict[str, Any]]) -> bool:
 
 
 def _write_folder(path: Path, files: dict[str, bytes], manifest: dict[str, Any]) -> None:
-    unfinished = _make_temp_folder(path.parent)
+    temporary = _make_temp_folder(path.parent)
     try:
         for name, content in {**files, STATE_FILE: _to_json(manifest)}.items():
-            write_and_sync(unfinished / name, content)
-        sync_folder(unfinished)
+            write_and_sync(temporary / name, content)
+        sync_folder(temporary)
         if path.exists():
-            _remove(path)  # a damaged one: whoever resumed did not start from it
-        os.rename(unfinished, path)
+            _remove(path)  # it is damaged: the run was not resumed from it
+        os.rename(temporary, path)
     except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
     sync_folder(path.parent)
 
@@ -268,7 +224,7 @@ def _read_verified(path: Path, expected: dict[str, Any]) -> bytes:
             f"{path.name} has {len(content):,} bytes instead of {expected['bytes']:,}"
         )
     if sha256_of_bytes(content) != expected["sha256"]:
-        raise CheckpointCorruptError(f"{path.name} was altered: its checksum is another")
+        raise CheckpointCorruptError(f"{path.name} was altered: its checksum differs")
     return content
 
 
@@ -277,7 +233,7 @@ def _canonical_json(manifest: dict[str, Any]) -> bytes:
 
 
 def _prune(folder: Path, saved: Path, keep: int) -> None:
-    """Keep the last few up to the one just saved. A later one is damaged, or we had started from it."""
+    """Keep the last few up to the one just saved. A later one is damaged, or the run would have resumed from it."""
     paths = list(list_steps(folder).values())
     last = paths.index(saved) + 1
     for path in paths[: max(last - keep, 0)] + paths[last:]:
@@ -285,14 +241,131 @@ def _prune(folder: Path, saved: Path, keep: int) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a checkpoint, never leaving half of it under its name."""
-    aside = _make_temp_folder(path.parent)
-    os.rename(path, aside / path.name)
-    shutil.rmtree(aside, ignore_errors=True)
+    """Remove a checkpoint, never leaving a part of it under its name."""
+    temporary = _make_temp_folder(path.parent)
+    os.rename(path, temporary / path.name)
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _make_temp_folder(folder: Path) -> Path:
-    """A new folder that nobody takes for a checkpoint."""
     path = folder / f"{TEMP_PREFIX}{os.getpid()}-{time.monotonic_ns()}"
     path.mkdir()
     return path
+
+
+def to_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
+    """Named tensors as safetensors. A tensor with several names (tied weights) is stored once."""
+    stored: dict[str, Tensor] = {}
+    names: dict[tuple[object, ...], str] = {}
+    shared: dict[str, str] = {}
+    for name, tensor in tensors.items():
+        tensor = tensor.detach()
+        key = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() and key in names:
+            shared[name] = names[key]
+            continue
+        names[key] = name
+        stored[name] = tensor.cpu().contiguous()
+    if len({tensor.untyped_storage().data_ptr() for tensor in stored.values()}) < len(stored):
+        stored = {
+            name: tensor.clone() for name, tensor in stored.items()
+        }  # views of one storage, or empty ones
+    return safetensors.torch.save(stored, {"shared": json.dumps(shared)})
+
+
+def from_safetensors(content: bytes) -> dict[str, Tensor]:
+    """The tensors of `to_safetensors`; names that shared a tensor share one again."""
+    tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(content).items()}
+    length = int.from_bytes(content[:8], "little")
+    metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+    for name, same in json.loads(metadata.get("shared", "{}")).items():
+        tensors[name] = tensors[same]
+    return tensors
+
+
+def save_weights(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write weights to a safetensors file; a reader finds the old file or the new one.
+
+    Args:
+        tensors: usually `model.state_dict()`
+        path: the file
+    """
+    write_atomic(path, to_safetensors(tensors))
+
+
+def load_weights(path: Path, prefix: str = "") -> dict[str, Tensor]:
+    """Read a safetensors file.
+
+    Args:
+        path: the file
+        prefix: return only the tensors below this name, without it
+    """
+    try:
+        tensors = from_safetensors(path.read_bytes())
+    except FileNotFoundError:
+        raise RunNotFoundError(f"no weights in {path}: no such file") from None
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointCorruptError(f"{path} is damaged or not a safetensors file: {error}") from None
+    if not prefix:
+        return tensors
+    start = prefix + "."
+    return {name[len(start) :]: tensor for name, tensor in tensors.items() if name.startswith(start)}
+
+
+def load_into(module: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
+    """Load weights into a module.
+
+    Args:
+        module: its state dict must have the same names and shapes
+        tensors: the weights
+        origin: where they come from, for the error message
+
+    Raises:
+        WeightsMismatchError: names or shapes differ
+    """
+    expected = module.state_dict()
+    problems = [
+        *(f"{name} is missing there" for name in expected if name not in tensors),
+        *(f"{name} is not in this model" for name in tensors if name not in expected),
+        *(
+            f"{name} is {_format_shape(tensors[name])} there and {_format_shape(expected[name])} here"
+            for name in expected
+            if name in tensors and tensors[name].shape != expected[name].shape
+        ),
+    ]
+    if problems:
+        more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
+        raise WeightsMismatchError(f"the weights of {origin} do not fit: {'; '.join(problems[:5])}{more}")
+    module.load_state_dict(dict(tensors))
+
+
+def average_weights(paths: Iterable[Path]) -> dict[str, Tensor]:
+    """The mean of the weights of several files, summed in float64.
+
+    Tensors of integers (counters) are taken from the last file.
+
+    Args:
+        paths: safetensors files with the same names and shapes
+
+    Reference: Polyak and Juditsky (1992): the average of the last weights is often better than each of them.
+    """
+    files = list(paths)
+    if not files:
+        raise UsageError("average_weights: no files")
+    last = load_weights(files[-1])
+    means = {name: tensor.double() for name, tensor in last.items() if tensor.is_floating_point()}
+    for path in files[:-1]:
+        other = load_weights(path)
+        if {n: t.shape for n, t in other.items()} != {n: t.shape for n, t in last.items()}:
+            raise WeightsMismatchError(
+                f"{path} and {files[-1]} cannot be averaged: their names or shapes differ"
+            )
+        means = {name: mean + other[name] for name, mean in means.items()}
+    shared: dict[int, Tensor] = {}  # names that share a tensor still do afterwards
+    for name, mean in means.items():
+        shared.setdefault(id(last[name]), (mean / len(files)).to(last[name].dtype))
+    return {name: shared.get(id(tensor), tensor) for name, tensor in last.items()}
+
+
+def _format_shape(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape)) or "a number"

@@ -1,7 +1,7 @@
-"""One training in several processes: who I am, and what all of us say together.
+"""Training with several processes (torchrun): process group, gradients, reductions.
 
-torchrun starts the processes and tells each its number in the environment. Each takes its rows of every
-batch; the gradients are summed by DistributedDataParallel; the first process writes the files.
+Each process computes its shard of every batch; gradients are summed by DistributedDataParallel; the main process
+writes the files.
 """
 
 from __future__ import annotations
@@ -22,14 +22,33 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.errors import UnsupportedError
 
+__all__ = [
+    "DistributedContext",
+    "all_reduce_sum",
+    "barrier",
+    "broadcast_from_rank0",
+    "destroy_process_group",
+    "distributed_context",
+    "init_process_group",
+    "no_sync",
+    "resolve_device",
+    "wrap_ddp",
+]
+
 T = TypeVar("T")
 
-TIMEOUT = timedelta(hours=6)  # others wait while the first validates; a process that died is noticed at once
+TIMEOUT = timedelta(hours=6)  # other processes wait during a validation; a dead process is noticed at once
 
 
 @dataclass(frozen=True)
 class DistributedContext:
-    """How many processes train together, and which of them this is."""
+    """Number of processes of a training, and which of them this is.
+
+    Args:
+        rank: index of this process
+        world_size: number of processes
+        local_rank: index of this process on its host
+    """
 
     rank: int = 0
     world_size: int = 1
@@ -37,15 +56,15 @@ class DistributedContext:
 
     @property
     def is_main(self) -> bool:
-        """Is this the process that writes files and speaks?"""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
 
 def distributed_context() -> DistributedContext:
-    """This process among those that torchrun started; alone if it did not.
+    """The context that torchrun put into the environment; a single process without torchrun.
 
     >>> distributed_context()
-    World(rank=0, image_size=1, local_rank=0)
+    DistributedContext(rank=0, world_size=1, local_rank=0)
     """
     get = os.environ.get
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
@@ -54,15 +73,19 @@ def distributed_context() -> DistributedContext:
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device that a setting names; "auto" takes the fastest there is."""
+    """The device of an option.
+
+    Args:
+        name: "cpu", "cuda", "mps", or "auto" for the fastest available one
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
         if name == "mps" and distributed_context().world_size > 1:
-            name = "cpu"  # no way to sum gradients there
+            name = "cpu"  # gradients cannot be summed on mps
     if name == "cuda" and not torch.cuda.is_available():
-        raise UnsupportedError("device=cuda: no CUDA device was found here; take device=auto or device=cpu")
+        raise UnsupportedError("device=cuda: no CUDA device found; use device=auto or device=cpu")
     if name == "mps" and not torch.backends.mps.is_available():
-        raise UnsupportedError("device=mps: no Apple GPU was found here; take device=auto or device=cpu")
+        raise UnsupportedError("device=mps: no Apple GPU found; use device=auto or device=cpu")
     if name == "cuda":
         device = torch.device("cuda", distributed_context().local_rank)
         torch.cuda.set_device(device)
@@ -71,48 +94,57 @@ def resolve_device(name: str) -> torch.device:
 
 
 def init_process_group(device: torch.device) -> DistributedContext:
-    """Meet the other processes, if there are any and it has not happened yet."""
-    me = distributed_context()
-    if me.world_size > 1 and not dist.is_initialized():
+    """Join the other processes, if there are any and it has not happened yet.
+
+    Args:
+        device: cuda uses nccl, other devices gloo
+    """
+    context = distributed_context()
+    if context.world_size > 1 and not dist.is_initialized():
         backend = "nccl" if device.type == "cuda" else "gloo"
         store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
-        # After a restart the store still has the addresses of the processes that died; a prefix hides them.
+        # After a restart the store still has the addresses of dead processes; a prefix hides them.
         store = PrefixStore(f"restart-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
-    return me
+    return context
 
 
 def barrier() -> None:
-    """Go on when all have come this far."""
+    """Wait for all processes."""
     if dist.is_initialized():
         dist.barrier()
 
 
 def destroy_process_group() -> None:
-    """Part from the other processes."""
+    """Leave the other processes."""
     if dist.is_initialized():
-        # What still shares gradients goes first. If it were the last to hold the group, its end would wait, with
-        # Python's lock, for threads of the group that may be waiting for that lock.
+        # Modules that share gradients are collected first. If one of them were the last owner of the group, its end
+        # would wait, while holding the GIL, for threads of the group that may wait for the GIL.
         gc.collect()
         dist.destroy_process_group()
 
 
 def wrap_ddp(objective: nn.Module, device: torch.device) -> nn.Module:
-    """The objective as one of several that train together; itself if alone."""
+    """The module in DistributedDataParallel, if there are several processes.
+
+    Args:
+        objective: a model with its loss
+        device: its device
+    """
     if not dist.is_initialized() or not any(p.requires_grad for p in objective.parameters()):
         return objective
-    ids = [device.index] if device.type == "cuda" else None
+    device_ids = [device.index] if device.type == "cuda" else None
     return DistributedDataParallel(
-        DDPModule(objective).to(device), device_ids=ids, find_unused_parameters=True
+        DDPModule(objective).to(device), device_ids=device_ids, find_unused_parameters=True
     )
 
 
 class DDPModule(nn.Module):
-    """An objective of which some parameters may take no part in a step.
+    """An objective of which some parameters may be unused in a step.
 
-    Which ones may depend on the batch, so DistributedDataParallel is told to look for them. This also keeps
-    it from regrouping the gradients after the first step, which would change the order of sums in a resumed
-    run. It warns if it looks and finds none; so there is always one.
+    Which ones may depend on the batch, so DistributedDataParallel searches for them. This also prevents it from
+    regrouping the gradients after the first step, which would change the order of sums in a resumed run. It warns if
+    it finds none; so there is always an unused parameter.
     """
 
     def __init__(self, objective: nn.Module):
@@ -125,27 +157,32 @@ class DDPModule(nn.Module):
 
 
 def no_sync(objective: object, enabled: bool) -> contextlib.AbstractContextManager[Any]:
-    """Where gradients are only added up here, because another batch of the same step follows."""
+    """A context in which gradients are accumulated locally, because another batch of the same step follows.
+
+    Args:
+        objective: what `wrap_ddp` returned
+        enabled: otherwise the context does nothing
+    """
     if enabled and isinstance(objective, DistributedDataParallel):
         return objective.no_sync()
     return contextlib.nullcontext()
 
 
 def all_reduce_sum(numbers: list[float], device: torch.device) -> list[float]:
-    """The sums of numbers over all processes.
+    """Sums of numbers over all processes, in float64.
 
     >>> all_reduce_sum([1.0, 2.0], torch.device("cpu"))
     [1.0, 2.0]
     """
     if not dist.is_initialized():
         return numbers
-    together = torch.tensor(numbers, dtype=torch.float64, device=device if device.type == "cuda" else "cpu")
-    dist.all_reduce(together)
-    return together.tolist()
+    sums = torch.tensor(numbers, dtype=torch.float64, device=device if device.type == "cuda" else "cpu")
+    dist.all_reduce(sums)
+    return sums.tolist()
 
 
 def broadcast_from_rank0(value: T) -> T:
-    """What the first process has, in all of them; so they need not share a disk."""
+    """The value of the main process, in all processes; so they need not share a disk."""
     if not dist.is_initialized():
         return value
     box = [value]

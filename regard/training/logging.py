@@ -1,7 +1,4 @@
-"""The picture of a training: loss and score over steps.
-
-What is written down of a training: metrics.jsonl, log.txt, TensorBoard, and the picture of the curve.
-"""
+"""The records of a training: metrics.jsonl, log.txt, TensorBoard, and the plot of the learning curve."""
 
 from __future__ import annotations
 
@@ -21,54 +18,25 @@ from regard.training.display import LogFn, format_duration, format_number, forma
 from regard.training.progress import Progress
 from regard.training.run import RunFolder
 
-
-def plot_curve(metrics_path: Path, image_path: Path, monitor: str) -> bool:
-    """Draw the points of metrics.jsonl; without matplotlib there is no picture, and False."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
-    points = [json.loads(line) for line in metrics_path.read_text().splitlines()]
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    trained = [{**point, "loss": point.get("nll", point["loss"])} for point in points if "loss" in point]
-    _plot_line(
-        axes, trained, "loss", "loss in training", "C0"
-    )  # plain, as the validation's is, if it was counted
-    valid = [{"step": point["step"], **point["valid"]} for point in points if "valid" in point]
-    if any("loss" in point for point in valid):
-        _plot_line(axes, valid, "loss", "loss in validation", "C1")
-    axes.set(xlabel="step", ylabel="loss a token")
-    if monitor != "loss":
-        other = axes.twinx()
-        _plot_line(other, valid, monitor, monitor, "C2")
-        other.set_ylabel(monitor)
-    figure.legend(loc="outside upper center", ncols=3, frameon=False)  # no line runs through it there
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=120)
-    write_atomic(image_path, content.getvalue())
-    return True
-
-
-def _plot_line(axes: Any, points: list[dict[str, Any]], name: str, label: str, color: str) -> None:
-    some = [point for point in points if name in point]
-    axes.plot(
-        [p["step"] for p in some], [p[name] for p in some], label=label, color=color, marker=".", ms=3, lw=1
-    )
-
+__all__ = ["AppendOnlyFile", "MetricsLogger", "NullLogger", "plot_curve"]
 
 LOG_INTERVAL = 10.0  # seconds between points of the metrics
-
-
-PLOT_INTERVAL = 60.0  # seconds between pictures
+PLOT_INTERVAL = 60.0  # seconds between plots
 
 
 class MetricsLogger:
-    """Keeps the metrics and the log of a run, and shows how it stands.
+    """Writes the metrics and the log of a run, and displays its progress.
 
-    A point of the metrics is one JSON object a line: step, loss and whatever else the objective measures
-    (means over the tokens since the last point), tokens_per_second, lr, grad_norm, time; or a validation's
-    scores under "valid".
+    A point of the metrics is one JSON object per line: step, loss and the other sums of the loss function (means over
+    the tokens since the last point), tokens_per_second, lr, grad_norm, epoch, train_seconds; or the metrics of a
+    validation under "valid".
+
+    Args:
+        run: the folder of the run
+        config: options of the training
+        progress: updated by the training
+        metrics_size: bytes of metrics.jsonl to keep; later points belong to steps that are trained again
+        log: receives the lines instead of the terminal
     """
 
     def __init__(
@@ -77,13 +45,13 @@ class MetricsLogger:
         self.run, self.config, self.progress = run, config, progress
         self._tensorboard: Any = None
         if config.tensorboard:
-            require_extra("tensorboard", extra="tensorboard")  # it is what torch's module below would miss
-            board = import_module("torch.utils.tensorboard")
-            self._tensorboard = board.SummaryWriter(run.folder / "tensorboard", purge_step=progress.step + 1)
-        self._metrics_file, self._log_file = (
-            AppendOnlyFile(run.metrics, metrics_size),
-            AppendOnlyFile(run.log),
-        )
+            require_extra("tensorboard", extra="tensorboard")  # the module below needs it
+            tensorboard = import_module("torch.utils.tensorboard")
+            self._tensorboard = tensorboard.SummaryWriter(
+                run.folder / "tensorboard", purge_step=progress.step + 1
+            )
+        self._metrics_file = AppendOnlyFile(run.metrics, metrics_size)
+        self._log_file = AppendOnlyFile(run.log)
         self._display = open_display(config.steps, progress.step, log)
         self._plotted_at = self._window_start = self._refreshed_at = time.perf_counter()
         self._sums: dict[str, float] = {}
@@ -91,16 +59,23 @@ class MetricsLogger:
         self._reset_window()
 
     def log_line(self, text: str) -> None:
-        """Say something, here and in log.txt."""
+        """Print a line and write it to log.txt."""
         self.log_to_file(text)
         self._display.print_line(text)
 
     def log_to_file(self, text: str) -> None:
-        """Write something to log.txt only."""
+        """Write a line to log.txt only."""
         self._log_file.add(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}")
 
     def log_step(self, sums: Mapping[str, float], count: int, grad_norm: float, lr: float) -> None:
-        """Count a step in; every few seconds this makes a point."""
+        """Add a step; every few seconds a point is written.
+
+        Args:
+            sums: loss and other metrics, summed over tokens
+            count: number of tokens
+            grad_norm: norm of the gradient before clipping
+            lr: learning rate
+        """
         for name, value in sums.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
         self._count, self._grad_norm, self._lr = self._count + count, grad_norm, lr
@@ -112,39 +87,51 @@ class MetricsLogger:
             self._display.update_status(self.progress.step, self._format_line(self._current_point()))
 
     def flush_point(self) -> None:
-        """Write down how training went since the last point."""
+        """Write a point for the steps since the last one."""
         if not self._count:
             return
         point, step = self._current_point(), self.progress.step
         self._write_point(point)
-        words = self._format_line(point)
-        self.log_to_file(f"step {step:,}/{self.config.steps:,}   {words}")
-        self._display.print_point(step, words)
+        line = self._format_line(point)
+        self.log_to_file(f"step {step:,}/{self.config.steps:,}   {line}")
+        self._display.print_point(step, line)
         self._reset_window()
 
-    def log_validation(self, scores: Mapping[str, float], better: bool, seconds: float) -> None:
-        """Write down what a validation found."""
+    def log_validation(self, scores: Mapping[str, float], is_best: bool, seconds: float) -> None:
+        """Write the metrics of a validation.
+
+        Args:
+            scores: the metrics
+            is_best: whether the monitored metric is the best so far
+            seconds: time of the validation
+        """
         step = self.progress.step
-        self._write_point(
-            {"step": step, "valid": dict(scores), "time": self.progress.seconds, "seconds": seconds}
-        )
-        found = "   ".join(f"{name} {format_number(value)}" for name, value in scores.items())
+        point = {
+            "step": step,
+            "valid": dict(scores),
+            "train_seconds": self.progress.seconds,
+            "seconds": seconds,
+        }
+        self._write_point(point)
+        metrics = "   ".join(f"{name} {format_number(value)}" for name, value in scores.items())
         self.log_line(
-            f"step {step:,}   validation   {found}{'   (best)' if better else ''}   {format_duration(seconds)}"
+            f"step {step:,}   validation   {metrics}{'   (best)' if is_best else ''}   {format_duration(seconds)}"
         )
         if time.perf_counter() - self._plotted_at > PLOT_INTERVAL:
             self.plot()
         self._reset_window()
 
     def sync_metrics(self) -> int:
-        """The length of metrics.jsonl, which a resumed run cuts it back to; waits until it is on the disk."""
+        """Wait until metrics.jsonl is on the disk; returns its size, to which a resumed run truncates it."""
         return self._metrics_file.sync()
 
     def plot(self) -> None:
+        """Plot the learning curve."""
         plot_curve(self.run.metrics, self.run.curve, self.config.monitor)
         self._plotted_at = time.perf_counter()
 
     def close(self) -> None:
+        """Close the display and all files."""
         self._display.close()
         if self._tensorboard is not None:
             self._tensorboard.close()
@@ -165,7 +152,7 @@ class MetricsLogger:
             "lr": self._lr,
             "grad_norm": self._grad_norm,
             "epoch": (self.progress.data_position or {}).get("epoch", 0),
-            "time": round(self.progress.seconds, 3),
+            "train_seconds": round(self.progress.seconds, 3),
         }
 
     def _write_point(self, point: dict[str, Any]) -> None:
@@ -173,35 +160,55 @@ class MetricsLogger:
         if self._tensorboard is not None:
             for name, value in {**point, **point.get("valid", {})}.items():
                 if isinstance(value, (int, float)) and name != "step":
-                    kind = "valid" if name in point.get("valid", {}) else "train"
-                    self._tensorboard.add_scalar(f"{kind}/{name}", value, point["step"])
+                    group = "valid" if name in point.get("valid", {}) else "train"
+                    self._tensorboard.add_scalar(f"{group}/{name}", value, point["step"])
 
     def _format_line(self, point: dict[str, Any]) -> str:
-        """A point in words, and the time that is left if all goes on as it went so far."""
-        done, settings = self.progress, self.config
-        left = done.seconds / max(done.step, 1) * (settings.steps - done.step)
-        if settings.max_minutes is not None:
-            left = min(left, 60 * settings.max_minutes - done.seconds)
-        return f"{format_point(point, settings.monitor, done.best)}   {format_duration(max(left, 0.0))} left"
+        """A point as text, with the estimated remaining time."""
+        progress, config = self.progress, self.config
+        remaining = progress.seconds / max(progress.step, 1) * (config.steps - progress.step)
+        if config.max_minutes is not None:
+            remaining = min(remaining, 60 * config.max_minutes - progress.seconds)
+        line = format_point(point, config.monitor, progress.best)
+        return f"{line}   {format_duration(max(remaining, 0.0))} left"
 
 
 class NullLogger:
-    """The report of a process that is not the first."""
+    """The logger of a process that is not the main one: it writes nothing."""
 
-    def log_line(self, text: str) -> None: ...
-    def log_to_file(self, text: str) -> None: ...
-    def log_step(self, sums: Mapping[str, float], count: int, grad_norm: float, lr: float) -> None: ...
-    def flush_point(self) -> None: ...
-    def log_validation(self, scores: Mapping[str, float], better: bool, seconds: float) -> None: ...
+    def log_line(self, text: str) -> None:
+        """Do nothing."""
+
+    def log_to_file(self, text: str) -> None:
+        """Do nothing."""
+
+    def log_step(self, sums: Mapping[str, float], count: int, grad_norm: float, lr: float) -> None:
+        """Do nothing."""
+
+    def flush_point(self) -> None:
+        """Do nothing."""
+
+    def log_validation(self, scores: Mapping[str, float], is_best: bool, seconds: float) -> None:
+        """Do nothing."""
+
     def sync_metrics(self) -> int:
+        """Return 0."""
         return 0
 
-    def plot(self) -> None: ...
-    def close(self) -> None: ...
+    def plot(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class AppendOnlyFile:
-    """A text file that grows by lines; what is beyond `size` bytes at the start is cut off."""
+    """A text file that grows by lines.
+
+    Args:
+        path: the file
+        max_bytes: if given, the file is first truncated to this size
+    """
 
     def __init__(self, path: Path, max_bytes: int | None = None):
         self.path = path
@@ -211,13 +218,65 @@ class AppendOnlyFile:
                 self._file.truncate(min(max_bytes, self._file.tell()))
 
     def add(self, line: str) -> None:
+        """Append a line."""
         with storage_errors(str(self.path)):
             self._file.write(line.encode() + b"\n")
 
     def sync(self) -> int:
+        """Wait until everything is on the disk; returns the size of the file."""
         with storage_errors(str(self.path)):
             os.fsync(self._file.fileno())
         return os.fstat(self._file.fileno()).st_size
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
+
+
+def plot_curve(metrics_path: Path, image_path: Path, monitor: str) -> bool:
+    """Plot the loss and the monitored metric over steps.
+
+    Args:
+        metrics_path: metrics.jsonl
+        image_path: the PNG to write
+        monitor: name of the monitored metric
+
+    Returns:
+        Whether there is a plot; without matplotlib there is none.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    points = [json.loads(line) for line in metrics_path.read_text().splitlines()]
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    # nll, the plain cross entropy, is comparable with the loss of a validation
+    train = [{**point, "loss": point.get("nll", point["loss"])} for point in points if "loss" in point]
+    _plot_line(axes, train, "loss", "training loss", "C0")
+    valid = [{"step": point["step"], **point["valid"]} for point in points if "valid" in point]
+    if any("loss" in point for point in valid):
+        _plot_line(axes, valid, "loss", "validation loss", "C1")
+    axes.set(xlabel="step", ylabel="loss per token")
+    if monitor != "loss":
+        right_axes = axes.twinx()
+        _plot_line(right_axes, valid, monitor, monitor, "C2")
+        right_axes.set_ylabel(monitor)
+    figure.legend(loc="outside upper center", ncols=3, frameon=False)  # above the lines
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=120)
+    write_atomic(image_path, content.getvalue())
+    return True
+
+
+def _plot_line(axes: Any, points: list[dict[str, Any]], name: str, label: str, color: str) -> None:
+    points = [point for point in points if name in point]
+    axes.plot(
+        [p["step"] for p in points],
+        [p[name] for p in points],
+        label=label,
+        color=color,
+        marker=".",
+        ms=3,
+        lw=1,
+    )

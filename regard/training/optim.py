@@ -1,4 +1,4 @@
-"""The optimizer: how a step is made from gradients, and how its memory is kept."""
+"""Optimizers, gradient clipping, and the optimizer state by parameter name."""
 
 from __future__ import annotations
 
@@ -12,61 +12,68 @@ from torch.optim import Adam, AdamW, Optimizer, RMSprop
 from regard.errors import UsageError, WeightsMismatchError
 from regard.training.config import TrainingConfig
 
+__all__ = [
+    "make_optimizer",
+    "optimizer_tensors",
+    "restore_optimizer",
+    "scale_and_clip_gradients",
+    "set_learning_rate",
+]
 
-def make_optimizer(objective: nn.Module, config: TrainingConfig) -> Optimizer:
-    """Adam or RMSProp over the parameters that learn; only matrices are pulled towards zero.
 
-    Kingma and Ba (2015), arXiv 1412.6980; AdamW: Loshchilov and Hutter (2019), arXiv 1711.05101; RMSProp:
-    Tieleman and Hinton (2012), with momentum.
+def make_optimizer(module: nn.Module, config: TrainingConfig) -> Optimizer:
+    """Adam, AdamW or RMSprop over the trainable parameters; weight decay applies to matrices only.
+
+    Args:
+        module: its parameters that require a gradient are optimized
+        config: `optimizer`, `lr` and the options of the optimizer
+
+    Reference: Adam: Kingma and Ba (2015), arXiv 1412.6980; AdamW: Loshchilov and Hutter (2019), arXiv 1711.05101;
+    RMSprop: Tieleman and Hinton (2012), with momentum.
     """
-    learning = [p for p in objective.parameters() if p.requires_grad]
-    if not learning:
-        raise UsageError("there is nothing to train: no parameter of the objective requires a gradient")
-    decayed = [p for p in learning if p.dim() > 1]
-    others = [p for p in learning if p.dim() <= 1]
+    trainable = [p for p in module.parameters() if p.requires_grad]
+    if not trainable:
+        raise UsageError("there is nothing to train: no parameter requires a gradient")
     groups = [
-        {"params": decayed, "weight_decay": config.weight_decay},
-        {"params": others, "weight_decay": 0.0},
+        {"params": [p for p in trainable if p.dim() > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in trainable if p.dim() <= 1], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
     if config.optimizer == "rmsprop":
-        return RMSprop(
-            groups,
-            lr=config.lr,
-            alpha=config.beta2,
-            eps=config.eps,
-            momentum=config.momentum,
-        )
-    kind = AdamW if config.optimizer == "adamw" else Adam
-    # fused is three times as fast as the loop over parameters, on CPU too
-    made = kind(
-        groups,
-        lr=config.lr,
-        betas=(config.beta1, config.beta2),
-        eps=config.eps,
-        fused=True,
+        return RMSprop(groups, lr=config.lr, alpha=config.beta2, eps=config.eps, momentum=config.momentum)
+    optimizer_class = AdamW if config.optimizer == "adamw" else Adam
+    # fused is three times as fast as the loop over parameters, also on a CPU
+    optimizer = optimizer_class(
+        groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True
     )
-    made.register_step_post_hook(_bump_versions)
-    return made
+    optimizer.register_step_post_hook(_bump_versions)
+    return optimizer
 
 
 def _bump_versions(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    """Count a version of each parameter, as every other change in place does; a fused step does not."""
+    """Increment the version of each parameter, as other in-place changes do; a fused step does not."""
     for group in optimizer.param_groups:
         torch.autograd.graph.increment_version(group["params"])
 
 
 def set_learning_rate(optimizer: Optimizer, lr: float) -> None:
-    """Take the steps to come with this learning rate."""
+    """Set the learning rate of all parameters."""
     for group in optimizer.param_groups:
         group["lr"] = lr
 
 
 def scale_and_clip_gradients(optimizer: Optimizer, factor: float, max_norm: float | None) -> float:
-    """Multiply all gradients by a factor, then shorten them together if they are longer than `clip`.
+    """Multiply all gradients by a factor, then scale them down if their norm exceeds `max_norm`.
 
-    Pascanu, Mikolov and Bengio (2013), arXiv 1211.5063. Returns the length before shortening; if that is not
-    finite, the gradients are left alone.
+    Args:
+        optimizer: its parameters' gradients are changed in place
+        factor: applied before clipping
+        max_norm: None disables clipping
+
+    Returns:
+        The norm before clipping; if it is not finite, the gradients are unchanged.
+
+    Reference: Pascanu, Mikolov and Bengio (2013), arXiv 1211.5063.
     """
     grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     norm = float(torch.nn.utils.get_total_norm(grads)) * factor
@@ -79,29 +86,40 @@ def scale_and_clip_gradients(optimizer: Optimizer, factor: float, max_norm: floa
     return norm
 
 
-def optimizer_tensors(optimizer: Optimizer, objective: nn.Module) -> dict[str, Tensor]:
-    """What the optimizer remembers of each parameter, by the parameter's name: `exp_avg/encoder.weight`."""
-    names: dict[Tensor, str] = {parameter: name for name, parameter in objective.named_parameters()}
+def optimizer_tensors(optimizer: Optimizer, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
+    """The state of the optimizer by parameter name, such as `exp_avg/encoder.weight`.
+
+    Args:
+        optimizer: its state
+        names: the name of each parameter
+    """
     return {
         f"{key}/{names[parameter]}": value
-        for parameter, kept in optimizer.state.items()
-        for key, value in kept.items()
+        for parameter, state in optimizer.state.items()
+        for key, value in state.items()
     }
 
 
-def restore_optimizer(optimizer: Optimizer, objective: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give the optimizer its memory back; what it remembers of parameters that do not learn any more is left out."""
-    names = {parameter: name for name, parameter in objective.named_parameters()}
+def restore_optimizer(
+    optimizer: Optimizer, names: Mapping[Tensor, str], tensors: Mapping[str, Tensor]
+) -> None:
+    """Load what `optimizer_tensors` returned; the state of parameters that are frozen now is dropped.
+
+    Args:
+        optimizer: its state is replaced
+        names: the name of each parameter
+        tensors: state by parameter name
+    """
     order = [names[p] for group in optimizer.param_groups for p in group["params"]]
-    resting = {name for parameter, name in names.items() if not parameter.requires_grad}
+    frozen = {name for parameter, name in names.items() if not parameter.requires_grad}
     state: dict[int, dict[str, Tensor]] = {}
     for entry, value in tensors.items():
         key, _, name = entry.partition("/")
-        if name in resting:
+        if name in frozen:
             continue
         if name not in order:
             raise WeightsMismatchError(
-                f"the optimizer's memory does not fit: {name} is not among the parameters trained now"
+                f"the optimizer state does not fit: {name} is not among the trained parameters"
             )
         state.setdefault(order.index(name), {})[key] = value.clone()
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

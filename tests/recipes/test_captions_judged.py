@@ -11,6 +11,7 @@ from regard.tasks import make_config
 from regard.tasks.captioning.predictor import caption_accuracy, caption_bleu, is_inside_box, nearest_captions
 from regard.tasks.captioning.task import build_model
 from regard.tasks.sequence_loss import CaptionLoss
+from regard.training import load_into
 from tests.recipes.albums import TINY
 from tests.recipes.tiny import quiet
 
@@ -61,7 +62,7 @@ def test_hard_attention_begins_softly():
     assert drawn == [False, False, True, True]
     assert float(net.state_dict()["num_batches"]) == 4  # so that a resumed training goes on with it
     other, _ = objective("attention_scope=hard")
-    other.init_from(net.state_dict(), "a run")
+    load_into(other.model, net.model.state_dict(), "a run")
     assert float(other.num_batches) == 0
     assert not other.baseline.any()
 

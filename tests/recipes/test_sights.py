@@ -138,7 +138,7 @@ def test_questions_begin_with_eyes_that_see(runs, tmp_path):
     before, after = (
         load_weights(RunFolder.open(folder).find_weights()) for folder in (runs / IMAGES, tmp_path / "run")
     )
-    name = "model.backbone.layers.1.weight"
+    name = "backbone.layers.1.weight"
     torch.testing.assert_close(after[name], before[name], atol=1e-6, rtol=0)
     with pytest.raises(ConfigError, match="another kind of model"):
         train(IMAGES, tmp_path / "back", SHORT, init_from=runs / QUESTIONS, log=quiet)

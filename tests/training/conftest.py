@@ -1,4 +1,4 @@
-"""Processes that can be killed, and started without importing torch anew each time."""
+"""Processes that can be killed, and that start without importing torch again."""
 
 import multiprocessing
 import os
@@ -10,18 +10,18 @@ import pytest
 
 @pytest.fixture
 def tmp_path():
-    """A folder in memory where there is one: runs wait for the disk, and a killed process does not need that."""
+    """A folder in memory if possible: runs sync to the disk, and tests need not wait for it."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
         yield Path(folder)
 
 
 @pytest.fixture(autouse=True)
-def _no_pictures(monkeypatch, request):
-    """A picture takes as long as a whole training here; one test asks for it."""
-    from regard.training import logging as report
+def _no_plots(monkeypatch, request):
+    """A plot takes as long as a training here; one test needs it."""
+    from regard.training import logging
 
-    if "picture" not in request.node.name:
-        monkeypatch.setattr(report, "draw_curve", lambda *args: False)
+    if "plot" not in request.node.name:
+        monkeypatch.setattr(logging, "plot_curve", lambda *args: False)
 
 
 @pytest.fixture(scope="session")
@@ -33,8 +33,8 @@ def start():
     context.set_forkserver_preload(["tests.training.toy"])
     started = []
 
-    def start(folder, dies=None, **given):
-        process = context.Process(target=toy.trained, args=(str(folder), given, dies))
+    def start(folder, dies=None, **options):
+        process = context.Process(target=toy.train_and_exit, args=(str(folder), options, dies))
         process.start()
         started.append(process)
         return process

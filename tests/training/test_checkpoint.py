@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not at all, and never trusted blindly."""
+"""Checkpoints: complete or absent, and verified when they are read."""
 
 import json
 import os
@@ -17,21 +17,21 @@ FILES = (checkpoint.MODEL_FILE, checkpoint.TRAINING_FILE, checkpoint.STATE_FILE)
 def save(folder, step, keep=3):
     model = {"weight": torch.full((3, 4), float(step)), "bias": torch.arange(4.0)}
     return checkpoint.save(
-        folder, model, {"exp_avg/weight": torch.ones(3, 4)}, {"step": step, "position": None}, keep
+        folder, model, {"exp_avg/weight": torch.ones(3, 4)}, {"step": step, "data_position": None}, keep
     )
 
 
 def test_what_is_saved_is_loaded(tmp_path):
     path = save(tmp_path, 7)
-    found = checkpoint.load(path)
-    assert found.step == 7
-    assert found.state == {"step": 7, "position": None}
-    assert torch.equal(found.model["weight"], torch.full((3, 4), 7.0))
-    assert torch.equal(found.training["exp_avg/weight"], torch.ones(3, 4))
-    assert json.loads((path / "state.json").read_bytes())["format"] == 1
+    loaded = checkpoint.load(path)
+    assert loaded.step == 7
+    assert loaded.state == {"step": 7, "data_position": None}
+    assert torch.equal(loaded.model["weight"], torch.full((3, 4), 7.0))
+    assert torch.equal(loaded.training["exp_avg/weight"], torch.ones(3, 4))
+    assert json.loads((path / "state.json").read_bytes())["format"] == 2
 
 
-def test_nothing_saved_is_nothing_found(tmp_path):
+def test_without_checkpoints_there_is_none_to_load(tmp_path):
     assert checkpoint.load_latest(tmp_path) is None
     assert checkpoint.load_latest(tmp_path / "nowhere") is None
 
@@ -42,7 +42,7 @@ def test_the_last_few_are_kept(tmp_path):
     assert list(checkpoint.list_steps(tmp_path)) == [5, 10]
 
 
-def test_with_one_kept_a_damaged_later_one_does_not_drive_it_out(tmp_path):
+def test_a_damaged_later_checkpoint_does_not_replace_a_good_one(tmp_path):
     (save(tmp_path, 10) / checkpoint.MODEL_FILE).unlink()
     save(tmp_path, 5, keep=1)
     assert list(checkpoint.list_steps(tmp_path)) == [5]
@@ -52,7 +52,7 @@ def test_with_one_kept_a_damaged_later_one_does_not_drive_it_out(tmp_path):
 
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("damage", ["truncated", "empty", "missing", "longer", "folder"])
-def test_a_damaged_file_is_noticed_and_the_one_before_is_used(tmp_path, file, damage):
+def test_a_damaged_file_is_detected_and_the_previous_checkpoint_is_used(tmp_path, file, damage):
     save(tmp_path, 1)
     path = save(tmp_path, 2) / file
     content = path.read_bytes()
@@ -61,15 +61,15 @@ def test_a_damaged_file_is_noticed_and_the_one_before_is_used(tmp_path, file, da
         path.mkdir()
     elif damage != "missing":
         path.write_bytes({"truncated": content[:-3], "empty": b"", "longer": content + b"x"}[damage])
-    said = []
-    assert checkpoint.load_latest(tmp_path, said.append).step == 1
-    assert len(said) == 1
-    assert said[0].startswith("checkpoint step-00000002 is passed over: ")
+    lines = []
+    assert checkpoint.load_latest(tmp_path, lines.append).step == 1
+    assert len(lines) == 1
+    assert lines[0].startswith("checkpoint step-00000002 is skipped: ")
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_no_altered_byte_is_overlooked(tmp_path, file):
-    """Any flipped bit is noticed, or (a blank between words of JSON) changes nothing."""
+def test_every_altered_byte_is_detected(tmp_path, file):
+    """Every flipped bit is detected, or (a blank between tokens of JSON) changes nothing."""
     path = save(tmp_path, 2)
     before, content = checkpoint.load(path), (path / file).read_bytes()
     for place in range(0, len(content), 7):
@@ -85,7 +85,7 @@ def test_no_altered_byte_is_overlooked(tmp_path, file):
             assert after.state == before.state
 
 
-def test_if_all_are_damaged_nothing_starts_from_scratch_silently(tmp_path):
+def test_if_all_checkpoints_are_damaged_an_error_is_raised(tmp_path):
     for step in (1, 2):
         (save(tmp_path, step) / checkpoint.MODEL_FILE).unlink()
     with pytest.raises(
@@ -95,29 +95,34 @@ def test_if_all_are_damaged_nothing_starts_from_scratch_silently(tmp_path):
         checkpoint.load_latest(tmp_path)
 
 
-def test_a_later_format_is_refused_in_words(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "FORMAT", 2)
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (1, r"was written by regard 0\.1; train it again, or use regard 0\.1$"),
+        (3, r"has format 3, .* reads format 2"),
+    ],
+)
+def test_other_formats_are_refused(tmp_path, monkeypatch, number, message):
+    monkeypatch.setattr(checkpoint, "FORMAT", number)
     save(tmp_path, 1)
-    monkeypatch.setattr(checkpoint, "FORMAT", 1)
-    with pytest.raises(
-        RunFormatError, match=r"has format 2, and this regard .* reads up to 1: update regard"
-    ):
+    monkeypatch.setattr(checkpoint, "FORMAT", 2)
+    with pytest.raises(RunFormatError, match=message):
         checkpoint.load_latest(tmp_path)
 
 
-def test_leftovers_are_no_checkpoints_and_are_cleaned(tmp_path):
+def test_unfinished_checkpoints_are_ignored_and_removed(tmp_path):
     save(tmp_path, 1)
-    left = tmp_path / f"{checkpoint.TEMP_PREFIX}77"
-    left.mkdir()
-    (left / checkpoint.MODEL_FILE).write_bytes(b"half")
+    unfinished = tmp_path / f"{checkpoint.TEMP_PREFIX}77"
+    unfinished.mkdir()
+    (unfinished / checkpoint.MODEL_FILE).write_bytes(b"half")
     assert checkpoint.load_latest(tmp_path).step == 1
     checkpoint.remove_unfinished(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_full_disk_is_one_sentence_and_the_old_one_stays(tmp_path, file):
-    """The limit on the size of a file is a real one; it is met in the midst of a write."""
+def test_a_full_disk_is_one_sentence_and_the_old_checkpoint_remains(tmp_path, file):
+    """A real limit on the size of files, reached during a write."""
     limit = (save(tmp_path, 1) / file).stat().st_size - 1
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
@@ -131,28 +136,28 @@ def test_a_full_disk_is_one_sentence_and_the_old_one_stays(tmp_path, file):
     assert checkpoint.load_latest(tmp_path).step == 1
 
 
-def test_a_step_that_is_saved_again_is_never_gone(tmp_path, monkeypatch):
-    """At the end of a training a step is validated after it was saved, and saved once more."""
+def test_a_step_that_is_saved_again_never_disappears(tmp_path, monkeypatch):
+    """At the end of a training a step is validated after it was saved, and saved again."""
     tensors = {"weight": torch.ones(2)}, {"exp_avg/weight": torch.ones(2)}
-    path = checkpoint.save(tmp_path, *tensors, {"step": 9, "validated": 5}, keep=1)
+    path = checkpoint.save(tmp_path, *tensors, {"step": 9, "last_validated_step": 5}, keep=1)
     removed = []
     monkeypatch.setattr(checkpoint, "_remove", removed.append)
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         with pytest.raises(StorageError, match="no space left"):
-            checkpoint.save(tmp_path, *tensors, {"step": 9, "validated": 9}, keep=1)
-    assert checkpoint.load(path).state["validated"] == 5
-    checkpoint.save(tmp_path, *tensors, {"step": 9, "validated": 9}, keep=1)
-    assert checkpoint.load(path).state["validated"] == 9
+            checkpoint.save(tmp_path, *tensors, {"step": 9, "last_validated_step": 9}, keep=1)
+    assert checkpoint.load(path).state["last_validated_step"] == 5
+    checkpoint.save(tmp_path, *tensors, {"step": 9, "last_validated_step": 9}, keep=1)
+    assert checkpoint.load(path).state["last_validated_step"] == 9
     assert not removed
     assert sorted(file.name for file in path.iterdir()) == sorted(FILES)
 
 
-def test_a_checkpoint_is_there_for_others_too(tmp_path):
+def test_a_checkpoint_is_readable_by_others(tmp_path):
     path = save(tmp_path, 1)
     fresh = tmp_path / "fresh"
     fresh.mkdir()
-    assert os.stat(path).st_mode == os.stat(fresh).st_mode, "not readable by the owner only"
+    assert os.stat(path).st_mode == os.stat(fresh).st_mode, "it must not be readable by the owner only"
 
 
 def test_nothing_is_unpickled(tmp_path, monkeypatch):

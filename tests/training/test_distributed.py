@@ -1,4 +1,4 @@
-"""Two real processes under torchrun: what they compute together, and what happens when one dies."""
+"""Two real processes under torchrun: equal results, restarts and signals."""
 
 import json
 import os
@@ -15,23 +15,23 @@ from regard.training import checkpoint
 from tests.training import toy
 
 ROOT = Path(__file__).parents[2]
-HOW = ("dropout=0", "most=4", "steps=50")  # batches of one to three rows: some processes get none
+OPTIONS = ("dropout=0", "max_rows=4", "steps=50")  # batches of one to three rows: some processes get none
 
 
-def torchrun(folder, *given, restarts=0):
-    return started(toy.__file__, str(folder), *given, restarts=restarts)
+def torchrun(folder, *options, restarts=0):
+    return launch(toy.__file__, str(folder), *options, restarts=restarts)
 
 
-def started(*what, restarts=0):
+def launch(*arguments, restarts=0):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += [f"--max-restarts={restarts}", "--monitor-interval=0.1", *what]
+    command += [f"--max-restarts={restarts}", "--monitor-interval=0.1", *arguments]
     paths = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, env={**os.environ, **paths}, stderr=subprocess.PIPE, text=True)
 
 
 def weights(folder):
-    found = checkpoint.load_latest(folder / "checkpoints")
-    return {name: tensor for name, tensor in found.model.items() if tensor.is_floating_point()}
+    latest = checkpoint.load_latest(folder / "checkpoints")
+    return {name: tensor for name, tensor in latest.model.items() if tensor.is_floating_point()}
 
 
 def losses(folder):
@@ -41,27 +41,27 @@ def losses(folder):
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    """A run of two processes that nobody disturbed."""
+    """An uninterrupted run of two processes."""
     folder = tmp_path_factory.mktemp("two") / "run"
-    process = torchrun(folder, *HOW)
-    said = _end(process)
-    assert process.returncode == 0, said
-    assert said.count("done: all 50 steps are done") == 1, "only the first speaks"
-    assert "find_unused_parameters" not in said
+    process = torchrun(folder, *OPTIONS)
+    output = _end(process)
+    assert process.returncode == 0, output
+    assert output.count("done: all 50 steps are done") == 1, "only the main process prints"
+    assert "find_unused_parameters" not in output
     return folder
 
 
 def test_two_processes_equal_one(tmp_path, two):
-    toy.train(tmp_path, toy.objective(dropout=0.0), most=4, steps=50)
-    one, other = weights(tmp_path), weights(two)
-    assert one.keys() == other.keys()
-    assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-5
+    toy.train(tmp_path, toy.make_model(dropout=0.0), max_rows=4, steps=50)
+    first, second = weights(tmp_path), weights(two)
+    assert first.keys() == second.keys()
+    assert max(float((first[name] - second[name]).abs().max()) for name in first) < 1e-5
     assert losses(tmp_path) == pytest.approx(losses(two), rel=1e-4)
 
 
 TRANSLATOR = [
     "model=transformer",
-    "dim=16",
+    "embed_dim=16",
     "num_heads=2",
     "num_layers=1",
     "dropout=0",
@@ -72,43 +72,45 @@ TRANSLATOR += ["steps=50", "warmup_steps=5", "monitor=loss", "num_threads=1", "d
 
 
 def test_two_processes_train_the_transformer_of_one(tmp_path):
-    """The whole state: also the biases of keys, whose gradient is nothing but rounding."""
-    from regard.tasks import train
+    """All weights: also the biases of keys, whose gradient is only rounding."""
+    from regard.recipes import train
 
-    process = started("-m", "regard", "train", "reverse", *TRANSLATOR, "--out", str(tmp_path / "two"))
-    said = _end(process)
-    assert process.returncode == 0, said
-    train("reverse", tmp_path / "one", TRANSLATOR, log=toy.silent)
-    one, other = weights(tmp_path / "one"), weights(tmp_path / "two")
-    assert one.keys() == other.keys()
-    apart = {name: float((one[name] - other[name]).abs().max()) for name in one}
-    assert max(apart.values()) < 1e-5, {name: far for name, far in apart.items() if far >= 1e-5}
+    process = launch("-m", "regard", "train", "reverse", *TRANSLATOR, "--out", str(tmp_path / "two"))
+    output = _end(process)
+    assert process.returncode == 0, output
+    train("reverse", tmp_path / "one", TRANSLATOR, log=toy.ignore)
+    first, second = weights(tmp_path / "one"), weights(tmp_path / "two")
+    assert first.keys() == second.keys()
+    differences = {name: float((first[name] - second[name]).abs().max()) for name in first}
+    assert max(differences.values()) < 1e-5, {
+        name: value for name, value in differences.items() if value >= 1e-5
+    }
 
 
 @pytest.mark.slow
 def test_a_killed_worker_is_restarted_from_the_last_checkpoint(tmp_path, two):
     folder = tmp_path / "run"
-    process = torchrun(folder, *HOW, restarts=3)
+    process = torchrun(folder, *OPTIONS, restarts=3)
     _until(folder / "checkpoints" / "step-00000015", process)
     os.kill(_second(process.pid), signal.SIGKILL)
-    said = _end(process)
-    assert process.returncode == 0, said
-    assert "resumed from step" in said
-    one, other = weights(folder), weights(two)
-    assert all(torch.equal(one[name], other[name]) for name in other)
+    output = _end(process)
+    assert process.returncode == 0, output
+    assert "resumed from step" in output
+    first, second = weights(folder), weights(two)
+    assert all(torch.equal(first[name], second[name]) for name in second)
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_all_at_the_same_step(tmp_path):
+def test_ctrl_c_stops_all_processes_at_the_same_step(tmp_path):
     """It comes twice to each process: from the terminal, and from torchrun."""
     folder = tmp_path / "run"
-    process = torchrun(folder, *HOW, "steps=100000")
+    process = torchrun(folder, *OPTIONS, "steps=100000")
     _until(folder / "checkpoints" / "step-00000015", process)
     os.kill(_second(process.pid), signal.SIGINT)
     os.kill(process.pid, signal.SIGINT)
-    said = _end(process)
+    output = _end(process)
     last = max(checkpoint.list_steps(folder / "checkpoints"))
-    assert f"stopped at step {last:,}; go on with: regard resume {folder}" in said
+    assert f"stopped at step {last:,}; resume with: regard resume {folder}" in output
 
 
 def _until(path, process):

@@ -1,44 +1,44 @@
-"""How far a training has come, and what it remembers of its gradients."""
+"""Progress: the best value of a metric, and what a checkpoint stores of it."""
 
 import json
+import math
 
 import pytest
 
-from regard.training import TrainingConfig
-from regard.training.progress import Progress
+from regard.training.progress import Progress, is_better
 
 
-def felt(lengths, **given):
-    progress, settings = Progress(), TrainingConfig(**given)
-    limits = []
-    for length in lengths:
-        limits.append(progress.longest(settings))
-        progress.felt(length, limits[-1])
-    return progress, limits
+def test_lower_is_better():
+    assert is_better(1.0, 2.0, lower_is_better=True)
+    assert not is_better(2.0, 1.0, lower_is_better=True)
+    assert not is_better(1.0, 1.0, lower_is_better=True)
 
 
-def test_a_gradient_may_surprise_only_so_much():
-    progress, limits = felt([0.1, 0.1, 5.0, 0.1], clip=1.0, surprise=2.0)
-    assert limits == [1.0, pytest.approx(0.2), pytest.approx(0.2), pytest.approx(0.21)]
-    # the long one counts as long as it was allowed to be
-    assert progress.usual == pytest.approx(0.95 * 0.105 + 0.05 * 0.1)
+def test_higher_is_better():
+    assert is_better(2.0, 1.0, lower_is_better=False)
+    assert not is_better(1.0, 2.0, lower_is_better=False)
 
 
-def test_what_is_usual_can_grow():
-    """Ten times as long for good: allowed again after some steps."""
-    _, limits = felt([0.01] * 5 + [0.1] * 100, clip=None, surprise=2.0)
-    assert limits[6] < 0.1 < limits[-1]
+def test_nan_is_never_better_and_the_first_number_always():
+    assert is_better(5.0, None, lower_is_better=True)
+    assert not is_better(math.nan, None, lower_is_better=True)
+    assert not is_better(math.nan, 1.0, lower_is_better=True)
 
 
-@pytest.mark.parametrize(("clip", "surprise"), [(None, None), (0.5, None)])
-def test_without_it_only_the_clip_counts(clip, surprise):
-    _, limits = felt([0.1, 3.0, 0.1], clip=clip, surprise=surprise)
-    assert limits == [clip] * 3
+@pytest.mark.parametrize(("lower_is_better", "best"), [(True, 0.5), (False, 0.9)])
+def test_the_best_value_and_the_validations_since(lower_is_better, best):
+    progress = Progress()
+    for step, value in enumerate((0.7, 0.5, 0.9, math.nan), 1):
+        progress.step = step
+        progress.record_validation({"metric": value}, "metric", lower_is_better)
+    assert (progress.best, progress.best_step) == (best, 2 if lower_is_better else 3)
+    assert progress.validations_since_best == (2 if lower_is_better else 1)
+    assert progress.last_validated_step == 4
 
 
-def test_it_is_kept_to_the_last_bit_and_old_checkpoints_have_none():
-    progress, _ = felt([0.1, 1 / 3], surprise=2.0)
-    state = json.loads(json.dumps(progress.to_json()))
+def test_it_is_stored_to_the_last_bit():
+    progress = Progress(
+        step=3, data_position={"epoch": 1}, seconds=0.1 + 1 / 3, best=1 / 3, scores={"loss": 2 / 3}
+    )
+    state = json.loads(json.dumps({**progress.to_json(), "seed": 0}))
     assert Progress.from_json(state) == progress
-    del state["usual"]
-    assert Progress.from_json(state).usual is None

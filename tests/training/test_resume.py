@@ -1,4 +1,4 @@
-"""Killed at any moment, a run goes on to the same weights, bit for bit. The kills are real ones."""
+"""A run killed at any moment is resumed to the same weights, bit for bit. The kills are real."""
 
 import json
 import os
@@ -12,31 +12,38 @@ import torch
 from regard.training import checkpoint, load_weights
 from tests.training.toy import train
 
-HOW = {"steps": 40, "average": 3, "accumulate": 2, "lr": 0.002}  # slow, so that the average is of use
+OPTIONS = {
+    "steps": 40,
+    "average_last": 3,
+    "grad_accumulation": 2,
+    "lr": 0.002,
+}  # slow, so that the average is used
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A run that nobody disturbed."""
-    folder = tmp_path_factory.mktemp("whole")
-    train(folder, **HOW)
+def uninterrupted(tmp_path_factory):
+    """A run that was never interrupted."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    train(folder, **OPTIONS)
     return folder
 
 
-def assert_same(folder, whole):
-    """All that a run leaves is what the undisturbed one left."""
-    one, other = (checkpoint.load_latest(path / "checkpoints") for path in (folder, whole))
-    assert one.step == other.step == 40
-    for kind in ("model", "training"):
-        mine, right = getattr(one, kind), getattr(other, kind)
-        assert mine.keys() == right.keys()
-        assert all(torch.equal(mine[name], right[name]) for name in mine)
+def assert_same(folder, uninterrupted):
+    """The run has the same files as the uninterrupted one."""
+    first, second = (checkpoint.load_latest(path / "checkpoints") for path in (folder, uninterrupted))
+    assert first.step == second.step == 40
+    for part in ("model", "training"):
+        tensors, expected = getattr(first, part), getattr(second, part)
+        assert tensors.keys() == expected.keys()
+        assert all(torch.equal(tensors[name], expected[name]) for name in tensors)
     for name in ("best", "average"):
-        mine, right = (load_weights(path / "weights" / f"{name}.safetensors") for path in (folder, whole))
-        assert all(torch.equal(mine[name], right[name]) for name in right)
-    keys = ("position", "tokens", "best", "best_step", "stale", "scores")
-    assert [one.state[key] for key in keys] == [other.state[key] for key in keys]
-    assert validations(folder) == validations(whole)
+        tensors, expected = (
+            load_weights(path / "weights" / f"{name}.safetensors") for path in (folder, uninterrupted)
+        )
+        assert all(torch.equal(tensors[name], expected[name]) for name in expected)
+    keys = ("data_position", "tokens", "best", "best_step", "validations_since_best", "scores")
+    assert [first.state[key] for key in keys] == [second.state[key] for key in keys]
+    assert validations(folder) == validations(uninterrupted)
     assert not list((folder / "checkpoints").glob(".*"))
     assert not list(folder.rglob("*.tmp"))
 
@@ -49,32 +56,32 @@ def validations(folder):
     return [(point["step"], point["valid"]) for point in points if "valid" in point]
 
 
-def kill_at_random(start, folder, chance, longest):
-    child = start(folder, **HOW)
+def kill_at_random(start, folder, random, longest):
+    child = start(folder, **OPTIONS)
     while not (folder / ".lock").exists() and child.is_alive():
         time.sleep(0.001)
-    time.sleep(chance.uniform(0, longest))
+    time.sleep(random.uniform(0, longest))
     if child.is_alive():
         os.kill(child.pid, signal.SIGKILL)
     child.join(60)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_killed_at_random_moments(tmp_path, start, whole, seed):
-    folder, chance = tmp_path / "run", random.Random(seed)
+def test_killed_at_random_moments(tmp_path, start, uninterrupted, seed):
+    folder, generator = tmp_path / "run", random.Random(seed)
     for _ in range(3):
-        kill_at_random(start, folder, chance, 0.4)
-    train(folder, **HOW)
-    assert_same(folder, whole)
+        kill_at_random(start, folder, generator, 0.4)
+    train(folder, **OPTIONS)
+    assert_same(folder, uninterrupted)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
-def test_killed_twenty_times_at_random_moments(tmp_path, start, whole, seed):
-    folder, chance = tmp_path / "run", random.Random(100 + seed)
-    kill_at_random(start, folder, chance, 1.0)
-    train(folder, **HOW)
-    assert_same(folder, whole)
+def test_killed_twenty_times_at_random_moments(tmp_path, start, uninterrupted, seed):
+    folder, generator = tmp_path / "run", random.Random(100 + seed)
+    kill_at_random(start, folder, generator, 1.0)
+    train(folder, **OPTIONS)
+    assert_same(folder, uninterrupted)
 
 
 @pytest.mark.parametrize(
@@ -88,44 +95,44 @@ def test_killed_twenty_times_at_random_moments(tmp_path, start, whole, seed):
     ],
     ids=lambda dies: f"{dies[0]}-{dies[1]}",
 )
-def test_killed_in_the_midst_of_writing(tmp_path, start, whole, dies):
-    child = start(tmp_path / "run", dies, **HOW)
+def test_killed_while_writing(tmp_path, start, uninterrupted, dies):
+    child = start(tmp_path / "run", dies, **OPTIONS)
     child.join(60)
     assert child.exitcode == -signal.SIGKILL
-    train(tmp_path / "run", **HOW)
-    assert_same(tmp_path / "run", whole)
+    train(tmp_path / "run", **OPTIONS)
+    assert_same(tmp_path / "run", uninterrupted)
 
 
 @pytest.mark.parametrize("file", [checkpoint.MODEL_FILE, checkpoint.TRAINING_FILE, checkpoint.STATE_FILE])
-def test_a_truncated_checkpoint_is_passed_over(tmp_path, whole, file):
-    train(tmp_path, **{**HOW, "steps": 30})
+def test_a_truncated_checkpoint_is_skipped(tmp_path, uninterrupted, file):
+    train(tmp_path, **{**OPTIONS, "steps": 30})
     path = tmp_path / "checkpoints" / "step-00000030" / file
     path.write_bytes(path.read_bytes()[:-1])
-    said = []
-    train(tmp_path, say=said.append, **HOW)
-    assert said[0].startswith("checkpoint step-00000030 is passed over: ")
-    assert said[1] == "resumed from step 25"
-    assert_same(tmp_path, whole)
+    lines = []
+    train(tmp_path, log=lines.append, **OPTIONS)
+    assert lines[0].startswith("checkpoint step-00000030 is skipped: ")
+    assert lines[1] == "resumed from step 25"
+    assert_same(tmp_path, uninterrupted)
 
 
-def test_terminated_politely_it_saves_first(tmp_path, start, whole):
-    child = start(tmp_path / "run", **{**HOW, "steps": 100_000})
+def test_sigterm_saves_a_checkpoint(tmp_path, start, uninterrupted):
+    child = start(tmp_path / "run", **{**OPTIONS, "steps": 100_000})
     while not (tmp_path / "run" / "checkpoints" / "step-00000005").exists():
         time.sleep(0.001)
     os.kill(child.pid, signal.SIGTERM)
     child.join(60)
     assert child.exitcode == 3
-    assert "go on with: regard resume" in (tmp_path / "run" / "log.txt").read_text()
+    assert "resume with: regard resume" in (tmp_path / "run" / "log.txt").read_text()
     log = (tmp_path / "run" / "log.txt").read_text().splitlines()[-1]
     assert f"stopped at step {max(checkpoint.list_steps(tmp_path / 'run' / 'checkpoints'))};" in log
 
 
-def test_the_number_of_threads_is_kept(tmp_path):
+def test_the_number_of_threads_is_restored(tmp_path):
     before = torch.get_num_threads()
     try:
-        train(tmp_path, steps=5, threads=3)
+        train(tmp_path, steps=5, num_threads=3)
         torch.set_num_threads(1)
-        train(tmp_path, steps=10, threads=None)
+        train(tmp_path, steps=10, num_threads=None)
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)

@@ -1,4 +1,4 @@
-"""Runs: the folder, who may use it, and which weights are its result."""
+"""RunFolder: creation, locking, and which weights are used."""
 
 import os
 import signal
@@ -11,9 +11,9 @@ from regard.training import RunFolder, save_weights
 from tests.training.toy import train
 
 
-def test_a_new_run_does_not_go_where_something_is(tmp_path):
+def test_a_new_run_needs_an_empty_folder(tmp_path):
     RunFolder.create(tmp_path / "new" / "run").write_record({"recipe": "toy"})
-    with pytest.raises(FileExistsError, match=r"run is not empty; go on with: regard resume .*run"):
+    with pytest.raises(FileExistsError, match=r"run is not empty; resume with: regard resume .*run"):
         RunFolder.create(tmp_path / "new" / "run")
     with pytest.raises(FileExistsError, match=r"new is not empty; choose an empty or a new folder"):
         RunFolder.create(tmp_path / "new")
@@ -24,14 +24,14 @@ def test_a_new_run_does_not_go_where_something_is(tmp_path):
     RunFolder.create(tmp_path / "empty")
 
 
-def test_torchrun_restarting_finds_its_run_again(tmp_path, monkeypatch):
+def test_a_restart_by_torchrun_keeps_the_run(tmp_path, monkeypatch):
     RunFolder.create(tmp_path / "run").write_record({"recipe": "toy"})
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert RunFolder.create(tmp_path / "run").read_record() == {"recipe": "toy"}
 
 
-def test_no_run_is_said(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no run in .*nowhere: no such folder"):
+def test_a_missing_or_damaged_run_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no run in .*nowhere: no such folder"):
         RunFolder.open(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match=r"neither run.json nor checkpoints"):
         RunFolder.open(tmp_path)
@@ -39,22 +39,22 @@ def test_no_run_is_said(tmp_path):
     with pytest.raises(ValueError, match=r"run\.json is damaged"):
         RunFolder.open(tmp_path).read_record()
     (tmp_path / "run.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"run\.json is damaged: it should hold a JSON object"):
+    with pytest.raises(ValueError, match=r"run\.json is damaged: it must be a JSON object"):
         RunFolder.open(tmp_path).read_record()
 
 
-def test_two_processes_do_not_train_one_run(tmp_path, start):
+def test_only_one_process_can_train_a_run(tmp_path, start):
     child = start(tmp_path / "run", steps=100_000)
     while not (tmp_path / "run" / "checkpoints" / "step-00000005").exists():
         time.sleep(0.01)
-    with pytest.raises(RuntimeError, match=r"another process is training in .*run; wait for it to end"):
+    with pytest.raises(RuntimeError, match=r"another process is training in .*run; wait for it"):
         train(tmp_path / "run")
     os.kill(child.pid, signal.SIGKILL)
     child.join()
     train(tmp_path / "run", steps=5)  # a killed process holds no lock
 
 
-def test_the_result_is_the_average_else_the_best_else_the_newest(tmp_path):
+def test_the_average_is_used_else_the_best_else_the_latest_weights(tmp_path):
     train(tmp_path / "run")
     run = RunFolder.open(tmp_path / "run")
     assert run.find_weights() == run.best

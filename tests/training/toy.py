@@ -1,4 +1,4 @@
-"""A small world to train in: data that can be resumed, and a model with dropout and tied weights.
+"""A small training: batches that can be resumed, and a model with dropout and tied weights.
 
 As a program it trains a run, for tests that kill it: python toy.py RUN [key=value ...]
 """
@@ -16,126 +16,143 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from regard.training import Loss, RunFolder, TrainingConfig, checkpoint, distributed, fit
-from regard.training import logging as report
+from regard.training import Loss, RunFolder, TrainingConfig, checkpoint, distributed, fit, logging
 
-WORDS = 11
+VOCAB_SIZE = 11
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of numbers; the next number is to be predicted."""
+    """Rows of numbers; the next number is to be predicted."""
 
-    words: torch.Tensor
+    numbers: torch.Tensor
 
     @property
     def num_tokens(self) -> int:
-        return self.words[:, 1:].numel()
+        return self.numbers[:, 1:].numel()
 
     def to(self, device) -> Rows:
-        return Rows(self.words.to(device))
+        return Rows(self.numbers.to(device))
 
     def shard(self, rank: int, world_size: int) -> Rows:
-        return Rows(self.words[rank::world_size])
+        return Rows(self.numbers[rank::world_size])
 
 
-class Counting:
-    """Rows that count upwards from anywhere; batches differ in rows and length. An epoch has seven."""
+class CountingRows:
+    """Rows that count upwards from a random number; batches differ in rows and length. An epoch has seven."""
 
-    def __init__(self, seed: int = 0, most: int = 6):
-        self.seed, self.most = seed, most
+    def __init__(self, seed: int = 0, max_rows: int = 6):
+        self.seed, self.max_rows = seed, max_rows
 
     def batches(self, position):
         epoch, done = (position["epoch"], position["done"]) if position else (0, 0)
         while True:
             for index in range(done, 7):
                 random = torch.Generator().manual_seed(self.seed + 1000 * epoch + index)
-                rows, length = torch.randint(1, self.most, (2,), generator=random).tolist()
-                start = torch.randint(WORDS, (rows, 1), generator=random)
-                end = index == 6
-                position = {"epoch": epoch + end, "done": 0 if end else index + 1}
-                yield Rows((start + torch.arange(length + 1)) % WORDS), position
+                rows, length = torch.randint(1, self.max_rows, (2,), generator=random).tolist()
+                start = torch.randint(VOCAB_SIZE, (rows, 1), generator=random)
+                is_last = index == 6
+                position = {"epoch": epoch + is_last, "done": 0 if is_last else index + 1}
+                yield Rows((start + torch.arange(length + 1)) % VOCAB_SIZE), position
             epoch, done = epoch + 1, 0
 
 
-class Next(nn.Module):
-    """Predicts the next number: embed, mix, drop, and compare with the same embeddings."""
+class NextNumber(nn.Module):
+    """Logits of the next number: an embedding, a GRU, dropout, and an output layer with the same weights."""
 
     def __init__(self, dim: int = 8, dropout: float = 0.3):
         super().__init__()
-        self.embedding = nn.Embedding(WORDS, dim)
-        self.mix = nn.GRU(dim, dim, batch_first=True)
-        self.drop = nn.Dropout(dropout)
-        self.output = nn.Linear(dim, WORDS)
+        self.embedding = nn.Embedding(VOCAB_SIZE, dim)
+        self.rnn = nn.GRU(dim, dim, batch_first=True)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(dim, VOCAB_SIZE)
         self.output.weight = self.embedding.weight
-        self.register_buffer("seen", torch.zeros((), dtype=torch.long))
+        self.register_buffer("num_rows", torch.zeros((), dtype=torch.long))
 
-    def forward(self, rows: Rows) -> Loss:
-        words = rows.words
+    def forward(self, numbers):
         if self.training:
-            self.seen += words.shape[0]
-        hidden = self.drop(self.mix(self.embedding(words[:, :-1]))[0])
-        right = words[:, 1:].reshape(-1)
-        scores = self.output(hidden).flatten(0, 1)
-        total = F.cross_entropy(scores, right, reduction="sum")
-        return Loss(total, rows.num_tokens, {"wrong": (scores.argmax(-1) != right).sum()})
+            self.num_rows += numbers.shape[0]
+        return self.output(self.dropout(self.rnn(self.embedding(numbers))[0]))
 
 
-def objective(seed: int = 0, **kwargs) -> Next:
+def loss_fn(model: nn.Module, rows: Rows) -> Loss:
+    logits = model(rows.numbers[:, :-1]).flatten(0, 1)
+    target = rows.numbers[:, 1:].reshape(-1)
+    total = F.cross_entropy(logits, target, reduction="sum")
+    return Loss(total, rows.num_tokens, {"errors": (logits.argmax(-1) != target).sum()})
+
+
+def make_model(seed: int = 0, **kwargs) -> NextNumber:
     torch.manual_seed(seed)
-    return Next(**kwargs)
+    return NextNumber(**kwargs)
 
 
-def scores(model: Next):
-    """A validation: the loss of some rows, and how many are right. It also draws numbers, as sampling would."""
-    rows = Rows((torch.arange(WORDS)[:, None] + torch.arange(6)) % WORDS)
+def make_validation(model: nn.Module):
+    """A validation: the loss of some rows, and the accuracy. It draws random numbers, as sampling would."""
+    rows = Rows((torch.arange(VOCAB_SIZE)[:, None] + torch.arange(6)) % VOCAB_SIZE)
 
     def validate() -> dict[str, float]:
         torch.rand(3)
-        loss = model(rows)
-        return {
-            "loss": float(loss.total) / loss.count,
-            "right": 1 - float(loss.metrics["wrong"]) / loss.count,
-        }
+        loss = loss_fn(model, rows)
+        errors = float(loss.metrics["errors"])
+        return {"loss": float(loss.total) / loss.count, "accuracy": 1 - errors / loss.count}
 
     return validate
 
 
-def settings(**kwargs) -> TrainingConfig:
-    usual = {
+def make_config(**kwargs) -> TrainingConfig:
+    defaults = {
         "steps": 30,
         "validate_every": 7,
         "save_every": 5,
-        "warmup": 5,
+        "warmup_steps": 5,
         "lr": 0.02,
         "device": "cpu",
-        "threads": 1,
+        "num_threads": 1,
     }
-    return TrainingConfig(**{**usual, **kwargs})
+    return TrainingConfig(**{**defaults, **kwargs})
 
 
-def silent(line: str) -> None:
-    """Nobody listens."""
+def ignore(line: str) -> None:
+    """Drop a line of the log."""
 
 
-def train(folder: str | Path, model: Next | None = None, say=silent, most: int = 6, **kwargs):
-    """Train a run, or go on with it."""
-    model = objective() if model is None else model
-    outcome = fit(model, Counting(most=most), settings(**kwargs), RunFolder(folder), scores(model), say)
-    return model, outcome
+def train(
+    folder: str | Path,
+    model: nn.Module | None = None,
+    log=ignore,
+    max_rows: int = 6,
+    compile_mode="whole",
+    **kwargs,
+):
+    """Train a run, or resume it."""
+    model = make_model() if model is None else model
+    config, batches = make_config(**kwargs), CountingRows(max_rows=max_rows)
+    result = fit(
+        model,
+        loss_fn,
+        batches,
+        config,
+        RunFolder(folder),
+        make_validation(model),
+        log,
+        lower_is_better=config.monitor == "loss",
+        compile_mode=compile_mode,
+    )
+    return model, result
 
 
-def trained(folder: str, given: dict, dies: tuple[str, int] | None = None) -> None:
+def train_and_exit(folder: str, options: dict, dies: tuple[str, int] | None = None) -> None:
     """Train in a process of its own; `dies=("fsync", 5)` kills it before the fifth call of os.fsync."""
-    report.plot_curve = lambda *args: False
+    logging.plot_curve = lambda *args: False
     if dies is not None:
-        mortal(*dies)
-    _, outcome = train(folder, **given)
-    os._exit(3 if outcome.interrupted else 0)
+        kill_in_write(*dies)
+    _, result = train(folder, **options)
+    os._exit(3 if result.interrupted else 0)
 
 
-def mortal(name: str, calls: int) -> None:
-    """Let this process kill itself in the midst of writing files; "half" is after half of a file was written."""
+def kill_in_write(name: str, calls: int) -> None:
+    """Make this process kill itself while it writes files; "half" is after half of a file was written."""
     count = 0
 
     def dying(call, before):
@@ -159,14 +176,15 @@ def mortal(name: str, calls: int) -> None:
 
 
 def main() -> None:
-    folder, *rest = sys.argv[1:]
-    given = dict(item.split("=") for item in rest)
-    kinds = {item.name: type(item.default) for item in fields(TrainingConfig)}
-    model = objective(dropout=float(given.pop("dropout", "0.3")))
-    most = int(given.pop("most", "6"))
-    _, outcome = train(folder, model, None, most, **{key: kinds[key](value) for key, value in given.items()})
+    folder, *overrides = sys.argv[1:]
+    options = dict(item.split("=") for item in overrides)
+    types = {item.name: type(item.default) for item in fields(TrainingConfig)}
+    model = make_model(dropout=float(options.pop("dropout", "0.3")))
+    max_rows = int(options.pop("max_rows", "6"))
+    options = {key: types[key](value) for key, value in options.items()}
+    _, result = train(folder, model, None, max_rows, **options)
     distributed.destroy_process_group()
-    sys.exit(3 if outcome.interrupted else 0)
+    sys.exit(3 if result.interrupted else 0)
 
 
 if __name__ == "__main__":

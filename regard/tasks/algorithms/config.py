@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.config import option
-from regard.training.config import WATCH, TrainingConfig
+from regard.training.config import MONITOR_HELP, TrainingConfig
 
 NTM = {"model": "ntm"}
 
@@ -15,7 +15,7 @@ NTM = {"model": "ntm"}
 class AlgorithmConfig(TrainingConfig):
     """Sequences of bits, and a machine that learns to do something with them."""
 
-    monitor: str = option("loss", WATCH, choices=("loss", "bits", "errors"))
+    monitor: str = option("loss", MONITOR_HELP, choices=("loss", "bits", "errors"))
     # data
     batch_size: int = option(16, "sequences in a batch; all of one size", ge=1)
     min_size: int = option(1, "least length of a sequence: vectors, items of recall, bits of ngrams", ge=1)

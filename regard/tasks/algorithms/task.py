@@ -25,6 +25,7 @@ from regard.tasks.algorithms.config import AlgorithmConfig
 from regard.tasks.algorithms.predictor import NUM_VALID_SEQUENCES, AlgorithmPredictor
 from regard.tasks.task import Experiment, Recipe, Task, build_and_load
 from regard.training import Loss, RunFolder, TrainingConfig
+from regard.training.engine import CompileMode
 
 
 class Bits(nn.Module):
@@ -40,10 +41,6 @@ class Bits(nn.Module):
             outputs, batch.targets[:, batch.target_mask], reduction="sum"
         )
         return Loss(total, batch.num_tokens)
-
-    def fuse(self) -> None:
-        if isinstance(self.model, NeuralTuringMachine):
-            self.model.compile_step()
 
 
 class AlgorithmTask(Task[AlgorithmConfig]):
@@ -67,7 +64,8 @@ class AlgorithmTask(Task[AlgorithmConfig]):
         objective = Bits(build_model(config, algorithm))
         data = GeneratedBatches(algorithm.sample, lambda batch: batch, config.batch_size, config.seed)
         machine = AlgorithmPredictor(objective.model, algorithm, config)
-        return Experiment(run, config, objective, data, Validation(machine))
+        mode: CompileMode = "step" if config.model == "ntm" else "off"
+        return Experiment(run, config, objective, data, Validation(machine), compile_mode=mode)
 
     def load(
         self,
@@ -79,8 +77,8 @@ class AlgorithmTask(Task[AlgorithmConfig]):
         device: str,
     ) -> AlgorithmPredictor:
         algorithm: Algorithm = recipe.data(config)
-        objective = build_and_load(lambda: Bits(build_model(config, algorithm)), weights, where)
-        return AlgorithmPredictor(objective.to(device).model, algorithm, config)
+        model = build_and_load(lambda: build_model(config, algorithm), weights, where)
+        return AlgorithmPredictor(model.to(device), algorithm, config)
 
     def judge(self, recipe: Recipe, made: AlgorithmPredictor, part: str | None = None) -> dict[str, Any]:
         return made.evaluate(num_sequences=200, **made.max_training_sizes)

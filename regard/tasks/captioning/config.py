@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.config import option
-from regard.training.config import WATCH, TrainingConfig
+from regard.training.config import MONITOR_HELP, TrainingConfig
 
 HARD = {"attention_scope": "hard"}
 
@@ -15,7 +15,7 @@ HARD = {"attention_scope": "hard"}
 class CaptioningConfig(TrainingConfig):
     """Pictures, and what is said of each."""
 
-    monitor: str = option("loss", WATCH, choices=("loss", "captions", "digits", "bleu"))
+    monitor: str = option("loss", MONITOR_HELP, choices=("loss", "captions", "digits", "bleu"))
     # data
     train_files: tuple[str, ...] = option(
         (), 'files to train on: .jsonl of {"image": path, "captions": [...]}', path=True

@@ -72,6 +72,7 @@ class ImageCaptioningTask(Task[CaptioningConfig]):
             validation,
             {"vocabulary": len(words), "data": {name: one.as_dict() for name, one in reports.items()}},
             describe_splits(reports, gallery.held, "image"),
+            compile_mode="off",
         )
 
     def load(
@@ -85,10 +86,8 @@ class ImageCaptioningTask(Task[CaptioningConfig]):
     ) -> ImageCaptioner:
         words = Tokenizer.load(run.folder / self.files[0])
         grid_dim = recipe.data(config).feature_dim
-        objective = build_and_load(
-            lambda: CaptionLoss(build_model(config, len(words), grid_dim), config), weights, where
-        )
-        return ImageCaptioner(objective.to(device).model, words, config)
+        model = build_and_load(lambda: build_model(config, len(words), grid_dim), weights, where)
+        return ImageCaptioner(model.to(device), words, config)
 
     def judge(self, recipe: Recipe, made: ImageCaptioner, part: str | None = None) -> dict[str, Any]:
         gallery: Gallery = recipe.data(made.config)
@@ -111,9 +110,6 @@ class ImageCaptioningTask(Task[CaptioningConfig]):
         else:
             words = train_tokenizer(recipe.data(config), config)
         words.save(run.folder / name)
-
-    def init_model(self, objective: Any, weights: dict[str, Tensor], where: str) -> None:
-        objective.init_from(weights, where)
 
 
 class DescribingFeatures(ImageCaptioningTask):

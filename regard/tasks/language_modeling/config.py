@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.config import option
-from regard.training.config import WATCH, TrainingConfig
+from regard.training.config import MONITOR_HELP, TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class TextConfig(TrainingConfig):
 class TextGenerationConfig(TextConfig):
     """Options of text generation: a Transformer decoder that predicts the next token."""
 
-    monitor: str = option("loss", WATCH, choices=("loss", "perplexity", "bits_per_character"))
+    monitor: str = option("loss", MONITOR_HELP, choices=("loss", "perplexity", "bits_per_character"))
     tokenizer: Literal["bpe", "unigram", "char", "word"] = option("bpe", "unit of a text", inherit=True)
     num_layers: int = option(4, "decoder layers", ge=1)
 
@@ -60,7 +60,7 @@ class TextGenerationConfig(TextConfig):
 class FillMaskConfig(TextConfig):
     """Options of fill-mask: an encoder that predicts masked words."""
 
-    monitor: str = option("loss", WATCH, choices=("loss", "perplexity", "accuracy"))
+    monitor: str = option("loss", MONITOR_HELP, choices=("loss", "perplexity", "accuracy"))
     tokenizer: Literal["word", "char"] = option(
         "word", "unit of a text, as in text classification", inherit=True
     )

@@ -136,8 +136,8 @@ class LanguageModelingTask(Task[ConfigT]):
         device: str,
     ) -> Any:
         tokenizer = self.load_processor(run)
-        objective = build_and_load(lambda: self.objective(config, len(tokenizer)), weights, where)
-        return self.predictor_class(objective.to(device).model, tokenizer, config)
+        model = build_and_load(lambda: self.objective(config, len(tokenizer)).model, weights, where)
+        return self.predictor_class(model.to(device), tokenizer, config)
 
     def ready(self, run: RunFolder, recipe: Recipe, config: ConfigT, origin: RunFolder | None) -> None:
         """The tokenizer: learned from the text, or that of the run it begins with."""

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.config import option
-from regard.training.config import WATCH, TrainingConfig
+from regard.training.config import MONITOR_HELP, TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextClassificationConfig(TrainingConfig):
     """Options of a document classifier: files, splitting, vocabulary and model."""
 
-    monitor: str = option("loss", WATCH, choices=("loss", "accuracy"))
+    monitor: str = option("loss", MONITOR_HELP, choices=("loss", "accuracy"))
     # data
     train_files: tuple[str, ...] = option((), "files to train on: .tsv, .csv or .jsonl", path=True)
     valid_files: tuple[str, ...] = option(

@@ -29,7 +29,7 @@ from regard.tasks.text_classification.data import Shelves
 from regard.tasks.text_classification.predictor import TextClassifier, classification_report, make_splitter
 from regard.training import Loss, RunFolder, TrainingConfig, load_into
 
-ENCODER, EMBEDDINGS = "model.encoder.", "embed.words.weight"
+ENCODER, EMBEDDINGS = "encoder.", "embed.words.weight"
 
 
 class RightClass(nn.Module):
@@ -98,10 +98,8 @@ class TextClassificationTask(Task[TextClassificationConfig]):
         device: str,
     ) -> TextClassifier:
         words, labels = load_processor(run)
-        objective = build_and_load(
-            lambda: RightClass(build_model(config, len(words), len(labels))), weights, where
-        )
-        return TextClassifier(objective.to(device).model, words, labels, config)
+        model = build_and_load(lambda: build_model(config, len(words), len(labels)), weights, where)
+        return TextClassifier(model.to(device), words, labels, config)
 
     def judge(self, recipe: Recipe, made: TextClassifier, part: str | None = None) -> dict[str, Any]:
         shelves: Shelves = recipe.data(made.config)
@@ -134,18 +132,19 @@ class TextClassificationTask(Task[TextClassificationConfig]):
         words.save(run.folder / self.files[0])
         write_atomic(run.folder / self.files[1], (json.dumps(labels, ensure_ascii=False) + "\n").encode())
 
-    def init_model(self, objective: nn.Module, weights: dict[str, Tensor], where: str) -> None:
-        """The weights of another run; of one that filled in words, those of what reads."""
-        embeddings = weights.get(f"{ENCODER}{EMBEDDINGS}")
-        if embeddings is None or len(embeddings) != len(weights["model.lm_head.weight"]):
-            super().init_model(objective, weights, where)
+    def init_model(self, model: nn.Module, weights: dict[str, Tensor], where: str) -> None:
+        """The weights of another run; of a masked language model, those of its encoder."""
+        embeddings, head = weights.get(f"{ENCODER}{EMBEDDINGS}"), weights.get("lm_head.weight")
+        if embeddings is None or head is None or len(embeddings) != len(head):
+            super().init_model(model, weights, where)
             return
-        assert isinstance(objective, RightClass)
-        assert isinstance(objective.model, FlatDocumentClassifier)
-        read = {name.removeprefix(ENCODER): one for name, one in weights.items() if name.startswith(ENCODER)}
+        assert isinstance(model, FlatDocumentClassifier)
+        encoder = {
+            name.removeprefix(ENCODER): tensor for name, tensor in weights.items() if name.startswith(ENCODER)
+        }
         load_into(
-            objective.model.encoder, {**read, EMBEDDINGS: embeddings[:-1]}, where
-        )  # the last is the mask's
+            model.encoder, {**encoder, EMBEDDINGS: embeddings[:-1]}, where
+        )  # the last is that of the mask
 
 
 @dataclass(frozen=True)

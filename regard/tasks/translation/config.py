@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from regard.config import option
-from regard.training.config import WATCH, TrainingConfig
+from regard.training.config import MONITOR_HELP, TrainingConfig
 
 if TYPE_CHECKING:
     Size = int  # a size may be given as None; whoever reads it always finds a number
@@ -25,7 +25,7 @@ RECURRENT, TRANSFORMER = {"model": "recurrent"}, {"model": "transformer"}
 class TranslationConfig(TrainingConfig):
     """From one text to another."""
 
-    monitor: str = option("loss", WATCH, choices=("loss", "perplexity", "bleu", "chrf", "exact"))
+    monitor: str = option("loss", MONITOR_HELP, choices=("loss", "perplexity", "bleu", "chrf", "exact"))
     # data
     train_files: tuple[str, ...] = option(
         (), "files to train on: source and target, or one .tsv or .jsonl", path=True

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.attention import MultiHead
 from regard.data import (
@@ -85,6 +85,7 @@ class TranslationTask(Task[TranslationConfig]):
                 "data": {name: one.as_dict() for name, one in reports.items()},
             },
             [f"{name}: {one}" for name, one in reports.items() if one.read],
+            compile_mode="whole" if config.model == "transformer" else "off",
         )
 
     def load(
@@ -97,9 +98,8 @@ class TranslationTask(Task[TranslationConfig]):
         device: str,
     ) -> Translator:
         source, target = load_tokenizers(run)
-        objective = build_and_load(lambda: _build_loss(config, source, target), weights, where)
-        objective.to(device)
-        return Translator(objective.model, source, target, config, recipe)
+        model = build_and_load(lambda: _build_loss(config, source, target).model, weights, where)
+        return Translator(model.to(device), source, target, config, recipe)
 
     def judge(self, recipe: Recipe, made: Translator, part: str | None = None) -> dict[str, Any]:
         material = recipe.data(made.config)
@@ -114,10 +114,6 @@ class TranslationTask(Task[TranslationConfig]):
         both = train_tokenizers(recipe.data(config), config) if origin is None else load_tokenizers(origin)
         for tokenizer, name in zip(both, self.files, strict=True):
             tokenizer.save(run.folder / name)
-
-    def init_model(self, objective: nn.Module, weights: dict[str, Tensor], where: str) -> None:
-        assert isinstance(objective, NextTokenLoss)
-        objective.init_from(weights, where)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.config import option
-from regard.training.config import WATCH, TrainingConfig
+from regard.training.config import MONITOR_HELP, TrainingConfig
 
 ATTENTION = {"pooling": "attention"}
 
@@ -15,7 +15,7 @@ ATTENTION = {"pooling": "attention"}
 class VisionConfig(TrainingConfig):
     """What both have in common: scenes, and a network that makes a grid of them."""
 
-    monitor: str = option("loss", WATCH, choices=("loss", "accuracy"))
+    monitor: str = option("loss", MONITOR_HELP, choices=("loss", "accuracy"))
     # data
     data_dir: str | None = option(None, "folder with the recipe's data (mnist-cluttered)", path=True)
     image_size: int = option(

@@ -135,7 +135,7 @@ class VisionTask(Task[ConfigT]):
     def experiment(self, run: RunFolder, recipe: Recipe, config: ConfigT) -> Experiment[ConfigT]:
         data, held = self.scenes(recipe.data(config), config)
         several = len(held) // VALID_BATCH_SIZE + 1
-        parts = [held.part(rank, several) for rank in range(several)]
+        parts = [held.shard(rank, several) for rank in range(several)]
         objective = self.objective(config)
         return Experiment(run, config, objective, data, Validation(objective, parts), self.facts)
 
@@ -222,10 +222,8 @@ class ImageClassificationTask(VisionTask[ImageClassificationConfig]):
         where: str,
         device: str,
     ) -> ImageClassifier:
-        objective = build_and_load(lambda: self.objective(config), weights, where)
-        return ImageClassifier(
-            cast(AttentionPoolClassifier, objective.to(device).model), DIGIT_LABELS, config
-        )
+        model = build_and_load(lambda: self.objective(config).model, weights, where)
+        return ImageClassifier(cast(AttentionPoolClassifier, model.to(device)), DIGIT_LABELS, config)
 
 
 def build_image_classifier(config: ImageClassificationConfig) -> AttentionPoolClassifier:
@@ -251,7 +249,7 @@ def build_pooling(config: ImageClassificationConfig) -> AttentionPool | MaxPool:
     )
 
 
-BACKBONE, QUESTION_ENCODER = "model.backbone.", "model.question_encoder."
+BACKBONE, QUESTION_ENCODER = "backbone.", "question_encoder."
 
 
 class VisualQATask(VisionTask[VisualQAConfig]):
@@ -285,23 +283,25 @@ class VisualQATask(VisionTask[VisualQAConfig]):
         where: str,
         device: str,
     ) -> VisualQA:
-        objective = build_and_load(lambda: self.objective(config), weights, where)
-        return VisualQA(cast(VisualQAModel, objective.to(device).model), config)
+        model = build_and_load(lambda: self.objective(config).model, weights, where)
+        return VisualQA(cast(VisualQAModel, model.to(device)), config)
 
     def can_init_from(self, other: Task[Any]) -> bool:
         return isinstance(other, VisualQATask | ImageClassificationTask)
 
-    def init_model(self, objective: nn.Module, weights: dict[str, Tensor], where: str) -> None:
-        """The weights of another run; of one that puts images into classes, those of its eyes."""
+    def init_model(self, model: nn.Module, weights: dict[str, Tensor], where: str) -> None:
+        """The weights of another run; of an image classifier, those of its backbone."""
         if any(name.startswith(QUESTION_ENCODER) for name in weights):
-            super().init_model(objective, weights, where)
+            super().init_model(model, weights, where)
             return
-        assert isinstance(objective, RightChoice)
-        assert objective.model.backbone is not None
-        eyes = {
-            name.removeprefix(BACKBONE): one for name, one in weights.items() if name.startswith(BACKBONE)
+        assert isinstance(model, VisualQAModel)
+        assert model.backbone is not None
+        backbone = {
+            name.removeprefix(BACKBONE): tensor
+            for name, tensor in weights.items()
+            if name.startswith(BACKBONE)
         }
-        load_into(objective.model.backbone, eyes, where)
+        load_into(model.backbone, backbone, where)
 
 
 def build_vqa_model(config: VisualQAConfig) -> VisualQAModel:
