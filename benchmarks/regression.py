@@ -31,7 +31,7 @@ import torch
 from benchmarks.child import ROOT, forget, peak
 from benchmarks.report import machine
 from benchmarks.timing import CLOCKS, Effort, interleaved, spread
-from regard.models.kernel_regression.estimator import KernelRegression
+from regard.models.kernel_regression import KernelRegression
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 POINTS, WIDTH = 20_000, 0.1

@@ -49,7 +49,7 @@ class NextWord(nn.Module):
         self.model = model
 
     def forward(self, batch: PairBatch) -> Loss:
-        logits = self.model.output(self.model(batch.source, batch.source_lengths, batch.target[:, :-1]))
+        logits = self.model(batch.source, batch.source_lengths, batch.target[:, :-1])
         loss = F.cross_entropy(logits.mT, batch.target[:, 1:], ignore_index=PAD_ID, reduction="sum")
         return Loss(loss, count=batch.num_tokens)
 

@@ -29,6 +29,7 @@ from regard.attention.normalizers.basic import (
 from regard.attention.normalizers.sparse import Entmax, entmax15, sparsemax
 from regard.attention.normalizers.wrappers import Dropout, GaussianWindow, StraightThrough
 from regard.attention.output import AttentionOutput
+from regard.attention.pooling import AttentionPool, MaxPool
 from regard.attention.positions import Alibi, Learned, RelativeBias, Rotary, Sinusoidal
 from regard.attention.projected import ProjectedKV
 from regard.attention.scores.additive import Additive, Concat
@@ -41,6 +42,7 @@ __all__ = [
     "Alibi",
     "Attention",
     "AttentionOutput",
+    "AttentionPool",
     "Bilinear",
     "Boxcar",
     "Concat",
@@ -60,6 +62,7 @@ __all__ = [
     "LocalP",
     "Location",
     "Mask",
+    "MaxPool",
     "MultiHead",
     "Normalizer",
     "PositionGrid",

@@ -7,6 +7,7 @@ from copy import copy
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.types import Device
 
 from regard.attention.equation import (
     NormalizerLike,
@@ -53,6 +54,8 @@ class MultiHead(nn.Module):
         dropout: float = 0.0,
         score: ScoreLike | None = None,
         normalize: NormalizerLike | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ):
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -71,15 +74,23 @@ class MultiHead(nn.Module):
             embed_dim // num_heads,
         )
         small = num_kv_heads * self.head_dim
-        self.q_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.k_proj = nn.Linear(embed_dim if key_dim is None else key_dim, small, bias=bias)
-        self.v_proj = nn.Linear(self.k_proj.in_features if value_dim is None else value_dim, small, bias=bias)
-        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.q_proj = nn.Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
+        self.k_proj = nn.Linear(
+            embed_dim if key_dim is None else key_dim, small, bias=bias, device=device, dtype=dtype
+        )
+        self.v_proj = nn.Linear(
+            self.k_proj.in_features if value_dim is None else value_dim,
+            small,
+            bias=bias,
+            device=device,
+            dtype=dtype,
+        )
+        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
         self.score = ScaledDot() if score is None else instantiate(score, "score")
         self.normalize = None if normalize is None else instantiate(normalize, "normalize")
         if dropout:
             self.normalize = Dropout(self.normalize or default_normalizer(self.score), dropout)
-        self.reset_parameters()
+        self._init_parameters()
 
     @property
     def is_key_bias_redundant(self) -> bool:
@@ -92,6 +103,11 @@ class MultiHead(nn.Module):
         return type(self.score) in (Dot, ScaledDot) and inner in (None, softmax)
 
     def reset_parameters(self) -> None:
+        for layer in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            layer.reset_parameters()
+        self._init_parameters()
+
+    def _init_parameters(self) -> None:
         for layer in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             nn.init.xavier_uniform_(layer.weight)
             if layer.bias is not None:

@@ -31,6 +31,11 @@ WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("WATCHING", default=())
 """The watchers of this thread."""
 
 
+def is_watched() -> bool:
+    """Whether this thread has watchers."""
+    return bool(WATCHERS.get())
+
+
 @contextmanager
 def register_watcher(watcher: Watcher) -> Iterator[None]:
     """Tell this watcher of every look that is made in here, by this thread."""

@@ -1,82 +1,117 @@
+"""Pooling: one vector, or a few, of a sequence or a grid of vectors."""
+
 from __future__ import annotations
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.types import Device
 
-from regard.attention import Attention, padding
+from regard.attention.equation import Attention
+from regard.attention.masks import padding
 from regard.errors import UnsupportedError, UsageError
+
+__all__ = ["AttentionPool", "MaxPool"]
 
 
 class AttentionPool(nn.Module):
-    """What attention sees of each grid, asked by learned queries or, without `query_dim`, by nobody.
+    """Attention with learned queries, or with none, over the vectors of each row.
 
-    >>> AttentionPool(Attention(Bilinear(6, 8)), query_dim=6, num_queries=10)(torch.rand(2, 49, 8)).shape
-    torch.Size([2, 10, 8])
+    Args:
+        attention: the attention; a score that takes no query (`Additive(None, ...)`, `Constant()`) needs no `query_dim`
+        query_dim: size of a learned query; None for no query
+        num_queries: number of learned queries
+        init_std: standard deviation of the initial queries
+        device, dtype: of the queries, as in PyTorch; `attention` has its own
+
+    Shape: features (batch, positions, dim), lengths (batch,) -> context (batch, num_queries, dim) and, with
+        `need_weights`, weights (batch, num_queries, positions)
+
+    Example:
+        >>> pool = AttentionPool(Attention(Bilinear(6, 8)), query_dim=6, num_queries=10)
+        >>> context, weights = pool(torch.rand(2, 49, 8), need_weights=True)
+        >>> context.shape, weights.shape
+        (torch.Size([2, 10, 8]), torch.Size([2, 10, 49]))
     """
 
-    def __init__(self, attention: Attention, query_dim: int | None = None, num_queries: int = 1):
+    def __init__(
+        self,
+        attention: Attention,
+        query_dim: int | None = None,
+        *,
+        num_queries: int = 1,
+        init_std: float = 1.0,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ):
         super().__init__()
         if query_dim is None and num_queries != 1:
             raise UsageError(
-                f"{num_queries} looks that nobody asks for would all be the same one; give a query_dim"
+                f"AttentionPool: num_queries={num_queries} needs a query_dim; without queries all would be equal"
             )
-        self.attention, self.num_queries = attention, num_queries
-        self.query = None if query_dim is None else nn.Parameter(torch.randn(num_queries, query_dim))
+        self.attention, self.num_queries, self.init_std = attention, num_queries, init_std
+        self.query: nn.Parameter | None = None
+        if query_dim is not None:
+            self.query = nn.Parameter(torch.empty(num_queries, query_dim, device=device, dtype=dtype))
+            self._init_query()
 
-    def forward(self, features: Float[Tensor, "rows cells dim"]) -> Float[Tensor, "rows queries dim"]:
-        return self.attention(self.query, features, features).context
+    def reset_parameters(self) -> None:
+        """Draw the parameters again: those of the attention, then the queries."""
+        _reset(self.attention)
+        self._init_query()
 
-    def attention_weights(
-        self, features: Float[Tensor, "rows cells dim"]
-    ) -> Float[Tensor, "rows queries cells"]:
-        return self.attention(self.query, features, features).weights
+    def _init_query(self) -> None:
+        if self.query is not None:
+            with torch.no_grad():
+                self.query.normal_().mul_(self.init_std)
+
+    def forward(
+        self,
+        features: Float[Tensor, "batch positions dim"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        need_weights: bool = False,
+    ) -> tuple[Float[Tensor, "batch queries dim"], Float[Tensor, "batch queries positions"] | None]:
+        """Contexts of the queries, and their weights if `need_weights`; positions from `lengths` on are hidden."""
+        mask = None if lengths is None else padding(lengths)
+        output = self.attention(self.query, features, features, mask)
+        return output.context, output.weights if need_weights else None
+
+    def extra_repr(self) -> str:
+        return f"num_queries={self.num_queries}"
 
 
 class MaxPool(nn.Module):
-    """The largest of each number of the grid, wherever it is. It has no weights."""
+    """The maximum of each element over the vectors of each row. It has no weights.
+
+    Shape: features (batch, positions, dim), lengths (batch,) -> (batch, 1, dim) and None
+
+    Example:
+        >>> MaxPool()(torch.rand(2, 49, 8))[0].shape
+        torch.Size([2, 1, 8])
+    """
 
     num_queries = 1
 
-    def forward(self, features: Float[Tensor, "rows cells dim"]) -> Float[Tensor, "rows 1 dim"]:
-        return features.amax(1, keepdim=True)
-
-    def attention_weights(
-        self, features: Float[Tensor, "rows cells dim"]
-    ) -> Float[Tensor, "rows queries cells"]:
-        raise UnsupportedError("a maximum has no weights; take a model that pools by attention or average")
-
-
-class SequenceAttentionPool(nn.Module):
-    """One vector for each row: what attention sees of it, asked by nobody or by a learned query."""
-
-    def __init__(self, attention: Attention, query_dim: int | None = None):
-        super().__init__()
-        self.attention = attention
-        self.query = None if query_dim is None else nn.Parameter(torch.randn(1, query_dim) * query_dim**-0.5)
-
     def forward(
         self,
-        states: Float[Tensor, "rows longest dim"],
-        lengths: Int[Tensor, " rows"],
+        features: Float[Tensor, "batch positions dim"],
+        lengths: Int[Tensor, " batch"] | None = None,
         need_weights: bool = False,
-    ) -> tuple[Float[Tensor, "rows dim"], Float[Tensor, "rows longest"] | None]:
-        look = self.attention(self.query, states, states, padding(lengths))
-        return look.context.squeeze(1), look.weights.squeeze(1) if need_weights else None
-
-
-class SequenceMaxPool(nn.Module):
-    """One vector for each row: the largest of each of its numbers. It has no weights."""
-
-    def forward(
-        self,
-        states: Float[Tensor, "rows longest dim"],
-        lengths: Int[Tensor, " rows"],
-        need_weights: bool = False,
-    ) -> tuple[Float[Tensor, "rows dim"], None]:
+    ) -> tuple[Float[Tensor, "batch 1 dim"], None]:
+        """The maxima; positions from `lengths` on are hidden."""
         if need_weights:
-            raise UnsupportedError(
-                "a maximum has no weights; take a model that pools by attention or average"
-            )
-        inside = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
-        return states.masked_fill(~inside[..., None], -torch.inf).amax(1), None
+            raise UnsupportedError("MaxPool: a maximum has no weights; use AttentionPool")
+        if lengths is not None:
+            is_visible = torch.arange(features.shape[1], device=features.device) < lengths[:, None]
+            features = features.masked_fill(~is_visible[..., None], -torch.inf)
+        return features.amax(1, keepdim=True), None
+
+
+def _reset(module: nn.Module) -> None:
+    """Call `reset_parameters` of a module, or of its children where it has none."""
+    reset = getattr(module, "reset_parameters", None)
+    if callable(reset):
+        reset()
+        return
+    for child in module.children():
+        _reset(child)

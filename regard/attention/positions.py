@@ -47,8 +47,8 @@ class Sinusoidal(nn.Module):
         self.embed_dim, self.base = embed_dim, base
 
     def forward(
-        self, x: Float[Tensor, "*batch length {self.dim}"], offset: Offset = 0
-    ) -> Float[Tensor, "*batch length {self.dim}"]:
+        self, x: Float[Tensor, "*batch length {self.embed_dim}"], offset: Offset = 0
+    ) -> Float[Tensor, "*batch length {self.embed_dim}"]:
         offset = _broadcast_offset(x, self.embed_dim, offset)
         wide = torch.promote_types(x.dtype, torch.float32)
         return (x + self.encoding(x.shape[-2], offset, dtype=wide, device=x.device)).to(x.dtype)
@@ -60,7 +60,7 @@ class Sinusoidal(nn.Module):
         *,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
-    ) -> Float[Tensor, "*leading length {self.dim}"]:
+    ) -> Float[Tensor, "*leading length {self.embed_dim}"]:
         """The vectors of the positions offset .. offset + length - 1.
 
         >>> Sinusoidal(embed_dim=8).encoding(5).shape
@@ -76,7 +76,7 @@ class Sinusoidal(nn.Module):
         *,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
-    ) -> Float[Tensor, "{self.dim} {self.dim}"]:
+    ) -> Float[Tensor, "{self.embed_dim} {self.embed_dim}"]:
         """The linear map that moves every encoding on by delta, whatever the position: each clock turns.
 
             p[i + delta] = M p[i],    M = diag([[cos, sin], [-sin, cos]] of delta / base^(2j / dim))
@@ -121,8 +121,8 @@ class Learned(nn.Module):
         nn.init.normal_(self.table, std=0.02)
 
     def forward(
-        self, x: Float[Tensor, "*batch length {self.dim}"], offset: Offset = 0
-    ) -> Float[Tensor, "*batch length {self.dim}"]:
+        self, x: Float[Tensor, "*batch length {self.embed_dim}"], offset: Offset = 0
+    ) -> Float[Tensor, "*batch length {self.embed_dim}"]:
         offset, length = _broadcast_offset(x, self.embed_dim, offset), x.shape[-2]
         self._check_positions(offset, length)
         if isinstance(offset, int):

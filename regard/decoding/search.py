@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -201,7 +201,7 @@ def score_targets(
         row = int(target_lengths.argmin())
         raise UsageError(f"score_targets: target {row} has no token after BOS; add at least EOS")
     with eval_mode(model):
-        hidden = model(source, source_lengths, target[:, :-1])
+        hidden = cast(Any, model).forward_hidden(source, source_lengths, target[:, :-1])
         is_token = torch.arange(1, target.shape[1], device=target.device) < target_lengths[:, None]
         log_probs = _target_log_probs(
             model.get_submodule("lm_head"), hidden[is_token], target[:, 1:][is_token]

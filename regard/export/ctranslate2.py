@@ -44,8 +44,8 @@ def write_model(translator: Translator, folder: Path, quantize: str | None) -> N
     first = model.encoder.layers[0]
     spec = specs.TransformerSpec.from_config(
         (len(model.encoder.layers), len(model.decoder.layers)),
-        first.look.heads,  # type: ignore[union-attr]
-        pre_norm=first.add_look.first,  # type: ignore[union-attr]
+        first.self_attn.num_heads,  # type: ignore[union-attr]
+        pre_norm=first.norm_first,
     )
     _copy_model(spec, model, num_export_positions(translator.max_length))
     spec.register_source_vocabulary(translator.source.vocabulary.tokens)
@@ -69,15 +69,15 @@ def _copy_model(spec: Any, model: Transformer, positions: int) -> None:
         (spec.encoder, model.src_embed, spec.encoder.embeddings[0]),
         (spec.decoder, model.tgt_embed, spec.decoder.embeddings),
     ):
-        words.weight = embedding.words.weight.detach()
+        words.weight = embedding.weight.detach()
         stack.position_encodings.encodings = embedding.positions.encoding(positions)
     for place, layer in zip(spec.encoder.layer, model.encoder.layers, strict=True):
-        _copy_attention(place.self_attention, layer.look, layer.add_look.norm)
-        _copy_feed_forward(place.ffn, layer.think, layer.add_think.norm)
+        _copy_attention(place.self_attention, layer.self_attn, layer.norm1)
+        _copy_feed_forward(place.ffn, layer.feed_forward, layer.norm2)
     for place, layer in zip(spec.decoder.layer, model.decoder.layers, strict=True):
-        _copy_attention(place.self_attention, layer.look, layer.add_look.norm)
-        _copy_attention(place.attention, layer.cross_attn, layer.add_back.norm)
-        _copy_feed_forward(place.ffn, layer.think, layer.add_think.norm)
+        _copy_attention(place.self_attention, layer.self_attn, layer.norm1)
+        _copy_attention(place.attention, layer.cross_attn, layer.norm2)
+        _copy_feed_forward(place.ffn, layer.feed_forward, layer.norm3)
     for stack, ours in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
         if isinstance(ours.norm, nn.LayerNorm):
             _copy_norm(stack.layer_norm, ours.norm)
@@ -89,17 +89,17 @@ def _copy_attention(spec: Any, heads: Any, norm: Any) -> None:
     _copy_norm(spec.layer_norm, norm)
     *looking, output = spec.linear
     if len(looking) == 1:
-        _copy_linear(looking[0], heads.query, heads.key, heads.value)
+        _copy_linear(looking[0], heads.q_proj, heads.k_proj, heads.v_proj)
     else:
-        _copy_linear(looking[0], heads.query)
-        _copy_linear(looking[1], heads.key, heads.value)
-    _copy_linear(output, heads.output)
+        _copy_linear(looking[0], heads.q_proj)
+        _copy_linear(looking[1], heads.k_proj, heads.v_proj)
+    _copy_linear(output, heads.out_proj)
 
 
 def _copy_feed_forward(spec: Any, network: Any, norm: Any) -> None:
     _copy_norm(spec.layer_norm, norm)
-    _copy_linear(spec.linear_0, network[0])
-    _copy_linear(spec.linear_1, network[2])
+    _copy_linear(spec.linear_0, network.linear1)
+    _copy_linear(spec.linear_1, network.linear2)
 
 
 def _copy_linear(spec: Any, *layers: nn.Linear) -> None:

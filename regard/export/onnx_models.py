@@ -114,7 +114,7 @@ def rnn_decoder_step_graph(model: RNNSeq2Seq) -> OnnxGraph:
     )
     look = _make_attention(graph, model, wide)
     embedded = graph("Gather", graph.weight(model.tgt_embed.weight), tokens)
-    each = model.first.num_states
+    each = model.first_cell.num_states
     if model.order == "bahdanau":
         context, weights = look(states[-each])
         states = _step_cells(graph, model, embedded, context, states)
@@ -153,13 +153,13 @@ def _step_cells(
     graph: OnnxGraph, model: RNNSeq2Seq, embedded: str, context: str | None, states: list[str]
 ) -> list[str]:
     """The states of all layers after one more step."""
-    each, turned = model.first.num_states, []
-    for place, cell in enumerate((model.first, *model.above)):
+    each, turned = model.first_cell.num_states, []
+    for place, cell in enumerate(model.get_cells()):
         state = states[place * each : (place + 1) * each]
-        given = graph.linear(embedded, cell.early)
-        if cell.late is not None and context is not None:
-            given = graph("Add", given, graph.linear(context, cell.late))
-        past = graph.linear(state[0], cell.past)
+        given = graph.linear(embedded, cell.input_proj)
+        if cell.context_proj is not None and context is not None:
+            given = graph("Add", given, graph.linear(context, cell.context_proj))
+        past = graph.linear(state[0], cell.hidden_proj)
         turned += (_gru_cell if each == 1 else _lstm_cell)(graph, given, past, state)
         embedded, context = turned[-each], None
     return turned
@@ -182,7 +182,7 @@ def _lstm_cell(graph: OnnxGraph, projected_input: str, projected_hidden: str, st
 
 def _num_states(model: RNNSeq2Seq) -> int:
     """How many vectors the decoder remembers: one a layer, or two."""
-    return model.first.num_states * (1 + len(model.above))
+    return model.first_cell.num_states * len(model.cells)
 
 
 def transformer_encoder_graph(model: Transformer, num_positions: int) -> OnnxGraph:
@@ -198,9 +198,15 @@ def transformer_encoder_graph(model: Transformer, num_positions: int) -> OnnxGra
     x = graph("Add", _embed(graph, model.src_embed, source), places)
     for layer in model.encoder.layers:
         x = _residual(
-            graph, x, layer.add_look, lambda x, layer=layer: _self_attention(graph, layer.look, x, bias)
+            graph,
+            x,
+            layer,
+            layer.norm1,
+            lambda x, layer=layer: _self_attention(graph, layer.self_attn, x, bias),
         )
-        x = _residual(graph, x, layer.add_think, lambda x, layer=layer: _feed_forward(graph, layer.think, x))
+        x = _residual(
+            graph, x, layer, layer.norm2, lambda x, layer=layer: _feed_forward(graph, layer.feed_forward, x)
+        )
     x = _layer_norm(graph, x, model.encoder.norm)
     for number, layer in enumerate(model.decoder.layers):
         heads = _require_multi_head(layer.cross_attn)
@@ -231,15 +237,22 @@ def transformer_decoder_step_graph(model: Transformer, num_positions: int) -> On
     looks: list[str] = []
     for number, layer in enumerate(model.decoder.layers):
         x = _residual(
-            graph, x, layer.add_look, lambda x, n=number, h=layer.look: _cached_self_attention(graph, h, x, n)
+            graph,
+            x,
+            layer,
+            layer.norm1,
+            lambda x, n=number, h=layer.self_attn: _cached_self_attention(graph, h, x, n),
         )
         x = _residual(
             graph,
             x,
-            layer.add_back,
+            layer,
+            layer.norm2,
             lambda x, n=number, h=layer.cross_attn: _cross_attention(graph, h, x, n, bias, looks),
         )
-        x = _residual(graph, x, layer.add_think, lambda x, layer=layer: _feed_forward(graph, layer.think, x))
+        x = _residual(
+            graph, x, layer, layer.norm3, lambda x, layer=layer: _feed_forward(graph, layer.feed_forward, x)
+        )
     x = _layer_norm(graph, x, model.decoder.norm)
     words = graph.weight(model.lm_head.weight)
     graph.output("logits", graph("Gemm", x, words, transB=1), ("rows", "words"))
@@ -253,16 +266,16 @@ def transformer_decoder_step_graph(model: Transformer, num_positions: int) -> On
 def _embed(graph: OnnxGraph, embedding: Any, token_ids: str) -> str:
     return graph(
         "Mul",
-        graph("Gather", graph.weight(embedding.words.weight), token_ids),
+        graph("Gather", graph.weight(embedding.weight), token_ids),
         graph.float_scalar(embedding.scale),
     )
 
 
-def _residual(graph: OnnxGraph, x: str, residual: Any, sublayer: Any) -> str:
+def _residual(graph: OnnxGraph, x: str, layer: Any, norm: Any, sublayer: Any) -> str:
     """norm(x + sublayer(x)), or x + sublayer(norm(x))."""
-    if residual.first:
-        return graph("Add", x, sublayer(_layer_norm(graph, x, residual.norm)))
-    return _layer_norm(graph, graph("Add", x, sublayer(x)), residual.norm)
+    if layer.norm_first:
+        return graph("Add", x, sublayer(_layer_norm(graph, x, norm)))
+    return _layer_norm(graph, graph("Add", x, sublayer(x)), norm)
 
 
 def _layer_norm(graph: OnnxGraph, x: str, norm: Any) -> str:
@@ -273,25 +286,25 @@ def _layer_norm(graph: OnnxGraph, x: str, norm: Any) -> str:
 
 
 def _feed_forward(graph: OnnxGraph, network: Any, x: str) -> str:
-    return graph.linear(graph("Relu", graph.linear(x, network[0])), network[2])
+    return graph.linear(graph("Relu", graph.linear(x, network.linear1)), network.linear2)
 
 
 def _self_attention(graph: OnnxGraph, heads: Any, x: str, bias: str) -> str:
     """All positions of the source look at all of them."""
-    joined = graph.linear(x, heads.query, heads.key, heads.value)
+    joined = graph.linear(x, heads.q_proj, heads.k_proj, heads.v_proj)
     query, key, value = graph.multi_output("Split", 3, joined, axis=-1)
     query, value = (_split_heads(graph, heads, part, (0, 2, 1, 3)) for part in (query, value))
     context, _ = _attend(graph, heads, query, _split_heads(graph, heads, key, (0, 2, 3, 1)), value, bias)
     joined = graph(
-        "Reshape", graph("Transpose", context, perm=(0, 2, 1, 3)), graph.int_tensor(0, 0, heads.dim)
+        "Reshape", graph("Transpose", context, perm=(0, 2, 1, 3)), graph.int_tensor(0, 0, heads.embed_dim)
     )
-    return graph.linear(joined, heads.output)
+    return graph.linear(joined, heads.out_proj)
 
 
 def _cached_self_attention(graph: OnnxGraph, heads: Any, x: str, number: int) -> str:
     """One word looks at those before it and at itself, and joins the past."""
-    shape = ("rows", heads.heads, "past", heads.head_dim)
-    joined = graph.linear(x, heads.query, heads.key, heads.value)
+    shape = ("rows", heads.num_heads, "past", heads.head_dim)
+    joined = graph.linear(x, heads.q_proj, heads.k_proj, heads.v_proj)
     query, key, value = (
         _split_one_position(graph, heads, part) for part in graph.multi_output("Split", 3, joined, axis=-1)
     )
@@ -302,19 +315,19 @@ def _cached_self_attention(graph: OnnxGraph, heads: Any, x: str, number: int) ->
         graph.output(f"new.{name}.{number}", both[-1], shape)
     key, value = graph("Transpose", both[0], perm=(0, 1, 3, 2)), both[1]
     context, _ = _attend(graph, heads, query, key, value)
-    return graph.linear(graph("Reshape", context, graph.int_tensor(0, heads.dim)), heads.output)
+    return graph.linear(graph("Reshape", context, graph.int_tensor(0, heads.embed_dim)), heads.out_proj)
 
 
 def _cross_attention(
     graph: OnnxGraph, heads: Any, x: str, number: int, bias: str, all_weights: list[str]
 ) -> str:
     """One word looks at the source."""
-    key = graph.input(f"memory.key.{number}", ("rows", heads.heads, heads.head_dim, "source"))
-    value = graph.input(f"memory.value.{number}", ("rows", heads.heads, "source", heads.head_dim))
-    query = _split_one_position(graph, heads, graph.linear(x, heads.query))
+    key = graph.input(f"memory.key.{number}", ("rows", heads.num_heads, heads.head_dim, "source"))
+    value = graph.input(f"memory.value.{number}", ("rows", heads.num_heads, "source", heads.head_dim))
+    query = _split_one_position(graph, heads, graph.linear(x, heads.q_proj))
     context, weights = _attend(graph, heads, query, key, value, bias)
     all_weights.append(weights)
-    return graph.linear(graph("Reshape", context, graph.int_tensor(0, heads.dim)), heads.output)
+    return graph.linear(graph("Reshape", context, graph.int_tensor(0, heads.embed_dim)), heads.out_proj)
 
 
 def _attend(
@@ -328,13 +341,13 @@ def _attend(
 
 def _split_heads(graph: OnnxGraph, heads: Any, x: str, order: tuple[int, ...]) -> str:
     """From (rows, source, dim) to heads, axes in this order."""
-    apart = graph("Reshape", x, graph.int_tensor(0, 0, heads.heads, heads.head_dim))
+    apart = graph("Reshape", x, graph.int_tensor(0, 0, heads.num_heads, heads.head_dim))
     return graph("Transpose", apart, perm=order)
 
 
 def _split_one_position(graph: OnnxGraph, heads: Any, x: str) -> str:
     """From (rows, dim) to heads of one position."""
-    return graph("Reshape", x, graph.int_tensor(0, heads.heads, 1, heads.head_dim))
+    return graph("Reshape", x, graph.int_tensor(0, heads.num_heads, 1, heads.head_dim))
 
 
 def _require_multi_head(part: Any) -> MultiHead:

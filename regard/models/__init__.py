@@ -1,4 +1,4 @@
-"""Models from papers, each in one file to be read beside its paper."""
+"""Models of published papers, each in one file that can be read beside the paper."""
 
 from importlib import import_module
 
@@ -6,12 +6,13 @@ from regard._imports import require_extra
 from regard.models.captioner import ShowAttendTell
 from regard.models.flat_document import FlatDocumentClassifier
 from regard.models.hierarchical import HierarchicalAttentionNetwork
+from regard.models.hybrid_encoder import HybridEncoder
 from regard.models.image_models import AttentionPoolClassifier, ConvBackbone, VisualQAModel
-from regard.models.language_models import CausalLM, HybridEncoder, MaskedLM
+from regard.models.language_models import CausalLM, MaskedLM
 from regard.models.ntm import LSTMBaseline, NeuralTuringMachine
 from regard.models.rnn_seq2seq import RNNSeq2Seq
-from regard.models.transformer import (
-    Transformer,
+from regard.models.transformer import Transformer
+from regard.models.transformer_layers import (
     TransformerDecoder,
     TransformerDecoderLayer,
     TransformerEncoder,
@@ -40,7 +41,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name in ("KernelRegression", "OutOfReachWarning"):  # scikit-learn is an extra
+    if name in ("KernelRegression", "OutOfReachWarning"):  # they need scikit-learn, the other models do not
         require_extra("sklearn", extra="sklearn")
         return getattr(import_module("regard.models.kernel_regression"), name)
     raise AttributeError(f"module 'regard.models' has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""The hierarchical attention network: words make sentences, sentences make a document, a document has a class.
+"""The hierarchical attention network: from words to sentences, from sentences to a document, to its class.
 
-Yang, Yang, Dyer, He, Smola and Hovy (2016), "Hierarchical Attention Networks for Document Classification", NAACL.
-Read top to bottom: the model, its two equal levels, then what can take the place of attention.
+Yang, Yang, Dyer, He, Smola and Hovy (2016), "Hierarchical Attention Networks for Document Classification", NAACL. Top
+to bottom: the model, its two equal levels, packing and grouping of rows of different lengths.
 """
 
 from __future__ import annotations
@@ -13,166 +13,241 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
+from torch.types import Device
 
-from regard.attention.pooling import SequenceAttentionPool, SequenceMaxPool
+from regard.attention import AttentionPool, MaxPool
 from regard.errors import UsageError
-from regard.models.layers import FastDropout
+from regard.models.layers import FastDropout, reset_modules
 
-MIN_LENGTH_RATIO = 0.75  # of the longest: rows of at least so many vectors are pooled together
+__all__ = [
+    "HANLevel",
+    "HierarchicalAttentionNetwork",
+    "HierarchicalWeights",
+    "iter_length_groups",
+    "pack_rows",
+    "split_by_length",
+]
+
+MIN_LENGTH_RATIO = 0.75  # rows are pooled in one group if they have at least this fraction of the longest
 
 
 class HierarchicalAttentionNetwork(nn.Module):
-    """Reads the words of each sentence and then the sentences of each document, and looks at both.
+    """Document classification with attention to words and to sentences.
 
-        h_it = [GRU forwards; GRU backwards](word t of sentence i)       s_i = pool of h_i1, h_i2, ...
-        h_i  = [GRU forwards; GRU backwards](s_i)                        d   = pool of h_1, h_2, ...
-        class scores = W d + b
+        h_it = [forward GRU; backward GRU](word t of sentence i)       s_i = pool(h_i1, h_i2, ...)
+        h_i  = [forward GRU; backward GRU](s_i)                        d   = pool(h_1, h_2, ...)
+        logits = W d + b
 
-    `over_words` and `over_sentences` are what pools: `Look(Attention(Additive(None, dim, hidden_dim)))` is the
-    paper's, whose vector v is its context vector; any other attention has a query that is learned. `Largest()`
-    takes the maximum instead. Documents come end to end, without padding, as in a `DocumentBatch`.
+    `AttentionPool(Attention(Additive(None, hidden_dim, dim)))` is the paper's pooling, with the score's vector v as its
+    context vector; any other attention has a learned query. `MaxPool()` takes the maximum.
 
-    >>> look = lambda: SequenceAttentionPool(Attention(Additive(None, key_dim=8, hidden_dim=4)))
-    >>> model = HierarchicalAttentionNetwork(vocab_size=20, num_classes=3, word_pool=look(), sentence_pool=look(), embed_dim=6, hidden_dim=8)
-    >>> words, lengths, counts = torch.randint(4, 20, (9,)), torch.tensor([2, 4, 3]), torch.tensor([2, 1])
-    >>> model(words, lengths, counts).shape
-    torch.Size([2, 3])
-    >>> [tuple(weights.shape) for weights in model.attention_weights(words, lengths, counts)]
-    [(3, 4), (2, 2)]
+    Args:
+        vocab_size: number of tokens
+        num_classes: number of classes
+        word_pool: pools the words of a sentence
+        sentence_pool: pools the sentences of a document
+        embed_dim: size of a token's vector
+        hidden_dim: size of the vectors of both levels, half of it per direction; even
+        dropout: probability of dropout on embeddings, sentences and documents
+        device, dtype: of the parameters, as in PyTorch; the pools have their own
+
+    Shape: tokens (tokens,) of all sentences end to end, lengths (sentences,) in tokens, counts (documents,) in
+        sentences -> (documents, num_classes)
+
+    Example:
+        >>> pools = [AttentionPool(Attention(Additive(None, key_dim=8, hidden_dim=4))) for _ in range(2)]
+        >>> model = HierarchicalAttentionNetwork(20, 3, *pools, embed_dim=6, hidden_dim=8)
+        >>> tokens, lengths, counts = torch.randint(4, 20, (9,)), torch.tensor([2, 4, 3]), torch.tensor([2, 1])
+        >>> model(tokens, lengths, counts).shape
+        torch.Size([2, 3])
+        >>> [tuple(weights.shape) for weights in model.attention_weights(tokens, lengths, counts)]
+        [(3, 4), (2, 2)]
     """
 
     def __init__(
         self,
         vocab_size: int,
         num_classes: int,
-        word_pool: SequenceAttentionPool | SequenceMaxPool,
-        sentence_pool: SequenceAttentionPool | SequenceMaxPool,
+        word_pool: AttentionPool | MaxPool,
+        sentence_pool: AttentionPool | MaxPool,
         *,
         embed_dim: int = 100,
         hidden_dim: int = 100,
         dropout: float = 0.0,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ):
         super().__init__()
         if hidden_dim % 2:
-            raise UsageError(f"dim={hidden_dim} must be even: half of it is read forwards, half backwards")
-        self.embed = nn.Embedding(vocab_size, embed_dim)
-        self.word_level = HANLevel(embed_dim, hidden_dim, word_pool)
-        self.sentence_level = HANLevel(hidden_dim, hidden_dim, sentence_pool)
-        self.classifier = nn.Linear(hidden_dim, num_classes)
+            raise UsageError(
+                f"HierarchicalAttentionNetwork: invalid value {hidden_dim} for hidden_dim: must be even, half of it is"
+                " for each direction"
+            )
+        self.embed = nn.Embedding(vocab_size, embed_dim, device=device, dtype=dtype)
+        self.word_level = HANLevel(embed_dim, hidden_dim, word_pool, device=device, dtype=dtype)
+        self.sentence_level = HANLevel(hidden_dim, hidden_dim, sentence_pool, device=device, dtype=dtype)
+        self.classifier = nn.Linear(hidden_dim, num_classes, device=device, dtype=dtype)
         self.dropout = FastDropout(dropout)
+        nn.init.normal_(self.embed.weight, std=0.1)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters again: those of the pools, then the others in the order of the constructor."""
+        reset_modules(self.word_level.pool, self.sentence_level.pool)
+        reset_modules(self.embed, self.word_level.rnn, self.sentence_level.rnn, self.classifier)
         nn.init.normal_(self.embed.weight, std=0.1)
 
     def forward(
         self,
-        tokens: Int[Tensor, " words"],
+        tokens: Int[Tensor, " tokens"],
         lengths: Int[Tensor, " sentences"],
         counts: Int[Tensor, " documents"],
     ) -> Float[Tensor, "documents classes"]:
-        """The scores of each class, before any softmax."""
+        """Logits of the classes."""
         sentences, _ = self.word_level(self.dropout(self.embed(tokens)), lengths)
         documents, _ = self.sentence_level(self.dropout(sentences), counts)
         return self.classifier(self.dropout(documents))
 
     def attention_weights(
         self,
-        tokens: Int[Tensor, " words"],
+        tokens: Int[Tensor, " tokens"],
         lengths: Int[Tensor, " sentences"],
         counts: Int[Tensor, " documents"],
     ) -> HierarchicalWeights:
-        """The weight of each word in its sentence and of each sentence in its document, 0 where there is none."""
-        sentences, words_seen = self.word_level(self.dropout(self.embed(tokens)), lengths, need_weights=True)
-        _, sentences_seen = self.sentence_level(self.dropout(sentences), counts, need_weights=True)
-        assert words_seen is not None
-        assert sentences_seen is not None
-        return HierarchicalWeights(words_seen, sentences_seen)
+        """The weight of each word in its sentence and of each sentence in its document; 0 on padding."""
+        sentences, word_weights = self.word_level(
+            self.dropout(self.embed(tokens)), lengths, need_weights=True
+        )
+        _, sentence_weights = self.sentence_level(self.dropout(sentences), counts, need_weights=True)
+        assert word_weights is not None
+        assert sentence_weights is not None
+        return HierarchicalWeights(word_weights, sentence_weights)
 
 
 class HierarchicalWeights(NamedTuple):
-    """Weights at both levels."""
+    """Attention weights of both levels."""
 
     words: Float[Tensor, "sentences longest"]
-    sentences: Float[Tensor, "documents most"]
+    sentences: Float[Tensor, "documents longest_document"]
 
 
 class HANLevel(nn.Module):
-    """Rows of vectors, read in both directions, and one vector for each row: eq. 1 to 7, or 8 to 10."""
+    """One level: a bidirectional GRU over the vectors of each row, and one pooled vector per row.
 
-    def __init__(self, input_dim: int, hidden_dim: int, pool: SequenceAttentionPool | SequenceMaxPool):
+    Args:
+        input_dim: size of the input vectors
+        hidden_dim: size of the output vectors, half of it per direction
+        pool: pools the GRU's states of a row
+        device, dtype: of the GRU's parameters, as in PyTorch; `pool` has its own
+
+    Shape: vectors (vectors, input_dim) of all rows end to end, lengths (rows,) -> (rows, hidden_dim) and, with
+        `need_weights`, weights (rows, longest)
+
+    Reference: Yang et al. (2016), eq. 1 to 7 and 8 to 10.
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        hidden_dim: int,
+        pool: AttentionPool | MaxPool,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ):
         super().__init__()
-        self.rnn = nn.GRU(input_dim, hidden_dim // 2, bidirectional=True)
+        self.rnn = nn.GRU(input_dim, hidden_dim // 2, bidirectional=True, device=device, dtype=dtype)
         self.pool = pool
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters again: those of the pool, then the GRU's."""
+        reset_modules(self.pool, self.rnn)
 
     def forward(
         self,
-        vectors: Float[Tensor, "vectors input"],
+        vectors: Float[Tensor, "vectors input_dim"],
         lengths: Int[Tensor, " rows"],
         need_weights: bool = False,
-    ) -> tuple[Float[Tensor, "rows dim"], Float[Tensor, "rows longest"] | None]:
-        """`lengths` says how many vectors each row has; the weights of these, if they are wanted."""
+    ) -> tuple[Float[Tensor, "rows hidden_dim"], Float[Tensor, "rows longest"] | None]:
+        """One vector per row of `lengths` vectors, and the weights of these if `need_weights`."""
         packed, order = pack_rows(vectors, lengths)
-        states, back, longest = self.rnn(packed)[0], order.argsort(), int(lengths.max())
-        contexts, looks = [], []
-        for some, here in iter_length_groups(states, lengths[order]):
-            context, look = self.pool(some, here, need_weights)
-            contexts.append(context)
-            if look is not None:
-                looks.append(nn.functional.pad(look, (0, longest - some.shape[1])))
-        return torch.cat(contexts)[back], torch.cat(looks)[back] if looks else None
+        states, inverse, longest = self.rnn(packed)[0], order.argsort(), int(lengths.max())
+        contexts, weights = [], []
+        for group, group_lengths in iter_length_groups(states, lengths[order]):
+            context, group_weights = self.pool(group, group_lengths, need_weights)
+            contexts.append(context.squeeze(1))
+            if group_weights is not None:
+                weights.append(nn.functional.pad(group_weights.squeeze(1), (0, longest - group.shape[1])))
+        return torch.cat(contexts)[inverse], torch.cat(weights)[inverse] if weights else None
 
 
 def pack_rows(
     vectors: Float[Tensor, "vectors dim"], lengths: Int[Tensor, " rows"]
 ) -> tuple[PackedSequence, Int[Tensor, " rows"]]:
-    """Rows that stand end to end as a packed sequence, the longest first, and the order they are in now.
+    """Pack rows that stand end to end, without padding them first.
 
-    One gather, and no padding: step t of the network computes the rows that have a t-th vector, and no others.
+    One gather; step t of the network computes only the rows that have a t-th vector.
 
-    >>> packed, order = pack_rows(torch.arange(5.0)[:, None], torch.tensor([2, 3]))
-    >>> packed.data.flatten().tolist(), packed.batch_sizes.tolist(), order.tolist()
-    ([2.0, 0.0, 3.0, 1.0, 4.0], [2, 2, 1], [1, 0])
+    Args:
+        vectors: the vectors of all rows, end to end
+        lengths: vectors of each row, at least 1
+
+    Returns:
+        the packed sequence, longest row first, and the row at each place of it
+
+    Example:
+        >>> packed, order = pack_rows(torch.arange(5.0)[:, None], torch.tensor([2, 3]))
+        >>> packed.data.flatten().tolist(), packed.batch_sizes.tolist(), order.tolist()
+        ([2.0, 0.0, 3.0, 1.0, 4.0], [2, 2, 1], [1, 0])
     """
     lengths = lengths.cpu()
     if not len(lengths) or int(lengths.min()) < 1:
-        raise UsageError("every sentence has at least one word, and every document at least one sentence")
+        raise UsageError("every sentence needs at least one word, and every document at least one sentence")
     order = torch.argsort(lengths, descending=True, stable=True)
-    longest = lengths[order]
+    sorted_lengths = lengths[order]
     starts = (lengths.cumsum(0) - lengths)[order]
-    steps = torch.arange(int(longest[0]))[:, None]
-    inside = steps < longest
-    places = (starts + steps)[inside].to(vectors.device)
-    packed = PackedSequence(vectors.index_select(0, places), inside.sum(1))
+    steps = torch.arange(int(sorted_lengths[0]))[:, None]
+    is_inside = steps < sorted_lengths
+    indices = (starts + steps)[is_inside].to(vectors.device)
+    packed = PackedSequence(vectors.index_select(0, indices), is_inside.sum(1))
     return packed, order.to(vectors.device)
 
 
 def iter_length_groups(
     packed: PackedSequence, lengths: Int[Tensor, " rows"]
-) -> Iterator[tuple[Float[Tensor, "some longest dim"], Int[Tensor, " some"]]]:
-    """The rows of a packed sequence, of these lengths, in groups of near length, each filled up to its longest.
+) -> Iterator[tuple[Float[Tensor, "group longest dim"], Int[Tensor, " group"]]]:
+    """The rows of a packed sequence in groups of similar length, each padded to its longest row.
 
-    What fills them up is any vector: who pools them hides it. All groups are one gather, so that the way back
-    is one, too.
+    Padding is an arbitrary vector, which pooling must hide. All groups are one gather, and so is its backward.
+
+    Args:
+        packed: rows, longest first
+        lengths: vectors of each row, in the same order
+
+    Returns:
+        an iterator over the padded rows of a group and their lengths
     """
-    starts, cuts = packed.batch_sizes.cumsum(0) - packed.batch_sizes, split_by_length(lengths.tolist())
-    places = []
-    for first, last, longest in cuts:
+    starts, groups = packed.batch_sizes.cumsum(0) - packed.batch_sizes, split_by_length(lengths.tolist())
+    indices = []
+    for first, last, longest in groups:
         rows, steps = torch.arange(first, last)[:, None], torch.arange(longest)
-        inside = steps < lengths[first:last, None].cpu()
-        places.append(torch.where(inside, starts[:longest] + rows, 0).flatten())
-    states = packed.data.index_select(0, torch.cat(places).to(packed.data.device))
-    parts = states.split([len(place) for place in places])
-    for (first, last, longest), part in zip(cuts, parts, strict=True):
+        is_inside = steps < lengths[first:last, None].cpu()
+        indices.append(torch.where(is_inside, starts[:longest] + rows, 0).flatten())
+    states = packed.data.index_select(0, torch.cat(indices).to(packed.data.device))
+    parts = states.split([len(group) for group in indices])
+    for (first, last, longest), part in zip(groups, parts, strict=True):
         yield part.unflatten(0, (last - first, longest)), lengths[first:last]
 
 
 def split_by_length(lengths: list[int]) -> list[tuple[int, int, int]]:
-    """Cut rows, the longest first, where they get much shorter: (first, last, longest) of each group.
+    """Split rows, longest first, where they become much shorter: (first, last, longest) of each group.
 
-    >>> split_by_length([10, 9, 6, 5, 1])
-    [(0, 2, 10), (2, 4, 6), (4, 5, 1)]
+    Example:
+        >>> split_by_length([10, 9, 6, 5, 1])
+        [(0, 2, 10), (2, 4, 6), (4, 5, 1)]
     """
-    cuts, first = [], 0
-    for place, length in enumerate(lengths):
+    groups, first = [], 0
+    for row, length in enumerate(lengths):
         if length < MIN_LENGTH_RATIO * lengths[first]:
-            cuts.append((first, place, lengths[first]))
-            first = place
-    return [*cuts, (first, len(lengths), lengths[first])]
+            groups.append((first, row, lengths[first]))
+            first = row
+    return [*groups, (first, len(lengths), lengths[first])]

@@ -1,13 +1,7 @@
-"""A small convolutional network that turns an image into a grid of vectors to look at.
+"""Models of images: a convolutional backbone, classification by attention pooling, and visual question answering.
 
-An image put into a class by one glance at a grid of it: a learned query says what to look for.
-
-Read top to bottom: the model, the glance, and what can take its place.
-
-A question about an image, read into the query that looks for its answer.
-
-Several looks one after another, each asked by what is known so far, are those of Yang, He, Gao, Deng and Smola (2016),
-"Stacked Attention Networks for Image Question Answering", arXiv 1511.02274.
+Visual question answering with several attentions one after another: Yang, He, Gao, Deng and Smola (2016), "Stacked
+Attention Networks for Image Question Answering", arXiv 1511.02274.
 """
 
 from __future__ import annotations
@@ -20,97 +14,159 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d
+from torch.types import Device
 
-from regard.attention import Attention, AttentionOutput
-from regard.attention.pooling import AttentionPool, MaxPool
+from regard.attention import Attention, AttentionOutput, AttentionPool, MaxPool
 from regard.errors import ShapeError, UsageError
-from regard.models.layers import FastDropout
+from regard.models.layers import FastDropout, reset_modules
 
-STRIDE = 8  # pixels of an image that make one cell, along each axis
+__all__ = [
+    "POSITION_DIM",
+    "STRIDE",
+    "AttentionPoolClassifier",
+    "BagOfWordsEncoder",
+    "ConvBackbone",
+    "GRUEncoder",
+    "VQAOutput",
+    "VisualQAModel",
+    "encode_image",
+    "grid_position_encoding",
+]
 
-
-NUM_TURNS = (1, 2, 4, 8)  # halves of a turn
-
-
-POSITION_DIM = 4 * len(NUM_TURNS)  # numbers that say where a cell is
+STRIDE = 8  # pixels of an image per grid cell, along each axis
+NUM_TURNS = (1, 2, 4, 8)  # frequencies of the position encoding, in half turns
+POSITION_DIM = 4 * len(NUM_TURNS)  # numbers that encode the position of a cell
 
 
 class ConvBackbone(nn.Module):
-    """From pixels to a grid, one vector for each 8 by 8 pixels.
+    """A small convolutional network from pixels to a grid of vectors, one for each 8 x 8 pixels.
 
-        image -> 4 convolutions with norms, rectifiers, pools -> 1 that knows where a cell is -> [cell; where it is]
+        image -> 4 convolutions with batch norm, ReLU and pooling -> 1x1 convolution with positions -> [cell; position]
 
-    What a cell says knows what surrounds it (39 pixels along each axis) and where it is: its row and column are waves
-    (`where`), given to the last layer and kept as the last numbers of the vector, so that an order in space can be
-    told from the vectors alone.
+    The receptive field of a cell is 39 pixels along each axis. The position encoding (`grid_position_encoding`) is an
+    input of the last layer and the last part of each vector, so that attention can use it.
 
-    >>> ConvBackbone(in_channels=1, feature_dim=32)(torch.rand(2, 1, 64, 48)).shape
-    torch.Size([2, 48, 32])
+    Args:
+        in_channels: channels of an image
+        feature_dim: size of a cell's vector; more than `POSITION_DIM`
+        width: channels of the first convolution
+        device, dtype: of the parameters, as in PyTorch
+
+    Shape: (batch, in_channels, height, width) -> (batch, cells, feature_dim), cells row by row
+
+    Example:
+        >>> ConvBackbone(in_channels=1, feature_dim=32)(torch.rand(2, 1, 64, 48)).shape
+        torch.Size([2, 48, 32])
     """
 
-    def __init__(self, in_channels: int = 3, feature_dim: int = 128, width: int = 24):
+    def __init__(
+        self,
+        in_channels: int = 3,
+        feature_dim: int = 128,
+        *,
+        width: int = 24,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ):
         super().__init__()
         if feature_dim <= POSITION_DIM:
             raise UsageError(
-                f"dim={feature_dim} is too small: {POSITION_DIM} numbers of a cell say where it is"
+                f"ConvBackbone: invalid value {feature_dim} for feature_dim: must be more than {POSITION_DIM}, the size"
+                " of the position encoding"
             )
         self.in_channels, self.feature_dim = in_channels, feature_dim
         sizes = (in_channels, width, 2 * width, feature_dim, feature_dim)
         kernels, strides, self.pool_sizes = (5, 3, 3, 3), (2, 1, 1, 1), (1, 2, 2, 1)
         self.layers = nn.ModuleList(
-            nn.Conv2d(before, after, kernel, stride, padding=kernel // 2, bias=False)
+            nn.Conv2d(
+                before, after, kernel, stride, padding=kernel // 2, bias=False, device=device, dtype=dtype
+            )
             for before, after, kernel, stride in zip(sizes, sizes[1:], kernels, strides, strict=False)
         )
-        self.norms = nn.ModuleList(nn.BatchNorm2d(size) for size in sizes[1:])
-        self.out_proj = nn.Conv2d(feature_dim + POSITION_DIM, feature_dim - POSITION_DIM, 1)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(size, device=device, dtype=dtype) for size in sizes[1:])
+        self.out_proj = nn.Conv2d(
+            feature_dim + POSITION_DIM, feature_dim - POSITION_DIM, 1, device=device, dtype=dtype
+        )
+        self._init_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters again, in the order of the constructor."""
+        reset_modules(self.layers, self.norms, self.out_proj)
+        self._init_parameters()
+
+    def _init_parameters(self) -> None:
         for layer in (*self.layers, self.out_proj):
             nn.init.kaiming_normal_(layer.get_parameter("weight"), nonlinearity="relu")
 
-    def forward(self, images: Float[Tensor, "rows channels height width"]) -> Float[Tensor, "rows cells dim"]:
+    def forward(
+        self, images: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch cells feature_dim"]:
         if images.shape[1] != self.in_channels or min(images.shape[2:]) < STRIDE:
             raise ShapeError(
-                f"this network takes images (rows, {self.in_channels}, height, width) of {STRIDE} pixels or more, got"
-                f" {tuple(images.shape)}"
+                f"ConvBackbone: images must be (batch, {self.in_channels}, height, width) with at least {STRIDE} pixels"
+                f" along each axis, got {tuple(images.shape)}"
             )
-        seen = images.contiguous(memory_format=torch.channels_last) - 0.5
-        for layer, norm, pool in zip(self.layers, self.norms, self.pool_sizes, strict=True):
-            seen = torch.relu(norm(layer(seen)))
-            # the largest of four, not every other one: a digit looks the same wherever it stands in a cell
-            seen = max_pool2d(seen, pool) if pool > 1 else seen
-        places = grid_position_encoding(*seen.shape[2:]).to(seen).expand(len(seen), -1, -1, -1)
-        said = torch.relu(self.out_proj(torch.cat((seen, places), 1)))
-        return torch.cat((said, places), 1).flatten(2).mT
+        x = images.contiguous(memory_format=torch.channels_last) - 0.5
+        for layer, norm, pool_size in zip(self.layers, self.norms, self.pool_sizes, strict=True):
+            x = torch.relu(norm(layer(x)))
+            # Max pooling, not striding: the features of a digit do not depend on where it is within a cell.
+            x = max_pool2d(x, pool_size) if pool_size > 1 else x
+        positions = grid_position_encoding(*x.shape[2:]).to(x).expand(len(x), -1, -1, -1)
+        features = torch.relu(self.out_proj(torch.cat((x, positions), 1)))
+        return torch.cat((features, positions), 1).flatten(2).mT
+
+    def extra_repr(self) -> str:
+        return f"in_channels={self.in_channels}, feature_dim={self.feature_dim}"
 
 
-def grid_position_encoding(height: int, width: int) -> Float[Tensor, "place down across"]:
-    """The row and the column of each cell of a grid, as sine and cosine of half, one, two and four turns.
+def grid_position_encoding(height: int, width: int) -> Float[Tensor, "position height width"]:
+    """Row and column of each grid cell, as sine and cosine of half a turn, one, two and four turns.
 
-    >>> grid_position_encoding(4, 6).shape
-    torch.Size([16, 4, 6])
+    Example:
+        >>> grid_position_encoding(4, 6).shape
+        torch.Size([16, 4, 6])
     """
     y, x = ((torch.arange(count) + 0.5) / count for count in (height, width))
     angles = [
-        turns * math.pi * part
-        for part in (y[:, None].expand(height, width), x.expand(height, width))
+        turns * math.pi * position
+        for position in (y[:, None].expand(height, width), x.expand(height, width))
         for turns in NUM_TURNS
     ]
     return torch.stack([wave(angle) for angle in angles for wave in (torch.sin, torch.cos)])
 
 
+def encode_image(
+    backbone: nn.Module | None, images: Float[Tensor, "batch *image"], feature_dim: int
+) -> Float[Tensor, "batch cells feature_dim"]:
+    """The grid of each image: the backbone's output, or `images` themselves if they are grids already."""
+    grid = images if backbone is None else backbone(images)
+    if grid.dim() != 3 or grid.shape[-1] != feature_dim:
+        raise ShapeError(f"a grid must be (batch, cells, {feature_dim}), got {tuple(grid.shape)}")
+    return grid
+
+
 class AttentionPoolClassifier(nn.Module):
-    """Sees a grid of vectors, and says to which class it belongs.
+    """Image classification by attention with learned queries over a grid.
 
         context_c = attend(query_c, grid)
-        score_c   = w_c . context_c + b_c
+        logit_c   = w_c . context_c + b_c
 
-    `pool` makes the contexts: `Look(attention)` has one query for all classes, or one for each of them, or none;
-    `Largest()` takes the maximum of the grid instead, and `Look(Attention(Constant()))` its mean. `eyes` make the
-    grid of an image, such as `Convolutions`; without them the pictures are grids already.
+    Args:
+        num_classes: number of classes
+        pool: `AttentionPool` with no query, with one for all classes, or with one for each; or its counterparts
+            without attention, `MaxPool()` and `AttentionPool(Attention(Constant()))`, the mean
+        backbone: from images to grids, such as `ConvBackbone`; None if the inputs are grids
+        feature_dim: size of a grid vector
+        dropout: probability of dropout on the contexts
+        device, dtype: of the parameters, as in PyTorch; `pool` and `backbone` have their own
 
-    >>> pool = AttentionPool(Attention(Additive(None, key_dim=8, hidden_dim=4)))
-    >>> model = AttentionPoolClassifier(num_classes=10, pool=pool, feature_dim=8)
-    >>> model(torch.rand(2, 49, 8)).shape, model.attention_weights(torch.rand(2, 49, 8)).shape
-    (torch.Size([2, 10]), torch.Size([2, 1, 49]))
+    Shape: (batch, *image) -> (batch, num_classes)
+
+    Example:
+        >>> pool = AttentionPool(Attention(Additive(None, key_dim=8, hidden_dim=4)))
+        >>> model = AttentionPoolClassifier(10, pool, feature_dim=8)
+        >>> model(torch.rand(2, 49, 8)).shape, model.attention_weights(torch.rand(2, 49, 8)).shape
+        (torch.Size([2, 10]), torch.Size([2, 1, 49]))
     """
 
     def __init__(
@@ -121,55 +177,72 @@ class AttentionPoolClassifier(nn.Module):
         backbone: nn.Module | None = None,
         feature_dim: int = 96,
         dropout: float = 0.0,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ):
         super().__init__()
         if pool.num_queries not in (1, num_classes):
             raise UsageError(
-                f"a glance has one query, or one for each of {num_classes} classes, not {pool.num_queries}"
+                f"AttentionPoolClassifier: pool must have 1 query or one for each of {num_classes} classes, got"
+                f" {pool.num_queries}"
             )
         self.feature_dim, self.backbone, self.pool = feature_dim, backbone, pool
-        self.classifier = nn.Linear(feature_dim, num_classes)
+        self.classifier = nn.Linear(feature_dim, num_classes, device=device, dtype=dtype)
         self.dropout = FastDropout(dropout)
 
-    def forward(self, images: Float[Tensor, "rows *picture"]) -> Float[Tensor, "rows classes"]:
-        """The scores of each class, before any softmax."""
-        seen = self.dropout(self.pool(self.encode_image(images)))
-        if seen.shape[1] == 1:
-            return self.classifier(seen[:, 0])
-        return (seen * self.classifier.weight).sum(-1) + self.classifier.bias
+    def reset_parameters(self) -> None:
+        """Draw all parameters again: those of `pool`, of `backbone`, then the classifier's."""
+        reset_modules(self.pool, self.backbone, self.classifier)
+
+    def forward(self, images: Float[Tensor, "batch *image"]) -> Float[Tensor, "batch classes"]:
+        """Logits of the classes."""
+        context = self.dropout(self.pool(self.encode_image(images))[0])
+        if context.shape[1] == 1:
+            return self.classifier(context[:, 0])
+        return (context * self.classifier.weight).sum(-1) + self.classifier.bias
 
     def attention_weights(
-        self, images: Float[Tensor, "rows *picture"]
-    ) -> Float[Tensor, "rows queries cells"]:
-        """Where each query looked."""
-        return self.pool.attention_weights(self.encode_image(images))
+        self, images: Float[Tensor, "batch *image"]
+    ) -> Float[Tensor, "batch queries cells"]:
+        """Attention weights of each query over the grid."""
+        weights = self.pool(self.encode_image(images), need_weights=True)[1]
+        assert weights is not None
+        return weights
 
-    def encode_image(self, images: Float[Tensor, "rows *picture"]) -> Float[Tensor, "rows cells grid"]:
-        """The vectors of the cells, row by row."""
-        grid = images if self.backbone is None else self.backbone(images)
-        if grid.dim() != 3 or grid.shape[-1] != self.feature_dim:
-            raise ShapeError(f"a grid is (rows, cells, {self.feature_dim}) here, got {tuple(grid.shape)}")
-        return grid
+    def encode_image(self, images: Float[Tensor, "batch *image"]) -> Float[Tensor, "batch cells feature_dim"]:
+        """The grid of each image, cells row by row."""
+        return encode_image(self.backbone, images, self.feature_dim)
 
 
 class VisualQAModel(nn.Module):
-    """Reads a question, looks at a grid of vectors, and chooses one of the known answers.
+    """Visual question answering: a question becomes the query of one or more attentions over a grid.
 
-        u_0 = read(question)
-        z_k = attend_k(u_{k-1}, grid)                   a look
-        u_k = tanh(u_{k-1} + W_k z_k)                   what is known after it
-        answer scores = V relu(W [z_K; u_K])
+        u_0    = question_encoder(question)
+        z_k    = attend_k(u_{k-1}, grid)
+        u_k    = tanh(u_{k-1} + W_k z_k)
+        logits = V relu(W [z_K; u_K])
 
-    `read` makes one vector of a question: `Bag` or `InOrder`. `looks` are the attentions of the looks, in order, asked
-    with vectors of its size; that of the score `Constant`,
-    which sees the mean of the grid, is no attention at all. `eyes` make the grid of an image, such as `Convolutions`;
-    without them the pictures are grids already. Of each picture, several questions can be asked at once.
+    Several questions about each image share its grid.
 
-    >>> look = Attention(Additive(query_dim=16, key_dim=8, hidden_dim=8))
-    >>> model = VisualQAModel(BagOfWordsEncoder(vocab_size=20, embed_dim=16), attentions=[look], num_answers=5, feature_dim=8)
-    >>> pictures, questions = torch.rand(2, 49, 8), torch.randint(1, 20, (2, 3, 4))
-    >>> model(pictures, questions, torch.randint(1, 5, (2, 3))).shape
-    torch.Size([2, 3, 5])
+    Args:
+        question_encoder: one vector per question, `BagOfWordsEncoder` or `GRUEncoder`
+        attentions: the attentions in order; queries have the size of the encoder's output, keys `feature_dim`.
+            `Attention(Constant())` takes the mean of the grid: the same model without attention
+        num_answers: number of answers
+        backbone: from images to grids, such as `ConvBackbone`; None if the inputs are grids
+        feature_dim: size of a grid vector
+        dropout: probability of dropout on questions and before the classifier
+        device, dtype: of the parameters, as in PyTorch; modules that are passed have their own
+
+    Shape: images (batch, *image), questions (batch, questions, tokens), lengths (batch, questions) ->
+        (batch, questions, num_answers)
+
+    Example:
+        >>> attention = Attention(Additive(query_dim=16, key_dim=8, hidden_dim=8))
+        >>> model = VisualQAModel(BagOfWordsEncoder(20, 16), [attention], 5, feature_dim=8)
+        >>> images, questions = torch.rand(2, 49, 8), torch.randint(1, 20, (2, 3, 4))
+        >>> model(images, questions, torch.randint(1, 5, (2, 3))).shape
+        torch.Size([2, 3, 5])
     """
 
     def __init__(
@@ -181,101 +254,139 @@ class VisualQAModel(nn.Module):
         backbone: nn.Module | None = None,
         feature_dim: int = 96,
         dropout: float = 0.0,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ):
         super().__init__()
         if not attentions:
             raise UsageError(
-                "an answerer looks at least once; Attention(Constant()) sees the mean of the grid"
+                "VisualQAModel: attentions must not be empty; Attention(Constant()) takes the mean of the grid"
             )
-        self.feature_dim, self.backbone, self.question_encoder, dim = (
-            feature_dim,
-            backbone,
-            question_encoder,
-            question_encoder.output_dim,
-        )
+        self.feature_dim, self.backbone, self.question_encoder = feature_dim, backbone, question_encoder
+        dim = question_encoder.output_dim
         self.attentions = nn.ModuleList(attentions)
-        self.query_updates = nn.ModuleList(nn.Linear(feature_dim, dim) for _ in attentions)
-        self.readout_proj = nn.Linear(feature_dim + dim, dim)
-        self.classifier = nn.Linear(dim, num_answers)
+        self.query_updates = nn.ModuleList(
+            nn.Linear(feature_dim, dim, device=device, dtype=dtype) for _ in attentions
+        )
+        self.readout_proj = nn.Linear(feature_dim + dim, dim, device=device, dtype=dtype)
+        self.classifier = nn.Linear(dim, num_answers, device=device, dtype=dtype)
         self.dropout = FastDropout(dropout)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters again: those of the modules that were passed, then the model's own."""
+        reset_modules(self.question_encoder, self.attentions, self.backbone)
+        reset_modules(self.query_updates, self.readout_proj, self.classifier)
 
     def forward(
         self,
-        images: Float[Tensor, "rows *picture"],
-        questions: Int[Tensor, "rows asked words"],
-        lengths: Int[Tensor, "rows asked"],
-    ) -> Float[Tensor, "rows asked answers"]:
-        """The scores of each answer, before any softmax."""
+        images: Float[Tensor, "batch *image"],
+        questions: Int[Tensor, "batch questions tokens"],
+        lengths: Int[Tensor, "batch questions"],
+    ) -> Float[Tensor, "batch questions answers"]:
+        """Logits of the answers."""
         return self.forward_with_attention(images, questions, lengths).logits
 
     def attention_weights(
         self,
-        images: Float[Tensor, "rows *picture"],
-        questions: Int[Tensor, "rows asked words"],
-        lengths: Int[Tensor, "rows asked"],
-    ) -> Float[Tensor, "rows asked looks cells"]:
-        """Where each look fell."""
-        return torch.stack(
-            [look.weights for look in self.forward_with_attention(images, questions, lengths).attention], 2
-        )
+        images: Float[Tensor, "batch *image"],
+        questions: Int[Tensor, "batch questions tokens"],
+        lengths: Int[Tensor, "batch questions"],
+    ) -> Float[Tensor, "batch questions attentions cells"]:
+        """Weights of each attention over the grid."""
+        outputs = self.forward_with_attention(images, questions, lengths).attention
+        return torch.stack([output.weights for output in outputs], 2)
 
     def forward_with_attention(self, images: Tensor, questions: Tensor, lengths: Tensor) -> VQAOutput:
-        """`forward`, together with the looks."""
-        grid, known = self.encode_image(images), self.encode_questions(questions, lengths)
-        seen = []
-        for attention, join in zip(self.attentions, self.query_updates, strict=True):
-            look = attention(known, grid, grid)
-            known = torch.tanh(known + join(look.context))
-            seen.append(look)
-        told = torch.relu(self.readout_proj(torch.cat((look.context, known), -1)))
-        return VQAOutput(self.classifier(self.dropout(told)), seen)
+        """The logits of `forward` and the output of each attention."""
+        grid, query = self.encode_image(images), self.encode_questions(questions, lengths)
+        outputs = []
+        for attention, update in zip(self.attentions, self.query_updates, strict=True):
+            output = attention(query, grid, grid)
+            query = torch.tanh(query + update(output.context))
+            outputs.append(output)
+        hidden = torch.relu(self.readout_proj(torch.cat((output.context, query), -1)))
+        return VQAOutput(self.classifier(self.dropout(hidden)), outputs)
 
     def encode_questions(
-        self, questions: Int[Tensor, "rows asked words"], lengths: Int[Tensor, "rows asked"]
-    ) -> Float[Tensor, "rows asked dim"]:
-        """What each question asks for."""
-        found = self.question_encoder(questions.flatten(0, 1), lengths.flatten())
-        return self.dropout(found.unflatten(0, lengths.shape))
+        self, questions: Int[Tensor, "batch questions tokens"], lengths: Int[Tensor, "batch questions"]
+    ) -> Float[Tensor, "batch questions dim"]:
+        """One vector per question."""
+        vectors = self.question_encoder(questions.flatten(0, 1), lengths.flatten())
+        return self.dropout(vectors.unflatten(0, lengths.shape))
 
-    def encode_image(self, images: Float[Tensor, "rows *picture"]) -> Float[Tensor, "rows cells grid"]:
-        """The vectors of the cells, row by row."""
-        grid = images if self.backbone is None else self.backbone(images)
-        if grid.dim() != 3 or grid.shape[-1] != self.feature_dim:
-            raise ShapeError(f"a grid is (rows, cells, {self.feature_dim}) here, got {tuple(grid.shape)}")
-        return grid
+    def encode_image(self, images: Float[Tensor, "batch *image"]) -> Float[Tensor, "batch cells feature_dim"]:
+        """The grid of each image, cells row by row."""
+        return encode_image(self.backbone, images, self.feature_dim)
 
 
 class BagOfWordsEncoder(nn.Module):
-    """One vector for each question: the mean of those of its words, in whatever order they stand."""
+    """The mean of the vectors of a question's tokens, in any order.
 
-    def __init__(self, vocab_size: int, embed_dim: int):
+    Args:
+        vocab_size: number of tokens
+        embed_dim: size of a token's vector and of the output
+        device, dtype: of the parameters, as in PyTorch
+
+    Shape: tokens (batch, tokens), lengths (batch,) -> (batch, embed_dim)
+    """
+
+    def __init__(
+        self, vocab_size: int, embed_dim: int, *, device: Device = None, dtype: torch.dtype | None = None
+    ):
         super().__init__()
-        self.output_dim, self.embed = embed_dim, nn.Embedding(vocab_size, embed_dim)
+        self.output_dim = embed_dim
+        self.embed = nn.Embedding(vocab_size, embed_dim, device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters again."""
+        reset_modules(self.embed)
 
     def forward(
-        self, tokens: Int[Tensor, "rows words"], lengths: Int[Tensor, " rows"]
-    ) -> Float[Tensor, "rows dim"]:
-        inside = torch.arange(tokens.shape[1], device=lengths.device) < lengths[:, None]
-        return (self.embed(tokens) * (inside / lengths[:, None])[..., None]).sum(1)
+        self, tokens: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch dim"]:
+        is_token = torch.arange(tokens.shape[1], device=lengths.device) < lengths[:, None]
+        return (self.embed(tokens) * (is_token / lengths[:, None])[..., None]).sum(1)
 
 
 class GRUEncoder(nn.Module):
-    """One vector for each question: the state of a GRU after its last word."""
+    """The state of a GRU after the last token of a question.
 
-    def __init__(self, vocab_size: int, embed_dim: int, hidden_dim: int):
+    Args:
+        vocab_size: number of tokens
+        embed_dim: size of a token's vector
+        hidden_dim: size of the state and of the output
+        device, dtype: of the parameters, as in PyTorch
+
+    Shape: tokens (batch, tokens), lengths (batch,) -> (batch, hidden_dim)
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embed_dim: int,
+        hidden_dim: int,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ):
         super().__init__()
-        self.output_dim, self.embed = hidden_dim, nn.Embedding(vocab_size, embed_dim)
-        self.gru = nn.GRU(embed_dim, hidden_dim, batch_first=True)
+        self.output_dim = hidden_dim
+        self.embed = nn.Embedding(vocab_size, embed_dim, device=device, dtype=dtype)
+        self.gru = nn.GRU(embed_dim, hidden_dim, batch_first=True, device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters again, in the order of the constructor."""
+        reset_modules(self.embed, self.gru)
 
     def forward(
-        self, tokens: Int[Tensor, "rows words"], lengths: Int[Tensor, " rows"]
-    ) -> Float[Tensor, "rows dim"]:
+        self, tokens: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch dim"]:
         states = self.gru(self.embed(tokens))[0]
         return states[torch.arange(len(states), device=states.device), lengths - 1]
 
 
 class VQAOutput(NamedTuple):
-    """The scores of the answers, and the looks before them."""
+    """Logits of the answers, and the output of each attention."""
 
-    logits: Float[Tensor, "rows asked answers"]
+    logits: Float[Tensor, "batch questions answers"]
     attention: list[AttentionOutput]

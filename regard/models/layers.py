@@ -1,7 +1,4 @@
-"""Dropout that is cheap on a CPU.
-
-Recurrent cells of which a part of the input may come earlier than the rest.
-"""
+"""Layers that several models share: dropout, recurrent cells, feed-forward networks and token embeddings."""
 
 from __future__ import annotations
 
@@ -13,31 +10,54 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.types import Device
 
 from regard.attention import Sinusoidal
 from regard.errors import UsageError
 
-NUM_LEVELS = 1 << 16  # sixteen random bits decide about a number
+__all__ = [
+    "RNN_CELLS",
+    "RNN_LAYERS",
+    "CellState",
+    "FastDropout",
+    "FeedForward",
+    "GRUCell",
+    "LSTMCell",
+    "RNNCell",
+    "TokenEmbedding",
+    "reset_modules",
+    "reset_tied",
+]
+
+NUM_LEVELS = 1 << 16  # FastDropout compares 16 random bits per element with a threshold
+CellState = tuple[Tensor, ...]  # (h,) of a GRU, (h, c) of an LSTM, each (batch, hidden_dim)
 
 
 class FastDropout(nn.Module):
-    """Forget some of the numbers in training, and make up for them with the others.
+    """Dropout that is fast on a CPU.
 
         y = x / (1 - p) with probability 1 - p, else 0
 
-    Srivastava et al. (2014). On a CPU the random bits come from NumPy's SFC64, seeded anew in each call by
-    PyTorch's generator: ten times as many a second, and `torch.manual_seed` still decides everything. There p
-    is rounded to a multiple of 1/65536, and the factor with it. Elsewhere it is PyTorch's own dropout.
+    On a CPU the random bits come from NumPy's SFC64, seeded in each call by PyTorch's generator: ten times as many per
+    second, and `torch.manual_seed` still determines the result. There p is rounded to a multiple of 1/65536, and the
+    factor with it. On other devices, and inside `torch.compile`, it is `torch.nn.functional.dropout`.
 
-    >>> from regard.models.layers import FastDropout
-    >>> Dropout(0.5).eval()(torch.ones(2, 3)).tolist()
-    [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+    Args:
+        p: probability of setting an element to 0, in [0, 1)
+
+    Shape: (*) -> (*)
+
+    Example:
+        >>> FastDropout(0.5).eval()(torch.ones(2, 3)).tolist()
+        [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+
+    Reference: Srivastava et al. (2014), "Dropout", JMLR 15.
     """
 
     def __init__(self, p: float):
         super().__init__()
         if not 0 <= p < 1:
-            raise UsageError(f"Dropout: p must be at least 0 and below 1, got {p}")
+            raise UsageError(f"FastDropout: invalid value {p} for p: must be at least 0 and below 1")
         self.p = p
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -52,14 +72,14 @@ class FastDropout(nn.Module):
 
 
 class _DropoutFunction(torch.autograd.Function):
-    """Keeps one byte a number for backward, instead of a matrix of factors."""
+    """Dropout that saves one byte per element for backward, not a matrix of factors."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, threshold: int) -> Tensor:
-        kept = (_random_uint16(x.numel()) >= threshold).view(
-            np.uint8
-        )  # PyTorch multiplies by bytes faster than by bools
-        mask = torch.from_numpy(kept).view(x.shape)
+        bits = _random_uint16(x.numel())
+        mask = torch.from_numpy((bits >= threshold).view(np.uint8)).view(
+            x.shape
+        )  # uint8 multiplies faster than bool
         ctx.save_for_backward(mask)
         ctx.factor = NUM_LEVELS / (NUM_LEVELS - threshold)
         return (x * mask).mul_(ctx.factor)
@@ -71,34 +91,60 @@ class _DropoutFunction(torch.autograd.Function):
 
 
 def _random_uint16(count: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
-    """So many random numbers from 0 to 65535."""
+    """`count` random integers from 0 to 65535, seeded by PyTorch's default generator."""
     seed = int(torch.randint(1 << 62, ()))
     return np.random.SFC64(seed).random_raw(-(-count // 4)).view(np.uint16)[:count]
 
 
-CellState = tuple[Tensor, ...]  # what a cell remembers: (h,) or (h, c), each (rows, dim)
-
-
 class RNNCell(nn.Module):
-    """One step of a recurrent layer over [early; late].
+    """One step of a recurrent layer with the input [x; context], where x is known before the context.
 
-    `ahead` does the early input's share for all steps in one product; a step has the rest to do.
+    `project_input` computes the part of the gates that depends on x for all steps in one product; `forward` adds the
+    parts that depend on the context and on the previous state.
+
+    Args:
+        input_dim: size of x
+        context_dim: size of the context; 0 if there is none
+        hidden_dim: size of the state
+        device, dtype: of the parameters, as in PyTorch
+
+    Shape: projected_input (batch, num_gates * hidden_dim), context (batch, context_dim), state: `num_states` tensors
+        (batch, hidden_dim) -> state
     """
 
     num_gates: int
     num_states: int
 
-    def __init__(self, input_dim: int, context_dim: int, hidden_dim: int):
+    def __init__(
+        self,
+        input_dim: int,
+        context_dim: int,
+        hidden_dim: int,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ):
         super().__init__()
-        self.input_proj = nn.Linear(input_dim, self.num_gates * hidden_dim)
+        gates_dim = self.num_gates * hidden_dim
+        self.input_proj = nn.Linear(input_dim, gates_dim, device=device, dtype=dtype)
         self.context_proj = (
-            nn.Linear(context_dim, self.num_gates * hidden_dim, bias=False) if context_dim else None
+            nn.Linear(context_dim, gates_dim, bias=False, device=device, dtype=dtype) if context_dim else None
         )
-        self.hidden_proj = nn.Linear(hidden_dim, self.num_gates * hidden_dim)
-        for matrix in self.parameters():
-            nn.init.uniform_(matrix, -(hidden_dim**-0.5), hidden_dim**-0.5)
+        self.hidden_proj = nn.Linear(hidden_dim, gates_dim, device=device, dtype=dtype)
+        self._init_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters again, in the order of the constructor."""
+        reset_modules(self.input_proj, self.context_proj, self.hidden_proj)
+        self._init_parameters()
+
+    def _init_parameters(self) -> None:
+        bound = self.hidden_proj.in_features**-0.5
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
 
     def project_input(self, inputs: Tensor) -> Tensor:
+        """The part of the gates that depends on x: (*, input_dim) -> (*, num_gates * hidden_dim)."""
         return self.input_proj(inputs)
 
     def forward(self, projected_input: Tensor, context: Tensor | None, state: CellState) -> CellState:
@@ -107,11 +153,17 @@ class RNNCell(nn.Module):
         return self.update(projected_input, state)
 
     def update(self, gate_inputs: Tensor, state: CellState) -> CellState:
-        raise NotImplementedError(f"{type(self).__name__} must say how it steps: write turn(given, state)")
+        """The next state from the projected inputs of all gates and the previous state."""
+        raise NotImplementedError(f"{type(self).__name__} must implement update(gate_inputs, state)")
 
 
 class GRUCell(RNNCell):
-    """h' = z h + (1 - z) tanh(W x + r (U h)): Cho et al. (2014), arXiv 1406.1078, in the form that PyTorch has."""
+    """Gated recurrent unit, in PyTorch's form.
+
+        h' = z h + (1 - z) tanh(W x + r (U h))
+
+    Reference: Cho et al. (2014), arXiv 1406.1078.
+    """
 
     num_gates, num_states = 3, 1
 
@@ -125,7 +177,12 @@ class GRUCell(RNNCell):
 
 
 class LSTMCell(RNNCell):
-    """c' = f c + i g, h' = o tanh(c'): Hochreiter and Schmidhuber (1997), with Gers et al.'s forget gate (2000)."""
+    """Long short-term memory with a forget gate.
+
+        c' = f c + i g,    h' = o tanh(c')
+
+    Reference: Hochreiter and Schmidhuber (1997); Gers et al. (2000).
+    """
 
     num_gates, num_states = 4, 2
 
@@ -137,32 +194,104 @@ class LSTMCell(RNNCell):
 
 
 RNN_CELLS: dict[str, type[RNNCell]] = {"gru": GRUCell, "lstm": LSTMCell}
-
-
 RNN_LAYERS: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
-class FeedForward(nn.Sequential):
-    """W2 relu(W1 x + b1) + b2, at each position by itself."""
+class FeedForward(nn.Module):
+    """Position-wise feed-forward network.
 
-    def __init__(self, embed_dim: int, ffn_dim: int):
-        widen, narrow = nn.Linear(embed_dim, ffn_dim), nn.Linear(ffn_dim, embed_dim)
-        super().__init__(widen, nn.ReLU(), narrow)
-        for layer in (widen, narrow):
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        y = W2 relu(W1 x + b1) + b2
 
+    Args:
+        embed_dim: size of x and y
+        ffn_dim: size of the inner layer
+        device, dtype: of the parameters, as in PyTorch
 
-class TokenEmbedding(nn.Module):
-    """Words as vectors, times sqrt(dim), with their positions added (3.4, 3.5)."""
+    Shape: (*, embed_dim) -> (*, embed_dim)
 
-    def __init__(self, vocab_size: int, embed_dim: int, dropout: float):
+    Reference: Vaswani et al. (2017), arXiv 1706.03762, 3.3.
+    """
+
+    def __init__(
+        self, embed_dim: int, ffn_dim: int, *, device: Device = None, dtype: torch.dtype | None = None
+    ):
         super().__init__()
-        self.words, self.scale = nn.Embedding(vocab_size, embed_dim), math.sqrt(embed_dim)
-        nn.init.normal_(self.words.weight, std=embed_dim**-0.5)
+        self.linear1 = nn.Linear(embed_dim, ffn_dim, device=device, dtype=dtype)
+        self.linear2 = nn.Linear(ffn_dim, embed_dim, device=device, dtype=dtype)
+        self._init_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters again, in the order of the constructor."""
+        reset_modules(self.linear1, self.linear2)
+        self._init_parameters()
+
+    def _init_parameters(self) -> None:
+        for linear in (self.linear1, self.linear2):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Float[Tensor, "*batch embed_dim"]) -> Float[Tensor, "*batch embed_dim"]:
+        return self.linear2(torch.relu(self.linear1(x)))
+
+
+class TokenEmbedding(nn.Embedding):
+    """Token vectors times sqrt(embed_dim), plus sinusoidal positions, with dropout.
+
+    Args:
+        vocab_size: number of tokens
+        embed_dim: size of a vector; even
+        dropout: probability of dropout on the sum
+        device, dtype: of the parameters, as in PyTorch
+
+    Shape: (batch, seq_len) -> (batch, seq_len, embed_dim)
+
+    Example:
+        >>> TokenEmbedding(20, 8)(torch.tensor([[4, 5, 6]])).shape
+        torch.Size([1, 3, 8])
+
+    Reference: Vaswani et al. (2017), arXiv 1706.03762, 3.4 and 3.5.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embed_dim: int,
+        dropout: float = 0.0,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ):
+        super().__init__(vocab_size, embed_dim, device=device, dtype=dtype)
+        self.scale = math.sqrt(embed_dim)
         self.positions, self.dropout = Sinusoidal(embed_dim), FastDropout(dropout)
 
+    def reset_parameters(self) -> None:
+        """Draw the vectors again; the first draw, that of nn.Embedding, is overwritten."""
+        super().reset_parameters()
+        nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
+
     def forward(
-        self, tokens: Int[Tensor, "rows length"], offset: int = 0
-    ) -> Float[Tensor, "rows length dim"]:
-        return self.dropout(self.positions(self.words(tokens) * self.scale, offset))
+        self, tokens: Int[Tensor, "batch seq_len"], offset: int = 0
+    ) -> Float[Tensor, "batch seq_len embed_dim"]:
+        """The vectors of tokens at positions offset, offset + 1, ..."""
+        return self.dropout(self.positions(super().forward(tokens) * self.scale, offset))
+
+
+def reset_modules(*modules: nn.Module | None) -> None:
+    """Call `reset_parameters` of each module in turn, or of its children where it has none."""
+    for module in modules:
+        if module is None:
+            continue
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            reset()
+        else:
+            reset_modules(*module.children())
+
+
+def reset_tied(output: nn.Linear) -> None:
+    """Reset an output layer whose weight is an embedding's: the same draws, but the embedding keeps its values."""
+    weight = output.weight.detach().clone()
+    output.reset_parameters()
+    with torch.no_grad():
+        output.weight.copy_(weight)

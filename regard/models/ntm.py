@@ -1,40 +1,50 @@
-"""The Neural Turing Machine: a small network with a memory that it reads and writes by attention.
+"""The Neural Turing Machine: a controller network with a memory that it reads and writes by attention.
 
 Graves, Wayne and Danihelka (2014), arXiv 1410.5401. Per step:
 
-    state        = controller(input, last reads)                 an LSTM, or a feed-forward network
-    w_write      = address(what the write heads say, M, w_write)
+    state        = controller(input, last reads)                  an LSTM, or a feed-forward network
+    w_write      = address(parameters of the write heads, M, w_write)
     M            = M * prod(1 - w_write erase) + sum(w_write add)
-    w_read       = address(what the read heads say, M, w_read)    of the new memory
+    w_read       = address(parameters of the read heads, M, w_read)    of the new memory
     read         = w_read M
     output       = W [state; read]
 
-Nothing stays on the module: the memory and all weights are in a `State` that goes in and comes out. No
-parameter has the number of rows in its shape, so a trained machine can be given a larger memory.
+No state is kept on the module: memory and weights are in an `NTMState` that goes in and comes out. No parameter has the
+number of memory rows in its shape, so a trained model can be used with a larger memory.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.types import Device
 
-from regard.attention import addressing
-from regard.attention import observers as _watching
+from regard.attention import addressing, observers
 from regard.attention.fast.addressing import can_use_fast_address
 from regard.errors import ShapeError, UsageError
+from regard.models.layers import reset_modules
 from regard.models.ntm_fast import ClipGradient, HeadLayout, cast_tensors, memory_step, promote_tensors
 
-INITIAL_MEMORY = 1e-6  # every number of an unwritten memory
+__all__ = [
+    "FeedForwardController",
+    "LSTMBaseline",
+    "LSTMController",
+    "NTMState",
+    "NTMStep",
+    "NeuralTuringMachine",
+]
+
+INITIAL_MEMORY = 1e-6  # every element of a memory that nothing was written to
 
 
 @dataclass(frozen=True)
 class NTMState:
-    """What a machine carries from step to step."""
+    """What a Neural Turing Machine passes from step to step."""
 
     memory: Float[Tensor, "batch rows width"]
     read: Float[Tensor, "batch read_heads width"]
@@ -43,20 +53,22 @@ class NTMState:
     controller: tuple[Tensor, ...] = ()
 
     def detach(self) -> NTMState:
-        """The same without its past, for sequences that are trained on in parts."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        cut = {name: value.detach() for name, value in plain.items() if isinstance(value, Tensor)}
-        return replace(self, **cut, controller=tuple(part.detach() for part in self.controller))
+        """The same state without its graph, for truncated backpropagation through time."""
+        tensors = (self.memory, self.read, self.read_weights, self.write_weights, *self.controller)
+        memory, read, read_weights, write_weights, *controller = (tensor.detach() for tensor in tensors)
+        return NTMState(memory, read, read_weights, write_weights, tuple(controller))
 
     def clip_gradients(self, limit: float) -> NTMState:
-        """The same, but no number of a gradient that goes back through it is beyond the limit."""
-        plain = (self.memory, self.read, self.read_weights, self.write_weights)
-        memory, read, reading, writing, *controller = ClipGradient.apply(limit, *plain, *self.controller)
-        return NTMState(memory, read, reading, writing, tuple(controller))
+        """The same state; gradients that flow back through it are clipped to [-limit, limit] elementwise."""
+        tensors = (self.memory, self.read, self.read_weights, self.write_weights)
+        memory, read, read_weights, write_weights, *controller = ClipGradient.apply(
+            limit, *tensors, *self.controller
+        )
+        return NTMState(memory, read, read_weights, write_weights, tuple(controller))
 
 
 class NTMStep(NamedTuple):
-    """One step of a machine, for those who want to look: what went in and out, and what the heads did."""
+    """One step: the output, the state after it, and what the write heads erased and added."""
 
     output: Tensor
     state: NTMState
@@ -65,16 +77,32 @@ class NTMStep(NamedTuple):
 
 
 class NeuralTuringMachine(nn.Module):
-    """A network with a memory of `rows` x `width` numbers and heads that read and write it.
+    """Neural Turing Machine with a memory of `memory_rows` x `memory_width` numbers.
 
-    Where what is written decides what is found next, a gradient may grow with every step that it goes back, within
-    some hundred beyond all numbers. `state_clip` bounds each of its numbers from step to step; without it gradients
-    are exact. The paper clips to 10 (section 4.6); the recipes have 10,000, which few gradients reach.
+    What is written determines what is read later, so a gradient may grow with every step that it flows back, and
+    overflow within some hundred steps. `state_grad_clip` bounds each of its elements from step to step; without it
+    gradients are exact. The paper clips to 10 (section 4.6); most recipes use 10,000, which few gradients reach.
 
-    >>> machine = NeuralTuringMachine(input_dim=9, output_dim=8, memory_rows=16, memory_width=6)
-    >>> output, state = machine(torch.rand(2, 5, 9))
-    >>> output.shape, state.memory.shape, state.read_weights.shape
-    (torch.Size([2, 5, 8]), torch.Size([2, 16, 6]), torch.Size([2, 1, 16]))
+    Args:
+        input_dim: size of an input
+        output_dim: size of an output
+        memory_rows: rows of a new memory
+        memory_width: size of a row
+        num_read_heads: heads that read
+        num_write_heads: heads that write
+        controller: "lstm" or "feedforward"
+        hidden_dim: size of the controller's state
+        max_shift: farthest shift of a head in one step, in rows
+        state_grad_clip: bound of the state's gradients, or None
+        device, dtype: of the parameters, as in PyTorch
+
+    Shape: (batch, steps, input_dim) -> (batch, steps, output_dim) and an `NTMState`
+
+    Example:
+        >>> model = NeuralTuringMachine(9, 8, memory_rows=16, memory_width=6)
+        >>> output, state = model(torch.rand(2, 5, 9))
+        >>> output.shape, state.memory.shape, state.read_weights.shape
+        (torch.Size([2, 5, 8]), torch.Size([2, 16, 6]), torch.Size([2, 1, 16]))
     """
 
     def __init__(
@@ -90,43 +118,53 @@ class NeuralTuringMachine(nn.Module):
         hidden_dim: int = 100,
         max_shift: int = 1,
         state_grad_clip: float | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ):
         super().__init__()
-        for name, value in (("rows", memory_rows), ("width", memory_width), ("hidden_dim", hidden_dim)):
-            if value < 1:
-                raise UsageError(f"NeuralTuringMachine: {name}={value} must be at least 1")
-        if num_read_heads < 1 or num_write_heads < 1:
-            raise UsageError(
-                f"NeuralTuringMachine needs a head to read and one to write, got {num_read_heads} and {num_write_heads}"
-            )
-        if max_shift < 0:
-            raise UsageError(f"NeuralTuringMachine: shift={max_shift} must not be negative")
+        for name, value, minimum in (
+            ("memory_rows", memory_rows, 1),
+            ("memory_width", memory_width, 1),
+            ("hidden_dim", hidden_dim, 1),
+            ("num_read_heads", num_read_heads, 1),
+            ("num_write_heads", num_write_heads, 1),
+            ("max_shift", max_shift, 0),
+        ):
+            if value < minimum:
+                raise UsageError(
+                    f"NeuralTuringMachine: invalid value {value} for {name}: must be at least {minimum}"
+                )
         if controller not in CONTROLLERS:
             raise UsageError(
-                f"NeuralTuringMachine: controller={controller!r} must be {' or '.join(CONTROLLERS)}"
+                f"NeuralTuringMachine: invalid value {controller!r} for controller: must be one of"
+                f" {', '.join(CONTROLLERS)}"
             )
         if state_grad_clip is not None and not state_grad_clip > 0:
             raise UsageError(
-                f"NeuralTuringMachine: state_clip={state_grad_clip} must be greater than 0, or None"
+                f"NeuralTuringMachine: invalid value {state_grad_clip} for state_grad_clip: must be above 0, or None"
             )
         self.state_grad_clip = state_grad_clip
-        self.input_dim, self.output_dim, self.memory_rows, self.memory_width = (
-            input_dim,
-            output_dim,
-            memory_rows,
-            memory_width,
-        )
+        self.input_dim, self.output_dim = input_dim, output_dim
+        self.memory_rows, self.memory_width = memory_rows, memory_width
         self.head_layout = HeadLayout(num_read_heads, num_write_heads, memory_width, max_shift)
         self.hidden_dim, self.is_compiled = hidden_dim, False
-        self.controller = CONTROLLERS[controller](input_dim + num_read_heads * memory_width, hidden_dim)
-        self.interface_proj = nn.Linear(
-            hidden_dim, sum(self.head_layout.sizes)
-        )  # one product for all that all heads are told
-        self.output_proj = nn.Linear(hidden_dim + num_read_heads * memory_width, output_dim)
-        self.initial_read = nn.Parameter(torch.zeros(num_read_heads, memory_width))
-        self.reset_parameters()
+        read_dim = num_read_heads * memory_width
+        self.controller = CONTROLLERS[controller](
+            input_dim + read_dim, hidden_dim, device=device, dtype=dtype
+        )
+        self.interface_proj = nn.Linear(hidden_dim, sum(self.head_layout.sizes), device=device, dtype=dtype)
+        self.output_proj = nn.Linear(hidden_dim + read_dim, output_dim, device=device, dtype=dtype)
+        self.initial_read = nn.Parameter(
+            torch.zeros(num_read_heads, memory_width, device=device, dtype=dtype)
+        )
+        self._init_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw all parameters again, in the order of the constructor."""
+        reset_modules(self.controller, self.interface_proj, self.output_proj)
+        self._init_parameters()
+
+    def _init_parameters(self) -> None:
         nn.init.xavier_uniform_(self.interface_proj.weight, gain=1.4)
         nn.init.normal_(self.interface_proj.bias, std=0.01)
         nn.init.xavier_uniform_(self.output_proj.weight)
@@ -134,126 +172,149 @@ class NeuralTuringMachine(nn.Module):
         nn.init.normal_(self.initial_read, std=0.01)
 
     def init_state(self, batch_size: int, memory_rows: int | None = None) -> NTMState:
-        """A blank memory, and every head on its first row.
+        """An empty memory, with every head on its first row.
 
-        The heads stand on a row, and not everywhere a little, so that a step aside is a step from the start;
-        that also holds for a memory of any size.
+        The heads start on one row, not spread over all, so that a shift is a shift from the first step on; that holds
+        for a memory of any size.
+
+        Args:
+            batch_size: number of sequences
+            memory_rows: rows of the memory; those of the constructor if None
         """
         memory_rows = self.memory_rows if memory_rows is None else memory_rows
         if memory_rows < 1:
-            raise UsageError(f"NeuralTuringMachine: rows={memory_rows} must be at least 1")
+            raise UsageError(
+                f"NeuralTuringMachine: invalid value {memory_rows} for memory_rows: must be at least 1"
+            )
+        num_read = self.head_layout.num_read
         like = self.initial_read
-        focus = like.new_zeros(
-            batch_size, self.head_layout.num_read + self.head_layout.num_write, memory_rows
-        )
+        focus = like.new_zeros(batch_size, num_read + self.head_layout.num_write, memory_rows)
         focus[..., 0] = 1.0
         return NTMState(
             memory=like.new_full((batch_size, memory_rows, self.memory_width), INITIAL_MEMORY),
             read=like.expand(batch_size, -1, -1),
-            read_weights=focus[:, : self.head_layout.num_read],
-            write_weights=focus[:, self.head_layout.num_read :],
+            read_weights=focus[:, :num_read],
+            write_weights=focus[:, num_read:],
             controller=self.controller.init_state(batch_size),
         )
 
     def forward(
-        self, inputs: Float[Tensor, "batch steps inputs"], state: NTMState | None = None
-    ) -> tuple[Float[Tensor, "batch steps outputs"], NTMState]:
-        """The outputs (before any sigmoid) of all steps, and the state after the last."""
+        self, inputs: Float[Tensor, "batch steps input_dim"], state: NTMState | None = None
+    ) -> tuple[Float[Tensor, "batch steps output_dim"], NTMState]:
+        """Outputs of all steps, before any sigmoid, and the state after the last one."""
         if inputs.dim() != 3 or inputs.shape[-1] != self.input_dim:
             raise ShapeError(
-                f"NeuralTuringMachine takes inputs (batch, steps, {self.input_dim}), got {tuple(inputs.shape)}"
+                f"NeuralTuringMachine: inputs must be (batch, steps, {self.input_dim}), got {tuple(inputs.shape)}"
             )
         state = self.init_state(len(inputs)) if state is None else state
         self._check_state(state, len(inputs))
-        seen, fast = (
-            [],
-            not self.is_compiled
-            and can_use_fast_address(state.memory.shape[1], 2 * self.head_layout.max_shift + 1),
-        )
+        num_offsets = 2 * self.head_layout.max_shift + 1
+        is_fast = not self.is_compiled and can_use_fast_address(state.memory.shape[1], num_offsets)
         clip = self.state_grad_clip if torch.is_grad_enabled() else None
-        for now in inputs.unbind(1):
+        features = []
+        for x in inputs.unbind(1):
             state = state if clip is None else state.clip_gradients(clip)
-            hidden, state = self._step_fast(now, state) if fast else self._step(now, state)[:2]
-            _watching.emit(self, partial(_head_weights, state))
-            seen.append(torch.cat((hidden, state.read.flatten(1)), -1))
-        if not seen:
+            hidden, state = self._step_fast(x, state) if is_fast else self._step(x, state)[:2]
+            observers.emit(self, partial(_head_weights, state))
+            features.append(torch.cat((hidden, state.read.flatten(1)), -1))
+        if not features:
             return inputs.new_empty(len(inputs), 0, self.output_dim), state
-        return self.output_proj(torch.stack(seen, 1)), state
+        return self.output_proj(torch.stack(features, 1)), state
 
-    def step(self, inputs: Float[Tensor, "batch inputs"], state: NTMState) -> NTMStep:
-        """One step, with everything that it did."""
+    def step(self, inputs: Float[Tensor, "batch input_dim"], state: NTMState) -> NTMStep:
+        """One step, with what the write heads erased and added."""
         if inputs.dim() != 2 or inputs.shape[-1] != self.input_dim:
             raise ShapeError(
-                f"NeuralTuringMachine: a step takes inputs (batch, {self.input_dim}), got {tuple(inputs.shape)}"
+                f"NeuralTuringMachine: inputs of a step must be (batch, {self.input_dim}), got {tuple(inputs.shape)}"
             )
         self._check_state(state, len(inputs))
         hidden, state, erase, add = self._step(inputs, state)
-        _watching.emit(self, partial(_head_weights, state))
-        return NTMStep(self.output_proj(torch.cat((hidden, state.read.flatten(1)), -1)), state, erase, add)
+        observers.emit(self, partial(_head_weights, state))
+        output = self.output_proj(torch.cat((hidden, state.read.flatten(1)), -1))
+        return NTMStep(output, state, erase, add)
 
     def _check_state(self, state: NTMState, batch_size: int) -> None:
-        """Refuses the state of another batch or machine."""
-        memory, heads = state.memory.shape, (state.read_weights.shape[1], state.write_weights.shape[1])
-        if memory[0] != batch_size:
-            raise UsageError(
-                f"NeuralTuringMachine: the state is of a batch of {memory[0]}, the inputs of {batch_size}"
-            )
-        if (memory[-1], *heads) != (self.memory_width, self.head_layout.num_read, self.head_layout.num_write):
-            raise UsageError(
-                f"NeuralTuringMachine: the state has width {memory[-1]}, {heads[0]} read and {heads[1]} write heads, "
-                f"the machine {self.memory_width}, {self.head_layout.num_read} and {self.head_layout.num_write}"
+        """Raise ShapeError if the state is of another batch or of another model."""
+        num_read, num_write = state.read_weights.shape[1], state.write_weights.shape[1]
+        actual = (state.memory.shape[0], state.memory.shape[-1], num_read, num_write)
+        expected = (batch_size, self.memory_width, self.head_layout.num_read, self.head_layout.num_write)
+        if actual != expected:
+            raise ShapeError(
+                "NeuralTuringMachine: the state has (batch, width, read heads, write heads)"
+                f" {actual}, expected {expected}"
             )
 
     def compile_step(self) -> None:
-        """Let torch.compile make one kernel of a step's many small operations; sequences of all lengths share it."""
+        """Compile one step with torch.compile; sequences of all lengths share the kernel."""
         self.is_compiled = True
         self._step = torch.compile(self._step)  # type: ignore[method-assign]
 
     def _step(self, inputs: Tensor, state: NTMState) -> tuple[Tensor, NTMState, Tensor, Tensor]:
-        """All of a step but the output, which can wait for the other steps."""
-        given = torch.cat((inputs, state.read.flatten(1)), -1)
-        hidden, memory_of = self.controller(given, state.controller)
+        """One step without the output, which can be computed for all steps at once."""
+        controller_inputs = torch.cat((inputs, state.read.flatten(1)), -1)
+        hidden, controller_state = self.controller(controller_inputs, state.controller)
         before = (state.memory, state.read_weights, state.write_weights)
-        told, memory, reading, writing = promote_tensors(self.interface_proj(hidden), *before)
-        readers, writers, erase, add = self.head_layout.split(*self.head_layout.activate(told))
-        writing = addressing.address(*writers, memory, writing)
-        memory = addressing.write(memory, writing, erase, add)
-        reading = addressing.address(*readers, memory, reading)
-        after = (memory, addressing.read(reading, memory), reading, writing)
-        memory, read, reading, writing = cast_tensors(state.memory.dtype, *after)
-        return hidden, NTMState(memory, read, reading, writing, memory_of), erase, add
+        interface, memory, read_weights, write_weights = promote_tensors(self.interface_proj(hidden), *before)
+        readers, writers, erase, add = self.head_layout.split(*self.head_layout.activate(interface))
+        write_weights = addressing.address(*writers, memory, write_weights)
+        memory = addressing.write(memory, write_weights, erase, add)
+        read_weights = addressing.address(*readers, memory, read_weights)
+        after = (memory, addressing.read(read_weights, memory), read_weights, write_weights)
+        memory, read, read_weights, write_weights = cast_tensors(state.memory.dtype, *after)
+        return hidden, NTMState(memory, read, read_weights, write_weights, controller_state), erase, add
 
     def _step_fast(self, inputs: Tensor, state: NTMState) -> tuple[Tensor, NTMState]:
-        """The same in fewer operations, and as one node of the graph if there is one."""
-        given = torch.cat((inputs, state.read.flatten(1)), -1)
-        hidden, memory_of = self.controller(given, state.controller)
+        """`_step` in fewer operations, and as one node of the graph if there is one."""
+        controller_inputs = torch.cat((inputs, state.read.flatten(1)), -1)
+        hidden, controller_state = self.controller(controller_inputs, state.controller)
         before = (state.memory, state.read_weights, state.write_weights)
-        memory, read, reading, writing = memory_step(self.head_layout, self.interface_proj(hidden), *before)
-        return hidden, NTMState(memory, read, reading, writing, memory_of)
+        memory, read, read_weights, write_weights = memory_step(
+            self.head_layout, self.interface_proj(hidden), *before
+        )
+        return hidden, NTMState(memory, read, read_weights, write_weights, controller_state)
 
     def extra_repr(self) -> str:
-        return f"rows={self.memory_rows}, width={self.memory_width}, read_heads={self.head_layout.num_read}, write_heads={self.head_layout.num_write}"
+        heads = f"num_read_heads={self.head_layout.num_read}, num_write_heads={self.head_layout.num_write}"
+        return f"memory_rows={self.memory_rows}, memory_width={self.memory_width}, {heads}"
 
 
-def _head_weights(state: NTMState, heads: _watching.HeadSelection) -> Float[Tensor, "batch heads 1 rows"]:
-    """Where the heads are after a step, those that read first; who watches asks for it."""
-    both = torch.cat((state.read_weights, state.write_weights), 1).detach()
-    return (both if heads is None else both[:, list(heads)]).unsqueeze(2)
+def _head_weights(state: NTMState, heads: observers.HeadSelection) -> Float[Tensor, "batch heads 1 rows"]:
+    """Weights of the heads after a step, read heads first, as watchers get them."""
+    weights = torch.cat((state.read_weights, state.write_weights), 1).detach()
+    return (weights if heads is None else weights[:, list(heads)]).unsqueeze(2)
 
 
 class LSTMController(nn.Module):
-    """A controller that remembers: an LSTM cell with a first state that is learned."""
+    """An LSTM cell with a learned initial state.
 
-    def __init__(self, input_dim: int, hidden_dim: int):
+    Args:
+        input_dim: size of the input
+        hidden_dim: size of the state
+        device, dtype: of the parameters, as in PyTorch
+
+    Shape: inputs (batch, input_dim), state (hidden, cell) -> hidden (batch, hidden_dim), state
+    """
+
+    def __init__(
+        self, input_dim: int, hidden_dim: int, *, device: Device = None, dtype: torch.dtype | None = None
+    ):
         super().__init__()
-        self.cell = nn.LSTMCell(input_dim, hidden_dim)
-        self.initial_state = nn.Parameter(torch.zeros(2, hidden_dim))
+        self.cell = nn.LSTMCell(input_dim, hidden_dim, device=device, dtype=dtype)
+        self.initial_state = nn.Parameter(torch.zeros(2, hidden_dim, device=device, dtype=dtype))
+        self._init_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters again, in the order of the constructor."""
+        reset_modules(self.cell)
+        self._init_parameters()
+
+    def _init_parameters(self) -> None:
         nn.init.normal_(self.initial_state, std=0.01)
-        with torch.no_grad():
-            for bias in (self.cell.bias_ih, self.cell.bias_hh):
-                bias.zero_()
+        nn.init.zeros_(self.cell.bias_ih)
+        nn.init.zeros_(self.cell.bias_hh)
 
     def init_state(self, batch_size: int) -> tuple[Tensor, ...]:
+        """The learned state for every sequence of a batch."""
         hidden, cell = self.initial_state.unbind()
         return hidden.tanh().expand(batch_size, -1), cell.expand(batch_size, -1)
 
@@ -263,13 +324,24 @@ class LSTMController(nn.Module):
 
 
 class FeedForwardController(nn.Module):
-    """A controller without a memory of its own: all it knows of the past is in what it reads."""
+    """A linear layer with ReLU; all it has of the past is what the read heads read.
 
-    def __init__(self, input_dim: int, hidden_dim: int):
+    Args:
+        input_dim: size of the input
+        hidden_dim: size of the output
+        device, dtype: of the parameters, as in PyTorch
+
+    Shape: inputs (batch, input_dim), state () -> hidden (batch, hidden_dim), state ()
+    """
+
+    def __init__(
+        self, input_dim: int, hidden_dim: int, *, device: Device = None, dtype: torch.dtype | None = None
+    ):
         super().__init__()
-        self.layer = nn.Linear(input_dim, hidden_dim)
+        self.layer = nn.Linear(input_dim, hidden_dim, device=device, dtype=dtype)
 
     def init_state(self, batch_size: int) -> tuple[Tensor, ...]:
+        """The empty state."""
         return ()
 
     def forward(self, inputs: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -283,20 +355,46 @@ CONTROLLERS: dict[str, type[LSTMController] | type[FeedForwardController]] = {
 
 
 class LSTMBaseline(nn.Module):
-    """What the paper compares with: layers of LSTM, as wide as the task wants, and no memory beside them.
+    """The paper's baseline: LSTM layers without a memory.
 
-    >>> LSTMBaseline(input_dim=9, output_dim=8, hidden_dim=16, num_layers=3)(torch.rand(2, 5, 9))[0].shape
-    torch.Size([2, 5, 8])
+    Args:
+        input_dim: size of an input
+        output_dim: size of an output
+        hidden_dim: size of the state
+        num_layers: LSTM layers
+        device, dtype: of the parameters, as in PyTorch
+
+    Shape: (batch, steps, input_dim) -> (batch, steps, output_dim) and the LSTM's state
+
+    Example:
+        >>> LSTMBaseline(9, 8, hidden_dim=16, num_layers=3)(torch.rand(2, 5, 9))[0].shape
+        torch.Size([2, 5, 8])
     """
 
-    def __init__(self, input_dim: int, output_dim: int, *, hidden_dim: int = 256, num_layers: int = 3):
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        *,
+        hidden_dim: int = 256,
+        num_layers: int = 3,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ):
         super().__init__()
         self.input_dim, self.output_dim = input_dim, output_dim
-        self.lstm = nn.LSTM(input_dim, hidden_dim, num_layers, batch_first=True)
-        self.output_proj = nn.Linear(hidden_dim, output_dim)
+        self.lstm = nn.LSTM(input_dim, hidden_dim, num_layers, batch_first=True, device=device, dtype=dtype)
+        self.output_proj = nn.Linear(hidden_dim, output_dim, device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters again, in the order of the constructor."""
+        reset_modules(self.lstm, self.output_proj)
 
     def forward(
-        self, inputs: Float[Tensor, "batch steps inputs"], state: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Float[Tensor, "batch steps outputs"], tuple[Tensor, Tensor]]:
+        self,
+        inputs: Float[Tensor, "batch steps input_dim"],
+        state: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Float[Tensor, "batch steps output_dim"], tuple[Tensor, Tensor]]:
+        """Outputs of all steps, before any sigmoid, and the state after the last one."""
         hidden, state = self.lstm(inputs, state)
         return self.output_proj(hidden), state

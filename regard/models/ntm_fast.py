@@ -1,10 +1,10 @@
-"""What a Neural Turing Machine does to its memory in one step, as one node of the graph.
+"""One memory step of a Neural Turing Machine as one node of the graph.
 
-    memory, read, weights = move(heads, told, memory, weights)       the definition: `NeuralTuringMachine._move`
+    memory, read, read_weights, write_weights = memory_step(layout, interface, memory, read_weights, write_weights)
 
-The pieces are those of `regard.attention.fast.addressing`; here is what bounds the numbers that a controller says,
-and the way back through all of it. Whatever the type of what is said and of the state, between them everything is
-float32 or wider.
+The definition is `NeuralTuringMachine._step`. Its parts are those of `regard.attention.fast.addressing`; this module
+adds the activations of the interface vector (what the controller sends to the heads) and the backward pass. Whatever
+the dtypes of the interface and of the state, everything in between is computed in float32 or wider.
 """
 
 from __future__ import annotations
@@ -30,11 +30,22 @@ from regard.attention.fast.addressing import (
     write_forward,
 )
 
-MAX_STRENGTH = 100.0  # strength and sharpness: beyond, weights are as sharp as float32 can tell, and gradients only noise
+__all__ = [
+    "ClipGradient",
+    "HeadLayout",
+    "HeadParameters",
+    "bounded_softplus",
+    "cast_tensors",
+    "memory_step",
+    "promote_tensors",
+]
+
+# Bound of strength and sharpness: above it float32 weights do not become sharper, and gradients are noise.
+MAX_STRENGTH = 100.0
 
 
 class HeadParameters(NamedTuple):
-    """What a controller tells some heads in one step."""
+    """Parameters of the read heads or of the write heads in one step."""
 
     key: Tensor
     strength: Tensor
@@ -44,7 +55,7 @@ class HeadParameters(NamedTuple):
 
 
 class HeadLayout(NamedTuple):
-    """How many heads there are, and what they are told."""
+    """Numbers of heads, and the layout of the interface vector."""
 
     num_read: int
     num_write: int
@@ -53,23 +64,23 @@ class HeadLayout(NamedTuple):
 
     @property
     def sizes(self) -> list[int]:
-        """How the numbers that a controller says are laid out: what has the same bounds stands together."""
+        """Sizes of the parts of the interface: numbers with the same activation are one part."""
         heads, edits = self.num_read + self.num_write, self.num_write * self.memory_width
         return [heads * self.memory_width + edits, heads + edits, 2 * heads, heads * (2 * self.max_shift + 1)]
 
     def activate(self, interface: Tensor) -> tuple[Tensor, ...]:
-        """Numbers without bounds within theirs: tanh, sigmoid, `bounded`, and shares of one."""
-        vectors, opening, positive, shares = interface.split_with_sizes(self.sizes, -1)
-        shares = shares.view(len(interface), -1, 2 * self.max_shift + 1).softmax(-1)
-        return vectors.tanh(), opening.sigmoid(), bounded_softplus(positive), shares
+        """The parts after tanh, sigmoid, `bounded_softplus` and softmax."""
+        vectors, gates, positive, offsets = interface.split_with_sizes(self.sizes, -1)
+        offsets = offsets.view(len(interface), -1, 2 * self.max_shift + 1).softmax(-1)
+        return vectors.tanh(), gates.sigmoid(), bounded_softplus(positive), offsets
 
     def split(
-        self, vectors: Tensor, opening: Tensor, positive: Tensor, offsets: Tensor
+        self, vectors: Tensor, gates: Tensor, positive: Tensor, offsets: Tensor
     ) -> tuple[HeadParameters, HeadParameters, Tensor, Tensor]:
-        """Which of these is what, and for whom: for the heads that read, for those that write, erase and add."""
+        """Parameters of the read heads and of the write heads, erase and add."""
         heads = self.num_read + self.num_write
         vectors = vectors.view(len(vectors), -1, self.memory_width)
-        gate, erase = opening[:, :heads], opening[:, heads:].view(len(opening), -1, self.memory_width)
+        gate, erase = gates[:, :heads], gates[:, heads:].view(len(gates), -1, self.memory_width)
         strength, sharpness = positive.chunk(2, -1)
         of_all = (vectors[:, :heads], strength, gate, offsets, 1 + sharpness)
         readers = HeadParameters(*(part[:, : self.num_read] for part in of_all))
@@ -78,20 +89,21 @@ class HeadLayout(NamedTuple):
 
 
 def bounded_softplus(x: Tensor, limit: float = MAX_STRENGTH) -> Tensor:
-    """Softplus that never passes a limit.
+    """Softplus below a limit.
 
-        limit tanh(log(1 + exp(number)) / limit)
+        limit tanh(log(1 + exp(x)) / limit)
 
-    Beyond the limit the slope soon vanishes: in float32 it is 0 from about nine times the limit on.
+    The slope vanishes soon above the limit: in float32 it is 0 from about nine times the limit on.
 
-    >>> bounded_softplus(torch.tensor([0.0, 1e6])).tolist()
-    [0.693..., 100.0]
+    Example:
+        >>> bounded_softplus(torch.tensor([0.0, 1e6])).tolist()
+        [0.693..., 100.0]
     """
     return limit * torch.tanh(torch.nn.functional.softplus(x) / limit)
 
 
 class ClipGradient(torch.autograd.Function):
-    """Tensors as they are; on the way back no number of their gradients is beyond a limit."""
+    """Identity; backward clips gradients elementwise to [-limit, limit]."""
 
     @staticmethod
     def forward(ctx: Any, limit: float, *state: Tensor) -> tuple[Tensor, ...]:
@@ -104,15 +116,15 @@ class ClipGradient(torch.autograd.Function):
 
 
 def promote_tensors(*tensors: Tensor) -> Sequence[Tensor]:
-    """Tensors of one type: the widest of theirs, and at least float32."""
-    wide = torch.float32
+    """The tensors in one dtype: the widest of theirs, and at least float32."""
+    widest = torch.float32
     for tensor in tensors:
-        wide = wide if tensor.dtype == wide else torch.promote_types(wide, tensor.dtype)
-    return cast_tensors(wide, *tensors)
+        widest = widest if tensor.dtype == widest else torch.promote_types(widest, tensor.dtype)
+    return cast_tensors(widest, *tensors)
 
 
 def cast_tensors(dtype: torch.dtype, *tensors: Tensor) -> Sequence[Tensor]:
-    """Tensors in a type; `to` costs time also where there is nothing to do."""
+    """The tensors in a dtype; `to` is not called where it would do nothing, because the call itself costs time."""
     return (
         tensors
         if all(tensor.dtype == dtype for tensor in tensors)
@@ -123,63 +135,66 @@ def cast_tensors(dtype: torch.dtype, *tensors: Tensor) -> Sequence[Tensor]:
 def memory_step(
     layout: HeadLayout, interface: Tensor, memory: Tensor, read_weights: Tensor, write_weights: Tensor
 ) -> Sequence[Tensor]:
-    """Memory, read, read weights and write weights after a step, in the type of the memory."""
-    given = promote_tensors(interface, memory, read_weights, write_weights)
+    """Memory, read vectors, read weights and write weights after a step, in the memory's dtype.
+
+    Args:
+        layout: layout of the interface
+        interface: (batch, sum(layout.sizes)), the controller's output for all heads
+        memory: (batch, rows, width)
+        read_weights, write_weights: (batch, heads, rows), of the step before
+    """
+    inputs = promote_tensors(interface, memory, read_weights, write_weights)
     with autocast_disabled(memory):
-        # Without a way back, the plain functions: a node of the graph costs time also where there is no graph.
-        made = (
-            MemoryStepFunction.apply(layout, *given)
+        # Without gradients the plain functions: an autograd node costs time even where no graph is recorded.
+        outputs = (
+            MemoryStepFunction.apply(layout, *inputs)
             if torch.is_grad_enabled()
-            else memory_step_forward(layout, *given)[0]
+            else memory_step_forward(layout, *inputs)[0]
         )
-    return cast_tensors(memory.dtype, *made)
+    return cast_tensors(memory.dtype, *outputs)
 
 
 def memory_step_forward(
     layout: HeadLayout, interface: Tensor, memory: Tensor, read_weights: Tensor, write_weights: Tensor
 ) -> tuple[tuple[Tensor, ...], list[SavedTensors]]:
-    """Memory, read, read weights and write weights, and what the way back needs."""
-    bound = layout.activate(interface)
-    readers, writers, erase, add = layout.split(*bound)
-    write_weights, of_writing = address_forward(*writers, memory, write_weights)
-    memory, of_write = write_forward(memory, write_weights, erase, add)
-    read_weights, of_reading = address_forward(*readers, memory, read_weights)
-    return (memory, batched_matmul(read_weights, memory), read_weights, write_weights), [
-        bound,
-        of_writing,
-        of_reading,
-        of_write,
-    ]
+    """Memory, read vectors, read weights and write weights, and the tensors that backward needs."""
+    activated = layout.activate(interface)
+    readers, writers, erase, add = layout.split(*activated)
+    write_weights, saved_writing = address_forward(*writers, memory, write_weights)
+    memory, saved_write = write_forward(memory, write_weights, erase, add)
+    read_weights, saved_reading = address_forward(*readers, memory, read_weights)
+    outputs = (memory, batched_matmul(read_weights, memory), read_weights, write_weights)
+    return outputs, [activated, saved_writing, saved_reading, saved_write]
 
 
 class MemoryStepFunction(torch.autograd.Function):
-    """`moved` as a node of the graph."""
+    """`memory_step_forward` as a node of the graph."""
 
     @staticmethod
     def forward(ctx: Any, layout: HeadLayout, *inputs: Tensor) -> Any:
-        made, kept = memory_step_forward(layout, *inputs)
-        ctx.heads, ctx.value_range = layout, list(itertools.accumulate(map(len, kept), initial=1))
-        ctx.save_for_backward(inputs[0], *itertools.chain(*kept))
-        return made
+        outputs, saved = memory_step_forward(layout, *inputs)
+        ctx.layout, ctx.ends = layout, list(itertools.accumulate(map(len, saved), initial=1))
+        ctx.save_for_backward(inputs[0], *itertools.chain(*saved))
+        return outputs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        saved = ctx.saved_tensors  # asked once: each time they are all unpacked
-        told = saved[0]
-        kept = [saved[start:end] for start, end in itertools.pairwise(ctx.value_range)]
-        with autocast_disabled(told):
+        tensors = ctx.saved_tensors  # read once: each access unpacks all of them
+        interface = tensors[0]
+        saved = [tensors[start:end] for start, end in itertools.pairwise(ctx.ends)]
+        with autocast_disabled(interface):
             if torch.is_grad_enabled():
-                _, of_writing, of_reading, _ = kept
-                given = (
-                    told,
-                    of_writing[MEMORY_INDEX],
-                    of_reading[PREVIOUS_INDEX],
-                    of_writing[PREVIOUS_INDEX],
+                _, saved_writing, saved_reading, _ = saved
+                inputs = (
+                    interface,
+                    saved_writing[MEMORY_INDEX],
+                    saved_reading[PREVIOUS_INDEX],
+                    saved_writing[PREVIOUS_INDEX],
                 )
                 return None, *differentiable_backward(
-                    lambda *given: memory_step_forward(ctx.heads, *given)[0], given, grads
+                    lambda *inputs: memory_step_forward(ctx.layout, *inputs)[0], inputs, grads
                 )
-            return None, *_memory_step_backward(ctx.heads, told, kept, *grads)
+            return None, *_memory_step_backward(ctx.layout, interface, saved, *grads)
 
 
 def _memory_step_backward(
@@ -191,36 +206,38 @@ def _memory_step_backward(
     grad_read_weights: Tensor,
     grad_write_weights: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Gradients of what was said and of the state before."""
-    bound, of_writing, of_reading, of_write = saved
-    memory, reading = of_reading[MEMORY_INDEX], of_reading[-1]
-    *to_readers, of_memory, before_reading = address_backward(
-        of_reading, torch.baddbmm(grad_read_weights, grad_read, memory.mT)
+    """Gradients of the interface and of the state before the step."""
+    activated, saved_writing, saved_reading, saved_write = saved
+    memory, read_weights = saved_reading[MEMORY_INDEX], saved_reading[-1]
+    *grad_readers, grad_addressed, grad_previous_read = address_backward(
+        saved_reading, torch.baddbmm(grad_read_weights, grad_read, memory.mT)
     )
-    grad_memory = torch.baddbmm(grad_memory, reading.mT, grad_read).add_(of_memory)
-    grad_memory, of_weights, to_erase, to_add = write_backward(of_write, grad_memory)
-    *to_writers, of_memory, before_writing = address_backward(of_writing, of_weights.add_(grad_write_weights))
-    both = zip(to_readers, to_writers, strict=True)
-    key, strength, gate, offsets, sharpness = (torch.cat(parts, 1) for parts in both)
-    vectors = torch.cat((key, to_add), 1).flatten(1)
-    opening = torch.cat((gate, to_erase.flatten(1)), 1)
+    grad_memory = torch.baddbmm(grad_memory, read_weights.mT, grad_read).add_(grad_addressed)
+    grad_memory, grad_written, grad_erase, grad_add = write_backward(saved_write, grad_memory)
+    *grad_writers, grad_addressed, grad_previous_write = address_backward(
+        saved_writing, grad_written.add_(grad_write_weights)
+    )
+    pairs = zip(grad_readers, grad_writers, strict=True)
+    key, strength, gate, offsets, sharpness = (torch.cat(pair, 1) for pair in pairs)
+    vectors = torch.cat((key, grad_add), 1).flatten(1)
+    gates = torch.cat((gate, grad_erase.flatten(1)), 1)
     positive = torch.cat((strength, sharpness), 1)
-    to_told = _activation_backward(layout, interface, bound, (vectors, opening, positive, offsets))
-    return to_told, grad_memory.add_(of_memory), before_reading, before_writing
+    grad_interface = _activation_backward(layout, interface, activated, (vectors, gates, positive, offsets))
+    return grad_interface, grad_memory.add_(grad_addressed), grad_previous_read, grad_previous_write
 
 
 def _activation_backward(
     layout: HeadLayout, interface: Tensor, activated: Any, grads: tuple[Tensor, ...]
 ) -> Tensor:
-    vectors, opening, positive, shares = grads
-    plain = interface.split_with_sizes(layout.sizes, -1)[2]
-    slope = torch.sigmoid(plain).mul_(1 - (activated[2] / MAX_STRENGTH).square_())
+    vectors, gates, positive, offsets = grads
+    x = interface.split_with_sizes(layout.sizes, -1)[2]
+    slope = torch.sigmoid(x).mul_(1 - (activated[2] / MAX_STRENGTH).square_())
     return torch.cat(
         (
             torch.ops.aten.tanh_backward(vectors, activated[0]),
-            torch.ops.aten.sigmoid_backward(opening, activated[1]),
+            torch.ops.aten.sigmoid_backward(gates, activated[1]),
             positive.mul_(slope),
-            softmax_backward(shares, activated[3]).flatten(1),
+            softmax_backward(offsets, activated[3]).flatten(1),
         ),
         1,
     )

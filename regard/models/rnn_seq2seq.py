@@ -1,7 +1,8 @@
-"""The recurrent translator, with any attention, or with none.
+"""The recurrent encoder-decoder, with any attention or none.
 
-Bahdanau, Cho and Bengio (2015), arXiv 1409.0473, and Luong, Pham and Manning (2015), arXiv 1508.04025. Read top
-to bottom: the model, then its two orders of looking and stepping, then the encoder and writing word by word.
+Bahdanau, Cho and Bengio (2015), arXiv 1409.0473, and Luong, Pham and Manning (2015), arXiv 1508.04025. Top to bottom:
+the model, with the papers' two orders of attending and stepping, then the encoder. Decoding step by step is in
+`regard.models.rnn_decoding`.
 """
 
 from __future__ import annotations
@@ -12,50 +13,73 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.types import Device
 
 from regard.attention import Attention, AttentionOutput, LocalM, LocalP, padding
 from regard.attention.positions import uses_relative_positions
 from regard.errors import UsageError
 from regard.models.fast_decoding.rnn import FusedRNNDecoderState, factor_memory, fuse_rnn_decoder
-from regard.models.layers import RNN_CELLS, RNN_LAYERS, CellState, FastDropout, RNNCell
+from regard.models.layers import (
+    RNN_CELLS,
+    RNN_LAYERS,
+    CellState,
+    FastDropout,
+    RNNCell,
+    reset_modules,
+    reset_tied,
+)
 from regard.models.rnn_decoding import (
     DecoderOutput,
     EncoderMemory,
     RNNDecoderState,
     RNNState,
-    _without_none,
     posterior_alignment,
 )
 
+__all__ = ["AttentionModule", "CellType", "DecoderOrder", "RNNEncoder", "RNNSeq2Seq"]
+
 DecoderOrder = Literal["bahdanau", "luong"]
-
-
 CellType = Literal["gru", "lstm"]
-
-
 AttentionModule = Attention | LocalM | LocalP
 
 
 class RNNSeq2Seq(nn.Module):
-    """Reads with a recurrent network, in both directions; writes with another that looks at all that was read.
+    """Recurrent encoder-decoder with attention.
 
         order="bahdanau"                            order="luong"
         c_t = attend(s_{t-1}, states)               s_t = step(s_{t-1}, [y_{t-1}; a_{t-1}])
         s_t = step(s_{t-1}, [y_{t-1}; c_t])         c_t = attend(s_t, states)
-        word_t from maxout(s_t, y_{t-1}, c_t)       a_t = tanh(W [c_t; s_t]), word_t from a_t
+        token_t from maxout(s_t, y_{t-1}, c_t)      a_t = tanh(W [c_t; s_t]), token_t from a_t
 
-    `attention` is any module called like `Attention`: its queries are the decoder's states, of size `dim`, its
-    keys the encoder's, of size `2 encoder_dim` (`dim` by default, so that dot products are possible), or of size
-    `encoder_dim` where it reads in one direction only, `bidirectional=False`. Without it the network has the same
-    shape, but c is the encoder's last states in every step: the bottleneck. `input_feeding` gives a_{t-1} to the
-    next step (Luong, 3.3). The decoder starts from tanh of a layer over the encoder's last states in both
-    directions (Bahdanau takes the backward ones only).
+    The decoder starts from tanh of a linear layer over the encoder's final states of both directions (Bahdanau et al.
+    use the backward one only). Without attention c_t is these final states in every step: the bottleneck.
 
-    >>> attention = Attention(Additive(query_dim=16, key_dim=16, hidden_dim=8))
-    >>> model = RNNSeq2Seq(src_vocab_size=11, tgt_vocab_size=13, attention=attention, embed_dim=8, hidden_dim=16)
-    >>> source, target = torch.randint(4, 11, (2, 5)), torch.randint(4, 13, (2, 7))
-    >>> model.lm_head(model(source, torch.tensor([5, 3]), target)).shape
-    torch.Size([2, 7, 13])
+    Args:
+        src_vocab_size: number of source tokens
+        tgt_vocab_size: number of target tokens
+        attention: any module called like `Attention`; queries are decoder states of size `hidden_dim`, keys encoder
+            states of size `2 * encoder_hidden_dim` (`encoder_hidden_dim` if not bidirectional)
+        embed_dim: size of a token's vector
+        hidden_dim: size of the decoder's state
+        encoder_hidden_dim: size of the encoder's state in each direction; by default such that keys have size
+            `hidden_dim`, as dot products need it
+        num_layers: recurrent layers of the encoder and of the decoder
+        cell_type: "gru" or "lstm"
+        bidirectional: whether the encoder reads in both directions
+        order: "bahdanau" attends before the step, "luong" after it
+        input_feeding: pass a_{t-1} to the next step (Luong et al., 3.3); only with order="luong"
+        dropout: probability of dropout on embeddings, between layers and before `lm_head`
+        tie_embeddings: share the target embeddings with `lm_head`
+        device, dtype: of the parameters, as in PyTorch; `attention` has its own
+
+    Shape: source (batch, src_len), source_lengths (batch,), target (batch, tgt_len) -> (batch, tgt_len, tgt_vocab)
+
+    Example:
+        >>> attention = Attention(Additive(query_dim=16, key_dim=16, hidden_dim=8))
+        >>> model = RNNSeq2Seq(11, 13, attention, embed_dim=8, hidden_dim=16)
+        >>> source, target = torch.randint(4, 11, (2, 5)), torch.randint(4, 13, (2, 7))
+        >>> model(source, torch.tensor([5, 3]), target).shape
+        torch.Size([2, 7, 13])
     """
 
     def __init__(
@@ -74,168 +98,221 @@ class RNNSeq2Seq(nn.Module):
         input_feeding: bool = False,
         dropout: float = 0.0,
         tie_embeddings: bool = False,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ):
         super().__init__()
-        for name, value, known in (
-            ("cell", cell_type, tuple(RNN_CELLS)),
+        for name, value, choices in (
+            ("cell_type", cell_type, tuple(RNN_CELLS)),
             ("order", order, ("bahdanau", "luong")),
         ):
-            if value not in known:
-                raise UsageError(f"{name}={value!r} is not possible; {name} is one of {', '.join(known)}")
+            if value not in choices:
+                raise UsageError(
+                    f"RNNSeq2Seq: invalid value {value!r} for {name}: must be one of {', '.join(choices)}"
+                )
         if input_feeding and order == "bahdanau":
             raise UsageError(
-                "input_feeding belongs to order='luong'; in Bahdanau's, a step sees its context anyway"
+                "RNNSeq2Seq: input_feeding needs order='luong'; in Bahdanau's order a step already has its context"
             )
         if attention is not None and uses_relative_positions(attention):
             raise UsageError(
-                "Rotary, Alibi and RelativeBias go by the distance from a query to a key, and a state of the decoder"
-                " has none to a word of the source; take a score without them"
+                "RNNSeq2Seq: the score must not depend on distances (Rotary, Alibi, RelativeBias), because there are"
+                " none between a decoder state and a source token; pass a score without them"
             )
-        ways = 1 + bidirectional
-        encoder_hidden_dim = hidden_dim // ways if encoder_hidden_dim is None else encoder_hidden_dim
+        num_directions = 1 + bidirectional
+        if encoder_hidden_dim is None:
+            encoder_hidden_dim = hidden_dim // num_directions
         self.hidden_dim, self.order, self.input_feeding = hidden_dim, order, input_feeding
-        self.src_embed, self.tgt_embed = (
-            nn.Embedding(src_vocab_size, embed_dim),
-            nn.Embedding(tgt_vocab_size, embed_dim),
-        )
+        self.src_embed = nn.Embedding(src_vocab_size, embed_dim, device=device, dtype=dtype)
+        self.tgt_embed = nn.Embedding(tgt_vocab_size, embed_dim, device=device, dtype=dtype)
         self.encoder = RNNEncoder(
-            embed_dim, encoder_hidden_dim, num_layers, cell_type, bidirectional, dropout
+            embed_dim,
+            encoder_hidden_dim,
+            num_layers=num_layers,
+            cell_type=cell_type,
+            bidirectional=bidirectional,
+            dropout=dropout,
+            device=device,
+            dtype=dtype,
         )
         self.attention = attention
-        out_dim, states_dim = embed_dim if tie_embeddings else hidden_dim, ways * encoder_hidden_dim
-        make = RNN_CELLS[cell_type]
-        late_dim = states_dim if order == "bahdanau" else out_dim * input_feeding
-        self.first = make(embed_dim, late_dim, hidden_dim)
-        self.above = nn.ModuleList(make(hidden_dim, 0, hidden_dim) for _ in range(num_layers - 1))
-        self.bridge = nn.Linear(states_dim, num_layers * make.num_states * hidden_dim)
-        joined = hidden_dim + states_dim + embed_dim * (order == "bahdanau")
-        self.readout_proj = nn.Linear(joined, out_dim * (2 if order == "bahdanau" else 1))
-        self.lm_head = nn.Linear(out_dim, tgt_vocab_size, bias=False)
+        output_dim, memory_dim = (
+            embed_dim if tie_embeddings else hidden_dim,
+            num_directions * encoder_hidden_dim,
+        )
+        make_cell = RNN_CELLS[cell_type]
+        context_dim = memory_dim if order == "bahdanau" else output_dim * input_feeding
+        self.cells = nn.ModuleList(
+            make_cell(
+                hidden_dim if layer else embed_dim,
+                0 if layer else context_dim,
+                hidden_dim,
+                device=device,
+                dtype=dtype,
+            )
+            for layer in range(num_layers)
+        )
+        self.bridge = nn.Linear(
+            memory_dim, num_layers * make_cell.num_states * hidden_dim, device=device, dtype=dtype
+        )
+        readout_dim = hidden_dim + memory_dim + embed_dim * (order == "bahdanau")
+        self.readout_proj = nn.Linear(
+            readout_dim, output_dim * (2 if order == "bahdanau" else 1), device=device, dtype=dtype
+        )
+        self.lm_head = nn.Linear(output_dim, tgt_vocab_size, bias=False, device=device, dtype=dtype)
         self.dropout = FastDropout(dropout)
-        for embedding in (self.src_embed, self.tgt_embed):
-            nn.init.normal_(embedding.weight, std=embed_dim**-0.5 if tie_embeddings else 0.1)
+        self.tie_embeddings = tie_embeddings
+        self._init_embeddings()
         if tie_embeddings:
             self.lm_head.weight = self.tgt_embed.weight
 
+    def reset_parameters(self) -> None:
+        """Draw all parameters again: first those of the attention, then the others in the order of the constructor."""
+        reset_modules(self.attention, self.src_embed, self.tgt_embed, self.encoder)
+        reset_modules(self.cells, self.bridge, self.readout_proj)
+        (reset_tied if self.tie_embeddings else reset_modules)(self.lm_head)
+        self._init_embeddings()
+
+    def _init_embeddings(self) -> None:
+        for embedding in (self.src_embed, self.tgt_embed):
+            std = embedding.embedding_dim**-0.5 if self.tie_embeddings else 0.1
+            nn.init.normal_(embedding.weight, std=std)
+
     def forward(
         self,
-        source: Int[Tensor, "rows source"],
-        source_lengths: Int[Tensor, " rows"],
-        target: Int[Tensor, "rows target"],
-    ) -> Float[Tensor, "rows target dim"]:
-        """What `output` turns into the scores of the next word, after each word of the target."""
+        source: Int[Tensor, "batch src_len"],
+        source_lengths: Int[Tensor, " batch"],
+        target: Int[Tensor, "batch tgt_len"],
+    ) -> Float[Tensor, "batch tgt_len vocab"]:
+        """Logits of the next token after each target token."""
+        return self.lm_head(self.forward_hidden(source, source_lengths, target))
+
+    def forward_hidden(
+        self,
+        source: Int[Tensor, "batch src_len"],
+        source_lengths: Int[Tensor, " batch"],
+        target: Int[Tensor, "batch tgt_len"],
+    ) -> Float[Tensor, "batch tgt_len output_dim"]:
+        """The input of `lm_head`, for losses that compute logits in chunks."""
         return self.decode(source, source_lengths, target).hidden
 
     def attention_weights(
         self,
-        source: Int[Tensor, "rows source"],
-        source_lengths: Int[Tensor, " rows"],
-        target: Int[Tensor, "rows target"],
-    ) -> list[Float[Tensor, "rows 1 target-1 source"]]:
-        """Where each word of the target looked in the source: one layer, one head; none without attention."""
-        seen = self.decode(source, source_lengths, target[:, :-1]).attention
-        return [torch.cat([look.weights for look in seen], 1)[:, None]] if seen else []
+        source: Int[Tensor, "batch src_len"],
+        source_lengths: Int[Tensor, " batch"],
+        target: Int[Tensor, "batch tgt_len"],
+    ) -> list[Float[Tensor, "batch 1 tgt_len-1 src_len"]]:
+        """Attention weights of `target[:, 1:]` over the source: one layer, one head; empty without attention."""
+        outputs = self.decode(source, source_lengths, target[:, :-1]).attention
+        return [torch.cat([output.weights for output in outputs], 1)[:, None]] if outputs else []
 
     def posterior_alignment(
         self,
-        source: Int[Tensor, "rows source"],
-        source_lengths: Int[Tensor, " rows"],
-        target: Int[Tensor, "rows target"],
-    ) -> list[Float[Tensor, "rows 1 target-1 source"]]:
-        """The same, now that the words are known: weights that a word which nobody expected has corrected."""
-        return (
-            []
-            if self.attention is None
-            else [posterior_alignment(self, source, source_lengths, target)[:, None]]
-        )
+        source: Int[Tensor, "batch src_len"],
+        source_lengths: Int[Tensor, " batch"],
+        target: Int[Tensor, "batch tgt_len"],
+    ) -> list[Float[Tensor, "batch 1 tgt_len-1 src_len"]]:
+        """Attention weights corrected by the target tokens themselves; see `rnn_decoding.posterior_alignment`."""
+        if self.attention is None:
+            return []
+        return [posterior_alignment(self, source, source_lengths, target)[:, None]]
 
     def start_decoding(
-        self, source: Int[Tensor, "rows source"], source_lengths: Int[Tensor, " rows"]
+        self, source: Int[Tensor, "batch src_len"], source_lengths: Int[Tensor, " batch"]
     ) -> RNNDecoderState | FusedRNNDecoderState:
-        """Read the source once, then write word by word: by `Steps`, or by the same in fewer operations."""
-        (memory, now), fast = self.encode(source, source_lengths), fuse_rnn_decoder(self)
-        if fast is None:
-            return RNNDecoderState(self, memory, now)
-        return FusedRNNDecoderState(fast, factor_memory(memory, self.attention), now)
+        """Encode the source once and return the state of a decoder that takes one token per step.
+
+        Without gradients, hooks and watchers it is a `FusedRNNDecoderState`, which computes the same faster.
+        """
+        (memory, state), fused = self.encode(source, source_lengths), fuse_rnn_decoder(self)
+        if fused is None:
+            return RNNDecoderState(self, memory, state)
+        return FusedRNNDecoderState(fused, factor_memory(memory, self.attention), state)
 
     def decode(self, source: Tensor, source_lengths: Tensor, target: Tensor) -> DecoderOutput:
-        """`forward`, together with what was seen in each step: its weights, and its chances if it is sampled."""
-        memory, now = self.encode(source, source_lengths)
+        """Hidden states of `forward_hidden` and the attention of each step, with log-probabilities if it is sampled."""
+        memory, state = self.encode(source, source_lengths)
         embedded = self.dropout(self.tgt_embed(target))
         if self.order == "luong" and not self.input_feeding:
-            return self._decode_parallel(embedded, memory, now)
-        tops, contexts, fed, seen = [], [], [], []
-        for t, ahead in enumerate(self.first.project_input(embedded).unbind(1)):
-            now, context, look = self.decode_step(ahead, memory, now, t)
-            tops.append(now.top_hidden)
+            return self._decode_parallel(embedded, memory, state)
+        top_states, contexts, input_feeds, outputs = [], [], [], []
+        for t, projected in enumerate(self.first_cell.project_input(embedded).unbind(1)):
+            state, context, output = self.decode_step(projected, memory, state, t)
+            top_states.append(state.top_hidden)
             contexts.append(context)
-            fed.append(now.input_feed)
-            seen.append(look)
+            input_feeds.append(state.input_feed)
+            outputs.append(output)
+        attention = [output for output in outputs if output is not None]
         if self.order == "luong":
-            return DecoderOutput(self.dropout(torch.stack(fed, 1)), _without_none(seen))
-        return DecoderOutput(
-            self.readout(torch.stack(tops, 1), torch.stack(contexts, 1), embedded), _without_none(seen)
-        )
+            return DecoderOutput(self.dropout(torch.stack(input_feeds, 1)), attention)
+        hidden = self.readout(torch.stack(top_states, 1), torch.stack(contexts, 1), embedded)
+        return DecoderOutput(hidden, attention)
 
     def _decode_parallel(
         self, embedded: Tensor, memory: EncoderMemory, initial_state: RNNState
     ) -> DecoderOutput:
-        """In Luong's order without input feeding no step waits for a look, so all looks are one."""
-        states = embedded
-        for i, cell in enumerate((self.first, *self.above)):
-            state, tops = initial_state.states[i], []
-            for ahead in cell.project_input(self.dropout(states) if i else states).unbind(1):
-                state = cell(ahead, None, state)
-                tops.append(state[0])
-            states = torch.stack(tops, 1)
-        context, look = memory.attend(states, 0)
-        return DecoderOutput(self.readout(states, context, embedded), _without_none([look]))
+        """Luong's order without input feeding: no step depends on a context, so all queries attend in one call."""
+        hidden = embedded
+        for layer, cell in enumerate(self.get_cells()):
+            cell_state, steps = initial_state.states[layer], []
+            for projected in cell.project_input(self.dropout(hidden) if layer else hidden).unbind(1):
+                cell_state = cell(projected, None, cell_state)
+                steps.append(cell_state[0])
+            hidden = torch.stack(steps, 1)
+        context, output = memory.attend(hidden, 0)
+        return DecoderOutput(self.readout(hidden, context, embedded), [] if output is None else [output])
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> tuple[EncoderMemory, RNNState]:
-        """What the decoder looks at, and where it starts from."""
-        states, last = self.encoder(self.dropout(self.src_embed(source)), source_lengths)
-        start = torch.tanh(self.bridge(last)).view(len(last), 1 + len(self.above), -1, self.hidden_dim)
-        now = RNNState(
+        """What the decoder attends to, and its initial state."""
+        states, final = self.encoder(self.dropout(self.src_embed(source)), source_lengths)
+        start = torch.tanh(self.bridge(final)).view(len(final), len(self.cells), -1, self.hidden_dim)
+        state = RNNState(
             [tuple(layer.unbind(1)) for layer in start.unbind(1)],
-            last.new_zeros(len(last), self.readout_proj.out_features),
+            final.new_zeros(len(final), self.readout_proj.out_features),
         )
-        over = (
-            None
-            if self.attention is None
-            else self.attention.precompute(states, states, padding(source_lengths))
-        )
-        return EncoderMemory(over, source_lengths, last, isinstance(self.attention, LocalM | LocalP)), now
+        projected_kv = None
+        if self.attention is not None:
+            projected_kv = self.attention.precompute(states, states, padding(source_lengths))
+        needs_positions = isinstance(self.attention, LocalM | LocalP)
+        return EncoderMemory(projected_kv, source_lengths, final, needs_positions), state
 
     def decode_step(
         self, projected_input: Tensor, memory: EncoderMemory, state: RNNState, t: int
     ) -> tuple[RNNState, Tensor, AttentionOutput | None]:
-        """One word further; `ahead` is what the first cell makes of the embedded word before it."""
+        """One step: the next state, the context and its attention.
+
+        `projected_input` is what the first cell's `project_input` returns for the embedding of the token before.
+        """
         if self.order == "bahdanau":
-            context, look = memory.attend(state.top_hidden[:, None], t)
+            context, output = memory.attend(state.top_hidden[:, None], t)
             context = context.squeeze(1)
-            return (
-                RNNState(self._step_cells(projected_input, context, state.states), state.input_feed),
-                context,
-                look,
-            )
-        states = self._step_cells(
-            projected_input, state.input_feed if self.input_feeding else None, state.states
-        )
-        context, look = memory.attend(states[-1][0][:, None], t)
+            states = self._step_cells(projected_input, context, state.states)
+            return RNNState(states, state.input_feed), context, output
+        input_feed = state.input_feed if self.input_feeding else None
+        states = self._step_cells(projected_input, input_feed, state.states)
+        context, output = memory.attend(states[-1][0][:, None], t)
         context = context.squeeze(1)
-        return RNNState(states, self._attentional_state(states[-1][0], context)), context, look
+        return RNNState(states, self._attentional_state(states[-1][0], context)), context, output
+
+    @property
+    def first_cell(self) -> RNNCell:
+        return cast(RNNCell, self.cells[0])
+
+    def get_cells(self) -> list[RNNCell]:
+        """The cells of the decoder, first layer first."""
+        return [cast(RNNCell, cell) for cell in self.cells]
 
     def _step_cells(
         self, projected_input: Tensor, context: Tensor | None, states: list[CellState]
     ) -> list[CellState]:
-        turned = [self.first(projected_input, context, states[0])]
-        for cell, state in zip(self.above, states[1:], strict=True):
-            cell = cast(RNNCell, cell)
-            turned.append(cell(cell.project_input(self.dropout(turned[-1][0])), None, state))
-        return turned
+        first, *upper = self.get_cells()
+        new_states = [first(projected_input, context, states[0])]
+        for cell, state in zip(upper, states[1:], strict=True):
+            new_states.append(cell(cell.project_input(self.dropout(new_states[-1][0])), None, state))
+        return new_states
 
     def readout(self, top_hidden: Tensor, context: Tensor, embedded: Tensor) -> Tensor:
-        """What is said in a step, or in many."""
+        """The input of `lm_head`, of one step or of many."""
         if self.order == "luong":
             return self.dropout(self._attentional_state(top_hidden, context))
         pairs = self.readout_proj(torch.cat([top_hidden, context, embedded], -1))
@@ -244,31 +321,65 @@ class RNNSeq2Seq(nn.Module):
     def _attentional_state(self, top_hidden: Tensor, context: Tensor) -> Tensor:
         return torch.tanh(self.readout_proj(torch.cat([top_hidden, context], -1)))
 
+    def extra_repr(self) -> str:
+        return f"order={self.order}, input_feeding={self.input_feeding}, tie_embeddings={self.tie_embeddings}"
+
 
 class RNNEncoder(nn.Module):
-    """A recurrent network, mostly in both directions: all its states, and the last of each direction."""
+    """A recurrent encoder, by default bidirectional.
+
+    Args:
+        embed_dim: size of the input vectors
+        hidden_dim: size of the state in each direction
+        num_layers: recurrent layers
+        cell_type: "gru" or "lstm"
+        bidirectional: whether to read in both directions
+        dropout: probability of dropout between layers
+        device, dtype: of the parameters, as in PyTorch
+
+    Shape: (batch, src_len, embed_dim), lengths (batch,) -> all states (batch, src_len, num_directions * hidden_dim)
+        and the final state of each direction (batch, num_directions * hidden_dim)
+
+    Example:
+        >>> states, final = RNNEncoder(8, 6)(torch.randn(2, 5, 8), torch.tensor([5, 3]))
+        >>> states.shape, final.shape
+        (torch.Size([2, 5, 12]), torch.Size([2, 12]))
+    """
 
     def __init__(
         self,
         embed_dim: int,
         hidden_dim: int,
-        num_layers: int,
-        cell_type: CellType,
-        bidirectional: bool,
-        dropout: float,
+        *,
+        num_layers: int = 1,
+        cell_type: CellType = "gru",
+        bidirectional: bool = True,
+        dropout: float = 0.0,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ):
         super().__init__()
         self.num_directions = 1 + bidirectional
-        between = dropout if num_layers > 1 else 0.0
         self.layers = RNN_LAYERS[cell_type](
-            embed_dim, hidden_dim, num_layers, batch_first=True, bidirectional=bidirectional, dropout=between
+            embed_dim,
+            hidden_dim,
+            num_layers,
+            batch_first=True,
+            bidirectional=bidirectional,
+            dropout=dropout if num_layers > 1 else 0.0,
+            device=device,
+            dtype=dtype,
         )
 
+    def reset_parameters(self) -> None:
+        """Draw all parameters again."""
+        reset_modules(self.layers)
+
     def forward(
-        self, embedded: Float[Tensor, "rows source embed"], lengths: Int[Tensor, " rows"]
-    ) -> tuple[Float[Tensor, "rows source states"], Float[Tensor, "rows states"]]:
+        self, embedded: Float[Tensor, "batch src_len embed_dim"], lengths: Int[Tensor, " batch"]
+    ) -> tuple[Float[Tensor, "batch src_len states"], Float[Tensor, "batch states"]]:
         packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, last = self.layers(packed)
-        last = last[0] if isinstance(last, tuple) else last
+        states, final = self.layers(packed)
+        final = final[0] if isinstance(final, tuple) else final
         states, _ = pad_packed_sequence(states, batch_first=True, total_length=embedded.shape[1])
-        return states, torch.cat(list(last[-self.num_directions :]), -1)
+        return states, torch.cat(list(final[-self.num_directions :]), -1)

@@ -20,7 +20,7 @@ from regard.tasks.translation.inference import InferenceEngine
 from regard.viewing import measures, watch
 from regard.viewing.pages.page import FULL_WEIGHT, quantize_uint16
 
-WITHIN = {"reading": "encoder.layers.*.look", "writing": "decoder.layers.*.look"}
+WITHIN = {"reading": "encoder.layers.*.self_attn", "writing": "decoder.layers.*.self_attn"}
 # Taking each word out reads and writes everything again: so many tokens, and probabilities, are measured at most.
 MEASURED, PROBABILITIES = 20_000, 50_000_000
 

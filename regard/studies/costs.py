@@ -22,7 +22,7 @@ from torch.utils.flop_counter import flop_registry
 
 from regard._imports import require_extra
 from regard.errors import TrainingError
-from regard.models.language_models import ConvBlock, LocalAttentionBlock, RNNBlock, SelfAttentionBlock
+from regard.models.hybrid_encoder import ConvBlock, LocalAttentionBlock, RNNBlock, SelfAttentionBlock
 from regard.studies.runner import Row, format_markdown_table
 from regard.tasks.task import LogFn
 
@@ -81,7 +81,7 @@ def _set_ticks(panel: Any, lengths: list[int]) -> None:
 def count_operations(layer: nn.Module, length: int, dim: int) -> int:
     """Multiplications and additions of one pass forwards, as PyTorch counts them; exp and the like are left out.
 
-    >>> from regard.models.language_models import RNNBlock
+    >>> from regard.models.hybrid_encoder import RNNBlock
     >>> count_operations(RNNBlock(48), passage_length=10, dim=48) == 8 * 10 * 48**2
     True
     """
@@ -114,7 +114,7 @@ class OperationCounter(TorchDispatchMode):
 def graph_depth(layer: nn.Module, length: int, dim: int) -> int:
     """Operations that wait for each other: the longest chain in the graph that PyTorch keeps for backward.
 
-    >>> from regard.models.language_models import ConvBlock
+    >>> from regard.models.hybrid_encoder import ConvBlock
     >>> graph_depth(ConvBlock(12), 8, 12) == graph_depth(ConvBlock(12), 80, 12)
     True
     """
@@ -140,7 +140,7 @@ def path_length(layer: nn.Module, length: int, dim: int) -> int:
     convolution take one step within a layer, a recurrence as many as it reaches. (Convolutions whose gaps widen from
     layer to layer would need only the logarithm.)
 
-    >>> from regard.models.language_models import ConvBlock, SelfAttentionBlock
+    >>> from regard.models.hybrid_encoder import ConvBlock, SelfAttentionBlock
     >>> path_length(ConvBlock(12, kernel_size=5), 33, 12), path_length(SelfAttentionBlock(12), 33, 12)
     (16, 1)
     """

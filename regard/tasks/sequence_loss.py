@@ -62,7 +62,7 @@ class NextTokenLoss(nn.Module):
     def forward(self, batch: PairBatch) -> Loss:
         if self.sampled and self.training:
             return self._reinforce_loss(batch)
-        hidden = self.model(batch.source, batch.source_lengths, batch.target[:, :-1])
+        hidden = self.model.forward_hidden(batch.source, batch.source_lengths, batch.target[:, :-1])
         total, plain, _ = self._token_losses(hidden, batch)
         return Loss(total, batch.num_tokens, {"nll": float(plain.sum())})
 

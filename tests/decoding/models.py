@@ -59,6 +59,9 @@ class Translator(nn.Module):
         return TranslatorState(self, source, source_lengths)
 
     def forward(self, source, source_lengths, target_in):
+        return self.lm_head(self.forward_hidden(source, source_lengths, target_in))
+
+    def forward_hidden(self, source, source_lengths, target_in):
         state = self.start_decoding(source, source_lengths)
         return torch.stack([state.hidden(tokens) for tokens in target_in.T], 1)
 

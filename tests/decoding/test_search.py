@@ -225,7 +225,7 @@ def test_score_targets_in_chunks_and_with_padding(monkeypatch):
         assert same.token_log_probs == pytest.approx(one.token_log_probs, abs=1e-6)
     assert [one.token_ids for one in expected] == [[5, 6, 7], [], [8, 9]]
     assert [one.finished for one in expected] == [True, True, False]
-    logits = model.lm_head(model(source, lengths, target[:, :-1])).log_softmax(-1)
+    logits = model(source, lengths, target[:, :-1]).log_softmax(-1)
     assert expected[0].log_prob == pytest.approx(
         sum(logits[0, i, t].item() for i, t in enumerate([5, 6, 7, 3])), abs=1e-5
     )

@@ -96,8 +96,8 @@ def test_the_averages_are_those_of_a_loop(trained):
     def said(text):
         source = torch.tensor([[*trained.source.encode(text), EOS_ID]])
         with torch.no_grad():
-            hidden = trained.model(source, torch.tensor([source.shape[1]]), torch.tensor([[BOS_ID, *ids]]))
-            return trained.model.output(hidden).softmax(-1)[0]
+            logits = trained.model(source, torch.tensor([source.shape[1]]), torch.tensor([[BOS_ID, *ids]]))
+            return logits.softmax(-1)[0]
 
     before = said("face")
     moved = torch.stack([(said(text) - before).abs().sum(-1) / 2 for text in ("ace", "fce", "fae", "fac")])

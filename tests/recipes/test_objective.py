@@ -27,7 +27,7 @@ def models():
 def test_it_is_cross_entropy_of_the_real_words(smoothing):
     for model in models():
         loss = NextTokenLoss(model, smoothing)(BATCH)
-        logits = model.output(model(BATCH.source, BATCH.source_lengths, BATCH.target[:, :-1]))
+        logits = model(BATCH.source, BATCH.source_lengths, BATCH.target[:, :-1])
         total, nll, count = 0.0, 0.0, 0
         for row, length in enumerate(BATCH.target_lengths.tolist()):
             for t in range(length - 1):
@@ -110,8 +110,8 @@ def exact(model, batch):
     for choice, chance in enumerate(chances):
         kept = model.attention.normalize
         model.attention.normalize = Chosen(choice)
-        hidden = model(batch.source[:1], batch.source_lengths[:1], batch.target[:1, :-1])
-        expected = expected + chance * F.cross_entropy(model.output(hidden)[:, 0], batch.target[:1, 1])
+        logits = model(batch.source[:1], batch.source_lengths[:1], batch.target[:1, :-1])
+        expected = expected + chance * F.cross_entropy(logits[:, 0], batch.target[:1, 1])
         model.attention.normalize = kept
     return torch.autograd.grad(expected, list(model.parameters()))
 

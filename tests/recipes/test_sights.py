@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from regard.attention.pooling import MaxPool
+from regard.attention import MaxPool
 from regard.data.images import load_sklearn_digits
 from regard.data.questions import ANSWERS, QUESTION_TYPES, QuestionGenerator
 from regard.data.scenes import SceneGenerator

@@ -98,7 +98,7 @@ def test_what_a_text_costs_adds_up(written):
     one = "four five six."
     ids = [2, *writer.tokenizer.encode(one), 3]
     with torch.no_grad():
-        scores = writer.model.lm_head(writer.model(torch.tensor([ids[:-1]])))[0].log_softmax(-1)
+        scores = writer.model(torch.tensor([ids[:-1]]))[0].log_softmax(-1)
     total = -sum(float(scores[place, token]) for place, token in enumerate(ids[1:]))
     assert writer.evaluate([one])["loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-4)
 

@@ -11,7 +11,7 @@ import torch
 from regard.attention import Gaussian, Learned, Sinusoidal, causal, padding, window
 from regard.attention.equation import attend
 from regard.attention.positions import binary_code
-from regard.models.kernel_regression.estimator import KernelRegression, OutOfReachWarning
+from regard.models.kernel_regression import KernelRegression, OutOfReachWarning
 from regard.viewing import figures as pictures
 from regard.viewing import terminal
 from tests.viewing.pixels import brightness, color_at, size

@@ -1,11 +1,4 @@
-"""The product with all words of the vocabulary, the largest there is, laid out once for all steps.
-
-What was made of a model's weights, kept with the model for as long as they are the same.
-
-Rows that share something: it is computed once for all of them.
-
-Where each sentence of a batch is kept, when those that leave are replaced by the last ones.
-"""
+"""Parts shared by the fast decoders: output projection, weight cache, row groups and row slots."""
 
 from __future__ import annotations
 
@@ -19,28 +12,45 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+__all__ = [
+    "OutputProjection",
+    "RowGroups",
+    "RowSlots",
+    "WeightCache",
+    "WeightsVersion",
+    "base2_logits",
+    "cached_output_projection",
+    "fingerprint",
+    "get_or_build",
+    "has_no_hooks",
+    "is_inlineable",
+    "is_plain_inference",
+    "unique_rows",
+]
+
 LOG2E = 1 / math.log(2)
+MIN_ROWS = 32  # a product with fewer rows is bound by reading its weights and takes as long for one row
+KNOWN_PACKAGES = ("regard.", "torch.nn.modules.")
 
-
-LinearVersion = tuple[int, int, int, float]
+CachedValue = TypeVar("CachedValue")
 
 
 class OutputProjection:
-    """x W^T, with W^T in the order in which it is read: for a handful of rows half the time."""
+    """x W^T with W^T stored contiguously: for a few rows twice as fast as `nn.Linear`."""
 
     def __init__(self, weight: Tensor):
         self.weight = weight.detach()
 
-    def __call__(self, x: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows words"]:
+    def __call__(self, x: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows vocab"]:
         return torch.mm(x, self.weight_t)
 
     @cached_property
-    def weight_t(self) -> Float[Tensor, "dim words"]:
+    def weight_t(self) -> Float[Tensor, "dim vocab"]:
         return self.weight.t().contiguous()
 
     @cached_property
-    def weight_t_base2(self) -> Float[Tensor, "dim words"]:
-        """The same divided by ln 2: what it gives are powers of two."""
+    def weight_t_base2(self) -> Float[Tensor, "dim vocab"]:
+        """W^T divided by ln 2: its products are logits to base 2."""
         return self.weight.t().mul(LOG2E).contiguous()
 
 
@@ -48,81 +58,36 @@ def base2_logits(
     projection: Callable[[Tensor], Tensor],
     x: Float[Tensor, "rows dim"],
     block_size: int,
-    buffer: Float[Tensor, "room padded"] | None,
+    buffer: Float[Tensor, "buffer padded"] | None,
 ) -> Float[Tensor, "rows padded"]:
-    """What `output` gives, divided by ln 2, in whole blocks: behind the last word stands -inf.
+    """Logits divided by ln 2, in float32, padded with -inf to a multiple of `block_size`.
 
-    It is written into `room`, or into new room where there is too little.
+    Args:
+        projection: from hidden states to logits
+        x: hidden states
+        block_size: the width of the result is a multiple of it
+        buffer: the result of an earlier call, which is overwritten if it is large enough
     """
     if isinstance(projection, OutputProjection) and x.dtype == torch.float32:
-        vocab = projection.weight_t_base2.shape[1]
-        buffer = _buffer(buffer, x, vocab, block_size)
-        torch.mm(x, projection.weight_t_base2, out=buffer[:, :vocab])
+        vocab_size = projection.weight_t_base2.shape[1]
+        buffer = _buffer(buffer, x, vocab_size, block_size)
+        torch.mm(x, projection.weight_t_base2, out=buffer[:, :vocab_size])
     else:
-        scores = projection(x).float()
-        buffer = _buffer(buffer, x, scores.shape[1], block_size)
-        torch.mul(scores, LOG2E, out=buffer[:, : scores.shape[1]])
+        logits = projection(x).float()
+        buffer = _buffer(buffer, x, logits.shape[1], block_size)
+        torch.mul(logits, LOG2E, out=buffer[:, : logits.shape[1]])
     return buffer
 
 
 def _buffer(buffer: Tensor | None, x: Tensor, vocab_size: int, block_size: int) -> Tensor:
     if buffer is None or len(buffer) < len(x):
-        return x.new_full((len(x), -(-vocab_size // block_size) * block_size), -math.inf, dtype=torch.float32)
+        width = -(-vocab_size // block_size) * block_size
+        return x.new_full((len(x), width), -math.inf, dtype=torch.float32)
     return buffer[: len(x)]
 
 
-OUTPUT_PROJECTIONS: WeakKeyDictionary[nn.Module, tuple[LinearVersion, OutputProjection]] = WeakKeyDictionary()
-
-
-def cached_output_projection(lm_head: nn.Linear) -> Callable[[Tensor], Tensor]:
-    """The same as the last layer, to be asked again and again; the layer itself where it must be called."""
-    weight = lm_head.weight
-    plain = has_no_hooks(lm_head) and lm_head._parameters["bias"] is None
-    if not (plain and is_plain_inference(weight)) or weight.is_inference():
-        return lm_head
-    version, kept = (
-        (id(weight), weight._version, weight.data_ptr(), fingerprint(weight)),
-        OUTPUT_PROJECTIONS.get(lm_head),
-    )
-    if kept is None or kept[0] != version:
-        kept = OUTPUT_PROJECTIONS[lm_head] = version, OutputProjection(weight)
-    return kept[1]
-
-
-def fingerprint(weight: Tensor) -> float:
-    """A number that tells whether weights have changed: a fused optimizer changes them without counting a version.
-
-    Each weight counts by its place, so that it also tells if they were only moved.
-    """
-    left = weight.detach()
-    while left.dim():
-        left = left @ torch.linspace(1, 2, left.shape[-1], dtype=left.dtype, device=left.device)
-    return float(left)
-
-
-def is_plain_inference(weight: Tensor) -> bool:
-    """Whether nobody records what is computed now, or computes in another precision than the weights'."""
-    return not (
-        torch.is_grad_enabled()
-        or torch.compiler.is_compiling()
-        or torch.jit.is_tracing()  # type: ignore[attr-defined]
-        or torch.is_autocast_enabled(weight.device.type)
-    )
-
-
-def has_no_hooks(module: nn.Module) -> bool:
-    """Whether a part does what its class says: no hooks, no class or function made for it."""
-    known = type(module).__module__.startswith(("regard.", "torch.nn.modules."))
-    return (
-        known and "forward" not in vars(module) and not (module._forward_hooks or module._forward_pre_hooks)
-    )
-
-
-CachedValue = TypeVar("CachedValue")
-
-
 class WeightsVersion(NamedTuple):
-    """Which weights were used: the same tensors, unchanged since."""
+    """Identity and contents of some parameters: equal as long as they are the same tensors and unchanged."""
 
     parameter_ids: tuple[int, ...]
     versions: tuple[int, ...]
@@ -131,6 +96,16 @@ class WeightsVersion(NamedTuple):
 
 
 WeightCache = WeakKeyDictionary[nn.Module, tuple[WeightsVersion, CachedValue]]
+OUTPUT_PROJECTIONS: WeightCache[OutputProjection] = WeakKeyDictionary()
+
+
+def cached_output_projection(lm_head: nn.Linear) -> Callable[[Tensor], Tensor]:
+    """The output layer as an `OutputProjection`, or the layer itself where it must be called."""
+    weight = lm_head.weight
+    is_plain = has_no_hooks(lm_head) and lm_head._parameters["bias"] is None
+    if not (is_plain and is_plain_inference(weight)) or weight.is_inference():
+        return lm_head
+    return get_or_build(OUTPUT_PROJECTIONS, lm_head, [lm_head], lambda: OutputProjection(weight))
 
 
 def get_or_build(
@@ -139,14 +114,14 @@ def get_or_build(
     modules: Iterable[nn.Module],
     build: Callable[[], CachedValue],
 ) -> CachedValue:
-    """What `make` gives, made again only after weights of these parts have changed."""
-    held = [p for part in modules for p in part._parameters.values() if p is not None]
-    if any(p.is_inference() for p in held):  # it has no counter to tell whether it has changed
+    """The cached value of a model, built again after a parameter of these modules has changed."""
+    tensors = [p for module in modules for p in module._parameters.values() if p is not None]
+    if any(p.is_inference() for p in tensors):  # inference tensors have no version counter
         return build()
-    key, found = _weights_version(held), cache.get(model)
-    if found is None or found[0] != key:
-        found = cache[model] = key, build()
-    return found[1]
+    version, entry = _weights_version(tensors), cache.get(model)
+    if entry is None or entry[0] != version:
+        entry = cache[model] = version, build()
+    return entry[1]
 
 
 def _weights_version(tensors: Sequence[Tensor]) -> WeightsVersion:
@@ -158,82 +133,144 @@ def _weights_version(tensors: Sequence[Tensor]) -> WeightsVersion:
     )
 
 
+def fingerprint(weight: Tensor) -> float:
+    """A number that changes with the weights: fused optimizers and `.data` change them without counting a version.
+
+    Each element is weighted by its position, so a permutation changes the number too.
+    """
+    remaining = weight.detach()
+    while remaining.dim():
+        size = remaining.shape[-1]
+        remaining = remaining @ torch.linspace(1, 2, size, dtype=remaining.dtype, device=remaining.device)
+    return float(remaining)
+
+
+def is_plain_inference(weight: Tensor) -> bool:
+    """Whether no graph is recorded and no autocast changes the dtype of a product with this weight."""
+    return not (
+        torch.is_grad_enabled()
+        or torch.compiler.is_compiling()
+        or torch.jit.is_tracing()  # type: ignore[attr-defined]
+        or torch.is_autocast_enabled(weight.device.type)
+    )
+
+
+def has_no_hooks(module: nn.Module) -> bool:
+    """Whether a module computes what its class in regard or PyTorch defines: no hooks, no overridden methods."""
+    if "forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks:
+        return False
+    for cls in type(module).__mro__:
+        if cls.__module__.startswith(KNOWN_PACKAGES):
+            return True
+        if any(_is_override(name, value) for name, value in vars(cls).items()):
+            return False
+    return False
+
+
+def _is_override(name: str, value: object) -> bool:
+    """Whether a member of a user's class may change what is computed."""
+    if name.startswith("__") and name not in ("__call__", "__getattr__", "__getattribute__"):
+        return False
+    return name != "extra_repr" and (callable(value) or hasattr(value, "__get__"))
+
+
 def is_inlineable(module: nn.Module) -> bool:
-    """Whether a part need not be called: it does what its class says, and forgets nothing."""
+    """Whether a module need not be called: it computes what its class defines, and is in eval mode."""
     return has_no_hooks(module) and not module.training
 
 
-MIN_ROWS = 32  # rows; a product with fewer has its weights to read, and takes as long for one of them
-
-
 class RowGroups:
-    """Which of the distinct ones each row has; where there is no table, every row has its own.
+    """Groups of equal rows: what is computed once per group is expanded to all rows.
 
-    >>> numbers, shared = unique_rows(torch.tensor([7, 3, 7, 7, 5]), min_rows=1)
-    >>> numbers.tolist(), shared.expand(numbers).tolist()
-    ([3, 5, 7], [7, 3, 7, 7, 5])
+    Without a table every row is a group of its own.
+
+    Args:
+        table: the group of each row
+        num_groups: number of groups
+
+    Example:
+        >>> values, groups = unique_rows(torch.tensor([7, 3, 7, 7, 5]), min_rows=1)
+        >>> values.tolist(), groups.expand(values).tolist()
+        ([3, 5, 7], [7, 3, 7, 7, 5])
     """
 
     def __init__(self, table: Int[Tensor, " rows"] | None = None, num_groups: int = 0):
         self.table, self.num_groups = table, num_groups
 
-    def expand(self, values: Shaped[Tensor, "distinct *_"]) -> Shaped[Tensor, "rows *_"]:
-        """To every row what it has of these."""
+    def expand(self, values: Shaped[Tensor, "groups *_"]) -> Shaped[Tensor, "rows *_"]:
+        """The value of its group for each row."""
         return values if self.table is None else values.index_select(0, self.table)
 
-    def pick_one(self, rows: Float[Tensor, "rows dim"]) -> Float[Tensor, "distinct dim"]:
-        """Of rows that are the same where they share, one each."""
+    def pick_one(self, rows: Float[Tensor, "rows dim"]) -> Float[Tensor, "groups dim"]:
+        """One row of each group, of rows that are equal within a group."""
         if self.table is None:
             return rows
-        one = self.table.new_empty(self.num_groups)
-        one[self.table] = torch.arange(len(self.table))
-        return rows.index_select(0, one)
+        index = self.table.new_empty(self.num_groups)
+        index[self.table] = torch.arange(len(self.table))
+        return rows.index_select(0, index)
 
 
 def unique_rows(
     numbers: Int[Tensor, " rows"], min_rows: int = MIN_ROWS
-) -> tuple[Int[Tensor, " distinct"], RowGroups]:
-    """The numbers that occur, and which each row has; few rows, and those on a GPU, which would wait, keep theirs."""
+) -> tuple[Int[Tensor, " groups"], RowGroups]:
+    """Unique numbers and the groups of rows that have them.
+
+    Fewer than `min_rows` rows, and rows on a GPU, which would have to synchronize, are not grouped.
+    """
     if len(numbers) < min_rows or numbers.device.type != "cpu":
         return numbers, RowGroups()
-    found, table = numbers.unique(return_inverse=True)
-    return found, RowGroups(table, len(found))
+    unique, table = numbers.unique(return_inverse=True)
+    return unique, RowGroups(table, len(unique))
 
 
 class RowSlots:
-    """A sentence that leaves makes a hole, which one from the end fills: so few are moved, but the order changes.
+    """Slots in which the sentences of a batch are stored.
 
-    >>> places = RowSlots(5, torch.device("cpu"))
-    >>> places.remove(torch.tensor([0, 2, 4]))  # three stay; the last one goes where the second was
-    (3, tensor([1]), tensor([4]))
-    >>> kept = torch.tensor([[10], [14], [12]])  # at its places
-    >>> places.from_slots(kept).flatten().tolist()
-    [10, 12, 14]
+    A removed sentence leaves a hole, which a sentence from the end fills: few are moved, but the order changes.
+
+    Args:
+        num_rows: number of sentences
+        device: device of the index tensors
+
+    Example:
+        >>> slots = RowSlots(5, torch.device("cpu"))
+        >>> slots.remove(torch.tensor([0, 2, 4]))  # three remain; the last one moves to slot 1
+        (3, tensor([1]), tensor([4]))
+        >>> stored = torch.tensor([[10], [14], [12]])
+        >>> slots.from_slots(stored).flatten().tolist()
+        [10, 12, 14]
     """
 
     def __init__(self, num_rows: int, device: torch.device):
-        self.slots = torch.arange(num_rows, device=device)  # of each sentence, in order
-        self.order: Tensor | None = None  # which sentence is at each place; None: they are in order
+        self.slots = torch.arange(num_rows, device=device)  # the slot of each sentence
+        self.order: Tensor | None = None  # the sentence in each slot; None if they are in order
 
     def __len__(self) -> int:
         return len(self.slots)
 
     def slots_of(self, sentences: Int[Tensor, " some"]) -> Int[Tensor, " some"]:
+        """The slots of these sentences."""
         return self.slots[sentences]
 
     def to_slots(self, values: Shaped[Tensor, "sentences *_"]) -> Shaped[Tensor, "sentences *_"]:
+        """From the order of sentences to the order of slots."""
         return values if self.order is None else values.index_select(0, self.order)
 
     def from_slots(self, values: Shaped[Tensor, "sentences *_"]) -> Shaped[Tensor, "sentences *_"]:
+        """From the order of slots to the order of sentences."""
         return values if self.order is None else values.index_select(0, self.slots)
 
-    def remove(self, remaining: Int[Tensor, " left"]) -> tuple[int, Tensor, Tensor]:
-        """All others leave: how many are left, the holes among their places, and which places move there."""
-        left, place = len(remaining), self.slots[remaining]
-        free = torch.ones(left, dtype=torch.bool, device=place.device)
-        inside = place < left
-        free[place[inside]] = False
-        holes, movers = free.nonzero().flatten(), place[~inside]
-        place[~inside] = holes
-        self.slots, self.order = place, place.argsort()
-        return left, holes, movers
+    def remove(self, remaining: Int[Tensor, " remaining"]) -> tuple[int, Tensor, Tensor]:
+        """Remove all other sentences.
+
+        Returns:
+            how many remain, the holes among their slots, and the slots that move there
+        """
+        num_left, slots = len(remaining), self.slots[remaining]
+        is_free = torch.ones(num_left, dtype=torch.bool, device=slots.device)
+        stays = slots < num_left
+        is_free[slots[stays]] = False
+        holes, movers = is_free.nonzero().flatten(), slots[~stays]
+        slots[~stays] = holes
+        self.slots, self.order = slots, slots.argsort()
+        return num_left, holes, movers

@@ -1,18 +1,14 @@
-"""A Transformer's decoder laid out for steps: what `PackedSteps` needs of it, made once and kept with the model.
+"""Fast decoding with a Transformer: exactly `TransformerDecoderState`, in fewer operations.
 
-What a Transformer's steps look back at: the keys and values of the source, of all layers in one tensor.
-
-Writing word by word, by an exact shortcut: the Transformer's steps with every layer's weights laid out for them.
-
-The definition is `Steps` in transformer.py. Here query, key and value are one product, and the beams of a sentence ask
-together: for what was read they share its keys, and for what was written each sees, of all words that any of them
-wrote, its own past. So a beam that moves copies nothing but a table of who sees what.
+Query, key and value are one product. The hypotheses of a sentence share the keys of the source, and in self-attention
+each attends, among all tokens that any of them has generated, to its own prefix by a mask. So reordering a beam copies
+only the mask.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Dropout, MultiHead, ScaledDot, softmax
-from regard.attention.observers import WATCHERS
+from regard.attention.observers import is_watched
 from regard.models.fast_decoding.shared import (
     RowSlots,
     WeightCache,
@@ -31,10 +27,30 @@ from regard.models.fast_decoding.shared import (
     is_inlineable,
     is_plain_inference,
 )
+from regard.models.layers import FeedForward
+
+if TYPE_CHECKING:
+    from regard.models.transformer import Transformer
+    from regard.models.transformer_layers import TransformerDecoderLayer
+
+__all__ = [
+    "FusedDecoder",
+    "FusedDecoderLayer",
+    "FusedDecoderState",
+    "FusedLayerNorm",
+    "FusedLinear",
+    "SourceKV",
+    "compact_rows",
+    "fuse_decoder",
+    "round_up_to_vector",
+]
+
+VECTOR_SIZE = 16  # keys; PyTorch's fused attention needs half the time for multiples of it
+BUFFER_STEPS = 16  # initial capacity of the cache, in tokens per hypothesis
 
 
 class FusedLinear(NamedTuple):
-    """A linear layer without the module around it, its weights in the order in which a product reads them."""
+    """One or more linear layers as one product, with a contiguous transposed weight."""
 
     weight_t: Float[Tensor, "input output"]
     bias: Float[Tensor, " output"] | None
@@ -44,7 +60,7 @@ class FusedLinear(NamedTuple):
 
 
 class FusedLayerNorm(NamedTuple):
-    """A layer norm without the module around it."""
+    """Layer norm without the overhead of a module."""
 
     shape: tuple[int, ...]
     weight: Tensor
@@ -56,92 +72,92 @@ class FusedLayerNorm(NamedTuple):
 
 
 class FusedDecoderLayer:
-    """The weights of one decoder layer; those that are asked with the same vector are joined."""
+    """Weights of one decoder layer; projections of the same input are one product."""
 
-    def __init__(self, layer: Any):
-        look, back = layer.look, layer.cross_attn
-        self.qkv_proj, self.self_out_proj = (
-            _fuse_linears(look.query, look.key, look.value),
-            _fuse_linears(look.output),
+    def __init__(self, layer: TransformerDecoderLayer):
+        self_attn, cross_attn = layer.self_attn, layer.cross_attn
+        self.qkv_proj = _fuse_linears(self_attn.q_proj, self_attn.k_proj, self_attn.v_proj)
+        self.self_out_proj = _fuse_linears(self_attn.out_proj)
+        self.cross_q_proj, self.cross_out_proj = (
+            _fuse_linears(cross_attn.q_proj),
+            _fuse_linears(cross_attn.out_proj),
         )
-        self.cross_q_proj, self.cross_out_proj = _fuse_linears(back.query), _fuse_linears(back.output)
-        self.linear1, self.linear2 = _fuse_linears(layer.think[0]), _fuse_linears(layer.think[2])
-        self.norms = [_fuse_norm(add.norm) for add in (layer.add_look, layer.add_back, layer.add_think)]
+        self.linear1 = _fuse_linears(layer.feed_forward.linear1)
+        self.linear2 = _fuse_linears(layer.feed_forward.linear2)
+        self.norms = [_fuse_norm(norm) for norm in (layer.norm1, layer.norm2, layer.norm3)]
 
 
 class FusedDecoder:
-    """A decoder's weights as its steps want them."""
+    """Weights of a Transformer's decoder, as the steps of `FusedDecoderState` need them."""
 
-    def __init__(self, model: Any):
-        layers, heads = model.decoder.layers, model.decoder.layers[0].look
+    def __init__(self, model: Transformer):
+        layers = _decoder_layers(model)
         self.layers = [FusedDecoderLayer(layer) for layer in layers]
         self.memory_kv_proj = _fuse_linears(
-            *(part for layer in layers for part in (layer.cross_attn.key, layer.cross_attn.value))
+            *(proj for layer in layers for proj in (layer.cross_attn.k_proj, layer.cross_attn.v_proj))
         )
-        self.embed_dim, self.num_heads, self.norm_first = heads.dim, heads.heads, layers[0].add_look.first
-        self.final_norm = _fuse_norm(model.decoder.norm) if self.norm_first else None
-        self.embed_weight, self.embed_scale, self.positions = (
-            model.write.words.weight,
-            model.write.scale,
-            model.write.positions,
-        )
-        self.output_projection = cached_output_projection(model.output)
+        self_attn = layers[0].self_attn
+        self.embed_dim, self.num_heads = self_attn.embed_dim, self_attn.num_heads
+        self.norm_first = layers[0].norm_first
+        self.final_norm = _fuse_norm(cast(nn.LayerNorm, model.decoder.norm)) if self.norm_first else None
+        embed = model.tgt_embed
+        self.embed_weight, self.embed_scale, self.positions = embed.weight, embed.scale, embed.positions
+        self.output_projection = cached_output_projection(model.lm_head)
 
     def split_heads(
-        self, projected: Float[Tensor, "some positions dim"]
-    ) -> Float[Tensor, "some heads positions part"]:
-        return projected.view(
-            *projected.shape[:2], self.num_heads, self.embed_dim // self.num_heads
-        ).transpose(1, 2)
+        self, projected: Float[Tensor, "batch positions dim"]
+    ) -> Float[Tensor, "batch heads positions head_dim"]:
+        head_dim = self.embed_dim // self.num_heads
+        return projected.view(*projected.shape[:2], self.num_heads, head_dim).transpose(1, 2)
 
     def position_encodings(self, start: int, count: int) -> Float[Tensor, "count dim"]:
-        return self.positions.encoding(
-            count, start, dtype=self.embed_weight.dtype, device=self.embed_weight.device
-        )
+        weight = self.embed_weight
+        return self.positions.encoding(count, start, dtype=weight.dtype, device=weight.device)
 
 
 FUSED_DECODERS: WeightCache[FusedDecoder] = WeakKeyDictionary()
 
 
-def fuse_decoder(model: Any) -> FusedDecoder | None:
-    """The decoder of a Transformer laid out, the same as long as its weights are; None if steps must be the plain ones.
+def fuse_decoder(model: Transformer) -> FusedDecoder | None:
+    """The fused decoder of a Transformer, cached as long as its weights are unchanged.
 
-    The shortcut knows the paper's heads only. Where somebody watches, hooks a part, wants gradients, compiles or
-    computes in other precisions than the weights', each part of the model must be called.
+    None if every module must be called: with gradients, watchers, hooks, compilation or autocast, and with attention
+    other than the paper's.
     """
-    parts = [*model.decoder.modules(), *model.write.modules(), model.output]
-    if not (_is_unhooked(model) and _has_standard_layers(model) and all(map(is_inlineable, parts))):
+    modules = [*model.decoder.modules(), *model.tgt_embed.modules(), model.lm_head]
+    if not (_is_unhooked(model) and _has_standard_layers(model) and all(map(is_inlineable, modules))):
         return None
-    return get_or_build(FUSED_DECODERS, model, parts, lambda: FusedDecoder(model))
+    return get_or_build(FUSED_DECODERS, model, modules, lambda: FusedDecoder(model))
 
 
-def _is_unhooked(model: Any) -> bool:
-    weight = model.output.weight
-    return (
-        is_plain_inference(weight) and not WATCHERS.get() and weight.dtype in (torch.float32, torch.float64)
-    )
+def _is_unhooked(model: Transformer) -> bool:
+    weight = model.lm_head.weight
+    return is_plain_inference(weight) and not is_watched() and weight.dtype in (torch.float32, torch.float64)
 
 
-def _has_standard_layers(model: Any) -> bool:
-    """Whether all layers of the decoder are the paper's, with as many heads in each."""
-    heads = [heads for layer in model.decoder.layers for heads in (layer.look, layer.cross_attn)]
-    kinds = {
-        (type(part), part.num_heads, part.q_proj.bias is None)
-        for part in heads
-        if isinstance(part, MultiHead)
-    }
-    same = len(kinds) == 1 and all(type(part) is MultiHead and _is_standard_attention(part) for part in heads)
-    return same and all(type(layer.think[1]) is nn.ReLU for layer in model.decoder.layers)
+def _has_standard_layers(model: Transformer) -> bool:
+    """Whether all decoder layers are the paper's, with as many heads in each."""
+    if not all(type(layer.feed_forward) is FeedForward for layer in _decoder_layers(model)):
+        return False
+    attentions = [
+        attention for layer in _decoder_layers(model) for attention in (layer.self_attn, layer.cross_attn)
+    ]
+    if not all(
+        type(attention) is MultiHead and _is_standard_attention(attention) for attention in attentions
+    ):
+        return False
+    return len({(attention.num_heads, attention.q_proj.bias is None) for attention in attentions}) == 1
 
 
 def _is_standard_attention(attention: MultiHead) -> bool:
     normalize = attention.normalize
     inner = normalize.normalize if isinstance(normalize, Dropout) else normalize
-    return (
-        type(attention.score) is ScaledDot
-        and attention.num_kv_heads == attention.num_heads
-        and inner in (None, softmax)
-    )
+    has_all_heads = attention.num_kv_heads == attention.num_heads
+    return type(attention.score) is ScaledDot and has_all_heads and inner in (None, softmax)
+
+
+def _decoder_layers(model: Transformer) -> list[TransformerDecoderLayer]:
+    return [cast("TransformerDecoderLayer", layer) for layer in model.decoder.layers]
 
 
 def _fuse_linears(*layers: nn.Linear) -> FusedLinear:
@@ -154,166 +170,164 @@ def _fuse_norm(norm: nn.LayerNorm) -> FusedLayerNorm:
     return FusedLayerNorm(tuple(norm.normalized_shape), norm.weight, norm.bias, norm.eps)
 
 
-VECTOR_SIZE = 16  # keys; PyTorch's fused attention takes half the time for whole vectors of them
-
-
 def round_up_to_vector(num_keys: int) -> int:
-    """So many keys in whole vectors, the last of which nobody sees.
+    """The next multiple of `VECTOR_SIZE`; the keys beyond `num_keys` are masked.
 
-    >>> round_up_to_vector(16), round_up_to_vector(17)
-    (16, 32)
+    Example:
+        >>> round_up_to_vector(16), round_up_to_vector(17)
+        (16, 32)
     """
     return -(-num_keys // VECTOR_SIZE) * VECTOR_SIZE
 
 
 class SourceKV:
-    """Keys and values as they were read, and a mask: -inf where a sentence has no more words."""
+    """Keys and values of the source for all layers, in one tensor, and a mask: -inf on padding."""
 
     def __init__(
-        self, decoder: FusedDecoder, memory: Float[Tensor, "rows source dim"], lengths: Int[Tensor, " rows"]
+        self,
+        decoder: FusedDecoder,
+        memory: Float[Tensor, "sentences src_len dim"],
+        lengths: Int[Tensor, " sentences"],
     ):
         sentences, self.src_len, dim = memory.shape
-        upto = round_up_to_vector(self.src_len)
-        memory = F.pad(memory, (0, 0, 0, upto - self.src_len))
-        both = decoder.memory_kv_proj(memory.flatten(0, 1)).view(sentences, upto, -1, 2 * dim)
-        real = torch.arange(upto, device=lengths.device) < lengths[:, None]
-        mask = memory.new_zeros(sentences, 1, 1, upto).masked_fill_(~real[:, None, None], -math.inf)
+        padded = round_up_to_vector(self.src_len)
+        memory = F.pad(memory, (0, 0, 0, padded - self.src_len))
+        kv = decoder.memory_kv_proj(memory.flatten(0, 1)).view(sentences, padded, -1, 2 * dim)
+        is_token = torch.arange(padded, device=lengths.device) < lengths[:, None]
+        mask = memory.new_zeros(sentences, 1, 1, padded).masked_fill_(~is_token[:, None, None], -math.inf)
         self.decoder = decoder
-        self.queries: list[Tensor] = []  # the queries of each layer in the last step
-        self._store(both.transpose(1, 2).contiguous(), mask)
+        self.queries: list[Tensor] = []  # of each layer, in the last step
+        self._store(kv.transpose(1, 2).contiguous(), mask)
 
-    def _store(self, kv: Float[Tensor, "sentences layers source joined"], mask: Tensor) -> None:
+    def _store(self, kv: Float[Tensor, "sentences layers src_len kv_dim"], mask: Tensor) -> None:
         self.kv, self.mask = kv, mask
-        parts = [kv[:, number].split(self.decoder.embed_dim, -1) for number in range(kv.shape[1])]
+        pairs = [kv[:, index].split(self.decoder.embed_dim, -1) for index in range(kv.shape[1])]
         self.layers = [
-            (self.decoder.split_heads(key), self.decoder.split_heads(value)) for key, value in parts
+            (self.decoder.split_heads(key), self.decoder.split_heads(value)) for key, value in pairs
         ]
 
     def reorder(self, sentences: Int[Tensor, " new"]) -> None:
+        """Keep these sentences, in this order."""
         self._store(self.kv.index_select(0, sentences), self.mask.index_select(0, sentences))
 
     def compact(self, num_left: int, holes: Tensor, movers: Tensor) -> None:
-        """See `closed`."""
-        self._store(*(compact_rows(part, num_left, holes, movers) for part in (self.kv, self.mask)))
+        """See `compact_rows`."""
+        kv, mask = (compact_rows(tensor, num_left, holes, movers) for tensor in (self.kv, self.mask))
+        self._store(kv, mask)
 
     def attend(self, x: Float[Tensor, "rows dim"], index: int, beam_width: int) -> Float[Tensor, "rows dim"]:
-        """What a layer sees; the `width` rows of a sentence ask together."""
+        """Cross-attention of layer `index`; the `beam_width` rows of a sentence are one batch entry."""
         layer, dim = self.decoder.layers[index], self.decoder.embed_dim
         query = self.decoder.split_heads(layer.cross_q_proj(x).view(-1, beam_width, dim))
         self.queries.append(query)
-        seen = F.scaled_dot_product_attention(query, *self.layers[index], self.mask)
-        return layer.cross_out_proj(seen.transpose(1, 2).reshape(-1, dim))
+        context = F.scaled_dot_product_attention(query, *self.layers[index], self.mask)
+        return layer.cross_out_proj(context.transpose(1, 2).reshape(-1, dim))
 
-    def weights(self) -> Float[Tensor, "sentences width source"]:
-        """Where the last words looked, on average over layers and heads."""
-        seen = []
+    def weights(self) -> Float[Tensor, "sentences width src_len"]:
+        """Cross-attention weights of the last step, averaged over layers and heads."""
+        weights = []
         for query, (key, _) in zip(self.queries, self.layers, strict=True):
             scores = query @ key.mT / math.sqrt(query.shape[-1]) + self.mask
-            seen.append(scores[..., : self.src_len].softmax(-1).mean(1))
-        return torch.stack(seen).mean(0)
+            weights.append(scores[..., : self.src_len].softmax(-1).mean(1))
+        return torch.stack(weights).mean(0)
 
 
 def compact_rows(tensor: Tensor, num_left: int, holes: Tensor, movers: Tensor) -> Tensor:
-    """Those that stay are moved to the front, into the places of those that left; nobody else moves."""
+    """Move the rows `movers` to `holes` and keep the first `num_left` rows, in place."""
     tensor.index_copy_(0, holes, tensor.index_select(0, movers))
     return tensor[:num_left]
 
 
-BUFFER_STEPS = 16  # words a beam that a cache has room for at first
-
-
 class FusedDecoderState:
-    """`Steps` of a Transformer, whose rows are sentences x width: those that translate one sentence stand together."""
+    """`TransformerDecoderState` by fused operations; rows are sentences x width, neighbors share a sentence."""
 
     def __init__(
-        self, decoder: FusedDecoder, memory: Float[Tensor, "rows source dim"], lengths: Int[Tensor, " rows"]
+        self,
+        decoder: FusedDecoder,
+        memory: Float[Tensor, "sentences src_len dim"],
+        lengths: Int[Tensor, " sentences"],
     ):
         self.decoder, self.beam_width, self.length = decoder, 1, 0
         self.source_kv = SourceKV(decoder, memory, lengths)
         self.slots = RowSlots(len(memory), memory.device)
-        self.num_cached = 0  # words of each sentence, of all its rows, in the cache
+        self.num_cached = 0  # tokens of each sentence, of all its rows, in the cache
         self.cache = memory.new_zeros(len(memory), len(decoder.layers), 0, 2 * decoder.embed_dim)
-        self.visibility = memory.new_zeros(len(memory), 1, 0)  # 0 where a row sees a word, else -inf
+        self.visibility = memory.new_zeros(len(memory), 1, 0)  # 0 where a row sees a cached token, else -inf
         self.position_encodings = decoder.position_encodings(0, BUFFER_STEPS)
         self.buffer: Tensor | None = None
 
-    def step(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows words"]:
-        """The scores of the next word of each row, given the word before it."""
+    def step(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocab"]:
+        """Logits of the next token of each row, given the token before it."""
         return self.decoder.output_projection(self._hidden_after(tokens))
 
     def base2_logits(self, tokens: Int[Tensor, " rows"], block_size: int) -> Float[Tensor, "rows padded"]:
-        """The same as powers of two."""
-        self.buffer = base2_logits(
-            self.decoder.output_projection, self._hidden_after(tokens), block_size, self.buffer
-        )
+        """The logits of `step` divided by ln 2, in float32, padded with -inf to a multiple of `block_size`."""
+        projection = self.decoder.output_projection
+        self.buffer = base2_logits(projection, self._hidden_after(tokens), block_size, self.buffer)
         return self.buffer
 
     def _hidden_after(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows dim"]:
-        packed, width = self.decoder, self.beam_width
+        decoder, width = self.decoder, self.beam_width
         tokens = self.slots.to_slots(tokens.view(-1, width)).flatten()
         if self.length == len(self.position_encodings):
-            self.position_encodings = packed.position_encodings(0, 2 * self.length)
-        x = torch.add(
-            self.position_encodings[self.length],
-            F.embedding(tokens, packed.embed_weight),
-            alpha=packed.embed_scale,
-        )
+            self.position_encodings = decoder.position_encodings(0, 2 * self.length)
+        embedded = F.embedding(tokens, decoder.embed_weight)
+        x = torch.add(self.position_encodings[self.length], embedded, alpha=decoder.embed_scale)
         self._append_new_tokens()
         self.source_kv.queries.clear()
-        for number, layer in enumerate(packed.layers):
-            x = self._run_layer(x, layer, number)
-        x = self.slots.from_slots(x.view(-1, width, packed.embed_dim)).flatten(0, 1)
+        for index, layer in enumerate(decoder.layers):
+            x = self._run_layer(x, layer, index)
+        x = self.slots.from_slots(x.view(-1, width, decoder.embed_dim)).flatten(0, 1)
         self.length += 1
-        return x if packed.final_norm is None else packed.final_norm(x)
+        return x if decoder.final_norm is None else decoder.final_norm(x)
 
     def _run_layer(
         self, x: Float[Tensor, "rows dim"], layer: FusedDecoderLayer, index: int
     ) -> Float[Tensor, "rows dim"]:
-        first, (look, back, think) = self.decoder.norm_first, layer.norms
-        new = layer.qkv_proj(look(x) if first else x)
-        x = layer.self_out_proj(self._attend_to_target(new, index)).add_(x)
-        x = x if first else look(x)
+        norm_first, (norm1, norm2, norm3) = self.decoder.norm_first, layer.norms
+        qkv = layer.qkv_proj(norm1(x) if norm_first else x)
+        x = layer.self_out_proj(self._attend_to_target(qkv, index)).add_(x)
+        x = x if norm_first else norm1(x)
 
-        x = self.source_kv.attend(back(x) if first else x, index, self.beam_width).add_(x)
-        x = x if first else back(x)
+        x = self.source_kv.attend(norm2(x) if norm_first else x, index, self.beam_width).add_(x)
+        x = x if norm_first else norm2(x)
 
-        wide = layer.linear1(think(x) if first else x).relu_()
-        x = layer.linear2(wide).add_(x)
-        return x if first else think(x)
+        inner = layer.linear1(norm3(x) if norm_first else x).relu_()
+        x = layer.linear2(inner).add_(x)
+        return x if norm_first else norm3(x)
 
-    def _attend_to_target(self, qkv: Float[Tensor, "rows joined"], index: int) -> Float[Tensor, "rows dim"]:
-        """At what was written: the new words' keys and values go to the end."""
-        dim, upto = self.decoder.embed_dim, round_up_to_vector(self.num_cached)
-        each = qkv.view(-1, self.beam_width, 3 * dim)
-        cache = self.cache[:, index, :upto]
-        cache[:, self.num_cached - self.beam_width : self.num_cached] = each[..., dim:]
+    def _attend_to_target(self, qkv: Float[Tensor, "rows qkv_dim"], index: int) -> Float[Tensor, "rows dim"]:
+        """Self-attention; keys and values of the new tokens are written to the end of the cache."""
+        dim, stop = self.decoder.embed_dim, round_up_to_vector(self.num_cached)
+        qkv = qkv.view(-1, self.beam_width, 3 * dim)
+        cache = self.cache[:, index, :stop]
+        cache[:, self.num_cached - self.beam_width : self.num_cached] = qkv[..., dim:]
         query, key, value = (
-            self.decoder.split_heads(part) for part in (each[..., :dim], cache[..., :dim], cache[..., dim:])
+            self.decoder.split_heads(part) for part in (qkv[..., :dim], cache[..., :dim], cache[..., dim:])
         )
-        mask = self.visibility[:, None, :, :upto]
+        mask = self.visibility[:, None, :, :stop]
         return F.scaled_dot_product_attention(query, key, value, mask).transpose(1, 2).reshape(-1, dim)
 
     def _append_new_tokens(self) -> None:
-        """Each row sees its own new word, and there is room for all of them."""
-        before, room = self.num_cached, self.visibility.shape[2]
+        """Make room in the cache for one token of each row, which that row alone sees."""
+        before, capacity = self.num_cached, self.visibility.shape[2]
         self.num_cached += self.beam_width
-        if self.num_cached > room:
-            more = round_up_to_vector(max(2 * before, BUFFER_STEPS * self.beam_width)) - room
-            grown = self.cache.new_empty(*self.cache.shape[:2], room + more, self.cache.shape[3])
-            grown[:, :, :before] = self.cache[:, :, :before]
-            self.cache, self.visibility = grown, F.pad(self.visibility, (0, more), value=-math.inf)
+        if self.num_cached > capacity:
+            added = round_up_to_vector(max(2 * before, BUFFER_STEPS * self.beam_width)) - capacity
+            cache = self.cache.new_empty(*self.cache.shape[:2], capacity + added, self.cache.shape[3])
+            cache[:, :, :before] = self.cache[:, :, :before]
+            self.cache, self.visibility = cache, F.pad(self.visibility, (0, added), value=-math.inf)
         if round_up_to_vector(self.num_cached) > round_up_to_vector(before):
-            self.cache[:, :, round_up_to_vector(before) : round_up_to_vector(self.num_cached)] = (
-                0  # what nobody sees must still be a number
-            )
+            # Masked keys must still be finite.
+            self.cache[:, :, round_up_to_vector(before) : round_up_to_vector(self.num_cached)] = 0
         self.visibility[:, :, before : self.num_cached].diagonal(dim1=1, dim2=2).zero_()
 
-    def weights(self) -> Float[Tensor, "rows source"]:
-        """Where the last word looked, on average over layers and heads."""
+    def weights(self) -> Float[Tensor, "rows src_len"]:
+        """Cross-attention weights of the last step, averaged over layers and heads."""
         return self.slots.from_slots(self.source_kv.weights()).flatten(0, 1)
 
-    def reorder(self, rows: Int[Tensor, " new"]) -> None:
-        """Go on with these rows; one may be taken several times."""
+    def reorder(self, rows: Int[Tensor, " new_rows"]) -> None:
+        """Continue with these rows; a row may be repeated or left out."""
         sentences = self.slots.slots_of(rows // self.beam_width)
         self.visibility = self.visibility[sentences, rows % self.beam_width][:, None]
         self.cache = self.cache.index_select(0, sentences)
@@ -321,12 +335,12 @@ class FusedDecoderState:
         self.slots, self.beam_width = RowSlots(len(rows), rows.device), 1
 
     def reorder_beams(self, rows: Int[Tensor, "sentences width"]) -> None:
-        """The same where each line of rows is the beam of one sentence, and sentences only leave."""
+        """`reorder` where each line of `rows` is the beam of one sentence, and sentences keep their order."""
         if len(rows) < len(self.slots):
-            gone = self.slots.remove(rows[:, 0] // self.beam_width)
-            compact_rows(self.cache[:, :, : self.num_cached], *gone)
-            self.cache, self.visibility = self.cache[: len(rows)], compact_rows(self.visibility, *gone)
-            self.source_kv.compact(*gone)
+            moves = self.slots.remove(rows[:, 0] // self.beam_width)
+            compact_rows(self.cache[:, :, : self.num_cached], *moves)
+            self.cache, self.visibility = self.cache[: len(rows)], compact_rows(self.visibility, *moves)
+            self.source_kv.compact(*moves)
         parents = self.slots.to_slots(rows % self.beam_width)
         self.visibility = self.visibility.gather(
             1, parents[:, :, None].expand(-1, -1, self.visibility.shape[2])

@@ -1,4 +1,4 @@
-"""regard.models.kernel_regression"""
+"""Kernel regression: attention pooling as an estimator of scikit-learn, with fast exact sums."""
 
 from regard.models.kernel_regression.estimator import KernelRegression, OutOfReachWarning
 

@@ -1,7 +1,4 @@
-"""How wide a kernel should be: such that each point is predicted best from the others.
-
-Attention pooling as an estimator of scikit-learn: what is near is looked at most.
-"""
+"""Kernel regression as an estimator of scikit-learn, and bandwidths learned by leave-one-out."""
 
 from __future__ import annotations
 
@@ -25,23 +22,169 @@ from torch import Tensor
 from regard.errors import UsageError
 from regard.models.kernel_regression.smoothing import KERNELS, KernelSmoother, TrainingPoints, divide_sums
 
+__all__ = ["KernelRegression", "OutOfReachWarning", "learn_bandwidths", "leave_one_out_error"]
+
+MAX_WEIGHTS = 2**26  # returned by one call of `weights`: half a gigabyte
+OUT_OF_REACH_CHOICES = ("nan", "nearest")
+
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
-
-
-COMMON_STEP, FEATURE_STEP = 1.5, 2.0  # the steps of the first look along a scale, as factors
-
-
-MAX_WIDTH = 10.0  # standard deviations: as good as an average
-
-
+COMMON_STEP, FEATURE_STEP = 1.5, 2.0  # factors between the widths of a first grid: of all features, of one
+MAX_WIDTH = 10.0  # standard deviations: practically the average
 MAX_SWEEPS, MIN_GAIN = 4, 1e-3
 
 
-def learn_bandwidths(kernel: str, points: TrainingPoints) -> Float[Tensor, "features"]:
-    """A width for each feature, by golden section on the leave-one-out error.
+class OutOfReachWarning(UserWarning):
+    """Some queries have no point within the reach of the kernel."""
 
-    First one factor for all standard deviations, from 1/points to 10: the best of a scale, then golden section around
-    it. With several features then one width after the other, in at most four rounds, until that gains nothing.
+
+class KernelRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Nadaraya-Watson kernel regression: the mean of all known y, weighted by the distance of their x.
+
+        f(x) = sum_i K(u_i) y_i / sum_j K(u_j)          u_i = |(x - x_i) / width|
+
+        average        K = 1
+        gaussian       K = exp(-u^2 / 2)
+        boxcar         K = 1 if u <= 1 else 0
+        epanechnikov   K = max(0, 1 - u^2)
+
+    As attention, x is the query, the x_i are the keys and the y_i the values. Needs scikit-learn.
+
+    Args:
+        kernel: "average", "gaussian", "boxcar" or "epanechnikov"
+        width: a number, one per feature, or "learned": one per feature, by golden-section search on the leave-one-out
+            error
+        out_of_reach: prediction of a query that no point reaches: "nan", or "nearest" for the nearest point
+
+    Shape: X (samples, features), y (samples,) or (samples, outputs)
+
+    Example:
+        >>> model = KernelRegression("epanechnikov", width=2.0).fit([[0], [1], [3]], [0, 1, 9])
+        >>> model.predict([[1], [2]]).tolist()
+        [0.571..., 5.0]
+
+    Reference: Nadaraya (1964); Watson (1964).
+    """
+
+    def __init__(self, kernel: str = "gaussian", width: Any = 1.0, out_of_reach: str = "nan"):
+        self.kernel = kernel
+        self.width = width
+        self.out_of_reach = out_of_reach
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRegression:
+        """Store the points and learn the width if requested; points of weight 0 are dropped."""
+        self._check_parameters()
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        is_kept = weight > 0
+        if not is_kept.any():
+            raise UsageError("KernelRegression: at least one sample_weight must be above 0")
+        self._is_single_output = y.ndim == 1
+        values = y.reshape(len(y), -1).astype(np.float64)
+        points = TrainingPoints.from_targets(*(torch.tensor(part[is_kept]) for part in (X, values, weight)))
+        width = self._resolve_width(points)
+        self._smoother = KernelSmoother(self.kernel, width, points)
+        self.width_: NDArray[np.float64] = width.expand(X.shape[1]).numpy().copy()
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """The prediction of each row of X; NaN, with one warning, where no point is within reach."""
+        query = self._validate_queries(X)
+        sums = self._smoother.sums(query)
+        return self._to_output(divide_sums(self._fill_out_of_reach(sums, query, None)))
+
+    def leave_one_out(self) -> NDArray[np.float64]:
+        """The error of each point predicted from all others: prediction - y."""
+        check_is_fitted(self)
+        points = self._smoother.points
+        excluded = torch.arange(len(points.key))
+        sums = self._fill_out_of_reach(self._smoother.leave_one_out(), points.key, excluded)
+        return self._to_output(divide_sums(sums) - points.y)
+
+    def weights(self, X: Any) -> NDArray[np.float64]:
+        """The weight of each point for each row of X, (queries, points); a row of 0 where no point is within reach."""
+        query, num_points = self._validate_queries(X), len(self._smoother.points.key)
+        if len(query) * num_points > MAX_WEIGHTS:
+            raise UsageError(
+                f"KernelRegression.weights: {len(query):,} queries x {num_points:,} points are more than"
+                f" {MAX_WEIGHTS:,} weights; pass at most {max(1, MAX_WEIGHTS // num_points):,} queries"
+            )
+        weights = self._smoother.weights(query)
+        if self.out_of_reach == "nearest":
+            is_empty = ~weights.any(-1)
+            weights[is_empty] = self._smoother.nearest_weights(query[is_empty])
+        return cast("NDArray[np.float64]", weights.numpy())
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.regressor_tags.poor_score = self.kernel == "average"  # a constant
+        return tags
+
+    def _check_parameters(self) -> None:
+        for name, value, choices in (
+            ("kernel", self.kernel, tuple(KERNELS)),
+            ("out_of_reach", self.out_of_reach, OUT_OF_REACH_CHOICES),
+        ):
+            if value not in choices:
+                raise UsageError(
+                    f"KernelRegression: invalid value {value!r} for {name}: must be one of {', '.join(choices)}"
+                )
+
+    def _resolve_width(self, points: TrainingPoints) -> Tensor:
+        if isinstance(self.width, str) and self.width == "learned":
+            return learn_bandwidths(self.kernel, points)
+        num_features = points.key.shape[1]
+        try:
+            width = np.array(self.width, dtype=np.float64)
+        except (TypeError, ValueError):
+            width = np.array(np.nan)
+        if width.shape not in ((), (num_features,)) or not ((width > 0) & (width < np.inf)).all():
+            raise UsageError(
+                f"KernelRegression: invalid value {self.width!r} for width: must be above 0, a number or one for each"
+                f' of {num_features} features, or "learned"'
+            )
+        return torch.from_numpy(width)
+
+    def _validate_queries(self, X: ArrayLike) -> Tensor:
+        check_is_fitted(self)
+        return torch.tensor(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def _fill_out_of_reach(self, sums: Tensor, query: Tensor, excluded: Tensor | None) -> Tensor:
+        """Where no point is within reach: the sums of the nearest one, or a warning."""
+        is_empty = ~(sums[:, -1] > 0)
+        count = int(is_empty.sum())
+        if not count:
+            return sums
+        if self.out_of_reach == "nearest":
+            left_out = None if excluded is None else excluded[is_empty]
+            sums[is_empty] = self._smoother.nearest(query[is_empty], left_out)
+            return sums
+        warnings.warn(
+            f"{count:,} of {len(query):,} queries have no point within reach and are predicted as NaN; take a larger"
+            ' width, or out_of_reach="nearest"',
+            OutOfReachWarning,
+            stacklevel=3,
+        )
+        return sums
+
+    def _to_output(self, predictions: Tensor) -> NDArray[np.float64]:
+        output = cast("NDArray[np.float64]", predictions.numpy())
+        return output[:, 0] if self._is_single_output else output
+
+
+def learn_bandwidths(kernel: str, points: TrainingPoints) -> Float[Tensor, "features"]:
+    """A width for each feature, by golden-section search on the leave-one-out error.
+
+    First one factor for the standard deviations of all features, from 1 / points to 10: the best of a grid, then golden
+    section around it. With several features then one width after another, in at most four sweeps, until the error no
+    longer falls.
+
+    Args:
+        kernel: name of the kernel
+        points: the training points
+
+    Returns:
+        the widths
     """
     spread = points.key.std(0, correction=0)
     spread = torch.where(spread > 0, spread, 1.0)
@@ -63,187 +206,51 @@ def learn_bandwidths(kernel: str, points: TrainingPoints) -> Float[Tensor, "feat
 
 
 def leave_one_out_error(kernel: str, width: Tensor, points: TrainingPoints) -> float:
-    """The mean squared error of predicting each point from the others, each output by its variance.
+    """Mean squared error of predicting each point from the others, each output divided by its variance.
 
-    A point that no other reaches counts as predicted by the average.
+    The prediction of a point that no other reaches is the average.
     """
-    share = (points.weight / points.weight.sum())[:, None]
+    fraction = (points.weight / points.weight.sum())[:, None]
     y = points.y
-    average = (share * y).sum(0)
-    variance = (share * (y - average).square()).sum(0)
-    found = divide_sums(KernelSmoother(kernel, width, points).leave_one_out())
-    found = torch.where(found.isnan(), average, found)
-    error = (share * (found - y).square()).sum(0)
+    average = (fraction * y).sum(0)
+    variance = (fraction * (y - average).square()).sum(0)
+    predictions = divide_sums(KernelSmoother(kernel, width, points).leave_one_out())
+    predictions = torch.where(predictions.isnan(), average, predictions)
+    error = (fraction * (predictions - y).square()).sum(0)
     return float((error / torch.where(variance > 0, variance, 1.0)).mean())
 
 
 def _improve_feature(
     error: Callable[[Tensor], float], width: Tensor, best: float, feature: int
 ) -> tuple[Tensor, float]:
-    """The widths with one of them changed, if that is better."""
+    """The widths with that of one feature changed, if the error falls."""
 
-    def changed(factor: float) -> Tensor:
-        other = width.clone()
-        other[feature] *= factor
-        return other
+    def scale_feature(factor: float) -> Tensor:
+        scaled = width.clone()
+        scaled[feature] *= factor
+        return scaled
 
-    factor, found = _minimize(lambda f: error(changed(f)), 1 / 8, 8.0, FEATURE_STEP, tolerance=0.05)
-    return (changed(factor), found) if found < best else (width, best)
+    factor, lowest = _minimize(lambda f: error(scale_feature(f)), 1 / 8, 8.0, FEATURE_STEP, tolerance=0.05)
+    return (scale_feature(factor), lowest) if lowest < best else (width, best)
 
 
 def _minimize(
     error: Callable[[float], float], low: float, high: float, step: float, tolerance: float = 1e-3
 ) -> tuple[float, float]:
-    """Where between two factors the error is lowest, and how low.
+    """The factor between `low` and `high` with the lowest error, and this error.
 
-    The best of a scale, then golden section between its neighbors.
+    The best of a geometric grid, then golden-section search between its neighbors.
     """
     count = math.ceil(math.log(high / low) / math.log(step))
-    scale = [math.log(high) - n * math.log(step) for n in range(count + 1)]
-    seen = {at: error(math.exp(at)) for at in scale}
-    best = min(seen, key=lambda at: seen[at])
+    grid = [math.log(high) - n * math.log(step) for n in range(count + 1)]
+    errors = {x: error(math.exp(x)) for x in grid}
+    best = min(errors, key=lambda x: errors[x])
     left, right = best - math.log(step), best + math.log(step)
     while right - left > tolerance:
         inner = right - GOLDEN_RATIO * (right - left), left + GOLDEN_RATIO * (right - left)
-        for at in inner:
-            if at not in seen:
-                seen[at] = error(math.exp(at))
-        left, right = (left, inner[1]) if seen[inner[0]] <= seen[inner[1]] else (inner[0], right)
-    best = min(seen, key=lambda at: seen[at])
-    return math.exp(best), seen[best]
-
-
-MAX_WEIGHTS = 2**26
-"""The most weights that are given at once: half a gigabyte."""
-
-
-OUT_OF_REACH_CHOICES = ("nan", "nearest")
-
-
-class OutOfReachWarning(UserWarning):
-    """Some queries have no point within the reach of the kernel."""
-
-
-class KernelRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Predict y as the average of all known y, each weighted by how near its x is.
-
-        f(x) = sum_i K(u_i) y_i / sum_j K(u_j)          u_i = |(x - x_i) / width|
-
-        average        K = 1
-        gaussian       K = exp(-u^2 / 2)
-        boxcar         K = 1 if u <= 1 else 0
-        epanechnikov   K = max(0, 1 - u^2)
-
-    The query is x, the keys are the x_i, the values the y_i. Nadaraya (1964), Watson (1964). `width` is a number, one
-    for each feature, or "learned": by golden section on the leave-one-out error, one for each feature. A query that no
-    point reaches is NaN, or with unreached="nearest" the nearest point. Needs scikit-learn.
-
-    >>> from regard.models.kernel_regression.estimator import KernelRegression
-    >>> model = KernelRegression("epanechnikov", width=2.0).fit([[0], [1], [3]], [0, 1, 9])
-    >>> model.predict([[1], [2]]).tolist()
-    [0.571..., 5.0]
-    """
-
-    def __init__(self, kernel: str = "gaussian", width: Any = 1.0, out_of_reach: str = "nan"):
-        self.kernel = kernel
-        self.width = width
-        self.out_of_reach = out_of_reach
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRegression:
-        """Keep the points, and learn the width if it is to be learned; a point of weight 0 is no point."""
-        self._check_parameters()
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        kept = weight > 0
-        if not kept.any():
-            raise UsageError("KernelRegression: every sample_weight is 0; at least one point must count")
-        self._is_single_output = y.ndim == 1
-        values = y.reshape(len(y), -1).astype(np.float64)
-        known = TrainingPoints.from_targets(*(torch.tensor(part[kept]) for part in (X, values, weight)))
-        width = self._resolve_width(known)
-        self._smoother = KernelSmoother(self.kernel, width, known)
-        self.width_: NDArray[np.float64] = width.expand(X.shape[1]).numpy().copy()
-        return self
-
-    def predict(self, X: Any) -> NDArray[np.float64]:
-        """What the points near each row of X have on average; NaN, with one warning, where there are none."""
-        query = self._validate_queries(X)
-        sums = self._smoother.sums(query)
-        return self._to_output(divide_sums(self._fill_out_of_reach(sums, query, None)))
-
-    def leave_one_out(self) -> NDArray[np.float64]:
-        """How far off each point is predicted from all others: prediction - y."""
-        check_is_fitted(self)
-        known = self._smoother.points
-        sums = self._fill_out_of_reach(
-            self._smoother.leave_one_out(), known.key, torch.arange(len(known.key))
-        )
-        return self._to_output(divide_sums(sums) - known.y)
-
-    def weights(self, X: Any) -> NDArray[np.float64]:
-        """What each point counts for each row of X, (queries, points); a row of 0 where none is in reach."""
-        query, points = self._validate_queries(X), len(self._smoother.points.key)
-        if len(query) * points > MAX_WEIGHTS:
-            raise UsageError(
-                f"KernelRegression.weights: {len(query):,} queries x {points:,} points are more than {MAX_WEIGHTS:,} weights; "
-                f"ask for at most {max(1, MAX_WEIGHTS // points):,} queries at once"
-            )
-        weights = self._smoother.weights(query)
-        if self.out_of_reach == "nearest":
-            none = ~weights.any(-1)
-            weights[none] = self._smoother.nearest_weights(query[none])
-        return cast("NDArray[np.float64]", weights.numpy())
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        tags.regressor_tags.poor_score = self.kernel == "average"  # by nature
-        return tags
-
-    def _check_parameters(self) -> None:
-        for name, value, known in (
-            ("kernel", self.kernel, tuple(KERNELS)),
-            ("unreached", self.out_of_reach, OUT_OF_REACH_CHOICES),
-        ):
-            if value not in known:
-                raise UsageError(f"KernelRegression: {name} must be one of {', '.join(known)}; not {value!r}")
-
-    def _resolve_width(self, points: TrainingPoints) -> Tensor:
-        if isinstance(self.width, str) and self.width == "learned":
-            return learn_bandwidths(self.kernel, points)
-        features = points.key.shape[1]
-        try:
-            width = np.array(self.width, dtype=np.float64)
-        except (TypeError, ValueError):
-            width = np.array(np.nan)
-        if width.shape not in ((), (features,)) or not ((width > 0) & (width < np.inf)).all():
-            raise UsageError(
-                f"KernelRegression: width must be above 0, a number or one for each of {features} features, or "
-                f'"learned"; not {self.width!r}'
-            )
-        return torch.from_numpy(width)
-
-    def _validate_queries(self, X: ArrayLike) -> Tensor:
-        check_is_fitted(self)
-        return torch.tensor(validate_data(self, X, dtype=np.float64, reset=False))
-
-    def _fill_out_of_reach(self, sums: Tensor, query: Tensor, excluded: Tensor | None) -> Tensor:
-        """Where no point is in reach: the nearest one, or a warning."""
-        none = ~(sums[:, -1] > 0)
-        count = int(none.sum())
-        if not count:
-            return sums
-        if self.out_of_reach == "nearest":
-            sums[none] = self._smoother.nearest(query[none], None if excluded is None else excluded[none])
-            return sums
-        warnings.warn(
-            f"{count:,} of {len(query):,} queries have no point within reach and are predicted as NaN; take a larger "
-            'width, or unreached="nearest"',
-            OutOfReachWarning,
-            stacklevel=3,
-        )
-        return sums
-
-    def _to_output(self, predictions: Tensor) -> NDArray[np.float64]:
-        answer = cast("NDArray[np.float64]", predictions.numpy())
-        return answer[:, 0] if self._is_single_output else answer
+        for x in inner:
+            if x not in errors:
+                errors[x] = error(math.exp(x))
+        left, right = (left, inner[1]) if errors[inner[0]] <= errors[inner[1]] else (inner[0], right)
+    best = min(errors, key=lambda x: errors[x])
+    return math.exp(best), errors[best]

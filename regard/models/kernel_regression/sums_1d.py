@@ -1,19 +1,4 @@
-"""The Gaussian on a line: points within one width of each other answer together.
-
-With c the center of such a box, t = (key - c) / width and s = (query - c) / width,
-
-    exp(-(s - t)^2 / 2) = exp(-s^2 / 2) sum_p s^p / p! [t^p exp(-t^2 / 2)]
-
-so that the sums over its points in brackets serve every query. With |t| <= 1/2 and TERMS terms the error of a kernel
-value is below 2e-16, and beyond REACH widths the kernel itself is below 3e-18. Greengard and Strain (1991), "The Fast
-Gauss Transform". A query costs some twenty boxes, however many points there are.
-
-Kernels of finite reach on a line: sorted keys, and sums over stretches of them.
-
-The keys that a query reaches are one stretch of the sorted keys, found by bisection. Its sum is put together from the
-sums of 1, 2, 4, ... neighbors that lie within it, made once. Differences of running sums would be shorter to write,
-but one wild value would spoil the sums of all stretches behind it; here a sum contains nothing from outside.
-"""
+"""Kernel sums over one sorted feature: the fast Gauss transform, and range sums of kernels with finite reach."""
 
 from __future__ import annotations
 
@@ -24,28 +9,38 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+__all__ = ["GaussSums", "RangeSums"]
+
 NUM_TERMS = 20
-
-
-GAUSS_REACH = 9.0
-
-
-MIN_RELATIVE_SUM = 1e-7
-"""A sum below this part of all weights is not exact enough: there the query is far from every point."""
-
-
+GAUSS_REACH = 9.0  # widths; the kernel is below 3e-18 beyond
+MIN_RELATIVE_SUM = 1e-7  # of all weights; smaller sums are inexact: the query is far from every point
 QUERIES_PER_CHUNK = 8192
-"""So many queries at a time."""
+MAX_WIDTHS = 2.0**40  # between the first and the last key, so that boxes can be counted from the first one
+MIN_MEAN_KERNEL = (
+    1e-6  # below it all keys are at the edge of the reach, where the expansion of 1 - u^2 cancels
+)
 
-
-MAX_WIDTHS = 2.0**40
-"""Over more widths than that, the first key is too far away to count boxes from."""
+KeyIndex = Int[Tensor, "queries"]
 
 
 class GaussSums:
-    """Sums of the Gaussian kernel times value, for many points and one feature.
+    """Sums of Gaussian kernel times value along one feature: the fast Gauss transform.
 
-    sum_i exp(-u_i^2 / 2) v_i          u_i = |q - k_i| / width
+        sum_i exp(-u_i^2 / 2) v_i          u_i = |q - k_i| / width
+
+    Keys within one width form a box. With its center c, t = (key - c) / width and s = (query - c) / width,
+
+        exp(-(s - t)^2 / 2) = exp(-s^2 / 2) sum_p s^p / p! [t^p exp(-t^2 / 2)]
+
+    so the sums of the brackets over the points of a box serve every query. With |t| <= 1/2 and `NUM_TERMS` terms the
+    error of a kernel value is below 2e-16. A query needs about twenty boxes, however many points there are.
+
+    Args:
+        key: positions of the points
+        value: values to sum, the weights as the last column
+        width: width of the kernel
+
+    Reference: Greengard and Strain (1991), "The Fast Gauss Transform".
     """
 
     def __init__(self, key: Float[Tensor, "points"], value: Float[Tensor, "points columns"], width: float):
@@ -60,18 +55,18 @@ class GaussSums:
         self.moments = _compute_moments((key - self.center[box]) / width, value, box, len(self.center))
 
     def sums(
-        self, query: Float[Tensor, "queries 1"], excluded: Int[Tensor, "queries"] | None = None
+        self, query: Float[Tensor, "queries 1"], excluded: KeyIndex | None = None
     ) -> tuple[Float[Tensor, "queries columns"], Bool[Tensor, "queries"]]:
-        """The sums, and which of them are not exact; `itself` is a point to leave out for each query."""
-        total = torch.cat([self._sums(part) for part in query[:, 0].split(QUERIES_PER_CHUNK)])
+        """The sums, and which of them are inexact; `excluded` is a point to leave out per query."""
+        total = torch.cat([self._sums(chunk) for chunk in query[:, 0].split(QUERIES_PER_CHUNK)])
         if excluded is not None:
-            total -= self.value[excluded]  # the kernel of a point with itself is 1
+            total -= self.value[excluded]  # the kernel at distance 0 is 1
         return total, total[:, -1] < MIN_RELATIVE_SUM * self.value[:, -1].sum()
 
     def _sums(self, query: Tensor) -> Tensor:
-        far = GAUSS_REACH * self.width
-        low = torch.searchsorted(self.last_key, query - far)
-        high = torch.searchsorted(self.first_key, query + far, right=True)
+        reach = GAUSS_REACH * self.width
+        low = torch.searchsorted(self.last_key, query - reach)
+        high = torch.searchsorted(self.first_key, query + reach, right=True)
         total = query.new_zeros(len(query), self.value.shape[1])
         while True:
             rows = (low < high).nonzero()[:, 0]
@@ -98,13 +93,6 @@ def _compute_moments(
     return moments
 
 
-KeyIndex = Int[Tensor, "queries"]
-
-
-MIN_MEAN_KERNEL = 1e-6
-"""Below this mean kernel value all keys stand at the edge of the reach, where 1 - u^2 must not be taken apart."""
-
-
 class _SumLevel(NamedTuple):
     """Nodes of 2^level neighbors: their center, and the sums of v, t v and t^2 v with t = (key - center) / width."""
 
@@ -113,13 +101,21 @@ class _SumLevel(NamedTuple):
 
 
 class RangeSums:
-    """Sums of kernel times value over the keys within reach of each query, in n log n steps altogether.
+    """Sums of kernel times value over the keys within reach of each query, in n log n steps in all.
 
         boxcar         sum_i v_i                          over u_i <= 1          u_i = |q - k_i| / width
         epanechnikov   sum_i (1 - u_i^2) v_i              over u_i < 1
 
-    With t_i = (k_i - c) / width and s = (q - c) / width, 1 - u_i^2 = 1 - s^2 + 2 s t_i - t_i^2, so three sums about the
-    center c of some neighbors serve every query.
+    The keys within reach are a range of the sorted keys, found by bisection. Its sum is composed of precomputed sums of
+    1, 2, 4, ... neighbors; differences of cumulative sums would be shorter, but one extreme value would spoil all
+    ranges behind it. With t_i = (k_i - c) / width and s = (q - c) / width, 1 - u_i^2 = 1 - s^2 + 2 s t_i - t_i^2, so
+    three sums about the center c of some neighbors serve every query.
+
+    Args:
+        key: positions of the points
+        value: values to sum, the weights as the last column
+        width: width of the kernel
+        curved: True for Epanechnikov, False for boxcar
     """
 
     def __init__(
@@ -138,16 +134,16 @@ class RangeSums:
     def sums(
         self, query: Float[Tensor, "queries 1"], excluded: KeyIndex | None = None
     ) -> tuple[Float[Tensor, "queries columns"], Tensor]:
-        """The sums, and which of them are too close to 0 to be exact; `itself` is a point that a query leaves out."""
+        """The sums, and which of them are inexact, near 0; `excluded` is a point to leave out per query."""
         query = query[:, 0]
         low, high = self._find_range(query)
         if excluded is None:
-            stretches = [(low, high)]
+            ranges = [(low, high)]
         else:
-            at = self.rank[excluded]
-            stretches = [(low, at), (at + 1, high)]
-        total = query.new_zeros(2, len(query), self.levels[0].sums.shape[-1])  # curved, and flat
-        for first, last in stretches:
+            index = self.rank[excluded]
+            ranges = [(low, index), (index + 1, high)]
+        total = query.new_zeros(2, len(query), self.levels[0].sums.shape[-1])  # epanechnikov, and boxcar
+        for first, last in ranges:
             self._add_range(total, query, first, last)
         curved, flat = total
         if not self.curved:
@@ -155,20 +151,20 @@ class RangeSums:
         return curved, curved[:, -1] < MIN_MEAN_KERNEL * flat[:, -1]
 
     def _find_range(self, query: Tensor) -> tuple[KeyIndex, KeyIndex]:
-        """The stretch of sorted keys within reach of each query: first, and one behind the last.
+        """The sorted keys within reach of each query: the first index, and one behind the last.
 
-        It asks the very question that the score asks of u: a key on the border is in or out by its rounding.
+        The condition is computed as the score computes u, so that a key on the border is rounded the same way.
         """
 
-        def within(key: Tensor) -> Tensor:
+        def is_within(key: Tensor) -> Tensor:
             u = (query - key).abs() / self.width
             return u < 1 if self.curved else u <= 1
 
-        low = _first_index(self.key, query, lambda key: (key >= query) | within(key))
-        return low, _first_index(self.key, query, lambda key: (key > query) & ~within(key))
+        low = _first_index(self.key, query, lambda key: (key >= query) | is_within(key))
+        return low, _first_index(self.key, query, lambda key: (key > query) & ~is_within(key))
 
     def _add_range(self, total: Tensor, query: Tensor, first: KeyIndex, last: KeyIndex) -> None:
-        """Add the sums of the stretches from `first` to before `last`, node by node from the smallest up."""
+        """Add the sums of the keys from `first` to before `last`, node by node from the smallest up."""
         for level in self.levels:
             left, right = ((first & 1) == 1) & (first < last), ((last & 1) == 1) & (first < last)
             self._add_nodes(total, query, level, first, left)
@@ -194,25 +190,25 @@ class RangeSums:
 
 
 def _first_index(keys: Tensor, query: Tensor, predicate: Callable[[Tensor], Tensor]) -> KeyIndex:
-    """For each query the first key to which the answer is yes; no key after it has another answer."""
+    """For each query the index of the first key for which a monotone predicate is true."""
     low = torch.zeros(len(query), dtype=torch.long)
     high = torch.full_like(low, len(keys))
     for _ in range(len(keys).bit_length()):
         middle = (low + high) >> 1
-        found = predicate(keys[middle.clamp(max=len(keys) - 1)]) | (middle >= high)
-        high = torch.where(found, torch.minimum(middle, high), high)
-        low = torch.where(found, low, middle + 1)
+        is_true = predicate(keys[middle.clamp(max=len(keys) - 1)]) | (middle >= high)
+        high = torch.where(is_true, torch.minimum(middle, high), high)
+        low = torch.where(is_true, low, middle + 1)
     return low
 
 
 def _build_levels(key: Tensor, value: Tensor, width: float, curved: bool) -> list[_SumLevel]:
-    """The sums of single keys, of pairs, of fours, ... about the center of each."""
-    nothing = torch.zeros_like(value)
-    levels = [_SumLevel(key, torch.stack([value, nothing, nothing] if curved else [value]))]
+    """The sums of single keys, pairs, fours, ... about the center of each."""
+    zeros = torch.zeros_like(value)
+    levels = [_SumLevel(key, torch.stack([value, zeros, zeros] if curved else [value]))]
     first = last = key
     while len(first) > 1:
         center, sums = levels[-1]
-        if len(first) % 2:  # a node that nobody asks for: what it stands beside counts nothing
+        if len(first) % 2:  # pad with an empty node, which no range contains
             first, last, center = (torch.cat([part, part[-1:]]) for part in (first, last, center))
             sums = torch.cat([sums, torch.zeros_like(sums[:, :1])], 1)
         first, last = first[0::2], last[1::2]

@@ -195,7 +195,7 @@ def build_model(config: CaptioningConfig, vocab_size: int, feature_dim: int | No
     eyes = None
     if feature_dim is None:
         feature_dim = config.feature_dim
-        eyes = ConvBackbone(3 if config.color else 1, feature_dim, config.conv_channels)
+        eyes = ConvBackbone(3 if config.color else 1, feature_dim, width=config.conv_channels)
     if config.attention_scope == "none":
         attention = Attention(Constant())
     else:

@@ -109,7 +109,7 @@ class TextGenerator:
         for batch in given.iter_eval_batches():
             batch = batch.to(self.device)
             real = torch.arange(1, batch.token_ids.shape[1], device=self.device) < batch.lengths[:, None]
-            hidden = self.model(batch.token_ids[:, :-1])[real]
+            hidden = self.model.forward_hidden(batch.token_ids[:, :-1])[real]
             total += float(linear_cross_entropy(hidden, output.weight, None, batch.token_ids[:, 1:][real])[0])
         return {**given.report.as_dict(), **text_metrics(total, given.report)}
 
@@ -153,7 +153,7 @@ class FillMask:
         """The likeliest words of each gap in a text, where a gap is written ___."""
         ids, gaps = self._encode_with_gaps(text)
         shown = torch.tensor([[BOS_ID, *ids, EOS_ID]], device=self.device)
-        states = self.model(shown, torch.tensor([shown.shape[1]], device=self.device))
+        states = self.model.forward_hidden(shown, torch.tensor([shown.shape[1]], device=self.device))
         scores = self.model.lm_head(states[0, gaps])
         scores[:, : EOS_ID + 1] = scores[:, -1] = -torch.inf  # only words: no special token, and no mask
         shares, found = scores.softmax(-1).topk(min(num_best, len(self.tokenizer) - EOS_ID - 1))

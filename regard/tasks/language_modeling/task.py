@@ -23,14 +23,8 @@ from torch import Tensor, nn
 from regard.data import Tokenizer
 from regard.data.passages import PassageBatches, PlainTextFiles, TextBatch, mask_tokens
 from regard.errors import ConfigError, DataError
-from regard.models.language_models import (
-    CausalLM,
-    ConvLayer,
-    HybridEncoder,
-    MaskedLM,
-    RNNLayer,
-    SelfAttentionLayer,
-)
+from regard.models.hybrid_encoder import ConvLayer, HybridEncoder, RNNLayer, SelfAttentionLayer
+from regard.models.language_models import CausalLM, MaskedLM
 from regard.tasks.datasets import describe_splits, held_out, not_held_out
 from regard.tasks.language_modeling.config import FillMaskConfig, TextConfig, TextGenerationConfig
 from regard.tasks.language_modeling.predictor import FillMask, TextGenerator, make_word_spacer, text_metrics
@@ -157,7 +151,8 @@ class CausalLMLoss(nn.Module):
         self.model = model
 
     def forward(self, batch: TextBatch) -> Loss:
-        hidden, words = self.model(batch.token_ids[:, :-1]).flatten(0, 1), batch.token_ids[:, 1:].flatten()
+        hidden = self.model.forward_hidden(batch.token_ids[:, :-1]).flatten(0, 1)
+        words = batch.token_ids[:, 1:].flatten()
         steps = torch.arange(batch.token_ids.shape[1] - 1, device=words.device)
         real = (steps < (batch.lengths - 1)[:, None]).flatten().nonzero().squeeze(1)
         if len(real) < len(words):
@@ -257,7 +252,7 @@ def build_encoder(config: StackSizes, vocab_size: int) -> HybridEncoder:
             f"embed_dim={config.embed_dim} must be even and a multiple of num_heads={config.num_heads}"
         )
     layers = [LAYERS[name](config) for name in config.layer_types]
-    return HybridEncoder(vocab_size, config.embed_dim, layers, config.dropout)
+    return HybridEncoder(vocab_size, config.embed_dim, layers, dropout=config.dropout)
 
 
 class MaskedTokenLoss(nn.Module):
@@ -270,7 +265,8 @@ class MaskedTokenLoss(nn.Module):
     def forward(self, batch: TextBatch, generator: torch.Generator | None = None) -> Loss:
         output = self.model.lm_head
         words, asked = mask_tokens(batch, self.mask_prob, len(output.weight) - 1, generator)
-        states, right = self.model(words, batch.lengths)[asked], batch.token_ids[asked]
+        states = self.model.forward_hidden(words, batch.lengths)[asked]
+        right = batch.token_ids[asked]
         total, _ = linear_cross_entropy(states, output.weight, output.bias, right)
         if self.training:
             return Loss(total, len(right))

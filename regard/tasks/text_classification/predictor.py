@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.pooling import SequenceMaxPool
+from regard.attention import MaxPool
 from regard.data import Tokenizer
 from regard.data.document_batches import DocumentBatch, DocumentBatches, encode_document
 from regard.data.document_splitter import DocumentSplitter, SplitDocument, Truncation, leading_spaces
@@ -117,7 +117,7 @@ class TextClassifier:
         pool = (
             self.model.pool if isinstance(self.model, FlatDocumentClassifier) else self.model.word_level.pool
         )
-        return not isinstance(pool, SequenceMaxPool)
+        return not isinstance(pool, MaxPool)
 
     def classify(self, texts: Sequence[TextOrSentences]) -> list[Classification]:
         """The class of each text; a text may also be a list of sentences. An empty one is refused."""

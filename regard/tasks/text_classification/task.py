@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from regard.attention import Additive, Attention, Constant
-from regard.attention.pooling import SequenceAttentionPool, SequenceMaxPool
+from regard.attention import Additive, Attention, AttentionPool, Constant, MaxPool
 from regard.data import Tokenizer
 from regard.data.document_batches import DocumentBatch, DocumentBatches, iter_usable
 from regard.data.document_splitter import DocumentReport
@@ -29,7 +28,7 @@ from regard.tasks.text_classification.data import Shelves
 from regard.tasks.text_classification.predictor import TextClassifier, classification_report, make_splitter
 from regard.training import Loss, RunFolder, TrainingConfig, load_into
 
-ENCODER, EMBEDDINGS = "encoder.", "embed.words.weight"
+ENCODER, EMBEDDINGS = "encoder.", "embed.weight"
 
 
 class RightClass(nn.Module):
@@ -217,15 +216,17 @@ def build_model(
     )
 
 
-def build_pooling(config: TextClassificationConfig) -> SequenceAttentionPool | SequenceMaxPool:
+def build_pooling(config: TextClassificationConfig) -> AttentionPool | MaxPool:
     """What makes one vector of many: attention, or one of its twins."""
     if config.pooling == "max":
-        return SequenceMaxPool()
+        return MaxPool()
     if config.pooling == "average":
-        return SequenceAttentionPool(Attention(Constant()))
+        return AttentionPool(Attention(Constant()))
     dim = config.embed_dim if config.model == "mixed" else config.hidden_dim
     share = build_normalizer(config.normalize)
     if mechanism("score", config.score, SCORES)[0] == "Additive":
-        return SequenceAttentionPool(build_attention("global", Additive(None, dim, dim), share, dim, dim, 1))
+        return AttentionPool(build_attention("global", Additive(None, dim, dim), share, dim, dim, 1))
     how = build_score(config.score, dim, dim, dim)
-    return SequenceAttentionPool(build_attention("global", how, share, dim, dim, 1), query_dim=dim)
+    return AttentionPool(
+        build_attention("global", how, share, dim, dim, 1), query_dim=dim, init_std=dim**-0.5
+    )

@@ -138,7 +138,7 @@ class _NextTokenProbabilities:
         self.model, self.device = translator.torch_model, translator.device
         self.target = torch.tensor([[BOS_ID, *ids]], device=self.device)
         cross = isinstance(self.model, Transformer)
-        self.layer_pattern = "decoder.layers.*.look_back" if cross else "attention"
+        self.layer_pattern = "decoder.layers.*.cross_attn" if cross else "attention"
 
     def __call__(
         self, sources: Any, replacement: Callable[[Any], Any] | None = None
@@ -155,8 +155,8 @@ class _NextTokenProbabilities:
             for start in range(0, len(rows), step):
                 some, lengths = pad_rows(rows[start : start + step])
                 target = self.target.expand(len(some), -1)
-                hidden = self.model(some.to(self.device), lengths.to(self.device), target)
-                found.append(self.model.lm_head(hidden).float().softmax(-1))
+                logits = self.model(some.to(self.device), lengths.to(self.device), target)
+                found.append(logits.float().softmax(-1))
         return torch.cat(found) if found else self.target.new_zeros(0, self.target.shape[1], 1).float()
 
 

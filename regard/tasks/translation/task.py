@@ -245,7 +245,7 @@ def build_model(
                 num_encoder_layers=config.num_layers,
                 ffn_dim=config.ffn_dim or 4 * config.dim,
                 dropout=config.dropout,
-                norm=config.norm,
+                norm_first=config.norm == "pre",
                 tie_embeddings=config.tie_embeddings,
             )
         )

@@ -19,8 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.attention import Attention, Constant
-from regard.attention.pooling import AttentionPool
+from regard.attention import Attention, AttentionPool, Constant
 from regard.data.images import IMAGE_BATCH_SIZE, ImageLike, load_gray_images, to_rgb
 from regard.data.questions import (
     ANSWERS,

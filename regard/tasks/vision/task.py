@@ -17,8 +17,7 @@ from typing import Any, ClassVar, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from regard.attention import Additive, Attention, Constant
-from regard.attention.pooling import AttentionPool, MaxPool
+from regard.attention import Additive, Attention, AttentionPool, Constant, MaxPool
 from regard.data.images import Digits, load_mnist, load_sklearn_digits
 from regard.data.questions import (
     ANSWERS,
@@ -228,7 +227,7 @@ class ImageClassificationTask(VisionTask[ImageClassificationConfig]):
 
 def build_image_classifier(config: ImageClassificationConfig) -> AttentionPoolClassifier:
     """The network that the settings describe."""
-    eyes = ConvBackbone(1, config.feature_dim, config.conv_channels)
+    eyes = ConvBackbone(1, config.feature_dim, width=config.conv_channels)
     return AttentionPoolClassifier(
         len(DIGIT_LABELS),
         build_pooling(config),
@@ -245,7 +244,9 @@ def build_pooling(config: ImageClassificationConfig) -> AttentionPool | MaxPool:
     asked = config.pooling == "attention" and config.query_type != "none"
     queries = len(DIGIT_LABELS) if config.query_type == "each" else 1
     return AttentionPool(
-        build_grid_attention(config, config.pooling, asked), config.hidden_dim if asked else None, queries
+        build_grid_attention(config, config.pooling, asked),
+        config.hidden_dim if asked else None,
+        num_queries=queries,
     )
 
 
@@ -313,7 +314,7 @@ def build_vqa_model(config: VisualQAConfig) -> VisualQAModel:
         else GRUEncoder(words, config.embed_dim, dim),
         [build_grid_attention(config, config.pooling) for _ in range(config.num_hops)],
         len(ANSWERS),
-        backbone=ConvBackbone(1, config.feature_dim, config.conv_channels),
+        backbone=ConvBackbone(1, config.feature_dim, width=config.conv_channels),
         feature_dim=config.feature_dim,
         dropout=config.dropout,
     )
