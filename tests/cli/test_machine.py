@@ -64,7 +64,7 @@ def test_info(machine):
         (["show", "{run}", "--heads"], "--heads is for a translation"),
         (
             ["show", "{run}", "--head", "1"],
-            "There is no head 1; this machine has 1 read head and 1 write head",
+            "no head 1: this model has 1 read head and 1 write head",
         ),
     ],
 )
@@ -122,10 +122,7 @@ def test_every_head_can_be_shown(headed, tmp_path):
     assert (third["read_head"], third["write_head"]) == (sharpest["read_head"], 2)
     answer = call("show", str(headed), "--head", "3")
     assert answer.returncode != 0
-    assert (
-        "There is no head 3; this machine has 2 read heads and 3 write heads, counted from 0."
-        in answer.stderr
-    )
+    assert "no head 3: this model has 2 read heads and 3 write heads, counted from 0" in answer.stderr
 
 
 def test_what_is_shown_says_of_which_heads(headed, tmp_path):

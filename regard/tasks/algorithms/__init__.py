@@ -1,3 +1,3 @@
-"""Machines with a memory: the algorithms of the Neural Turing Machine."""
+"""Algorithms on sequences of bits, learned by a Neural Turing Machine or an LSTM."""
 
 __all__ = []

@@ -1,4 +1,4 @@
-"""The algorithms of a Neural Turing Machine by name, with the settings that go with them."""
+"""Recipes of the algorithms of Graves et al. (2014)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from regard.tasks.algorithms import task as algorithms
 from regard.tasks.task import Recipe
+
+__all__ = ["RECIPES"]
 
 algorithm_recipe = partial(Recipe, task=algorithms.AlgorithmTask())
 
@@ -26,46 +28,46 @@ DEFAULTS = {
 }
 
 
-LONG_TRAINING = {"schedule": "cosine", "average_last": 5}  # a training that ends with small steps
+LONG_TRAINING = {"schedule": "cosine", "average_last": 5}
 
 
-LARGE_BATCHES = {"batch_size": 32}  # what is hard is rare
+LARGE_BATCHES = {"batch_size": 32}  # difficult sequences are rare
 
 
 def feedforward_controller(hidden_dim: int, num_heads: int) -> dict[str, Any]:
-    """The paper's best machines (table 1): without a state of its own, a machine has to use its memory."""
-    heads_of_both = {"num_read_heads": num_heads, "num_write_heads": num_heads}
-    return {"controller": "feedforward", "hidden_dim": hidden_dim, **heads_of_both}
+    """The best networks of table 1: without a recurrent state, the controller has to use the memory."""
+    head_options = {"num_read_heads": num_heads, "num_write_heads": num_heads}
+    return {"controller": "feedforward", "hidden_dim": hidden_dim, **head_options}
 
 
 RECIPES = (
     algorithm_recipe(
         "copy",
-        "See vectors of bits and say them again (Neural Turing Machine).",
-        "读一串比特向量，再原样说出来（神经图灵机）。",
+        "Read vectors of bits and output them again (Neural Turing Machine).",
+        "读入一串比特向量，再原样输出（神经图灵机）。",
         algorithms.copy,
         {
             **DEFAULTS,
-            "memory_rows": 32,  # few: who walks the wrong way meets what was written, and learns not to
-            "max_grad_norm": 0.05,  # a rare sequence moves the weights a little, and never throws away what was learned
+            "memory_rows": 32,  # few rows: a head that moves the wrong way overwrites data and learns not to
+            "max_grad_norm": 0.05,  # a rare sequence changes the weights only a little
         },
     ),
     algorithm_recipe(
         "repeat-copy",
-        "See vectors and a number, and say them so often.",
-        "读一串向量和一个数字，按该次数重复说出。",
+        "Read vectors and a number n, and output the vectors n times.",
+        "读入一串向量和一个数字，按该次数重复输出。",
         algorithms.repeat_copy,
         {**DEFAULTS, **LONG_TRAINING, **LARGE_BATCHES, "steps": 12_000, "max_size": 10},
     ),
     algorithm_recipe(
         "recall",
-        "See items, then one of them again, and say the one that followed it.",
-        "读若干项，再给出其中一项，说出它后面的那一项。",
+        "Read items, then one of them again, and output the item that followed it.",
+        "读入若干项，再给出其中一项，输出它后面的那一项。",
         algorithms.recall,
         {
             **DEFAULTS,
             **LONG_TRAINING,
-            **LARGE_BATCHES,  # items that begin alike
+            **LARGE_BATCHES,
             **feedforward_controller(hidden_dim=256, num_heads=4),
             "steps": 8000,
             "min_size": 2,
@@ -76,8 +78,8 @@ RECIPES = (
     ),
     algorithm_recipe(
         "ngrams",
-        "Foretell each bit of a source with a memory of five; the best possible guess is known.",
-        "预测每一个比特，信号源依赖前五位；最优预测是已知的。",
+        "Predict each bit of a source that depends on its last five bits; the optimal prediction is known.",
+        "预测信号源的每一个比特，它依赖前五个比特；最优预测已知。",
         algorithms.ngrams,
         {
             **DEFAULTS,
@@ -85,7 +87,7 @@ RECIPES = (
             "lr": 1e-3,
             "eps": 1e-5,
             "max_grad_norm": 0.05,
-            "state_grad_clip": 10.0,  # as in the paper: over 200 steps a gradient may grow beyond all use
+            "state_grad_clip": 10.0,  # as in the paper: over 200 steps, gradients may explode
             "steps": 15_000,
             "min_size": 200,
             "max_size": 200,
@@ -94,8 +96,8 @@ RECIPES = (
     ),
     algorithm_recipe(
         "sort",
-        "See vectors with priorities, and say them in that order.",
-        "读带优先级的向量，按优先级顺序说出来。",
+        "Read vectors with priorities and output them in that order.",
+        "读入带优先级的向量，按优先级顺序输出。",
         algorithms.sort,
         {
             **DEFAULTS,

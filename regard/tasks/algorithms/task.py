@@ -1,4 +1,4 @@
-"""The task of a machine with a memory: sequences of bits made on the fly, and bits to be said in return."""
+"""The algorithm task: generated sequences of bits, and the bits that an algorithm makes of them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from regard.training import Loss, RunFolder, TrainingConfig
 from regard.training.engine import CompileMode
 
 
-class Bits(nn.Module):
-    """The cross entropy of each bit that is asked for, summed over a batch."""
+class BitLoss(nn.Module):
+    """The cross entropy of the target bits, summed over a batch."""
 
     def __init__(self, model: NeuralTuringMachine | LSTMBaseline):
         super().__init__()
@@ -44,7 +44,7 @@ class Bits(nn.Module):
 
 
 class AlgorithmTask(Task[AlgorithmConfig]):
-    """From a sequence to another that an algorithm makes of it."""
+    """Sequence to sequence of bits, by an algorithm."""
 
     config_class: ClassVar[type[TrainingConfig]] = AlgorithmConfig
     uses = ("evaluate {run}", "show {run}", "info {run}")
@@ -61,11 +61,11 @@ class AlgorithmTask(Task[AlgorithmConfig]):
         self, run: RunFolder, recipe: Recipe, config: AlgorithmConfig
     ) -> Experiment[AlgorithmConfig]:
         algorithm: Algorithm = recipe.data(config)
-        objective = Bits(build_model(config, algorithm))
+        objective = BitLoss(build_model(config, algorithm))
         data = GeneratedBatches(algorithm.sample, lambda batch: batch, config.batch_size, config.seed)
-        machine = AlgorithmPredictor(objective.model, algorithm, config)
+        predictor = AlgorithmPredictor(objective.model, algorithm, config)
         mode: CompileMode = "step" if config.model == "ntm" else "off"
-        return Experiment(run, config, objective, data, Validation(machine), compile_mode=mode)
+        return Experiment(run, config, objective, data, Validation(predictor), compile_mode=mode)
 
     def load(
         self,
@@ -86,18 +86,25 @@ class AlgorithmTask(Task[AlgorithmConfig]):
 
 @dataclass(frozen=True)
 class Validation:
-    """Sequences of the greatest size of training: their cost in bits, and wrong bits in a hundred."""
+    """The cost in bits and the percentage of wrong bits, for sequences of the largest training size."""
 
-    machine: AlgorithmPredictor
+    predictor: AlgorithmPredictor
 
     def __call__(self) -> dict[str, float]:
-        found = self.machine.evaluate(num_sequences=NUM_VALID_SEQUENCES, **self.machine.max_training_sizes)
-        scores = {"bits": found["bits"], "errors": found["errors"]}
-        return scores | {"loss": math.log(2) * found["bits"] * found["sequences"] / found["of"]}
+        report = self.predictor.evaluate(
+            num_sequences=NUM_VALID_SEQUENCES, **self.predictor.max_training_sizes
+        )
+        scores = {"bits": report["bits"], "errors": report["errors"]}
+        return scores | {"loss": math.log(2) * report["bits"] * report["sequences"] / report["of"]}
 
 
 def build_model(config: AlgorithmConfig, algorithm: Algorithm) -> NeuralTuringMachine | LSTMBaseline:
-    """The network that the settings describe, for the channels of an algorithm."""
+    """The network of a config, for the sizes of an algorithm.
+
+    Args:
+        config: its sizes
+        algorithm: the number of inputs and outputs
+    """
     inputs, outputs = algorithm.dims
     if config.model == "lstm":
         return LSTMBaseline(inputs, outputs, hidden_dim=config.hidden_dim, num_layers=config.num_layers)
@@ -116,21 +123,26 @@ def build_model(config: AlgorithmConfig, algorithm: Algorithm) -> NeuralTuringMa
 
 
 def copy(config: AlgorithmConfig) -> Algorithm:
+    """Repeat a sequence of vectors."""
     return Copy({"length": (config.min_size, config.max_size)}, config.num_bits)
 
 
 def repeat_copy(config: AlgorithmConfig) -> Algorithm:
+    """Repeat a sequence of vectors a given number of times."""
     sizes = {"length": (config.min_size, config.max_size), "repeats": (1, config.max_repeats)}
     return RepeatCopy(sizes, config.num_bits)
 
 
 def recall(config: AlgorithmConfig) -> Algorithm:
+    """The item after a given item."""
     return AssociativeRecall({"items": (config.min_size, config.max_size)}, config.num_bits)
 
 
 def ngrams(config: AlgorithmConfig) -> Algorithm:
+    """The next bit of a random source."""
     return DynamicNGrams({"length": (config.min_size, config.max_size)}, 1)
 
 
 def sort(config: AlgorithmConfig) -> Algorithm:
+    """Vectors in the order of their priorities."""
     return PrioritySort({"length": (config.min_size, config.max_size)}, config.num_bits)
