@@ -251,7 +251,7 @@ class OnnxAttention:
         if isinstance(local, LocalM):
             center = graph("Min", self.position, graph("Sub", self.length, graph.float_scalar(1.0)))
         else:
-            hidden = graph("Tanh", graph.linear(query, local.W))
+            hidden = graph("Tanh", graph.linear(query, local.query_proj))
             wish = graph("Sigmoid", graph("MatMul", hidden, graph.constant(local.energy[:, None])))
             center = graph("Mul", self.length, wish)
         return graph("Sub", graph("Cast", graph.position_range(self.values), to=1), center)

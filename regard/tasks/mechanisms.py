@@ -137,7 +137,7 @@ def build_score(text: str, query_dim: int, key_dim: int, hidden_dim: int) -> Any
     if name in EQUAL_SIZE_SCORES and query_dim != key_dim:
         raise ConfigError(
             f"score={text} compares vectors of one size, but the queries have {query_dim} numbers and the keys "
-            f"{key_dim}; set encoder_dim so that they agree, or leave it out"
+            f"{key_dim}; set encoder_hidden_dim so that they agree, or leave it out"
         )
     return SCORES[name](query_dim, key_dim, hidden_dim, number)
 
@@ -157,10 +157,10 @@ def build_attention(
     scope: str, score: Any, normalize: Any, query_dim: int, hidden_dim: int, window_radius: int
 ) -> Any:
     """An attention of this scope."""
-    if normalize is not None and input_kind(normalize) != score.gives:
+    if normalize is not None and input_kind(normalize) != score.output_kind:
         kinds = {"logits": "any real numbers", "kernel": "kernel values, which kernel_sum shares out"}
         raise ConfigError(
-            f"this score and this normalizer do not go together: the score gives {kinds[score.gives]}, the normalizer "
+            f"this score and this normalizer do not go together: the score gives {kinds[score.output_kind]}, the normalizer "
             f"takes {kinds[input_kind(normalize)]}"
         )
     if scope == "local-m":

@@ -25,16 +25,16 @@ def test_order_and_neighbors_do_not_matter(any_translator, options):
 
 
 def test_batches_do_not_matter(any_translator, monkeypatch):
-    together = any_translator.translate(TEXTS, beam=3)
+    together = any_translator.translate(TEXTS, beam_size=3)
     scores = [one.log_prob for one in any_translator.score(TEXTS, TEXTS)]
     monkeypatch.setattr("regard.tasks.translation.predictor.AT_ONCE", 9)
-    assert any_translator.translate(TEXTS, beam=3) == together
+    assert any_translator.translate(TEXTS, beam_size=3) == together
     assert [one.log_prob for one in any_translator.score(TEXTS, TEXTS)] == pytest.approx(scores, abs=1e-4)
 
 
 @pytest.mark.parametrize("method", ["greedy", "beam", "sample"])
 def test_a_translation_scores_what_the_search_said(any_translator, method):
-    options = any_translator.decoding_config(method=method, beam=3)
+    options = any_translator.decoding_config(method=method, beam_size=3)
     found = [best[0] for best in any_translator.search(TEXTS, options)]
     rows = [i for i, one in enumerate(found) if one.finished and UNK_ID not in one.ids]
     assert rows
@@ -163,7 +163,7 @@ def test_words_of_both_sides_are_told(any_translator):
 
 
 def test_n_best_and_traces(any_translator):
-    options = any_translator.decoding_config(beam=4, best=3)
+    options = any_translator.decoding_config(beam_size=4, num_best=3)
     (best,) = any_translator.search(["abcd"], options)
     assert [one.score for one in best] == sorted((one.score for one in best), reverse=True)
     assert len({tuple(one.ids) for one in best}) == len(best) == 3
@@ -174,7 +174,7 @@ def test_n_best_and_traces(any_translator):
 
 
 def test_a_seed_decides_what_is_drawn(any_translator):
-    options = any_translator.decoding_config(method="sample", best=4)
+    options = any_translator.decoding_config(method="sample", num_best=4)
     one, two = (any_translator.search(["abc"], options, torch.Generator().manual_seed(1)) for _ in range(2))
     assert one == two
     assert len(one[0]) == 4

@@ -65,7 +65,7 @@ class Faithfulness:
                 f"there is no sentence in {language!r}; there is {' and '.join(SENTENCES)}"
             )
         words, numbers = SENTENCES[language], {}
-        for name in ("permuted", "uniform", "most", "random", "least"):
+        for name in ("permuted", "uniform", "most_attended", "random", "least_attended"):
             numbers[name] = f"{100 * getattr(self, name).probability_mass:.0f} %"
         numbers["flipped"] = f"{100 * self.permuted.argmax_rate:.0f} %"
         return words["facts"].format(**numbers) + words[self.verdict()]
@@ -83,21 +83,21 @@ class Faithfulness:
 
 SENTENCES = {
     "en": {
-        "facts": "With these weights mixed up at random, {permuted} of the next word's probability moves and "
-        "{flipped} of the words change; with all weights alike, {uniform} moves. Without the word it looked at most, "
-        "{most} moves; without any one word, {random}; without the least regarded, {least}. ",
-        "matters": "So this translation does depend on where it looked; that is not yet why it said what it said.",
-        "idle": "So this translation hardly depends on where it looked: do not read the picture as an explanation.",
-        "unclear": "So the weights matter, but the most regarded words hardly more than others: do not read the "
+        "facts": "With these weights permuted at random, {permuted} of the next word's probability moves and "
+        "{flipped} of the words change; with uniform weights, {uniform} moves. Without the most attended word, "
+        "{most_attended} moves; without any one word, {random}; without the least attended, {least_attended}. ",
+        "matters": "So this translation does depend on the weights; that is not yet a reason for its words.",
+        "idle": "So this translation hardly depends on the weights: do not read the picture as an explanation.",
+        "unclear": "So the weights matter, but the most attended words hardly more than others: do not read the "
         "picture as an explanation.",
     },
     "zh": {
-        "facts": "把这些权重随机打乱，下一个词的概率有 {permuted} 发生移动，{flipped} 的词会变；改成均匀权重，"
-        "移动 {uniform}。去掉看得最多的源词，移动 {most}；去掉任意一个词，平均移动 {random}；"
-        "去掉看得最少的词，移动 {least}。",
-        "matters": "可见这句译文确实依赖它看的地方，但这还不等于解释了它为什么这样译。",
-        "idle": "可见这句译文几乎不依赖它看的地方：不要把这幅图当作解释。",
-        "unclear": "可见权重有作用，但看得最多的词并不比别的词重要多少：不要把这幅图当作解释。",
+        "facts": "随机打乱注意力权重后，下一个词的概率有 {permuted} 发生转移，{flipped} 的词会改变；换成均匀权重，"
+        "转移 {uniform}。去掉权重最大的源词，转移 {most_attended}；去掉任意一个源词，平均转移 {random}；"
+        "去掉权重最小的源词，转移 {least_attended}。",
+        "matters": "可见这句译文确实依赖注意力权重，但这还不足以解释它为什么这样译。",
+        "idle": "可见这句译文几乎不依赖注意力权重：不要把这幅图当作解释。",
+        "unclear": "可见注意力权重有作用，但权重最大的词并不比其他词重要多少：不要把这幅图当作解释。",
     },
 }
 

@@ -156,13 +156,13 @@ class Translator:
     def decoding_config(self, **options: Any) -> DecodingConfig:
         """The options to search with: those of the run, changed by what is given."""
         usual: dict[str, Any] = {
-            "beam": self.config.beam_size,
-            "alpha": self.config.length_penalty,
+            "beam_size": self.config.beam_size,
+            "length_penalty": self.config.length_penalty,
             "max_length": self.max_length + 1,  # the end of the sentence counts here
         }
         usual |= {name: value for name, value in options.items() if value is not None}
         if "method" not in usual:
-            usual["method"] = "greedy" if usual["beam"] == 1 and usual.get("best", 1) == 1 else "beam"
+            usual["method"] = "greedy" if usual["beam_size"] == 1 and usual.get("num_best", 1) == 1 else "beam"
         return DecodingConfig(**usual)
 
     @overload

@@ -83,8 +83,8 @@ def test_onnx_shows_alignments_coverage_and_the_search(kind):
     theirs = to_engine(ours, "onnx")
     for one, other in zip(*(t.align(TEXTS[:3], ["cba", "h", "ab"]) for t in (ours, theirs)), strict=True):
         torch.testing.assert_close(one.weights, other.weights, atol=1e-5, rtol=1e-4)
-    assert theirs.translate(TEXTS, coverage=0.3) == ours.translate(TEXTS, coverage=0.3)
-    trees = [one.search_with_trace("abc", one.decoding_config(beam=3))[1] for one in (ours, theirs)]
+    assert theirs.translate(TEXTS, coverage_penalty=0.3) == ours.translate(TEXTS, coverage_penalty=0.3)
+    trees = [one.search_with_trace("abc", one.decoding_config(beam_size=3))[1] for one in (ours, theirs)]
     plain = [[[(c.token, c.parent, c.finished) for c in step] for step in tree.steps] for tree in trees]
     assert plain[0] == plain[1]
 
@@ -93,7 +93,7 @@ def test_onnx_draws_as_pytorch_does():
     ours = translator("additive")
     drawn = [
         one.search(
-            ["abc", "fed"], one.decoding_config(method="sample", best=3), torch.Generator().manual_seed(1)
+            ["abc", "fed"], one.decoding_config(method="sample", num_best=3), torch.Generator().manual_seed(1)
         )
         for one in (ours, to_engine(ours, "onnx"))
     ]
@@ -129,7 +129,7 @@ def test_no_translation_is_longer_than_positions_go(engine):
     theirs = to_engine(translator("post"), engine)
     more = {"min_length": 50} if engine == "onnx" else {}  # ctranslate2 says it before it begins
     with pytest.raises(ValueError, match=r"has 42 positions, too few for a translation of \d+ tokens"):
-        theirs.translate("abcd", beam=2, max_length=60, length_ratio=20.0, **more)
+        theirs.translate("abcd", beam_size=2, max_length=60, length_ratio=20.0, **more)
 
 
 def test_an_engine_must_search():
