@@ -16,8 +16,7 @@ from regard._imports import require_extra
 from regard.data.batching import pad_rows
 from regard.decoding import DecodingConfig, Hypothesis, decode
 from regard.errors import ExportCorruptError, UnsupportedError
-from regard.export import onnx_models as _onnx_recurrent
-from regard.export import onnx_models as _onnx_transformer
+from regard.export import onnx_models
 from regard.export.folder import check_export_length, check_exportable, num_export_positions
 from regard.models import RNNSeq2Seq, Transformer
 from regard.tasks.translation.inference import InferenceEngine
@@ -35,13 +34,13 @@ def write_model(translator: Translator, folder: Path, quantize: str | None) -> N
     if isinstance(model, Transformer):
         check_exportable(model, "ONNX")
         graphs = (
-            _onnx_transformer.transformer_encoder_graph(model, positions),
-            _onnx_transformer.transformer_decoder_step_graph(model, positions),
+            onnx_models.transformer_encoder_graph(model, positions),
+            onnx_models.transformer_decoder_step_graph(model, positions),
         )
     else:
         assert isinstance(model, RNNSeq2Seq)
-        _onnx_recurrent.check_rnn(model)
-        graphs = _onnx_recurrent.rnn_encoder_graph(model), _onnx_recurrent.rnn_decoder_step_graph(model)
+        onnx_models.check_rnn(model)
+        graphs = onnx_models.rnn_encoder_graph(model), onnx_models.rnn_decoder_step_graph(model)
     for graph, name in zip(graphs, (ENCODER_FILE, DECODER_FILE), strict=True):
         graph.save(folder / name)
         if quantize is not None:

@@ -29,17 +29,17 @@ SHARED_OPTIONS: dict[str, dict[str, Any]] = {
     "multi30k": {
         "model": "recurrent",
         "dim": 256,
-        "layers": 1,
-        "tied": "none",
+        "num_layers": 1,
+        "tie_embeddings": "none",
         "dropout": 0.3,
-        "vocab": 8000,
+        "vocab_size": 8000,
         "batch_tokens": 1024,  # many small steps: with 2,000 large ones they were still far from their end
         "steps": 4000,
         "lr": 1e-3,
-        "warmup": 400,
+        "warmup_steps": 400,
         "schedule": "cosine",
-        "average": 0,
-        "beam": 1,
+        "average_last": 0,
+        "beam_size": 1,
     },
 }
 
@@ -55,13 +55,13 @@ def bahdanau2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> di
     shared = {
         **SHARED_OPTIONS[name],
         "bidirectional": False,
-        **({"pair": "en-fr"} if name == "multi30k" else {}),
+        **({"language_pair": "en-fr"} if name == "multi30k" else {}),
         **values,
     }
     rows, arrived = [], {}
     for label, scope in (("without attention", "none"), ("with attention", "global")):
         log(f"{label}:")
-        row = run_trial(name, out / scope, log=log, **{**shared, "scope": scope})
+        row = run_trial(name, out / scope, log=log, **{**shared, "attention_scope": scope})
         rows.append({"model": label, **row})
         translator = load_translator(out / scope)
         tests = next(iter(get_recipe(name).data(translator.config).tests.values()))
@@ -194,21 +194,25 @@ def luong2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> dict[
     shared = {
         **SHARED_OPTIONS[name],
         "order": "luong",
-        **({"pair": "en-de"} if name == "multi30k" else {}),
+        **({"language_pair": "en-de"} if name == "multi30k" else {}),
         **values,
     }
     feeding = {"input_feeding": True}
-    near = {**feeding, "score": "general", **({"radius": 10} if name == "multi30k" else {})}  # the paper's D
+    near = {
+        **feeding,
+        "score": "general",
+        **({"window_radius": 10} if name == "multi30k" else {}),
+    }  # the paper's D
     trials: dict[str, dict[str, Any]] = {
-        "none": {"scope": "none"},
+        "none": {"attention_scope": "none"},
         "global (location)": {"score": "location"},
         "global (dot)": {"score": "dot"},
         "global (location) + feeding": {"score": "location", **feeding},
         "global (dot) + feeding": {"score": "dot", **feeding},
         "global (general) + feeding": {"score": "general", **feeding},
         "global (concat) + feeding": {"score": "concat", **feeding},
-        "local-m (general) + feeding": {"scope": "local-m", **near},
-        "local-p (general) + feeding": {"scope": "local-p", **near},
+        "local-m (general) + feeding": {"attention_scope": "local-m", **near},
+        "local-p (general) + feeding": {"attention_scope": "local-p", **near},
     }
     rows: list[Row] = []
     for number, (label, choice) in enumerate(trials.items()):

@@ -28,8 +28,8 @@ TINY = [
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_sights, "CHOOSING", 12)
-        patch.setattr(_sights, "TESTING", 20)
+        patch.setattr(_sights, "NUM_VALID_SCENES", 12)
+        patch.setattr(_sights, "NUM_TEST_SCENES", 20)
         for name in ("digits", "digit-questions"):
             answer = call("train", name, *TINY, "--out", folder / name)
             assert answer.returncode == 0, answer.stderr

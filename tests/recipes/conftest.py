@@ -9,7 +9,7 @@ def small_vocabulary():
     from regard.tasks.translation import data as _material
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_material, "SAMPLE", 500)
+        patch.setattr(_material, "VOCAB_SAMPLE_SIZE", 500)
         yield
 
 

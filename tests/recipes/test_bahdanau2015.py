@@ -63,9 +63,9 @@ def test_the_study_tells_sizes_beside_shares(tmp_path, monkeypatch):
     arrivals = iter(
         [study.PositionGradients([1.0] * 6, [1e-7] * 6), study.PositionGradients([1.0] * 6, [0.25] * 6)]
     )
-    monkeypatch.setattr(study, "trial", judged)
-    monkeypatch.setattr(study, "recipe", lambda name: _Recipe())
-    monkeypatch.setattr(study, "arriving", lambda translator, part: next(arrivals))
+    monkeypatch.setattr(study, "run_trial", judged)
+    monkeypatch.setattr(study, "get_recipe", lambda name: _Recipe())
+    monkeypatch.setattr(study, "gradient_by_position", lambda translator, part: next(arrivals))
     monkeypatch.setattr(study, "load_translator", lambda folder: _Recipe())
     found = json.loads(json.dumps(study.bahdanau2015(tmp_path, "reverse", {}, lambda line: None)))
     assert found["gradient_sizes"][0] == {

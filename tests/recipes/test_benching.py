@@ -21,7 +21,9 @@ def translator():
     model = Transformer(
         len(letters), len(letters), embed_dim=16, num_heads=2, num_encoder_layers=1, ffn_dim=16
     )
-    settings = make_config("reverse", model="transformer", dim=16, heads=2, layers=1, max_length=6, beam=2)
+    settings = make_config(
+        "reverse", model="transformer", dim=16, num_heads=2, num_layers=1, max_length=6, beam_size=2
+    )
     return Translator(model, letters, letters, settings)
 
 

@@ -66,7 +66,7 @@ def test_the_study_writes_its_table_and_picture(tmp_path, monkeypatch):
             "memory": {length: 0.01 * length**memory for length in lengths},
         }
 
-    monkeypatch.setattr(costs, "measured", made_up)
+    monkeypatch.setattr(costs, "measure_costs", made_up)
     said = []
     found = STUDIES["costs"].run(tmp_path, quick=True, log=said.append)
     assert len(said) == len(found["rows"]) == 5

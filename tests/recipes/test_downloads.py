@@ -26,7 +26,7 @@ class Quiet(SimpleHTTPRequestHandler):
 def server(tmp_path, monkeypatch):
     """A server whose files are the names of the table, each with one line of its own; checksums to match."""
     root = tmp_path / "server"
-    for table in ("RAW", "TOK"):
+    for table in ("MULTI30K_FILES", "MULTI30K_TOK_FILES"):
         sums = {}
         for name in getattr(downloads, table):
             text = f"text of {name}\n".encode()
@@ -38,7 +38,7 @@ def server(tmp_path, monkeypatch):
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=root))
     thread = threading.Thread(target=httpd.serve_forever)
     thread.start()
-    monkeypatch.setattr(downloads, "MULTI30K", f"http://127.0.0.1:{httpd.server_port}")
+    monkeypatch.setattr(downloads, "MULTI30K_URL", f"http://127.0.0.1:{httpd.server_port}")
     yield root
     httpd.shutdown()
     thread.join()
@@ -72,7 +72,7 @@ def test_a_broken_packet_is_refused(server):
 @pytest.fixture
 def sentences(server, monkeypatch):
     """The same server with pairs of sentences, as manythings.org packs them."""
-    monkeypatch.setattr(_tatoeba, "SITE", downloads.MULTI30K_URL)
+    monkeypatch.setattr(_tatoeba, "TATOEBA_URL", downloads.MULTI30K_URL)
     return server
 
 
@@ -83,7 +83,9 @@ def pack(server, lines):
 
 
 def fetched():
-    found = get_recipe("tatoeba-fr-en").data(make_config("tatoeba-fr-en", data="download", pair="en-fr"))
+    found = get_recipe("tatoeba-fr-en").data(
+        make_config("tatoeba-fr-en", data="download", language_pair="en-fr")
+    )
     return {"train": found.train, "dev": found.valid, "test": found.tests["test"]}
 
 

@@ -206,7 +206,7 @@ def wrong_files(folder):
 def test_wrong_files_are_sentences(tmp_path, files, parts, which, stream):
     good = wrong_files(tmp_path)
     paths = ",".join(f"{tmp_path}/{name}" for name in files.split(","))
-    given = {"train": good, "valid": good, which: paths, "stream": stream}
+    given = {"train": good, "valid": good, which: paths, "streaming": stream}
     with pytest.raises(DataError) as caught:
         train("translation", tmp_path / "run", [*FILES, *(f"{k}={v}" for k, v in given.items())], log=quiet)
     for part in parts:

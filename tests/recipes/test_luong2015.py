@@ -13,7 +13,7 @@ from tests.recipes.tiny import PAIRS, quiet, written
 @pytest.fixture
 def captions(tmp_path, monkeypatch):
     """A folder in the form of Multi30k, and networks as small as it."""
-    small = {"dim": 8, "embed_dim": 8, "vocab": 40, "batch_tokens": 400, "warmup": 1}
+    small = {"dim": 8, "embed_dim": 8, "vocab_size": 40, "batch_tokens": 400, "warmup_steps": 1}
     monkeypatch.setitem(
         _luong2015.SHARED_OPTIONS, "multi30k", {**_shared.SHARED_OPTIONS["multi30k"], **small}
     )

@@ -29,7 +29,7 @@ def train_one_step(*words):
     torch.manual_seed(0)
     settings = make_config("reverse", ["dim=8", "embed_dim=6", "dropout=0.1", *words])
     get_recipe("reverse").task.validate(get_recipe("reverse"), settings)  # nothing against it
-    objective = NextTokenLoss(build_model(settings, WORDS, WORDS), settings.smoothing)
+    objective = NextTokenLoss(build_model(settings, WORDS, WORDS), settings.label_smoothing)
     before = {name: p.detach().clone() for name, p in objective.named_parameters()}
     optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)
     loss = objective(BATCH)

@@ -13,7 +13,7 @@ from regard.tasks import load, train
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr(_ntm2014, "TRIED", 2)
+    monkeypatch.setattr(_ntm2014, "NUM_TEST_SEQUENCES", 2)
 
 
 def test_one_part_at_a_time(tmp_path):

@@ -67,8 +67,8 @@ def test_what_is_made_on_the_fly_has_no_files(whole):
 
 @pytest.mark.parametrize("size", [0, 5, 40, 41, 1000])
 def test_a_fingerprint_sees_the_size_and_both_ends(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(unchanged, "PART", 10)
-    monkeypatch.setattr(unchanged, "PARTS", 4)
+    monkeypatch.setattr(unchanged, "CHUNK_BYTES", 10)
+    monkeypatch.setattr(unchanged, "MAX_CHUNKS", 4)
     path = tmp_path / "a"
     path.write_bytes(bytes(size))
     kept = {str(path): unchanged.fingerprint_file(path)}

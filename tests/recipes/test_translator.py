@@ -16,7 +16,7 @@ from regard.tasks.translation.task import build_model
 from tests.recipes.letters import TEXTS, translator
 
 
-@pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 3}])
+@pytest.mark.parametrize("options", [{"beam_size": 1}, {"beam_size": 3}])
 def test_order_and_neighbors_do_not_matter(any_translator, options):
     together = any_translator.translate(TEXTS, **options)
     assert together == [any_translator.translate(text, **options) for text in TEXTS]

@@ -162,7 +162,9 @@ class Translator:
         }
         usual |= {name: value for name, value in options.items() if value is not None}
         if "method" not in usual:
-            usual["method"] = "greedy" if usual["beam_size"] == 1 and usual.get("num_best", 1) == 1 else "beam"
+            usual["method"] = (
+                "greedy" if usual["beam_size"] == 1 and usual.get("num_best", 1) == 1 else "beam"
+            )
         return DecodingConfig(**usual)
 
     @overload

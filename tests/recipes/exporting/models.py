@@ -24,7 +24,7 @@ TRANSFORMERS = {
         "shared_vocab=on",
         "dropout=0",
     ],
-    "tied": [
+    "tie_embeddings": [
         "model=transformer",
         "num_heads=1",
         "num_layers=1",
@@ -42,7 +42,7 @@ RECURRENT = {
     "local-m": ["attention_scope=local-m", "score=scaleddot", "window_radius=2"],
     "local-p": ["attention_scope=local-p", "score=bilinear", "order=luong", "window_radius=2"],
     "none": ["attention_scope=none"],
-    "average": ["score=constant", "normalize=sigmoid", "cell_type=lstm"],
+    "average_last": ["score=constant", "normalize=sigmoid", "cell_type=lstm"],
 }
 KINDS = {**TRANSFORMERS, **RECURRENT}
 

@@ -12,14 +12,14 @@ from tests.recipes.exporting.models import KINDS, TEXTS, TRANSFORMERS, translato
 PLACES = [("onnx", kind) for kind in KINDS] + [("ctranslate2", kind) for kind in TRANSFORMERS]
 SOME = [("onnx", "pre"), ("onnx", "luong"), ("ctranslate2", "post")]
 SEARCHES = [
-    {"beam": 1},
-    {"beam": 3, "alpha": 0.0},
-    {"beam": 3},
-    {"beam": 4, "best": 2, "alpha": 0.6},
-    {"beam": 4, "alpha": 1.5, "length_penalty": "power"},
-    {"beam": 2, "length_ratio": 0.5, "length_extra": 2},
+    {"beam_size": 1},
+    {"beam_size": 3, "alpha": 0.0},
+    {"beam_size": 3},
+    {"beam_size": 4, "best": 2, "alpha": 0.6},
+    {"beam_size": 4, "alpha": 1.5, "length_penalty": "power"},
+    {"beam_size": 2, "length_ratio": 0.5, "length_extra": 2},
 ]
-OURS = [{"beam": 3, "patience": 2.0, "best": 3}, {"beam": 3, "min_length": 3, "max_length": 6}]
+OURS = [{"beam_size": 3, "patience": 2.0, "best": 3}, {"beam_size": 3, "min_length": 3, "max_length": 6}]
 
 
 @pytest.fixture(params=PLACES, ids=lambda place: "-".join(place))

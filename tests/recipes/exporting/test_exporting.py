@@ -16,7 +16,14 @@ from regard.tasks import load_translator, make_config, recipe_name, train
 from regard.tasks.translation.predictor import Translator
 from tests.recipes.exporting.models import TEXTS, translator
 
-QUICK = {"steps": 3, "validate_every": 3, "average": 0, "batch_tokens": 200, "watch": "loss", "dim": 16}
+QUICK = {
+    "steps": 3,
+    "validate_every": 3,
+    "average_last": 0,
+    "batch_tokens": 200,
+    "monitor": "loss",
+    "dim": 16,
+}
 FORMS = [
     ("ctranslate2", None),
     ("ctranslate2", "int8"),
@@ -34,7 +41,7 @@ def trained(folder, name="reverse", **given):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "reverse"
-    return trained(folder, model="transformer", heads=2, layers=1)
+    return trained(folder, model="transformer", num_heads=2, num_layers=1)
 
 
 @pytest.fixture(scope="module")
