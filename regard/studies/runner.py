@@ -135,7 +135,7 @@ class Study:
         out.mkdir(parents=True, exist_ok=True)
         name = "reverse" if data is None else "multi30k"
         if data is not None:
-            given["data"] = data
+            given["data_dir"] = data
         parts = (only or self.parts,) if self.parts else ()
         form = {"quick": quick} if self.has_quick_form else {}
         found = self.run_fn(out, name, given, log or _no_log, *parts, **form)
@@ -155,7 +155,7 @@ def _parse_shared_options(overrides: Sequence[str]) -> dict[str, Any]:
         [name for name, _ in map(split_override, overrides)],
         [item.name for item in TrainingConfig.options()],
     )
-    if "data" in names:
+    if "data_dir" in names:
         raise ConfigError("a study is given its data by --data FOLDER, not by data=")
     if others := [name for name in names if name not in shared]:
         raise ConfigError(f"{others[0]} is no option of every training{suggest(others[0], shared)}")

@@ -47,26 +47,26 @@ def server(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("name", "make"), [("multi30k", multi30k), ("multi30k-tok", multi30k_tok)])
 def test_data_is_fetched_once_and_read(server, name, make):
-    found = make(make_config(name, data="download"))
+    found = make(make_config(name, data_dir="download"))
     [pair] = iter_pairs(found.train)
     assert pair.source.startswith("text of ")
     assert pair.source.replace(".gz", "").endswith("en")
     for path in server.rglob("*.*"):
         path.unlink()
-    make(make_config(name, data="download"))  # from the cache
+    make(make_config(name, data_dir="download"))  # from the cache
 
 
 def test_another_text_than_expected_is_refused(server):
     (server / "raw/val.de.gz").write_bytes(gzip.compress(b"something else\n"))
     with pytest.raises(DataError, match="SHA-256"):
-        multi30k(make_config("multi30k", data="download"))
+        multi30k(make_config("multi30k", data_dir="download"))
 
 
 def test_a_broken_packet_is_refused(server):
     whole = (server / "raw/val.de.gz").read_bytes()
     (server / "raw/val.de.gz").write_bytes(whole[:-9])
     with pytest.raises(DataError, match=r"val\.de\.gz"):
-        multi30k(make_config("multi30k", data="download"))
+        multi30k(make_config("multi30k", data_dir="download"))
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def pack(server, lines):
 
 def fetched():
     found = get_recipe("tatoeba-fr-en").data(
-        make_config("tatoeba-fr-en", data="download", language_pair="en-fr")
+        make_config("tatoeba-fr-en", data_dir="download", language_pair="en-fr")
     )
     return {"train": found.train, "dev": found.valid, "test": found.tests["test"]}
 
@@ -167,7 +167,7 @@ def test_sentences_in_another_file_than_expected(sentences):
 
 def test_a_recipe_that_cannot_download_says_where_its_data_goes():
     with pytest.raises(ConfigError, match=r"hansards cannot download its data: .* data_dir=FOLDER with"):
-        get_recipe("hansards").data(make_config("hansards", data="download"))
+        get_recipe("hansards").data(make_config("hansards", data_dir="download"))
 
 
 def test_checksums_are_checksums():

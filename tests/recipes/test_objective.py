@@ -105,7 +105,7 @@ class Chosen(nn.Module):
 
 def exact(model, batch):
     """The gradient of E_choice[-log p(word | choice)], all choices written out."""
-    first = model.decode(batch.source[:1], batch.source_lengths[:1], batch.target[:1, :-1]).seen[0]
+    first = model.decode(batch.source[:1], batch.source_lengths[:1], batch.target[:1, :-1]).attention[0]
     chances, expected = first.scores.softmax(-1).flatten(), 0.0
     for choice, chance in enumerate(chances):
         kept = model.attention.normalize
@@ -172,7 +172,7 @@ def one_choice(model, objective, batch, choice):
         loss = objective(batch)
         hook.remove()
         if int(seen[0].argmax()) == choice:
-            chance = model.decode(batch.source, batch.source_lengths, batch.target[:, :-1]).seen[0]
+            chance = model.decode(batch.source, batch.source_lengths, batch.target[:, :-1]).attention[0]
             grad = torch.autograd.grad(loss.total, list(model.parameters()))
             return chance.scores.softmax(-1).flatten()[choice].detach(), grad
     raise AssertionError("never drawn")

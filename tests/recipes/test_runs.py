@@ -152,7 +152,7 @@ def test_hardmax_says_that_it_has_no_gradient(tmp_path):
 @pytest.mark.parametrize("name", list(RECIPES))
 def test_settings_can_be_seen_before_there_is_data(name):
     settings = resolve_config(name)
-    assert isinstance(settings, RECIPES[name].kind)
+    assert isinstance(settings, RECIPES[name].config_class)
     assert {key: getattr(settings, key) for key in RECIPES[name].defaults} == dict(RECIPES[name].defaults)
 
 

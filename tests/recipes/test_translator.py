@@ -58,7 +58,7 @@ def test_empty_texts_are_nothing_and_stay_in_place(any_translator):
 def test_unknown_characters_are_read(any_translator):
     assert isinstance(any_translator.translate("zébra 中文"), str)
     seen = any_translator.align("a中b", "ba")
-    assert seen.names("source") == ("a", "中", "b")
+    assert seen.words_of("source") == ("a", "中", "b")
 
 
 def test_too_long_says_which(any_translator):
@@ -82,8 +82,8 @@ def test_alignments(any_translator):
         assert seen.weights.shape == (layers, heads, len(text) + 1, len(text) + 1)
         torch.testing.assert_close(seen.weights, one.weights, atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(seen.weights.sum(-1), torch.ones(layers, heads, len(text) + 1))
-        assert seen.names("source") == tuple(text)
-        assert seen.names("target") == tuple(text[::-1])
+        assert seen.words_of("source") == tuple(text)
+        assert seen.words_of("target") == tuple(text[::-1])
         assert not seen.weights.requires_grad
 
 
@@ -135,12 +135,12 @@ def test_chinese_words_are_its_tokens():
     text = "我昨天在学校学习。"
     seen = chinese().align(text, text)
     assert len(seen.groups("source")) > 4
-    assert "".join(seen.names("source")) == "".join(seen.names("target")) == text
-    assert seen.words().weights.shape[2:] == (len(seen.names("target")), len(seen.names("source")))
+    assert "".join(seen.words_of("source")) == "".join(seen.words_of("target")) == text
+    assert seen.words().weights.shape[2:] == (len(seen.words_of("target")), len(seen.words_of("source")))
     (loose,) = chinese().align_token_ids([text], [chinese().target.encode(text)])
     assert (loose.source_words, loose.target_words) == (seen.source_words, seen.target_words)
     (spaced,) = chinese().align(["学校 在 北京 。"], ["学校 在 北京 。"], spaced=True)
-    assert spaced.names("source") == spaced.names("target") == ("学校", "在", "北京", "。")
+    assert spaced.words_of("source") == spaced.words_of("target") == ("学校", "在", "北京", "。")
 
 
 def test_of_chinese_a_word_is_copied_and_not_the_sentence():
