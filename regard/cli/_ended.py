@@ -53,7 +53,7 @@ def _as_dict(folder: Path, outcome: TrainingResult, record: dict[str, Any]) -> d
         "step": outcome.step,
         "reason": outcome.stop_reason,
         "interrupted": outcome.interrupted,
-        "watch": record["settings"]["watch"],
+        "monitor": record["settings"]["monitor"],
         "best": outcome.best,
         "best_step": outcome.best_step,
         "scores": outcome.scores,
@@ -69,7 +69,7 @@ def _print(folder: Path, outcome: TrainingResult, record: dict[str, Any]) -> Non
 
     best = "none"
     if outcome.best is not None:
-        best = f"{record['settings']['watch']} {format_number(outcome.best)} at step {outcome.best_step:,}"
+        best = f"{record['settings']['monitor']} {format_number(outcome.best)} at step {outcome.best_step:,}"
     rows = [
         ("trained", f"{outcome.step:,} steps in {format_duration(outcome.seconds)}: {outcome.stop_reason}"),
         ("best", best),
