@@ -1,3 +1,3 @@
-"""Pictures, and what is said of each."""
+"""Image captioning."""
 
 __all__ = []

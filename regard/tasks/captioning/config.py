@@ -1,4 +1,4 @@
-"""What a captioner can be told."""
+"""Options of image captioning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HARD = {"attention_scope": "hard"}
 
 @dataclass(frozen=True, kw_only=True)
 class CaptioningConfig(TrainingConfig):
-    """Pictures, and what is said of each."""
+    """Options of image captioning: files, images, model, loss and search."""
 
     monitor: str = option("loss", MONITOR_HELP, choices=("loss", "captions", "digits", "bleu"))
     # data
@@ -21,59 +21,61 @@ class CaptioningConfig(TrainingConfig):
         (), 'files to train on: .jsonl of {"image": path, "captions": [...]}', path=True
     )
     valid_files: tuple[str, ...] = option(
-        (), "files to choose the best weights by; without any, every twentieth image", path=True
+        (), "validation files; none: every twentieth training image is held out", path=True
     )
-    test_files: tuple[str, ...] = option(
-        (), "files that `regard evaluate` takes if it is given none", path=True
-    )
+    test_files: tuple[str, ...] = option((), "test files: the default of `regard evaluate`", path=True)
     data_dir: str | None = option(None, "folder with the recipe's data (mnist-scenes, flickr8k)", path=True)
-    image_size: int = option(64, "side of an image in pixels; others are stretched to it", ge=16)
-    color: bool = option(False, "images in color, or in gray")
-    batch_size: int = option(64, "pictures in a batch", ge=1)
-    max_length: int = option(40, "longest caption in words; a longer one is left out, and counted", ge=1)
-    min_word_count: int = option(
-        1, "how often a word must be in the training captions to be known", ge=1, inherit=True
+    image_size: int = option(64, "side of an image in pixels; images of other sizes are resized", ge=16)
+    color: bool = option(False, "color images instead of gray ones")
+    batch_size: int = option(64, "images in a batch", ge=1)
+    max_length: int = option(
+        40, "maximum length of a caption in words; longer ones are left out and reported", ge=1
     )
-    lowercase: bool = option(True, "all letters small", inherit=True)
+    min_word_count: int = option(1, "minimum count of a word in the training captions", ge=1, inherit=True)
+    lowercase: bool = option(True, "lowercase all captions", inherit=True)
     # model
     attention_scope: Literal["soft", "hard", "none"] = option(
-        "soft", "look at all cells more or less, at one, or always at their mean"
+        "soft", "attend to all cells, to one sampled cell, or always to their mean"
     )
-    score: str = option("additive", "how well a cell answers; `regard list --kind score`")
+    score: str = option("additive", "score of a cell; `regard list --kind score`")
     conv_channels: int = option(24, "channels of the first convolution", ge=1)
-    feature_dim: int = option(96, "size of a cell's vector, where convolutions make it", gt=16)
-    embed_dim: int = option(64, "size of a word's vector", ge=1)
-    hidden_dim: int = option(128, "size of the state", ge=1)
-    dropout: float = option(0.0, "numbers forgotten at random in training", ge=0, lt=1)
+    feature_dim: int = option(96, "size of a feature vector of the backbone", gt=16)
+    embed_dim: int = option(64, "size of a word embedding", ge=1)
+    hidden_dim: int = option(128, "size of the LSTM state", ge=1)
+    dropout: float = option(0.0, "dropout probability", ge=0, lt=1)
     # loss
     label_smoothing: float = option(0.0, "label smoothing", ge=0, lt=1)
     doubly_stochastic_weight: float = option(
         0.0,
-        "soft: price of not looking at every cell alike over a whole caption",
+        "soft: weight of the doubly stochastic penalty",
         ge=0,
         when={"attention_scope": "soft"},
     )
     soft_fraction: float = option(
         0.5,
-        "hard: share of the captions that see the expected look while it is learned",
+        "hard: fraction of the training captions that use soft attention",
         ge=0,
         le=1,
         when=HARD,
     )
     soft_warmup: float = option(
         0.5,
-        "hard: part of the training, at its beginning, in which all captions see the expected look",
+        "hard: initial fraction of the training in which all captions use soft attention",
         ge=0,
         le=1,
         when=HARD,
     )
-    entropy_bonus: float = option(0.01, "hard: reward for an open choice", ge=0, when=HARD)
-    reward_discount: float = option(0.5, "hard: how much later words count for a look", ge=0, le=1, when=HARD)
-    # writing
-    beam_size: int = option(1, "captions kept side by side; 1 is greedy", ge=1)
-    length_penalty: float = option(1.0, "above 0 prefers longer captions", ge=0)
+    entropy_bonus: float = option(0.01, "hard: weight of the entropy of the attention", ge=0, when=HARD)
+    reward_discount: float = option(
+        0.5, "hard: discount of the rewards of later words", ge=0, le=1, when=HARD
+    )
+    # search
+    beam_size: int = option(1, "size of the beam; 1: greedy search", ge=1)
+    length_penalty: float = option(
+        1.0, "strength of the length penalty; above 0 prefers longer captions", ge=0
+    )
 
     def validate(self) -> None:
-        """Refuse a score without attention."""
+        """Refuse a score where there is no attention."""
         if self.attention_scope == "none" and self.score != "additive":
             raise self.option("score").error(self.score, "needs attention_scope=soft or attention_scope=hard")

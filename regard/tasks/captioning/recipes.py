@@ -1,4 +1,4 @@
-"""Pictures with captions by name, with the settings that go with them."""
+"""Recipes of image captioning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCENE_DEFAULTS = {
     "steps": 6000,
     "batch_size": 32,
     "average_last": 3,
-    "entropy_bonus": 0.001,  # looks are found softly; what would keep them open then only blurs them
+    "entropy_bonus": 0.001,  # soft attention finds the digits; a larger bonus only blurs it
 }
 
 
@@ -41,22 +41,22 @@ PHOTOGRAPH_DEFAULTS = {
 RECIPES = (
     captioning_recipe(
         "digit-scenes",
-        "Scenes of handwritten digits, described from left to right; the digits come with scikit-learn.",
-        "由手写数字拼成的画面，从左到右描述；数字来自 scikit-learn 自带的数据。",
+        "Captions of scenes of handwritten digits, from left to right; the digits come with scikit-learn.",
+        "为手写数字场景生成从左到右的描述；数字来自 scikit-learn 自带的数据集。",
         pictures.digit_scenes,
         SCENE_DEFAULTS,
     ),
     captioning_recipe(
         "mnist-scenes",
-        "The same, larger, of the digits of MNIST (data_dir=FOLDER).",
-        "同上，画面更大，数字来自 MNIST（data_dir=文件夹）。",
+        "Captions of larger scenes of MNIST digits (data_dir=FOLDER).",
+        "为更大的 MNIST 数字场景生成描述（data_dir=文件夹）。",
         pictures.mnist_scenes,
         {**SCENE_DEFAULTS, "image_size": 96, "conv_channels": 32, "steps": 15_000},
     ),
     captioning_recipe(
         "flickr8k",
-        "Photographs as ready features, five captions each (data_dir=FOLDER).",
-        "以现成特征表示的照片，每张五条说明（data_dir=文件夹）。",
+        "Photographs as precomputed features, five captions each (data_dir=FOLDER).",
+        "照片（预先计算的特征），每张五条描述（data_dir=文件夹）。",
         pictures.flickr8k,
         PHOTOGRAPH_DEFAULTS,
         task=DescribingFeatures(),
@@ -64,7 +64,7 @@ RECIPES = (
     captioning_recipe(
         "captions",
         "Your own images and captions: --train x.jsonl --valid y.jsonl.",
-        "你自己的图片及说明：--train x.jsonl --valid y.jsonl。",
+        "你自己的图片及描述：--train x.jsonl --valid y.jsonl。",
         pictures.from_files,
         {"color": True, "schedule": "cosine", "dropout": 0.3, "min_word_count": 2, "beam_size": 5},
     ),

@@ -1,3 +1,3 @@
-"""Plain text: a decoder alone that writes on, an encoder alone that fills in."""
+"""Language models: text generation with a decoder, fill-mask with an encoder."""
 
 __all__ = []

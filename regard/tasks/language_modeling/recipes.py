@@ -1,4 +1,4 @@
-"""Plain text to write on or to fill in, with the settings that go with it."""
+"""Recipes of text generation and fill-mask."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ DEFAULTS = {"schedule": "cosine", "lr": 2e-3, "warmup_steps": 200, "steps": 5000
 RECIPES = (
     Recipe(
         "language",
-        "Your own plain text, and what comes next (a decoder alone): --train a.txt; `regard write` goes on.",
-        "你自己的纯文本，预测下文（单独的解码器）：--train a.txt；用 `regard write` 续写。",
+        "Language model of your own plain text (decoder only): --train a.txt.",
+        "用你自己的纯文本训练语言模型（仅解码器）：--train a.txt。",
         texts.from_files,
         DEFAULTS,
         task=TextGenerationTask(),
     ),
     Recipe(
         "masked-language",
-        "Your own plain text with hidden words to fill in (an encoder alone): --train a.txt.",
-        "你自己的纯文本，填出被遮住的词（单独的编码器）：--train a.txt。",
+        "Masked language model of your own plain text (encoder only): --train a.txt.",
+        "用你自己的纯文本训练掩码语言模型（仅编码器）：--train a.txt。",
         texts.from_files,
         {**DEFAULTS, "vocab_size": 30_000, "lowercase": True, "embed_dim": 128},
         task=FillMaskTask(),

@@ -1,3 +1,3 @@
-"""Documents, and which class each belongs to."""
+"""Classification of documents."""
 
 __all__ = []

@@ -44,7 +44,9 @@ class TranslationConfig(TrainingConfig):
         None, "languages of the recipe's data, such as en-de; the second is written"
     )
     max_length: int = option(256, "longest sentence in tokens", ge=1)
-    overflow: Literal["drop", "truncate", "error"] = option("drop", "what to do with a longer one; it is counted")
+    overflow: Literal["drop", "truncate", "error"] = option(
+        "drop", "what to do with a longer one; it is counted"
+    )
     streaming: bool = option(
         False, "read the training files again and again instead of holding them in memory"
     )

@@ -1,3 +1,3 @@
-"""Images: which class, and what is the answer to a question about one."""
+"""Image classification and visual question answering."""
 
 __all__ = []

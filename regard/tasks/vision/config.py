@@ -1,4 +1,4 @@
-"""What can be told to those who put images into classes, and to those who answer questions about them."""
+"""Options of image classification and of visual question answering."""
 
 from __future__ import annotations
 
@@ -13,58 +13,54 @@ ATTENTION = {"pooling": "attention"}
 
 @dataclass(frozen=True, kw_only=True)
 class VisionConfig(TrainingConfig):
-    """What both have in common: scenes, and a network that makes a grid of them."""
+    """Options that both tasks share: scenes, and the backbone that encodes them as a grid."""
 
     monitor: str = option("loss", MONITOR_HELP, choices=("loss", "accuracy"))
     # data
     data_dir: str | None = option(None, "folder with the recipe's data (mnist-cluttered)", path=True)
     image_size: int = option(
-        64, "side of an image in pixels; others are stretched to it", ge=32, inherit=True
+        64, "side of an image in pixels; images of other sizes are resized", ge=32, inherit=True
     )
-    num_distractors: int = option(8, "pieces of other digits in a scene", ge=0)
+    num_distractors: int = option(8, "fragments of other digits in a scene", ge=0)
     batch_size: int = option(32, "images in a batch", ge=1)
     # model
-    score: str = option(
-        "additive", "attention: how well a cell answers; `regard list --kind score`", when=ATTENTION
-    )
+    score: str = option("additive", "attention: score of a cell; `regard list --kind score`", when=ATTENTION)
     normalize: str | None = option(
-        None, "attention: how regard is shared; `regard list --kind normalizer`", when=ATTENTION
+        None, "attention: how scores become weights; `regard list --kind normalizer`", when=ATTENTION
     )
     conv_channels: int = option(16, "channels of the first convolution", ge=1, inherit=True)
-    feature_dim: int = option(64, "size of a cell's vector", ge=1, inherit=True)
+    feature_dim: int = option(64, "size of a feature vector of the backbone", ge=1, inherit=True)
     hidden_dim: int = option(64, "size of a query", ge=1)
-    dropout: float = option(0.0, "numbers forgotten at random in training", ge=0, lt=1)
+    dropout: float = option(0.0, "dropout probability", ge=0, lt=1)
 
     def validate(self) -> None:
-        """Refuse options of attention where there is none."""
+        """Refuse options of attention where there is no attention."""
         self.refuse_unused(*(item.name for item in self.options() if item.when == ATTENTION))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageClassificationConfig(VisionConfig):
-    """Images, and which class each belongs to."""
+    """Options of an image classifier."""
 
-    pooling: Literal["attention", "average", "max"] = option(
-        "attention", "how the cells of the grid become one vector"
-    )
+    pooling: Literal["attention", "average", "max"] = option("attention", "pooling of the grid to one vector")
     query_type: Literal["none", "one", "each"] = option(
         "one",
-        "attention: asked by nobody (additive only), by one learned query, or by one for each class",
+        "attention: no query (additive score only), one learned query, or one for each class",
         when=ATTENTION,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class VisualQAConfig(VisionConfig):
-    """Images, a question about each, and its answer."""
+    """Options of visual question answering."""
 
     pooling: Literal["attention", "average"] = option(
-        "attention", "look where the question says, or always at the mean of the grid"
+        "attention", "attend to the grid with the question as query, or always take its mean"
     )
     num_hops: int = option(
-        1, "looks one after another, each asked by what is known so far", ge=1, when=ATTENTION
+        1, "attention steps, each with a query updated by the one before", ge=1, when=ATTENTION
     )
     question_encoder: Literal["bag", "gru"] = option(
-        "gru", "a question read in order, or as the mean of its words"
+        "gru", "encode a question with a GRU, or as the mean of its word embeddings"
     )
-    embed_dim: int = option(32, "gru: size of a word's vector", ge=1)
+    embed_dim: int = option(32, "gru: size of a word embedding", ge=1)

@@ -1,4 +1,4 @@
-"""Images in classes, and questions about images, by name, with the settings that go with them."""
+"""Recipes of image classification and visual question answering."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ QUESTION_DEFAULTS = {
 RECIPES = (
     image_classification_recipe(
         "digits",
-        "One handwritten digit among clutter, found by a learned query; the digits come with scikit-learn.",
-        "杂乱碎片中的一个手写数字，由学到的查询找出；数字来自 scikit-learn 自带的数据。",
+        "One handwritten digit among distractors, found by a learned query; the digits come with scikit-learn.",
+        "在干扰碎片中识别一个手写数字，由学到的查询定位；数字来自 scikit-learn 自带的数据集。",
         sights.digits,
         IMAGE_DEFAULTS,
     ),
     image_classification_recipe(
         "mnist-cluttered",
-        "The same, larger, of the digits of MNIST (data_dir=FOLDER).",
-        "同上，画面更大，数字来自 MNIST（data_dir=文件夹）。",
+        "One MNIST digit among distractors, in larger images (data_dir=FOLDER).",
+        "在更大的图片中识别干扰碎片里的一个 MNIST 数字（data_dir=文件夹）。",
         sights.mnist_cluttered,
         {**IMAGE_DEFAULTS, "image_size": 96},
     ),
     visual_qa_recipe(
         "digit-questions",
-        'Questions about scenes of digits ("how many 3s", "what is left of the 4"), answered by looking.',
-        "关于数字画面的提问（“how many 3s”“what is left of the 4”），看图作答。",
+        'Questions about scenes of digits ("how many 3s", "what is left of the 4"), answered with attention.',
+        "关于数字场景的视觉问答（“how many 3s”“what is left of the 4”），用注意力回答。",
         sights.digit_questions,
         QUESTION_DEFAULTS,
     ),
