@@ -6,16 +6,23 @@ import pytest
 @pytest.fixture
 def taken(monkeypatch):
     """The paths that served a call, the innermost first."""
-    from regard.attention.fast import fused as paths  # not before the shape checks are installed
+    from regard.attention.fast import fused  # not before the shape checks are installed
 
     names = []
-    for name in ("gather", "band", "mean", "fused", "blocks"):
+    paths = {
+        "gathered_attention": "gathered",
+        "banded_attention": "banded",
+        "mean_pooling": "mean",
+        "fused_attention": "fused",
+        "blocked_attention": "blocked",
+    }
+    for function, name in paths.items():
 
-        def spy(*args, _path=getattr(paths, name), _name=name):
+        def spy(*args, _path=getattr(fused, function), _name=name):
             context = _path(*args)
             if context is not None:
                 names.append(_name)
             return context
 
-        monkeypatch.setattr(paths, name, spy)
+        monkeypatch.setattr(fused, function, spy)
     return names

@@ -9,7 +9,7 @@ from regard.catalogue import KINDS, MECHANISMS, Mechanism, get_mechanism
 from regard.catalogue.mechanism import find_by_name, parse_docstring
 from regard.errors import UnknownNameError
 
-PLAIN = {"zh": "", "cost": "", "fast": ""}
+PLAIN = {"summary_zh": "", "cost": "", "fast_path": ""}
 
 
 @pytest.mark.parametrize("name", ["Additive", "additive", "ADD-itive", "add_i tive", "bahdanau"])
@@ -42,7 +42,7 @@ def test_a_beginning_is_nearer_than_a_likeness():
     assert e.value.suggestions[0] == "Additive"
 
 
-def test_docstrings_are_read_as_the_house_writes_them():
+def test_docstrings_are_parsed():
     doc = """How well a key answers
     a query.
 
@@ -51,14 +51,14 @@ def test_docstrings_are_read_as_the_house_writes_them():
 
     More words, without a source.
 
-    Bahdanau, Cho and Bengio (2015),
+    Reference: Bahdanau, Cho and Bengio (2015),
     arXiv 1409.0473.
 
     >>> print("1999")
     1999
     """
-    sentence, equation, paper = parse_docstring(doc)
-    assert sentence == "How well a key answers a query."
+    summary, equation, paper = parse_docstring(doc)
+    assert summary == "How well a key answers a query."
     assert equation == "a = b\n  + c"
     assert paper == "Bahdanau, Cho and Bengio (2015), arXiv 1409.0473."
 
@@ -73,7 +73,7 @@ def test_every_entry_is_complete(entry):
     assert entry.kind in KINDS
     assert entry.object is not None
     assert entry.example() is not None
-    for text in (entry.sentence, entry.zh, entry.cost, entry.fast_path):
+    for text in (entry.summary, entry.summary_zh, entry.cost, entry.fast_path):
         assert text.strip()
 
 

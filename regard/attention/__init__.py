@@ -1,11 +1,11 @@
-"""Attention: one equation, and everything that can stand for its letters.
+"""Attention: one equation, and every mechanism as a value for one of its arguments.
 
-    scores  = score(query, key)          how alike?
-    scores  = hide(scores, mask)         who may be looked at?
-    weights = normalize(scores)          how is regard shared out?
-    context = weights @ value            what is seen?
+    scores  = score(query, key)          # *batch queries keys
+    scores  = mask(scores)               # -inf where the key is not visible
+    weights = normalize(scores)
+    context = weights @ value            # *batch queries value_dim
 
-Every mechanism is a value for one of the letters; `regard list` names them all.
+`attend` is the equation, `Attention` its module form. `regard mechanisms` lists every mechanism.
 """
 
 from regard.attention import addressing, observers

@@ -1,13 +1,13 @@
-"""Where to read and write in a memory: by what is there, then by moving from where one was.
+"""Where to read from and write to in a memory: by content, then by location (Neural Turing Machine).
 
-    w_c = softmax(beta * cosine(k, M[i]))        content       what is like the key?
-    w_g = g w_c + (1 - g) w_previous             interpolate   or stay where we were?
-    w_s[i] = sum_j w_g[j] s[i - j mod N]         shift         and step aside?
-    w[i] = w_s[i]^gamma / sum_j w_s[j]^gamma     sharpen       and commit
+    w_c = softmax(beta * cosine(k, M[i]))        content       rows similar to the key
+    w_g = g w_c + (1 - g) w_previous             interpolate   with the previous weights
+    w_s[i] = sum_j w_g[j] s[i - j mod N]         shift         along the rows, cyclically
+    w[i] = w_s[i]^gamma / sum_j w_s[j]^gamma     sharpen       the weights
 
 Graves, Wayne and Danihelka (2014), "Neural Turing Machines", arXiv 1410.5401, section 3. Several heads share
-one memory: their axis stands before the rows. All of this is functions of tensors. Every call checks the
-shapes, and computes bfloat16 and float16 in float32, also under autocast.
+one memory: their axis precedes the rows. Everything is a function of tensors. Every call checks the shapes,
+and computes bfloat16 and float16 in float32, also under autocast.
 """
 
 import functools
@@ -39,13 +39,11 @@ AXES = {
     "gate": ("*batch", "heads"),
     "sharpness": ("*batch", "heads"),
 }
-MAX_ROLLED_OFFSETS = (
-    7  # up to here a sum of rolled copies beats windows; measured on CPU, forward and backward
-)
+MAX_ROLLED_OFFSETS = 7  # up to here a sum of rolled copies is faster than windows, measured on CPU
 
 
 def _check_and_upcast(function: str, **arguments: Tensor) -> tuple[torch.dtype, list[Tensor]]:
-    """Holds the arguments to their axes; gives the type of the result, and them in float32 or wider."""
+    """The dtype of the result, and the arguments in float32 or wider; raises if a shape does not fit."""
     sizes: dict[str, tuple[object, str]] = {}
     for name, value in arguments.items():
         _check_axes(function, name, value, sizes)
@@ -55,18 +53,20 @@ def _check_and_upcast(function: str, **arguments: Tensor) -> tuple[torch.dtype, 
 
 
 def _check_axes(function: str, name: str, value: Tensor, sizes: dict[str, tuple[object, str]]) -> None:
-    """Refuses a tensor with too few axes, or with another size than an earlier argument has there."""
+    """Raise if a tensor has too few axes, or another size than an earlier argument has in an axis."""
     axes = AXES[name]
-    wanted = f"{function}: {name} must be a tensor ({', '.join(axes)})"
+    expected = f"{function}: {name} must be a tensor ({', '.join(axes)})"
     if not isinstance(value, Tensor):
-        raise TypeError(f"{wanted}, not {type(value).__name__}.")
+        raise TypeError(f"{expected}, not {type(value).__name__}.")
     shape, batch_axes = tuple(value.shape), value.ndim - (len(axes) - 1)
     if batch_axes < 0:
-        raise ShapeError(f"{wanted}, but its shape is {shape}.")
+        raise ShapeError(f"{expected}, but its shape is {shape}.")
     for axis, size in zip(axes, (shape[:batch_axes], *shape[batch_axes:]), strict=True):
-        known, by = sizes.setdefault(axis, (size, name))
-        if known != size:
-            raise ShapeError(f"{wanted} with {axis.strip('*')} {known} as in {by}, but its shape is {shape}.")
+        first, other = sizes.setdefault(axis, (size, name))
+        if first != size:
+            raise ShapeError(
+                f"{expected} with {axis.strip('*')} {first} as in {other}, but its shape is {shape}."
+            )
 
 
 def content(
@@ -74,11 +74,20 @@ def content(
     memory: Float[Tensor, "*batch rows width"],
     strength: Float[Tensor, "*batch heads"],
 ) -> Float[Tensor, "*batch heads rows"]:
-    """Looks for the rows that are like the key; the greater the strength, the more only for the likest.
+    """Content addressing: weights of the rows by their similarity to the key.
 
         w[i] = softmax_i(strength * cosine(key, memory[i]))
 
-    This is attention with a cosine score. Graves et al. (2014), equations 5 and 6.
+    This is attention with a cosine score.
+
+    Args:
+        key: the key of each head
+        memory: the rows
+        strength: 0 or more; the larger, the more the weights concentrate on the most similar row
+
+    Shape: key (*batch, heads, width), memory (*batch, rows, width), strength (*batch, heads) -> (*batch, heads, rows)
+
+    Reference: Graves et al. (2014), arXiv 1410.5401, equations 5 and 6.
 
     >>> content(torch.randn(2, 1, 4), torch.randn(2, 8, 4), torch.ones(2, 1)).shape
     torch.Size([2, 1, 8])
@@ -89,8 +98,8 @@ def content(
 
 
 def _content_unwatched(key: Tensor, memory: Tensor, strength: Tensor) -> AttentionOutput:
-    """`content`, of which nobody is told: on the way to an address it is not yet where a head looks."""
-    # Only the weights are wanted, so the values have width 0: there is nothing to see.
+    """`content` without notifying watchers: inside `address` these are not yet the weights of a head."""
+    # Only the weights are needed, so the values have width 0.
     return attend_unwatched(key, memory, memory[..., :0], None, Cosine(strength), None)
 
 
@@ -99,11 +108,18 @@ def interpolate(
     previous: Float[Tensor, "*batch heads rows"],
     gate: Float[Tensor, "*batch heads"],
 ) -> Float[Tensor, "*batch heads rows"]:
-    """Blends new weights with those of the step before: gate 1 takes the new ones, gate 0 stays.
+    """Interpolates between the new weights and those of the previous step.
 
         w = gate * weights + (1 - gate) * previous
 
-    Graves et al. (2014), equation 7.
+    Args:
+        weights: the new weights
+        previous: the weights of the previous step
+        gate: from 0, the previous weights, to 1, the new ones
+
+    Shape: weights and previous (*batch, heads, rows), gate (*batch, heads) -> (*batch, heads, rows)
+
+    Reference: Graves et al. (2014), arXiv 1410.5401, equation 7.
 
     >>> interpolate(torch.eye(3), torch.eye(3), torch.ones(3)).shape
     torch.Size([3, 3])
@@ -118,12 +134,17 @@ def shift(
     weights: Float[Tensor, "*batch heads rows"],
     offsets: Float[Tensor, "*batch heads offsets"],
 ) -> Float[Tensor, "*batch heads rows"]:
-    """Moves the focus along the rows, round and round, by offsets -r..r of which each has a share.
+    """Moves the weights along the rows, cyclically, by a distribution over the offsets -r..r.
 
         w[i] = sum_j weights[j] offsets[i - j mod rows]
 
-    Mass on offset +1, which stands right of the middle, moves the focus one row forward.
-    Graves et al. (2014), equation 8.
+    Args:
+        weights: the weights
+        offsets: a distribution over -r..r, in this order: mass on +1, right of the middle, moves one row forward
+
+    Shape: weights (*batch, heads, rows), offsets (*batch, heads, 2 r + 1) -> (*batch, heads, rows)
+
+    Reference: Graves et al. (2014), arXiv 1410.5401, equation 8.
 
     >>> shift(torch.eye(5), torch.tensor([0.0, 0.1, 0.9]).expand(5, 3)).shape
     torch.Size([5, 5])
@@ -131,25 +152,25 @@ def shift(
     dtype, (weights, offsets) = _check_and_upcast("shift", weights=weights, offsets=offsets)
     rows, width = weights.shape[-1], offsets.shape[-1]
     if width % 2 == 0:
-        raise UsageError(f"shift: offsets must be an odd number of shares, for -r..r, but there are {width}.")
+        raise UsageError(f"shift: offsets must have an odd size, for -r..r, but it is {width}.")
     lowest = -(width // 2)
     if width > rows:
         lowest, offsets = 0, _wrap(offsets, rows)
     if offsets.shape[-1] > MAX_ROLLED_OFFSETS:
         return _shift_by_windows(weights, offsets, lowest).to(dtype)
-    moved = [weights.roll(lowest + at, -1) * share for at, share in enumerate(offsets.split(1, -1))]
-    return sum(moved[1:], start=moved[0]).to(dtype)
+    shifted = [weights.roll(lowest + i, -1) * mass for i, mass in enumerate(offsets.split(1, -1))]
+    return sum(shifted[1:], start=shifted[0]).to(dtype)
 
 
 def _wrap(offsets: Tensor, rows: int) -> Tensor:
-    """Collects -r..r into 0..rows-1: offsets that end on the same row are one."""
+    """The distribution over 0..rows-1: offsets that lead to the same row are summed."""
     left = -(offsets.shape[-1] // 2) % rows
     right = -(left + offsets.shape[-1]) % rows
     return torch.nn.functional.pad(offsets, (left, right)).unflatten(-1, (-1, rows)).sum(-2)
 
 
 def _shift_by_windows(weights: Tensor, offsets: Tensor, lowest: int) -> Tensor:
-    """The same sum for many offsets: each row sees the window of weights that can reach it."""
+    """The same sum for many offsets, over the window of weights that can be shifted to each row."""
     width = offsets.shape[-1]
     rolled = weights.roll(lowest + width - 1, -1)
     windows = torch.cat((rolled, rolled[..., : width - 1]), -1).unfold(-1, width, 1)
@@ -160,12 +181,17 @@ def sharpen(
     weights: Float[Tensor, "*batch heads rows"],
     sharpness: Float[Tensor, "*batch heads"],
 ) -> Float[Tensor, "*batch heads rows"]:
-    """Draws the weights together after a shift has spread them: sharpness 1 leaves them, more is narrower.
+    """Sharpens weights that a shift has blurred.
 
         w[i] = weights[i]^sharpness / sum_j weights[j]^sharpness
 
-    The paper has no sharpness below 1, and its weights are never all 0 (they would come out equal).
-    Graves et al. (2014), equation 9.
+    Args:
+        weights: the weights; if all are 0, the result is uniform
+        sharpness: 1 or more; 1 leaves the weights unchanged
+
+    Shape: weights (*batch, heads, rows), sharpness (*batch, heads) -> (*batch, heads, rows)
+
+    Reference: Graves et al. (2014), arXiv 1410.5401, equation 9.
 
     >>> sharpen(torch.rand(2, 1, 8), torch.full((2, 1), 3.0)).shape
     torch.Size([2, 1, 8])
@@ -186,16 +212,27 @@ def address(
     memory: Float[Tensor, "*batch rows width"],
     previous: Float[Tensor, "*batch heads rows"],
 ) -> Float[Tensor, "*batch heads rows"]:
-    """Turns what a controller says in one step into weights over the rows.
+    """The weights of the rows in one step, from the outputs of a controller.
 
         w = sharpen(shift(interpolate(content(key, memory, strength), previous, gate), offsets), sharpness)
 
-    The arguments stand in the order in which they are used, and the state comes last.
-    Graves et al. (2014), figure 2.
+    Args:
+        key: the key of each head
+        strength: of `content`
+        gate: of `interpolate`
+        offsets: of `shift`
+        sharpness: of `sharpen`
+        memory: the rows
+        previous: the weights of the previous step
 
-    >>> one, previous = torch.ones(2, 1), torch.full((2, 1, 8), 1 / 8)
+    Shape: key (*batch, heads, width), strength, gate and sharpness (*batch, heads), offsets (*batch, heads, 2 r + 1),
+    memory (*batch, rows, width), previous (*batch, heads, rows) -> (*batch, heads, rows)
+
+    Reference: Graves et al. (2014), arXiv 1410.5401, figure 2.
+
+    >>> ones, previous = torch.ones(2, 1), torch.full((2, 1, 8), 1 / 8)
     >>> offsets = torch.tensor([0.1, 0.8, 0.1]).expand(2, 1, 3)
-    >>> address(torch.randn(2, 1, 4), one, one, offsets, one, torch.randn(2, 8, 4), previous).shape
+    >>> address(torch.randn(2, 1, 4), ones, ones, offsets, ones, torch.randn(2, 8, 4), previous).shape
     torch.Size([2, 1, 8])
     """
     dtype, (key, strength, gate, offsets, sharpness, memory, previous) = _check_and_upcast(
@@ -219,11 +256,17 @@ def read(
     weights: Float[Tensor, "*batch heads rows"],
     memory: Float[Tensor, "*batch rows width"],
 ) -> Float[Tensor, "*batch heads width"]:
-    """Sees the rows in the proportion of their weights.
+    """Reads the weighted sum of the rows.
 
         r = sum_i weights[i] memory[i]
 
-    Graves et al. (2014), equation 2.
+    Args:
+        weights: the weights of the rows
+        memory: the rows
+
+    Shape: weights (*batch, heads, rows), memory (*batch, rows, width) -> (*batch, heads, width)
+
+    Reference: Graves et al. (2014), arXiv 1410.5401, equation 2.
 
     >>> read(torch.full((2, 1, 8), 1 / 8), torch.randn(2, 8, 4)).shape
     torch.Size([2, 1, 4])
@@ -239,11 +282,20 @@ def write(
     erase: Float[Tensor, "*batch heads width"],
     add: Float[Tensor, "*batch heads width"],
 ) -> Float[Tensor, "*batch rows width"]:
-    """Gives the memory that is left when every head has first erased, and then every head has added.
+    """The memory after all heads have erased and then all heads have added; their order does not matter.
 
         M'[i] = M[i] * prod_heads(1 - weights[i] erase) + sum_heads weights[i] add
 
-    So the order of the heads does not matter. Graves et al. (2014), equations 3 and 4.
+    Args:
+        memory: the rows
+        weights: the weights of the rows
+        erase: how much of each column a head erases, from 0 to 1
+        add: what a head adds to each column
+
+    Shape: memory (*batch, rows, width), weights (*batch, heads, rows), erase and add (*batch, heads, width) ->
+    (*batch, rows, width)
+
+    Reference: Graves et al. (2014), arXiv 1410.5401, equations 3 and 4.
 
     >>> weights, ones = torch.full((2, 1, 8), 1 / 8), torch.ones(2, 1, 4)
     >>> write(torch.randn(2, 8, 4), weights, erase=ones, add=ones).shape
@@ -255,10 +307,10 @@ def write(
     if not is_transformed():
         with autocast_disabled(memory):
             return write_fast(memory, weights, erase, add).to(dtype)
-    heads = [share.unsqueeze(-1) for share in weights.unbind(-2)]
-    # Head by head: the gradient of one product over heads would look for zeros, and wait for the device.
-    for share, erased in zip(heads, erase.unsqueeze(-2).unbind(-3), strict=True):
-        memory = memory * (1 - share * erased)
-    for share, added in zip(heads, add.unsqueeze(-2).unbind(-3), strict=True):
-        memory = torch.addcmul(memory, share, added)
+    heads = [head.unsqueeze(-1) for head in weights.unbind(-2)]
+    # Head by head: the gradient of one product over heads would search for zeros, and wait for the device.
+    for head, head_erase in zip(heads, erase.unsqueeze(-2).unbind(-3), strict=True):
+        memory = memory * (1 - head * head_erase)
+    for head, head_add in zip(heads, add.unsqueeze(-2).unbind(-3), strict=True):
+        memory = torch.addcmul(memory, head, head_add)
     return memory.to(dtype)

@@ -1,13 +1,11 @@
-"""One call of the equation: its letters, checked, and the state of the world it was made in.
+"""Attention in four lines.
 
-The whole library in four lines.
+    scores  = score(query, key)          # *batch queries keys
+    scores  = mask(scores)               # -inf where the key is not visible
+    weights = normalize(scores)          # *batch queries keys
+    context = weights @ value            # *batch queries value_dim
 
-    scores  = score(query, key)          how alike?                *batch queries keys
-    scores  = hide(scores, mask)         who may be looked at?
-    weights = normalize(scores)          how is regard shared out?
-    context = weights @ value            what is seen?             *batch queries value_dim
-
-Every mechanism is a value for one of their letters.
+Every mechanism is a value for ``score``, ``mask`` or ``normalize``.
 """
 
 from __future__ import annotations
@@ -20,7 +18,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.attention._common import broadcast_batch_shape, is_autocast_enabled, upcast_half
+from regard.attention._common import (
+    broadcast_batch_shape,
+    is_autocast_enabled,
+    reset_module,
+    upcast_half,
+)
 from regard.attention.fast.fused import select_fast_path
 from regard.attention.masks import Mask, as_mask
 from regard.attention.normalizers import Dropout, kernel_sum, softmax
@@ -32,109 +35,12 @@ from regard.attention.scores import ScaledDot
 from regard.attention.scores.base import FunctionScore, Score, part_name
 from regard.errors import DtypeError, ShapeError, UsageError
 
-Component = TypeVar("Component")
-
-
-EXAMPLES = {"score": "Additive(...)", "normalize": "sparsemax"}
-
-
-def validate(
-    query: Tensor | None,
-    key: Tensor,
-    value: Tensor,
-    mask: Mask | Tensor | None,
-    score: Callable[[Tensor, Tensor], Tensor],
-    normalize: Callable[[Tensor], Tensor] | None,
-) -> AttentionInputs:
-    """The call, or one sentence that says what does not fit."""
-    score = instantiate(score, "score")
-    normalize = None if normalize is None else instantiate(normalize, "normalize")
-    wanted = score if isinstance(score, Score) else FunctionScore(score)
-    if query is None:  # a score that asks nothing of the query: pooling
-        query = key.new_zeros(1, 0) if isinstance(key, Tensor) else torch.zeros(1, 0)
-    check_shapes(query, key, value)
-    _check_dtypes(query, key, value)
-    batch = _broadcast_batch(query, key, value)
-    wanted.check_dims(query, key)
-    seen = None if mask is None else as_mask(mask)
-    if seen is not None:
-        batch = (1,) * (seen.num_batch_axes() - len(batch)) + batch
-        seen.check_shape(batch, query.shape[-2], key.shape[-2])
-    gives = wanted.output_kind
-    if normalize is None:
-        normalize = default_normalizer(wanted)
-    elif input_kind(normalize) != gives:
-        raise UsageError(
-            f"{part_name(score)} gives {_describe_kind(gives)}, but {part_name(normalize)} shares out {_describe_kind(input_kind(normalize))}; "
-            f"leave normalize out to take {part_name(default_normalizer(wanted))}"
-        )
-    drop = normalize if isinstance(normalize, Dropout) else None
-    share = as_masked_normalizer(normalize if drop is None else drop.normalize)
-    return AttentionInputs(query, key, value, seen, wanted, share, drop)
-
-
-def default_normalizer(score: object) -> Callable[[Tensor], Tensor]:
-    """The normalizer that a score takes by itself."""
-    return kernel_sum if getattr(score, "output_kind", "logits") == "kernel" else softmax
-
-
-def _describe_kind(output_kind: str) -> str:
-    return "kernel values" if output_kind == "kernel" else output_kind
-
-
-def instantiate(component: Component, argument: str) -> Component:
-    """``SigmoidSum`` may be given for ``SigmoidSum()``; what is no function at all is refused."""
-    if isinstance(component, type):
-        try:
-            return component()
-        except TypeError:
-            raise TypeError(
-                f"{argument} must be made first: write {component.__name__}(...) with its arguments"
-            ) from None
-    if not callable(component):
-        raise TypeError(
-            f"{argument} must be a function or module, as in {argument}={EXAMPLES[argument]}, got {component!r}"
-        )
-    return component
-
-
-def check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
-    for what, tensor, axis in (("query", query, "queries"), ("key", key, "keys"), ("value", value, "keys")):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{what} must be a tensor, got {type(tensor).__name__}")
-        if tensor.dim() < 2:
-            raise ShapeError(f"{what} must be (*batch, {axis}, dim), got {tuple(tensor.shape)}")
-    if key.shape[-2] != value.shape[-2]:
-        raise ShapeError(
-            f"every key has one value, got {key.shape[-2]} keys and {value.shape[-2]} values: key "
-            f"{tuple(key.shape)}, value {tuple(value.shape)}"
-        )
-
-
-def _check_dtypes(query: Tensor, key: Tensor, value: Tensor) -> None:
-    if query.dtype == key.dtype == value.dtype and query.is_floating_point():
-        return
-    kinds = f"query {query.dtype}, key {key.dtype}, value {value.dtype}"
-    if not (query.is_floating_point() and key.is_floating_point() and value.is_floating_point()):
-        raise DtypeError(f"query, key and value must be floating point, got {kinds}")
-    if not is_autocast_enabled(query.device.type):
-        raise DtypeError(f"query, key and value must have one dtype outside of autocast, got {kinds}")
-
-
-def _broadcast_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
-    try:
-        return broadcast_batch_shape(query, key, value)
-    except RuntimeError:
-        raise ShapeError(
-            f"the leading axes do not broadcast: query {tuple(query.shape)}, key {tuple(key.shape)}, value "
-            f"{tuple(value.shape)}"
-        ) from None
-
+__all__ = ["Attention", "NormalizerLike", "ScoreLike", "attend", "attend_unwatched", "default_normalizer"]
 
 ScoreLike = Callable[[Tensor, Tensor], Tensor]
-
-
 NormalizerLike = Callable[[Tensor], Tensor]
+Component = TypeVar("Component")
+EXAMPLES = {"score": "Additive(...)", "normalize": "sparsemax"}
 
 
 def attend(
@@ -146,16 +52,28 @@ def attend(
     score: ScoreLike = ScaledDot(),
     normalize: NormalizerLike | None = None,
 ) -> AttentionOutput:
-    """Look at the values, each as much as its key answers the query.
+    """The weighted sum of the values, by how well their keys match the query.
 
-        context = normalize(hide(score(query, key), mask)) @ value
+        context = normalize(mask(score(query, key))) @ value
 
-    ``normalize`` is softmax unless the score gives kernel values, which take kernel_sum. ``mask`` is a
-    named mask or a bool tensor, True where a query may look. The context comes by the fastest exact path;
-    weights and scores are computed when they are read, and reading them never changes the context.
+    The context is computed by the fastest exact path. Weights and scores are computed when they are read, and
+    reading them never changes the context.
 
-    >>> seen = attend(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6))
-    >>> seen.context.shape, seen.weights.shape
+    Args:
+        query: the queries, or None for a score that does not use them (pooling)
+        key: the keys
+        value: the values, one for each key
+        mask: a named mask, or a bool tensor that broadcasts to (*batch, queries, keys), True where a key is visible
+        score: from query and key to scores (*batch, queries, keys)
+        normalize: from scores to weights; softmax by default, and kernel_sum for a score that returns kernel values
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim); the batch
+    axes broadcast
+
+    Returns: an AttentionOutput with ``context`` (*batch, queries, value_dim) and ``weights`` (*batch, queries, keys)
+
+    >>> output = attend(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6))
+    >>> output.context.shape, output.weights.shape
     (torch.Size([2, 3, 6]), torch.Size([2, 3, 5]))
     """
     return notify_watchers(None, attend_unwatched(query, key, value, mask, score, normalize))
@@ -168,51 +86,65 @@ def attend_unwatched(
     mask: Mask | Tensor | None,
     score: ScoreLike,
     normalize: NormalizerLike | None,
+    num_groups: int = 1,
 ) -> AttentionOutput:
-    """`attend`, of which nobody is told: who calls this tells it with its own name."""
-    call = validate(query, key, value, mask, score, normalize)
-    context = None if call.is_random else select_fast_path(call, compute_context)
+    """`attend` without notifying watchers: the caller notifies them with its own module.
+
+    With ``num_groups`` above 1 that many heads of queries share each head of keys and values; heads are the last
+    batch axis.
+    """
+    inputs = validate(query, key, value, mask, score, normalize, num_groups)
+    context = None if inputs.is_random else select_fast_path(inputs, compute_context)
     if context is not None:
-        return AttentionOutput(context, call, scores_and_weights)
-    scores, weights, context = reference_attention(call)
-    return AttentionOutput(context, call, scores_and_weights, (scores, weights))
+        return AttentionOutput(context, inputs, scores_and_weights)
+    scores, weights, context = reference_attention(inputs)
+    return AttentionOutput(context, inputs, scores_and_weights, (scores, weights))
 
 
 def reference_attention(inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor]:
-    """The equation as it reads: scores, weights, context."""
+    """The equation by definition: scores, weights, context."""
+    inputs = inputs.ungrouped()
     scores, weights = scores_and_weights(inputs)
     used = weights if inputs.dropout is None else inputs.dropout.drop_weights(weights)
     return scores, weights, aggregate(used, inputs.value)
 
 
 def scores_and_weights(inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
-    """The first three lines of the equation: scores as the normalizer sees them, and weights."""
+    """The first three lines of the equation: the masked scores, and the weights."""
+    inputs = inputs.ungrouped()
     scores = apply_mask(inputs.score(inputs.query, inputs.key), inputs)
     return scores, inputs.normalize(scores)
 
 
 def apply_mask(scores: Float[Tensor, "..."], inputs: AttentionInputs) -> Float[Tensor, "..."]:
-    """-inf where a query may not look."""
+    """-inf where a key is not visible."""
     if inputs.mask is None:
         return scores
     return torch.where(inputs.mask.rule(inputs.positions()), scores, -math.inf)
 
 
 def aggregate(weights: Tensor, value: Tensor) -> Tensor:
-    """The last line, summed in float32 at least."""
+    """The last line of the equation, summed in float32 at least."""
     return (weights.to(upcast_half(value).dtype) @ upcast_half(value)).to(value.dtype)
 
 
 def compute_context(inputs: AttentionInputs) -> Tensor:
-    """The context alone, by the fastest exact path: what fast paths ask for parts of their work."""
+    """The context alone, by the fastest exact path; fast paths call it for parts of their work."""
     context = select_fast_path(inputs, compute_context)
     return reference_attention(inputs)[2] if context is None else context
 
 
 class Attention(nn.Module):
-    """The equation as a module: a score and a normalizer, to be trained and kept inside a model.
+    """Attention as a module: a score and a normalizer, to be trained inside a model.
 
         attention(query, key, value, mask) = attend(query, key, value, mask, score=score, normalize=normalize)
+
+    Args:
+        score: from query and key to scores; ScaledDot() by default
+        normalize: from scores to weights; softmax by default, and kernel_sum for a score that returns kernel values
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim) ->
+    AttentionOutput with context (*batch, queries, value_dim)
 
     >>> attention = Attention(ScaledDot())
     >>> attention(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)).context.shape
@@ -224,6 +156,10 @@ class Attention(nn.Module):
         self.score = ScaledDot() if score is None else instantiate(score, "score")
         self.normalize = None if normalize is None else instantiate(normalize, "normalize")
 
+    def reset_parameters(self) -> None:
+        """Initialize the parameters of the score."""
+        reset_module(self.score)
+
     def forward(
         self,
         query: Float[Tensor, "*q queries query_dim"] | None,
@@ -231,17 +167,120 @@ class Attention(nn.Module):
         value: Float[Tensor, "*v keys value_dim"],
         mask: Mask | Bool[Tensor, "..."] | None = None,
     ) -> AttentionOutput:
+        """Attend as `attend` does, with the score and the normalizer of this module."""
         return self.attend_with(self.score, query, key, value, mask)
 
     def attend_with(
         self, score: ScoreLike, query: Tensor | None, key: Tensor, value: Tensor, mask: Mask | Tensor | None
     ) -> AttentionOutput:
+        """Attend with another score, such as one whose keys are projected already."""
         return notify_watchers(self, attend_unwatched(query, key, value, mask, score, self.normalize))
 
     def precompute(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> ProjectedKV:
-        """The same attention with keys and values given once, to be asked again and again."""
+        """The same attention with fixed keys and values, whose projections are computed once."""
         return ProjectedKV(self, key, value, mask)
 
     def extra_repr(self) -> str:
-        plain = self.normalize is not None and not isinstance(self.normalize, nn.Module)
-        return f"normalize={part_name(self.normalize)}" if plain else ""
+        is_function = self.normalize is not None and not isinstance(self.normalize, nn.Module)
+        return f"normalize={part_name(self.normalize)}" if is_function else ""
+
+
+# ---- validation of the arguments
+
+
+def validate(
+    query: Tensor | None,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask | Tensor | None,
+    score: Callable[[Tensor, Tensor], Tensor],
+    normalize: Callable[[Tensor], Tensor] | None,
+    num_groups: int = 1,
+) -> AttentionInputs:
+    """The validated arguments, or an error that names the argument, its shape and what is allowed."""
+    score = instantiate(score, "score")
+    normalize = None if normalize is None else instantiate(normalize, "normalize")
+    scorer = score if isinstance(score, Score) else FunctionScore(score)
+    if query is None:  # a score that does not use the query: pooling
+        query = key.new_zeros(1, 0) if isinstance(key, Tensor) else torch.zeros(1, 0)
+    check_shapes(query, key, value)
+    _check_dtypes(query, key, value)
+    batch = _broadcast_batch(query, key, value, num_groups)
+    scorer.check_dims(query, key)
+    if mask is not None:
+        mask = as_mask(mask)
+        batch = (1,) * (mask.num_batch_axes() - len(batch)) + batch
+        mask.check_shape(batch, query.shape[-2], key.shape[-2])
+    if normalize is None:
+        normalize = default_normalizer(scorer)
+    elif input_kind(normalize) != scorer.output_kind:
+        raise UsageError(
+            f"{part_name(score)} returns {_describe_kind(scorer.output_kind)}, but {part_name(normalize)} expects "
+            f"{_describe_kind(input_kind(normalize))}; leave normalize out to use "
+            f"{part_name(default_normalizer(scorer))}"
+        )
+    dropout = normalize if isinstance(normalize, Dropout) else None
+    normalize = as_masked_normalizer(normalize if dropout is None else dropout.normalize)
+    return AttentionInputs(query, key, value, mask, scorer, normalize, dropout, num_groups)
+
+
+def default_normalizer(score: object) -> Callable[[Tensor], Tensor]:
+    """The normalizer that goes with a score: softmax for logits, kernel_sum for kernel values."""
+    return kernel_sum if getattr(score, "output_kind", "logits") == "kernel" else softmax
+
+
+def _describe_kind(output_kind: str) -> str:
+    return "kernel values" if output_kind == "kernel" else output_kind
+
+
+def instantiate(component: Component, argument: str) -> Component:
+    """An instance of a class without required arguments, such as ``SigmoidSum`` for ``SigmoidSum()``."""
+    if isinstance(component, type):
+        try:
+            return component()
+        except TypeError:
+            raise TypeError(
+                f"{argument} must be an instance, not a class: write {component.__name__}(...) with its arguments"
+            ) from None
+    if not callable(component):
+        raise TypeError(
+            f"{argument} must be a function or module, as in {argument}={EXAMPLES[argument]}, got {component!r}"
+        )
+    return component
+
+
+def check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raise unless all are tensors of at least two axes, with one value for each key."""
+    for name, tensor, axis in (("query", query, "queries"), ("key", key, "keys"), ("value", value, "keys")):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+        if tensor.dim() < 2:
+            raise ShapeError(f"{name} must be (*batch, {axis}, dim), got {tuple(tensor.shape)}")
+    if key.shape[-2] != value.shape[-2]:
+        raise ShapeError(
+            f"every key has one value, got {key.shape[-2]} keys and {value.shape[-2]} values: key "
+            f"{tuple(key.shape)}, value {tuple(value.shape)}"
+        )
+
+
+def _check_dtypes(query: Tensor, key: Tensor, value: Tensor) -> None:
+    if query.dtype == key.dtype == value.dtype and query.is_floating_point():
+        return
+    dtypes = f"query {query.dtype}, key {key.dtype}, value {value.dtype}"
+    if not (query.is_floating_point() and key.is_floating_point() and value.is_floating_point()):
+        raise DtypeError(f"query, key and value must be floating point, got {dtypes}")
+    if not is_autocast_enabled(query.device.type):
+        raise DtypeError(f"query, key and value must have one dtype outside of autocast, got {dtypes}")
+
+
+def _broadcast_batch(query: Tensor, key: Tensor, value: Tensor, num_groups: int = 1) -> tuple[int, ...]:
+    try:
+        if num_groups == 1:
+            return broadcast_batch_shape(query, key, value)
+        grouped = [(*t.shape[:-3], t.shape[-3] * num_groups) for t in (key, value)]
+        return tuple(torch.broadcast_shapes(query.shape[:-2], *grouped))
+    except RuntimeError:
+        raise ShapeError(
+            f"the leading axes do not broadcast: query {tuple(query.shape)}, key {tuple(key.shape)}, value "
+            f"{tuple(value.shape)}"
+        ) from None

@@ -1,4 +1,4 @@
-"""Local attention: look only near a place that goes with the query."""
+"""Local attention: each query attends to a few keys around one position."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention._common import broadcast_batch_shape, upcast_half
+from regard.attention._common import broadcast_batch_shape, reset_module, upcast_half
 from regard.attention.equation import (
     NormalizerLike,
     ScoreLike,
@@ -22,26 +22,16 @@ from regard.attention.projected import ProjectedKV
 from regard.attention.scores.dot import check_declared_dims
 from regard.errors import UsageError
 
+__all__ = ["LocalM", "LocalP"]
+
 QueryPositions = Int[Tensor, "*p queries"] | int | None
 
 
-class LocalM(nn.Module):
-    """Look at the keys around the query's own position, as if both sequences ran side by side.
+class _LocalAttention(nn.Module):
+    """What LocalM and LocalP share: a score, a radius, and a mask and a normalizer that depend on the query."""
 
-        visible are the keys s with |s - p| <= radius          p = min(t, S - 1)
-
-    t is the position of the query, S the number of keys it may look at. Luong, Pham and Manning (2015),
-    arXiv 1508.04025, 3.2, "local-m".
-
-    >>> local = LocalM(ScaledDot(), radius=1)
-    >>> local(torch.randn(2, 3, 4), torch.randn(2, 9, 4), torch.randn(2, 9, 6)).context.shape
-    torch.Size([2, 3, 6])
-    """
-
-    def __init__(self, score: ScoreLike, radius: int, normalize: NormalizerLike | None = None):
+    def __init__(self, score: ScoreLike, radius: int, normalize: NormalizerLike | None):
         super().__init__()
-        if not radius >= 0:
-            raise UsageError(f"LocalM: radius must be at least 0, got {radius}")
         self.score, self.radius, self.normalize = score, radius, normalize
 
     def forward(
@@ -52,6 +42,15 @@ class LocalM(nn.Module):
         mask: Mask | Bool[Tensor, "..."] | None = None,
         query_positions: QueryPositions = None,
     ) -> AttentionOutput:
+        """Attend to the keys around each query's center.
+
+        Args:
+            query: (*batch, queries, query_dim)
+            key: (*batch, keys, key_dim)
+            value: (*batch, keys, value_dim)
+            mask: the visible keys
+            query_positions: the position of the first query, or of each query as (*batch, queries); 0 by default
+        """
         return self.attend_with(self.score, query, key, value, mask, query_positions)
 
     def attend_with(
@@ -63,31 +62,91 @@ class LocalM(nn.Module):
         mask: Mask | Tensor | None,
         query_positions: QueryPositions = None,
     ) -> AttentionOutput:
+        """Attend with another score, such as one whose keys are projected already."""
         grid, mask = _make_grid(query, key, value, mask)
-        place = _query_positions(query_positions, grid)
-        last = _count_visible(mask, grid) - 1
-        centre = torch.minimum(place, last).clamp(min=0).squeeze(-1)
-        near = around(centre, self.radius)
-        seen = near if mask is None else mask & near
-        return notify_watchers(self, attend_unwatched(query, key, value, seen, score, self.normalize))
+        center = self._centers(query, _count_visible(mask, grid), query_positions, grid)
+        nearby = around(center, self.radius)
+        visible = nearby if mask is None else mask & nearby
+        normalize = self._normalizer_at(center)
+        return notify_watchers(self, attend_unwatched(query, key, value, visible, score, normalize))
+
+    def _centers(
+        self, query: Tensor, num_visible: Tensor, query_positions: QueryPositions, grid: PositionGrid
+    ) -> Tensor:
+        raise NotImplementedError
+
+    def _normalizer_at(self, center: Tensor) -> NormalizerLike | None:
+        return self.normalize
 
     def precompute(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> ProjectedKV:
-        """The same attention with keys and values given once, to be asked again and again."""
+        """The same attention with fixed keys and values, whose projections are computed once."""
         return ProjectedKV(self, key, value, mask)
+
+    def reset_parameters(self) -> None:
+        """Initialize the parameters of the score."""
+        reset_module(self.score)
 
     def extra_repr(self) -> str:
         return f"radius={self.radius}"
 
 
-class LocalP(nn.Module):
-    """Look around a place that the query predicts, less and less with the distance from it.
+class LocalM(_LocalAttention):
+    """Attention to the keys around the query's own position, as if both sequences were aligned.
+
+        visible are the keys s with |s - p| <= radius          p = min(t, S - 1)
+
+    t is the position of the query, S the number of keys that are visible to it.
+
+    Args:
+        score: from query and key to scores
+        radius: the largest distance of a visible key
+        normalize: from scores to weights; that of the score by default
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim) ->
+    AttentionOutput with context (*batch, queries, value_dim)
+
+    Reference: Luong, Pham and Manning (2015), arXiv 1508.04025, 3.2, "local-m".
+
+    >>> local = LocalM(ScaledDot(), radius=1)
+    >>> local(torch.randn(2, 3, 4), torch.randn(2, 9, 4), torch.randn(2, 9, 6)).context.shape
+    torch.Size([2, 3, 6])
+    """
+
+    def __init__(self, score: ScoreLike, radius: int, normalize: NormalizerLike | None = None):
+        if not radius >= 0:
+            raise UsageError(f"LocalM: radius must be at least 0, got {radius}")
+        super().__init__(score, radius, normalize)
+
+    def _centers(
+        self, query: Tensor, num_visible: Tensor, query_positions: QueryPositions, grid: PositionGrid
+    ) -> Tensor:
+        positions = _query_positions(query_positions, grid)
+        return torch.minimum(positions, num_visible - 1).clamp(min=0).squeeze(-1)
+
+
+class LocalP(_LocalAttention):
+    """Attention around a position that the query predicts, decreasing with the distance from it.
 
         p = S sigmoid(v . tanh(W q))
         weights = softmax over |s - p| <= radius, times exp(-(s - p)^2 / (2 sigma^2))
         sigma   = radius / 2
 
-    S is the number of keys the query may look at. The weights are not renormalized, and the gradient of p
-    goes through the bell only. Luong, Pham and Manning (2015), arXiv 1508.04025, eq. 9 and 10, "local-p".
+    S is the number of keys that are visible to the query. The weights are not renormalized, and the gradient of p
+    passes through the Gaussian window only. W is ``query_proj``, v is ``energy``.
+
+    Args:
+        score: from query and key to scores
+        query_dim: the size of a query
+        hidden_dim: the size of the hidden layer that predicts the center
+        radius: the largest distance of a visible key
+        normalize: from scores to weights; that of the score by default
+        device: the device of the parameters
+        dtype: the dtype of the parameters
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim) ->
+    AttentionOutput with context (*batch, queries, value_dim)
+
+    Reference: Luong, Pham and Manning (2015), arXiv 1508.04025, eq. 9 and 10, "local-p".
 
     >>> local = LocalP(ScaledDot(), query_dim=4, hidden_dim=8, radius=2)
     >>> local(torch.randn(2, 3, 4), torch.randn(2, 9, 4), torch.randn(2, 9, 6)).context.shape
@@ -101,97 +160,90 @@ class LocalP(nn.Module):
         hidden_dim: int,
         radius: int,
         normalize: NormalizerLike | None = None,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ):
-        super().__init__()
         if not radius > 0:
             raise UsageError(f"LocalP: radius must be above 0, got {radius}")
-        self.score, self.radius = score, radius
-        self.normalize = default_normalizer(score) if normalize is None else normalize
+        super().__init__(score, radius, default_normalizer(score) if normalize is None else normalize)
         self.query_dim = query_dim
-        self.query_proj = nn.Linear(query_dim, hidden_dim, bias=False)
-        self.energy = nn.Parameter(torch.empty(hidden_dim))
-        nn.init.uniform_(self.energy, -(hidden_dim**-0.5), hidden_dim**-0.5)
+        self.query_proj = nn.Linear(query_dim, hidden_dim, bias=False, device=device, dtype=dtype)
+        self.energy = nn.Parameter(torch.empty(hidden_dim, device=device, dtype=dtype))
+        self._init_energy()
+
+    def reset_parameters(self) -> None:
+        """Initialize all parameters as the constructors do: the same seed gives the same values."""
+        super().reset_parameters()
+        self.query_proj.reset_parameters()
+        self._init_energy()
+
+    def _init_energy(self) -> None:
+        bound = len(self.energy) ** -0.5
+        nn.init.uniform_(self.energy, -bound, bound)
 
     def predict_center(
         self, query: Float[Tensor, "*q queries query_dim"], num_visible: Int[Tensor, "..."]
     ) -> Float[Tensor, "..."]:
-        """Where each query wants to look: p, between 0 and the number of keys it may look at."""
+        """The predicted position of each query: p, between 0 and the number of its visible keys.
+
+        Args:
+            query: (*batch, queries, query_dim)
+            num_visible: the number of visible keys of each query, (*batch, queries, 1)
+        """
         check_declared_dims(self, query, query, self.query_dim, None)
-        want = torch.sigmoid(upcast_half(torch.tanh(self.query_proj(query)) @ self.energy)).unsqueeze(-1)
-        return (num_visible * want).squeeze(-1)
+        hidden = torch.tanh(self.query_proj(query))
+        fraction = torch.sigmoid(upcast_half(hidden @ self.energy)).unsqueeze(-1)
+        return (num_visible * fraction).squeeze(-1)
 
-    def forward(
-        self,
-        query: Float[Tensor, "*q queries query_dim"],
-        key: Float[Tensor, "*k keys key_dim"],
-        value: Float[Tensor, "*v keys value_dim"],
-        mask: Mask | Bool[Tensor, "..."] | None = None,
-        query_positions: QueryPositions = None,
-    ) -> AttentionOutput:
-        return self.attend_with(self.score, query, key, value, mask, query_positions)
+    def _centers(
+        self, query: Tensor, num_visible: Tensor, query_positions: QueryPositions, grid: PositionGrid
+    ) -> Tensor:
+        # The center is predicted, so the query's own position is not needed; it is accepted as LocalM needs it.
+        batched = query.reshape((1,) * (grid.num_batch_axes + 2 - query.dim()) + query.shape)
+        return self.predict_center(batched, num_visible)
 
-    def attend_with(
-        self,
-        score: ScoreLike,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Mask | Tensor | None,
-        query_positions: QueryPositions = None,
-    ) -> AttentionOutput:
-        # The place is predicted, so the query's own position is not needed; it is taken for LocalM's sake.
-        grid, mask = _make_grid(query, key, value, mask)
-        lead = query.reshape((1,) * (grid.num_batch_axes + 2 - query.dim()) + query.shape)
-        centre = self.predict_center(lead, _count_visible(mask, grid))
-        near = around(centre, self.radius)
-        normalize = _with_gaussian_window(self.normalize, centre, self.radius / 2, self.training)
-        seen = near if mask is None else mask & near
-        return notify_watchers(self, attend_unwatched(query, key, value, seen, score, normalize))
-
-    def precompute(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> ProjectedKV:
-        """The same attention with keys and values given once, to be asked again and again."""
-        return ProjectedKV(self, key, value, mask)
-
-    def extra_repr(self) -> str:
-        return f"radius={self.radius}"
+    def _normalizer_at(self, center: Tensor) -> NormalizerLike | None:
+        return _with_gaussian_window(self.normalize, center, self.radius / 2, self.training)
 
 
 def _with_gaussian_window(
-    normalize: NormalizerLike, center: Tensor, sigma: float, training: bool
+    normalize: NormalizerLike | None, center: Tensor, sigma: float, training: bool
 ) -> NormalizerLike:
-    """The normalizer under a bell of this step; the modes of what is inside are left as they are."""
-    inside = normalize.normalize if isinstance(normalize, Dropout) else normalize
-    bell = GaussianWindow(inside, center, sigma)
-    bell.training = training
+    """The normalizer inside a Gaussian window, and inside its dropout; the wrapped modules keep their modes."""
+    assert normalize is not None
+    inner = normalize.normalize if isinstance(normalize, Dropout) else normalize
+    window = GaussianWindow(inner, center, sigma)
+    window.training = training
     if not isinstance(normalize, Dropout):
-        return bell
-    drop = Dropout(bell, normalize.p)
-    drop.training = normalize.training
-    return drop
+        return window
+    dropout = Dropout(window, normalize.p)
+    dropout.training = normalize.training
+    return dropout
 
 
 def _make_grid(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
 ) -> tuple[PositionGrid, Mask | None]:
     check_shapes(query, key, value)
-    batch = max(query.dim(), key.dim(), value.dim()) - 2
+    num_batch_axes = max(query.dim(), key.dim(), value.dim()) - 2
     if mask is not None:
         mask = as_mask(mask)
         shape = broadcast_batch_shape(query, key, value)
-        batch = max(batch, mask.num_batch_axes())
-        mask.check_shape((1,) * (batch - len(shape)) + shape, query.shape[-2], key.shape[-2])
-    return PositionGrid.full(query.shape[-2], key.shape[-2], batch, query.device), mask
+        num_batch_axes = max(num_batch_axes, mask.num_batch_axes())
+        mask.check_shape((1,) * (num_batch_axes - len(shape)) + shape, query.shape[-2], key.shape[-2])
+    return PositionGrid.full(query.shape[-2], key.shape[-2], num_batch_axes, query.device), mask
 
 
 def _count_visible(mask: Mask | None, grid: PositionGrid) -> Tensor:
-    """S: how many keys each query may look at, (*batch, queries, 1)."""
+    """S: the number of visible keys of each query, (*batch, queries, 1)."""
     if mask is None:
         return torch.full((1, 1), grid.num_keys, device=grid.key_positions.device)
     return mask.count_visible(grid)
 
 
 def _query_positions(query_positions: QueryPositions, grid: PositionGrid) -> Tensor:
-    """The positions of the queries, (*batch, queries, 1): 0..m-1, or counted from a number, or as given."""
+    """The positions of the queries, (*batch, queries, 1): 0..m-1, from a first position on, or as given."""
     if isinstance(query_positions, Tensor) and query_positions.dim():
         return grid.align_leading(query_positions.to(grid.key_positions.device)[..., None], 2)
     return grid.query_positions if query_positions is None else grid.query_positions + query_positions

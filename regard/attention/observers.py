@@ -1,6 +1,6 @@
-"""Who is told of a look: nobody, unless somebody watches.
+"""Watchers: functions that are notified of every attention call, and can ask for its weights.
 
-A watcher is told after a look is done, and computes weights beside it, so it cannot change what the look gives.
+A watcher is notified after the call and computes weights separately, so it cannot change the result of the call.
 """
 
 from __future__ import annotations
@@ -20,25 +20,32 @@ from regard.attention.normalizers import softmax
 from regard.attention.output import AttentionInputs, AttentionOutput
 from regard.attention.scores import Dot, ScaledDot
 
+__all__ = [
+    "WATCHERS",
+    "HeadSelection",
+    "Watcher",
+    "emit",
+    "is_watched",
+    "notify_watchers",
+    "register_watcher",
+]
+
 HeadSelection = Sequence[int] | None
-
-
 Watcher = Callable[[nn.Module | None, Callable[[HeadSelection], Tensor]], None]
-"""Told who looked, if that is known, and given a function from heads to the weights of the look."""
+"""Called with the module of the call, if known, and a function from a selection of heads to their weights."""
 
-
-WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("WATCHING", default=())
+WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("WATCHERS", default=())
 """The watchers of this thread."""
 
 
 def is_watched() -> bool:
-    """Whether this thread has watchers."""
+    """Whether any watcher is registered in this thread."""
     return bool(WATCHERS.get())
 
 
 @contextmanager
 def register_watcher(watcher: Watcher) -> Iterator[None]:
-    """Tell this watcher of every look that is made in here, by this thread."""
+    """Notify the watcher of every attention call of this thread within the block."""
     WATCHERS.set((*WATCHERS.get(), watcher))
     try:
         yield
@@ -47,14 +54,15 @@ def register_watcher(watcher: Watcher) -> Iterator[None]:
 
 
 def notify_watchers(module: nn.Module | None, output: AttentionOutput) -> AttentionOutput:
-    """The look, after its watchers have heard of it; inside a compiled graph there are none."""
-    if not torch.compiler.is_compiling():  # asked first, so that a graph does not depend on who watches
+    """The output, after every watcher has been notified of it; a compiled graph has no watchers."""
+    # The compiler is checked first, so that a graph does not depend on the watchers.
+    if not torch.compiler.is_compiling() and WATCHERS.get():
         emit(module, partial(compute_weights_detached, output))
     return output
 
 
 def emit(module: nn.Module | None, compute_weights: Callable[[HeadSelection], Tensor]) -> None:
-    """Let the watchers hear of weights that somebody has in another way."""
+    """Notify the watchers of weights that are computed elsewhere, such as by a module of another library."""
     if not torch.compiler.is_compiling():
         for watcher in WATCHERS.get():
             watcher(module, compute_weights)
@@ -62,45 +70,42 @@ def emit(module: nn.Module | None, compute_weights: Callable[[HeadSelection], Te
 
 @torch.no_grad()
 def compute_weights_detached(output: AttentionOutput, heads: HeadSelection) -> Tensor:
-    """The weights of a look that was just made, of these heads only, without a trace in the look."""
-    if output._computed is None:
-        call = None if heads is None else _select_heads(output._inputs, heads)
-        if call is not None:
-            return _compute_with_rng_restored(call, output)
-    weights = (
-        _compute_with_rng_restored(output._inputs, output)
-        if output._computed is None
-        else output._computed[1].detach()
-    )
+    """The weights of the selected heads, without storing anything in the output."""
+    if output._computed is not None:
+        weights = output._computed[1].detach()
+    else:
+        inputs = output._inputs.ungrouped()
+        selected = None if heads is None else _select_heads(inputs, heads)
+        if selected is not None:
+            return _compute_with_rng_restored(selected, output)
+        weights = _compute_with_rng_restored(inputs, output)
     return weights if heads is None else weights[..., list(heads), :, :]
 
 
 def _compute_with_rng_restored(inputs: AttentionInputs, output: AttentionOutput) -> Tensor:
-    """The weights computed, and the generators of random numbers where they were: a part may draw unannounced."""
+    """The weights; the random number generators keep their state, as a user's score may draw from them."""
     devices = [inputs.query.device] if inputs.query.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         return output._compute(inputs)[1]
 
 
 def _select_heads(inputs: AttentionInputs, heads: Sequence[int]) -> AttentionInputs | None:
-    """The call for some heads only, where it is certain that a head does not know which one it is."""
-    plain = type(inputs.score) in (Dot, ScaledDot) and inputs.normalize is softmax
+    """The call for some heads only, where the result of a head does not depend on its index; otherwise None."""
+    is_plain = type(inputs.score) in (Dot, ScaledDot) and inputs.normalize is softmax
     batch = broadcast_batch_shape(inputs.query, inputs.key)
-    if not plain or not batch or not _is_head_independent(inputs.mask, inputs.num_batch_axes):
+    if not is_plain or not batch or not _is_head_independent(inputs.mask, inputs.num_batch_axes):
         return None
 
-    def taken(tensor: Tensor) -> Tensor:
-        own = tensor.dim() > 2 and tensor.shape[-3] == batch[-1]
-        return tensor[..., list(heads), :, :] if own else tensor
+    def select(tensor: Tensor) -> Tensor:
+        has_heads = tensor.dim() > 2 and tensor.shape[-3] == batch[-1]
+        return tensor[..., list(heads), :, :] if has_heads else tensor
 
-    return inputs.replace(query=taken(inputs.query), key=taken(inputs.key), value=taken(inputs.value))
+    return inputs.replace(query=select(inputs.query), key=select(inputs.key), value=select(inputs.value))
 
 
 def _is_head_independent(mask: Mask | None, num_batch_axes: int) -> bool:
     if isinstance(mask, _BinaryMask):
-        return _is_head_independent(mask.left, num_batch_axes) and _is_head_independent(
-            mask.right, num_batch_axes
-        )
+        return all(_is_head_independent(part, num_batch_axes) for part in (mask.left, mask.right))
     if isinstance(mask, NotMask):
         return _is_head_independent(mask.mask, num_batch_axes)
     if isinstance(mask, DenseMask):

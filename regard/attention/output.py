@@ -1,8 +1,9 @@
-"""What a call of the equation returns."""
+"""One call of attention: its inputs, the state they were used in, and its output."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +18,23 @@ from regard.attention.normalizers.base import is_random
 from regard.attention.scores.base import Score
 from regard.errors import StaleStateError
 
+__all__ = ["AttentionInputs", "AttentionOutput", "ExportedAttentionOutput", "StateSnapshot"]
+
 
 @dataclass
 class AttentionInputs:
-    """The letters of one call: query, key, value, mask, score, normalize, and what is dropped afterwards."""
+    """The validated arguments of one call: query, key, value, mask, score, normalize.
+
+    Args:
+        query: (*batch, queries, query_dim)
+        key: (*batch, keys, key_dim)
+        value: (*batch, keys, value_dim)
+        mask: the visible keys of each query, or None if all are visible
+        score: from query and key to scores
+        normalize: from scores to weights, without its dropout
+        dropout: the dropout that is applied to the weights, or None
+        num_groups: how many heads of queries share one head of keys and values (grouped-query attention)
+    """
 
     query: Tensor
     key: Tensor
@@ -29,6 +43,7 @@ class AttentionInputs:
     score: Score
     normalize: Callable[[Tensor], Tensor]
     dropout: Dropout | None = None
+    num_groups: int = 1
 
     @property
     def num_queries(self) -> int:
@@ -40,13 +55,13 @@ class AttentionInputs:
 
     @property
     def num_batch_axes(self) -> int:
-        """How many batch axes the scores have; the leading ones are those of lengths and centres."""
-        own = max(self.query.dim(), self.key.dim(), self.value.dim()) - 2
-        return own if self.mask is None else max(own, self.mask.num_batch_axes())
+        """The number of batch axes of the scores; the leading ones are those of lengths and centers."""
+        axes = max(self.query.dim(), self.key.dim(), self.value.dim()) - 2
+        return axes if self.mask is None else max(axes, self.mask.num_batch_axes())
 
     @property
     def is_random(self) -> bool:
-        """Whether a random choice is part of the weights, which are then computed once and kept."""
+        """Whether the weights contain a random choice; they are then computed once and stored."""
         return is_random(self.normalize) or self.score.is_random
 
     @property
@@ -54,17 +69,25 @@ class AttentionInputs:
         return self.dropout is not None and self.dropout.training and self.dropout.p > 0
 
     def positions(self) -> PositionGrid:
+        """Every pair of a query position and a key position."""
         return PositionGrid.full(self.num_queries, self.num_keys, self.num_batch_axes, self.query.device)
 
-    def replace(self, **letters: object) -> AttentionInputs:
-        """The same call with other letters: what a fast path asks of a part of the positions."""
-        return replace(self, **letters)  # type: ignore[arg-type]
+    def replace(self, **arguments: object) -> AttentionInputs:
+        """A copy with other arguments, as a fast path needs it for a part of the positions."""
+        return replace(self, **arguments)  # type: ignore[arg-type]
+
+    def ungrouped(self) -> AttentionInputs:
+        """The same call with one head of keys and values for each head of queries."""
+        if self.num_groups == 1:
+            return self
+        key, value = (tensor.repeat_interleave(self.num_groups, -3) for tensor in (self.key, self.value))
+        return self.replace(key=key, value=value, num_groups=1)
 
 
 class StateSnapshot:
-    """What a call saw of the world: its modes (grad, autocast, training), settings, and versions of tensors.
+    """The state of one call: grad, autocast and training modes, hyperparameters, and versions of tensors.
 
-    A compiler and inference tensors keep no versions, so there the promise to notice changes is not made.
+    Under a compiler and for inference tensors there are no version counters, so changes of those go unnoticed.
     """
 
     def __init__(self, inputs: AttentionInputs):
@@ -79,17 +102,17 @@ class StateSnapshot:
             self.hyperparameters = [(module, _hyperparameters(module)) for module in modules]
             tensors = [inputs.query, inputs.key, *([] if inputs.mask is None else inputs.mask.tensors())]
             tensors += [
-                held for _, all_held in self.hyperparameters for held in all_held if isinstance(held, Tensor)
+                value for _, values in self.hyperparameters for value in values if isinstance(value, Tensor)
             ]
             self.tensor_versions = [
                 (tensor, tensor._version) for tensor in tensors if not tensor.is_inference()
             ]
 
     def assert_unchanged(self) -> None:
-        """Raise if something of the call was changed since: the weights would be those of another call."""
-        written = any(tensor._version != version for tensor, version in self.tensor_versions)
-        if written or not all(
-            _is_unchanged(_hyperparameters(module), then) for module, then in self.hyperparameters
+        """Raise if a tensor or hyperparameter has changed since: the weights would be those of another call."""
+        is_written = any(tensor._version != version for tensor, version in self.tensor_versions)
+        if is_written or not all(
+            _is_unchanged(_hyperparameters(module), saved) for module, saved in self.hyperparameters
         ):
             raise StaleStateError(
                 "the weights can no longer be read: a tensor, parameter or setting of this call was changed since "
@@ -97,12 +120,10 @@ class StateSnapshot:
             )
 
     def run(self, function: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """What ``look`` finds in the same modes as then."""
-        changed = [
-            (module, module.training) for module, mode in self.training_modes if module.training != mode
-        ]
+        """The result of ``function`` in the modes of the snapshot."""
+        changed = [(module, mode) for module, mode in self.training_modes if module.training != mode]
         for module, mode in changed:
-            module.training = not mode
+            module.training = mode
         try:
             device, enabled, dtype = self.autocast_state
             with torch.set_grad_enabled(self.grad_enabled):
@@ -112,7 +133,7 @@ class StateSnapshot:
                     return function()
         finally:
             for module, mode in changed:
-                module.training = mode
+                module.training = not mode
 
 
 def _list_modules(inputs: AttentionInputs) -> list[nn.Module]:
@@ -121,10 +142,10 @@ def _list_modules(inputs: AttentionInputs) -> list[nn.Module]:
 
 
 def _hyperparameters(module: nn.Module) -> list[object]:
-    """What a module computes with: its parameters, buffers, other tensors and numbers."""
-    held = (value for word, value in vars(module).items() if word != "training")
-    own = (value for value in held if isinstance(value, (Tensor, float, int, str)))
-    return [*module._parameters.values(), *module._buffers.values(), *own]
+    """Everything that a module computes with: its parameters, buffers, other tensors and numbers."""
+    attributes = (value for name, value in vars(module).items() if name != "training")
+    settings = (value for value in attributes if isinstance(value, (Tensor, float, int, str)))
+    return [*module._parameters.values(), *module._buffers.values(), *settings]
 
 
 def _is_unchanged(current: list[object], saved: list[object]) -> bool:
@@ -141,14 +162,24 @@ def _autocast_state(device: str) -> tuple[str, bool, torch.dtype | None]:
 
 @dataclass(
     init=False, repr=False, eq=False
-)  # DistributedDataParallel looks for tensors in the fields of those
+)  # DistributedDataParallel finds tensors in the fields of dataclasses
 class AttentionOutput:
-    """What was seen, and on demand how regard was shared out.
+    """The context of one call, and on demand its weights and scores.
 
-    ``context`` is there at once. ``weights`` and ``scores`` (what the normalizer saw, -inf where hidden)
-    are computed when they are read, from the very tensors, parameters and modes of the call. Where a key
-    was chosen at random, ``log_prob`` is the logarithm of the choice's probability and ``entropy`` that of
-    the distribution it came from; otherwise both are None.
+    ``context`` is available at once. ``weights`` and ``scores`` (the input of the normalizer, -inf for hidden keys)
+    are computed when they are first read, from the tensors, parameters and modes of the call; reading them never
+    changes the context. If one of those tensors has been changed in place since, reading raises a StaleStateError.
+
+    Attributes:
+        context: (*batch, queries, value_dim)
+        weights: (*batch, queries, keys), in the dtype of the query
+        scores: (*batch, queries, keys)
+        log_prob: (*batch, queries), the log-probability of a sampled key; None for other normalizers
+        entropy: (*batch, queries), the entropy of the distribution it was sampled from; None for other normalizers
+
+    >>> output = attend(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6))
+    >>> output.context.shape, output.weights.shape
+    (torch.Size([2, 3, 6]), torch.Size([2, 3, 5]))
     """
 
     context: Tensor
@@ -174,47 +205,46 @@ class AttentionOutput:
     # Plain properties: functools.cached_property breaks fullgraph compilation before Python 3.12.
     @property
     def scores(self) -> Tensor:
-        """(*batch, queries, keys), before normalizing."""
+        """(*batch, queries, keys), before normalizing; -inf for hidden keys."""
         return self._read()[0]
 
     @property
     def weights(self) -> Tensor:
-        """(*batch, queries, keys), after normalizing, in the dtype of the query."""
+        """(*batch, queries, keys), after normalizing and before dropout, in the dtype of the query."""
         return self._read()[1].to(self._inputs.query.dtype)
 
     @property
     def log_prob(self) -> Tensor | None:
-        """(*batch, queries): log-probability of the key that was chosen; None unless one was."""
-        chooser = _find_sampler(self._inputs.normalize)
-        return chooser.log_prob(*self._read()) if hasattr(chooser, "log_prob") else None
+        """(*batch, queries): the log-probability of the sampled key; None if the normalizer does not sample."""
+        sampler = _find_sampler(self._inputs.normalize)
+        return sampler.log_prob(*self._read()) if hasattr(sampler, "log_prob") else None
 
     @property
     def entropy(self) -> Tensor | None:
-        """(*batch, queries): entropy of the distribution the key was chosen from; None unless one was."""
-        chooser = _find_sampler(self._inputs.normalize)
-        return chooser.entropy(self._read()[0]) if hasattr(chooser, "entropy") else None
+        """(*batch, queries): the entropy of the sampled distribution; None if the normalizer does not sample."""
+        sampler = _find_sampler(self._inputs.normalize)
+        return sampler.entropy(self._read()[0]) if hasattr(sampler, "entropy") else None
 
     def replace_context(self, context: Tensor) -> AttentionOutput:
-        """The same look with a context that was projected or joined afterwards."""
-        self.context = context
-        return self
+        """A copy with another context, such as one that was projected or concatenated afterwards."""
+        output = copy(self)
+        output.context = context
+        return output
 
     def __iter__(self) -> Any:
-        raise TypeError(
-            "what attend returns is not a pair: read its .context and, if you want them, its .weights"
-        )
+        raise TypeError("attend returns an AttentionOutput, not a pair: read its .context and its .weights")
 
     def __repr__(self) -> str:
-        return f"Attended(context={tuple(self.context.shape)})"
+        return f"AttentionOutput(context={tuple(self.context.shape)})"
 
 
 def _find_sampler(normalize: Any) -> Any:
-    """What chooses: a normalizer itself, or the one inside that it changes the weights of."""
+    """The normalizer that samples: the given one, or the one that it wraps."""
     return getattr(normalize, "sampler", normalize)
 
 
 class ExportedAttentionOutput(AttentionOutput):
-    """An Attended put together from its tensors, as torch.export hands it back."""
+    """An AttentionOutput rebuilt from its tensors, as torch.export returns it."""
 
     def __init__(self, tensors: list[Any]):
         self.context, weights, scores, self._log_prob, self._entropy = tensors

@@ -1,7 +1,7 @@
-"""All the library offers, in one list: it feeds `regard list`, `regard explain`, the docs and the tests.
+"""The catalogue of all mechanisms, for `regard mechanisms`, the docs and the tests.
 
-A new mechanism is one more line in `_entries.py`; the sentence, the equation and the paper are read from its
-docstring. Nothing here imports torch until an entry is asked for the object it describes.
+A new mechanism is one more `Mechanism` in `scores_normalizers` or `others`; its summary, equation and reference are
+read from its docstring. torch is imported only when the object, an example or a picture of a mechanism is requested.
 """
 
 from regard.catalogue.mechanism import KINDS, Mechanism

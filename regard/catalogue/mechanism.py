@@ -1,6 +1,6 @@
-"""What the catalogue knows of one mechanism, and how to find it by name.
+"""A mechanism of the catalogue: everything about it that its code does not contain, and its lookup by name.
 
-Small things to paint pictures of; torch is imported when one is made, so that the list itself is quick.
+torch is imported only when an example or a picture is made, so that listing the mechanisms is fast.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -19,28 +19,27 @@ from regard.errors import UnknownNameError
 if TYPE_CHECKING:
     from torch import Tensor
 
-POSITIONAL = "Goes by position: permuting the keys changes the answer."
+__all__ = ["KINDS", "Mechanism", "find_by_name", "parse_docstring"]
 
-
+POSITIONAL = "Depends on positions: permuting the keys changes the result."
 RANDOM = "Random in training: compared under one state of the generator."
-
-
 KINDS = ("score", "normalizer", "mask", "scope", "position", "addressing", "heads")
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One mechanism: what the code does not say of itself.
+    """One mechanism of the library.
 
-    name        as in the code
-    kind        which letter of the equation it fills in: one of KINDS
-    zh          the sentence of its docstring, in Chinese
-    cost        of n keys and m queries, as a reader of papers would put it
-    fast        its fast path in a sentence
-    aliases     other names it goes by
-    exceptions  the laws it does not keep, and what it promises instead
-    build       makes a small example from the module `regard.attention`; the object itself if not given
-    paint       makes the weights of its picture from the same module; what the kind suggests if not given
+    Args:
+        name: its name in the code
+        kind: the argument of the equation that it is a value of, one of KINDS
+        summary_zh: the first sentence of its docstring, in Chinese
+        cost: the cost with n keys and m queries
+        fast_path: its fast path in a sentence
+        aliases: other names
+        law_exceptions: the laws that do not hold for it
+        example_factory: from the module `regard.attention` to a small example; the object itself by default
+        picture_factory: from the same module to the weights of its picture; derived from the kind by default
     """
 
     name: str
@@ -55,44 +54,62 @@ class Mechanism:
 
     @property
     def path(self) -> str:
-        """Where it lives, seen from `regard.attention`."""
+        """Its name relative to `regard.attention`."""
         return f"addressing.{self.name}" if self.kind == "addressing" else self.name
 
     @property
     def object(self) -> Any:
-        """The class, function or value itself."""
+        """The class or function itself."""
         return reduce(getattr, self.path.split("."), _import_attention())
 
     @property
     def summary(self) -> str:
+        """The first sentence of its docstring."""
         return parse_docstring(inspect.getdoc(self.object) or "")[0]
 
     @property
     def equation(self) -> str:
+        """The equation in its docstring."""
         return parse_docstring(inspect.getdoc(self.object) or "")[1]
 
     @property
     def paper(self) -> str:
+        """The reference in its docstring."""
         return parse_docstring(inspect.getdoc(self.object) or "")[2]
 
     def example(self) -> Any:
-        """A small one, ready to use; a query, a key and a value have 4 features each, as in the picture."""
+        """A small example for queries, keys and values with 4 features each, as in the picture."""
         return self.example_factory(_import_attention()) if self.example_factory else self.object
 
     def picture(self) -> Tensor:
-        """The weights (queries x keys) it gives in a small fixed example."""
+        """The weights (queries x keys) of a small fixed example."""
         from regard.catalogue.pictures import picture_weights
 
         return picture_weights(self, _import_attention())
 
 
 def find_by_name(mechanisms: Iterable[Mechanism], name: str) -> Mechanism:
-    known = {_normalize_name(word): entry for entry in mechanisms for word in (*entry.aliases, entry.name)}
-    wanted = _normalize_name(name)
-    if wanted in known:
-        return known[wanted]
-    ranked = difflib.get_close_matches(wanted, known, n=len(known), cutoff=0.0)
-    beginnings = [word for word in ranked if wanted and word.startswith(wanted)]
+    """The mechanism with this name or alias; a name takes precedence over an alias.
+
+    Args:
+        mechanisms: the mechanisms to search
+        name: the name; case, hyphens, underscores and spaces are ignored
+    """
+    return _find_in_index(_index(tuple(mechanisms)), name)
+
+
+@lru_cache(maxsize=8)
+def _index(mechanisms: tuple[Mechanism, ...]) -> dict[str, Mechanism]:
+    aliases = {_normalize_name(alias): entry for entry in mechanisms for alias in entry.aliases}
+    return aliases | {_normalize_name(entry.name): entry for entry in mechanisms}
+
+
+def _find_in_index(known: dict[str, Mechanism], name: str) -> Mechanism:
+    key = _normalize_name(name)
+    if key in known:
+        return known[key]
+    ranked = difflib.get_close_matches(key, known, n=len(known), cutoff=0.0)
+    beginnings = [word for word in ranked if key and word.startswith(key)]
     nearest = dict.fromkeys(known[word].name for word in [*beginnings, *ranked])
     suggestions = list(nearest)[:3]
     raise UnknownNameError(
@@ -101,20 +118,17 @@ def find_by_name(mechanisms: Iterable[Mechanism], name: str) -> Mechanism:
 
 
 def parse_docstring(doc: str) -> tuple[str, str, str]:
-    """Sentence, equation and paper of a docstring written as the house writes them.
+    """First sentence, equation and reference of a docstring.
 
-    >>> parse_docstring("How alike.\\n\\n    score = q . k\\n\\nSomebody (2015), arXiv 1234.\\n\\n>>> 1\\n1")
-    ('How alike.', 'score = q . k', 'Somebody (2015), arXiv 1234.')
+    >>> parse_docstring("A score.\\n\\n    score = q . k\\n\\nReference: Luong (2015), arXiv 1234.\\n\\n>>> 1\\n1")
+    ('A score.', 'score = q . k', 'Luong (2015), arXiv 1234.')
     """
     paragraphs = re.split(r"\n\s*\n", inspect.cleandoc(doc))
     plain = [p for p in paragraphs if not p.lstrip().startswith(">>>")]
     indented = next((i for i, p in enumerate(plain) if p.startswith("    ")), None)
     equation = inspect.cleandoc("\n" + plain[indented]) if indented is not None else ""
-    papers = (_join_lines(p) for p in plain[1 if indented is None else indented + 1 :] if _PAPER.search(p))
-    return _join_lines(plain[0]) if plain else "", equation, next(papers, "")
-
-
-_PAPER = re.compile(r"arXiv|doi|\b(19|20)\d\d\b")
+    references = (p.removeprefix("Reference: ") for p in plain if p.startswith("Reference: "))
+    return _join_lines(plain[0]) if plain else "", equation, _join_lines(next(references, ""))
 
 
 def _join_lines(paragraph: str) -> str:
@@ -130,6 +144,7 @@ def _import_attention() -> Any:
 
 
 def import_torch() -> Any:
+    """The module torch, imported on the first call."""
     import torch as module
 
     return module
@@ -143,11 +158,12 @@ def half_circle(steps: int) -> Any:
 
 
 def similarity_weights(vectors: Any) -> Any:
-    """How alike each two rows are, shared out by softmax."""
+    """The softmax of the dot products of all pairs of rows."""
     return (vectors @ vectors.mT).softmax(-1)
 
 
 def eye(rows: int, columns: int) -> Any:
+    """An identity matrix."""
     return import_torch().eye(rows, columns)
 
 

@@ -1,12 +1,7 @@
-"""The masks in the catalogue.
+"""The masks, local attention, multi-head attention, positions and memory addressing of the catalogue.
 
-In each line `a` is the module `regard.attention`, imported when the example is built; the costs are for m
-queries, n keys, vectors of size d and a hidden layer of size h.
-
-Scopes, heads, positions and the addressing of a memory in the catalogue.
-
-In each line `a` is the module `regard.attention`, imported when the example is built; the costs are for m
-queries, n keys, vectors of size d and a hidden layer of size h.
+In each entry `a` is the module `regard.attention`, imported when the example is made; the costs are for m queries, n
+keys and vectors of size d.
 """
 
 from __future__ import annotations
@@ -25,19 +20,19 @@ MASKS = (
     Mechanism(
         "padding",
         "mask",
-        summary_zh="每个序列只有前若干个键是真的，后面是填充。",
+        summary_zh="每个序列的前若干个键有效，其余为填充。",
         cost="n comparisons",
         fast_path="One row for all queries; never a queries x keys matrix.",
         aliases=("lengths",),
         law_exceptions=POSITIONAL,
-        example_factory=lambda a: a.padding_ratio(12),
+        example_factory=lambda a: a.padding(12),
     ),
     Mechanism(
         "causal",
         "mask",
-        summary_zh="只能看到自己以及之前的键。",
+        summary_zh="每个查询只关注自身位置及之前的键。",
         cost="half of the full matrix",
-        fast_path="The fused kernel skips what is hidden; one cached query needs no mask at all.",
+        fast_path="The fused kernel skips hidden keys; a single query with a cache needs no mask.",
         aliases=("autoregressive", "masked", "future"),
         law_exceptions=POSITIONAL,
         example_factory=lambda a: a.causal(),
@@ -45,9 +40,9 @@ MASKS = (
     Mechanism(
         "window",
         "mask",
-        summary_zh="只能看到自己位置附近的键。",
+        summary_zh="每个查询只关注自身位置附近的键。",
         cost="n (left + right + 1) scores",
-        fast_path="Blocks of queries with their stretch of keys: linear in length.",
+        fast_path="Blocks of queries with their keys: linear in length.",
         aliases=("sliding window", "band"),
         law_exceptions=POSITIONAL,
         example_factory=lambda a: a.window(2, 2),
@@ -55,7 +50,7 @@ MASKS = (
     Mechanism(
         "around",
         "mask",
-        summary_zh="只能看到各自中心附近的键。",
+        summary_zh="每个查询只关注各自中心附近的键。",
         cost="m (2 radius + 2) scores",
         fast_path="Only the near keys are gathered; cost does not grow with the number of keys.",
         law_exceptions=POSITIONAL,
@@ -64,9 +59,9 @@ MASKS = (
     Mechanism(
         "documents",
         "mask",
-        summary_zh="几篇文档拼成一个序列时，只看自己那一篇。",
+        summary_zh="多篇文档拼接为一个序列时，查询只关注同一篇文档的键。",
         cost="m n comparisons",
-        fast_path="Asked block by block where the whole would be large.",
+        fast_path="Evaluated block by block where the full mask would be large.",
         aliases=("packed", "packing"),
         law_exceptions=POSITIONAL,
         example_factory=lambda a: a.documents(import_torch().arange(16) // 6),
@@ -74,9 +69,9 @@ MASKS = (
     Mechanism(
         "dense",
         "mask",
-        summary_zh="由布尔张量给出：为真处可以看。",
+        summary_zh="由布尔张量给出的掩码，True 表示键可见。",
         cost="m n bits",
-        fast_path="Given to the fused kernel as it is.",
+        fast_path="Passed to the fused kernel unchanged.",
         aliases=("bool",),
         example_factory=lambda a: a.dense(import_torch().arange(16) % 3 != 1),
     ),
@@ -87,7 +82,7 @@ SCOPES = (
     Mechanism(
         "LocalM",
         "scope",
-        summary_zh="看查询自身位置周围的键，好像两个序列并排前进。",
+        summary_zh="只关注查询自身位置附近的键，假设两个序列按位置对齐。",
         cost="m (2 radius + 2) scores",
         fast_path="Only the near keys are gathered.",
         aliases=("local-m", "monotonic"),
@@ -97,7 +92,7 @@ SCOPES = (
     Mechanism(
         "LocalP",
         "scope",
-        summary_zh="由查询预测一个位置，看它周围，越远越轻。",
+        summary_zh="由查询预测一个位置，关注其附近的键，权重随距离减小。",
         cost="m (2 radius + 2) scores",
         fast_path="Only the near keys are gathered.",
         aliases=("local-p", "predictive"),
@@ -111,9 +106,9 @@ HEADS = (
     Mechanism(
         "MultiHead",
         "heads",
-        summary_zh="几个注意力并排，各在自己的投影上。",
+        summary_zh="多头注意力：投影，分成多个头，分别计算注意力，拼接后再投影。",
         cost="4 projections of n d^2, and m n d multiplications",
-        fast_path="That of its score; keys shared by a group are read once.",
+        fast_path="That of its score; keys that a group of heads shares are not copied.",
         aliases=("multi-head", "grouped-query", "multi-query", "gqa", "mqa"),
         example_factory=lambda a: a.MultiHead(embed_dim=4, num_heads=2),
     ),
@@ -124,7 +119,7 @@ POSITIONS = (
     Mechanism(
         "Sinusoidal",
         "position",
-        summary_zh="给每个位置加上不同频率的正弦和余弦。",
+        summary_zh="为每个位置加上不同频率的正弦和余弦。",
         cost="n d sines",
         fast_path="None needed.",
         aliases=("positional encoding",),
@@ -135,7 +130,7 @@ POSITIONS = (
     Mechanism(
         "Learned",
         "position",
-        summary_zh="给每个位置加上一个学来的向量。",
+        summary_zh="为每个位置加上一个可学习的向量。",
         cost="n d additions",
         fast_path="None needed.",
         aliases=("positional embedding",),
@@ -146,9 +141,9 @@ POSITIONS = (
     Mechanism(
         "Rotary",
         "position",
-        summary_zh="按位置旋转查询与键，得分只感到它们的距离。",
+        summary_zh="按位置旋转查询与键，使得分取决于二者的距离。",
         cost="(m + n) d multiplications",
-        fast_path="Turned once, then that of the score inside.",
+        fast_path="Rotated once, then that of the wrapped score.",
         aliases=("rope",),
         law_exceptions=POSITIONAL,
         example_factory=lambda a: a.Rotary(a.ScaledDot()),
@@ -159,7 +154,7 @@ POSITIONS = (
     Mechanism(
         "Alibi",
         "position",
-        summary_zh="越远的键分量越轻，每个头有自己的快慢。",
+        summary_zh="对距离的线性惩罚，每个头有各自的斜率。",
         cost="m n additions a head",
         fast_path="A bias of the fused kernel; in a window only near the diagonal.",
         law_exceptions=POSITIONAL,
@@ -171,7 +166,7 @@ POSITIONS = (
     Mechanism(
         "RelativeBias",
         "position",
-        summary_zh="为每个头、每段距离学一个数，近的分开，远的合并。",
+        summary_zh="为每个头和每段距离学习一个偏置，近处逐一区分，远处合并。",
         cost="m n additions a head",
         fast_path="A bias of the fused kernel, trained through it.",
         aliases=("t5",),
@@ -190,7 +185,7 @@ ADDRESSING = (
     Mechanism(
         "content",
         "addressing",
-        summary_zh="找与键相像的存储行；强度越大，越只找最像的。",
+        summary_zh="内容寻址：按与键的相似度给出存储行的权重。",
         cost="rows x width multiplications a head",
         fast_path="It is attend() with Cosine.",
         aliases=("content addressing", "ntm", "neural turing machine"),
@@ -201,7 +196,7 @@ ADDRESSING = (
     Mechanism(
         "interpolate",
         "addressing",
-        summary_zh="把新的权重与上一步的权重按门混合。",
+        summary_zh="按门控值在新的权重与上一步的权重之间插值。",
         cost="one multiply-add a weight",
         fast_path="None needed.",
         aliases=("gate",),
@@ -213,21 +208,21 @@ ADDRESSING = (
     Mechanism(
         "shift",
         "addressing",
-        summary_zh="把焦点沿存储行循环移动。",
+        summary_zh="按偏移的分布沿存储行循环移动权重。",
         cost="2 r + 1 multiplications a weight",
         fast_path="Rolled copies for few offsets, windows for many; whole batch at once.",
         aliases=("circular convolution",),
         law_exceptions=POSITIONAL,
-        picture_factory=lambda a: a.addressing.max_shift(
+        picture_factory=lambda a: a.addressing.shift(
             eye(8, 16), import_torch().tensor([0.1, 0.2, 0.7]).expand(8, 3)
         ),
     ),
     Mechanism(
         "sharpen",
         "addressing",
-        summary_zh="把变模糊的权重重新聚拢。",
+        summary_zh="将移位后变模糊的权重重新锐化。",
         cost="one logarithm and one exponential a weight",
-        fast_path="In log space, so never 0 / 0.",
+        fast_path="In log space, which avoids 0 / 0.",
         picture_factory=lambda a: a.addressing.sharpen(
             a.addressing.content(half_circle(16)[:1], half_circle(16), import_torch().ones(1)).expand(8, 16),
             import_torch().linspace(1, 20, 8),
@@ -236,18 +231,18 @@ ADDRESSING = (
     Mechanism(
         "read",
         "addressing",
-        summary_zh="按权重读出存储行之和。",
+        summary_zh="读出存储行的加权和。",
         cost="rows x width multiplications a head",
         fast_path="One matrix product.",
-        law_exceptions="Its picture shows what was read, not weights.",
+        law_exceptions="Its picture shows the vectors that are read, not weights.",
         picture_factory=lambda a: a.addressing.read(eye(8, 16), half_circle(16).softmax(-1)),
     ),
     Mechanism(
         "write",
         "addressing",
-        summary_zh="先按权重擦除，再按权重添加。",
+        summary_zh="所有头先按权重擦除，再按权重写入。",
         cost="rows x width multiplications a head",
-        fast_path="All erasures before all additions, whatever the number of heads.",
+        fast_path="All erasures before all additions, for any number of heads.",
         aliases=("erase", "add"),
         law_exceptions="Its picture shows the memory after writing, not weights.",
         picture_factory=lambda a: a.addressing.write(
@@ -260,7 +255,7 @@ ADDRESSING = (
     Mechanism(
         "address",
         "addressing",
-        summary_zh="依次作内容寻址、插值、移位、聚拢，得到读写用的权重。",
+        summary_zh="依次进行内容寻址、插值、移位和锐化，得到读写权重。",
         cost="that of its four steps",
         fast_path="That of its four steps.",
         aliases=("addressing",),

@@ -1,7 +1,7 @@
-"""The small picture of each entry: what it does with queries and keys that walk round half a circle.
+"""The small picture of each mechanism: its weights for queries and keys on half a circle.
 
-Query i and key j are the cosines and sines of their angle and of twice that, so that a score of likeness
-looks along the diagonal, and whatever a mechanism does differently can be seen against it.
+Query i and key j are the cosines and sines of their angle and of twice the angle, so that the weights of a similarity
+score are largest along the diagonal, and other mechanisms can be compared with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ NUM_QUERIES, NUM_KEYS = 8, 16
 
 @torch.no_grad()
 def picture_weights(mechanism: Mechanism, attention: Any) -> Tensor:
-    with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
+    """The weights (queries x keys) of the picture; ``attention`` is the module `regard.attention`."""
+    with torch.random.fork_rng(devices=[]):  # the caller's random state is preserved
         torch.manual_seed(0)
         weights = (
             mechanism.picture_factory(attention)
@@ -47,5 +48,5 @@ def _default_picture(mechanism: Mechanism, attention: Any) -> Tensor:
     if mechanism.kind == "heads":
         return part(key, key, key).weights
     raise NotImplementedError(
-        f"the catalogue entry {mechanism.name} ({mechanism.kind}) needs a `paint` of its own"
+        f"the catalogue entry {mechanism.name} ({mechanism.kind}) needs a picture_factory"
     )

@@ -1,4 +1,4 @@
-"""The list itself, room by room."""
+"""The list of all mechanisms."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from regard.catalogue.mechanism import Mechanism, find_by_name
 from regard.catalogue.others import ADDRESSING, HEADS, MASKS, POSITIONS, SCOPES
 from regard.catalogue.scores_normalizers import NORMALIZERS, SCORES
 
+__all__ = ["MECHANISMS", "get_mechanism"]
+
 MECHANISMS: tuple[Mechanism, ...] = (*SCORES, *NORMALIZERS, *MASKS, *SCOPES, *HEADS, *POSITIONS, *ADDRESSING)
 
 
 def get_mechanism(name: str) -> Mechanism:
-    """The entry of that name or alias; case, hyphens, underscores and spaces do not matter.
+    """The mechanism with this name or alias.
+
+    Args:
+        name: the name; case, hyphens, underscores and spaces are ignored
 
     >>> get_mechanism("bahdanau").name
     'Additive'
@@ -18,6 +23,6 @@ def get_mechanism(name: str) -> Mechanism:
     'ScaledDot'
     >>> get_mechanism("addditive")
     Traceback (most recent call last):
-    regard.catalogue.mechanism.UnknownNameError: There is no mechanism called 'addditive'; ...
+    regard.errors.UnknownNameError: no mechanism 'addditive'; did you mean ...?
     """
     return find_by_name(MECHANISMS, name)

@@ -1,12 +1,7 @@
-"""The scores in the catalogue.
+"""The scores and normalizers of the catalogue.
 
-In each line `a` is the module `regard.attention`, imported when the example is built; the costs are for m
-queries, n keys, vectors of size d and a hidden layer of size h.
-
-The normalizers in the catalogue.
-
-In each line `a` is the module `regard.attention`, imported when the example is built; the costs are for m
-queries, n keys, vectors of size d and a hidden layer of size h.
+In each entry `a` is the module `regard.attention`, imported when the example is made; the costs are for m queries, n
+keys, vectors of size d and a hidden layer of size h.
 """
 
 from __future__ import annotations
@@ -20,7 +15,7 @@ SCORES = (
     Mechanism(
         "Constant",
         "score",
-        summary_zh="每个键一样好：注意力就是普通的平均。",
+        summary_zh="所有键得分相同：注意力就是可见值的平均（平均汇聚）。",
         cost="n d additions for all queries together",
         fast_path="The mean of the visible values; no queries x keys matrix is made.",
         aliases=("average", "mean", "average pooling"),
@@ -29,7 +24,7 @@ SCORES = (
     Mechanism(
         "Dot",
         "score",
-        summary_zh="键在查询的方向上走了多远。",
+        summary_zh="查询与键的点积。",
         cost="m n d multiplications",
         fast_path=f"It is {FUSED} with scale 1.",
         aliases=("luong dot", "dot product"),
@@ -38,7 +33,7 @@ SCORES = (
     Mechanism(
         "ScaledDot",
         "score",
-        summary_zh="点积除以维度的平方根，使其离散程度不随向量变长而增大。",
+        summary_zh="点积除以维度的平方根，使其方差不随维度增大。",
         cost="m n d multiplications",
         fast_path=f"It is {FUSED}.",
         aliases=("scaled dot product", "transformer", "vaswani"),
@@ -47,7 +42,7 @@ SCORES = (
     Mechanism(
         "Bilinear",
         "score",
-        summary_zh="先把其中一方旋转、拉伸，再作点积。",
+        summary_zh="经可学习的线性映射之后的点积。",
         cost="m d^2 + m n d multiplications",
         fast_path=f"Each query is projected once, then {FUSED}.",
         aliases=("general", "luong general", "multiplicative"),
@@ -56,64 +51,64 @@ SCORES = (
     Mechanism(
         "Additive",
         "score",
-        summary_zh="由一个小网络判断键与查询有多相配。",
+        summary_zh="加性（Bahdanau）打分函数：由单隐藏层的小网络打分。",
         cost="m n h tanh",
-        fast_path="tanh(a + b) from exponentials computed once a query and once a key: one multiply-add and one division "
-        "a pair.",
+        fast_path="tanh(a + b) from exponentials computed once per query and once per key: one multiply-add and one "
+        "division per pair.",
         aliases=("bahdanau", "mlp", "hierarchical", "han"),
         example_factory=lambda a: a.Additive(query_dim=4, key_dim=4, hidden_dim=8),
     ),
     Mechanism(
         "Concat",
         "score",
-        summary_zh="把键与查询拼在一起，由一个网络来判断。",
+        summary_zh="将查询与键拼接后由多层感知机打分。",
         cost="m n h tanh, and m n h^2 multiplications for each layer beyond the first",
-        fast_path="At depth 1 that of Additive; deeper ones go pair by pair.",
+        fast_path="With one layer that of Additive; more layers are computed pair by pair.",
         aliases=("luong concat",),
         example_factory=lambda a: a.Concat(query_dim=4, key_dim=4, hidden_dim=8),
     ),
     Mechanism(
         "Cosine",
         "score",
-        summary_zh="查询与键夹角的余弦，乘以强度。",
+        summary_zh="查询与键夹角的余弦，再乘以强度。",
         cost="m n d multiplications",
-        fast_path=f"Queries and keys are brought to length one, then {FUSED}.",
+        fast_path=f"Queries and keys are normalized, then {FUSED}.",
         aliases=("cosine similarity",),
         example_factory=lambda a: a.Cosine(strength=8.0),
     ),
     Mechanism(
         "Gaussian",
         "score",
-        summary_zh="键越近越好；与 softmax 合用就是 Nadaraya-Watson 核回归。",
+        summary_zh="高斯核的对数；与 softmax 合用即 Nadaraya-Watson 核回归。",
         cost="m n d multiplications",
-        fast_path="-|q - k|^2 / 2 as a dot product of centred vectors, in float64 where they spread far, fused.",
+        fast_path="-|q - k|^2 / 2 as a dot product of centered vectors, in float64 for large norms, fused.",
         aliases=("nadaraya-watson", "kernel regression", "rbf"),
         example_factory=lambda a: a.Gaussian(width=1.0),
     ),
     Mechanism(
         "Boxcar",
         "score",
-        summary_zh="够得着的键一视同仁，其余的完全不算。",
+        summary_zh="均匀核：宽度以内的键得分为 1，其余为 0。",
         cost="m n d multiplications",
         fast_path="None needed: distances, one comparison, one product with the values.",
         aliases=("uniform kernel",),
-        law_exceptions="Gives kernel values, so it goes with kernel_sum only; its gradient is 0.",
+        law_exceptions="Returns kernel values, for kernel_sum only; its gradient is 0.",
         example_factory=lambda a: a.Boxcar(width=2.0),
     ),
     Mechanism(
         "Epanechnikov",
         "score",
-        summary_zh="键越远分量越轻，超出宽度就完全不算。",
+        summary_zh="抛物线核：随距离减小，超出宽度为 0。",
         cost="m n d multiplications",
         fast_path="None needed: distances, one product with the values.",
         aliases=("parabolic kernel",),
-        law_exceptions="Gives kernel values, so it goes with kernel_sum only.",
+        law_exceptions="Returns kernel values, for kernel_sum only.",
         example_factory=lambda a: a.Epanechnikov(width=3.0),
     ),
     Mechanism(
         "Location",
         "score",
-        summary_zh="只由查询说出想看哪些位置，不看键。",
+        summary_zh="只由查询决定各个键位置的得分，与键的内容无关。",
         cost="m n d multiplications",
         fast_path="One linear layer.",
         aliases=("luong location",),
@@ -123,7 +118,7 @@ SCORES = (
     Mechanism(
         "Energy",
         "score",
-        summary_zh="双线性能量，查询与键（各与其上下文相连）越相配越低。",
+        summary_zh="双线性能量：查询与键（各自与上下文向量拼接）越匹配，能量越低。",
         cost="m d^2 + m n d multiplications",
         fast_path=f"Each query is projected once, then {FUSED}.",
         aliases=("position attention",),
@@ -136,7 +131,7 @@ NORMALIZERS = (
     Mechanism(
         "softmax",
         "normalizer",
-        summary_zh="把得分变成和为一的正权重。",
+        summary_zh="与得分的指数成正比、和为 1 的正权重。",
         cost="one exponential a score",
         fast_path="Fused with dot-product scores; the matrix is never written.",
         aliases=("soft", "global"),
@@ -152,7 +147,7 @@ NORMALIZERS = (
     Mechanism(
         "sigmoid",
         "normalizer",
-        summary_zh="每个键各自的门，互不争夺。",
+        summary_zh="每个键有独立的门，权重之和不必为 1。",
         cost="one exponential a score",
         fast_path="None: the definition.",
         aliases=("gates",),
@@ -160,7 +155,7 @@ NORMALIZERS = (
     Mechanism(
         "SigmoidSum",
         "normalizer",
-        summary_zh="先过 sigmoid 再归一，使权重之和为一。",
+        summary_zh="先取 sigmoid，再除以其和，使权重之和为 1。",
         cost="two exponentials a score",
         fast_path="None: the definition.",
         example_factory=lambda a: a.SigmoidSum(),
@@ -196,7 +191,7 @@ NORMALIZERS = (
         summary_zh="核函数值除以它们的和；和为零的行得到零。",
         cost="one division a score",
         fast_path="None needed.",
-        law_exceptions="Takes kernel values, so it goes with Boxcar and Epanechnikov only.",
+        law_exceptions="Expects kernel values, for Boxcar and Epanechnikov only.",
         picture_factory=lambda a: (
             a.attend(
                 half_circle(8),
@@ -210,7 +205,7 @@ NORMALIZERS = (
     Mechanism(
         "hardmax",
         "normalizer",
-        summary_zh="只看得分最高的一个键。",
+        summary_zh="得分最高的键权重为 1，其余为 0。",
         cost="one maximum a row",
         fast_path="None: the definition.",
         aliases=("argmax", "hard"),
@@ -219,7 +214,7 @@ NORMALIZERS = (
     Mechanism(
         "Sample",
         "normalizer",
-        summary_zh="按 softmax 的概率抽一个键来看（硬注意力，用 REINFORCE 训练）。",
+        summary_zh="按 softmax 的概率采样一个键（硬注意力，用 REINFORCE 训练）。",
         cost="one exponential and one logarithm a score",
         fast_path="None: the choice must be the one used.",
         aliases=("hard attention", "reinforce", "xu"),
@@ -229,10 +224,10 @@ NORMALIZERS = (
     Mechanism(
         "StraightThrough",
         "normalizer",
-        summary_zh="向前只看一个键，向后用软权重的梯度。",
-        cost="that of the normalizer inside, and one maximum a row",
+        summary_zh="直通估计：前向只选一个键，反向用软权重的梯度。",
+        cost="that of the wrapped normalizer, and one maximum a row",
         fast_path="None: the definition.",
-        law_exceptions="Its gradient is that of the soft normalizer on purpose; ties go to the first key.",
+        law_exceptions="Its gradient is that of the soft normalizer; ties go to the first key.",
         example_factory=lambda a: a.StraightThrough(a.softmax),
     ),
     Mechanism(
@@ -257,18 +252,18 @@ NORMALIZERS = (
     Mechanism(
         "Dropout",
         "normalizer",
-        summary_zh="训练时随机丢掉一部分权重；看到的权重是丢弃之前的。",
+        summary_zh="训练时随机丢弃一部分权重；读出的权重是丢弃之前的。",
         cost="one random number a weight, in training only",
         fast_path="Drawn by comparing uniform numbers, cheaper than PyTorch's own on a CPU; on a GPU fused.",
-        law_exceptions=RANDOM + " The weights shown are those before dropping.",
+        law_exceptions=RANDOM + " `.weights` are those before dropping.",
         example_factory=lambda a: a.Dropout(a.softmax, 0.1),
     ),
     Mechanism(
-        "Bell",
+        "GaussianWindow",
         "normalizer",
-        summary_zh="权重再乘以以某处为中心的钟形曲线，不再归一。",
+        summary_zh="权重乘以以某一位置为中心的高斯函数，不再归一化。",
         cost="one exponential more a score",
-        fast_path="Around a centre only the near keys are gathered.",
+        fast_path="Around a center only the nearby keys are gathered.",
         law_exceptions=POSITIONAL,
         example_factory=lambda a: a.GaussianWindow(a.softmax, center=8.0, sigma=2.0),
     ),

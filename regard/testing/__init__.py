@@ -1,7 +1,9 @@
-"""Does a mechanism of your own keep the laws? Three functions that say so, or which law it breaks.
+"""Checks of user-defined mechanisms: `check_score`, `check_normalizer` and `check_mask`.
 
-from regard.testing import check_score
-check_score(MyScore)
+Each runs the laws of attention on a part and raises LawViolation with the law that fails:
+
+    from regard.testing import check_score
+    check_score(MyScore)
 """
 
 from regard.testing.checks import check_mask, check_normalizer, check_score

@@ -1,4 +1,4 @@
-"""Small random worlds that the laws are tried in."""
+"""Small random inputs for the laws."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from torch import Tensor
 
 from regard.attention import Dot, Mask, dense, padding, softmax
 
+__all__ = ["SampleInputs", "build_with_small_sizes", "make_hiding_mask", "make_inputs"]
+
 SMALL_SIZES: dict[str, Any] = {
-    "dim": 4,
+    "embed_dim": 4,
     "query_dim": 4,
     "key_dim": 4,
     "hidden_dim": 5,
-    "heads": 3,
+    "num_heads": 3,
     "max_keys": 64,
     "width": 2.0,
     "k": 2,
     "p": 0.5,
-    "t": 0.7,
+    "temperature": 0.7,
     "alpha": 1.5,
-    "centre": 1.0,
+    "center": 1.0,
     "sigma": 1.5,
     "normalize": softmax,
     "score": Dot(),
@@ -30,24 +32,24 @@ SMALL_SIZES: dict[str, Any] = {
 
 
 def build_with_small_sizes(part: Any) -> Any:
-    """A part as it is; a class made with small values for the arguments that it must be given."""
+    """The part itself, or an instance of a class with small values for its required arguments."""
     if not isinstance(part, type):
         return part
-    needed = {
-        word: SMALL_SIZES[word]
-        for word, parameter in inspect.signature(part).parameters.items()
-        if parameter.default is parameter.empty and word in SMALL_SIZES
+    required = {
+        name: SMALL_SIZES[name]
+        for name, parameter in inspect.signature(part).parameters.items()
+        if parameter.default is parameter.empty and name in SMALL_SIZES
     }
     try:
-        return part(**needed)
+        return part(**required)
     except TypeError as error:
         raise TypeError(
-            f"{part.__name__} could not be made ({error}); give an object, not the class"
+            f"{part.__name__} could not be constructed ({error}); pass an instance instead of the class"
         ) from None
 
 
 class SampleInputs(NamedTuple):
-    """Queries, keys and values to try a law on."""
+    """Queries, keys and values for the check of a law."""
 
     query: Tensor
     key: Tensor
@@ -63,14 +65,15 @@ class SampleInputs(NamedTuple):
 
     @property
     def num_batch_axes(self) -> int:
-        """How many batch axes there are."""
+        """The number of batch axes."""
         return self.query.dim() - 2
 
     def to(self, dtype: torch.dtype) -> SampleInputs:
+        """The same values in another dtype."""
         return SampleInputs(*(tensor.to(dtype) for tensor in self))
 
     def requiring_grad(self) -> SampleInputs:
-        """The same numbers as leaves that want gradients."""
+        """The same values as leaves that require gradients."""
         return SampleInputs(*(tensor.detach().clone().requires_grad_() for tensor in self))
 
 
@@ -83,7 +86,7 @@ def make_inputs(
     value_dim: int = 3,
     dtype: torch.dtype = torch.float64,
 ) -> SampleInputs:
-    """Normal numbers, always the same; of the two batch axes the second may stand for heads."""
+    """Normal random numbers, the same in every call; of the two batch axes the second may be that of heads."""
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
@@ -95,9 +98,9 @@ def make_inputs(
 
 
 def make_hiding_mask(num_queries: int, num_keys: int) -> Mask:
-    """Hides some keys from each query, every key from the second one, and the end of a padded batch entry."""
+    """A mask with some hidden keys for each query, all for the second one, and padding in one batch entry."""
     generator = torch.Generator().manual_seed(1)
-    seen = torch.rand(num_queries, num_keys, generator=generator) < 0.7
-    seen[:, 0] = True
-    seen[1] = False
-    return dense(seen) & padding(torch.tensor([num_keys, max(num_keys - 2, 0)]))
+    visible = torch.rand(num_queries, num_keys, generator=generator) < 0.7
+    visible[:, 0] = True
+    visible[1] = False
+    return dense(visible) & padding(torch.tensor([num_keys, max(num_keys - 2, 0)]))

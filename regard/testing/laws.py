@@ -1,8 +1,8 @@
-"""The laws of the equation, each a function that raises one sentence when a combination breaks it.
+"""The laws of attention, each a function that raises LawViolation when a combination violates it.
 
-They hold for every score x normalizer x mask that makes sense; the catalogue says of each part which of them
-it does not promise. They are what ``check_score``, ``check_normalizer`` and ``check_mask`` run on a part
-from outside, and what the tests of the library run on every part inside.
+They hold for every valid combination of score, normalizer and mask; the catalogue lists the exceptions of each
+mechanism. ``check_score``, ``check_normalizer`` and ``check_mask`` run them on user-defined parts, and the tests of the
+library on its own.
 """
 
 from __future__ import annotations
@@ -19,17 +19,34 @@ from torch.autograd.gradcheck import GradcheckError, gradcheck
 from regard.attention import AttentionOutput, Dropout, Mask, attend
 from regard.testing.inputs import SampleInputs
 
+__all__ = [
+    "AttentionUnderTest",
+    "LawViolation",
+    "batch_equals_loop",
+    "context_equals_weighted_sum",
+    "dtypes_agree",
+    "empty_axes_are_handled",
+    "gradients_are_correct",
+    "hidden_keys_are_irrelevant",
+    "hidden_keys_have_zero_weight",
+    "key_order_is_irrelevant",
+    "reading_weights_changes_nothing",
+    "same_random_state",
+]
+
 
 class LawViolation(AssertionError):
-    """A part does not keep one of the laws."""
+    """A score, normalizer or mask violates one of the laws."""
 
 
 def require(condition: bool | Tensor, message: str) -> None:
+    """Raise LawViolation with the message unless the condition holds."""
     if not condition:
         raise LawViolation(message)
 
 
 def require_close(actual: Tensor, expected: Tensor, message: str, tolerance: float) -> None:
+    """Raise LawViolation unless shapes are equal and values differ by at most the tolerance."""
     require(
         actual.shape == expected.shape,
         f"{message}: shapes {tuple(actual.shape)} and {tuple(expected.shape)} differ",
@@ -41,10 +58,15 @@ def require_close(actual: Tensor, expected: Tensor, message: str, tolerance: flo
 
 
 class AttentionUnderTest:
-    """The equation with a score and a normalizer filled in: what a law is tried on.
+    """Attention with copies of a score and a normalizer, for the check of a law.
 
-    ``look(query, key, value, mask)`` is a call of the equation; the parts are copies, so that whoever gave
-    them finds them as they were.
+    Args:
+        score: the score, which is copied
+        normalize: the normalizer, which is copied; that of the score by default
+        dtype: the dtype of their parameters
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim) ->
+    AttentionOutput
     """
 
     def __init__(self, score: Any, normalize: Any = None, dtype: torch.dtype = torch.float64):
@@ -72,7 +94,7 @@ class AttentionUnderTest:
 
     @property
     def is_random(self) -> bool:
-        """Whether a call draws random numbers now."""
+        """Whether a call draws random numbers in the current mode."""
         parts = (self.score, self.normalize)
         return any(getattr(part, "is_random", False) for part in parts)
 
@@ -82,13 +104,13 @@ class AttentionUnderTest:
 
     @property
     def is_positional(self) -> bool:
-        """Whether score or normalizer go by the place of a key."""
+        """Whether score or normalizer depend on the positions of the keys."""
         return any(getattr(part, "is_positional", False) for part in (self.score, self.normalize))
 
 
 @contextmanager
 def same_random_state() -> Iterator[None]:
-    """Whatever is drawn inside is drawn from the same state of the generator."""
+    """Run the block from a fixed state of the random number generator, and restore the state afterwards."""
     before = torch.get_rng_state()
     torch.set_rng_state(torch.Generator().manual_seed(11).get_state())
     try:
@@ -98,7 +120,7 @@ def same_random_state() -> Iterator[None]:
 
 
 def materialize_mask(sample: SampleInputs, mask: Mask | None) -> Tensor:
-    """The mask written out, (queries, keys) or with batch axes before them."""
+    """The mask as a bool tensor, (queries, keys), possibly with batch axes before them."""
     if mask is None:
         return torch.ones(sample.num_queries, sample.num_keys, dtype=torch.bool)
     return mask.materialize(sample.num_queries, sample.num_keys, sample.num_batch_axes)
@@ -107,25 +129,29 @@ def materialize_mask(sample: SampleInputs, mask: Mask | None) -> Tensor:
 def hidden_keys_have_zero_weight(
     attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None
 ) -> None:
-    """1. A hidden key weighs exactly 0; who may look at nothing sees 0, with finite, zero gradients."""
+    """1. Hidden keys have weight 0, queries without visible keys context 0; gradients are finite, and 0 there."""
     sample = sample.requiring_grad()
     with same_random_state():
-        seen = attention(*sample, mask)
-        weights, scores = seen.weights, seen.scores
-    require(seen.context.isfinite().all(), "a context is not finite")
+        output = attention(*sample, mask)
+        weights, scores = output.weights, output.scores
+    require(output.context.isfinite().all(), "a context is not finite")
     require(weights.isfinite().all(), "a weight is not finite")
     visible = scores > -torch.inf
     require(not (visible & ~materialize_mask(sample, mask)).any(), "a hidden key has a score above -inf")
     require((weights[~visible] == 0).all(), "a hidden key has weight")
-    blind, unseen = ~visible.any(-1), ~visible.any(-2)
-    require((seen.context[blind] == 0).all(), "a query that may look at nothing does not see 0")
-    for what, result in (("context", seen.context), ("weights", weights)):
+    blind_queries, hidden_keys = ~visible.any(-1), ~visible.any(-2)
+    require(
+        (output.context[blind_queries] == 0).all(), "the context of a query without visible keys is not 0"
+    )
+    for name, result in (("context", output.context), ("weights", weights)):
         gradients = _compute_gradients(result, [*sample, *attention.parameters])
-        require(all(g.isfinite().all() for g in gradients), f"a gradient of the {what} is not finite")
+        require(all(g.isfinite().all() for g in gradients), f"a gradient of the {name} is not finite")
         query, key, value = gradients[:3]
-        require((query[blind] == 0).all(), f"a query that may look at nothing has a gradient by the {what}")
-        nothing = (key[unseen] == 0).all() & (value[unseen] == 0).all()
-        require(nothing, f"a key that nobody may look at has a gradient by the {what}")
+        require(
+            (query[blind_queries] == 0).all(), f"a query without visible keys has a gradient by the {name}"
+        )
+        is_zero = (key[hidden_keys] == 0).all() & (value[hidden_keys] == 0).all()
+        require(is_zero, f"a key that is hidden from every query has a gradient by the {name}")
 
 
 def _compute_gradients(result: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -135,26 +161,28 @@ def _compute_gradients(result: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]
     generator = torch.Generator().manual_seed(2)
     factors = torch.randn(result.shape, generator=generator, dtype=torch.float64).to(result.dtype)
     total = (result * factors).sum()
-    found = torch.autograd.grad(total, inputs, retain_graph=True, allow_unused=True)
-    return [torch.zeros_like(tensor) if g is None else g for g, tensor in zip(found, inputs, strict=True)]
+    gradients = torch.autograd.grad(total, inputs, retain_graph=True, allow_unused=True)
+    return [torch.zeros_like(tensor) if g is None else g for g, tensor in zip(gradients, inputs, strict=True)]
 
 
 def reading_weights_changes_nothing(
     attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None
 ) -> None:
-    """2. Reading the weights leaves the context bit for bit as it was, with gradients or without."""
+    """2. Reading the weights does not change a bit of the context, with and without gradients."""
     for grad in (True, False):
-        given = sample.requiring_grad() if grad else sample
+        tensors = sample.requiring_grad() if grad else sample
         with torch.set_grad_enabled(grad):
             with same_random_state():
-                unread = attention(*given, mask).context.detach().clone()
+                unread = attention(*tensors, mask).context.detach().clone()
             with same_random_state():
-                seen = attention(*given, mask)
-                before = seen.context.detach().clone()
-                _ = seen.weights, seen.scores
-        require(torch.equal(before, seen.context), "reading the weights changed the context")
-        require(torch.equal(before, unread), "the same call gave another context")
-        require(torch.equal(seen.weights, seen.weights), "reading the weights twice gave other weights")
+                output = attention(*tensors, mask)
+                before = output.context.detach().clone()
+                _ = output.weights, output.scores
+        require(torch.equal(before, output.context), "reading the weights changed the context")
+        require(torch.equal(before, unread), "the same call gave a different context")
+        require(
+            torch.equal(output.weights, output.weights), "reading the weights twice gave different weights"
+        )
 
 
 def key_order_is_irrelevant(
@@ -162,94 +190,101 @@ def key_order_is_irrelevant(
 ) -> None:
     """3. Permuting keys, values and mask permutes the weights and leaves the context."""
     visible = materialize_mask(sample, mask)
-    seen = attention(*sample, visible)
+    output = attention(*sample, visible)
     order = torch.randperm(sample.num_keys, generator=torch.Generator().manual_seed(3))
     other = attention(
         sample.query, sample.key[..., order, :], sample.value[..., order, :], visible[..., order]
     )
     require_close(
-        other.weights, seen.weights[..., order], "permuting keys does not permute the weights", tolerance
+        other.weights, output.weights[..., order], "permuting keys does not permute the weights", tolerance
     )
-    require_close(other.context, seen.context, "permuting keys changes the context", tolerance)
+    require_close(other.context, output.context, "permuting keys changes the context", tolerance)
 
 
 def hidden_keys_are_irrelevant(
     attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None, tolerance: float = 1e-9
 ) -> None:
-    """3. More hidden keys change nothing."""
+    """3. Additional hidden keys change nothing."""
     visible = materialize_mask(sample, mask)
-    seen = attention(*sample, visible)
+    output = attention(*sample, visible)
     key, value = (torch.cat([t, torch.full_like(t[..., :2, :], 7.0)], -2) for t in (sample.key, sample.value))
     more = torch.cat([visible, torch.zeros_like(visible[..., :1]).expand(*visible.shape[:-1], 2)], -1)
     longer = attention(sample.query, key, value, more)
     require_close(
-        longer.weights[..., : sample.num_keys], seen.weights, "more hidden keys change the weights", tolerance
+        longer.weights[..., : sample.num_keys],
+        output.weights,
+        "additional hidden keys change the weights",
+        tolerance,
     )
-    require_close(longer.context, seen.context, "more hidden keys change the context", tolerance)
+    require_close(longer.context, output.context, "additional hidden keys change the context", tolerance)
 
 
 def batch_equals_loop(
     attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None, tolerance: float = 1e-9
 ) -> None:
-    """4. Leading axes equal a loop over them."""
-    seen = attention(*sample, mask)
+    """4. Batch axes are equivalent to a loop over them."""
+    output = attention(*sample, mask)
     visible = materialize_mask(sample, mask).expand(
         *sample.query.shape[:-2], sample.num_queries, sample.num_keys
     )
     for index, (query, key, value) in enumerate(zip(*sample, strict=True)):
         one = attention(query, key, value, None if mask is None else visible[index])
-        require_close(one.weights, seen.weights[index], "a batch is not a loop over its entries", tolerance)
-        require_close(one.context, seen.context[index], "a batch is not a loop over its entries", tolerance)
+        require_close(one.weights, output.weights[index], "a batch is not a loop over its entries", tolerance)
+        require_close(one.context, output.context[index], "a batch is not a loop over its entries", tolerance)
 
 
 def dtypes_agree(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:
-    """4. float32 and bfloat16 answer as float64 does, as far as they can, and in their own dtype."""
+    """4. float32 and bfloat16 agree with float64 to their precision, and return their own dtype."""
     for dtype, tolerance in ((torch.float32, 1e-4), (torch.bfloat16, 0.05)):
-        given = sample.to(dtype)  # rounded first, so that what is compared is the computing
+        tensors = sample.to(dtype)  # rounded first, so that only the computation is compared
         other = attention.to(dtype)
-        seen, exact = other(*given, mask), other.to(torch.float64)(*given.to(torch.float64), mask)
-        for what in ("context", "weights"):
-            got, want = getattr(seen, what), getattr(exact, what)
-            require(got.dtype == dtype, f"the {what} of {dtype} have dtype {got.dtype}")
-            largest = max(1.0, float(want.detach().abs().max())) if want.numel() else 1.0
-            require_close(got, want, f"the {what} of {dtype} disagree with float64", tolerance * largest)
+        output, exact = other(*tensors, mask), other.to(torch.float64)(*tensors.to(torch.float64), mask)
+        for name in ("context", "weights"):
+            actual, expected = getattr(output, name), getattr(exact, name)
+            require(actual.dtype == dtype, f"the {name} of {dtype} have dtype {actual.dtype}")
+            largest = max(1.0, float(expected.detach().abs().max())) if expected.numel() else 1.0
+            require_close(
+                actual, expected, f"the {name} of {dtype} disagree with float64", tolerance * largest
+            )
 
 
 def context_equals_weighted_sum(
     attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None, tolerance: float = 1e-9
 ) -> None:
-    """5. The context, by whichever path it came, is weights @ value, and so are its gradients."""
+    """5. The context is weights @ value on every path, and so are its gradients."""
     sample = sample.requiring_grad()
     with same_random_state():
-        seen = attention(*sample, mask)
-    defined = seen.weights @ sample.value
-    require_close(seen.context, defined, "the context is not weights @ value", tolerance)
+        output = attention(*sample, mask)
+    defined = output.weights @ sample.value
+    require_close(output.context, defined, "the context is not weights @ value", tolerance)
     inputs = [*sample, *attention.parameters]
-    for got, want in zip(
-        _compute_gradients(seen.context, inputs), _compute_gradients(defined, inputs), strict=True
+    for actual, expected in zip(
+        _compute_gradients(output.context, inputs), _compute_gradients(defined, inputs), strict=True
     ):
-        require_close(got, want, "the gradient of the context is not that of weights @ value", 10 * tolerance)
+        require_close(
+            actual, expected, "the gradient of the context is not that of weights @ value", 10 * tolerance
+        )
 
 
 def gradients_are_correct(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:
-    """5. gradcheck in float64, of context and weights, at query, key, value and parameters."""
+    """5. Gradients pass gradcheck in float64: of context and weights by query, key, value and parameters."""
     sample = sample.requiring_grad()
 
-    def seen(*_: Tensor) -> tuple[Tensor, Tensor]:
+    def output(*_: Tensor) -> tuple[Tensor, Tensor]:
         found = attention(*sample, mask)
         return found.context, found.weights
 
     try:
-        gradcheck(seen, (*sample, *attention.parameters))
+        gradcheck(output, (*sample, *attention.parameters))
     except GradcheckError as error:
         line = next(line for line in str(error).splitlines() if line.strip())
-        raise LawViolation(f"the gradient is not the slope: {line}") from None
+        raise LawViolation(f"gradcheck fails: {line}") from None
 
 
 def empty_axes_are_handled(attention: AttentionUnderTest, sample: SampleInputs) -> None:
-    """No keys: weights of no size, context 0. No queries: a context of no size."""
-    seen = attention(sample.query, sample.key[..., :0, :], sample.value[..., :0, :], None)
-    require(seen.weights.shape[-1] == 0, "without keys there are weights")
-    require((seen.context == 0).all(), "without keys something is seen")
+    """Without keys the weights are empty and the context is 0; without queries the context is empty."""
+    output = attention(sample.query, sample.key[..., :0, :], sample.value[..., :0, :], None)
+    require(output.weights.shape[-1] == 0, "without keys there are weights")
+    require((output.context == 0).all(), "the context without keys is not 0")
     none = attention(sample.query[..., :0, :], sample.key, sample.value, None)
-    require(none.context.shape[-2] == none.weights.shape[-2] == 0, "without queries something is seen")
+    require(none.context.shape[-2] == none.weights.shape[-2] == 0, "the context without queries is not empty")

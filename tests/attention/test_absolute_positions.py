@@ -186,7 +186,9 @@ def test_compiles_to_machine_code():
 @pytest.mark.bare
 @pytest.mark.parametrize("dim", [0, 1, 5, -2])
 def test_a_sine_without_its_cosine_is_refused(dim):
-    with pytest.raises(ValueError, match=f"dim must be even, as every sine has its cosine, but it is {dim}"):
+    with pytest.raises(
+        ValueError, match=f"embed_dim must be even, one sine and one cosine for each frequency, got {dim}"
+    ):
         Sinusoidal(dim)
 
 
@@ -195,18 +197,16 @@ def test_a_sine_without_its_cosine_is_refused(dim):
     "offset", [-1, 36, 1000, torch.tensor(36), torch.tensor([0, 36]), torch.tensor([-1, 0])]
 )
 def test_positions_beyond_the_table_are_refused(offset):
-    with pytest.raises(
-        ValueError, match=r"Learned: positions must be in 0\.\.39, but these are -?\d+\.\.\d+\.$"
-    ):
+    with pytest.raises(ValueError, match=r"Learned: positions must be in 0\.\.39, got -?\d+\.\.\d+$"):
         Learned(TABLE, DIM)(torch.zeros(2, LENGTH, DIM), offset)
 
 
 @pytest.mark.bare
 @both
 def test_wrong_shapes_are_refused(kind):
-    with pytest.raises(ValueError, match=r"x must be .* with dim 6, but its shape is \(2, 5, 7\)"):
+    with pytest.raises(ValueError, match=r"x must be .* with embed_dim 6, but its shape is \(2, 5, 7\)"):
         make(kind)(torch.zeros(2, 5, 7))
-    with pytest.raises(ValueError, match=r"x must be .* with dim 6, but its shape is \(6,\)"):
+    with pytest.raises(ValueError, match=r"x must be .* with embed_dim 6, but its shape is \(6,\)"):
         make(kind)(torch.zeros(6))
     with pytest.raises(ValueError, match=r"begins like the batch axes \(2,\) of x, but its shape is \(3,\)"):
         make(kind)(torch.zeros(2, 5, 6), torch.tensor([1, 2, 3]))

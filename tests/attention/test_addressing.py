@@ -326,7 +326,7 @@ def test_compiles_to_machine_code():
         (content, "strength", (2, 3, 2, 1), r"strength .* batch \(2, 3\) as in key, .* is \(2, 3, 2, 1\)"),
         (interpolate, "gate", (2, 3, 1), r"gate .* with heads 2 as in weights, but its shape is \(2, 3, 1\)"),
         (shift, "offsets", (2, 3), r"offsets .* with batch \(2, 3\) as in weights, .* is \(2, 3\)"),
-        (shift, "offsets", (2, 3, 2, 4), "odd number of shares, for -r..r, but there are 4"),
+        (shift, "offsets", (2, 3, 2, 4), "odd size, for -r..r, but it is 4"),
         (sharpen, "sharpness", (), r"sharpness must be a tensor \(\*batch, heads\), but its shape is \(\)"),
         (read, "memory", (2, 3, 6, 4), "memory .* with rows 5 as in weights"),
         (write, "add", (2, 3, 2, 3), "add .* with width 4 as in memory"),

@@ -33,8 +33,8 @@ Step = {
     "mask": lambda s: s.seen.fill_(True),
     "centre": lambda s: s.centre.add_(1),
     "documents": lambda s: s.ids.zero_(),
-    "temperature": lambda s: setattr(s.normalize, "t", 0.1),
-    "learned temperature": lambda s: s.learned.t.detach().add_(1),
+    "temperature": lambda s: setattr(s.normalize, "temperature", 0.1),
+    "learned temperature": lambda s: s.learned.temperature.detach().add_(1),
 }
 
 

@@ -168,7 +168,7 @@ def test_scores_are_what_the_normalizer_saw():
 def test_the_result_says_its_shape_and_no_choice():
     seen = attend(*make_inputs(4, 6, (2,)))
     assert isinstance(seen, AttentionOutput)
-    assert repr(seen) == "Attended(context=(2, 4, 3))"
+    assert repr(seen) == "AttentionOutput(context=(2, 4, 3))"
     assert seen.log_prob is None
     assert seen.entropy is None
 

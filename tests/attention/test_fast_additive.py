@@ -46,8 +46,8 @@ def given(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tens
 @pytest.fixture
 def operator(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Even small work goes through the operator, in several blocks."""
-    monkeypatch.setattr(additive, "SMALL", 0)
-    monkeypatch.setattr(pairs, "BLOCK", 64)
+    monkeypatch.setattr(additive, "MAX_REFERENCE_WORK", 0)
+    monkeypatch.setattr(pairs, "BLOCK_WORK", 64)
     with kernels.compile_kernels(False):
         yield
 
@@ -55,8 +55,8 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even small work is compiled, by a compiler that has not failed yet."""
-    monkeypatch.setattr(additive, "SMALL", 0)
-    monkeypatch.setattr(pairs, "LARGE", 0)
+    monkeypatch.setattr(additive, "MAX_REFERENCE_WORK", 0)
+    monkeypatch.setattr(pairs, "MIN_COMPILED_WORK", 0)
     monkeypatch.setattr(kernels, "_broken", False)
 
 
@@ -173,7 +173,7 @@ def test_the_operators_keep_their_promises_to_torch(activation: str) -> None:
 def test_half_precision_is_computed_in_float32(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, small: bool
 ) -> None:
-    monkeypatch.setattr(additive, "SMALL", additive.MAX_REFERENCE_WORK if small else 0)
+    monkeypatch.setattr(additive, "MAX_REFERENCE_WORK", additive.MAX_REFERENCE_WORK if small else 0)
     a, b, v = given(2, 3, 4, 8, dtype=dtype)
     scores = additive_scores(a, b, v)
     assert scores.dtype == torch.float32
@@ -205,7 +205,7 @@ def test_an_unknown_activation_is_named() -> None:
 
 
 def test_blocks_cover_every_pair_once_and_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "BLOCK", 100)
+    monkeypatch.setattr(pairs, "BLOCK_WORK", 100)
     for count, queries, keys, hidden in ((3, 5, 7, 4), (20, 1, 2, 3), (1, 1, 90, 9), (2, 3, 4, 101)):
         seen = torch.zeros(count, queries, keys)
         for i, q, k in pairs.iter_blocks(

@@ -138,9 +138,9 @@ def test_grouped_heads_are_repeated_heads(kv_heads, mask):
     few = MultiHead(12, 6, kv_heads).double()
     many = MultiHead(12, 6).double()
     with torch.no_grad():
-        for name in ("query", "output"):
+        for name in ("q_proj", "out_proj"):
             getattr(many, name).load_state_dict(getattr(few, name).state_dict())
-        for name in ("key", "value"):
+        for name in ("k_proj", "v_proj"):
             layer = getattr(few, name)
             repeated = layer.weight.unflatten(0, (kv_heads, 2)).repeat_interleave(6 // kv_heads, 0)
             getattr(many, name).weight.copy_(repeated.flatten(0, 1))
@@ -362,12 +362,18 @@ def test_a_step_without_gradients_copies_nothing_old():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda: MultiHead(10, 3), "dim must be a multiple of heads, got dim=10, heads=3"),
-        (lambda: MultiHead(12, 0), "got dim=12, heads=0"),
-        (lambda: MultiHead(12, 6, 4), "heads must be a multiple of kv_heads, got heads=6, kv_heads=4"),
+        (
+            lambda: MultiHead(10, 3),
+            "embed_dim must be a multiple of num_heads, got embed_dim=10, num_heads=3",
+        ),
+        (lambda: MultiHead(12, 0), "got embed_dim=12, num_heads=0"),
+        (
+            lambda: MultiHead(12, 6, 4),
+            "num_heads must be a multiple of num_kv_heads, got num_heads=6, num_kv_heads=4",
+        ),
         (
             lambda: MultiHead(12, 3)(torch.zeros(2, 5, 11)),
-            r"query \(\*batch, positions, 12\), got \(2, 5, 11\)",
+            r"query must be \(\*batch, positions, 12\), got \(2, 5, 11\)",
         ),
         (lambda: MultiHead(12, 3)(torch.zeros(12)), r"got \(12,\)"),
         (lambda: MultiHead(12, 3)(torch.zeros(5, 12), torch.zeros(5, 3)), r"key .* got \(5, 3\)"),
@@ -380,7 +386,7 @@ def test_a_step_without_gradients_copies_nothing_old():
             lambda: MultiHead(12, 3)(torch.zeros(2, 5, 12), torch.zeros(3, 5, 12)),
             "leading axes do not broadcast",
         ),
-        (lambda: MultiHead(12, 3, score=Alibi(4) + ScaledDot())(torch.zeros(2, 5, 12)), "made for 4 heads"),
+        (lambda: MultiHead(12, 3, score=Alibi(4) + ScaledDot())(torch.zeros(2, 5, 12)), "expects 4 heads"),
     ],
 )
 def test_wrong_sizes_are_refused_in_one_sentence(wrong, words):

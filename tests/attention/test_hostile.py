@@ -36,7 +36,7 @@ def test_one_key(score):
     part = SCORES[score]()
     part = part.double() if isinstance(part, torch.nn.Module) else part
     seen = attend(*w, score=part)
-    kernel = getattr(part, "gives", "") == "kernel"  # a key out of reach is not seen at all
+    kernel = getattr(part, "output_kind", "") == "kernel"  # a key out of reach is not seen at all
     assert ((seen.weights == 1) | ((seen.weights == 0) & kernel)).all()
     torch.testing.assert_close(seen.context, seen.weights * w.value)
 

@@ -55,7 +55,7 @@ def taken(monkeypatch):
             calls.append(1)
         return context
 
-    monkeypatch.setattr(paths, "gather", spy)
+    monkeypatch.setattr(paths, "gathered_attention", spy)
     return calls
 
 
@@ -74,9 +74,9 @@ def full_width(query, key, value, visible, centre, radius, bell):
 
 
 def compare(seen, w, mask, centre, radius, bell=False):
-    visible = torch.ones(w.queries, w.keys, dtype=torch.bool)
-    visible = visible if mask is None else mask.materialize(w.queries, w.keys, 1)
-    visible = visible.expand(3, w.queries, w.keys)
+    visible = torch.ones(w.num_queries, w.num_keys, dtype=torch.bool)
+    visible = visible if mask is None else mask.materialize(w.num_queries, w.num_keys, 1)
+    visible = visible.expand(3, w.num_queries, w.num_keys)
     for b in range(3):
         context, weights = full_width(
             w.query[b], w.key[b], w.value[b], visible[b], lambda *a, b=b: centre(b, *a), radius, bell
@@ -227,8 +227,8 @@ def test_keys_given_once_are_the_keys(make):
     w = make_inputs(6, 30, (3,))
     calls = []
     score.key_proj.register_forward_hook(lambda *_: calls.append(1))
-    again = local.over(w.key, w.value, padding(LENGTHS))
-    steps = [again(w.query[:, t : t + 1], positions=t) for t in range(6)]
+    again = local.precompute(w.key, w.value, padding(LENGTHS))
+    steps = [again(w.query[:, t : t + 1], query_positions=t) for t in range(6)]
     assert len(calls) == 1
     whole = local(*w, padding(LENGTHS))
     torch.testing.assert_close(torch.cat([step.context for step in steps], 1), whole.context)
@@ -276,7 +276,7 @@ def test_half_precision_knows_far_places():
         (lambda: LocalM(Dot(), -1), "LocalM: radius must be at least 0, got -1"),
         (lambda: LocalP(Dot(), 4, 5, 0), "LocalP: radius must be above 0, got 0"),
         (lambda: LocalP(Dot(), 4, 5, 2)(*(torch.zeros(6, 3),) * 3), r"query_dim=4, got query \(6, 3\)"),
-        (lambda: LocalM(Dot(), 1)(torch.zeros(6, 3), *(torch.zeros(6, 4),) * 2), "vectors of one size"),
+        (lambda: LocalM(Dot(), 1)(torch.zeros(6, 3), *(torch.zeros(6, 4),) * 2), "vectors of equal size"),
         (
             lambda: LocalM(Dot(), 1)(*(torch.zeros(6, 3),) * 3, query_positions=torch.zeros(5).long()),
             r"\(5,\).* 6",

@@ -234,14 +234,14 @@ def test_what_normalizers_say_of_themselves():
 
 def test_a_normalizer_of_ones_own():
     class Careless(Normalizer):
-        def share(self, scores):
+        def compute_weights(self, scores):
             assert (scores > -INF).any(-1).all()
             assert scores.dtype == torch.float32
             return torch.full_like(scores, torch.nan).where(scores == -INF, torch.ones(()))
 
     scores = scores_for("softmax", 2, 4, 6, dtype=torch.bfloat16)
     assert torch.equal(Careless()(scores), (scores > -INF).bfloat16())
-    with pytest.raises(NotImplementedError, match="share"):
+    with pytest.raises(NotImplementedError, match="implement compute_weights"):
         Normalizer()(torch.zeros(1, 2))
 
 
@@ -257,16 +257,20 @@ def test_a_normalizer_of_ones_own():
         (lambda: Entmax(0.5), ValueError, "Entmax: alpha must be .* not 0.5"),
         (lambda: TopK(0), ValueError, "TopK: k must be .* not 0"),
         (lambda: TopK(2.5), ValueError, "TopK: k must be .* not 2.5"),
-        (lambda: Temperature(0), ValueError, "Temperature: t must be .* not 0"),
-        (lambda: Temperature("warm"), TypeError, "Temperature: t must be .* not 'warm'"),
+        (lambda: Temperature(0), ValueError, "Temperature: temperature must be .* not 0"),
+        (lambda: Temperature("warm"), TypeError, "Temperature: temperature must be .* not 'warm'"),
         (lambda: Gumbel(-1.0), ValueError, "Gumbel: temperature must be .* not -1.0"),
-        (lambda: GaussianWindow(softmax, 0.0, 0.0), ValueError, "Bell: sigma must be .* not 0.0"),
-        (lambda: GaussianWindow(Dropout(softmax, 0.1), 0.0, 1.0), ValueError, r"write Dropout\(Bell"),
+        (lambda: GaussianWindow(softmax, 0.0, 0.0), ValueError, "GaussianWindow: sigma must be .* not 0.0"),
+        (
+            lambda: GaussianWindow(Dropout(softmax, 0.1), 0.0, 1.0),
+            ValueError,
+            r"write Dropout\(GaussianWindow",
+        ),
         (lambda: StraightThrough(Dropout(softmax, 0.1)), ValueError, r"write Dropout\(StraightThrough"),
         (
             lambda: GaussianWindow(softmax, torch.zeros(2, 3), 1.0)(torch.zeros(3, 4)),
             ValueError,
-            r"centre .* not \(2, 3\)",
+            r"center .* got \(2, 3\)",
         ),
     ],
 )

@@ -108,7 +108,7 @@ def test_temperature_per_query_and_learned():
     torch.testing.assert_close(Temperature(t)(scores), torch.softmax(scores / t, -1))
     learned = Temperature(nn.Parameter(torch.tensor(2.0)))
     learned(scores)[..., 0].sum().backward()
-    assert list(learned.state_dict()) == ["t"]
+    assert list(learned.state_dict()) == ["temperature"]
     assert learned.temperature.grad != 0
     assert Temperature(t).to(torch.float64).temperature.dtype == torch.float64
 

@@ -62,13 +62,13 @@ def test_which_path_serves_which_call(taken):
     assert which(taken, *small, normalize=Sample()) == []
     assert which(taken, *small, normalize=Dropout(softmax, 0.5)) == []
     assert which(taken, *small, normalize=Dropout(softmax, 0.5).eval()) == ["fused"]
-    assert which(taken, *long, window(3, 3)) == ["fused", "band"]
-    assert which(taken, *long, window(3, 3) & padding([330, 5])) == ["fused", "band"]
-    assert which(taken, *long, window(3, 3), normalize=sparsemax) == ["band"]
-    assert which(taken, *long, causal() & window(3, 3), score=Boxcar(1.0)) == ["band"]
+    assert which(taken, *long, window(3, 3)) == ["fused", "banded"]
+    assert which(taken, *long, window(3, 3) & padding([330, 5])) == ["fused", "banded"]
+    assert which(taken, *long, window(3, 3), normalize=sparsemax) == ["banded"]
+    assert which(taken, *long, causal() & window(3, 3), score=Boxcar(1.0)) == ["banded"]
     assert which(taken, *long, window(200, 200)) == ["fused"]
-    assert which(taken, *long, around(17.0, 3)) == ["fused", "gather"]
-    assert which(taken, *long, around(torch.zeros(2, 320), 3), normalize=entmax15) == ["gather"]
+    assert which(taken, *long, around(17.0, 3)) == ["fused", "gathered"]
+    assert which(taken, *long, around(torch.zeros(2, 320), 3), normalize=entmax15) == ["gathered"]
 
 
 LONG = {
@@ -99,7 +99,7 @@ def test_long_sequences_keep_the_laws(score, mask, taken):
     laws.reading_weights_changes_nothing(look, w, LONG[mask])
     laws.context_equals_weighted_sum(look, w, LONG[mask])
     if score not in ("by query *", "Cosine by query, summed"):
-        assert {"band", "gather"} & set(taken) or score == "Alibi"
+        assert {"banded", "gathered"} & set(taken) or score == "Alibi"
 
 
 NORMALIZERS = {
@@ -131,8 +131,8 @@ def test_settings_by_place_or_query_are_not_lost_when_work_is_cut(normalize, mas
 
 @pytest.mark.parametrize("normalize", ["Temperature by query", "Bell by query", "StraightThrough of Bell"])
 def test_settings_by_query_are_not_lost_in_blocks(normalize, monkeypatch):
-    monkeypatch.setattr(blocks, "LARGE", 2**15)
-    monkeypatch.setattr(fused, "LARGE_MASK", 0)
+    monkeypatch.setattr(blocks, "MAX_SCORES", 2**15)
+    monkeypatch.setattr(fused, "MAX_MASK_ENTRIES", 0)
     look, w = laws.AttentionUnderTest(ScaledDot(), NORMALIZERS[normalize]()), make_inputs(320, 330, (2,))
     laws.context_equals_weighted_sum(look, w, causal() & padding([330, 7]))
 
@@ -144,8 +144,8 @@ def test_settings_by_query_are_not_lost_in_blocks(normalize, monkeypatch):
     ids=["additive", "bias", "rotary"],
 )
 def test_blocks_of_queries(score, normalize, taken, monkeypatch):
-    monkeypatch.setattr(blocks, "LARGE", 2**15)
-    monkeypatch.setattr(fused, "LARGE_MASK", 2**13)
+    monkeypatch.setattr(blocks, "MAX_SCORES", 2**15)
+    monkeypatch.setattr(fused, "MAX_MASK_ENTRIES", 2**13)
     look, w = laws.AttentionUnderTest(score, normalize), make_inputs(120, 130, (3, 2))
     for mask in (
         None,
@@ -157,7 +157,7 @@ def test_blocks_of_queries(score, normalize, taken, monkeypatch):
         taken.clear()
         laws.hidden_keys_have_zero_weight(look, w, mask)
         laws.context_equals_weighted_sum(look, w, mask)
-        assert "blocks" in taken
+        assert "blocked" in taken
 
 
 class Widest(Score):
@@ -182,7 +182,7 @@ def test_a_window_costs_what_is_inside(length):
 
 
 def test_a_long_causal_call_never_makes_the_whole_matrix(monkeypatch):
-    monkeypatch.setattr(blocks, "LARGE", 2**16)
+    monkeypatch.setattr(blocks, "MAX_SCORES", 2**16)
     score = Widest()
     w = make_inputs(1000, 1000, ())
     attend(*w, causal(), score=score)

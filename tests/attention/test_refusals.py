@@ -36,29 +36,29 @@ WRONG = {
     "Gaussian": (lambda: attend(Q[..., :3], K, V, score=Gaussian()), r"Gaussian.*\(2, 5, 3\).*\(2, 6, 4\)"),
     "widths": (
         lambda: attend(Q, K, V, score=Gaussian(torch.ones(3))),
-        r"width for each of 3 features.*\(2, 5, 4\)",
+        r"expected 3 features, one for each width.*\(2, 5, 4\)",
     ),
     "Boxcar": (lambda: attend(Q[..., :3], K, V, score=Boxcar(1.0)), r"Boxcar.*\(2, 5, 3\)"),
     "Bilinear": (
         lambda: attend(Q, K, V, score=Bilinear(3, 4)),
-        r"Bilinear was made for query_dim=3, got query \(2, 5, 4\)",
+        r"Bilinear expects query_dim=3, got query \(2, 5, 4\)",
     ),
     "Energy": (
         lambda: attend(Q, K, V, score=Energy(4, 3)),
-        r"Energy was made for key_dim=3, got key \(2, 6, 4\)",
+        r"Energy expects key_dim=3, got key \(2, 6, 4\)",
     ),
     "Additive": (
         lambda: attend(Q, K, V, score=Additive(4, 3, 5)),
-        r"Additive was made for key_dim=3, got key",
+        r"Additive expects key_dim=3, got key",
     ),
-    "Concat": (lambda: attend(Q, K, V, score=Concat(3, 4, 5)), r"Concat was made for query_dim=3, got query"),
+    "Concat": (lambda: attend(Q, K, V, score=Concat(3, 4, 5)), r"Concat expects query_dim=3, got query"),
     "Location": (
         lambda: attend(Q, K, V, score=Location(3, 9)),
-        r"Location was made for query_dim=3, got query",
+        r"Location expects query_dim=3, got query",
     ),
-    "Rotary": (lambda: attend(Q, K, V, score=Rotary(Bilinear(3, 4))), r"Bilinear was made for query_dim=3"),
-    "sum": (lambda: attend(Q, K, V, score=Dot() + Bilinear(3, 4)), r"Bilinear was made for query_dim=3"),
-    "scaled": (lambda: attend(Q, K, V, score=2 * Bilinear(3, 4)), r"Bilinear was made for query_dim=3"),
+    "Rotary": (lambda: attend(Q, K, V, score=Rotary(Bilinear(3, 4))), r"Bilinear expects query_dim=3"),
+    "sum": (lambda: attend(Q, K, V, score=Dot() + Bilinear(3, 4)), r"Bilinear expects query_dim=3"),
+    "scaled": (lambda: attend(Q, K, V, score=2 * Bilinear(3, 4)), r"Bilinear expects query_dim=3"),
     "strength": (
         lambda: attend(Q, K, V, score=Cosine(torch.ones(3))),
         r"strength.*\(3,\).*query \(2, 5, 4\)",
@@ -67,15 +67,15 @@ WRONG = {
     "one axis of keys": (lambda: attend(Q, K[0, 0], V), r"key must be \(\*batch, keys, dim\), got \(4,\)"),
     "kernel and softmax": (
         lambda: attend(Q, K, V, score=Boxcar(1.0), normalize=softmax),
-        "Boxcar gives kernel values, but softmax shares out logits",
+        "Boxcar returns kernel values, but softmax expects logits",
     ),
     "logits and kernel_sum": (
         lambda: attend(Q, K, V, normalize=kernel_sum),
-        "ScaledDot gives logits, but kernel_sum shares out kernel values",
+        "ScaledDot returns logits, but kernel_sum expects kernel values",
     ),
     "wrapped": (
         lambda: attend(Q, K, V, score=Boxcar(1.0), normalize=Dropout(softmax, 0.1)),
-        "Boxcar gives kernel values, but Dropout",
+        "Boxcar returns kernel values, but Dropout",
     ),
     "over, query": (
         lambda: Attention(Additive(4, 4, 5)).precompute(K, V)(Q[..., :3]),
@@ -87,12 +87,12 @@ WRONG = {
     ),
     "over, key": (
         lambda: Attention(Additive(4, 3, 5)).precompute(K, V),
-        r"Additive cannot take key \(2, 6, 4\)",
+        r"Additive does not accept key \(2, 6, 4\)",
     ),
     "zero width": (lambda: Gaussian(0.0), "Gaussian: width must be above 0"),
     "widths in a table": (lambda: Gaussian(torch.ones(2, 2)), "Gaussian: width must be"),
     "activation": (lambda: Additive(4, 4, 5, activation="gelu"), "must be one of tanh, .* got 'gelu'"),
-    "depth": (lambda: Concat(4, 4, 5, num_layers=0), "depth must be at least 1, got 0"),
+    "layers": (lambda: Concat(4, 4, 5, num_layers=0), "num_layers must be at least 1, got 0"),
 }
 WRONG_KINDS = {
     "dtypes": (
@@ -124,11 +124,11 @@ WRONG_KINDS = {
     ),
     "class with arguments": (
         lambda: attend(Q, K, V, score=Bilinear),
-        r"score must be made first: write Bilinear\(\.\.\.\)",
+        r"score must be an instance, not a class: write Bilinear\(\.\.\.\)",
     ),
     "normalizer class": (
         lambda: attend(Q, K, V, normalize=Temperature),
-        r"normalize must be made first: write Temp",
+        r"normalize must be an instance, not a class: write Temp",
     ),
 }
 

@@ -116,15 +116,17 @@ def test_relative_bias_is_its_loop(offset, bidirectional):
 @pytest.mark.bare
 def test_buckets_without_room_are_refused():
     for options in (
-        {"buckets": 2},
-        {"buckets": 32, "max_distance": 8},
-        {"buckets": 1, "bidirectional": False},
+        {"num_buckets": 2},
+        {"num_buckets": 32, "max_distance": 8},
+        {"num_buckets": 1, "bidirectional": False},
     ):
-        with pytest.raises(ValueError, match="leave no room"):
+        with pytest.raises(
+            ValueError, match=r"RelativeBias: num_buckets must be at least [24] and max_distance above"
+        ):
             RelativeBias(2, **options)
-    with pytest.raises(ValueError, match="heads must be at least 1"):
+    with pytest.raises(ValueError, match="num_heads must be at least 1"):
         Alibi(0)
-    with pytest.raises(ValueError, match=r"made for 4 heads .* got query"):
+    with pytest.raises(ValueError, match=r"expects 4 heads .* got query"):
         attend(*make_inputs(4, 7, (2, 3)), score=Alibi(4))
 
 
@@ -134,15 +136,16 @@ def test_buckets_without_room_are_refused():
 @pytest.fixture
 def taken(monkeypatch):
     names = []
-    for name in ("gather", "band", "fused", "blocks"):
+    for path in ("gathered", "banded", "fused", "blocked"):
+        function = f"{path}_attention"
 
-        def spy(*args, _path=getattr(paths, name), _name=name):
+        def spy(*args, _path=getattr(paths, function), _name=path):
             context = _path(*args)
             if context is not None:
                 names.append(_name)
             return context
 
-        monkeypatch.setattr(paths, name, spy)
+        monkeypatch.setattr(paths, function, spy)
     return names
 
 
@@ -171,7 +174,7 @@ def test_the_table_trains_in_bands(taken):
     score = ScaledDot() + RelativeBias(3, 8, 20).double()
     w = make_inputs(200, 210, (2, 3)).requiring_grad()
     seen = attend(*w, window(5, 3), score=score)
-    assert taken == ["fused", "band"]
+    assert taken == ["fused", "banded"]
     (got,) = torch.autograd.grad(seen.context.square().sum(), [score.right.table], retain_graph=True)
     (want,) = torch.autograd.grad((seen.weights @ w.value).square().sum(), [score.right.table])
     torch.testing.assert_close(got, want)
@@ -265,5 +268,5 @@ def test_far_positions_keep_their_digits():
 
 @pytest.mark.bare
 def test_odd_sizes_are_refused():
-    with pytest.raises(ValueError, match=r"Rotary turns pairs of features, got query \(5, 3\) of odd size"):
+    with pytest.raises(ValueError, match=r"Rotary rotates pairs of features, got query \(5, 3\) of odd size"):
         attend(torch.zeros(5, 3), torch.zeros(7, 3), torch.zeros(7, 3), score=Rotary(Dot()))

@@ -37,9 +37,9 @@ from regard.attention.fast import fused
 @pytest.mark.parametrize("normalize", [softmax, sigmoid])
 @pytest.mark.parametrize("bias", [Alibi, RelativeBias])
 def test_a_band_too_large_for_one_matrix_keeps_its_bias(monkeypatch, bias, normalize):
-    monkeypatch.setattr(blocks, "BAND", 4)
-    monkeypatch.setattr(blocks, "LARGE", 64)
-    monkeypatch.setattr(fused, "LARGE_MASK", 16)
+    monkeypatch.setattr(blocks, "MIN_BLOCK_QUERIES", 4)
+    monkeypatch.setattr(blocks, "MAX_SCORES", 64)
+    monkeypatch.setattr(fused, "MAX_MASK_ENTRIES", 16)
     query, key, value = (torch.randn(2, 3, 21, 4) for _ in range(3))
     seen = attend(query, key, value, window(2, 1), score=ScaledDot() + bias(3), normalize=normalize)
     torch.testing.assert_close(seen.context, seen.weights @ value)
@@ -83,12 +83,12 @@ def test_a_whole_number_changed_since_is_noticed():
 @pytest.mark.parametrize("attention", [Attention(Additive(4, 4, 8)), MultiHead(4, 2)], ids=["one", "heads"])
 def test_keys_projected_by_other_parameters_are_refused(attention):
     key = torch.randn(2, 5, 4)
-    over = attention.over(key, key)
+    memory = attention.precompute(key, key)
     with torch.no_grad():
         for parameter in attention.parameters():
             parameter.mul_(-3)
-    with pytest.raises(RuntimeError, match=r"call over\(\) again"):
-        over(torch.randn(2, 3, 4))
+    with pytest.raises(RuntimeError, match=r"call precompute\(\) again"):
+        memory(torch.randn(2, 3, 4))
 
 
 @pytest.mark.skipif(

@@ -40,13 +40,13 @@ def bilinear(sign):
 
 
 def additive(score):
-    W = None if score.W is None else score.W.weight.tolist()
+    W = None if score.query_proj is None else score.query_proj.weight.tolist()
     U, v = score.key_proj.weight.tolist(), score.energy.tolist()
     bias = [0.0] * len(v) if score.key_proj.bias is None else score.key_proj.bias.tolist()
 
     def pair(q, k, i, j):
-        asked = [0.0] * len(v) if W is None else times(W, q)
-        hidden = [a + b + c for a, b, c in zip(asked, times(U, k), bias, strict=True)]
+        projected = [0.0] * len(v) if W is None else times(W, q)
+        hidden = [a + b + c for a, b, c in zip(projected, times(U, k), bias, strict=True)]
         return dot(v, [ACTIVATIONS[score.activation](x) for x in hidden])
 
     return pair
@@ -54,7 +54,7 @@ def additive(score):
 
 def concat(score):
     def pair(q, k, i, j):
-        hidden = [math.tanh(x) for x in times(score.W.weight.tolist(), q + k)]
+        hidden = [math.tanh(x) for x in times(score.in_proj.weight.tolist(), q + k)]
         for layer in score.layers:
             total = zip(times(layer.weight.tolist(), hidden), layer.bias.tolist(), strict=True)
             hidden = [math.tanh(x + b) for x, b in total]
@@ -199,7 +199,9 @@ def test_attention_with_a_score_is_its_loop(name):
     score, pair, w = made(name)
     lengths = [5, 2]
     seen = attend(*w, padding(lengths), score=score)
-    total = {"kernel": lambda row: _shares([max(s, 0.0) for s in row]), "logits": loops.softmax}[score.gives]
+    total = {"kernel": lambda row: _shares([max(s, 0.0) for s in row]), "logits": loops.softmax}[
+        score.output_kind
+    ]
     for b in range(2):
         visible = [[j < lengths[b] for j in range(5)]] * 4
         context, weights = loops.attend(pair, w.query[b], w.key[b], w.value[b], visible, total)
@@ -268,9 +270,9 @@ def test_pooling_needs_no_query():
     key = torch.randn(2, 5, 4)
     score = Additive(None, 4, 6)
     pooled = attend(None, key, key, padding([5, 3]), score=score)
-    asked = attend(torch.randn(2, 1, 9), key, key, padding([5, 3]), score=score)
+    projected = attend(torch.randn(2, 1, 9), key, key, padding([5, 3]), score=score)
     assert pooled.context.shape == (2, 1, 4)
-    torch.testing.assert_close(pooled.context, asked.context)
+    torch.testing.assert_close(pooled.context, projected.context)
     mean = attend(None, key, key, padding([5, 3]), score=Constant()).context
     torch.testing.assert_close(mean[1, 0], key[1, :3].mean(0))
 
@@ -306,7 +308,7 @@ def test_learned_widths_stay_above_zero():
 
 
 def test_logits_and_kernel_values_cannot_be_added():
-    with pytest.raises(ValueError, match="Dot gives logits and Boxcar gives kernel"):
+    with pytest.raises(ValueError, match="Dot returns logits and Boxcar returns kernel"):
         Dot() + Boxcar(1.0)
     with pytest.raises(ValueError, match="Boxcar cannot be scaled by -1"):
         -Boxcar(1.0)

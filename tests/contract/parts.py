@@ -157,8 +157,8 @@ MASKS = {
 
 
 def kind(part):
-    """Whether it gives or takes logits or kernel values."""
-    return getattr(part, "gives", getattr(part, "takes", "logits"))
+    """The kind of scores that it returns or expects: "logits" or "kernel"."""
+    return getattr(part, "output_kind", getattr(part, "input_kind", "logits"))
 
 
 def cells(scores, normalizers):

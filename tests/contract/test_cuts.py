@@ -29,9 +29,9 @@ each_pair = pytest.mark.parametrize(("score", "normalize"), PAIRS, ids=[" x ".jo
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(blocks, "BAND", 4)
-    monkeypatch.setattr(blocks, "LARGE", 16 * 6 * K + 4)  # four queries a block
-    monkeypatch.setattr(fused, "LARGE_MASK", 0)
+    monkeypatch.setattr(blocks, "MIN_BLOCK_QUERIES", 4)
+    monkeypatch.setattr(blocks, "MAX_SCORES", 16 * 6 * K + 4)  # four queries a block
+    monkeypatch.setattr(fused, "MAX_MASK_ENTRIES", 0)
 
 
 def holes(*shape):
@@ -121,18 +121,18 @@ BIASED = {name for name in SCORES if "Alibi" in name or "RelativeBias" in name}
 
 
 def test_which_scores_bands_serve(taken, small):
-    assert served(BANDS.values(), None, taken, "band") == SCORES.keys() - WHOLE
+    assert served(BANDS.values(), None, taken, "banded") == SCORES.keys() - WHOLE
 
 
 def test_which_scores_neighborhoods_serve(taken, small):
     masks = [NEIGHBORHOODS["around one place"], around(CENTRES[0], 3) & padding(LENGTHS)]
-    assert served(masks, None, taken, "gather") == SCORES.keys() - WHOLE
+    assert served(masks, None, taken, "gathered") == SCORES.keys() - WHOLE
     # With centres of its own for each batch entry a bias has no one table of positions to look up.
-    assert served(NEIGHBORHOODS.values(), None, taken, "gather") == SCORES.keys() - WHOLE - BIASED
+    assert served(NEIGHBORHOODS.values(), None, taken, "gathered") == SCORES.keys() - WHOLE - BIASED
 
 
 def test_which_scores_blocks_serve(taken, small):
-    every = served([LONG["causal and padding"], LONG["documents with holes"]], None, taken, "blocks")
+    every = served([LONG["causal and padding"], LONG["documents with holes"]], None, taken, "blocked")
     assert every >= SCORES.keys() - WHOLE - {"Constant"}
 
 
@@ -143,7 +143,7 @@ def test_few_queries_over_many_keys(score, taken):
     look = laws.AttentionUnderTest(SCORES[score]())
     laws.context_equals_weighted_sum(look, w, around(torch.tensor([20.5, 41.0]), 2))
     laws.context_equals_weighted_sum(look, w, padding(torch.tensor([60, 30, 3])) & around(25.0, 2))
-    assert "gather" in taken
+    assert "gathered" in taken
 
 
 def test_the_choice_of_path_makes_no_matrix_of_biases(monkeypatch, small):

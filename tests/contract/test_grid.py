@@ -42,7 +42,7 @@ def look_at(score, normalize):
 def modes(look):
     """Training and evaluation, where they differ."""
     yield look.train(True)
-    if look.random or look.is_dropout_active:
+    if look.is_random or look.is_dropout_active:
         yield look.train(False)
 
 

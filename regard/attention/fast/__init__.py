@@ -1,1 +1,1 @@
-"""Exact shortcuts: each is an identity, chosen by itself, with the definition beside it."""
+"""Exact fast paths: each computes an identity of the definition, and is selected automatically."""

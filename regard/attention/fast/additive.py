@@ -11,7 +11,7 @@ so A = e^-2a and B = e^-2b are computed once, and a pair costs a multiplication,
     score(q, k) = 2 sum_h v_h r_qkh - sum_h v_h        r = 1 / (1 + A_qh B_kh)
 
 The backward pass computes r again; dr/da = 2 (r - r^2). The product stands for the definition where A and B
-can be represented (see `factors`); elsewhere, and for relu, the definition is computed pair by pair.
+can be represented (see `exponential_factors`); elsewhere, and for relu, the definition is computed pair by pair.
 """
 
 import functools
@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.attention._common import is_autocast_enabled
 from regard.attention.fast.pairs import (
     compiled_or_none,
     pairwise_sum,
@@ -32,13 +33,19 @@ from regard.attention.fast.pairs import (
 )
 from regard.errors import UsageError
 
-__all__ = ["additive_scores"]
+__all__ = ["ACTIVATIONS", "additive_scores", "autocast_disabled"]
 
 ACTIVATIONS = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu}
-TANH_SCALE = {"tanh": 2.0, "sigmoid": 1.0}  # activation(x) = SCALE sigmoid(SCALE x) - (SCALE - 1)
+TANH_SCALE = {
+    "tanh": 2.0,
+    "sigmoid": 1.0,
+}  # activation(x) = TANH_SCALE sigmoid(TANH_SCALE x) - (TANH_SCALE - 1)
 MAX_REFERENCE_WORK = 2**18  # pairs x hidden; below this the definition is the fastest
-FACTOR_MARGIN = {torch.float32: 20.0, torch.float64: 40.0}  # sigmoid(+-MARGIN) is 1 or 0 to working precision
-FACTOR_REACH = {torch.float32: 68.0, torch.float64: 668.0}  # e^(REACH + MARGIN) is still finite
+FACTOR_MARGIN = {
+    torch.float32: 20.0,
+    torch.float64: 40.0,
+}  # sigmoid(+-FACTOR_MARGIN) is 1 or 0 to working precision
+FACTOR_REACH = {torch.float32: 68.0, torch.float64: 668.0}  # e^(FACTOR_REACH + FACTOR_MARGIN) is still finite
 
 
 def additive_scores(
@@ -47,11 +54,18 @@ def additive_scores(
     v: Float[Tensor, " hidden"],
     activation: str = "tanh",
 ) -> Float[Tensor, "... queries keys"]:
-    """How well each key answers each query, from projected queries a and projected keys b.
+    """The additive score of each query and key, from projected queries a and projected keys b.
 
-        score(q, k) = sum_h v_h activation(a_qh + b_kh)          activation: tanh, sigmoid or relu
+        score(q, k) = sum_h v_h activation(a_qh + b_kh)
 
-    Leading axes broadcast. Half precision is computed, and returned, in float32.
+    Args:
+        a: the projected queries
+        b: the projected keys
+        v: the weight of each hidden unit
+        activation: "tanh", "sigmoid" or "relu"
+
+    Shape: a (*batch, queries, hidden), b (*batch, keys, hidden), v (hidden) -> (*batch, queries, keys); the batch axes
+    broadcast, and half precision is computed, and returned, in float32
 
     >>> additive_scores(torch.randn(2, 3, 8), torch.randn(2, 5, 8), torch.randn(8)).shape
     torch.Size([2, 3, 5])
@@ -65,7 +79,7 @@ def additive_scores(
     if batch != other:
         batch = torch.broadcast_shapes(batch, other)
     (queries, hidden), keys, count = a.shape[-2:], b.shape[-2], math.prod(batch)
-    # A compiler must not see a choice by size (it would tie the graph to it): the operator makes its own.
+    # For a compiler a choice by size would tie the graph to it: the operator chooses itself.
     if not torch.compiler.is_compiling() and is_small(count, queries, keys, hidden):
         return reference_additive_scores(a, b, v, activation)
     a = a.expand(*batch, queries, hidden).reshape(count, queries, hidden)
@@ -75,36 +89,34 @@ def additive_scores(
 
 def is_small(batch_size: int, num_queries: int, num_keys: int, hidden_dim: int) -> bool:
     """Whether the definition is the fastest. With a single query or key a product saves little."""
-    return batch_size * num_queries * num_keys * hidden_dim < (
-        MAX_REFERENCE_WORK if min(num_queries, num_keys) > 1 else 4 * MAX_REFERENCE_WORK
-    )
+    limit = MAX_REFERENCE_WORK if min(num_queries, num_keys) > 1 else 4 * MAX_REFERENCE_WORK
+    return batch_size * num_queries * num_keys * hidden_dim < limit
 
 
 def reference_additive_scores(a: Tensor, b: Tensor, v: Tensor, activation: str) -> Tensor:
-    """The formula as it reads, through the queries x keys x hidden tensor."""
+    """The formula by definition, with the queries x keys x hidden tensor."""
     with autocast_disabled(a):
         return ACTIVATIONS[activation](a.unsqueeze(-2) + b.unsqueeze(-3)) @ v
 
 
 def autocast_disabled(tensor: Tensor) -> AbstractContextManager[Any]:
-    """Autocast would compute the sum over hidden units in half precision."""
-    kind = tensor.device.type
-    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-    return torch.autocast(kind, enabled=False) if on else nullcontext()
+    """A context without autocast for the device of a tensor; it would compute sums in half precision."""
+    device = tensor.device.type
+    return torch.autocast(device, enabled=False) if is_autocast_enabled(device) else nullcontext()
 
 
-# ---- the product: when it stands for the definition
+# ---- the product, and when it equals the definition
 
 
 def exponential_factors(a: Tensor, b: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """A, B with 1 / (1 + A B) = sigmoid(scale (a + b)), and how far the narrower side reaches.
+    """A, B with 1 / (1 + A B) = sigmoid(scale (a + b)), and half the range of the narrower side.
 
     Only a + b matters, so per batch element and hidden unit a constant is moved from one side to the other
     until the narrower side lies in [-r, r]. The wider side may then be clamped to [-r - m, r + m]: beyond,
-    the sigmoid is saturated whatever the partner. (Clamping both sides as they come would be wrong.) With
-    r < REACH neither factor overflows; their product may, and 1 / (1 + A B) = 0 is then right.
+    the sigmoid is saturated for every partner. (Clamping both sides without recentering would be wrong.) With
+    r < FACTOR_REACH neither factor overflows; their product may, and 1 / (1 + A B) = 0 is then right.
     """
-    x, y = -scale * a, -scale * b  # the rest in place: fresh memory costs more than the arithmetic
+    x, y = -scale * a, -scale * b  # then in place: new memory costs more than the arithmetic
     low_x, high_x, low_y, high_y = (f(t, 1, keepdim=True) for t in (x, y) for f in (torch.amin, torch.amax))
     reach_x, reach_y = (high_x - low_x) / 2, (high_y - low_y) / 2
     center = torch.where(reach_x <= reach_y, (low_x + high_x) / 2, -(low_y + high_y) / 2)
@@ -124,27 +136,27 @@ def build_factors_kernel(activation: str) -> Callable[..., tuple[Tensor, Tensor,
 
 
 def can_use_factors(a: Tensor, activation: str) -> bool:
-    """On a GPU one sigmoid per pair costs little, and looking at the reach would make the host wait."""
+    """Whether the product is used: not on a GPU, where a sigmoid is cheap and reading a value would block."""
     return activation in TANH_SCALE and a.device.type == "cpu"
 
 
 def compute_factors(a: Tensor, b: Tensor, v: Tensor, activation: str) -> tuple[Tensor, Tensor, Tensor]:
-    """A, B and whether they may be used. NaN and infinity anywhere make it False."""
+    """A, B and whether they are valid, which NaN and infinity anywhere make False."""
     if not can_use_factors(a, activation):
         return a.new_empty(0), a.new_empty(0), torch.zeros((), dtype=torch.bool)
     if a.numel() == 0 or b.numel() == 0:
         return torch.empty_like(a), torch.empty_like(b), torch.zeros((), dtype=torch.bool)
-    found = compiled_or_none(f"factors {activation}", build_factors_kernel(activation), a, b)
-    left, right, reach = found or exponential_factors(a, b, TANH_SCALE[activation])
+    result = compiled_or_none(f"factors {activation}", build_factors_kernel(activation), a, b)
+    left, right, reach = result or exponential_factors(a, b, TANH_SCALE[activation])
     return left, right, (reach < FACTOR_REACH[a.dtype]) & v.isfinite().all()
 
 
-# ---- operators: opaque to torch.compile and torch.export, so that they may look at the data
+# ---- operators: opaque to torch.compile and torch.export, so that they can branch on values
 
 
 @torch.library.custom_op("regard::additive", mutates_args=())
 def forward_op(a: Tensor, b: Tensor, v: Tensor, activation: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The scores; for the backward pass the factors and whether they were used."""
+    """The scores, and for the backward pass the factors and whether they were used."""
     with torch.no_grad(), autocast_disabled(a):
         a, b, v = a.detach().contiguous(), b.detach().contiguous(), v.detach().contiguous()
         left, right, fits = compute_factors(a, b, v, activation)
@@ -172,8 +184,8 @@ def backward_op(
 
 @forward_op.register_fake
 def _(a: Tensor, b: Tensor, v: Tensor, activation: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    kept = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in (a, b)]
-    left, right = kept if can_use_factors(a, activation) else (a.new_empty(0), a.new_empty(0))
+    factors = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in (a, b)]
+    left, right = factors if can_use_factors(a, activation) else (a.new_empty(0), a.new_empty(0))
     fits = torch.empty((), dtype=torch.bool)
     return a.new_empty(a.shape[0], a.shape[1], b.shape[1]), left, right, fits
 
@@ -196,14 +208,11 @@ def backward(ctx: Any, g: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     a, b, v, left, right, fits = ctx.saved_tensors
     if g is None:
         return None, None, None, None
-    if torch.is_grad_enabled():  # a second derivative is wanted: torch differentiates the definition
-        wanted = [t for t in (a, b, v) if t.requires_grad]
-        found = iter(
-            torch.autograd.grad(
-                reference_additive_scores(a, b, v, ctx.activation), wanted, g, create_graph=True
-            )
-        )
-        return *(next(found) if t.requires_grad else None for t in (a, b, v)), None
+    if torch.is_grad_enabled():  # a second derivative is required: torch differentiates the definition
+        inputs = [t for t in (a, b, v) if t.requires_grad]
+        scores = reference_additive_scores(a, b, v, ctx.activation)
+        gradients = iter(torch.autograd.grad(scores, inputs, g, create_graph=True))
+        return *(next(gradients) if t.requires_grad else None for t in (a, b, v)), None
     return *backward_op(g, a, b, v, left, right, fits, ctx.activation), None
 
 

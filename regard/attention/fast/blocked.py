@@ -1,7 +1,7 @@
-"""Paths that cut the work into parts and ask for each: bands, gathered neighborhoods, blocks of queries.
+"""Paths that split the work into parts: bands, gathered neighborhoods, blocks of queries.
 
-A hidden key changes nothing, so a query need not be shown keys that its mask hides. Queries and keys are
-projected once; then each part is an ordinary call on fewer keys, whatever the score and the normalizer.
+A hidden key changes nothing, so a query does not need keys that its mask hides. Queries and keys are projected once;
+then each part is an ordinary call with fewer keys, whatever the score and the normalizer.
 """
 
 from __future__ import annotations
@@ -21,22 +21,20 @@ from regard.attention.masks.kinds import AroundMask
 from regard.attention.normalizers import GaussianWindow
 from regard.attention.output import AttentionInputs
 
+__all__ = ["ComputeContext", "banded_attention", "blocked_attention", "gathered_attention"]
+
 ComputeContext = Callable[[AttentionInputs], Tensor]
-
-
 MIN_BLOCK_QUERIES = 64
-"""The least number of queries that share one stretch of keys."""
-
-
+"""The smallest number of queries that share one block of keys."""
 MAX_SCORES = 2**25
-"""Above so many scores they are computed block by block, and again in the backward pass."""
+"""More scores than these are computed block by block, and again in the backward pass."""
 
 
 def banded_attention(inputs: AttentionInputs, compute_context: ComputeContext) -> Tensor | None:
-    """A window: blocks of queries, each with the stretch of keys that its queries may see.
+    """Attention in a window: blocks of queries, each with the keys that are visible to its queries.
 
-    Time and memory are linear in the number of queries. With b queries a block and a window of w keys, a
-    block is shown b + w - 1 keys.
+    Time and memory are linear in the number of queries. With b queries per block and a window of w keys, a block has
+    b + w - 1 keys.
     """
     if inputs.mask is None or not _is_row_independent(inputs.normalize):
         return None
@@ -48,26 +46,24 @@ def banded_attention(inputs: AttentionInputs, compute_context: ComputeContext) -
     if high < low or inputs.num_queries <= size or 2 * (size + high - low) > inputs.num_keys:
         return None
     count = -(-inputs.num_queries // size)
-    steps = torch.arange(count, device=inputs.query.device)[:, None, None] * size
+    starts = torch.arange(count, device=inputs.query.device)[:, None, None] * size
     grid = PositionGrid(
         inputs.num_queries,
         inputs.num_keys,
         inputs.num_batch_axes,
-        steps + torch.arange(size, device=steps.device)[:, None],
-        steps + torch.arange(low, size + high, device=steps.device),
+        starts + torch.arange(size, device=starts.device)[:, None],
+        starts + torch.arange(low, size + high, device=starts.device),
         num_inner_axes=1,
     )
     part = _project_inputs(inputs, grid)
     if part is None:
         return None
-    short = count * size - inputs.num_queries
-    query = F.pad(part.query, (0, 0, 0, short)).unflatten(-2, (count, size))
-    stretch = size + high - low
+    missing = count * size - inputs.num_queries
+    query = F.pad(part.query, (0, 0, 0, missing)).unflatten(-2, (count, size))
+    width = size + high - low
     key, value = (
-        # A negative pad cuts off keys that nobody sees.
-        F.pad(t, (0, 0, -low, low + (count - 1) * size + stretch - inputs.num_keys))
-        .unfold(-2, stretch, size)
-        .mT
+        # A negative pad removes keys that are visible to no query.
+        F.pad(t, (0, 0, -low, low + (count - 1) * size + width - inputs.num_keys)).unfold(-2, width, size).mT
         for t in (part.key, inputs.value)
     )
     context = compute_context(part.replace(query=query, key=key, value=value))
@@ -75,47 +71,48 @@ def banded_attention(inputs: AttentionInputs, compute_context: ComputeContext) -
 
 
 def gathered_attention(inputs: AttentionInputs, compute_context: ComputeContext) -> Tensor | None:
-    """Keys around a centre: each query with the few keys near its own; cost does not grow with the keys."""
-    near: AroundMask | None = None if inputs.mask is None else inputs.mask.find_around()
-    compiling = torch.compiler.is_compiling()  # where a choice by size would tie the graph to that size
-    if near is None or (not compiling and 2 * near.radius + 2 >= inputs.num_keys):
+    """Attention around a center: each query with the keys near it; the cost does not grow with the number of keys."""
+    nearby: AroundMask | None = None if inputs.mask is None else inputs.mask.find_around()
+    compiling = torch.compiler.is_compiling()  # a choice by size would tie the graph to that size
+    if nearby is None or (not compiling and 2 * nearby.radius + 2 >= inputs.num_keys):
         return None
-    bell = inputs.normalize if isinstance(inputs.normalize, GaussianWindow) else None
-    if not _is_row_independent(inputs.normalize if bell is None else bell.normalize):
+    window = inputs.normalize if isinstance(inputs.normalize, GaussianWindow) else None
+    if not _is_row_independent(inputs.normalize if window is None else window.normalize):
         return None
-    radius = math.ceil(near.radius)
+    radius = math.ceil(nearby.radius)
     width = 2 * radius + 2
-    whole = inputs.positions()
-    centre = near.center_at(whole).expand(*near.center_at(whole).shape[:-2], inputs.num_queries, 1)
-    if math.prod(centre.shape[:-2]) == 1:  # the same places for the whole batch
-        centre = centre.reshape(inputs.num_queries, 1)
-    first = centre.floor().long() - radius
-    key_at = (first + torch.arange(width, device=first.device)).unsqueeze(-2)
+    grid_of_all = inputs.positions()
+    center = nearby.center_at(grid_of_all)
+    center = center.expand(*center.shape[:-2], inputs.num_queries, 1)
+    if math.prod(center.shape[:-2]) == 1:  # the same positions for the whole batch
+        center = center.reshape(inputs.num_queries, 1)
+    first = center.floor().long() - radius
+    key_positions = (first + torch.arange(width, device=first.device)).unsqueeze(-2)
     grid = PositionGrid(
         inputs.num_queries,
         inputs.num_keys,
         inputs.num_batch_axes,
-        whole.query_positions[..., None],
-        key_at,
+        grid_of_all.query_positions[..., None],
+        key_positions,
         num_inner_axes=1,
         is_consecutive=False,
     )
-    # Project every key once, or only the gathered ones, unless it matters where they stood.
-    early = inputs.score.is_positional or compiling or inputs.num_queries * width > inputs.num_keys
-    part = _project_inputs(inputs, grid, project_key=early)
+    # Project every key once, or only the gathered ones if their positions do not matter.
+    project_all = inputs.score.is_positional or compiling or inputs.num_queries * width > inputs.num_keys
+    part = _project_inputs(inputs, grid, project_key=project_all)
     if part is None:
         return None
-    at = key_at.clamp(0, inputs.num_keys - 1).squeeze(-2)
-    key = _gather_rows(part.key, at)
-    if not early:
+    indices = key_positions.clamp(0, inputs.num_keys - 1).squeeze(-2)
+    key = _gather_rows(part.key, indices)
+    if not project_all:
         key = inputs.score.project_key(key)
-    normalize = inputs.normalize if bell is None else _window_for_gathered_keys(bell, grid)
-    query, value = part.query.unsqueeze(-2), _gather_rows(inputs.value, at)
+    normalize = inputs.normalize if window is None else _window_for_gathered_keys(window, grid)
+    query, value = part.query.unsqueeze(-2), _gather_rows(inputs.value, indices)
     return compute_context(part.replace(query=query, key=key, value=value, normalize=normalize)).squeeze(-2)
 
 
 def blocked_attention(inputs: AttentionInputs, compute_context: ComputeContext) -> Tensor | None:
-    """Some queries at a time, with the keys their mask may show; computed again in the backward pass."""
+    """Blocks of queries, with the keys that may be visible to them; computed again in the backward pass."""
     row = math.prod(broadcast_batch_shape(inputs.query, inputs.key)) * inputs.num_keys
     if (
         inputs.num_queries * row <= MAX_SCORES
@@ -134,7 +131,7 @@ def blocked_attention(inputs: AttentionInputs, compute_context: ComputeContext) 
     query = inputs.score.project_query(inputs.query, inputs.num_keys)
     key = inputs.score.project_key(inputs.key)
 
-    def context(start: int) -> Tensor:
+    def block_context(start: int) -> Tensor:
         stop = min(start + step, inputs.num_queries)
         first = min(inputs.num_keys, int(max(0, start + low)))
         last = max(first, int(min(inputs.num_keys, stop + high)))
@@ -154,18 +151,21 @@ def blocked_attention(inputs: AttentionInputs, compute_context: ComputeContext) 
         )
         return compute_context(part)
 
-    again = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, inputs.value))
+    has_backward = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, inputs.value))
     starts = range(0, inputs.num_queries, step)
-    return torch.cat([_checkpointed(context, start) if again else context(start) for start in starts], -2)
+    return torch.cat(
+        [_checkpointed(block_context, start) if has_backward else block_context(start) for start in starts],
+        -2,
+    )
 
 
-def _checkpointed(context: Callable[[int], Tensor], start: int) -> Tensor:
-    """Keep nothing for the backward pass but what went in."""
-    return checkpoint(context, start, use_reentrant=False, preserve_rng_state=False)
+def _checkpointed(block_context: Callable[[int], Tensor], start: int) -> Tensor:
+    """The context of a block, of which only the inputs are stored for the backward pass."""
+    return checkpoint(block_context, start, use_reentrant=False, preserve_rng_state=False)
 
 
 def _is_row_independent(normalize: object) -> bool:
-    """Whether each row of scores is shared out alike: no setting goes by place, query or head."""
+    """Whether the normalizer treats all rows of scores alike: no setting depends on position, query or head."""
     if getattr(normalize, "is_positional", False):
         return False
     settings = (*normalize.parameters(), *normalize.buffers()) if isinstance(normalize, nn.Module) else ()
@@ -173,7 +173,7 @@ def _is_row_independent(normalize: object) -> bool:
 
 
 def _probe_grid(inputs: AttentionInputs) -> PositionGrid:
-    """One query and one key, to ask whether a score can tell parts apart at all."""
+    """One query and one key, to find out whether a score can be restricted to parts at all."""
     first = torch.zeros(1, 1, dtype=torch.long, device=inputs.query.device)
     return PositionGrid(inputs.num_queries, inputs.num_keys, inputs.num_batch_axes, first, first)
 
@@ -181,32 +181,31 @@ def _probe_grid(inputs: AttentionInputs) -> PositionGrid:
 def _project_inputs(
     inputs: AttentionInputs, grid: PositionGrid, project_key: bool = True
 ) -> AttentionInputs | None:
-    """The call on projected vectors, with mask and score for the positions of the grid."""
+    """The call with projected vectors, and with mask and score for the positions of the grid."""
     score = inputs.score.pairwise.restrict(grid)
     if score is None:
         return None
-    seen = (grid.key_positions >= 0) & (grid.key_positions < inputs.num_keys)
-    seen = seen if inputs.mask is None else seen & inputs.mask.rule(grid)
+    visible = (grid.key_positions >= 0) & (grid.key_positions < inputs.num_keys)
+    visible = visible if inputs.mask is None else visible & inputs.mask.rule(grid)
     return inputs.replace(
         query=inputs.score.project_query(inputs.query, inputs.num_keys),
         key=inputs.score.project_key(inputs.key) if project_key else inputs.key,
-        mask=DenseMask(seen),
+        mask=DenseMask(visible),
         score=score,
     )
 
 
 def _window_for_gathered_keys(window: GaussianWindow, grid: PositionGrid) -> GaussianWindow:
-    """The bell for gathered keys, where each query has become a batch entry of its own."""
+    """The window for gathered keys, where each query is a batch entry."""
 
-    def laid_out(table: Tensor | float) -> Tensor | float:
+    def align(table: Tensor | float) -> Tensor | float:
         if not isinstance(table, Tensor) or table.dim() == 0:
             return table
-        lead = (*table.shape[:-1], *[1] * (grid.num_batch_axes + 1 - table.dim()))
-        return table.reshape(*lead, table.shape[-1], 1)
+        leading = (*table.shape[:-1], *[1] * (grid.num_batch_axes + 1 - table.dim()))
+        return table.reshape(*leading, table.shape[-1], 1)
 
-    return GaussianWindow(
-        window.normalize, laid_out(window.center), laid_out(window.sigma)
-    ).with_key_positions(grid.key_positions)
+    gathered = GaussianWindow(window.normalize, align(window.center), align(window.sigma))
+    return gathered.with_key_positions(grid.key_positions)
 
 
 def _gather_rows(table: Tensor, indices: Tensor) -> Tensor:
@@ -214,7 +213,7 @@ def _gather_rows(table: Tensor, indices: Tensor) -> Tensor:
     axes = max(table.dim(), indices.dim()) - 2
     table = table.reshape((1,) * (axes + 2 - table.dim()) + table.shape)
     indices = indices.reshape((1,) * (axes + 2 - indices.dim()) + indices.shape)
-    if not table.is_contiguous():  # whole rows would have to be copied first; so number by number
+    if not table.is_contiguous():  # element by element: complete rows would have to be copied first
         return torch.take_along_dim(table, indices.flatten(-2)[..., None], -2).unflatten(
             -2, indices.shape[-2:]
         )

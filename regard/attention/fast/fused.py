@@ -1,12 +1,8 @@
-"""Dot products under softmax go to PyTorch's fused kernel; an average needs no matrix at all.
-
-Which exact path serves a call: the first that applies; None means the definition.
-"""
+"""The fused kernel for dot products under softmax, mean pooling without any matrix, and the choice of the path."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import nullcontext
 
 import torch
@@ -14,27 +10,69 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.attention._common import broadcast_batch_shape, is_autocast_enabled, upcast_half
-from regard.attention.fast.blocked import banded_attention, blocked_attention, gathered_attention
+from regard.attention.fast.blocked import (
+    ComputeContext,
+    banded_attention,
+    blocked_attention,
+    gathered_attention,
+)
 from regard.attention.masks.base import DenseMask
 from regard.attention.masks.kinds import WindowMask
 from regard.attention.normalizers import Temperature, softmax
 from regard.attention.output import AttentionInputs
 from regard.attention.scores.base import DotProductFeatures
-from regard.attention.scores.dot import Constant
+from regard.attention.scores.dot import Constant, Dot
+
+__all__ = ["fused_attention", "mean_pooling", "select_fast_path"]
 
 SHORT_SEQUENCE = 32
-
-
 LARGE_QUERY = 2**16
-"""Up to so many keys, and from so many numbers in the query on, the definition trains faster on a CPU."""
-
+"""Up to so many keys, and with more numbers in the query, the definition trains faster on a CPU."""
 
 MAX_MASK_ENTRIES = 2**25
-"""Above so many entries a mask is asked block by block instead of being written out."""
+"""Masks with more entries are evaluated block by block instead of being materialized."""
+
+
+def select_fast_path(inputs: AttentionInputs, compute_context: ComputeContext) -> Tensor | None:
+    """The context by a path that never builds the queries x keys matrix; None if there is none.
+
+    Args:
+        inputs: the validated arguments
+        compute_context: computes the context of a part of the work; given, as it selects a path itself
+    """
+    if inputs.num_keys == 0 or inputs.num_queries == 0 or inputs.value.shape[-1] == 0:
+        return None  # the definition returns the correct shapes, and has the weights
+    if inputs.num_groups > 1:
+        context = fused_attention(inputs) if _can_fuse_groups(inputs) else None
+        if context is not None:
+            return context
+        inputs = inputs.ungrouped()
+    if inputs.mask is not None:
+        for cut in (gathered_attention, banded_attention):
+            context = cut(inputs, compute_context)
+            if context is not None:
+                return context
+    for path in (mean_pooling, fused_attention):
+        context = path(inputs)
+        if context is not None:
+            return context
+    return blocked_attention(inputs, compute_context)
+
+
+def _can_fuse_groups(inputs: AttentionInputs) -> bool:
+    """Whether the kernel computes the call with shared heads of keys, without a copy of them."""
+    mask = inputs.mask
+    has_simple_mask = (
+        mask is None
+        or isinstance(mask, DenseMask)
+        or mask.is_query_independent
+        or _causal_upper_bound(inputs) is not None
+    )
+    return has_simple_mask and isinstance(inputs.score.pairwise, Dot)
 
 
 def mean_pooling(inputs: AttentionInputs) -> Tensor | None:
-    """Constant scores under softmax: the mean of the values that may be looked at.
+    """Constant scores under softmax: the mean of the visible values.
 
     context = sum_j visible_j v_j / sum_j visible_j
     """
@@ -46,9 +84,9 @@ def mean_pooling(inputs: AttentionInputs) -> Tensor | None:
     if inputs.mask is None:
         context = value.mean(-2, keepdim=True)
     else:
-        seen = inputs.mask.rule(inputs.positions()).to(value.dtype)
-        seen = seen.expand(*seen.shape[:-1], inputs.num_keys)
-        context = (seen @ value) / seen.sum(-1, keepdim=True).clamp(min=1)
+        visible = inputs.mask.rule(inputs.positions()).to(value.dtype)
+        visible = visible.expand(*visible.shape[:-1], inputs.num_keys)
+        context = (visible @ value) / visible.sum(-1, keepdim=True).clamp(min=1)
     batch = broadcast_batch_shape(inputs.query, inputs.key, context)
     return context.expand(*batch, inputs.num_queries, -1).to(inputs.value.dtype)
 
@@ -61,34 +99,36 @@ def fused_attention(inputs: AttentionInputs) -> Tensor | None:
         or (inputs.is_dropout_active and inputs.query.device.type == "cpu")
         or _is_mask_too_large(inputs)
     ):
-        return None  # on a CPU the kernel's own dropout costs more than the definition's
+        return None  # on a CPU the dropout of the kernel costs more than that of the definition
     if _is_small_training_batch(inputs):
         return None
     query, missing = inputs.query, inputs.num_batch_axes + 2 - inputs.query.dim()
     if missing > 0:  # values or mask have more batch axes, and lengths go by the leading ones
         query = query[(None,) * missing]
-    found = inputs.score.dot_product_features(query, inputs.key, inputs.mask)
-    if found is None or found.query is None or found.key is None:
+    features = inputs.score.dot_product_features(query, inputs.key, inputs.mask)
+    if features is None or features.query is None or features.key is None:
         return None
     if isinstance(temperature, Tensor):
-        if found.bias is not None:
+        if features.bias is not None:
             return None
-        query = upcast_half(found.query)
-        found = found._replace(query=query / temperature.to(query))
+        query = upcast_half(features.query)
+        features = features._replace(query=query / temperature.to(query))
         temperature = 1.0
-    mask, causal = _build_attn_mask(inputs, found)
+    mask, causal = _build_attn_mask(inputs, features)
     if mask is not None and inputs.query.device.type == "mps":
-        return None  # its kernel is not known to give zeros where all is hidden
-    drop = inputs.dropout.p if inputs.is_dropout_active and inputs.dropout is not None else 0.0
+        return None  # it is unknown whether its kernel returns zeros for a row without visible keys
+    dropout_p = inputs.dropout.p if inputs.is_dropout_active and inputs.dropout is not None else 0.0
     if mask is not None and mask.dtype != torch.bool and temperature != 1.0:
         mask = mask / temperature
-    return _sdpa(found, inputs.value, mask, causal, found.scale / temperature, drop)
+    return _sdpa(
+        features, inputs.value, mask, causal, features.scale / temperature, dropout_p, inputs.num_groups
+    )
 
 
 def _is_small_training_batch(inputs: AttentionInputs) -> bool:
-    """Many short sequences to be trained on a CPU: sentences, say.
+    """Whether this is a training step on a CPU with many short sequences, such as sentences.
 
-    The fused kernel's backward gains nothing from a second thread there, and the definition, which is two batched
+    The backward pass of the fused kernel gains nothing from a second thread there, and the definition, two batched
     products, takes half of its time.
     """
     if (
@@ -97,8 +137,8 @@ def _is_small_training_batch(inputs: AttentionInputs) -> bool:
         or torch.compiler.is_compiling()
     ):
         return False
-    learning = any(part.requires_grad for part in (inputs.query, inputs.key, inputs.value))
-    return torch.is_grad_enabled() and learning and inputs.query.numel() > LARGE_QUERY
+    requires_grad = any(part.requires_grad for part in (inputs.query, inputs.key, inputs.value))
+    return torch.is_grad_enabled() and requires_grad and inputs.query.numel() > LARGE_QUERY
 
 
 def _get_temperature(normalize: object) -> float | Tensor | None:
@@ -108,21 +148,21 @@ def _get_temperature(normalize: object) -> float | Tensor | None:
 
 
 def _is_mask_too_large(inputs: AttentionInputs) -> bool:
-    """Whether the mask or a positional bias would have to be written out and is too large for it."""
+    """Whether the mask or a positional bias would have to be materialized and is too large for it."""
     positional = inputs.score.is_positional
     if not positional and isinstance(inputs.mask, DenseMask):
-        return False  # it is written out already
-    if not positional and (
-        inputs.mask is None or inputs.mask.is_query_independent or _causal_upper_bound(inputs) is not None
-    ):
+        return False  # it is materialized already
+    is_cheap = inputs.mask is None or inputs.mask.is_query_independent
+    if not positional and (is_cheap or _causal_upper_bound(inputs) is not None):
         return False
-    shape = broadcast_batch_shape(inputs.query, inputs.key)
+    key_batch = inputs.key.shape[:-2] if inputs.num_groups == 1 else (*inputs.key.shape[:-3], 1)
+    shape = torch.broadcast_shapes(inputs.query.shape[:-2], key_batch)
     axes = shape if positional else shape[: inputs.mask.num_batch_axes() if inputs.mask is not None else 0]
     return math.prod(axes) * inputs.num_queries * inputs.num_keys > MAX_MASK_ENTRIES
 
 
 def _causal_upper_bound(inputs: AttentionInputs) -> float | None:
-    """The upper end of a causal mask that the kernel knows by itself: it sees all, or all up to the diagonal."""
+    """The upper bound of a causal mask that the kernel supports: everything is visible, or all up to the diagonal."""
     mask = inputs.mask
     if not isinstance(mask, WindowMask) or mask.left != math.inf:
         return None
@@ -131,14 +171,14 @@ def _causal_upper_bound(inputs: AttentionInputs) -> float | None:
 
 
 def _build_attn_mask(inputs: AttentionInputs, features: DotProductFeatures) -> tuple[Tensor | None, bool]:
-    """What the kernel is told of mask and bias: a tensor, or that it is causal from the first key on."""
+    """The kernel's attn_mask from mask and bias, and whether it is causal from the first key on."""
     high = _causal_upper_bound(inputs)
     if inputs.mask is None or (high is not None and high >= inputs.num_keys - 1):
         return features.bias, False
     if high == 0 and features.bias is None:
         return None, True
-    seen = inputs.mask.rule(inputs.positions())
-    return (seen if features.bias is None else torch.where(seen, features.bias, -math.inf)), False
+    visible = inputs.mask.rule(inputs.positions())
+    return (visible if features.bias is None else torch.where(visible, features.bias, -math.inf)), False
 
 
 def _sdpa(
@@ -148,8 +188,9 @@ def _sdpa(
     causal: bool,
     scale: float,
     dropout_p: float,
+    num_groups: int,
 ) -> Tensor:
-    """The kernel wants four axes, one size of vector, one batch shape and one dtype; so be it."""
+    """The fused kernel, which requires four axes, equal sizes of vectors, one batch shape and one dtype."""
     query, key = features.query, features.key
     assert query is not None
     assert key is not None
@@ -160,25 +201,27 @@ def _sdpa(
         if cast and not features.full_precision and wide == torch.float32:
             wide = torch.get_autocast_dtype(device)
         query, key, value = query.to(wide), key.to(wide), value.to(wide)
-    if mask is not None and mask.dtype != torch.bool:  # a bias keeps its digits
+    if mask is not None and mask.dtype != torch.bool:  # a bias keeps its precision
         mask = mask.to(torch.float64 if query.dtype == torch.float64 else torch.float32)
     size = value.shape[-1]
     query, key, value = _pad_to_equal_dims(query, key, value)
-    query, key, value, mask, shape = _to_four_axes(query, key, value, mask, causal)
-    # What autocast would do is done; it would also round the bias.
+    if num_groups > 1:
+        query, key, value, mask, shape = _to_grouped_axes(query, key, value, mask)
+    else:
+        query, key, value, mask, shape = _to_four_axes(query, key, value, mask, causal)
+    # Autocast is applied above; the kernel's own would also round the bias.
     with torch.autocast(device, enabled=False) if cast else nullcontext():
-        out = F.scaled_dot_product_attention(query, key, value, mask, dropout_p, causal, scale=scale)
+        out = F.scaled_dot_product_attention(
+            query, key, value, mask, dropout_p, causal, scale=scale, enable_gqa=num_groups > 1
+        )
     out = out.reshape(shape + out.shape[-1:])
     return (out if out.shape[-1] == size else out[..., :size]).to(dtype)
 
 
 def _pad_to_equal_dims(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """On a CPU the fused kernel takes vectors of one size only; zeros change no dot product."""
+    """Zero-padded vectors, as the fused kernel on a CPU requires one size; zeros change no dot product."""
     sizes = query.shape[-1], value.shape[-1]
-    short, long = (
-        min(sizes),
-        max(sizes),
-    )  # not sorted(), which a compiler cannot do with sizes that may change
+    short, long = min(sizes), max(sizes)  # not sorted(): a compiler cannot sort dynamic sizes
     if short == long or query.device.type != "cpu" or long > 4 * short + 8:
         return query, key, value
     query, key, value = (F.pad(t, (0, long - t.shape[-1])) for t in (query, key, value))
@@ -188,7 +231,7 @@ def _pad_to_equal_dims(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tenso
 def _to_four_axes(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, torch.Size]:
-    """(*batch, n, dim) as (batch, heads, n, dim), and the shape of the answer without its last axis."""
+    """(*batch, n, dim) as (batch, heads, n, dim), and the shape of the result without its last axis."""
     batch = (
         broadcast_batch_shape(query, key, value)
         if mask is None
@@ -196,10 +239,10 @@ def _to_four_axes(
     )
     shape = torch.Size((*batch, query.shape[-2]))
     if len(batch) == 2 and query.shape[:2] == key.shape[:2] == value.shape[:2] == batch:
-        # As the kernel wants it already; but a mask of three axes would send it down its slow path.
+        # Already in the layout of the kernel; but with a mask of three axes it would use its slow path.
         return query, key, value, mask if mask is None or mask.dim() != 3 else mask[None], shape
     if not causal and _has_shared_keys(query, key, value, mask):
-        # Grouped queries: their keys are read once, not copied.
+        # One head of keys for all: its keys are read once, not copied.
         batch = (*batch[:-1], 1)
         query = query.expand(*shape[:-1], -1, -1).flatten(-3, -2).unsqueeze(-3)
     wide = (1,) * (2 - len(batch)) + tuple(batch)
@@ -216,30 +259,30 @@ def _to_four_axes(
 
 
 def _has_shared_keys(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
-    def one(tensor: Tensor) -> bool:
+    def has_one_head(tensor: Tensor) -> bool:
         return tensor.dim() < 3 or tensor.shape[-3] == 1
 
-    alike = mask is None or (one(mask) and mask.shape[-2] == 1)
-    return query.dim() > 2 and query.shape[-3] > 1 and one(key) and one(value) and alike
+    is_mask_shared = mask is None or (has_one_head(mask) and mask.shape[-2] == 1)
+    has_heads = query.dim() > 2 and query.shape[-3] > 1
+    return has_heads and has_one_head(key) and has_one_head(value) and is_mask_shared
+
+
+def _to_grouped_axes(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, torch.Size]:
+    """(*batch, heads, n, dim) as (batch, heads, n, dim), where keys and values have fewer heads than queries."""
+    tensors = [query, key, value] if mask is None else [query, key, value, mask]
+    batch = torch.broadcast_shapes(*(tensor.shape[:-3] for tensor in tensors))
+    shape = torch.Size((*batch, *query.shape[-3:-1]))
+    query, key, value = (
+        tensor.expand(*batch, *tensor.shape[-3:]).reshape(math.prod(batch), *tensor.shape[-3:])
+        for tensor in (query, key, value)
+    )
+    if mask is not None:
+        mask = mask.reshape((1,) * (3 - mask.dim()) + mask.shape)
+        mask = mask.expand(*batch, *mask.shape[-3:]).reshape(math.prod(batch), *mask.shape[-3:])
+    return query, key, value, mask, shape
 
 
 def _merge_batch_axes(tensor: Tensor, batch_shape: tuple[int, ...]) -> Tensor:
     return tensor.reshape(math.prod(batch_shape[:-1]), batch_shape[-1], *tensor.shape[-2:])
-
-
-ComputeContext = Callable[[AttentionInputs], Tensor]
-
-
-def select_fast_path(inputs: AttentionInputs, compute_context: ComputeContext) -> Tensor | None:
-    """The context by a path that never makes the queries x keys matrix; None if there is none."""
-    if inputs.num_keys == 0 or inputs.num_queries == 0 or inputs.value.shape[-1] == 0:
-        return None  # nothing to see: the definition says so in the right shape, and has the weights
-    for path in (gathered_attention, banded_attention):  # cut the work into parts, and ask ``see`` for each
-        context = path(inputs, compute_context)
-        if context is not None:
-            return context
-    for whole in (mean_pooling, fused_attention):
-        context = whole(inputs)
-        if context is not None:
-            return context
-    return blocked_attention(inputs, compute_context)

@@ -1,20 +1,20 @@
-"""Sums over all pairs of a query and a key, without a tensor of all pairs.
+"""Sums over all pairs of a query and a key, without a tensor of all pairs; compiled loops for large work.
 
-    scores_qk = sum_h v_h y_qkh                          y a function of a_qh and b_kh, see FORMS
+    scores_qk = sum_h v_h y_qkh                          y a function of a_qh and b_kh, see PAIR_FUNCTIONS
     da_qh = v_h sum_k g_qk y'_qkh     db_kh = v_h sum_q g_qk y'_qkh     dv_h = sum_qk g_qk y_qkh
 
-Large work is done in compiled loops. Without them it goes block by block, each small enough for the cache.
+Large work is done in loops that torch.compile fuses, other work block by block, each small enough for the cache.
 
-Small functions as fused loops: torch.compile, asked for once and never relied upon.
+`run_compiled` returns None where compiled loops are unavailable (no C++ compiler, disabled, a forked process); the
+caller then computes the same in blocks. Each kernel is compiled on a small artificial example with different sizes,
+none of them 1, so that one compilation serves all shapes and does not depend on the first one. (A batch of one has its
+own kernel.)
 
-`run` runs a function of a few tensors as compiled loops, or returns None where that cannot be had (no C++
-compiler, switched off, a forked process); the caller then computes the same in blocks. Each kernel is
-compiled on a small made-up example with every size different and none of them 1, so that one compilation
-serves all shapes and does not depend on which shape came first. (A batch of one has a kernel of its own.)
-
-    REGARD_COMPILE=0             switches compilation off for a process
-    with compiling(False): ...   switches it off for a block
+    REGARD_COMPILE=0                  disables compilation for a process
+    with compile_kernels(False): ...  disables it for a block
 """
+
+from __future__ import annotations
 
 import functools
 import logging
@@ -32,16 +32,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.attention.fast import pairs as kernels
+__all__ = ["compile_kernels", "compiled_or_none", "pairwise_sum", "pairwise_sum_backward", "require_compiled"]
 
-MIN_COMPILED_WORK = 2**22  # pairs x hidden; from here on compiled loops are worth the wait for them
-
-
-BLOCK_WORK = 2**19  # pairs x hidden of one block without them: about what stays in a core's cache
+MIN_COMPILED_WORK = 2**22  # pairs x hidden; from here on compiled loops repay the compilation
+BLOCK_WORK = 2**19  # pairs x hidden of one block without them: about the size of a core's cache
 
 
 class PairFunction(NamedTuple):
-    """One way to get y for every pair from its two sides. Works in place: a block stays in the cache."""
+    """y of every pair from its two sides, and its gradient. In place, so that a block stays in the cache."""
 
     value: Callable[[Tensor, Tensor], Tensor]  # y
     backward: Callable[[Tensor, Tensor], Tensor]  # from the gradient g at y: g dy/dx, overwrites y
@@ -58,7 +56,7 @@ PAIR_FUNCTIONS = {
 
 
 def pairwise_sum(function: str, a: Tensor, b: Tensor, v: Tensor) -> Tensor:
-    """sum_h v_h y_qkh"""
+    """sum_h v_h y_qkh."""
     scores = compiled_or_none(f"forward {function}", build_forward_kernel(function), a, b, v)
     if scores is None:
         scores = a.new_empty(a.shape[0], a.shape[1], b.shape[1])
@@ -70,7 +68,7 @@ def pairwise_sum(function: str, a: Tensor, b: Tensor, v: Tensor) -> Tensor:
 def pairwise_sum_backward(
     function: str, a: Tensor, b: Tensor, v: Tensor, g: Tensor, shift: float = 0.0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """v_h sum_k g y', v_h sum_q g y' and sum_qk g (y - shift): in parts, before they grow and cancel."""
+    """v_h sum_k g y', v_h sum_q g y' and sum_qk g (y - shift), shifted in parts, before large sums cancel."""
     result = compiled_or_none(
         f"backward {function}", build_backward_kernel(function), a, b, v, g, g.mT.contiguous()
     )
@@ -90,7 +88,7 @@ def pairwise_sum_backward(
 
 
 def iter_blocks(a: Tensor, b: Tensor) -> Iterator[tuple[slice, slice, slice]]:
-    """Slices of batch, queries and keys, each of at most BLOCK pairs x hidden."""
+    """Slices of batch, queries and keys, each of at most BLOCK_WORK pairs x hidden."""
     (count, queries, hidden), keys = a.shape, b.shape[1]
     k = max(1, min(keys, BLOCK_WORK // max(1, hidden)))
     q = max(1, min(queries, BLOCK_WORK // max(1, k * hidden)))
@@ -102,30 +100,30 @@ def iter_blocks(a: Tensor, b: Tensor) -> Iterator[tuple[slice, slice, slice]]:
 
 
 def compiled_or_none(name: str, kernel: Callable[..., Any], a: Tensor, b: Tensor, *others: Tensor) -> Any:
-    """kernel(a, b, *others) in compiled loops, or None if the work is small or there is no compiler."""
+    """``kernel(a, b, *others)`` in compiled loops, or None if the work is small or there is no compiler."""
     sizes = (a.shape[1], b.shape[1], a.shape[2])
     if (
         a.shape[0] * math.prod(sizes) < MIN_COMPILED_WORK or min(sizes) < 2
-    ):  # a size of 1 would be compiled for itself
+    ):  # a size of 1 would need a compilation of its own
         return None
     example = functools.partial(example_arguments, 2 + len(others))
-    return kernels.run_compiled(f"additive {name}", kernel, example, a, b, *others)
+    return run_compiled(f"additive {name}", kernel, example, a, b, *others)
 
 
 def example_arguments(count: int, like: Tensor, batch: int) -> list[Tensor]:
-    """The first of a, b, v, g, g^T to compile a kernel on: an odd batch, even sizes, no two equal."""
+    """The first of a, b, v, g, g^T for the compilation of a kernel: an odd batch, even sizes, no two equal."""
     q, k, hidden = 134, 138, 272
     shapes = [(batch, q, hidden), (batch, k, hidden), (hidden,), (batch, q, k), (batch, k, q)]
     return [like.new_zeros(shape) for shape in shapes[:count]]
 
 
-# The loops as torch.compile is to fuse them: the tensor of all pairs is written down and never made.
+# Functions for torch.compile to fuse: the tensor of all pairs is in the code but is never allocated.
 
 
 @functools.cache
 def build_forward_kernel(function: str) -> Callable[..., Tensor]:
     def additive_forward(a: Tensor, b: Tensor, v: Tensor) -> Tensor:
-        kernels.require_compiled()
+        require_compiled()
         return (PAIR_FUNCTIONS[function].value(a[:, :, None], b[:, None]) * v).sum(-1)
 
     return additive_forward
@@ -136,36 +134,31 @@ def build_backward_kernel(function: str) -> Callable[..., tuple[Tensor, Tensor, 
     def additive_backward(
         a: Tensor, b: Tensor, v: Tensor, g: Tensor, g_by_key: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        kernels.require_compiled()
-        value, pull = PAIR_FUNCTIONS[function]
+        require_compiled()
+        value, backward = PAIR_FUNCTIONS[function]
         y, g = value(a[:, :, None], b[:, None]), g[..., None]
         rows = (g * y).sum(2)
-        da = pull(g, y).sum(2) * v
+        da = backward(g, y).sum(2) * v
         # Keys first: each sum runs over the inner axis, and a second division is cheaper than a stride.
-        db = pull(g_by_key[..., None], value(b[:, :, None], a[:, None])).sum(2) * v
+        db = backward(g_by_key[..., None], value(b[:, :, None], a[:, None])).sum(2) * v
         return da, db, rows
 
     return additive_backward
 
 
+# ---- compiled kernels
+
 log = logging.getLogger("regard")
 
-
 _enabled = ContextVar("regard_compiling", default=os.environ.get("REGARD_COMPILE", "1") != "0")
-
-
 _lock = threading.Lock()
-
-
 _kernels: dict[tuple[Any, ...], Callable[..., Any]] = {}
-
-
 _broken = False  # after one failure no other kernel is tried: the reason is the machine, not the kernel
 
 
 @contextmanager
 def compile_kernels(enabled: bool) -> Iterator[None]:
-    """Within this block, large work is (or is not) done by compiled kernels."""
+    """Enable or disable compiled kernels within the block."""
     token = _enabled.set(enabled)
     try:
         yield
@@ -174,9 +167,9 @@ def compile_kernels(enabled: bool) -> Iterator[None]:
 
 
 def require_compiled() -> None:
-    """Say no when a kernel runs uncompiled: it would build the very tensor that it exists to avoid.
+    """Raise when a kernel runs uncompiled: it would allocate the tensor that it exists to avoid.
 
-    torch.compile can decide to run a function as it is (its own switches, its limit on recompilations).
+    torch.compile may run a function uncompiled (when it is disabled, or at its limit on recompilations).
     """
     if not torch.compiler.is_compiling():
         raise RuntimeError("torch.compile ran a kernel of regard uncompiled")
@@ -185,17 +178,17 @@ def require_compiled() -> None:
 def run_compiled(
     name: str, function: Callable[..., Any], example: Callable[..., list[Tensor]], *args: Tensor
 ) -> Any:
-    """function(*args) in compiled loops, or None where they cannot be had; `name` tells functions apart."""
+    """``function(*args)`` in compiled loops, or None if they are unavailable; ``name`` identifies the function."""
     if not _enabled.get() or _broken:
         return None
-    # What torch.compile would recompile for, on the shapes of that moment, gets a kernel of its own instead.
+    # Everything that torch.compile would recompile for has a kernel of its own instead.
     like, threads = args[0], torch.get_num_threads()
     batch = _example_batch_size(like.shape[0] == 1, threads)
     key = (name, like.dtype, like.device, batch, threads, torch.is_inference_mode_enabled())
     try:
         kernel = _kernels.get(key) or _compile(key, function, example(like, batch))
         return kernel(*args)
-    except Exception as error:  # whatever a missing or broken toolchain raises
+    except Exception as error:  # any error of a missing or broken toolchain
         _disable_compiler(error)
         return None
 
@@ -204,10 +197,12 @@ def _compile(key: tuple[Any, ...], function: Callable[..., Any], example: list[T
     with _lock:
         if key not in _kernels:
             if not _kernels:
-                log.info("compiling kernels, once per process, for seconds (REGARD_COMPILE=0 turns it off)")
+                log.info(
+                    "compiling kernels, once per process, for some seconds (REGARD_COMPILE=0 disables it)"
+                )
             start = time.perf_counter()
             kernel = torch.compile(_clone_code(function, len(_kernels)), fullgraph=True, dynamic=True)
-            with warnings.catch_warnings():  # torch's own, on first use; made errors they would stop it
+            with warnings.catch_warnings():  # of torch, on first use; as errors they would stop it
                 warnings.simplefilter("ignore")
                 kernel(*example)
             log.debug("compiled %s in %.1f s", key[0], time.perf_counter() - start)
@@ -216,26 +211,26 @@ def _compile(key: tuple[Any, ...], function: Callable[..., Any], example: list[T
 
 
 def _clone_code(function: Callable[..., Any], number: int) -> Callable[..., Any]:
-    """The function with a code object of its own: torch.compile limits how often it compiles one."""
+    """The function with its own code object, as torch.compile limits the compilations of each."""
     assert isinstance(function, types.FunctionType)
     code = function.__code__.replace(co_name=f"{function.__name__}_{number}")
     return types.FunctionType(code, function.__globals__, closure=function.__closure__)
 
 
 def _example_batch_size(is_single: bool, num_threads: int) -> int:
-    """A batch too small to occupy all threads well, so that the queries are shared out among them too."""
+    """A batch size too small to occupy all threads, so that the queries are distributed among them too."""
     return 1 if is_single else max(2 * num_threads - 1, 3)
 
 
 def _disable_compiler(error: Exception) -> None:
     global _broken
     _broken = True
-    log.info("no compiled kernels here, computing in blocks instead (%s)", type(error).__name__)
+    log.info("no compiled kernels available, computing in blocks instead (%s)", type(error).__name__)
     log.debug("the reason", exc_info=error)
 
 
 def _after_fork() -> None:
-    """Compilers and their threads do not survive a fork; a lock may have been held in the middle of it."""
+    """Compilers and their threads do not survive a fork, and the lock may have been held during it."""
     global _lock, _broken
     _lock, _broken = threading.Lock(), True
 

@@ -1,4 +1,4 @@
-"""Who may be looked at: masks as values with names, joined with ``&``, ``|``, ``~``. True = may be looked at."""
+"""Masks: which keys are visible to each query, as values that combine with ``&``, ``|``, ``~``. True = visible."""
 
 from regard.attention.masks.base import Mask, PositionGrid, as_mask, dense
 from regard.attention.masks.kinds import around, causal, documents, padding, window

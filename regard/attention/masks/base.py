@@ -1,9 +1,7 @@
-"""The positions that a mask, a positional score or a bell is asked about.
+"""Masks as rules on positions: is the key at j visible to the query at i?
 
-A mask is a rule on positions: may the query at i look at the key at j?
-
-Rules join with ``&``, ``|`` and ``~`` and stay rules, so that a long causal, windowed, padded or
-packed mask is asked only about the block of positions that is being computed.
+Rules combine with ``&``, ``|`` and ``~`` and stay rules, so that a long causal, windowed, padded or packed mask is
+evaluated only for the block of positions that is being computed.
 """
 
 from __future__ import annotations
@@ -19,16 +17,27 @@ from torch import Tensor
 
 from regard.errors import DtypeError, ShapeError
 
+__all__ = ["DenseMask", "Mask", "PositionGrid", "as_mask", "dense"]
+
 
 @dataclass
 class PositionGrid:
-    """The positions that a rule is asked about, and how the scores they belong to are laid out.
+    """The query and key positions that a rule is evaluated for, and the layout of the scores they belong to.
 
-    The scores have axes ``(*batch, *inner, queries, keys)``. ``batch`` counts the leading axes that belong
-    to the caller, ``inner`` those that a fast path put in (the blocks of a band). ``query_at`` and ``key_at``
-    broadcast to the scores from the right; ``queries`` and ``keys`` are the full numbers of them. ``whole``
-    says that all positions are asked about, ``consecutive`` that they follow one another and lie alike in
-    every block.
+    The scores have axes ``(*batch, *inner, queries, keys)``.
+
+    Args:
+        num_queries: the number of queries of the whole call
+        num_keys: the number of keys of the whole call
+        num_batch_axes: the number of leading axes that belong to the caller
+        query_positions: the query positions, broadcastable to the scores from the right
+        key_positions: the key positions, broadcastable to the scores from the right
+        num_inner_axes: the number of axes that a fast path has inserted, such as the blocks of a band
+        is_full: whether these are all positions
+        is_consecutive: whether positions are consecutive, at the same distances in every block
+
+    >>> PositionGrid.full(2, 3).key_positions
+    tensor([[0, 1, 2]])
     """
 
     num_queries: int
@@ -45,20 +54,18 @@ class PositionGrid:
         cls, num_queries: int, num_keys: int, num_batch_axes: int = 0, device: torch.device | None = None
     ) -> PositionGrid:
         """Every query and every key."""
-        query_at = torch.arange(num_queries, device=device)[:, None]
-        key_at = torch.arange(num_keys, device=device)[None, :]
-        return cls(num_queries, num_keys, num_batch_axes, query_at, key_at, is_full=True)
+        query_positions = torch.arange(num_queries, device=device)[:, None]
+        key_positions = torch.arange(num_keys, device=device)[None, :]
+        return cls(num_queries, num_keys, num_batch_axes, query_positions, key_positions, is_full=True)
 
     def align_leading(self, table: Tensor, num_trailing_axes: int) -> Tensor:
-        """Let the first axes of ``table`` be the leading batch axes and its last ``own`` axes stay last."""
-        split, gap = (
-            table.dim() - num_trailing_axes,
-            self.num_batch_axes + self.num_inner_axes + 2 - table.dim(),
-        )
+        """The table with its first axes as leading batch axes and its last ``num_trailing_axes`` axes last."""
+        split = table.dim() - num_trailing_axes
+        gap = self.num_batch_axes + self.num_inner_axes + 2 - table.dim()
         return table.reshape(table.shape[:split] + (1,) * gap + table.shape[split:])
 
     def take(self, table: Tensor, positions: Tensor) -> Tensor:
-        """``table[*lead, position]`` at the positions ``at``, laid out like the scores."""
+        """``table[*leading, position]`` for every position, in the layout of the scores."""
         positions = positions.clamp(0, max(table.shape[-1] - 1, 0))
         if positions.dim() <= self.num_inner_axes + 2:
             return self.align_leading(table[..., positions], positions.dim())
@@ -68,11 +75,11 @@ class PositionGrid:
 
 
 class Mask:
-    """Who may be looked at: True where a query may look at a key.
+    """Which keys are visible to each query.
 
         visible(i, j) = rule(position of query i, position of key j)
 
-    Subclass it and write ``rule``; what else is here has a safe default.
+    A subclass implements ``rule``; all other methods have a safe default. Masks combine with ``&``, ``|`` and ``~``.
 
     >>> from regard.attention import causal, padding
     >>> (causal() & padding(torch.tensor([2]))).materialize(3, 3).int()
@@ -82,56 +89,59 @@ class Mask:
     """
 
     def rule(self, grid: PositionGrid) -> Bool[Tensor, "..."]:
-        raise NotImplementedError(
-            f"{type(self).__name__} must say which positions are visible: write rule(grid)"
-        )
+        """True where a key is visible, broadcastable to the scores of the grid."""
+        raise NotImplementedError(f"{type(self).__name__} must implement rule(grid)")
 
     def band(self, queries: int, keys: int) -> tuple[float, float]:
-        """Bounds on (key position - query position) outside of which nothing is visible."""
+        """Lower and upper bound of (key position - query position) for visible keys."""
         return -math.inf, math.inf
 
     def prefix_lengths(self, grid: PositionGrid) -> Tensor | None:
-        """If what a query may look at is always the first so many keys: how many; laid out with one key."""
+        """The number of visible keys, (..., queries, 1), if they are the first ones of each query; otherwise None."""
         return None
 
     def tensors(self) -> list[Tensor]:
-        """Every tensor that the rule reads."""
+        """The tensors that the rule depends on."""
         return []
 
     def num_batch_axes(self) -> int:
-        """How many batch axes the mask brings."""
+        """The number of batch axes of the mask."""
         return 0
 
     def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
-        """Raise one sentence if the mask cannot belong to scores of this shape."""
+        """Raise if the mask does not fit scores of shape (*batch_shape, queries, keys)."""
 
     def find_around(self) -> Any:
-        """The part of the mask that keeps each query near a centre of its own, if it has one."""
+        """The part of the mask that restricts each query to keys around a center, if there is one."""
         return None
 
     @property
     def is_query_independent(self) -> bool:
-        """Whether the rule looks at the key's position only."""
+        """Whether the rule depends on the position of the key only."""
         return False
 
     def materialize(
         self, queries: int, keys: int, num_batch_axes: int | None = None
     ) -> Bool[Tensor, "*batch queries keys"]:
-        """The mask as a bool tensor; ``batch`` is the number of batch axes it shall have."""
+        """The mask as a bool tensor.
+
+        Args:
+            queries: the number of queries
+            keys: the number of keys
+            num_batch_axes: the number of batch axes of the result; that of the mask by default
+        """
         device = next((t.device for t in self.tensors()), None)
-        grid = PositionGrid.full(
-            queries, keys, self.num_batch_axes() if num_batch_axes is None else num_batch_axes, device
-        )
-        seen = self.rule(grid)
-        return seen.expand(*seen.shape[:-2], queries, keys)
+        num_batch_axes = self.num_batch_axes() if num_batch_axes is None else num_batch_axes
+        visible = self.rule(PositionGrid.full(queries, keys, num_batch_axes, device))
+        return visible.expand(*visible.shape[:-2], queries, keys)
 
     def count_visible(self, grid: PositionGrid) -> Int[Tensor, "..."]:
-        """How many keys each query may look at: (*batch, queries, 1)."""
+        """The number of visible keys of each query: (*batch, queries, 1)."""
         prefix = self.prefix_lengths(grid)
         if prefix is not None:
             return prefix.clamp(0, grid.num_keys)
-        seen = self.rule(grid)
-        return seen.expand(*seen.shape[:-1], grid.num_keys).sum(-1, keepdim=True)
+        visible = self.rule(grid)
+        return visible.expand(*visible.shape[:-1], grid.num_keys).sum(-1, keepdim=True)
 
     def __and__(self, other: Mask | Tensor) -> Mask:
         return AndMask(self, as_mask(other))
@@ -146,13 +156,11 @@ class Mask:
         return NotMask(self)
 
     def __bool__(self) -> bool:
-        raise TypeError(
-            "a mask is not true or false by itself; join masks with & | ~ instead of and, or, not"
-        )
+        raise TypeError("a mask has no truth value; join masks with & | ~ instead of and, or, not")
 
 
 class _BinaryMask(Mask):
-    """Two masks asked together; the parts agree on nothing but the grid."""
+    """Two masks combined, evaluated on the same grid."""
 
     def __init__(self, left: Mask, right: Mask):
         self.left, self.right = left, right
@@ -179,7 +187,7 @@ class _BinaryMask(Mask):
 
 
 class AndMask(_BinaryMask):
-    """Visible where both masks say so: ``a & b``."""
+    """Visible in both masks: ``a & b``."""
 
     def rule(self, grid: PositionGrid) -> Tensor:
         return self.left.rule(grid) & self.right.rule(grid)
@@ -192,15 +200,15 @@ class AndMask(_BinaryMask):
         return self._combine_prefixes(grid, torch.minimum)
 
     def find_around(self) -> Any:
-        near = self.left.find_around()
-        return self.right.find_around() if near is None else near
+        found = self.left.find_around()
+        return self.right.find_around() if found is None else found
 
     def __repr__(self) -> str:
         return f"({self.left} & {self.right})"
 
 
 class OrMask(_BinaryMask):
-    """Visible where one of the masks says so: ``a | b``."""
+    """Visible in at least one of the masks: ``a | b``."""
 
     def rule(self, grid: PositionGrid) -> Tensor:
         return self.left.rule(grid) | self.right.rule(grid)
@@ -217,7 +225,7 @@ class OrMask(_BinaryMask):
 
 
 class NotMask(Mask):
-    """Visible where the mask says no: ``~a``."""
+    """Visible where the mask hides: ``~a``."""
 
     def __init__(self, mask: Mask):
         self.mask = mask
@@ -256,9 +264,9 @@ class DenseMask(Mask):
 
     def __init__(self, tensor: Bool[Tensor, "..."]):
         if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool:
-            kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+            actual = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
             raise DtypeError(
-                f"a mask is a bool tensor, True where a query may look at a key, got {kind}; write mask.bool() for "
+                f"a mask is a bool tensor, True where a key is visible to a query, got {actual}; write mask.bool() for "
                 "ones and zeros, mask == 0 for a tensor that is added to the scores, padding(lengths) for lengths"
             )
         self.tensor = tensor.reshape((1,) * (2 - tensor.dim()) + tensor.shape)
@@ -268,15 +276,14 @@ class DenseMask(Mask):
         if grid.is_full:
             return tensor
         rows, columns = tensor.shape[-2:]
-        query_at = grid.query_positions.clamp(0, rows - 1)
-        key_at = grid.key_positions.clamp(0, columns - 1)
-        if key_at.dim() <= grid.num_inner_axes + 2:
-            return tensor[..., query_at, key_at]
-        # A gathered grid: (*batch, queries, 1, width), each query with keys of its own.
-        table = tensor if rows == 1 else tensor.index_select(-2, query_at.flatten())
-        shape = torch.broadcast_shapes(table.shape[:-1], key_at.shape[:-2])
-        found = table.expand(*shape, -1).gather(-1, key_at.squeeze(-2).expand(*shape, -1))
-        return found.unsqueeze(-2)
+        query_positions = grid.query_positions.clamp(0, rows - 1)
+        key_positions = grid.key_positions.clamp(0, columns - 1)
+        if key_positions.dim() <= grid.num_inner_axes + 2:
+            return tensor[..., query_positions, key_positions]
+        # A gathered grid: (*batch, queries, 1, width), with different keys for each query.
+        table = tensor if rows == 1 else tensor.index_select(-2, query_positions.flatten())
+        shape = torch.broadcast_shapes(table.shape[:-1], key_positions.shape[:-2])
+        return table.expand(*shape, -1).gather(-1, key_positions.squeeze(-2).expand(*shape, -1)).unsqueeze(-2)
 
     def tensors(self) -> list[Tensor]:
         return [self.tensor]
@@ -285,12 +292,12 @@ class DenseMask(Mask):
         return self.tensor.dim() - 2
 
     def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
-        want = (*batch_shape, queries, keys)
-        axes = enumerate(zip(reversed(self.tensor.shape), reversed(want), strict=False))
-        fits = all(have in (1, size) or (size == 1 and axis >= 2) for axis, (have, size) in axes)
+        expected = (*batch_shape, queries, keys)
+        axes = enumerate(zip(reversed(self.tensor.shape), reversed(expected), strict=False))
+        fits = all(actual in (1, size) or (size == 1 and axis >= 2) for axis, (actual, size) in axes)
         if not fits:
             raise ShapeError(
-                f"mask {tuple(self.tensor.shape)} does not broadcast to (*batch, queries, keys) = {want}; "
+                f"mask {tuple(self.tensor.shape)} does not broadcast to (*batch, queries, keys) = {expected}; "
                 "axes are matched from the right, and lengths belong into padding(lengths)"
             )
 
@@ -303,9 +310,12 @@ class DenseMask(Mask):
 
 
 def dense(tensor: Bool[Tensor, "..."]) -> Mask:
-    """A mask given as a bool tensor, True where a query may look at a key.
+    """A mask given as a bool tensor, True where a key is visible to a query.
 
         visible(i, j) = tensor[..., i, j]
+
+    Args:
+        tensor: a bool tensor that broadcasts to (*batch, queries, keys) from the right
 
     >>> dense(torch.tensor([[True, False], [True, True]])).materialize(2, 2).int()
     tensor([[1, 0],
@@ -315,5 +325,5 @@ def dense(tensor: Bool[Tensor, "..."]) -> Mask:
 
 
 def as_mask(mask: Mask | Tensor) -> Mask:
-    """A named mask as it is; a bool tensor as ``dense``; anything else refused in words."""
+    """The mask itself, or a bool tensor as ``dense``; anything else is a TypeError."""
     return mask if isinstance(mask, Mask) else DenseMask(mask)

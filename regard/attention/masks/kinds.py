@@ -23,11 +23,12 @@ def _check_integer(name: str, argument: str, value: object, minimum: int | None 
 def _check_leading_axes(
     table: Tensor, batch_shape: tuple[int, ...], num_trailing_axes: int, name: str
 ) -> None:
-    """The first axes of ``table`` must be the leading batch axes."""
-    lead = tuple(table.shape[: table.dim() - num_trailing_axes])
-    if any(have not in (1, size) and size != 1 for have, size in zip(lead, batch_shape, strict=False)):
+    """Raise unless the first axes of ``table`` are the leading batch axes of the scores."""
+    leading = tuple(table.shape[: table.dim() - num_trailing_axes])
+    if any(actual not in (1, size) and size != 1 for actual, size in zip(leading, batch_shape, strict=False)):
         raise ShapeError(
-            f"{name} {tuple(table.shape)} must have the leading batch axes of the scores first, and these are {batch_shape}"
+            f"{name} {tuple(table.shape)} must have the leading batch axes of the scores first, and these are "
+            f"{batch_shape}"
         )
 
 
@@ -36,8 +37,8 @@ class PaddingMask(Mask):
         lengths = torch.as_tensor(lengths)
         if lengths.dtype.is_floating_point or lengths.dtype == torch.bool or lengths.is_complex():
             raise DtypeError(
-                f"padding: lengths must be whole numbers, got {lengths.dtype}; a bool tensor of what may be looked at "
-                "is a mask already"
+                f"padding: lengths must be whole numbers, got {lengths.dtype}; a bool tensor of visible keys is "
+                "a mask already"
             )
         self.lengths = lengths
 
@@ -65,7 +66,7 @@ class PaddingMask(Mask):
 
 
 class WindowMask(Mask):
-    """The band -left <= key - (query + offset) <= right; causal is the band without a left end."""
+    """The band -left <= key - (query + offset) <= right; causal is the band without a left bound."""
 
     def __init__(self, left: float, right: int, offset: int | None):
         self.left, self.right, self.offset = left, right, offset
@@ -97,20 +98,19 @@ class AroundMask(Mask):
     def __init__(self, center: Tensor | float, radius: float):
         if not radius >= 0:
             raise UsageError(f"around: radius must be at least 0, got {radius!r}")
-        # Where one looks is a choice: the gradient of a predicted centre goes through the bell, not through
-        # here.
+        # The choice of keys has no gradient: that of a predicted center passes through the Gaussian window only.
         self.center = (center if isinstance(center, Tensor) else torch.tensor(float(center))).detach()
         self.radius = radius
 
     def center_at(self, grid: PositionGrid) -> Tensor:
-        """The centres laid out like the scores, with one key."""
-        centre = self.center.to(grid.key_positions.device)
-        if centre.dim() == 0:
-            return centre
+        """The centers in the layout of the scores, with one key."""
+        center = self.center.to(grid.key_positions.device)
+        if center.dim() == 0:
+            return center
         return (
-            grid.align_leading(centre[..., None], 2)
+            grid.align_leading(center[..., None], 2)
             if grid.is_full
-            else grid.take(centre, grid.query_positions)
+            else grid.take(center, grid.query_positions)
         )
 
     def rule(self, grid: PositionGrid) -> Tensor:
@@ -130,9 +130,9 @@ class AroundMask(Mask):
             return
         if self.center.shape[-1] not in (1, queries):
             raise ShapeError(
-                f"around: centre {tuple(self.center.shape)} must end in the number of queries, which is {queries}"
+                f"around: center {tuple(self.center.shape)} must end in the number of queries, which is {queries}"
             )
-        _check_leading_axes(self.center, batch_shape, 1, "around: centre")
+        _check_leading_axes(self.center, batch_shape, 1, "around: center")
 
     def __repr__(self) -> str:
         return f"around({tuple(self.center.shape)}, radius={self.radius})"
@@ -159,24 +159,25 @@ class DocumentMask(Mask):
         return max(self.query_ids.dim(), self.key_ids.dim()) - 1
 
     def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
-        for name, ids, size in (("query", self.query_ids, queries), ("key", self.key_ids, keys)):
+        for side, ids, size in (("query", self.query_ids, queries), ("key", self.key_ids, keys)):
             if ids.shape[-1] != size:
                 raise ShapeError(
-                    f"documents: {name}_ids {tuple(ids.shape)} must end in the number of {name} positions, "
+                    f"documents: {side}_ids {tuple(ids.shape)} must end in the number of {side} positions, "
                     f"which is {size}"
                 )
-            _check_leading_axes(ids, batch_shape, 1, f"documents: {name}_ids")
+            _check_leading_axes(ids, batch_shape, 1, f"documents: {side}_ids")
 
     def __repr__(self) -> str:
         return f"documents({tuple(self.query_ids.shape)})"
 
 
 def padding(lengths: Int[Tensor, "*batch"] | Sequence[int] | int) -> Mask:
-    """The first ``lengths`` keys of each sequence; what comes after is padding.
+    """The first ``lengths`` keys of each sequence are visible; the keys after them are padding.
 
         visible(i, j) = j < lengths[batch]
 
-    The axes of ``lengths`` are the leading batch axes: heads and queries come after them.
+    Args:
+        lengths: the number of keys of each sequence; its axes are the leading batch axes, heads and queries follow
 
     >>> padding([1, 3]).materialize(1, 3).int()
     tensor([[[1, 0, 0]],
@@ -187,13 +188,17 @@ def padding(lengths: Int[Tensor, "*batch"] | Sequence[int] | int) -> Mask:
 
 
 def causal(offset: int | None = None) -> Mask:
-    """Everything up to and including the query's own place.
+    """All keys up to the query's own position, included.
 
         visible(i, j) = j <= i + offset          offset = keys - queries unless given
 
-    With the default offset the last query sees every key, so one query of a cached decoder sees its whole
-    past (PyTorch's is_causal would show it the first key only). Vaswani et al. (2017), arXiv 1706.03762,
-    3.2.3.
+    With the default offset every key is visible to the last query, so a single query of a decoder with a cache sees
+    all earlier positions (with PyTorch's is_causal it would see the first key only).
+
+    Args:
+        offset: the key position of the first query; keys - queries by default
+
+    Reference: Vaswani et al. (2017), arXiv 1706.03762, 3.2.3.
 
     >>> causal().materialize(2, 3).int()
     tensor([[1, 1, 0],
@@ -203,11 +208,16 @@ def causal(offset: int | None = None) -> Mask:
 
 
 def window(left: int, right: int, offset: int | None = None) -> Mask:
-    """The keys near the query's own place, ``left`` before it and ``right`` after it.
+    """The keys near the query's own position: sliding-window attention.
 
         visible(i, j) = -left <= j - (i + offset) <= right          offset = keys - queries unless given
 
-    Beltagy, Peters and Cohan (2020), arXiv 2004.05150, call it sliding-window attention.
+    Args:
+        left: the number of visible keys before the query's position
+        right: the number of visible keys after it
+        offset: the key position of the first query; keys - queries by default
+
+    Reference: Beltagy, Peters and Cohan (2020), arXiv 2004.05150.
 
     >>> window(1, 0).materialize(3, 3).int()
     tensor([[1, 0, 0],
@@ -219,12 +229,15 @@ def window(left: int, right: int, offset: int | None = None) -> Mask:
 
 
 def around(center: Tensor | float, radius: float) -> Mask:
-    """The keys within a distance of a centre that each query has for itself.
+    """The keys within a distance of each query's center.
 
-        visible(i, j) = |j - centre[i]| <= radius
+        visible(i, j) = |j - center[i]| <= radius
 
-    ``centre`` is (*batch, queries), its batch axes the leading ones. Luong, Pham and Manning (2015),
-    arXiv 1508.04025, 3.2, use it for local attention.
+    Args:
+        center: a number, or (*batch, queries) with the leading batch axes
+        radius: the largest distance of a visible key
+
+    Reference: Luong, Pham and Manning (2015), arXiv 1508.04025, 3.2, for local attention.
 
     >>> around(torch.tensor([0.0, 2.5]), 1).materialize(2, 5).int()
     tensor([[1, 1, 0, 0, 0],
@@ -236,11 +249,15 @@ def around(center: Tensor | float, radius: float) -> Mask:
 def documents(
     query_ids: Int[Tensor, "*batch queries"], key_ids: Int[Tensor, "*other keys"] | None = None
 ) -> Mask:
-    """Only keys of the query's own document, where several are packed into one sequence.
+    """The keys of the query's own document, where several documents are packed into one sequence.
 
         visible(i, j) = query_ids[i] == key_ids[j]          key_ids = query_ids unless given
 
-    Krell et al. (2021), arXiv 2107.02027, pack sequences so.
+    Args:
+        query_ids: the document of each query, (*batch, queries)
+        key_ids: the document of each key, (*batch, keys); query_ids by default
+
+    Reference: Krell et al. (2021), arXiv 2107.02027.
 
     >>> documents(torch.tensor([0, 0, 1])).materialize(3, 3).int()
     tensor([[1, 1, 0],

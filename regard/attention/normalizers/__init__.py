@@ -1,9 +1,8 @@
-"""How is regard shared out? From scores to weights.
+"""Normalizers: from scores to weights.
 
-A normalizer is any callable from scores (*batch, queries, keys), -inf where hidden, to weights of the same
-shape. Those here keep one law: a hidden key gets weight 0, and a query that may look at nothing gets weights
-0 and gradients 0. Put `over_visible` on a function of your own, or derive from `Normalizer`, and it keeps the
-law too.
+A normalizer is any function from scores (*batch, queries, keys), -inf for hidden keys, to weights of the same shape.
+Those of this package give a hidden key weight 0, and a query without visible keys weights 0 and gradients 0. So does a
+function decorated with `masked_normalizer` and a subclass of `Normalizer`.
 """
 
 from regard.attention.normalizers.base import (

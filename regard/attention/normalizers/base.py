@@ -1,7 +1,6 @@
-"""What every normalizer has in common: the law of hidden keys.
+"""What all normalizers have in common: a hidden key gets weight 0."""
 
-Words for wrong arguments, and a place for the right ones.
-"""
+from __future__ import annotations
 
 import math
 from collections.abc import Callable
@@ -12,43 +11,68 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention._common import is_transformed
+from regard.attention._common import is_transformed, upcast_half
 from regard.errors import UsageError
 
+__all__ = [
+    "NormalizeFunction",
+    "Normalizer",
+    "as_masked_normalizer",
+    "input_kind",
+    "is_random",
+    "masked_normalizer",
+]
+
 NormalizeFunction = Callable[[Tensor], Tensor]
+Number = int | float
 
 
-HALF_DTYPES = (torch.bfloat16, torch.float16)
+def check_positive(owner: str, name: str, value: object) -> None:
+    """Raise for a number that is not positive. Tensors pass: reading them would stall a GPU and break a graph."""
+    if isinstance(value, Tensor):
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{owner}: {name} must be a positive number or a tensor, not {value!r}")
+    if not 0 < value < float("inf"):
+        raise UsageError(f"{owner}: {name} must be a positive number, not {value!r}")
 
 
-def upcast_half(tensor: Tensor) -> Tensor:
-    """The scores in at least float32, in which everything here is computed."""
-    return tensor.float() if tensor.dtype in HALF_DTYPES else tensor
+def require_callable(owner: str, normalize: object) -> None:
+    """Raise unless ``normalize`` is a function of scores."""
+    if not callable(normalize) or isinstance(normalize, type):
+        raise TypeError(f"{owner}: normalize must be a callable from scores to weights, not {normalize!r}")
+
+
+def store_setting(module: nn.Module, name: str, value: object) -> None:
+    """Set a number, tensor or parameter as an attribute; a tensor moves with the module, but is not saved."""
+    if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
+        module.register_buffer(name, value, persistent=False)
+    else:
+        setattr(module, name, value)
 
 
 def zero_hidden(values: Tensor, scores: Tensor) -> Tensor:
-    """The values where the scores are above -inf, exact zeros elsewhere, whatever the values are there."""
-    # torch.where(scores > -inf, values, 0) by another name, which PyTorch vectorizes on a CPU: 5-10 times
-    # faster.
+    """The values where the scores are above -inf, and exact zeros elsewhere, even if the values are NaN there."""
+    # The same as torch.where(scores > -inf, values, 0), but vectorized on a CPU: 5-10 times faster.
     return torch.ops.aten.threshold_backward(values, scores.detach(), -math.inf)
 
 
 def fill_empty_rows(scores: Tensor) -> Tensor:
-    """The scores, but zeros in a row in which no key is visible: there is nothing to share, but no NaN."""
+    """The scores, with zeros in rows without a visible key, which would give NaN."""
     top = scores.detach().amax(-1, keepdim=True)
     floor = torch.full_like(top, -math.inf).masked_fill(top == -math.inf, 0.0)
-    if is_transformed():  # one operation that is right whichever way it is differentiated, but slow on a CPU
+    if is_transformed():  # one operation with correct derivatives of every kind, but slow on a CPU
         return torch.where(scores == -math.inf, floor, scores)
-    shown = torch.maximum(scores.detach(), floor)
+    filled = torch.maximum(scores.detach(), floor)
     if not scores.requires_grad:
-        return shown
-    # The gradient goes by a road that is closed at hidden keys: the bracket is 0, its slope at others 1.
+        return filled
+    # The difference is 0; its derivative is 1 at visible keys and 0 at hidden ones.
     visible = torch.nn.functional.threshold(scores, -math.inf, 0.0)
-    return shown + (visible - visible.detach())
+    return filled + (visible - visible.detach())
 
 
 def apply_masked(normalize: NormalizeFunction, scores: Tensor) -> Tensor:
-    """`share(scores)` under the law of hidden keys; see `over_visible`."""
+    """``normalize(scores)`` with weight 0 for hidden keys; see `masked_normalizer`."""
     if scores.shape[-1] == 0:
         return scores
     wide = upcast_half(scores)
@@ -57,27 +81,25 @@ def apply_masked(normalize: NormalizeFunction, scores: Tensor) -> Tensor:
 
 @overload
 def masked_normalizer(function: NormalizeFunction) -> NormalizeFunction: ...
-
-
 @overload
 def masked_normalizer(
     *, input_kind: str = ..., is_random: bool = ...
 ) -> Callable[[NormalizeFunction], NormalizeFunction]: ...
-
-
 def masked_normalizer(
     function: NormalizeFunction | None = None, *, input_kind: str = "logits", is_random: bool = False
 ) -> NormalizeFunction | Callable[[NormalizeFunction], NormalizeFunction]:
-    """Make a function of visible scores a normalizer: it need not think about hidden keys.
+    """Decorates a function of scores as a normalizer that gives hidden keys weight 0.
 
-        normalize(scores) = share(scores) where a key is visible, 0 where it is hidden
+        normalize(scores) = function(scores) where a key is visible, 0 where it is hidden
 
-    The function sees scores (*batch, queries, keys) with at least one key and in at least float32. Hidden
-    keys are -inf in them; a row in which all keys are hidden is shown as zeros. Whatever the function answers
-    there, hidden keys get weight 0 and gradient 0, and the weights come back in the dtype of the scores.
+    The function gets scores (*batch, queries, keys) with at least one key, in float32 or wider. Hidden keys are -inf;
+    a row without a visible key is all zeros. Whatever it returns for them, hidden keys get weight 0 and gradient 0,
+    and the weights are returned in the dtype of the scores.
 
-    `takes` says what the scores must be ("logits" or "kernel" values), `random` whether random numbers are
-    drawn.
+    Args:
+        function: from scores to weights
+        input_kind: what the scores are, "logits" or "kernel" (kernel values)
+        is_random: whether the function draws random numbers
 
     >>> @masked_normalizer
     ... def squared_relu(scores):
@@ -86,7 +108,7 @@ def masked_normalizer(
     [[4.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     if function is None:
-        return lambda function: _build_masked_normalizer(function, input_kind, is_random)
+        return lambda decorated: _build_masked_normalizer(decorated, input_kind, is_random)
     return _build_masked_normalizer(function, input_kind, is_random)
 
 
@@ -102,13 +124,16 @@ def _build_masked_normalizer(
 
 
 class Normalizer(nn.Module):
-    """A normalizer with settings: write `share(scores)`, and `forward` puts it under the law of
-    `over_visible`.
+    """A normalizer with settings, as a module; hidden keys get weight 0.
 
-        forward(scores) = share(scores) where a key is visible, 0 where it is hidden
+        forward(scores) = compute_weights(scores) where a key is visible, 0 where it is hidden
+
+    A subclass implements ``compute_weights``, with the scores that `masked_normalizer` describes.
+
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
     >>> class Power(Normalizer):
-    ...     def share(self, scores):
+    ...     def compute_weights(self, scores):
     ...         return scores.relu() ** 3
     >>> Power()(torch.tensor([[2.0, 1.0, -torch.inf]])).tolist()
     [[8.0, 1.0, 0.0]]
@@ -116,23 +141,29 @@ class Normalizer(nn.Module):
 
     @property
     def input_kind(self) -> str:
-        """What the scores must be: "logits" or "kernel" values."""
+        """What the scores must be, "logits" or "kernel" (kernel values)."""
         return "logits"
 
     @property
     def is_random(self) -> bool:
-        """Whether a call draws random numbers now (in training, say)."""
+        """Whether a call draws random numbers in the current mode."""
+        return False
+
+    @property
+    def is_positional(self) -> bool:
+        """Whether the weights depend on the positions of the keys."""
         return False
 
     def compute_weights(self, scores: Tensor) -> Tensor:
-        raise NotImplementedError(f"{type(self).__name__} must say how it shares: write share(scores)")
+        """The weights; those of hidden keys are ignored."""
+        raise NotImplementedError(f"{type(self).__name__} must implement compute_weights(scores)")
 
     def forward(self, scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
         return apply_masked(self.compute_weights, scores)
 
 
 class FunctionNormalizer(Normalizer):
-    """A normalizer that somebody wrote as a plain function, put under the law of `over_visible`."""
+    """A plain function as a normalizer that gives hidden keys weight 0."""
 
     def __init__(self, function: NormalizeFunction) -> None:
         super().__init__()
@@ -155,17 +186,17 @@ class FunctionNormalizer(Normalizer):
 
 
 def as_masked_normalizer(normalize: NormalizeFunction) -> NormalizeFunction:
-    """A normalizer that keeps the law of hidden keys: as it is if it is one of ours, guarded if it is not.
+    """The normalizer itself if it gives hidden keys weight 0, otherwise a FunctionNormalizer around it.
 
     >>> as_masked_normalizer(torch.nn.Softmax(-1))(torch.full((1, 2), -torch.inf))
     tensor([[0., 0.]])
     """
-    known = isinstance(normalize, Normalizer) or getattr(normalize, "is_masked", False)
-    return normalize if known or hasattr(normalize, "log_prob") else FunctionNormalizer(normalize)
+    is_masked = isinstance(normalize, Normalizer) or getattr(normalize, "is_masked", False)
+    return normalize if is_masked or hasattr(normalize, "log_prob") else FunctionNormalizer(normalize)
 
 
 def input_kind(normalize: NormalizeFunction) -> str:
-    """What a normalizer takes, "logits" or "kernel" values; logits if it does not say.
+    """What scores a normalizer expects, "logits" or "kernel" (kernel values); logits by default.
 
     >>> input_kind(torch.nn.Softmax(-1))
     'logits'
@@ -174,36 +205,9 @@ def input_kind(normalize: NormalizeFunction) -> str:
 
 
 def is_random(normalize: NormalizeFunction) -> bool:
-    """Whether a call of the normalizer draws random numbers now; not if it does not say.
+    """Whether a call of the normalizer draws random numbers in the current mode; False by default.
 
     >>> is_random(torch.nn.Softmax(-1))
     False
     """
     return getattr(normalize, "is_random", False)
-
-
-Number = int | float
-
-
-def check_positive(owner: str, name: str, value: object) -> None:
-    """Refuse numbers that are not positive. Tensors pass: reading them would stop a GPU and a compiler."""
-    if isinstance(value, Tensor):
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{owner}: {name} must be a positive number or a tensor, not {value!r}")
-    if not 0 < value < float("inf"):
-        raise UsageError(f"{owner}: {name} must be a positive number, not {value!r}")
-
-
-def require_callable(owner: str, normalize: object) -> None:
-    """Refuse what cannot be called on scores."""
-    if not callable(normalize) or isinstance(normalize, type):
-        raise TypeError(f"{owner}: normalize must be a callable from scores to weights, not {normalize!r}")
-
-
-def store_setting(module: nn.Module, name: str, value: object) -> None:
-    """Make a number, tensor or parameter an attribute; a tensor moves with the module, but is not saved."""
-    if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
-        module.register_buffer(name, value, persistent=False)
-    else:
-        setattr(module, name, value)

@@ -1,13 +1,12 @@
-"""Normalizers that look at every visible key a little, and those that rank keys first.
+"""Normalizers over all visible keys (softmax and others), the best keys (TopK), and one key (hardmax, Sample)."""
 
-Normalizers that look at one key, or roll dice before they look.
-"""
+from __future__ import annotations
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention._common import is_transformed
+from regard.attention._common import is_transformed, upcast_half
 from regard.attention.normalizers.base import (
     Normalizer,
     Number,
@@ -15,19 +14,32 @@ from regard.attention.normalizers.base import (
     fill_empty_rows,
     masked_normalizer,
     store_setting,
-    upcast_half,
     zero_hidden,
 )
 from regard.errors import UsageError
 
+__all__ = [
+    "Gumbel",
+    "Sample",
+    "SigmoidSum",
+    "Temperature",
+    "TopK",
+    "hardmax",
+    "kernel_sum",
+    "sigmoid",
+    "softmax",
+]
+
 
 @masked_normalizer
 def softmax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
-    """Share regard in proportion to the exponential of the score.
+    """Positive weights that sum to 1, proportional to the exponential of the score.
 
         w_i = exp(s_i) / sum_j exp(s_j)
 
-    Bridle (1990), "Probabilistic Interpretation of Feedforward Classification Network Outputs".
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
+
+    Reference: Bridle (1990), "Probabilistic Interpretation of Feedforward Classification Network Outputs".
 
     >>> softmax(torch.tensor([[0.0, 0.0, -torch.inf]])).tolist()
     [[0.5, 0.5, 0.0]]
@@ -37,9 +49,11 @@ def softmax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*bat
 
 @masked_normalizer
 def sigmoid(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
-    """Open a gate for each key on its own; the weights of a query need not sum to 1.
+    """An independent gate for each key; the weights of a query need not sum to 1.
 
         w_i = 1 / (1 + exp(-s_i))
+
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
     >>> sigmoid(torch.tensor([[0.0, 0.0, -torch.inf]])).tolist()
     [[0.5, 0.5, 0.0]]
@@ -49,11 +63,13 @@ def sigmoid(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*bat
 
 @masked_normalizer(input_kind="kernel")
 def kernel_sum(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
-    """Share regard in proportion to kernel values, which are 0 or more; where all are 0 all weights are 0.
+    """Kernel values divided by their sum; where all are 0 all weights are 0.
 
         w_i = s_i / sum_j s_j
 
-    Nadaraya (1964) and Watson (1964): kernel regression.
+    Shape: scores (*batch, queries, keys), 0 or more, -inf for hidden keys -> weights of the same shape
+
+    Reference: Nadaraya (1964) and Watson (1964): kernel regression.
 
     >>> kernel_sum(torch.tensor([[1.0, 3.0, -torch.inf], [0.0, 0.0, 0.0]])).tolist()
     [[0.25, 0.75, 0.0], [0.0, 0.0, 0.0]]
@@ -61,12 +77,12 @@ def kernel_sum(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*
     values = zero_hidden(scores, scores)
     total = values.sum(-1, keepdim=True)
     # Below the smallest normal number 1 / total overflows, so such a sum counts as 0.
-    nothing = total < torch.finfo(scores.dtype).tiny
-    return values / total.masked_fill(nothing, 1.0) * ~nothing
+    is_zero = total < torch.finfo(scores.dtype).tiny
+    return values / total.masked_fill(is_zero, 1.0) * ~is_zero
 
 
 def divide_by_temperature(scores: Tensor, temperature: Tensor | Number) -> Tensor:
-    """scores / t; a learned t gets no gradient from hidden keys, where it would be 0 x inf."""
+    """scores / temperature; a learned temperature gets no gradient from hidden keys, where it would be 0 x inf."""
     if not isinstance(temperature, Tensor) or not (temperature.requires_grad or is_transformed()):
         return scores / temperature
     hidden = scores == -torch.inf
@@ -74,12 +90,16 @@ def divide_by_temperature(scores: Tensor, temperature: Tensor | Number) -> Tenso
 
 
 class Temperature(Normalizer):
-    """Share regard evenly when hot, jealously when cold.
+    """Softmax with a temperature: uniform at high temperatures, one key at low ones.
 
-        w = softmax(s / t)
+        w = softmax(s / temperature)
 
-    `t` is a positive number, or a tensor of them: a scalar, or broadcastable to (*batch, queries, 1). A
-    parameter is learned. Hinton, Vinyals and Dean (2015), arXiv 1503.02531.
+    Args:
+        temperature: a positive number, or a tensor that broadcasts to (*batch, queries, 1); a Parameter is learned
+
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
+
+    Reference: Hinton, Vinyals and Dean (2015), arXiv 1503.02531.
 
     >>> Temperature(0.001)(torch.tensor([[1.0, 2.0, -torch.inf]])).tolist()
     [[0.0, 1.0, 0.0]]
@@ -89,22 +109,24 @@ class Temperature(Normalizer):
 
     def __init__(self, temperature: Tensor | Number) -> None:
         super().__init__()
-        check_positive("Temperature", "t", temperature)
+        check_positive("Temperature", "temperature", temperature)
         store_setting(self, "temperature", temperature)
 
     def compute_weights(self, scores: Tensor) -> Tensor:
         return torch.softmax(divide_by_temperature(scores, self.temperature), -1)
 
     def extra_repr(self) -> str:
-        return f"t={self.temperature}"
+        return f"temperature={self.temperature}"
 
 
 class SigmoidSum(Normalizer):
-    """Open a gate for each key, then share regard in proportion to the gates.
+    """A gate for each key, divided by the sum of the gates.
 
         w_i = sigmoid(s_i) / sum_j sigmoid(s_j) = softmax(log sigmoid(s))_i
 
-    A key is never worth more than a fully open gate: very good keys share evenly.
+    A gate is at most 1, so keys with very high scores get equal weights.
+
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
     >>> SigmoidSum()(torch.tensor([[50.0, 99.0, -torch.inf]])).tolist()
     [[0.5, 0.5, 0.0]]
@@ -115,9 +137,14 @@ class SigmoidSum(Normalizer):
 
 
 class TopK(Normalizer):
-    """Share regard among the k best visible keys only; of equally good ones the first.
+    """Softmax over the k best visible keys; ties go to the first keys.
 
         w = softmax(s) over the k largest s, 0 elsewhere
+
+    Args:
+        k: the number of keys
+
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
     >>> TopK(2)(torch.tensor([[0.0, 1.0, 1.0, 1.0]])).tolist()
     [[0.0, 0.5, 0.5, 0.0]]
@@ -131,13 +158,13 @@ class TopK(Normalizer):
 
     def compute_weights(self, scores: Tensor) -> Tensor:
         k = min(self.k, scores.shape[-1])
-        # topk does not say which of several equal scores it takes, so only its k-th value is used.
-        last = scores.detach().topk(k, -1, sorted=True).values[..., -1:]
-        better = scores > last
-        level = scores == last
-        seats = k - better.sum(-1, keepdim=True)
-        chosen = better | (level & (level.cumsum(-1) <= seats))
-        return torch.softmax(scores.masked_fill(~chosen, -torch.inf), -1)
+        # The order of equal scores in topk is undefined, so only its k-th value is used.
+        threshold = scores.detach().topk(k, -1, sorted=True).values[..., -1:]
+        above = scores > threshold
+        tied = scores == threshold
+        remaining = k - above.sum(-1, keepdim=True)
+        selected = above | (tied & (tied.cumsum(-1) <= remaining))
+        return torch.softmax(scores.masked_fill(~selected, -torch.inf), -1)
 
     def extra_repr(self) -> str:
         return f"k={self.k}"
@@ -161,9 +188,11 @@ def sample_gumbel_noise(scores: Tensor, generator: torch.Generator | None) -> Te
 
 @masked_normalizer
 def hardmax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
-    """Look at the best key only, the first if several are equally good. The gradient is 0.
+    """Weight 1 for the best key, the first one of ties. The gradient is 0.
 
         w_i = 1 if i = argmax_j s_j else 0
+
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
     >>> hardmax(torch.tensor([[1.0, 3.0, 3.0, -torch.inf]])).tolist()
     [[0.0, 1.0, 0.0, 0.0]]
@@ -172,14 +201,18 @@ def hardmax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*bat
 
 
 class Sample(Normalizer):
-    """Look at one key, drawn as softmax would share; in eval mode at the best one. The gradient is 0.
+    """Weight 1 for one key, sampled from softmax; in eval mode for the best one. The gradient is 0.
 
         w_i = 1 with probability softmax(s)_i
 
-    Hard attention of Xu et al. (2015), arXiv 1502.03044. Train it with REINFORCE: `log_prob` of the choice
-    carries a gradient to the scores, and `entropy` keeps the choice open. A generator must live on the
-    scores' device, and torch.compile cannot trace one (the graph breaks; fullgraph=True refuses); without it
-    everything compiles.
+    Train it with REINFORCE: ``log_prob`` of the sampled key has a gradient, and ``entropy`` is the usual bonus.
+
+    Args:
+        generator: the random number generator, on the device of the scores; torch.compile cannot trace one
+
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
+
+    Reference: Xu et al. (2015), arXiv 1502.03044, hard attention.
 
     >>> weights = Sample()(torch.tensor([[0.5, 1.0, -torch.inf]]))
     >>> weights.sum().item(), weights[0, 2].item()
@@ -195,7 +228,7 @@ class Sample(Normalizer):
         return self.training
 
     def compute_weights(self, scores: Tensor) -> Tensor:
-        # The key with the largest noisy score is a draw from softmax (the Gumbel-max trick).
+        # The key with the largest noisy score is a sample from softmax (the Gumbel-max trick).
         return first_argmax_one_hot(
             scores + sample_gumbel_noise(scores, self.generator) if self.training else scores
         )
@@ -203,32 +236,36 @@ class Sample(Normalizer):
     def log_prob(
         self, scores: Float[Tensor, "*batch queries keys"], weights: Float[Tensor, "*batch queries keys"]
     ) -> Float[Tensor, "*batch queries"]:
-        """The log-probability of the keys chosen in `weights`; 0 for a query that could look at nothing."""
+        """The log-probability of the keys sampled in ``weights``; 0 for a query without visible keys."""
         if scores.shape[-1] == 0:
             return scores.sum(-1)
         wide = upcast_half(scores)
         log_probs = torch.log_softmax(fill_empty_rows(wide), -1)
-        chosen = log_probs.gather(-1, weights.argmax(-1, keepdim=True))
-        return zero_hidden(chosen, wide.detach().amax(-1, keepdim=True)).squeeze(-1).to(scores.dtype)
+        sampled = log_probs.gather(-1, weights.argmax(-1, keepdim=True))
+        return zero_hidden(sampled, wide.detach().amax(-1, keepdim=True)).squeeze(-1).to(scores.dtype)
 
     def entropy(self, scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries"]:
-        """How open the choice is, -sum_i w_i log w_i with w = softmax(s); 0 where nothing can be looked
-        at."""
+        """The entropy, -sum_i w_i log w_i with w = softmax(s); 0 for a query without visible keys."""
         if scores.shape[-1] == 0:
             return scores.sum(-1)
         wide = upcast_half(scores)
         log_probs = torch.log_softmax(fill_empty_rows(wide), -1)
-        # 0 log 0 = 0: a hidden key would make it 0 * -inf, and a row without keys counts for nothing.
+        # 0 log 0 = 0: for a hidden key it would be 0 * -inf.
         return -(log_probs.exp() * zero_hidden(log_probs, wide)).sum(-1).to(scores.dtype)
 
 
 class Gumbel(Normalizer):
-    """Softmax of noisy scores: a draw of one key, made soft so that gradients pass; no noise in eval mode.
+    """Gumbel-softmax: softmax of scores with noise, a differentiable sample of one key; no noise in eval mode.
 
         w = softmax((s + g) / temperature),    g_i = -log(-log u_i)
 
-    Jang, Gu and Poole (2017), arXiv 1611.01144; Maddison, Mnih and Teh (2017), arXiv 1611.00712. The
-    temperature is a positive number or tensor as in `Temperature`; for the generator see `Sample`.
+    Args:
+        temperature: a positive number or tensor, as in `Temperature`
+        generator: the random number generator, as in `Sample`
+
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
+
+    Reference: Jang, Gu and Poole (2017), arXiv 1611.01144; Maddison, Mnih and Teh (2017), arXiv 1611.00712.
 
     >>> Gumbel(temperature=0.5).eval()(torch.zeros(1, 4)).tolist()
     [[0.25, 0.25, 0.25, 0.25]]

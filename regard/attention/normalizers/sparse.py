@@ -1,12 +1,12 @@
-"""Normalizers that give most keys exactly nothing.
+"""Sparse normalizers: most keys get weight 0 exactly.
 
-All are members of one family. With z_i = (alpha - 1) (s_i - max_j s_j) <= 0,
+All belong to one family. With z_i = (alpha - 1) (s_i - max_j s_j) <= 0,
 
     w_i = max(z_i + t, 0) ^ (1 / (alpha - 1)),    t such that the weights sum to 1
 
-and n^(1 - alpha) <= t <= 1 for n keys: at the left end each of n weights is at most 1/n, at the right one the
-best key alone has 1. For alpha = 2 and 1.5 a sort would give t in closed form, but a sort costs more than all
-the passes over the scores by which t is found here.
+and n^(1 - alpha) <= t <= 1 for n keys: at the lower bound each of n weights is at most 1/n, at the upper one
+the best key alone has 1. For alpha = 2 and 1.5 a sort would give t in closed form, but a sort costs more than all
+passes over the scores that find t here.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ def _threshold_weights(z: Tensor, t: Tensor, alpha: float) -> Tensor:
 
 
 def _bisect(z: Tensor, alpha: float) -> Tensor:
-    """t = exp((alpha - 1) u) with -log n <= u <= 0, so many halvings that u is exact."""
+    """t = exp((alpha - 1) u) with -log n <= u <= 0, bisected until u is exact."""
     step = torch.full_like(z[..., :1], z.shape[-1]).log_()
     u = -step
     for _ in range(25 if z.dtype == torch.float32 else 54):
@@ -45,29 +45,28 @@ def _bisect(z: Tensor, alpha: float) -> Tensor:
 def _newton(z: Tensor, alpha: float) -> Tensor:
     """t for alpha = 2 or 1.5: the sum of the weights is convex in t, so steps from t = 1 never overshoot.
 
-    For alpha = 2 each step but the last drops a key for good (Michelot 1986), so n + 1 of them are always
-    enough; five to ten are usual.
+    For alpha = 2 each step but the last removes a key (Michelot 1986), so n + 1 steps suffice; five to ten are usual.
     """
     t = torch.ones_like(z[..., :1])
-    enough = 8 * torch.finfo(z.dtype).eps
+    tolerance = 8 * torch.finfo(z.dtype).eps
     for _ in range(z.shape[-1] + 50):
-        rest = (z + t).clamp_(min=0)
+        excess = (z + t).clamp_(min=0)
         if alpha == 2:
-            total, slope = rest.sum(-1, keepdim=True), rest.sign_().sum(-1, keepdim=True)
+            total, slope = excess.sum(-1, keepdim=True), excess.sign_().sum(-1, keepdim=True)
         else:
-            slope, total = 2 * rest.sum(-1, keepdim=True), rest.square_().sum(-1, keepdim=True)
+            slope, total = 2 * excess.sum(-1, keepdim=True), excess.square_().sum(-1, keepdim=True)
         step = (total - 1) / slope
         t = t - step
-        if not (step > enough * t).any():
+        if not (step > tolerance * t).any():
             break
     return t
 
 
-# One opaque operator: unrolled, the halvings would take a compiler a minute, and Newton asks when to stop.
+# One opaque operator: unrolled, the bisection would take a compiler a minute, and Newton stops by a value.
 @torch.library.custom_op("regard::entmax", mutates_args=())
 def _entmax(scores: Tensor, alpha: float) -> Tensor:
     z = (scores - scores.amax(-1, keepdim=True)).mul_(alpha - 1)
-    # Asking when to stop makes a GPU wait, and forbids to record it in a CUDA graph.
+    # Stopping by a value makes a GPU wait, and cannot be recorded in a CUDA graph.
     newton = alpha in (1.5, 2.0) and z.device.type == "cpu"
     weights = _threshold_weights(z, _newton(z, alpha) if newton else _bisect(z, alpha), alpha)
     return weights.div_(weights.sum(-1, keepdim=True))
@@ -87,9 +86,9 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
     """The Jacobian is diag(r) - r r' / sum(r) with r = w^(2 - alpha) on the support."""
     (weights,) = ctx.saved_tensors
     ratio = _ratio(weights, ctx.alpha)
-    pull = ratio * grad
-    mean = pull.sum(-1, keepdim=True) / ratio.sum(-1, keepdim=True)
-    return pull - ratio * mean, None
+    weighted = ratio * grad
+    mean = weighted.sum(-1, keepdim=True) / ratio.sum(-1, keepdim=True)
+    return weighted - ratio * mean, None
 
 
 def _ratio(weights: Tensor, alpha: float) -> Tensor:
@@ -105,7 +104,7 @@ _entmax.register_autograd(_backward, setup_context=_setup_context)
 
 
 class _TransformableEntmax(torch.autograd.Function):
-    """The same for torch.func and forward mode: of an operator they would lose the derivative without a word."""
+    """The same for torch.func and forward mode, which would silently drop the derivative of an operator."""
 
     @staticmethod
     def forward(scores: Tensor, alpha: float) -> Tensor:
@@ -137,11 +136,13 @@ def _entmax_weights(scores: Tensor, alpha: float) -> Tensor:
 
 @masked_normalizer
 def sparsemax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
-    """The distribution nearest to the scores: keys far behind the best get nothing.
+    """The projection of the scores onto the simplex: keys with low scores get weight 0.
 
         w = argmin_p |p - s|^2,    so w_i = max(s_i - tau, 0)
 
-    Martins and Astudillo (2016), arXiv 1602.02068.
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
+
+    Reference: Martins and Astudillo (2016), arXiv 1602.02068.
 
     >>> sparsemax(torch.tensor([[1.0, 0.5, -1.0, -torch.inf]])).tolist()
     [[0.75, 0.25, 0.0, 0.0]]
@@ -151,11 +152,13 @@ def sparsemax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*b
 
 @masked_normalizer
 def entmax15(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
-    """Half way between softmax and sparsemax: sparse, and smooth at its edges.
+    """Between softmax and sparsemax: sparse, and with a continuous gradient.
 
         w_i = max(s_i / 2 - tau, 0)^2
 
-    Peters, Niculae and Martins (2019), arXiv 1905.05702.
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
+
+    Reference: Peters, Niculae and Martins (2019), arXiv 1905.05702.
 
     >>> entmax15(torch.tensor([[1.0, 1.0, -2.0, -torch.inf]])).tolist()
     [[0.5, 0.5, 0.0, 0.0]]
@@ -168,7 +171,12 @@ class Entmax(Normalizer):
 
         w_i = max((alpha - 1) s_i - tau, 0)^(1 / (alpha - 1))
 
-    Peters, Niculae and Martins (2019), arXiv 1905.05702; Blondel, Martins and Niculae (2019), arXiv
+    Args:
+        alpha: 1 or more; the larger, the sparser
+
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
+
+    Reference: Peters, Niculae and Martins (2019), arXiv 1905.05702; Blondel, Martins and Niculae (2019), arXiv
     1805.09717.
 
     >>> Entmax(2)(torch.tensor([[1.0, 0.5, -1.0, -torch.inf]])).tolist()

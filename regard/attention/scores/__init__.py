@@ -1,4 +1,4 @@
-"""How alike are a query and a key? One class for each answer; ``+`` and ``*`` combine them."""
+"""Scores: from query and key to scores. ``+`` and ``*`` combine them."""
 
 from regard.attention.scores.additive import Additive, Concat
 from regard.attention.scores.base import DotProductFeatures, ScaledScore, Score, SumScore

@@ -1,4 +1,4 @@
-"""Scores that a small network judges."""
+"""Scores from a small neural network: Additive (Bahdanau) and Concat (Luong)."""
 
 from __future__ import annotations
 
@@ -8,21 +8,49 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention._common import upcast_half
-from regard.attention.fast.additive import additive_scores
+from regard.attention.fast.additive import ACTIVATIONS, additive_scores
 from regard.attention.scores.base import Score
 from regard.attention.scores.dot import check_declared_dims
 from regard.errors import UsageError
 
-ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}
+__all__ = ["Additive", "Concat"]
 
 
-class Additive(Score):
-    """How well a key answers a query, judged by a small network.
+class _NetworkScore(Score):
+    """What Additive and Concat share: declared sizes, and projections before the score of each pair."""
+
+    query_dim: int | None
+    key_dim: int
+    hidden_dim: int
+
+    def check_dims(self, query: Tensor, key: Tensor) -> None:
+        check_declared_dims(self, query, key, self.query_dim, self.key_dim)
+
+    def _init_energy(self, energy: Tensor) -> None:
+        nn.init.uniform_(energy, -(self.hidden_dim**-0.5), self.hidden_dim**-0.5)
+
+
+class Additive(_NetworkScore):
+    """The additive (Bahdanau) score.
 
         score(q, k) = v . tanh(W q + U k)
 
-    Bahdanau, Cho and Bengio (2015), arXiv 1409.0473, A.1.2. With ``query_dim=None`` it is v . tanh(U k +
-    b), where v is the context vector of Yang et al. (2016), "Hierarchical Attention Networks", eq. 5.
+    W is ``query_proj``, U is ``key_proj``, v is ``energy``. Without a query it is v . tanh(U k + b), where v is the
+    context vector of hierarchical attention.
+
+    Args:
+        query_dim: the size of a query, or None to pool without a query
+        key_dim: the size of a key
+        hidden_dim: the size of the hidden layer
+        bias: whether U has a bias; only without a query by default
+        activation: "tanh", "relu" or "sigmoid"
+        device: the device of the parameters
+        dtype: the dtype of the parameters
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim) -> (*batch, queries, keys)
+
+    Reference: Bahdanau, Cho and Bengio (2015), arXiv 1409.0473, A.1.2; without a query: Yang et al. (2016),
+    "Hierarchical Attention Networks", eq. 5.
 
     >>> score = Additive(query_dim=4, key_dim=6, hidden_dim=8)
     >>> score(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
@@ -37,31 +65,39 @@ class Additive(Score):
         *,
         bias: bool | None = None,
         activation: str = "tanh",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ):
         super().__init__()
         if activation not in ACTIVATIONS:
             raise UsageError(
                 f"Additive: activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}"
             )
-        self.query_dim, self.key_dim, self.hidden_dim, self.activation = (
-            query_dim,
-            key_dim,
-            hidden_dim,
-            activation,
+        self.query_dim, self.key_dim, self.hidden_dim = query_dim, key_dim, hidden_dim
+        self.activation = activation
+        bias = query_dim is None if bias is None else bias
+        self.query_proj = (
+            None
+            if query_dim is None
+            else nn.Linear(query_dim, hidden_dim, bias=False, device=device, dtype=dtype)
         )
-        self.query_proj = None if query_dim is None else nn.Linear(query_dim, hidden_dim, bias=False)
-        self.key_proj = nn.Linear(key_dim, hidden_dim, bias=query_dim is None if bias is None else bias)
-        self.energy = nn.Parameter(torch.empty(hidden_dim))
-        self.reset_parameters()
+        self.key_proj = nn.Linear(key_dim, hidden_dim, bias=bias, device=device, dtype=dtype)
+        self.energy = nn.Parameter(torch.empty(hidden_dim, device=device, dtype=dtype))
+        self._init_parameters()
 
     def reset_parameters(self) -> None:
+        """Initialize all parameters as the constructor does: the same seed gives the same values."""
+        self._init_projections()  # overwritten below, but the constructors of nn.Linear draw these too
+        self._init_parameters()
+
+    def _init_projections(self) -> None:
         for layer in (self.query_proj, self.key_proj):
             if layer is not None:
                 layer.reset_parameters()
-        nn.init.uniform_(self.energy, -(self.hidden_dim**-0.5), self.hidden_dim**-0.5)
 
-    def check_dims(self, query: Tensor, key: Tensor) -> None:
-        check_declared_dims(self, query, key, self.query_dim, self.key_dim)
+    def _init_parameters(self) -> None:
+        self._init_projections()
+        self._init_energy(self.energy)
 
     @property
     def pairwise(self) -> Score:
@@ -79,14 +115,14 @@ class Additive(Score):
         self, query: Float[Tensor, "*batch queries query_dim"], key: Float[Tensor, "*other keys key_dim"]
     ) -> Float[Tensor, "..."]:
         self.check_dims(query, key)
-        if self.query_proj is None:  # every query asks the same
+        if self.query_proj is None:  # the score is the same for every query
             batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-            one = self.pairwise(self.project_query(query[..., :1, :], key.shape[-2]), self.key_proj(key))
-            return one.expand(*batch, query.shape[-2], key.shape[-2])
+            scores = self.pairwise(self.project_query(query[..., :1, :], key.shape[-2]), self.key_proj(key))
+            return scores.expand(*batch, query.shape[-2], key.shape[-2])
         return self.pairwise(self.query_proj(query), self.key_proj(key))
 
     def reference_scores(self, query: Tensor, key: Tensor) -> Tensor:
-        """The formula as it reads, through the queries x keys x hidden tensor that the product form avoids."""
+        """The formula by definition, with the queries x keys x hidden tensor that the fast path avoids."""
         hidden = (
             self.project_query(query, key.shape[-2])[..., :, None, :] + self.key_proj(key)[..., None, :, :]
         )
@@ -97,7 +133,7 @@ class Additive(Score):
 
 
 class AdditivePairs(Score):
-    """v . tanh(q + k) on vectors that are projected already: what is left of Additive for each pair."""
+    """v . tanh(q + k) of projected vectors: the part of Additive that is computed for each pair."""
 
     def __init__(self, energy: Tensor, activation: str = "tanh"):
         super().__init__()
@@ -107,41 +143,67 @@ class AdditivePairs(Score):
         return additive_scores(query, key, self.energy, self.activation)
 
 
-class Concat(Score):
-    """How well a key answers a query, judged by a network that reads both joined.
+class Concat(_NetworkScore):
+    """The score of a multi-layer perceptron on the concatenated query and key ("concat").
 
-        score(q, k) = v . tanh(W [q; k])          depth 1; each further layer is tanh(W_l ...)
+        score(q, k) = v . tanh(W [q; k])          one layer; each further layer is tanh(W_l ...)
 
-    Luong, Pham and Manning (2015), arXiv 1508.04025, 3.1, "concat". At depth 1 it is the same family of
-    functions as Additive with another layout of the parameters.
+    W is ``in_proj``, v is ``energy``. With one layer these are the functions of Additive, with another layout of the
+    parameters.
+
+    Args:
+        query_dim: the size of a query
+        key_dim: the size of a key
+        hidden_dim: the size of the hidden layers
+        num_layers: the number of hidden layers
+        device: the device of the parameters
+        dtype: the dtype of the parameters
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim) -> (*batch, queries, keys)
+
+    Reference: Luong, Pham and Manning (2015), arXiv 1508.04025, 3.1, "concat".
 
     >>> score = Concat(query_dim=4, key_dim=6, hidden_dim=8, num_layers=2)
     >>> score(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
     torch.Size([2, 3, 5])
     """
 
-    def __init__(self, query_dim: int, key_dim: int, hidden_dim: int, num_layers: int = 1):
+    query_dim: int
+
+    def __init__(
+        self,
+        query_dim: int,
+        key_dim: int,
+        hidden_dim: int,
+        num_layers: int = 1,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ):
         super().__init__()
         if num_layers < 1:
-            raise UsageError(f"Concat: depth must be at least 1, got {num_layers}")
-        self.query_dim, self.key_dim, self.hidden_dim, self.num_layers = (
-            query_dim,
-            key_dim,
-            hidden_dim,
-            num_layers,
+            raise UsageError(f"Concat: num_layers must be at least 1, got {num_layers}")
+        self.query_dim, self.key_dim, self.hidden_dim = query_dim, key_dim, hidden_dim
+        self.num_layers = num_layers
+        self.in_proj = nn.Linear(query_dim + key_dim, hidden_dim, bias=False, device=device, dtype=dtype)
+        self.layers = nn.ModuleList(
+            nn.Linear(hidden_dim, hidden_dim, device=device, dtype=dtype) for _ in range(num_layers - 1)
         )
-        self.in_proj = nn.Linear(query_dim + key_dim, hidden_dim, bias=False)
-        self.layers = nn.ModuleList(nn.Linear(hidden_dim, hidden_dim) for _ in range(num_layers - 1))
-        self.energy = nn.Parameter(torch.empty(hidden_dim))
-        self.reset_parameters()
+        self.energy = nn.Parameter(torch.empty(hidden_dim, device=device, dtype=dtype))
+        self._init_parameters()
 
     def reset_parameters(self) -> None:
+        """Initialize all parameters as the constructor does: the same seed gives the same values."""
+        self._init_projections()  # overwritten below, but the constructors of nn.Linear draw these too
+        self._init_parameters()
+
+    def _init_projections(self) -> None:
         for layer in (self.in_proj, *self.layers):
             layer.reset_parameters()
-        nn.init.uniform_(self.energy, -(self.hidden_dim**-0.5), self.hidden_dim**-0.5)
 
-    def check_dims(self, query: Tensor, key: Tensor) -> None:
-        check_declared_dims(self, query, key, self.query_dim, self.key_dim)
+    def _init_parameters(self) -> None:
+        self._init_projections()
+        self._init_energy(self.energy)
 
     @property
     def pairwise(self) -> Score:
@@ -160,11 +222,11 @@ class Concat(Score):
         return self.pairwise(self.project_query(query, key.shape[-2]), self.project_key(key))
 
     def extra_repr(self) -> str:
-        return f"depth={self.num_layers}"
+        return f"num_layers={self.num_layers}"
 
 
 class MLPPairs(Score):
-    """v . tanh(W_n ... tanh(q + k)) on projected vectors; each pair goes through the layers."""
+    """v . tanh(W_n ... tanh(q + k)) of projected vectors; each pair passes through the layers."""
 
     def __init__(self, layers: nn.ModuleList, energy: Tensor):
         super().__init__()

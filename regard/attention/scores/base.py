@@ -1,4 +1,4 @@
-"""What a score is, and the algebra of scores: ``a + b``, ``2 * a``, ``tensor * a``."""
+"""The base class of scores, and their algebra: ``a + b``, ``2 * a``, ``tensor * a``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,20 @@ from regard.attention._common import upcast_half
 from regard.attention.masks import Mask, PositionGrid
 from regard.errors import UsageError
 
+__all__ = ["DotProductFeatures", "FunctionScore", "ScaledScore", "Score", "SumScore", "part_name"]
+
 
 class DotProductFeatures(NamedTuple):
-    """A score written as a dot product, up to a constant a query (which softmax does not see).
+    """A score as a dot product, up to a constant for each query, which softmax cancels.
 
-    score(q, k) = scale * query . key + bias
+        score(q, k) = scale * query . key + bias
 
-    ``exact`` asks for the precision of the features themselves, also under autocast.
+    Args:
+        query: (*batch, queries, features), or None if the score is the bias alone
+        key: (*batch, keys, features), or None if the score is the bias alone
+        scale: the factor of the dot product
+        bias: broadcastable to (*batch, queries, keys)
+        full_precision: whether the features keep their precision under autocast
     """
 
     query: Tensor | None
@@ -30,51 +37,53 @@ class DotProductFeatures(NamedTuple):
 
 
 class Score(nn.Module):
-    """How alike are a query and a key?
+    """The score of a query and a key: how well the key matches the query.
 
         score(query, key): (*batch, queries, dim), (*batch, keys, dim) -> (*batch, queries, keys)
 
-    Subclass it and write ``forward``; that is all a new score needs. Everything else here tells the fast
-    paths what they may do with it, and has a safe default.
+    A new score implements ``forward`` only. All other members tell the fast paths what is possible, and have safe
+    defaults. Scores can be added, subtracted and scaled.
     """
 
     output_kind = "logits"
-    """``"logits"``, to be shared out by softmax and its kin, or ``"kernel"`` values, by kernel_sum."""
+    """``"logits"``, for softmax and similar normalizers, or ``"kernel"`` (kernel values), for kernel_sum."""
     is_positional = False
-    """Whether the score goes by the place of a key, so that permuting keys is not free."""
+    """Whether the score depends on the position of a key, so that it changes when keys are permuted."""
     is_random = False
-    """Whether the score draws random numbers, so that it must be computed once and kept."""
+    """Whether the score draws random numbers, so that it must be computed once and stored."""
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
-        """Raise one sentence if query and key cannot be compared by this score."""
+        """Raise if the sizes of query and key do not fit this score."""
 
     @property
     def pairwise(self) -> Score:
-        """The plain score left when queries and keys are projected first, each on its own.
+        """The score that remains after queries and keys have been projected separately.
 
-        score(q, k) = inner(project_query(q), project_key(k))
+        score(q, k) = pairwise(project_query(q), project_key(k))
         """
         return self
 
     def project_query(self, query: Tensor, num_keys: int) -> Tensor:
+        """The projected queries; ``num_keys`` is the number of keys of the call."""
         return query
 
     def project_key(self, key: Tensor) -> Tensor:
+        """The projected keys."""
         return key
 
     def dot_product_features(
         self, query: Tensor, key: Tensor, mask: Mask | None
     ) -> DotProductFeatures | None:
         """The score as a dot product, for fused kernels; None if it is not one."""
-        inner = self.pairwise
-        if inner is self or type(inner).dot_product_features is Score.dot_product_features:
+        pairwise = self.pairwise
+        if pairwise is self or type(pairwise).dot_product_features is Score.dot_product_features:
             return None  # before anything is projected
-        return inner.dot_product_features(
+        return pairwise.dot_product_features(
             self.project_query(query, key.shape[-2]), self.project_key(key), mask
         )
 
     def restrict(self, grid: PositionGrid) -> Score | None:
-        """The same score for a part of the positions; None if it cannot tell parts apart."""
+        """The same score for a part of the positions; None if that is impossible."""
         return None if self.is_positional else self
 
     def __add__(self, other: object) -> Score:
@@ -99,9 +108,13 @@ class Score(nn.Module):
 
 
 class SumScore(Score):
-    """Two similarities combined into one.
+    """The sum of two scores.
 
         score(q, k) = a(q, k) + b(q, k)
+
+    Args:
+        left: a score
+        right: a score with the same kind of output
 
     >>> (Dot() + 2 * Dot())(torch.ones(2, 3), torch.ones(4, 3))[0, 0]
     tensor(9.)
@@ -111,7 +124,7 @@ class SumScore(Score):
         super().__init__()
         if left.output_kind != right.output_kind:
             raise UsageError(
-                f"{part_name(left)} gives {left.output_kind} and {part_name(right)} gives {right.output_kind}; "
+                f"{part_name(left)} returns {left.output_kind} and {part_name(right)} returns {right.output_kind}; "
                 "logits and kernel values cannot be added"
             )
         self.left, self.right = left, right
@@ -142,11 +155,13 @@ class SumScore(Score):
 
 
 class ScaledScore(Score):
-    """A similarity taken more or less seriously.
+    """A score times a factor.
 
         score(q, k) = factor * a(q, k)
 
-    The factor is a number or a tensor that broadcasts to the scores; a Parameter is trained.
+    Args:
+        score: a score
+        factor: a number, or a tensor that broadcasts to the scores; a Parameter is trained
 
     >>> (0.5 * Dot())(torch.ones(2, 4), torch.ones(3, 4))[0, 0]
     tensor(2.)
@@ -173,35 +188,35 @@ class ScaledScore(Score):
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         scores = self.score(query, key)
         factor = self.factor.to(scores) if isinstance(self.factor, Tensor) else self.factor
-        hidden = scores == -math.inf  # by the score itself; -inf times a factor would be +inf or NaN
+        hidden = scores == -math.inf  # hidden by the score itself; -inf times a factor would be +inf or NaN
         return (scores.masked_fill(hidden, 0.0) * factor).masked_fill(hidden, -math.inf)
 
     def dot_product_features(
         self, query: Tensor, key: Tensor, mask: Mask | None
     ) -> DotProductFeatures | None:
-        found = self.score.dot_product_features(query, key, mask) if self._is_per_query else None
-        if found is None:
+        features = self.score.dot_product_features(query, key, mask) if self._is_per_query else None
+        if features is None:
             return None
         factor = self.factor.to(query.device) if isinstance(self.factor, Tensor) else self.factor
-        bias = None if found.bias is None else found.bias * factor
-        if found.query is None:
-            return found._replace(bias=bias)
+        bias = None if features.bias is None else features.bias * factor
+        if features.query is None:
+            return features._replace(bias=bias)
         if not isinstance(factor, Tensor):
-            return found._replace(scale=found.scale * factor, bias=bias)
-        query = upcast_half(found.query)
-        return found._replace(query=query * factor.to(query), bias=bias)
+            return features._replace(scale=features.scale * factor, bias=bias)
+        query = upcast_half(features.query)
+        return features._replace(query=query * factor.to(query), bias=bias)
 
     def restrict(self, grid: PositionGrid) -> Score | None:
         score = self.score.restrict(grid)
-        plain = not isinstance(self.factor, Tensor) or self.factor.dim() == 0
-        return ScaledScore(score, self.factor) if plain and score is not None else None
+        is_scalar = not isinstance(self.factor, Tensor) or self.factor.dim() == 0
+        return ScaledScore(score, self.factor) if is_scalar and score is not None else None
 
     def extra_repr(self) -> str:
         return "factor=tensor" if isinstance(self.factor, Tensor) else f"factor={self.factor}"
 
 
 class FunctionScore(Score):
-    """A score that somebody wrote as a plain function, of which nothing more is known: no shortcuts."""
+    """A plain function as a score; without further information there is no fast path."""
 
     is_positional = True
 
@@ -216,7 +231,7 @@ class FunctionScore(Score):
 
 
 def _concat_features(left: DotProductFeatures, right: DotProductFeatures) -> DotProductFeatures:
-    """Two dot products added are one dot product of the joined features."""
+    """The sum of two dot products as one dot product of the concatenated features."""
     biases = [part.bias for part in (left, right) if part.bias is not None]
     bias = None if not biases else biases[0] if len(biases) == 1 else biases[0] + biases[1]
     if left.query is None or right.query is None:
@@ -231,5 +246,5 @@ def _concat_features(left: DotProductFeatures, right: DotProductFeatures) -> Dot
 
 
 def part_name(part: object) -> str:
-    """What a part is called in a message."""
+    """The name of a score or normalizer in a message."""
     return getattr(part, "__name__", type(part).__name__)

@@ -1,14 +1,4 @@
-"""The Gaussian score as a dot product, for the fused kernel.
-
-    -1/2 |q - k|^2 = q . k - 1/2 |k|^2 - 1/2 |q|^2
-
-The last term is the same for every key, so softmax does not see it; with 1 appended to q and -1/2 |k|^2 to
-k the rest is a dot product. Differences of large squares lose their digits, therefore q and k are first
-moved by the mean of the visible keys (the score does not change), and data that still spread too far are
-computed in float64.
-
-Scores by angle and by distance: cosine, Gaussian, and the kernels of finite reach.
-"""
+"""Scores by angle and by distance: Cosine, Gaussian, and the kernels of finite width."""
 
 from __future__ import annotations
 
@@ -25,58 +15,17 @@ from regard.attention.scores.base import DotProductFeatures, Score
 from regard.attention.scores.dot import Dot, check_equal_dims
 from regard.errors import ShapeError, UsageError
 
-MAX_SQUARED_NORM = {torch.float32: 1e3, torch.float64: 1e9}
-"""Up to which squared norm the error, about eps times that norm, stays below 1e-4 and 1e-7."""
-
-
-def gaussian_features(
-    query: Tensor, key: Tensor, width: float | Tensor, mask: Mask | None
-) -> tuple[Tensor, Tensor] | None:
-    """Query and key features whose dot product is the score up to a constant a query; None if inexact."""
-    if torch.compiler.is_compiling() or key.shape[-2] == 0:
-        return None  # the choice depends on the data; under a compiler the definition is fused anyway
-    middle = _visible_mean(query, key, mask)
-    query, key = (query - middle) / width, (key - middle) / width
-    try:
-        spread = max(_max_squared_norm(query), _max_squared_norm(key))
-    except RuntimeError:  # torch.func does not let its tensors be looked at
-        return None
-    if spread > MAX_SQUARED_NORM[query.dtype]:
-        if (
-            query.dtype == torch.float64
-            or query.device.type == "mps"
-            or not spread <= MAX_SQUARED_NORM[torch.float64]
-        ):
-            return None
-        query, key = query.double(), key.double()
-    ones = query.new_ones(()).expand(*query.shape[:-1], 1)
-    half = -0.5 * key.square().sum(-1, keepdim=True)
-    return torch.cat([query, ones], -1), torch.cat([key, half], -1)
-
-
-@torch.no_grad()
-def _visible_mean(query: Tensor, key: Tensor, mask: Mask | None) -> Tensor:
-    """The mean of the visible keys; of all keys where every query sees others."""
-    if mask is None or not mask.is_query_independent:
-        return key.mean(-2, keepdim=True)
-    batch = max(query.dim() - 2, key.dim() - 2, mask.num_batch_axes())
-    seen = mask.rule(PositionGrid.full(1, key.shape[-2], batch, key.device)).to(key.dtype)
-    seen = seen.expand(*seen.shape[:-1], key.shape[-2])
-    return (seen @ key) / seen.sum(-1, keepdim=True).clamp(min=1)
-
-
-def _max_squared_norm(vectors: Tensor) -> float:
-    return float(vectors.detach().square().sum(-1).max()) if vectors.numel() else 0.0
+__all__ = ["Boxcar", "Cosine", "Epanechnikov", "Gaussian"]
 
 
 def safe_normalize(vector: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-    """The vector at length one; what is too short to have a direction, as zero is, becomes zero with gradient zero."""
+    """The vector divided by its norm; zero with gradient zero if the norm is too small."""
     vector = upcast_half(vector)
     return vector * inverse_norm(vector)
 
 
 def euclidean_distance(query: Float[Tensor, "..."], key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """|q - k| from the differences themselves: exact far from zero, where |q|^2 - 2 q.k + |k|^2 is not."""
+    """|q - k| from the differences, accurate far from the origin, where |q|^2 - 2 q.k + |k|^2 is not."""
     query, key = upcast_half(query), upcast_half(key)
     device = query.device.type
     with torch.autocast(device, enabled=False) if is_autocast_enabled(device) else nullcontext():
@@ -88,18 +37,42 @@ class Cosine(Score):
 
         score(q, k) = strength * q . k / (|q| |k|)          0 where one of them is 0
 
-    Graves, Wayne and Danihelka (2014), arXiv 1410.5401, eq. 5 and 6. ``strength`` may be a tensor (*batch,
-    queries).
+    Args:
+        strength: a number, or a tensor (*batch, queries)
+        learned: whether the strength is a parameter
+        device: the device of the parameters
+        dtype: the dtype of the parameters
+
+    Shape: query (*batch, queries, dim), key (*batch, keys, dim) -> (*batch, queries, keys)
+
+    Reference: Graves, Wayne and Danihelka (2014), arXiv 1410.5401, eq. 5 and 6.
 
     >>> Cosine(strength=2.0)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
     torch.Size([2, 3, 5])
     """
 
-    def __init__(self, strength: float | Float[Tensor, "*batch queries"] = 1.0, learned: bool = False):
+    def __init__(
+        self,
+        strength: float | Float[Tensor, "*batch queries"] = 1.0,
+        learned: bool = False,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ):
         super().__init__()
-        self.strength = nn.Parameter(torch.as_tensor(strength, dtype=torch.float)) if learned else strength
         self.learned = learned
+        self._initial_strength = strength if learned else None
+        if learned:
+            dtype = torch.float if dtype is None else dtype
+            strength = nn.Parameter(torch.as_tensor(strength, dtype=dtype, device=device).clone())
+        self.strength = strength
         self._dot = Dot()
+
+    def reset_parameters(self) -> None:
+        """Set a learned strength to its initial value."""
+        if isinstance(self.strength, nn.Parameter):
+            with torch.no_grad():
+                self.strength.copy_(torch.as_tensor(self._initial_strength))
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
         check_equal_dims(self, query, key)
@@ -118,14 +91,14 @@ class Cosine(Score):
         strength = self.strength
         if not isinstance(strength, Tensor):
             return safe_normalize(query) * strength
-        turned = safe_normalize(query)
-        return turned * (strength if strength.dim() == 0 else strength[..., None]).to(turned)
+        normalized = safe_normalize(query)
+        return normalized * (strength if strength.dim() == 0 else strength[..., None]).to(normalized)
 
     def project_key(self, key: Tensor) -> Tensor:
         return safe_normalize(key)
 
     def restrict(self, grid: PositionGrid) -> Score | None:
-        """Not by itself with a strength for each query; through ``inner`` the query has it already."""
+        """None with a strength for each query; ``pairwise``, whose queries are scaled already, can be restricted."""
         return None if isinstance(self.strength, Tensor) and self.strength.dim() else self
 
     def forward(
@@ -139,29 +112,44 @@ class Cosine(Score):
 
 
 def _is_valid_width(width: Tensor) -> bool:
-    unseen = torch.compiler.is_compiling() or width.is_meta  # then there are no numbers to look at
-    return width.dim() <= 1 and (unseen or bool((width > 0).all()))
+    has_no_values = torch.compiler.is_compiling() or width.is_meta
+    return width.dim() <= 1 and (has_no_values or bool((width > 0).all()))
 
 
 class _DistanceScore(Score):
-    """A score of the distance u = |(q - k) / width|, the width a number or one for each feature."""
+    """A score of the distance u = |(q - k) / width|, with one width or one for each feature."""
 
-    def __init__(self, width: float | Float[Tensor, "#dim"] = 1.0, learned: bool = False):
+    def __init__(
+        self,
+        width: float | Float[Tensor, "#dim"] = 1.0,
+        learned: bool = False,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ):
         super().__init__()
-        start = torch.as_tensor(width)
-        start = start if start.is_floating_point() else start.to(torch.get_default_dtype())
-        if not (width > 0 if isinstance(width, (int, float)) else _is_valid_width(start)):
+        initial = torch.as_tensor(width, dtype=dtype, device=device)
+        initial = initial if initial.is_floating_point() else initial.to(torch.get_default_dtype())
+        if not (width > 0 if isinstance(width, (int, float)) else _is_valid_width(initial)):
             raise UsageError(
                 f"{type(self).__name__}: width must be above 0, a number or one for each feature, got "
                 f"{' '.join(str(width).split())}"
             )
         self.learned = learned
-        # The logarithm is what is learned: a width stays above zero whatever the step.
-        self.log_width = nn.Parameter(start.log()) if learned else None
-        self._width: float | Tensor = start if start.dim() else float(width)
+        # The parameter is the logarithm, so that the width stays positive after every step.
+        self.log_width = nn.Parameter(initial.log()) if learned else None
+        self._width: float | Tensor = initial if initial.dim() else float(width)
+
+    def reset_parameters(self) -> None:
+        """Set a learned width to its initial value."""
+        if self.log_width is not None:
+            with torch.no_grad():
+                width = torch.as_tensor(self._width, dtype=self.log_width.dtype, device=self.log_width.device)
+                self.log_width.copy_(width.log())
 
     @property
     def width(self) -> float | Tensor:
+        """The width, or the current value of a learned one."""
         return self._width if self.log_width is None else self.log_width.exp()
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
@@ -169,33 +157,41 @@ class _DistanceScore(Score):
         width = self._width
         if isinstance(width, Tensor) and width.dim() and width.shape[0] not in (1, query.shape[-1]):
             raise ShapeError(
-                f"{type(self).__name__} has a width for each of {width.shape[0]} features, got query "
+                f"{type(self).__name__}: expected {width.shape[0]} features, one for each width, got query "
                 f"{tuple(query.shape)}"
             )
 
     def scaled_distance(self, query: Tensor, key: Tensor) -> Tensor:
+        """u = |(q - k) / width|, (*batch, queries, keys)."""
         self.check_dims(query, key)
         width = self.width
         if not isinstance(width, Tensor) or width.dim() == 0:
             return euclidean_distance(query, key) / width
-        # Dividing first would round numbers far from zero, so they are moved near it first: by the median,
-        # which a few wild (perhaps hidden) keys cannot pull away.
+        # Dividing first would round numbers far from the origin, so the median is subtracted before: a few outliers,
+        # perhaps hidden, do not change it.
         query, key = upcast_half(query), upcast_half(key)
-        middle = key.detach().median(-2, keepdim=True).values if key.shape[-2] else 0
+        median = key.detach().median(-2, keepdim=True).values if key.shape[-2] else 0
         width = width.to(query.device, query.dtype)
-        return euclidean_distance((query - middle) / width, (key - middle) / width)
+        return euclidean_distance((query - median) / width, (key - median) / width)
 
     def extra_repr(self) -> str:
         return f"width={'learned' if self.learned else self._width}"
 
 
 class Gaussian(_DistanceScore):
-    """The closer a key, the better; with softmax it is Nadaraya-Watson kernel regression.
+    """The logarithm of a Gaussian kernel; with softmax it is Nadaraya-Watson kernel regression.
 
         score(q, k) = -1/2 u^2          u = |(q - k) / width|
 
-    Nadaraya (1964), "On Estimating Regression"; Watson (1964), "Smooth Regression Analysis". With
-    ``learned=True`` the width is a parameter.
+    Args:
+        width: a positive number, or one for each feature
+        learned: whether the width is a parameter
+        device: the device of the parameters
+        dtype: the dtype of the parameters
+
+    Shape: query (*batch, queries, dim), key (*batch, keys, dim) -> (*batch, queries, keys)
+
+    Reference: Nadaraya (1964), "On Estimating Regression"; Watson (1964), "Smooth Regression Analysis".
 
     >>> Gaussian(width=0.5)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
     torch.Size([2, 3, 5])
@@ -213,25 +209,34 @@ class Gaussian(_DistanceScore):
         query, key = upcast_half(query), upcast_half(key)
         if isinstance(width, Tensor):
             width = width.to(query.device, query.dtype)
-        found = gaussian_features(query, key, width, mask)
-        return None if found is None else DotProductFeatures(*found, full_precision=True)
+        features = gaussian_features(query, key, width, mask)
+        return None if features is None else DotProductFeatures(*features, full_precision=True)
 
 
-class Boxcar(_DistanceScore):
-    """Every key within reach counts the same, every other not at all.
-
-        score(q, k) = 1 if u <= 1 else 0          u = |(q - k) / width|; a kernel value
-
-    The uniform kernel of the estimator of Nadaraya (1964) and Watson (1964).
-
-    >>> Boxcar(width=0.5)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
-    torch.Size([2, 3, 5])
-    """
+class _FiniteKernel(_DistanceScore):
+    """A kernel value that is 0 beyond a fixed width."""
 
     output_kind = "kernel"
 
     def __init__(self, width: float | Float[Tensor, "#dim"] = 1.0):
         super().__init__(width)
+
+
+class Boxcar(_FiniteKernel):
+    """The uniform kernel: 1 for keys within the width, 0 for all others.
+
+        score(q, k) = 1 if u <= 1 else 0          u = |(q - k) / width|; a kernel value
+
+    Args:
+        width: a positive number, or one for each feature
+
+    Shape: query (*batch, queries, dim), key (*batch, keys, dim) -> (*batch, queries, keys)
+
+    Reference: Nadaraya (1964) and Watson (1964).
+
+    >>> Boxcar(width=0.5)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
+    torch.Size([2, 3, 5])
+    """
 
     def forward(
         self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
@@ -240,23 +245,72 @@ class Boxcar(_DistanceScore):
         return (u <= 1).to(u.dtype)
 
 
-class Epanechnikov(_DistanceScore):
-    """Keys count less the further away they are, and beyond the width not at all.
+class Epanechnikov(_FiniteKernel):
+    """The parabolic kernel: decreasing with the distance, and 0 beyond the width.
 
         score(q, k) = max(0, 1 - u^2)          u = |(q - k) / width|; a kernel value
 
-    Epanechnikov (1969); the kernel of least mean squared error.
+    Args:
+        width: a positive number, or one for each feature
+
+    Shape: query (*batch, queries, dim), key (*batch, keys, dim) -> (*batch, queries, keys)
+
+    Reference: Epanechnikov (1969); the kernel of least mean squared error.
 
     >>> Epanechnikov(width=0.5)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
     torch.Size([2, 3, 5])
     """
 
-    output_kind = "kernel"
-
-    def __init__(self, width: float | Float[Tensor, "#dim"] = 1.0):
-        super().__init__(width)
-
     def forward(
         self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
     ) -> Float[Tensor, "..."]:
         return (1 - self.scaled_distance(query, key).square()).clamp(min=0)
+
+
+# ---- the Gaussian score as a dot product, for the fused kernel
+#
+#     -1/2 |q - k|^2 = q . k - 1/2 |k|^2 - 1/2 |q|^2
+#
+# The last term is the same for every key, so softmax cancels it; with 1 appended to q and -1/2 |k|^2 to k the others
+# are a dot product. Differences of large squares lose their digits, therefore the mean of the visible keys is
+# subtracted from q and k first (the score does not change), and vectors with large norms are computed in float64.
+
+MAX_SQUARED_NORM = {torch.float32: 1e3, torch.float64: 1e9}
+"""The squared norm up to which the error, about eps times the norm, stays below 1e-4 and 1e-7."""
+
+
+def gaussian_features(
+    query: Tensor, key: Tensor, width: float | Tensor, mask: Mask | None
+) -> tuple[Tensor, Tensor] | None:
+    """Query and key features whose dot product is the score up to a constant per query; None if inaccurate."""
+    if torch.compiler.is_compiling() or key.shape[-2] == 0:
+        return None  # the choice depends on the data; a compiler fuses the definition anyway
+    mean = _visible_mean(query, key, mask)
+    query, key = (query - mean) / width, (key - mean) / width
+    try:
+        norm = max(_max_squared_norm(query), _max_squared_norm(key))
+    except RuntimeError:  # the values of torch.func's tensors cannot be read
+        return None
+    if norm > MAX_SQUARED_NORM[query.dtype]:
+        has_float64 = query.dtype != torch.float64 and query.device.type != "mps"
+        if not (has_float64 and norm <= MAX_SQUARED_NORM[torch.float64]):
+            return None
+        query, key = query.double(), key.double()
+    ones = query.new_ones(()).expand(*query.shape[:-1], 1)
+    half = -0.5 * key.square().sum(-1, keepdim=True)
+    return torch.cat([query, ones], -1), torch.cat([key, half], -1)
+
+
+@torch.no_grad()
+def _visible_mean(query: Tensor, key: Tensor, mask: Mask | None) -> Tensor:
+    """The mean of the visible keys; of all keys if the mask depends on the query."""
+    if mask is None or not mask.is_query_independent:
+        return key.mean(-2, keepdim=True)
+    batch = max(query.dim() - 2, key.dim() - 2, mask.num_batch_axes())
+    visible = mask.rule(PositionGrid.full(1, key.shape[-2], batch, key.device)).to(key.dtype)
+    visible = visible.expand(*visible.shape[:-1], key.shape[-2])
+    return (visible @ key) / visible.sum(-1, keepdim=True).clamp(min=1)
+
+
+def _max_squared_norm(vectors: Tensor) -> float:
+    return float(vectors.detach().square().sum(-1).max()) if vectors.numel() else 0.0

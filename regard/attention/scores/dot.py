@@ -1,4 +1,4 @@
-"""Scores that are dot products, or become one when the query is projected."""
+"""Scores that are dot products, possibly after a projection of the query; Constant and Location."""
 
 from __future__ import annotations
 
@@ -14,38 +14,44 @@ from regard.attention.masks import Mask
 from regard.attention.scores.base import DotProductFeatures, Score, part_name
 from regard.errors import DtypeError, ShapeError
 
+__all__ = ["Bilinear", "Constant", "Dot", "Energy", "Location", "ScaledDot"]
+
 
 def check_equal_dims(score: Score, query: Tensor, key: Tensor) -> None:
+    """Raise unless queries and keys have the same size."""
     if query.shape[-1] != key.shape[-1]:
         raise ShapeError(
-            f"{part_name(score)} compares vectors of one size, got query {tuple(query.shape)} and key "
-            f"{tuple(key.shape)}; Bilinear, Additive and Concat take different sizes"
+            f"{part_name(score)} compares vectors of equal size, got query {tuple(query.shape)} and key "
+            f"{tuple(key.shape)}; Bilinear, Additive and Concat accept different sizes"
         )
 
 
 def check_declared_dims(
     score: nn.Module, query: Tensor, key: Tensor, query_dim: int | None, key_dim: int | None
 ) -> None:
-    for what, tensor, dim in (("query", query, query_dim), ("key", key, key_dim)):
+    """Raise unless query and key have the sizes that the score was constructed with, and its dtype."""
+    for side, tensor, dim in (("query", query, query_dim), ("key", key, key_dim)):
         if dim is not None and tensor.shape[-1] != dim:
             raise ShapeError(
-                f"{part_name(score)} was made for {what}_dim={dim}, got {what} {tuple(tensor.shape)} of size "
+                f"{part_name(score)} expects {side}_dim={dim}, got {side} {tuple(tensor.shape)} of size "
                 f"{tensor.shape[-1]}"
             )
-    kind = next(score.parameters()).dtype
-    if kind != query.dtype and not is_autocast_enabled(query.device.type):
+    dtype = next(score.parameters()).dtype
+    if dtype != query.dtype and not is_autocast_enabled(query.device.type):
         raise DtypeError(
-            f"{part_name(score)} has parameters of {kind}, got query of {query.dtype}; convert one of them, as in "
+            f"{part_name(score)} has parameters of {dtype}, got query of {query.dtype}; convert one of them, as in "
             f"score.to({query.dtype})"
         )
 
 
 class Constant(Score):
-    """Every key is as good as any other: attention becomes the plain average.
+    """The same score for every key: attention is the average of the visible values.
 
         score(q, k) = 0
 
-    Average pooling; the estimator that Nadaraya (1964) and Watson (1964) set out to improve.
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim) -> (*batch, queries, keys)
+
+    Reference: average pooling, the baseline of Nadaraya (1964) and Watson (1964).
 
     >>> Constant()(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
     torch.Size([2, 3, 5])
@@ -59,11 +65,13 @@ class Constant(Score):
 
 
 class Dot(Score):
-    """How far a key points where the query points.
+    """The dot product of query and key.
 
         score(q, k) = q . k
 
-    Luong, Pham and Manning (2015), arXiv 1508.04025, 3.1, "dot".
+    Shape: query (*batch, queries, dim), key (*batch, keys, dim) -> (*batch, queries, keys)
+
+    Reference: Luong, Pham and Manning (2015), arXiv 1508.04025, 3.1, "dot".
 
     >>> Dot()(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
     torch.Size([2, 3, 5])
@@ -73,6 +81,7 @@ class Dot(Score):
         check_equal_dims(self, query, key)
 
     def scale(self, dim: int) -> float:
+        """The factor of the dot product for vectors of size ``dim``."""
         return 1.0
 
     def forward(
@@ -88,11 +97,13 @@ class Dot(Score):
 
 
 class ScaledDot(Dot):
-    """The dot product, scaled so that its spread does not grow with the size of the vectors.
+    """The dot product divided by the square root of the size, which keeps its variance independent of the size.
 
         score(q, k) = q . k / sqrt(d)
 
-    Vaswani et al. (2017), arXiv 1706.03762, 3.2.1.
+    Shape: query (*batch, queries, dim), key (*batch, keys, dim) -> (*batch, queries, keys)
+
+    Reference: Vaswani et al. (2017), arXiv 1706.03762, 3.2.1.
 
     >>> ScaledDot()(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
     torch.Size([2, 3, 5])
@@ -103,24 +114,40 @@ class ScaledDot(Dot):
 
 
 class Bilinear(Score):
-    """A dot product after one of the two has been turned and stretched.
+    """The dot product after a learned linear map ("general").
 
         score(q, k) = q . W k
 
-    Luong, Pham and Manning (2015), arXiv 1508.04025, 3.1, "general".
+    Args:
+        query_dim: the size of a query
+        key_dim: the size of a key
+        device: the device of the parameters
+        dtype: the dtype of the parameters
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim) -> (*batch, queries, keys)
+
+    Reference: Luong, Pham and Manning (2015), arXiv 1508.04025, 3.1, "general".
 
     >>> Bilinear(query_dim=4, key_dim=6)(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
     torch.Size([2, 3, 5])
     """
 
-    def __init__(self, query_dim: int, key_dim: int):
+    def __init__(
+        self,
+        query_dim: int,
+        key_dim: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ):
         super().__init__()
         self.query_dim, self.key_dim = query_dim, key_dim
-        self.weight = nn.Parameter(torch.empty(query_dim, key_dim))
+        self.weight = nn.Parameter(torch.empty(query_dim, key_dim, device=device, dtype=dtype))
         self._dot = Dot()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the weight from the Xavier uniform distribution."""
         nn.init.xavier_uniform_(self.weight)
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
@@ -144,12 +171,21 @@ class Bilinear(Score):
 
 
 class Energy(Bilinear):
-    """A bilinear energy, low where query and key belong together, each joined with its context by the caller.
+    """A bilinear energy: low for a query and a key that match, each concatenated with its context by the caller.
 
         score(q, k) = -E(q, k) = -q . W k          on [q; c_q] and [k; c_k]
 
-    A bilinear energy as in LeCun et al. (2006), "A Tutorial on Energy-Based Learning"; the weights are
-    softmax(-E).
+    The weights are softmax(-E).
+
+    Args:
+        query_dim: the size of a query
+        key_dim: the size of a key
+        device: the device of the parameters
+        dtype: the dtype of the parameters
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim) -> (*batch, queries, keys)
+
+    Reference: LeCun et al. (2006), "A Tutorial on Energy-Based Learning".
 
     >>> Energy(query_dim=4, key_dim=6)(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
     torch.Size([2, 3, 5])
@@ -160,11 +196,19 @@ class Energy(Bilinear):
 
 
 class Location(Score):
-    """The query alone says which places it wants, without looking at the keys.
+    """A score for each key position that depends on the query only.
 
         score(q, k_i) = (W q)_i
 
-    Luong, Pham and Manning (2015), arXiv 1508.04025, eq. 8. Keys beyond ``max_keys`` are hidden.
+    Args:
+        query_dim: the size of a query
+        max_keys: the number of positions; later keys are hidden
+        device: the device of the parameters
+        dtype: the dtype of the parameters
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim) -> (*batch, queries, keys)
+
+    Reference: Luong, Pham and Manning (2015), arXiv 1508.04025, eq. 8.
 
     >>> Location(query_dim=4, max_keys=6)(torch.randn(2, 3, 4), torch.randn(2, 5, 7)).shape
     torch.Size([2, 3, 5])
@@ -172,13 +216,21 @@ class Location(Score):
 
     is_positional = True
 
-    def __init__(self, query_dim: int, max_keys: int):
+    def __init__(
+        self,
+        query_dim: int,
+        max_keys: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ):
         super().__init__()
         self.query_dim, self.max_keys = query_dim, max_keys
-        self.weight = nn.Parameter(torch.empty(max_keys, query_dim))
+        self.weight = nn.Parameter(torch.empty(max_keys, query_dim, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the weight from the Xavier uniform distribution."""
         nn.init.xavier_uniform_(self.weight)
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
