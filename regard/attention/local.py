@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.types import Device
 
 from regard.attention._common import broadcast_batch_shape, reset_module, upcast_half
 from regard.attention.equation import (
@@ -161,7 +162,7 @@ class LocalP(_LocalAttention):
         radius: int,
         normalize: NormalizerLike | None = None,
         *,
-        device: torch.device | str | None = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         if not radius > 0:

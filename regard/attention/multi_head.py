@@ -7,6 +7,7 @@ from copy import copy
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.types import Device
 
 from regard.attention._common import reset_module
 from regard.attention.equation import (
@@ -72,7 +73,7 @@ class MultiHead(nn.Module):
         dropout: float = 0.0,
         score: ScoreLike | None = None,
         normalize: NormalizerLike | None = None,
-        device: torch.device | str | None = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.types import Device
 
 from regard.attention.relative_positions import (
     Alibi,
@@ -76,7 +77,7 @@ class Sinusoidal(nn.Module):
         offset: Offset = 0,
         *,
         dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
+        device: Device = None,
     ) -> Float[Tensor, "*leading length {self.embed_dim}"]:
         """The vectors of the positions offset .. offset + length - 1.
 
@@ -92,7 +93,7 @@ class Sinusoidal(nn.Module):
         delta: float | int,
         *,
         dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
+        device: Device = None,
     ) -> Float[Tensor, "{self.embed_dim} {self.embed_dim}"]:
         """The linear map that shifts every encoding by delta, whatever the position: a rotation for each frequency.
 
@@ -142,7 +143,7 @@ class Learned(nn.Module):
         max_positions: int,
         embed_dim: int,
         *,
-        device: torch.device | str | None = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
@@ -196,7 +197,7 @@ def binary_code(length: int, bits: int | None = None) -> Int[Tensor, "length bit
     return torch.arange(length).unsqueeze(-1) >> torch.arange(bits) & 1
 
 
-def _make_positions(length: int, offset: int | Tensor, device: torch.device | str | None) -> Tensor:
+def _make_positions(length: int, offset: int | Tensor, device: Device) -> Tensor:
     if isinstance(offset, int):
         return torch.arange(length, device=device) + offset
     offset = offset.to(device or offset.device)

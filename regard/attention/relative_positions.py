@@ -10,6 +10,7 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.types import Device
 
 from regard.attention._common import upcast_half
 from regard.attention.masks import Mask, PositionGrid
@@ -205,9 +206,7 @@ class Alibi(RelativePositionBias):
     torch.Size([2, 8, 3, 5])
     """
 
-    def __init__(
-        self, num_heads: int, offset: int | None = None, *, device: torch.device | str | None = None
-    ):
+    def __init__(self, num_heads: int, offset: int | None = None, *, device: Device = None):
         super().__init__(num_heads, offset)
         self.slopes: Tensor
         slopes = torch.tensor(_compute_slopes(num_heads), device=device)
@@ -264,7 +263,7 @@ class RelativeBias(RelativePositionBias):
         bidirectional: bool = True,
         offset: int | None = None,
         *,
-        device: torch.device | str | None = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__(num_heads, offset)

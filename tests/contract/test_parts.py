@@ -12,7 +12,7 @@ from tests.contract.parts import LISTED_NORMALIZERS, LISTED_SCORES, MASKS
 def test_scores(name):
     score = LISTED_SCORES[name]()
     if getattr(score, "num_heads", 3) != 3:
-        score = type(score)(heads=3)  # as many as there are in the world of the checks
+        score = type(score)(num_heads=3)  # as many as there are in the world of the checks
     check_score(score)
 
 

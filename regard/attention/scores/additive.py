@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.types import Device
 
 from regard.attention._common import upcast_half
 from regard.attention.fast.additive import ACTIVATIONS, additive_scores
@@ -65,7 +66,7 @@ class Additive(_NetworkScore):
         *,
         bias: bool | None = None,
         activation: str = "tanh",
-        device: torch.device | str | None = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
@@ -177,7 +178,7 @@ class Concat(_NetworkScore):
         hidden_dim: int,
         num_layers: int = 1,
         *,
-        device: torch.device | str | None = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.types import Device
 
 from regard.attention._common import is_autocast_enabled, upcast_half
 from regard.attention.fast.addressing import inverse_norm
@@ -56,7 +57,7 @@ class Cosine(Score):
         strength: float | Float[Tensor, "*batch queries"] = 1.0,
         learned: bool = False,
         *,
-        device: torch.device | str | None = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
@@ -124,7 +125,7 @@ class _DistanceScore(Score):
         width: float | Float[Tensor, "#dim"] = 1.0,
         learned: bool = False,
         *,
-        device: torch.device | str | None = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.types import Device
 
 from regard.attention._common import is_autocast_enabled, upcast_half
 from regard.attention.masks import Mask
@@ -137,7 +138,7 @@ class Bilinear(Score):
         query_dim: int,
         key_dim: int,
         *,
-        device: torch.device | str | None = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
@@ -221,7 +222,7 @@ class Location(Score):
         query_dim: int,
         max_keys: int,
         *,
-        device: torch.device | str | None = None,
+        device: Device = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
