@@ -80,6 +80,10 @@ class Algorithm(ABC):
     Args:
         sizes: the range of each size, from which the size of a batch is drawn.
         num_bits: the bits of a vector.
+
+    Example:
+        >>> Copy({"length": (1, 20)}, num_bits=4).dims
+        (5, 4)
     """
 
     sizes: SizeRanges
@@ -141,6 +145,7 @@ class Copy(Algorithm):
 
     @property
     def dims(self) -> tuple[int, int]:
+        """The dimensions of inputs and targets: (input_dim, output_dim)."""
         return self.num_bits + 1, self.num_bits
 
     def _sample(self, generator: Generator, batch_size: int, *, length: int) -> SequenceBatch:  # type: ignore[override]
@@ -171,6 +176,7 @@ class RepeatCopy(Algorithm):
 
     @property
     def dims(self) -> tuple[int, int]:
+        """The dimensions of inputs and targets: (input_dim, output_dim)."""
         return self.num_bits + 1, self.num_bits + 1
 
     def _sample(  # type: ignore[override]
@@ -222,6 +228,7 @@ class AssociativeRecall(Algorithm):
 
     @property
     def dims(self) -> tuple[int, int]:
+        """The dimensions of inputs and targets: (input_dim, output_dim)."""
         return self.num_bits + 2, self.num_bits
 
     def _sample(self, generator: Generator, batch_size: int, *, items: int) -> SequenceBatch:  # type: ignore[override]
@@ -271,6 +278,7 @@ class DynamicNGrams(Algorithm):
 
     @property
     def dims(self) -> tuple[int, int]:
+        """The dimensions of inputs and targets: (input_dim, output_dim)."""
         return 1, 1
 
     def _sample(self, generator: Generator, batch_size: int, *, length: int) -> SequenceBatch:  # type: ignore[override]
@@ -340,6 +348,7 @@ class PrioritySort(Algorithm):
 
     @property
     def dims(self) -> tuple[int, int]:
+        """The dimensions of inputs and targets: (input_dim, output_dim)."""
         return self.num_bits + 2, self.num_bits
 
     def _sample(self, generator: Generator, batch_size: int, *, length: int) -> SequenceBatch:  # type: ignore[override]

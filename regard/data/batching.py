@@ -36,6 +36,12 @@ class TensorBatch:
     Subclasses define `num_tokens`, the number of predictions that the loss is averaged over. `padded` names the fields
     that are padded along their second dimension, with the field of their lengths; shards drop the columns that none of
     their rows needs.
+
+    Example:
+        >>> from regard.data.pair_batches import PairBatch
+        >>> batch = PairBatch.from_pairs([([7, 8], [9]), ([7], [9])])
+        >>> len(batch), batch.num_tokens, batch.shard(rank=1, world_size=2).source.tolist()
+        (2, 4, [[7, 3]])
     """
 
     padded: ClassVar[Mapping[str, str]] = {}

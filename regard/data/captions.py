@@ -308,6 +308,9 @@ def read_captioned_images(
 
     Raises:
         DataError: a line or an image cannot be read; the message names file and line.
+
+    Example:
+        >>> read_captioned_images(["train.jsonl"], size=64)  # doctest: +SKIP
     """
     captions: dict[Path, list[str]] = {}
     locations: dict[Path, str] = {}

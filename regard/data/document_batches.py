@@ -228,6 +228,12 @@ def iter_usable(
 
     Returns:
         An iterator over the documents that are used, each with its sentences of words.
+
+    Example:
+        >>> report = DocumentReport.from_splitter(DocumentSplitter())
+        >>> documents = [Document("Fine.", "pos"), Document("", "neg")]
+        >>> [sentences for _, sentences in iter_usable(documents, DocumentSplitter(), report)], report.empty
+        ([[['Fine', '.']]], 1)
     """
     for number, item in enumerate(documents, 1):
         document, line = (item, item.line or number) if isinstance(item, Document) else item

@@ -236,6 +236,10 @@ def line_error(path: Path, line_number: int, message: str) -> DataError:
 
     Returns:
         The error to raise.
+
+    Example:
+        >>> print(line_error(Path("a.tsv"), 3, "2 columns, but there must be 3"))
+        a.tsv, line 3: 2 columns, but there must be 3.
     """
     return DataError(f"{path}, line {line_number}: {message}.")
 

@@ -32,6 +32,10 @@ def cache_dir() -> Path:
 
     Returns:
         The folder.
+
+    Example:
+        >>> cache_dir().name in ("regard", Path(os.environ.get("REGARD_CACHE", "regard")).name)
+        True
     """
     return Path(os.environ.get("REGARD_CACHE") or Path.home() / ".cache" / "regard")
 
@@ -62,6 +66,9 @@ def download(
     Raises:
         DataError: the address is not one of a file.
         DownloadError: the download failed, or its checksum differs.
+
+    Example:
+        >>> download("https://example.org/a.gz", sha256="0" * 64)  # doctest: +SKIP
     """
     parts = urlsplit(url)
     name = Path(unquote(parts.path)).name

@@ -69,6 +69,13 @@ def read_image(
 
     Raises:
         DataError: the file cannot be read as an image.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.png")
+        >>> require_extra("PIL.Image", extra="images").new("RGB", (4, 2), "red").save(path)
+        >>> read_image(path)[:, 0, 0].tolist()
+        [255, 0, 0]
     """
     pillow = require_extra("PIL.Image", extra="images")
     try:
@@ -105,6 +112,10 @@ def to_pixels(
 
     Shape:
         (3 or 1, height, width).
+
+    Example:
+        >>> to_pixels(require_extra("PIL.Image", extra="images").new("L", (4, 2), 7), color=False).shape
+        torch.Size([1, 2, 4])
     """
     pillow = require_extra("PIL.Image", extra="images")
     has_16_bits = image.mode.startswith("I;16") or (
@@ -198,6 +209,10 @@ def load_gray_images(images: Sequence[ImageLike], size: int) -> Float[Tensor, "c
 
     Shape:
         (count, 1, size, size).
+
+    Example:
+        >>> load_gray_images([torch.ones(4, 6)], size=2).shape
+        torch.Size([1, 1, 2, 2])
     """
     loaded = [load_image(image, size) for image in images]
     return torch.stack(loaded) if loaded else torch.zeros(0, 1, size, size)
@@ -304,6 +319,10 @@ def load_sklearn_digits(split: Split) -> Digits:
 
     Reference:
         Alpaydin and Kaynak (1998), "Optical Recognition of Handwritten Digits".
+
+    Example:
+        >>> len(load_sklearn_digits("test"))
+        300
     """
     data = require_extra("sklearn.datasets", "sklearn").load_digits()
     digits = Digits(torch.tensor(data.images / 16, dtype=torch.float32), torch.tensor(data.target).long())
@@ -329,6 +348,9 @@ def load_mnist(folder: str | Path, split: Split) -> Digits:
 
     Raises:
         DataError: a file is missing or damaged.
+
+    Example:
+        >>> load_mnist("mnist", "test")  # doctest: +SKIP
     """
     prefix = MNIST_FILE_PREFIXES[split]
     images, labels = (_read_idx(Path(folder), prefix, suffix) for suffix in ("images-idx3", "labels-idx1"))

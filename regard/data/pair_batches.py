@@ -366,6 +366,12 @@ def encode_chunk(
 
     Returns:
         The chunk.
+
+    Example:
+        >>> tokenizer = Tokenizer.train(["a b"], "word", 10)
+        >>> encoder = PairEncoder(tokenizer, tokenizer, BatchingConfig())
+        >>> len(encode_chunk(encoder, [(SentencePair("a", "b"), ([4], [5]))], epoch=0, index=0))
+        1
     """
     if not any(encoder.config.dropouts):
         return EncodedPairs.from_pairs([encoded for _, encoded in pairs])

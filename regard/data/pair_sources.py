@@ -44,6 +44,10 @@ class PairSource(ABC):
         target: the tokenizer of the target side.
         config: how pairs become batches.
         name: the name of the data, for messages.
+
+    Example:
+        >>> issubclass(InMemoryPairs, PairSource)
+        True
     """
 
     num_chunks = 1  # of an epoch

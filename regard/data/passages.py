@@ -270,6 +270,10 @@ class MaskedTokens(NamedTuple):
 
     Shape:
         Both (batch, seq_len).
+
+    Example:
+        >>> MaskedTokens(torch.tensor([[2, 10]]), torch.tensor([[False, True]])).target_mask.sum().item()
+        1
     """
 
     token_ids: Int[Tensor, "batch seq_len"]

@@ -129,6 +129,12 @@ class ImageQuestions:
     Shape:
         questions: (count, questions, words), relevant_digits: (count, questions, digits), the others:
         (count, questions).
+
+    Example:
+        >>> from regard.data.images import Digits
+        >>> digits = Digits(torch.rand(20, 8, 8), torch.arange(20) % 10)
+        >>> len(QuestionGenerator(SceneGenerator(digits)).sample(torch.Generator(), 3).head(2))
+        2
     """
 
     scenes: RenderedScenes
@@ -313,6 +319,13 @@ def compute_answers(
 
     Shape:
         (count, questions).
+
+    Example:
+        >>> from regard.data.images import Digits
+        >>> scenes = SceneGenerator(Digits(torch.rand(5, 8, 8), torch.arange(5))).sample(torch.Generator(), 1)
+        >>> mentioned = torch.tensor([[[True, True, False]]])
+        >>> ANSWERS[compute_answers(scenes, torch.tensor([[COUNT]]), mentioned)]
+        '2'
     """
     place = mentioned.long().argmax(-1)
     is_right = _horizontal_centers(scenes) > scenes.images.shape[-1]

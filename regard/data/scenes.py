@@ -47,6 +47,11 @@ class RenderedScenes:
 
     Shape:
         images: (count, size, size), labels and is_large: (count, digits), boxes: (count, digits, 4).
+
+    Example:
+        >>> scenes = SceneGenerator(Digits(torch.rand(5, 8, 8), torch.arange(5))).sample(torch.Generator(), 2)
+        >>> scenes.boxes.shape, len(scenes.head(1))
+        (torch.Size([2, 3, 4]), 1)
     """
 
     images: Float[Tensor, "count size size"]
@@ -234,6 +239,10 @@ class ScenePlacement(NamedTuple):
 
     Shape:
         All (count, digits).
+
+    Example:
+        >>> ScenePlacement(torch.tensor([[8]]), torch.tensor([[3]]), torch.tensor([[5]])).left.item()
+        3
     """
 
     side: Int[Tensor, "count digits"]

@@ -129,6 +129,10 @@ class StopContext(NamedTuple):
         end: where the closing quotes and brackets after them end.
         has_closing: whether there are any.
         has_capitals: whether the line has capital letters, so that small ones carry information.
+
+    Example:
+        >>> StopContext("Hi. You", 0, ".", 2, 3, False, True).preceding_word
+        'Hi'
     """
 
     line: str

@@ -97,6 +97,9 @@ def check_position(position: DataPosition, fingerprint: str, name: str) -> None:
 
     Raises:
         DataError: the fingerprints differ.
+
+    Example:
+        >>> check_position({"data": "00000000"}, "00000000", "the pairs")
     """
     if position.get("data") != fingerprint:
         raise changed_data_error(name)
@@ -110,6 +113,11 @@ def changed_data_error(name: str) -> DataError:
 
     Returns:
         The error to raise.
+
+    Example:
+        >>> raise changed_data_error("the pairs")
+        Traceback (most recent call last):
+        regard.errors.DataError: the pairs or the options of the data changed since this position was saved; ...
     """
     return DataError(
         f"{name} or the options of the data changed since this position was saved; restore the old ones, "
@@ -121,6 +129,12 @@ class EpochBatches(ABC, Generic[BatchT]):
     """Base of sources that plan the batches of a whole epoch; they can be resumed after every batch.
 
     Subclasses set `name` and `fingerprint`, and define `_plan_batches` and `make_batch`.
+
+    Example:
+        >>> source = InMemoryBatches(["a", "b"], "".join, batch_size=2)
+        >>> _, position = next(source.batches())
+        >>> position["epoch"], position["batch"]
+        (1, 0)
     """
 
     name: str

@@ -203,6 +203,10 @@ def count_dropped_phrases() -> int:
 
     Returns:
         Their number.
+
+    Example:
+        >>> count_dropped_phrases() > 0
+        True
     """
     return len(_load_phrases()) - len(clean_phrases(_load_phrases()))
 

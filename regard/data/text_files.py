@@ -93,6 +93,9 @@ def check_readable(path: Path) -> None:
 
     Raises:
         DataError: the file cannot be opened.
+
+    Example:
+        >>> check_readable(Path(__file__))
     """
     try:
         open(path, "rb").close()
@@ -111,6 +114,13 @@ def count_lines(path: Path) -> int:
 
     Raises:
         DataError: the file cannot be opened or decompressed.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.txt")
+        >>> _ = path.write_text("one\\ntwo")
+        >>> count_lines(path)
+        2
     """
     num_ends, last = 0, b"\n"
     try:
@@ -133,6 +143,10 @@ def describe_read_error(error: Exception, path: Path, line_number: int) -> DataE
 
     Returns:
         The error to raise.
+
+    Example:
+        >>> print(describe_read_error(PermissionError(), Path("a.txt"), 0))
+        a.txt cannot be read: permission denied; check its permissions.
     """
     if isinstance(error, FileNotFoundError):
         return DataError(f"There is no file {path}{_suggest_names(path)}")

@@ -51,6 +51,10 @@ class DateLanguage(NamedTuple):
         code: its code.
         english: its English name.
         native: its own name.
+
+    Example:
+        >>> list_languages()[0].english
+        'Arabic'
     """
 
     code: str

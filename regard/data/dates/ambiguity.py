@@ -80,6 +80,10 @@ def possible_dates(date_format: DateFormat) -> list[tuple[str, DateReading]]:
 
     Returns:
         Pairs of a shape and a reading.
+
+    Example:
+        >>> possible_dates(next(f for f in formats_of("de") if f.pattern == "dd.MM.yy"))
+        [('# # #', ('d', 'm', 'y'))]
     """
     has_weekday = any(field == OF_WEEKDAY for field, _ in date_format.slots)
     months = range(12) if date_format.has_month_name else [0]
@@ -105,6 +109,10 @@ def find_ambiguous(formats: Iterable[DateFormat]) -> set[PatternKey]:
 
     Returns:
         Language and pattern of each ambiguous format.
+
+    Example:
+        >>> find_ambiguous([f for f in formats_of("de") if f.pattern == "EEEE, d. MMMM y"])
+        set()
     """
     dates = [(date_format, possible_dates(date_format)) for date_format in formats]
     readings: dict[str, set[DateReading]] = defaultdict(set)
@@ -126,6 +134,11 @@ def filter_consistent(formats: Iterable[DateFormat]) -> list[DateFormat]:
 
     Returns:
         The formats that remain.
+
+    Example:
+        >>> formats = formats_of("de")
+        >>> len(filter_consistent(formats)) <= len(formats)
+        True
     """
     kept: list[DateFormat] = []
     readings: dict[str, DateReading] = {}
@@ -148,6 +161,10 @@ def all_formats() -> tuple[DateFormat, ...]:
 
     Returns:
         The formats.
+
+    Example:
+        >>> any(date_format.is_tagged for date_format in all_formats())
+        True
     """
     every = [date_format for code in LANGUAGE_CODES for date_format in formats_of(code)]
     ambiguous = find_ambiguous(date_format for date_format in every if not date_format.has_short_year)
@@ -173,6 +190,10 @@ def held_out_patterns() -> frozenset[PatternKey]:
 
     Returns:
         Language and pattern of each.
+
+    Example:
+        >>> len({language for language, _ in held_out_patterns()}) == len(held_out_patterns())
+        True
     """
     texts = {
         (date_format.language, date_format.pattern): _sample_texts(date_format)

@@ -43,6 +43,10 @@ class DatePiece(NamedTuple):
         text: the text.
         sure_links: (character of the text, column of the ISO date) pairs that every correct alignment has.
         possible_links: pairs that a correct alignment may have.
+
+    Example:
+        >>> DatePiece("3", ((0, 9),), ((0, 8), (0, 9))).text
+        '3'
     """
 
     text: str

@@ -62,6 +62,10 @@ class DateFormat:
         style: the style, see `iter_styles`.
         slots: for each part of the pattern, its field and the pieces of all values.
         is_tagged: whether texts begin with a tag that names the language.
+
+    Example:
+        >>> formats_of("de")[0].write((0, 60, 4, 2, 0)).text
+        'Montag, 3. Mai 2010'
     """
 
     language: str
@@ -100,6 +104,10 @@ def get_locale(code: str) -> Any:
 
     Returns:
         A `babel.Locale`.
+
+    Example:
+        >>> get_locale("de").english_name
+        'German'
     """
     return require_extra("babel", extra="recipes").Locale.parse("zh-Hans" if code == "zh" else code, sep="-")
 
@@ -113,6 +121,10 @@ def formats_of(code: str) -> tuple[DateFormat, ...]:
 
     Returns:
         The formats, without language tags.
+
+    Example:
+        >>> formats_of("de")[0].pattern, formats_of("de")[0].style
+        ('EEEE, d. MMMM y', 'plain')
     """
     locale = get_locale(code)
     formats = []
@@ -140,6 +152,10 @@ def common_patterns(locale: Any) -> list[str]:
 
     Returns:
         The patterns.
+
+    Example:
+        >>> common_patterns(get_locale("de"))[:2]
+        ['EEEE, d. MMMM y', 'd. MMMM y']
     """
     lengths = [locale.date_formats[length].pattern for length in ("full", "long", "medium", "short")]
     return [_to_sentence_form(pattern) for pattern in (*lengths, str(locale.datetime_skeletons["yMd"]))]
@@ -153,6 +169,10 @@ def list_patterns(locale: Any) -> list[str]:
 
     Returns:
         The patterns.
+
+    Example:
+        >>> list_patterns(get_locale("de"))[:2]
+        ['EEEE, d. MMMM y', 'd. MMMM y']
     """
     skeletons = sorted(locale.datetime_skeletons.items())
     more = [
@@ -229,6 +249,10 @@ def iter_styles(code: str, locale: Any) -> Iterator[tuple[str, str, CaseFunction
 
     Returns:
         An iterator over (name of the style, numbering system, function that converts letters).
+
+    Example:
+        >>> [name for name, _, _ in iter_styles("de", get_locale("de"))]
+        ['plain', 'lower', 'upper', 'capital']
     """
     yield "plain", "latn", lambda text, is_name: text
     native = locale.other_numbering_systems.get("native", "latn")
