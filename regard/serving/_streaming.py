@@ -135,14 +135,14 @@ def _later(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[int | None], t
 
 def _options(translator: Translator, sample: Chance | None) -> tuple[DecodingConfig, torch.Generator | None]:
     if sample is None:
-        return translator.decoding_config(method="greedy", beam=1), None
+        return translator.decoding_config(method="greedy", beam_size=1), None
     wanted = sample.model_dump(exclude={"seed"})
     generator = torch.Generator(translator.device)
     if sample.seed is None:
         generator.seed()
     else:
         generator.manual_seed(sample.seed)
-    return translator.decoding_config(method="sample", beam=1, **wanted), generator
+    return translator.decoding_config(method="sample", beam_size=1, **wanted), generator
 
 
 def _work(

@@ -75,7 +75,7 @@ def decoding(
         raise RequestError(
             413, "beam_too_wide", f"A beam of {beam} is too wide; at most {here.limits.beam} is taken."
         )
-    return translator.decoding_config(beam=beam, best=best, alpha=length_penalty)
+    return translator.decoding_config(beam_size=beam, num_best=best, length_penalty=length_penalty)
 
 
 def fitting(translator: Translator, metrics: Metrics) -> Callable[[Sequence[str]], None]:

@@ -25,7 +25,7 @@ def test_a_stream_tells_each_token_and_then_the_whole(client, translator):
     *told, (last, whole) = events(answer)
     assert last == "end"
     assert {name for name, _ in told} == {"token"}
-    best = translator.search(["abc"], translator.decoding_config(beam=1))[0][0]
+    best = translator.search(["abc"], translator.decoding_config(beam_size=1))[0][0]
     assert whole["ids"] == best.token_ids
     ids = [token["id"] for _, token in told]
     assert ids == best.token_ids[: len(ids)]
@@ -45,7 +45,7 @@ def test_streams_of_many_are_each_their_own(client, translator):
         thread.start()
     for thread in threads:
         thread.join()
-    best = translator.search(texts, translator.decoding_config(beam=1))
+    best = translator.search(texts, translator.decoding_config(beam_size=1))
     assert [found[text] for text in texts] == [one[0].ids for one in best]
 
 

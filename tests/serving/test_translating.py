@@ -43,7 +43,7 @@ def test_tokens_are_counted_before_anybody_translates(client):
 
 def test_translations_are_those_of_the_translator(client, translator):
     told = client.post("/v1/translate", json={"texts": ["abc", "de"], "best": 3, "beam": 4}).json()
-    options = translator.decoding_config(beam=4, best=3)
+    options = translator.decoding_config(beam_size=4, num_best=3)
     for text, here, there in zip(
         ["abc", "de"], told["translations"], translator.search(["abc", "de"], options), strict=True
     ):
