@@ -39,7 +39,7 @@ def row(name: str, folder: Path) -> dict[str, Any]:
     many = machine.evaluate(num_sequences=MANY, length=20)
     found: dict[str, Any] = {
         "run": name,
-        "sequences": trained["steps"] * RunFolder.open(folder).read_record()["settings"]["batch"],
+        "sequences": trained["steps"] * RunFolder.open(folder).read_record()["config"]["batch"],
         "minutes": trained["minutes"],
         "bits at 20": many["bits"],
         "right of 2,000 at 20": round(many["exact"] * MANY / 100),

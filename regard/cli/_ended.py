@@ -53,7 +53,7 @@ def _as_dict(folder: Path, outcome: TrainingResult, record: dict[str, Any]) -> d
         "step": outcome.step,
         "reason": outcome.stop_reason,
         "interrupted": outcome.interrupted,
-        "monitor": record["settings"]["monitor"],
+        "monitor": record["config"]["monitor"],
         "best": outcome.best,
         "best_step": outcome.best_step,
         "scores": outcome.scores,
@@ -78,5 +78,5 @@ def _print(folder: Path, outcome: TrainingResult, record: dict[str, Any]) -> Non
     say(table(rows))
     typer.echo(f"\nThe run is in {folder}. Use it:")  # never wrapped: these are to be copied
     found = get_recipe(record["recipe"])
-    for words in found.task.available_commands(found.config_class.from_dict(record["settings"])):
+    for words in found.task.available_commands(found.config_class.from_dict(record["config"])):
         typer.echo(f"  regard {words.format(run=folder)}")

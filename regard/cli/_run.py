@@ -24,7 +24,7 @@ class Standing:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return dict(self.record["settings"])
+        return dict(self.record["config"])
 
     @property
     def speed(self) -> float | None:

@@ -26,7 +26,7 @@ from regard.export import onnx as _onnx
 from regard.export.folder import card_facts, model_card
 from regard.tasks.registry import get_recipe
 from regard.tasks.runner import read_record as read_run
-from regard.tasks.task import Recipe
+from regard.tasks.legacy import Recipe
 from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import Translator
@@ -119,7 +119,7 @@ def open_export(folder: str | Path, engine: str | None = None, device: str = "cp
         made = _open_source(folder, None).load(device if engine in (None, "torch") else "cpu")
         return made if engine in (None, "torch") else to_engine(made, str(engine))
     found = get_recipe(record["recipe"])
-    settings = TranslationConfig.from_dict(record["settings"])
+    settings = TranslationConfig.from_dict(record["config"])
     source, target = (Tokenizer.load(folder / name) for name in TranslationTask.files)
     made = _make_engine(kept, folder, source, target, settings.max_length)
     return Translator(made, source, target, settings, found)
@@ -168,7 +168,7 @@ def _open_source(folder: Path, weights: str | Path | None) -> ExportSource:
             card_facts(record, _latest_state(run)),
         )
     found = get_recipe(record["recipe"])
-    return ExportSource(run, found, dict(record["settings"]), load_weights(path), str(path), known)
+    return ExportSource(run, found, dict(record["config"]), load_weights(path), str(path), known)
 
 
 def _latest_state(run: RunFolder) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def read_record(folder: str | Path) -> dict[str, Any]:
         files = {str(name): str(value) for name, value in record["files"].items()}
         if not all(isinstance(record[key], str) for key in ("to", "recipe")):
             raise TypeError("to and recipe should be text")
-        dict(record["settings"])
+        dict(record["config"])
     except FileNotFoundError:
         raise RunNotFoundError(f"there is no exported model in {folder}: {RECORD_FILE} is missing") from None
     except RunFormatError:
@@ -160,8 +160,8 @@ def _quantization_note(record: Mapping[str, Any]) -> str:
 
 
 def _facts_table(record: Mapping[str, Any]) -> str:
-    rows = [(key, record["settings"][key]) for key in CARD_OPTIONS if record["settings"].get(key) is not None]
-    transformer = record["settings"].get("model") == "transformer"
+    rows = [(key, record["config"][key]) for key in CARD_OPTIONS if record["config"].get(key) is not None]
+    transformer = record["config"].get("model") == "transformer"
     rows = [row for row in rows if row[0] not in (("score", "order", "cell") if transformer else ("heads",))]
     rows += [(key, _format_fact(record[key])) for key in CARD_FACTS if record.get(key)]
     return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows)])
@@ -176,7 +176,7 @@ def _format_fact(value: Any) -> str:
 
 
 def _usage(record: Mapping[str, Any]) -> str:
-    return 'model.translate("...")' if "beam" in record["settings"] else "model"
+    return 'model.translate("...")' if "beam" in record["config"] else "model"
 
 
 def num_export_positions(max_length: int) -> int:

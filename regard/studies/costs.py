@@ -24,7 +24,7 @@ from regard._imports import require_extra
 from regard.errors import TrainingError
 from regard.models.hybrid_encoder import ConvBlock, LocalAttentionBlock, RNNBlock, SelfAttentionBlock
 from regard.studies.runner import Row, format_markdown_table
-from regard.tasks.task import LogFn
+from regard.training.display import LogFn
 
 COLORS = ("#0072B2", "#56B4E9", "#009E73", "#D55E00", "#CC79A7")
 

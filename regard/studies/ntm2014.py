@@ -11,7 +11,7 @@ from regard._imports import require_extra
 from regard.studies.runner import Row, format_markdown_table, run_trial
 from regard.tasks.algorithms.predictor import NUM_VALID_SEQUENCES, AlgorithmPredictor
 from regard.tasks.runner import load
-from regard.tasks.task import LogFn
+from regard.training.display import LogFn
 from regard.training import RunFolder
 
 NUM_TEST_SEQUENCES = 200  # sequences of each size
@@ -134,7 +134,7 @@ def _plot_curves(out: Path, name: str) -> Any:
 
 
 def _read_curve(run: RunFolder) -> list[tuple[int, float]]:
-    batch = run.read_record()["settings"]["batch"]
+    batch = run.read_record()["config"]["batch"]
     points = map(json.loads, run.metrics.read_text(encoding="utf-8").splitlines())
     return [(point["step"] * batch, point["valid"]["bits"]) for point in points if "valid" in point]
 

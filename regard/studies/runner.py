@@ -66,7 +66,7 @@ def _describe_difference(run: RunFolder, name: str, config: TrainingConfig) -> s
     record, found = read_record(run), get_recipe(name)
     if record["recipe"] != name:
         return f"recipe ({record['recipe']})"
-    differences = config.resolve_paths().differences(found.config_class.from_dict(record["settings"]))
+    differences = config.resolve_paths().differences(found.config_class.from_dict(record["config"]))
     return ", ".join(
         f"{name} ({format_value(kept)}, not {format_value(wanted)})"
         for name, (wanted, kept) in differences.items()

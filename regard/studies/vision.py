@@ -12,7 +12,7 @@ from regard.data.questions import QUESTION_TYPES, ImageQuestions
 from regard.errors import UsageError
 from regard.studies.runner import Row, format_markdown_table, run_trial
 from regard.tasks.runner import load
-from regard.tasks.task import LogFn
+from regard.training.display import LogFn
 from regard.tasks.vision.task import digit_questions
 
 SCOPES = ("soft", "hard", "none")

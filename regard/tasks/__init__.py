@@ -1,41 +1,72 @@
-"""Recipes: the only place where data, model and task meet. One named experiment is one small typed object.
+"""Tasks: what is trained on which data, and what a trained model can do.
 
->>> make_config("reverse", ["steps=10"]).steps
-10
+    train("reverse", "runs/reverse")        a recipe -> the folder of a run
+    predictor = load("runs/reverse")        a run -> a predictor
+
+Importing the package does not import torch: a name is imported when it is first used.
 """
 
-from regard.tasks.algorithms.config import AlgorithmConfig
-from regard.tasks.algorithms.predictor import AlgorithmPredictor
-from regard.tasks.captioning.config import CaptioningConfig
-from regard.tasks.captioning.predictor import ImageCaptioner
-from regard.tasks.language_modeling.config import FillMaskConfig, TextGenerationConfig
-from regard.tasks.language_modeling.predictor import FillMask, TextGenerator
-from regard.tasks.registry import RECIPES, get_recipe
-from regard.tasks.runner import load, load_translator, make_config, read_record, recipe_name, resume, train
-from regard.tasks.sequence_loss import NextTokenLoss
-from regard.tasks.task import Experiment, Recipe, Task
-from regard.tasks.text_classification.config import TextClassificationConfig
-from regard.tasks.text_classification.predictor import TextClassifier
-from regard.tasks.translation.config import TranslationConfig
-from regard.tasks.translation.evaluation import evaluate
-from regard.tasks.translation.predictor import Translator
-from regard.tasks.vision.config import ImageClassificationConfig, VisualQAConfig
-from regard.tasks.vision.predictor import ImageClassifier, VisualQA
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from regard.tasks.algorithms.config import AlgorithmConfig
+    from regard.tasks.algorithms.predictor import AlgorithmPredictor
+    from regard.tasks.captioning.config import CaptioningConfig
+    from regard.tasks.captioning.predictor import ImageCaptioner
+    from regard.tasks.language_modeling.config import FillMaskConfig, TextGenerationConfig
+    from regard.tasks.language_modeling.predictor import FillMask, TextGenerator
+    from regard.tasks.legacy import load_translator
+    from regard.tasks.predictor import (
+        Alignable,
+        AttentionMap,
+        Explanation,
+        InputField,
+        Metric,
+        Prediction,
+        Predictor,
+        Report,
+        Scorable,
+    )
+    from regard.tasks.registry import RECIPES, TASKS, Recipe, TaskEntry, get_recipe, get_task
+    from regard.tasks.runner import load, make_config, read_record, recipe_name, resume, train
+    from regard.tasks.sequence_loss import NextTokenLoss
+    from regard.tasks.task import DataSplits, LazyExamples, Processor, Task
+    from regard.tasks.text_classification.config import TextClassificationConfig
+    from regard.tasks.text_classification.predictor import TextClassifier
+    from regard.tasks.translation.config import TranslationConfig
+    from regard.tasks.translation.evaluation import evaluate
+    from regard.tasks.translation.predictor import Translator
+    from regard.tasks.vision.config import ImageClassificationConfig, VisualQAConfig
+    from regard.tasks.vision.predictor import ImageClassifier, VisualQA
 
 __all__ = [
     "RECIPES",
+    "TASKS",
     "AlgorithmConfig",
     "AlgorithmPredictor",
+    "Alignable",
+    "AttentionMap",
     "CaptioningConfig",
-    "Experiment",
+    "DataSplits",
+    "Explanation",
     "FillMask",
     "FillMaskConfig",
     "ImageCaptioner",
     "ImageClassificationConfig",
     "ImageClassifier",
+    "InputField",
+    "LazyExamples",
+    "Metric",
     "NextTokenLoss",
+    "Prediction",
+    "Predictor",
+    "Processor",
     "Recipe",
+    "Report",
+    "Scorable",
     "Task",
+    "TaskEntry",
     "TextClassificationConfig",
     "TextClassifier",
     "TextGenerationConfig",
@@ -46,6 +77,7 @@ __all__ = [
     "VisualQAConfig",
     "evaluate",
     "get_recipe",
+    "get_task",
     "load",
     "load_translator",
     "make_config",
@@ -54,3 +86,62 @@ __all__ = [
     "resume",
     "train",
 ]
+
+_LAZY_NAMES = {
+    "RECIPES": "registry",
+    "TASKS": "registry",
+    "AlgorithmConfig": "algorithms.config",
+    "AlgorithmPredictor": "algorithms.predictor",
+    "Alignable": "predictor",
+    "AttentionMap": "predictor",
+    "CaptioningConfig": "captioning.config",
+    "DataSplits": "task",
+    "Explanation": "predictor",
+    "FillMask": "language_modeling.predictor",
+    "FillMaskConfig": "language_modeling.config",
+    "ImageCaptioner": "captioning.predictor",
+    "ImageClassificationConfig": "vision.config",
+    "ImageClassifier": "vision.predictor",
+    "InputField": "predictor",
+    "LazyExamples": "task",
+    "Metric": "predictor",
+    "NextTokenLoss": "sequence_loss",
+    "Prediction": "predictor",
+    "Predictor": "predictor",
+    "Processor": "task",
+    "Recipe": "registry",
+    "Report": "predictor",
+    "Scorable": "predictor",
+    "Task": "task",
+    "TaskEntry": "registry",
+    "TextClassificationConfig": "text_classification.config",
+    "TextClassifier": "text_classification.predictor",
+    "TextGenerationConfig": "language_modeling.config",
+    "TextGenerator": "language_modeling.predictor",
+    "TranslationConfig": "translation.config",
+    "Translator": "translation.predictor",
+    "VisualQA": "vision.predictor",
+    "VisualQAConfig": "vision.config",
+    "evaluate": "translation.evaluation",
+    "get_recipe": "registry",
+    "get_task": "registry",
+    "load": "runner",
+    "load_translator": "legacy",
+    "make_config": "runner",
+    "read_record": "runner",
+    "recipe_name": "runner",
+    "resume": "runner",
+    "train": "runner",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY_NAMES:
+        raise AttributeError(f"module 'regard.tasks' has no attribute {name!r}")
+    value = getattr(import_module(f"regard.tasks.{_LAZY_NAMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -158,10 +158,10 @@ def build_attention(
 ) -> Any:
     """An attention of this scope."""
     if normalize is not None and input_kind(normalize) != score.output_kind:
-        kinds = {"logits": "any real numbers", "kernel": "kernel values, which kernel_sum shares out"}
+        kinds = {"logits": "any real numbers", "kernel": "kernel values, which kernel_sum normalizes"}
         raise ConfigError(
-            f"this score and this normalizer do not go together: the score gives {kinds[score.output_kind]}, the normalizer "
-            f"takes {kinds[input_kind(normalize)]}"
+            f"this score and this normalizer do not go together: the score returns {kinds[score.output_kind]}, the "
+            f"normalizer expects {kinds[input_kind(normalize)]}"
         )
     if scope == "local-m":
         return a.LocalM(score, window_radius, normalize)

@@ -1,193 +1,217 @@
-"""What a kind of experiment has to say, so that runs of it can be trained, resumed and loaded."""
+"""One kind of problem: its config, data, processor, model and loss. `predictor.py` has the other half: its use."""
 
 from __future__ import annotations
 
-import math
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
-import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from regard.errors import WeightsMismatchError
-from regard.training import BatchSource, Loss, RunFolder, TrainingConfig, TrainingResult, fit, load_into
-from regard.training.engine import CompileMode
+from regard.errors import RunFormatError, UnknownNameError
+from regard.files import write_json
+from regard.tasks.predictor import Metric, Predictor
+from regard.training import Loss, TrainingConfig, load_into
+from regard.training.engine import Batch, BatchSource, CompileMode
 
-LogFn = Callable[[str], None]
-
-
-LOWER_IS_BETTER = ("loss", "perplexity", "bits", "errors")  # monitored metrics; the others should grow
-
+__all__ = ["Batch", "BatchSource", "DataSplits", "LazyExamples", "Processor", "Task"]
 
 ConfigT = TypeVar("ConfigT", bound=TrainingConfig)
-
-
-ModelT = TypeVar("ModelT", bound=nn.Module)
-
-
-ALLOCATION_FUNCTIONS = (torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand)
-
-
-ALLOCATION_MARGIN = 10_000_000  # for what is computed and not kept in files, such as tables of positions
+ProcessorT = TypeVar("ProcessorT", bound="Processor")
+ExampleT = TypeVar("ExampleT")
+ExampleT_co = TypeVar("ExampleT_co", covariant=True)
+BatchT = TypeVar("BatchT")
 
 
 @dataclass(frozen=True)
-class Experiment(Generic[ConfigT]):
-    """All that is needed to train: an objective, data for it, how to measure it, and what is worth knowing."""
-
-    run: RunFolder
-    settings: ConfigT
-    objective: Any  # an nn.Module with the attribute `model`
-    data: BatchSource
-    validate: Callable[[], dict[str, float]]
-    facts: Mapping[str, Any] = field(default_factory=dict)  # for run.json
-    lines: Sequence[str] = ()  # said when a training begins
-
-    compile_mode: CompileMode = "whole"
-
-    def fit(self, log: LogFn | None = None) -> TrainingResult:
-        return fit(
-            self.objective.model,
-            ObjectiveLoss(self.objective),
-            self.data,
-            self.settings,
-            self.run,
-            self.validate,
-            log,
-            lower_is_better=self.settings.monitor in LOWER_IS_BETTER,
-            compile_mode=self.compile_mode,
-        )
-
-
-class ObjectiveLoss(nn.Module):
-    """The loss function of an objective, a module that contains its model; its state is that of the objective alone.
+class LazyExamples(Generic[ExampleT_co]):
+    """Examples that are read or generated when they are iterated.
 
     Args:
-        objective: `objective(batch)` returns a `Loss`, `objective.model` is the model
+        load: returns the examples; called for every iteration
+
+    Example:
+        >>> examples = LazyExamples(lambda: range(3))
+        >>> list(examples), list(examples)
+        ([0, 1, 2], [0, 1, 2])
     """
 
-    objective: nn.Module
+    load: Callable[[], Iterable[ExampleT_co]]
 
-    def __init__(self, objective: nn.Module):
-        super().__init__()
-        self.__dict__["objective"] = (
-            objective  # not a submodule: the model is a submodule of `Objective` already
-        )
-
-    def forward(self, model: nn.Module, batch: Any) -> Loss:
-        return cast(Loss, self.objective(batch))
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:  # type: ignore[override]
-        state = self.objective.state_dict(*args, **kwargs)
-        return {name: tensor for name, tensor in state.items() if not name.startswith("model.")}
-
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
-        return self.objective.load_state_dict({**self.objective.state_dict(), **state_dict}, strict, assign)
-
-    def train(self, mode: bool = True) -> ObjectiveLoss:
-        self.objective.train(mode)
-        return super().train(mode)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ObjectiveLoss:
-        self.objective._apply(fn, recurse)
-        return self
-
-
-class Task(ABC, Generic[ConfigT]):
-    """One kind of experiment, such as translation. A recipe is a task with data and defaults."""
-
-    config_class: ClassVar[type[TrainingConfig]]
-    uses: ClassVar[tuple[str, ...]]  # what can be done with a run, as words of the command line
-    files: ClassVar[tuple[str, ...]] = ()  # what a run keeps beside its weights, such as tokenizers
-
-    def available_commands(self, config: ConfigT) -> tuple[str, ...]:
-        """Those of `uses` that go with a run of these settings."""
-        return self.uses
-
-    @abstractmethod
-    def validate(self, recipe: Recipe, config: ConfigT) -> None:
-        """Refuse what cannot be trained before a folder is made for it."""
-
-    @abstractmethod
-    def experiment(self, run: RunFolder, recipe: Recipe, config: ConfigT) -> Experiment[ConfigT]:
-        """Data, model and measures."""
-
-    @abstractmethod
-    def load(
-        self,
-        run: RunFolder,
-        recipe: Recipe,
-        config: ConfigT,
-        weights: Mapping[str, Tensor],
-        where: str,
-        device: str,
-    ) -> Any:
-        """What was trained, ready for use."""
-
-    @abstractmethod
-    def judge(self, recipe: Recipe, made: Any, part: str | None = None) -> dict[str, Any]:
-        """How good is what `load` gave, as plain numbers; on one part of the recipe's tests, or its first."""
-
-    def can_init_from(self, other: Task[Any]) -> bool:
-        """Whether a run of this task can begin with the weights of one of another."""
-        return type(other) is type(self)
-
-    def like(self, config: ConfigT, kept: Mapping[str, Any]) -> ConfigT:
-        """The settings of a run that begins with the weights of another, whose settings were kept."""
-        return config.inherit_from(kept)
-
-    def ready(self, run: RunFolder, recipe: Recipe, config: ConfigT, origin: RunFolder | None) -> None:
-        """Make `files`: from the data, or those of the run it begins with."""
-
-    def init_model(self, model: nn.Module, weights: dict[str, Tensor], where: str) -> None:
-        """Load the weights of another run into a model."""
-        load_into(model, weights, where)
+    def __iter__(self) -> Iterator[ExampleT_co]:
+        return iter(self.load())
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """One named experiment: what is trained on which data, with which settings unless others are given."""
+class DataSplits(Generic[ExampleT]):
+    """Examples to train on, to choose weights by, and to test with.
 
-    name: str
-    summary: str
-    summary_zh: str
-    data: Callable[[Any], Any]  # from settings to data
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    task: Task[Any] = field(kw_only=True)
-    clean: Callable[[str], str] = str  # what a text goes through before it is read
-    unaligned_words: frozenset[str] = frozenset()  # target words that belong to no source word
+    Args:
+        train, valid: anything that can be iterated again and again; `train` may also be an object with
+            `sample(rng, count)`
+        tests: the test splits by name
+        files: what is fingerprinted, so that a resumed run trains on the same data
+    """
 
-    @property
-    def config_class(self) -> type[TrainingConfig]:
-        """Its settings."""
-        return self.task.config_class
+    train: Any
+    valid: Any
+    tests: Mapping[str, Any] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
+
+    def select(self, name: str | None = None) -> Mapping[str, Iterable[ExampleT]]:
+        """The split of a name; without a name all tests, or the validation split if there is no test.
+
+        Example:
+            >>> DataSplits([1, 2], [3]).select(), DataSplits([1], [2], {"test": [3]}).select("valid")
+            ({'valid': [3]}, {'valid': [2]})
+        """
+        splits = {**self.tests, "valid": self.valid}
+        if name is None:
+            return self.tests or {"valid": self.valid}
+        if name not in splits:
+            raise UnknownNameError.among("split", name, splits)
+        return {name: splits[name]}
 
 
-def build_and_load(build: Callable[[], ModelT], weights: Mapping[str, Tensor], path: str) -> ModelT:
-    """A module with these weights; settings that were damaged do not make it take all memory first."""
-    with AllocationLimit(sum(tensor.numel() for tensor in weights.values()), path):
-        made = build()
-    load_into(made, weights, path)
-    return made
+@dataclass(frozen=True)
+class Processor:
+    """From raw inputs to tensors: labels, sizes, tokenizers. Saved in the run, so that loading needs no data.
+
+    Plain fields are saved as JSON; a subclass with parts that have files of their own overrides `save` and `load`.
+    """
+
+    def save(self, folder: Path) -> None:
+        """Write the files of the processor into an existing folder."""
+        write_json(folder / "processor.json", asdict(self))
+
+    @classmethod
+    def load(cls: type[ProcessorT], folder: Path) -> ProcessorT:
+        """Read what `save` wrote."""
+        return cls(**cls.read_values(folder))
+
+    @staticmethod
+    def read_values(folder: Path) -> dict[str, Any]:
+        """The values in processor.json; lists become tuples."""
+        path = folder / "processor.json"
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        except FileNotFoundError:
+            raise RunFormatError(f"{path} is missing; copy the whole folder of the run") from None
+        except (ValueError, AttributeError):
+            raise RunFormatError(f"{path} is damaged: it must be a JSON object; copy it again") from None
 
 
-class AllocationLimit(TorchFunctionMode):
-    """Inside, no tensor is made that has far more numbers than all weights of a file together."""
+class Task(ABC, Generic[ConfigT, ProcessorT, ExampleT, BatchT]):
+    """One kind of problem. A task has no state: all that it makes, it makes from a config and a processor."""
 
-    def __init__(self, num_elements: int, path: str):
-        super().__init__()
-        self.max_elements, self.path = 2 * num_elements + ALLOCATION_MARGIN, path
+    name: ClassVar[str]
+    verb: ClassVar[str]
+    config_class: ClassVar[type[TrainingConfig]]
+    processor_class: ClassVar[type[Processor]]
+    predictor_class: ClassVar[type[Predictor[Any, Any, Any]]]
+    metrics: ClassVar[tuple[Metric, ...]]
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in ALLOCATION_FUNCTIONS:
-            sizes = args[0] if args and isinstance(args[0], list | tuple) else args
-            if math.prod(size for size in sizes if isinstance(size, int)) > self.max_elements:
-                raise WeightsMismatchError(
-                    f"the settings of the run tell of a larger model than {self.path} holds"
-                )
-        return func(*args, **(kwargs or {}))
+    def validate(self, config: ConfigT, data: DataSplits[ExampleT]) -> None:
+        """Refuse what cannot be trained, before a folder is created for it."""
+
+    @abstractmethod
+    def build_processor(self, config: ConfigT, data: DataSplits[ExampleT]) -> ProcessorT:
+        """Learn from the training data what inputs need: tokenizers, labels."""
+
+    def inherit_processor(
+        self, config: ConfigT, data: DataSplits[ExampleT], other: Task[Any, Any, Any, Any], folder: Path
+    ) -> ProcessorT:
+        """The processor of a run that begins with the weights of another.
+
+        Args:
+            other: the task of the other run
+            folder: the folder of its processor
+        """
+        return cast(ProcessorT, self.processor_class.load(folder))
+
+    @abstractmethod
+    def build_model(self, config: ConfigT, processor: ProcessorT) -> nn.Module:
+        """The network. Weight files hold its state dict and nothing else."""
+
+    @abstractmethod
+    def train_batches(self, config: ConfigT, processor: ProcessorT, examples: Any) -> BatchSource:
+        """Batches to train on, resumable at any position."""
+
+    @abstractmethod
+    def eval_batches(
+        self, config: ConfigT, processor: ProcessorT, examples: Iterable[ExampleT]
+    ) -> Iterable[BatchT]:
+        """Every example once, in batches."""
+
+    def loss(self, model: nn.Module, batch: BatchT) -> Loss:
+        """The loss of a batch as sums: `Loss(total, count, metrics)`."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither loss nor build_loss")
+
+    def build_loss(self, config: ConfigT) -> Callable[[nn.Module, BatchT], Loss] | nn.Module:
+        """The loss as the engine calls it: loss(model, batch).
+
+        A loss with state of its own is an nn.Module; its state is saved in checkpoints, never in weights.
+        """
+        return self.loss
+
+    def compile_mode(self, config: ConfigT) -> CompileMode:
+        """What `compile=on` compiles: the "whole" model, one "step" of it, or nothing ("off")."""
+        return "whole"
+
+    def describe_data(
+        self, config: ConfigT, batches: BatchSource, valid: Sequence[BatchT]
+    ) -> Mapping[str, Any]:
+        """Reports of what was read, by split: objects with `as_dict()` for run.json and a sentence as `str`."""
+        return {}
+
+    def compute_metrics(
+        self,
+        config: ConfigT,
+        predictor: Predictor[Any, Any, Any],
+        loss: Callable[[nn.Module, BatchT], Loss],
+        batches: Sequence[BatchT],
+        examples: Iterable[ExampleT],
+    ) -> dict[str, float]:
+        """The metrics of a validation during the training.
+
+        By default these are the loss and the metrics of `Loss`, divided by `Loss.count`; if the monitored metric is not
+        among them, also those of `Predictor.evaluate`.
+
+        Args:
+            predictor: the model that is trained, with its processor
+            loss: the loss function, in evaluation mode
+            batches: `eval_batches` of the validation split
+            examples: the validation split
+        """
+        total = count = 0.0
+        sums: dict[str, float] = {}
+        for batch in batches:
+            found = loss(predictor.model, cast(Any, batch).to(predictor.device))
+            total, count = total + float(found.total), count + found.count
+            for name, value in found.metrics.items():
+                sums[name] = sums.get(name, 0.0) + float(value)
+        metrics = {"loss": total / count, **{name: value / count for name, value in sums.items()}}
+        if config.monitor not in metrics:
+            metrics |= predictor.evaluate(examples).metrics
+        return metrics
+
+    def can_init_from(self, other: Task[Any, Any, Any, Any]) -> bool:
+        """Whether a run of this task can begin with the weights of a run of another."""
+        return type(other) is type(self)
+
+    def inherit_config(self, config: ConfigT, other: Mapping[str, Any]) -> ConfigT:
+        """The config of a run that begins with the weights of another, whose config is `other`."""
+        return config.inherit_from(other)
+
+    def init_model(self, model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
+        """Fill a model with the weights of another run.
+
+        Args:
+            weights: its state dict
+            origin: where they come from, for error messages
+        """
+        load_into(model, dict(weights), origin)

@@ -78,7 +78,7 @@ def harmed(file, chance):
     if file.name != "run.json" or chance.random() < 0.4:
         return damaged(content, chance)
     record = json.loads(content)
-    return json.dumps({**record, "settings": altered(record["settings"], chance)}).encode(
+    return json.dumps({**record, "config": altered(record["config"], chance)}).encode(
         "utf-8", "surrogatepass"
     )
 

@@ -35,7 +35,7 @@ def validations(folder):
 def test_a_run_holds_all_that_is_needed(whole):
     record = json.loads((whole / "run.json").read_text())
     assert (record["format"], record["recipe"]) == (1, "reverse")
-    assert record["settings"]["dim"] == 16
+    assert record["config"]["dim"] == 16
     assert record["words"] == [len(load(whole).source), len(load(whole).target)]
     weights = load_weights(RunFolder.open(whole).find_weights())
     assert record["parameters"] == sum(w.numel() for w in weights.values())
@@ -101,7 +101,7 @@ def test_more_steps_can_be_asked_for(whole, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
     assert resume(folder, log=quiet, steps=10).step == 10
-    assert json.loads((folder / "run.json").read_text())["settings"]["steps"] == 10
+    assert json.loads((folder / "run.json").read_text())["config"]["steps"] == 10
     assert resume(folder, log=quiet).step == 10
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from regard.tasks.algorithms import task as algorithms
-from regard.tasks.task import Recipe
+from regard.tasks.legacy import Recipe
 
 __all__ = ["RECIPES"]
 

@@ -23,7 +23,8 @@ from regard.data.sources import GeneratedBatches
 from regard.models import LSTMBaseline, NeuralTuringMachine
 from regard.tasks.algorithms.config import AlgorithmConfig
 from regard.tasks.algorithms.predictor import NUM_VALID_SEQUENCES, AlgorithmPredictor
-from regard.tasks.task import Experiment, Recipe, Task, build_and_load
+from regard.tasks.legacy import Experiment, Recipe, Task
+from regard.tasks.runner import build_and_load
 from regard.training import Loss, RunFolder, TrainingConfig
 from regard.training.engine import CompileMode
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from regard.tasks.captioning import data as pictures
 from regard.tasks.captioning.task import DescribingFeatures, ImageCaptioningTask
-from regard.tasks.task import Recipe
+from regard.tasks.legacy import Recipe
 
 captioning_recipe = partial(Recipe, task=ImageCaptioningTask())
 

@@ -24,9 +24,10 @@ from regard.tasks.captioning.config import CaptioningConfig
 from regard.tasks.captioning.data import Gallery
 from regard.tasks.captioning.predictor import ImageCaptioner, caption_bleu, caption_report, nearest_captions
 from regard.tasks.datasets import describe_splits
+from regard.tasks.legacy import Experiment, Recipe, Task
 from regard.tasks.mechanisms import build_score
+from regard.tasks.runner import build_and_load
 from regard.tasks.sequence_loss import CaptionLoss
-from regard.tasks.task import Experiment, Recipe, Task, build_and_load
 from regard.training import RunFolder, TrainingConfig
 
 MIN_VOCAB_WORDS = 5  # words that are known, however rare they are

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from regard.tasks.language_modeling import task as texts
 from regard.tasks.language_modeling.task import FillMaskTask, TextGenerationTask
-from regard.tasks.task import Recipe
+from regard.tasks.legacy import Recipe
 
 DEFAULTS = {"schedule": "cosine", "lr": 2e-3, "warmup_steps": 200, "steps": 5000}
 

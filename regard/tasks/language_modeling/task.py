@@ -28,7 +28,8 @@ from regard.models.language_models import CausalLM, MaskedLM
 from regard.tasks.datasets import describe_splits, held_out, not_held_out
 from regard.tasks.language_modeling.config import FillMaskConfig, TextConfig, TextGenerationConfig
 from regard.tasks.language_modeling.predictor import FillMask, TextGenerator, make_word_spacer, text_metrics
-from regard.tasks.task import Experiment, Recipe, Task, build_and_load
+from regard.tasks.legacy import Experiment, Recipe, Task
+from regard.tasks.runner import build_and_load
 from regard.training import Loss, RunFolder, TrainingConfig, linear_cross_entropy
 
 LoadTexts = Callable[[], Iterable[str]]  # read when it is asked for

@@ -160,7 +160,7 @@ class TextClassifier:
     def _make_prediction(self, logits: Float[Tensor, " classes"], truncation: Truncation) -> Classification:
         shares = logits.softmax(-1).tolist()
         order = sorted(range(len(shares)), key=lambda place: -shares[place])
-        return Classification(self.labels[order[0]], {self.labels[i]: shares[i] for i in order}, truncation)
+        return Classification.from_probabilities({self.labels[i]: shares[i] for i in order}, truncation)
 
     def _split(self, text: TextOrSentences, number: int) -> tuple[SplitDocument, Truncation]:
         cut, left = self.splitter.split(text)

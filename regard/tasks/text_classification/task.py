@@ -20,9 +20,10 @@ from regard.models.flat_document import FlatDocumentClassifier
 from regard.models.hierarchical import HierarchicalAttentionNetwork
 from regard.tasks.datasets import describe_splits
 from regard.tasks.language_modeling.task import FillMaskTask, build_encoder
+from regard.tasks.legacy import Experiment, Recipe, Task
 from regard.tasks.mechanisms import SCORES, build_attention, build_normalizer, build_score
 from regard.tasks.mechanisms import parse_mechanism as mechanism
-from regard.tasks.task import Experiment, Recipe, Task, build_and_load
+from regard.tasks.runner import build_and_load
 from regard.tasks.text_classification.config import TextClassificationConfig
 from regard.tasks.text_classification.data import Shelves
 from regard.tasks.text_classification.predictor import TextClassifier, classification_report, make_splitter

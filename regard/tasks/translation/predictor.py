@@ -27,7 +27,7 @@ from regard.decoding import (
 )
 from regard.errors import InputTooLongError, UnsupportedError, UsageError
 from regard.models import RNNSeq2Seq, Transformer
-from regard.tasks.task import Recipe
+from regard.tasks.legacy import Recipe
 from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.inference import InferenceEngine, map_in_threads
 from regard.training.engine import retain_freed_memory

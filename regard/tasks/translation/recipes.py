@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from regard.tasks.task import Recipe
+from regard.tasks.legacy import Recipe
 from regard.tasks.translation import data as material
 from regard.tasks.translation.data import hansards, tatoeba
 from regard.tasks.translation.task import TranslationTask

@@ -30,9 +30,10 @@ from regard.data.parallel import ParallelFiles
 from regard.data.text_files import check_readable
 from regard.errors import ConfigError, DataError
 from regard.models import RNNSeq2Seq, Transformer
+from regard.tasks.legacy import Experiment, Recipe, Task
 from regard.tasks.mechanisms import build_attention, build_normalizer, build_score
+from regard.tasks.runner import build_and_load
 from regard.tasks.sequence_loss import NextTokenLoss
-from regard.tasks.task import Experiment, Recipe, Task, build_and_load
 from regard.tasks.translation import task as _models
 from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.data import Material, iter_pairs

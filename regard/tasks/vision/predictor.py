@@ -33,7 +33,7 @@ from regard.data.scenes import RenderedScenes
 from regard.errors import UnsupportedError
 from regard.models.image_models import AttentionPoolClassifier, VisualQAModel
 from regard.tasks.captioning.predictor import is_inside_box
-from regard.tasks.classification import Classification
+from regard.tasks.classification import Classification, ranked_probabilities
 from regard.tasks.vision.config import ImageClassificationConfig, VisualQAConfig
 
 if TYPE_CHECKING:
@@ -109,17 +109,6 @@ def _format_strongest_cell(name: str, grid: Float[Tensor, "down across"]) -> str
     return f"{name:<14} row {row}, column {column}: {float(grid.max()):.2f}"
 
 
-def ranked_probabilities(logits: Float[Tensor, " answers"], names: tuple[str, ...]) -> dict[str, float]:
-    """The probability of each answer, the largest first.
-
-    >>> import torch
-    >>> ranked_probabilities(torch.tensor([0.0, 9.0]), ("no", "yes"))
-    {'yes': 0.9998766183853149, 'no': 0.00012339458044152707}
-    """
-    shares = logits.float().softmax(-1)
-    return {names[place]: float(shares[place]) for place in shares.argsort(descending=True).tolist()}
-
-
 class ImageClassifier:
     """A model with its classes. `regard.load(RUN)` gives one."""
 
@@ -178,7 +167,7 @@ class ImageClassifier:
 
     def _make_prediction(self, logits: Float[Tensor, " classes"]) -> Classification:
         probabilities = ranked_probabilities(logits, self.labels)
-        return Classification(next(iter(probabilities)), probabilities)
+        return Classification.from_probabilities(probabilities)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from regard.tasks.task import Recipe
+from regard.tasks.legacy import Recipe
 from regard.tasks.vision import task as sights
 from regard.tasks.vision.task import ImageClassificationTask, VisualQATask
 

@@ -38,8 +38,9 @@ from regard.models.image_models import (
 )
 from regard.tasks.captioning.data import HELD
 from regard.tasks.datasets import find_data_folder
+from regard.tasks.legacy import Experiment, Recipe, Task
 from regard.tasks.mechanisms import build_attention, build_normalizer, build_score
-from regard.tasks.task import Experiment, Recipe, Task, build_and_load
+from regard.tasks.runner import build_and_load
 from regard.tasks.vision.config import ImageClassificationConfig, VisionConfig, VisualQAConfig
 from regard.tasks.vision.predictor import ImageClassifier, VisualQA, answer_report, image_report
 from regard.training import BatchSource, Loss, RunFolder, TrainingConfig, load_into

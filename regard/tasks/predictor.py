@@ -1,0 +1,260 @@
+"""A trained model in use: predictions, reports and explanations, the same for every task."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import Config
+from regard.errors import UnsupportedError
+from regard.files import write_json
+
+__all__ = [
+    "Alignable",
+    "AttentionMap",
+    "Explanation",
+    "InputField",
+    "Metric",
+    "NoOptions",
+    "Prediction",
+    "Predictor",
+    "Report",
+    "Scorable",
+]
+
+ExampleT = TypeVar("ExampleT")
+InputT = TypeVar("InputT")
+PredictionT = TypeVar("PredictionT", bound="Prediction")
+
+
+@dataclass(frozen=True)
+class InputField:
+    """One part of an input: its name on the command line and over HTTP, and what it is."""
+
+    name: str
+    kind: Literal["text", "image", "audio"]
+    help: str
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The answer to one input. Subclasses add fields; all of them are values that JSON has.
+
+    Args:
+        text: the answer as one line
+        score: log-probability of a sequence, probability of a class
+    """
+
+    text: str
+    score: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists and numbers."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that a report may have: how it reads and which way is better.
+
+    Example:
+        >>> Metric("bleu", "BLEU").is_better(31.0, 30.0), Metric("loss", "loss", True).is_better(2.0, 1.0)
+        (True, False)
+    """
+
+    name: str
+    title: str
+    lower_is_better: bool = False
+    format: str = ".2f"
+
+    def is_better(self, score: float, best: float | None, by: float = 0.0) -> bool:
+        """Whether a score beats the best so far, by more than a share of it; NaN never does."""
+        if score != score:
+            return False
+        if best is None:
+            return True
+        gain = best - score if self.lower_is_better else score - best
+        return gain > by * abs(best)
+
+
+@dataclass(frozen=True)
+class Report:
+    """How good a model is on some examples.
+
+    Args:
+        num_examples: number of examples
+        metrics: numbers by the names of the task's `metrics`
+        signatures: how a number was computed, such as sacreBLEU's signature
+        tables: breakdowns by name: rows of equal columns
+    """
+
+    num_examples: int
+    metrics: Mapping[str, float]
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists and numbers."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """The weights of one attention: who attends to what.
+
+    Args:
+        name: of the attention, such as "cross"
+        weights: (heads, queries, keys)
+        queries, keys: how the positions read
+        grid: (rows, columns) if the keys are cells of an image
+    """
+
+    name: str
+    weights: Tensor
+    queries: Sequence[str]
+    keys: Sequence[str]
+    grid: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A prediction with the weights behind it; it renders itself in every form.
+
+    Subclasses override `to_text`, `to_figure` and `to_page` where they can say more than a matrix.
+    """
+
+    prediction: Prediction
+    maps: tuple[AttentionMap, ...]
+
+    def to_text(self, *, color: bool | None = None, width: int | None = None, language: str = "en") -> str:
+        """For the terminal."""
+        from regard.viewing.terminal import heatmap
+
+        first = self._first_map()
+        drawn = heatmap(
+            first.weights.mean(0), first.queries, first.keys, color=color, width=width, language=language
+        )
+        return f"{self.prediction.text}\n\n{drawn}"
+
+    def to_figure(self) -> Any:
+        """A `Figure` for .png and .svg."""
+        from regard.viewing.figures import heatmap
+
+        first = self._first_map()
+        return heatmap(first.weights.mean(0), first.queries, first.keys, title=self.prediction.text)
+
+    def to_page(self, *, language: str | None = None) -> Any:
+        """An `HtmlPage` in one file."""
+        from regard.viewing.pages import head_grid
+
+        first = self._first_map()
+        return head_grid(
+            first.weights[None], first.queries, first.keys, title=self.prediction.text, language=language
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists and numbers."""
+        maps = [
+            {
+                "name": one.name,
+                "queries": list(one.queries),
+                "keys": list(one.keys),
+                "weights": one.weights.tolist(),
+            }
+            for one in self.maps
+        ]
+        return self.prediction.to_json() | {"attention": maps}
+
+    def save(self, path: str | Path, *, language: str | None = None) -> None:
+        """Write the form that the suffix names: .txt, .json, .html, .png or .svg."""
+        path = Path(path)
+        suffix = path.suffix.lower()
+        if suffix == ".txt":
+            text = self.to_text(color=False, width=100, language=language or "en")
+            path.write_text(text + "\n", encoding="utf-8", newline="\n")
+        elif suffix == ".json":
+            write_json(path, self.to_json())
+        elif suffix == ".html":
+            self.to_page(language=language).save(path)
+        elif suffix in (".png", ".svg"):
+            self.to_figure().save(path)
+        else:
+            raise UnsupportedError(
+                f"cannot write {path}: its name must end in .txt, .json, .html, .png or .svg"
+            )
+
+    def _first_map(self) -> AttentionMap:
+        if not self.maps:
+            raise UnsupportedError("this model has no attention: there are no weights to draw")
+        return self.maps[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoOptions(Config):
+    """The options of what has none."""
+
+
+class Predictor(ABC, Generic[InputT, ExampleT, PredictionT]):
+    """A trained model with its processor: what `regard.load(run)` returns.
+
+    Args:
+        model: the network, or an inference engine in its place
+        processor: converts inputs to tensors
+        config: the config of the training
+    """
+
+    inputs: ClassVar[tuple[InputField, ...]] = ()
+    prediction_class: ClassVar[type[Prediction]] = Prediction
+    predict_options: ClassVar[type[Config]] = NoOptions
+    evaluate_options: ClassVar[type[Config]] = NoOptions
+    explain_options: ClassVar[type[Config]] = NoOptions
+
+    def __init__(self, model: Any, processor: Any, config: Any):
+        self.model = model.eval() if isinstance(model, nn.Module) else model
+        self.processor, self.config = processor, config
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the model."""
+        return next(iter(self.model.parameters())).device
+
+    def check(self, inputs: Sequence[InputT]) -> None:
+        """Raise InputError, with the row, for an input that the model cannot take."""
+
+    @abstractmethod
+    def predict(self, inputs: Sequence[InputT], options: Any = None) -> list[PredictionT]:
+        """One prediction for each input, in order."""
+
+    @abstractmethod
+    def evaluate(self, examples: Iterable[ExampleT], options: Any = None) -> Report:
+        """How good the model is on these examples."""
+
+    def explain(self, input: InputT, options: Any = None) -> Explanation:
+        """One prediction with the weights behind it."""
+        raise UnsupportedError(f"{type(self).__name__} has no attention to show")
+
+    def stream(self, input: InputT, options: Any = None) -> Iterator[PredictionT]:
+        """Ever longer predictions of one input; by default only the complete one."""
+        yield from self.predict([input], options)
+
+
+class Scorable(ABC):
+    """A predictor that can say how probable given answers are: `regard score`, /v1/score."""
+
+    @abstractmethod
+    def score(self, inputs: Sequence[Any], targets: Sequence[str]) -> list[Any]:
+        """One scored answer for each input."""
+
+
+class Alignable(ABC):
+    """A predictor that can align the words of inputs and answers: /v1/align."""
+
+    @abstractmethod
+    def align(self, source: Any, target: Any) -> Any:
+        """The alignment of each pair."""
