@@ -75,7 +75,7 @@ class CausalLM(nn.Module):
     def reset_parameters(self) -> None:
         """Draw all parameters again, in the order of the constructor."""
         reset_modules(self.embed, self.decoder)
-        reset_tied(self.lm_head)
+        reset_tied(self.lm_head, self.embed)
 
     def forward(self, tokens: Int[Tensor, "batch seq_len"]) -> Float[Tensor, "batch seq_len vocab"]:
         """Logits of the next token after each token; padding comes after the tokens, so causal masking hides it."""
@@ -155,7 +155,7 @@ class MaskedLM(nn.Module):
     def reset_parameters(self) -> None:
         """Draw all parameters again: those of the encoder, then those of `lm_head`."""
         reset_modules(self.encoder)
-        reset_tied(self.lm_head)
+        reset_tied(self.lm_head, self.encoder.embed)
         nn.init.zeros_(self.lm_head.bias)
 
     def forward(

@@ -289,9 +289,13 @@ def reset_modules(*modules: nn.Module | None) -> None:
             reset_modules(*module.children())
 
 
-def reset_tied(output: nn.Linear) -> None:
-    """Reset an output layer whose weight is an embedding's: the same draws, but the embedding keeps its values."""
-    weight = output.weight.detach().clone()
+def reset_tied(output: nn.Linear, embedding: nn.Embedding) -> None:
+    """Reset an output layer whose weight is that of an embedding: the same draws, but the embedding keeps its values.
+
+    `to_empty` unties parameters, so they are tied again.
+    """
+    values = embedding.weight.detach().clone()
+    output.weight = embedding.weight
     output.reset_parameters()
     with torch.no_grad():
-        output.weight.copy_(weight)
+        output.weight.copy_(values)

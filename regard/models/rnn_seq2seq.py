@@ -170,7 +170,10 @@ class RNNSeq2Seq(nn.Module):
         """Draw all parameters again: first those of the attention, then the others in the order of the constructor."""
         reset_modules(self.attention, self.src_embed, self.tgt_embed, self.encoder)
         reset_modules(self.cells, self.bridge, self.readout_proj)
-        (reset_tied if self.tie_embeddings else reset_modules)(self.lm_head)
+        if self.tie_embeddings:
+            reset_tied(self.lm_head, self.tgt_embed)
+        else:
+            reset_modules(self.lm_head)
         self._init_embeddings()
 
     def _init_embeddings(self) -> None:

@@ -124,7 +124,7 @@ class Transformer(nn.Module):
             reset_modules(self.lm_head)
             nn.init.xavier_uniform_(self.lm_head.weight)
         else:
-            reset_tied(self.lm_head)
+            reset_tied(self.lm_head, self.tgt_embed)
 
     def forward(
         self,
