@@ -41,7 +41,7 @@ def network(model: str, facts: dict[str, Any], weights: dict[str, Any]) -> Any:
     if model == "gru":
         weights = joey_recurrent(weights)
     for name in (
-        "read.words.weight",
+        "src_embed.weight",
         "src_embed.lut.weight",
         "trg_embed.lut.weight",
         "decoder.output_layer.weight",

@@ -4,8 +4,8 @@
 
 RUN is a trained Transformer (norm=post, tie_embeddings=all), or a recurrent network such as JoeyNMT has:
 
-    regard train multi30k-tok data_dir=DATA/multi30k model=recurrent order=luong input_feeding=on score=additive dim=256 \\
-        encoder_hidden_dim=256 num_layers=1 num_heads=1 ffn_dim=none tie_embeddings=none --out RUN
+    regard train multi30k-tok data_dir=DATA/multi30k model=recurrent order=luong input_feeding=on score=additive \\
+        dim=256 encoder_hidden_dim=256 num_layers=1 num_heads=1 ffn_dim=none tie_embeddings=none --out RUN
 
 CTranslate2, Hugging Face's Marian (Transformers only) and JoeyNMT, which has an environment of its own (see
 throughput.py), are given its weights, so that BLEU shows whether they do the same work. Every side is measured at each
@@ -99,11 +99,11 @@ def marian_side(run: str, given: dict[str, Any]) -> Translate:
     from regard.data.batching import pad_rows
 
     ours: Any = regard.load(run).model
-    first, dim = ours.encoder.layers[0], ours.output.weight.shape[1]
+    first, dim = ours.encoder.layers[0], ours.lm_head.weight.shape[1]
     sizes = {
         "layers": given["layers"],
-        "attention_heads": first.look.heads,
-        "ffn_dim": first.think[0].out_features,
+        "attention_heads": first.self_attn.num_heads,
+        "ffn_dim": first.feed_forward.linear1.out_features,
     }
     config = MarianConfig(
         vocab_size=given["words"],
@@ -120,7 +120,7 @@ def marian_side(run: str, given: dict[str, Any]) -> Translate:
     made = MarianMTModel(config).eval()
     fill(made, ours.state_dict(), marian(given["layers"]))
     for stack in (made.model.encoder, made.model.decoder):
-        stack.embed_positions.weight.data = ours.read.positions.encoding(512)
+        stack.embed_positions.weight.data = ours.src_embed.positions.encoding(512)
     made.tie_weights()
 
     def translate(sources: IDS) -> IDS:
