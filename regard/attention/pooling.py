@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.types import Device
 
+from regard.attention._common import reset_module
 from regard.attention.equation import Attention
 from regard.attention.masks import padding
 from regard.errors import UnsupportedError, UsageError
@@ -57,7 +58,7 @@ class AttentionPool(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the parameters again: those of the attention, then the queries."""
-        _reset(self.attention)
+        reset_module(self.attention)
         self._init_query()
 
     def _init_query(self) -> None:
@@ -105,13 +106,3 @@ class MaxPool(nn.Module):
             is_visible = torch.arange(features.shape[1], device=features.device) < lengths[:, None]
             features = features.masked_fill(~is_visible[..., None], -torch.inf)
         return features.amax(1, keepdim=True), None
-
-
-def _reset(module: nn.Module) -> None:
-    """Call `reset_parameters` of a module, or of its children where it has none."""
-    reset = getattr(module, "reset_parameters", None)
-    if callable(reset):
-        reset()
-        return
-    for child in module.children():
-        _reset(child)

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.types import Device
 
 from regard.attention import Attention, AttentionOutput, LocalM, LocalP, padding
-from regard.attention.positions import uses_relative_positions
+from regard.attention.relative_positions import uses_relative_positions
 from regard.errors import UsageError
 from regard.models.fast_decoding.rnn import FusedRNNDecoderState, factor_memory, fuse_rnn_decoder
 from regard.models.layers import (

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.types import Device
 
 from regard.attention import AttentionOutput, KVCache, Mask, MultiHead, causal
-from regard.attention.positions import uses_relative_positions
+from regard.attention.relative_positions import uses_relative_positions
 from regard.errors import UsageError
 from regard.models.layers import FastDropout, FeedForward, reset_modules
 

@@ -1,4 +1,4 @@
-"""Dropout from cheap random bits: the same law as PyTorch's."""
+"""FastDropout has the distribution of PyTorch's dropout."""
 
 import numpy as np
 import pytest
@@ -9,12 +9,12 @@ from regard.models.layers import FastDropout
 SHAPES = [(), (1,), (3,), (7, 5), (2, 3, 5), (4, 1, 9)]
 
 
-def kept(p, count):
+def fraction_kept(p, count):
     return (FastDropout(p)(torch.ones(count)) != 0).float().mean().item()
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
-def test_the_rate_and_the_mean(p):
+def test_rate_and_mean(p):
     count = 1_000_000
     y = FastDropout(p)(torch.ones(count))
     rate = round(p * 65536) / 65536
@@ -24,14 +24,14 @@ def test_the_rate_and_the_mean(p):
     assert abs(y.double().mean().item() - 1) < 5 * spread / (1 - p)
 
 
-def test_it_is_unbiased_at_every_place():
+def test_unbiased_at_every_position():
     x, drop = torch.randn(6, 7), FastDropout(0.4)
     mean = torch.stack([drop(x) for _ in range(4000)]).mean(0)
     assert ((mean - x).abs() < 6 * x.abs() * (0.4 / 0.6 / 4000) ** 0.5).all()
 
 
-def test_neighbors_do_not_know_of_each_other():
-    """Four numbers share one random word, and rows one stream; lags up to 8 show nothing."""
+def test_neighbors_are_independent():
+    """Four elements come from one random word: no correlation at lags up to 8."""
     y = (FastDropout(0.5)(torch.ones(1_000_000)) != 0).double() - 0.5
     for lag in range(1, 9):
         assert abs((y[:-lag] * y[lag:]).mean().item() / 0.25) < 5e-3
@@ -49,7 +49,7 @@ def test_every_shape(shape):
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 4), (3, 0)])
-def test_nothing_stays_nothing(shape):
+def test_empty_tensors(shape):
     x = torch.zeros(shape, requires_grad=True)
     y = FastDropout(0.5)(x)
     assert y.shape == x.shape
@@ -79,27 +79,27 @@ def test_strides_do_not_matter():
         assert torch.equal(one, two)
 
 
-def test_the_gradient_is_the_mask():
+def test_gradient_is_the_mask():
     x = torch.randn(5, 7, requires_grad=True)
     y = FastDropout(0.25)(x)
-    by = torch.randn(7, 5).T  # a gradient with strides of its own
-    (grad,) = torch.autograd.grad(y, x, by)
+    grad_output = torch.randn(7, 5).T  # not contiguous
+    (grad,) = torch.autograd.grad(y, x, grad_output)
     factor = 1 / 0.75
-    torch.testing.assert_close(grad, torch.where(y == 0, 0, by * factor))
+    torch.testing.assert_close(grad, torch.where(y == 0, 0, grad_output * factor))
 
 
-def test_the_gradient_of_the_gradient():
+def test_double_backward():
     x = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)
 
-    def dropped(x):
+    def apply(x):
         torch.manual_seed(0)
         return FastDropout(0.25)(x)
 
-    assert torch.autograd.gradcheck(dropped, x)
-    assert torch.autograd.gradgradcheck(dropped, x)
+    assert torch.autograd.gradcheck(apply, x)
+    assert torch.autograd.gradgradcheck(apply, x)
 
 
-def test_a_seed_decides_everything():
+def test_seed_determines_the_result():
     drop, x = FastDropout(0.5), torch.ones(100)
     torch.manual_seed(7)
     one, two = drop(x), drop(x)
@@ -110,7 +110,7 @@ def test_a_seed_decides_everything():
     assert torch.equal(drop(x), two)
 
 
-def test_nothing_is_forgotten_in_eval_mode_or_at_0():
+def test_identity_in_eval_mode_or_with_p_0():
     x = torch.randn(4, 4)
     assert FastDropout(0.5).eval()(x) is x
     assert FastDropout(0.0)(x) is x
@@ -119,26 +119,28 @@ def test_nothing_is_forgotten_in_eval_mode_or_at_0():
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_not_a_number_stays_one_where_it_is_kept():
+def test_infinity_is_kept():
     y = FastDropout(0.5)(torch.full((100,), torch.inf))
     assert y.isinf().any()
 
 
 @pytest.mark.bare
 @pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, float("nan")])
-def test_what_is_no_share_is_refused(p):
-    with pytest.raises(ValueError, match=r"^Dropout: p must be at least 0 and below 1, got "):
+def test_invalid_p(p):
+    with pytest.raises(
+        ValueError, match=r"^FastDropout: invalid value .* for p: must be at least 0 and below 1"
+    ):
         FastDropout(p)
 
 
 @pytest.mark.parametrize("p", [0.99999, 0.999995, 1 - 1e-9])
-def test_nearly_everything_can_be_forgotten(p):
+def test_p_close_to_1(p):
     y = FastDropout(p)(torch.ones(1000))
     assert y.isfinite().all()
-    assert kept(p, 1000) < 0.05
+    assert fraction_kept(p, 1000) < 0.05
 
 
-def test_under_a_compiler_it_is_pytorchs(monkeypatch):
+def test_compiled_dropout_is_that_of_pytorch(monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     torch.manual_seed(0)
     y = FastDropout(0.5)(torch.ones(1000))
