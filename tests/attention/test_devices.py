@@ -21,7 +21,7 @@ from regard.attention import (
     window,
 )
 from regard.testing.inputs import make_inputs
-from tests.contract.parts import (
+from tests.contract.mechanisms import (
     BATCH,
     LISTED_NORMALIZERS,
     LISTED_SCORES,

@@ -25,8 +25,8 @@ from regard.attention.normalizers import (
     softmax,
     sparsemax,
 )
-from tests.attention import loops
-from tests.attention.normalizer_parts import INF, called
+from tests.attention import reference_loops as loops
+from tests.attention.normalizer_cases import INF, called
 
 
 def _gate(s):

@@ -22,7 +22,7 @@ from regard.attention import (
 )
 from regard.attention.normalizers import entmax15, hardmax, sigmoid
 from regard.testing.inputs import make_inputs
-from tests.contract.parts import SCORES
+from tests.contract.mechanisms import SCORES
 
 each_score = pytest.mark.parametrize("score", SCORES)
 BATCH = (3, 2)

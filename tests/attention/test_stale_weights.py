@@ -5,6 +5,7 @@ import torch
 
 from regard.attention import (
     Additive,
+    Attention,
     Bilinear,
     Concat,
     Dropout,
@@ -138,3 +139,30 @@ def test_reading_draws_no_random_numbers(normalize):
     state = torch.get_rng_state()
     _ = seen.weights, seen.scores
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_scalar_center_that_changes_in_place_is_detected():
+    center = torch.tensor(1.0)
+    output = attend(*(torch.randn(9, 4) for _ in range(3)), around(center, 1))
+    center.fill_(6.0)
+    with pytest.raises(RuntimeError, match="can no longer be read"):
+        _ = output.weights
+
+
+def test_an_integer_setting_that_changes_is_detected():
+    temperature = Temperature(2)
+    output = attend(*(torch.randn(9, 4) for _ in range(3)), normalize=temperature)
+    temperature.temperature = 5
+    with pytest.raises(RuntimeError, match="can no longer be read"):
+        _ = output.weights
+
+
+@pytest.mark.parametrize("attention", [Attention(Additive(4, 4, 8)), MultiHead(4, 2)], ids=["one", "heads"])
+def test_precomputed_keys_of_changed_parameters_are_an_error(attention):
+    key = torch.randn(2, 5, 4)
+    memory = attention.precompute(key, key)
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter.mul_(-3)
+    with pytest.raises(RuntimeError, match=r"call precompute\(\) again"):
+        memory(torch.randn(2, 3, 4))

@@ -1,6 +1,7 @@
 """Several heads: parity with nn.MultiheadAttention, grouped heads, the cache."""
 
 import copy
+import gc
 
 import pytest
 import torch
@@ -406,3 +407,18 @@ def test_a_cache_of_another_batch_is_refused_in_one_sentence():
             heads(torch.zeros(5, 1, 12), cache=cache)
         assert "\n" not in str(error.value)
     assert len(cache) == 1
+
+
+@pytest.mark.skipif(
+    not torch.distributed.is_available(), reason="torch was built without distributed training"
+)
+def test_the_output_works_with_distributed_data_parallel(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        attention = nn.parallel.DistributedDataParallel(MultiHead(8, 2), find_unused_parameters=True)
+        attention(torch.randn(2, 3, 8)).context.sum().backward()
+        assert all(parameter.grad is not None for parameter in attention.parameters())
+        del attention  # before its process group, whose last owner would wait for threads that wait for it
+        gc.collect()
+    finally:
+        torch.distributed.destroy_process_group()

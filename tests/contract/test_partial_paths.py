@@ -12,7 +12,7 @@ from regard.attention.fast import blocked as blocks
 from regard.attention.fast import fused
 from regard.testing import laws
 from regard.testing.inputs import make_inputs
-from tests.contract.parts import BATCH, NORMALIZERS, SCORES, cells
+from tests.contract.mechanisms import BATCH, NORMALIZERS, SCORES, cells
 from tests.contract.test_grid import look_at, modes
 
 pytestmark = pytest.mark.bare

@@ -18,8 +18,8 @@ from regard.attention.normalizers import (
     softmax,
     sparsemax,
 )
-from tests.attention import loops
-from tests.attention.normalizer_parts import INF, called, scores_for
+from tests.attention import reference_loops as loops
+from tests.attention.normalizer_cases import INF, called, scores_for
 
 
 def test_sample_frequencies():
