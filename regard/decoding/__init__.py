@@ -18,14 +18,13 @@ from regard.decoding.alignment_error import (
     read_gold,
 )
 from regard.decoding.config import DecodingConfig
+from regard.decoding.forced import attention_over_hypotheses, score_targets
 from regard.decoding.search import (
-    attention_over_hypotheses,
     beam_search,
     decode,
     decode_with_trace,
     greedy,
     sample,
-    score_targets,
 )
 from regard.decoding.types import (
     AttendingDecoderState,

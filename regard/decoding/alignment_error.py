@@ -33,6 +33,11 @@ class GoldAlignment:
         source, target: words
         sure: links (source word, target word), counted from 0, that everybody agrees on
         possible: links that are acceptable, including the sure ones
+
+    Example:
+        >>> sure = frozenset({(0, 0), (1, 1)})
+        >>> GoldAlignment(("das", "Haus"), ("the", "house"), sure, possible=sure).target
+        ('the', 'house')
     """
 
     source: tuple[str, ...]
@@ -42,7 +47,12 @@ class GoldAlignment:
 
 
 class HeadError(NamedTuple):
-    """A head of a layer and its alignment error rate."""
+    """A head of a layer and its alignment error rate.
+
+    Args:
+        layer, head: indices
+        aer: alignment error rate
+    """
 
     layer: int
     head: int
@@ -94,6 +104,13 @@ def best_head(
         alignments: one for each gold alignment, with the same words
         gold: links by people
         method, threshold: as for `Alignment.links`
+
+    Example:
+        >>> gold = parse_gold(["das Haus\\tthe house\\t0-0 1-1"])
+        >>> weights = torch.stack((torch.eye(2).flip(0), torch.eye(2)))[None]  # one layer, two heads
+        >>> alignment = Alignment(("das", "Haus"), ("the", "house"), weights, source_end=False, target_end=False)
+        >>> best_head([alignment], gold)
+        HeadError(layer=0, head=1, aer=0.0)
     """
     _check_pairs(alignments, gold)
     layers, heads = alignments[0].weights.shape[:2]
@@ -132,6 +149,14 @@ def read_gold(path: str | PathLike[str]) -> list[GoldAlignment]:
 
     Args:
         path: the file
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
+        ...     _ = file.write("das Haus\\tthe house\\t0-0 1-1")
+        ...     file.flush()
+        ...     sorted(read_gold(file.name)[0].sure)
+        [(0, 0), (1, 1)]
     """
     with Path(path).open("rb") as file:  # bytes, so that a wrong encoding is reported with its line
         return parse_gold(

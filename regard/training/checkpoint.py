@@ -140,10 +140,7 @@ def load_latest(folder: Path, log: Callable[[str], None] = lambda line: None) ->
         log: receives a line for each damaged one
 
     Returns:
-        The checkpoint, or None if there is none.
-
-    Raises:
-        CheckpointCorruptError: all checkpoints are damaged
+        The checkpoint, or None if there is none. If all are damaged, CheckpointCorruptError is raised.
     """
     problems = []
     for path in sorted(list_steps(folder).values(), reverse=True):
@@ -179,9 +176,7 @@ def _check_format(path: Path, number: int) -> None:
 
 
 def _manifest(files: dict[str, bytes], state: dict[str, Any]) -> dict[str, Any]:
-    sizes = {
-        name: {"bytes": len(content), "sha256": sha256_of_bytes(content)} for name, content in files.items()
-    }
+    sizes = {name: {"bytes": len(data), "sha256": sha256_of_bytes(data)} for name, data in files.items()}
     manifest = {"format": FORMAT, "regard_version": __version__, "state": state, "files": sizes}
     manifest = json.loads(json.dumps(manifest))  # as it will be read
     manifest["sha256"] = sha256_of_bytes(_canonical_json(manifest))
@@ -248,8 +243,7 @@ def _remove(path: Path) -> None:
 
 
 def _make_temp_folder(folder: Path) -> Path:
-    path = folder / f"{TEMP_PREFIX}{os.getpid()}-{time.monotonic_ns()}"
-    path.mkdir()
+    (path := folder / f"{TEMP_PREFIX}{os.getpid()}-{time.monotonic_ns()}").mkdir()
     return path
 
 
@@ -289,6 +283,13 @@ def save_weights(tensors: Mapping[str, Tensor], path: Path) -> None:
     Args:
         tensors: usually `model.state_dict()`
         path: the file
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "weights.safetensors")
+        >>> save_weights(nn.Linear(2, 1).state_dict(), path)
+        >>> sorted(load_weights(path))
+        ['bias', 'weight']
     """
     write_atomic(path, to_safetensors(tensors))
 
@@ -299,6 +300,16 @@ def load_weights(path: Path, prefix: str = "") -> dict[str, Tensor]:
     Args:
         path: the file
         prefix: return only the tensors below this name, without it
+
+    Returns:
+        The tensors by name.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "weights.safetensors")
+        >>> save_weights({"encoder.weight": torch.ones(2), "bias": torch.ones(1)}, path)
+        >>> load_weights(path, prefix="encoder")
+        {'weight': tensor([1., 1.])}
     """
     try:
         tensors = from_safetensors(path.read_bytes())
@@ -322,6 +333,12 @@ def load_into(module: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> 
 
     Raises:
         WeightsMismatchError: names or shapes differ
+
+    Example:
+        >>> model = nn.Linear(2, 1)
+        >>> load_into(model, {"weight": torch.ones(1, 2), "bias": torch.zeros(1)}, "a file")
+        >>> model.weight.tolist()
+        [[1.0, 1.0]]
     """
     expected = module.state_dict()
     problems = [
@@ -347,7 +364,18 @@ def average_weights(paths: Iterable[Path]) -> dict[str, Tensor]:
     Args:
         paths: safetensors files with the same names and shapes
 
+    Returns:
+        The averaged tensors by name.
+
     Reference: Polyak and Juditsky (1992): the average of the last weights is often better than each of them.
+
+    Example:
+        >>> import tempfile
+        >>> paths = [Path(tempfile.mkdtemp(), "weights.safetensors") for _ in range(2)]
+        >>> for value, path in enumerate(paths):
+        ...     save_weights({"weight": torch.full((2,), float(value))}, path)
+        >>> average_weights(paths)
+        {'weight': tensor([0.5000, 0.5000])}
     """
     files = list(paths)
     if not files:

@@ -84,6 +84,10 @@ class TrainingResult:
         best_step: its step
         scores: metrics of the last validation
         seconds: time of training, summed over resumed runs
+
+    Example:
+        >>> TrainingResult(step=100, stop_reason="all 100 steps are done", best=0.5, best_step=80).best
+        0.5
     """
 
     step: int

@@ -37,6 +37,13 @@ class RunFolder:
 
     Args:
         folder: its path
+
+    Example:
+        >>> import tempfile
+        >>> run = RunFolder.create(tempfile.mkdtemp() + "/run")
+        >>> run.write_record({"format": 2, "recipe": "reverse"})
+        >>> RunFolder.open(run.folder).read_record()["recipe"]
+        'reverse'
     """
 
     def __init__(self, folder: str | Path):

@@ -220,7 +220,7 @@ def test_score_targets_in_chunks_and_with_padding(monkeypatch):
     target = torch.tensor([[2, 5, 6, 7, 3], [2, 3, 0, 0, 0], [2, 8, 9, 0, 0]])
     sizes = torch.tensor([5, 2, 3])
     expected = score_targets(model, source, lengths, target, sizes)
-    monkeypatch.setattr("regard.decoding.search.CHUNK_SIZE", 2)
+    monkeypatch.setattr("regard.decoding.forced.CHUNK_SIZE", 2)
     for one, same in zip(expected, score_targets(model, source, lengths, target, sizes), strict=True):
         assert same.token_log_probs == pytest.approx(one.token_log_probs, abs=1e-6)
     assert [one.token_ids for one in expected] == [[5, 6, 7], [], [8, 9]]

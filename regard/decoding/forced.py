@@ -1,0 +1,134 @@
+"""One teacher-forced pass over given targets: their scores and their attention weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.decoding.config import DecodingConfig
+from regard.decoding.types import Hypothesis, eval_mode
+from regard.errors import UsageError
+
+__all__ = ["attention_over_hypotheses", "score_targets"]
+
+CHUNK_SIZE = 1024  # positions whose log-probabilities over the vocabulary are in memory at a time
+
+
+def score_targets(
+    model: nn.Module,
+    source: Int[Tensor, "rows src_len"],
+    source_lengths: Int[Tensor, " rows"],
+    target: Int[Tensor, "rows tgt_len"],
+    target_lengths: Int[Tensor, " rows"],
+    config: DecodingConfig = DecodingConfig(),
+    *,
+    eos: int = 3,
+) -> list[Hypothesis]:
+    """Score given targets (forced decoding): one teacher-forced pass in eval mode.
+
+    Args:
+        model: has `forward_hidden(source, source_lengths, target[:, :-1])` and the output layer `lm_head`
+        source, source_lengths: as for `decode`
+        target: token ids that begin with BOS, padded; a target without EOS at its end is scored as unfinished
+        target_lengths: their numbers of tokens, including BOS
+        config: its length penalty is applied; the coverage penalty is not
+        eos: id of EOS
+
+    Returns:
+        The hypothesis of each row.
+
+    Example:
+        >>> from regard.attention import Additive, Attention
+        >>> from regard.models import RNNSeq2Seq
+        >>> model = RNNSeq2Seq(10, 10, Attention(Additive(8, 8, 4)), embed_dim=4, hidden_dim=8)
+        >>> source, lengths = torch.tensor([[5, 6, 3], [7, 3, 0]]), torch.tensor([3, 2])
+        >>> target, target_lengths = torch.tensor([[2, 8, 9, 3], [2, 8, 3, 0]]), torch.tensor([4, 3])
+        >>> [len(one.token_log_probs) for one in score_targets(model, source, lengths, target, target_lengths)]
+        [3, 2]
+    """
+    if target_lengths.numel() and int(target_lengths.min()) < 2:
+        row = int(target_lengths.argmin())
+        raise UsageError(f"score_targets: target {row} has no token after BOS; add at least EOS")
+    with eval_mode(model):
+        hidden = cast(Any, model).forward_hidden(source, source_lengths, target[:, :-1])
+        is_token = torch.arange(1, target.shape[1], device=target.device) < target_lengths[:, None]
+        log_probs = _target_log_probs(
+            model.get_submodule("lm_head"), hidden[is_token], target[:, 1:][is_token]
+        )
+    counts = (target_lengths - 1).tolist()
+    token_ids = (row[1 : count + 1] for row, count in zip(target.tolist(), counts, strict=True))
+    rows = zip(token_ids, log_probs.split(counts), strict=True)
+    return [_make_hypothesis(ids, row.tolist(), config, eos) for ids, row in rows]
+
+
+def attention_over_hypotheses(
+    model: Any,
+    source: Int[Tensor, "rows src_len"],
+    source_lengths: Int[Tensor, " rows"],
+    hypotheses: Sequence[Hypothesis],
+    *,
+    bos: int = 2,
+    eos: int = 3,
+    pad: int = 0,
+) -> list[Float[Tensor, "layers heads _ _"]]:
+    """Attention weights of one hypothesis for each source: one teacher-forced pass in eval mode.
+
+    Args:
+        model: has `attention_weights(source, source_lengths, target)`
+        source, source_lengths: as for `decode`
+        hypotheses: one of each row, from any search or from elsewhere
+        bos, eos, pad: ids of the special tokens
+
+    Returns:
+        For each row the weights of shape (layers, heads, tgt_len, src_len), on the CPU and without padding: a row for
+        every token, and for EOS if the hypothesis is finished. A model without attention gives 0 layers of 0 heads.
+
+    Example:
+        >>> from regard.attention import Additive, Attention
+        >>> from regard.models import RNNSeq2Seq
+        >>> model = RNNSeq2Seq(10, 10, Attention(Additive(8, 8, 4)), embed_dim=4, hidden_dim=8)
+        >>> source, lengths = torch.tensor([[5, 6, 3], [7, 3, 0]]), torch.tensor([3, 2])
+        >>> from regard.decoding import greedy
+        >>> hypotheses = greedy(model, source, lengths, DecodingConfig(max_length=4))
+        >>> [weights.shape[-1] for weights in attention_over_hypotheses(model, source, lengths, hypotheses)]
+        [3, 2]
+    """
+    if len(hypotheses) != len(source):
+        raise UsageError(
+            f"attention_over_hypotheses: expected one hypothesis for each of {len(source)} sources, not"
+            f" {len(hypotheses)}"
+        )
+    if not hypotheses:
+        return []
+    rows = [[bos, *one.token_ids, *([eos] if one.finished else [])] for one in hypotheses]
+    longest = max(map(len, rows))
+    target = torch.tensor([row + [pad] * (longest - len(row)) for row in rows], device=source.device)
+    with eval_mode(model):
+        layers = model.attention_weights(source, source_lengths, target)
+    if layers:
+        weights = torch.stack(list(layers), 1).float().cpu()
+    else:
+        weights = torch.zeros(len(rows), 0, 0, longest - 1, source.shape[1])
+    sizes = zip(weights, rows, source_lengths.tolist(), strict=True)
+    return [padded[:, :, : len(row) - 1, :length] for padded, row, length in sizes]
+
+
+def _target_log_probs(lm_head: nn.Module, hidden: Tensor, tokens: Tensor) -> Tensor:
+    """Log-probability of each token, in chunks: the logits of all positions might not fit into memory."""
+    chunks = zip(hidden.split(CHUNK_SIZE), tokens.split(CHUNK_SIZE), strict=True)
+    log_probs = [-nn.functional.cross_entropy(lm_head(h).float(), t, reduction="none") for h, t in chunks]
+    return torch.cat(log_probs) if log_probs else hidden.new_zeros(0)
+
+
+def _make_hypothesis(
+    token_ids: list[int], token_log_probs: list[float], config: DecodingConfig, eos: int
+) -> Hypothesis:
+    finished = token_ids[-1] == eos
+    total = math.fsum(token_log_probs)
+    score = total / config.length_norm(len(token_ids))
+    return Hypothesis(token_ids[:-1] if finished else token_ids, score, total, token_log_probs, finished)
