@@ -71,7 +71,7 @@ def show_machine(
     tape = machine.explain(seed, rows, **(machine.max_training_sizes | given))
     reader, writer = tape.select_heads(head)
     shown = _shown(tape, reader, writer)
-    title = f"{name}: the {len(shown['rows'])} rows in use{_heads(tape, reader, writer)}"
+    title = f"{name}: the {len(shown['row_labels'])} rows in use{_heads(tape, reader, writer)}"
     if as_json:
         found = {
             "wrong": tape.num_wrong_bits,
@@ -97,23 +97,24 @@ def _shown(tape: MemoryTrace, reader: int, writer: int) -> dict[str, Any]:
     """What is drawn of a tape: the rows in use, one head that writes and one that reads, and what goes with them."""
     used = tape.used_rows()
     return {
-        "writes": tape.write_weights[:, writer, used],
-        "reads": tape.read_weights[:, reader, used],
-        "rows": used.tolist(),
+        "write_weights": tape.write_weights[:, writer, used],
+        "read_weights": tape.read_weights[:, reader, used],
+        "row_labels": used.tolist(),
         "inputs": tape.inputs,
         "outputs": tape.outputs,
-        "wanted": tape.optimal_outputs,
-        "asked": tape.target_mask,
-        "added": tape.add_vectors[:, writer],
-        "returned": tape.read_vectors[:, reader],
+        "targets": tape.optimal_outputs,
+        "target_mask": tape.target_mask,
+        "add_vectors": tape.add_vectors[:, writer],
+        "read_vectors": tape.read_vectors[:, reader],
     }
 
 
 def _plain(shown: dict[str, Any]) -> dict[str, Any]:
-    """The same for JSON; of the steps, the numbers of those at which an output is asked for."""
-    asked = shown["asked"].nonzero().flatten()
-    tensors = {name: one for name, one in shown.items() if name != "rows"} | {"asked": asked}
-    return {"rows": shown["rows"], **{name: one.tolist() for name, one in tensors.items()}}
+    """The same for JSON, with the numbers of the steps that have a target."""
+    tensors = {name: value for name, value in shown.items() if name not in ("row_labels", "target_mask")}
+    target_steps = shown["target_mask"].nonzero().flatten().tolist()
+    plain = {name: tensor.tolist() for name, tensor in tensors.items()}
+    return {"rows": shown["row_labels"], **plain, "target_steps": target_steps}
 
 
 def _heads(tape: MemoryTrace, reader: int, writer: int) -> str:
@@ -129,7 +130,7 @@ def _write(out: Path | None, title: str, shown: dict[str, Any]) -> None:
     """Here, or into a file, which is as wide everywhere and has no colors."""
     from regard.viewing import terminal
 
-    marked = {name: _marked(shown[name]) for name in ("writes", "reads", "outputs", "wanted")}
+    marked = {name: _marked(shown[name]) for name in ("write_weights", "read_weights", "outputs", "targets")}
     how: dict[str, Any] = {} if out is None else {"color": False, "width": 100}
     drawn = f"{title}\n\n{terminal.memory_timeline(**shown | marked, **how)}"
     if out is None:

@@ -149,14 +149,14 @@ def _draw_memory(out: Path) -> None:
     """The memory while a sequence is copied that is longer than any of training: figure 6 of the paper."""
     from regard.viewing import figures as pictures
 
-    tape = load(out / "copy-ntm").tape(length=40)
+    trace = load(out / "copy-ntm").explain(length=40)
     pictures.memory_timeline(
-        writes=tape.writes[:, 0],
-        reads=tape.reads[:, 0],
-        inputs=tape.inputs,
-        outputs=tape.said,
-        wanted=tape.wanted,
-        added=tape.adds[:, 0],
-        returned=tape.read[:, 0],
+        write_weights=trace.write_weights[:, 0],
+        read_weights=trace.read_weights[:, 0],
+        inputs=trace.inputs,
+        outputs=trace.masked_outputs,
+        targets=trace.optimal_outputs,
+        add_vectors=trace.add_vectors[:, 0],
+        read_vectors=trace.read_vectors[:, 0],
         title="copy, 40 vectors",
     ).save(out / "memory.png")

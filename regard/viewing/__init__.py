@@ -1,4 +1,4 @@
-"""Look at attention: watch a model, keep the weights, measure and draw them."""
+"""Record, measure and draw the attention weights of a model."""
 
 from regard.viewing import measures, terminal
 from regard.viewing.adapters import register_huggingface

@@ -1,10 +1,6 @@
-"""What cannot be drawn is refused in one sentence.
+"""Validated arrays for figures, pages and the terminal: tensors, labels, images, masks.
 
-Images, and the light that weights throw on them.
-
-Masks as cells, and their rules as a person writes them.
-
-A matrix with fewer cells, for where there is not room for all.
+`caller` is the name of the public function that is called; error messages begin with it.
 """
 
 from __future__ import annotations
@@ -21,157 +17,163 @@ from torch.nn.functional import interpolate
 
 from regard.attention import Mask
 from regard.errors import ShapeError, UsageError
-from regard.viewing import _arrays as check
+
+MIN_BRIGHTNESS = 0.16  # of a pixel whose weight is 0
 
 
 def as_tensor(value: Tensor | NDArray[Any]) -> Tensor:
-    """A tensor, or an array as one."""
-    # A copy, since torch complains of arrays that it may not write to, and takes none that run backwards.
+    """Return a tensor, converting NumPy arrays."""
+    # torch rejects arrays with negative strides and warns about read-only ones: copy.
     return value if isinstance(value, Tensor) else torch.as_tensor(np.array(value, order="C"))
 
 
 def validate_array(caller: str, tensor: Tensor | NDArray[Any], axis_names: str) -> Any:
-    """The tensor as an array of float32 or float64, if it has these axes and something in it."""
+    """Convert a tensor to an array of float32 or float64 and check its number of axes.
+
+    Raises:
+        ShapeError: wrong number of axes, or an empty tensor
+        UsageError: infinite numbers
+    """
     tensor = as_tensor(tensor)
+    shape = ", ".join(axis_names.split())
     if tensor.dim() != len(axis_names.split()):
-        raise ShapeError(
-            f"{caller} draws a tensor of shape ({', '.join(axis_names.split())}), not {tuple(tensor.shape)}."
-        )
+        raise ShapeError(f"{caller} expects a tensor of shape ({shape}), got {tuple(tensor.shape)}.")
     if not tensor.numel():
-        raise ShapeError(f"{caller}: there is nothing to draw in a tensor of shape {tuple(tensor.shape)}.")
-    half = tensor.is_floating_point() and tensor.dtype != torch.float64
-    array = tensor.detach().cpu().to(torch.float32 if half else torch.float64).numpy()
+        raise ShapeError(f"{caller}: the tensor is empty, its shape is {tuple(tensor.shape)}.")
+    single = tensor.is_floating_point() and tensor.dtype != torch.float64
+    array = tensor.detach().cpu().to(torch.float32 if single else torch.float64).numpy()
     if np.isinf(array).any():
-        raise UsageError(f"{caller}: some numbers are infinite; are these scores, before the normalizer?")
+        raise UsageError(f"{caller}: the tensor has infinite numbers; pass weights, not masked scores.")
     return array
 
 
 def validate_array_without_nan(caller: str, tensor: Tensor | NDArray[Any], axis_names: str) -> Any:
-    """As `numbers`, and none of them NaN."""
+    """Like `validate_array`, and reject NaN."""
     array = validate_array(caller, tensor, axis_names)
     if np.isnan(array).any():
-        raise UsageError(f"{caller}: some numbers are NaN, and there is no place for them in this picture.")
+        raise UsageError(f"{caller}: the tensor has NaN, which cannot be drawn here.")
     return array
 
 
 def validate_weights(caller: str, tensor: Tensor | NDArray[Any], axis_names: str) -> Any:
-    """As `numbers`, and none of them negative."""
+    """Like `validate_array`, and reject negative numbers."""
     array = validate_array(caller, tensor, axis_names)
     if (array < 0).any():
-        raise UsageError(f"{caller} draws weights, which are never negative; these are: scores, perhaps?")
+        raise UsageError(f"{caller}: weights must not be negative; pass weights, not scores.")
     return array
 
 
 def validate_labels(caller: str, axis: str, labels: Sequence[object] | None, count: int) -> list[str] | None:
-    """The labels as texts, if there is one for each."""
+    """Convert labels to strings and check that there is one for each entry of the axis."""
     if labels is None:
         return None
     if isinstance(labels, str):
-        raise UsageError(f"{caller}: the labels of the {axis}s are one text; give a list of them.")
+        raise UsageError(f"{caller}: the {axis} labels must be a list of strings, not one string.")
     if len(labels) != count:
-        raise UsageError(f"{caller} was given {len(labels)} {axis} labels for {count} {axis}s.")
+        raise UsageError(f"{caller}: got {len(labels)} {axis} labels for {count} {axis}s.")
     return [str(label) for label in labels]
 
 
 def resolve_vmax(caller: str, vmax: float | None, array: Any) -> float:
-    """The weight that gets the darkest color: the one given, or the largest there is."""
+    """Return the weight with the darkest color: `vmax`, or by default the largest weight."""
     if vmax is not None:
         if not 0 < vmax < float("inf"):
-            raise UsageError(
-                f"{caller}: top is the weight with the darkest color, above 0, but it is {vmax}."
-            )
+            raise UsageError(f"{caller}: invalid value {vmax} for vmax: must be above 0 and finite.")
         return float(vmax)
     return max_ignoring_nan(array) or 1.0
 
 
 def max_ignoring_nan(array: Any) -> float:
-    """The largest number, NaN left out; 0 if there is none above it."""
+    """Return the largest number, or 0 if none is positive."""
     return float(np.max(array, where=~np.isnan(array), initial=0.0))
 
 
 def validate_equal_sizes(caller: str, **sizes: int | None) -> None:
-    """The sizes that are there must be the same number."""
-    known = {name: size for name, size in sizes.items() if size is not None}
-    if len(set(known.values())) > 1:
-        raise UsageError(
-            f"{caller}: these must go together, but " + ", ".join(f"{k} {v}" for k, v in known.items())
-        )
-
-
-MIN_BRIGHTNESS = 0.16  # of its light is left to what is not looked at
+    """Check that all sizes that are not None are equal."""
+    given = {name: size for name, size in sizes.items() if size is not None}
+    if len(set(given.values())) > 1:
+        values = ", ".join(f"{name} {size}" for name, size in given.items())
+        raise ShapeError(f"{caller}: these sizes must be equal: {values}.")
 
 
 def as_image(caller: str, image: Any) -> Any:
-    """An image as an array (height, width, 3) of numbers from 0 to 1."""
-    # A copy, since torch complains of arrays that it may not write to, such as those of image files.
+    """Convert an image to an array (height, width, 3) of numbers from 0 to 1."""
+    # torch warns about read-only arrays, such as those of image files: copy.
     pixels = image.detach().cpu() if isinstance(image, torch.Tensor) else torch.as_tensor(np.array(image))
     if pixels.dim() == 2:
         pixels = pixels.unsqueeze(-1).expand(-1, -1, 3)
+    shape = tuple(pixels.shape)
     if pixels.dim() != 3 or pixels.shape[-1] != 3 or not pixels.numel():
-        hint = "; write image.permute(1, 2, 0)" if pixels.dim() == 3 and pixels.shape[0] == 3 else ""
-        shape = tuple(pixels.shape)
+        hint = "; use image.permute(1, 2, 0)" if pixels.dim() == 3 and shape[0] == 3 else ""
         raise ShapeError(f"{caller}: an image is (height, width) or (height, width, 3), not {shape}{hint}.")
-    whole_numbers = not pixels.is_floating_point() and pixels.dtype != torch.bool
-    pixels = pixels.double() / (255 if whole_numbers else 1)
+    limit = 255 if not pixels.is_floating_point() and pixels.dtype != torch.bool else 1
+    pixels = pixels.double() / limit
     if not bool(((pixels >= 0) & (pixels <= 1)).all()):
-        raise UsageError(f"{caller}: the image has numbers outside of 0..{255 if whole_numbers else 1}.")
+        raise UsageError(f"{caller}: the image has numbers outside of 0..{limit}.")
     return pixels.numpy()
 
 
 def apply_weights_as_light(image: Any, weights: Any, smooth: bool) -> Any:
-    """The picture, dark but for where the grid has weight; gray where the grid is not a number."""
-    top = check.resolve_vmax("overlay", None, weights)
-    cells = torch.as_tensor(weights / top)[None, None]
+    """Darken an image except where its weights are large; cells with NaN become gray.
+
+    Args:
+        image: (height, width, 3)
+        weights: (rows, columns), a coarse grid over the image
+        smooth: interpolate between the cells
+    """
+    cells = torch.as_tensor(weights / resolve_vmax("image_overlay", None, weights))[None, None]
     size = image.shape[:2]
-    how: dict[str, Any] = {"mode": "bicubic", "align_corners": False} if smooth else {"mode": "nearest-exact"}
-    light = interpolate(cells.nan_to_num(0.0), size=size, **how)[0, 0].clamp(0, 1).numpy()
-    unknown = interpolate(cells.isnan().double(), size=size, mode="nearest-exact")[0, 0].numpy() > 0
-    found = image * (MIN_BRIGHTNESS + (1 - MIN_BRIGHTNESS) * light)[..., None]
-    found[unknown] = 0.6
-    return found
+    mode: dict[str, Any] = (
+        {"mode": "bicubic", "align_corners": False} if smooth else {"mode": "nearest-exact"}
+    )
+    light = interpolate(cells.nan_to_num(0.0), size=size, **mode)[0, 0].clamp(0, 1).numpy()
+    is_nan = interpolate(cells.isnan().double(), size=size, mode="nearest-exact")[0, 0].numpy() > 0
+    result = image * (MIN_BRIGHTNESS + (1 - MIN_BRIGHTNESS) * light)[..., None]
+    result[is_nan] = 0.6
+    return result
 
 
 def materialize_mask(caller: str, mask: Mask | Tensor, num_queries: int | None, num_keys: int | None) -> Any:
-    """The mask as an array (entries of the batch, queries, keys) of bool."""
+    """Return a mask as a boolean array (batch entries, queries, keys)."""
     if isinstance(mask, Mask):
         if num_queries is None:
-            raise UsageError(
-                f"{caller}: a rule has no size; say how many queries, and keys if they are not as many."
-            )
-        seen = mask.materialize(num_queries, num_queries if num_keys is None else num_keys)
+            raise UsageError(f"{caller}: num_queries is required for a Mask, which has no size of its own.")
+        visible = mask.materialize(num_queries, num_queries if num_keys is None else num_keys)
     else:
         if mask.dim() < 2:
-            raise ShapeError(f"{caller} draws a mask of shape (queries, keys), not {tuple(mask.shape)}.")
-        seen = mask.bool()
-    if not seen.numel():
-        raise ShapeError(f"{caller}: there is nothing to draw in a mask of shape {tuple(seen.shape)}.")
-    return seen.reshape(-1, *seen.shape[-2:]).cpu().numpy()
+            raise ShapeError(f"{caller} expects a mask of shape (queries, keys), got {tuple(mask.shape)}.")
+        visible = mask.bool()
+    if not visible.numel():
+        raise ShapeError(f"{caller}: the mask is empty, its shape is {tuple(visible.shape)}.")
+    return visible.reshape(-1, *visible.shape[-2:]).cpu().numpy()
 
 
 def describe_mask(mask: Mask | Tensor) -> str:
-    """The rule of a named mask as it is written; nothing for a tensor.
+    """Return the expression of a `Mask`, or an empty string for a tensor.
 
-    >>> from regard.attention import causal, window
-    >>> describe_mask(causal() & ~window(1, 0))
-    'causal() & ~window(left=1, right=0)'
+    Example:
+        >>> from regard.attention import causal, window
+        >>> describe_mask(causal() & ~window(1, 0))
+        'causal() & ~window(left=1, right=0)'
     """
     if not isinstance(mask, Mask):
         return ""
     rule = re.sub(r"(, )?offset=None", "", repr(mask))
-    joined = rule.startswith("(") and rule.endswith(")")
-    return rule[1:-1] if joined else rule
+    has_parentheses = rule.startswith("(") and rule.endswith(")")
+    return rule[1:-1] if has_parentheses else rule
 
 
 def max_pool(array: Any, max_rows: int, max_columns: int) -> Any:
-    """The matrix made smaller, to at most so many rows and columns: of neighbors the largest; NaN stays NaN.
+    """Reduce a matrix to at most this size; each cell is the maximum of its neighbors, and NaN stays NaN.
 
-    >>> import numpy as np
-    >>> max_pool(np.arange(16).reshape(4, 4), 2, 2).tolist()
-    [[5, 7], [13, 15]]
+    Example:
+        >>> import numpy as np
+        >>> max_pool(np.arange(16).reshape(4, 4), 2, 2).tolist()
+        [[5, 7], [13, 15]]
     """
-    for axis, most in enumerate((max_rows, max_columns)):
+    for axis, limit in enumerate((max_rows, max_columns)):
         size = array.shape[axis]
-        if size > most:
-            starts = np.arange(most) * size // most
+        if size > limit:
+            starts = np.arange(limit) * size // limit
             array = np.maximum.reduceat(array, starts, axis=axis)
     return array

@@ -1,4 +1,4 @@
-"""Text as it is seen: what belongs together as one letter, how wide it is, what to leave away."""
+"""Width of text in columns: grapheme clusters, truncation and wrapping."""
 
 from __future__ import annotations
 
@@ -6,61 +6,62 @@ import re
 import unicodedata
 
 ZERO_WIDTH_JOINER = "\u200d"
-
-
-MAX_MARKS = 4  # more of them on one letter is mischief, and runs over its neighbors
+MAX_MARKS = 4  # combining marks per cluster; more would overlap the neighbors
 
 
 def grapheme_clusters(text: str) -> list[str]:
-    """The letters of a text, each with the marks that stand on it.
+    """Split a text into grapheme clusters: base characters with their combining marks.
 
-    >>> [len(letter) for letter in grapheme_clusters("e\u0301t")]
-    [2, 1]
+    Example:
+        >>> [len(cluster) for cluster in grapheme_clusters("e\u0301t")]
+        [2, 1]
     """
-    found: list[str] = []
+    clusters: list[str] = []
     for c in text:
-        if found and _extends_cluster(c, found[-1]):
-            found[-1] += c if len(found[-1]) <= MAX_MARKS else ""
+        if clusters and _extends_cluster(c, clusters[-1]):
+            clusters[-1] += c if len(clusters[-1]) <= MAX_MARKS else ""
         else:
-            found.append(c)
-    return found
+            clusters.append(c)
+    return clusters
 
 
 def text_width(text: str) -> int:
-    """How many columns the text fills where all letters are equally wide: Chinese characters and emoji fill two.
+    """Count the columns of a text in a monospaced font. Chinese characters and emoji have two.
 
-    >>> text_width("cat"), text_width("注意"), text_width("e\u0301")
-    (3, 4, 1)
+    Example:
+        >>> text_width("cat"), text_width("注意"), text_width("e\u0301")
+        (3, 4, 1)
     """
-    return sum(_cluster_width(letter) for letter in grapheme_clusters(text))
+    return sum(_cluster_width(cluster) for cluster in grapheme_clusters(text))
 
 
 def truncate(text: str, max_width: int) -> str:
-    """The text if it is at most `room` columns wide, otherwise its beginning and an ellipsis.
+    """Cut a text to at most `max_width` columns, with an ellipsis where it is cut.
 
-    >>> truncate("translation", 6), truncate("cat", 6)
-    ('trans…', 'cat')
+    Example:
+        >>> truncate("translation", 6), truncate("cat", 6)
+        ('trans…', 'cat')
     """
     if len(text) <= max_width and text_width(text) <= max_width:
         return text
-    kept, used = "", 1
-    for letter in grapheme_clusters(
-        text[: 8 * max_width]
-    ):  # a text of a million letters is not read to its end
-        used += _cluster_width(letter)
+    result, used = "", 1
+    beginning = text[: 8 * max_width]  # a text of a million characters is not scanned to its end
+    for cluster in grapheme_clusters(beginning):
+        used += _cluster_width(cluster)
         if used > max_width:
             break
-        kept += letter
+        result += cluster
     else:
-        return kept if len(text) <= 8 * max_width else kept + "…"
-    return kept + "…"
+        return result if len(text) <= 8 * max_width else result + "…"
+    return result + "…"
 
 
 def wrap_lines(text: str, max_width: int) -> list[str]:
-    """The text in lines of at most `room` columns, broken between words, or inside one that is too long by itself.
+    """Wrap a text to lines of at most `max_width` columns, between words, or inside a word that is too long.
 
-    >>> wrap_lines("a black cat sleeps", 8), wrap_lines("translation", 6)
-    (['a black', 'cat', 'sleeps'], ['transl', 'ation'])
+    Example:
+        >>> wrap_lines("a black cat sleeps", 8), wrap_lines("translation", 6)
+        (['a black', 'cat', 'sleeps'], ['transl', 'ation'])
     """
     lines = [""]
     for word in re.findall(r"\S+\s*|\s+", text):
@@ -72,20 +73,16 @@ def wrap_lines(text: str, max_width: int) -> list[str]:
 
 
 def is_combining_mark(c: str) -> bool:
-    """Whether a character stands on the one before it and fills no column: accents, variation selectors."""
+    """Whether a character combines with the previous one and has no width, such as accents."""
     return unicodedata.category(c) in ("Mn", "Me")
 
 
 def _extends_cluster(c: str, cluster: str) -> bool:
-    if (
-        is_combining_mark(c) or c == ZERO_WIDTH_JOINER or 0x1F3FB <= ord(c) <= 0x1F3FF
-    ):  # the last: tones of skin
+    is_skin_tone = 0x1F3FB <= ord(c) <= 0x1F3FF
+    if is_combining_mark(c) or c == ZERO_WIDTH_JOINER or is_skin_tone or cluster.endswith(ZERO_WIDTH_JOINER):
         return True
-    if cluster.endswith(ZERO_WIDTH_JOINER):
-        return True
-    return (
-        _is_regional_indicator(c) and len(cluster) == 1 and _is_regional_indicator(cluster)
-    )  # two such letters make a flag
+    # Two regional indicators are a flag.
+    return _is_regional_indicator(c) and len(cluster) == 1 and _is_regional_indicator(cluster)
 
 
 def _is_regional_indicator(c: str) -> bool:
@@ -93,9 +90,8 @@ def _is_regional_indicator(c: str) -> bool:
 
 
 def _cluster_width(cluster: str) -> int:
-    wide = (
-        unicodedata.east_asian_width(cluster[0]) in "WF"
-        or "\ufe0f" in cluster
-        or _is_regional_indicator(cluster[0])
-    )
-    return 2 if wide else int(not is_combining_mark(cluster[0]) and cluster[0] != ZERO_WIDTH_JOINER)
+    first = cluster[0]
+    is_emoji = "\ufe0f" in cluster or _is_regional_indicator(first)
+    if is_emoji or unicodedata.east_asian_width(first) in "WF":
+        return 2
+    return int(not is_combining_mark(first) and first != ZERO_WIDTH_JOINER)

@@ -1,10 +1,10 @@
-"""PyTorch's own attention, watched from outside: what a module is called with is enough to compute its weights again.
+"""Attention modules of PyTorch and of Hugging Face transformers, observed without changes to their code.
 
-Hooks are no way to do it: an encoder layer that finds one leaves its fast path, and its output changes. So the
-instance's `forward` is wrapped and put back. On the fast path a layer never calls its attention, and is told of by
-itself.
+The weights of `nn.MultiheadAttention` are computed a second time from its inputs. Forward hooks are not an option: an
+encoder layer with a hook leaves its fast path, and its output changes. Instead the `forward` of the instance is wrapped
+and restored. On the fast path an encoder layer does not call its attention module, so the layer is wrapped as well.
 
-Hugging Face's models, by their own extension point: `attn_implementation="regard"`.
+Models of transformers are observed through their attention interface: `attn_implementation="regard"`.
 """
 
 from __future__ import annotations
@@ -32,38 +32,46 @@ from regard.attention.observers import WATCHERS, HeadSelection, notify_watchers
 from regard.attention.scores.base import DotProductFeatures, Score
 from regard.errors import UnsupportedError
 
+__all__ = [
+    "ATTN_IMPLEMENTATION",
+    "BiasedDot",
+    "check_attn_implementation",
+    "compute_weights",
+    "hook_torch_attention",
+    "huggingface_attention",
+    "huggingface_attention_modules",
+    "is_huggingface_imported",
+    "is_torch_attention",
+    "register_huggingface",
+]
+
+ATTN_IMPLEMENTATION = "regard"
 _ATTENTION_FORWARD, _LAYER_FORWARD = nn.MultiheadAttention.forward, nn.TransformerEncoderLayer.forward
-
-
 _SELF_ATTENTION_BLOCK = nn.TransformerEncoderLayer._sa_block
-
-
 _SIGNATURES = {forward: inspect.signature(forward) for forward in (_ATTENTION_FORWARD, _LAYER_FORWARD)}
-
-
-_num_watchers: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # how many watches hear a module
-
-
+_num_watchers: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # active watches of a wrapped module
 _hook_lock = Lock()
-
-
-_call_stack: ContextVar[tuple[list[nn.Module], ...]] = ContextVar("_called", default=())
+_call_stack: ContextVar[tuple[list[nn.Module], ...]] = ContextVar("_call_stack", default=())
 
 
 def is_torch_attention(module: nn.Module) -> bool:
-    """Whether it is PyTorch's own; a forward that somebody else wrote is not known to look as theirs does."""
+    """Whether a module is an attention or encoder layer of PyTorch with PyTorch's own forward."""
     if isinstance(module, nn.TransformerEncoderLayer) and type(module)._sa_block is not _SELF_ATTENTION_BLOCK:
         return False
-    known = isinstance(module, (nn.MultiheadAttention, nn.TransformerEncoderLayer))
-    return known and type(module).forward in _SIGNATURES
+    is_torch_class = isinstance(module, (nn.MultiheadAttention, nn.TransformerEncoderLayer))
+    return is_torch_class and type(module).forward in _SIGNATURES
 
 
 @contextmanager
 def hook_torch_attention(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Let those of these modules that are PyTorch's say what they are called with; several watches may share one."""
-    heard = [module for module in modules if is_torch_attention(module)]
+    """Notify the watchers of this thread of the calls of PyTorch's attention modules.
+
+    Args:
+        modules: the modules of a model; others than PyTorch's are ignored, and several watches may share a module
+    """
+    hooked = [module for module in modules if is_torch_attention(module)]
     with _hook_lock:
-        for module in heard:
+        for module in hooked:
             _num_watchers[module] = _num_watchers.get(module, 0) + 1
             if _num_watchers[module] == 1:
                 _wrap_forward(module, module.__dict__.get("forward"))
@@ -71,58 +79,62 @@ def hook_torch_attention(modules: Iterable[nn.Module]) -> Iterator[None]:
         yield
     finally:
         with _hook_lock:
-            for module in heard:
+            for module in hooked:
                 _num_watchers[module] -= 1
                 if not _num_watchers[module]:
                     _unwrap_forward(module)
 
 
-def _wrap_forward(module: nn.Module, before: Any) -> None:
+def _wrap_forward(module: nn.Module, original: Any) -> None:
     def forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        own = partial(type(module).forward, module) if before is None else before
+        unwrapped = partial(type(module).forward, module) if original is None else original
         if torch.compiler.is_compiling() or not WATCHERS.get():
-            return own(*args, **kwargs)
-        hear: Any = _run_layer if isinstance(module, nn.TransformerEncoderLayer) else _run_attention
-        return hear(module, own, args, kwargs)
+            return unwrapped(*args, **kwargs)
+        run: Any = _run_layer if isinstance(module, nn.TransformerEncoderLayer) else _run_attention
+        return run(module, unwrapped, args, kwargs)
 
-    # A bound method, so that a copy of the module gets a copy that belongs to it.
+    # A bound method, so that a deep copy of the module is bound to the copy.
     module.__dict__["forward"] = MethodType(forward, module)
-    forward.__dict__["before"] = before
+    forward.__dict__["original"] = original
 
 
 def _unwrap_forward(module: nn.Module) -> None:
     wrapper: Any = getattr(module.__dict__.get("forward"), "__func__", None)
-    if not hasattr(wrapper, "before"):
-        return  # somebody else has put another one there meanwhile
+    if not hasattr(wrapper, "original"):
+        return  # it was replaced meanwhile
     del module.__dict__["forward"]
-    if wrapper.before is not None:
-        module.__dict__["forward"] = wrapper.before
+    if wrapper.original is not None:
+        module.__dict__["forward"] = wrapper.original
 
 
 def _run_attention(module: nn.MultiheadAttention, forward: Any, args: Any, kwargs: Any) -> Any:
-    answer = forward(*args, **kwargs)
-    for called in _call_stack.get():
-        called.append(module)
+    result = forward(*args, **kwargs)
+    for calls in _call_stack.get():
+        calls.append(module)
     _emit(module, _bind_arguments(_ATTENTION_FORWARD, module, args, kwargs))
-    return answer
+    return result
 
 
 def _run_layer(layer: nn.TransformerEncoderLayer, forward: Any, args: Any, kwargs: Any) -> Any:
-    """A layer, which on its fast path does not call its attention."""
-    called: list[nn.Module] = []
-    mark = _call_stack.set((*_call_stack.get(), called))
+    """Run an encoder layer, and emit its weights if it took the fast path, which does not call its attention."""
+    calls: list[nn.Module] = []
+    token = _call_stack.set((*_call_stack.get(), calls))
     try:
-        answer = forward(*args, **kwargs)
+        result = forward(*args, **kwargs)
     finally:
-        _call_stack.reset(mark)
-    if is_torch_attention(layer.self_attn) and not any(module is layer.self_attn for module in called):
-        given = _bind_arguments(_LAYER_FORWARD, layer, args, kwargs)
-        x = given["src"]
-        masks = {"attn_mask": given.get("src_mask"), "key_padding_mask": given.get("src_key_padding_mask")}
-        _emit(
-            layer.self_attn, {"query": x, "key": x, "value": x, **masks}, layer if layer.norm_first else None
-        )
-    return answer
+        _call_stack.reset(token)
+    if is_torch_attention(layer.self_attn) and not any(module is layer.self_attn for module in calls):
+        arguments = _bind_arguments(_LAYER_FORWARD, layer, args, kwargs)
+        x = arguments["src"]
+        inputs = {
+            "query": x,
+            "key": x,
+            "value": x,
+            "attn_mask": arguments.get("src_mask"),
+            "key_padding_mask": arguments.get("src_key_padding_mask"),
+        }
+        _emit(layer.self_attn, inputs, layer if layer.norm_first else None)
+    return result
 
 
 def _bind_arguments(forward: Any, module: nn.Module, args: Any, kwargs: Any) -> dict[str, Any]:
@@ -141,10 +153,18 @@ def compute_weights(
     heads: HeadSelection = None,
     pre_norm_layer: nn.TransformerEncoderLayer | None = None,
 ) -> Tensor:
-    """What the module makes of what it was given, (batch, heads, queries, keys), before anything is dropped.
+    """Compute the weights of a PyTorch attention module, before dropout.
 
-    `layer` is one that normalizes first. A query that may look nowhere has weights of 0, where PyTorch has NaN or 0,
-    as its path happens to be.
+    A query whose keys are all masked has weights 0, where PyTorch returns NaN or 0 depending on its path.
+
+    Args:
+        module: the attention module
+        inputs: the arguments of its forward by name
+        heads: the heads to compute; None: all
+        pre_norm_layer: the encoder layer whose norm1 is applied first, if it has norm_first=True
+
+    Returns:
+        (batch, heads, queries, keys).
     """
     query, hidden = _to_batch_first(module, inputs["query"])
     key = query if inputs["key"] is inputs["query"] else _to_batch_first(module, inputs["key"])[0]
@@ -156,18 +176,18 @@ def compute_weights(
             pre_norm_layer.norm1.bias,
             pre_norm_layer.norm1.eps,
         )
-    which = list(range(module.num_heads)) if heads is None else list(heads)
-    q, k = _project_heads(module, query, key, which)
-    k = _append_extra_keys(module, k, which)
+    selected = list(range(module.num_heads)) if heads is None else list(heads)
+    q, k = _project_heads(module, query, key, selected)
+    k = _append_extra_keys(module, k, selected)
     scores = (q * module.head_dim**-0.5) @ k.mT
-    scores = _apply_torch_mask(scores, _split_mask_heads(module, inputs.get("attn_mask"), len(q), which))
+    scores = _apply_torch_mask(scores, _split_mask_heads(module, inputs.get("attn_mask"), len(q), selected))
     scores = _apply_torch_mask(scores, _expand_padding_mask(inputs.get("key_padding_mask")))
-    found = softmax(_apply_torch_mask(scores, hidden))
-    return found if hidden is None else found.masked_fill(hidden.mT, 0.0)
+    weights = softmax(_apply_torch_mask(scores, hidden))
+    return weights if hidden is None else weights.masked_fill(hidden.mT, 0.0)
 
 
 def _to_batch_first(module: nn.MultiheadAttention, x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """(batch, positions, dim); of a nested tensor also which positions are only there to fill it up."""
+    """(batch, positions, dim), and the padding of a nested tensor."""
     if x.is_nested:
         lengths = torch.tensor([len(row) for row in x.unbind()], device=x.device)
         x = x.to_padded_tensor(0.0)
@@ -180,18 +200,20 @@ def _to_batch_first(module: nn.MultiheadAttention, x: Tensor) -> tuple[Tensor, T
 def _project_heads(
     module: nn.MultiheadAttention, query: Tensor, key: Tensor, heads: list[int]
 ) -> list[Tensor]:
-    """Queries and keys of these heads."""
+    """Queries and keys of the heads."""
     dim = module.embed_dim
-    joined: Tensor | None = module.in_proj_weight
-    maps = (module.q_proj_weight, module.k_proj_weight) if joined is None else joined[: 2 * dim].split(dim)
+    packed: Tensor | None = module.in_proj_weight
+    matrices = (
+        (module.q_proj_weight, module.k_proj_weight) if packed is None else packed[: 2 * dim].split(dim)
+    )
     biases = (None, None) if module.in_proj_bias is None else module.in_proj_bias[: 2 * dim].split(dim)
-    split = []
-    for x, weight, bias in zip((query, key), maps, biases, strict=True):
+    projected = []
+    for x, weight, bias in zip((query, key), matrices, biases, strict=True):
         if heads != list(range(module.num_heads)):
             weight = _select_head_rows(weight, module, heads).flatten(0, 1)
             bias = None if bias is None else _select_head_rows(bias, module, heads).flatten()
-        split.append(F.linear(x, weight, bias).unflatten(-1, (len(heads), -1)).transpose(1, 2))
-    return split
+        projected.append(F.linear(x, weight, bias).unflatten(-1, (len(heads), -1)).transpose(1, 2))
+    return projected
 
 
 def _select_head_rows(tensor: Tensor, module: nn.MultiheadAttention, heads: list[int]) -> Tensor:
@@ -199,7 +221,7 @@ def _select_head_rows(tensor: Tensor, module: nn.MultiheadAttention, heads: list
 
 
 def _append_extra_keys(module: nn.MultiheadAttention, key: Tensor, heads: list[int]) -> Tensor:
-    """The keys, with the learned one of add_bias_kv and the zero of add_zero_attn behind them."""
+    """Append the learned key of add_bias_kv and the zero key of add_zero_attn."""
     batch, count, _, size = key.shape
     if module.bias_k is not None:
         learned = _select_head_rows(module.bias_k.flatten(), module, heads)[:, None].to(key.dtype)
@@ -212,7 +234,7 @@ def _append_extra_keys(module: nn.MultiheadAttention, key: Tensor, heads: list[i
 def _split_mask_heads(
     module: nn.MultiheadAttention, mask: Tensor | None, batch: int, heads: list[int]
 ) -> Tensor | None:
-    """(queries, keys), or (batch, heads, queries, keys) of a mask that is one matrix a head."""
+    """(queries, keys), or (batch, heads, queries, keys) of a mask with a matrix per head."""
     if mask is None or mask.dim() == 2:
         return mask
     return mask.unflatten(0, (batch, module.num_heads))[:, heads]
@@ -225,27 +247,23 @@ def _expand_padding_mask(mask: Tensor | None) -> Tensor | None:
 
 
 def _apply_torch_mask(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """PyTorch's masks: True hides, numbers are added; what came behind the keys is always visible."""
+    """Apply a mask of PyTorch: True hides, numbers are added; appended keys are visible."""
     if mask is None:
         return scores
     mask = F.pad(mask, (0, scores.shape[-1] - mask.shape[-1]))
     return scores.masked_fill(mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
 
 
-ATTN_IMPLEMENTATION = "regard"
-
-
 def register_huggingface() -> None:
-    """Make `attn_implementation="regard"` known to transformers, whose models can then be watched.
+    """Register `attn_implementation="regard"` with transformers, so that its models can be watched.
 
-    `watch` does it by itself if transformers is imported; a model that is to be loaded with it needs it earlier.
+    `watch` calls it if transformers is imported. Call it before loading a model with
+    `from_pretrained(..., attn_implementation="regard")`.
     """
     models = require_extra("transformers.modeling_utils", extra="hugging")
     masking = require_extra("transformers.masking_utils", extra="hugging")
     models.AttentionInterface.register(ATTN_IMPLEMENTATION, huggingface_attention)
-    masking.AttentionMaskInterface.register(
-        ATTN_IMPLEMENTATION, masking.sdpa_mask
-    )  # bool, True where a query may look
+    masking.AttentionMaskInterface.register(ATTN_IMPLEMENTATION, masking.sdpa_mask)  # True = visible
 
 
 def huggingface_attention(
@@ -261,30 +279,56 @@ def huggingface_attention(
     softcap: float | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers asks of an attention: (batch, heads, queries, dim) -> (batch, queries, heads, dim)."""
-    for unknown in ("s_aux", "cache"):
-        if others.get(unknown) is not None:
+    """The attention function of regard with the signature of transformers' attention interface.
+
+    Args:
+        module: the attention module of the model
+        query, key, value: projected inputs
+        attention_mask: boolean (True = visible) or additive; None: causal or no mask, by `is_causal`
+        dropout: probability
+        scaling: factor of the dot products; None: 1 / sqrt(dim)
+        is_causal: None: the attribute of the module
+        position_bias: added to the scores
+        softcap: c of c tanh(s / c)
+        others: arguments of the model that are not supported if they are not None
+
+    Shape:
+        (batch, heads, queries, dim) -> (batch, queries, heads, dim)
+
+    Returns:
+        The context, and None in place of the weights, which go to the watchers.
+    """
+    for name in ("s_aux", "cache"):
+        if others.get(name) is not None:
             raise UnsupportedError(
-                f'{type(module).__name__} asks for {unknown}, which attn_implementation="regard" does not know; '
+                f'{type(module).__name__} needs {name}, which attn_implementation="regard" does not support; '
                 'use "eager" for this model'
             )
     mask, bias = _convert_mask(module, query, key, attention_mask, is_causal)
-    biases = [part for part in (bias, position_bias) if part is not None]
-    factor = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-    score = BiasedDot(factor, sum(biases[1:], biases[0]) if biases else None, softcap)
+    biases = [term for term in (bias, position_bias) if term is not None]
+    scaling = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    score = BiasedDot(scaling, sum(biases[1:], biases[0]) if biases else None, softcap)
     normalize: Any = Dropout(softmax, dropout).train() if dropout else softmax
     key, value = _repeat_kv(key, query), _repeat_kv(value, query)
-    seen = notify_watchers(module, attend_unwatched(query, key, value, mask, score, normalize))
-    return seen.context.transpose(1, 2).contiguous(), None  # weights go to who watches, not to who calls
+    output = notify_watchers(module, attend_unwatched(query, key, value, mask, score, normalize))
+    return output.context.transpose(1, 2).contiguous(), None
 
 
 class BiasedDot(Dot):
-    """The dot product as a model of theirs wants it.
+    """Scaled dot product with an optional soft cap and bias, as models of transformers use it.
 
-    score(q, k) = cap(factor q . k) + bias          cap(s) = c tanh(s / c), if there is one
+        score(q, k) = cap(scaling q . k) + bias          cap(s) = softcap tanh(s / softcap)
+
+    Args:
+        scaling: factor of the dot products
+        bias: added to the scores, (batch, heads, queries, keys), or None
+        softcap: limit of the scores, or None
+
+    Shape:
+        query (*batch, queries, dim), key (*batch, keys, dim) -> (*batch, queries, keys)
     """
 
-    is_positional = True  # the bias goes by places
+    is_positional = True  # the bias depends on positions
 
     def __init__(self, scaling: float, bias: Tensor | None, softcap: float | None):
         super().__init__()
@@ -304,8 +348,8 @@ class BiasedDot(Dot):
     def dot_product_features(
         self, query: Tensor, key: Tensor, mask: Mask | None
     ) -> DotProductFeatures | None:
-        found = super().dot_product_features(query, key, mask) if self.softcap is None else None
-        return found if found is None or self.bias is None else found._replace(bias=self.bias)
+        features = super().dot_product_features(query, key, mask) if self.softcap is None else None
+        return features if features is None or self.bias is None else features._replace(bias=self.bias)
 
     def restrict(self, grid: Any) -> Score | None:
         return self if self.bias is None else None
@@ -314,13 +358,13 @@ class BiasedDot(Dot):
 def _convert_mask(
     module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool | None
 ) -> tuple[Mask | None, Tensor | None]:
-    """Who may be looked at, and what is added to the scores: theirs is either, or the word causal."""
+    """Split the mask of a model into a mask and a bias of the scores."""
     if mask is not None:
         mask = mask[..., : key.shape[-2]]
         return (dense(mask), None) if mask.dtype == torch.bool else _split_additive_mask(mask)
-    wanted = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    needs_mask = getattr(module, "is_causal", True) if is_causal is None else is_causal
     queries, keys = query.shape[-2], key.shape[-2]
-    if not wanted or queries == 1:
+    if not needs_mask or queries == 1:
         return None, None
     if keys == queries:
         return causal(), None
@@ -328,40 +372,41 @@ def _convert_mask(
 
 
 def _split_additive_mask(mask: Tensor) -> tuple[Mask | None, Tensor | None]:
-    """A mask that is added, in two: what it hides by its lowest numbers, and what it adds elsewhere."""
+    """Split an additive mask: the lowest number of the dtype hides, other numbers are a bias."""
     visible = mask > torch.finfo(mask.dtype).min
     return dense(visible), torch.where(visible, mask, 0.0)
 
 
 def _repeat_kv(grouped: Tensor, query: Tensor) -> Tensor:
-    """Each group of query heads reads one head of keys."""
+    """Repeat keys or values for each query head of a group (grouped-query attention)."""
     groups = query.shape[1] // grouped.shape[1]
     return grouped if groups == 1 else grouped.repeat_interleave(groups, 1)
 
 
 def check_attn_implementation(model: nn.Module) -> None:
-    """Say what to do, if a model of theirs computes its attention where nobody can watch."""
+    """Raise UnsupportedError if a model of transformers uses an attention function that cannot be watched."""
     models = sys.modules.get("transformers.modeling_utils")
-    for part in model.modules() if models is not None else ():
-        if (
-            isinstance(part, models.PreTrainedModel)  # type: ignore[union-attr]
-            and part.config._attn_implementation != ATTN_IMPLEMENTATION
-        ):
+    if models is None:
+        return
+    for part in model.modules():
+        if not isinstance(part, models.PreTrainedModel):
+            continue
+        implementation = part.config._attn_implementation
+        if implementation != ATTN_IMPLEMENTATION:
             raise UnsupportedError(
-                f"{type(part).__name__} computes attention by {part.config._attn_implementation!r}, which nobody can "
-                'watch; call model.set_attn_implementation("regard") first, or load it with '
-                'attn_implementation="regard"'
+                f"{type(part).__name__} uses attn_implementation={implementation!r}, which cannot be watched; "
+                'call model.set_attn_implementation("regard") first, or load it with attn_implementation="regard"'
             )
 
 
 def huggingface_attention_modules(model: nn.Module) -> set[nn.Module]:
-    """The modules of theirs that call an attention: named so, and without another one inside."""
+    """The innermost modules of transformers with "Attention" in their class names."""
 
-    def named(part: nn.Module) -> bool:
+    def is_attention(part: nn.Module) -> bool:
         return type(part).__module__.startswith("transformers.models.") and "Attention" in type(part).__name__
 
-    found = {part for part in model.modules() if named(part)}
-    return {part for part in found if not any(inner in found for inner in list(part.modules())[1:])}
+    candidates = {part for part in model.modules() if is_attention(part)}
+    return {part for part in candidates if not any(inner in candidates for inner in list(part.modules())[1:])}
 
 
 def is_huggingface_imported() -> bool:

@@ -1,4 +1,4 @@
-"""Run a model with other weights than its own, to see whether its weights matter."""
+"""Replace the attention weights of a model, to test whether its output depends on them."""
 
 from __future__ import annotations
 
@@ -15,56 +15,74 @@ from regard.attention.normalizers.base import NormalizeFunction, input_kind
 from regard.errors import UnsupportedError
 from regard.viewing.watching import ATTENTION_TYPES, AttentionModules, LayerHeadFilter, LayerSelection
 
+__all__ = ["PermutedWeights", "UniformWeights", "replace_normalizers"]
+
 
 @contextmanager
 def replace_normalizers(
     model: nn.Module, change: Callable[[NormalizeFunction], NormalizeFunction], layers: LayerSelection = None
 ) -> Iterator[None]:
-    """Let every attention of ours in a model share out by `change(its normalizer)`; afterwards all is as before.
+    """Replace the normalizers of all attention modules of regard in a model; they are restored at the end.
 
-    >>> attention, x = Attention(), torch.randn(1, 3, 4)
-    >>> with replace_normalizers(attention, UniformWeights):
-    ...     torch.testing.assert_close(attention(x, x, x).context, x.mean(1, keepdim=True).expand_as(x))
+    Args:
+        model: the model
+        change: called with each normalizer, returns its replacement, such as `UniformWeights`
+        layers: numbers, names or patterns of names; None: all
+
+    Example:
+        >>> attention, x = Attention(), torch.randn(1, 3, 4)
+        >>> with replace_normalizers(attention, UniformWeights):
+        ...     torch.testing.assert_close(attention(x, x, x).context, x.mean(1, keepdim=True).expand_as(x))
     """
-    sites = AttentionModules(model)
-    choice = LayerHeadFilter(sites, layers, None)
-    chosen = [
-        m for m in sites.modules if isinstance(m, ATTENTION_TYPES) and choice.includes_layer(sites.names[m])
+    modules = AttentionModules(model)
+    layer_filter = LayerHeadFilter(modules, layers, None)
+    selected = [
+        module
+        for module in modules.modules
+        if isinstance(module, ATTENTION_TYPES) and layer_filter.includes_layer(modules.names[module])
     ]
-    if not chosen:
-        raise UnsupportedError("there is no attention of regard's in this model to alter")
-    before = [module.__dict__.get("normalize", sites) for module in chosen]
-    # An attribute stands before a registered module of the same name, which stays registered where it is.
-    for module in chosen:
+    if not selected:
+        raise UnsupportedError("this model has no attention modules of regard")
+    missing = object()
+    previous = [module.__dict__.get("normalize", missing) for module in selected]
+    # An instance attribute hides a registered module of the same name, which stays registered.
+    for module in selected:
         module.__dict__["normalize"] = _build_replacement(module, change)
     try:
         yield
     finally:
-        for module, held in zip(chosen, before, strict=True):
-            if held is sites:  # a mark: there was no attribute
+        for module, normalize in zip(selected, previous, strict=True):
+            if normalize is missing:
                 del module.__dict__["normalize"]
             else:
-                module.__dict__["normalize"] = held
+                module.__dict__["normalize"] = normalize
 
 
 def _build_replacement(
     module: nn.Module, change: Callable[[NormalizeFunction], NormalizeFunction]
 ) -> NormalizeFunction:
-    old = module.normalize or default_normalizer(module.score)
-    if not isinstance(old, Dropout):
-        return change(old)  # type: ignore[arg-type]
-    drop = Dropout(change(old.normalize), old.p)  # what drops goes outermost
-    drop.training = old.training
-    return drop
+    normalize = module.normalize or default_normalizer(module.score)
+    if not isinstance(normalize, Dropout):
+        return change(normalize)  # type: ignore[arg-type]
+    dropout = Dropout(change(normalize.normalize), normalize.p)  # dropout stays outermost
+    dropout.training = normalize.training
+    return dropout
 
 
 class UniformWeights(Normalizer):
-    """Regard shared out evenly over the visible keys, whatever the scores.
+    """Equal weights for all visible keys, whatever the scores.
 
         w_i = 1 / number of visible keys
 
-    >>> UniformWeights()(torch.tensor([[5.0, 0.0, -torch.inf]])).tolist()
-    [[0.5, 0.5, 0.0]]
+    Args:
+        normalize: the normalizer that it replaces; None: one that expects logits
+
+    Shape:
+        scores (*batch, queries, keys) -> (*batch, queries, keys)
+
+    Example:
+        >>> UniformWeights()(torch.tensor([[5.0, 0.0, -torch.inf]])).tolist()
+        [[0.5, 0.5, 0.0]]
     """
 
     def __init__(self, normalize: NormalizeFunction | None = None) -> None:
@@ -80,13 +98,22 @@ class UniformWeights(Normalizer):
 
 
 class PermutedWeights(Normalizer):
-    """The weights of another normalizer, dealt out anew at random among the visible keys, for each query.
+    """The weights of another normalizer, randomly permuted among the visible keys of each query.
 
         w_i = normalize(s)_pi(i)          pi a permutation of the visible keys
 
-    >>> weights = PermutedWeights(softmax, torch.Generator().manual_seed(0))(torch.tensor([[5.0, 0.0, 1.0, -torch.inf]]))
-    >>> weights.sort().values.equal(softmax(torch.tensor([[5.0, 0.0, 1.0, -torch.inf]])).sort().values)
-    True
+    Args:
+        normalize: the other normalizer
+        generator: the source of randomness; None: the default generator
+
+    Shape:
+        scores (*batch, queries, keys) -> (*batch, queries, keys)
+
+    Example:
+        >>> scores = torch.tensor([[5.0, 0.0, 1.0, -torch.inf]])
+        >>> weights = PermutedWeights(softmax, torch.Generator().manual_seed(0))(scores)
+        >>> weights.sort().values.equal(softmax(scores).sort().values)
+        True
     """
 
     is_random = True
@@ -102,12 +129,9 @@ class PermutedWeights(Normalizer):
 
     def forward(self, scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
         weights, hidden = self.normalize(scores), scores == -torch.inf
-        drawn = torch.rand(scores.shape, generator=self.generator, device=_generator_device(self.generator))
-        # Both orders have the visible keys first, one as they stand, one at random.
-        there = hidden.to(torch.uint8).sort(dim=-1, stable=True).indices
-        dealt = drawn.to(scores.device).masked_fill(hidden, 2.0).sort(-1).indices
-        return torch.zeros_like(weights).scatter(-1, there, weights.gather(-1, dealt))
-
-
-def _generator_device(generator: torch.Generator | None) -> torch.device:
-    return torch.device("cpu") if generator is None else generator.device
+        device = torch.device("cpu") if self.generator is None else self.generator.device
+        noise = torch.rand(scores.shape, generator=self.generator, device=device).to(scores.device)
+        # Both orders begin with the visible keys, one in their order, one in a random order.
+        ordered = hidden.to(torch.uint8).sort(dim=-1, stable=True).indices
+        shuffled = noise.masked_fill(hidden, 2.0).sort(-1).indices
+        return torch.zeros_like(weights).scatter(-1, ordered, weights.gather(-1, shuffled))

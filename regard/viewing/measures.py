@@ -1,9 +1,9 @@
-"""Numbers that say what weights look like.
+"""Measures of attention weights: entropy, sparsity, distance, diagonality, similarity of heads.
 
-Every measure takes weights (*batch, queries, keys) and the mask they were made with, if there was one; lengths
-are given as `padding(lengths)`. It is about shares p = weights / sum of weights, so that weights that do not sum
-to 1 (sigmoid, local-p) are measured too. A query that looks at nothing has no measure: NaN, which `nanmean` skips.
-Alignments against those of people are measured by `regard.decoding.aer`.
+Every measure takes weights (*batch, queries, keys), and optionally the mask that they were computed with; lengths are
+given as `padding(lengths)`. Weights are normalized to p = weights / sum of weights first, so weights that do not sum to
+1 (sigmoid, local-p) are supported. A query without any weight gives NaN, which `torch.nanmean` ignores.
+The agreement with human alignments is measured by `regard.decoding.alignment_error_rate`.
 """
 
 from __future__ import annotations
@@ -20,128 +20,196 @@ from regard.attention import Mask, PositionGrid
 from regard.attention.masks import as_mask
 from regard.errors import ShapeError, UsageError
 
+__all__ = [
+    "MaskLike",
+    "diagonality",
+    "distance",
+    "entropy",
+    "head_similarity",
+    "keys_for_mass",
+    "rank_keys",
+    "sort_by_attention",
+    "sparsity",
+]
+
 MaskLike = Mask | Bool[Tensor, "..."] | None
 
 
 def entropy(
     weights: Float[Tensor, "*batch queries keys"], mask: MaskLike = None, *, normalized: bool = False
 ) -> Float[Tensor, "*batch queries"]:
-    """How widely regard is spread, in nats: 0 for one key, log n for n keys alike.
+    """Entropy of the weights in nats: 0 for one key, log n for n equal keys.
 
         H = -sum_j p_j log p_j
 
-    `normalized` divides by the most there can be, the logarithm of the number of visible keys.
+    Args:
+        weights: attention weights
+        mask: the visible keys; None: all
+        normalized: divide by the maximum, the logarithm of the number of visible keys
 
-    >>> entropy(torch.tensor([[1.0, 0.0], [0.5, 0.5]]), normalized=True)
-    tensor([0., 1.])
+    Shape:
+        weights (*batch, queries, keys) -> (*batch, queries)
+
+    Example:
+        >>> entropy(torch.tensor([[1.0, 0.0], [0.5, 0.5]]), normalized=True)
+        tensor([0., 1.])
     """
-    shares, visible = _normalize_weights(weights, mask)
-    spread = _entropy(shares)
-    return spread / visible.sum(-1).clamp(min=2).log() if normalized else spread
+    p, visible = _normalize_weights(weights, mask)
+    nats = _entropy(p)
+    return nats / visible.sum(-1).clamp(min=2).log() if normalized else nats
 
 
 def sparsity(
     weights: Float[Tensor, "*batch queries keys"], mask: MaskLike = None, *, threshold: float = 0.01
 ) -> Float[Tensor, "*batch queries"]:
-    """The share of visible keys that get next to nothing.
+    """Fraction of the visible keys with a weight below a threshold.
 
         |{j visible : p_j < threshold}| / |{j visible}|
 
-    >>> sparsity(torch.tensor([[0.9, 0.1, 0.0, 0.0]]))
-    tensor([0.5000])
+    Args:
+        weights: attention weights
+        mask: the visible keys; None: all
+        threshold: the limit of a normalized weight
+
+    Shape:
+        weights (*batch, queries, keys) -> (*batch, queries)
+
+    Example:
+        >>> sparsity(torch.tensor([[0.9, 0.1, 0.0, 0.0]]))
+        tensor([0.5000])
     """
-    shares, visible = _normalize_weights(weights, mask)
-    idle = ((shares < threshold) & visible).sum(-1) / visible.sum(-1).clamp(min=1)
-    return _nan_without_weights(idle, shares)
+    p, visible = _normalize_weights(weights, mask)
+    fraction = ((p < threshold) & visible).sum(-1) / visible.sum(-1).clamp(min=1)
+    return _nan_without_weights(fraction, p)
 
 
 def keys_for_mass(
     weights: Float[Tensor, "*batch queries keys"], mask: MaskLike = None, *, mass: float = 0.9
 ) -> Float[Tensor, "*batch queries"]:
-    """How many keys hold most of the regard: the fewest that together have this share.
+    """Smallest number of keys that together have a given part of the weight.
 
-        min |J| with sum_{j in J} p_j >= share
+        min |J| with sum_{j in J} p_j >= mass
 
-    >>> keys_for_mass(torch.tensor([[0.7, 0.25, 0.05], [1.0, 0.0, 0.0]]))
-    tensor([2., 1.])
+    Args:
+        weights: attention weights
+        mask: the visible keys; None: all
+        mass: the part of the weight, from 0 to 1
+
+    Shape:
+        weights (*batch, queries, keys) -> (*batch, queries)
+
+    Example:
+        >>> keys_for_mass(torch.tensor([[0.7, 0.25, 0.05], [1.0, 0.0, 0.0]]))
+        tensor([2., 1.])
     """
-    shares = _normalize_weights(weights, mask)[0]
-    held = shares.sort(-1, descending=True).values.cumsum(-1)
-    few = (held < mass - 1e-6).sum(-1) + 1  # float32 sums to 1 - 1e-7 at times
-    return _nan_without_weights(few.clamp(max=weights.shape[-1]).to(shares.dtype), shares)
+    p = _normalize_weights(weights, mask)[0]
+    cumulative = p.sort(-1, descending=True).values.cumsum(-1)
+    count = (cumulative < mass - 1e-6).sum(-1) + 1  # float32 sums may be 1 - 1e-7
+    return _nan_without_weights(count.clamp(max=weights.shape[-1]).to(p.dtype), p)
 
 
 def distance(
     weights: Float[Tensor, "*batch queries keys"], mask: MaskLike = None, *, offset: int = 0
 ) -> Float[Tensor, "*batch queries"]:
-    """How far away the keys are that a query looks at, in positions.
+    """Mean distance between a query and its keys, in positions.
 
         sum_j p_j |j - (i + offset)|
 
-    `offset` is the position of the first query, such as keys - 1 for the one query of a decoding step.
+    Args:
+        weights: attention weights
+        mask: the visible keys; None: all
+        offset: position of the first query, such as keys - 1 for the one query of a decoding step
 
-    >>> distance(torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.0, 0.5]]))
-    tensor([0., 1.])
+    Shape:
+        weights (*batch, queries, keys) -> (*batch, queries)
+
+    Example:
+        >>> distance(torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.0, 0.5]]))
+        tensor([0., 1.])
     """
-    shares = _normalize_weights(weights, mask)[0]
+    p = _normalize_weights(weights, mask)[0]
     query, key = _position_indices(weights)
-    return (shares * (key - query - offset).abs()).sum(-1)
+    return (p * (key - query - offset).abs()).sum(-1)
 
 
 def diagonality(
     weights: Float[Tensor, "*batch queries keys"], mask: MaskLike = None
 ) -> Float[Tensor, "*batch queries"]:
-    """How close a query looks to the diagonal from the first query and key to the last: 1 on it, 0 as far as can be.
+    """1 if all weight is on the diagonal from the first query and key to the last, 0 if as far from it as possible.
 
         1 - sum_j p_j d_ij / max_j d_ij          d_ij = |j / (keys - 1) - i / (queries - 1)|
 
-    Keys are counted up to the last that any query sees, queries up to the last that sees a key, so that padding
-    on either side does not bend the diagonal.
+    Keys count up to the last visible one, queries up to the last one with a visible key, so that padding on either
+    side does not change the diagonal.
 
-    >>> diagonality(torch.eye(3)), diagonality(torch.eye(3).flip(0))[0]
-    (tensor([1., 1., 1.]), tensor(0.))
+    Args:
+        weights: attention weights
+        mask: the visible keys; None: all
+
+    Shape:
+        weights (*batch, queries, keys) -> (*batch, queries)
+
+    Example:
+        >>> diagonality(torch.eye(3)), diagonality(torch.eye(3).flip(0))[0]
+        (tensor([1., 1., 1.]), tensor(0.))
     """
-    shares, visible = _normalize_weights(weights, mask)
+    p, visible = _normalize_weights(weights, mask)
     last_key, last_query = (
         _last_position(visible.any(-2)),
-        _last_position(visible.any(-1) & ~shares.isnan().any(-1)),
+        _last_position(visible.any(-1) & ~p.isnan().any(-1)),
     )
     query, key = _position_indices(weights)
-    away = (key / last_key - query / last_query).abs()
-    # The farthest key lies at one of the two ends.
-    along = query / last_query
-    return 1 - (shares * away).sum(-1) / torch.maximum(along, 1 - along).squeeze(-1)
+    distances = (key / last_key - query / last_query).abs()
+    # The farthest key is at one of the two ends.
+    relative = query / last_query
+    return 1 - (p * distances).sum(-1) / torch.maximum(relative, 1 - relative).squeeze(-1)
 
 
 def head_similarity(
     weights: Float[Tensor, "*batch heads queries keys"], mask: MaskLike = None
 ) -> Float[Tensor, "*batch heads heads"]:
-    """How alike two heads look: 1 the same, 0 never at the same key.
+    """Similarity of every pair of heads: 1 for equal weights, 0 for heads without a common key.
 
         1 - mean_i JS(p_i, q_i) / log 2          JS(p, q) = H((p + q) / 2) - (H(p) + H(q)) / 2
 
     JS is the divergence of Lin (1991), "Divergence measures based on the Shannon entropy".
 
-    >>> head_similarity(torch.stack([torch.eye(2), torch.eye(2), torch.eye(2).flip(0)]))[0]
-    tensor([1., 1., 0.])
+    Args:
+        weights: attention weights
+        mask: the visible keys; None: all
+
+    Shape:
+        weights (*batch, heads, queries, keys) -> (*batch, heads, heads)
+
+    Example:
+        >>> head_similarity(torch.stack([torch.eye(2), torch.eye(2), torch.eye(2).flip(0)]))[0]
+        tensor([1., 1., 0.])
     """
-    shares = _normalize_weights(weights, mask)[0]
-    own = _entropy(shares)
+    p = _normalize_weights(weights, mask)[0]
+    entropies = _entropy(p)
     rows = []
-    for head in range(shares.shape[-3]):  # head by head: all pairs at once would be a large tensor
-        one, its = shares[..., head : head + 1, :, :], own[..., head : head + 1, :]
-        apart = _entropy((one + shares) / 2) - (its + own) / 2
-        rows.append(1 - (apart / math.log(2)).nanmean(-1))
+    for head in range(p.shape[-3]):  # head by head: all pairs at once would be a large tensor
+        q, q_entropy = p[..., head : head + 1, :, :], entropies[..., head : head + 1, :]
+        divergence = _entropy((q + p) / 2) - (q_entropy + entropies) / 2
+        rows.append(1 - (divergence / math.log(2)).nanmean(-1))
     return torch.stack(rows, -2).clamp(0, 1)
 
 
 def rank_keys(
     weights: Float[Tensor, "*batch queries keys"], mask: MaskLike = None
 ) -> Int[Tensor, "*batch queries keys"]:
-    """The keys by the regard they get, the most regarded first; of equals, the earlier first; hidden ones last.
+    """Indices of the keys in the order of decreasing weights; ties by position, masked keys last.
 
-    >>> rank_keys(torch.tensor([[0.1, 0.6, 0.3]])).tolist()
-    [[1, 2, 0]]
+    Args:
+        weights: attention weights
+        mask: the visible keys; None: all
+
+    Shape:
+        weights (*batch, queries, keys) -> (*batch, queries, keys)
+
+    Example:
+        >>> rank_keys(torch.tensor([[0.1, 0.6, 0.3]])).tolist()
+        [[1, 2, 0]]
     """
     visible = _visible_keys(weights, mask)
     return weights.masked_fill(~visible, -1.0).sort(dim=-1, descending=True, stable=True).indices
@@ -150,30 +218,38 @@ def rank_keys(
 def sort_by_attention(
     inputs: Any, weights: Float[Tensor, "*batch queries keys"], mask: MaskLike = None
 ) -> Any:
-    """The inputs as a query would rank them: what it looks at most comes first.
+    """Sort the inputs for each query by decreasing weights.
 
-    Vectors (*batch, keys, dim) become (*batch, queries, keys, dim). Words are ranked for each query of one text.
+    Args:
+        inputs: vectors, or the tokens of one text
+        weights: attention weights
+        mask: the visible keys; None: all
 
-    >>> sort_by_attention(["the", "black", "cat"], torch.tensor([[0.1, 0.3, 0.6]]))
-    [['cat', 'black', 'the']]
+    Shape:
+        vectors (*batch, keys, dim) -> (*batch, queries, keys, dim)
+
+    Returns:
+        A tensor, or a list of tokens per query.
+
+    Example:
+        >>> sort_by_attention(["the", "black", "cat"], torch.tensor([[0.1, 0.3, 0.6]]))
+        [['cat', 'black', 'the']]
     """
     ranks = rank_keys(weights, mask)
     if not isinstance(inputs, Tensor):
         return _rank_tokens(list(inputs), ranks)
     if inputs.shape[-2] != weights.shape[-1]:
-        raise ShapeError(
-            f"every key is one input, got {weights.shape[-1]} keys, inputs {tuple(inputs.shape)}"
-        )
-    wide = inputs.unsqueeze(-3).expand(*ranks.shape, inputs.shape[-1])
-    return wide.gather(-2, ranks.unsqueeze(-1).expand_as(wide))
+        raise ShapeError(f"got {weights.shape[-1]} keys, but inputs of shape {tuple(inputs.shape)}")
+    expanded = inputs.unsqueeze(-3).expand(*ranks.shape, inputs.shape[-1])
+    return expanded.gather(-2, ranks.unsqueeze(-1).expand_as(expanded))
 
 
 def _rank_tokens(tokens: Sequence[Any], ranks: Tensor) -> list[list[Any]]:
     if ranks.dim() != 2 or ranks.shape[-1] != len(tokens):
         raise ShapeError(
-            f"{len(tokens)} words are ranked by weights (queries, {len(tokens)}), got {tuple(ranks.shape)}"
+            f"{len(tokens)} tokens are sorted by weights (queries, {len(tokens)}), got {tuple(ranks.shape)}"
         )
-    return [[tokens[place] for place in row] for row in ranks.tolist()]
+    return [[tokens[i] for i in row] for row in ranks.tolist()]
 
 
 def _visible_keys(weights: Tensor, mask: MaskLike) -> Tensor:
@@ -187,20 +263,20 @@ def _visible_keys(weights: Tensor, mask: MaskLike) -> Tensor:
 
 
 def _normalize_weights(weights: Tensor, mask: MaskLike) -> tuple[Tensor, Tensor]:
-    """Weights that sum to 1 over the visible keys, NaN where there is nothing to share; and who is visible."""
+    """Weights that sum to 1 over the visible keys, NaN for queries without weight; and the visible keys."""
     visible = _visible_keys(weights, mask)
     weights = torch.where(visible, weights.float() if weights.dtype.itemsize < 4 else weights, 0.0)
     if bool((weights < 0).any()):
-        raise UsageError("measures are of weights, which are never negative; these are: scores, perhaps?")
+        raise UsageError("weights must not be negative; pass weights, not scores")
     return weights / weights.sum(-1, keepdim=True), visible  # 0 / 0 is NaN
 
 
-def _entropy(shares: Tensor) -> Tensor:
-    return (0 - torch.xlogy(shares, shares).sum(-1)).clamp(min=0)  # neither -0 nor, by rounding, less
+def _entropy(p: Tensor) -> Tensor:
+    return (0 - torch.xlogy(p, p).sum(-1)).clamp(min=0)  # no -0, and no rounding below 0
 
 
-def _nan_without_weights(measure: Tensor, shares: Tensor) -> Tensor:
-    return torch.where(shares.isnan().any(-1), math.nan, measure)
+def _nan_without_weights(measure: Tensor, p: Tensor) -> Tensor:
+    return torch.where(p.isnan().any(-1), math.nan, measure)
 
 
 def _position_indices(weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -210,7 +286,9 @@ def _position_indices(weights: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _last_position(mask: Tensor) -> Tensor:
-    """The last place that is there, at least 1; (*batch, 1, 1)."""
-    places = torch.arange(mask.shape[-1], device=mask.device)
-    last = torch.where(mask, places, 0).amax(-1) if mask.shape[-1] else mask.new_zeros(mask.shape[:-1]).int()
+    """Index of the last True, at least 1; (*batch, 1, 1)."""
+    if mask.shape[-1]:
+        last = torch.where(mask, torch.arange(mask.shape[-1], device=mask.device), 0).amax(-1)
+    else:
+        last = mask.new_zeros(mask.shape[:-1]).int()
     return last.clamp(min=1)[..., None, None]

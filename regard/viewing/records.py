@@ -1,4 +1,4 @@
-"""What was seen while a model was watched: one record a call of an attention."""
+"""Records of attention weights: one per call of an attention module."""
 
 from __future__ import annotations
 
@@ -14,29 +14,37 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import DataError, ShapeError, UsageError
-from regard.viewing import notebook as _html
-from regard.viewing import record_files as _files
+from regard.viewing import notebook, record_files
 from regard.viewing.notebook import MeasuresTable
 
 if TYPE_CHECKING:
     from regard.viewing.figures import Figure
 
+__all__ = ["AttentionRecord", "AttentionRecords", "Tokens"]
+
 Tokens = Sequence[str] | Sequence[Sequence[str]]
-
-
 TokenRows = list[tuple[str, ...]]
 
 
 @dataclass
 class AttentionRecord:
-    """The weights of one call of one attention.
+    """The weights of one call of one attention module.
 
-    `name` is that of the module, `layer` its number among the model's attentions, `heads` which heads are here,
-    `call` how many calls of this module came before. `queries` and `keys` are the words, one tuple a row of the
-    batch, if somebody gave them; a row may have fewer words than positions, the rest is padding.
+    Args:
+        name: the name of the module
+        layer: its number among the attention modules of the model
+        heads: the numbers of the recorded heads
+        weights: attention weights, float32 on the CPU
+        query_tokens: one tuple per example; positions behind a shorter tuple are padding
+        key_tokens: the same for the keys
+        call: the number of earlier calls of this module
 
-    >>> AttentionRecord("look", 0, (0, 1), torch.full((1, 2, 3, 4), 0.25))
-    Record('look', layer 0, heads 0 1, call 0, 1 x 2 x 3 x 4)
+    Shape:
+        weights (batch, heads, queries, keys)
+
+    Example:
+        >>> AttentionRecord("self_attn", 0, (0, 1), torch.full((1, 2, 3, 4), 0.25))
+        AttentionRecord('self_attn', layer 0, heads 0 1, call 0, 1 x 2 x 3 x 4)
     """
 
     name: str
@@ -48,66 +56,88 @@ class AttentionRecord:
     call: int = 0
 
     def metadata(self) -> dict[str, Any]:
-        """Everything but the weights, as plain as JSON."""
+        """All fields except the weights, as JSON."""
         return {
             "name": self.name,
             "layer": self.layer,
             "heads": list(self.heads),
             "call": self.call,
-            "queries": self.query_tokens,
-            "keys": self.key_tokens,
+            "query_tokens": self.query_tokens,
+            "key_tokens": self.key_tokens,
         }
 
     @classmethod
     def from_metadata(cls, metadata: dict[str, Any], weights: Tensor) -> AttentionRecord:
-        """What `about` described."""
+        """Create a record from the JSON of `metadata` and its weights."""
         if weights.dim() != 4:
             raise ShapeError(
                 f"a record has weights (batch, heads, queries, keys), got {tuple(weights.shape)}"
             )
-        sides = {side: _to_tuples(metadata[side]) for side in ("queries", "keys")}
         return cls(
             metadata["name"],
             metadata["layer"],
             tuple(metadata["heads"]),
             weights,
+            query_tokens=_to_tuples(metadata["query_tokens"]),
+            key_tokens=_to_tuples(metadata["key_tokens"]),
             call=metadata["call"],
-            **sides,
         )
 
     def example(self, index: int) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None, Tensor]:
-        """The words looked from, the words looked at and the weights (heads, queries, keys) of one row, unpadded."""
-        queries = None if self.query_tokens is None else self.query_tokens[index]
-        keys = None if self.key_tokens is None else self.key_tokens[index]
-        rows = self.weights.shape[2] if queries is None else len(queries)
-        columns = self.weights.shape[3] if keys is None else len(keys)
-        return queries, keys, self.weights[index, :, :rows, :columns]
+        """Select one example of the batch, without padding.
+
+        Args:
+            index: its index in the batch
+
+        Returns:
+            The query tokens, the key tokens, and the weights (heads, queries, keys).
+        """
+        query_tokens = None if self.query_tokens is None else self.query_tokens[index]
+        key_tokens = None if self.key_tokens is None else self.key_tokens[index]
+        queries = self.weights.shape[2] if query_tokens is None else len(query_tokens)
+        keys = self.weights.shape[3] if key_tokens is None else len(key_tokens)
+        return query_tokens, key_tokens, self.weights[index, :, :queries, :keys]
 
     def to_figure(self, index: int = 0) -> Figure:
-        """Every head of one row of the batch, drawn for a paper (needs matplotlib)."""
-        from regard.viewing import figures as pictures
+        """Draw every head of one example (requires matplotlib).
 
-        queries, keys, weights = self.example(index)
-        return pictures.head_grid(
-            weights[None], queries, keys, layer_names=[self.name], head_names=self.heads, title=self.name
+        Args:
+            index: the index of the example in the batch
+        """
+        from regard.viewing.figures import head_grid
+
+        query_tokens, key_tokens, weights = self.example(index)
+        return head_grid(
+            weights[None],
+            query_tokens,
+            key_tokens,
+            layer_names=[self.name],
+            head_names=self.heads,
+            title=self.name,
         )
 
     def __repr__(self) -> str:
         heads, sizes = " ".join(map(str, self.heads)), " x ".join(map(str, self.weights.shape))
-        return f"Record({self.name!r}, layer {self.layer}, heads {heads}, call {self.call}, {sizes})"
+        return f"AttentionRecord({self.name!r}, layer {self.layer}, heads {heads}, call {self.call}, {sizes})"
 
     def _repr_html_(self) -> str:
-        return _html.render_record(self)
+        return notebook.render_record(self)
 
 
 class AttentionRecords(Sequence[AttentionRecord]):
-    """The records of a watched model, in the order in which they came.
+    """The records of a watched model, in the order of the calls.
 
-    `seen[0]` is the first record, `seen["encoder.layers.0.look"]` that of a module by its name.
+    `records[0]` is the first record, `records["encoder.layers.0.self_attn"]` the record of a module.
 
-    >>> seen = AttentionRecords([AttentionRecord("look", 0, (0,), torch.full((1, 1, 2, 2), 0.5))])
-    >>> seen.set_tokens(query_tokens=["a", "b"], key_tokens=["a", "b"])["look"].key_tokens
-    [('a', 'b')]
+    Args:
+        records: the records to begin with
+        save_to: a new folder; every record is written to it, and only a memory map is kept
+        tokens: the tokens of one text, or one list per example, for every axis with as many positions
+
+    Example:
+        >>> records = AttentionRecords([AttentionRecord("self_attn", 0, (0,), torch.full((1, 1, 2, 2), 0.5))])
+        >>> records.set_tokens(query_tokens=["a", "b"], key_tokens=["a", "b"])["self_attn"].key_tokens
+        [('a', 'b')]
     """
 
     def __init__(
@@ -117,51 +147,54 @@ class AttentionRecords(Sequence[AttentionRecord]):
         tokens: Tokens | None = None,
     ):
         self._records = list(records)
-        self._folder = None if save_to is None else _files.create_folder(Path(save_to))
+        self._folder = None if save_to is None else record_files.create_folder(Path(save_to))
         self._tokens = None if tokens is None else _to_token_rows(tokens)
-        self._bytes_written = 0  # bytes since memory was given back
+        self._bytes_written = 0  # since the heap was trimmed
 
     def add(self, record: AttentionRecord) -> None:
-        """One more record; if there is a folder it goes there, and only a handle on the file stays in memory."""
+        """Append a record and, with `save_to`, write it to the folder."""
         self._records.append(record)
         if self._tokens is not None:
             self._set_tokens(len(self._records) - 1, self._tokens, self._tokens)
         if self._folder is not None:
             record = self._records[-1]
-            path = _files.record_path(self._folder, len(self._records) - 1)
-            self._records[-1] = replace(
-                record, weights=_files.memory_map(path, record.metadata(), record.weights)
-            )
+            path = record_files.record_path(self._folder, len(self._records) - 1)
+            weights = record_files.memory_map(path, record.metadata(), record.weights)
+            self._records[-1] = replace(record, weights=weights)
             self._bytes_written += record.weights.nbytes
-            if self._bytes_written > _files.TRIM_INTERVAL:
-                self._bytes_written = _files.trim_heap()
+            if self._bytes_written > record_files.TRIM_INTERVAL:
+                self._bytes_written = record_files.trim_heap()
 
     def layers(self) -> list[str]:
-        """The names of the modules that were seen, in the order of their layers."""
-        found = {record.name: record.layer for record in self._records}
-        return sorted(found, key=lambda name: found[name])
+        """The names of the recorded modules, in the order of their layers."""
+        numbers = {record.name: record.layer for record in self._records}
+        return sorted(numbers, key=lambda name: numbers[name])
 
     def calls(self, name: str) -> list[AttentionRecord]:
-        """Every record of a module, one a call."""
-        found = [record for record in self._records if record.name == name]
-        if not found:
-            raise KeyError(f"{name!r} was not seen; {self.describe()}")
-        return found
+        """All records of a module, one per call."""
+        records = [record for record in self._records if record.name == name]
+        if not records:
+            raise KeyError(f"no record of {name!r}; {self.describe()}")
+        return records
 
     def concat_calls(self, name: str) -> AttentionRecord:
-        """The calls of a decoder, one query each, put together: one record with a row for each query.
+        """Concatenate the calls of a module along the queries, such as the steps of a decoder.
 
-        Keys that were not there yet in earlier calls have weight 0. A beam search changes its rows from call to
-        call, so only a call with the same rows of the batch can be joined.
+        Keys that earlier calls did not have get weight 0. The calls must have the same batch; those of a beam search do
+        not, because it reorders its rows.
+
+        Args:
+            name: the name of the module
+
+        Returns:
+            One record with the queries of all calls.
         """
         calls = self.calls(name)
         if len({call.weights.shape[:2] for call in calls}) > 1:
-            raise UsageError(
-                f"the calls of {name!r} have different rows, as in a beam search, and cannot be joined"
-            )
+            raise UsageError(f"the calls of {name!r} have different batches, as in a beam search")
         keys = max(call.weights.shape[-1] for call in calls)
-        wide = [torch.nn.functional.pad(call.weights, (0, keys - call.weights.shape[-1])) for call in calls]
-        return replace(calls[-1], weights=torch.cat(wide, 2), query_tokens=None, call=0)
+        padded = [torch.nn.functional.pad(call.weights, (0, keys - call.weights.shape[-1])) for call in calls]
+        return replace(calls[-1], weights=torch.cat(padded, 2), query_tokens=None, call=0)
 
     def set_tokens(
         self,
@@ -169,68 +202,71 @@ class AttentionRecords(Sequence[AttentionRecord]):
         key_tokens: Tokens | None = None,
         name_pattern: str | None = None,
     ) -> AttentionRecords:
-        """Give words to the records that have as many queries and keys: of one text, or one list a row of the batch.
+        """Set the tokens of all records with as many queries or keys.
 
-        `names` is a pattern of module names, such as "decoder.*.look_back"; without it every record is tried.
+        Args:
+            query_tokens: the tokens of one text, or one list per example
+            key_tokens: the same for the keys
+            name_pattern: a pattern of module names, such as "decoder.*.cross_attn"; None: all records
+
+        Returns:
+            These records.
         """
-        sides = {
-            side: _to_token_rows(words)
-            for side, words in (("queries", query_tokens), ("keys", key_tokens))
-            if words is not None
-        }
-        if not sides:
-            raise UsageError("label gives words to records: give queries, keys or both")
-        asked = [
-            place
-            for place, record in enumerate(self._records)
-            if fnmatchcase(record.name, name_pattern or "*")
-        ]
-        fits = [self._set_tokens(place, sides.get("queries"), sides.get("keys")) for place in asked]
+        if query_tokens is None and key_tokens is None:
+            raise UsageError("set_tokens requires query_tokens, key_tokens or both")
+        queries = None if query_tokens is None else _to_token_rows(query_tokens)
+        keys = None if key_tokens is None else _to_token_rows(key_tokens)
+        indices = [i for i, r in enumerate(self._records) if fnmatchcase(r.name, name_pattern or "*")]
+        fits = [self._set_tokens(i, queries, keys) for i in indices]
         if not any(fits):
-            sizes = sorted({tuple(self._records[place].weights.shape) for place in asked})
-            shown = ", ".join(f"{size[0]} x {size[2]} x {size[3]}" for size in sizes[:5])
+            sizes = sorted({tuple(self._records[i].weights.shape) for i in indices})
+            shapes = ", ".join(f"{size[0]} x {size[2]} x {size[3]}" for size in sizes[:5])
             given = " and ".join(
-                f"{_max_length(rows)} {side}" + _describe_num_rows(rows) for side, rows in sides.items()
+                f"{_max_length(rows)} {side}" + _describe_num_rows(rows)
+                for side, rows in (("queries", queries), ("keys", keys))
+                if rows is not None
             )
-            raise UsageError(f"no record has {given}; batch x queries x keys here are {shown or 'none'}")
+            raise UsageError(f"no record has {given}; records have batch x queries x keys {shapes or 'none'}")
         return self
 
     def _set_tokens(self, index: int, query_tokens: TokenRows | None, key_tokens: TokenRows | None) -> bool:
         record = self._records[index]
-        changed: dict[str, Any] = {}
-        for side, rows, axis in (("queries", query_tokens, 2), ("keys", key_tokens, 3)):
+        changes: dict[str, Any] = {}
+        for field, rows, axis in (("query_tokens", query_tokens, 2), ("key_tokens", key_tokens, 3)):
             if rows is None or _max_length(rows) != record.weights.shape[axis]:
                 continue
             if len(rows) == 1:
                 rows = rows * len(record.weights)
             if len(rows) == len(record.weights):
-                changed[side] = rows
-        self._records[index] = replace(record, **changed)
-        return bool(changed)
+                changes[field] = rows
+        self._records[index] = replace(record, **changes)
+        return bool(changes)
 
     def measures(self) -> MeasuresTable:
-        """Entropy, sparsity, distance, diagonality and agreement of every head: one table."""
+        """Measure every head: entropy, sparsity, distance, diagonality, similarity to the other heads."""
         return MeasuresTable.build(self._records)
 
     def save(self, path: str | Path) -> None:
-        """Write it down: `x.json` for little, `x.safetensors` for more, a folder (no ending) with a file a record.
+        """Save the records bit for bit.
 
-        Nothing is rounded: what `Seen.load` reads is what was written, bit for bit.
+        Args:
+            path: x.json for few records, x.safetensors for more, or a new folder (no suffix) with a file per record
         """
-        _files.write_records(Path(path), [(record.metadata(), record.weights) for record in self._records])
+        data = [(record.metadata(), record.weights) for record in self._records]
+        record_files.write_records(Path(path), data)
 
     @classmethod
     def load(cls, path: str | Path) -> AttentionRecords:
-        """What `save` wrote, or what `watch(to=folder)` has written so far; weights stay on the disk until read."""
+        """Load records of `save` or of `watch(..., save_to=folder)`; weights are read from the disk when used.
+
+        Args:
+            path: the file or folder
+        """
         try:
-            return cls(
-                [
-                    AttentionRecord.from_metadata(about, weights)
-                    for about, weights in _files.read_records(Path(path))
-                ]
-            )
+            data = record_files.read_records(Path(path))
+            return cls([AttentionRecord.from_metadata(metadata, weights) for metadata, weights in data])
         except (KeyError, TypeError, AttributeError, RuntimeError):
-            raise DataError(f"{path} is damaged, or was not written by Seen.save") from None
+            raise DataError(f"{path} {record_files.NOT_RECORDS}") from None
 
     @overload
     def __getitem__(self, index: int | str) -> AttentionRecord: ...
@@ -241,23 +277,23 @@ class AttentionRecords(Sequence[AttentionRecord]):
         if isinstance(index, slice):
             return AttentionRecords(self._records[index])
         if isinstance(index, str):
-            found = self.calls(index)
-            if len(found) > 1:
+            calls = self.calls(index)
+            if len(calls) > 1:
                 raise KeyError(
-                    f"{index!r} was called {len(found)} times: seen.calls({index!r}) has every record, "
-                    f"seen.joined({index!r}) puts the steps of a decoder together"
+                    f"{index!r} was called {len(calls)} times: use calls({index!r}) for all records or "
+                    f"concat_calls({index!r}) for the steps of a decoder"
                 )
-            return found[0]
+            return calls[0]
         if not -len(self) <= index < len(self):
-            raise IndexError(f"there is no record {index}; {self.describe()}")
+            raise IndexError(f"no record {index}; {self.describe()}")
         return self._records[index]
 
     def describe(self) -> str:
-        """In words, for whoever asked for something else."""
+        """The number of records and the names of their modules, for messages."""
         if not self._records:
             return (
-                "nothing was seen: call the model inside the `with`; what runs in a compiled graph, or in "
-                "another thread, is not seen"
+                "nothing was recorded: call the model inside the `with` block; compiled graphs and other threads "
+                "are not recorded"
             )
         return f"there are {len(self)} records of {', '.join(self.layers())}"
 
@@ -268,29 +304,29 @@ class AttentionRecords(Sequence[AttentionRecord]):
         return iter(self._records)
 
     def __repr__(self) -> str:
-        return f"Seen({len(self)} records of {len(self.layers())} attentions)"
+        return f"AttentionRecords({len(self)} records of {len(self.layers())} modules)"
 
     def _repr_html_(self) -> str:
-        return _html.render_records(self)
+        return notebook.render_records(self)
 
 
 def _to_token_rows(tokens: Tokens) -> TokenRows:
-    """One text as a batch of one; a batch as it is."""
-    several = [] if isinstance(tokens, str) else list(tokens)
-    rows: list[Any] = [tuple(several)] if all(isinstance(word, str) for word in several) else several
+    """The tokens of one text as a batch of one; a batch as it is."""
+    items = [] if isinstance(tokens, str) else list(tokens)
+    rows: list[Any] = [tuple(items)] if all(isinstance(token, str) for token in items) else items
     if isinstance(tokens, str) or not all(_is_token_row(row) for row in rows):
         raise TypeError(
-            f"words are a list of texts, or one such list a row of the batch, got {reprlib.repr(tokens)}"
+            f"tokens must be a list of strings or one such list per example, got {reprlib.repr(tokens)}"
         )
     return [tuple(row) for row in rows]
 
 
 def _is_token_row(row: Any) -> bool:
-    return isinstance(row, (list, tuple)) and all(isinstance(word, str) for word in row)
+    return isinstance(row, (list, tuple)) and all(isinstance(token, str) for token in row)
 
 
 def _describe_num_rows(rows: TokenRows) -> str:
-    return "" if len(rows) == 1 else f" in {len(rows)} rows"
+    return "" if len(rows) == 1 else f" in {len(rows)} examples"
 
 
 def _max_length(rows: TokenRows) -> int:

@@ -1,7 +1,4 @@
-"""Which attentions a model has, and which of them are asked for.
-
-Watch a model: the weights of every attention in it, while it runs and as it is.
-"""
+"""Record the attention weights of a model while it runs: `watch`."""
 
 from __future__ import annotations
 
@@ -21,47 +18,66 @@ from torch import Tensor, nn
 from regard.attention import Attention, LocalM, LocalP, MultiHead
 from regard.attention.observers import HeadSelection, register_watcher
 from regard.errors import UnsupportedError, UsageError
-from regard.viewing import adapters as hugging
-from regard.viewing.adapters import hook_torch_attention, is_torch_attention
+from regard.viewing.adapters import (
+    check_attn_implementation,
+    hook_torch_attention,
+    huggingface_attention_modules,
+    is_huggingface_imported,
+    is_torch_attention,
+    register_huggingface,
+)
 from regard.viewing.records import AttentionRecord, AttentionRecords, Tokens
 
+__all__ = [
+    "ATTENTION_TYPES",
+    "AttentionModules",
+    "LayerHeadFilter",
+    "LayerSelection",
+    "num_heads_of",
+    "watch",
+]
+
 ATTENTION_TYPES = (Attention, MultiHead, LocalM, LocalP)
-
-
 LayerSelection = int | str | Iterable[int | str] | None
 
 
 class AttentionModules:
-    """The attentions of a model by name, numbered in the order of its modules.
+    """The attention modules of a model by name, numbered in the order of `named_modules`.
 
-    A module of the user's own that calls `attend` is not known before it does; it gets the next number then.
+    A module whose forward calls `attend` is found when it does, and gets the next number.
+
+    Args:
+        model: the model
     """
 
     def __init__(self, model: nn.Module):
         self.names = {module: name or type(model).__name__ for name, module in model.named_modules()}
-        self.aliases: dict[str, list[str]] = {}  # a module that is there twice goes by the first of its names
+        self.aliases: dict[str, list[str]] = {}  # other names of modules that are registered twice
         for name, module in model.named_modules(remove_duplicate=False):
             self.aliases.setdefault(self.names[module], []).append(name)
-        theirs = hugging.huggingface_attention_modules(model) if hugging.is_huggingface_imported() else set()
+        huggingface = huggingface_attention_modules(model) if is_huggingface_imported() else set()
         self.modules = [
-            m for m in self.names if isinstance(m, ATTENTION_TYPES) or _is_torch_multihead(m) or m in theirs
+            module
+            for module in self.names
+            if isinstance(module, ATTENTION_TYPES) or _is_torch_multihead(module) or module in huggingface
         ]
         self.layer_numbers = {self.names[module]: layer for layer, module in enumerate(self.modules)}
 
     def find_name(self, module: nn.Module | None) -> str | None:
-        """The name of who looks: itself, or the innermost module of the model that is at work; None for a stranger."""
+        """The name of a module, or of the innermost module of the model on the call stack; None if there is none."""
         if module is not None and module in self.names:
             return self.names[module]
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             first = frame.f_code.co_varnames[:1]
-            at_work = frame.f_locals.get(first[0]) if frame.f_code.co_argcount and first else None
-            if isinstance(at_work, nn.Module) and at_work in self.names:
-                return self.names[at_work]
+            caller = frame.f_locals.get(first[0]) if frame.f_code.co_argcount and first else None
+            if isinstance(caller, nn.Module) and caller in self.names:
+                return self.names[caller]
             frame = frame.f_back
         return None
 
     def get_layer_number(self, name: str) -> int:
+        """The number of a module; a new name gets the next number."""
         return self.layer_numbers.setdefault(name, len(self.layer_numbers))
 
 
@@ -70,14 +86,20 @@ def _is_torch_multihead(module: nn.Module) -> bool:
 
 
 def num_heads_of(module: nn.Module | None) -> int | None:
-    """How many heads a module has, if it says so."""
+    """The number of heads of a module, or None if it is unknown."""
     if isinstance(module, nn.MultiheadAttention):
         return int(module.num_heads)
     return module.num_heads if isinstance(module, MultiHead) else None
 
 
 class LayerHeadFilter:
-    """The layers and heads that were asked for: numbers, names, patterns of names; all of them if none was named."""
+    """Selected layers and heads.
+
+    Args:
+        attention_modules: the modules of the model
+        layers: numbers, names, prefixes or patterns of names; None: all
+        heads: numbers; None: all
+    """
 
     def __init__(
         self, attention_modules: AttentionModules, layers: LayerSelection, heads: int | Iterable[int] | None
@@ -86,11 +108,11 @@ class LayerHeadFilter:
         self.layers: list[int | str] | None = _as_list(layers)
         self.heads: list[int] | None = _as_list(heads)
         if any(isinstance(head, bool) or not isinstance(head, int) for head in self.heads or ()):
-            raise TypeError(f"heads are numbers, got {heads!r}")
+            raise TypeError(f"heads must be numbers, got {heads!r}")
         if self.heads == []:
-            raise UsageError("there is no head in heads=[]; leave it out to watch all of them")
+            raise UsageError("heads=[] selects no head; omit it to select all heads")
         if attention_modules.layer_numbers:
-            # A name may be that of a module which turns out to attend.
+            # A name may belong to a module that calls `attend` later.
             self.check_layers([*attention_modules.layer_numbers, *attention_modules.names.values()])
         for module in attention_modules.modules:
             count = num_heads_of(module)
@@ -98,40 +120,40 @@ class LayerHeadFilter:
                 self.check_heads(attention_modules.names[module], count)
 
     def includes_layer(self, name: str) -> bool:
-        """Whether an attention is asked for."""
+        """Whether a module is selected."""
         return self.layers is None or any(self._matches(layer, name) for layer in self.layers)
 
     def _matches(self, layer: int | str, name: str) -> bool:
         if isinstance(layer, str):
             names = [name, *self.attention_modules.aliases.get(name, ())]
-            return any(fnmatchcase(one, layer) or one.startswith(layer + ".") for one in names)
+            return any(fnmatchcase(other, layer) or other.startswith(layer + ".") for other in names)
         return self.attention_modules.get_layer_number(name) == layer
 
     def check_layers(self, names: Iterable[str]) -> None:
-        """Raise if a layer that was asked for is none of these, or has a number that none has."""
+        """Raise UsageError if a selected layer is not among the names or numbers."""
         known, names = self.attention_modules.layer_numbers, list(names)
         for layer in self.layers or ():
             if isinstance(layer, bool) or not isinstance(layer, (int, str)):
-                raise TypeError(f"layers are numbers or names of modules, got {layer!r}")
-            there = (
-                layer in known.values()
-                if isinstance(layer, int)
-                else any(self._matches(layer, n) for n in names)
-            )
-            if not there:
-                raise UsageError(f"there is no layer {layer!r} to watch; there are {_describe_layers(known)}")
+                raise TypeError(f"layers must be numbers or names of modules, got {layer!r}")
+            if isinstance(layer, int):
+                exists = layer in known.values()
+            else:
+                exists = any(self._matches(layer, name) for name in names)
+            if not exists:
+                raise UsageError(f"no layer {layer!r}; the layers are {_describe_layers(known)}")
 
     def check_heads(self, name: str, num_heads: int) -> None:
+        """Raise UsageError if a selected head does not exist."""
         for head in self.heads or ():
             if not 0 <= head < num_heads:
-                there = "one head, 0" if num_heads == 1 else f"heads 0 to {num_heads - 1}"
-                raise UsageError(f"there is no head {head!r} in {name}, which has {there}")
+                heads = "one head, 0" if num_heads == 1 else f"heads 0 to {num_heads - 1}"
+                raise UsageError(f"no head {head!r} in {name}, which has {heads}")
 
 
 def _as_list(value: Any) -> Any:
-    """One or some, as a list; None stays None."""
-    one = isinstance(value, str) or not isinstance(value, Iterable)
-    return None if value is None else [value] if one else list(value)
+    """A single value or an iterable as a list; None stays None."""
+    is_single = isinstance(value, str) or not isinstance(value, Iterable)
+    return None if value is None else [value] if is_single else list(value)
 
 
 def _describe_layers(layer_numbers: dict[str, int]) -> str:
@@ -147,44 +169,60 @@ def watch(
     tokens: Tokens | None = None,
     save_to: str | Path | None = None,
 ) -> Iterator[AttentionRecords]:
-    """Collect the weights of every attention that runs inside a model, and change nothing about it.
+    """Record the weights of all attention calls inside a model, without changing the model or its outputs.
 
-    Attentions are ours (also plain `attend` in a module's forward), `nn.MultiheadAttention` alone or in PyTorch's
-    Transformers, and those of Hugging Face models with `attn_implementation="regard"`. Weights are computed beside
-    the model, without gradients, and are those before dropout. `layers` are numbers, names or patterns of names,
-    `heads` numbers. `tokens` are the words of the text, or one list a row of the batch, and label what has as many
-    positions. `to` is a new folder, to which records go instead of into memory.
+    Supported are the modules of regard, `attend` in the forward of any module, `nn.MultiheadAttention` (alone or in
+    PyTorch's Transformers), and models of transformers with `attn_implementation="regard"`. Weights are computed
+    separately, without gradients; they are those before dropout. Calls of other threads are not recorded.
 
-    >>> model = torch.nn.TransformerEncoderLayer(16, 4, batch_first=True).eval()
-    >>> with watch(model, heads=[0, 3], tokens=["the", "black", "cat"]) as seen:
-    ...     _ = model(torch.randn(1, 3, 16))
-    >>> seen["self_attn"]
-    Record('self_attn', layer 0, heads 0 3, call 0, 1 x 2 x 3 x 3)
+    Args:
+        model: the model
+        layers: numbers, names, prefixes or patterns of names, such as "decoder.*.cross_attn"; None: all
+        heads: numbers; None: all
+        tokens: the tokens of one text, or one list per example; they label every axis with as many positions
+        save_to: a new folder, to which records are written instead of keeping them in memory
+
+    Returns:
+        A context manager that gives the `AttentionRecords`.
+
+    Example:
+        >>> model = torch.nn.TransformerEncoderLayer(16, 4, batch_first=True).eval()
+        >>> with watch(model, heads=[0, 3], tokens=["the", "black", "cat"]) as records:
+        ...     _ = model(torch.randn(1, 3, 16))
+        >>> records["self_attn"]
+        AttentionRecord('self_attn', layer 0, heads 0 3, call 0, 1 x 2 x 3 x 3)
     """
     if not isinstance(model, nn.Module):
         raise TypeError(
-            f"watch takes a torch.nn.Module, got {type(model).__name__}; of a translator, watch its .model"
+            f"watch expects a torch.nn.Module, got {type(model).__name__}; of a predictor, watch its .model"
         )
-    if hugging.is_huggingface_imported():
-        hugging.register_huggingface()
+    if is_huggingface_imported():
+        register_huggingface()
     _check_not_compiled(model)
-    sites = AttentionModules(model)
-    if not any(not _is_huggingface_module(module) for module in sites.modules):
-        hugging.check_attn_implementation(model)
-    choice = LayerHeadFilter(sites, layers, heads)
-    seen = AttentionRecords(save_to=save_to, tokens=tokens)
-    with hook_torch_attention(sites.names), register_watcher(_RecordingWatcher(sites, choice, seen)):
-        yield seen
-    if not seen and choice.layers != []:  # who asks for no layer knows that nothing is seen
-        if sites.layer_numbers:  # by now also those that were not known before
-            choice.check_layers(sites.layer_numbers)
-        warnings.warn(f"watch: {seen.describe()}", stacklevel=3)
-    elif seen and tokens is not None and not any(record.query_tokens or record.key_tokens for record in seen):
+    modules = AttentionModules(model)
+    if all(_is_huggingface_module(module) for module in modules.modules):
+        check_attn_implementation(model)
+    layer_filter = LayerHeadFilter(modules, layers, heads)
+    records = AttentionRecords(save_to=save_to, tokens=tokens)
+    with (
+        hook_torch_attention(modules.names),
+        register_watcher(_RecordingWatcher(modules, layer_filter, records)),
+    ):
+        yield records
+    if not records and layer_filter.layers != []:
+        if modules.layer_numbers:  # includes modules that were found meanwhile
+            layer_filter.check_layers(modules.layer_numbers)
+        warnings.warn(f"watch: {records.describe()}", stacklevel=3)
+    elif (
+        records
+        and tokens is not None
+        and not any(record.query_tokens or record.key_tokens for record in records)
+    ):
         warnings.warn("watch: no axis of any record has as many positions as there are tokens", stacklevel=3)
 
 
 class _RecordingWatcher:
-    """Told of every look in this thread; keeps what was asked for."""
+    """Called for every attention call of this thread; records the selected ones."""
 
     def __init__(
         self, attention_modules: AttentionModules, layer_filter: LayerHeadFilter, records: AttentionRecords
@@ -194,36 +232,35 @@ class _RecordingWatcher:
 
     def __call__(self, module: nn.Module | None, weights: Callable[[HeadSelection], Tensor]) -> None:
         if torch._C._current_graph_task_id() != -1:
-            return  # a backward pass looks again at what a checkpoint did not keep: no new look
+            return  # a backward pass recomputes a checkpointed call: not a new one
         name = self.attention_modules.find_name(module)
         if name is None:
             return
         layer = self.attention_modules.get_layer_number(name)
         if not self.layer_filter.includes_layer(name):
             return
-        found, heads = self._select_heads(module, name, weights)
-        self.records.add(
-            AttentionRecord(name, layer, heads, _copy_detached(found), call=self.num_calls[name])
-        )
+        selected, heads = self._select_heads(module, name, weights)
+        record = AttentionRecord(name, layer, heads, _copy_detached(selected), call=self.num_calls[name])
+        self.records.add(record)
         self.num_calls[name] += 1
 
     def _select_heads(
         self, module: nn.Module | None, name: str, weights: Callable[[HeadSelection], Tensor]
     ) -> tuple[Tensor, tuple[int, ...]]:
-        """The heads that were asked for; where nobody says how many there are, all are computed first."""
+        """Compute the selected heads; all of them if their number is unknown."""
         heads, count = self.layer_filter.heads, num_heads_of(module)
         if heads is not None and count is not None:
             self.layer_filter.check_heads(name, count)
             return _to_four_axes(weights(heads), count), tuple(heads)
-        found = _to_four_axes(weights(None), count)
+        all_heads = _to_four_axes(weights(None), count)
         if heads is None:
-            return found, tuple(range(found.shape[1]))
-        self.layer_filter.check_heads(name, found.shape[1])
-        return found[:, heads], tuple(heads)
+            return all_heads, tuple(range(all_heads.shape[1]))
+        self.layer_filter.check_heads(name, all_heads.shape[1])
+        return all_heads[:, heads], tuple(heads)
 
 
 def _to_four_axes(weights: Tensor, num_heads: int | None) -> Tensor:
-    """(batch, heads, queries, keys): three axes are those of a batch, unless the module has heads."""
+    """(batch, heads, queries, keys); of three axes the first is the batch, unless the module has heads."""
     if weights.dim() == 2:
         return weights[None, None]
     if weights.dim() == 3:
@@ -232,35 +269,36 @@ def _to_four_axes(weights: Tensor, num_heads: int | None) -> Tensor:
 
 
 def _copy_detached(weights: Tensor) -> Tensor:
-    """The weights by themselves: in memory of their own, of which nobody else has a part."""
-    own = weights.detach().to("cpu", torch.float32)
-    if torch._C._functorch.is_functorch_wrapped_tensor(own):
-        return _unwrap_functorch(own.clone(memory_format=torch.contiguous_format))
-    return own.clone(memory_format=torch.contiguous_format) if own.data_ptr() == weights.data_ptr() else own
+    """Weights as float32 on the CPU that share no memory with the originals."""
+    copy = weights.detach().to("cpu", torch.float32)
+    if torch._C._functorch.is_functorch_wrapped_tensor(copy):
+        return _unwrap_functorch(copy.clone(memory_format=torch.contiguous_format))
+    if copy.data_ptr() == weights.data_ptr():
+        return copy.clone(memory_format=torch.contiguous_format)
+    return copy
 
 
 def _unwrap_functorch(weights: Tensor) -> Tensor:
-    """The numbers themselves, where torch.func has wrapped them; what it maps over become rows of the batch."""
-    within = torch._C._functorch
-    while within.is_functorch_wrapped_tensor(weights):
-        axis, weights = within.maybe_get_bdim(weights), within.get_unwrapped(weights)
+    """The plain tensor inside of torch.func's wrappers; axes mapped by vmap become part of the batch."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(weights):
+        axis, weights = functorch.maybe_get_bdim(weights), functorch.get_unwrapped(weights)
         weights = weights if axis < 0 else weights.movedim(axis, 0).flatten(0, 1)
     return weights
 
 
 def _check_not_compiled(model: nn.Module) -> None:
     for name, module in model.named_modules():
-        compiled = isinstance(module, torch._dynamo.OptimizedModule) if _is_dynamo_imported() else False
-        if compiled or module._compiled_call_impl is not None:
-            what = f"{name} in this model" if name else "this model"
+        is_compiled = _is_dynamo_imported() and isinstance(module, torch._dynamo.OptimizedModule)
+        if is_compiled or module._compiled_call_impl is not None:
+            subject = f"{name} in this model" if name else "this model"
             raise UnsupportedError(
-                f"{what} is compiled, and a compiled graph runs past whoever watches; watch the model that it was "
-                "compiled from, and call that one"
+                f"{subject} is compiled, and compiled graphs cannot be watched; watch and call the original model"
             )
 
 
 def _is_dynamo_imported() -> bool:
-    """Whether anything can be compiled yet: torch._dynamo is slow to import."""
+    """Whether torch._dynamo is imported, which is slow to import."""
     return "torch._dynamo.eval_frame" in sys.modules
 
 

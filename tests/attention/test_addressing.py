@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from regard.attention import Cosine, addressing, attend
 from regard.attention.addressing import address, content, interpolate, read, sharpen, shift, write
-from tests.attention import reference_addressing
+from tests.attention import memory_loops
 
 BATCH, HEADS, ROWS, WIDTH = (2, 3), 2, 5, 4
 SIZES = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 9))  # batch, heads, rows
@@ -60,7 +60,7 @@ def arguments_of(function, **sizes) -> list[Tensor]:
 @pytest.mark.parametrize("batch", [(), (2,), (2, 1, 3)])
 def test_any_number_of_batch_axes_equals_a_loop(function, batch):
     arguments = arguments_of(function, batch=batch)
-    slow = getattr(reference_addressing, function.__name__)
+    slow = getattr(memory_loops, function.__name__)
     flat = [argument.flatten(0, len(batch) - 1) if batch else argument[None] for argument in arguments]
     loop = [slow(*(argument.tolist() for argument in entry)) for entry in zip(*flat, strict=True)]
     found = function(*arguments)
@@ -71,7 +71,7 @@ def test_any_number_of_batch_axes_equals_a_loop(function, batch):
 @pytest.mark.parametrize("radius", [0, 1, 2, 3, 4, 5, 9, 20])
 def test_a_shift_of_any_radius_wraps_round_the_rows(rows, radius):
     weights, offsets = arguments_of(shift, batch=(), rows=rows, radius=radius)
-    loop = reference_addressing.shift(weights.tolist(), offsets.tolist())
+    loop = memory_loops.shift(weights.tolist(), offsets.tolist())
     assert_close(shift(weights, offsets), torch.tensor(loop, dtype=torch.float64))
 
 

@@ -21,7 +21,7 @@ from regard.attention import (
     window,
 )
 from regard.testing.inputs import make_inputs
-from tests.contract.mechanisms import (
+from tests.contract.parts import (
     BATCH,
     LISTED_NORMALIZERS,
     LISTED_SCORES,

@@ -12,11 +12,9 @@ from regard.attention import (
     Boxcar,
     Dot,
     Dropout,
-    Gumbel,
     LocalM,
     LocalP,
     Rotary,
-    Sample,
     ScaledDot,
     Score,
     Temperature,
@@ -30,8 +28,8 @@ from regard.attention import (
 )
 from regard.attention.fast import fused as paths
 from regard.testing.inputs import make_inputs
-from tests.attention import reference_loops as loops
-from tests.attention.reference_loops import dot, times
+from tests.attention import loops
+from tests.attention.loops import dot, times
 
 LENGTHS = torch.tensor([30, 7, 0])
 MASKS = {
@@ -289,23 +287,3 @@ def test_wrong_sizes_are_refused_in_one_sentence(wrong, words):
     with pytest.raises(ValueError, match=words) as error:
         wrong()
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("sampler", [Gumbel, Sample])
-def test_local_attention_keeps_the_mode_of_its_normalizer(sampler):
-    inner = sampler()
-    local = LocalP(ScaledDot(), 4, 8, radius=2, normalize=inner).eval()
-    query, key, value = torch.randn(2, 3, 4), torch.randn(2, 40, 4), torch.randn(2, 40, 6)
-    output = local(query, key, value)
-    torch.testing.assert_close(output.context, output.weights @ value)
-    assert not inner.training
-    assert torch.equal(output.context, local(query, key, value).context)
-
-
-@pytest.mark.bare
-def test_wrong_shapes_are_named():
-    key = torch.randn(2, 9, 4)
-    with pytest.raises(ValueError, match=r"mask \(3, 3, 7\) does not broadcast"):
-        LocalP(ScaledDot(), 4, 8, 2)(torch.randn(2, 3, 4), key, key, torch.ones(3, 3, 7) > 0)
-    with pytest.raises(ValueError, match=r"query must be \(\*batch, queries, dim\), got \(4,\)"):
-        LocalM(ScaledDot(), 2)(torch.randn(4), key, key)

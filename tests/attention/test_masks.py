@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.attention import Mask, PositionGrid, around, attend, causal, dense, documents, padding, window
 from regard.attention.masks.base import as_mask
-from tests.attention import reference_loops as loops
+from tests.attention import loops
 
 SIZES = [(1, 1), (5, 5), (3, 6), (6, 3), (1, 7), (0, 4), (4, 0)]
 each_size = pytest.mark.parametrize(("queries", "keys"), SIZES)

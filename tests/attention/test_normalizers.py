@@ -28,7 +28,7 @@ from regard.attention.normalizers import (
     masked_normalizer,
     softmax,
 )
-from tests.attention.normalizer_cases import (
+from tests.attention.normalizer_parts import (
     ALL,
     HARD,
     INF,

@@ -12,7 +12,7 @@ from regard.attention.normalizers import (
     input_kind,
     softmax,
 )
-from tests.attention.normalizer_cases import ALL, INF, RANDOM, every, scores_for
+from tests.attention.normalizer_parts import ALL, INF, RANDOM, every, scores_for
 
 pytestmark = pytest.mark.bare
 

@@ -270,11 +270,3 @@ def test_far_positions_keep_their_digits():
 def test_odd_sizes_are_refused():
     with pytest.raises(ValueError, match=r"Rotary rotates pairs of features, got query \(5, 3\) of odd size"):
         attend(torch.zeros(5, 3), torch.zeros(7, 3), torch.zeros(7, 3), score=Rotary(Dot()))
-
-
-def test_rotary_at_large_positions_depends_on_the_distance_only():
-    vector = 3 * torch.randn(1, 8)
-    near, far = (Rotary(Dot(), offset=position) for position in (0, 200_000))
-    first = near(vector, vector)
-    second = torch.einsum("qd,kd->qk", far.project_query(vector, 1), far.project_query(vector, 1))
-    torch.testing.assert_close(first, second, rtol=1e-6, atol=1e-6)

@@ -27,8 +27,8 @@ from regard.attention import (
     window,
 )
 from regard.testing.inputs import make_inputs
-from tests.attention import reference_loops as loops
-from tests.attention.reference_loops import dot, norm, times
+from tests.attention import loops
+from tests.attention.loops import dot, norm, times
 
 ACTIVATIONS = {"tanh": math.tanh, "relu": lambda x: max(x, 0.0), "sigmoid": lambda x: 1 / (1 + math.exp(-x))}
 PER_QUERY = torch.tensor([0.5, -1.0, 2.0, 3.0], dtype=torch.float64)
@@ -326,16 +326,3 @@ def test_a_score_of_ones_own_needs_forward_only():
     w = make_inputs(80, 200, (2,))
     seen = attend(*w, window(2, 2), score=Manhattan() + Dot(), normalize=sparsemax)
     torch.testing.assert_close(seen.context, seen.weights @ w.value)
-
-
-@pytest.mark.bare
-def test_gaussian_under_vmap_uses_the_definition():
-    query, key, value = torch.randn(2, 3, 4), torch.randn(2, 9, 4), torch.randn(2, 9, 6)
-    output = torch.func.vmap(lambda q, k, v: attend(q, k, v, score=Gaussian()).context)(query, key, value)
-    torch.testing.assert_close(output, attend(query, key, value, score=Gaussian()).context)
-
-
-def test_division_and_sum_of_scores():
-    query, key = torch.randn(3, 4), torch.randn(5, 4)
-    torch.testing.assert_close((Dot() / 2)(query, key), Dot()(query, key) / 2)
-    torch.testing.assert_close(sum([Dot(), Dot()])(query, key), 2 * Dot()(query, key))

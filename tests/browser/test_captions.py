@@ -1,9 +1,9 @@
-"""The page of a caption in a real browser: light moves with the words."""
+"""The caption page in a real browser."""
 
 import pytest
 import torch
 
-from regard.viewing import pages as players
+from regard.viewing import pages
 
 LIGHT = """() => {
   const canvas = document.querySelector('.sheet canvas');
@@ -16,33 +16,33 @@ LIGHT = """() => {
 
 
 @pytest.fixture
-def made(tmp_path):
+def address(tmp_path):
     weights = torch.zeros(2, 2, 2)
     weights[0, 0, 0] = weights[1, 1, 1] = 1.0
     words = ["dog", "</script><b>"]
-    players.caption_page(torch.ones(20, 20, 3), words, weights, [0.9, 0.5], language="en").save(
+    pages.caption_page(torch.ones(20, 20, 3), words, weights, [0.9, 0.5], language="en").save(
         tmp_path / "x.html"
     )
     return (tmp_path / "x.html").as_uri()
 
 
-def test_light_moves_with_the_words(page, made):
-    page.goto(made)
+def test_the_light_follows_the_selected_word(page, address):
+    page.goto(address)
     page.wait_for_selector(".caption-word")
     first = page.evaluate(LIGHT)
     assert first[0] > 200 > 100 > first[1]
     page.keyboard.press("ArrowRight")
     second = page.evaluate(LIGHT)
     assert second[1] > 200 > 100 > second[0]
-    assert "probability 0.50" in page.inner_text(".caption-says")
+    assert "probability 0.50" in page.inner_text(".caption-status")
     page.click(".caption-word >> nth=0")
     assert page.evaluate(LIGHT) == first
     assert page.locator("main b").count() == 0
 
 
-def test_it_speaks_chinese(page, made):
-    page.goto(f"{made}?lang=zh")
+def test_chinese(page, address):
+    page.goto(f"{address}?lang=zh")
     page.wait_for_selector(".caption-word")
-    assert "概率" in page.inner_text(".caption-says")
-    page.click("text=按格")
-    assert page.get_attribute("text=按格", "aria-pressed") == "true"
+    assert "概率" in page.inner_text(".caption-status")
+    page.click("text=网格")
+    assert page.get_attribute("text=网格", "aria-pressed") == "true"

@@ -1,27 +1,32 @@
-"""The page of a document in a real browser: shades, bars, keys, both languages, on a desk and on a telephone."""
+"""The document page in a real browser: shades, bars, keys, both languages, desktop and phone."""
 
 import pytest
 
-from regard.viewing import pages as players
+from regard.viewing import pages
 
 WORDS = [["A", "superb", "film", "."], ["We", "saw", "it", "."], ["好", "的", "。"]]
 WEIGHTS = [[0.05, 0.8, 0.1, 0.05], [0.25, 0.25, 0.25, 0.25], [0.5, 0.3, 0.2]]
-GAPS = [[False, True, True, False], [True, True, True, False], [True, False, False]]
+SPACES = [[False, True, True, False], [True, True, True, False], [True, False, False]]
 
 
 @pytest.fixture
 def open_(page, tmp_path):
-    def opened(player, ask=""):
-        player.save(tmp_path / "document.html")
-        page.goto(f"{(tmp_path / 'document.html').as_uri()}{ask}")
+    def opened(html_page, query=""):
+        html_page.save(tmp_path / "document.html")
+        page.goto(f"{(tmp_path / 'document.html').as_uri()}{query}")
         page.wait_for_selector(".document-word")
 
     return opened
 
 
-def shown(**options):
-    given = {"probabilities": {"pos": 0.9, "neg": 0.1}, "gaps": GAPS, "title": "imdb: pos", **options}
-    return players.document_page(WORDS, WEIGHTS, [0.7, 0.2, 0.1], **given)
+def example_page(**options):
+    arguments = {
+        "probabilities": {"pos": 0.9, "neg": 0.1},
+        "space_before": SPACES,
+        "title": "imdb: pos",
+        **options,
+    }
+    return pages.document_page(WORDS, WEIGHTS, [0.7, 0.2, 0.1], **arguments)
 
 
 def colors(page):
@@ -29,7 +34,7 @@ def colors(page):
 
 
 def test_words_are_shaded_by_their_share(page, open_, shot):
-    open_(shown(), "?lang=en")
+    open_(example_page(), "?lang=en")
     assert page.inner_text("h1") == "imdb: pos"
     assert page.locator(".document-sentence p").all_inner_texts() == [
         "A superb film.",
@@ -48,22 +53,22 @@ def test_words_are_shaded_by_their_share(page, open_, shot):
 
 
 def test_by_keyboard(page, open_):
-    open_(shown(), "?lang=en")
+    open_(example_page(), "?lang=en")
     page.locator(".document-word[tabindex='0']").focus()
-    assert "superb" in page.inner_text(".document-says")
-    assert "= 0.56 of the document" in page.inner_text(".document-says")
+    assert "superb" in page.inner_text(".document-status")
+    assert "= 0.56 of the document" in page.inner_text(".document-status")
     page.keyboard.press("ArrowRight")
-    assert "film" in page.inner_text(".document-says")
+    assert "film" in page.inner_text(".document-status")
     page.keyboard.press("ArrowDown")
-    assert "it" in page.inner_text(".document-says")
+    assert "it" in page.inner_text(".document-status")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
-    assert "。" in page.inner_text(".document-says")
+    assert "。" in page.inner_text(".document-status")
 
 
-def test_in_chinese_on_a_telephone(page, open_, shot):
+def test_chinese_on_a_phone(page, open_, shot):
     page.set_viewport_size({"width": 360, "height": 740})
-    open_(shown(left={"long": 1, "words": 0, "sentences": 12}, language="zh"))
+    open_(example_page(truncation={"long": 1, "words": 0, "sentences": 12}, language="zh"))
     assert "略去了 12 个句子" in page.inner_text(".document-text")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page.get_by_role("button", name="English").click()
@@ -72,17 +77,17 @@ def test_in_chinese_on_a_telephone(page, open_, shot):
 
 
 def test_a_model_without_weights(page, open_):
-    player = players.document_page(
-        WORDS, None, None, probabilities={"pos": 0.9, "neg": 0.1}, space_before=GAPS
+    page_without_weights = pages.document_page(
+        WORDS, None, None, probabilities={"pos": 0.9, "neg": 0.1}, space_before=SPACES
     )
-    open_(player, "?lang=en")
-    assert "no weights to show" in page.inner_text(".document-says")
+    open_(page_without_weights, "?lang=en")
+    assert "no weights to show" in page.inner_text(".document-status")
     assert page.locator(".document-bar").count() == 0
 
 
 def test_text_is_never_markup(page, open_):
     hostile = [["<img", "src=x", "onerror=alert(1)>", "</script>", "\u202eevil", ""]]
-    open_(players.document_page(hostile, [[0.2] * 5 + [0.0]], [1.0], probabilities={"<b>": 1.0}), "?lang=en")
+    open_(pages.document_page(hostile, [[0.2] * 5 + [0.0]], [1.0], probabilities={"<b>": 1.0}), "?lang=en")
     assert page.locator("img, b").count() == 0
     assert "onerror" in page.inner_text(".document-sentences")
 
@@ -96,8 +101,8 @@ def test_text_is_never_markup(page, open_):
         ([["a"]], [[1.0]], []),
     ],
 )
-def test_what_does_not_fit_is_refused(words, weights, sentences):
+def test_invalid_arguments_are_rejected(words, weights, sentences):
     with pytest.raises(ValueError, match="document"):
-        players.document_page(words, weights, sentences, probabilities={"x": 1.0})
-    with pytest.raises(ValueError, match="speaks"):
-        shown(language="fr")
+        pages.document_page(words, weights, sentences, probabilities={"x": 1.0})
+    with pytest.raises(ValueError, match="for language"):
+        example_page(language="fr")

@@ -80,7 +80,7 @@ def test_the_matrix_is_walked_by_keyboard(page, address):
     page.locator(".heat-box").focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowDown", "Enter"):
         page.keyboard.press(key)
-    assert re.search("looks at", page.locator(".heat-says").inner_text())
+    assert re.search("looks at", page.locator(".heat-status").inner_text())
     assert page.locator(".lit.marked").count() == 2  # on both sides
     assert "row=1" in page.url
     assert "column=1" in page.url
@@ -287,6 +287,6 @@ def test_long_sentences_stay_fluid(page, shot):
             })""",
             [box["x"] + 300, box["y"] + 300],
         )
-        assert "looks at" in page.locator(".heat-says").inner_text()
+        assert "looks at" in page.locator(".heat-status").inner_text()
         assert took < 1_000  # 100 ms where nobody else computes
         shot("long")

@@ -15,7 +15,7 @@ HOVER = """([x, y]) => new Promise((done) => {
     watching.disconnect();
     requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - began)));
   });
-  watching.observe(document.querySelector('.heat-says'), { childList: true, characterData: true, subtree: true });
+  watching.observe(document.querySelector('.heat-status'), { childList: true, characterData: true, subtree: true });
   const at = { clientX: place.left + x, clientY: place.top + y, bubbles: true };
   box.dispatchEvent(new PointerEvent('pointermove', at));
 })"""

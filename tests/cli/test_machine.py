@@ -84,7 +84,7 @@ def test_sizes_are_for_machines(backwards):
 def test_show_in_every_way(machine, tmp_path):
     folder = str(machine[0])
     here = call("show", folder, "--length", "3")
-    for panel in ("inputs", "added", "write weights", "outputs", "wanted", "returned", "read weights"):
+    for panel in ("inputs", "add vectors", "write weights", "outputs", "targets", "read vectors", "read weights"):
         assert panel in here.stdout
     assert "of 9 bits wrong" in here.stderr
     for name, start in (("x.txt", b"copy: the"), ("x.svg", b"<?xml")):
@@ -97,11 +97,11 @@ def test_show_as_json(machine, tmp_path):
     answer = call("show", str(machine[0]), "--length", "3", "--json", "--out", str(tmp_path / "x.html"))
     found = json.loads(answer.stdout)
     assert (found["recipe"], found["of"], found["read_head"], found["write_head"]) == ("copy", 9, 0, 0)
-    assert [len(found[name]) for name in ("writes", "reads")] == [7, 7]
-    assert len(found["writes"][0]) == len(found["rows"])
-    sizes = {"inputs": 4, "outputs": 3, "wanted": 3, "added": 5, "returned": 5}
+    assert [len(found[name]) for name in ("write_weights", "read_weights")] == [7, 7]
+    assert len(found["write_weights"][0]) == len(found["rows"])
+    sizes = {"inputs": 4, "outputs": 3, "targets": 3, "add_vectors": 5, "read_vectors": 5}
     assert {name: len(found[name][0]) for name in sizes} == sizes
-    assert found["asked"] == [4, 5, 6]
+    assert found["target_steps"] == [4, 5, 6]
     assert (tmp_path / "x.html").exists()
 
 
@@ -133,7 +133,7 @@ def test_what_is_shown_says_of_which_heads(headed, tmp_path):
 def test_the_page_opens_on_the_head_that_was_asked_for(headed, tmp_path):
     call("show", str(headed), "--head", "1", "--out", str(tmp_path / "x.html"))
     page = (tmp_path / "x.html").read_text(encoding="utf-8").replace(" ", "")
-    assert '"open":{"reads":1,"writes":1}' in page
+    assert '"selected":{"read_weights":1,"write_weights":1}' in page
 
 
 def test_a_machine_whose_heads_are_nowhere_sharp_is_shown(tmp_path):

@@ -9,7 +9,7 @@ import torch
 from regard.attention import attend, kernel_sum, softmax
 from regard.testing import laws
 from regard.testing.inputs import make_inputs
-from tests.contract.mechanisms import (
+from tests.contract.parts import (
     BATCH,
     LISTED_NORMALIZERS,
     LISTED_SCORES,

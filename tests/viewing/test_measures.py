@@ -1,4 +1,4 @@
-"""Measures against their definitions, written out in loops."""
+"""Measures against their definitions in loops."""
 
 import math
 
@@ -26,7 +26,7 @@ def rows(weights):
         yield [w / sum(row) for w in row]
 
 
-def test_entropy_sparsity_and_holding_by_loops():
+def test_entropy_sparsity_and_keys_for_mass():
     for p, h, s, n in zip(
         rows(WEIGHTS),
         entropy(WEIGHTS).flatten(),
@@ -40,12 +40,12 @@ def test_entropy_sparsity_and_holding_by_loops():
         assert n.item() == next(k for k in range(1, 6) if sum(best[:k]) >= 0.9 - 1e-6)
 
 
-def test_what_does_not_sum_to_one_is_measured_by_its_shares():
+def test_weights_are_normalized():
     for measure in (entropy, sparsity, keys_for_mass, distance, diagonality, head_similarity):
         torch.testing.assert_close(measure(0.3 * WEIGHTS), measure(WEIGHTS))
 
 
-def test_normalized_entropy_goes_by_what_is_visible():
+def test_normalized_entropy_of_visible_keys():
     even = softmax(torch.zeros(2, 4, 6))
     lengths = padding([6, 3])
     torch.testing.assert_close(entropy(even, lengths, normalized=True), torch.ones(2, 4))
@@ -54,7 +54,7 @@ def test_normalized_entropy_goes_by_what_is_visible():
     assert first.tolist() == [0, 0, 0]
 
 
-def test_distance_by_loops_and_from_an_offset():
+def test_distance_with_an_offset():
     want = [
         [sum(w * abs(j - i) for j, w in enumerate(row)) for i, row in enumerate(head.tolist())]
         for head in WEIGHTS[0]
@@ -64,7 +64,7 @@ def test_distance_by_loops_and_from_an_offset():
     assert distance(step, offset=2).item() == 1
 
 
-def test_diagonality_is_one_on_the_diagonal_and_none_in_the_corners():
+def test_diagonality_from_0_to_1():
     assert diagonality(torch.eye(5)).tolist() == [1] * 5
     assert diagonality(torch.eye(5).flip(0))[[0, 4]].tolist() == [0, 0]
     stretched = torch.zeros(3, 5)
@@ -73,7 +73,7 @@ def test_diagonality_is_one_on_the_diagonal_and_none_in_the_corners():
     assert 0.4 < diagonality(torch.full((9, 9), 1 / 9)).mean() < 0.7
 
 
-def test_padding_does_not_bend_the_diagonal():
+def test_padding_does_not_change_the_diagonal():
     padded = torch.zeros(6, 7)
     padded[:3, :3] = torch.eye(3)
     found = diagonality(padded, padding(torch.tensor(3)))
@@ -81,7 +81,7 @@ def test_padding_does_not_bend_the_diagonal():
     assert found[3:].isnan().all()
 
 
-def test_agreement_is_symmetric_and_known_at_its_ends():
+def test_head_similarity():
     found = head_similarity(WEIGHTS)
     torch.testing.assert_close(found, found.mT)
     torch.testing.assert_close(found.diagonal(dim1=-2, dim2=-1), torch.ones(2, 3))
@@ -93,14 +93,14 @@ def test_agreement_is_symmetric_and_known_at_its_ends():
     torch.testing.assert_close(found[0, 0, 1], 1 - js / math.log(2), atol=1e-5, rtol=0)
 
 
-def test_a_query_that_sees_nothing_has_no_measure():
+def test_a_query_without_weight_gives_nan():
     blind = torch.zeros(2, 3)
     blind[0] = torch.tensor([0.5, 0.5, 0.0])
     for measure in (entropy, sparsity, keys_for_mass, distance, diagonality):
         assert measure(blind).isnan().tolist() == [False, True]
 
 
-def test_inputs_by_weight():
+def test_inputs_sorted_by_weight():
     weights = torch.tensor([[0.2, 0.5, 0.3], [0.4, 0.2, 0.4]])
     assert rank_keys(weights).tolist() == [[1, 2, 0], [0, 2, 1]]
     assert rank_keys(weights, causal()).tolist() == [[1, 0, 2], [0, 2, 1]]
@@ -114,20 +114,20 @@ def test_inputs_by_weight():
 
 
 @pytest.mark.bare
-def test_bad_input_is_refused_in_words():
-    with pytest.raises(ValueError, match="never negative; these are: scores, perhaps"):
+def test_invalid_arguments_are_rejected():
+    with pytest.raises(ValueError, match="must not be negative; pass weights, not scores"):
         entropy(torch.tensor([[-1.0, 2.0]]))
     with pytest.raises(ValueError, match=r"must be \(\*batch, queries, keys\), got \(3,\)"):
         distance(torch.ones(3))
     with pytest.raises(ValueError, match="does not broadcast"):
         sparsity(torch.ones(2, 3), torch.ones(4, dtype=torch.bool))
-    with pytest.raises(ValueError, match="2 words are ranked by weights"):
+    with pytest.raises(ValueError, match="2 tokens are sorted by weights"):
         sort_by_attention(["a", "b"], torch.ones(1, 3))
-    with pytest.raises(ValueError, match="every key is one input"):
+    with pytest.raises(ValueError, match="but inputs of shape"):
         sort_by_attention(torch.ones(2, 4), torch.ones(1, 3))
 
 
-def test_halves_and_doubles():
+def test_half_and_double_precision():
     assert entropy(WEIGHTS.bfloat16()).dtype == torch.float32
     assert entropy(WEIGHTS.double()).dtype == torch.float64
     assert measures.keys_for_mass(torch.full((1, 100), 0.01)).item() == 90

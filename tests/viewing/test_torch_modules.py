@@ -1,4 +1,4 @@
-"""PyTorch's attention is watched without leaving its fast paths: equal outputs, and its own weights."""
+"""PyTorch's attention: equal outputs on all paths, and the weights that PyTorch returns."""
 
 import copy
 import warnings
@@ -31,20 +31,20 @@ def equal(a, b):
 
 
 def watched(module, *args, **kwargs):
-    """The output is the same with a watch; what was seen."""
+    """Check that the output is equal with a watch; return the records."""
     torch.manual_seed(5)
     plain = module(*args, **kwargs)
     torch.manual_seed(5)
-    with watch(module) as seen:
+    with watch(module) as records:
         found = module(*args, **kwargs)
     for a, b in zip(plain, found, strict=True) if isinstance(plain, tuple) else [(plain, found)]:
         if isinstance(a, torch.Tensor):
             equal(a, b)
-    return seen
+    return records
 
 
 def own(module, *args, **kwargs):
-    """The weights that the module gives if it is asked for them; 0 where nothing may be looked at."""
+    """The weights that the module gives if it is asked for them; 0 where nothing may be output at."""
     with torch.no_grad():
         found = module(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})[1]
     return (found if found.dim() == 4 else found[None]).nan_to_num(0.0)
@@ -78,23 +78,23 @@ def test_every_attention_and_mask(options, mask, grad):
     module = attention(**options)
     given = inputs(options.get("batch_first", True), options.get("kdim", DIM), options.get("vdim", DIM))
     with torch.set_grad_enabled(grad):
-        seen = watched(module, *given, need_weights=False, **mask)
+        records = watched(module, *given, need_weights=False, **mask)
         watched(module, *given, **mask)
-    torch.testing.assert_close(seen[0].weights, own(module, *given, **mask))
+    torch.testing.assert_close(records[0].weights, own(module, *given, **mask))
     with watch(module, heads=[2, 0]) as some:
         module(*given, **mask)
-    torch.testing.assert_close(some[0].weights, seen[0].weights[:, [2, 0]])
+    torch.testing.assert_close(some[0].weights, records[0].weights[:, [2, 0]])
     with watch(module, heads=[3, 2, 1, 0]) as turned:
         module(*given, **mask)
-    torch.testing.assert_close(turned[0].weights, seen[0].weights.flip(1))
+    torch.testing.assert_close(turned[0].weights, records[0].weights.flip(1))
 
 
 @pytest.mark.parametrize("mask", ["none", "padding", "matrix"])
 def test_one_text_without_a_batch(mask):
     module, (query, key, value) = attention(), (x[0] for x in inputs())
     mask = {name: tensor[0] if name == "key_padding_mask" else tensor for name, tensor in MASKS[mask].items()}
-    seen = watched(module, query, key, value, **mask)
-    torch.testing.assert_close(seen[0].weights, own(module, query, key, value, **mask))
+    records = watched(module, query, key, value, **mask)
+    torch.testing.assert_close(records[0].weights, own(module, query, key, value, **mask))
 
 
 @pytest.mark.parametrize("grad", [True, False])
@@ -103,26 +103,26 @@ def test_self_attention_by_its_fast_path(grad):
     causal = nn.Transformer.generate_square_subsequent_mask(KEYS)
     for mask in ({}, {"key_padding_mask": HIDDEN}, {"attn_mask": causal, "is_causal": True}):
         with torch.set_grad_enabled(grad):
-            seen = watched(module, x, x, x, need_weights=False, **mask)
-        torch.testing.assert_close(seen[0].weights, own(module, x, x, x, **mask))
+            records = watched(module, x, x, x, need_weights=False, **mask)
+        torch.testing.assert_close(records[0].weights, own(module, x, x, x, **mask))
 
 
 def test_training_with_dropout():
     module, given = attention(dropout=0.5).train(), inputs()
-    seen = watched(module, *given)
-    torch.testing.assert_close(seen[0].weights, own(module.eval(), *given))
+    records = watched(module, *given)
+    torch.testing.assert_close(records[0].weights, own(module.eval(), *given))
 
 
-def test_halves_and_autocast():
+def test_half_precision_and_autocast():
     module, x = attention(), torch.randn(BATCH, KEYS, DIM)
     exact = own(module, x, x, x)
     with torch.autocast("cpu", torch.bfloat16):
-        seen = watched(module, x, x, x)
-    torch.testing.assert_close(seen[0].weights, exact, atol=1e-2, rtol=0)
+        records = watched(module, x, x, x)
+    torch.testing.assert_close(records[0].weights, exact, atol=1e-2, rtol=0)
     half = copy.deepcopy(module).bfloat16()
-    seen = watched(half, *[x.bfloat16()] * 3)
-    assert seen[0].weights.dtype == torch.float32
-    torch.testing.assert_close(seen[0].weights, exact, atol=1e-2, rtol=0)
+    records = watched(half, *[x.bfloat16()] * 3)
+    assert records[0].weights.dtype == torch.float32
+    torch.testing.assert_close(records[0].weights, exact, atol=1e-2, rtol=0)
 
 
 def layer(**options):
@@ -146,15 +146,15 @@ def test_an_encoder_layer(fast, norm_first, mask, monkeypatch):
     real = torch._transformer_encoder_layer_fwd
     monkeypatch.setattr(torch, "_transformer_encoder_layer_fwd", lambda *a: went.append(1) or real(*a))
     with torch.set_grad_enabled(not fast):
-        seen = watched(module, x, **mask)
+        records = watched(module, x, **mask)
     assert len(went) == 2 * fast
-    assert len(seen) == 1
+    assert len(records) == 1
     inner = module.norm1(x) if norm_first else x
     names = {"src_mask": "attn_mask", "src_key_padding_mask": "key_padding_mask"}
     want = own(
         module.self_attn, inner, inner, inner, **{names[name]: tensor for name, tensor in mask.items()}
     )
-    torch.testing.assert_close(seen["self_attn"].weights, want)
+    torch.testing.assert_close(records["self_attn"].weights, want)
 
 
 @pytest.mark.parametrize("nested", [True, False])
@@ -162,34 +162,34 @@ def test_an_encoder_with_nested_tensors(nested):
     model = nn.TransformerEncoder(layer(), 3, enable_nested_tensor=nested).eval()
     x = torch.randn(BATCH, KEYS, DIM)
     with torch.no_grad():
-        seen = watched(model, x, src_key_padding_mask=HIDDEN)
-    assert seen.layers() == [f"layers.{i}.self_attn" for i in range(3)]
+        records = watched(model, x, src_key_padding_mask=HIDDEN)
+    assert records.layers() == [f"layers.{i}.self_attn" for i in range(3)]
     want = own(model.layers[0].self_attn, x, x, x, key_padding_mask=HIDDEN)
     rows = ~HIDDEN[:, None, :, None]  # what padding looks at is not there in a nested tensor
-    torch.testing.assert_close(seen[0].weights * rows, want * rows)
+    torch.testing.assert_close(records[0].weights * rows, want * rows)
     with torch.no_grad(), watch(model, layers=1) as one:
         model(x, src_key_padding_mask=HIDDEN)
-    assert torch.equal(one[0].weights, seen[1].weights)
+    assert torch.equal(one[0].weights, records[1].weights)
 
 
-def test_a_nested_tensor_given_to_a_layer():
+def test_a_layer_with_a_nested_tensor():
     module = layer()
     rows = [torch.randn(n, DIM) for n in (7, 4, 2)]
     with torch.no_grad():
         plain = module(torch.nested.nested_tensor(rows)).to_padded_tensor(0.0)
-        with watch(module) as seen:
+        with watch(module) as records:
             found = module(torch.nested.nested_tensor(rows)).to_padded_tensor(0.0)
     assert torch.equal(plain, found)
     for row, x in enumerate(rows):
         n = len(x)
-        torch.testing.assert_close(seen[0].weights[row, :, :n, :n], own(module.self_attn, x, x, x)[0])
-        assert not seen[0].weights[row, :, n:].any()
+        torch.testing.assert_close(records[0].weights[row, :, :n, :n], own(module.self_attn, x, x, x)[0])
+        assert not records[0].weights[row, :, n:].any()
 
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("norm_first", [True, False])
-def test_a_whole_transformer(training, batch_first, norm_first):
+def test_a_transformer(training, batch_first, norm_first):
     torch.manual_seed(2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -200,31 +200,31 @@ def test_a_whole_transformer(training, batch_first, norm_first):
         source, target = source.transpose(0, 1), target.transpose(0, 1)
     causal = nn.Transformer.generate_square_subsequent_mask(QUERIES)
     with torch.set_grad_enabled(training):
-        seen = watched(model, source, target, tgt_mask=causal, tgt_is_causal=True)
-    assert [tuple(record.weights.shape[2:]) for record in seen] == [(KEYS, KEYS)] * 2 + [
+        records = watched(model, source, target, tgt_mask=causal, tgt_is_causal=True)
+    assert [tuple(record.weights.shape[2:]) for record in records] == [(KEYS, KEYS)] * 2 + [
         (QUERIES, QUERIES),
         (QUERIES, KEYS),
     ] * 2
-    assert not seen["decoder.layers.0.self_attn"].weights.triu(1).any()
-    for record in seen:
+    assert not records["decoder.layers.0.self_attn"].weights.triu(1).any()
+    for record in records:
         torch.testing.assert_close(record.weights.sum(-1), torch.ones(record.weights.shape[:-1]))
 
 
-def test_a_copy_made_while_watching_is_a_model_of_its_own():
+def test_a_copy_during_a_watch_is_independent():
     model, x = layer(), torch.randn(BATCH, KEYS, DIM)
-    with torch.no_grad(), watch(model) as seen:
+    with torch.no_grad(), watch(model) as records:
         other = copy.deepcopy(model)
         nn.init.zeros_(other.linear2.weight)
         nn.init.zeros_(other.norm2.bias)
         changed = other(x)
-        assert not seen
+        assert not records
         assert not torch.equal(model(x), changed)
     with torch.no_grad():
         assert torch.equal(other(x), changed)
     assert "forward" not in model.__dict__
 
 
-def test_a_forward_that_was_there_before_stays():
+def test_a_replaced_forward_is_restored():
     model, x, calls = attention(), torch.randn(1, 3, DIM), []
     real = model.forward
 
@@ -233,32 +233,32 @@ def test_a_forward_that_was_there_before_stays():
         return real(*args, **kwargs)
 
     model.forward = mine
-    with watch(model) as seen:
+    with watch(model) as records:
         model(x, x, x)
     assert model.forward is mine
-    assert (len(calls), len(seen)) == (1, 1)
+    assert (len(calls), len(records)) == (1, 1)
 
 
-def test_a_forward_put_there_meanwhile_stays():
+def test_a_forward_replaced_during_a_watch_stays():
     model, x = attention(), torch.randn(1, 3, DIM)
-    with watch(model) as seen:
+    with watch(model) as records:
         model(x, x, x)
         model.forward = len
     assert model.forward is len
-    assert len(seen) == 1
+    assert len(records) == 1
 
 
-def test_a_forward_of_somebody_else_is_not_guessed_at():
+def test_an_overridden_forward_is_not_recorded():
     class Mine(nn.MultiheadAttention):
         def forward(self, x):
             return super().forward(x, x, x)[0]
 
     model = Mine(DIM, HEADS)
-    with pytest.warns(UserWarning, match="nothing was seen"), watch(model):
+    with pytest.warns(UserWarning, match="nothing was recorded"), watch(model):
         model(torch.randn(2, 3, DIM))
 
 
-def test_a_layer_with_another_attention_inside_is_left_alone():
+def test_a_layer_with_another_attention_is_not_recorded():
     class Mine(nn.MultiheadAttention):
         def forward(self, *args, **kwargs):
             return super().forward(*args, **kwargs)
@@ -266,22 +266,22 @@ def test_a_layer_with_another_attention_inside_is_left_alone():
     model, x = layer(), torch.randn(BATCH, KEYS, DIM)
     model.self_attn = Mine(DIM, HEADS, batch_first=True)
     plain = model(x)
-    with pytest.warns(UserWarning, match="nothing was seen"), watch(model):
+    with pytest.warns(UserWarning, match="nothing was recorded"), watch(model):
         assert torch.equal(model(x), plain)
 
 
-def test_a_layer_with_a_block_of_its_own_is_not_said_to_look():
+def test_an_overridden_block_is_not_recorded():
     class Mine(nn.TransformerEncoderLayer):
         def _sa_block(self, x, *others, **more):
             return torch.zeros_like(x)
 
     model = Mine(DIM, HEADS, 16, batch_first=True)
-    with pytest.warns(UserWarning, match="nothing was seen"), watch(model):
+    with pytest.warns(UserWarning, match="nothing was recorded"), watch(model):
         model(torch.randn(BATCH, KEYS, DIM))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_scripted_modules_are_passed_by():
+def test_scripted_modules_are_skipped():
     model, x = nn.Sequential(torch.jit.script(nn.Linear(DIM, DIM)), layer()), torch.randn(BATCH, KEYS, DIM)
     with torch.no_grad():
         assert watched(model, x).layers() == ["1.self_attn"]
@@ -302,9 +302,9 @@ def test_without_fast_paths():
         torch.testing.assert_close(a.weights * rows, b.weights * rows)
 
 
-def test_hooks_of_others_are_heard():
+def test_other_hooks_still_run():
     module, (query, key, value) = attention(), inputs()
     module.register_forward_pre_hook(lambda module, args: (2 * args[0], *args[1:]))
-    seen = watched(module, query, key, value)
+    records = watched(module, query, key, value)
     module._forward_pre_hooks.clear()
-    torch.testing.assert_close(seen[0].weights, own(module, 2 * query, key, value))
+    torch.testing.assert_close(records[0].weights, own(module, 2 * query, key, value))

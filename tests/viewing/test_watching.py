@@ -1,4 +1,4 @@
-"""Watching changes nothing: the same outputs to the last bit, whatever is watched and however it is called."""
+"""Watching does not change a model: equal outputs bit for bit, and the weights of the model."""
 
 import pytest
 import torch
@@ -19,18 +19,18 @@ from regard.attention import (
     window,
 )
 from regard.viewing import watch
-from tests.viewing.watched import LENGTHS, SOURCE, TARGET, recurrent, transformer, twice
+from tests.viewing.watched_models import LENGTHS, SOURCE, TARGET, compare_watched, recurrent, transformer
 
 MODELS = {
     "transformer": transformer,
-    "dropped weights": lambda: transformer(attention=lambda: MultiHead(16, 4, dropout=0.5)),
-    "grouped": lambda: transformer(attention=lambda: MultiHead(16, 4, num_kv_heads=2)),
-    "one for all": lambda: transformer(attention=lambda: MultiHead(16, 4, num_kv_heads=1)),
+    "dropped weights": lambda: transformer(make_self_attn=lambda: MultiHead(16, 4, dropout=0.5)),
+    "grouped": lambda: transformer(make_self_attn=lambda: MultiHead(16, 4, num_kv_heads=2)),
+    "one for all": lambda: transformer(make_self_attn=lambda: MultiHead(16, 4, num_kv_heads=1)),
     "a bias a head": lambda: transformer(
-        attention=lambda: MultiHead(16, 4, score=ScaledDot() + Alibi(4)), across=lambda: MultiHead(16, 4)
+        make_self_attn=lambda: MultiHead(16, 4, score=ScaledDot() + Alibi(4)), make_cross_attn=lambda: MultiHead(16, 4)
     ),
-    "entmax": lambda: transformer(attention=lambda: MultiHead(16, 4, normalize=entmax15)),
-    "drawn": lambda: transformer(attention=lambda: MultiHead(16, 4, normalize=Sample())),
+    "entmax": lambda: transformer(make_self_attn=lambda: MultiHead(16, 4, normalize=entmax15)),
+    "drawn": lambda: transformer(make_self_attn=lambda: MultiHead(16, 4, normalize=Sample())),
     "recurrent": recurrent,
     "luong": lambda: recurrent(Attention(), order="luong"),
     "local-m": lambda: recurrent(LocalM(ScaledDot(), radius=1)),
@@ -39,7 +39,7 @@ MODELS = {
 
 
 def learned(model):
-    """Output and gradients together."""
+    """Output and gradients."""
     model.zero_grad()
     hidden = model(SOURCE, LENGTHS, TARGET)
     hidden.square().sum().backward()
@@ -50,17 +50,17 @@ def learned(model):
 
 @pytest.mark.parametrize("mode", ["train", "eval", "no_grad", "inference", "autocast"])
 @pytest.mark.parametrize("model", MODELS)
-def test_nothing_changes(model, mode):
+def test_outputs_do_not_change(model, mode):
     model = MODELS[model]().train(mode == "train")
     if mode in ("train", "eval"):
-        seen = twice(model, learned)
+        records = compare_watched(model, learned)
     elif mode == "autocast":
         with torch.autocast("cpu", torch.bfloat16):
-            seen = twice(model, lambda model: model(SOURCE, LENGTHS, TARGET))
+            records = compare_watched(model, lambda model: model(SOURCE, LENGTHS, TARGET))
     else:
         with torch.no_grad() if mode == "no_grad" else torch.inference_mode():
-            seen = twice(model, lambda model: model(SOURCE, LENGTHS, TARGET))
-    for record in seen:
+            records = compare_watched(model, lambda model: model(SOURCE, LENGTHS, TARGET))
+    for record in records:
         assert not record.weights.requires_grad
         assert record.weights.dtype == torch.float32
         assert record.weights.is_contiguous()
@@ -68,7 +68,7 @@ def test_nothing_changes(model, mode):
             torch.testing.assert_close(
                 record.weights.sum(-1), torch.ones(record.weights.shape[:-1]), atol=2e-2, rtol=0
             )
-        if record.weights.shape[-1] == 6:  # looks at the source
+        if record.weights.shape[-1] == 6:  # attends to the source
             for row, length in enumerate(LENGTHS):
                 assert not record.weights[row, ..., length:].any()
 
@@ -77,29 +77,29 @@ def test_nothing_changes(model, mode):
 def test_the_weights_are_those_of_the_model(model):
     model = MODELS[model]().eval()
     with torch.no_grad():
-        looks = model.looks(SOURCE, LENGTHS, TARGET)
-        with watch(model) as seen:
+        expected = model.attention_weights(SOURCE, LENGTHS, TARGET)
+        with watch(model) as records:
             model(SOURCE, LENGTHS, TARGET[:, :-1])
-    names = [name for name in seen.layers() if "look_back" in name or name == "attention"]
-    for name, look in zip(names, looks, strict=True):
-        torch.testing.assert_close(seen.concat_calls(name).weights, look)
+    names = [name for name in records.layers() if "cross_attn" in name or name == "attention"]
+    for name, weights in zip(names, expected, strict=True):
+        torch.testing.assert_close(records.concat_calls(name).weights, weights)
 
 
-def test_drawn_weights_are_the_very_ones():
+def test_sampled_weights_are_recorded():
     heads = MultiHead(8, 2, normalize=Sample()).train()
     x = torch.randn(1, 4, 8)
-    with watch(heads) as seen:
-        looked = heads(x)
-    assert torch.equal(seen[0].weights, looked.weights)
-    assert seen[0].weights.amax(-1).eq(1).all()
+    with watch(heads) as records:
+        output = heads(x)
+    assert torch.equal(records[0].weights, output.weights)
+    assert records[0].weights.amax(-1).eq(1).all()
 
 
-def test_weights_are_those_before_dropping():
+def test_weights_are_recorded_before_dropout():
     heads = MultiHead(8, 2, dropout=0.9).train()
     x = torch.randn(2, 5, 8)
-    with watch(heads) as seen:
+    with watch(heads) as records:
         heads(x)
-    torch.testing.assert_close(seen["MultiHead"].weights, heads.eval()(x).weights)
+    torch.testing.assert_close(records["MultiHead"].weights, heads.eval()(x).weights)
 
 
 @pytest.mark.parametrize("score", [None, ScaledDot() + Alibi(4)], ids=["dot", "bias"])
@@ -117,46 +117,46 @@ def test_weights_are_those_before_dropping():
     ],
     ids=["none", "causal", "padding", "both", "not", "dense", "a head", "a row"],
 )
-def test_some_heads_are_some_of_all(mask, score):
+def test_selected_heads_equal_those_of_all(mask, score):
     heads, x = MultiHead(16, 4, score=score), torch.randn(2, 5, 16)
     with watch(heads) as all_of_them, watch(heads, heads=[3, 1]) as some:
-        looked = heads(x, mask=mask)
+        output = heads(x, mask=mask)
     assert some[0].heads == (3, 1)
-    assert torch.equal(all_of_them[0].weights, looked.weights)
-    torch.testing.assert_close(some[0].weights, looked.weights[:, [3, 1]])
+    assert torch.equal(all_of_them[0].weights, output.weights)
+    torch.testing.assert_close(some[0].weights, output.weights[:, [3, 1]])
 
 
 def test_layers_by_number_name_and_pattern():
     model = transformer()
     wanted = {
-        1: ["encoder.layers.1.look"],
-        "decoder.layers.0": ["decoder.layers.0.look", "decoder.layers.0.look_back"],
-        "*.look_back": ["decoder.layers.0.look_back", "decoder.layers.1.look_back"],
-        (0, "*.1.look_back"): ["encoder.layers.0.look", "decoder.layers.1.look_back"],
+        1: ["encoder.layers.1.self_attn"],
+        "decoder.layers.0": ["decoder.layers.0.self_attn", "decoder.layers.0.cross_attn"],
+        "*.cross_attn": ["decoder.layers.0.cross_attn", "decoder.layers.1.cross_attn"],
+        (0, "*.1.cross_attn"): ["encoder.layers.0.self_attn", "decoder.layers.1.cross_attn"],
     }
     for layers, names in wanted.items():
-        with watch(model, layers=layers) as seen:
+        with watch(model, layers=layers) as records:
             model(SOURCE, LENGTHS, TARGET)
-        assert seen.layers() == names
-    assert [record.layer for record in seen] == [0, 5]
+        assert records.layers() == names
+    assert [record.layer for record in records] == [0, 5]
 
 
 @pytest.mark.bare
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "message"),
     [
-        ({"layers": 6}, r"no layer 6 to watch; there are 0 \(encoder.layers.0.look\), 1 "),
+        ({"layers": 6}, r"no layer 6; the layers are 0 \(encoder.layers.0.self_attn\), 1 "),
         ({"layers": ["encoder", "nowhere.*"]}, "no layer 'nowhere.*'"),
         ({"layers": 1.5}, "numbers or names of modules, got 1.5"),
         ({"heads": "all"}, "heads are numbers, got 'all'"),
         ({"layers": [None]}, "numbers or names of modules, got None"),
-        ({"heads": 4}, "no head 4 in encoder.layers.0.look, which has heads 0 to 3"),
+        ({"heads": 4}, "no head 4 in encoder.layers.0.self_attn, which has heads 0 to 3"),
         ({"heads": [-1]}, "no head -1"),
         ({"heads": []}, r"no head in heads=\[\]; leave it out"),
     ],
 )
-def test_a_wrong_choice_is_refused(options, sentence):
-    with pytest.raises((ValueError, TypeError), match=sentence), watch(transformer(), **options):
+def test_invalid_selections_are_rejected(options, message):
+    with pytest.raises((ValueError, TypeError), match=message), watch(transformer(), **options):
         pass
 
 

@@ -1,6 +1,6 @@
 // Questions to the server. What goes wrong becomes a Trouble, which says it in the reader's language.
 
-import { languageOf, say } from '../web/say.js';
+import { detectLanguage, localize } from '../web/language.js';
 import { TEXTS, TROUBLES } from './texts.js';
 
 export class Trouble extends Error {
@@ -13,8 +13,8 @@ export class Trouble extends Error {
   // The server explains itself in English; for a code that we know there is a sentence in every language.
   in(language) {
     const known = code => (TROUBLES[language] || {})[code];
-    if (language !== 'en' && known(this.code)) return say(TROUBLES, this.code, language, this.values);
-    return this.message === this.code ? say(TROUBLES, this.code, language, this.values) : this.message;
+    if (language !== 'en' && known(this.code)) return localize(TROUBLES, this.code, language, this.values);
+    return this.message === this.code ? localize(TROUBLES, this.code, language, this.values) : this.message;
   }
 }
 
@@ -25,7 +25,7 @@ function withToken(options) {
 }
 
 function askForToken() {
-  const token = window.prompt(say(TEXTS, 'token', languageOf()));
+  const token = window.prompt(localize(TEXTS, 'token', detectLanguage()));
   if (token) sessionStorage.setItem('token', token.trim());
   return token;
 }

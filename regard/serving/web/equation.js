@@ -2,7 +2,7 @@
 
 import { css, inkOn } from '../web/color.js';
 import { make } from '../web/dom.js';
-import { share } from '../web/say.js';
+import { formatWeight } from '../web/language.js';
 import { ask, newest } from './ask.js';
 import { lettersOf } from './letters.js';
 import { newsPlace } from './parts.js';
@@ -98,14 +98,14 @@ export async function equationView(main, help) {
         make('tr', { class: 'scores' }, name, make('th', { scope: 'row' }, words('scores')),
           ...scores.map((one) => make('td', {}, one === null ? '−∞' : one.toFixed(2).replace('-', '−'))), make('td', {})),
         make('tr', { class: 'weights' }, make('th', { scope: 'row' }, words('weights')), ...weights.map(weightCell),
-          make('td', { class: 'sum' }, sum === 0 ? words('nothingSeen') : share(sum))),
+          make('td', { class: 'sum' }, sum === 0 ? words('nothingSeen') : formatWeight(sum))),
       ];
     });
     return make('table', { class: 'number' }, make('thead', {}, head), make('tbody', {}, ...rows));
   }
 
   function weightCell(weight) {
-    const cell = make('td', {}, share(weight));
+    const cell = make('td', {}, formatWeight(weight));
     cell.style.backgroundColor = css(weight);
     cell.style.color = inkOn(weight);
     return cell;

@@ -1,7 +1,7 @@
 // The explorer: a head with the views, and the view that the address names.
 
 import { make } from '../web/dom.js';
-import { chooseLanguage, languageButton, languageOf, say } from '../web/say.js';
+import { setLanguage, languageButton, detectLanguage, localize } from '../web/language.js';
 import { ask } from './ask.js';
 import { equationView } from './equation.js';
 import { hashOf, keep, placeNow } from './place.js';
@@ -12,11 +12,11 @@ import { translateView } from './translate.js';
 const VIEWS = { translate: translateView, equation: equationView, regression: regressionView };
 const root = document.getElementById('explorer');
 const last = {}; // the state in which each view was left, for when the reader comes back
-let language = languageOf();
+let language = detectLanguage();
 let served = null;
 
 function words(key, values) {
-  return say(TEXTS, key, language, values);
+  return localize(TEXTS, key, language, values);
 }
 
 function translates() {
@@ -87,7 +87,7 @@ async function begin() {
     root.replaceChildren(make('main', {}, make('p', { class: 'trouble', role: 'alert' }, trouble.in(language)), again));
     return;
   }
-  if (new URLSearchParams(location.search).has('lang')) chooseLanguage(language);
+  if (new URLSearchParams(location.search).has('lang')) setLanguage(language);
   show();
 }
 

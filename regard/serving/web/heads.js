@@ -2,7 +2,7 @@
 
 import { onScheme } from '../web/color.js';
 import { make } from '../web/dom.js';
-import { pictureOf, topOf } from '../web/paint.js';
+import { imageOf, maxOf } from '../web/paint.js';
 
 const LIFT = 0.6; // in a small picture faint weights need help
 
@@ -42,7 +42,7 @@ export function headsOf(look, kind, help, choose) {
       const part = small.block.subarray(head * rows * columns, (head + 1) * rows * columns);
       canvas.width = columns;
       canvas.height = rows;
-      canvas.getContext('2d').drawImage(pictureOf(part, rows, columns, topOf(part), LIFT), 0, 0);
+      canvas.getContext('2d').drawImage(imageOf(part, rows, columns, maxOf(part), LIFT), 0, 0);
     });
     paint();
     onScheme(paint);

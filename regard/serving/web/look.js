@@ -1,6 +1,6 @@
 // One translation and its weights, fetched a head at a time and kept.
 
-import { mergedBlock } from '../web/merge.js';
+import { mergeMatrix } from '../web/word-weights.js';
 import { ask, askBlock } from './ask.js';
 
 export class Look {
@@ -55,7 +55,7 @@ export class Look {
   async block(kind, layer, head, unit) {
     const { block } = await this.#once(this.#path(kind, layer, head), askBlock);
     const { rows, columns } = this.sides(kind);
-    return unit === 'words' ? mergedBlock(block, columns.tokens.length, rows.groups, columns.groups) : block;
+    return unit === 'words' ? mergeMatrix(block, columns.tokens.length, rows.groups, columns.groups) : block;
   }
 
   thumbnails(number) {

@@ -2,7 +2,7 @@
 
 import { make } from '../web/dom.js';
 import { Heat } from '../web/heat.js';
-import { lit } from '../web/words.js';
+import { weightedWords } from '../web/weighted-words.js';
 import { newest } from './ask.js';
 import { headsOf } from './heads.js';
 import { honestyOf } from './honesty.js';
@@ -38,9 +38,9 @@ export function lookingAt(place, look, state, help) {
 
   looksAt.dir = directionOf(columns);
   looks.dir = directionOf(rows);
-  const upper = lit(looksAt, columns, null, follow('column'));
-  const lower = lit(looks, rows, null, follow('row'));
-  const heat = new Heat(board, { rows, columns, label: words('heat'), language, height: 520, most: MOST });
+  const upper = weightedWords(looksAt, columns, null, follow('column'));
+  const lower = weightedWords(looks, rows, null, follow('row'));
+  const heat = new Heat(board, { rows, columns, label: words('heat'), language, height: 520, maxCell: MOST });
   heat.onHover = (cell) => over(cell && { row: cell.row, column: cell.column });
   heat.onPin = (cell) => pinned(cell ? cell.row : null, cell ? cell.column : null);
   const overview = headsOf(look, kind, help, choose);

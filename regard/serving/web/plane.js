@@ -2,7 +2,7 @@
 
 import { css, onScheme } from '../web/color.js';
 import { make, makeSvg } from '../web/dom.js';
-import { share } from '../web/say.js';
+import { formatWeight } from '../web/language.js';
 
 export const EDGE = 3; // the plane goes from -EDGE to EDGE
 const LARGEST = 560; // pixels
@@ -99,7 +99,7 @@ export class Plane {
   }
 
   #saying(kind, place, [x, y], weight) {
-    const values = { name: `${this.words(kind)} ${place + 1}`, x: x.toFixed(1), y: y.toFixed(1), weight: share(weight ?? 0) };
+    const values = { name: `${this.words(kind)} ${place + 1}`, x: x.toFixed(1), y: y.toFixed(1), weight: formatWeight(weight ?? 0) };
     const hidden = kind === 'key' && this.shown.hidden.has(place) ? `, ${this.words('hiddenKey')}` : '';
     return this.words(weight === null ? 'says' : 'saysWeight', values) + hidden;
   }

@@ -102,13 +102,13 @@ class MemoryTrace:
         data = pages.MemoryPageData(
             inputs=self.inputs,
             outputs=self.outputs,
-            reads=self.read_weights,
-            writes=self.write_weights,
+            read_weights=self.read_weights,
+            write_weights=self.write_weights,
             memory=self.memory,
-            adds=self.add_vectors,
-            returned=self.read_vectors,
-            wanted=self.optimal_outputs,
-            asked=self.target_mask,
+            add_vectors=self.add_vectors,
+            read_vectors=self.read_vectors,
+            targets=self.optimal_outputs,
+            target_mask=self.target_mask,
         )
         return pages.memory_page(data, title=title, heads=self.select_heads(head), language=language)
 

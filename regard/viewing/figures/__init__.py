@@ -1,4 +1,4 @@
-"""Pictures for papers, notebooks and pages: every function gives a `Picture`, which saves itself as PNG or SVG."""
+"""Figures of attention weights for papers and notebooks: every function returns a `Figure` (requires matplotlib)."""
 
 from regard.viewing.figures.figure import Figure
 from regard.viewing.figures.heatmaps import head_grid, heatmap

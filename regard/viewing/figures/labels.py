@@ -1,9 +1,7 @@
-"""A font for every letter: found among those of the system, or a hint which one to install.
+"""Labels of figures: literal text, thinned out where there are too many, with a font for every script.
 
-matplotlib draws with a list of font families and takes, letter by letter, the first that has it. Here that list is
-made. Letters that no font has become a box, with one warning a script instead of one a letter.
-
-Labels drawn as they are: no formulas, no line breaks, in the right order, thinned where there are too many.
+matplotlib takes, for each character, the first font of a list that has it. `choose_fonts` builds that list from the
+fonts of the system. Characters without a font become boxes, with one warning per script.
 """
 
 from __future__ import annotations
@@ -18,40 +16,57 @@ from regard._imports import require_extra
 from regard.viewing._text import grapheme_clusters, text_width, truncate, wrap_lines
 from regard.viewing.figures.figure import INK_COLOR, FigureLayout
 
+__all__ = [
+    "CHAR_WIDTH",
+    "FONT_SIZE",
+    "MAX_LABEL_WIDTH",
+    "MAX_TITLE_WIDTH",
+    "SMALL_FONT_SIZE",
+    "AxisLabels",
+    "MissingGlyphsWarning",
+    "choose_fonts",
+    "covers",
+    "draw_headline",
+    "draw_title",
+    "escape_text",
+    "label_axes",
+    "label_columns",
+    "label_rows",
+    "number_columns",
+    "remove_labels",
+    "show_control_characters",
+]
+
 MISSING_GLYPH = "□"
-
-
 FALLBACK_FONT = "DejaVu Sans"  # comes with matplotlib
-
-
 CJK_SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "IDEOGRAPHIC", "FULLWIDTH")
-
-
-# Words in the names of fonts that have Chinese characters; the first words are asked first.
-CJK_FONTS = {
+CJK_FONTS = {  # parts of font names, in the order of preference
     "chinese": ("CJK SC", "Han Sans SC", "PingFang SC", "YaHei", "SimHei", "WenQuanYi", "Heiti", "CJK"),
     "japanese": ("CJK JP", "Han Sans JP", "Hiragino", "Yu Gothic", "Meiryo", "IPA", "Takao", "CJK"),
     "korean": ("CJK KR", "Han Sans KR", "Apple SD Gothic", "Malgun", "Nanum", "CJK"),
 }
-
-
-UNUSABLE_FONTS = (
-    "Last Resort",
-    "Color Emoji",
-)  # boxes instead of letters; pictures that matplotlib cannot draw
-
+UNUSABLE_FONTS = ("Last Resort", "Color Emoji")  # only boxes; bitmaps that matplotlib cannot draw
+MAX_LABEL_WIDTH, MAX_TITLE_WIDTH, MIN_LINE_WIDTH = 18, 90, 32  # columns
+CHAR_WIDTH = 0.6  # of the font size
+FONT_SIZE, SMALL_FONT_SIZE = 8.0, 6.0  # points
+LABEL_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+AxisLabels = tuple[list[str] | None, list[str] | None]  # of the rows, of the columns
+PanelStarts = Sequence[float] | None
 
 _warned_fonts: set[str] = set()
 
 
 class MissingGlyphsWarning(UserWarning):
-    """No font of the system has these letters."""
+    """No font of the system has these characters."""
 
 
 def choose_fonts(texts: list[str]) -> tuple[list[str], list[str]]:
-    """The texts with boxes for the letters that no font has, and the families to draw them with."""
-    letters = set("".join(texts))
-    families, missing = _choose_families(letters)
+    """Choose font families for texts; characters without a font are replaced by boxes.
+
+    Returns:
+        The texts and the families.
+    """
+    families, missing = _choose_families(set("".join(texts)))
     if missing:
         _warn_missing(missing)
         table = {ord(c): None if _is_invisible(c) else MISSING_GLYPH for c in missing}
@@ -60,24 +75,24 @@ def choose_fonts(texts: list[str]) -> tuple[list[str], list[str]]:
 
 
 def covers(family: str, characters: Iterable[str]) -> bool:
-    """Whether the font that matplotlib takes for a family has all these letters."""
+    """Whether the font that matplotlib uses for a family has all these characters."""
     manager = require_extra("matplotlib.font_manager", extra="draw")
     path = manager.findfont(manager.FontProperties(family=[family]))
-    known = _read_code_points(str(path), getattr(path, "face_index", 0))  # a .ttc holds several faces
-    return all(ord(c) in known for c in characters)
+    code_points = _read_code_points(str(path), getattr(path, "face_index", 0))  # a .ttc has several faces
+    return all(ord(c) in code_points for c in characters)
 
 
 def _choose_families(characters: set[str]) -> tuple[list[str], set[str]]:
     manager = require_extra("matplotlib.font_manager", extra="draw")
     families = list(dict.fromkeys([*manager.FontProperties().get_family(), FALLBACK_FONT]))
     characters = {c for c in characters if not any(covers(family, c) for family in families)}
-    flavor, missing = _choose_cjk_language(characters), set()
+    cjk_language, missing = _choose_cjk_language(characters), set()
     for c in sorted(characters):
         if any(covers(family, c) for family in families[2:]):
             continue
-        found = _find_family(c, flavor)
-        families += [found] if found else []
-        missing |= set() if found else {c}
+        family = _find_family(c, cjk_language)
+        families += [family] if family else []
+        missing |= set() if family else {c}
     return families, missing
 
 
@@ -91,23 +106,24 @@ def _choose_cjk_language(characters: set[str]) -> str:
 @cache
 def _find_family(c: str, cjk_language: str) -> str | None:
     script = _script_of(c)
-    wanted = CJK_FONTS[cjk_language] if script in CJK_SCRIPTS else (script, "Emoji", "Symbol")
+    preferred = CJK_FONTS[cjk_language] if script in CJK_SCRIPTS else (script, "Emoji", "Symbol")
 
     def rank(entry: Any) -> tuple[Any, ...]:
-        place = next((i for i, word in enumerate(wanted) if word.lower() in entry.name.lower()), len(wanted))
-        plain = entry.style == "normal" and entry.weight in (400, "normal", "regular")
-        return place, not plain, "Mono" in entry.name, "Serif" in entry.name, entry.name
+        name = entry.name.lower()
+        index = next((i for i, part in enumerate(preferred) if part.lower() in name), len(preferred))
+        is_regular = entry.style == "normal" and entry.weight in (400, "normal", "regular")
+        return index, not is_regular, "Mono" in entry.name, "Serif" in entry.name, entry.name
 
     for entries in _iter_font_lists():
-        fit = (entry for entry in entries if not any(word in entry.name for word in UNUSABLE_FONTS))
-        for entry in sorted(fit, key=rank):
+        usable = (entry for entry in entries if not any(part in entry.name for part in UNUSABLE_FONTS))
+        for entry in sorted(usable, key=rank):
             if ord(c) in _read_code_points(entry.fname, getattr(entry, "index", 0)):
                 return str(entry.name)
     return None
 
 
 def _iter_font_lists() -> Iterator[list[Any]]:
-    """First the fonts that matplotlib remembers, then those installed since it last looked."""
+    """The fonts in matplotlib's list, then those that were installed later."""
     manager = require_extra("matplotlib.font_manager", extra="draw")
     known = manager.fontManager.ttflist
     yield list(known)
@@ -122,7 +138,7 @@ def _iter_font_lists() -> Iterator[list[Any]]:
 
 @cache
 def _read_code_points(path: str, index: int) -> frozenset[int]:
-    """The code points of a font; none if it cannot be drawn at any size."""
+    """The code points of a font; none if it is not scalable."""
     load = require_extra("matplotlib.ft2font", extra="draw").FT2Font
     try:
         font = load(path, face_index=index) if index else load(path)
@@ -132,7 +148,7 @@ def _read_code_points(path: str, index: int) -> frozenset[int]:
 
 
 def _script_of(c: str) -> str:
-    """The first word of a character's name, which is that of its script: CJK, DEVANAGARI, ARABIC."""
+    """The script of a character, the first word of its Unicode name: CJK, DEVANAGARI, ARABIC."""
     return unicodedata.name(c, "UNKNOWN").split()[0].split("-")[0]
 
 
@@ -141,16 +157,18 @@ def _is_invisible(c: str) -> bool:
 
 
 def _warn_missing(missing: set[str]) -> None:
-    by_font: dict[str, str] = {}
+    characters_by_font: dict[str, str] = {}
     for c in sorted(missing):
         if not _is_invisible(c):
-            by_font[_suggest_font(c)] = by_font.get(_suggest_font(c), "") + c
-    for font, letters in by_font.items():
+            font = _suggest_font(c)
+            characters_by_font[font] = characters_by_font.get(font, "") + c
+    for font, characters in characters_by_font.items():
         if font not in _warned_fonts:
             _warned_fonts.add(font)
-            shown = ", ".join(f"{c} (U+{ord(c):04X})" for c in letters[:3]) + (" ..." if letters[3:] else "")
+            shown = ", ".join(f"{c} (U+{ord(c):04X})" for c in characters[:3])
+            shown += " ..." if characters[3:] else ""
             warnings.warn(
-                f"No font here has {shown}; boxes stand for what is missing. Install {font}.",
+                f"No font has {shown}; boxes replace missing characters. Install {font}.",
                 MissingGlyphsWarning,
                 stacklevel=2,
             )
@@ -159,49 +177,36 @@ def _warn_missing(missing: set[str]) -> None:
 def _suggest_font(c: str) -> str:
     script = _script_of(c)
     if script == "UNKNOWN":
-        return "a font that has them, if there is one"
+        return "a font that has them"
     if script in CJK_SCRIPTS:
         return "Noto Sans CJK (Debian, Ubuntu: fonts-noto-cjk)"
     if unicodedata.category(c) == "So":
-        return "Noto Emoji, the one without color, or Symbola (Debian, Ubuntu: fonts-symbola)"
+        return "Noto Emoji (monochrome) or Symbola (Debian, Ubuntu: fonts-symbola)"
     return (
         f"a font for this script, such as Noto Sans {script.capitalize()} (Debian, Ubuntu: fonts-noto-core)"
     )
 
 
-MAX_LABEL_WIDTH, MAX_TITLE_WIDTH, MIN_LINE_WIDTH = 18, 90, 32  # columns
-
-
-CHAR_WIDTH = 0.6  # of the font size: about the width of a letter
-
-
-FONT_SIZE, SMALL_FONT_SIZE = 8.0, 6.0  # points
-
-
-AxisLabels = tuple[list[str] | None, list[str] | None]  # of the rows and of the columns
-
-
-PanelStarts = Sequence[float] | None
-
-
-LABEL_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
-
-
 def escape_text(*texts: str) -> tuple[list[str], dict[str, Any]]:
-    """The texts as they shall be drawn, and what to tell matplotlib so that it draws them so."""
+    """Prepare texts to be drawn literally.
+
+    Returns:
+        The texts, and the text options of matplotlib: fonts, no formulas.
+    """
     drawn, families = choose_fonts([_reorder_right_to_left(text) for text in texts])
     return drawn, {"family": families, "parse_math": False, "usetex": False}
 
 
 def show_control_characters(text: str) -> str:
-    """A text in which spaces at the ends and control characters can be seen.
+    """Replace control characters and outer spaces by visible symbols.
 
-    >>> show_control_characters(" the"), show_control_characters("a\\n\\x1b")
-    ('␣the', 'a↵\\\\x1b')
+    Example:
+        >>> show_control_characters(" the"), show_control_characters("a\\n\\x1b")
+        ('␣the', 'a↵\\\\x1b')
     """
-    named = {"\n": "↵", "\t": "⇥"}
+    symbols = {"\n": "↵", "\t": "⇥"}
     text = "".join(
-        named.get(c, repr(c)[1:-1]) if unicodedata.category(c) in ("Cc", "Cs") else c for c in text
+        symbols.get(c, repr(c)[1:-1]) if unicodedata.category(c) in ("Cc", "Cs") else c for c in text
     )
     inner = text.strip()
     start = len(text) - len(text.lstrip())
@@ -211,18 +216,19 @@ def show_control_characters(text: str) -> str:
 def draw_title(
     axes: Any, text: str | None, size: float = FONT_SIZE + 1, width: float | None = None, **more: Any
 ) -> None:
-    """Write a title, if there is one, in lines as wide as the axes or so many inches."""
+    """Draw a title, wrapped to the width of the axes or to `width` inches."""
     if text:
         inches = axes.get_position(original=True).width if width is None else width
         columns = max(MIN_LINE_WIDTH, int(inches * 72 / (CHAR_WIDTH * size)))
-        drawn, how = escape_text(
+        lines, options = escape_text(
             *wrap_lines(truncate(show_control_characters(text), MAX_TITLE_WIDTH), columns)
         )
-        axes.set_title("\n".join(drawn), fontsize=size, **{"loc": "left", "color": INK_COLOR, **how, **more})
+        options = {"loc": "left", "color": INK_COLOR, **options, **more}
+        axes.set_title("\n".join(lines), fontsize=size, **options)
 
 
 def draw_headline(layout: FigureLayout, text: str | None) -> None:
-    """Write a title above everything that is on the sheet so far."""
+    """Draw a title above the content of the figure."""
     if text:
         edge = layout.figure.get_tightbbox(layout.figure.canvas.get_renderer())
         axes = layout.add_axes(edge.x0, -edge.y1 - 0.02, 0.01, 0.01)
@@ -233,26 +239,31 @@ def draw_headline(layout: FigureLayout, text: str | None) -> None:
 def label_columns(
     axes: Any, labels: Sequence[str] | None, count: int, cell_size: float, starts: PanelStarts = None
 ) -> None:
-    """Label the columns, whose cells are so many inches wide: above them, turned only if they would touch.
+    """Label columns above the matrix, rotated only if the labels would overlap.
 
-    If several matrices stand in the axes, `starts` says where each begins, in inches.
+    Args:
+        axes: the axes
+        labels: one per column; None: numbers
+        count: the number of columns
+        cell_size: the width of a column in inches
+        starts: the left edges of several matrices in the axes, in inches
     """
     axes.xaxis.tick_top()
-    places, texts, size, room = _choose_labels(labels, count, cell_size)
-    drawn, how = escape_text(*texts)
-    need_turn = max((text_width(text) * CHAR_WIDTH * size / 72 for text in texts), default=0.0) > 0.92 * room
-    if need_turn and room > 0.2:
-        how |= {"rotation": 45, "ha": "left", "va": "bottom", "rotation_mode": "anchor"}
-    elif need_turn:
-        how |= {"rotation": 90}
-    axes.set_xticks(*_repeat_labels(places, drawn, cell_size, starts), fontsize=size, **how)
+    indices, texts, size, space = _choose_labels(labels, count, cell_size)
+    escaped, options = escape_text(*texts)
+    widest = max((text_width(text) * CHAR_WIDTH * size / 72 for text in texts), default=0.0)
+    if widest > 0.92 * space and space > 0.2:
+        options |= {"rotation": 45, "ha": "left", "va": "bottom", "rotation_mode": "anchor"}
+    elif widest > 0.92 * space:
+        options |= {"rotation": 90}
+    axes.set_xticks(*_repeat_labels(indices, escaped, cell_size, starts), fontsize=size, **options)
     axes.tick_params(axis="x", length=0 if labels else 2, width=0.5, pad=2)
 
 
 def label_axes(
     axes: Any, labels: AxisLabels, counts: tuple[int, int], cell_size: tuple[float, float]
 ) -> None:
-    """Label rows and columns; where there are no labels, number them and say what they are."""
+    """Label rows and columns; without labels they are numbered, and the axis is named."""
     label_rows(axes, labels[0], counts[0], cell_size[0])
     label_columns(axes, labels[1], counts[1], cell_size[1])
     if labels[0] is None:
@@ -263,23 +274,24 @@ def label_axes(
 
 
 def number_columns(axes: Any, count: int, cell_size: float) -> None:
-    """Number the columns, below them."""
-    places, texts, size, _ = _choose_labels(None, count, cell_size)
-    axes.set_xticks(places, texts, fontsize=size)
+    """Number the columns below the matrix."""
+    indices, texts, size, _ = _choose_labels(None, count, cell_size)
+    axes.set_xticks(indices, texts, fontsize=size)
     axes.tick_params(axis="x", length=2, width=0.5, pad=2)
 
 
 def label_rows(
     axes: Any, labels: Sequence[str] | None, count: int, cell_size: float, starts: PanelStarts = None
 ) -> None:
-    """Label the rows, whose cells are so many inches high."""
-    places, texts, size, _ = _choose_labels(labels, count, cell_size)
-    drawn, how = escape_text(*texts)
-    axes.set_yticks(*_repeat_labels(places, drawn, cell_size, starts), fontsize=size, **how)
+    """Label rows at the left of the matrix; see `label_columns`."""
+    indices, texts, size, _ = _choose_labels(labels, count, cell_size)
+    escaped, options = escape_text(*texts)
+    axes.set_yticks(*_repeat_labels(indices, escaped, cell_size, starts), fontsize=size, **options)
     axes.tick_params(axis="y", length=0 if labels else 2, width=0.5, pad=2)
 
 
 def remove_labels(axes: Any) -> None:
+    """Remove the ticks of both axes."""
     axes.set_xticks([])
     axes.set_yticks([])
 
@@ -287,35 +299,31 @@ def remove_labels(axes: Any) -> None:
 def _choose_labels(
     labels: Sequence[str] | None, count: int, cell_size: float
 ) -> tuple[list[int], list[str], float, float]:
-    """Which places get a label, the labels, their size in points and the room of each in inches."""
-    numbers = labels is None
+    """The indices that get a label, the labels, their size in points and the space of each in inches."""
     size = FONT_SIZE if cell_size >= 1.15 * FONT_SIZE / 72 else SMALL_FONT_SIZE
-    line = (2.6 if numbers else 1.15) * size / 72  # numbers stand upright, and need not be many
-    step = next((step for step in LABEL_STEPS if step * cell_size >= line), count)
-    places = list(range(0, count, step))
+    min_space = (2.6 if labels is None else 1.15) * size / 72  # numbers may be sparse
+    step = next((step for step in LABEL_STEPS if step * cell_size >= min_space), count)
+    indices = list(range(0, count, step))
     texts = [
         str(i) if labels is None else truncate(show_control_characters(labels[i]), MAX_LABEL_WIDTH)
-        for i in places
+        for i in indices
     ]
-    return places, texts, size, step * cell_size
+    return indices, texts, size, step * cell_size
 
 
 def _repeat_labels(
-    places: list[int], texts: list[str], cell_size: float, starts: PanelStarts
+    indices: list[int], texts: list[str], cell_size: float, starts: PanelStarts
 ) -> tuple[Sequence[float], list[str]]:
     if starts is None:
-        return places, texts
-    return [start + (i + 0.5) * cell_size for start in starts for i in places], texts * len(starts)
+        return indices, texts
+    return [start + (i + 0.5) * cell_size for start in starts for i in indices], texts * len(starts)
 
 
 def _reorder_right_to_left(text: str) -> str:
-    """Right to left where matplotlib does not do that itself, which it does from 3.11 on.
-
-    Only texts that are entirely right to left are turned, and Arabic letters are not joined then.
-    """
+    """Reverse a text that is entirely right-to-left, as matplotlib before 3.11 does not; letters are not joined."""
     if hasattr(require_extra("matplotlib.ft2font", extra="draw"), "__libraqm_version__"):
         return text
-    kinds = {unicodedata.bidirectional(c) for c in text}
-    if kinds & {"R", "AL"} and not kinds & {"L", "EN", "AN"}:
+    classes = {unicodedata.bidirectional(c) for c in text}
+    if classes & {"R", "AL"} and not classes & {"L", "EN", "AN"}:
         return "".join(reversed(grapheme_clusters(text)))
     return text

@@ -1,14 +1,14 @@
-"""Players: attention to step through, each one HTML file that needs no network, no server and no notebook.
+"""Interactive pages: each is one HTML file that needs no network, no server and no notebook.
 
-    translation    a translation as it was searched and written, word by word
-    walk           one layer of self-attention with its matrices, operation by operation
-    tape           a memory with its read and write heads, moment by moment
-    heads          every head of every layer as a thumbnail, and one of them large
-    document       a document that was read, its sentences and words lit by their weights
-    caption        an image and what was said of it, lit where each word looked
+    translation_page         a translation step by step: weights, next tokens, alignment, beam search
+    attention_walkthrough    one layer of self-attention with its matrices, operation by operation
+    memory_page              an external memory with its read and write heads, step by step
+    head_grid                a thumbnail of every head of every layer, and a heatmap of one of them
+    document_page            a classified document, its sentences and words shaded by their weights
+    caption_page             an image and its caption, with the attention weights of each word
 
-Each takes plain data, tensors and strings, and returns a `Player`: `.save("x.html")`, `.html`, or as the last
-line of a notebook's cell.
+Each function takes plain data, tensors and strings, and returns an `HtmlPage`: `.save("x.html")`, `.html`, or the last
+line of a notebook cell.
 """
 
 from regard.viewing.pages.content import caption_page, document_page, head_grid

@@ -1,4 +1,4 @@
-"""The translation player: step by step through a translation, as it was searched and written."""
+"""The page of a translation: weights, next tokens, alignment and beam search, step by step."""
 
 from __future__ import annotations
 
@@ -12,10 +12,20 @@ from torch import Tensor
 from regard.errors import ShapeError, UsageError
 from regard.viewing.pages.page import HtmlPage, quantize_uint16
 
+__all__ = ["BeamNode", "NextToken", "TokenizedText", "TranslationPageData", "translation_page"]
+
 
 @dataclass(frozen=True)
 class TokenizedText:
-    """A text with its tokens, and which of them make up which word; `end`: the last token ends the sentence."""
+    """A text with its tokens, and optionally the words that they belong to.
+
+    Args:
+        text: the text
+        tokens: its tokens
+        words: its words; None: every token is a word
+        groups: for each word, the indices of its tokens
+        end: whether the last token is the end of the sentence
+    """
 
     text: str
     tokens: Sequence[str]
@@ -25,28 +35,40 @@ class TokenizedText:
 
     def __post_init__(self) -> None:
         if (self.words is None) != (self.groups is None):
-            raise UsageError("Sentence: give words and groups, or neither of them.")
+            raise UsageError("TokenizedText requires words and groups, or neither.")
         if self.words is not None and len(self.words) != len(self.groups or ()):
-            raise UsageError(f"Sentence: {len(self.words)} words, but {len(self.groups or ())} groups.")
-        known = range(len(self.tokens))
-        if any(place not in known for group in self.groups or () for place in group):
-            raise UsageError(f"Sentence: groups are positions in tokens, from 0 to {len(self.tokens) - 1}.")
+            raise UsageError(
+                f"TokenizedText: got {len(self.words)} words, but {len(self.groups or ())} groups."
+            )
+        valid = range(len(self.tokens))
+        if any(index not in valid for group in self.groups or () for index in group):
+            raise UsageError(
+                f"TokenizedText: groups are indices of tokens, from 0 to {len(self.tokens) - 1}."
+            )
 
     def to_page_data(self, side: str) -> dict[str, Any]:
-        single = self.tokens[: len(self.tokens) - self.end]
+        """The fields as JSON, with names that begin with `side`."""
+        tokens = self.tokens[: len(self.tokens) - self.end]
+        groups = [[i] for i in range(len(tokens))] if self.groups is None else map(list, self.groups)
         return {
             side: list(self.tokens),
-            f"{side}Words": list(single if self.words is None else self.words),
-            f"{side}Groups": [[i] for i in range(len(single))]
-            if self.groups is None
-            else _to_lists(self.groups),
+            f"{side}Words": list(tokens if self.words is None else self.words),
+            f"{side}Groups": list(groups),
             f"{side}End": int(self.end),
         }
 
 
 @dataclass(frozen=True)
 class BeamNode:
-    """A token on the beam: its probability `p`, the score up to it, its parent's place in the step before."""
+    """A token on the beam.
+
+    Args:
+        text: the token
+        p: its probability
+        score: the score of the hypothesis up to this token
+        parent: the index of its parent in the previous step
+        end: whether the hypothesis is finished
+    """
 
     text: str
     p: float
@@ -57,7 +79,13 @@ class BeamNode:
 
 @dataclass(frozen=True)
 class NextToken:
-    """What could have been written at a step, with its probability."""
+    """A candidate for the next token.
+
+    Args:
+        text: the token
+        p: its probability
+        chosen: whether it is the next token of the translation
+    """
 
     text: str
     p: float
@@ -66,11 +94,22 @@ class NextToken:
 
 @dataclass(frozen=True)
 class TranslationPageData:
-    """All that is known of one translation.
+    """The data of `translation_page`.
 
-    `next` has the options of every target token. `tree` has the beam of every step, and `path` the place of the
-    winner in each; both are empty for a translation that was given. `weights` are those of the tokens, None
-    for a model without attention. `faith` says by language how far the weights can be trusted.
+    Args:
+        source: the source text
+        target: the translation
+        next_tokens: for every target token, the candidates at its step
+        score: the score of the translation
+        weights: attention weights of the tokens; None for a model without attention
+        tree: the beam of every step; empty for a given translation
+        best_path: for every step of `tree`, the index of the node of the best hypothesis
+        beam_size: the number of hypotheses on the beam
+        forced: whether the translation was given (forced decoding)
+        faithfulness: by language, a sentence about the faithfulness of the weights
+
+    Shape:
+        weights (layers, heads, target, source)
     """
 
     source: TokenizedText
@@ -85,21 +124,24 @@ class TranslationPageData:
     faithfulness: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
-        tokens = len(self.target.tokens)
-        if not tokens or not self.source.tokens:
-            raise UsageError("There is nothing to play: the text or its translation has no tokens.")
-        if len(self.next_tokens) != tokens:
+        steps = len(self.target.tokens)
+        if not steps or not self.source.tokens:
+            raise UsageError("TranslationPageData: the source or the target has no tokens.")
+        if len(self.next_tokens) != steps:
             raise UsageError(
-                f"Decoded: options for {len(self.next_tokens)} steps, but {tokens} target tokens."
+                f"TranslationPageData: got {len(self.next_tokens)} steps of next_tokens for {steps} target tokens."
             )
-        if len(self.best_path) != len(self.tree) or (self.tree and len(self.tree) < tokens):
+        if len(self.best_path) != len(self.tree) or (self.tree and len(self.tree) < steps):
             raise UsageError(
-                f"Decoded: tree and path go from step to step, but have {len(self.tree)} and {len(self.best_path)}"
-                f" for {tokens} target tokens."
+                f"TranslationPageData: tree and best_path need an entry for each of {steps} target tokens, "
+                f"but have {len(self.tree)} and {len(self.best_path)}."
             )
-        size = (tokens, len(self.source.tokens))
+        size = (steps, len(self.source.tokens))
         if self.weights is not None and self.weights.shape[2:] != size:
-            raise ShapeError(f"Decoded: weights must be (layers, heads, {size[0]}, {size[1]}).")
+            raise ShapeError(
+                f"TranslationPageData: weights must be (layers, heads, {size[0]}, {size[1]}), "
+                f"got {tuple(self.weights.shape)}."
+            )
 
 
 def translation_page(
@@ -110,52 +152,55 @@ def translation_page(
     merge_tokens: bool = True,
     language: str | None = None,
 ) -> HtmlPage:
-    """A page that goes through a translation step by step.
+    """Build a page that shows a translation step by step.
 
-    Source words are lit by the weights of the step, with how much regard each has had so far; beside them what
-    else could have come, the alignment as it fills in, and the beam as a tree. It begins with the average over
-    layers and heads unless one is named, and with words unless `merged` is False.
+    Each step has the attention weights and the coverage of the source words, the candidates for the next token, the
+    alignment so far, and the beam as a tree.
 
-    >>> word = TokenizedText("chat", ["chat", "</s>"])
-    >>> options = [[NextToken("cat", 0.9, chosen=True)], [NextToken("</s>", 1.0, chosen=True)]]
-    >>> weights = torch.tensor([[[[0.9, 0.1], [0.2, 0.8]]]])
-    >>> translation_page(TranslationPageData(word, TokenizedText("cat", ["cat", "</s>"]), options, -0.1, weights))
-    Player(... characters of HTML)
+    Args:
+        page_data: the translation
+        layer: the initial layer; None: the mean
+        head: the initial head; None: the mean
+        merge_tokens: show words instead of tokens at first
+        language: "en" or "zh"; None: that of the browser
+
+    Example:
+        >>> source = TokenizedText("chat", ["chat", "</s>"])
+        >>> target = TokenizedText("cat", ["cat", "</s>"])
+        >>> next_tokens = [[NextToken("cat", 0.9, chosen=True)], [NextToken("</s>", 1.0, chosen=True)]]
+        >>> weights = torch.tensor([[[[0.9, 0.1], [0.2, 0.8]]]])
+        >>> translation_page(TranslationPageData(source, target, next_tokens, -0.1, weights))
+        HtmlPage(... characters)
     """
-    weights = page_data.weights
+    source, target, weights = page_data.source, page_data.target, page_data.weights
     layers, heads = (0, 0) if weights is None else weights.shape[:2]
+    steps = len(target.tokens)
     data = {
-        "text": [page_data.source.text, page_data.target.text],
-        **page_data.source.to_page_data("source"),
-        **page_data.target.to_page_data("target"),
+        "text": [source.text, target.text],
+        **source.to_page_data("source"),
+        **target.to_page_data("target"),
         "layers": layers,
         "heads": heads,
         "layer": _validate_index("layer", layer, layers),
         "head": _validate_index("head", head, heads),
-        "merged": merge_tokens,
-        "next": [[vars(option) for option in step] for step in page_data.next_tokens],
-        "tree": [[vars(node) for node in step] for step in page_data.tree[: len(page_data.target.tokens)]],
-        "path": list(page_data.best_path[: len(page_data.target.tokens)]),
+        "mergeTokens": merge_tokens,
+        "nextTokens": [[vars(token) for token in step] for step in page_data.next_tokens],
+        "tree": [[vars(node) for node in step] for step in page_data.tree[:steps]],
+        "bestPath": list(page_data.best_path[:steps]),
         "score": page_data.score,
-        "beam": page_data.beam_size,
+        "beamSize": page_data.beam_size,
         "forced": page_data.forced,
-        "faith": page_data.faithfulness,
+        "faithfulness": page_data.faithfulness,
     }
     blocks = {
-        f"w-{layer}-{head}": quantize_uint16(one)
-        for layer, several in enumerate([] if weights is None else weights)
-        for head, one in enumerate(several)
+        f"w-{layer_index}-{head_index}": quantize_uint16(head_weights)
+        for layer_index, layer_weights in enumerate([] if weights is None else weights)
+        for head_index, head_weights in enumerate(layer_weights)
     }
-    return HtmlPage.build(
-        f"{page_data.source.text} → {page_data.target.text}", ["translation.js"], data, blocks, language
-    )
+    return HtmlPage.build(f"{source.text} → {target.text}", ["translation.js"], data, blocks, language)
 
 
 def _validate_index(name: str, index: int | None, count: int) -> int | None:
     if index is not None and not 0 <= index < count:
-        raise UsageError(f"There is no {name} {index}; this model has {count}, counted from 0.")
+        raise UsageError(f"no {name} {index}; this model has {count}, counted from 0")
     return index
-
-
-def _to_lists(groups: Sequence[Sequence[int]]) -> list[list[int]]:
-    return [list(group) for group in groups]

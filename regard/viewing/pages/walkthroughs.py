@@ -1,9 +1,4 @@
-"""The operations of a walk through one layer, in their order: which matrices are shown, and how each was made.
-
-One layer of self-attention, operation by operation: the matrices of a real attention and a real input.
-
-A memory and its heads over time, as in a Neural Turing Machine.
-"""
+"""Step-by-step pages: one layer of self-attention, and an external memory with its heads."""
 
 from __future__ import annotations
 
@@ -19,78 +14,39 @@ from regard.attention import Attention, Dropout, Mask, MultiHead, ScaledDot, att
 from regard.errors import ShapeError, UsageError
 from regard.viewing.pages.page import HtmlPage
 
+__all__ = [
+    "AttentionTrace",
+    "MemoryPageData",
+    "attention_walkthrough",
+    "memory_page",
+    "walkthrough_stages",
+]
+
 Stage = dict[str, Any]
-
-
-def walkthrough_stages(matrix_names: set[str], normalize: str, has_mask: bool) -> list[Stage]:
-    """What is shown at each step; `has` are the names of the matrices that there are."""
-    projected, scaled = "wq" in matrix_names, "dots" in matrix_names
-    found = [
-        _build_stage("input", ["x"]),
-        _projection_stage(matrix_names) if projected else _build_stage("plain", ["x", "→", "q", "k", "v"]),
-    ]
-    if scaled:
-        found.append(
-            _build_stage("dots", ["q", "·", "k", "=", "dots"], dots=_product_rule("q", "k", transposed=True))
-        )
-        found.append(
-            _build_stage("divide", ["dots", "→", "scaled"], scaled=_same_cell_rule("divided", "dots"))
-        )
-    else:
-        rows = {"kind": "given", "from": {"q": {"row": "row"}, "k": {"row": "column"}}}
-        found.append(_build_stage("scores", ["q", "k", "→", "scores"], scores=rows))
-    if has_mask:
-        shown = ["scaled", "→", "scores"] if scaled else ["scores"]
-        found.append(_build_stage("mask", shown, scores=_same_cell_rule("masked", "scaled")))
-    shares = {"kind": "softmax" if normalize == "softmax" else "given", "from": {"scores": {"row": "row"}}}
-    found.append(_build_stage("weights", ["scores", "→", "weights"], weights=shares))
-    found.append(
-        _build_stage("sum", ["weights", "×", "v", "=", "context"], context=_product_rule("weights", "v"))
-    )
-    if projected:
-        out = _product_rule("joined", "wo", bias="bo" if "bo" in matrix_names else None)
-        found.append(_build_stage("output", ["joined", "→", "output"], output=out))
-    return found
-
-
-def _build_stage(name: str, shown: list[str], **made: Stage) -> Stage:
-    return {"name": name, "shown": shown, "made": made}
-
-
-def _projection_stage(matrix_names: set[str]) -> Stage:
-    made = {
-        one: _product_rule("x", f"w{one}", bias=f"b{one}" if f"b{one}" in matrix_names else None)
-        for one in "qkv"
-    }
-    return _build_stage("project", ["x", "→", "q", "k", "v"], **made)
-
-
-def _product_rule(left: str, right: str, transposed: bool = False, bias: str | None = None) -> Stage:
-    """A row of `left` times a column of `right` or, turned, a row of it; `from` says what to mark."""
-    marked = {left: {"row": "row"}, right: {"row": "column"} if transposed else {"column": "column"}}
-    return {
-        "kind": "product",
-        "left": left,
-        "right": right,
-        "turned": transposed,
-        "bias": bias,
-        "from": marked,
-    }
-
-
-def _same_cell_rule(operation: str, source: str) -> Stage:
-    return {"kind": operation, "from": {source: {"row": "row", "column": "column"}}}
-
-
-MAX_TOKENS = 64  # tokens; a matrix of more cannot be read
+MAX_TOKENS = 64
+NUM_AXES = {
+    "inputs": 2,
+    "outputs": 2,
+    "read_weights": 3,
+    "write_weights": 3,
+    "memory": 3,
+    "add_vectors": 3,
+    "read_vectors": 3,
+    "targets": 2,
+    "target_mask": 1,
+}
 
 
 @dataclass(frozen=True)
 class AttentionTrace:
-    """Every matrix on the way from x to the output, in the order in which they are made.
+    """All matrices of one layer of self-attention, in the order of their computation.
 
-    `matrices` are (rows, columns), or (heads, rows, columns) where each head has its own; `score` and
-    `normalize` are the names of what is used.
+    Args:
+        tokens: the tokens of the input
+        matrices: by name, (rows, columns), or (heads, rows, columns) of matrices that differ between heads
+        num_heads: the number of heads
+        score: the name of the score function
+        normalize: the name of the normalizer
     """
 
     tokens: Sequence[str]
@@ -108,23 +64,33 @@ class AttentionTrace:
         tokens: Sequence[str],
         mask: Mask | Bool[Tensor, "..."] | None = None,
     ) -> AttentionTrace:
-        """Run the attention once, and keep what it computes."""
+        """Run the attention once and keep its matrices.
+
+        Args:
+            attention: the layer
+            x: its input
+            tokens: one per row of x
+            mask: the visible keys; None: all
+
+        Shape:
+            x (tokens, dim)
+        """
         _validate_walkthrough(attention, x, tokens)
         q, k, v = _project_heads(attention, x) if isinstance(attention, MultiHead) else (x[None],) * 3
         normalize = _eval_normalizer(attention)
-        seen = attend(q, k, v, mask, score=attention.score, normalize=normalize)
-        made: dict[str, Tensor] = {"x": x}
+        output = attend(q, k, v, mask, score=attention.score, normalize=normalize)
+        matrices: dict[str, Tensor] = {"x": x}
         if isinstance(attention, MultiHead):
-            made |= _projection_matrices(attention)
-        made |= {"q": q, "k": k, "v": v}
+            matrices |= _projection_matrices(attention)
+        matrices |= {"q": q, "k": k, "v": v}
         if isinstance(attention.score, ScaledDot):
-            made["dots"] = q @ k.mT
-            made["scaled"] = made["dots"] / q.shape[-1] ** 0.5
-        made |= {"scores": seen.scores, "weights": seen.weights, "context": seen.context}
+            matrices["dots"] = q @ k.mT
+            matrices["scaled"] = matrices["dots"] / q.shape[-1] ** 0.5
+        matrices |= {"scores": output.scores, "weights": output.weights, "context": output.context}
         if isinstance(attention, MultiHead):
-            made["joined"] = seen.context.transpose(-3, -2).flatten(-2)
-            made["output"] = attention.out_proj(made["joined"])
-        return cls(tuple(tokens), made, len(q), _name_of(attention.score), _name_of(normalize))
+            matrices["joined"] = output.context.transpose(-3, -2).flatten(-2)
+            matrices["output"] = attention.out_proj(matrices["joined"])
+        return cls(tuple(tokens), matrices, len(q), _name_of(attention.score), _name_of(normalize))
 
 
 def attention_walkthrough(
@@ -135,62 +101,259 @@ def attention_walkthrough(
     *,
     language: str | None = None,
 ) -> HtmlPage:
-    """A page that walks through one layer of self-attention: q, k, v, scores, / sqrt(d), mask, softmax, sum.
+    """Build a page that shows one layer of self-attention, operation by operation.
 
-    Every cell tells from which row and which column it came. `x` is what the layer reads, one row a token.
+    The operations are q, k, v, scores, / sqrt(d), mask, softmax, weighted sum, output. Each cell shows how it is
+    computed.
 
-    >>> attention_walkthrough(MultiHead(embed_dim=8, num_heads=2), torch.randn(3, 8), ["a", "black", "cat"], causal())
-    Player(... characters of HTML)
+    Args:
+        attention: the layer
+        x: its input
+        tokens: one per row of x, at most 64
+        mask: the visible keys; None: all
+        language: "en" or "zh"; None: that of the browser
+
+    Shape:
+        x (tokens, dim)
+
+    Example:
+        >>> attention = MultiHead(embed_dim=8, num_heads=2)
+        >>> attention_walkthrough(attention, torch.randn(3, 8), ["a", "black", "cat"], causal())
+        HtmlPage(... characters)
     """
-    walked = AttentionTrace.build(attention, x, tokens, mask)
+    trace = AttentionTrace.build(attention, x, tokens, mask)
     data = {
-        "tokens": list(walked.tokens),
-        "heads": walked.num_heads,
-        "width": walked.matrices["q"].shape[-1],
-        "score": walked.score,
-        "normalize": walked.normalize,
-        "matrices": {name: _describe_matrix(name, one) for name, one in walked.matrices.items()},
-        "stages": walkthrough_stages(set(walked.matrices), walked.normalize, has_mask=mask is not None),
+        "tokens": list(trace.tokens),
+        "numHeads": trace.num_heads,
+        "headDim": trace.matrices["q"].shape[-1],
+        "score": trace.score,
+        "normalize": trace.normalize,
+        "matrices": {name: _describe_matrix(name, matrix) for name, matrix in trace.matrices.items()},
+        "stages": walkthrough_stages(set(trace.matrices), trace.normalize, has_mask=mask is not None),
     }
-    blocks = {
-        name: one.detach().cpu().float().contiguous().numpy().astype("<f4").tobytes()
-        for name, one in walked.matrices.items()
+    blocks = {name: _to_bytes(matrix) for name, matrix in trace.matrices.items()}
+    return HtmlPage.build("Self-attention, step by step", ["walkthrough.js"], data, blocks, language)
+
+
+def walkthrough_stages(matrix_names: set[str], normalize: str, has_mask: bool) -> list[Stage]:
+    """List the operations of a layer.
+
+    Args:
+        matrix_names: the names of the matrices
+        normalize: the name of the normalizer
+        has_mask: whether there is a mask
+
+    Returns:
+        For each operation its name, its parts (matrices and operators) and, for each computed matrix, its rule.
+    """
+    has_projections, is_scaled = "wq" in matrix_names, "dots" in matrix_names
+    stages = [_build_stage("input", ["x"])]
+    if has_projections:
+        stages.append(_projection_stage(matrix_names))
+    else:
+        stages.append(_build_stage("plain", ["x", "→", "q", "k", "v"]))
+    if is_scaled:
+        stages += [
+            _build_stage("dots", ["q", "·", "k", "=", "dots"], dots=_product_rule("q", "k", transposed=True)),
+            _build_stage("divide", ["dots", "→", "scaled"], scaled=_same_cell_rule("scale", "dots")),
+        ]
+    else:
+        rule = {"operation": "given", "from": {"q": {"row": "row"}, "k": {"row": "column"}}}
+        stages.append(_build_stage("scores", ["q", "k", "→", "scores"], scores=rule))
+    if has_mask:
+        parts = ["scaled", "→", "scores"] if is_scaled else ["scores"]
+        stages.append(_build_stage("mask", parts, scores=_same_cell_rule("mask", "scaled")))
+    operation = "softmax" if normalize == "softmax" else "given"
+    rule = {"operation": operation, "from": {"scores": {"row": "row"}}}
+    stages += [
+        _build_stage("weights", ["scores", "→", "weights"], weights=rule),
+        _build_stage("sum", ["weights", "×", "v", "=", "context"], context=_product_rule("weights", "v")),
+    ]
+    if has_projections:
+        rule = _product_rule("joined", "wo", bias="bo" if "bo" in matrix_names else None)
+        stages.append(_build_stage("output", ["joined", "→", "output"], output=rule))
+    return stages
+
+
+@dataclass(frozen=True)
+class MemoryPageData:
+    """The data of `memory_page`: a sequence processed with an external memory.
+
+    Args:
+        inputs: the input vectors
+        outputs: the output vectors
+        read_weights: the weights of the read heads over the rows
+        write_weights: the weights of the write heads over the rows
+        memory: the memory after the writing of each step
+        add_vectors: the vectors added by the write heads
+        read_vectors: the vectors returned by the read heads
+        targets: the target outputs
+        target_mask: the steps that have a target
+
+    Shape:
+        inputs (steps, inputs), outputs and targets (steps, outputs), weights (steps, heads, rows),
+        memory (steps, rows, columns), vectors (steps, heads, columns), target_mask (steps,)
+    """
+
+    inputs: Float[Tensor, "steps inputs"]
+    outputs: Float[Tensor, "steps outputs"]
+    read_weights: Float[Tensor, "steps read_heads rows"]
+    write_weights: Float[Tensor, "steps write_heads rows"]
+    memory: Float[Tensor, "steps rows columns"]
+    add_vectors: Float[Tensor, "steps write_heads columns"] | None = None
+    read_vectors: Float[Tensor, "steps read_heads columns"] | None = None
+    targets: Float[Tensor, "steps outputs"] | None = None
+    target_mask: Bool[Tensor, " steps"] | None = None
+
+    def __post_init__(self) -> None:
+        steps = len(self.inputs)
+        if not steps:
+            raise UsageError("MemoryPageData: the inputs have no steps.")
+        for name, tensor in self.tensors().items():
+            if tensor.dim() != NUM_AXES[name] or len(tensor) != steps or not tensor.numel():
+                axes = f"{NUM_AXES[name]} axes" if NUM_AXES[name] > 1 else "1 axis"
+                raise ShapeError(
+                    f"MemoryPageData: {name} must have {axes}, the first of {steps} steps, got {tuple(tensor.shape)}."
+                )
+        rows, columns = self.memory.shape[1:]
+        for name, side, size in (
+            ("read_weights", "read_weights", rows),
+            ("write_weights", "write_weights", rows),
+            ("add_vectors", "write_weights", columns),
+            ("read_vectors", "read_weights", columns),
+        ):
+            expected = (self.tensors()[side].shape[1], size)
+            vectors = self.tensors().get(name)
+            if vectors is not None and vectors.shape[1:] != expected:
+                raise ShapeError(
+                    f"MemoryPageData: {name} must be {(steps, *expected)} for a memory of {(rows, columns)},"
+                    f" got {tuple(vectors.shape)}."
+                )
+        if self.targets is not None and self.targets.shape != self.outputs.shape:
+            raise ShapeError(
+                f"MemoryPageData: targets must be {tuple(self.outputs.shape)} like the outputs,"
+                f" got {tuple(self.targets.shape)}."
+            )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The fields that are not None, by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: tensor for name, tensor in values.items() if tensor is not None}
+
+
+def memory_page(
+    page_data: MemoryPageData,
+    *,
+    title: str = "A memory and its heads",
+    heads: tuple[int, int] = (0, 0),
+    language: str | None = None,
+) -> HtmlPage:
+    """Build a page that shows an external memory step by step: inputs, write weights, content, read weights, outputs.
+
+    Args:
+        page_data: the sequence
+        title: the title of the page
+        heads: the initial read head and write head
+        language: "en" or "zh"; None: that of the browser
+
+    Example:
+        >>> weights = torch.rand(5, 1, 8)
+        >>> memory_page(MemoryPageData(torch.rand(5, 3), torch.rand(5, 3), weights, weights, torch.rand(5, 8, 4)))
+        HtmlPage(... characters)
+    """
+    steps, rows, columns = page_data.memory.shape
+    tensors = page_data.tensors()
+    counts = {name: tensors[name].shape[1] for name in ("read_weights", "write_weights")}
+    selected = dict(zip(counts, heads, strict=True))
+    for name, head in selected.items():
+        if not 0 <= head < counts[name]:
+            raise UsageError(f"memory_page: no head {head} in {name}, which has {counts[name]}.")
+    data = {
+        "title": title,
+        "numSteps": steps,
+        "rows": rows,
+        "columns": columns,
+        "heads": counts,
+        "selected": selected,
+        "inputs": page_data.inputs.shape[1],
+        "outputs": page_data.outputs.shape[1],
+        "names": list(tensors),
     }
-    return HtmlPage.build("Self-attention, step by step", ["walk.js"], data, blocks, language)
+    blocks = {name: _to_bytes(tensor) for name, tensor in tensors.items()}
+    return HtmlPage.build(title, ["memory.js"], data, blocks, language)
+
+
+def _to_bytes(tensor: Tensor) -> bytes:
+    """32-bit floats, little-endian."""
+    return tensor.detach().cpu().float().contiguous().numpy().astype("<f4").tobytes()
+
+
+def _build_stage(name: str, parts: list[str], **rules: Stage) -> Stage:
+    return {"name": name, "parts": parts, "rules": rules}
+
+
+def _projection_stage(matrix_names: set[str]) -> Stage:
+    rules = {
+        name: _product_rule("x", f"w{name}", bias=f"b{name}" if f"b{name}" in matrix_names else None)
+        for name in "qkv"
+    }
+    return _build_stage("project", ["x", "→", "q", "k", "v"], **rules)
+
+
+def _product_rule(left: str, right: str, transposed: bool = False, bias: str | None = None) -> Stage:
+    """A row of `left` times a column of `right` or, transposed, a row of it; `from`: what to highlight."""
+    sources = {left: {"row": "row"}, right: {"row": "column"} if transposed else {"column": "column"}}
+    return {
+        "operation": "product",
+        "left": left,
+        "right": right,
+        "transposed": transposed,
+        "bias": bias,
+        "from": sources,
+    }
+
+
+def _same_cell_rule(operation: str, source: str) -> Stage:
+    return {"operation": operation, "from": {source: {"row": "row", "column": "column"}}}
 
 
 def _validate_walkthrough(attention: Any, x: Tensor, tokens: Sequence[str]) -> None:
     if not isinstance(attention, (MultiHead, Attention)):
-        raise TypeError(f"walk goes through a MultiHead or an Attention, not {type(attention).__name__}.")
+        raise TypeError(
+            f"attention_walkthrough expects a MultiHead or an Attention, got {type(attention).__name__}."
+        )
     if x.dim() != 2 or len(x) != len(tokens):
-        raise ShapeError(f"walk takes x as (tokens, dim) with {len(tokens)} tokens, not {tuple(x.shape)}.")
+        raise ShapeError(
+            f"attention_walkthrough expects x ({len(tokens)} tokens, dim), got {tuple(x.shape)}."
+        )
     if not 1 <= len(tokens) <= MAX_TOKENS:
-        raise UsageError(f"walk shows 1 to {MAX_TOKENS} tokens, not {len(tokens)}; take a part of the text.")
+        raise UsageError(f"attention_walkthrough supports 1 to {MAX_TOKENS} tokens, got {len(tokens)}.")
 
 
 def _project_heads(attention: MultiHead, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of every head; heads that share a key each get it."""
+    """Queries, keys and values of every head; shared keys and values are repeated."""
 
-    def split(joined: Tensor) -> Tensor:
-        own = joined.unflatten(-1, (-1, attention.head_dim)).transpose(-3, -2)
-        return own.repeat_interleave(attention.num_heads // len(own), 0)
+    def split(projected: Tensor) -> Tensor:
+        heads = projected.unflatten(-1, (-1, attention.head_dim)).transpose(-3, -2)
+        return heads.repeat_interleave(attention.num_heads // len(heads), 0)
 
     return split(attention.q_proj(x)), split(attention.k_proj(x)), split(attention.v_proj(x))
 
 
 def _projection_matrices(attention: MultiHead) -> dict[str, Tensor]:
-    """The projections as matrices to multiply a row with, and their biases as rows, by head."""
-    made = {}
+    """The projections of each head as matrices that multiply rows, and their biases as rows."""
+    matrices = {}
     for name, layer in (("q", attention.q_proj), ("k", attention.k_proj), ("v", attention.v_proj)):
-        own = layer.weight.unflatten(0, (-1, attention.head_dim)).mT
-        repeat = attention.num_heads // len(own)
-        made[f"w{name}"] = own.repeat_interleave(repeat, 0)
+        heads = layer.weight.unflatten(0, (-1, attention.head_dim)).mT
+        repeats = attention.num_heads // len(heads)
+        matrices[f"w{name}"] = heads.repeat_interleave(repeats, 0)
         if layer.bias is not None:
-            made[f"b{name}"] = layer.bias.view(-1, 1, attention.head_dim).repeat_interleave(repeat, 0)
-    made["wo"] = attention.out_proj.weight.mT
+            bias = layer.bias.view(-1, 1, attention.head_dim)
+            matrices[f"b{name}"] = bias.repeat_interleave(repeats, 0)
+    matrices["wo"] = attention.out_proj.weight.mT
     if attention.out_proj.bias is not None:
-        made["bo"] = attention.out_proj.bias[None]
-    return made
+        matrices["bo"] = attention.out_proj.bias[None]
+    return matrices
 
 
 def _describe_matrix(name: str, matrix: Tensor) -> dict[str, Any]:
@@ -199,13 +362,13 @@ def _describe_matrix(name: str, matrix: Tensor) -> dict[str, Any]:
     return {
         "rows": matrix.shape[-2],
         "columns": matrix.shape[-1],
-        "heads": matrix.dim() == 3,
+        "perHead": matrix.dim() == 3,
         "labels": {"rows": rows, "columns": columns},
     }
 
 
 def _eval_normalizer(attention: MultiHead | Attention) -> Any:
-    """The normalizer that the attention uses when it is not in training."""
+    """The normalizer of the attention in evaluation mode, without dropout."""
     normalize = attention.normalize
     if isinstance(normalize, Dropout):
         normalize = normalize.normalize
@@ -216,101 +379,3 @@ def _eval_normalizer(attention: MultiHead | Attention) -> Any:
 
 def _name_of(value: Any) -> str:
     return str(getattr(value, "__name__", type(value).__name__))
-
-
-NUM_AXES = {"inputs": 2, "outputs": 2, "reads": 3, "writes": 3, "memory": 3, "adds": 3}
-
-
-NUM_AXES |= {"returned": 3, "wanted": 2, "asked": 1}
-
-
-@dataclass(frozen=True)
-class MemoryPageData:
-    """What a machine with a memory did at every moment.
-
-    `memory` is what stood there after the moment's writing; `adds` is what each head added, `returned` what each head
-    read. `wanted` is what should have gone out, and `asked` the moments at which something should.
-    """
-
-    inputs: Float[Tensor, "moments inputs"]
-    outputs: Float[Tensor, "moments outputs"]
-    reads: Float[Tensor, "moments read_heads rows"]
-    writes: Float[Tensor, "moments write_heads rows"]
-    memory: Float[Tensor, "moments rows columns"]
-    adds: Float[Tensor, "moments write_heads columns"] | None = None
-    returned: Float[Tensor, "moments read_heads columns"] | None = None
-    wanted: Float[Tensor, "moments outputs"] | None = None
-    asked: Bool[Tensor, " moments"] | None = None
-
-    def __post_init__(self) -> None:
-        if not len(self.inputs):
-            raise UsageError("Tape: there is nothing to play, no moment in the inputs.")
-        for name, tensor in self.tensors().items():
-            if tensor.dim() != NUM_AXES[name] or len(tensor) != len(self.inputs) or not tensor.numel():
-                axes = f"{NUM_AXES[name]} axes" if NUM_AXES[name] > 1 else "1 axis"
-                raise ShapeError(
-                    f"Tape: {name} must have {axes}, the first of {len(self.inputs)} moments,"
-                    f" but its shape is {tuple(tensor.shape)}."
-                )
-        moments, rows, columns = self.memory.shape
-        for name, of, size in (
-            ("reads", "reads", rows),
-            ("writes", "writes", rows),
-            ("adds", "writes", columns),
-            ("returned", "reads", columns),
-        ):
-            heads = self.tensors()[of].shape[1]
-            own = self.tensors().get(name)
-            if own is not None and own.shape[1:] != (heads, size):
-                raise ShapeError(
-                    f"Tape: {name} must be {(moments, heads, size)} to go with a memory of {(rows, columns)},"
-                    f" but its shape is {tuple(own.shape)}."
-                )
-        if self.wanted is not None and self.wanted.shape != self.outputs.shape:
-            raise ShapeError(
-                f"Tape: wanted must be {tuple(self.outputs.shape)} as the outputs are, not {tuple(self.wanted.shape)}."
-            )
-
-    def tensors(self) -> dict[str, Tensor]:
-        named = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: tensor for name, tensor in named.items() if tensor is not None}
-
-
-def memory_page(
-    page_data: MemoryPageData,
-    *,
-    title: str = "A memory and its heads",
-    heads: tuple[int, int] = (0, 0),
-    language: str | None = None,
-) -> HtmlPage:
-    """A page that goes through the moments of a memory: inputs, where they are written, what stands there, reads.
-
-    `heads` are the read head and the write head that it opens on.
-
-    >>> told = MemoryPageData(torch.rand(5, 3), torch.rand(5, 3), torch.rand(5, 1, 8), torch.rand(5, 1, 8), torch.rand(5, 8, 4))
-    >>> memory_page(told)
-    Player(... characters of HTML)
-    """
-    moments, rows, columns = page_data.memory.shape
-    tensors = page_data.tensors()
-    counts = {"reads": page_data.reads.shape[1], "writes": page_data.writes.shape[1]}
-    first = dict(zip(counts, heads, strict=True))
-    for name, head in first.items():
-        if not 0 <= head < counts[name]:
-            raise UsageError(f"tape: there is no head {head} among the {counts[name]} of {name}.")
-    data = {
-        "title": title,
-        "moments": moments,
-        "rows": rows,
-        "columns": columns,
-        "heads": counts,
-        "open": first,
-        "inputs": page_data.inputs.shape[1],
-        "outputs": page_data.outputs.shape[1],
-        "named": list(tensors),
-    }
-    blocks = {
-        name: one.detach().cpu().float().contiguous().numpy().astype("<f4").tobytes()
-        for name, one in tensors.items()
-    }
-    return HtmlPage.build(title, ["tape.js"], data, blocks, language)

@@ -1,4 +1,4 @@
-"""Attention in the terminal: the family of `regard.viewing.figures` in characters, as wide as the terminal is."""
+"""Figures as text for the terminal: the functions of `regard.viewing.figures`, as wide as the terminal."""
 
 from regard.viewing.terminal.content import document, image_overlay, regression_curve
 from regard.viewing.terminal.matrices import head_grid, heatmap, mask_matrix, position_encoding

@@ -1,46 +1,46 @@
-// Weights that travel in the page: one block a (layer, head), unpacked when it is looked at and not before.
+// Binary blocks embedded in the page, such as one matrix of weights per (layer, head). A block is unpacked on first use.
 
-const unpacked = new Map();
+const blocks = new Map();
 
 function bytesOf(text) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
   const raw = atob(text);
   const bytes = new Uint8Array(raw.length);
-  for (let place = 0; place < raw.length; place += 1) bytes[place] = raw.charCodeAt(place);
+  for (let i = 0; i < raw.length; i += 1) bytes[i] = raw.charCodeAt(i);
   return bytes;
 }
 
-async function inflated(id) {
+async function inflate(id) {
   const packed = new Blob([bytesOf(document.getElementById(id).textContent.trim())]);
   const stream = packed.stream().pipeThrough(new DecompressionStream('deflate'));
   return new Response(stream).arrayBuffer();
 }
 
-// The bytes of the block with this id, as a promise; asked for twice, they are unpacked once.
+// A promise of the bytes of the block with this id. Each block is unpacked only once.
 export function block(id) {
-  if (!unpacked.has(id)) unpacked.set(id, inflated(id));
-  return unpacked.get(id);
+  if (!blocks.has(id)) blocks.set(id, inflate(id));
+  return blocks.get(id);
 }
 
-// Weights of a layer and head, as 16-bit numbers: 65535 is 1.
+// The weights of a layer and head as 16-bit numbers; 65535 stands for 1.
 export async function weightsOf(layer, head) {
   return new Uint16Array(await block(`w-${layer}-${head}`));
 }
 
-// What the page was made from.
+// The JSON data of the page.
 export function dataOf(id = 'data') {
   return JSON.parse(document.getElementById(id).textContent);
 }
 
-// The average of several blocks of the same size.
-export function averageOf(blocks) {
-  if (blocks.length === 1) return blocks[0];
-  const sum = new Float64Array(blocks[0].length);
-  for (const one of blocks) for (let place = 0; place < sum.length; place += 1) sum[place] += one[place];
-  return Uint16Array.from(sum, (value) => Math.round(value / blocks.length));
+// The mean of several blocks of the same size.
+export function averageOf(matrices) {
+  if (matrices.length === 1) return matrices[0];
+  const sum = new Float64Array(matrices[0].length);
+  for (const matrix of matrices) for (let i = 0; i < sum.length; i += 1) sum[i] += matrix[i];
+  return Uint16Array.from(sum, (value) => Math.round(value / matrices.length));
 }
 
-// Numbers of any kind, as 32-bit floats.
+// The numbers of a block of 32-bit floats.
 export async function floatsOf(id) {
   return new Float32Array(await block(id));
 }

@@ -1,5 +1,5 @@
-// Colors for weights. One hue of ink, and lightness that falls (on a dark page: rises) evenly with the weight,
-// so that no eye, and no grayscale printer, loses the order. Computed in OKLCH (Ottosson 2020).
+// Colors of weights: one hue whose lightness decreases evenly with the weight (increases on a dark page), so that the
+// order survives color blindness and grayscale printing. Computed in OKLCH (Ottosson 2020).
 
 const STEPS = 256;
 const scheme = window.matchMedia('(prefers-color-scheme: dark)');
@@ -8,7 +8,7 @@ export function isDark() {
   return scheme.matches;
 }
 
-// Call `repaint` whenever the page turns dark or light.
+// Call `repaint` whenever the color scheme changes between dark and light.
 export function onScheme(repaint) {
   scheme.addEventListener('change', repaint);
 }
@@ -23,10 +23,11 @@ function fromOklch(lightness, chroma, hue) {
     4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
     -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
     -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s,
-  ].map(encoded);
+  ].map(encodeGamma);
 }
 
-function encoded(linear) {
+// A linear channel as sRGB, 0..255.
+function encodeGamma(linear) {
   const x = Math.min(1, Math.max(0, linear));
   return Math.round(255 * (x <= 0.0031308 ? 12.92 * x : 1.055 * x ** (1 / 2.4) - 0.055));
 }
@@ -43,21 +44,21 @@ function scaleOf(dark) {
 
 const scales = { light: scaleOf(false), dark: scaleOf(true) };
 
-function placeOf(t) {
+function stepOf(t) {
   return Math.round(Math.min(1, Math.max(0, t || 0)) * (STEPS - 1));
 }
 
-// [red, green, blue] of a share from 0 (the paper) to 1 (the ink).
+// [red, green, blue] of a number from 0 (background) to 1 (full color).
 export function shade(t, dark = isDark()) {
-  return scales[dark ? 'dark' : 'light'][placeOf(t)];
+  return scales[dark ? 'dark' : 'light'][stepOf(t)];
 }
 
-// The same for a style sheet.
+// The same as a CSS color.
 export function css(t, dark = isDark()) {
   return `rgb(${shade(t, dark).join(' ')})`;
 }
 
-// The color of text that can be read on another color.
+// The text color with the better contrast on a background color.
 export function inkFor(color) {
   const [red, green, blue] = color.map((part) => (part / 255) ** 2.2);
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.2 ? '#16191d' : '#ffffff';
@@ -67,17 +68,17 @@ export function inkOn(t, dark = isDark()) {
   return inkFor(shade(t, dark));
 }
 
-// 256 shades as the 32 bits that an ImageData wants; a gamma below 1 lifts small weights.
+// 256 shades as 32-bit pixels of an ImageData; a gamma below 1 emphasizes small weights.
 export function palette(gamma = 1, dark = isDark()) {
-  const found = new Uint32Array(STEPS);
-  const bytes = new Uint8ClampedArray(found.buffer);
+  const colors = new Uint32Array(STEPS);
+  const bytes = new Uint8ClampedArray(colors.buffer);
   for (let step = 0; step < STEPS; step += 1) {
     bytes.set([...shade((step / (STEPS - 1)) ** gamma, dark), 255], 4 * step);
   }
-  return found;
+  return colors;
 }
 
-// Numbers of both signs, from -1 to 1: ink for the positive, the accent's rust for the negative.
+// A diverging scale from -1 to 1: blue for positive, rust for negative numbers.
 export function signed(t, dark = isDark()) {
   if (t >= 0) return shade(0.8 * t, dark);
   const x = Math.min(1, -t);

@@ -1,21 +1,21 @@
-// A document that was read: a bar for each sentence, a shade for each word, the classes beside it.
+// A classified document: a bar per sentence, a shade per word, and the probabilities of the classes.
 
 import { dataOf } from './blocks.js';
 import { css, inkOn, isDark, onScheme } from './color.js';
 import { directionOf, isolated, make, visible, wordOf } from './dom.js';
-import { chooseLanguage, languageButton, languageOf, say, share } from './say.js';
-import { DOCUMENT_WORDS } from './document-words.js';
+import { setLanguage, languageButton, detectLanguage, localize, formatWeight } from './language.js';
+import { DOCUMENT_TEXTS } from './document-texts.js';
 
-const MOST_WORDS = 8; // in the list of those most regarded
-const FAINT = 0.06; // of the largest share: below, a word stays on plain paper
+const MAX_WORDS = 8; // in the list of the largest weights
+const MIN_SHADE = 0.06; // of the largest weight: words below it are not shaded
 
 class DocumentView {
   constructor(data, main) {
     this.data = data;
-    this.language = languageOf(data.language);
-    this.whole = true;
+    this.language = detectLanguage(data.language);
+    this.inDocument = true;
     this.flat = data.sentences.flatMap((sentence, row) =>
-      sentence.words.map((word, column) => ({
+      sentence.tokens.map((word, column) => ({
         word,
         row,
         column,
@@ -24,12 +24,12 @@ class DocumentView {
       })),
     );
     this.#build(main);
-    this.#speak(this.language);
+    this.#setLanguage(this.language);
     onScheme(() => this.#paint());
   }
 
-  say(key, values) {
-    return say(DOCUMENT_WORDS, key, this.language, values);
+  localize(key, values) {
+    return localize(DOCUMENT_TEXTS, key, this.language, values);
   }
 
   #build(main) {
@@ -40,11 +40,11 @@ class DocumentView {
     this.most = make('h2');
     this.list = make('ol', { class: 'candidates' });
     this.scale = make('span', { class: 'document-scale note' });
-    this.left = make('p', { class: 'note' });
-    this.says = make('p', { class: 'document-says', role: 'status' });
+    this.truncated = make('p', { class: 'note' });
+    this.status = make('p', { class: 'document-status', role: 'status' });
     this.keys = make('p', { class: 'note' });
-    this.modes = [true, false].map((whole) =>
-      make('button', { type: 'button', class: 'quiet', onclick: () => this.#choose(whole) }),
+    this.modes = [true, false].map((inDocument) =>
+      make('button', { type: 'button', class: 'quiet', onclick: () => this.#choose(inDocument) }),
     );
     const choice = make('div', { class: 'choices' }, ...this.modes, this.scale);
     main.append(
@@ -56,19 +56,19 @@ class DocumentView {
           'section',
           { class: 'sheet document-text' },
           this.text,
-          data.attends ? choice : null,
+          data.hasAttention ? choice : null,
           this.#sentences(),
-          this.says,
-          this.left,
+          this.status,
+          this.truncated,
         ),
         make(
           'div',
           { class: 'document-side' },
           make('section', { class: 'sheet' }, this.classes, this.#probabilities()),
-          data.attends ? make('section', { class: 'sheet document-most' }, this.most, this.list) : null,
+          data.hasAttention ? make('section', { class: 'sheet document-most' }, this.most, this.list) : null,
         ),
       ),
-      make('footer', { class: 'foot' }, data.attends ? this.keys : null),
+      make('footer', { class: 'foot' }, data.hasAttention ? this.keys : null),
     );
   }
 
@@ -90,118 +90,118 @@ class DocumentView {
       { class: chosen && 'chosen' },
       make('span', { class: 'candidate-word', dir: 'auto' }, visible(word)),
       make('span', { class: 'candidate-bar' }, bar),
-      make('span', { class: 'number' }, share(number)),
+      make('span', { class: 'number' }, formatWeight(number)),
     );
   }
 
-  // One row a sentence; the words are reached by arrow keys, one of them by Tab.
+  // One row per sentence. One word is reached by Tab, the others by the arrow keys.
   #sentences() {
-    const { sentences, attends } = this.data;
-    const heaviest = Math.max(...sentences.map((sentence) => sentence.weight), 1e-9);
+    const { sentences, hasAttention } = this.data;
+    const maxWeight = Math.max(...sentences.map((sentence) => sentence.weight), 1e-9);
     this.rows = [];
     this.spans = sentences.map((sentence) =>
-      sentence.words.map((word) => wordOf(word, { class: 'document-word', tabindex: attends ? -1 : null })),
+      sentence.tokens.map((word) => wordOf(word, { class: 'document-word', tabindex: hasAttention ? -1 : null })),
     );
     const table = make('div', { class: 'document-sentences', onkeydown: (event) => this.#key(event) });
     sentences.forEach((sentence, row) => {
       const bar = make('span', { class: 'bar' });
-      bar.style.width = `${(100 * sentence.weight) / heaviest}%`;
-      const words = make('p', { dir: directionOf(sentence.words.join(' ')) });
+      bar.style.width = `${(100 * sentence.weight) / maxWeight}%`;
+      const words = make('p', { dir: directionOf(sentence.tokens.join(' ')) });
       this.spans[row].forEach((span, column) => {
-        if (column && sentence.gaps[column]) words.append(' ');
+        if (column && sentence.spaceBefore[column]) words.append(' ');
         words.append(span);
       });
       const weight = make(
         'div',
         { class: 'document-weight' },
-        make('span', { class: 'number' }, share(sentence.weight)),
+        make('span', { class: 'number' }, formatWeight(sentence.weight)),
         make('span', { class: 'document-bar' }, bar),
       );
-      const line = make('div', { class: 'document-sentence' }, attends ? weight : null, words);
+      const line = make('div', { class: 'document-sentence' }, hasAttention ? weight : null, words);
       this.rows.push(line);
       table.append(line);
     });
-    if (!attends) return table;
+    if (!hasAttention) return table;
     this.flat.forEach((item) => {
       const span = this.spans[item.row][item.column];
-      for (const event of ['pointerenter', 'focus']) span.addEventListener(event, () => this.#tell(item));
-      for (const event of ['pointerleave', 'blur']) span.addEventListener(event, () => this.#tell(null));
+      for (const event of ['pointerenter', 'focus']) span.addEventListener(event, () => this.#describe(item));
+      for (const event of ['pointerleave', 'blur']) span.addEventListener(event, () => this.#describe(null));
     });
     this.at = this.flat.reduce((best, item) => (item.share > best.share ? item : best));
     this.spans[this.at.row][this.at.column].tabIndex = 0;
     return table;
   }
 
-  #speak(language) {
+  #setLanguage(language) {
     this.language = language;
-    chooseLanguage(language);
-    this.corner.replaceChildren(languageButton(language, (other) => this.#speak(other)));
-    for (const name of ['classes', 'text', 'most', 'keys']) this[name].textContent = this.say(name);
-    this.modes[0].textContent = this.say('whole');
-    this.modes[1].textContent = this.say('within');
-    this.left.textContent = this.#leftOut();
+    setLanguage(language);
+    this.corner.replaceChildren(languageButton(language, (other) => this.#setLanguage(other)));
+    for (const name of ['classes', 'text', 'most', 'keys']) this[name].textContent = this.localize(name);
+    this.modes[0].textContent = this.localize('document');
+    this.modes[1].textContent = this.localize('sentenceOnly');
+    this.truncated.textContent = this.#truncation();
     this.rows.forEach((line, row) => {
       const { weight } = this.data.sentences[row];
       const bar = line.querySelector('.document-weight');
-      if (bar) bar.title = this.say('sentence', { number: row + 1, weight: share(weight) });
+      if (bar) bar.title = this.localize('sentence', { number: row + 1, weight: formatWeight(weight) });
     });
-    this.#tell(null);
+    this.#describe(null);
     this.#list();
-    this.#choose(this.whole);
+    this.#choose(this.inDocument);
   }
 
-  #leftOut() {
-    const { sentences = 0, words = 0 } = this.data.left;
+  #truncation() {
+    const { sentences = 0, words = 0 } = this.data.truncation;
     const parts = [
-      sentences && this.say('sentences', { count: sentences }),
-      words && this.say('words', { count: words }),
+      sentences && this.localize('sentences', { count: sentences }),
+      words && this.localize('words', { count: words }),
     ].filter(Boolean);
     if (!parts.length) return '';
-    const what = parts.length > 1 ? this.say('both', { a: parts[0], b: parts[1] }) : parts[0];
-    return this.say('left', { what });
+    const what = parts.length > 1 ? this.localize('both', { a: parts[0], b: parts[1] }) : parts[0];
+    return this.localize('truncated', { what });
   }
 
   #list() {
-    const best = [...this.flat].sort((a, b) => b.share - a.share).slice(0, MOST_WORDS);
-    const top = Math.max(best[0].share, 1e-9);
+    const best = [...this.flat].sort((a, b) => b.share - a.share).slice(0, MAX_WORDS);
+    const max = Math.max(best[0].share, 1e-9);
     this.list.replaceChildren(
-      ...best.map((item) => DocumentView.#bar(item.word, item.share / top, item.share, false)),
+      ...best.map((item) => DocumentView.#bar(item.word, item.share / max, item.share, false)),
     );
   }
 
-  #choose(whole) {
-    this.whole = whole;
-    this.modes.forEach((button, place) => button.setAttribute('aria-pressed', (place === 0) === whole));
+  #choose(inDocument) {
+    this.inDocument = inDocument;
+    this.modes.forEach((button, place) => button.setAttribute('aria-pressed', (place === 0) === inDocument));
     this.#paint();
   }
 
   #paint() {
-    if (!this.data.attends) return;
-    const of = (item) => (this.whole ? item.share : item.within);
-    const top = Math.max(...this.flat.map(of), 1e-9);
+    if (!this.data.hasAttention) return;
+    const of = (item) => (this.inDocument ? item.share : item.within);
+    const max = Math.max(...this.flat.map(of), 1e-9);
     const dark = isDark();
-    this.scale.textContent = this.say('up', { share: share(top) });
+    this.scale.textContent = this.localize('max', { share: formatWeight(max) });
     this.flat.forEach((item) => {
       const { style } = this.spans[item.row][item.column];
-      const shown = of(item) / top;
-      style.backgroundColor = shown < FAINT ? 'transparent' : css(0.9 * shown, dark);
-      style.color = shown < FAINT ? 'inherit' : inkOn(0.9 * shown, dark);
+      const shade = of(item) / max;
+      style.backgroundColor = shade < MIN_SHADE ? 'transparent' : css(0.9 * shade, dark);
+      style.color = shade < MIN_SHADE ? 'inherit' : inkOn(0.9 * shade, dark);
     });
   }
 
-  #tell(item) {
-    if (!this.data.attends) {
-      this.says.textContent = this.say('blind');
+  #describe(item) {
+    if (!this.data.hasAttention) {
+      this.status.textContent = this.localize('blind');
       return;
     }
-    this.says.textContent = item
-      ? this.say('word', {
+    this.status.textContent = item
+      ? this.localize('word', {
           word: isolated(item.word),
-          within: share(item.within),
-          weight: share(this.data.sentences[item.row].weight),
-          share: share(item.share),
+          within: formatWeight(item.within),
+          weight: formatWeight(this.data.sentences[item.row].weight),
+          share: formatWeight(item.share),
         })
-      : this.say('hint');
+      : this.localize('hint');
   }
 
   #key(event) {

@@ -1,12 +1,12 @@
-// Elements without HTML: text goes in as text, and nothing that was typed can become a tag.
+// DOM elements created without innerHTML: text is always inserted as text.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-// The letters of a canvas, which does not read the style sheet.
+// The font of canvas text, which does not inherit the style sheet.
 export const FONT =
   '"Inter", "Helvetica Neue", "Segoe UI", "Noto Sans", "Noto Sans CJK SC", system-ui, sans-serif';
 
-function filled(element, attributes, children) {
+function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
@@ -18,14 +18,14 @@ function filled(element, attributes, children) {
 
 // make('p', { class: 'note', onclick: f }, 'text', otherElement)
 export function make(tag, attributes = {}, ...children) {
-  return filled(document.createElement(tag), attributes, children);
+  return fill(document.createElement(tag), attributes, children);
 }
 
 export function makeSvg(tag, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, tag), attributes, children);
+  return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
-// A word of somebody's text: its direction is its own, and an invisible one is made visible.
+// A word of user text: its direction is its own, and whitespace is made visible.
 export function wordOf(text, attributes = {}, tag = 'span') {
   return make(tag, { dir: 'auto', ...attributes }, visible(text));
 }
@@ -36,13 +36,13 @@ export function visible(text) {
     : text.replace(/^ +| +$/g, (spaces) => '␣'.repeat(spaces.length)).replace(/[\n\r]/g, '↵');
 }
 
-// A word inside a sentence of ours, with whatever direction it has kept to itself.
+// A word inside a sentence of the page, isolated so that its direction does not affect the sentence.
 export function isolated(text) {
   return `\u2068${visible(text)}\u2069`;
 }
 
-// A piece of a word as people read it: what does not begin a word has a hyphen. `marked` says that beginnings
-// are marked, with ▁, as in BPE; where nothing is, every token stands for itself.
+// A token for display. With `marked`, ▁ marks the beginning of a word, as in BPE; a token inside a word gets a hyphen.
+// Otherwise tokens are shown as they are.
 export function pieceOf(text, marked) {
   if (!marked || /^<.*>$/.test(text)) return text;
   return text.startsWith('▁') ? text.slice(1) || '▁' : `-${text}`;
@@ -57,7 +57,7 @@ export function directionOf(text) {
     : 'ltr';
 }
 
-// Do `work` once before the next frame, however often it was asked for.
+// A function that runs `work` at most once per frame.
 export function debounced(work) {
   let waiting = false;
   return () => {

@@ -1,37 +1,37 @@
-// Every head of every layer as a thumbnail, and one of them large.
+// A thumbnail of every head of every layer, and a heatmap of the selected head.
 
 import { block, dataOf, weightsOf } from './blocks.js';
 import { cellAfter } from './cells.js';
 import { onScheme, palette } from './color.js';
 import { isolated, make, visible } from './dom.js';
 import { Heat } from './heat.js';
-import { chooseLanguage, languageButton, languageOf, say, share } from './say.js';
+import { setLanguage, languageButton, detectLanguage, localize, formatWeight } from './language.js';
 import { hashNumber, writeHash } from './transport.js';
-import { HEADS_WORDS } from './heads-words.js';
+import { HEADS_TEXTS } from './heads-texts.js';
 
-const BEST = 8; // keys in the list of a row
+const MAX_KEYS = 8; // in the list of a row
 
 class HeadsView {
   constructor(data, thumbs, main) {
     this.data = data;
     this.thumbs = thumbs;
-    this.language = languageOf(data.language);
+    this.language = detectLanguage(data.language);
     this.layer = hashNumber('layer', data.layers, 0);
     this.head = hashNumber('head', data.heads, 0);
     this.#build(main);
-    this.#speak(this.language);
+    this.#setLanguage(this.language);
     this.#choose(this.layer, this.head);
-    onScheme(() => this.#paintAll());
+    onScheme(() => this.#paintThumbnails());
   }
 
-  say(key, values) {
-    return say(HEADS_WORDS, key, this.language, values);
+  localize(key, values) {
+    return localize(HEADS_TEXTS, key, this.language, values);
   }
 
   #build(main) {
     const { data } = this;
     this.corner = make('span');
-    this.over = make('h2');
+    this.overview = make('h2');
     this.name = make('h2');
     this.keys = make('p', { class: 'note keys' });
     this.list = make('ol', { class: 'candidates' });
@@ -42,7 +42,7 @@ class HeadsView {
       make(
         'div',
         { class: 'heads' },
-        make('section', { class: 'sheet heads-over' }, this.over, this.#overview()),
+        make('section', { class: 'sheet heads-over' }, this.overview, this.#overview()),
         make('section', { class: 'sheet heads-map' }, this.name, map),
         make('section', { class: 'sheet heads-most' }, this.most, this.list),
       ),
@@ -55,11 +55,11 @@ class HeadsView {
       language: this.language,
       height: 660,
     });
-    this.heat.onHover = (cell) => this.#best(cell ? cell.row : this.pinned);
+    this.heat.onHover = (cell) => this.#listKeys(cell ? cell.row : this.pinned);
     this.heat.onPin = (cell) => {
       this.pinned = cell ? cell.row : null;
       writeHash({ row: cell && cell.row, column: cell && cell.column });
-      this.#best(this.pinned);
+      this.#listKeys(this.pinned);
     };
     this.pinned = hashNumber('row', data.queries.length, null);
     if (this.pinned !== null) this.heat.mark(this.pinned, hashNumber('column', data.keys.length, null));
@@ -86,11 +86,11 @@ class HeadsView {
         return button;
       });
     });
-    this.#paintAll();
+    this.#paintThumbnails();
     return make('div', { class: 'wide' }, table);
   }
 
-  #paintAll() {
+  #paintThumbnails() {
     const colors = palette(0.5);
     const [rows, columns] = this.data.thumb;
     this.buttons.flat().forEach((button, place) => {
@@ -103,18 +103,18 @@ class HeadsView {
     });
   }
 
-  #speak(language) {
+  #setLanguage(language) {
     this.language = language;
-    chooseLanguage(language);
-    this.corner.replaceChildren(languageButton(language, (other) => this.#speak(other)));
-    this.over.textContent = this.say('over');
-    this.keys.textContent = this.say('keys');
+    setLanguage(language);
+    this.corner.replaceChildren(languageButton(language, (other) => this.#setLanguage(other)));
+    this.overview.textContent = this.localize('overview');
+    this.keys.textContent = this.localize('keys');
     this.buttons.forEach((row, layer) =>
-      row.forEach((button, head) => button.setAttribute('aria-label', this.say('one', { layer, head }))),
+      row.forEach((button, head) => button.setAttribute('aria-label', this.localize('head', { layer, head }))),
     );
-    this.name.textContent = this.say('one', this);
-    this.heat.speak(language);
-    this.#best(this.pinned);
+    this.name.textContent = this.localize('head', this);
+    this.heat.setLanguage(language);
+    this.#listKeys(this.pinned);
   }
 
   async #choose(layer, head) {
@@ -128,28 +128,28 @@ class HeadsView {
         button.setAttribute('aria-pressed', chosen);
       }),
     );
-    this.name.textContent = this.say('one', { layer, head });
+    this.name.textContent = this.localize('head', { layer, head });
     const weights = await weightsOf(layer, head);
-    if (layer !== this.layer || head !== this.head) return; // another was chosen meanwhile
+    if (layer !== this.layer || head !== this.head) return; // another head was selected meanwhile
     this.heat.show(weights);
-    this.#best(this.pinned);
-    document.documentElement.dataset.shown = `${layer} ${head}`; // for who waits for it
+    this.#listKeys(this.pinned);
+    document.documentElement.dataset.shown = `${layer} ${head}`; // read by tests and benchmarks
     performance.mark('regard-shown');
   }
 
-  // Where a row looks most.
-  #best(row) {
+  // The keys with the largest weights of a row.
+  #listKeys(row) {
     const { keys, queries } = this.data;
     if (row === null || row === undefined || !this.heat.weights) {
-      this.most.textContent = this.say('hint');
+      this.most.textContent = this.localize('hint');
       this.list.replaceChildren();
       return;
     }
     const weights = this.heat.weights.subarray(row * keys.length, (row + 1) * keys.length);
     const order = Array.from(weights.keys())
       .sort((a, b) => weights[b] - weights[a])
-      .slice(0, BEST);
-    this.most.textContent = this.say('most', { word: isolated(queries[row]) });
+      .slice(0, MAX_KEYS);
+    this.most.textContent = this.localize('most', { word: isolated(queries[row]) });
     this.list.replaceChildren(
       ...order.map((key) => {
         const bar = make('span', { class: 'bar' });
@@ -159,7 +159,7 @@ class HeadsView {
           {},
           make('span', { class: 'candidate-word', dir: 'auto' }, visible(keys[key])),
           make('span', { class: 'candidate-bar' }, bar),
-          make('span', { class: 'number' }, share(weights[key] / 65535)),
+          make('span', { class: 'number' }, formatWeight(weights[key] / 65535)),
         );
       }),
     );

@@ -1,27 +1,27 @@
-// A heat map of weights: who looks (rows) at whom (columns). It holds 5 words and 512.
+// A heatmap of attention weights: queries in rows, keys in columns, from 5 tokens to 512.
 //
 //   const heat = new Heat(container, { rows, columns, label, language });
-//   heat.show(block);                  Uint16Array, 65535 is 1, row after row
+//   heat.show(weights);                Uint16Array in row-major order; 65535 stands for 1
 //   heat.onHover = (cell) => {};       { row, column, weight } or null
 //   heat.onPin = (cell) => {};
-//   heat.mark(i, j);                   frames a cell; null for a whole row or column
-//   heat.reveal(n);                    only the first n rows have been written yet
+//   heat.mark(i, j);                   frames a cell; null for a full row or column
+//   heat.reveal(n);                    draws only the first n rows
 
 import { cellAfter, sameCell } from './cells.js';
 import { onScheme } from './color.js';
 import { debounced, isolated, make } from './dom.js';
-import { HEAT_WORDS } from './heat-words.js';
-import { marginsOf, paint, pictureOf, rampOf, topOf } from './paint.js';
-import { say, share } from './say.js';
-import { LARGEST, Sheet } from './sheet.js';
+import { HEAT_TEXTS } from './heat-texts.js';
+import { marginsOf, paint, imageOf, rampOf, maxOf } from './paint.js';
+import { localize, formatWeight } from './language.js';
+import { MAX_CELL, Sheet } from './sheet.js';
 
-const MANY = 48; // columns from which on small weights are lifted and tools are shown
+const MANY = 48; // rows or columns: above it, small weights are emphasized and zoom tools are shown
 
 export class Heat {
-  // height: of the window, at most; most: pixels of a cell; full: the weight that has full ink, if none is larger.
+  // height: the maximum of the viewport; maxCell: pixels of a cell; full: the weight with the full color, if none is larger.
   constructor(
     container,
-    { rows, columns, label = '', language = 'en', height = 560, most = LARGEST, full = 0 },
+    { rows, columns, label = '', language = 'en', height = 560, maxCell = MAX_CELL, full = 0 },
   ) {
     this.labels = { rows, columns };
     [this.rows, this.columns] = [rows.length, columns.length];
@@ -29,21 +29,21 @@ export class Heat {
     this.onHover = this.onPin = () => {};
     this.gamma = Math.max(this.rows, this.columns) > MANY ? 0.5 : 1;
     this.draw = debounced(() => this.#draw());
-    this.#build(container, { height, most }, label);
+    this.#build(container, { height, maxCell }, label);
     onScheme(() => this.#recolor());
     this.sheet.follow(container);
   }
 
   show(weights) {
     this.weights = weights;
-    this.top = Math.max(topOf(weights), 65535 * this.full);
+    this.max = Math.max(maxOf(weights), 65535 * this.full);
     this.#recolor();
-    this.#tell();
+    this.#describe();
   }
 
   mark(row = null, column = null) {
     this.pinned = row === null && column === null ? null : { row, column };
-    this.#tell();
+    this.#describe();
     this.draw();
   }
 
@@ -52,10 +52,10 @@ export class Heat {
     this.draw();
   }
 
-  speak(language) {
+  setLanguage(language) {
     this.language = language;
     this.#tools();
-    this.#tell();
+    this.#describe();
   }
 
   #build(container, sizes, label) {
@@ -76,42 +76,42 @@ export class Heat {
         onclick: (event) => this.#pin(this.#under(event)),
       },
     });
-    this.says = make('p', { class: 'heat-says', 'aria-live': 'polite' });
+    this.status = make('p', { class: 'heat-status', 'aria-live': 'polite' });
     this.tools = make('span', { class: 'heat-tools' });
     this.#tools();
     container.classList.add('heat');
-    container.replaceChildren(this.sheet.box, make('div', { class: 'heat-foot' }, this.says, this.tools));
+    container.replaceChildren(this.sheet.box, make('div', { class: 'heat-foot' }, this.status, this.tools));
   }
 
-  // The scale of the colors and, where there are many cells, buttons to zoom.
+  // The color scale and, for many cells, zoom buttons.
   #tools() {
-    this.most = make('span', {}, this.top ? share(this.top / 65535) : '');
+    this.maxLabel = make('span', {}, this.max ? formatWeight(this.max / 65535) : '');
     this.ramp = make('span', { class: 'heat-ramp' }, rampOf(this.gamma));
     const scale = make(
       'span',
       { class: 'heat-scale number', 'aria-hidden': 'true' },
       '0',
       this.ramp,
-      this.most,
+      this.maxLabel,
     );
     this.tools.replaceChildren(scale);
     if (Math.max(this.rows, this.columns) <= MANY) return;
     const tool = (text, key, work, pressed = null) => {
-      const name = say(HEAT_WORDS, key, this.language);
-      const looks = {
+      const name = localize(HEAT_TEXTS, key, this.language);
+      const attributes = {
         type: 'button',
         class: 'quiet',
         title: name,
         'aria-label': name,
         'aria-pressed': pressed,
       };
-      return make('button', { ...looks, onclick: work }, text);
+      return make('button', { ...attributes, onclick: work }, text);
     };
     this.tools.append(
-      tool('−', 'farther', () => this.#zoom(0.5)),
-      tool('+', 'nearer', () => this.#zoom(2)),
+      tool('−', 'zoomOut', () => this.#zoom(0.5)),
+      tool('+', 'zoomIn', () => this.#zoom(2)),
       tool('□', 'fit', () => this.#zoom(0)),
-      tool('√', 'root', () => this.#lift(), String(this.gamma !== 1)),
+      tool('√', 'root', () => this.#toggleGamma(), String(this.gamma !== 1)),
     );
   }
 
@@ -120,7 +120,7 @@ export class Heat {
     this.sheet.scale(factor, at && at.row !== null && at.column !== null ? at : null);
   }
 
-  #lift() {
+  #toggleGamma() {
     this.gamma = this.gamma === 1 ? 0.5 : 1;
     this.#recolor();
     this.tools.lastChild.focus();
@@ -128,20 +128,20 @@ export class Heat {
 
   #recolor() {
     if (!this.weights) return;
-    this.picture = pictureOf(this.weights, this.rows, this.columns, this.top, this.gamma);
+    this.image = imageOf(this.weights, this.rows, this.columns, this.max, this.gamma);
     this.#tools();
     this.#draw();
   }
 
   #draw() {
-    if (!this.picture || !this.sheet.cell) return;
+    if (!this.image || !this.sheet.cell) return;
     const style = getComputedStyle(this.sheet.box);
     const color = (name) => style.getPropertyValue(name).trim();
-    const { rows, columns, labels, picture, weights, top, gamma, shown, cursor, pinned } = this;
-    const what = { rows, columns, labels, picture, weights, top, gamma, shown, cursor, pinned };
+    const { rows, columns, labels, image, weights, max, gamma, shown, cursor, pinned } = this;
+    const view = { rows, columns, labels, image, weights, max, gamma, shown, cursor, pinned };
     paint(
       this.sheet.context,
-      { ...what, ...this.sheet.view(), numbers: columns <= MANY },
+      { ...view, ...this.sheet.view(), numbers: columns <= MANY },
       { accent: color('--accent'), ink: color('--soft'), line: color('--line'), paper: color('--paper') },
     );
   }
@@ -154,34 +154,34 @@ export class Heat {
   #move(cell) {
     if (sameCell(cell, this.cursor)) return;
     this.cursor = cell;
-    this.#tell();
+    this.#describe();
     this.draw();
-    this.onHover(cell && this.#valued(cell));
+    this.onHover(cell && this.#withWeight(cell));
   }
 
   #pin(cell) {
     if (!cell) return;
     this.pinned = sameCell(cell, this.pinned) ? null : cell;
-    this.#tell();
+    this.#describe();
     this.draw();
-    this.onPin(this.pinned && this.#valued(cell));
+    this.onPin(this.pinned && this.#withWeight(cell));
   }
 
-  #valued({ row, column }) {
+  #withWeight({ row, column }) {
     return { row, column, weight: this.weights[row * this.columns + column] / 65535 };
   }
 
-  #tell() {
+  #describe() {
     const cell = this.cursor || this.pinned;
-    const words = (key, values) => say(HEAT_WORDS, key, this.language, values);
-    const whole = cell && cell.row !== null && cell.column !== null && this.weights;
-    this.says.textContent = whole
-      ? words('says', {
+    const text = (key, values) => localize(HEAT_TEXTS, key, this.language, values);
+    const isCell = cell && cell.row !== null && cell.column !== null && this.weights;
+    this.status.textContent = isCell
+      ? text('cell', {
           row: isolated(this.labels.rows[cell.row]),
           column: isolated(this.labels.columns[cell.column]),
-          weight: share(this.#valued(cell).weight),
+          weight: formatWeight(this.#withWeight(cell).weight),
         })
-      : words('keys');
+      : text('keys');
   }
 
   #key(event) {
@@ -189,7 +189,7 @@ export class Heat {
     const zooms = { '+': 2, '=': 2, '-': 0.5 };
     if (next) {
       this.#move(next);
-      this.sheet.into(next);
+      this.sheet.scrollTo(next);
     } else if (event.key === 'Enter') this.#pin(this.cursor);
     else if (event.key === 'Escape') this.mark();
     else if (event.key in zooms) this.#zoom(zooms[event.key]);

@@ -1,15 +1,15 @@
-// How a heat map is painted: one pixel a cell in a picture of its own, which is then drawn as large as wanted.
+// Painting of a heatmap: an image with one pixel per cell, scaled to the size of the matrix.
 
 import { inkOn, isDark, palette } from './color.js';
 import { FONT, visible } from './dom.js';
-import { share } from './say.js';
+import { formatWeight } from './language.js';
 
 const FULL = 65535;
-const LINE = 14; // pixels between labels, so that they can be read
-const NUMBERS = 36; // pixels of a cell that has room for its number
+const LABEL_HEIGHT = 14; // pixels between labels
+const MIN_NUMBER_CELL = 36; // pixels of a cell that can hold its number
 
-// A canvas with one pixel a cell; the largest weight has the full ink.
-export function pictureOf(weights, rows, columns, top, gamma) {
+// A canvas with one pixel per cell; the weight `max` has the full color.
+export function imageOf(weights, rows, columns, max, gamma) {
   const canvas = document.createElement('canvas');
   canvas.width = Math.max(1, columns);
   canvas.height = Math.max(1, rows);
@@ -17,43 +17,43 @@ export function pictureOf(weights, rows, columns, top, gamma) {
   const image = context.createImageData(canvas.width, canvas.height);
   const pixels = new Uint32Array(image.data.buffer);
   const colors = palette(gamma);
-  const scale = top ? 255 / top : 0;
+  const scale = max ? 255 / max : 0;
   for (let place = 0; place < weights.length; place += 1)
     pixels[place] = colors[Math.round(weights[place] * scale)];
   context.putImageData(image, 0, 0);
   return canvas;
 }
 
-// The colors from 0 to the largest weight, side by side.
+// A canvas of the color scale.
 export function rampOf(gamma) {
   const steps = Uint16Array.from({ length: 64 }, (_, place) => place);
-  return pictureOf(steps, 1, 64, 63, gamma);
+  return imageOf(steps, 1, 64, 63, gamma);
 }
 
-export function topOf(weights) {
-  let top = 0;
-  for (let place = 0; place < weights.length; place += 1) if (weights[place] > top) top = weights[place];
-  return top;
+export function maxOf(weights) {
+  let max = 0;
+  for (let place = 0; place < weights.length; place += 1) if (weights[place] > max) max = weights[place];
+  return max;
 }
 
-// How much room the labels want: at most a third of the width, and so much above.
+// The space for the labels: { turned, left, above }, at most a third of the width.
 export function marginsOf(context, { rows, columns }, cell, width) {
   context.font = `13px ${FONT}`;
   const widest = (labels) =>
-    labels.reduce((most, label) => Math.max(most, context.measureText(visible(label)).width), 0);
+    labels.reduce((max, label) => Math.max(max, context.measureText(visible(label)).width), 0);
   const turned =
     Boolean(columns) &&
     columns.some((label) => visible(label).length > 1) &&
     widest(columns.slice(0, 600)) > cell - 2;
   return {
-    turned, // labels of more than one letter stand upright where one of them would not fit
+    turned, // column labels are rotated if one of them does not fit
     left: rows ? Math.ceil(Math.min(widest(rows.slice(0, 600)) + 14, width / 3, 150)) : 0,
     above: columns ? Math.ceil(turned ? Math.min(widest(columns.slice(0, 600)) + 14, 110) : 24) : 0,
   };
 }
 
-// view: { picture, weights, rows, columns, labels: { rows, columns }, margin, cell, left, above, width, height,
-//         shown, cursor, pinned, top, gamma }, in CSS pixels; `left` and `above` are what was scrolled away.
+// view: { image, weights, rows, columns, labels: { rows, columns }, margin, cell, left, above, width, height,
+//         shown, cursor, pinned, max, gamma }, in CSS pixels; `left` and `above` are the scroll offsets.
 export function paint(context, view, style) {
   const { margin, cell, width, height } = view;
   context.clearRect(0, 0, width, height);
@@ -72,10 +72,10 @@ function cells(context, view, style) {
   const { cell, columns, rows } = view;
   const shown = Math.min(rows, view.shown);
   if (shown && columns) {
-    context.drawImage(view.picture, 0, 0, columns, shown, 0, 0, columns * cell, shown * cell);
+    context.drawImage(view.image, 0, 0, columns, shown, 0, 0, columns * cell, shown * cell);
   }
   if (cell >= 9) grid(context, view, style);
-  if (cell >= NUMBERS && view.numbers) numbers(context, view, shown);
+  if (cell >= MIN_NUMBER_CELL && view.numbers) numbers(context, view, shown);
   context.lineWidth = 1.5;
   context.strokeStyle = style.line;
   context.strokeRect(0, 0, columns * cell, rows * cell);
@@ -103,19 +103,19 @@ function grid(context, { cell, columns, rows }, style) {
 }
 
 function numbers(context, view, shown) {
-  const { cell, columns, weights, top, gamma } = view;
+  const { cell, columns, weights, max, gamma } = view;
   const dark = isDark();
   context.font = `${Math.min(14, cell / 3.2)}px ${FONT}`;
   context.textAlign = 'center';
   context.textBaseline = 'middle';
-  const [first, last] = seen(view.left, cell, columns, view.width);
-  const [begin, end] = seen(view.above, cell, shown, view.height);
+  const [first, last] = visibleRange(view.left, cell, columns, view.width);
+  const [begin, end] = visibleRange(view.above, cell, shown, view.height);
   for (let row = begin; row < end; row += 1) {
     for (let column = first; column < last; column += 1) {
       const weight = weights[row * columns + column];
-      if (weight * 100 < FULL / 2) continue; // a page of zeros tells nothing
-      context.fillStyle = inkOn((weight / top) ** gamma, dark);
-      context.fillText(share(weight / FULL), (column + 0.5) * cell, (row + 0.5) * cell);
+      if (weight * 100 < FULL / 2) continue; // a matrix full of zeros would be noise
+      context.fillStyle = inkOn((weight / max) ** gamma, dark);
+      context.fillText(formatWeight(weight / FULL), (column + 0.5) * cell, (row + 0.5) * cell);
     }
   }
 }
@@ -132,7 +132,7 @@ function frame(context, { cell, columns, rows }, { row, column }, color) {
   context.strokeRect(column * cell - 1, row * cell - 1, cell + 2, cell + 2);
 }
 
-function seen(scrolled, cell, count, size) {
+function visibleRange(scrolled, cell, count, size) {
   return [Math.max(0, Math.floor(scrolled / cell)), Math.min(count, Math.ceil((scrolled + size) / cell))];
 }
 
@@ -169,39 +169,39 @@ function labels(context, view, style) {
       context.translate(x, margin.above - (flat ? 12 : 8));
       context.textAlign = flat ? 'center' : 'left';
       if (!flat) context.rotate(-Math.PI / 2);
-      write(context, text, 0, 0, flat ? Math.max(cell, LINE) : margin.above - 10, color);
+      write(context, text, 0, 0, flat ? Math.max(cell, LABEL_HEIGHT) : margin.above - 10, color);
       context.restore();
     },
     style,
   );
 }
 
-// Every so-manieth label, and the marked ones; those beside a marked one make room for it.
+// Every n-th label and the marked ones; labels that would overlap a marked one are left out.
 function side(view, names, count, scrolled, room, marked, put, style) {
   if (!names) return;
-  const each = Math.max(1, Math.ceil(LINE / view.cell));
-  const [first, last] = seen(scrolled, view.cell, count, room);
-  const wanted = marked.filter((place) => place !== null && place >= first && place < last);
+  const stride = Math.max(1, Math.ceil(LABEL_HEIGHT / view.cell));
+  const [first, last] = visibleRange(scrolled, view.cell, count, room);
+  const inView = marked.filter((place) => place !== null && place >= first && place < last);
   const near = (place) =>
-    wanted.some((other) => other !== place && Math.abs(other - place) * view.cell < LINE);
+    inView.some((other) => other !== place && Math.abs(other - place) * view.cell < LABEL_HEIGHT);
   for (let place = first; place < last; place += 1) {
     const middle = (place + 0.5) * view.cell - scrolled;
     if (middle < 0 || middle > room) continue;
-    if (wanted.includes(place)) put(visible(names[place]), place, style.accent);
-    else if (place % each === 0 && !near(place)) put(visible(names[place]), place, style.ink);
+    if (inView.includes(place)) put(visible(names[place]), place, style.accent);
+    else if (place % stride === 0 && !near(place)) put(visible(names[place]), place, style.ink);
   }
 }
 
 function write(context, text, x, y, room, color) {
   context.fillStyle = color;
-  context.fillText(shortened(context, text, room), x, y);
+  context.fillText(truncate(context, text, room), x, y);
 }
 
-// A text that has no more than so many pixels.
-export function shortened(context, text, room) {
+// A text cut to a width in pixels.
+export function truncate(context, text, width) {
   const letters = [...text];
   let shown = text;
-  while (letters.length > 1 && context.measureText(shown).width > room) {
+  while (letters.length > 1 && context.measureText(shown).width > width) {
     letters.pop();
     shown = `${letters.join('')}…`;
   }

@@ -1,15 +1,15 @@
-// A sheet of cells behind a window: it can be larger than any canvas, as the canvas is only as large as the window.
+// A scrollable matrix of cells, which may be larger than any canvas: the canvas covers only the viewport.
 //
-// The window (`box`) scrolls over an empty element of the right size; whatever part is seen is painted anew.
+// The viewport (`box`) scrolls over an empty element of the full size; the visible part is repainted.
 
 import { make } from './dom.js';
 
-export const LARGEST = 56; // pixels of a cell
+export const MAX_CELL = 56; // pixels
 
 export class Sheet {
-  // marginsOf(cell, width) says how much room { left, above } the labels want; onResize paints.
-  constructor({ rows, columns, height, most = LARGEST, marginsOf, onResize, attributes }) {
-    Object.assign(this, { rows, columns, height, most, marginsOf, onResize, zoom: 1 });
+  // marginsOf(cell, width) returns the space { left, above } of the labels; onResize paints.
+  constructor({ rows, columns, height, maxCell = MAX_CELL, marginsOf, onResize, attributes }) {
+    Object.assign(this, { rows, columns, height, maxCell, marginsOf, onResize, zoom: 1 });
     this.canvas = make('canvas', { class: 'heat-canvas' });
     this.context = this.canvas.getContext('2d');
     this.paper = make('div', { class: 'heat-sheet' }, this.canvas);
@@ -17,7 +17,7 @@ export class Sheet {
     this.box.addEventListener('wheel', (event) => this.#wheel(event), { passive: false });
   }
 
-  // Follow the width of the element that the window stands in.
+  // Follow the width of the container.
   follow(container) {
     new ResizeObserver(() => this.box.clientWidth !== this.width && this.resize()).observe(container);
     this.resize();
@@ -27,8 +27,8 @@ export class Sheet {
     const { box, rows, columns } = this;
     this.width = box.clientWidth;
     if (!this.width) return;
-    this.fit = this.#fitting(this.#fitting(this.most)); // twice, as smaller cells may need larger margins
-    this.cell = Math.max(1, Math.min(LARGEST, Math.round(this.fit * this.zoom)));
+    this.fit = this.#fitCell(this.#fitCell(this.maxCell)); // twice, as smaller cells may need larger margins
+    this.cell = Math.max(1, Math.min(MAX_CELL, Math.round(this.fit * this.zoom)));
     this.margin = this.marginsOf(this.cell, this.width);
     const high = this.margin.above + rows * this.cell + 2;
     this.paper.style.width = `${this.margin.left + columns * this.cell + 2}px`;
@@ -38,11 +38,11 @@ export class Sheet {
     this.onResize();
   }
 
-  // How large a cell can be if margins are those for cells of a given size.
-  #fitting(cell) {
+  // The largest cell that fits with the margins of cells of a given size.
+  #fitCell(cell) {
     const { left, above } = this.marginsOf(cell, this.width);
     const fit = Math.min((this.width - left - 2) / this.columns, (this.height - above - 2) / this.rows);
-    return Math.max(1, Math.min(this.most, Math.floor(fit)));
+    return Math.max(1, Math.min(this.maxCell, Math.floor(fit)));
   }
 
   #fill(width, height, density) {
@@ -53,7 +53,7 @@ export class Sheet {
     this.context.setTransform(density, 0, 0, density, 0, 0);
   }
 
-  // What is seen now, in CSS pixels.
+  // The visible part, in CSS pixels.
   view() {
     const { box, cell, margin } = this;
     return {
@@ -66,7 +66,7 @@ export class Sheet {
     };
   }
 
-  // Zoom by a factor, a cell or else the middle staying where it is; 0 fits everything in.
+  // Zoom by a factor around a cell or the middle; 0 fits the full matrix.
   scale(factor, at = null) {
     const half = () => [
       (this.box.clientWidth - this.margin.left) / 2,
@@ -75,18 +75,18 @@ export class Sheet {
     const [right, down] = half();
     const middle = [(this.box.scrollLeft + right) / this.cell, (this.box.scrollTop + down) / this.cell];
     const [x, y] = at ? [at.column + 0.5, at.row + 0.5] : middle;
-    this.zoom = factor ? Math.min(LARGEST / this.fit, Math.max(1 / this.fit, this.zoom * factor)) : 1;
+    this.zoom = factor ? Math.min(MAX_CELL / this.fit, Math.max(1 / this.fit, this.zoom * factor)) : 1;
     this.resize();
     this.box.scrollLeft = x * this.cell - half()[0];
     this.box.scrollTop = y * this.cell - half()[1];
   }
 
-  // Scroll so far that a cell is seen.
-  into({ row, column }) {
+  // Scroll a cell into view.
+  scrollTo({ row, column }) {
     const { box, cell, margin } = this;
-    const seen = (now, place, room) => Math.max(Math.min(now, place * cell), (place + 1) * cell - room);
-    box.scrollLeft = seen(box.scrollLeft, column, box.clientWidth - margin.left);
-    box.scrollTop = seen(box.scrollTop, row, box.clientHeight - margin.above);
+    const scrolled = (offset, index, size) => Math.max(Math.min(offset, index * cell), (index + 1) * cell - size);
+    box.scrollLeft = scrolled(box.scrollLeft, column, box.clientWidth - margin.left);
+    box.scrollTop = scrolled(box.scrollTop, row, box.clientHeight - margin.above);
   }
 
   // The cell under the pointer, or null.

@@ -1,14 +1,14 @@
-// The scene of a translation: source words lit by the step's weights, with how much regard each has had so far
-// under it, the translation as far as it is written, and ribbons from the word being written to where it looks.
+// One step of a translation: source words shaded by their weights with their coverage below, the translation so far,
+// and ribbons from the current target word to the source words it attends to.
 
 import { css, isDark, onScheme } from './color.js';
 import { debounced, directionOf, make, makeSvg, wordOf } from './dom.js';
-import { lit } from './words.js';
+import { weightedWords } from './weighted-words.js';
 
-const FAINTEST = 0.02; // a ribbon below this weight would be a hair
+const MIN_RIBBON = 0.02; // weights below it have no ribbon
 
 export class Stage {
-  // source, target: words. Both lists of words can be hovered; `onPin(place)` goes to a target word.
+  // onPin(place) is called with the index of a clicked target word.
   constructor(container, { onPin }) {
     this.onPin = onPin;
     this.above = make('div', { class: 'stage-source' });
@@ -23,26 +23,26 @@ export class Stage {
       this.below,
     );
     container.append(this.box);
-    const again = debounced(() => this.#ribbons());
-    new ResizeObserver(again).observe(this.box);
-    onScheme(again);
+    const redraw = debounced(() => this.#ribbons());
+    new ResizeObserver(redraw).observe(this.box);
+    onScheme(redraw);
   }
 
-  // Other words: tokens or merged ones. Without `regard` no weights are ever shown.
-  words(source, target, regard) {
+  // Replace the words. Without `hasAttention` no weights are shown.
+  words(source, target, hasAttention) {
     this.bars = source.map(() => make('span', { class: 'bar' }));
     const under = (place) => make('span', { class: 'cover' }, this.bars[place]);
-    this.source = lit(this.above, source, null, regard ? { under } : {});
+    this.source = weightedWords(this.above, source, null, hasAttention ? { under } : {});
     this.spans = target.map((word, place) =>
       wordOf(word, { class: 'written', type: 'button', onclick: () => this.onPin(place) }, 'button'),
     );
     this.below.dir = directionOf(target.join(' '));
     this.below.replaceChildren(...this.spans);
-    this.box.classList.toggle('without', !regard);
+    this.box.classList.toggle('without', !hasAttention);
   }
 
-  // weights: of the current step; covered: the sum of those so far, 1 a full bar; at: the current target word.
-  show(at, weights, covered) {
+  // at: the current target word; weights: of this step; coverage: the sum of the weights so far, where 1 is a full bar.
+  show(at, weights, coverage) {
     this.spans.forEach((span, place) => {
       span.classList.toggle('current', place === at);
       span.classList.toggle('future', place > at);
@@ -54,8 +54,8 @@ export class Stage {
     if (weights) {
       this.source.update(weights);
       this.bars.forEach((bar, place) => {
-        bar.style.width = `${100 * Math.min(1, covered[place])}%`;
-        bar.parentNode.title = covered[place].toFixed(2);
+        bar.style.width = `${100 * Math.min(1, coverage[place])}%`;
+        bar.parentNode.title = coverage[place].toFixed(2);
       });
     }
     this.#ribbons();
@@ -73,7 +73,7 @@ export class Stage {
     const dark = isDark();
     const lines = [...this.above.children].map((child, place) => {
       const weight = this.weights[place];
-      if (weight < FAINTEST) return null;
+      if (weight < MIN_RIBBON) return null;
       const begin = child.getBoundingClientRect();
       const [x0, y0] = [begin.left + begin.width / 2 - frame.left, begin.bottom - frame.top];
       const middle = (y0 + y1) / 2;

@@ -1,39 +1,39 @@
-// The translation player: one step at a time through a translation as it was searched and written.
+// The translation page: a translation step by step, with weights, next token probabilities, alignment and beam.
 
 import { averageOf, dataOf, weightsOf } from './blocks.js';
 import { make, pieceOf, visible, wordOf } from './dom.js';
 import { Heat } from './heat.js';
-import { groupOf, mergedBlock, mergedRow, sideOf } from './merge.js';
-import { chooseLanguage, languageButton, languageOf, say, share } from './say.js';
+import { groupOf, mergeMatrix, mergeRow, sideOf } from './word-weights.js';
+import { setLanguage, languageButton, detectLanguage, localize, formatWeight } from './language.js';
 import { Stage } from './stage.js';
 import { hashNumber, readHash, Transport, writeHash } from './transport.js';
 import { Tree } from './tree.js';
-import { PLAYER_WORDS } from './translation-words.js';
+import { TRANSLATION_TEXTS } from './translation-texts.js';
 
-class TranslationPlayer {
+class TranslationView {
   constructor(data, main) {
     this.data = data;
-    this.language = languageOf(data.language);
+    this.language = detectLanguage(data.language);
     this.layer = hashNumber('layer', data.layers, data.layer);
     this.head = hashNumber('head', data.heads, data.head);
     this.mergeable =
       data.source.length !== data.sourceWords.length + data.sourceEnd ||
       data.target.length !== data.targetWords.length + data.targetEnd;
     this.marked = data.target.some((token) => token.startsWith('▁'));
-    this.merged = this.mergeable && (readHash().view ?? (data.merged ? 'words' : 'tokens')) === 'words';
+    this.merged = this.mergeable && (readHash().view ?? (data.mergeTokens ? 'words' : 'tokens')) === 'words';
     this.#build(main);
-    chooseLanguage(this.language);
-    this.#speak(this.language);
-    this.#look();
+    setLanguage(this.language);
+    this.#setLanguage(this.language);
+    this.#loadWeights();
   }
 
-  say(key, values) {
-    return say(PLAYER_WORDS, key, this.language, values);
+  localize(key, values) {
+    return localize(TRANSLATION_TEXTS, key, this.language, values);
   }
 
   #build(main) {
     const { data } = this;
-    this.named = []; // elements whose text is a sentence of ours: [element, key]
+    this.named = []; // elements whose text depends on the language: [element, key]
     const titled = (key, tag = 'h2') => {
       const element = make(tag);
       this.named.push([element, key]);
@@ -55,14 +55,14 @@ class TranslationPlayer {
     this.map = make('div');
     const tree = make('div');
     this.treeSheet = data.tree.length ? sheet('tree', 'area-tree', tree) : null;
-    this.faith = make('p', { class: 'faith' });
+    this.faithfulness = make('p', { class: 'faithfulness' });
     this.mapSheet = data.layers ? sheet('map', 'area-map', this.map) : null;
-    const about = data.faith ? sheet('faith', '', this.faith) : null;
+    const trust = data.faithfulness ? sheet('faithfulness', '', this.faithfulness) : null;
     this.grid = make(
       'div',
       { class: data.layers ? 'player' : 'player blind' },
       sheet(data.layers ? 'stage' : 'plain', 'area-stage', stage, this.note),
-      make('div', { class: 'area-next' }, sheet('next', '', this.candidates), about),
+      make('div', { class: 'area-next' }, sheet('next', '', this.candidates), trust),
       this.mapSheet,
       this.treeSheet,
     );
@@ -72,18 +72,18 @@ class TranslationPlayer {
       language: this.language,
       onStep: () => this.#show(),
       keys: {
-        t: () => this.#fold(),
+        t: () => this.#toggleTree(),
         w: () => this.#merge(),
-        l: () => this.#turn('layer', 'layers'),
-        h: () => this.#turn('head', 'heads'),
+        l: () => this.#cycle('layer', 'layers'),
+        h: () => this.#cycle('head', 'heads'),
       },
     });
     this.bar.append(this.#choices());
     this.stage = new Stage(stage, { onPin: (place) => this.transport.go(this.to.groups[place].at(-1) ?? 0) });
     if (this.treeSheet)
-      this.tree = new Tree(tree, { steps: data.tree, path: data.path, language: this.language });
+      this.tree = new Tree(tree, { steps: data.tree, path: data.bestPath, language: this.language });
     this.grid.classList.toggle('beside', !this.tree || this.tree.width < this.grid.clientWidth / 2 - 60);
-    if (readHash().tree === '0') this.#fold();
+    if (readHash().tree === '0') this.#toggleTree();
     this.#words();
   }
 
@@ -125,51 +125,51 @@ class TranslationPlayer {
     return make('footer', { class: 'foot' }, keys);
   }
 
-  #speak(language) {
+  #setLanguage(language) {
     this.language = language;
-    for (const [element, key] of this.named) element.textContent = this.say(key);
-    this.corner.replaceChildren(languageButton(language, (other) => this.#speak(other)));
-    if (this.data.faith) this.faith.textContent = this.data.faith[language] ?? this.data.faith.en;
-    this.transport.speak(language);
-    if (this.tree) this.tree.speak(language);
-    if (this.heat) this.heat.speak(language);
+    for (const [element, key] of this.named) element.textContent = this.localize(key);
+    this.corner.replaceChildren(languageButton(language, (other) => this.#setLanguage(other)));
+    if (this.data.faithfulness) this.faithfulness.textContent = this.data.faithfulness[language] ?? this.data.faithfulness.en;
+    this.transport.setLanguage(language);
+    if (this.tree) this.tree.setLanguage(language);
+    if (this.heat) this.heat.setLanguage(language);
     this.#show();
   }
 
-  // The words of both sides, as tokens or merged.
+  // The words or tokens of both sides.
   #words() {
     const { data, merged } = this;
-    const read = (tokens) => {
+    const display = (tokens) => {
       const marked = tokens.some((token) => token.startsWith('▁'));
       return tokens.map((token) => pieceOf(token, marked));
     };
-    this.from = sideOf(read(data.source), data.sourceGroups, data.sourceWords, data.sourceEnd, merged);
-    this.to = sideOf(read(data.target), data.targetGroups, data.targetWords, data.targetEnd, merged);
+    this.from = sideOf(display(data.source), data.sourceGroups, data.sourceWords, data.sourceEnd, merged);
+    this.to = sideOf(display(data.target), data.targetGroups, data.targetWords, data.targetEnd, merged);
     this.stage.words(this.from.words, this.to.words, data.layers > 0);
     if (data.layers) {
       this.heat = new Heat(this.map, {
         rows: this.to.words,
         columns: this.from.words,
-        label: this.say('map'),
+        label: this.localize('map'),
         language: this.language,
         height: 460,
-        most: 44,
+        maxCell: 44,
         full: 0.5,
       });
       this.heat.onPin = (cell) => cell && this.transport.go(this.to.groups[cell.row].at(-1) ?? 0);
     }
   }
 
-  // Fetch the weights of the chosen layer and head; without one, their average.
-  async #look() {
+  // Load the weights of the selected layer and head, or their mean.
+  async #loadWeights() {
     const { data } = this;
     if (!data.layers) return;
-    const some = (chosen, count) => (chosen === null ? Array.from({ length: count }, (_, n) => n) : [chosen]);
-    const wanted = some(this.layer, data.layers).flatMap((layer) =>
-      some(this.head, data.heads).map((head) => weightsOf(layer, head)),
+    const indices = (index, count) => (index === null ? Array.from({ length: count }, (_, n) => n) : [index]);
+    const matrices = indices(this.layer, data.layers).flatMap((layer) =>
+      indices(this.head, data.heads).map((head) => weightsOf(layer, head)),
     );
-    this.block = averageOf(await Promise.all(wanted));
-    this.heat.show(mergedBlock(this.block, data.source.length, this.to.groups, this.from.groups));
+    this.block = averageOf(await Promise.all(matrices));
+    this.heat.show(mergeMatrix(this.block, data.source.length, this.to.groups, this.from.groups));
     this.#show();
   }
 
@@ -178,30 +178,30 @@ class TranslationPlayer {
     const step = transport.step;
     const at = groupOf(this.to.groups, step);
     const row = (t) => this.block.subarray(t * data.source.length, (t + 1) * data.source.length);
-    let [weights, covered] = [null, null];
+    let [weights, coverage] = [null, null];
     if (this.block) {
       const rows = Array.from({ length: step + 1 }, (_, t) =>
-        mergedRow(row(t), this.from.groups).map((value) => value / 65535),
+        mergeRow(row(t), this.from.groups).map((value) => value / 65535),
       );
       weights = rows[step];
-      covered = weights.map((_, place) => rows.reduce((sum, one) => sum + one[place], 0));
+      coverage = weights.map((_, place) => rows.reduce((sum, row) => sum + row[place], 0));
       this.heat.reveal(at + 1);
       this.heat.mark(at, null);
     }
-    this.stage.show(at, weights, covered);
-    this.#propose(step);
+    this.stage.show(at, weights, coverage);
+    this.#listCandidates(step);
     if (this.tree) this.tree.show(step);
-    if (this.mergeButton) this.mergeButton.textContent = this.say(this.merged ? 'tokens' : 'words');
-    this.note.textContent = this.say(data.layers ? (data.forced ? 'forced' : 'searched') : 'blind', {
+    if (this.mergeButton) this.mergeButton.textContent = this.localize(this.merged ? 'tokens' : 'words');
+    this.note.textContent = this.localize(data.layers ? (data.forced ? 'forced' : 'searched') : 'blind', {
       score: data.score.toFixed(2).replace('-', '−'),
-      beam: data.beam,
+      beam: data.beamSize,
     });
   }
 
-  // What could have been written at this step, the likeliest first.
-  #propose(step) {
+  // The most probable next tokens at this step.
+  #listCandidates(step) {
     this.candidates.replaceChildren(
-      ...this.data.next[step].map(({ text, p, chosen }) => {
+      ...this.data.nextTokens[step].map(({ text, p, chosen }) => {
         const bar = make('span', { class: 'bar' });
         bar.style.width = `${100 * p}%`;
         const word = make(
@@ -209,14 +209,14 @@ class TranslationPlayer {
           { class: 'candidate-word', dir: 'auto' },
           visible(pieceOf(text, this.marked)),
         );
-        const about = chosen ? make('span', { class: 'aloud' }, this.say('chosen')) : null;
+        const label = chosen ? make('span', { class: 'aloud' }, this.localize('chosen')) : null;
         return make(
           'li',
           { class: chosen ? 'chosen' : '' },
           word,
           make('span', { class: 'candidate-bar' }, bar),
-          make('span', { class: 'number' }, share(p)),
-          about,
+          make('span', { class: 'number' }, formatWeight(p)),
+          label,
         );
       }),
     );
@@ -226,13 +226,13 @@ class TranslationPlayer {
     this[name] = value;
     this[`${name}Select`].value = value ?? '';
     writeHash({ [name]: value });
-    this.#look();
+    this.#loadWeights();
   }
 
-  #turn(name, many) {
-    if (this.data[many] < 2) return;
-    const now = this[name] === null ? 0 : this[name] + 1;
-    this.#choose(name, now === this.data[many] ? null : now);
+  #cycle(name, count) {
+    if (this.data[count] < 2) return;
+    const next = this[name] === null ? 0 : this[name] + 1;
+    this.#choose(name, next === this.data[count] ? null : next);
   }
 
   #merge() {
@@ -240,15 +240,15 @@ class TranslationPlayer {
     this.merged = !this.merged;
     writeHash({ view: this.merged ? 'words' : 'tokens' });
     this.#words();
-    this.#look();
+    this.#loadWeights();
     this.#show();
   }
 
-  #fold() {
+  #toggleTree() {
     if (!this.treeSheet) return;
     writeHash({ tree: this.treeSheet.classList.toggle('hidden') ? 0 : null });
     if (this.transport) this.tree.show(this.transport.step);
   }
 }
 
-new TranslationPlayer(dataOf(), document.getElementById('main'));
+new TranslationView(dataOf(), document.getElementById('main'));

@@ -1,8 +1,8 @@
-// What moves a player: buttons, a slider, keys, and the address of the page, which always says where one is.
+// Playback controls: buttons, a slider, keys, and the hash of the address, which always holds the current step.
 
 import { make, makeSvg } from './dom.js';
-import { say } from './say.js';
-import { TRANSPORT_WORDS } from './transport-words.js';
+import { localize } from './language.js';
+import { TRANSPORT_TEXTS } from './transport-texts.js';
 
 const ICONS = {
   first: 'M4 3v10M12 3.5 6.5 8l5.5 4.5z',
@@ -12,31 +12,31 @@ const ICONS = {
   play: 'M5 3v10l8-5z',
   pause: 'M5 3.5v9M11 3.5v9',
 };
-const PACE = 1100; // milliseconds a step
+const STEP_TIME = 1100; // milliseconds
 
-// What stands behind # in the address, as { name: value }.
+// The hash of the address as { name: value }.
 export function readHash() {
   return Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 }
 
-// Put these values there; null takes one away. No entry is left in the history.
+// Update values of the hash; null removes a value. The history is not changed.
 export function writeHash(values) {
   const now = { ...readHash(), ...values };
-  const kept = Object.entries(now).filter(([, value]) => value !== null && value !== undefined);
+  const entries = Object.entries(now).filter(([, value]) => value !== null && value !== undefined);
   try {
-    history.replaceState(null, '', `#${new URLSearchParams(kept)}`);
+    history.replaceState(null, '', `#${new URLSearchParams(entries)}`);
   } catch {
-    // a frame in a notebook has no address of its own
+    // a frame in a notebook has no address
   }
 }
 
-// A number behind # that is one of 0..count-1, or else what is given.
-export function hashNumber(name, count, otherwise) {
+// A number 0..count-1 of the hash, or a default.
+export function hashNumber(name, count, fallback) {
   const text = readHash()[name];
   const number = Number(text);
   return text !== undefined && text !== '' && Number.isInteger(number) && number >= 0 && number < count
     ? number
-    : otherwise;
+    : fallback;
 }
 
 function icon(name) {
@@ -48,7 +48,7 @@ function icon(name) {
 }
 
 export class Transport {
-  // `onStep(step)` is called with 0..count-1; `keys` are more keys: { t: work }.
+  // onStep(step) is called with 0..count-1; keys are additional keys: { t: callback }.
   constructor(container, { count, language, onStep, keys = {} }) {
     this.count = count;
     this.onStep = onStep;
@@ -73,7 +73,7 @@ export class Transport {
     this.timer = setInterval(() => {
       this.go(this.step + 1);
       if (this.step === this.count - 1) this.pause();
-    }, PACE);
+    }, STEP_TIME);
     this.#show();
   }
 
@@ -88,7 +88,7 @@ export class Transport {
     else this.play();
   }
 
-  speak(language) {
+  setLanguage(language) {
     this.language = language;
     this.#show();
   }
@@ -126,33 +126,33 @@ export class Transport {
       step: 1,
       value: this.step + 1,
       oninput: () => {
-        const step = Number(this.slider.value) - 1; // pausing shows the old one again
+        const step = Number(this.slider.value) - 1; // read it before pause() resets the slider
         this.pause();
         this.go(step);
       },
     });
-    this.says = make('output', { class: 'number transport-says' });
+    this.status = make('output', { class: 'number transport-status' });
     container.classList.add('transport');
     container.append(
       make('div', { class: 'transport-buttons' }, ...Object.values(this.buttons)),
       this.slider,
-      this.says,
+      this.status,
     );
   }
 
   #show() {
-    const words = (key, values) => say(TRANSPORT_WORDS, key, this.language, values);
+    const text = (key, values) => localize(TRANSPORT_TEXTS, key, this.language, values);
     for (const [name, button] of Object.entries(this.buttons)) {
       const key = name === 'play' && this.timer ? 'pause' : name;
-      button.setAttribute('aria-label', words(key));
-      button.title = words(key);
+      button.setAttribute('aria-label', text(key));
+      button.title = text(key);
     }
     this.buttons.play.replaceChildren(icon(this.timer ? 'pause' : 'play'));
     this.buttons.first.disabled = this.buttons.back.disabled = this.step === 0;
     this.buttons.last.disabled = this.buttons.next.disabled = this.step === this.count - 1;
     this.slider.value = this.step + 1;
-    this.slider.setAttribute('aria-label', words('step'));
-    this.says.textContent = words('of', { step: this.step + 1, count: this.count });
+    this.slider.setAttribute('aria-label', text('step'));
+    this.status.textContent = text('of', { step: this.step + 1, count: this.count });
   }
 
   #key(event, keys) {

@@ -1,15 +1,15 @@
-// The beam as a tree: every step a column, the winning path straight along the top, what was dropped in gray.
+// The beam as a tree: a column per step, the best path along the top, pruned nodes in gray.
 //
 //   const tree = new Tree(container, { steps, path, language });
 //   tree.show(step);
 //
-// steps[t] is a list of { text, p, score, parent, end }; `parent` counts in steps[t - 1]; path[t] is the winner's.
+// steps[t] is a list of { text, p, score, parent, end }; `parent` is an index in steps[t - 1], path[t] one in steps[t].
 
 import { FONT, isolated, make, makeSvg, pieceOf, visible } from './dom.js';
-import { say, share } from './say.js';
-import { TREE_WORDS } from './tree-words.js';
+import { localize, formatWeight } from './language.js';
+import { TREE_TEXTS } from './tree-texts.js';
 
-const [HIGH, PAD, GAP] = [26, 14, 34];
+const [ROW_HEIGHT, PADDING, GAP] = [26, 14, 34];
 
 export class Tree {
   constructor(container, { steps, path, language }) {
@@ -18,8 +18,8 @@ export class Tree {
     this.language = language;
     this.picked = null;
     this.marked = steps.flat().some((node) => node.text.startsWith('▁'));
-    this.rows = arranged(steps, path);
-    this.lives = steps.map((step, t) =>
+    this.rows = arrangeRows(steps, path);
+    this.extended = steps.map((step, t) =>
       step.map((_, index) => (steps[t + 1] || []).some((next) => next.parent === index)),
     );
     this.svg = makeSvg('svg', { class: 'tree' });
@@ -28,32 +28,32 @@ export class Tree {
       { class: 'wide tree-box', tabindex: 0, role: 'application', onkeydown: (event) => this.#key(event) },
       this.svg,
     );
-    this.says = make('p', { class: 'heat-says', 'aria-live': 'polite' });
-    container.append(this.box, this.says);
+    this.status = make('p', { class: 'heat-status', 'aria-live': 'polite' });
+    container.append(this.box, this.status);
     this.#build();
-    this.speak(language);
+    this.setLanguage(language);
   }
 
-  speak(language) {
+  setLanguage(language) {
     this.language = language;
-    this.box.setAttribute('aria-label', say(TREE_WORDS, 'label', language));
-    this.#tell();
+    this.box.setAttribute('aria-label', localize(TREE_TEXTS, 'label', language));
+    this.#describe();
   }
 
   show(step) {
     this.step = step;
-    const living = this.#living(step);
+    const active = this.#activeNodes(step);
     this.nodes.forEach((column, t) =>
       column.forEach((node, index) => {
-        const won = this.path[t] === index;
+        const isBest = this.path[t] === index;
         node.group.setAttribute(
           'class',
           [
             'node',
             t > step && 'future',
             t === step && 'now',
-            living[t].has(index) ? 'lives' : 'dropped',
-            won && 'won',
+            active[t].has(index) ? 'on-beam' : 'pruned',
+            isBest && 'best',
           ]
             .filter(Boolean)
             .join(' '),
@@ -62,27 +62,27 @@ export class Tree {
     );
     this.svg.setAttribute(
       'height',
-      2 * PAD + HIGH * (1 + Math.max(0, ...this.rows.slice(0, step + 1).flat())),
+      2 * PADDING + ROW_HEIGHT * (1 + Math.max(0, ...this.rows.slice(0, step + 1).flat())),
     );
     const column = this.lefts[step];
-    const room = this.box.clientWidth;
-    if (column < this.box.scrollLeft + 40 || column + this.widths[step] > this.box.scrollLeft + room - 40) {
-      this.box.scrollLeft = column - room / 2;
+    const width = this.box.clientWidth;
+    if (column < this.box.scrollLeft + 40 || column + this.widths[step] > this.box.scrollLeft + width - 40) {
+      this.box.scrollLeft = column - width / 2;
     }
     if (this.picked && this.picked[0] > step) this.#pick(null);
-    else this.#tell();
+    else this.#describe();
   }
 
-  // Of each column, what leads to something that is on the beam, or has ended, at this step.
-  #living(step) {
-    const living = this.steps.map(() => new Set());
+  // For each column, the nodes with a descendant that is on the beam or finished at this step.
+  #activeNodes(step) {
+    const active = this.steps.map(() => new Set());
     for (let t = step; t >= 0; t -= 1) {
       this.steps[t].forEach((node, index) => {
-        if (t === step || node.end) living[t].add(index);
-        if (living[t].has(index) && t > 0) living[t - 1].add(node.parent);
+        if (t === step || node.end) active[t].add(index);
+        if (active[t].has(index) && t > 0) active[t - 1].add(node.parent);
       });
     }
-    return living;
+    return active;
   }
 
   #build() {
@@ -96,15 +96,15 @@ export class Tree {
     this.widths.reduce((left, width, t) => {
       this.lefts[t] = left;
       return left + width + GAP;
-    }, PAD + 22);
-    this.width = this.lefts.at(-1) + this.widths.at(-1) + PAD;
+    }, PADDING + 22);
+    this.width = this.lefts.at(-1) + this.widths.at(-1) + PADDING;
     this.svg.setAttribute('width', this.width);
-    this.svg.append(makeSvg('circle', { cx: PAD + 4, cy: this.#y(0, this.path[0]), r: 4, class: 'root' }));
+    this.svg.append(makeSvg('circle', { cx: PADDING + 4, cy: this.#y(0, this.path[0]), r: 4, class: 'root' }));
     this.nodes = this.steps.map((step, t) => step.map((node, index) => this.#node(node, t, index)));
     const groups = this.nodes.flatMap((column, t) =>
       column.map((node, index) => [this.path[t] === index, node.group]),
     );
-    groups.sort((a, b) => a[0] - b[0]); // the winner is drawn last, over the others
+    groups.sort((a, b) => a[0] - b[0]); // the best path is drawn last, above the others
     this.svg.append(...groups.map(([, group]) => group));
   }
 
@@ -114,12 +114,12 @@ export class Tree {
   }
 
   #y(t, index) {
-    return PAD + HIGH * (this.rows[t][index] + 0.5);
+    return PADDING + ROW_HEIGHT * (this.rows[t][index] + 0.5);
   }
 
   #node(node, t, index) {
     const [x, y, wide] = [this.lefts[t], this.#y(t, index), this.plates[t][index]];
-    const from = t === 0 ? PAD + 8 : this.lefts[t - 1] + this.plates[t - 1][node.parent];
+    const from = t === 0 ? PADDING + 8 : this.lefts[t - 1] + this.plates[t - 1][node.parent];
     const y0 = t === 0 ? this.#y(0, this.path[0]) : this.#y(t - 1, node.parent);
     const bend = Math.max(12, (x - from) / 2);
     const edge = makeSvg('path', {
@@ -144,12 +144,12 @@ export class Tree {
     if (this.picked) this.nodes[this.picked[0]][this.picked[1]].group.classList.remove('picked');
     this.picked = place;
     if (place) this.nodes[place[0]][place[1]].group.classList.add('picked');
-    this.#tell();
+    this.#describe();
   }
 
-  #tell() {
+  #describe() {
     if (!this.picked) {
-      this.says.textContent = say(TREE_WORDS, 'hint', this.language);
+      this.status.textContent = localize(TREE_TEXTS, 'hint', this.language);
       return;
     }
     const [t, index] = this.picked;
@@ -157,33 +157,33 @@ export class Tree {
     const texts = [];
     for (let [at, i] = [t, index]; at >= 0; i = this.steps[at][i].parent, at -= 1)
       texts.unshift(this.steps[at][i].text);
-    const fate =
+    const status =
       this.path[t] === index
-        ? 'won'
+        ? 'best'
         : node.end
-          ? 'ended'
-          : this.lives[t][index] && t < this.step
-            ? 'led'
+          ? 'finished'
+          : this.extended[t][index] && t < this.step
+            ? 'extended'
             : t === this.step
-              ? 'lives'
-              : 'dropped';
-    const joined = this.marked ? texts.join('').replaceAll('▁', ' ').trim() : texts.join('');
-    this.says.textContent = say(TREE_WORDS, 'says', this.language, {
-      text: isolated(joined),
-      p: share(node.p),
+              ? 'onBeam'
+              : 'pruned';
+    const text = this.marked ? texts.join('').replaceAll('▁', ' ').trim() : texts.join('');
+    this.status.textContent = localize(TREE_TEXTS, 'node', this.language, {
+      text: isolated(text),
+      p: formatWeight(node.p),
       score: node.score.toFixed(2).replace('-', '−'),
-      fate: say(TREE_WORDS, fate, this.language),
+      status: localize(TREE_TEXTS, status, this.language),
     });
   }
 
   #key(event) {
     const [t, index] = this.picked || [this.step, this.path[this.step] ?? 0];
     const row = (at) => this.steps[at].map((_, i) => i).sort((a, b) => this.rows[at][a] - this.rows[at][b]);
-    const beside = (by) => row(t)[row(t).indexOf(index) + by];
+    const neighbor = (by) => row(t)[row(t).indexOf(index) + by];
     const child = t < this.step ? row(t + 1).find((i) => this.steps[t + 1][i].parent === index) : undefined;
     const to = {
-      ArrowUp: [t, beside(-1)],
-      ArrowDown: [t, beside(1)],
+      ArrowUp: [t, neighbor(-1)],
+      ArrowDown: [t, neighbor(1)],
       ArrowLeft: [t - 1, t > 0 ? this.steps[t][index].parent : undefined],
       ArrowRight: [t + 1, child],
     }[event.key];
@@ -196,8 +196,8 @@ export class Tree {
   }
 }
 
-// The row of every node: the winner's is the first; the others follow in the order of their parents' rows.
-function arranged(steps, path) {
+// The row of every node: the best path has the first row; the others follow in the order of their parents' rows.
+function arrangeRows(steps, path) {
   const rows = [];
   steps.forEach((step, t) => {
     const order = step

@@ -1,0 +1,41 @@
+// The texts of the translation page.
+
+export const TRANSLATION_TEXTS = {
+  en: {
+    stage: 'Attention weights of this word',
+    plain: 'Source and translation',
+    next: 'Next token probabilities',
+    map: 'Alignment so far',
+    tree: 'Beam search',
+    faithfulness: 'Faithfulness of these weights',
+    layer: 'layer',
+    head: 'head',
+    mean: 'mean',
+    tokens: 'Show tokens',
+    words: 'Show words',
+    chosen: 'chosen',
+    searched: 'Score {score}, beam size {beam}. The bar under a word is its coverage: the sum of its weights so far.',
+    forced:
+      'Score {score}, forced decoding of a given translation. The bar under a word is its coverage: the sum of its weights so far.',
+    blind: 'This model has no attention: there are no weights to show. Score {score}.',
+    keys: '← → step · Home End first and last · Space play · T tree · W words or tokens · L layer · H head',
+  },
+  zh: {
+    stage: '当前词的注意力权重',
+    plain: '原文和译文',
+    next: '下一个词元的概率',
+    map: '目前为止的对齐',
+    tree: '束搜索',
+    faithfulness: '这些权重的忠实度',
+    layer: '层',
+    head: '头',
+    mean: '平均',
+    tokens: '显示词元',
+    words: '显示单词',
+    chosen: '已选择',
+    searched: '得分 {score}，束宽 {beam}。词下的横条是覆盖度：它到目前为止的权重之和。',
+    forced: '得分 {score}，译文是给定的（强制解码）。词下的横条是覆盖度：它到目前为止的权重之和。',
+    blind: '该模型没有注意力机制，没有可显示的权重。得分 {score}。',
+    keys: '← → 单步 · Home End 首尾 · 空格 播放 · T 搜索树 · W 单词或词元 · L 层 · H 头',
+  },
+};

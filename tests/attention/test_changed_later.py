@@ -1,0 +1,140 @@
+"""Weights are those of the call: what was changed since is noticed, and reading changes nothing."""
+
+import pytest
+import torch
+
+from regard.attention import (
+    Additive,
+    Bilinear,
+    Concat,
+    Dropout,
+    Gumbel,
+    LocalM,
+    MultiHead,
+    Sample,
+    ScaledDot,
+    Temperature,
+    around,
+    attend,
+    documents,
+    padding,
+    softmax,
+)
+from regard.testing.inputs import make_inputs
+
+Step = {
+    "query": lambda s: s.query.add_(1),
+    "part of the query": lambda s: s.query[0, 0].zero_(),
+    "key": lambda s: s.key.mul_(2),
+    "parameter": lambda s: torch.optim.SGD(s.score.parameters(), lr=1.0).step(),
+    "loaded": lambda s: s.score.load_state_dict({"weight": torch.eye(4, dtype=torch.float64)}),
+    "replaced parameter": lambda s: setattr(s.score, "weight", torch.nn.Parameter(torch.eye(4).double())),
+    "lengths": lambda s: s.lengths.fill_(1),
+    "mask": lambda s: s.seen.fill_(True),
+    "centre": lambda s: s.centre.add_(1),
+    "documents": lambda s: s.ids.zero_(),
+    "temperature": lambda s: setattr(s.normalize, "temperature", 0.1),
+    "learned temperature": lambda s: s.learned.temperature.detach().add_(1),
+}
+
+
+class Scene:
+    """Something of everything, all of it within reach of a careless hand."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        self.query, self.key, self.value = make_inputs(5, 6, (2,))
+        self.score = Bilinear(4, 4).double()
+        self.score.weight.grad = torch.ones_like(self.score.weight)
+        self.lengths, self.centre = torch.tensor([6, 4]), torch.full((2, 5), 2.0)
+        self.seen, self.ids = torch.rand(5, 6) < 0.9, torch.arange(6) // 4
+        self.normalize, self.learned = (
+            Temperature(0.7),
+            Temperature(torch.nn.Parameter(torch.tensor(0.7).double())),
+        )
+
+    def look(self, normalize):
+        mask = padding(self.lengths) & around(self.centre, 3) & self.seen & documents(self.ids[:5], self.ids)
+        return attend(self.query, self.key, self.value, mask, score=self.score, normalize=normalize)
+
+
+@pytest.mark.parametrize("change", Step)
+def test_changed_since_the_weights_cannot_be_read(change):
+    scene = Scene()
+    normalize = scene.learned if "learned" in change else scene.normalize
+    early, late = scene.look(normalize), scene.look(normalize)
+    want = early.weights.detach().clone()
+    Step[change](scene)
+    with pytest.raises(
+        RuntimeError, match=r"can no longer be read.*changed since.*read .weights before"
+    ) as error:
+        _ = late.weights
+    assert "\n" not in str(error.value)
+    with pytest.raises(RuntimeError, match="can no longer be read"):
+        _ = late.scores
+    assert torch.equal(early.weights, want)  # what was read stays read
+    assert late.context.isfinite().all()
+
+
+def test_what_does_not_matter_may_change():
+    scene = Scene()
+    seen, want = scene.look(scene.normalize), scene.look(scene.normalize).weights
+    scene.value.zero_()
+    scene.score.weight.grad.zero_()
+    scene.score.eval()
+    scene.score.requires_grad_(False)
+    torch.testing.assert_close(seen.weights, want)
+
+
+def test_kept_weights_do_not_follow_a_change():
+    """Paths that have the weights anyway keep them."""
+    w = make_inputs(5, 6, (2,))
+    seen = attend(*w, normalize=Sample())
+    want = seen.weights.clone()
+    w.query.zero_()
+    assert torch.equal(seen.weights, want)
+
+
+def test_a_training_loop_that_reads_late_is_told():
+    module = MultiHead(8, 2)
+    optimizer = torch.optim.Adam(module.parameters())
+    x = torch.randn(2, 5, 8)
+    seen = module(x)
+    early = module(x)
+    early_weights = early.weights
+    (seen.context.sum() + early_weights.sum()).backward()
+    optimizer.step()
+    assert torch.equal(early.weights, early_weights)
+    # The projections were made before the step; what is compared are they, and they have not changed.
+    torch.testing.assert_close(seen.weights, early_weights)
+    local = LocalM(Additive(8, 8, 4), 2)
+    optimizer = torch.optim.Adam(local.parameters())
+    seen = local(x, torch.randn(2, 50, 8), torch.randn(2, 50, 3))
+    seen.context.sum().backward()
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="can no longer be read"):
+        _ = seen.weights
+
+
+def test_autocast_is_that_of_the_call():
+    x = torch.randn(2, 5, 4)
+    for score in (Bilinear(4, 4), Additive(4, 4, 5), ScaledDot(), Concat(4, 4, 5)):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            seen, other = (attend(x.bfloat16(), x.bfloat16(), x.bfloat16(), score=score) for _ in range(2))
+            inside = seen.weights
+        assert torch.equal(other.weights, inside)
+        plain = attend(x, x, x, score=score)
+        want = attend(x, x, x, score=score).weights
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            torch.testing.assert_close(plain.weights, want)
+
+
+@pytest.mark.parametrize(
+    "normalize", [Gumbel(0.5), Sample(), Dropout(softmax, 0.5)], ids=lambda n: type(n).__name__
+)
+def test_reading_draws_no_random_numbers(normalize):
+    w = make_inputs(5, 6, (2,))
+    seen = attend(*w, normalize=normalize)
+    state = torch.get_rng_state()
+    _ = seen.weights, seen.scores
+    assert torch.equal(torch.get_rng_state(), state)

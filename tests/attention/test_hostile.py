@@ -1,0 +1,216 @@
+"""Input that nobody should give, and somebody will."""
+
+import pytest
+import torch
+
+from regard.attention import (
+    Additive,
+    Boxcar,
+    Cosine,
+    Dot,
+    Gaussian,
+    ScaledDot,
+    Temperature,
+    TopK,
+    around,
+    attend,
+    causal,
+    dense,
+    padding,
+    softmax,
+    sparsemax,
+)
+from regard.attention.normalizers import entmax15, hardmax, sigmoid
+from regard.testing.inputs import make_inputs
+from tests.contract.parts import SCORES
+
+each_score = pytest.mark.parametrize("score", SCORES)
+BATCH = (3, 2)
+
+# ---- few, none, many
+
+
+@each_score
+def test_one_key(score):
+    w = make_inputs(5, 1, BATCH)
+    part = SCORES[score]()
+    part = part.double() if isinstance(part, torch.nn.Module) else part
+    seen = attend(*w, score=part)
+    kernel = getattr(part, "output_kind", "") == "kernel"  # a key out of reach is not seen at all
+    assert ((seen.weights == 1) | ((seen.weights == 0) & kernel)).all()
+    torch.testing.assert_close(seen.context, seen.weights * w.value)
+
+
+@each_score
+def test_no_keys_and_no_queries_with_masks(score):
+    part = SCORES[score]()
+    part = part.double() if isinstance(part, torch.nn.Module) else part
+    for mask in (causal(), padding([0, 0, 0]), around(2.0, 1), dense(torch.ones(1, 1) > 0)):
+        seen = attend(*make_inputs(5, 0, BATCH), mask, score=part)
+        assert seen.context.shape == (*BATCH, 5, 3)
+        assert (seen.context == 0).all()
+        assert seen.weights.shape == (*BATCH, 5, 0)
+        assert attend(*make_inputs(0, 6, BATCH), mask, score=part).context.shape == (*BATCH, 0, 3)
+
+
+def test_no_batch_entries():
+    for score in (ScaledDot(), Gaussian(), Additive(4, 4, 5).double(), Cosine()):
+        for mask in (None, causal(), padding(torch.zeros(0, dtype=torch.long))):
+            seen = attend(*make_inputs(5, 6, (0,)), mask, score=score)
+            assert seen.context.shape == (0, 5, 3)
+            assert seen.weights.shape == (0, 5, 6)
+
+
+def test_no_features():
+    query, key, value = torch.zeros(2, 3, 0), torch.zeros(2, 4, 0), torch.randn(2, 4, 3)
+    for score in (Dot(), ScaledDot(), Cosine(), Gaussian()):
+        torch.testing.assert_close(
+            attend(query, key, value, score=score).context, value.mean(1, True).expand(2, 3, 3)
+        )
+    assert attend(torch.zeros(2, 3, 4), torch.zeros(2, 5, 4), torch.zeros(2, 5, 0)).context.shape == (2, 3, 0)
+
+
+# ---- large and small numbers
+
+
+@each_score
+@pytest.mark.parametrize("size", [1e4, 1e-30], ids=["huge", "tiny"])
+def test_extreme_vectors_give_finite_answers(score, size):
+    part = SCORES[score]()
+    w = make_inputs(5, 6, BATCH, dtype=torch.float32)
+    query, key = (size * w.query).requires_grad_(), (size * w.key).requires_grad_()
+    for mask in (None, padding([6, 2, 0])):
+        seen = attend(query, key, w.value, mask, score=part)
+        assert seen.context.isfinite().all()
+        assert seen.weights.isfinite().all()
+        torch.testing.assert_close(seen.context, seen.weights @ w.value, rtol=1e-3, atol=1e-3)
+        gradients = (
+            torch.autograd.grad(
+                seen.context.sum() + seen.weights.square().sum(), (query, key), allow_unused=True
+            )
+            if seen.context.requires_grad
+            else ()
+        )
+        assert all(g is None or g.isfinite().all() for g in gradients)
+
+
+@pytest.mark.parametrize("offset", [1000.0, -1000.0])
+@pytest.mark.parametrize("size", [5, 64])
+def test_additive_with_large_offsets(offset, size):
+    """Projections around 1000 apart from each other, on the product path (64) and by the definition (5)."""
+    torch.manual_seed(0)
+    score = Additive(4, 4, 64)
+    query, key, value = torch.randn(2, size, 4), torch.randn(2, size, 4), torch.randn(2, size, 3)
+    with torch.no_grad():
+        score.query_proj.weight.mul_(20)
+        query[:, : size // 2] += offset
+        key[..., 0] -= offset
+    exact = Additive(4, 4, 64).double()
+    exact.load_state_dict({name: tensor.double() for name, tensor in score.state_dict().items()})
+    wide = exact.reference_scores(query.double(), key.double())
+    # what float32 projections can be asked for: their own rounding, not more
+    a, b = score.query_proj(query).double(), score.key_proj(key).double()
+    want = torch.tanh(a.unsqueeze(-2) + b.unsqueeze(-3)) @ score.energy.double()
+    got = score(query, key)
+    torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
+    assert wide.isfinite().all()
+    seen = attend(query, key, value, score=score)
+    torch.testing.assert_close(seen.context.double(), want.softmax(-1) @ value.double(), rtol=1e-3, atol=1e-3)
+
+
+def test_sums_over_many_keys_are_sums_in_half_precision():
+    """4096 equal weights of 1/4096: added up in bfloat16 they would stop growing."""
+    value = torch.ones(4096, 1, dtype=torch.bfloat16)
+    key, query = torch.zeros(4096, 4, dtype=torch.bfloat16), torch.zeros(1, 4, dtype=torch.bfloat16)
+    for score in (ScaledDot(), Gaussian(), Cosine()):
+        for normalize in (None, Temperature(2.0), sparsemax, entmax15):
+            context = attend(query, key, value, score=score, normalize=normalize).context
+            assert context.item() == pytest.approx(1.0, abs=0.01)
+
+
+def test_infinite_scores_of_the_users_own():
+    """A score may hide keys by itself."""
+
+    def only_even(query, key):
+        scores = query @ key.mT
+        return scores.masked_fill(torch.arange(key.shape[-2]) % 2 == 1, -torch.inf)
+
+    w = make_inputs(5, 6, (2,))
+    for normalize in (softmax, sparsemax, hardmax, sigmoid, TopK(2)):
+        weights = attend(*w, score=only_even, normalize=normalize).weights
+        assert (weights[..., 1::2] == 0).all()
+        assert (weights.sum(-1) > 0).all()
+
+
+# ---- zero vectors
+
+
+def test_cosine_of_zero_vectors():
+    query, key = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
+    query[:, 0], key[:, 1] = 0, 0
+    query.requires_grad_(), key.requires_grad_()
+    scores = Cosine(3.0)(query, key)
+    assert (scores[:, 0] == 0).all()
+    assert (scores[:, :, 1] == 0).all()
+    seen = attend(query, key, key, score=Cosine(3.0))
+    (seen.context.square().sum() + seen.weights.square().sum() + scores.square().sum()).backward()
+    assert query.grad.isfinite().all()
+    assert key.grad.isfinite().all()
+    assert (query.grad[:, 0] == 0).all()
+
+
+def test_distance_zero():
+    key = torch.randn(2, 5, 4, requires_grad=True)
+    for score in (Gaussian(), Gaussian(0.3, learned=True), Boxcar(1.0)):
+        seen = attend(key, key, key, score=score)
+        (seen.context.square().sum() + seen.weights.square().sum()).backward()
+        assert key.grad.isfinite().all()
+
+
+# ---- layouts of memory
+
+
+def awkward(tensor):
+    """The same numbers in four uncomfortable layouts."""
+    yield "transposed", tensor.mT.contiguous().mT
+    yield (
+        "every other one",
+        torch.stack([tensor, tensor.new_full(tensor.shape, 9.0)], -1).flatten(-2)[..., ::2],
+    )
+    yield "reversed twice", tensor.flip(-2).flip(-2)
+    yield "batch last", tensor.movedim(0, -1).contiguous().movedim(-1, 0)
+
+
+@each_score
+def test_layouts(score):
+    w = make_inputs(5, 6, BATCH)
+    part = SCORES[score]()
+    part = part.double() if isinstance(part, torch.nn.Module) else part
+    for mask in (None, padding([6, 2, 0])):
+        want = attend(*w, mask, score=part)
+        for (_, query), (_, key), (_, value) in zip(*(awkward(t) for t in w), strict=True):
+            seen = attend(query, key, value, mask, score=part)
+            torch.testing.assert_close(seen.context, want.context)
+            torch.testing.assert_close(seen.weights, want.weights)
+
+
+@each_score
+def test_expanded_tensors(score):
+    w = make_inputs(5, 6, BATCH)
+    part = SCORES[score]()
+    part = part.double() if isinstance(part, torch.nn.Module) else part
+    query, key, value = (t[:1, :1].expand(*BATCH, -1, -1) for t in w)
+    key = key[..., :1, :].expand(-1, -1, 6, -1)
+    mask = torch.ones(1, 1, dtype=torch.bool).expand(5, 6)
+    seen = attend(query, key, value, mask, score=part)
+    want = attend(*(t.contiguous() for t in (query, key, value)), mask.contiguous(), score=part)
+    torch.testing.assert_close(seen.context, want.context)
+    torch.testing.assert_close(seen.weights, want.weights)
+
+
+def test_one_tensor_as_all_three():
+    x = torch.randn(2, 5, 4, requires_grad=True)
+    (gradient,) = torch.autograd.grad(attend(x, x, x, causal()).context.square().sum(), x)
+    y = x.detach().clone().requires_grad_()
+    (want,) = torch.autograd.grad(attend(y, y.clone(), y.clone(), causal()).context.square().sum(), y)
+    torch.testing.assert_close(gradient, want)
