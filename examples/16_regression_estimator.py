@@ -25,7 +25,7 @@ x = times[:, None]
 
 print("kernel         learned width   error of predicting each point from the others")
 for kernel in ("average", "gaussian", "boxcar", "epanechnikov"):
-    model = KernelRegression(kernel, width="learned", unreached="nearest").fit(x, accel)
+    model = KernelRegression(kernel, width="learned", out_of_reach="nearest").fit(x, accel)
     error = np.sqrt(np.mean(model.leave_one_out() ** 2))
     width = "any" if kernel == "average" else f"{model.width_[0]:.2f} ms"
     print(f"{kernel:14} {width:13} {error:8.2f} g")
@@ -33,7 +33,7 @@ for kernel in ("average", "gaussian", "boxcar", "epanechnikov"):
 # It goes wherever an estimator goes: into pipelines, searches, and folds that learn a width each.
 folds = KFold(10, shuffle=True, random_state=0)
 search = GridSearchCV(
-    make_pipeline(StandardScaler(), KernelRegression(unreached="nearest")),
+    make_pipeline(StandardScaler(), KernelRegression(out_of_reach="nearest")),
     {
         "kernelregression__kernel": ["gaussian", "boxcar", "epanechnikov"],
         "kernelregression__width": np.geomspace(0.02, 1, 12),
