@@ -67,6 +67,8 @@ KEYS: list[tuple[str, tuple[Replacement, ...]]] = [
 CLOCK = {"time", "train_seconds", "seconds", "tokens_per_second"}
 # Metrics of one step; the others are means over the steps since the line before.
 SINGLE = {"lr", "grad_norm", "epoch"}
+# Training metrics of version 0.1 that are logged in another unit: the number of right answers, now `accuracy` in percent.
+REPLACED = {"right"}
 # Fields that repeat the input, or a path.
 INPUTS = {
     "run",
@@ -153,6 +155,8 @@ def compare_metrics(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     for name, value in old.items():
         if name in new and not is_same(value, new[name]):
             yield f"{name} is {value}, now {new[name]}"
+        elif name.split(" at ")[0] in REPLACED:
+            continue
         elif name not in new and (name.startswith("valid ") or name.split(" at ")[0] not in metrics):
             yield f"{name} is missing"
 

@@ -42,9 +42,9 @@ def answer(
     else:
         test = tested(respondent, name, seed)
         number = seed % len(test.types[0])
-        image, question = test.scenes.images[seed], words[0] if words else test.question(seed, number)
-        true = None if words else test.answer(seed, number)
-    found = respondent.answer(image, question)
+        image, question = test.scenes.images[seed], words[0] if words else test.get_question(seed, number)
+        true = None if words else test.get_answer(seed, number)
+    (found,) = respondent.predict([(image, question)])
     if as_json:
         say_json(
             {"run": str(run), "question": question, **found.to_json()} | ({"true": true} if true else {})
@@ -52,4 +52,4 @@ def answer(
         return
     if true is not None:
         note(f"{question}? (true answer: {true})")
-    typer.echo(f"{found.answer}\t{found.probability:.4f}")
+    typer.echo(f"{found.text}\t{found.score:.4f}")

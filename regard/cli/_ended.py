@@ -58,18 +58,18 @@ def _as_dict(folder: Path, outcome: TrainingResult, record: dict[str, Any]) -> d
         "best_step": outcome.best_step,
         "scores": outcome.scores,
         "seconds": outcome.seconds,
-        "parameters": record["parameters"],
+        "parameters": record.get("model", record)["parameters"],
         "data": record.get("data", {}),
     }
 
 
 def _print(folder: Path, outcome: TrainingResult, record: dict[str, Any]) -> None:
-    from regard.tasks import get_recipe
+    from regard.tasks import TASKS, Recipe, get_recipe
     from regard.training.display import format_duration, format_number
 
     best = "none"
     if outcome.best is not None:
-        best = f"{record['settings']['monitor']} {format_number(outcome.best)} at step {outcome.best_step:,}"
+        best = f"{record['config']['monitor']} {format_number(outcome.best)} at step {outcome.best_step:,}"
     rows = [
         ("trained", f"{outcome.step:,} steps in {format_duration(outcome.seconds)}: {outcome.stop_reason}"),
         ("best", best),
@@ -77,6 +77,10 @@ def _print(folder: Path, outcome: TrainingResult, record: dict[str, Any]) -> Non
     ]
     say(table(rows))
     typer.echo(f"\nThe run is in {folder}. Use it:")  # never wrapped: these are to be copied
-    found = get_recipe(record["recipe"])
-    for words in found.task.available_commands(found.config_class.from_dict(record["config"])):
+    recipe = get_recipe(record["recipe"])
+    if isinstance(recipe, Recipe):
+        for verb in (TASKS[recipe.task].verb, "show", "evaluate", "info"):
+            typer.echo(f"  regard {verb} {folder}")
+        return
+    for words in recipe.task.available_commands(recipe.config_class.from_dict(record["config"])):
         typer.echo(f"  regard {words.format(run=folder)}")

@@ -11,6 +11,7 @@ from regard.cli._say import note, say, say_json, table
 from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
+    from regard.tasks import Report
     from regard.tasks.vision.predictor import GridExplanation
 
 ENDINGS = (".png", ".svg", ".txt")
@@ -52,7 +53,7 @@ def tested(made: Any, name: str, which: int) -> Any:
     """The test of a recipe, if it has a scene of that number."""
     from regard.tasks import get_recipe
 
-    test = next(iter(get_recipe(name).data(made.settings).parts.values()))()
+    test = next(iter(get_recipe(name).load_data(made.config).select().values())).load()
     if not 0 <= which < len(test):
         raise UsageError(f"--seed {which} is none of the {len(test):,} scenes of the test, counted from 0.")
     return test
@@ -63,7 +64,7 @@ def classify_images(run: Path, images: list[str] | None, device: str, as_json: b
     if not images:
         raise UsageError("This model sees images: name one or more: regard classify RUN seven.png")
     glancer, _ = sighted(run, device)
-    found = list(zip(images, glancer.classify(images), strict=True))
+    found = list(zip(images, glancer.predict(images), strict=True))
     if as_json:
         say_json({"run": str(run), "images": [{"image": image, **one.to_json()} for image, one in found]})
         return
@@ -77,9 +78,9 @@ def show_glance(
     """The class of an image, or of a scene of the recipe's test, and where the model looked."""
     glancer, name = sighted(run, device)
     if image is None:
-        _show(glancer.look(tested(glancer, name, which).images[which]), out, as_json)
+        _show(glancer.explain(tested(glancer, name, which).images[which]), out, as_json)
     else:
-        _show(glancer.look(image), out, as_json)
+        _show(glancer.explain(image), out, as_json)
 
 
 def show_answer(
@@ -96,80 +97,70 @@ def show_answer(
     if image is not None and question is None:
         raise UsageError('Ask something about the image: regard show RUN "how many 3s" --image x.png')
     if image is not None:
-        _show(respondent.look(image, question), out, as_json)
+        _show(respondent.explain((image, question)), out, as_json)
         return
     test = tested(respondent, name, which)
-    question = test.question(which, which % len(test.types[0])) if question is None else question
-    _show(respondent.look(test.scenes.images[which], question), out, as_json)
+    question = test.get_question(which, which % len(test.types[0])) if question is None else question
+    _show(respondent.explain((test.scenes.images[which], question)), out, as_json)
 
 
 def _show(sight: GridExplanation, out: Path | None, as_json: bool) -> None:
     if out is not None and out.suffix.lower() not in ENDINGS:
         raise UsageError(f"--out {out}: a look at an image is shown as {', '.join(ENDINGS)}.")
     if out is not None and out.suffix.lower() == ".txt":
-        out.write_text(f"{sight.title}\n\n{sight.to_text()}\n", encoding="utf-8", newline="\n")
+        out.write_text(f"{sight.to_text()}\n", encoding="utf-8", newline="\n")
     elif out is not None:
         sight.to_figure().save(out)
     if as_json:
         say_json(sight.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
     else:
-        typer.echo(sight.title if out is not None else f"{sight.title}\n\n{sight.to_text()}")
+        typer.echo(sight.title if out is not None else sight.to_text())
 
 
 def evaluate_sights(
     run: Path, files: list[Path] | None, part: str | None, limit: int | None, device: str, as_json: bool
 ) -> None:
     """Print how often a model is right, by class or kind of question, and how often it looked at what matters."""
-    from regard.tasks import ImageClassifier, get_recipe
-    from regard.tasks.vision.predictor import answer_report, image_report
+    from regard.tasks import get_recipe
 
     if files:
         raise UsageError(
             "This model is judged by the scenes of its recipe: take --part test or --part valid."
         )
     made, name = sighted(run, device)
-    parts = get_recipe(name).data(made.settings).parts
-    if part is not None and part not in parts:
-        raise UnknownNameError.among("split", part, parts)
-    chosen = part or next(iter(parts))
-    held = parts[chosen]()
-    if limit is not None:
-        held = held.head(limit)
-    note(f"{chosen}: looking at {len(held):,} scenes")
-    found = (image_report if isinstance(made, ImageClassifier) else answer_report)(made, held)
+    ((chosen, examples),) = get_recipe(name).load_data(made.config).select(part).items()
+    scenes = examples.load()[:limit]
+    note(f"{chosen}: {len(scenes):,} scenes")
+    report = made.evaluate(scenes)
     if as_json:
-        say_json({"run": str(run), "recipe": name, "parts": {chosen: found}})
+        say_json({"run": str(run), "recipe": name, "parts": {chosen: report.to_json()}})
     else:
-        _print(chosen, found)
+        _print(chosen, report)
 
 
-def _print(name: str, report: dict[str, Any]) -> None:
-    what = "images" if "images" in report else "questions"
-    right = f"{report['accuracy']:.2f} % right (standard error {report['error']:.2f})"
-    say(f"{name}: {report[what]:,} {what}, {right}")
-    if "inside" in report:
-        about = "" if what == "images" else ", of questions about one digit"
-        say(f"looked at the digit: {report['inside']:.2f} %{about}")
+def _print(name: str, report: Report) -> None:
+    is_classification = "classes" in report.tables
+    noun, metrics = "images" if is_classification else "questions", report.metrics
+    right = f"{metrics['accuracy']:.2f} % right (standard error {metrics['error']:.2f})"
+    say(f"{name}: {report.num_examples:,} {noun}, {right}")
+    if "inside" in metrics:
+        about = "" if is_classification else ", of questions about one digit"
+        say(f"largest weight inside the digit: {metrics['inside']:.2f} %{about}")
     say("")
-    if what == "images":
-        say(
-            table(
-                [(label, f"{share:.2f}") for label, share in report["classes"].items()],
-                ("class", "right"),
-                [1],
-            )
-        )
+    if is_classification:
+        cells = [(row["label"], f"{row['accuracy']:.2f}") for row in report.tables["classes"]]
+        say(table(cells, ("class", "right"), [1]))
         return
     rows = [
         (
-            kind,
-            f"{one['questions']:,}",
-            f"{one['accuracy']:.2f}",
-            *(f"{share:.2f}" for share in one.get("inside", ())),
+            row["type"],
+            f"{row['examples']:,}",
+            f"{row['accuracy']:.2f}",
+            *(f"{value:.2f}" for value in row.get("inside", ())),
         )
-        for kind, one in report["kinds"].items()
+        for row in report.tables["types"]
     ]
-    looks = max(len(row) for row in rows) - 3
-    heads = ["kind", "questions", "right"]
-    heads += ["looked at it"] if looks == 1 else [f"look {place}" for place in range(1, looks + 1)]
+    num_hops = max(len(row) for row in rows) - 3
+    heads = ["type", "questions", "right"]
+    heads += ["inside"] if num_hops == 1 else [f"inside, hop {hop}" for hop in range(1, num_hops + 1)]
     say(table(rows, heads, numbers=range(1, len(heads))))

@@ -136,6 +136,33 @@ class CaptionedImages:
     def __len__(self) -> int:
         return len(self.captions)
 
+    def __getitem__(self, index: int | slice) -> CaptionedImages:
+        rows = slice(index, index + 1) if isinstance(index, int) else index
+        return self.select(range(len(self))[rows])
+
+    def __iter__(self) -> Iterator[CaptionedImages]:
+        return (self[row] for row in range(len(self)))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[CaptionedImages]) -> CaptionedImages:
+        """Join captioned images of one size.
+
+        Args:
+            parts: the images.
+
+        Returns:
+            All images, in order.
+        """
+        first = parts[0]
+        return cls(
+            replace(first.images, values=torch.cat([part.images.values for part in parts])),
+            [captions for part in parts for captions in part.captions],
+            [name for part in parts for name in part.file_names],
+            None
+            if first.boxes is None
+            else torch.cat([part.boxes for part in parts if part.boxes is not None]),
+        )
+
     def head(self, count: int) -> CaptionedImages:
         """Return the first images.
 

@@ -8,7 +8,7 @@ Each scene has one question of each type; ambiguous questions are not asked.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -147,6 +147,27 @@ class ImageQuestions:
     def __len__(self) -> int:
         return len(self.answers)
 
+    def __getitem__(self, index: int | slice) -> ImageQuestions:
+        rows = slice(index, index + 1) if isinstance(index, int) else index
+        return ImageQuestions(*(value[rows] for value in vars(self).values()))
+
+    def __iter__(self) -> Iterator[ImageQuestions]:
+        return (self[row] for row in range(len(self)))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[ImageQuestions]) -> ImageQuestions:
+        """Join questions about scenes of one size.
+
+        Args:
+            parts: the scenes with their questions.
+
+        Returns:
+            All scenes, in order.
+        """
+        scenes = RenderedScenes.concatenate([part.scenes for part in parts])
+        others = zip(*(tuple(vars(part).values())[1:] for part in parts), strict=True)
+        return cls(scenes, *map(torch.cat, others))
+
     def get_question(self, row: int, question_index: int) -> str:
         """Return a question as text.
 
@@ -182,8 +203,7 @@ class ImageQuestions:
         Returns:
             The scenes and questions.
         """
-        others = {name: value[:count] for name, value in vars(self).items() if name != "scenes"}
-        return ImageQuestions(self.scenes.head(count), **others)
+        return self[:count]
 
 
 class QuestionGenerator:

@@ -8,6 +8,7 @@ has a word for its size and one for its position, so that a model has to attend 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,6 +63,25 @@ class RenderedScenes:
     def __len__(self) -> int:
         return len(self.images)
 
+    def __getitem__(self, index: int | slice) -> RenderedScenes:
+        rows = slice(index, index + 1) if isinstance(index, int) else index
+        return RenderedScenes(*(value[rows] for value in vars(self).values()))
+
+    def __iter__(self) -> Iterator[RenderedScenes]:
+        return (self[row] for row in range(len(self)))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[RenderedScenes]) -> RenderedScenes:
+        """Join scenes of one size.
+
+        Args:
+            parts: the scenes.
+
+        Returns:
+            All scenes, in order.
+        """
+        return cls(*map(torch.cat, zip(*(vars(part).values() for part in parts), strict=True)))
+
     @property
     def is_below(self) -> Bool[Tensor, "count digits"]:
         """Whether the center of a digit is below the center of the scene."""
@@ -76,7 +96,7 @@ class RenderedScenes:
         Returns:
             The scenes.
         """
-        return RenderedScenes(*(value[:count] for value in vars(self).values()))
+        return self[:count]
 
     def encode_captions(self) -> Int[Tensor, "count words"]:
         """Return the caption of each scene as indices of `CAPTION_WORDS`.

@@ -11,7 +11,7 @@ from typing import Any
 
 from regard.config import format_value, split_override
 from regard.errors import ConfigError, RunExistsError, UnknownNameError, UsageError, suggest
-from regard.tasks.registry import get_recipe
+from regard.tasks.registry import Recipe, get_recipe
 from regard.tasks.runner import load, make_config, read_record, resume, train
 from regard.training import RunFolder, TrainingConfig
 
@@ -44,14 +44,23 @@ def run_trial(
         outcome = train(name, folder, overrides, log=log, **values)
     if outcome.interrupted:
         raise KeyboardInterrupt
-    made = load(folder)
+    predictor, recipe = load(folder), get_recipe(name)
     return {
-        **get_recipe(name).task.judge(get_recipe(name), made, split),
-        "parameters": sum(p.numel() for p in made.model.parameters()),
+        **_evaluate(predictor, recipe, split),
+        "parameters": sum(p.numel() for p in predictor.model.parameters()),
         "tokens_per_second": median_throughput(RunFolder.open(folder)),
         "minutes": outcome.seconds / 60,
         "steps": outcome.step,
     }
+
+
+def _evaluate(predictor: Any, recipe: Any, split: str | None) -> Row:
+    """The metrics and tables of one split, by default the first test."""
+    if not isinstance(recipe, Recipe):
+        return dict(recipe.task.judge(recipe, predictor, split))
+    name, examples = next(iter(recipe.load_data(predictor.config).select(split).items()))
+    report = predictor.evaluate(examples)
+    return {**report.metrics, **report.tables, "split": name}
 
 
 def median_throughput(run: RunFolder) -> float:

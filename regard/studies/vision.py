@@ -6,14 +6,14 @@ Images seen with and without attention, side by side: one digit among clutter, a
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from regard.data.questions import QUESTION_TYPES, ImageQuestions
+from regard.data.questions import QUESTION_TYPES
 from regard.errors import UsageError
 from regard.studies.runner import Row, format_markdown_table, run_trial
 from regard.tasks.runner import load
-from regard.training.display import LogFn
 from regard.tasks.vision.task import digit_questions
+from regard.training.display import LogFn
 
 SCOPES = ("soft", "hard", "none")
 
@@ -106,7 +106,7 @@ def vision(out: Path, name: str, values: dict[str, Any], log: LogFn) -> dict[str
     images = _run_variants(out, recipe, IMAGE_VARIANTS, values, log)
     questions = _run_variants(out, "digit-questions", QUESTION_VARIANTS, asked, log)
     for row in questions:
-        row |= {kind: one["accuracy"] for kind, one in row["kinds"].items()}
+        row |= {one["type"]: one["accuracy"] for one in row["types"]}
     kinds = {"pooling": "", "accuracy": ".2f", **dict.fromkeys(QUESTION_TYPES, ".1f"), "inside": ".2f"}
     table = "\n\n".join(
         (
@@ -135,7 +135,7 @@ def _run_variants(
 def _draw_questions(out: Path) -> None:
     """The first scene of the test, and where each of its questions looked."""
     predictor = load(out / "digit-questions-attention-one-look")
-    asked = cast(ImageQuestions, digit_questions(predictor.config).tests["test"]()).head(1)
+    asked = digit_questions(predictor.config).tests["test"].load().head(1)
     for number, kind in enumerate(QUESTION_TYPES):
-        explanation = predictor.explain(asked.scenes.images[0], asked.get_question(0, number))
+        explanation = predictor.explain((asked.scenes.images[0], asked.get_question(0, number)))
         explanation.to_figure().save(out / f"{kind}.png")

@@ -7,13 +7,15 @@ Data from the network for those who have one: addresses, and the checksums of wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from regard.data.downloads import cache_dir, download
 from regard.data.parallel import pluralize
 from regard.errors import ConfigError, DataError
+from regard.tasks.task import LazyExamples
 
 DOWNLOAD = "download"  # in place of the folder
 
@@ -39,9 +41,12 @@ def find_file(directory: Path, stem: str) -> Path:
 
 
 HELD_OUT_EVERY = 20  # one of so many documents is held out
+SCENE_SEEDS = {"valid": 7_000_003, "test": 7_000_009}  # of generated splits, far from those of training
 
 
 ItemT = TypeVar("ItemT")
+ExamplesT = TypeVar("ExamplesT")
+BatchT = TypeVar("BatchT")
 
 
 def not_held_out(documents: Iterable[ItemT]) -> list[ItemT]:
@@ -62,6 +67,81 @@ def held_out(documents: Iterable[ItemT]) -> list[ItemT]:
             f"{has}, too few to hold one of {HELD_OUT_EVERY} out; name others to choose by: --valid FILE"
         )
     return every[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
+
+
+def concatenate_examples(cls: type[ExamplesT], examples: Any) -> ExamplesT:
+    """Examples as one object of a class such as `RenderedScenes`, whose iteration yields objects of one row.
+
+    Args:
+        cls: the class, with a method `concatenate`
+        examples: such an object, an iterable of them, or `LazyExamples` of either
+    """
+    loaded = examples.load() if isinstance(examples, LazyExamples) else examples
+    if isinstance(loaded, cls):
+        return loaded
+    if not (rows := list(loaded)):
+        raise DataError("there is nothing to evaluate: there are no examples")
+    joined: ExamplesT = cast(Any, cls).concatenate(rows)
+    return joined
+
+
+@dataclass(frozen=True)
+class EvalBatches(Generic[BatchT]):
+    """The batches of an evaluation, with the report of what was read.
+
+    Args:
+        source: with `iter_eval_batches()` and `report`
+    """
+
+    source: Any
+
+    def __iter__(self) -> Iterator[BatchT]:
+        batches: Iterator[BatchT] = self.source.iter_eval_batches()
+        return batches
+
+    @property
+    def report(self) -> Any:
+        """What was read of the data."""
+        return self.source.report
+
+
+@dataclass(frozen=True)
+class HeldOutReport:
+    """The report of a validation split that was held out of the training data.
+
+    Args:
+        report: what was read
+        noun: what one example is
+    """
+
+    report: Any
+    noun: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain values."""
+        values: dict[str, Any] = self.report.as_dict()
+        return values
+
+    def __str__(self) -> str:
+        return f"{self.report} Every twentieth {self.noun} was held out for it."
+
+
+def describe_reports(train: Any, valid: Any, held_out: str | None = None) -> dict[str, Any]:
+    """The reports of the splits by name, where batches have one.
+
+    Args:
+        train: batches to train on
+        valid: batches to validate with
+        held_out: what one example is, if validation examples were held out of the training data
+    """
+    reports = {
+        name: batches.report
+        for name, batches in (("train", train), ("valid", valid))
+        if hasattr(batches, "report")
+    }
+    if held_out is not None and "valid" in reports:
+        reports["valid"] = HeldOutReport(reports["valid"], held_out)
+    return reports
 
 
 def describe_splits(reports: Mapping[str, object], held: bool, noun: str = "document") -> list[str]:

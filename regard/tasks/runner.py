@@ -477,12 +477,13 @@ def _fit_recipe(
     torch.manual_seed(config.seed)  # of the initial weights
     model, loss = task.build_model(config, processor), task.build_loss(config)
     batches = task.train_batches(config, processor, data.train)
-    valid = list(task.eval_batches(config, processor, data.valid))
+    eval_batches = task.eval_batches(config, processor, data.valid)
+    valid = list(eval_batches)
     if not checkpoint.list_steps(run.checkpoints):
         if origin is not None:
             task.init_model(model, load_weights(origin.find_weights()), str(origin.folder))
         if is_main:
-            reports = task.describe_data(config, batches, valid)
+            reports = task.describe_data(config, batches, eval_batches)
             facts = {"model": {"parameters": sum(p.numel() for p in model.parameters())}}
             read = {"data": {name: report.as_dict() for name, report in reports.items()}} if reports else {}
             run.write_record({**record, **facts, **read})

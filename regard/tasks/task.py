@@ -163,9 +163,14 @@ class Task(ABC, Generic[ConfigT, ProcessorT, ExampleT, BatchT]):
         return "whole"
 
     def describe_data(
-        self, config: ConfigT, batches: BatchSource, valid: Sequence[BatchT]
+        self, config: ConfigT, batches: BatchSource, valid: Iterable[BatchT]
     ) -> Mapping[str, Any]:
-        """Reports of what was read, by split: objects with `as_dict()` for run.json and a sentence as `str`."""
+        """Reports of what was read, by split: objects with `as_dict()` for run.json and a sentence as `str`.
+
+        Args:
+            batches: what `train_batches` returned
+            valid: what `eval_batches` returned for the validation split
+        """
         return {}
 
     def compute_metrics(

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.config import option
+from regard.config import Config, option
+from regard.tasks.registry import Recipe
 from regard.training.config import MONITOR_HELP, TrainingConfig
+
+__all__ = ["GridExplainOptions", "ImageClassificationConfig", "VisionConfig", "VisualQAConfig"]
 
 ATTENTION = {"pooling": "attention"}
 
@@ -64,3 +67,61 @@ class VisualQAConfig(VisionConfig):
         "gru", "encode a question with a GRU, or as the mean of its word embeddings"
     )
     embed_dim: int = option(32, "gru: size of a word embedding", ge=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridExplainOptions(Config):
+    """Options of an explanation with weights over the grid of an image."""
+
+    smooth: bool = option(True, "interpolate the weights between cells in figures")
+
+
+CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {
+    "image-classification": ImageClassificationConfig,
+    "visual-question-answering": VisualQAConfig,
+}
+
+IMAGE_DEFAULTS = {
+    "monitor": "accuracy",
+    "schedule": "cosine",
+    "lr": 3e-3,
+    "warmup_steps": 100,
+    "steps": 1500,
+    "validate_every": 250,
+    "save_every": 250,
+}
+
+QUESTION_DEFAULTS = {
+    **IMAGE_DEFAULTS,
+    "warmup_steps": 200,
+    "steps": 6000,
+    "validate_every": 500,
+    "save_every": 500,
+}
+
+RECIPES = (
+    Recipe(
+        "digits",
+        "image-classification",
+        "regard.tasks.vision.task:digits",
+        "One handwritten digit among distractors, found by a learned query; the digits come with scikit-learn.",
+        "在干扰碎片中识别一个手写数字，由学到的查询定位；数字来自 scikit-learn 自带的数据集。",
+        IMAGE_DEFAULTS,
+    ),
+    Recipe(
+        "mnist-cluttered",
+        "image-classification",
+        "regard.tasks.vision.task:mnist_cluttered",
+        "One MNIST digit among distractors, in larger images (data_dir=FOLDER).",
+        "在更大的图片中识别干扰碎片里的一个 MNIST 数字（data_dir=文件夹）。",
+        {**IMAGE_DEFAULTS, "image_size": 96},
+    ),
+    Recipe(
+        "digit-questions",
+        "visual-question-answering",
+        "regard.tasks.vision.task:digit_questions",
+        'Questions about scenes of digits ("how many 3s", "what is left of the 4"), answered with attention.',
+        "关于数字场景的视觉问答（“how many 3s”“what is left of the 4”），用注意力回答。",
+        QUESTION_DEFAULTS,
+    ),
+)

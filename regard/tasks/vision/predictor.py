@@ -1,28 +1,22 @@
-"""What a network said of an image, how surely, and where it looked before: to be drawn or told.
-
-A trained network that puts images into classes: which one, how surely, and where it looked.
-
-A trained network that answers questions about images: what it says, how surely, and where it looked.
-
-How good those are who look at scenes: how often they are right, and how often they looked at what matters.
-"""
+"""Trained vision models in use: image classification, visual question answering, attention over the grid."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.attention import Attention, AttentionPool, Constant
+from regard.attention import Attention, Constant
+from regard.attention.pooling import AttentionPool
+from regard.config import Config
 from regard.data.images import IMAGE_BATCH_SIZE, ImageLike, load_gray_images, to_rgb
 from regard.data.questions import (
-    ANSWERS,
     QUESTION_TYPES,
     SINGLE_DIGIT_TYPES,
     ImageQuestions,
@@ -31,307 +25,331 @@ from regard.data.questions import (
 )
 from regard.data.scenes import RenderedScenes
 from regard.errors import UnsupportedError
-from regard.models.image_models import AttentionPoolClassifier, VisualQAModel
 from regard.tasks.captioning.predictor import is_inside_box
 from regard.tasks.classification import Classification, ranked_probabilities
-from regard.tasks.vision.config import ImageClassificationConfig, VisualQAConfig
+from regard.tasks.datasets import concatenate_examples
+from regard.tasks.predictor import AttentionMap, Explanation, InputField, Predictor, Report
+from regard.tasks.vision.config import GridExplainOptions
 
 if TYPE_CHECKING:
     from regard.viewing.figures import Figure
+    from regard.viewing.pages import HtmlPage
 
-NUM_SHOWN = 3  # answers that are told with their probabilities
+__all__ = [
+    "GridExplanation",
+    "ImageClassifier",
+    "VisualQA",
+    "accuracy_with_error",
+    "pointing_hits",
+]
+
+NUM_SHOWN = 3  # answers in the text form of an explanation
+InputT = TypeVar("InputT")
+ExampleT = TypeVar("ExampleT")
 
 
 @dataclass(frozen=True)
-class GridExplanation:
-    """An answer, the probability of each that is possible, and the weights of each look; None without attention.
+class GridExplanation(Explanation):
+    """A prediction with the attention weights over the grid of the image.
 
-    `names` are what the looks are called, `image` is what was seen, as (height, width, 3).
+    Args:
+        prediction: the class or the answer, with the probabilities of all
+        maps: one map of (1, queries, cells); none for a model without attention
+        image: the image, (height, width, 3)
+        question: the question, if there is one
+        smooth: whether figures interpolate the weights between cells
     """
 
-    prediction: str
-    probabilities: dict[str, float]
-    names: list[str]
-    weights: Float[Tensor, "looks down across"] | None
     image: Float[Tensor, "height width 3"]
     question: str | None = None
+    smooth: bool = True
+
+    @property
+    def probabilities(self) -> dict[str, float]:
+        """The probability of each class or answer, the largest first."""
+        assert isinstance(self.prediction, Classification)
+        return self.prediction.probabilities
+
+    @property
+    def names(self) -> list[str]:
+        """What each query of the attention stands for: a class, or a hop."""
+        return list(self.maps[0].queries) if self.maps else []
+
+    @property
+    def weights(self) -> Float[Tensor, "queries rows columns"] | None:
+        """The weights of each query over the grid; None without attention."""
+        if not self.maps:
+            return None
+        grid = self.maps[0].grid
+        assert grid is not None
+        return self.maps[0].weights[0].unflatten(-1, grid)
 
     @property
     def title(self) -> str:
-        """What was asked, what was said, and how surely."""
-        said = f"{self.prediction} ({self.probabilities[self.prediction]:.0%})"
-        return said if self.question is None else f"{self.question}? {said}"
+        """The question and the prediction with its probability."""
+        answer = f"{self.prediction.text} ({self.prediction.score:.0%})"
+        return answer if self.question is None else f"{self.question}? {answer}"
 
-    def to_figure(self, title: str | None = None, smooth: bool = True) -> Figure:
-        """The image, and for each look the same image, lit where it fell."""
-        from regard.viewing import figures as pictures
-
-        return pictures.image_overlay(
-            self.image,
-            self._require_weights(),
-            self.names,
-            smooth=smooth,
-            title=self.title if title is None else title,
-        )
-
-    def to_text(self) -> str:
-        """For the terminal: the likeliest answers, and the cell of each look with the largest weight."""
-        likely = list(self.probabilities.items())[:NUM_SHOWN]
-        lines = [f"{name:<14} {share:7.1%}" for name, share in likely]
-        if self.weights is not None:
+    def to_text(self, *, color: bool | None = None, width: int | None = None, language: str = "en") -> str:
+        """The most probable answers, and the cell with the largest weight of each query."""
+        lines = [self.title, ""]
+        lines += [f"{name:<14} {value:7.1%}" for name, value in list(self.probabilities.items())[:NUM_SHOWN]]
+        if (weights := self.weights) is not None:
             lines.append("")
             lines += [
-                _format_strongest_cell(name, grid)
-                for name, grid in zip(self.names, self.weights, strict=True)
+                _format_strongest_cell(name, grid) for name, grid in zip(self.names, weights, strict=True)
             ]
         return "\n".join(lines)
 
+    def to_figure(self, title: str | None = None) -> Figure:
+        """The image and, for each query, the image with its weights."""
+        from regard.viewing import figures
+
+        title = self.title if title is None else title
+        return figures.image_overlay(
+            self.image, self._require_weights(), self.names, smooth=self.smooth, title=title
+        )
+
+    def to_page(self, *, title: str | None = None, language: str | None = None) -> HtmlPage:
+        """An HTML page with the image, lit by the weights of each query."""
+        from regard.viewing import pages
+
+        weights, title = self._require_weights(), self.title if title is None else title
+        values = [self.probabilities.get(name, self.prediction.score) for name in self.names]
+        return pages.caption_page(self.image, self.names, weights, values, title=title, language=language)
+
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""
-        asked = {} if self.question is None else {"question": self.question}
-        weights = None if self.weights is None else self.weights.tolist()
-        return {
-            **asked,
-            "said": self.prediction,
-            "probabilities": self.probabilities,
-            "looks": self.names,
-            "weights": weights,
-        }
+        question = {} if self.question is None else {"question": self.question}
+        return question | super().to_json()
 
-    def _require_weights(self) -> Float[Tensor, "looks down across"]:
-        if self.weights is None:
-            raise UnsupportedError("this model has no attention: there is no look to draw")
-        return self.weights
+    def _require_weights(self) -> Float[Tensor, "queries rows columns"]:
+        if (weights := self.weights) is None:
+            raise UnsupportedError("this model has no attention: there are no weights to draw")
+        return weights
 
 
-def _format_strongest_cell(name: str, grid: Float[Tensor, "down across"]) -> str:
+def _format_strongest_cell(name: str, grid: Float[Tensor, "rows columns"]) -> str:
     row, column = divmod(int(grid.argmax()), grid.shape[1])
     return f"{name:<14} row {row}, column {column}: {float(grid.max()):.2f}"
 
 
-class ImageClassifier:
-    """A model with its classes. `regard.load(RUN)` gives one."""
+def _make_maps(names: Sequence[str], weights: Float[Tensor, "queries cells"]) -> tuple[AttentionMap, ...]:
+    side = math.isqrt(weights.shape[-1])
+    cells = [f"row {row}, column {column}" for row in range(side) for column in range(side)]
+    return (AttentionMap("grid", weights[None], list(names), cells, grid=(side, side)),)
 
-    def __init__(
-        self, model: AttentionPoolClassifier, labels: Sequence[str], config: ImageClassificationConfig
-    ):
-        self.model, self.labels, self.config = model.eval(), tuple(labels), config
+
+class _GridPredictor(Predictor[InputT, ExampleT, Classification]):
+    """What both predictors share: their model is called with tensors, in batches."""
+
+    model: Any
+    prediction_class = Classification
+    explain_options: ClassVar[type[Config]] = GridExplainOptions
+
+    @torch.no_grad()
+    def compute_logits(self, *inputs: Tensor) -> Tensor:
+        """The logits of the inputs of the model, in batches.
+
+        Args:
+            inputs: the arguments of the model, each with one row per example
+        """
+        parts = zip(*(tensor.split(IMAGE_BATCH_SIZE) for tensor in inputs), strict=True)
+        return torch.cat([self.model(*self._to_device(part)).float().cpu() for part in parts])
+
+    @torch.no_grad()
+    def compute_weights(self, *inputs: Tensor) -> Tensor:
+        """The attention weights, in batches; the arguments are those of `compute_logits`."""
+        parts = zip(*(tensor.split(IMAGE_BATCH_SIZE) for tensor in inputs), strict=True)
+        return torch.cat([self.model.attention_weights(*self._to_device(part)).cpu() for part in parts])
+
+    def _to_device(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+        return [tensor.to(self.device) for tensor in tensors]
+
+
+class ImageClassifier(_GridPredictor[ImageLike, RenderedScenes]):
+    """A trained image classifier: what `regard.load(RUN)` returns.
+
+    An image is a path, a Pillow image, or an array (height, width) or (height, width, 3).
+    """
+
+    inputs = (InputField("image", "image", "the image to classify"),)
 
     @property
-    def device(self) -> torch.device:
-        return self.model.classifier.weight.device
+    def labels(self) -> tuple[str, ...]:
+        """The classes."""
+        return tuple(self.processor.labels)
 
     @property
     def has_attention(self) -> bool:
-        """Whether there are weights to look at."""
+        """Whether the model has attention weights to show."""
         pool = self.model.pool
         return isinstance(pool, AttentionPool) and not isinstance(pool.attention.score, Constant)
 
-    def classify(self, images: Sequence[ImageLike]) -> list[Classification]:
-        """The class of each image: a path, or an array (height, width) or (height, width, 3)."""
-        if isinstance(images, str | Path):
-            raise TypeError("classify takes many images: classify([image])")
-        scores = self.compute_logits(load_gray_images(images, self.config.image_size))
-        return [self._make_prediction(row) for row in scores]
+    def predict(self, inputs: Sequence[ImageLike], options: Any = None) -> list[Classification]:
+        """The class of each image, with the probabilities of all classes."""
+        if isinstance(inputs, str | Path):
+            raise TypeError("predict expects a list of images: predict([image])")
+        if not len(inputs):
+            return []
+        logits = self.compute_logits(load_gray_images(inputs, self.processor.image_size))
+        return [Classification.from_probabilities(ranked_probabilities(row, self.labels)) for row in logits]
 
-    def explain(self, image: ImageLike) -> GridExplanation:
-        """The class of an image, with the weights of its grid: one look, or one for each class, likeliest first."""
-        picture = load_gray_images([image], self.config.image_size)
-        probabilities = ranked_probabilities(self.compute_logits(picture)[0], self.labels)
-        names, weights = [next(iter(probabilities))], None
+    def explain(self, input: ImageLike, options: Any = None) -> GridExplanation:
+        """The class of an image with the weights over its grid, for one query or for each class."""
+        options = options or GridExplainOptions()
+        image = load_gray_images([input], self.processor.image_size)
+        (prediction,) = self.predict([input])
+        maps: tuple[AttentionMap, ...] = ()
         if self.has_attention:
-            seen = self.compute_weights(picture)[0]
-            if len(seen) > 1:
-                names = list(probabilities)
-                seen = seen[[self.labels.index(name) for name in names]]
-            weights = seen.unflatten(-1, (math.isqrt(seen.shape[-1]), -1))
-        return GridExplanation(next(iter(probabilities)), probabilities, names, weights, to_rgb(image))
+            names, weights = [prediction.text], self.compute_weights(image)[0]
+            if len(weights) > 1:  # one query for each class
+                names = list(prediction.probabilities)
+                weights = weights[[self.labels.index(name) for name in names]]
+            maps = _make_maps(names, weights)
+        return GridExplanation(prediction, maps, to_rgb(input), smooth=options.smooth)
 
-    @torch.no_grad()
-    def compute_logits(self, images: Float[Tensor, "rows 1 size size"]) -> Float[Tensor, "rows classes"]:
-        """The scores of each class."""
-        found = [self.model(some.to(self.device)).float().cpu() for some in images.split(IMAGE_BATCH_SIZE)]
-        return torch.cat(found) if len(images) else torch.zeros(0, len(self.labels))
-
-    @torch.no_grad()
-    def compute_weights(
-        self, images: Float[Tensor, "rows 1 size size"]
-    ) -> Float[Tensor, "rows queries cells"]:
-        """Where each query looked."""
-        return torch.cat(
-            [
-                self.model.attention_weights(some.to(self.device)).cpu()
-                for some in images.split(IMAGE_BATCH_SIZE)
-            ]
-        )
-
-    def _make_prediction(self, logits: Float[Tensor, " classes"]) -> Classification:
-        probabilities = ranked_probabilities(logits, self.labels)
-        return Classification.from_probabilities(probabilities)
-
-
-@dataclass(frozen=True)
-class VisualAnswer:
-    """The likeliest answer to a question, and the probability of each that is possible, the largest first."""
-
-    answer: str
-    probabilities: dict[str, float]
-
-    @property
-    def probability(self) -> float:
-        return self.probabilities[self.answer]
-
-    def __str__(self) -> str:
-        return self.answer
-
-    def to_json(self) -> dict[str, Any]:
-        return {"answer": self.answer, "probabilities": self.probabilities}
+    def evaluate(self, examples: Iterable[RenderedScenes], options: Any = None) -> Report:
+        """Accuracy, in total and by class, and how often the largest weight is inside the box of the digit."""
+        scenes = concatenate_examples(RenderedScenes, examples)
+        images, labels = scenes.images[:, None], scenes.labels[:, 0]
+        predicted = self.compute_logits(images).argmax(-1)
+        metrics = accuracy_with_error(predicted == labels)
+        if self.has_attention:
+            weights = self.compute_weights(images)
+            query = predicted if weights.shape[1] > 1 else torch.zeros_like(predicted)  # of the prediction
+            chosen = weights[torch.arange(len(predicted)), query][:, None, None]
+            is_relevant = torch.ones_like(scenes.is_large)[:, None]
+            metrics["inside"] = to_percent(pointing_hits(chosen, scenes, is_relevant).flatten())
+        classes = [
+            {
+                "label": name,
+                "examples": int((labels == index).sum()),
+                "accuracy": accuracy_with_error((predicted == labels)[labels == index])["accuracy"],
+            }
+            for index, name in enumerate(self.labels)
+            if bool((labels == index).any())
+        ]
+        return Report(len(scenes), metrics, tables={"classes": classes})
 
 
-class VisualQA:
-    """A model that can be asked. `regard.load(RUN)` gives one."""
+class VisualQA(_GridPredictor[tuple[ImageLike, str], ImageQuestions]):
+    """A trained model for questions about images: what `regard.load(RUN)` returns.
 
-    def __init__(self, model: VisualQAModel, config: VisualQAConfig):
-        self.model, self.config = model.eval(), config
+    An input is a pair of an image and a question.
+    """
 
-    @property
-    def device(self) -> torch.device:
-        return self.model.classifier.weight.device
+    inputs = (
+        InputField("image", "image", "the image that the question is about"),
+        InputField("question", "text", "a question, such as how many 3s"),
+    )
 
     @property
     def has_attention(self) -> bool:
-        """Whether there are weights to look at."""
+        """Whether the model has attention weights to show."""
         first = self.model.attentions[0]
         return not (isinstance(first, Attention) and isinstance(first.score, Constant))
 
-    def predict(self, image: ImageLike, question: str) -> VisualAnswer:
-        """What there is to say: of a path, or an array (height, width) or (height, width, 3)."""
-        scores = self.compute_logits(
-            load_gray_images([image], self.config.image_size), *_encode_question(question)
-        )
-        probabilities = ranked_probabilities(scores[0, 0], ANSWERS)
-        return VisualAnswer(next(iter(probabilities)), probabilities)
+    def check(self, inputs: Sequence[tuple[ImageLike, str]]) -> None:
+        """Raise InputError for a question that is not in the grammar."""
+        for _, question in inputs:
+            encode_question(question)
 
-    def explain(self, image: ImageLike, question: str) -> GridExplanation:
-        """The same, with the weights of the grid for each look."""
-        said, weights, names = self.predict(image, question), None, [""]
+    def predict(self, inputs: Sequence[tuple[ImageLike, str]], options: Any = None) -> list[Classification]:
+        """The answer to each question, with the probabilities of all answers."""
+        answers = self.processor.answers
+        logits = [self.compute_logits(*self._encode(*pair))[0, 0] for pair in inputs]
+        return [Classification.from_probabilities(ranked_probabilities(row, answers)) for row in logits]
+
+    def explain(self, input: tuple[ImageLike, str], options: Any = None) -> GridExplanation:
+        """The answer to a question with the weights over the grid, for each hop."""
+        options = options or GridExplainOptions()
+        (prediction,) = self.predict([input])
+        maps: tuple[AttentionMap, ...] = ()
         if self.has_attention:
-            seen = self.compute_weights(
-                load_gray_images([image], self.config.image_size), *_encode_question(question)
-            )[0, 0]
-            weights = seen.unflatten(-1, (math.isqrt(seen.shape[-1]), -1))
-            names = [f"look {place}" for place in range(1, len(seen) + 1)] if len(seen) > 1 else [said.answer]
-        asked = question.strip().rstrip("?").strip()
-        return GridExplanation(said.answer, said.probabilities, names, weights, to_rgb(image), asked)
+            weights = self.compute_weights(*self._encode(*input))[0, 0]
+            names = [f"hop {number}" for number in range(1, len(weights) + 1)]
+            maps = _make_maps(names if len(weights) > 1 else [prediction.text], weights)
+        image, question = input
+        question = question.strip().rstrip("?").strip()
+        return GridExplanation(prediction, maps, to_rgb(image), question, options.smooth)
 
-    @torch.no_grad()
-    def compute_logits(
-        self,
-        images: Float[Tensor, "rows 1 size size"],
-        questions: Int[Tensor, "rows asked words"],
-        lengths: Int[Tensor, "rows asked"],
-    ) -> Float[Tensor, "rows asked answers"]:
-        """The scores of each answer to questions that were read."""
-        parts = (told.split(IMAGE_BATCH_SIZE) for told in (images, questions, lengths))
-        return torch.cat(
-            [self.model(*self._to_device(some)).float().cpu() for some in zip(*parts, strict=True)]
-        )
+    def evaluate(self, examples: Iterable[ImageQuestions], options: Any = None) -> Report:
+        """Accuracy, in total and by type of question, and how often a largest weight is inside a relevant box.
 
-    @torch.no_grad()
-    def compute_weights(
-        self,
-        images: Float[Tensor, "rows 1 size size"],
-        questions: Int[Tensor, "rows asked words"],
-        lengths: Int[Tensor, "rows asked"],
-    ) -> Float[Tensor, "rows asked looks cells"]:
-        """Where each look fell."""
-        parts = (told.split(IMAGE_BATCH_SIZE) for told in (images, questions, lengths))
-        return torch.cat(
-            [self.model.attention_weights(*self._to_device(some)).cpu() for some in zip(*parts, strict=True)]
-        )
+        `inside` in the table has one number for each hop; in total, it is the percentage of questions about a single
+        digit for which any hop is inside its box.
+        """
+        questions = concatenate_examples(ImageQuestions, examples)
+        inputs = QuestionBatch.from_questions(questions).model_inputs
+        is_right = self.compute_logits(*inputs).argmax(-1) == questions.answers
+        inside = None
+        if self.has_attention:
+            inside = pointing_hits(self.compute_weights(*inputs), questions.scenes, questions.relevant_digits)
+        has_relevant = questions.relevant_digits.any(-1)
+        rows: list[dict[str, Any]] = []
+        for index, name in enumerate(QUESTION_TYPES):
+            is_type = questions.types == index
+            if not bool(is_type.any()):
+                continue
+            rows.append(
+                {"type": name, "examples": int(is_type.sum()), **accuracy_with_error(is_right[is_type])}
+            )
+            if inside is not None and bool((is_type & has_relevant).any()):
+                rows[-1]["inside"] = [to_percent(hop) for hop in inside[is_type & has_relevant].unbind(-1)]
+        metrics = accuracy_with_error(is_right)
+        single_types = torch.tensor([QUESTION_TYPES.index(name) for name in SINGLE_DIGIT_TYPES])
+        is_single = has_relevant & torch.isin(questions.types, single_types)
+        if inside is not None and bool(is_single.any()):
+            metrics["inside"] = to_percent(inside[is_single].any(-1))
+        return Report(is_right.numel(), metrics, tables={"types": rows})
 
-    def _to_device(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tuple(told.to(self.device) for told in tensors)
-
-
-def _encode_question(question: str) -> tuple[Int[Tensor, "1 1 words"], Int[Tensor, "1 1"]]:
-    words = encode_question(question)
-    return torch.tensor([[words]]), torch.tensor([[len(words)]])
-
-
-def image_report(classifier: ImageClassifier, scenes: RenderedScenes) -> dict[str, Any]:
-    """Images put into the right class, all and of each class, and looks within the digit's box, in a hundred."""
-    images, labels = scenes.images[:, None], scenes.labels[:, 0]
-    said = classifier.compute_logits(images).argmax(-1)
-    found = {"images": len(scenes), **accuracy_with_error(said == labels)}
-    classes = {
-        name: accuracy_with_error((said == labels)[labels == place])["accuracy"]
-        for place, name in enumerate(classifier.labels)
-        if bool((labels == place).any())
-    }
-    if classifier.has_attention:
-        weights = classifier.compute_weights(images)
-        asked = said if weights.shape[1] > 1 else torch.zeros_like(said)  # the look of what was said
-        look = weights[torch.arange(len(said)), asked][:, None, None]
-        found["inside"] = to_percent(
-            pointing_hits(look, scenes, torch.ones_like(scenes.is_large)[:, None]).flatten()
-        )
-    return {**found, "classes": classes}
-
-
-def answer_report(predictor: VisualQA, questions: ImageQuestions) -> dict[str, Any]:
-    """Questions answered rightly, all and of each kind, and looks within the boxes that matter, in a hundred.
-
-    Of each kind, `inside` is that of each look; of all, it is how often any look of a question about one digit fell
-    on that digit.
-    """
-    given = QuestionBatch.from_questions(questions).model_inputs
-    right = predictor.compute_logits(*given).argmax(-1) == questions.answers
-    inside = None
-    if predictor.has_attention:
-        inside = pointing_hits(predictor.compute_weights(*given), questions.scenes, questions.relevant_digits)
-    known = questions.relevant_digits.any(-1)
-    kinds: dict[str, dict[str, Any]] = {}
-    for number, kind in enumerate(QUESTION_TYPES):
-        here = questions.types == number
-        if bool(here.any()):
-            kinds[kind] = {"questions": int(here.sum()), **accuracy_with_error(right[here])}
-        if inside is not None and bool((here & known).any()):
-            kinds[kind]["inside"] = [to_percent(look) for look in inside[here & known].unbind(-1)]
-    found = {"scenes": len(questions), "questions": right.numel(), **accuracy_with_error(right)}
-    one = known & torch.isin(
-        questions.types, torch.tensor([QUESTION_TYPES.index(kind) for kind in SINGLE_DIGIT_TYPES])
-    )
-    if inside is not None and bool(one.any()):
-        found["inside"] = to_percent(inside[one].any(-1))
-    return {**found, "kinds": kinds}
+    def _encode(self, image: ImageLike, question: str) -> tuple[Tensor, Tensor, Tensor]:
+        words = encode_question(question)
+        images = load_gray_images([image], self.processor.image_size)
+        return images, torch.tensor([[words]]), torch.tensor([[len(words)]])
 
 
 def pointing_hits(
-    weights: Float[Tensor, "rows asked looks cells"],
+    weights: Float[Tensor, "count questions hops cells"],
     scenes: RenderedScenes,
-    relevant_digits: Bool[Tensor, "rows asked digits"],
-) -> Bool[Tensor, "rows asked looks"]:
-    """Whether the most attended cell of each look lies in the box, grown by a cell, of a digit that matters."""
+    relevant_digits: Bool[Tensor, "count questions digits"],
+) -> Bool[Tensor, "count questions hops"]:
+    """Whether the cell with the largest weight is inside the box of a relevant digit, enlarged by one cell.
+
+    Args:
+        weights: attention weights over a square grid
+        scenes: the scenes, with the boxes of their digits
+        relevant_digits: which digits count
+
+    Shape:
+        - weights: (count, questions, hops, cells), relevant_digits: (count, questions, digits)
+        - returns: (count, questions, hops)
+    """
     side, size = math.isqrt(weights.shape[-1]), scenes.images.shape[-1]
-    cells: Int[Tensor, "rows looks"] = weights.argmax(-1).flatten(1)
-    found = [
+    cells: Int[Tensor, "count hops"] = weights.argmax(-1).flatten(1)
+    hits = [
         is_inside_box(cells, box[:, None].expand(-1, cells.shape[1], -1), size, side)
         for box in scenes.boxes.unbind(1)
     ]
-    inside = torch.stack(found, -1).unflatten(1, weights.shape[1:3])
+    inside = torch.stack(hits, -1).unflatten(1, weights.shape[1:3])
     return (inside & relevant_digits[:, :, None]).any(-1)
 
 
-def accuracy_with_error(correct: Bool[Tensor, "*some"]) -> dict[str, float]:
-    """How many are right in a hundred, and the standard error of that.
+def accuracy_with_error(correct: Bool[Tensor, "*examples"]) -> dict[str, float]:
+    """The accuracy in percent and its standard error.
 
-    >>> accuracy_with_error(torch.tensor([True, True, True, False]))
-    {'accuracy': 75.0, 'error': 21.650635094610966}
+    Args:
+        correct: whether each example is right
+
+    Example:
+        >>> accuracy_with_error(torch.tensor([True, True, True, False]))
+        {'accuracy': 75.0, 'error': 21.650635094610966}
     """
-    share = float(correct.double().mean())
-    return {"accuracy": 100 * share, "error": 100 * math.sqrt(share * (1 - share) / correct.numel())}
+    rate = float(correct.double().mean())
+    return {"accuracy": 100 * rate, "error": 100 * math.sqrt(rate * (1 - rate) / correct.numel())}
 
 
-def to_percent(hits: Bool[Tensor, " some"]) -> float:
+def to_percent(hits: Bool[Tensor, " examples"]) -> float:
+    """The percentage of true values."""
     return 100 * float(hits.double().mean())
