@@ -1,4 +1,4 @@
-"""Translating beside others: the same weights, the same sources, one process at a time, in turns.
+"""Translation speed compared with other programs: same weights and sources, one process at a time, alternating.
 
     python -m benchmarks.decoding RUN --joey JOEY/bin/python --sources test.en --references test.de
 
@@ -7,11 +7,11 @@ RUN is a trained Transformer (norm=post, tie_embeddings=all), or a recurrent net
     regard train multi30k-tok data_dir=DATA/multi30k model=recurrent order=luong input_feeding=on score=additive \\
         dim=256 encoder_hidden_dim=256 num_layers=1 num_heads=1 ffn_dim=none tie_embeddings=none --out RUN
 
-CTranslate2, Hugging Face's Marian (Transformers only) and JoeyNMT, which has an environment of its own (see
-throughput.py), are given its weights, so that BLEU shows whether they do the same work. Every side is measured at each
-``--batch``, and judged by its best. Ours takes batches of as many tokens as that many sentences have on average, as
-`Translator` does it, and CTranslate2 is also asked for two batches side by side. ``--busy`` is for a machine that
-others use too: one thread, processor time instead of the clock.
+CTranslate2, Hugging Face's Marian (Transformers only) and JoeyNMT, which needs its own environment (see throughput.py),
+get its weights, so that BLEU shows whether they do the same work. Every side is measured with each ``--batch``, and
+compared at its best one. Ours takes batches of as many tokens as that many sentences have on average, as `Translator`
+does, and CTranslate2 is also measured with one batch per thread. ``--busy`` is for a machine with other load: one
+thread, processor time instead of the wall clock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from benchmarks.timing import CLOCKS, spread
 
 now = CLOCKS[os.environ.get("BENCHMARK_CLOCK", "wall")]
 TARGETS = {"JoeyNMT": 10.0, "Marian": 3.0, "CTranslate2": 0.8}  # times as many sentences a second
-HEAD = ("side", "batch", "sentences/s", "quartiles", "ours / this", "BLEU", "others' load")
+HEAD = ("side", "batch", "sentences/s", "quartiles", "ours / this", "BLEU", "other load")
 IDS = list[list[int]]
 Translate = Callable[[list[IDS]], list[IDS]]
 
@@ -42,8 +42,8 @@ Translate = Callable[[list[IDS]], list[IDS]]
 # ---- each side: from batches of sources to their translations
 
 
-def regard_side(run: str, given: dict[str, Any]) -> Translate:
-    """What `Translator.search` does with the batches it makes."""
+def regard_side(run: str, facts: dict[str, Any]) -> Translate:
+    """What `Translator.search` does with its batches."""
     import regard
     from regard.data.batching import pad_rows
     from regard.decoding import decode
@@ -52,7 +52,7 @@ def regard_side(run: str, given: dict[str, Any]) -> Translate:
 
     retain_freed_memory()
     model: Any = regard.load(run).model
-    options = options_of(given)
+    options = make_options(facts)
 
     def translate(sources: IDS) -> IDS:
         found = decode(model.eval(), *pad_rows(sources), options)
@@ -61,14 +61,14 @@ def regard_side(run: str, given: dict[str, Any]) -> Translate:
     return lambda batches: map_in_threads(translate, batches)
 
 
-def options_of(given: dict[str, Any]) -> Any:
+def make_options(facts: dict[str, Any]) -> Any:
     from regard.decoding import DecodingConfig
 
-    return DecodingConfig(beam_size=given["beam"], length_penalty=1.0, max_length=given["longest"])
+    return DecodingConfig(beam_size=facts["beam"], length_penalty=1.0, max_length=facts["longest"])
 
 
-def ctranslate2_side(run: str, given: dict[str, Any], together: bool = False) -> Translate:
-    """Its own call, `translate_batch`, on what `regard export` wrote: all threads for a batch, or a batch a thread."""
+def ctranslate2_side(run: str, facts: dict[str, Any], batch_per_thread: bool = False) -> Translate:
+    """`translate_batch` of an exported model: all threads for one batch, or one batch per thread."""
     import ctranslate2
     import torch
 
@@ -78,20 +78,20 @@ def ctranslate2_side(run: str, given: dict[str, Any], together: bool = False) ->
     translator, threads = load_translator(run), torch.get_num_threads()
     tokens = translator.source.vocabulary.tokens
     numbers = {token: number for number, token in enumerate(translator.target.vocabulary.tokens)}
-    sizes = {"inter_threads": threads, "intra_threads": 1} if together else {"intra_threads": threads}
+    sizes = {"inter_threads": threads, "intra_threads": 1} if batch_per_thread else {"intra_threads": threads}
     with tempfile.TemporaryDirectory() as folder:
         program = ctranslate2.Translator(str(export(run, "ctranslate2", Path(folder) / "model")), **sizes)
 
     def translate(batches: list[IDS]) -> list[IDS]:
         words = [[tokens[number] for number in one] for batch in batches for one in batch]
-        options = {"beam_size": given["beam"], "max_decoding_length": given["longest"], "length_penalty": 1.0}
+        options = {"beam_size": facts["beam"], "max_decoding_length": facts["longest"], "length_penalty": 1.0}
         found = iter(program.translate_batch(words, max_batch_size=len(batches[0]), **options))
         return [[[numbers[word] for word in next(found).hypotheses[0]] for _ in batch] for batch in batches]
 
     return translate
 
 
-def marian_side(run: str, given: dict[str, Any]) -> Translate:
+def marian_side(run: str, facts: dict[str, Any]) -> Translate:
     import torch
     from transformers import MarianConfig, MarianMTModel
 
@@ -101,12 +101,12 @@ def marian_side(run: str, given: dict[str, Any]) -> Translate:
     ours: Any = regard.load(run).model
     first, dim = ours.encoder.layers[0], ours.lm_head.weight.shape[1]
     sizes = {
-        "layers": given["layers"],
+        "layers": facts["layers"],
         "attention_heads": first.self_attn.num_heads,
         "ffn_dim": first.feed_forward.linear1.out_features,
     }
     config = MarianConfig(
-        vocab_size=given["words"],
+        vocab_size=facts["words"],
         d_model=dim,
         **{f"{stack}_{name}": size for stack in ("encoder", "decoder") for name, size in sizes.items()},
         activation_function="relu",
@@ -117,18 +117,18 @@ def marian_side(run: str, given: dict[str, Any]) -> Translate:
         decoder_start_token_id=2,
         max_position_embeddings=512,
     )
-    made = MarianMTModel(config).eval()
-    fill(made, ours.state_dict(), marian(given["layers"]))
-    for stack in (made.model.encoder, made.model.decoder):
+    model = MarianMTModel(config).eval()
+    fill(model, ours.state_dict(), marian(facts["layers"]))
+    for stack in (model.model.encoder, model.model.decoder):
         stack.embed_positions.weight.data = ours.src_embed.positions.encoding(512)
-    made.tie_weights()
+    model.tie_weights()
 
     def translate(sources: IDS) -> IDS:
         source, lengths = pad_rows(sources)
         mask = (torch.arange(source.shape[1]) < lengths[:, None]).long()
-        how = {"num_beams": given["beam"], "length_penalty": 1.0, "early_stopping": True, "do_sample": False}
+        how = {"num_beams": facts["beam"], "length_penalty": 1.0, "early_stopping": True, "do_sample": False}
         with torch.inference_mode():
-            found = made.generate(source, attention_mask=mask, max_new_tokens=given["longest"], **how)
+            found = model.generate(source, attention_mask=mask, max_new_tokens=facts["longest"], **how)
         return [[number for number in one if number > 3 or number == 1] for one in found.tolist()]
 
     return lambda batches: [translate(batch) for batch in batches]
@@ -137,17 +137,17 @@ def marian_side(run: str, given: dict[str, Any]) -> Translate:
 SIDES: dict[str, Callable[[str, dict[str, Any]], Translate]] = {
     "regard": regard_side,
     "CTranslate2": ctranslate2_side,
-    "CTranslate2, a batch a thread": partial(ctranslate2_side, together=True),
+    "CTranslate2, a batch per thread": partial(ctranslate2_side, batch_per_thread=True),
     "Marian": marian_side,
 }
 
 
 def measure(side: str, run: str, folder: Path, batch: int, passes: int) -> dict[str, Any]:
-    """Sentences a second of each pass over all sources, in batches of similar length, and the translations."""
-    given = json.loads((folder / "given.json").read_text())
-    sources, translate = given["sources"], SIDES[side](run, given)
+    """Sentences per second of each pass over all sources, in batches of similar length, and the translations."""
+    facts = json.loads((folder / "facts.json").read_text())
+    sources, translate = facts["sources"], SIDES[side](run, facts)
     translate([sources[:2]])
-    batches = batched(side, [len(source) for source in sources], batch)
+    batches = make_batches(side, [len(source) for source in sources], batch)
     answers: IDS = [[] for _ in sources]
     windows = []
     for _ in range(passes):
@@ -160,8 +160,8 @@ def measure(side: str, run: str, folder: Path, batch: int, passes: int) -> dict[
     return {"windows": windows, "ids": answers}
 
 
-def batched(side: str, lengths: list[int], batch: int) -> list[list[int]]:
-    """The rows of each batch: as many for all, or, as we do it, of as many tokens."""
+def make_batches(side: str, lengths: list[int], batch: int) -> list[list[int]]:
+    """The rows of each batch: equally many rows, or for our side equally many tokens."""
     if side == "regard":
         import torch
 
@@ -170,14 +170,14 @@ def batched(side: str, lengths: list[int], batch: int) -> list[list[int]]:
         tokens = batch * sum(lengths) // len(lengths)
         return list(group_by_length(range(len(lengths)), lengths, tokens, torch.get_num_threads()))
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
-    return [order[at : at + batch] for at in range(0, len(order), batch)]
+    return [order[start : start + batch] for start in range(0, len(order), batch)]
 
 
-# ---- in turns
+# ---- alternating
 
 
 def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Write what all sides are given."""
+    """Write the inputs of all sides to a folder."""
     import torch
 
     from regard.tasks import load_translator
@@ -186,16 +186,16 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     texts = lines(options.sources)[: options.limit]
     model: Any = translator.model
     options.model = "transformer" if translator.config.model == "transformer" else "gru"
-    given = {
+    facts = {
         "sources": [[*translator.source.encode(translator.clean(text)), 3] for text in texts],
         "words": len(translator.source),
         "layers": len(model.encoder.layers) if options.model == "transformer" else 1,
         "beam": options.beam,
         "longest": options.longest,
     }
-    (folder / "given.json").write_text(json.dumps(given))
+    (folder / "facts.json").write_text(json.dumps(facts))
     torch.save(dict(model.state_dict()), folder / "weights.pt")
-    return given
+    return facts
 
 
 def sides(options: argparse.Namespace, folder: Path) -> Iterator[tuple[int, Side]]:
@@ -218,7 +218,7 @@ def sides(options: argparse.Namespace, folder: Path) -> Iterator[tuple[int, Side
 
 
 def bleu(options: argparse.Namespace, found: IDS) -> str:
-    """Of the tokens as they stand in the references, which are tokenized."""
+    """BLEU of the tokens; the references are tokenized."""
     import sacrebleu
 
     from regard.tasks import load_translator
@@ -233,7 +233,7 @@ def bleu(options: argparse.Namespace, found: IDS) -> str:
 
 def report(found: list[tuple[int, Side]], facts: dict[str, str], options: argparse.Namespace) -> list[str]:
     best: dict[str, float] = {}
-    for _, side in found:  # of one that works in several ways, the best counts
+    for _, side in found:  # a side with several variants counts by its best
         name = side.name.partition(",")[0]
         best[name] = max(best.get(name, 0.0), rate(side))
     text = [f"# Translating, {options.model}", "", *(f"- {name}: {value}" for name, value in facts.items())]
@@ -242,7 +242,7 @@ def report(found: list[tuple[int, Side]], facts: dict[str, str], options: argpar
             times, target = best["regard"] / value, TARGETS[name]
             verdict = "met" if times >= target else "MISSED"
             text.append(
-                f"- against {name}, each at its best batch: {times:.2f} times, target {target:g}: {verdict}"
+                f"- against {name}, each with its best batch size: {times:.2f} times, target {target:g}: {verdict}"
             )
     rows = [HEAD, ["---"] * len(HEAD)]
     for batch, side in found:
@@ -261,30 +261,34 @@ def rate(side: Side) -> float:
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--measure"]:  # a process of its own, started by `Side.run`
+    if sys.argv[1:2] == ["--measure"]:  # a child process, started by `Side.run`
         side, run, folder, batch, passes = sys.argv[2:]
         print(json.dumps(measure(side, run, Path(folder), int(batch), int(passes))))
         return
-    parser = argparse.ArgumentParser("python -m benchmarks.decoding", description="Translating, in turns.")
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.decoding", description="Translation speed of several programs."
+    )
     parser.add_argument("run", type=Path, help="a trained translator")
     parser.add_argument("--joey", type=Path, help="the Python of an environment with JoeyNMT 2.3")
     parser.add_argument("--sources", type=Path, required=True, help="a file, one sentence a line, also .xz")
     parser.add_argument("--references", type=Path, help="their translations, tokenized")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--beam", type=int, default=5)
-    parser.add_argument("--limit", type=int, default=1000, help="only so many sentences")
-    parser.add_argument("--longest", type=int, default=60, help="tokens of a translation at most")
+    parser.add_argument("--limit", type=int, default=1000, help="maximum number of sentences")
+    parser.add_argument("--longest", type=int, default=60, help="maximum number of tokens of a translation")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--passes", type=int, default=1, help="over all sentences in a turn")
-    parser.add_argument("--busy", action="store_true", help="one thread, processor time instead of the clock")
-    parser.add_argument("--out", type=Path, help="a Markdown file, say benchmarks/results/decoding.md")
+    parser.add_argument("--passes", type=int, default=1, help="passes over all sentences per round")
+    parser.add_argument(
+        "--busy", action="store_true", help="one thread, processor time instead of the wall clock"
+    )
+    parser.add_argument("--out", type=Path, help="a Markdown file, such as benchmarks/results/decoding.md")
     options = parser.parse_args()
     if options.busy:
         os.environ.update(OMP_NUM_THREADS="1", BENCHMARK_CLOCK="processor")  # for the processes started here
     facts = machine()
     facts = {name: facts[name] for name in ("date", "processor", "load when it began", "system", "torch")}
     facts["cores"] = f"{os.cpu_count()}; " + (
-        "1 thread, processor time" if options.busy else "all threads, by the clock"
+        "1 thread, processor time" if options.busy else "all threads, wall clock"
     )
     with tempfile.TemporaryDirectory() as folder:
         facts["sentences"] = f"{len(prepare(options, Path(folder))['sources']):,}, beam {options.beam}"
