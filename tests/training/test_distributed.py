@@ -61,7 +61,7 @@ def test_two_processes_equal_one(tmp_path, two):
 
 TRANSLATOR = [
     "model=transformer",
-    "embed_dim=16",
+    "dim=16",
     "num_heads=2",
     "num_layers=1",
     "dropout=0",
@@ -73,7 +73,7 @@ TRANSLATOR += ["steps=50", "warmup_steps=5", "monitor=loss", "num_threads=1", "d
 
 def test_two_processes_train_the_transformer_of_one(tmp_path):
     """All weights: also the biases of keys, whose gradient is only rounding."""
-    from regard.recipes import train
+    from regard.tasks import train
 
     process = launch("-m", "regard", "train", "reverse", *TRANSLATOR, "--out", str(tmp_path / "two"))
     output = _end(process)
