@@ -131,7 +131,7 @@ def described(trained: Any) -> dict[str, Any]:
     if isinstance(trained, Translator):
         return _translator(trained)
     if isinstance(trained, TextClassifier):
-        about = {"labels": list(trained.labels), "attends": trained.has_attention}
+        about = {"labels": list(trained.labels), "has_attention": trained.has_attention}
         return {"model": "hierarchical", **about, "parameters": _parameters(trained.model)}
     return {"model": type(trained).__name__.lower()}
 
@@ -148,7 +148,7 @@ def _translator(translator: Translator) -> dict[str, Any]:
         "layers": settings.num_layers if transformer else 1,
         "heads": settings.num_heads if transformer else 1,
         "score": "scaleddot" if transformer else settings.score,
-        "attends": translator.has_attention,
+        "has_attention": translator.has_attention,
         "beam": settings.beam_size,
         "max_length": translator.max_length,
         "parameters": _parameters(network),

@@ -29,10 +29,10 @@ class Hypothesis(BaseModel):
 
     text: str
     tokens: list[str]
-    ids: list[int] = Field(description="The numbers of its tokens, without those of beginning and end.")
+    token_ids: list[int] = Field(description="The numbers of its tokens, without those of beginning and end.")
     score: float = Field(description="What translations are ranked by.")
-    log_prob: float = Field(description="The sum of log_probs.")
-    log_probs: list[float] = Field(description="Of each token, that of the end last if it is finished.")
+    log_prob: float = Field(description="The sum of token_log_probs.")
+    token_log_probs: list[float] = Field(description="Of each token, that of the end last if it is finished.")
     finished: bool = Field(description="False if it was cut off at the greatest length.")
 
 

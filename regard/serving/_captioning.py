@@ -67,7 +67,7 @@ def _captioned(captioner: Any, images: Sequence[Any]) -> list[bytes]:
 
 
 def _looked(captioner: Any, images: Sequence[Any]) -> list[bytes]:
-    return [as_json(captioner.look(image).to_json()) for image in images]
+    return [as_json(captioner.explain(image).to_json()) for image in images]
 
 
 def _decoded(here: Served, images: Sequence[str]) -> list[Any]:

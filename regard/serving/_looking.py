@@ -35,20 +35,20 @@ router = APIRouter(prefix="/v1/look")
 
 
 class Pair(Strict):
-    """A sentence and a translation of it: as text, or as the `ids` of a hypothesis.
+    """A sentence and a translation of it: as text, or as the `token_ids` of a hypothesis.
 
     `within` asks a Transformer also how each of both looks at itself, which takes three times as long.
     """
 
     source: Written
     target: Written | None = None
-    ids: list[Annotated[int, Field(ge=0)]] | None = None
+    token_ids: list[Annotated[int, Field(ge=0)]] | None = None
     within: bool = False
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Pair:
-        if (self.target is None) == (self.ids is None):
-            raise ValueError("give the translation either as target (text) or as ids (tokens)")
+        if (self.target is None) == (self.token_ids is None):
+            raise ValueError("give the translation either as target (text) or as token_ids")
         return self
 
 
@@ -76,7 +76,7 @@ class Seen(BaseModel):
     source: str
     measurable: bool = Field(description="Whether its faithfulness can be had in reasonable time.")
     sides: dict[str, SideOf]
-    log_probs: list[float] | None = Field(description="Of a translation that was given as text.")
+    token_log_probs: list[float] | None = Field(description="Of a translation that was given as text.")
     layers: list[LayerOf]
 
 
@@ -165,7 +165,7 @@ def _ids(translator: Translator, body: Pair, here: Here) -> list[int]:
         here.fits(body.target, "the translation")
         ids = translator.target.encode(body.target)
     else:
-        ids = body.ids or []
+        ids = body.token_ids or []
         for number in ids:
             if number >= len(translator.target) or number in (PAD_ID, BOS_ID, EOS_ID):
                 raise RequestError(

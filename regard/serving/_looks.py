@@ -52,7 +52,7 @@ class Look:
     target: list[int]
     sides: dict[str, Side]
     layers: list[Layer]
-    log_probs: list[float] | None  # of a translation that was given as text
+    token_log_probs: list[float] | None  # of a translation that was given as text
     measurable: bool  # whether its faithfulness can be had in reasonable time
     id: str = field(default_factory=lambda: secrets.token_urlsafe(9))
 
@@ -66,7 +66,7 @@ class Look:
             "source": self.source,
             "measurable": self.measurable,
             "sides": {name: vars(side) for name, side in self.sides.items()},
-            "log_probs": self.log_probs,
+            "token_log_probs": self.token_log_probs,
             "layers": [
                 {
                     "kind": layer.kind,

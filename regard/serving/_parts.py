@@ -54,7 +54,7 @@ class Part:
         entry = get_mechanism(self.name)
         said = {"sentence": {"en": entry.summary, "zh": entry.summary_zh}, "equation": entry.equation}
         made = self.build({**{one.name: one.start for one in self.settings}, **SIZES})
-        which = {"gives": made.gives} if entry.kind == "score" else {}
+        which = {"output_kind": made.output_kind} if entry.kind == "score" else {}
         if entry.kind == "normalizer":
             which = {"input_kind": getattr(made, "input_kind", "logits")}
         return {"name": self.name, **said, **which, "settings": [vars(one) for one in self.settings]}

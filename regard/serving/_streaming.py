@@ -76,7 +76,7 @@ class Told:
         self._model, self._tell = model, list(tell)
 
     def start_decoding(self, source: Int[Tensor, "rows source"], lengths: Int[Tensor, " rows"], /) -> Told:
-        self._steps, self._begun = self._model.begin(source, lengths), False
+        self._steps, self._begun = self._model.start_decoding(source, lengths), False
         return self
 
     def step(self, tokens: Int[Tensor, " rows"], /) -> Float[Tensor, "rows vocab"]:
@@ -88,7 +88,7 @@ class Told:
 
     def reorder(self, rows: Int[Tensor, " new"], /) -> None:
         self._tell = [self._tell[row] for row in rows.tolist()]
-        self._steps.select(rows)
+        self._steps.reorder(rows)
 
 
 @router.post(

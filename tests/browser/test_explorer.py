@@ -269,7 +269,7 @@ def test_long_sentences_stay_fluid(page, shot):
     from regard.decoding import Hypothesis
     from regard.serving import application
 
-    translator = tiny_translator(max_length=512, layers=8, heads=8)
+    translator = tiny_translator(max_length=512, num_layers=8, num_heads=8)
     ids = translator.target.encode("abcdefg " * 64)[:511]
     translator.search = lambda *given: [[Hypothesis(ids, -1.0, -1.0, [-0.1] * 512)]]
     with in_thread(application(translator)) as address:

@@ -26,7 +26,7 @@ def test_a_stream_tells_each_token_and_then_the_whole(client, translator):
     assert last == "end"
     assert {name for name, _ in told} == {"token"}
     best = translator.search(["abc"], translator.decoding_config(beam_size=1))[0][0]
-    assert whole["ids"] == best.token_ids
+    assert whole["token_ids"] == best.token_ids
     ids = [token["id"] for _, token in told]
     assert ids == best.token_ids[: len(ids)]
     assert len(ids) >= len(best.token_ids) - 1  # the last is known only with the whole
@@ -38,7 +38,7 @@ def test_streams_of_many_are_each_their_own(client, translator):
     found = {}
 
     def ask(text):
-        found[text] = events(client.post("/v1/translate/stream", json={"text": text}))[-1][1]["ids"]
+        found[text] = events(client.post("/v1/translate/stream", json={"text": text}))[-1][1]["token_ids"]
 
     threads = [threading.Thread(target=ask, args=(text,)) for text in texts]
     for thread in threads:
@@ -46,7 +46,7 @@ def test_streams_of_many_are_each_their_own(client, translator):
     for thread in threads:
         thread.join()
     best = translator.search(texts, translator.decoding_config(beam_size=1))
-    assert [found[text] for text in texts] == [one[0].ids for one in best]
+    assert [found[text] for text in texts] == [one[0].token_ids for one in best]
 
 
 def test_a_stream_can_be_drawn_by_chance(client):
@@ -57,7 +57,7 @@ def test_a_stream_can_be_drawn_by_chance(client):
         events(client.post("/v1/translate/stream", json={"text": "abc", "sample": {"seed": seed}}))[-1][1]
         for seed in range(4)
     ]
-    assert len({tuple(one["ids"]) for one in others}) > 1
+    assert len({tuple(one["token_ids"]) for one in others}) > 1
 
 
 def test_what_cannot_be_streamed_has_its_status(client):
@@ -88,7 +88,7 @@ def test_a_stream_that_breaks_says_so(translator, monkeypatch):
         monkeypatch.setattr(steps, "step", broken, raising=False)
         return steps
 
-    monkeypatch.setattr(translator.model, "begin", breaking.__get__(translator.model), raising=False)
+    monkeypatch.setattr(translator.model, "start_decoding", breaking.__get__(translator.model), raising=False)
     with in_thread(application(translator)) as address:
         answer = httpx.post(f"{address}/v1/translate/stream", json={"text": "abc"})
     assert events(answer)[-1][0] == "error"
@@ -101,7 +101,7 @@ def test_alignments_are_those_of_the_translator(client, translator):
     told = client.post("/v1/align", json={"pairs": pairs, "layer": 1, "head": 0}).json()["alignments"]
     given, own = told
     seen = translator.align("abc", "cb")
-    words = seen.looked(1, 0).words()
+    words = seen.select_head(1, 0).merge_words()
     assert (given["source"], given["target"]) == (list("abc"), list("cb"))
     assert numpy.allclose(given["weights"], words.weights[0, 0], atol=1e-5)
     assert {tuple(link) for link in given["links"]} == seen.links(1, 0)
@@ -339,4 +339,4 @@ def test_the_clients_of_the_documentation_work(client, translator):
         exec(block, names)
     address = str(client.base_url).rstrip("/")
     assert names["translate"](["abc", "de"], address) == translator.translate(["abc", "de"])
-    assert list(names["stream"]("abc", address))[-1] == translator.translate("abc", beam=1)
+    assert list(names["stream"]("abc", address))[-1] == translator.translate("abc", beam_size=1)

@@ -45,7 +45,7 @@ def test_blocks_are_the_weights_of_the_alignment(client, translator, seen):
 def test_blocks_within_a_sentence_are_those_of_the_layers(client, translator, seen):
     kept = []
     hooks = [
-        layer.look.register_forward_hook(lambda module, given, out: kept.append(out.weights[0].double()))
+        layer.self_attn.register_forward_hook(lambda module, given, out: kept.append(out.weights[0].double()))
         for stack in (translator.model.encoder, translator.model.decoder)
         for layer in stack.layers
     ]
@@ -66,14 +66,14 @@ def test_looks_within_are_there_if_wanted(client):
 
 def test_a_hypothesis_is_looked_at_by_its_tokens(client, translator):
     best = client.post("/v1/translate", json={"texts": ["abc"]}).json()["translations"][0]["hypotheses"][0]
-    seen = client.post("/v1/look", json={"source": "abc", "ids": best["ids"]}).json()
-    weights = translator.align_token_ids(["abc"], [best["ids"]])[0].weights.double()
+    seen = client.post("/v1/look", json={"source": "abc", "token_ids": best["token_ids"]}).json()
+    weights = translator.align_token_ids(["abc"], [best["token_ids"]])[0].weights.double()
     assert (block(client, seen, "1/1") - weights[1, 1]).abs().max() < 1e-5
-    assert seen["log_probs"] is None
+    assert seen["token_log_probs"] is None
 
 
 def test_a_translation_by_hand_is_scored(client, translator, seen):
-    assert seen["log_probs"] == pytest.approx(
+    assert seen["token_log_probs"] == pytest.approx(
         translator.score(["abcd"], ["dcb"])[0].token_log_probs, abs=1e-5
     )
 
@@ -101,7 +101,7 @@ def test_faithfulness_is_measured(client, translator, seen):
 
     told = client.get(f"/v1/look/{seen['id']}/faithfulness").json()
     there = measure_faithfulness(translator, "abcd", "dcb").to_json()
-    assert told["permuted"]["moved"] == pytest.approx(there["permuted"]["moved"], abs=1e-4)
+    assert told["permuted"]["probability_mass"] == pytest.approx(there["permuted"]["probability_mass"], abs=1e-4)
     assert set(told["sentence"]) == {"en", "zh"}
 
 
@@ -109,14 +109,14 @@ def test_faithfulness_is_measured(client, translator, seen):
     ("body", "status", "code"),
     [
         ({"source": "ab"}, 422, "invalid"),
-        ({"source": "ab", "target": "b", "ids": [5]}, 422, "invalid"),
+        ({"source": "ab", "target": "b", "token_ids": [5]}, 422, "invalid"),
         ({"source": " ", "target": "b"}, 422, "empty_input"),
         ({"source": "a" * 41, "target": "b"}, 413, "input_too_long"),
         ({"source": "ab", "target": "b" * 42}, 413, "input_too_long"),
         ({"source": "ab", "target": "b" * 3_000}, 413, "input_too_long"),
-        ({"source": "ab", "ids": [2]}, 422, "no_token"),
-        ({"source": "ab", "ids": [100_000]}, 422, "no_token"),
-        ({"source": "ab", "ids": [-1]}, 422, "invalid"),
+        ({"source": "ab", "token_ids": [2]}, 422, "no_token"),
+        ({"source": "ab", "token_ids": [100_000]}, 422, "no_token"),
+        ({"source": "ab", "token_ids": [-1]}, 422, "invalid"),
     ],
 )
 def test_what_cannot_be_looked_at_is_refused_in_a_sentence(client, body, status, code):

@@ -63,11 +63,11 @@ def test_everything_in_the_catalogue_goes(playground):
         "mask": True,
     }
     for score in catalogue["score"]:
-        fitting = next(part for part in catalogue["normalizer"] if part["takes"] == score["gives"])
+        fitting = next(part for part in catalogue["normalizer"] if part["input_kind"] == score["output_kind"])
         told = asked(playground, score={"name": score["name"]}, normalize={"name": fitting["name"]})
         assert told.status_code == 200, told.text
     for normalizer in catalogue["normalizer"]:
-        score = next(part for part in catalogue["score"] if part["gives"] == normalizer["takes"])
+        score = next(part for part in catalogue["score"] if part["output_kind"] == normalizer["input_kind"])
         assert (
             asked(
                 playground, score={"name": score["name"]}, normalize={"name": normalizer["name"]}

@@ -109,9 +109,9 @@ def test_a_run_that_can_do_nothing_of_use_here_is_refused(tmp_path):
         "validate_every": 1,
         "save_every": 1,
         "hidden_dim": 8,
-        "rows": 8,
-        "width": 4,
-        "batch": 2,
+        "memory_rows": 8,
+        "memory_width": 4,
+        "batch_size": 2,
     }
     train("copy", tmp_path / "copy", log=lambda line: None, **small)
     refused(call("serve", tmp_path / "copy", "--port", "0"), "was trained for copy, which cannot be served")

@@ -48,7 +48,7 @@ def test_translations_are_those_of_the_translator(client, translator):
         ["abc", "de"], told["translations"], translator.search(["abc", "de"], options), strict=True
     ):
         assert here["source"] == text
-        assert [one["ids"] for one in here["hypotheses"]] == [one.ids for one in there]
+        assert [one["token_ids"] for one in here["hypotheses"]] == [one.token_ids for one in there]
         assert [one["score"] for one in here["hypotheses"]] == pytest.approx(
             [one.score for one in there], abs=1e-5
         )

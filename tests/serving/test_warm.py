@@ -18,7 +18,7 @@ def test_full_batches_are_translated_first_of_the_longest_texts(monkeypatch):
         lengths = [len(translator.source.encode(text)) for text in texts]
         assert lengths == [30] * 5 if number == 0 else max(lengths) <= 30
         assert len(set(texts)) == 5
-        assert (how.beam, how.max_length) == (2, 30)  # the beam of the run
+        assert (how.beam_size, how.max_length) == (2, 30)  # the beam of the run
     assert len({len(text) for texts, _ in given[1:] for text in texts}) > 5
 
 

@@ -2,7 +2,7 @@
 
 import { make } from '../web/dom.js';
 
-const CHANGES = ['permuted', 'uniform', 'most', 'random', 'least'];
+const CHANGES = ['permuted', 'uniform', 'most_attended', 'random', 'least_attended'];
 
 export function honestyOf(look, { words, language }) {
   const place = make('div', { 'aria-live': 'polite' });
@@ -25,8 +25,8 @@ export function honestyOf(look, { words, language }) {
   function told(answer) {
     const rows = CHANGES.flatMap((name) => {
       const bar = make('span', { class: 'share' });
-      bar.style.inlineSize = `${100 * answer[name].moved}%`;
-      const percent = `${Math.round(100 * answer[name].moved)} %`;
+      bar.style.inlineSize = `${100 * answer[name].probability_mass}%`;
+      const percent = `${Math.round(100 * answer[name].probability_mass)} %`;
       return [make('dt', {}, words(name)), make('dd', { class: 'bar-of', 'aria-hidden': 'true' }, bar), make('dd', { class: 'number' }, percent)];
     });
     return [make('p', { class: 'note' }, words('moved')), make('dl', { class: 'changes' }, ...rows), make('p', { class: 'verdict' }, answer.sentence[language])];

@@ -38,7 +38,7 @@ export function lettersOf(catalogue, state, { words, language }, changed) {
     const here = document.activeElement?.closest?.('.letter');
     const place = here ? [...element.children].indexOf(here) : -1;
     const names = (kind) => catalogue[kind].map((part) => [part.name, part.name]);
-    const fitting = catalogue.normalizer.map((part) => [part.name, part.name, part.takes !== state.score.about.gives]);
+    const fitting = catalogue.normalizer.map((part) => [part.name, part.name, part.input_kind !== state.score.about.output_kind]);
     const score = pick(words('likeMe'), names('score'), state.score.name, (name) => put('score', partOf(catalogue, 'score', name)));
     const masks = [['', words('noMask')], ...names('mask')];
     const mask = pick(words('whoMay'), masks, state.mask?.name ?? '', (name) => put('mask', name ? partOf(catalogue, 'mask', name) : null));

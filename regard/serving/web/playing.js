@@ -33,8 +33,8 @@ export function startOf(catalogue) {
 
 // A kernel score takes a normalizer for kernel values, and the other way round.
 export function agree(catalogue, state) {
-  if (state.normalize.about.takes === state.score.about.gives) return;
-  const fitting = catalogue.normalizer.find((part) => part.takes === state.score.about.gives);
+  if (state.normalize.about.input_kind === state.score.about.output_kind) return;
+  const fitting = catalogue.normalizer.find((part) => part.input_kind === state.score.about.output_kind);
   state.normalize = partOf(catalogue, 'normalize', fitting.name);
 }
 

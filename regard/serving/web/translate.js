@@ -141,7 +141,7 @@ export function translateView(main, help) {
       Object.assign(state, { n: String(place), own: null });
       own.value = hypotheses[place].text;
       verdict.textContent = '';
-      look({ ids: hypotheses[place].ids });
+      look({ token_ids: hypotheses[place].token_ids });
     }
 
     function write(event) {
@@ -159,7 +159,7 @@ export function translateView(main, help) {
     }
 
     function byOwn() {
-      look({ target: state.own }, ({ look: { log_probs: logs } }) => {
+      look({ target: state.own }, ({ look: { token_log_probs: logs } }) => {
         verdict.textContent = likely(logs.reduce((sum, one) => sum + one, 0));
       });
     }
@@ -195,7 +195,7 @@ export function translateView(main, help) {
     looked.classList.add('stale');
     news.busy('looking');
     try {
-      if (!served.model.attends) throw new Trouble('no_attention');
+      if (!served.model.has_attention) throw new Trouble('no_attention');
       if (translation.target) throwIfLong(await ask('v1/tokens', { text: translation.target, side: 'target' }));
       const seen = new Look(await ask('v1/look', { source: state.text, ...translation, within: state.kind !== null }));
       if (mine !== turn) return;
