@@ -2,8 +2,8 @@
 
     JOEY/bin/python benchmarks/_joey_decoding.py transformer FOLDER --batch 32 --beam 5
 
-prints one line of JSON: sentences per second of each pass, and the translations. `benchmarks/decoding.py` writes FOLDER:
-the sources as token ids, and our weights, so that the translations should be the same.
+prints one line of JSON: sentences per second of each pass, and the translations; `benchmarks/decoding.py` writes
+FOLDER: the sources as token ids and our weights, so that the translations should be equal.
 """
 
 from __future__ import annotations
