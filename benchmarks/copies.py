@@ -34,12 +34,12 @@ COLUMNS = {"run": "", "sequences": ",", "minutes": ".1f", "bits at 20": ".4f", "
 
 def row(name: str, folder: Path) -> dict[str, Any]:
     """Train, or take what is there, and try it on longer and longer sequences."""
-    trained = run_trial("copy", folder, log=print, threads=1, **RUNS[name])
+    trained = run_trial("copy", folder, log=print, num_threads=1, **RUNS[name])
     machine: AlgorithmPredictor = load(folder)
     many = machine.evaluate(num_sequences=MANY, length=20)
     found: dict[str, Any] = {
         "run": name,
-        "sequences": trained["steps"] * RunFolder.open(folder).read_record()["config"]["batch"],
+        "sequences": trained["steps"] * RunFolder.open(folder).read_record()["config"]["batch_size"],
         "minutes": trained["minutes"],
         "bits at 20": many["bits"],
         "right of 2,000 at 20": round(many["exact"] * MANY / 100),
