@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 from regard._version import __version__
 from regard.catalogue import KINDS, MECHANISMS, Mechanism
-from regard.cli import app
+from regard.cli.main import app
 from regard.config import format_value
 from regard.tasks import (
     RECIPES,

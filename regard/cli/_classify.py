@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli._document import classifier_of
-from regard.cli._input import FROM_FILE, _arriving
-from regard.cli._say import AsJson, note, say_json
 from regard.cli._sight import classify_images, is_glancer
-from regard.cli._translate import Device
+from regard.cli.arguments import AsJson, Device, read_stdin_lines
+from regard.cli.output import print_json, print_status
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,8 +29,9 @@ def classify(
     file: Annotated[
         Path | None, typer.Option(help="A file with one document a line; also .gz or .xz.")
     ] = None,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="The file or standard input is one document of many lines.")
+    as_one_document: Annotated[
+        bool,
+        typer.Option("--as-one-document", help="The file or standard input is one document of many lines."),
     ] = False,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -44,26 +43,28 @@ def classify(
 
     Example: regard classify runs/imdb "A dull film. I left early."
 
-    Example: regard classify runs/imdb --whole < review.txt
+    Example: regard classify runs/imdb --as-one-document < review.txt
 
     Example: regard classify runs/digits seven.png
     """
     if texts and file is not None:
         raise UsageError("Give texts or --file, not both.")
-    if texts and whole:
-        raise UsageError("--whole is for --file or standard input; a TEXT is one document anyway.")
+    if texts and as_one_document:
+        raise UsageError("--as-one-document is for --file or standard input; a TEXT is one document anyway.")
     if is_glancer(run):
-        if file is not None or whole:
-            raise UsageError(f"{run} sees images: --file and --whole are for documents.")
+        if file is not None or as_one_document:
+            raise UsageError(f"{run} sees images: --file and --as-one-document are for documents.")
         classify_images(run, texts, device, as_json)
         return
     classifier, _ = classifier_of(run, device)
-    blocks = iter([texts]) if texts else _blocks(file, whole)
+    blocks = iter([texts]) if texts else _blocks(file, as_one_document)
     found, first = [], 1
     for block in blocks:
         for number, (text, one) in enumerate(_answers(classifier, block), first):
             if one is not None and one.truncation:
-                note(f"document {number}: {one.truncation} left out, as it is longer than this model reads")
+                print_status(
+                    f"document {number}: {one.truncation} left out, as it is longer than this model reads"
+                )
             if as_json:
                 told = {"label": None, "probabilities": {}} if one is None else one.to_json()
                 found.append({"document": number, "text": text, **told})
@@ -71,7 +72,7 @@ def classify(
                 typer.echo("" if one is None else f"{one.label}\t{one.probability:.4f}")
         first += len(block)
     if as_json:
-        say_json({"run": str(run), "documents": found})
+        print_json({"run": str(run), "documents": found})
 
 
 def _answers(classifier: TextClassifier, texts: list[str]) -> Iterator[tuple[str, Classification | None]]:
@@ -85,18 +86,17 @@ def _blocks(file: Path | None, whole: bool) -> Iterator[list[str]]:
     from regard.data.text_files import read_lines
 
     if file is not None:
-        rest = read_lines(file)
         if whole:
-            yield ["\n".join(rest)]
-        while block := list(islice(rest, FROM_FILE)):
-            yield block
+            yield ["\n".join(read_lines(file))]
+        else:
+            yield from read_file_blocks(file)
         return
     asking = sys.stdin.isatty()
     if asking:
-        note("One document; Ctrl-D ends." if whole else "One line, one document; Ctrl-D ends.")
+        print_status("One document; Ctrl-D ends." if whole else "One line, one document; Ctrl-D ends.")
     if whole:
-        yield ["\n".join(line for ready in _arriving(False) for line in ready)]
+        yield ["\n".join(line for ready in read_stdin_lines(False) for line in ready)]
         return
-    for ready in _arriving(asking):
+    for ready in read_stdin_lines(asking):
         if ready:
             yield ready

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from regard.cli._run import reports
-from regard.cli._say import note, say, say_json, table
+from regard.cli.info import describe_data
+from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def classifier_of(run: Path, device: str) -> tuple[TextClassifier, str]:
 def evaluate_documents(
     run: Path,
     files: list[Path] | None,
-    part: str | None,
+    split: str | None,
     columns: str | None,
     limit: int | None,
     device: str,
@@ -56,11 +56,11 @@ def evaluate_documents(
 
     classifier, name = classifier_of(run, device)
     found = {}
-    for which, documents in _parts(name, classifier.config, files, part, columns).items():
-        note(f"{which}: reading {pluralize(len(documents[:limit]), 'document')}")
+    for which, documents in _parts(name, classifier.config, files, split, columns).items():
+        print_status(f"{which}: reading {pluralize(len(documents[:limit]), 'document')}")
         found[which] = classification_report(classifier, documents[:limit])
     if as_json:
-        say_json({"run": str(run), "recipe": name, "parts": found})
+        print_json({"run": str(run), "recipe": name, "parts": found})
         return
     for which, report in found.items():
         _print(which, report)
@@ -79,14 +79,14 @@ def show_document(
     reading = classifier.explain(text)
     told = "  ".join(f"{label} {share:.3f}" for label, share in reading.prediction.probabilities.items())
     if reading.prediction.truncation:
-        note(f"{reading.prediction.truncation} left out: the text is longer than this model reads.")
+        print_status(f"{reading.prediction.truncation} left out: the text is longer than this model reads.")
     if out is not None and out.suffix.lower() == ".html":
         reading.to_page(title=f"{name}: {reading.prediction.label}", language=language).save(out)
     elif out is not None:
         drawn = reading.to_text(color=False, width=100, language=spoken)
         out.write_text(f"{told}\n\n{drawn}\n", encoding="utf-8", newline="\n")
     if as_json:
-        say_json(reading.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
+        print_json(reading.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
     else:
         typer.echo(told if out is not None else f"{told}\n\n{reading.to_text(language=spoken)}")
 
@@ -95,7 +95,7 @@ def _parts(
     name: str,
     settings: TextClassificationConfig,
     files: list[Path] | None,
-    part: str | None,
+    split: str | None,
     columns: str | None,
 ) -> dict[str, list[Document]]:
     from regard.tasks import get_recipe
@@ -107,19 +107,19 @@ def _parts(
         return {"files": [document for document, _ in reviews.open_documents(map(str, files), asked)]}
     shelves = get_recipe(name).data(settings)
     known = {**shelves.tests, "valid": shelves.valid}
-    if part is not None and part not in known:
-        raise UnknownNameError.among("split", part, known)
-    if part is None and not shelves.tests:
-        raise UsageError("The run has no documents to test with: name files, or take --part valid.")
-    wanted = list(shelves.tests) if part is None else [part]
+    if split is not None and split not in known:
+        raise UnknownNameError.among("split", split, known)
+    if split is None and not shelves.tests:
+        raise UsageError("The run has no documents to test with: name files, or take --split valid.")
+    wanted = list(shelves.tests) if split is None else [split]
     return {which: list(known[which]()) for which in wanted}
 
 
 def _print(name: str, report: dict[str, Any]) -> None:
     from regard.data.parallel import pluralize
 
-    ((_, became),) = reports({name: report["data"]})
-    say(
+    ((_, became),) = describe_data({name: report["data"]})
+    print_blocks(
         f"{name}: {pluralize(report['documents'], 'document')}, {report['right']:,} right:"
         f" accuracy {report['accuracy']:.2f} % (standard error {report['error']:.2f})",
         became,
@@ -129,11 +129,13 @@ def _print(name: str, report: dict[str, Any]) -> None:
         (label, f"{one['documents']:,}", *(_percent(one[key]) for key in ("precision", "recall", "f1")))
         for label, one in report["classes"].items()
     ]
-    say(table(rows, ("class", "documents", "precision", "recall", "F1"), numbers=[1, 2, 3, 4]), "")
+    print_blocks(
+        make_table(rows, ("class", "documents", "precision", "recall", "F1"), numbers=[1, 2, 3, 4]), ""
+    )
     said = list(report["confusion"])
     counts = [(true, *(f"{row[label]:,}" for label in said)) for true, row in report["confusion"].items()]
     heads = ("true class", *(f"said {label}" for label in said))
-    say(table(counts, heads, numbers=range(1, len(heads))), "")
+    print_blocks(make_table(counts, heads, numbers=range(1, len(heads))), "")
 
 
 def _percent(value: float | None) -> str:

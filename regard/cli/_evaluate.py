@@ -10,14 +10,22 @@ import typer
 
 from regard.cli._document import evaluate_documents, is_classifier
 from regard.cli._gold import Heads, judged
-from regard.cli._input import Limit, TooLong
+from regard.cli._limit import Limit, TooLong
 from regard.cli._machine import Items, Length, Repeats, Rows, evaluate_machine, is_machine, only_for_machines
 from regard.cli._parts import Parts, fitting, from_files, from_recipe
 from regard.cli._picture import evaluate_pictures, is_captioner
 from regard.cli._plain_text import evaluate_text, is_of_text
-from regard.cli._say import AsJson, note, say, say_json, table
 from regard.cli._sight import evaluate_sights, is_glancer, is_respondent
-from regard.cli._translate import Beam, Coverage, Device, LengthPenalty, OverLimit, decoding, loaded
+from regard.cli._translate import (
+    BeamSize,
+    CoveragePenalty,
+    LengthPenalty,
+    OverLimit,
+    decoding,
+    load_translator_on,
+)
+from regard.cli.arguments import AsJson, Device
+from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,10 +41,10 @@ def evaluate(
             help="Source and references, or one .tsv or .jsonl; default: the recipe's tests.",
         ),
     ] = None,
-    part: Annotated[str | None, typer.Option(help="Only this part of the recipe: test, valid, ...")] = None,
+    split: Annotated[str | None, typer.Option(help="Only this part of the recipe: test, valid, ...")] = None,
     columns: Annotated[str | None, typer.Option(help="Columns of a .tsv (0,1) or keys of a .jsonl.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many sentences of each part.")] = None,
-    gold: Annotated[
+    gold_alignments: Annotated[
         Path | None, typer.Option(help="Gold alignments: source, target and links (0-0 1?2), with tabs.")
     ] = None,
     bleu: Annotated[
@@ -48,9 +56,9 @@ def evaluate(
     items: Items = None,
     rows: Rows = None,
     sequences: Annotated[int, typer.Option(min=1, help="A machine: so many of each size.")] = 20,
-    beam: Beam = None,
+    beam_size: BeamSize = None,
     length_penalty: LengthPenalty = None,
-    coverage: Coverage = None,
+    coverage_penalty: CoveragePenalty = None,
     too_long: OverLimit = TooLong.stop,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -65,43 +73,45 @@ def evaluate(
 
     Example: regard evaluate runs/dates
 
-    Example: regard evaluate runs/en-de news.en news.de --beam 10
+    Example: regard evaluate runs/en-de news.en news.de --beam-size 10
 
     Example: regard evaluate runs/copy --length 120
     """
-    if files and part is not None:
-        raise UsageError("Give files or --part, not both.")
+    if files and split is not None:
+        raise UsageError("Give files or --split, not both.")
     sizes = {"length": length, "repeats": repeats, "items": items}
     if is_machine(run):
         evaluate_machine(run, sizes, rows, sequences, device, as_json)
         return
     only_for_machines(run, sizes, rows)
     if is_classifier(run):
-        evaluate_documents(run, files, part, columns, limit, device, as_json)
+        evaluate_documents(run, files, split, columns, limit, device, as_json)
         return
     if is_captioner(run):
-        evaluate_pictures(run, files, part, beam, limit, device, as_json)
+        evaluate_pictures(run, files, split, beam_size, limit, device, as_json)
         return
     if is_glancer(run) or is_respondent(run):
-        evaluate_sights(run, files, part, limit, device, as_json)
+        evaluate_sights(run, files, split, limit, device, as_json)
         return
     if is_of_text(run):
-        evaluate_text(run, files, part, limit, device, as_json)
+        evaluate_text(run, files, split, limit, device, as_json)
         return
     _check_bleu(bleu)
-    translator = loaded(run, device)
-    options = decoding(translator, beam=beam, alpha=length_penalty, coverage=coverage)
+    translator = load_translator_on(run, device)
+    options = decoding(
+        translator, beam_size=beam_size, length_penalty=length_penalty, coverage_penalty=coverage_penalty
+    )
     found: dict[str, Any] = {}
-    if gold is None or files or part is not None:
-        for name, pairs in _parts(run, translator, files, part, columns).items():
+    if gold_alignments is None or files or split is not None:
+        for name, pairs in _parts(run, translator, files, split, columns).items():
             where = f"{files[0] if files else name}, line"  # the sources stand in the first file
             pairs = fitting(Limit(translator, too_long, where), pairs[:limit])
-            note(f"{name}: translating {len(pairs):,} sentences")
+            print_status(f"{name}: translating {len(pairs):,} sentences")
             found[name] = _measured(translator, pairs, options, bleu)
-    heads = None if gold is None else judged(translator, gold, too_long, limit)
+    heads = None if gold_alignments is None else judged(translator, gold_alignments, too_long, limit)
     if as_json:
         links = {} if heads is None else {"gold": heads.as_dict()}
-        say_json({"run": str(run), "decoding": asdict(options), "parts": found, **links})
+        print_json({"run": str(run), "decoding": asdict(options), "parts": found, **links})
         return
     for name, report in found.items():
         _print(name, report)
@@ -110,13 +120,13 @@ def evaluate(
 
 
 def _parts(
-    run: Path, translator: Translator, files: list[Path] | None, part: str | None, columns: str | None
+    run: Path, translator: Translator, files: list[Path] | None, split: str | None, columns: str | None
 ) -> Parts:
     from regard.training import RunFolder
 
     if files:
         return {"files": from_files(files, translator.config, columns)}
-    return from_recipe(RunFolder.open(run).read_record()["recipe"], translator.config, part)
+    return from_recipe(RunFolder.open(run).read_record()["recipe"], translator.config, split)
 
 
 def _check_bleu(bleu: str | None) -> None:
@@ -133,7 +143,7 @@ def _measured(translator: Translator, pairs: list[Any], options: Any, bleu: str 
 
 
 def _print(name: str, report: dict[str, Any]) -> None:
-    say(f"{name}: {report['sentences']:,} sentences")
+    print_blocks(f"{name}: {report['sentences']:,} sentences")
     rows = [
         ("exact match", f"{report['exact']:.2f} %", ""),
         ("BLEU", f"{report['bleu']:.2f}", report["bleu_signature"]),
@@ -148,14 +158,14 @@ def _print(name: str, report: dict[str, Any]) -> None:
         rows.append(
             ("in hindsight", f"{report['aer_hindsight']:.4f}", "weights corrected by the word that came")
         )
-    say(table(rows, numbers=[1]), "")
+    print_blocks(make_table(rows, numbers=[1]), "")
     if report["nfkc"]:
-        say("references folded by NFKC, as the model reads them", "")
+        print_blocks("references folded by NFKC, as the model reads them", "")
     groups = [
         (_span(group), f"{group['sentences']:,}", f"{group['exact']:.2f}", f"{group['bleu']:.2f}")
         for group in report["by_length"]
     ]
-    say(table(groups, ("source length", "sentences", "exact", "BLEU"), numbers=[1, 2, 3]), "")
+    print_blocks(make_table(groups, ("source length", "sentences", "exact", "BLEU"), numbers=[1, 2, 3]), "")
 
 
 def _span(group: dict[str, Any]) -> str:
@@ -163,9 +173,9 @@ def _span(group: dict[str, Any]) -> str:
 
 
 def _print_heads(heads: Heads) -> None:
-    say(f"alignment error rate on {heads.sentences:,} sentence pairs, forced decoding")
+    print_blocks(f"alignment error rate on {heads.sentences:,} sentence pairs, forced decoding")
     rows = [(str(one.layer), str(one.head), f"{one.aer:.4f}") for one in heads.rated]
     rows.append(("all", "mean", f"{heads.mean:.4f}"))
     if heads.hindsight is not None:
         rows.append(("", "in hindsight", f"{heads.hindsight:.4f}"))
-    say(table(rows, ("layer", "head", "error"), numbers=[2]))
+    print_blocks(make_table(rows, ("layer", "head", "error"), numbers=[2]))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.cli._input import Limit, TooLong
-from regard.cli._say import note
+from regard.cli._limit import Limit, TooLong
+from regard.cli.output import print_status
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _usable(
         raise UsageError(f"{path}: no pair is left to judge, as all had to be cut.")
     if cut := len(gold) - len(kept):
         was, its = ("was", "its") if cut == 1 else ("were", "their")
-        note(f"{path}: {cut:,} of {len(gold):,} pairs {was} cut, so {its} links are not judged")
+        print_status(f"{path}: {cut:,} of {len(gold):,} pairs {was} cut, so {its} links are not judged")
     return kept
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli._say import note, say, say_json, table
+from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ def evaluate_machine(
     )
     found = []
     for one in series:
-        note("  ".join(f"{key} {value}" for key, value in one.items()) + f": {sequences:,} sequences")
+        print_status("  ".join(f"{key} {value}" for key, value in one.items()) + f": {sequences:,} sequences")
         found.append(machine.evaluate(num_sequences=sequences, memory_rows=rows, **one))
     if as_json:
-        say_json({"run": str(run), "recipe": name, "results": found})
+        print_json({"run": str(run), "recipe": name, "results": found})
         return
     _print(found, list(machine.max_training_sizes))
 
@@ -79,7 +79,7 @@ def show_machine(
             "read_head": reader,
             "write_head": writer,
         }
-        say_json({"run": str(run), "recipe": name, **found, **_plain(shown)}, indent=None)
+        print_json({"run": str(run), "recipe": name, **found, **_plain(shown)}, indent=None)
     if out is None and as_json:
         return
     if out is None or out.suffix.lower() == ".txt":
@@ -90,7 +90,7 @@ def show_machine(
         from regard.viewing import figures as pictures
 
         pictures.memory_timeline(**shown, title=title).save(out)
-    note(f"{tape.num_wrong_bits} of {tape.num_target_bits} bits wrong")
+    print_status(f"{tape.num_wrong_bits} of {tape.num_target_bits} bits wrong")
 
 
 def _shown(tape: MemoryTrace, reader: int, writer: int) -> dict[str, Any]:
@@ -195,4 +195,4 @@ def _print(found: list[dict[str, Any]], sizes: list[str]) -> None:
         ]
         for row in found
     ]
-    say(table(cells, names, numbers=range(len(names))))
+    print_blocks(make_table(cells, names, numbers=range(len(names))))

@@ -12,7 +12,7 @@ from typing import TextIO
 import typer
 
 from regard.cli._answers import Answer, Searching, write_traces
-from regard.cli._say import say_json
+from regard.cli.output import print_json
 
 
 @dataclass(frozen=True)
@@ -65,4 +65,4 @@ def emit(searching: Searching, blocks: Iterator[list[str]], output: Output) -> N
     if output.as_json:
         found = [one.as_dict(line, output.several) for line, one in enumerate(kept, 1)]
         indent = None if searching.align else 2  # weights are long columns of numbers
-        say_json({"run": str(output.run), "translations": found}, indent)
+        print_json({"run": str(output.run), "translations": found}, indent)

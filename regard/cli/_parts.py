@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.cli._input import Limit
+from regard.cli._limit import Limit
 from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def from_recipe(recipe: str, settings: TranslationConfig, wanted: str | None = N
     known: dict[str, Any] = {**material.tests, "valid": material.valid}
     if wanted is None:
         if not material.tests:
-            raise UsageError("The run has no text to test with: name files, or take --part valid.")
+            raise UsageError("The run has no text to test with: name files, or take --split valid.")
         return {name: _pairs(part) for name, part in material.tests.items()}
     if wanted not in known:
         raise UnknownNameError.among("split", wanted, known)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from regard.cli._say import note, say, say_json, table
+from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def show_picture(
     run: Path,
     image: str | None,
     which: int,
-    beam: int | None,
+    beam_size: int | None,
     out: Path | None,
     language: str | None,
     device: str,
@@ -52,7 +52,7 @@ def show_picture(
 ) -> None:
     """The caption of an image, or of a picture of the recipe's test, and where each of its words looked."""
     captioner, name = captioner_of(run, device)
-    options = captioner.decoding_config(**({} if beam is None else {"beam": beam}))
+    options = captioner.decoding_config(**({} if beam_size is None else {"beam_size": beam_size}))
     if image is not None:
         looked = captioner.explain(Path(image), options)
     else:
@@ -66,7 +66,7 @@ def show_picture(
     elif out is not None:
         looked.to_figure(title=looked.caption).save(out)
     if as_json:
-        say_json(looked.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
+        print_json(looked.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
     elif out is not None or looked.weights is None:
         typer.echo(looked.caption)
     else:
@@ -88,8 +88,8 @@ def _tested(captioner: ImageCaptioner, name: str, which: int) -> Any:
 def evaluate_pictures(
     run: Path,
     files: list[Path] | None,
-    part: str | None,
-    beam: int | None,
+    split: str | None,
+    beam_size: int | None,
     limit: int | None,
     device: str,
     as_json: bool,
@@ -101,18 +101,18 @@ def evaluate_pictures(
     from regard.tasks.captioning.task import nearest_neighbor_baseline
 
     captioner, name = captioner_of(run, device)
-    options = captioner.decoding_config(**({} if beam is None else {"beam": beam}))
+    options = captioner.decoding_config(**({} if beam_size is None else {"beam_size": beam_size}))
     found = {}
-    for which, pictures in _parts(captioner, name, files, part).items():
+    for which, pictures in _parts(captioner, name, files, split).items():
         some = pictures() if limit is None else pictures().head(limit)
-        note(f"{which}: describing {pluralize(len(some), 'picture')}")
+        print_status(f"{which}: describing {pluralize(len(some), 'picture')}")
         found[which] = caption_report(captioner, some, options)
         if not files:
             found[which] |= nearest_neighbor_baseline(
                 get_recipe(name).data(captioner.config), captioner, some
             )
     if as_json:
-        say_json({"run": str(run), "recipe": name, "parts": found})
+        print_json({"run": str(run), "recipe": name, "parts": found})
         return
     for which, report in found.items():
         _print(which, report)
@@ -126,28 +126,28 @@ def _known(captioner: ImageCaptioner, name: str) -> dict[str, Callable[[], Capti
 
 
 def _parts(
-    captioner: ImageCaptioner, name: str, files: list[Path] | None, part: str | None
+    captioner: ImageCaptioner, name: str, files: list[Path] | None, split: str | None
 ) -> dict[str, Callable[[], CaptionedImages]]:
     if files:
         from regard.data.captions import read_captioned_images
 
         if captioner.model.backbone is None:
             raise UsageError(
-                "This model was trained on ready features and cannot see images; take --part test."
+                "This model was trained on ready features and cannot see images; take --split test."
             )
         size, color = captioner.config.image_size, captioner.config.color
         return {"files": lambda: read_captioned_images([str(file) for file in files], size, color)}
     known = _known(captioner, name)
-    if part is not None and part not in known:
-        raise UnknownNameError.among("split", part, known)
-    wanted = part if part is not None else next(iter(known))
+    if split is not None and split not in known:
+        raise UnknownNameError.among("split", split, known)
+    wanted = split if split is not None else next(iter(known))
     return {wanted: known[wanted]}
 
 
 def _print(name: str, report: dict[str, Any]) -> None:
     from regard.data.parallel import pluralize
 
-    say(f"{name}: {pluralize(report['pictures'], 'picture')}")
+    print_blocks(f"{name}: {pluralize(report['pictures'], 'picture')}")
     if "captions" in report:
         rows = [
             ("captions right", f"{report['captions']:.2f} %"),
@@ -155,12 +155,15 @@ def _print(name: str, report: dict[str, Any]) -> None:
         ]
         if "inside" in report:
             rows.append(("looked at the digit it named", f"{report['inside']:.2f} %"))
-        say(table(rows, numbers=[1]))
+        print_blocks(make_table(rows, numbers=[1]))
         return
-    say(
-        table(list(_bleu_rows(report)), ("", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"), numbers=range(1, 5)), ""
+    print_blocks(
+        make_table(
+            list(_bleu_rows(report)), ("", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"), numbers=range(1, 5)
+        ),
+        "",
     )
-    say(f"brevity penalty {report['brevity_penalty']:.3f}; {report['bleu_signature']}")
+    print_blocks(f"brevity penalty {report['brevity_penalty']:.3f}; {report['bleu_signature']}")
 
 
 def _bleu_rows(report: dict[str, Any]) -> list[tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from regard.cli._say import note, say, say_json, table
+from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.errors import UnknownNameError, UsageError
 
 NAMED = {
@@ -40,7 +40,7 @@ def model_of_text(run: Path, device: str) -> tuple[Any, str]:
 
 
 def evaluate_text(
-    run: Path, files: list[Path] | None, part: str | None, limit: int | None, device: str, as_json: bool
+    run: Path, files: list[Path] | None, split: str | None, limit: int | None, device: str, as_json: bool
 ) -> None:
     """Print how well the model foretells text: files, or the parts of the recipe."""
     from regard.data.parallel import pluralize
@@ -49,19 +49,21 @@ def evaluate_text(
     model, name = model_of_text(run, device)
     task: Any = get_recipe(name).task
     found = {}
-    for which, texts in _parts(name, model, files, part).items():
-        note(f"{which}: reading {pluralize(len(texts[:limit]), 'document')}")
+    for which, texts in _parts(name, model, files, split).items():
+        print_status(f"{which}: reading {pluralize(len(texts[:limit]), 'document')}")
         found[which] = task.judged(model, texts[:limit])
     if as_json:
-        say_json({"run": str(run), "recipe": name, "parts": found})
+        print_json({"run": str(run), "recipe": name, "parts": found})
         return
     for which, report in found.items():
-        say(f"{which}: {pluralize(report['read'], 'document')}, {pluralize(report['tokens'], 'token')}")
+        print_blocks(
+            f"{which}: {pluralize(report['read'], 'document')}, {pluralize(report['tokens'], 'token')}"
+        )
         rows = [(said, format(report[key], form)) for key, (said, form) in NAMED.items() if key in report]
-        say(table(rows, numbers=[1]), "")
+        print_blocks(make_table(rows, numbers=[1]), "")
 
 
-def _parts(name: str, model: Any, files: list[Path] | None, part: str | None) -> dict[str, list[str]]:
+def _parts(name: str, model: Any, files: list[Path] | None, split: str | None) -> dict[str, list[str]]:
     from regard.data.passages import PlainTextFiles
     from regard.tasks import get_recipe
 
@@ -72,6 +74,6 @@ def _parts(name: str, model: Any, files: list[Path] | None, part: str | None) ->
         return {"files": found}
     texts = get_recipe(name).data(model.settings)
     known = texts.parts
-    if part is not None and part not in known:
-        raise UnknownNameError.among("split", part, known)
-    return {which: list(known[which]()) for which in (known if part is None else [part])}
+    if split is not None and split not in known:
+        raise UnknownNameError.among("split", split, known)
+    return {which: list(known[which]()) for which in (known if split is None else [split])}

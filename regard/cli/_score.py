@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli._input import Limit, TooLong
+from regard.cli._limit import Limit, TooLong
 from regard.cli._parts import fitting, from_files
-from regard.cli._say import AsJson, note, say, say_json, table
-from regard.cli._translate import Device, OverLimit, loaded
+from regard.cli._translate import OverLimit, load_translator_on
+from regard.cli.arguments import AsJson, Device
+from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,19 +46,21 @@ def score(
 
     if bool(files) == (text is not None):
         raise UsageError("Give two files, or --text with a text and its translation.")
-    translator = loaded(run, device)
+    translator = load_translator_on(run, device)
     pairs = [SentencePair(*text)] if text is not None else from_files(files or [], translator.config, columns)
     pairs = fitting(Limit(translator, too_long, f"{files[0]}, line" if files else "text"), pairs)
     found = translator.score([pair.source for pair in pairs], [pair.target for pair in pairs])
     total = _numbers(sum(one.log_prob for one in found), sum(one.length for one in found))
     if as_json:
-        say_json({"run": str(run), **total, "sentences": [_as_dict(translator, one) for one in found]})
+        print_json({"run": str(run), **total, "sentences": [_as_dict(translator, one) for one in found]})
     elif text is not None:
         _print(translator, found[0])
     else:
         for one in found:
             typer.echo(_line(_numbers(one.log_prob, one.length)))
-        note(f"{len(found):,} sentences, {total['tokens']:,} tokens: perplexity {total['perplexity']:.4g}")
+        print_status(
+            f"{len(found):,} sentences, {total['tokens']:,} tokens: perplexity {total['perplexity']:.4g}"
+        )
 
 
 def _numbers(log_prob: float, tokens: int) -> dict[str, Any]:
@@ -91,6 +94,10 @@ def _print(translator: Translator, one: Hypothesis) -> None:
         ("per token", f"{numbers['per_token']:.4f}"),
         ("perplexity", f"{numbers['perplexity']:.4f}"),
     ]
-    say(table(rows, numbers=[1]), "")
+    print_blocks(make_table(rows, numbers=[1]), "")
     tokens = zip(_names(translator, one), one.token_log_probs, strict=True)
-    say(table(((name, f"{value:.4f}") for name, value in tokens), ("token", "log-probability"), numbers=[1]))
+    print_blocks(
+        make_table(
+            ((name, f"{value:.4f}") for name, value in tokens), ("token", "log-probability"), numbers=[1]
+        )
+    )

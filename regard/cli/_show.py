@@ -11,7 +11,7 @@ import typer
 
 from regard.cli._answers import check_choice
 from regard.cli._document import is_classifier, show_document
-from regard.cli._input import Limit, TooLong, _arriving, of_stdin
+from regard.cli._limit import Limit, TooLong, fitted_stdin
 from regard.cli._machine import (
     Items,
     Length,
@@ -23,9 +23,10 @@ from regard.cli._machine import (
     show_machine,
 )
 from regard.cli._picture import is_captioner, show_picture
-from regard.cli._say import AsJson, Language, note, say_json
 from regard.cli._sight import is_glancer, is_respondent, show_answer, show_glance
-from regard.cli._translate import Beam, Device, OverLimit, decoding, loaded
+from regard.cli._translate import BeamSize, OverLimit, decoding, load_translator_on
+from regard.cli.arguments import AsJson, Device, Lang, read_stdin_lines
+from regard.cli.output import print_json, print_status
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def show(
     words: Annotated[
         bool, typer.Option("--words/--tokens", help="Whole words, or the tokens that the model sees.")
     ] = True,
-    beam: Beam = None,
+    beam_size: BeamSize = None,
     measure: Annotated[
         bool,
         typer.Option("--measure/--no-measure", help="Say how far the translation depends on the weights."),
@@ -68,7 +69,7 @@ def show(
         Path | None, typer.Option(help="What the question TEXT is about; default: a scene of the test.")
     ] = None,
     too_long: OverLimit = TooLong.stop,
-    lang: Annotated[Language | None, typer.Option(help="Language of the page and of the sentence.")] = None,
+    lang: Annotated[Lang | None, typer.Option(help="Lang of the page and of the sentence.")] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -101,7 +102,9 @@ def show(
         raise UsageError(f"--image is what a question is about, and {run} answers none.")
     sizes = {"length": length, "repeats": repeats, "items": items}
     if is_machine(run):
-        not_for_machines(run, {"a text": text, "--target": target, "--layer": layer, "--beam": beam})
+        not_for_machines(
+            run, {"a text": text, "--target": target, "--layer": layer, "--beam-size": beam_size}
+        )
         if heads:
             raise UsageError(
                 f"--heads is for a translation; {run} is a machine with a memory: take --head 0, --head 1, ..."
@@ -111,9 +114,9 @@ def show(
         return
     only_for_machines(run, sizes, rows)
     if is_classifier(run):
-        if heads or any(option is not None for option in (target, layer, head, beam)):
+        if heads or any(option is not None for option in (target, layer, head, beam_size)):
             raise UsageError(
-                f"{run} reads documents: --target, --layer, --head, --heads and --beam are for translations."
+                f"{run} reads documents: --target, --layer, --head, --heads and --beam-size are for translations."
             )
         whole = _standard_input() if text is None else text
         show_document(run, whole, out, None if lang is None else lang.value, device, as_json)
@@ -123,19 +126,19 @@ def show(
             raise UsageError(
                 f"{run} describes pictures: --target, --layer, --head and --heads are for translations."
             )
-        show_picture(run, text, seed, beam, out, None if lang is None else lang.value, device, as_json)
+        show_picture(run, text, seed, beam_size, out, None if lang is None else lang.value, device, as_json)
         return
     if is_glancer(run) or is_respondent(run):
-        if heads or any(option is not None for option in (target, layer, head, beam)):
+        if heads or any(option is not None for option in (target, layer, head, beam_size)):
             raise UsageError(
-                f"{run} looks at images: --target, --layer, --head, --heads and --beam are for translations."
+                f"{run} looks at images: --target, --layer, --head, --heads and --beam-size are for translations."
             )
         if is_respondent(run):
             show_answer(run, text, image, seed, out, device, as_json)
         else:
             show_glance(run, text, seed, out, device, as_json)
         return
-    translator = loaded(run, device)
+    translator = load_translator_on(run, device)
     if text is None:
         text = _from_stdin(Limit(translator, too_long, "standard input, line"))
     else:
@@ -143,14 +146,14 @@ def show(
     from regard.tasks.translation import explanation as showing
 
     shown = showing.explain(
-        translator, text, target, decoding(translator, beam=beam), with_faithfulness=measure
+        translator, text, target, decoding(translator, beam_size=beam_size), with_faithfulness=measure
     )
     check_choice(layer, head, (0, 0) if shown.alignment is None else shown.alignment.weights.shape[:2])
     view = View(shown, layer, head, heads, words, None if lang is None else lang.value)
     if out is not None:
         view.save(out)
     if as_json:
-        say_json(shown.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
+        print_json(shown.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
     elif out is None:
         typer.echo(view.drawn())
     else:
@@ -158,7 +161,7 @@ def show(
 
 
 def _from_stdin(limit: Limit) -> str:
-    texts = [line for block in of_stdin(limit) for line in block]
+    texts = [line for block in fitted_stdin(limit) for line in block]
     if len(texts) > 1:
         raise UsageError(f"show draws one text, but standard input has {len(texts)} lines; take one of them.")
     return texts[0] if texts else ""
@@ -166,7 +169,7 @@ def _from_stdin(limit: Limit) -> str:
 
 def _standard_input() -> str:
     """All of it, as one document."""
-    return "\n".join(line for ready in _arriving(False) for line in ready)
+    return "\n".join(line for ready in read_stdin_lines(False) for line in ready)
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,7 @@ class View:
                 warnings.simplefilter("always")
                 self._picture(path)
             for warning in told:
-                note(str(warning.message))
+                print_status(str(warning.message))
 
     def told(self) -> str:
         """The translation and, if it was measured, how far it depends on the weights."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli._answers import Searching, check_choice
-from regard.cli._input import Limit, TooLong, of_file, of_stdin
+from regard.cli._limit import Limit, TooLong, fitted_file, fitted_stdin
 from regard.cli._output import Output, emit
-from regard.cli._say import AsJson
+from regard.cli.arguments import AsJson
 from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from regard.tasks import Translator
 
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda or mps.")]
-Beam = Annotated[
+BeamSize = Annotated[
     int | None, typer.Option(min=1, max=1000, help="Translations kept side by side; 1 is greedy.")
 ]
 LengthPenalty = Annotated[
     float | None, typer.Option(min=0, max=10, help="Above 0 prefers longer translations (Wu et al. 2016).")
 ]
-Coverage = Annotated[
+CoveragePenalty = Annotated[
     float | None, typer.Option(min=0, help="Above 0 prefers translations that looked everywhere.")
 ]
 Engine = Annotated[
@@ -42,12 +42,12 @@ def translate(
     ] = None,
     file: Annotated[Path | None, typer.Option(help="A file with one text a line; also .gz or .xz.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the translations here, one a line.")] = None,
-    beam: Beam = None,
-    nbest: Annotated[
+    beam_size: BeamSize = None,
+    num_best: Annotated[
         int, typer.Option(min=1, max=1000, help="So many of each text: line, score and text, with tabs.")
     ] = 1,
     length_penalty: LengthPenalty = None,
-    coverage: Coverage = None,
+    coverage_penalty: CoveragePenalty = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw by chance instead of searching.")] = False,
     temperature: Annotated[
         float | None, typer.Option(min=0.001, max=1000, help="--sample: below 1 safer, above 1 wilder.")
@@ -62,8 +62,8 @@ def translate(
     align: Annotated[bool, typer.Option("--align", help="Show where each word looked.")] = False,
     layer: Annotated[int | None, typer.Option(help="--align: this layer, from 0; default: mean.")] = None,
     head: Annotated[int | None, typer.Option(help="--align: this head, from 0; default: mean.")] = None,
-    unknown: Annotated[
-        bool, typer.Option("--unknown", help="Copy words without a token from the source.")
+    replace_unknown: Annotated[
+        bool, typer.Option("--replace-unknown", help="Copy words without a token from the source.")
     ] = False,
     trace: Annotated[Path | None, typer.Option(help="Write the whole search here, as JSON.")] = None,
     too_long: OverLimit = TooLong.stop,
@@ -81,28 +81,36 @@ def translate(
     """
     if texts and file is not None:
         raise UsageError("Give texts or --file, not both.")
-    chance = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    if not sample and any(value is not None for value in (*chance.values(), seed)):
+    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    if not sample and any(value is not None for value in (*sampling.values(), seed)):
         raise UsageError(
             "--temperature, --top-k, --top-p and --seed are for --sample; add it, or leave them out."
         )
-    if sample and (trace is not None or beam is not None):
-        raise UsageError("--sample draws and does not search, so it goes with neither --beam nor --trace.")
-    translator = loaded(run, device, engine)
+    if sample and (trace is not None or beam_size is not None):
+        raise UsageError(
+            "--sample draws and does not search, so it goes with neither --beam-size nor --trace."
+        )
+    translator = load_translator_on(run, device, engine)
     options = decoding(
-        translator, sample, beam, best=nbest, alpha=length_penalty, coverage=coverage, **chance
+        translator,
+        sample,
+        beam_size,
+        num_best=num_best,
+        length_penalty=length_penalty,
+        coverage_penalty=coverage_penalty,
+        **sampling,
     )
     if align and (layer is not None or head is not None):
         (seen,) = translator.align_token_ids([""], [[]])
         check_choice(layer, head, seen.weights.shape[:2])
     searching = Searching(
-        translator, options, _generator(translator, sample, seed), align, unknown, trace is not None
+        translator, options, _generator(translator, sample, seed), align, replace_unknown, trace is not None
     )
     blocks = _blocks(translator, texts, file, too_long, sample)
-    emit(searching, blocks, Output(run, out, trace, as_json, nbest > 1, layer, head))
+    emit(searching, blocks, Output(run, out, trace, as_json, num_best > 1, layer, head))
 
 
-def loaded(run: Path, device: str, engine: str | None = None) -> Translator:
+def load_translator_on(run: Path, device: str, engine: str | None = None) -> Translator:
     """The translator of a run where it is to compute."""
     from regard.tasks import load_translator
     from regard.training.distributed import resolve_device
@@ -119,16 +127,14 @@ def loaded(run: Path, device: str, engine: str | None = None) -> Translator:
 
 
 def decoding(
-    translator: Translator, sample: bool = False, beam: int | None = None, **options: Any
+    translator: Translator, sample: bool = False, beam_size: int | None = None, **options: Any
 ) -> DecodingConfig:
-    """The options of the search; a beam is as wide as it has to be."""
-    best = options.get("best") or 1
-    if beam is None and not sample:
-        beam = max(translator.config.beam_size, best)
-    if options.get("coverage") and (sample or beam == 1):
-        raise UsageError("--coverage is for a beam search: take --beam 2 or more.")
-    method = "sample" if sample else None
-    return translator.decoding_config(method=method, beam=beam, **options)
+    """The options of the search; the beam is at least as large as the number of results."""
+    if beam_size is None and not sample:
+        beam_size = max(translator.config.beam_size, options.get("num_best") or 1)
+    if options.get("coverage_penalty") and (sample or beam_size == 1):
+        raise UsageError("--coverage-penalty is an option of a beam search: add --beam-size 2 or more")
+    return translator.decoding_config(method="sample" if sample else None, beam_size=beam_size, **options)
 
 
 def _generator(translator: Translator, sample: bool, seed: int | None) -> Any:
@@ -148,7 +154,7 @@ def _blocks(
     translator: Translator, texts: list[str] | None, file: Path | None, over: TooLong, sample: bool
 ) -> Iterator[list[str]]:
     if file is not None:
-        return of_file(file, Limit(translator, over, f"{file}, line"))
+        return fitted_file(file, Limit(translator, over, f"{file}, line"))
     if texts:
         return iter([Limit(translator, over).fitted(texts)])
-    return of_stdin(Limit(translator, over, "standard input, line"), whole=sample)
+    return fitted_stdin(Limit(translator, over, "standard input, line"), full=sample)

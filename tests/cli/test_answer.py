@@ -54,26 +54,29 @@ def test_classify(runs, image):
     assert plain["images"][0]["label"] == label
     refused(call("classify", runs / "digits"), "This model sees images: name one or more")
     refused(call("classify", runs / "digits", "no.png"), "There is no image no.png")
-    refused(call("classify", runs / "digits", "--whole"), "--file and --whole are for documents")
+    refused(
+        call("classify", runs / "digits", "--as-one-document"),
+        "--file and --as-one-document are for documents",
+    )
     refused(call("classify", runs / "digit-questions", image), "cannot classify")
 
 
 def test_answer(runs, image):
     run = runs / "digit-questions"
-    said, share = call("answer", run, image, "how many 3s?").stdout.strip().split("\t")
+    said, share = call("ask", run, image, "how many 3s?").stdout.strip().split("\t")
     assert 0 < float(share) <= 1
-    plain = json.loads(call("answer", run, image, "how many 3s?", "--json").stdout)
-    assert plain["answer"] == said
-    about_scene = call("answer", run, "is there a 5", "--seed", "3")
+    plain = json.loads(call("ask", run, image, "how many 3s?", "--json").stdout)
+    assert plain["ask"] == said
+    about_scene = call("ask", run, "is there a 5", "--seed", "3")
     assert about_scene.returncode == 0
-    whole = call("answer", run, "--seed", "3")
+    whole = call("ask", run, "--seed", "3")
     assert "true answer" in whole.stderr
-    assert "true" in json.loads(call("answer", run, "--json").stdout)
-    refused(call("answer", run, image, "why?"), "is not a question that this model knows")
-    refused(call("answer", run, "--seed", "99"), "--seed 99 is none of the 20 scenes")
-    refused(call("answer", run, image, "how", "many"), "An image and one question at most")
-    refused(call("answer", runs / "digits", image, "how many 3s"), "answers no questions")
-    refused(call("answer", run, "--device", "abacus"), "no device 'abacus'")
+    assert "true" in json.loads(call("ask", run, "--json").stdout)
+    refused(call("ask", run, image, "why?"), "is not a question that this model knows")
+    refused(call("ask", run, "--seed", "99"), "--seed 99 is none of the 20 scenes")
+    refused(call("ask", run, image, "how", "many"), "An image and one question at most")
+    refused(call("ask", runs / "digits", image, "how many 3s"), "answers no questions")
+    refused(call("ask", run, "--device", "abacus"), "no device 'abacus'")
 
 
 def test_show(runs, image, tmp_path):
@@ -104,9 +107,9 @@ def test_evaluate(runs):
     assert "test: 35 questions" in answer.stdout
     assert "looked at the digit" in answer.stdout
     assert "where" in answer.stdout
-    answer = call("evaluate", runs / "digits", "--part", "valid")
+    answer = call("evaluate", runs / "digits", "--split", "valid")
     assert "valid: 12 images" in answer.stdout
     plain = json.loads(call("evaluate", runs / "digits", "--limit", "5", "--json").stdout)
     assert plain["parts"]["test"]["images"] == 5
-    refused(call("evaluate", runs / "digits", "--part", "no"), "no split 'no'")
+    refused(call("evaluate", runs / "digits", "--split", "no"), "no split 'no'")
     refused(call("evaluate", runs / "digits", "x.jsonl"), "judged by the scenes of its recipe")

@@ -16,7 +16,7 @@ def test_bench_measures_every_batch(backwards, texts):
         1,
         "--batch",
         0,
-        "--beam",
+        "--beam-size",
         2,
         "--json",
     )

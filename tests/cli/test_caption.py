@@ -56,7 +56,7 @@ def test_train_says_what_can_be_done(learned):
 def test_caption(told, images):
     answer = call("caption", told, *(path for path, _ in images))
     assert answer.stdout.splitlines() == [f"{path}\t{text}" for path, text in images]
-    plain = json.loads(call("caption", told, images[0][0], "--beam", "3", "--json").stdout)
+    plain = json.loads(call("caption", told, images[0][0], "--beam-size", "3", "--json").stdout)
     assert plain["images"] == [{"image": images[0][0], "caption": images[0][1]}]
 
 
@@ -76,7 +76,7 @@ def test_evaluate(told):
     assert plain["parts"]["files"]["pictures"] == 9
     assert plain["parts"]["files"]["bleu1"] > 90
     assert "valid: 1 picture\n" in call("evaluate", told, "--limit", "1").stdout
-    refused(call("evaluate", told, "--part", "nowhere"), "no split 'nowhere'")
+    refused(call("evaluate", told, "--split", "nowhere"), "no split 'nowhere'")
 
 
 def test_show(told, images, tmp_path):

@@ -60,7 +60,7 @@ def test_classify_a_file_and_standard_input(read, tmp_path):
     piped = call("classify", read, stdin=texts.encode())
     assert from_file.stdout == piped.stdout
     assert [line[:3] for line in piped.stdout.splitlines()] == ["pos", "", "neg"]
-    whole = call("classify", read, "--whole", stdin=texts.encode())
+    whole = call("classify", read, "--as-one-document", stdin=texts.encode())
     assert len(whole.stdout.splitlines()) == 1
 
 
@@ -79,7 +79,7 @@ def test_evaluate(read, tmp_path):
     found = json.loads(call("evaluate", read, path, "--json").stdout)["parts"]["files"]
     assert found["documents"] == 30
     assert found["accuracy"] > 90
-    shown = call("evaluate", read, "--part", "valid", "--limit", "10").stdout
+    shown = call("evaluate", read, "--split", "valid", "--limit", "10").stdout
     assert "valid: 10 documents" in shown
     assert "precision" in shown
     assert "said neg" in shown
@@ -148,14 +148,14 @@ def test_info(read):
     ("words", "sentence"),
     [
         (["classify", "{run}", "a", "--file", "x"], "Give texts or --file"),
-        (["classify", "{run}", "a", "--whole"], "--whole is for --file"),
+        (["classify", "{run}", "a", "--as-one-document"], "--as-one-document is for --file"),
         (["classify", "{run}", "a", "--device", "moon"], "no device 'moon'"),
         (["translate", "{run}", "x"], "was trained for documents and cannot translate"),
         (["show", "{run}", " "], "the text is empty"),
         (["show", "{run}", "x", "--out", "x.png"], "A document is shown as .html or .txt"),
         (["show", "{run}", "x", "--heads"], "are for translations"),
         (["evaluate", "{run}"], "no documents to test with"),
-        (["evaluate", "{run}", "--part", "moon"], "no split 'moon'"),
+        (["evaluate", "{run}", "--split", "moon"], "no split 'moon'"),
         (["evaluate", "{run}", "--length", "3"], "--length is for a machine with a memory"),
         (["train", "documents"], "--train x.tsv"),
         (["train", "mixed"], "mixed needs files to train on: --train x.tsv"),

@@ -12,17 +12,16 @@ from rich.cells import cell_len
 from tests.cli.calls import ENVIRONMENT, PYTHON, call, run
 
 VERBS = (
-    "list",
-    "explain",
     "train",
     "resume",
     "info",
     "translate",
     "evaluate",
     "score",
-    "average",
+    "average-weights",
     "compare",
     "reproduce",
+    "mechanisms",
 )
 
 
@@ -39,7 +38,8 @@ def imported(*arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["explain", "nonsense"], *([verb, "--help"] for verb in VERBS)]
+    "arguments",
+    [["--help"], ["--version"], ["mechanisms", "nonsense"], *([verb, "--help"] for verb in VERBS)],
 )
 def test_quick_answers_import_neither_torch_nor_rich(arguments):
     modules = imported(*arguments)
@@ -71,25 +71,25 @@ def test_the_console_script_is_installed():
 
 
 def test_list_gives_each_mechanism_a_line():
-    answer = run("list")
+    answer = run("mechanisms")
     assert answer.returncode == 0, answer.stderr
     assert any(line.startswith("Additive") and " score " in line for line in answer.stdout.splitlines())
 
 
 def test_list_of_one_kind():
-    answer = call("list", "--kind", "mask", "--json")
+    answer = call("mechanisms", "--kind", "mask", "--json")
     mechanisms = json.loads(answer.stdout)["mechanisms"]
     assert {m["kind"] for m in mechanisms} == {"mask"}
     assert "causal" in {m["name"] for m in mechanisms}
 
 
 def test_list_in_chinese():
-    answer = call("list", "--lang", "zh")
+    answer = call("mechanisms", "--lang", "zh")
     assert answer.returncode == 0, answer.stderr
     assert "小网络" in answer.stdout
 
 
-@pytest.mark.parametrize("words", [["list"], ["train"], ["reproduce"]])
+@pytest.mark.parametrize("words", [["mechanisms"], ["train"], ["reproduce"]])
 @pytest.mark.parametrize("width", [60, 61, 80, 120])
 def test_chinese_wraps_between_its_characters_and_never_inside_a_word(words, width, monkeypatch):
     monkeypatch.setitem(ENVIRONMENT, "COLUMNS", str(width))
@@ -99,33 +99,32 @@ def test_chinese_wraps_between_its_characters_and_never_inside_a_word(words, wid
     assert not any(line.lstrip()[:1] in "，。、；：！？）" for line in lines)
     shown = "".join("".join(line.split()) for line in lines)
     for one in next(iter(told.values())):
-        assert "".join(one["sentence"].split()) in shown, "nothing is left out"
-        for word in re.findall(r"[A-Za-z]+", one["sentence"]):
+        assert "".join(one["summary"].split()) in shown, "nothing is left out"
+        for word in re.findall(r"[A-Za-z]+", one["summary"]):
             assert any(word in line for line in lines), word
 
 
 @pytest.mark.parametrize(
     ("text", "room", "wanted"),
     [
-        ("混合读取：layer_types=cnn,gru。", 16, ["混合读取：", "layer_types=cnn,gru。"]),
+        ("混合读取：layers=cnn,gru。", 16, ["混合读取：", "layers=cnn,gru。"]),
         ("以及提问（--data：MNIST）。", 14, ["以及提问", "（--data：", "MNIST）。"]),
         ("一二三四。", 8, ["一二三", "四。"]),
         ("合用就是 softmax", 8, ["合用就是", "softmax"]),
         ("a black cat sleeps", 8, ["a black", "cat", "sleeps"]),
-        ("layer_types=cnn,attention,gru", 12, ["layer_types=cnn,", "attention,", "gru"]),
+        ("layers=cnn,attention,gru", 12, ["layers=cnn,", "attention,", "gru"]),
         ("translation", 6, ["transl", "ation"]),
     ],
 )
 def test_where_lines_break(text, room, wanted):
-    from rich.console import Console
-
     from regard.cli._wrap import Wrapped
+    from rich.console import Console
 
     assert [line.plain for line in Wrapped(text).wrap(Console(), room)] == wanted
 
 
 def test_explain_says_all_it_knows():
-    answer = run("explain", "bahdanau")
+    answer = run("mechanisms", "bahdanau")
     assert answer.returncode == 0, answer.stderr
     for part in ("Additive", "tanh(", "1409.0473", "cost", "fast path", "█"):
         assert part in answer.stdout
@@ -133,14 +132,14 @@ def test_explain_says_all_it_knows():
 
 
 def test_explain_in_chinese():
-    answer = call("explain", "additive", "--lang", "zh")
+    answer = call("mechanisms", "additive", "--lang", "zh")
     assert answer.returncode == 0, answer.stderr
     assert "快速路径" in answer.stdout
     assert answer.stdout.splitlines()[-1].startswith("空白为 0，░ 至多 ")
 
 
 def test_explain_as_json_is_one_object():
-    answer = json.loads(call("explain", "additive", "--json").stdout)
+    answer = json.loads(call("mechanisms", "additive", "--json").stdout)
     assert answer["name"] == "Additive"
     assert answer["equation"]
     assert answer["paper"]
@@ -151,13 +150,12 @@ def test_explain_as_json_is_one_object():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["explain", "nonsense"], "no mechanism 'nonsense'; did you mean "),
-        (["explain", "additve"], "Additive"),
-        (["explain", ""], "no mechanism ''"),
-        (["explain"], "NAME"),
-        (["list", "--kind", "scores"], "There is no kind 'scores'; the kinds are score, "),
-        (["list", "--lang", "fr"], "'fr'"),
-        (["lists"], "lists"),
+        (["mechanisms", "nonsense"], "no mechanism 'nonsense'; did you mean "),
+        (["mechanisms", "additve"], "Additive"),
+        (["mechanisms", ""], "no mechanism ''"),
+        (["mechanisms", "--kind", "scores"], "no kind 'scores'; did you mean score?"),
+        (["mechanisms", "--lang", "fr"], "'fr'"),
+        (["mechanism"], "no command 'mechanism'; did you mean mechanisms?"),
     ],
 )
 def test_mistakes_are_answered_in_words(arguments, words):
@@ -169,6 +167,6 @@ def test_mistakes_are_answered_in_words(arguments, words):
 
 
 def test_a_terminal_without_unicode_gets_an_answer():
-    answer = run("list", "--lang", "zh", PYTHONIOENCODING="ascii")
+    answer = run("mechanisms", "--lang", "zh", PYTHONIOENCODING="ascii")
     assert answer.returncode == 0, answer.stderr
     assert "Additive" in answer.stdout

@@ -1,8 +1,8 @@
 """Which errors become a sentence, and which keep their traceback."""
 
 import pytest
+from regard.cli.main import to_regard_error
 
-from regard.cli._errors import to_regard_error
 from regard.errors import DivergedError, OutOfMemoryError, StorageError
 from tests.cli.calls import call, refused
 

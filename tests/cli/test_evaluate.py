@@ -24,7 +24,7 @@ def test_the_tests_of_the_recipe(backwards):
 
 def test_the_same_as_json(backwards):
     answer = json.loads(
-        call("evaluate", backwards, "--part", "valid", "--limit", 50, "--beam", 2, "--json").stdout
+        call("evaluate", backwards, "--split", "valid", "--limit", 50, "--beam-size", 2, "--json").stdout
     )
     assert set(answer["parts"]) == {"valid"}
     part = answer["parts"]["valid"]
@@ -48,22 +48,22 @@ def test_files_of_ones_own(backwards, tmp_path):
 def test_gold_alignments_rate_each_head(backwards, tmp_path):
     file = tmp_path / "gold.tsv"
     file.write_text("a b c d\td c b a\t3-0 2-1 1-2 0-3\nx y\ty x\t1-0 0-1\n", encoding="utf-8")
-    found = json.loads(call("evaluate", backwards, "--gold", file, "--json").stdout)
+    found = json.loads(call("evaluate", backwards, "--gold-alignments", file, "--json").stdout)
     assert found["parts"] == {}
     assert found["gold"]["sentences"] == 2
     (head,) = found["gold"]["heads"]
     assert (head["layer"], head["head"]) == (0, 0)
     assert head["aer"] == found["gold"]["mean"]
     assert head["aer"] <= 0.5
-    printed = call("evaluate", backwards, "--gold", file).stdout.splitlines()
+    printed = call("evaluate", backwards, "--gold-alignments", file).stdout.splitlines()
     assert printed[1].split() == ["layer", "head", "error"]
     assert printed[-2].split()[:2] == ["all", "mean"]
     assert printed[-1].split() == ["in", "hindsight", f"{found['gold']['hindsight']:.4f}"]
     file.write_text("", encoding="utf-8")
-    refused(call("evaluate", backwards, "--gold", file), "is empty")
+    refused(call("evaluate", backwards, "--gold-alignments", file), "is empty")
     file.write_text("a\tb\n", encoding="utf-8")
-    refused(call("evaluate", backwards, "--gold", file), "line 1: source, target and links")
-    refused(call("evaluate", backwards, "--gold", tmp_path / "none"), "There is no file")
+    refused(call("evaluate", backwards, "--gold-alignments", file), "line 1: source, target and links")
+    refused(call("evaluate", backwards, "--gold-alignments", tmp_path / "none"), "There is no file")
 
 
 def test_gold_is_read_as_all_other_text_is(backwards, tmp_path):
@@ -71,20 +71,24 @@ def test_gold_is_read_as_all_other_text_is(backwards, tmp_path):
     lines = ["\ufeffa b c d\td c b a\t3-0 2-1 1-2 0-3", "a b c d e f\tf e d\t5-0", "x y\ty x\t1-0 0-1"]
     file.write_bytes(lzma.compress("\r\n".join(lines).encode()))
     refused(
-        call("evaluate", backwards, "--gold", file),
+        call("evaluate", backwards, "--gold-alignments", file),
         f"{file}, line 2 has 6 tokens, but this model takes 4 (max_length); split it, or take --too-long cut.",
     )
-    cut = call("evaluate", backwards, "--gold", file, "--too-long", "cut", "--json")
+    cut = call("evaluate", backwards, "--gold-alignments", file, "--too-long", "cut", "--json")
     assert json.loads(cut.stdout)["gold"]["sentences"] == 2
     assert "line 2 has 6 tokens and was cut to 4" in cut.stderr
     assert "1 of 3 pairs was cut, so its links are not judged" in cut.stderr
-    one = json.loads(call("evaluate", backwards, "--gold", file, "--limit", 1, "--json").stdout)
+    one = json.loads(call("evaluate", backwards, "--gold-alignments", file, "--limit", 1, "--json").stdout)
     assert one["gold"]["sentences"] == 1
     file.write_bytes(lzma.compress(lines[1].encode()))
-    refused(call("evaluate", backwards, "--gold", file, "--too-long", "cut"), "no pair is left to judge")
+    refused(
+        call("evaluate", backwards, "--gold-alignments", file, "--too-long", "cut"),
+        "no pair is left to judge",
+    )
     file.write_bytes(lzma.compress(b"a b\tb\t0-0\nab c\tc\t0-0"))
     refused(
-        call("evaluate", backwards, "--gold", file), f"{file}, line 2: the source has 2 words, but the model"
+        call("evaluate", backwards, "--gold-alignments", file),
+        f"{file}, line 2: the source has 2 words, but the model",
     )
 
 
@@ -95,7 +99,7 @@ def test_segmented_gold_is_judged_by_its_words(texts):
     words = [*TINY[1:], "vocab_size=30", "steps=1"]
     assert call("train", "translation", *files, *words, "--out", texts / "zh").returncode == 0
     (texts / "gold.tsv").write_text("北京\tx\t0-0\n学校 在 北京\tx y\t0-0 2-1\n", encoding="utf-8")
-    found = call("evaluate", texts / "zh", "--gold", texts / "gold.tsv", "--json")
+    found = call("evaluate", texts / "zh", "--gold-alignments", texts / "gold.tsv", "--json")
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["gold"]["sentences"] == 2
     linked = call("evaluate", texts / "zh", texts / "gold.tsv", "--columns", "0,1,2", "--json")
@@ -143,7 +147,9 @@ def test_many_heads_and_none(texts):
     heads = ["model=transformer", "num_layers=2", "num_heads=2"]
     assert call("train", "translation", *files, *words, *heads, "--out", texts / "some").returncode == 0
     (texts / "gold").write_text("ab bca c\tc acb ba\t2-0 1?1 0-2\n", encoding="utf-8")
-    rated = json.loads(call("evaluate", texts / "some", "--gold", texts / "gold", "--json").stdout)["gold"]
+    rated = json.loads(
+        call("evaluate", texts / "some", "--gold-alignments", texts / "gold", "--json").stdout
+    )["gold"]
     assert sorted((one["layer"], one["head"]) for one in rated["heads"]) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     errors = [one["aer"] for one in rated["heads"]]
     assert errors == sorted(errors)
@@ -156,7 +162,10 @@ def test_many_heads_and_none(texts):
         ).returncode
         == 0
     )
-    for arguments in (["translate", texts / "none", "ab", "--align"], ["evaluate", texts / "none", "--gold"]):
+    for arguments in (
+        ["translate", texts / "none", "ab", "--align"],
+        ["evaluate", texts / "none", "--gold-alignments"],
+    ):
         gold = [texts / "gold"] if arguments[0] == "evaluate" else []
         refused(call(*arguments, *gold), "this model has no attention")
 
@@ -164,8 +173,8 @@ def test_many_heads_and_none(texts):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--part", "tset"], "no split 'tset'; did you mean test?"),
-        (["a.tsv", "--part", "test"], "Give files or --part, not both."),
+        (["--split", "tset"], "no split 'tset'; did you mean test?"),
+        (["a.tsv", "--split", "test"], "Give files or --split, not both."),
         (["nowhere.tsv"], "There is no file nowhere.tsv"),
     ],
 )

@@ -59,7 +59,7 @@ def test_info(machine):
         (["evaluate", "{run}", "--items", "3"], "no size 'items'"),
         (["evaluate", "{run}", "--length", "0"], "passage_length=0 is too small"),
         (["show", "{run}", "text"], "does not take a text, but --length"),
-        (["show", "{run}", "--beam", "3"], "does not take --beam"),
+        (["show", "{run}", "--beam-size", "3"], "does not take --beam-size"),
         (["show", "{run}", "--target", "x"], "does not take --target"),
         (["show", "{run}", "--heads"], "--heads is for a translation"),
         (

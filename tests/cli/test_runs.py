@@ -1,4 +1,4 @@
-"""`regard info`, `regard average`, `regard compare` and `regard reproduce`."""
+"""`regard info`, `regard average-weights`, `regard compare` and `regard reproduce`."""
 
 import json
 import shutil
@@ -55,7 +55,7 @@ def test_a_run_of_a_later_regard_is_refused(backwards, tmp_path):
 def test_average_of_the_last_weights(backwards, tmp_path):
     copy = shutil.copytree(backwards, tmp_path / "copy")
     (copy / "weights" / "average.safetensors").unlink()
-    answer = call("average", copy, "--last", 2, "--check")
+    answer = call("average-weights", copy, "--last", 2, "--check")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith("averaged the weights of steps 100, 150 into ")
     assert [line.split()[0] for line in answer.stdout.splitlines()[-2:]] == ["before", "after"]
@@ -66,12 +66,12 @@ def test_average_of_the_last_weights(backwards, tmp_path):
 def test_average_of_checkpoints(backwards, tmp_path):
     copy = shutil.copytree(backwards, tmp_path / "copy")
     shutil.rmtree(copy / "weights" / "recent")
-    answer = call("average", copy, "--last", 9, "--out", tmp_path / "mean.safetensors", "--json")
+    answer = call("average-weights", copy, "--last", 9, "--out", tmp_path / "mean.safetensors", "--json")
     assert json.loads(answer.stdout)["steps"] == [50, 100, 150]
     assert "there are 3 weights, not 9" in answer.stderr
     assert (tmp_path / "mean.safetensors").is_file()
     shutil.rmtree(copy / "checkpoints")
-    refused(call("average", copy), "has no two weights to average")
+    refused(call("average-weights", copy), "has no two weights to average")
 
 
 def test_compare_makes_one_table(texts, monkeypatch):

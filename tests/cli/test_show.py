@@ -37,7 +37,7 @@ def test_in_the_terminal_in_chinese(backwards):
 
 
 def test_a_page_has_the_search_the_weights_and_the_measure(backwards, tmp_path):
-    answer = call("show", backwards, "abc", "--beam", 3, "--out", tmp_path / "x.html", "--lang", "zh")
+    answer = call("show", backwards, "abc", "--beam-size", 3, "--out", tmp_path / "x.html", "--lang", "zh")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith("cba\n把这些权重随机打乱")
     data = data_of(tmp_path / "x.html")
@@ -146,7 +146,7 @@ def test_a_letter_without_a_font_is_a_sentence_not_a_warning_of_python(backwards
         (["abc", "--layer", "1"], "There is no layer 1; this model has 1, counted from 0."),
         (["abc", "--head", "-1"], "There is no head -1"),
         (["abc", "--heads", "--head", "0"], "--heads shows all of them"),
-        (["abc", "--beam", "0"], "Invalid value for '--beam'"),
+        (["abc", "--beam-size", "0"], "Invalid value for '--beam-size'"),
         (["abc", "--out", "no/such/folder/x.html"], "there is no folder no/such/folder"),
     ],
 )
@@ -178,7 +178,7 @@ def blind(tmp_path_factory):
 
 
 def test_a_model_without_attention(blind, tmp_path):
-    answer = call("show", blind, "abc", "--beam", 2, "--out", tmp_path / "x.html")
+    answer = call("show", blind, "abc", "--beam-size", 2, "--out", tmp_path / "x.html")
     assert answer.returncode == 0, answer.stderr
     data = data_of(tmp_path / "x.html")
     assert (data["layers"], data["heads"], data["faith"]) == (0, 0, None)

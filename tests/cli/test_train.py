@@ -146,14 +146,14 @@ def test_from_raw_text_to_translations(texts):
     assert answer.returncode == 0, answer.stderr
     assert "2 steps in" in answer.stdout
     assert "20 pairs read, 15 used; 5 with an empty side left out (lines 3, 7, 11, ...)." in answer.stdout
-    for words in (f"translate {folder}", f"evaluate {folder} --part valid", f"info {folder}"):
+    for words in (f"translate {folder}", f"evaluate {folder} --split valid", f"info {folder}"):
         assert f"  regard {words}" in answer.stdout
     assert "step 2/2" in answer.stderr, "progress goes to standard error"
     assert "step 2/2" not in answer.stdout
 
     assert call("translate", folder, "abc").returncode == 0
-    refused(call("evaluate", folder), "name files, or take --part valid")
-    assert "2 sentences" in call("evaluate", folder, "--part", "valid").stdout
+    refused(call("evaluate", folder), "name files, or take --split valid")
+    assert "2 sentences" in call("evaluate", folder, "--split", "valid").stdout
     timed = call("bench", "translate", folder, "--batch", 0)
     assert timed.returncode == 0, timed.stderr
     assert "2 texts" in timed.stderr, "there is no test, so it is the validation part"

@@ -89,17 +89,17 @@ def test_a_line_that_is_too_long_can_be_cut(backwards):
 def test_the_best_ones_with_their_scores(backwards):
     rows = [
         line.split("\t")
-        for line in call("translate", backwards, "abc", "xy", "--nbest", 3).stdout.splitlines()
+        for line in call("translate", backwards, "abc", "xy", "--num-best", 3).stdout.splitlines()
     ]
     assert [row[0] for row in rows] == ["1"] * 3 + ["2"] * 3
     assert [rows[0][2], rows[3][2]] == ["cba", "yx"]
     scores = [float(row[1]) for row in rows]
     assert scores[0] == max(scores[:3])
-    refused(call("translate", backwards, "abc", "--nbest", 3, "--beam", 2), "take a wider beam")
+    refused(call("translate", backwards, "abc", "--num-best", 3, "--beam-size", 2), "take a wider beam")
 
 
 def test_json_is_one_object_with_all_of_it(backwards):
-    answer = call("translate", backwards, "abc", "", "--json", "--nbest", 2, "--align")
+    answer = call("translate", backwards, "abc", "", "--json", "--num-best", 2, "--align")
     first, empty = json.loads(answer.stdout)["translations"]
     assert (first["line"], first["source"], first["translation"]) == (1, "abc", "cba")
     assert first["tokens"] == ["c", "b", "a"]
@@ -112,7 +112,9 @@ def test_json_is_one_object_with_all_of_it(backwards):
     assert (empty["line"], empty["translation"], empty["nbest"]) == (2, "", [])
 
 
-@pytest.mark.parametrize("way", [["--beam", 1], ["--beam", 3], ["--sample", "--seed", 1], ["--trace", "{}"]])
+@pytest.mark.parametrize(
+    "way", [["--beam-size", 1], ["--beam-size", 3], ["--sample", "--seed", 1], ["--trace", "{}"]]
+)
 def test_alignments_of_every_way_of_decoding_have_words(backwards, tmp_path, way):
     way = [str(word).format(tmp_path / "trace.json") for word in way]
     answer = call("translate", backwards, "abc", "--align", "--json", *way)
@@ -139,7 +141,7 @@ def test_a_layer_that_is_not_there_is_refused_before_anything_is_printed(backwar
 
 
 def test_chance_can_be_repeated(backwards):
-    draw = ["--sample", "--temperature", 5.0, "--nbest", 5]
+    draw = ["--sample", "--temperature", 5.0, "--num-best", 5]
     first, again, other = (
         call("translate", backwards, *draw, "--seed", seed, stdin=b"abc\nxyz\n").stdout for seed in (1, 1, 2)
     )
@@ -149,7 +151,7 @@ def test_chance_can_be_repeated(backwards):
 
 
 def test_the_search_is_kept(backwards, tmp_path):
-    answer = call("translate", backwards, "abc", "xy", "--beam", 3, "--trace", tmp_path / "trace.json")
+    answer = call("translate", backwards, "abc", "xy", "--beam-size", 3, "--trace", tmp_path / "trace.json")
     assert answer.stdout == "cba\nyx\n"
     first, second = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))["traces"]
     assert (first["source"], second["translation"]) == ("abc", "yx")
@@ -179,12 +181,12 @@ def test_unknown_letters_are_copied(backwards):
     [
         (["abc", "--file", "in.txt"], "Give texts or --file, not both."),
         (["abc", "--seed", "1"], "are for --sample"),
-        (["abc", "--sample", "--beam", "3"], "--sample draws and does not search"),
-        (["abc", "--coverage", "0.2"], "take --beam 2 or more"),
-        (["abc", "--beam", "0"], "Invalid value for '--beam'"),
-        (["abc", "--nbest", "0"], "Invalid value for '--nbest'"),
+        (["abc", "--sample", "--beam-size", "3"], "--sample draws and does not search"),
+        (["abc", "--coverage-penalty", "0.2"], "take --beam-size 2 or more"),
+        (["abc", "--beam-size", "0"], "Invalid value for '--beam-size'"),
+        (["abc", "--num-best", "0"], "Invalid value for '--num-best'"),
         (["abc", "--length-penalty", "-1"], "Invalid value for '--length-penalty'"),
-        (["abc", "--coverage", "-1"], "Invalid value for '--coverage'"),
+        (["abc", "--coverage-penalty", "-1"], "Invalid value for '--coverage-penalty'"),
         (["abc", "--sample", "--temperature", "0"], "Invalid value for '--temperature'"),
         (["abc", "--sample", "--top-k", "-1"], "Invalid value for '--top-k'"),
         (["abc", "--sample", "--top-p", "2"], "Invalid value for '--top-p'"),

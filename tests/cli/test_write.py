@@ -58,7 +58,7 @@ def filled(files):
 def test_train_says_what_was_read_and_what_can_be_done(begun):
     folder, answer = begun
     assert "57 documents read" in " ".join(answer.stdout.split())
-    assert f"regard write {folder}" in answer.stdout
+    assert f"regard generate {folder}" in answer.stdout
 
 
 def test_write_goes_on(written):
@@ -69,11 +69,11 @@ def test_write_goes_on(written):
     assert one.stdout.startswith("one two")
     other = call(*words[:3], "--length", "4", "--temperature", "0.5", "--top-k", "5", "--top-p", "0.9")
     assert "gives the same again" in other.stderr
-    assert call("write", written, "one", "--temperature", "0", "--length", "2").returncode == 0
+    assert call("generate", written, "one", "--temperature", "0", "--length", "2").returncode == 0
 
 
 def test_write_as_json(written):
-    answer = call("write", written, "one", "-n", "3", "--length", "5", "--seed", "1", "--json")
+    answer = call("generate", written, "one", "-n", "3", "--length", "5", "--seed", "1", "--json")
     found = json.loads(answer.stdout)
     assert len(found["texts"]) == 3
     assert found["seed"] == 1
@@ -81,11 +81,11 @@ def test_write_as_json(written):
 
 
 def test_write_fills_in(filled):
-    answer = call("write", filled, "one ___ three ___.", "-n", "3")
+    answer = call("generate", filled, "one ___ three ___.", "-n", "3")
     assert answer.returncode == 0, answer.stderr
     assert "___" not in answer.stdout
     assert "gap 2" in answer.stdout
-    found = json.loads(call("write", filled, "one ___.", "-n", "2", "--json").stdout)
+    found = json.loads(call("generate", filled, "one ___.", "-n", "2", "--json").stdout)
     assert len(found["gaps"][0]) == 2
 
 
@@ -93,7 +93,7 @@ def test_evaluate_both(written, filled, files):
     found = json.loads(call("evaluate", written, files / "b.txt", "--json").stdout)["parts"]["files"]
     assert found["read"] == 10
     assert found["bits_per_character"] > 0
-    shown = call("evaluate", written, "--part", "valid", "--limit", "2").stdout
+    shown = call("evaluate", written, "--split", "valid", "--limit", "2").stdout
     assert "valid: 2 documents" in shown
     assert "bits a character" in shown
     assert "hidden words guessed" in call("evaluate", filled).stdout
@@ -108,14 +108,14 @@ def test_info(written):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["write", "{written}", "x", "--temperature", "-1"], "for temperature: must be at least 0.001"),
-        (["write", "{written}", "x", "--top-p", "2"], "for top_p: must be at most 1"),
-        (["write", "{written}", "one two " * 20], "shorten it"),
-        (["write", "{written}", "x", "--temperature", "0", "--top-k", "3"], "draws nothing"),
-        (["write", "{written}", "x", "--device", "moon"], "no device 'moon'"),
-        (["write", "{filled}", "no gap"], "there is no gap"),
-        (["write", "{filled}", "a ___", "--seed", "1"], "takes --number alone"),
-        (["evaluate", "{written}", "--part", "moon"], "no split 'moon'"),
+        (["generate", "{written}", "x", "--temperature", "-1"], "for temperature: must be at least 0.001"),
+        (["generate", "{written}", "x", "--top-p", "2"], "for top_p: must be at most 1"),
+        (["generate", "{written}", "one two " * 20], "shorten it"),
+        (["generate", "{written}", "x", "--temperature", "0", "--top-k", "3"], "draws nothing"),
+        (["generate", "{written}", "x", "--device", "moon"], "no device 'moon'"),
+        (["generate", "{filled}", "no gap"], "there is no gap"),
+        (["generate", "{filled}", "a ___", "--seed", "1"], "takes --number alone"),
+        (["evaluate", "{written}", "--split", "moon"], "no split 'moon'"),
         (["translate", "{written}", "x"], "was trained for language and cannot translate"),
         (["train", "language"], "--train a.txt"),
     ],
@@ -125,7 +125,7 @@ def test_what_cannot_be_done_is_said(written, filled, words, sentence):
 
 
 def test_a_translator_does_not_write(backwards):
-    refused(call("write", backwards, "x"), "was trained for reverse and does not write")
+    refused(call("generate", backwards, "x"), "was trained for reverse and does not write")
 
 
 def test_a_file_without_text_is_named(written, tmp_path):

@@ -134,11 +134,11 @@ def test_what_cannot_be_served_is_told_in_a_sentence(tmp_path):
 
 def test_other_hosts_are_warned_of(monkeypatch):
     """Nothing listens but for a moment at this machine's own address: tests open no door."""
-    from regard.cli import _serve
+    from regard.cli import serve as serve_module
 
-    listening = _serve._listening
-    monkeypatch.setattr(_serve, "_listening", lambda host, port: listening("127.0.0.1", port))
-    monkeypatch.setattr(_serve, "_answer", lambda app, listener: None)
+    listening = serve_module._listen
+    monkeypatch.setattr(serve_module, "_listen", lambda host, port: listening("127.0.0.1", port))
+    monkeypatch.setattr(serve_module, "_run_server", lambda app, listener: None)
     answer = call("serve", "--port", "0", "--host", "0.0.0.0", "--no-open")
     assert answer.stdout.startswith("regard: http://127.0.0.1:")
     assert "everybody who can reach 0.0.0.0" in answer.stderr

@@ -34,11 +34,11 @@ def test_it_fits_every_tokenizer(tokenizer, monkeypatch):
 
 
 def test_regard_serve_does_it_before_it_listens(tmp_path, monkeypatch):
-    from regard.cli import _serve
+    from regard.cli import serve as serve_module
     from regard.serving import _warm
 
     warmed = []
     monkeypatch.setattr(_warm, "warm_up", lambda model, texts: warmed.append((model, texts)))
-    app = _serve._application(tiny_run(tmp_path / "run"), "127.0.0.1", "cpu", None, None)
+    app = serve_module._build_app(tiny_run(tmp_path / "run"), "127.0.0.1", "cpu", None, None)
     app.state.served.worker.close()
     assert warmed == [(app.state.served.trained, app.state.served.limits.together)]

@@ -37,7 +37,7 @@ class CaptioningConfig(TrainingConfig):
     attention_scope: Literal["soft", "hard", "none"] = option(
         "soft", "attend to all cells, to one sampled cell, or always to their mean"
     )
-    score: str = option("additive", "score of a cell; `regard list --kind score`")
+    score: str = option("additive", "score of a cell; `regard mechanisms --kind score`")
     conv_channels: int = option(24, "channels of the first convolution", ge=1)
     feature_dim: int = option(96, "size of a feature vector of the backbone", gt=16)
     embed_dim: int = option(64, "size of a word embedding", ge=1)

@@ -54,12 +54,12 @@ class TextClassificationConfig(TrainingConfig):
     )
     score: str = option(
         "additive",
-        "attention: score of a word; `regard list --kind score`",
+        "attention: score of a word; `regard mechanisms --kind score`",
         when={"pooling": "attention"},
     )
     normalize: str | None = option(
         None,
-        "attention: how scores become weights; `regard list --kind normalizer`",
+        "attention: how scores become weights; `regard mechanisms --kind normalizer`",
         when={"pooling": "attention"},
     )
     embed_dim: int = option(100, "size of a word embedding; mixed: size of every layer", ge=1)

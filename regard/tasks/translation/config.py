@@ -100,10 +100,10 @@ class TranslationConfig(TrainingConfig):
     )
     window_radius: int = option(4, "recurrent: how far local attention looks", ge=1, when=RECURRENT)
     score: str = option(
-        "additive", "recurrent: how well a key answers; `regard list --kind score`", when=RECURRENT
+        "additive", "recurrent: how well a key answers; `regard mechanisms --kind score`", when=RECURRENT
     )
     normalize: str | None = option(
-        None, "recurrent: how regard is shared; `regard list --kind normalizer`", when=RECURRENT
+        None, "recurrent: how regard is shared; `regard mechanisms --kind normalizer`", when=RECURRENT
     )
     num_heads: int = option(8, "transformer: looks side by side", ge=1, when=TRANSFORMER)
     ffn_dim: int | None = option(

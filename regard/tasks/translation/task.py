@@ -53,7 +53,7 @@ class TranslationTask(Task[TranslationConfig]):
 
     def available_commands(self, config: TranslationConfig) -> tuple[str, ...]:
         if config.train_files and not config.test_files:
-            return tuple(f"{use} --part valid" if use.startswith("evaluate") else use for use in self.uses)
+            return tuple(f"{use} --split valid" if use.startswith("evaluate") else use for use in self.uses)
         return self.uses
 
     def validate(self, recipe: Recipe, config: TranslationConfig) -> None:

@@ -1,4 +1,4 @@
-"""`regard write RUN`: a text goes on, or its gaps are filled in."""
+"""`regard generate RUN`: a text goes on, or its gaps are filled in."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli._plain_text import model_of_text
-from regard.cli._say import AsJson, note, say, say_json, table
-from regard.cli._translate import Device
+from regard.cli.arguments import AsJson, Device
+from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.errors import UsageError
 
 if TYPE_CHECKING:
     from regard.tasks import FillMask, TextGenerator
 
 
-def write(
+def generate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     beginning: Annotated[
         str, typer.Argument(metavar="TEXT", help="How the text begins; or a text with gaps: ___.")
@@ -34,9 +34,9 @@ def write(
 ) -> None:
     """Go on writing where a text breaks off; a model that fills in words says what stands in the gaps.
 
-    Example: regard write runs/language "Once upon a time" --temperature 0.8 --top-p 0.95
+    Example: regard generate runs/language "Once upon a time" --temperature 0.8 --top-p 0.95
 
-    Example: regard write runs/masked-language "The film was ___ and far too ___." -n 5
+    Example: regard generate runs/masked-language "The film was ___ and far too ___." -n 5
     """
     model, _ = model_of_text(run, device)
     from regard.tasks import FillMask
@@ -73,16 +73,16 @@ def _go_on(
     drawn = generator.seed() if seed is None else generator.manual_seed(seed).initial_seed()
     found = model.generate(beginning, number, max_tokens=length, generator=generator, **how)
     if as_json:
-        say_json({"beginning": beginning, "seed": drawn, "texts": [one.to_json() for one in found]})
+        print_json({"beginning": beginning, "seed": drawn, "texts": [one.to_json() for one in found]})
         return
     typer.echo("\n\n".join(one.text + ("" if one.finished else " ...") for one in found))
     if seed is None and "method" not in how:
-        note(f"--seed {drawn} gives the same again")
+        print_status(f"--seed {drawn} gives the same again")
 
 
 def _fill(model: FillMask, text: str, number: int, as_json: bool) -> None:
     if as_json:
-        say_json(model.to_json(text, number))
+        print_json(model.to_json(text, number))
         return
     typer.echo(model.fill(text))
     if number > 1:
@@ -91,4 +91,4 @@ def _fill(model: FillMask, text: str, number: int, as_json: bool) -> None:
             (f"gap {place}", "  ".join(f"{guess.word} {guess.probability:.3f}" for guess in several))
             for place, several in gaps
         ]
-        say("", table(rows))
+        print_blocks("", make_table(rows))

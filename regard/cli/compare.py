@@ -1,0 +1,338 @@
+"""`regard compare`, `regard average-weights` and `regard reproduce`: several trainings or weights side by side."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.arguments import AsJson, Lang, Run, TestFiles, TrainFiles, ValidFiles, check_files
+from regard.cli.info import config_as_json
+from regard.cli.output import make_table, print_blocks, print_json, print_status, replace_non_finite
+from regard.errors import (
+    ConfigError,
+    DivergedError,
+    InputTooLongError,
+    RunError,
+    UnknownNameError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from regard.training import RunFolder
+
+__all__ = ["average_weights", "compare", "expand_grid", "grid_folder_name", "reproduce"]
+
+COLUMNS = {
+    "exact": ("exact", ".2f"),
+    "bits": ("bits", ".3f"),
+    "wrong %": ("errors", ".3f"),
+    "accuracy": ("accuracy", ".2f"),
+    "BLEU": ("bleu", ".2f"),
+    "chrF": ("chrf", ".2f"),
+    "AER": ("aer", ".4f"),
+    "tokens/s": ("tokens_per_second", ",.0f"),
+    "parameters": ("parameters", ","),
+    "minutes": ("minutes", ".1f"),
+}
+LISTS = (
+    "train_files",
+    "valid_files",
+    "test_files",
+    "columns",
+)  # a comma in their values separates no alternatives
+SCORES = ("exact", "bleu", "chrf")
+
+
+def compare(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="What to train.")],
+    overrides: Annotated[
+        list[str],
+        typer.Argument(metavar="KEY=A,B", help="Alternatives, and options that all trainings share."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the runs and of the table.")],
+    train: TrainFiles = None,
+    valid: ValidFiles = None,
+    test: TestFiles = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train alternatives and compare them in a table.
+
+    Every combination of the listed values is trained. The same command resumes what was interrupted.
+
+    Example: regard compare dates score=dot,additive normalize=softmax,sparsemax steps=1000 --out runs/scores
+
+    Example: regard compare translation --train a.en a.de --valid b.en b.de score=dot,additive --out runs/scores
+    """
+    from regard.tasks import make_config
+
+    files = {"train_files": train, "valid_files": valid, "test_files": test}
+    given = [f"{name}={','.join(paths)}" for name, paths in files.items() if paths]
+    shared, choices = expand_grid([*given, *overrides])
+    check_files(recipe, config_as_json(recipe, tuple(shared)))
+    if len(choices) < 2:
+        raise UsageError(
+            "nothing to compare: list at least two values of an option, such as score=dot,additive"
+        )
+    known = make_config(recipe, shared)
+    for name, value in choices[0].items():
+        if not hasattr(known, name):  # a value may be refused in the table, but a name is wrong in all rows
+            make_config(recipe, [f"{name}={value}"])
+    result = _train_choices(recipe, shared, choices, out)
+    if as_json:
+        print_json(result)
+        return
+    rows = _format_rows(result)
+    numbers = range(len(choices[0]), len(rows[0]))
+    print_blocks(make_table((list(row.values()) for row in rows), list(rows[0]), numbers))
+    for line in _remarks(result):
+        typer.echo(line)
+    typer.echo(f"\nThe table is in {out / 'table.md'} and {out / 'table.json'}.")
+
+
+def average_weights(
+    run: Run,
+    last: Annotated[int, typer.Option(min=1, help="How many weights, the newest.")] = 5,
+    out: Annotated[
+        Path | None, typer.Option(help="The new file; default: the run's weights/average.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Evaluate the old and the new weights on the validation split.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Average the newest weights of a run.
+
+    These are the weights of its validations if it was trained with average_last=5 or so, else of its checkpoints.
+
+    Example: regard average-weights runs/en-de --last 5 --check
+    """
+    from regard.training import RunFolder, save_weights
+    from regard.training import average_weights as average
+
+    folder = RunFolder.open(run)
+    paths = _newest_weights(folder, last)
+    target = folder.average if out is None else out
+    scores: dict[str, Any] = {}
+    if check:
+        scores["before"] = _validation_scores(folder, folder.find_weights())
+    save_weights(average(paths.values()), target)
+    if check:
+        scores["after"] = _validation_scores(folder, target)
+    steps = list(paths)
+    if as_json:
+        print_json({"run": str(run), "steps": steps, "weights": str(target), "scores": scores})
+        return
+    typer.echo(f"averaged the weights of steps {', '.join(f'{step:,}' for step in steps)} into {target}")
+    if scores:
+        rows = [(when, *(f"{found[name]:.2f}" for name in SCORES)) for when, found in scores.items()]
+        print_blocks("", make_table(rows, ("", "exact", "BLEU", "chrF"), numbers=[1, 2, 3]))
+
+
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(metavar="STUDY", help="A study; without it, all are listed.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE", help="Options that all its trainings share, such as num_threads=1."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder of the results; default: runs/STUDY.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only a few steps, to check the setup.")] = False,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Folder of Multi30k, IMDB, MNIST or Flickr8k; default: generated data."),
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(help="Only these parts, separated by commas (ntm2014: copy,recall); others stay."),
+    ] = None,
+    as_json: AsJson = False,
+    lang: Annotated[Lang, typer.Option(help="Language of the list.")] = Lang.en,
+) -> None:
+    """Train the models of a paper and check its claims.
+
+    The same command resumes what was interrupted.
+
+    Example: regard reproduce bahdanau2015
+
+    Example: regard reproduce luong2015 --data multi30k precision=bfloat16 steps=2000
+
+    Example: regard reproduce ntm2014 --only copy,recall
+    """
+    from regard.studies import STUDIES
+
+    if name is None:
+        _print_studies(as_json, lang)
+        return
+    if name not in STUDIES:
+        raise UnknownNameError.among("study", name, STUDIES)
+    folder = out or Path("runs", name)
+    parts = [part.strip() for part in only.split(",")] if only else ()
+    result = STUDIES[name].run(folder, quick, data, print_status, parts, overrides or ())
+    if as_json:
+        print_json(result)
+        return
+    typer.echo(f"{result['table']}\n\nThe results are in {folder}.")
+
+
+def expand_grid(overrides: Sequence[str]) -> tuple[list[str], list[dict[str, str]]]:
+    """The options that all trainings share, and every combination of those with alternatives.
+
+    Example:
+        >>> expand_grid(["steps=30", "score=dot,additive"])
+        (['steps=30'], [{'score': 'dot'}, {'score': 'additive'}])
+    """
+    shared: list[str] = []
+    choices: dict[str, list[str]] = {}
+    for override in overrides:
+        name, value = _option_name(override), override.partition("=")[2]
+        values = list(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+        if name in LISTS or len(values) < 2:
+            shared.append(override)
+        else:
+            choices[name] = values
+    return shared, [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
+
+
+def grid_folder_name(choice: dict[str, str]) -> str:
+    """The folder of a combination.
+
+    Example:
+        >>> grid_folder_name({"score": "dot", "normalize": "topk(4)"})
+        'score=dot,normalize=topk(4)'
+    """
+    return re.sub(r"[^\w.=,()+-]", "_", ",".join(f"{name}={value}" for name, value in choice.items()))
+
+
+def _option_name(override: str) -> str:
+    return override.partition("=")[0].strip().replace("-", "_")
+
+
+def _train_choices(
+    recipe: str, shared: list[str], choices: list[dict[str, str]], out: Path
+) -> dict[str, Any]:
+    """Train one choice after the other; the table is written after each."""
+    rows: list[dict[str, Any]] = []
+    result = {"recipe": recipe, "shared": shared, "rows": rows}
+    for number, choice in enumerate(choices, 1):
+        name = grid_folder_name(choice)
+        print_status(f"{number} of {len(choices)}: {name}")
+        overrides = [*shared, *(f"{key}={value}" for key, value in choice.items())]
+        try:
+            row = _train_choice(recipe, overrides, out / name)
+        except KeyboardInterrupt:
+            print_status("stopped; resume with the same command")
+            raise
+        rows.append({"config": choice, "folder": name, **row})
+        _write_table(out, result)
+    return result
+
+
+def _train_choice(recipe: str, overrides: Sequence[str], folder: Path) -> dict[str, Any]:
+    """The results of one choice, trained or resumed; or why it cannot be trained."""
+    from regard.studies.runner import run_trial
+    from regard.tasks import make_config
+
+    _remove_unstarted(folder)
+    try:
+        config = make_config(recipe, overrides).resolve_paths()
+        given = {name: getattr(config, name) for name in map(_option_name, overrides)}
+        row = run_trial(recipe, folder, **given)
+    except (ConfigError, InputTooLongError, DivergedError) as error:
+        return {"refused": str(error)}
+    return {name: value for name, value in row.items() if name != "by_length"}
+
+
+def _remove_unstarted(folder: Path) -> None:
+    """Remove the folder of a training that was killed before it had a record."""
+    if folder.is_dir() and {path.name for path in folder.iterdir()} <= {"source.json", "target.json"}:
+        shutil.rmtree(folder)
+
+
+def _format_rows(result: dict[str, Any]) -> list[dict[str, str]]:
+    """The rows for people, without columns that are empty in all rows."""
+    rows = result["rows"]
+    filled = [name for name, (key, _) in COLUMNS.items() if any(row.get(key) is not None for row in rows)]
+    return [{**row["config"], **_format_numbers(row, filled or list(COLUMNS)[:1])} for row in rows]
+
+
+def _format_numbers(row: dict[str, Any], columns: list[str]) -> dict[str, str]:
+    if "refused" in row:
+        return dict.fromkeys(columns, "") | {columns[0]: "refused"}
+    return {name: _format_cell(row, *COLUMNS[name]) for name in columns}
+
+
+def _format_cell(row: dict[str, Any], key: str, form: str) -> str:
+    return "" if row.get(key) is None else format(row[key], form)
+
+
+def _remarks(result: dict[str, Any]) -> list[str]:
+    """Why rows were refused, and whether the others were measured on the split that chose their weights."""
+    rows = result["rows"]
+    reasons = [f"- {row['folder']}: {row['refused']}" for row in rows if "refused" in row]
+    validated = any(row.get("part") == "valid" for row in rows)
+    return reasons + ["Measured on the validation split, as there is no other; --test names one."] * validated
+
+
+def _write_table(out: Path, result: dict[str, Any]) -> None:
+    """Write the table as it is so far, for people and for programs."""
+    from regard.studies.runner import format_markdown_table
+
+    rows = _format_rows(result)
+    title = f"{result['recipe']} {' '.join(result['shared'])}".strip()
+    parts = [title, format_markdown_table(rows, dict.fromkeys(rows[0], "")), "\n".join(_remarks(result))]
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "table.md").write_text("\n\n".join(filter(None, parts)) + "\n", encoding="utf-8")
+    text = json.dumps(replace_non_finite(result), ensure_ascii=False, indent=2)
+    (out / "table.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _newest_weights(run: RunFolder, last: int) -> dict[int, Path]:
+    """The newest weights by step: those of validations if they were kept, else those in checkpoints."""
+    from regard.training import checkpoint
+
+    found = {int(path.stem[5:]): path for path in sorted(run.recent.glob("step-*.safetensors"))}
+    if len(found) < 2:
+        folders = checkpoint.list_steps(run.checkpoints)
+        found = {step: folder / checkpoint.MODEL_FILE for step, folder in folders.items() if step}
+    if len(found) < 2:
+        raise RunError(
+            f"{run.folder} has fewer than two weights to average; train with average_last=5, or with a smaller"
+            " save_every and keep_checkpoints=5"
+        )
+    if len(found) < last:
+        print_status(f"there are {len(found)} weights, not {last}")
+    return dict(sorted(found.items())[-last:])
+
+
+def _validation_scores(run: RunFolder, weights: Path) -> dict[str, float]:
+    """The scores of greedy translations of the validation split."""
+    from regard.cli._parts import from_recipe
+    from regard.tasks import evaluate, load_translator
+
+    translator = load_translator(run.folder, weights=weights)
+    pairs = from_recipe(run.read_record()["recipe"], translator.config, "valid")["valid"]
+    usable = [pair for pair in pairs if len(translator.source.encode(pair.source)) <= translator.max_length]
+    found = evaluate(translator, usable, translator.decoding_config(method="greedy"))
+    return {name: found[name] for name in SCORES}
+
+
+def _print_studies(as_json: bool, lang: Lang) -> None:
+    from regard.studies import STUDIES
+
+    summaries = {name: one.summary_zh if lang is Lang.zh else one.summary for name, one in STUDIES.items()}
+    if as_json:
+        print_json({"studies": [{"name": name, "summary": text} for name, text in summaries.items()]})
+    else:
+        print_blocks(make_table(summaries.items()))

@@ -1,0 +1,149 @@
+"""`regard export RUN` and `regard bench translate RUN`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import Enum
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli._parts import to_translate
+from regard.cli._translate import load_translator_on
+from regard.cli.arguments import AsJson, Device, Run
+from regard.cli.output import make_table, print_blocks, print_json, print_status
+from regard.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    from regard.tasks import Translator
+    from regard.tasks.benchmark import Throughput
+
+__all__ = ["bench", "export"]
+
+HEAD = ("engine", "batch", "sentences/s", "tokens/s", "p50", "p95", "p99", "memory")
+
+
+class Target(str, Enum):
+    """Formats of an exported folder."""
+
+    ctranslate2 = "ctranslate2"
+    onnx = "onnx"
+    safetensors = "safetensors"
+
+
+class Quantization(str, Enum):
+    """Precisions of exported weights."""
+
+    int8 = "int8"
+
+
+def export(
+    run: Run,
+    to: Annotated[Target, typer.Option(help="The inference engine; safetensors: weights with a model card.")],
+    out: Annotated[Path, typer.Option(help="The new folder.")],
+    quantize: Annotated[Quantization | None, typer.Option(help="Smaller weights, of eight bits.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="File of weights; default: the averaged ones, else the best.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Export a model for other programs.
+
+    The folder needs neither the run nor its data. What an engine cannot compute is refused.
+
+    Example: regard export runs/en-de --to onnx --quantize int8 --out en-de-int8
+
+    Example: regard translate en-de-int8 "A dog runs."
+    """
+    from regard.export import export as export_run
+
+    folder = export_run(run, to.value, out, None if quantize is None else quantize.value, weights)
+    files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    if as_json:
+        print_json({"run": str(run), "to": to.value, "out": str(folder), "files": files})
+        return
+    print_blocks(make_table(((name, f"{size:,} bytes") for name, size in files.items()), numbers=[1]), "")
+    typer.echo(f"exported to {folder}; translate with: regard translate {folder}")
+
+
+def bench(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="What to measure: translate.")],
+    run: Run,
+    file: Annotated[
+        Path | None,
+        typer.Option(help="A file with one text a line; default: the test splits, else validation."),
+    ] = None,
+    engine: Annotated[
+        list[str] | None, typer.Option(help="torch, ctranslate2 or onnx; can be repeated.")
+    ] = None,
+    batch: Annotated[
+        list[int] | None,
+        typer.Option(min=0, help="Texts in a call; 0: all, grouped by the engine. Can be repeated."),
+    ] = None,
+    beam_size: Annotated[int, typer.Option(min=1, help="Hypotheses of the beam search; 1 is greedy.")] = 5,
+    limit: Annotated[int, typer.Option(min=1, help="Number of texts, at most.")] = 200,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads to compute with; default: all.")] = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Measure how fast a model translates.
+
+    For every engine and batch size: sentences and tokens per second, the time of one call (median, 95th and 99th
+    percentile) and the peak memory of the process. Default of --batch: 1, 32 and all.
+
+    Example: regard bench translate runs/en-de --engine torch --engine onnx --batch 1 --batch 64
+    """
+    import torch
+
+    from regard.tasks.benchmark import measure_throughput
+
+    if what != "translate":
+        raise UnknownNameError.among("benchmark", what, ["translate"])
+    if threads is not None:
+        torch.set_num_threads(threads)
+    found: list[Throughput] = []
+    texts: list[str] = []
+    for name in engine or ["torch"]:
+        translator = load_translator_on(run, device, name)
+        texts = texts or _read_texts(translator, run, file, limit)
+        for size in batch or [1, 32, 0]:
+            print_status(f"{name}, batch {size or 'all'}: {len(texts):,} texts ...")
+            options = translator.decoding_config(beam_size=beam_size)
+            found.append(measure_throughput(translator, texts, size, options))
+    if as_json:
+        facts = {"run": str(run), "beam_size": beam_size, "threads": torch.get_num_threads()}
+        print_json({**facts, "speeds": [_as_dict(one) for one in found]})
+    else:
+        print_blocks(make_table(map(_row, found), HEAD, numbers=range(1, len(HEAD))))
+
+
+def _read_texts(translator: Translator, run: Path, file: Path | None, limit: int) -> list[str]:
+    from regard.data.text_files import read_lines
+    from regard.tasks import recipe_name
+
+    if file is not None:
+        return list(islice(read_lines(file), limit))
+    return to_translate(recipe_name(run), translator.config)[:limit]
+
+
+def _as_dict(one: Throughput) -> dict[str, Any]:
+    rates = {"sentences_per_second": one.sentences_per_second, "tokens_per_second": one.tokens_per_second}
+    latency = dict(zip(("p50", "p95", "p99"), one.latency, strict=True))
+    return {**asdict(one), **rates, "latency": latency}
+
+
+def _row(one: Throughput) -> list[str]:
+    rates = [f"{one.sentences_per_second:,.1f}", f"{one.tokens_per_second:,.0f}"]
+    memory = "" if one.peak_memory_mb is None else f"{one.peak_memory_mb:,.0f} MB"
+    return [one.engine, str(one.batch_size or "all"), *rates, *map(_format_time, one.latency), memory]
+
+
+def _format_time(seconds: float) -> str:
+    """A time in milliseconds or seconds.
+
+    >>> _format_time(0.0123), _format_time(2.5)
+    ('12.3 ms', '2.50 s')
+    """
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"

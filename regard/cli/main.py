@@ -1,0 +1,143 @@
+"""The command `regard`: a lazy group of commands, and errors as one sentence with an exit code.
+
+A command is imported when it is called, so `regard --help` imports neither torch nor the commands.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+from regard._imports import resolve
+from regard._version import __version__
+from regard.errors import RegardError, UsageError, as_out_of_memory, closest
+
+__all__ = ["COMMANDS", "app", "main", "to_regard_error"]
+
+
+class CommandEntry(NamedTuple):
+    """A command: where its function is, and one line of help."""
+
+    target: str
+    help: str
+
+
+COMMANDS = {
+    "train": CommandEntry("regard.cli.train:train", "Train a recipe into a new folder."),
+    "resume": CommandEntry("regard.cli.train:resume", "Resume a run from its newest checkpoint."),
+    "info": CommandEntry("regard.cli.info:info", "Print what a run is and how far it is."),
+    "translate": CommandEntry("regard.cli._translate:translate", "Translate texts."),
+    "classify": CommandEntry("regard.cli._classify:classify", "Classify documents or images."),
+    "caption": CommandEntry("regard.cli._caption:caption", "Describe images in words."),
+    "ask": CommandEntry("regard.cli._ask:ask", "Answer a question about an image."),
+    "generate": CommandEntry("regard.cli._generate:generate", "Continue a text, or fill its gaps."),
+    "show": CommandEntry("regard.cli._show:show", "Show a prediction with its attention weights."),
+    "evaluate": CommandEntry("regard.cli._evaluate:evaluate", "Measure how good a model is."),
+    "score": CommandEntry("regard.cli._score:score", "Compute how probable given translations are."),
+    "average-weights": CommandEntry(
+        "regard.cli.compare:average_weights", "Average the newest weights of a run."
+    ),
+    "compare": CommandEntry("regard.cli.compare:compare", "Train alternatives and compare them in a table."),
+    "reproduce": CommandEntry("regard.cli.compare:reproduce", "Reproduce the findings of a paper."),
+    "serve": CommandEntry(
+        "regard.cli.serve:serve", "Explore a model in the browser, and serve it over HTTP."
+    ),
+    "export": CommandEntry("regard.cli.export:export", "Export a model for other programs."),
+    "bench": CommandEntry("regard.cli.export:bench", "Measure how fast a model translates."),
+    "mechanisms": CommandEntry("regard.cli.mechanisms:mechanisms", "List the mechanisms, or explain one."),
+}
+SETTINGS: dict[str, Any] = {
+    "add_completion": False,
+    "rich_markup_mode": None,  # plain help: rich takes longer to import than everything else here
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
+class LazyGroup(TyperGroup):
+    """A group that imports a command when it is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return build_command(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            names = closest(args[0], COMMANDS)
+            hint = f"did you mean {' or '.join(names)}?" if names else "regard --help lists all commands"
+            raise UsageError(f"no command {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+def build_command(name: str) -> Any:
+    """The command of that name for typer."""
+    from regard.cli.arguments import MultiValueCommand
+
+    single = typer.Typer(**SETTINGS)
+    cls = MultiValueCommand if name in ("train", "compare") else None
+    single.command(name, cls=cls)(resolve(COMMANDS[name].target))
+    return typer.main.get_command(single)
+
+
+app = typer.Typer(name="regard", cls=LazyGroup, no_args_is_help=True, **SETTINGS)
+
+
+def _print_version(wanted: bool) -> bool:
+    if wanted:
+        typer.echo(f"regard {__version__}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def _regard(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Attention mechanisms for PyTorch: train, use, measure and look into models."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line. An error of regard is one sentence on standard error and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode gets "?", not a traceback
+    try:
+        app(arguments)
+    except Exception as error:
+        known = to_regard_error(error)
+        if known is None:
+            raise
+        typer.echo(f"regard: {known}", err=True)
+        sys.exit(known.exit_code)
+
+
+def to_regard_error(error: Exception) -> RegardError | None:
+    """The error that a user can act on; None for a bug, which keeps its traceback.
+
+    Example:
+        >>> error = to_regard_error(FileNotFoundError(2, "No such file or directory", "a.txt"))
+        >>> str(error), error.exit_code
+        ('a.txt: no such file or directory', 2)
+        >>> to_regard_error(KeyError("a bug")) is None
+        True
+    """
+    if isinstance(error, RegardError):
+        return error
+    if (memory_error := as_out_of_memory(error)) is not None:
+        return memory_error
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return UsageError(f"{error.filename}: {error.strerror.lower()}")
+    return None

@@ -1,0 +1,134 @@
+"""`regard mechanisms [NAME]`: the catalogue, and one mechanism as an equation and a picture."""
+
+from __future__ import annotations
+
+from textwrap import indent
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.arguments import AsJson, Lang
+from regard.cli.output import make_table, print_blocks, print_json, wrap_text
+from regard.errors import UnknownNameError, UsageError
+
+if TYPE_CHECKING:
+    from regard.catalogue import Mechanism
+
+__all__ = ["mechanisms"]
+
+LABELS = {
+    Lang.en: {
+        "aliases": "also called",
+        "cost": "cost",
+        "fast_path": "fast path",
+        "exceptions": "exceptions",
+        "picture": "Weights of {} queries (rows) over {} keys (columns), in a small example:",
+    },
+    Lang.zh: {
+        "aliases": "别名",
+        "cost": "代价",
+        "fast_path": "快速路径",
+        "exceptions": "例外",
+        "picture": "一个小例子中 {} 个查询（行）对 {} 个键（列）的权重：",
+    },
+}
+
+
+def mechanisms(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="A mechanism, such as additive; without it, all are listed."),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="List only: score, normalizer, mask, scope, position, addressing or heads."),
+    ] = None,
+    as_json: AsJson = False,
+    lang: Annotated[Lang, typer.Option(help="Language of the sentences.")] = Lang.en,
+) -> None:
+    """List the mechanisms, or explain one: equation, paper, cost, fast path and a picture of its weights.
+
+    Example: regard mechanisms --kind score
+
+    Example: regard mechanisms additive
+    """
+    from regard.catalogue import KINDS, MECHANISMS, get_mechanism
+
+    if name is not None:
+        if kind is not None:
+            raise UsageError("--kind is for the list; leave it out to explain one mechanism")
+        mechanism = get_mechanism(name)
+        if as_json:
+            print_json(_explanation_as_dict(mechanism, lang))
+        else:
+            _print_explanation(mechanism, lang)
+        return
+    if kind is not None and kind not in KINDS:
+        raise UnknownNameError.among("kind", kind, KINDS)
+    kinds = KINDS if kind is None else (kind,)
+    found = [one for each in kinds for one in MECHANISMS if one.kind == each]
+    if as_json:
+        print_json({"mechanisms": [_as_dict(one, lang) for one in found]})
+    else:
+        _print_list(found, lang)
+
+
+def _summary(mechanism: Mechanism, lang: Lang) -> str:
+    return mechanism.summary_zh if lang is Lang.zh else mechanism.summary
+
+
+def _as_dict(mechanism: Mechanism, lang: Lang) -> dict[str, Any]:
+    return {
+        "name": mechanism.name,
+        "kind": mechanism.kind,
+        "aliases": mechanism.aliases,
+        "summary": _summary(mechanism, lang),
+    }
+
+
+def _print_list(found: list[Mechanism], lang: Lang) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column()
+    for one in found:
+        table.add_row(one.name, one.kind, wrap_text(_summary(one, lang)))
+    print_blocks(table)
+
+
+def _explanation_as_dict(mechanism: Mechanism, lang: Lang) -> dict[str, Any]:
+    return {
+        **_as_dict(mechanism, lang),
+        "equation": mechanism.equation,
+        "paper": mechanism.paper,
+        "cost": mechanism.cost,
+        "fast_path": mechanism.fast_path,
+        "exceptions": mechanism.law_exceptions,
+        "weights": mechanism.picture().tolist(),
+    }
+
+
+def _print_explanation(mechanism: Mechanism, lang: Lang) -> None:
+    from rich.text import Text
+
+    from regard.viewing.terminal import heatmap
+
+    labels = LABELS[lang]
+    print_blocks(Text.assemble((mechanism.name, "bold"), (f"  {mechanism.kind}", "dim")), "")
+    print_blocks(_summary(mechanism, lang), "")
+    if mechanism.equation:
+        typer.echo(indent(mechanism.equation, "    ") + "\n")  # never wrapped
+    if mechanism.paper:
+        print_blocks(mechanism.paper, "")
+    facts = {
+        "aliases": ", ".join(mechanism.aliases),
+        "cost": mechanism.cost,
+        "fast_path": mechanism.fast_path,
+        "exceptions": mechanism.law_exceptions,
+    }
+    print_blocks(make_table((labels[name], text) for name, text in facts.items() if text), "")
+    weights = mechanism.picture()
+    print_blocks(labels["picture"].format(*weights.shape), "")
+    typer.echo(heatmap(weights, language=lang.value))

@@ -1,0 +1,166 @@
+"""Output of commands: tables, JSON, status lines, and lines that wrap text with Chinese and Latin letters.
+
+Results go to standard output, everything else to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from unicodedata import east_asian_width
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+__all__ = [
+    "line_breaks",
+    "make_table",
+    "print_blocks",
+    "print_json",
+    "print_status",
+    "replace_non_finite",
+    "wrap_text",
+]
+
+OPENING = "（【《〈「『“‘([{"  # what follows stays on the same line
+CLOSING = "，。、；：！？）】》〉」』”’…—％,.;:!?)]}%"  # stays on the line of what precedes it
+
+
+def print_status(sentence: str) -> None:
+    """Print a line that is not part of the result."""
+    typer.echo(sentence, err=True)
+
+
+def print_json(result: dict[str, Any], indent: int | None = 2) -> None:
+    """Print one JSON object; NaN and infinity become null."""
+    typer.echo(json.dumps(replace_non_finite(result), ensure_ascii=False, indent=indent))
+
+
+def replace_non_finite(value: Any) -> Any:
+    """The same value for JSON, which has neither NaN nor infinity: null stands for them.
+
+    Example:
+        >>> replace_non_finite({"loss": float("nan"), "steps": (1, 2)})
+        {'loss': None, 'steps': [1, 2]}
+    """
+    if isinstance(value, dict):
+        return {key: replace_non_finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace_non_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_blocks(*parts: RenderableType) -> None:
+    """Print for people: wrapped to the terminal, styled if it is one, without trailing spaces."""
+    from rich.console import Console, Group
+
+    out = Console(highlight=False, markup=False, emoji=False)
+    with out.capture() as text:
+        out.print(Group(*(wrap_text(part) if isinstance(part, str) else part for part in parts)))
+    typer.echo("\n".join(line.rstrip() for line in text.get().splitlines()), color=True)
+
+
+def make_table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers: Iterable[int] = ()) -> Table:
+    """A table for `print_blocks`.
+
+    Args:
+        rows: cells; the first column is bold
+        head: titles of the columns
+        numbers: columns that are aligned to the right
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=bool(head), padding=(0, 2, 0, 0))
+    rows, right = [tuple(row) for row in rows], set(numbers)
+    for column in range(len(head) or len(rows[0]) if head or rows else 0):
+        table.add_column(
+            Text(head[column] if head else ""),
+            overflow="fold",
+            justify="right" if column in right else "left",
+            style="bold" if column == 0 else "",
+            no_wrap=column == 0,
+        )
+    for row in rows:
+        table.add_row(*map(wrap_text, row))
+    return table
+
+
+def wrap_text(text: str) -> Text:
+    """Text that breaks between Chinese characters and at spaces, and never inside a word that fits into a line."""
+    return _wrapped_text_class()(text)
+
+
+@cache
+def _wrapped_text_class() -> type[Text]:
+    from rich.containers import Lines
+    from rich.text import Text
+
+    class WrappedText(Text):
+        def wrap(self, console: Any, width: int, **options: Any) -> Lines:
+            if options.get("no_wrap"):
+                return super().wrap(console, width, **options)
+            parts = Lines()
+            for line in self.split(allow_blank=True):
+                parts.extend(line.divide(line_breaks(line.plain, width)))
+            for part in parts:
+                part.rstrip()  # rich counts characters, not columns, and would cut the line for its last space
+            return Text("\n").join(parts).wrap(console, width, **options)
+
+    return WrappedText
+
+
+def line_breaks(text: str, width: int) -> list[int]:
+    """The indices at which lines of at most `width` columns begin, after the first line.
+
+    Example:
+        >>> line_breaks("混合读取：layers=cnn,gru。", 16), line_breaks("layers=cnn,attention,gru", 16)
+        ([5], [11])
+    """
+    from rich.cells import cell_len
+
+    found: list[int] = []
+    index = used = 0
+    for piece in split_unbreakable(text):
+        wide = cell_len(piece.rstrip()) > width
+        for number, part in enumerate(_split_wide(piece, width) if wide else [piece]):
+            if used and (used + cell_len(part.rstrip()) > width or (wide and not number)):
+                found.append(index)
+                used = 0
+            index, used = index + len(part), used + cell_len(part)
+    return found
+
+
+def split_unbreakable(text: str) -> list[str]:
+    """The parts of a text inside which no line breaks, each with the spaces after it.
+
+    Example:
+        >>> split_unbreakable("数字画面、MNIST 画面（data）。")
+        ['数', '字', '画', '面、', 'MNIST ', '画', '面', '（data）。']
+    """
+    starts = [0, *(index for index in range(1, len(text)) if _can_break(*text[index - 1 : index + 1]))]
+    return [text[first:last] for first, last in zip(starts, [*starts[1:], len(text)], strict=True)]
+
+
+def _can_break(before: str, after: str) -> bool:
+    if before.isspace() or after.isspace():
+        return not after.isspace()
+    if before in OPENING or after in CLOSING:
+        return False
+    return any(east_asian_width(letter) in "WF" for letter in (before, after))
+
+
+def _split_wide(piece: str, width: int) -> Iterator[str]:
+    """A piece that is wider than a line: split after its commas, or else anywhere."""
+    from rich.cells import cell_len
+
+    for part in re.findall(r"[^,]*,\s*|[^,]+", piece):
+        yield from [part] if cell_len(part.rstrip()) <= width else part

@@ -1,0 +1,168 @@
+"""`regard serve [RUN]`: the explorer in a browser and the HTTP API behind it."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.arguments import Device, Engine, Lang, check_device
+from regard.cli.output import print_status
+from regard.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+__all__ = ["serve"]
+
+
+def serve(
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN", help="The folder of a run; without one, the playground.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")] = 8000,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the page in a browser.")] = False,
+    lang: Annotated[Lang | None, typer.Option(help="Language of the page; default: the browser's.")] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REGARD_TOKEN",
+            show_envvar=False,
+            help="Token that requests must send; better set in REGARD_TOKEN.",
+        ),
+    ] = None,
+    device: Device = "auto",
+    engine: Engine = None,
+) -> None:
+    """Explore a model, or without one the attention equation, in the browser; serve it over HTTP under /v1.
+
+    Example: regard serve runs/dates
+
+    Example: REGARD_TOKEN=secret regard serve runs/en-de --host 0.0.0.0 --no-open
+    """
+    from regard._imports import require_extra
+
+    require_extra("fastapi", extra="serve")
+    require_extra("uvicorn", extra="serve")
+    secret = _check_token(token)
+    with _listen(host, port) as listener:  # first: a port in use is refused before a model is loaded
+        app = _build_app(run, host, device, engine, secret)
+        if not _is_loopback(host) and secret is None:
+            print_status(
+                f"regard: everybody who can reach {host} can use this server; --token requires a token, and"
+                " 127.0.0.1 is this machine only"
+            )
+        address = _format_address(host, listener.getsockname()[1], lang)
+        typer.echo(f"regard: {address} (Ctrl-C stops)")
+        sys.stdout.flush()
+        if not no_open and _has_display():
+            import webbrowser
+
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+        _run_server(app, listener)
+
+
+def _build_app(run: Path | None, host: str, device: str, engine: str | None, token: str | None) -> FastAPI:
+    from regard.serving import application
+
+    if run is None:
+        return application(host=host, token=token)
+    from regard.tasks import recipe_name
+
+    checked = check_device(device)
+    recipe = recipe_name(run)
+    # Loaded in a thread that ends: a thread that computed keeps threads of OpenMP, and with more of them than cores
+    # all sleep between operations, which made small batches of the worker twice as slow.
+    with ThreadPoolExecutor(1) as loading:
+        model = loading.submit(
+            _load_and_warm_up, run, checked if engine in (None, "torch") else "cpu", engine
+        ).result()
+    app = application(model, about={"run": run.resolve().name, "recipe": recipe}, host=host, token=token)
+    if not app.state.served.does:
+        raise UnsupportedError(
+            f"{run} was trained for {recipe}, which cannot be served; `regard info` prints what it can do"
+        )
+    return app
+
+
+def _load_and_warm_up(run: Path, device: str, engine: str | None) -> Any:
+    from regard.serving._limits import Limits
+    from regard.serving._warm import warm_up
+    from regard.tasks import Translator, load
+
+    model = load(run, device=device, engine=engine)
+    if isinstance(model, Translator):
+        warm_up(model, Limits().together)
+    return model
+
+
+def _check_token(token: str | None) -> str | None:
+    """The token that requests must send; none where none or an empty one is given."""
+    if token and not (token.isascii() and token.isprintable() and " " not in token):
+        raise UsageError("invalid token: expected ASCII letters, digits and signs without spaces")
+    return token or None
+
+
+def _run_server(app: FastAPI, listener: socket.socket) -> None:
+    """Serve until Ctrl-C or SIGTERM; requests that arrived before are answered."""
+    from regard.serving._server import serve as run_server
+
+    run_server(app, listener)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on this address; UsageError if that is not possible."""
+    if not 0 <= port <= 65_535:
+        raise UsageError(f"invalid value '{port}' for --port: must be from 0 to 65535")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError:
+        raise UsageError(f"no address {host!r}; 127.0.0.1 is this machine") from None
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise UsageError(_describe_socket_error(error, host, port)) from None
+    return listener
+
+
+def _describe_socket_error(error: OSError, host: str, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} is in use; choose another with --port, or a free one with --port 0"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"no permission for port {port}; choose one from 1024 on"
+    return f"cannot listen on {host}: {(error.strerror or str(error)).lower()}"
+
+
+def _format_address(host: str, port: int, lang: Lang | None) -> str:
+    """The address for a browser.
+
+    >>> _format_address("127.0.0.1", 8000, None), _format_address("::", 80, Lang.zh)
+    ('http://127.0.0.1:8000/', 'http://[::1]:80/?lang=zh')
+    """
+    name: Any = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{name}]' if ':' in name else name}:{port}/{f'?lang={lang.value}' if lang else ''}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _has_display() -> bool:
+    linux = sys.platform.startswith("linux")
+    return not linux or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,0 +1,252 @@
+"""`regard train` and `regard resume`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.arguments import AsJson, Lang, Run, TestFiles, TrainFiles, ValidFiles, check_files
+from regard.cli.info import config_as_json, describe_data
+from regard.cli.output import make_table, print_blocks, print_json, print_status
+from regard.config import Option, format_value, split_override
+from regard.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from regard.training import TrainingResult
+
+__all__ = ["resume", "train"]
+
+
+def train(
+    recipe: Annotated[
+        str | None, typer.Argument(metavar="RECIPE", help="What to train; without it, all are listed.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE", help="Options of the training; --show lists them.", show_default=False
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder of the run; default: runs/RECIPE.")
+    ] = None,
+    train: TrainFiles = None,
+    valid: ValidFiles = None,
+    test: TestFiles = None,
+    init_from: Annotated[
+        Path | None, typer.Option("--init-from", help="Start from the weights and tokenizers of this run.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the options without training.")] = False,
+    as_json: AsJson = False,
+    lang: Annotated[Lang, typer.Option(help="Language of the list of recipes.")] = Lang.en,
+) -> None:
+    """Train a recipe into a new folder.
+
+    Example: regard train reverse steps=200 --out runs/first
+
+    Example: regard train translation --train a.en a.de --valid b.en b.de
+
+    Example: regard train documents --train x.tsv --valid y.tsv
+    """
+    files = {"train_files": train, "valid_files": valid, "test_files": test}
+    values = {name: tuple(paths) for name, paths in files.items() if paths}
+    if recipe is None or "=" in recipe:
+        if recipe is not None or values or show:
+            raise UsageError(
+                "no recipe: write regard train RECIPE KEY=VALUE ...; `regard train` alone lists the recipes"
+            )
+        _print_recipes(as_json, lang)
+        return
+    check_files(recipe, config_as_json(recipe, tuple(overrides or ()), **values))
+    if show:
+        _print_options(recipe, _resolve_config(recipe, overrides or [], init_from, values), as_json)
+        return
+    folder = out or _next_free_folder(recipe)
+    _train(recipe, folder, overrides or [], init_from, values, as_json)
+
+
+def resume(
+    run: Run,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE", help="Options that may change: steps, minutes, patience, save_every, ..."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Resume a run that was stopped.
+
+    Training continues from the newest checkpoint, to the same weights as without the interruption.
+
+    Example: regard resume runs/dates steps=6000
+    """
+    import regard.tasks
+    from regard.training import RunFolder
+
+    recipe = RunFolder.open(run).read_record()["recipe"]
+    with _print_resume_hint(run):
+        result = regard.tasks.resume(run, **_parse_changes(recipe, overrides or []))
+    print_result(run, result, as_json)
+
+
+def print_result(folder: Path, result: TrainingResult, as_json: bool) -> None:
+    """Print where the run is, how good it became and what can be done with it; exit with 130 after Ctrl-C."""
+    from regard.training import RunFolder
+    from regard.training.distributed import distributed_context
+
+    if distributed_context().is_main:  # one process prints
+        record = RunFolder.open(folder).read_record()
+        if as_json:
+            print_json(_result_as_dict(folder, result, record))
+        elif not result.interrupted:
+            _print_result(folder, result, record)
+    if result.interrupted:
+        raise typer.Exit(130)
+
+
+def _train(
+    recipe: str,
+    folder: Path,
+    overrides: Sequence[str],
+    init_from: Path | None,
+    values: dict[str, Any],
+    as_json: bool,
+) -> None:
+    import regard.tasks
+    from regard.training.distributed import distributed_context
+
+    if distributed_context().is_main:
+        print_status(f"training {recipe} in {folder}")
+    with _print_resume_hint(folder):
+        result = regard.tasks.train(recipe, folder, overrides, init_from=init_from, **values)
+    print_result(folder, result, as_json)
+
+
+@contextlib.contextmanager
+def _print_resume_hint(folder: Path) -> Iterator[None]:
+    """After Ctrl-C, print how to resume where training itself does not: while data is read, or at a second one."""
+    from regard.training import RunFolder
+    from regard.training.distributed import distributed_context
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        if distributed_context().is_main and RunFolder(folder).is_run():
+            print_status(f"stopped; resume with: regard resume {folder}")
+        raise
+
+
+def _resolve_config(
+    recipe: str, overrides: Sequence[str], init_from: Path | None, values: dict[str, Any]
+) -> dict[str, Any]:
+    """The config of the training that would start, as run.json would keep it."""
+    from regard.tasks.runner import resolve_config
+
+    config = resolve_config(recipe, overrides, init_from=init_from, **values).to_dict()
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in config.items()}
+
+
+def _parse_changes(recipe: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """The values of options that may change when a run is resumed."""
+    from regard.tasks import get_recipe
+
+    config = get_recipe(recipe).config_class
+    resumable = [item.name for item in config.options() if item.resumable]
+    changes = dict(map(split_override, overrides))
+    for name in changes:
+        if not config.option(name).resumable:
+            raise ConfigError(
+                f"{name} cannot change in a resumed run, whose result must be that of one training; start a new run "
+                f"(--init-from takes the weights of this one). What may change: {', '.join(resumable)}",
+                option=name,
+            )
+    return {name: config.option(name).parse(value) for name, value in changes.items()}
+
+
+def _next_free_folder(recipe: str) -> Path:
+    """runs/RECIPE, or the first of runs/RECIPE-2, runs/RECIPE-3, ... that does not exist."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("several processes train together and need one folder: add --out RUN")
+    folder, number = Path("runs", recipe), 1
+    while folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        number += 1
+        folder = Path("runs", f"{recipe}-{number}")
+    return folder
+
+
+def _print_recipes(as_json: bool, lang: Lang) -> None:
+    from regard.tasks import RECIPES
+
+    summaries = {name: one.summary_zh if lang is Lang.zh else one.summary for name, one in RECIPES.items()}
+    if as_json:
+        print_json({"recipes": [{"name": name, "summary": text} for name, text in summaries.items()]})
+    else:
+        print_blocks(make_table(summaries.items()))
+
+
+def _print_options(recipe: str, config: dict[str, Any], as_json: bool) -> None:
+    from regard.tasks import RECIPES
+
+    usual = config_as_json(recipe)
+    changed = {name: value for name, value in usual.items() if config[name] != value}
+    if as_json:
+        print_json({"recipe": recipe, "config": config, "changed_from": changed})
+        return
+    options = {item.name: item for item in RECIPES[recipe].config_class.options()}
+    rows = [
+        (
+            name,
+            format_value(value),
+            f"not {format_value(changed[name])}" if name in changed else "",
+            _option_help(options[name]),
+        )
+        for name, value in config.items()
+    ]
+    print_blocks(make_table(rows, ("option", "value", "changed", "what it is")))
+
+
+def _option_help(item: Option) -> str:
+    """The help of an option with its allowed values."""
+    return f"{item.help} [{', '.join(item.allowed)}]" if item.allowed else item.help
+
+
+def _result_as_dict(folder: Path, result: TrainingResult, record: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "run": str(folder),
+        "recipe": record["recipe"],
+        "step": result.step,
+        "reason": result.stop_reason,
+        "interrupted": result.interrupted,
+        "monitor": record["settings"]["monitor"],
+        "best": result.best,
+        "best_step": result.best_step,
+        "scores": result.scores,
+        "seconds": result.seconds,
+        "parameters": record["parameters"],
+        "data": record.get("data", {}),
+    }
+
+
+def _print_result(folder: Path, result: TrainingResult, record: dict[str, Any]) -> None:
+    from regard.tasks import get_recipe
+    from regard.training.display import format_duration, format_number
+
+    best = "none"
+    if result.best is not None:
+        best = f"{record['settings']['monitor']} {format_number(result.best)} at step {result.best_step:,}"
+    rows = [
+        ("trained", f"{result.step:,} steps in {format_duration(result.seconds)}: {result.stop_reason}"),
+        ("best", best),
+        *((f"{name} data", counts) for name, counts in describe_data(record.get("data", {}))),
+    ]
+    print_blocks(make_table(rows))
+    typer.echo(f"\nThe run is in {folder}. Use it:")  # never wrapped: these lines are copied
+    found = get_recipe(record["recipe"])
+    for command in found.task.available_commands(found.config_class.from_dict(record["settings"])):
+        typer.echo(f"  regard {command.format(run=folder)}")
