@@ -11,7 +11,7 @@ import typer
 
 from regard.cli._document import classifier_of
 from regard.cli._sight import classify_images, is_glancer
-from regard.cli.arguments import AsJson, Device, read_stdin_lines
+from regard.cli.arguments import AsJson, Device, read_file_blocks, read_stdin_lines
 from regard.cli.output import print_json, print_status
 from regard.errors import UsageError
 

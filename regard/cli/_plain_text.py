@@ -68,11 +68,11 @@ def _parts(name: str, model: Any, files: list[Path] | None, split: str | None) -
     from regard.tasks import get_recipe
 
     if files:
-        text = PlainTextFiles(files, model.settings.apart)
+        text = PlainTextFiles(files, model.config.document_separator)
         if not (found := list(text)):
             raise UsageError(f"There is nothing to read: {text} is empty.")
         return {"files": found}
-    texts = get_recipe(name).data(model.settings)
+    texts = get_recipe(name).data(model.config)
     known = texts.parts
     if split is not None and split not in known:
         raise UnknownNameError.among("split", split, known)

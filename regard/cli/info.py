@@ -16,7 +16,7 @@ from regard.config import format_value
 if TYPE_CHECKING:
     from regard.training import RunFolder
 
-__all__ = ["RunStatus", "config_as_json", "describe_data", "info", "read_status"]
+__all__ = ["RunStatus", "config_as_json", "describe_data", "info", "num_parameters", "read_status"]
 
 
 def info(run: Run, as_json: AsJson = False) -> None:
@@ -52,7 +52,7 @@ class RunStatus:
     @property
     def config(self) -> dict[str, Any]:
         """The config of the training."""
-        return dict(self.record["settings"])
+        return dict(self.record["config"])
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -93,6 +93,11 @@ def config_as_json(recipe: str, overrides: tuple[str, ...] = (), **values: Any) 
     return {key: list(value) if isinstance(value, tuple) else value for key, value in config.items()}
 
 
+def num_parameters(record: Mapping[str, Any]) -> int:
+    """The number of parameters of the model of a run, from its run.json."""
+    return int(record["model"]["parameters"] if "model" in record else record["parameters"])
+
+
 def describe_data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """How many pairs or documents were read, used and skipped, by split; nothing for generated data."""
     from dataclasses import fields
@@ -116,11 +121,11 @@ def _as_dict(status: RunStatus) -> dict[str, Any]:
     return {
         "run": str(status.run.folder),
         "recipe": record["recipe"],
-        "regard_version": record["regard"],
+        "regard_version": record["regard_version"],
         "config": status.config,
         "changed": status.changed(),
-        "parameters": record["parameters"],
-        "vocab_size": dict(zip(("source", "target"), record.get("words", ()), strict=False)),
+        "parameters": num_parameters(record),
+        "vocab_size": record.get("processor", {}).get("vocab_size", record.get("vocab_size", {})),
         "data": record.get("data", {}),
         "damaged": _is_damaged(status),
         "step": state.get("step"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.arguments import AsJson, Lang, Run, TestFiles, TrainFiles, ValidFiles, check_files
-from regard.cli.info import config_as_json, describe_data
+from regard.cli.info import config_as_json, describe_data, num_parameters
 from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.config import Option, format_value, split_override
 from regard.errors import ConfigError, UsageError
@@ -223,12 +223,12 @@ def _result_as_dict(folder: Path, result: TrainingResult, record: dict[str, Any]
         "step": result.step,
         "reason": result.stop_reason,
         "interrupted": result.interrupted,
-        "monitor": record["settings"]["monitor"],
+        "monitor": record["config"]["monitor"],
         "best": result.best,
         "best_step": result.best_step,
         "scores": result.scores,
         "seconds": result.seconds,
-        "parameters": record["parameters"],
+        "parameters": num_parameters(record),
         "data": record.get("data", {}),
     }
 
@@ -239,7 +239,7 @@ def _print_result(folder: Path, result: TrainingResult, record: dict[str, Any]) 
 
     best = "none"
     if result.best is not None:
-        best = f"{record['settings']['monitor']} {format_number(result.best)} at step {result.best_step:,}"
+        best = f"{record['config']['monitor']} {format_number(result.best)} at step {result.best_step:,}"
     rows = [
         ("trained", f"{result.step:,} steps in {format_duration(result.seconds)}: {result.stop_reason}"),
         ("best", best),
@@ -248,5 +248,5 @@ def _print_result(folder: Path, result: TrainingResult, record: dict[str, Any]) 
     print_blocks(make_table(rows))
     typer.echo(f"\nThe run is in {folder}. Use it:")  # never wrapped: these lines are copied
     found = get_recipe(record["recipe"])
-    for command in found.task.available_commands(found.config_class.from_dict(record["settings"])):
+    for command in found.task.available_commands(found.config_class.from_dict(record["config"])):
         typer.echo(f"  regard {command.format(run=folder)}")

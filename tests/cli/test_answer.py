@@ -66,7 +66,7 @@ def test_answer(runs, image):
     said, share = call("ask", run, image, "how many 3s?").stdout.strip().split("\t")
     assert 0 < float(share) <= 1
     plain = json.loads(call("ask", run, image, "how many 3s?", "--json").stdout)
-    assert plain["ask"] == said
+    assert plain["answer"] == said
     about_scene = call("ask", run, "is there a 5", "--seed", "3")
     assert about_scene.returncode == 0
     whole = call("ask", run, "--seed", "3")

@@ -22,8 +22,8 @@ def test_bench_measures_every_batch(backwards, texts):
     )
     assert answer.returncode == 0, answer.stderr
     told = json.loads(answer.stdout)
-    assert (told["run"], told["beam"]) == (str(backwards), 2)
-    assert [(one["engine"], one["batch"], one["sentences"]) for one in told["speeds"]] == [
+    assert (told["run"], told["beam_size"]) == (str(backwards), 2)
+    assert [(one["engine"], one["batch_size"], one["num_sentences"]) for one in told["speeds"]] == [
         ("torch", 1, 15),
         ("torch", 0, 15),
     ]
@@ -42,4 +42,4 @@ def test_bench_takes_the_tests_of_the_recipe_and_prints_a_table(backwards):
 
 
 def test_bench_knows_one_thing(backwards):
-    refused(call("bench", "training", backwards), "regard bench translate RUN")
+    refused(call("bench", "training", backwards), "no benchmark 'training'; choose from translate")

@@ -40,7 +40,7 @@ def read(learned):
 
 def test_train_says_what_was_read_and_what_can_be_done(learned):
     folder, answer = learned
-    assert "train text" in answer.stdout
+    assert "train data" in answer.stdout
     assert "documents over 3 sentences truncated" in answer.stdout.replace("\n", " ").replace("  ", " ")
     assert f"regard classify {folder}" in answer.stdout
 
@@ -69,7 +69,7 @@ def test_classify_as_json_and_what_is_left_out(read):
     found = json.loads(answer.stdout)["documents"]
     assert found[0]["label"] == "pos"
     assert sum(found[0]["probabilities"].values()) == pytest.approx(1)
-    assert found[0]["left_out"]["sentences"] == 2
+    assert found[0]["truncation"]["sentences"] == 2
     assert found[1]["label"] is None
     assert "document 1: 2 sentences left out" in answer.stderr
 

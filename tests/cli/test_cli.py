@@ -117,10 +117,11 @@ def test_chinese_wraps_between_its_characters_and_never_inside_a_word(words, wid
     ],
 )
 def test_where_lines_break(text, room, wanted):
-    from regard.cli._wrap import Wrapped
     from rich.console import Console
 
-    assert [line.plain for line in Wrapped(text).wrap(Console(), room)] == wanted
+    from regard.cli.output import wrap_text
+
+    assert [line.plain for line in wrap_text(text).wrap(Console(), room)] == wanted
 
 
 def test_explain_says_all_it_knows():
@@ -153,7 +154,7 @@ def test_explain_as_json_is_one_object():
         (["mechanisms", "nonsense"], "no mechanism 'nonsense'; did you mean "),
         (["mechanisms", "additve"], "Additive"),
         (["mechanisms", ""], "no mechanism ''"),
-        (["mechanisms", "--kind", "scores"], "no kind 'scores'; did you mean score?"),
+        (["mechanisms", "--kind", "scores"], "no kind 'scores'; did you mean score or scope?"),
         (["mechanisms", "--lang", "fr"], "'fr'"),
         (["mechanism"], "no command 'mechanism'; did you mean mechanisms?"),
     ],

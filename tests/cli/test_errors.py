@@ -1,8 +1,8 @@
 """Which errors become a sentence, and which keep their traceback."""
 
 import pytest
-from regard.cli.main import to_regard_error
 
+from regard.cli.main import to_regard_error
 from regard.errors import DivergedError, OutOfMemoryError, StorageError
 from tests.cli.calls import call, refused
 
@@ -22,7 +22,7 @@ def test_what_regard_says_is_a_sentence():
     error = caught(lambda: DecodingConfig(beam_size=0))
     assert (error.code, error.exit_code) == ("invalid_config", 2)
     error = caught(RunFolder.open, "nowhere")
-    assert str(error).startswith("there is no run in nowhere")
+    assert str(error).startswith("no run in nowhere")
     assert (error.code, error.exit_code) == ("run_not_found", 2)
 
 

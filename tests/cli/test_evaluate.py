@@ -30,7 +30,7 @@ def test_the_same_as_json(backwards):
     part = answer["parts"]["valid"]
     assert part["sentences"] == 50
     assert part["exact"] > 90
-    assert answer["decoding"]["beam"] == 2
+    assert answer["decoding"]["beam_size"] == 2
 
 
 def test_files_of_ones_own(backwards, tmp_path):

@@ -53,8 +53,6 @@ def test_json_tells_what_was_written(backwards, tmp_path):
 def test_mistakes_are_answered_in_words(backwards, exported, tmp_path):
     refused(call("export", backwards, "--to", "onnx", "--out", exported), "is there already")
     refused(call("export", backwards, "--to", "ctranslate2", "--out", tmp_path / "x"), "no recurrent models")
-    refused(
-        call("export", tmp_path, "--to", "onnx", "--out", tmp_path / "x"), f"there is no run in {tmp_path}"
-    )
+    refused(call("export", tmp_path, "--to", "onnx", "--out", tmp_path / "x"), f"no run in {tmp_path}")
     (exported / "source.json").write_text("{}", encoding="utf-8")
     refused(call("translate", exported, "abc"), "source.json has changed since it was exported")

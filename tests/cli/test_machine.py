@@ -57,7 +57,7 @@ def test_info(machine):
     [
         (["translate", "{run}", "x"], "cannot translate"),
         (["evaluate", "{run}", "--items", "3"], "no size 'items'"),
-        (["evaluate", "{run}", "--length", "0"], "passage_length=0 is too small"),
+        (["evaluate", "{run}", "--length", "0"], "invalid value 0 for length: must be at least 1"),
         (["show", "{run}", "text"], "does not take a text, but --length"),
         (["show", "{run}", "--beam-size", "3"], "does not take --beam-size"),
         (["show", "{run}", "--target", "x"], "does not take --target"),

@@ -15,7 +15,7 @@ def test_info_says_what_a_run_is(backwards):
     rows = {line.split("  ")[0]: line for line in answer.stdout.splitlines()}
     assert rows["recipe"].endswith("reverse")
     assert "dim=48" in answer.stdout
-    assert "cell=" not in answer.stdout, "only settings that are not the recipe's"
+    assert "cell_type=" not in answer.stdout, "only settings that are not the recipe's"
     assert rows["step"].endswith("150 of 150")
     assert "exact" in rows["best"]
     assert "tokens/s" in rows["speed"]
@@ -28,9 +28,9 @@ def test_info_as_json(trained):
     answer = json.loads(call("info", folder, "--json").stdout)
     assert answer["changed"]["steps"] == 150
     assert "lr" in answer["changed"]
-    assert "cell" not in answer["changed"]
+    assert "cell_type" not in answer["changed"]
     assert answer["best"] == told["best"]
-    assert answer["words"] == {"source": 30, "target": 30}
+    assert answer["vocab_size"] == {"source": 30, "target": 30}
     assert answer["parameters"] > 1000
     assert answer["files"]["source.json"] == (folder / "source.json").stat().st_size
     assert answer["tokens_per_second"] > 0
@@ -40,14 +40,14 @@ def test_a_damaged_checkpoint_is_named(backwards, tmp_path):
     copy = shutil.copytree(backwards, tmp_path / "copy")
     (copy / "checkpoints" / "step-00000150" / "model.safetensors").write_bytes(b"short")
     answer = call("info", copy, "--json")
-    assert "step-00000150 is passed over" in answer.stderr
+    assert "step-00000150 is skipped" in answer.stderr
     assert json.loads(answer.stdout)["step"] == 100
 
 
 def test_a_run_of_a_later_regard_is_refused(backwards, tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({"format": 99}), encoding="utf-8")
-    for verb in ("info", "translate"):
-        refused(call(verb, tmp_path), "has format 99")
+    for command in ("info", "translate"):
+        refused(call(command, tmp_path), "has format 99")
     (tmp_path / "run.json").write_text("{", encoding="utf-8")
     refused(call("info", tmp_path), "is damaged")
 
@@ -71,7 +71,7 @@ def test_average_of_checkpoints(backwards, tmp_path):
     assert "there are 3 weights, not 9" in answer.stderr
     assert (tmp_path / "mean.safetensors").is_file()
     shutil.rmtree(copy / "checkpoints")
-    refused(call("average-weights", copy), "has no two weights to average")
+    refused(call("average-weights", copy), "has fewer than two weights to average")
 
 
 def test_compare_makes_one_table(texts, monkeypatch):
@@ -92,7 +92,7 @@ def test_compare_makes_one_table(texts, monkeypatch):
     assert "resumed from step 2" in again.stderr, "what was trained is not trained again"
     found = json.loads(again.stdout)
     assert found["rows"][0]["chrf"] == kept["rows"][0]["chrf"]
-    assert found["rows"][0]["settings"] == {"score": "dot"}
+    assert found["rows"][0]["config"] == {"score": "dot"}
     assert "expected one of Constant" in found["rows"][1]["refused"]
 
     refused(call("compare", *words, "steps=3"), "holds a run with another steps (2, not 3)")
@@ -103,9 +103,9 @@ def test_compare_takes_files_as_training_does_and_judges_by_the_validation_part(
     words = ["translation", *files, *TINY, "steps=1", "score=dot,additive", "--out", texts / "compared"]
     answer = call("compare", *words)
     assert answer.returncode == 0, answer.stderr
-    assert "Measured on the validation part, as there is no other; --test names one." in answer.stdout
+    assert "Measured on the validation split, as there is no other; --test names one." in answer.stdout
     rows = json.loads(call("compare", *words, "--json").stdout)["rows"]
-    assert [(row["settings"]["score"], row["part"]) for row in rows] == [
+    assert [(row["config"]["score"], row["part"]) for row in rows] == [
         ("dot", "valid"),
         ("additive", "valid"),
     ]
@@ -114,7 +114,7 @@ def test_compare_takes_files_as_training_does_and_judges_by_the_validation_part(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["reverse", "score=dot"], "There is nothing to compare"),
+        (["reverse", "score=dot"], "nothing to compare"),
         (["reverse", "scor=dot,additive"], "no option 'scor'; did you mean score"),
         (["reverse", "score=dot,additive", "steps=x"], "invalid value 'x' for steps: expected an integer"),
         (["revers", "score=dot,additive"], "did you mean reverse"),

@@ -25,7 +25,7 @@ def test_in_the_terminal(backwards):
     assert lines[0] == "dcba"
     assert lines[2].split() == list("abcd"), "the source stands above its columns"
     assert [line.split(" │")[0] for line in lines[3:7]] == list("dcba")
-    assert lines[-1].startswith("With these weights mixed up at random"), "the measure beside the picture"
+    assert lines[-1].startswith("With these weights permuted at random"), "the measure beside the picture"
 
 
 def test_in_the_terminal_in_chinese(backwards):
@@ -156,7 +156,7 @@ def test_mistakes_are_answered_in_words(backwards, arguments, words):
 
 def test_without_a_run(tmp_path):
     refused(call("show"), "Name the folder of a run and a text: regard show RUN")
-    refused(call("show", tmp_path, "abc"), f"there is no run in {tmp_path}")
+    refused(call("show", tmp_path, "abc"), f"no run in {tmp_path}")
 
 
 @pytest.fixture(scope="module")

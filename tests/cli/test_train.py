@@ -17,7 +17,7 @@ from tests.cli.conftest import SMALL, TINY
 def test_a_training_says_where_it_is_and_how_good(trained):
     folder, answer, log = trained
     assert answer["run"] == str(folder)
-    assert (answer["step"], answer["interrupted"], answer["watch"]) == (150, False, "exact")
+    assert (answer["step"], answer["interrupted"], answer["monitor"]) == (150, False, "exact")
     assert answer["best"] > 90
     assert "training reverse in " in log
     assert "step 150   validation" in log
@@ -29,7 +29,7 @@ def test_without_a_recipe_all_are_listed():
     assert answer.returncode == 0
     assert any(line.startswith("dates ") and "ISO 8601" in line for line in answer.stdout.splitlines())
     chinese = json.loads(call("train", "--json", "--lang", "zh").stdout)["recipes"]
-    assert {"name": "reverse", "sentence": "把字母倒过来：几秒钟就能学会的任务。"} in chinese
+    assert {"name": "reverse", "summary": "把字母倒过来：几秒钟就能学会的任务。"} in chinese
 
 
 def test_show_prints_the_settings_and_trains_nothing(tmp_path, monkeypatch):
@@ -40,23 +40,23 @@ def test_show_prints_the_settings_and_trains_nothing(tmp_path, monkeypatch):
     assert "7" in rows["steps"]
     assert "not 300" in rows["steps"]
     assert "not" not in rows["lr"]
-    assert "learning rate at its highest" in rows["lr"]
+    assert "peak learning rate" in rows["lr"]
     assert not list(tmp_path.iterdir())
 
 
 def test_show_as_json():
     answer = json.loads(call("train", "reverse", "steps=7", "cell_type=lstm", "--show", "--json").stdout)
-    assert answer["settings"]["steps"] == 7
-    assert answer["settings"]["tokenizer"] == "char"
-    assert answer["changed_from"] == {"steps": 300, "cell": "gru"}
+    assert answer["config"]["steps"] == 7
+    assert answer["config"]["tokenizer"] == "char"
+    assert answer["changed_from"] == {"steps": 300, "cell_type": "gru"}
 
 
 def test_the_transformer_is_shown_as_published():
     settings = json.loads(call("train", "translation", "model=transformer", "--show", "--json").stdout)[
-        "settings"
+        "config"
     ]
-    sizes = {name: settings[name] for name in ("layers", "dim", "hidden_dim", "heads")}
-    assert sizes == {"layers": 6, "dim": 512, "hidden_dim": 2048, "heads": 8}
+    sizes = {name: settings[name] for name in ("num_layers", "dim", "ffn_dim", "num_heads")}
+    assert sizes == {"num_layers": 6, "dim": 512, "ffn_dim": 2048, "num_heads": 8}
 
 
 def test_several_files_after_one_option(tmp_path, monkeypatch):
@@ -66,12 +66,16 @@ def test_several_files_after_one_option(tmp_path, monkeypatch):
     answer = call(
         "train", "translation", "--train", "a.en", "a.de", "steps=7", "--valid", "b.tsv", "--show", "--json"
     )
-    settings = json.loads(answer.stdout)["settings"]
-    assert (settings["train"], settings["valid"], settings["steps"]) == (["a.en", "a.de"], ["b.tsv"], 7)
+    settings = json.loads(answer.stdout)["config"]
+    assert (settings["train_files"], settings["valid_files"], settings["steps"]) == (
+        ["a.en", "a.de"],
+        ["b.tsv"],
+        7,
+    )
     twice = call(
         "train", "translation", "--train", "a.en", "--train", "a.de", "--valid", "b.tsv", "--show", "--json"
     )
-    assert json.loads(twice.stdout)["settings"]["train"] == ["a.en", "a.de"]
+    assert json.loads(twice.stdout)["config"]["train_files"] == ["a.en", "a.de"]
 
 
 @pytest.mark.parametrize(
@@ -80,15 +84,15 @@ def test_several_files_after_one_option(tmp_path, monkeypatch):
         (["revers"], "no recipe 'revers'; did you mean reverse or movie-reviews?"),
         (["reverse", "stepps=3"], "no option 'stepps'; did you mean steps"),
         (["reverse", "steps=few"], "invalid value 'few' for steps: expected an integer"),
-        (["reverse", "cell_type=rnn"], "invalid value 'rnn' for cell: expected one of gru, lstm"),
-        (["reverse", "streaming=maybe"], "invalid value 'maybe' for stream: expected on or off"),
+        (["reverse", "cell_type=rnn"], "invalid value 'rnn' for cell_type: expected one of gru, lstm"),
+        (["reverse", "streaming=maybe"], "invalid value 'maybe' for streaming: expected on or off"),
         (["reverse", "dropout=2"], "invalid value '2.0' for dropout: must be below 1"),
         (["reverse", "dim=1"], "invalid value '1' for dim: must be at least 2, a half for each direction"),
         (["reverse", f"seed={1 << 64}"], "for seed: must be below 9,223,372,036,854,775,808"),
         (["reverse", "steps"], "'steps' is not an option"),
-        (["steps=3"], "Name the recipe first"),
-        (["--train", "a", "b"], "Name the recipe first"),
-        (["reverse", "--train", "a", "b"], "--train is for the recipe translation"),
+        (["steps=3"], "no recipe: write regard train RECIPE"),
+        (["--train", "a", "b"], "no recipe: write regard train RECIPE"),
+        (["reverse", "--train", "a", "b"], "--train is an option of the recipes translation"),
         (["translation", "--train", "a", "b"], "translation needs text to choose the best weights by"),
         (["translation", "--train", "no.en", "no.de", "--valid", "no.tsv"], "There is no file"),
     ],
@@ -103,7 +107,7 @@ def test_mistakes_are_answered_in_words(arguments, words, tmp_path, monkeypatch)
     [
         (["reverse", "normalize=spasemax"], "did you mean sparsemax"),
         (["reverse", "score=adative"], "did you mean additive"),
-        (["multi30k", "data_dir=.", "language_pair=en-zh"], "invalid value 'en-zh' for pair"),
+        (["multi30k", "data_dir=.", "language_pair=en-zh"], "invalid value 'en-zh' for language_pair"),
         (["translation", "--train", "a", "b"], "translation needs text to choose the best weights by"),
         (["translation", "--train", "a", "b", "--valid", "c.tsv"], "There is no file"),
         (["reverse", "bleu_tokenizer=ja-mecab"], "bleu_tokenizer=ja-mecab needs another package"),
@@ -123,20 +127,20 @@ def test_show_knows_the_run_to_begin_with(backwards):
 
 
 def test_a_folder_with_something_in_it_is_refused(backwards):
-    refused(call("train", "reverse", "--out", backwards), f"go on with: regard resume {backwards}")
+    refused(call("train", "reverse", "--out", backwards), f"resume with: regard resume {backwards}")
 
 
 def test_a_free_folder_is_found(tmp_path, monkeypatch):
-    from regard.cli._train import _free
+    from regard.cli.train import _next_free_folder
 
     monkeypatch.chdir(tmp_path)
-    assert str(_free("dates")) == os.path.join("runs", "dates")
+    assert str(_next_free_folder("dates")) == os.path.join("runs", "dates")
     for name in ("dates", "dates-2"):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "run.json").touch()
-    assert str(_free("dates")) == os.path.join("runs", "dates-3")
+    assert str(_next_free_folder("dates")) == os.path.join("runs", "dates-3")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    refused(call("train", "reverse"), "name their folder: --out RUN")
+    refused(call("train", "reverse"), "add --out RUN")
 
 
 def test_from_raw_text_to_translations(texts):
@@ -177,7 +181,7 @@ def test_settings_that_change_nothing_are_told(texts):
     files = ["--train", texts / "a.x.xz", texts / "a.y", "--valid", texts / "b.tsv"]
     answer = call("train", "translation", *files, *TINY, "steps=1", "norm=pre", "--out", texts / "run")
     assert "norm is for model=transformer, and changes nothing here" in answer.stderr
-    assert "cell is for" not in answer.stderr
+    assert "cell_type is for" not in answer.stderr
 
 
 def test_characters_without_a_token_are_counted(texts):
@@ -218,7 +222,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
     finally:
         process.kill()
     assert process.returncode == 130, err
-    assert f"go on with: regard resume {folder}" in err
+    assert f"resume with: regard resume {folder}" in err
     assert out == ""
     stopped = json.loads(call("info", folder, "--json").stdout)["step"]
     assert stopped >= 5
@@ -227,7 +231,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
     assert answer.returncode == 0, answer.stderr
     assert f"resumed from step {stopped}" in answer.stderr
     assert json.loads(answer.stdout)["step"] == stopped + 2
-    assert json.loads(call("info", folder, "--json").stdout)["settings"]["steps"] == stopped + 2
+    assert json.loads(call("info", folder, "--json").stdout)["config"]["steps"] == stopped + 2
 
 
 def test_ctrl_c_before_the_first_step_says_how_to_go_on(tmp_path, monkeypatch):
@@ -238,18 +242,18 @@ def test_ctrl_c_before_the_first_step_says_how_to_go_on(tmp_path, monkeypatch):
 
     folder = tmp_path / "early"
     with monkeypatch.context() as while_learning:
-        while_learning.setattr(Tokenizer, "learn", stop)
+        while_learning.setattr(Tokenizer, "train", stop)
         for words in (["train", "reverse", *SMALL, "steps=1", "--out", folder], ["resume", folder]):
             answer = call(*words)
             assert answer.returncode == 130
-            assert answer.stderr.endswith(f"stopped; go on with: regard resume {folder}\n")
+            assert answer.stderr.endswith(f"stopped; resume with: regard resume {folder}\n")
     assert call("resume", folder).returncode == 0
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["dim=3"], "dim cannot change in a resumed run: the result would not be that of one training"),
+        (["dim=3"], "dim cannot change in a resumed run, whose result must be that of one training"),
         (["dimm=3"], "no option 'dimm'; did you mean dim"),
         (["steps=x"], "invalid value 'x' for steps: expected an integer"),
         (["steps"], "'steps' is not an option"),
@@ -294,9 +298,9 @@ def test_the_options_that_may_change_are_named_where_another_is_refused(backward
 
     resumable = [item.name for item in TrainingConfig.options() if item.resumable]
     assert set(resumable) == {
-        *("steps", "minutes", "patience", "validate_every", "save_every", "keep", "tensorboard"),
+        *("steps", "minutes", "patience", "validate_every", "save_every", "keep_checkpoints", "tensorboard"),
     }
-    refused(call("resume", backwards, "lr=1"), f"What may change: {', '.join(resumable)}.")
+    refused(call("resume", backwards, "lr=1"), f"What may change: {', '.join(resumable)}")
 
 
 def test_show_lists_the_allowed_values():

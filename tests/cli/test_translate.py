@@ -162,10 +162,10 @@ def test_the_search_is_kept(backwards, tmp_path):
 def test_unknown_letters_are_copied(backwards):
     """A model that wrote <unk> is hard to come by here, so the search is given one."""
     from regard.cli._answers import Searching
-    from regard.cli._translate import loaded
+    from regard.cli._translate import load_translator_on
     from regard.data import UNK_ID
 
-    translator = loaded(backwards, "cpu")
+    translator = load_translator_on(backwards, "cpu")
     (best,) = translator.search(["aßc"], translator.decoding_config())
     ids = list(best[0].token_ids)
     ids[1] = UNK_ID
@@ -200,4 +200,4 @@ def test_mistakes_are_answered_in_words(backwards, arguments, words):
 
 
 def test_a_run_that_is_none(tmp_path):
-    refused(call("translate", tmp_path, "abc"), f"there is no run in {tmp_path}")
+    refused(call("translate", tmp_path, "abc"), f"no run in {tmp_path}")

@@ -62,7 +62,7 @@ def test_train_says_what_was_read_and_what_can_be_done(begun):
 
 
 def test_write_goes_on(written):
-    words = ("write", written, "one two", "--seed", "3", "--length", "4")
+    words = ("generate", written, "one two", "--seed", "3", "--length", "4")
     one, two = (call(*words) for _ in range(2))
     assert one.returncode == 0, one.stderr
     assert one.stdout == two.stdout
