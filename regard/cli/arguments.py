@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand
@@ -17,6 +17,9 @@ from typer.core import TyperCommand
 from regard.cli.output import print_status
 from regard.config import Config, Option, format_value
 from regard.errors import UnknownNameError, UsageError
+
+if TYPE_CHECKING:
+    from regard.tasks import Predictor
 
 __all__ = [
     "AsJson",
@@ -32,10 +35,14 @@ __all__ = [
     "check_device",
     "check_files",
     "find_run",
+    "load_predictor",
+    "predictor_options",
     "read_file_blocks",
+    "read_record",
     "read_stdin_blocks",
     "read_stdin_lines",
     "repeat_option_names",
+    "task_name",
 ]
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -122,6 +129,50 @@ def repeat_option_names(args: Sequence[str], names: Sequence[str] = MULTI_VALUE)
 def find_run(args: Sequence[str]) -> Path | None:
     """The first argument that is a folder: the run whose task has the options of the command."""
     return next((Path(arg) for arg in args if not arg.startswith("-") and Path(arg).is_dir()), None)
+
+
+def read_record(run: Path) -> dict[str, Any]:
+    """run.json of a run, or export.json of an exported folder."""
+    from regard import export
+    from regard.tasks import read_record
+    from regard.training import RunFolder
+
+    return export.read_record(run) if export.is_export(run) else read_record(RunFolder.open(run))
+
+
+def task_name(run: Path) -> str | None:
+    """The task of a run; None if it is not ported to the protocol yet."""
+    from regard.tasks import Recipe, get_recipe
+
+    recipe = get_recipe(read_record(run)["recipe"])
+    return recipe.task if isinstance(recipe, Recipe) else None
+
+
+def load_predictor(run: Path, device: str = "auto", engine: str | None = None) -> Predictor[Any, Any, Any]:
+    """The predictor of a run on a device; other engines than torch compute on the CPU."""
+    from regard.tasks import load
+
+    if engine not in (None, "torch"):
+        if device not in ("auto", "cpu"):
+            raise UsageError(f"{engine} computes on the CPU; leave out --device, or use --engine torch")
+        device = "cpu"
+    predictor: Predictor[Any, Any, Any] = load(run, device=check_device(device), engine=engine)
+    return predictor
+
+
+def predictor_options(run: Path, role: str) -> type[Config]:
+    """The option class of a run's predictor.
+
+    Args:
+        run: its folder
+        role: "predict", "evaluate" or "explain"
+    """
+    from regard.tasks import get_task
+
+    found = getattr(get_task(task_name(run) or "").predictor_class, f"{role}_options")
+    if not isinstance(found, type):  # a property that depends on the config of the run
+        found = getattr(load_predictor(run, "cpu"), f"{role}_options")
+    return cast("type[Config]", found)
 
 
 def add_options(function: Callable[..., None], options: type[Config] | None) -> Callable[..., None]:

@@ -20,23 +20,45 @@ __all__ = ["COMMANDS", "app", "main", "to_regard_error"]
 
 
 class CommandEntry(NamedTuple):
-    """A command: where its function is, and one line of help."""
+    """A command.
+
+    Args:
+        target: "module:function"
+        help: one line
+        role: "predict", "evaluate" or "explain": the command has these options of the task of its run
+        legacy: the function in regard.cli for runs of tasks that are not ported to the protocol yet
+    """
 
     target: str
     help: str
+    role: str = ""
+    legacy: str = ""
 
 
+PREDICT = "regard.cli.predict:predict"
 COMMANDS = {
     "train": CommandEntry("regard.cli.train:train", "Train a recipe into a new folder."),
     "resume": CommandEntry("regard.cli.train:resume", "Resume a run from its newest checkpoint."),
     "info": CommandEntry("regard.cli.info:info", "Print what a run is and how far it is."),
-    "translate": CommandEntry("regard.cli._translate:translate", "Translate texts."),
-    "classify": CommandEntry("regard.cli._classify:classify", "Classify documents or images."),
-    "caption": CommandEntry("regard.cli._caption:caption", "Describe images in words."),
-    "ask": CommandEntry("regard.cli._ask:ask", "Answer a question about an image."),
-    "generate": CommandEntry("regard.cli._generate:generate", "Continue a text, or fill its gaps."),
-    "show": CommandEntry("regard.cli._show:show", "Show a prediction with its attention weights."),
-    "evaluate": CommandEntry("regard.cli._evaluate:evaluate", "Measure how good a model is."),
+    "predict": CommandEntry(PREDICT, "Predict with a model of any task.", "predict"),
+    "translate": CommandEntry(PREDICT, "Translate texts.", "predict", "_translate:translate"),
+    "classify": CommandEntry(PREDICT, "Classify documents or images.", "predict", "_classify:classify"),
+    "caption": CommandEntry(PREDICT, "Describe images in words.", "predict", "_caption:caption"),
+    "ask": CommandEntry(PREDICT, "Answer a question about an image.", "predict", "_ask:ask"),
+    "generate": CommandEntry(PREDICT, "Continue a text.", "predict", "_generate:generate"),
+    "fill": CommandEntry(PREDICT, "Fill the gaps of a text.", "predict", "_generate:generate"),
+    "show": CommandEntry(
+        "regard.cli.show:show",
+        "Show a prediction with its attention weights.",
+        "explain",
+        "_show:show",
+    ),
+    "evaluate": CommandEntry(
+        "regard.cli.evaluate:evaluate",
+        "Measure how good a model is.",
+        "evaluate",
+        "_evaluate:evaluate",
+    ),
     "score": CommandEntry("regard.cli._score:score", "Compute how probable given translations are."),
     "average-weights": CommandEntry(
         "regard.cli.compare:average_weights", "Average the newest weights of a run."
@@ -68,6 +90,8 @@ class LazyGroup(TyperGroup):
         return build_command(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and (args[0] in COMMANDS or args[0] in _other_verbs()):
+            return args[0], build_command(args[0], args[1:]), args[1:]
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             names = closest(args[0], COMMANDS)
             hint = f"did you mean {' or '.join(names)}?" if names else "regard --help lists all commands"
@@ -79,14 +103,39 @@ class LazyGroup(TyperGroup):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 
 
-def build_command(name: str) -> Any:
-    """The command of that name for typer."""
+def _other_verbs() -> set[str]:
+    """The commands of tasks that other packages bring."""
+    from regard.tasks import TASKS
+
+    return {entry.verb for entry in TASKS.values()}
+
+
+def build_command(name: str, args: Sequence[str] = ()) -> Any:
+    """The command of that name for typer.
+
+    Args:
+        name: of the command
+        args: its arguments; a run among them decides which options of its task the command has
+    """
     from regard.cli.arguments import MultiValueCommand
 
     single = typer.Typer(**SETTINGS)
     cls = MultiValueCommand if name in ("train", "compare") else None
-    single.command(name, cls=cls)(resolve(COMMANDS[name].target))
+    single.command(name, cls=cls)(_resolve_function(name, COMMANDS.get(name, COMMANDS["predict"]), args))
     return typer.main.get_command(single)
+
+
+def _resolve_function(name: str, entry: CommandEntry, args: Sequence[str]) -> Any:
+    if not entry.role:
+        return resolve(entry.target)
+    from regard.cli.arguments import add_options, find_run, predictor_options, task_name
+
+    run = find_run(args)
+    if run is not None and task_name(run) is None and entry.legacy:
+        return resolve(f"regard.cli.{entry.legacy}")
+    if run is not None and entry.role == "predict" and name != "predict":
+        resolve("regard.cli.predict:check_verb")(name, run)
+    return add_options(resolve(entry.target), None if run is None else predictor_options(run, entry.role))
 
 
 app = typer.Typer(name="regard", cls=LazyGroup, no_args_is_help=True, **SETTINGS)

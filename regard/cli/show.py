@@ -1,0 +1,126 @@
+"""`regard show RUN INPUT`: a prediction with the attention weights behind it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.arguments import AsJson, Device, Lang, Run, load_predictor, read_stdin_lines
+from regard.cli.evaluate import load_splits
+from regard.cli.output import print_json, print_status
+from regard.cli.predict import Inputs, group_words
+from regard.errors import EmptyInputError, UsageError
+
+if TYPE_CHECKING:
+    from regard.tasks import Explanation, Predictor
+
+__all__ = ["show"]
+
+SUFFIXES = (".html", ".png", ".svg", ".txt", ".json")
+
+
+def show(
+    run: Run,
+    inputs: Inputs = None,
+    out: Annotated[
+        Path | None, typer.Option(help="x.html, x.png, x.svg, x.txt or x.json; default: the terminal.")
+    ] = None,
+    example: Annotated[
+        int | None, typer.Option(min=0, help="Instead of INPUT: the input with this index in --split.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="--example: a split of the recipe; default: its first test.")
+    ] = None,
+    lang: Annotated[Lang | None, typer.Option(help="Language of the page and of legends.")] = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+    options: Mapping[str, Any] = {},
+) -> None:
+    """Show a prediction with the attention weights behind it: in the terminal, as a page, a figure or JSON.
+
+    The options of the task are those of the run: regard show RUN --help
+
+    Example: regard show runs/dates "3. Mai 2021" --out may.html
+
+    Example: regard show runs/copy --length 30 --out copy.html
+
+    Example: regard show runs/captions dog.jpg --out dog.png
+
+    Example: regard show runs/digit-questions --example 12
+    """
+    if out is not None and out.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"cannot write {out}: its name must end in {', '.join(SUFFIXES)}")
+    if out is not None and not out.parent.is_dir():
+        raise UsageError(f"no folder {out.parent} for {out.name}; create it first")
+    if inputs and example is not None:
+        raise UsageError("INPUT cannot be combined with --example")
+    predictor = load_predictor(run, device)
+    chosen = predictor.explain_options(**options)
+    given = _read_input(predictor, run, inputs, example, split)
+    if predictor.inputs:
+        predictor.check([given])
+    explanation = predictor.explain(given, chosen)
+    language = None if lang is None else lang.value
+    if out is not None:
+        _save(explanation, out, language)
+    if as_json:
+        print_json(explanation.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
+    elif out is not None:
+        typer.echo(explanation.prediction.text)
+    else:
+        typer.echo(explanation.to_text(language=language or "en"))
+
+
+def _read_input(
+    predictor: Predictor[Any, Any, Any],
+    run: Path,
+    words: list[str] | None,
+    index: int | None,
+    split: str | None,
+) -> Any:
+    """One input: of arguments, of a split of the recipe, or a text from standard input."""
+    fields = predictor.inputs
+    if words:
+        if not fields:
+            raise UsageError(f"{run} takes no input")
+        found = group_words(fields, words)
+        if len(found) > 1:
+            raise UsageError(f"{len(found)} inputs: show takes one of them")
+        return found[0]
+    if not fields:
+        return None
+    if index is not None or split is not None or len(fields) > 1 or fields[0].kind != "text":
+        return _example_input(predictor, run, index or 0, split)
+    lines = [line for block in read_stdin_lines(False) for line in block]
+    if not any(line.strip() for line in lines):
+        raise EmptyInputError("the text is empty: there is nothing to show")
+    return "\n".join(lines)
+
+
+def _example_input(predictor: Predictor[Any, Any, Any], run: Path, index: int, split: str | None) -> Any:
+    name, examples = next(iter(load_splits(predictor, run, split=split).items()))
+    found = next(islice(examples, index, None), None)
+    if found is None:
+        raise UsageError(f"invalid value '{index}' for --example: {name} has fewer examples")
+    fields = predictor.inputs
+    if isinstance(found, tuple):
+        return found[0] if len(fields) == 1 else found[: len(fields)]
+    names = [field.name for field in fields]
+    if all(hasattr(found, name) for name in names):
+        parts = tuple(getattr(found, name) for name in names)
+        return parts[0] if len(parts) == 1 else parts
+    return getattr(found, "source", found)
+
+
+def _save(explanation: Explanation, out: Path, language: str | None) -> None:
+    """Write the file; a warning, such as of characters without a font, is one line."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        explanation.save(out, language=language)
+    for warning in caught:
+        print_status(str(warning.message))
