@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli._document import classifier_of
-from regard.cli._sight import classify_images, is_glancer
 from regard.cli.arguments import AsJson, Device, read_file_blocks, read_stdin_lines
 from regard.cli.output import print_json, print_status
 from regard.errors import UsageError
@@ -51,11 +50,6 @@ def classify(
         raise UsageError("Give texts or --file, not both.")
     if texts and as_one_document:
         raise UsageError("--as-one-document is for --file or standard input; a TEXT is one document anyway.")
-    if is_glancer(run):
-        if file is not None or as_one_document:
-            raise UsageError(f"{run} sees images: --file and --as-one-document are for documents.")
-        classify_images(run, texts, device, as_json)
-        return
     classifier, _ = classifier_of(run, device)
     blocks = iter([texts]) if texts else _blocks(file, as_one_document)
     found, first = [], 1

@@ -15,7 +15,6 @@ from regard.cli._machine import Items, Length, Repeats, Rows, evaluate_machine, 
 from regard.cli._parts import Parts, fitting, from_files, from_recipe
 from regard.cli._picture import evaluate_pictures, is_captioner
 from regard.cli._plain_text import evaluate_text, is_of_text
-from regard.cli._sight import evaluate_sights, is_glancer, is_respondent
 from regard.cli._translate import (
     BeamSize,
     CoveragePenalty,
@@ -89,9 +88,6 @@ def evaluate(
         return
     if is_captioner(run):
         evaluate_pictures(run, files, split, beam_size, limit, device, as_json)
-        return
-    if is_glancer(run) or is_respondent(run):
-        evaluate_sights(run, files, split, limit, device, as_json)
         return
     if is_of_text(run):
         evaluate_text(run, files, split, limit, device, as_json)

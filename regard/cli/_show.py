@@ -23,7 +23,6 @@ from regard.cli._machine import (
     show_machine,
 )
 from regard.cli._picture import is_captioner, show_picture
-from regard.cli._sight import is_glancer, is_respondent, show_answer, show_glance
 from regard.cli._translate import BeamSize, OverLimit, decoding, load_translator_on
 from regard.cli.arguments import AsJson, Device, Lang, read_stdin_lines
 from regard.cli.output import print_json, print_status
@@ -65,9 +64,6 @@ def show(
     seed: Annotated[
         int, typer.Option(help="A machine: which sequence; a captioner: which picture of the test.")
     ] = 0,
-    image: Annotated[
-        Path | None, typer.Option(help="What the question TEXT is about; default: a scene of the test.")
-    ] = None,
     too_long: OverLimit = TooLong.stop,
     lang: Annotated[Lang | None, typer.Option(help="Lang of the page and of the sentence.")] = None,
     device: Device = "auto",
@@ -86,7 +82,6 @@ def show(
 
     Example: regard show runs/captions dog.jpg --out dog.png
 
-    Example: regard show runs/questions "where is the 7" --image scene.png --out seven.png
     """
     if run is None:
         raise UsageError('Name the folder of a run and a text: regard show RUN "text" --out x.html')
@@ -98,8 +93,6 @@ def show(
         raise UsageError(f"there is no folder {out.parent} to write {out.name} into")
     if heads and (layer is not None or head is not None):
         raise UsageError("--heads shows all of them, so it goes with neither --layer nor --head.")
-    if image is not None and not is_respondent(run):
-        raise UsageError(f"--image is what a question is about, and {run} answers none.")
     sizes = {"length": length, "repeats": repeats, "items": items}
     if is_machine(run):
         not_for_machines(
@@ -127,16 +120,6 @@ def show(
                 f"{run} describes pictures: --target, --layer, --head and --heads are for translations."
             )
         show_picture(run, text, seed, beam_size, out, None if lang is None else lang.value, device, as_json)
-        return
-    if is_glancer(run) or is_respondent(run):
-        if heads or any(option is not None for option in (target, layer, head, beam_size)):
-            raise UsageError(
-                f"{run} looks at images: --target, --layer, --head, --heads and --beam-size are for translations."
-            )
-        if is_respondent(run):
-            show_answer(run, text, image, seed, out, device, as_json)
-        else:
-            show_glance(run, text, seed, out, device, as_json)
         return
     translator = load_translator_on(run, device)
     if text is None:

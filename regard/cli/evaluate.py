@@ -25,7 +25,7 @@ from regard.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from regard.tasks import Metric, Predictor, Report
 
-__all__ = ["evaluate", "load_splits"]
+__all__ = ["evaluate", "load_splits", "read_example"]
 
 
 def evaluate(
@@ -103,6 +103,28 @@ def load_splits(
         raise UnsupportedError(f"{run} cannot be evaluated on files; use --split test or --split valid")
     config = config.replace(train_files=names, valid_files=names, test_files=names)
     return {"files": readers[0].load_data(config).tests["test"]}
+
+
+def read_example(
+    predictor: Predictor[Any, Any, Any], run: Path, index: int, split: str | None, words: Sequence[str] = ()
+) -> Any:
+    """The input of an example of the recipe.
+
+    Args:
+        predictor: of the run
+        run: its folder
+        index: of the example in the split, from 0
+        split: name of the split; None: the first test
+        words: replace the last parts of the input, such as the question about an image
+    """
+    name, examples = next(iter(load_splits(predictor, run, split=split).items()))
+    found = next(islice(examples, index, None), None)
+    if found is None:
+        raise UsageError(f"invalid value '{index}' for --example: {name} has fewer examples")
+    if words and len(words) >= len(predictor.inputs):
+        raise UsageError("INPUT cannot be combined with --example")
+    taken = predictor.get_input(found)
+    return (*taken[: len(taken) - len(words)], *words) if words else taken
 
 
 def _metrics_of(run: Path) -> Sequence[Metric]:

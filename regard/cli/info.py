@@ -95,7 +95,7 @@ def config_as_json(recipe: str, overrides: tuple[str, ...] = (), **values: Any) 
 
 def num_parameters(record: Mapping[str, Any]) -> int:
     """The number of parameters of the model of a run, from its run.json."""
-    return int(record["model"]["parameters"] if "model" in record else record["parameters"])
+    return int(record.get("model", record)["parameters"])
 
 
 def describe_data(data: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -44,7 +44,7 @@ COMMANDS = {
     "translate": CommandEntry(PREDICT, "Translate texts.", "predict", "_translate:translate"),
     "classify": CommandEntry(PREDICT, "Classify documents or images.", "predict", "_classify:classify"),
     "caption": CommandEntry(PREDICT, "Describe images in words.", "predict", "_caption:caption"),
-    "ask": CommandEntry(PREDICT, "Answer a question about an image.", "predict", "_ask:ask"),
+    "ask": CommandEntry(PREDICT, "Answer a question about an image.", "predict"),
     "generate": CommandEntry(PREDICT, "Continue a text.", "predict", "_generate:generate"),
     "fill": CommandEntry(PREDICT, "Fill the gaps of a text.", "predict", "_generate:generate"),
     "show": CommandEntry(
@@ -93,7 +93,7 @@ class LazyGroup(TyperGroup):
         if args and (args[0] in COMMANDS or args[0] in _other_verbs()):
             return args[0], build_command(args[0], args[1:]), args[1:]
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            names = closest(args[0], COMMANDS)
+            names = closest(args[0], list(COMMANDS))
             hint = f"did you mean {' or '.join(names)}?" if names else "regard --help lists all commands"
             raise UsageError(f"no command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)

@@ -21,6 +21,7 @@ from regard.cli.arguments import (
     read_stdin_lines,
     task_name,
 )
+from regard.cli.evaluate import read_example
 from regard.cli.output import print_json, print_status
 from regard.errors import EmptyInputError, InputError, UnsupportedError, UsageError
 
@@ -42,6 +43,13 @@ def predict(
     as_one_document: Annotated[
         bool, typer.Option("--as-one-document", help="The file or standard input is one text of many lines.")
     ] = False,
+    example: Annotated[
+        int | None,
+        typer.Option(min=0, help="Take this input of --split, from 0; INPUT replaces its last parts."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="--example: a split of the recipe; default: its first test.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the predictions to this file, one a line.")] = None,
     device: Device = "auto",
     engine: Engine = None,
@@ -70,7 +78,11 @@ def predict(
     results: list[dict[str, Any]] = []
     number = 0
     with _open_output(out, as_json) as stream:
-        for block in _read_blocks(predictor, inputs, file, as_one_document, bool(options)):
+        if example is not None or split is not None:
+            blocks = iter([[read_example(predictor, run, example or 0, split, inputs or ())]])
+        else:
+            blocks = _read_blocks(predictor, inputs, file, as_one_document, bool(options))
+        for block in blocks:
             for given, prediction in _predict_block(predictor, block, chosen, number, file):
                 number += 1
                 if stream is not None:
@@ -197,7 +209,9 @@ def _format_lines(
     alternatives = getattr(prediction, "alternatives", ())
     if len(alternatives) > 1 and hasattr(alternatives[0], "score"):
         return "".join(f"{number}\t{one.score:.4f}\t{one.text}\n" for one in alternatives)
-    cells = [given] if len(predictor.inputs) == 1 and predictor.inputs[0].kind != "text" else []
+    cells = (
+        [given] if isinstance(given, str) and all(field.kind != "text" for field in predictor.inputs) else []
+    )
     cells.append(prediction.text)
     if isinstance(prediction, Classification):
         cells.append(f"{prediction.score:.4f}")
@@ -210,5 +224,6 @@ def _as_dict(
     predictor: Predictor[Any, Any, Any], given: Any, prediction: Prediction | None
 ) -> dict[str, Any]:
     parts = (given,) if len(predictor.inputs) == 1 else given
-    inputs = {field.name: part for field, part in zip(predictor.inputs, parts, strict=True)}
+    pairs = zip(predictor.inputs, parts, strict=True)
+    inputs = {field.name: part for field, part in pairs if isinstance(part, str)}  # not of an example's image
     return {"input": inputs, **({"text": ""} if prediction is None else prediction.to_json())}

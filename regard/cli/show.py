@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.arguments import AsJson, Device, Lang, Run, load_predictor, read_stdin_lines
-from regard.cli.evaluate import load_splits
+from regard.cli.evaluate import read_example
 from regard.cli.output import print_json, print_status
 from regard.cli.predict import Inputs, group_words
 from regard.errors import EmptyInputError, UsageError
@@ -31,7 +30,8 @@ def show(
         Path | None, typer.Option(help="x.html, x.png, x.svg, x.txt or x.json; default: the terminal.")
     ] = None,
     example: Annotated[
-        int | None, typer.Option(min=0, help="Instead of INPUT: the input with this index in --split.")
+        int | None,
+        typer.Option(min=0, help="Take this input of --split, from 0; INPUT replaces its last parts."),
     ] = None,
     split: Annotated[
         str | None, typer.Option(help="--example: a split of the recipe; default: its first test.")
@@ -57,8 +57,6 @@ def show(
         raise UsageError(f"cannot write {out}: its name must end in {', '.join(SUFFIXES)}")
     if out is not None and not out.parent.is_dir():
         raise UsageError(f"no folder {out.parent} for {out.name}; create it first")
-    if inputs and example is not None:
-        raise UsageError("INPUT cannot be combined with --example")
     predictor = load_predictor(run, device)
     chosen = predictor.explain_options(**options)
     given = _read_input(predictor, run, inputs, example, split)
@@ -85,9 +83,9 @@ def _read_input(
 ) -> Any:
     """One input: of arguments, of a split of the recipe, or a text from standard input."""
     fields = predictor.inputs
-    if words:
-        if not fields:
-            raise UsageError(f"{run} takes no input")
+    if words and not fields:
+        raise UsageError(f"{run} takes no input")
+    if words and index is None and split is None:
         found = group_words(fields, words)
         if len(found) > 1:
             raise UsageError(f"{len(found)} inputs: show takes one of them")
@@ -95,26 +93,11 @@ def _read_input(
     if not fields:
         return None
     if index is not None or split is not None or len(fields) > 1 or fields[0].kind != "text":
-        return _example_input(predictor, run, index or 0, split)
+        return read_example(predictor, run, index or 0, split, words or ())
     lines = [line for block in read_stdin_lines(False) for line in block]
     if not any(line.strip() for line in lines):
         raise EmptyInputError("the text is empty: there is nothing to show")
     return "\n".join(lines)
-
-
-def _example_input(predictor: Predictor[Any, Any, Any], run: Path, index: int, split: str | None) -> Any:
-    name, examples = next(iter(load_splits(predictor, run, split=split).items()))
-    found = next(islice(examples, index, None), None)
-    if found is None:
-        raise UsageError(f"invalid value '{index}' for --example: {name} has fewer examples")
-    fields = predictor.inputs
-    if isinstance(found, tuple):
-        return found[0] if len(fields) == 1 else found[: len(fields)]
-    names = [field.name for field in fields]
-    if all(hasattr(found, name) for name in names):
-        parts = tuple(getattr(found, name) for name in names)
-        return parts[0] if len(parts) == 1 else parts
-    return getattr(found, "source", found)
 
 
 def _save(explanation: Explanation, out: Path, language: str | None) -> None:

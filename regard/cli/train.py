@@ -234,7 +234,7 @@ def _result_as_dict(folder: Path, result: TrainingResult, record: dict[str, Any]
 
 
 def _print_result(folder: Path, result: TrainingResult, record: dict[str, Any]) -> None:
-    from regard.tasks import get_recipe
+    from regard.tasks import Recipe, get_recipe
     from regard.training.display import format_duration, format_number
 
     best = "none"
@@ -247,6 +247,21 @@ def _print_result(folder: Path, result: TrainingResult, record: dict[str, Any]) 
     ]
     print_blocks(make_table(rows))
     typer.echo(f"\nThe run is in {folder}. Use it:")  # never wrapped: these lines are copied
-    found = get_recipe(record["recipe"])
-    for command in found.task.available_commands(found.config_class.from_dict(record["config"])):
-        typer.echo(f"  regard {command.format(run=folder)}")
+    recipe = get_recipe(record["recipe"])
+    if isinstance(recipe, Recipe):
+        for command in _available_commands(recipe):
+            typer.echo(f"  regard {command} {folder}")
+        return
+    for line in recipe.task.available_commands(recipe.config_class.from_dict(record["config"])):
+        typer.echo(f"  regard {line.format(run=folder)}")
+
+
+def _available_commands(recipe: Any) -> list[str]:
+    """The commands that a run of this recipe has."""
+    from regard.tasks import Predictor, get_task
+
+    task = get_task(recipe.task)
+    predictor = task.predictor_class
+    verbs = [task.verb] if predictor.inputs else []
+    shows = ["show"] if predictor.explain is not Predictor.explain else []
+    return [*verbs, *shows, "evaluate", "info"]

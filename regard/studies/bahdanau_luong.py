@@ -17,8 +17,8 @@ from torch import Tensor
 from regard._imports import require_extra
 from regard.data import SentencePair, iter_eval_batches
 from regard.studies.runner import LogFn, Row, format_markdown_table, run_trial
-from regard.tasks.registry import get_recipe
 from regard.tasks.legacy import load_translator
+from regard.tasks.registry import get_recipe
 from regard.tasks.sequence_loss import NextTokenLoss
 from regard.tasks.translation.data import iter_pairs
 from regard.tasks.translation.predictor import Translator

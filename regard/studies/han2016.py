@@ -16,8 +16,8 @@ from regard.errors import UsageError
 from regard.studies.runner import Row, format_markdown_table, run_trial
 from regard.tasks.registry import get_recipe
 from regard.tasks.runner import load, make_config
-from regard.training.display import LogFn
 from regard.tasks.text_classification.predictor import TextClassifier
+from regard.training.display import LogFn
 
 SEEDS = (0, 1, 2)
 

@@ -11,8 +11,8 @@ from regard._imports import require_extra
 from regard.studies.runner import Row, format_markdown_table, run_trial
 from regard.tasks.algorithms.predictor import NUM_VALID_SEQUENCES, AlgorithmPredictor
 from regard.tasks.runner import load
-from regard.training.display import LogFn
 from regard.training import RunFolder
+from regard.training.display import LogFn
 
 NUM_TEST_SEQUENCES = 200  # sequences of each size
 

@@ -88,8 +88,13 @@ class Classification(Prediction):
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""
-        plain: dict[str, Any] = {"label": self.label, "probabilities": self.probabilities}
-        return plain | ({"left_out": vars(self.truncation)} if self.truncation else {})
+        plain = {
+            "text": self.text,
+            "score": self.score,
+            "label": self.label,
+            "probabilities": self.probabilities,
+        }
+        return plain | ({"truncation": vars(self.truncation)} if self.truncation else {})
 
 
 def ranked_probabilities(logits: Tensor, labels: Sequence[str]) -> dict[str, float]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -226,6 +226,17 @@ class Predictor(ABC, Generic[InputT, ExampleT, PredictionT]):
 
     def check(self, inputs: Sequence[InputT]) -> None:
         """Raise InputError, with the row, for an input that the model cannot take."""
+
+    def get_input(self, example: ExampleT) -> InputT:
+        """The input of an example of a split: its fields of these names, or the first parts of a tuple."""
+        names = [field.name for field in self.inputs]
+        if isinstance(example, tuple):
+            parts: tuple[Any, ...] = tuple(example[: len(names)])
+        elif all(hasattr(example, name) for name in names):
+            parts = tuple(getattr(example, name) for name in names)
+        else:
+            parts = (getattr(example, "source", example),)
+        return cast(InputT, parts[0] if len(parts) == 1 else parts)
 
     @abstractmethod
     def predict(self, inputs: Sequence[InputT], options: Any = None) -> list[PredictionT]:

@@ -84,7 +84,15 @@ def test_sizes_are_for_machines(backwards):
 def test_show_in_every_way(machine, tmp_path):
     folder = str(machine[0])
     here = call("show", folder, "--length", "3")
-    for panel in ("inputs", "add vectors", "write weights", "outputs", "targets", "read vectors", "read weights"):
+    for panel in (
+        "inputs",
+        "add vectors",
+        "write weights",
+        "outputs",
+        "targets",
+        "read vectors",
+        "read weights",
+    ):
         assert panel in here.stdout
     assert "of 9 bits wrong" in here.stderr
     for name, start in (("x.txt", b"copy: the"), ("x.svg", b"<?xml")):

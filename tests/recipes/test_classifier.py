@@ -70,7 +70,7 @@ def test_what_is_left_out_is_said(read):
     classifier = load(read)
     one = classifier.classify(["The plot was lovely. " * 60])[0]
     assert (one.truncation.omitted_sentences, one.truncation.omitted_words) == (20, 0)
-    assert one.to_json()["left_out"]["sentences"] == 20
+    assert one.to_json()["truncation"]["sentences"] == 20
     assert not classifier.classify(["lovely " * 60])[0].truncation  # split, so nothing is lost
 
 

@@ -186,6 +186,10 @@ class ImageClassifier(_GridPredictor[ImageLike, RenderedScenes]):
         pool = self.model.pool
         return isinstance(pool, AttentionPool) and not isinstance(pool.attention.score, Constant)
 
+    def get_input(self, example: RenderedScenes) -> ImageLike:
+        """The image of a scene."""
+        return example.images[0]
+
     def predict(self, inputs: Sequence[ImageLike], options: Any = None) -> list[Classification]:
         """The class of each image, with the probabilities of all classes."""
         if isinstance(inputs, str | Path):
@@ -249,6 +253,10 @@ class VisualQA(_GridPredictor[tuple[ImageLike, str], ImageQuestions]):
         """Whether the model has attention weights to show."""
         first = self.model.attentions[0]
         return not (isinstance(first, Attention) and isinstance(first.score, Constant))
+
+    def get_input(self, example: ImageQuestions) -> tuple[ImageLike, str]:
+        """The image of a scene and the first question about it."""
+        return example.scenes.images[0], example.get_question(0, 0)
 
     def check(self, inputs: Sequence[tuple[ImageLike, str]]) -> None:
         """Raise InputError for a question that is not in the grammar."""
