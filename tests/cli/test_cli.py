@@ -136,7 +136,7 @@ def test_explain_in_chinese():
     answer = call("mechanisms", "additive", "--lang", "zh")
     assert answer.returncode == 0, answer.stderr
     assert "快速路径" in answer.stdout
-    assert answer.stdout.splitlines()[-1].startswith("空白为 0，░ 至多 ")
+    assert answer.stdout.splitlines()[-1].startswith("空白为 0，░ 不超过 ")
 
 
 def test_explain_as_json_is_one_object():

@@ -30,7 +30,7 @@ def test_in_the_terminal(backwards):
 
 def test_in_the_terminal_in_chinese(backwards):
     lines = call("show", backwards, "abcd", "--lang", "zh").stdout.splitlines()
-    assert lines[-3].startswith("空白为 0，░ 至多 ")
+    assert lines[-3].startswith("空白为 0，░ 不超过 ")
     heads = call("show", backwards, "abcd", "--heads", "--lang", "zh", "--no-measure").stdout.splitlines()
     assert heads[2:4] == ["第 0 层", "第 0 头"]
     assert heads[-1].startswith("空白为 0，")
