@@ -148,11 +148,11 @@ def test_layers_by_number_name_and_pattern():
         ({"layers": 6}, r"no layer 6; the layers are 0 \(encoder.layers.0.self_attn\), 1 "),
         ({"layers": ["encoder", "nowhere.*"]}, "no layer 'nowhere.*'"),
         ({"layers": 1.5}, "numbers or names of modules, got 1.5"),
-        ({"heads": "all"}, "heads are numbers, got 'all'"),
+        ({"heads": "all"}, "heads must be numbers, got 'all'"),
         ({"layers": [None]}, "numbers or names of modules, got None"),
         ({"heads": 4}, "no head 4 in encoder.layers.0.self_attn, which has heads 0 to 3"),
         ({"heads": [-1]}, "no head -1"),
-        ({"heads": []}, r"no head in heads=\[\]; leave it out"),
+        ({"heads": []}, r"heads=\[\] selects no head"),
     ],
 )
 def test_invalid_selections_are_rejected(options, message):
