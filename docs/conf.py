@@ -213,7 +213,7 @@ def recipes(language: str) -> str:
     rows = [
         (
             f"`{name}`",
-            plain(one.zh if language == "zh" else one.sentence),
+            plain(one.summary_zh if language == "zh" else one.summary),
             " ".join(f"`{key}={format_value(value)}`" for key, value in one.defaults.items()),
         )
         for name, one in RECIPES.items()
@@ -237,7 +237,7 @@ def write_marked(app, docname: str, source: list[str]) -> None:
     source[0] = re.sub(r"<!-- api (\w+) -->", lambda mark: reference(mark[1]), source[0])
     source[0] = re.sub(r"<!-- settings (\w+) (\w+) -->", lambda mark: settings(mark[1], mark[2]), source[0])
     source[0] = re.sub(r"<!-- recipes (\w+) -->", lambda mark: recipes(mark[1]), source[0])
-    source[0] = re.sub(r"<!-- verb (\w+) -->", lambda mark: verb(mark[1]), source[0])
+    source[0] = re.sub(r"<!-- verb ([\w-]+) -->", lambda mark: verb(mark[1]), source[0])
 
 
 def from_house_style(app, what: str, name: str, object_: object, options: object, lines: list[str]) -> None:

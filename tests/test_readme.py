@@ -132,4 +132,4 @@ def test_the_catalogue_page_can_be_written() -> None:
     exec((ROOT / "docs" / "conf.py").read_text(encoding="utf-8"), conf)
     for language in ("en", "zh"):
         written = conf["catalogue"](language)
-        assert all(f"### {entry.name}\n" in written for entry in conf["ENTRIES"])
+        assert all(f"### {entry.name}\n" in written for entry in conf["MECHANISMS"])
