@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import math
 import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from regard.errors import ConfigError, closest, suggest
 
@@ -110,6 +112,10 @@ class Option:
             str(value) for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)
         )
         return (*values, "none") if values and type(None) in kinds else values
+
+    def localized_help(self, language: str) -> str:
+        """The help in a language ("en", "zh"); in English where there is no translation."""
+        return _translations(language).get(f"{self.group}.{self.name}", self.help)
 
     def parse(self, text: str) -> Any:
         """The value of what was typed."""
@@ -284,6 +290,15 @@ def _options(cls: type[Config]) -> tuple[Option, ...]:
         Option(item.name, hints[item.name], item.default, groups[item.name], **item.metadata)
         for item in dataclasses.fields(cls)
     )
+
+
+@cache
+def _translations(language: str) -> dict[str, str]:
+    """Help texts by `Group.option`, where a group is the class that declares the option."""
+    if language == "en":
+        return {}
+    path = files("regard").joinpath("locale", f"{language}.json")
+    return cast("dict[str, str]", json.loads(path.read_text(encoding="utf-8")))
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:

@@ -1,0 +1,268 @@
+"""Write the generated parts of the documentation: options, recipes, commands, the catalogue and the API.
+
+    python docs/generate.py            rewrite the parts that changed
+    python docs/generate.py --check    list the pages that are out of date; exit code 1 if there are any
+
+A page says where: between `<!-- generated: options translation en -->` and `<!-- end generated -->`. The first word names a
+function of GENERATORS below, the others are its arguments. The pages are complete in the repository, so they read the same
+on a code host, and a test checks that they are current.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from regard.catalogue import KINDS, MECHANISMS, Mechanism
+from regard.config import Config, format_value
+
+DOCS = Path(__file__).parent
+MARK = re.compile(r"(<!-- generated: ([\w. -]+?) -->\n).*?(<!-- end generated -->)", re.DOTALL)
+
+TEXT = {
+    "en": {
+        "kinds": {
+            "score": "Scores",
+            "normalizer": "Normalizers",
+            "mask": "Masks",
+            "scope": "Scopes",
+            "position": "Positions",
+            "addressing": "Memory addressing",
+            "heads": "Heads",
+        },
+        "aliases": "Also called",
+        "paper": "Reference",
+        "cost": "Cost",
+        "fast_path": "Fast path",
+        "law_exceptions": "Exceptions",
+        "colon": ": ",
+        "options": ("option", "default", "values", "meaning"),
+        "recipes": ("recipe", "task", "data", "options it sets"),
+        "arguments": ("argument or option", "meaning"),
+        "types": {"int": "integer", "float": "number", "str": "text", "tuple": "a,b"},
+        "when": "with",
+    },
+    "zh": {
+        "kinds": {
+            "score": "打分函数",
+            "normalizer": "归一化",
+            "mask": "掩码",
+            "scope": "范围",
+            "position": "位置编码",
+            "addressing": "记忆寻址",
+            "heads": "多头注意力",
+        },
+        "aliases": "别名",
+        "paper": "出处",
+        "cost": "计算代价",
+        "fast_path": "快速路径",
+        "law_exceptions": "例外",
+        "colon": "：",
+        "options": ("选项", "默认值", "取值", "含义"),
+        "recipes": ("配方", "任务", "数据", "设定的选项"),
+        "arguments": ("参数或选项", "含义"),
+        "types": {"int": "整数", "float": "数", "str": "文字", "tuple": "a,b"},
+        "when": "用于",
+    },
+}
+
+
+def escape(text: str) -> str:
+    """Text in which `code` stays code and every other mark loses its meaning in Markdown."""
+    parts = re.split(r"(`+[^`]+`+)", text)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"([\\*_|<>$\[\]#])", r"\\\1", part) for part in parts
+    )
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def generate_catalogue(language: str) -> str:
+    """Every mechanism, by kind."""
+    parts = []
+    for kind in KINDS:
+        parts.append(f"## {TEXT[language]['kinds'][kind]}")
+        parts += [_mechanism(entry, language) for entry in MECHANISMS if entry.kind == kind]
+    return "\n\n".join(parts)
+
+
+def _mechanism(entry: Mechanism, language: str) -> str:
+    text = TEXT[language]
+    parts = [f"### {entry.name}", escape(entry.summary_zh if language == "zh" else entry.summary)]
+    if entry.equation:
+        parts.append(f"```text\n{entry.equation}\n```")
+    facts = {name: getattr(entry, name) for name in ("paper", "aliases", "cost", "fast_path", "law_exceptions")}
+    facts["aliases"] = ", ".join(entry.aliases)
+    lines = [f"- **{text[name]}**{text['colon']}{escape(fact)}" for name, fact in facts.items() if fact]
+    return "\n\n".join([*parts, "\n".join(lines)] if lines else parts)
+
+
+def generate_options(name: str, language: str) -> str:
+    """The options of a task, or those of the engine (`training`)."""
+    from regard.training import TrainingConfig
+
+    config, engine = _config_class(name), {item.name for item in TrainingConfig.options()}
+    items = [item for item in config.options() if config is TrainingConfig or item.name not in engine]
+    return table(TEXT[language]["options"], [_option_row(item, language) for item in items])
+
+
+def _config_class(name: str) -> type[Config]:
+    from regard.tasks import get_task
+    from regard.training import TrainingConfig
+
+    return TrainingConfig if name == "training" else get_task(name).config_class
+
+
+def _option_row(item: Any, language: str) -> tuple[str, ...]:
+    conditions = ", ".join(f"`{key}={format_value(value)}`" for key, value in item.when.items())
+    meaning = escape(item.localized_help(language)) + (f" ({TEXT[language]['when']} {conditions})" if conditions else "")
+    return f"`{item.name}`", f"`{format_value(item.default)}`", _values(item, language), meaning
+
+
+def _values(item: Any, language: str) -> str:
+    """What can be typed for an option."""
+    if item.allowed:
+        return ", ".join(f"`{value}`" for value in item.allowed)
+    names = TEXT[language]["types"]
+    hint = str(getattr(item.type, "__name__", item.type))
+    if hint == "bool":
+        return "`on`, `off`"
+    found = next((names[name] for name in ("tuple", "float", "int", "str") if name in hint), names["str"])
+    symbols = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+    bounds = " ".join(f"{symbols[name]} {bound:g}" for name, bound in item.bounds.items())
+    none = ", `none`" if "None" in hint else ""
+    return f"{found} {bounds}".strip() + none
+
+
+def generate_recipes(language: str) -> str:
+    """The recipes with the options in which they differ from the defaults."""
+    from regard.tasks import RECIPES
+
+    rows = [
+        (
+            f"`{name}`",
+            f"`{recipe.task}`",
+            escape(recipe.summary_zh if language == "zh" else recipe.summary),
+            " ".join(f"`{key}={format_value(value)}`" for key, value in recipe.defaults.items()),
+        )
+        for name, recipe in RECIPES.items()
+    ]
+    return table(TEXT[language]["recipes"], rows)
+
+
+def generate_command(name: str, language: str) -> str:
+    """The arguments and options of a command."""
+    from regard.cli.main import build_command
+
+    command = build_command(name)
+    return table(TEXT[language]["arguments"], [_parameter_row(item) for item in command.params])
+
+
+def _parameter_row(item: Any) -> tuple[str, str]:
+    names = ", ".join([*item.opts, *item.secondary_opts]) if item.param_type_name == "option" else item.human_readable_name
+    metavar = "" if item.param_type_name == "argument" or getattr(item, "is_flag", False) else f" {_metavar(item)}"
+    return f"`{names}{metavar}`", escape(" ".join((getattr(item, "help", None) or "").split()))
+
+
+def _metavar(item: Any) -> str:
+    choices = getattr(item.type, "choices", None)
+    return item.metavar or ("\\|".join(map(str, choices)) if choices else item.type.name.upper())
+
+
+def generate_api(package: str, language: str) -> str:
+    """Every public name of a package: its signature and docstring."""
+    module = import_module(package)
+    parts = []
+    for name in sorted(module.__all__, key=str.lower):
+        value = getattr(module, name)
+        if inspect.ismodule(value) or not (inspect.isclass(value) or callable(value)):
+            continue
+        summary, _, rest = (inspect.getdoc(value) or "").partition("\n\n")
+        parts.append(f"### {escape(name)}\n\n```python\n{name}{_signature(value)}\n```\n\n{escape(' '.join(summary.split()))}")
+        if rest.strip():
+            parts.append(f"```text\n{rest.strip()}\n```")
+        if inspect.isclass(value) and (methods := _methods(value)):
+            parts.append(methods)
+    return "\n\n".join(parts)
+
+
+def _methods(value: type) -> str:
+    """The public methods and properties that a class itself documents, one line each."""
+    lines = []
+    for name, item in vars(value).items():
+        target = item.__func__ if isinstance(item, classmethod | staticmethod) else item
+        document = inspect.getdoc(target) if callable(target) or isinstance(item, property) else None
+        if name.startswith("_") or not document or name in ("forward", "reset_parameters", "extra_repr"):
+            continue
+        head = name if isinstance(item, property) else f"{name}{_signature(target)}".replace("(self, ", "(").replace("(self)", "()").replace("(cls, ", "(")
+        lines.append(f"- `{head}`: {escape(' '.join(document.partition(chr(10) * 2)[0].split()))}")
+    return "\n".join(lines)
+
+
+def _signature(value: Any) -> str:
+    try:
+        parameters = list(inspect.signature(value).parameters.values())
+    except (TypeError, ValueError):
+        return "(...)"
+    if any(item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD) for item in parameters) and len(parameters) == 2:
+        return "()"
+    plain = [item.replace(annotation=item.empty, default=_Shown(item.default)) if item.default is not item.empty
+             else item.replace(annotation=item.empty) for item in parameters]
+    return str(inspect.Signature(plain))
+
+
+class _Shown:
+    """A default value as it reads in a signature."""
+
+    def __init__(self, value: object) -> None:
+        text = getattr(value, "__name__", None) if callable(value) and not hasattr(value, "forward") else None
+        self.text = text or (repr(value) if " at 0x" not in repr(value) and "\n" not in repr(value) else "...")
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+GENERATORS: dict[str, Callable[..., str]] = {
+    "api": generate_api,
+    "catalogue": generate_catalogue,
+    "command": generate_command,
+    "options": generate_options,
+    "recipes": generate_recipes,
+}
+
+
+def render(page: str) -> str:
+    """A page with its generated parts as the code is now."""
+
+    def replace(match: re.Match[str]) -> str:
+        name, *arguments = match[2].split()
+        return f"{match[1]}\n{GENERATORS[name](*arguments)}\n\n{match[3]}"
+
+    return MARK.sub(replace, page)
+
+
+def outdated_pages() -> dict[Path, str]:
+    """The pages whose generated parts differ from the code, with their new text."""
+    pages = {path: path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts}
+    return {path: new for path, text in pages.items() if (new := render(text)) != text}
+
+
+def main(arguments: Sequence[str]) -> int:
+    outdated = outdated_pages()
+    for path, text in outdated.items():
+        if "--check" not in arguments:
+            path.write_text(text, encoding="utf-8")
+        print(path.relative_to(DOCS.parent))
+    return 1 if outdated and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
