@@ -99,14 +99,16 @@ def _mechanism(entry: Mechanism, language: str) -> str:
     parts = [f"### {entry.name}", escape(entry.summary_zh if language == "zh" else entry.summary)]
     if entry.equation:
         parts.append(f"```text\n{entry.equation}\n```")
-    facts = {name: getattr(entry, name) for name in ("paper", "aliases", "cost", "fast_path", "law_exceptions")}
+    facts = {
+        name: getattr(entry, name) for name in ("paper", "aliases", "cost", "fast_path", "law_exceptions")
+    }
     facts["aliases"] = ", ".join(entry.aliases)
     lines = [f"- **{text[name]}**{text['colon']}{escape(fact)}" for name, fact in facts.items() if fact]
     return "\n\n".join([*parts, "\n".join(lines)] if lines else parts)
 
 
 def generate_options(name: str, language: str) -> str:
-    """The options of a task, or those of the engine (`training`)."""
+    """The options of a config class; those of the engine are left out unless it is `TrainingConfig` itself."""
     from regard.training import TrainingConfig
 
     config, engine = _config_class(name), {item.name for item in TrainingConfig.options()}
@@ -115,15 +117,20 @@ def generate_options(name: str, language: str) -> str:
 
 
 def _config_class(name: str) -> type[Config]:
-    from regard.tasks import get_task
+    from regard.tasks import RECIPES
     from regard.training import TrainingConfig
 
-    return TrainingConfig if name == "training" else get_task(name).config_class
+    return {
+        item.__name__: item
+        for item in (TrainingConfig, *(recipe.config_class for recipe in RECIPES.values()))
+    }[name]
 
 
 def _option_row(item: Any, language: str) -> tuple[str, ...]:
     conditions = ", ".join(f"`{key}={format_value(value)}`" for key, value in item.when.items())
-    meaning = escape(item.localized_help(language)) + (f" ({TEXT[language]['when']} {conditions})" if conditions else "")
+    meaning = escape(item.localized_help(language)) + (
+        f" ({TEXT[language]['when']} {conditions})" if conditions else ""
+    )
     return f"`{item.name}`", f"`{format_value(item.default)}`", _values(item, language), meaning
 
 
@@ -163,22 +170,18 @@ def generate_command(name: str, language: str) -> str:
     from regard.cli.main import build_command
 
     command = build_command(name)
-    return table(TEXT[language]["arguments"], [_parameter_row(item) for item in command.params])
-
-
-def _parameter_row(item: Any) -> tuple[str, str]:
-    names = ", ".join([*item.opts, *item.secondary_opts]) if item.param_type_name == "option" else item.human_readable_name
-    metavar = "" if item.param_type_name == "argument" or getattr(item, "is_flag", False) else f" {_metavar(item)}"
-    return f"`{names}{metavar}`", escape(" ".join((getattr(item, "help", None) or "").split()))
-
-
-def _metavar(item: Any) -> str:
-    choices = getattr(item.type, "choices", None)
-    return item.metavar or ("\\|".join(map(str, choices)) if choices else item.type.name.upper())
+    context = command.make_context(name, [], resilient_parsing=True)
+    records = [item.get_help_record(context) for item in command.params]
+    rows = [
+        (f"`{record[0]}`".replace("|", "\\|"), escape(" ".join(record[1].split())))
+        for record in records
+        if record
+    ]
+    return table(TEXT[language]["arguments"], rows)
 
 
 def generate_api(package: str, language: str) -> str:
-    """Every public name of a package: its signature and docstring."""
+    """Every public name of a package: its signature and docstring; in other languages its signature and summary."""
     module = import_module(package)
     parts = []
     for name in sorted(module.__all__, key=str.lower):
@@ -186,7 +189,11 @@ def generate_api(package: str, language: str) -> str:
         if inspect.ismodule(value) or not (inspect.isclass(value) or callable(value)):
             continue
         summary, _, rest = (inspect.getdoc(value) or "").partition("\n\n")
-        parts.append(f"### {escape(name)}\n\n```python\n{name}{_signature(value)}\n```\n\n{escape(' '.join(summary.split()))}")
+        parts.append(
+            f"### {escape(name)}\n\n```python\n{name}{_signature(value)}\n```\n\n{escape(' '.join(summary.split()))}"
+        )
+        if language != "en":
+            continue
         if rest.strip():
             parts.append(f"```text\n{rest.strip()}\n```")
         if inspect.isclass(value) and (methods := _methods(value)):
@@ -202,7 +209,13 @@ def _methods(value: type) -> str:
         document = inspect.getdoc(target) if callable(target) or isinstance(item, property) else None
         if name.startswith("_") or not document or name in ("forward", "reset_parameters", "extra_repr"):
             continue
-        head = name if isinstance(item, property) else f"{name}{_signature(target)}".replace("(self, ", "(").replace("(self)", "()").replace("(cls, ", "(")
+        head = (
+            name
+            if isinstance(item, property)
+            else f"{name}{_signature(target)}".replace("(self, ", "(")
+            .replace("(self)", "()")
+            .replace("(cls, ", "(")
+        )
         lines.append(f"- `{head}`: {escape(' '.join(document.partition(chr(10) * 2)[0].split()))}")
     return "\n".join(lines)
 
@@ -212,10 +225,17 @@ def _signature(value: Any) -> str:
         parameters = list(inspect.signature(value).parameters.values())
     except (TypeError, ValueError):
         return "(...)"
-    if any(item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD) for item in parameters) and len(parameters) == 2:
+    if (
+        any(item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD) for item in parameters)
+        and len(parameters) == 2
+    ):
         return "()"
-    plain = [item.replace(annotation=item.empty, default=_Shown(item.default)) if item.default is not item.empty
-             else item.replace(annotation=item.empty) for item in parameters]
+    plain = [
+        item.replace(annotation=item.empty, default=_Shown(item.default))
+        if item.default is not item.empty
+        else item.replace(annotation=item.empty)
+        for item in parameters
+    ]
     return str(inspect.Signature(plain))
 
 
@@ -224,7 +244,9 @@ class _Shown:
 
     def __init__(self, value: object) -> None:
         text = getattr(value, "__name__", None) if callable(value) and not hasattr(value, "forward") else None
-        self.text = text or (repr(value) if " at 0x" not in repr(value) and "\n" not in repr(value) else "...")
+        self.text = text or (
+            repr(value) if " at 0x" not in repr(value) and "\n" not in repr(value) else "..."
+        )
 
     def __repr__(self) -> str:
         return self.text
@@ -251,7 +273,11 @@ def render(page: str) -> str:
 
 def outdated_pages() -> dict[Path, str]:
     """The pages whose generated parts differ from the code, with their new text."""
-    pages = {path: path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts}
+    pages = {
+        path: path.read_text(encoding="utf-8")
+        for path in sorted(DOCS.rglob("*.md"))
+        if "_build" not in path.parts
+    }
     return {path: new for path, text in pages.items() if (new := render(text)) != text}
 
 
