@@ -156,7 +156,7 @@ def generate_recipes(language: str) -> str:
     rows = [
         (
             f"`{name}`",
-            f"`{recipe.task}`",
+            f"`{recipe.task if isinstance(recipe.task, str) else recipe.task.name}`",
             escape(recipe.summary_zh if language == "zh" else recipe.summary),
             " ".join(f"`{key}={format_value(value)}`" for key, value in recipe.defaults.items()),
         )
