@@ -176,20 +176,30 @@ class PartiallySampled(Normalizer):
 
     @property
     def is_random(self) -> bool:
+        """Whether the weights are sampled in the current mode."""
         return self.sample.is_random
 
     def compute_weights(self, scores: Tensor) -> Tensor:
+        """Softmax in soft rows, samples in the others."""
         return torch.where(self.soft_rows[:, None, None], softmax(scores), self.sample(scores))
 
     def log_prob(self, scores: Tensor, weights: Tensor) -> Tensor:
+        """Log-probability of the samples; 0 in soft rows."""
         return self.sample.log_prob(scores, weights).masked_fill(self.soft_rows[:, None], 0.0)
 
     def entropy(self, scores: Tensor) -> Tensor:
+        """Entropy of the distribution that is sampled."""
         return self.sample.entropy(scores)
 
 
 class CaptionDecoderState:
-    """State of a caption decoder that takes one token of each row per step."""
+    """State of a caption decoder that takes one token of each row per step.
+
+    Args:
+        model: the model
+        projected_kv: the attention over the grids
+        state: the initial state
+    """
 
     def __init__(self, model: ShowAttendTell, projected_kv: ProjectedKV, state: CellState):
         self.model, self.projected_kv, self.state = model, projected_kv, state

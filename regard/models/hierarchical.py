@@ -142,6 +142,11 @@ class HANLevel(nn.Module):
     Shape: vectors (vectors, input_dim) of all rows end to end, lengths (rows,) -> (rows, hidden_dim) and, with
         `need_weights`, weights (rows, longest)
 
+    Example:
+        >>> level = HANLevel(6, 8, MaxPool())
+        >>> level(torch.randn(5, 6), torch.tensor([2, 3]))[0].shape
+        torch.Size([2, 8])
+
     Reference: Yang et al. (2016), eq. 1 to 7 and 8 to 10.
     """
 

@@ -98,6 +98,10 @@ class SelfAttentionLayer(nn.Module):
         device, dtype: of the parameters, as in PyTorch
 
     Shape: x (batch, seq_len, embed_dim), lengths (batch,) -> (batch, seq_len, embed_dim)
+
+    Example:
+        >>> SelfAttentionLayer(12, 2)(torch.randn(2, 5, 12), torch.tensor([5, 3])).shape
+        torch.Size([2, 5, 12])
     """
 
     def __init__(
@@ -182,6 +186,10 @@ class ConvLayer(ConvBlock):
         device, dtype: of the parameters, as in PyTorch
 
     Shape: x (batch, seq_len, embed_dim), lengths (batch,) -> (batch, seq_len, embed_dim)
+
+    Example:
+        >>> ConvLayer(12)(torch.randn(2, 5, 12), torch.tensor([5, 3])).shape
+        torch.Size([2, 5, 12])
     """
 
     def __init__(
@@ -259,6 +267,10 @@ class RNNLayer(RNNBlock):
         device, dtype: of the parameters, as in PyTorch
 
     Shape: x (batch, seq_len, embed_dim), lengths (batch,) -> (batch, seq_len, embed_dim)
+
+    Example:
+        >>> RNNLayer(12)(torch.randn(2, 5, 12), torch.tensor([5, 3])).shape
+        torch.Size([2, 5, 12])
     """
 
     def __init__(

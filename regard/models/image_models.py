@@ -29,7 +29,6 @@ __all__ = [
     "GRUEncoder",
     "VQAOutput",
     "VisualQAModel",
-    "encode_image",
     "grid_position_encoding",
 ]
 
@@ -328,6 +327,10 @@ class BagOfWordsEncoder(nn.Module):
         device, dtype: of the parameters, as in PyTorch
 
     Shape: tokens (batch, tokens), lengths (batch,) -> (batch, embed_dim)
+
+    Example:
+        >>> BagOfWordsEncoder(20, 6)(torch.randint(1, 20, (2, 4)), torch.tensor([4, 2])).shape
+        torch.Size([2, 6])
     """
 
     def __init__(
@@ -358,6 +361,10 @@ class GRUEncoder(nn.Module):
         device, dtype: of the parameters, as in PyTorch
 
     Shape: tokens (batch, tokens), lengths (batch,) -> (batch, hidden_dim)
+
+    Example:
+        >>> GRUEncoder(20, 6, 8)(torch.randint(1, 20, (2, 4)), torch.tensor([4, 2])).shape
+        torch.Size([2, 8])
     """
 
     def __init__(

@@ -98,7 +98,12 @@ class CausalLM(nn.Module):
 
 
 class CausalDecoderState:
-    """State of a causal language model that takes one token of each row per step, with cached keys and values."""
+    """State of a causal language model that takes one token of each row per step, with cached keys and values.
+
+    Args:
+        model: the model
+        prefix: the tokens so far, (batch, seq_len)
+    """
 
     def __init__(self, model: CausalLM, prefix: Int[Tensor, "batch seq_len"]):
         self.model, self.caches = model, [KVCache() for _ in model.decoder.layers]

@@ -110,6 +110,11 @@ class RNNCell(nn.Module):
 
     Shape: projected_input (batch, num_gates * hidden_dim), context (batch, context_dim), state: `num_states` tensors
         (batch, hidden_dim) -> state
+
+    Example:
+        >>> cell, x, context = GRUCell(3, 4, 5), torch.randn(2, 3), torch.randn(2, 4)
+        >>> cell(cell.project_input(x), context, (torch.zeros(2, 5),))[0].shape
+        torch.Size([2, 5])
     """
 
     num_gates: int
@@ -168,6 +173,7 @@ class GRUCell(RNNCell):
     num_gates, num_states = 3, 1
 
     def update(self, gate_inputs: Tensor, state: CellState) -> CellState:
+        """The next state (h,)."""
         (h,) = state
         r_x, z_x, n_x = gate_inputs.chunk(3, -1)
         r_h, z_h, n_h = self.hidden_proj(h).chunk(3, -1)
@@ -187,6 +193,7 @@ class LSTMCell(RNNCell):
     num_gates, num_states = 4, 2
 
     def update(self, gate_inputs: Tensor, state: CellState) -> CellState:
+        """The next state (h, c)."""
         h, c = state
         i, f, g, o = (gate_inputs + self.hidden_proj(h)).chunk(4, -1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
@@ -208,6 +215,10 @@ class FeedForward(nn.Module):
         device, dtype: of the parameters, as in PyTorch
 
     Shape: (*, embed_dim) -> (*, embed_dim)
+
+    Example:
+        >>> FeedForward(8, 32)(torch.randn(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
 
     Reference: Vaswani et al. (2017), arXiv 1706.03762, 3.3.
     """
@@ -293,6 +304,10 @@ def reset_tied(output: nn.Linear, embedding: nn.Embedding) -> None:
     """Reset an output layer whose weight is that of an embedding: the same draws, but the embedding keeps its values.
 
     `to_empty` unties parameters, so they are tied again.
+
+    Args:
+        output: the output layer
+        embedding: the embedding
     """
     values = embedding.weight.detach().clone()
     output.weight = embedding.weight

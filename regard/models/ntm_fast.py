@@ -157,7 +157,7 @@ def memory_step(
 def memory_step_forward(
     layout: HeadLayout, interface: Tensor, memory: Tensor, read_weights: Tensor, write_weights: Tensor
 ) -> tuple[tuple[Tensor, ...], list[SavedTensors]]:
-    """Memory, read vectors, read weights and write weights, and the tensors that backward needs."""
+    """The results of `memory_step` for inputs of one dtype, and the tensors that backward needs."""
     activated = layout.activate(interface)
     readers, writers, erase, add = layout.split(*activated)
     write_weights, saved_writing = address_forward(*writers, memory, write_weights)

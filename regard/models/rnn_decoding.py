@@ -95,7 +95,13 @@ class EncoderMemory:
 
 
 class RNNDecoderState:
-    """State of a recurrent decoder that takes one token of each row per step."""
+    """State of a recurrent decoder that takes one token of each row per step.
+
+    Args:
+        model: the model
+        memory: what the decoder attends to
+        state: the initial state
+    """
 
     def __init__(self, model: RNNSeq2Seq, memory: EncoderMemory, state: RNNState):
         self.model, self.memory, self.state, self.t = model, memory, state, 0

@@ -18,7 +18,8 @@ from torch.types import Device
 from regard.attention import Attention, AttentionOutput, LocalM, LocalP, padding
 from regard.attention.relative_positions import uses_relative_positions
 from regard.errors import UsageError
-from regard.models.fast_decoding.rnn import FusedRNNDecoderState, factor_memory, fuse_rnn_decoder
+from regard.models.fast_decoding.additive import factor_memory
+from regard.models.fast_decoding.rnn import FusedRNNDecoderState, fuse_rnn_decoder
 from regard.models.layers import (
     RNN_CELLS,
     RNN_LAYERS,
@@ -299,6 +300,7 @@ class RNNSeq2Seq(nn.Module):
 
     @property
     def first_cell(self) -> RNNCell:
+        """The cell of the decoder's first layer."""
         return cast(RNNCell, self.cells[0])
 
     def get_cells(self) -> list[RNNCell]:

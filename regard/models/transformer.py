@@ -180,7 +180,13 @@ class Transformer(nn.Module):
 
 
 class TransformerDecoderState:
-    """State of a Transformer decoder that takes one token of each row per step; a step computes one query per layer."""
+    """State of a Transformer decoder that takes one token of each row per step; a step computes one query per layer.
+
+    Args:
+        model: the model
+        memory: encoder output
+        lengths: numbers of source tokens
+    """
 
     def __init__(self, model: Transformer, memory: Tensor, lengths: Tensor):
         self.model, self.lengths = model, lengths

@@ -6,7 +6,7 @@ from torch import nn
 
 from regard import attention as a
 from regard import models
-from regard.models import hybrid_encoder, image_models, layers, ntm, rnn_seq2seq
+from regard.models import hybrid_encoder, image_models, layers, ntm_controllers, rnn_seq2seq
 
 
 def attention(query_dim=16, key_dim=16):
@@ -81,7 +81,7 @@ BUILD = {
     "NeuralTuringMachine, feed-forward": lambda **f: models.NeuralTuringMachine(
         4, 3, memory_rows=8, memory_width=5, controller="feedforward", **f
     ),
-    "FeedForwardController": lambda **f: ntm.FeedForwardController(4, 5, **f),
+    "FeedForwardController": lambda **f: ntm_controllers.FeedForwardController(4, 5, **f),
     "LSTMBaseline": lambda **f: models.LSTMBaseline(4, 3, hidden_dim=6, num_layers=2, **f),
 }
 

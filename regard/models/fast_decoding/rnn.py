@@ -12,8 +12,6 @@ A gate that depends on both the state and the inputs is the sum of both products
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
@@ -22,8 +20,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention import Additive, Attention, Dropout, softmax
-from regard.attention.fast.additive import FACTOR_MARGIN, FACTOR_REACH, TANH_SCALE
 from regard.attention.observers import is_watched
 from regard.errors import UnsupportedError
 from regard.models.fast_decoding.shared import (
@@ -43,19 +39,14 @@ if TYPE_CHECKING:
     from regard.models.rnn_seq2seq import RNNSeq2Seq
 
 __all__ = [
-    "AttentionStep",
     "ExtraOutputs",
-    "FactoredAdditive",
     "FusedCell",
     "FusedGRU",
     "FusedLSTM",
     "FusedRNNDecoder",
     "FusedRNNDecoderState",
-    "factor_memory",
     "fuse_rnn_decoder",
 ]
-
-MAX_CACHED_PAIRS = 2**18  # pairs x hidden_dim that fit into the cache of a core
 
 
 class ExtraOutputs(NamedTuple):
@@ -67,7 +58,12 @@ class ExtraOutputs(NamedTuple):
 
 
 class FusedCell:
-    """Weights of a recurrent cell, transposed and contiguous, gates in the order of a row (see the module)."""
+    """Weights of a recurrent cell, transposed and contiguous, gates in the order of a row (see the module).
+
+    Args:
+        cell: the cell
+        extra: weights of other outputs of the cell's inputs
+    """
 
     hidden_gates: tuple[int, ...]  # the cell's gates that depend on the state, in the order of a row
     input_gates: tuple[int, ...]  # those that depend on the inputs
@@ -119,6 +115,7 @@ class FusedCell:
         return self.apply_gates(row[:, : self.gates_end].split(self.hidden_dim, 1), state)
 
     def extra_outputs(self, row: Float[Tensor, "rows row"]) -> Float[Tensor, "rows extra"]:
+        """The extra outputs in a row."""
         return row[:, self.gates_end :]
 
     def apply_gates(self, gates: tuple[Tensor, ...], state: CellState) -> CellState:
@@ -132,6 +129,7 @@ class FusedGRU(FusedCell):
     hidden_gates, input_gates, num_hidden_only = (2, 0, 1), (0, 1, 2), 1
 
     def apply_gates(self, gates: tuple[Tensor, ...], state: CellState) -> CellState:
+        """See `GRUCell.update`."""
         new_hidden, reset, keep, new = gates
         new = torch.addcmul(new, reset.sigmoid_(), new_hidden).tanh_()
         return (new.lerp_(state[0], keep.sigmoid_()),)
@@ -143,6 +141,7 @@ class FusedLSTM(FusedCell):
     hidden_gates, input_gates, num_hidden_only = (0, 1, 3, 2), (0, 1, 3, 2), 0
 
     def apply_gates(self, gates: tuple[Tensor, ...], state: CellState) -> CellState:
+        """See `LSTMCell.update`."""
         i, f, o, g = gates
         c = f.sigmoid_().mul(state[1]).addcmul_(i.sigmoid_(), g.tanh_())
         return torch.tanh(c).mul_(o.sigmoid_()), c
@@ -151,109 +150,14 @@ class FusedLSTM(FusedCell):
 FUSED_CELLS: dict[type[RNNCell], type[FusedCell]] = {GRUCell: FusedGRU, LSTMCell: FusedLSTM}
 
 
-class AttentionStep(NamedTuple):
-    """Attention of one decoding step."""
-
-    weights: Float[Tensor, "sentences width src_len"]
-
-
-@dataclass(frozen=True)
-class FactoredAdditive:
-    """Additive attention over fixed keys, which are stored as exponentials; used like `EncoderMemory`.
-
-        score(q, k) = s sum_h v_h / (1 + A_qh B_kh) + constant          A = e^-s(a + c), B = e^-s(b - c), s = 2 for tanh
-
-    See regard/attention/fast/additive.py. Here c is the center of a sentence's keys, so that B and its range are known
-    before any query; softmax cancels the constant. `beam_width` neighboring rows are hypotheses of one sentence.
-    """
-
-    query_proj: Float[Tensor, "dim hidden"]  # from a state to -s a
-    energy: Float[Tensor, " hidden"]  # s v
-    key: Float[Tensor, "sentences src_len hidden"]  # B
-    center: Float[Tensor, "sentences 1 hidden"]  # -s c
-    bound: Float[Tensor, "sentences 1 hidden"]  # beyond it the network is saturated for every key
-    value: Float[Tensor, "sentences src_len value"]
-    padding_bias: Float[Tensor, "sentences 1 src_len"]  # -inf on padding
-    beam_width: int = 1
-
-    def __len__(self) -> int:
-        return len(self.key)
-
-    def attend(
-        self, query: Float[Tensor, "rows 1 dim"], t: int
-    ) -> tuple[Float[Tensor, "rows 1 value"], AttentionStep]:
-        """Contexts of the queries, and their weights."""
-        queries = torch.mm(query.flatten(0, 1), self.query_proj)
-        queries = queries.view(len(self.key), self.beam_width, len(self.energy))
-        queries = queries.add_(self.center).clamp_(-self.bound, self.bound).exp_()
-        weights = self._scores(queries).add_(self.padding_bias).softmax(-1)
-        return torch.bmm(weights, self.value).flatten(0, 1)[:, None], AttentionStep(weights)
-
-    def _scores(
-        self, queries: Float[Tensor, "sentences width hidden"]
-    ) -> Float[Tensor, "sentences width src_len"]:
-        """Scores, computed for a few sentences at a time."""
-        (sentences, src_len, hidden_dim), one = self.key.shape, queries.new_ones(())
-        scores = queries.new_empty(sentences, self.beam_width, src_len)
-        chunk_size = max(1, MAX_CACHED_PAIRS // (self.beam_width * src_len * hidden_dim))
-        buffer = queries.new_empty(min(chunk_size, sentences), self.beam_width, src_len, hidden_dim)
-        chunks = zip(
-            queries.split(chunk_size), self.key.split(chunk_size), scores.split(chunk_size), strict=True
-        )
-        for query, key, out in chunks:
-            pairs = buffer[: len(key)]
-            torch.addcmul(one, query[:, :, None], key[:, None], out=pairs).reciprocal_()
-            torch.mv(pairs.view(-1, hidden_dim), self.energy, out=out.view(-1))
-        return scores
-
-    def reorder(self, sentences: Int[Tensor, " new"]) -> FactoredAdditive:
-        """The memory of these sentences."""
-        names = ("key", "center", "bound", "value", "padding_bias")
-        return replace(self, **{name: getattr(self, name).index_select(0, sentences) for name in names})
-
-    def with_beam_width(self, beam_width: int) -> FactoredAdditive:
-        """The same memory for `beam_width` rows per sentence."""
-        return replace(self, beam_width=beam_width)
-
-
-def factor_memory(memory: Any, attention: Any) -> Any:
-    """An `EncoderMemory` as `FactoredAdditive`; the memory itself where that would not be exact or not apply."""
-    if not _is_standard_additive(attention) or memory.projected_kv.key.device.type != "cpu":
-        return memory
-    projected_kv, score = memory.projected_kv, attention.score
-    scale = TANH_SCALE[score.activation]
-    key = -scale * projected_kv.key
-    low, high = key.amin(1, keepdim=True), key.amax(1, keepdim=True)
-    center, reach = (low + high) / 2, (high - low) / 2
-    is_in_range = key.numel() and bool(reach.amax() < FACTOR_REACH[key.dtype])
-    if not (is_in_range and bool(score.energy.isfinite().all())):
-        return memory
-    is_token = torch.arange(key.shape[1]) < memory.lengths[:, None]
-    return FactoredAdditive(
-        query_proj=score.query_proj.weight.t() * -scale,
-        energy=score.energy * scale,
-        key=key.sub_(center).exp_(),
-        center=center,
-        bound=reach + FACTOR_MARGIN[key.dtype],
-        value=projected_kv.value,
-        padding_bias=key.new_zeros(len(key), 1, key.shape[1]).masked_fill_(~is_token[:, None], -math.inf),
-    )
-
-
-def _is_standard_additive(attention: Any) -> bool:
-    if type(attention) is not Attention or type(attention.score) is not Additive:
-        return False
-    normalize = attention.normalize
-    inner = normalize.normalize if isinstance(normalize, Dropout) else normalize
-    score = attention.score
-    return inner in (None, softmax) and score.query_proj is not None and score.activation in TANH_SCALE
-
-
 class FusedRNNDecoder:
     """Weights of a recurrent decoder, as the steps of `FusedRNNDecoderState` need them.
 
     The readout's weight is split into the parts of state, context and token. In Bahdanau's order context and token are
     known before the new state, so their parts are extra outputs of the first cell's products.
+
+    Args:
+        model: the model
     """
 
     def __init__(self, model: RNNSeq2Seq):
@@ -303,6 +207,11 @@ class FusedRNNDecoderState:
     """`RNNDecoderState` by fused operations; rows are sentences x width, neighbors share a sentence.
 
     `states` and `input_feed` are those of the distinct rows that are continued; `parents` maps each row to its own.
+
+    Args:
+        decoder: the fused weights
+        memory: an `EncoderMemory` or a `FactoredAdditive`
+        state: the initial `RNNState`
     """
 
     def __init__(self, decoder: FusedRNNDecoder, memory: Any, state: Any):

@@ -36,7 +36,11 @@ CachedValue = TypeVar("CachedValue")
 
 
 class OutputProjection:
-    """x W^T with W^T stored contiguously: for a few rows twice as fast as `nn.Linear`."""
+    """x W^T with W^T stored contiguously: for a few rows twice as fast as `nn.Linear`.
+
+    Args:
+        weight: W, (vocab, dim)
+    """
 
     def __init__(self, weight: Tensor):
         self.weight = weight.detach()
@@ -46,6 +50,7 @@ class OutputProjection:
 
     @cached_property
     def weight_t(self) -> Float[Tensor, "dim vocab"]:
+        """W^T."""
         return self.weight.t().contiguous()
 
     @cached_property
@@ -114,7 +119,14 @@ def get_or_build(
     modules: Iterable[nn.Module],
     build: Callable[[], CachedValue],
 ) -> CachedValue:
-    """The cached value of a model, built again after a parameter of these modules has changed."""
+    """The cached value of a model, built again after a parameter of these modules has changed.
+
+    Args:
+        cache: values by model; a value is dropped with its model
+        model: the model
+        modules: the modules whose parameters the value depends on
+        build: returns a new value
+    """
     tensors = [p for module in modules for p in module._parameters.values() if p is not None]
     if any(p.is_inference() for p in tensors):  # inference tensors have no version counter
         return build()
@@ -215,7 +227,9 @@ def unique_rows(
 ) -> tuple[Int[Tensor, " groups"], RowGroups]:
     """Unique numbers and the groups of rows that have them.
 
-    Fewer than `min_rows` rows, and rows on a GPU, which would have to synchronize, are not grouped.
+    Args:
+        numbers: a number per row
+        min_rows: fewer rows are not grouped; nor are rows on a GPU, which would have to synchronize
     """
     if len(numbers) < min_rows or numbers.device.type != "cpu":
         return numbers, RowGroups()

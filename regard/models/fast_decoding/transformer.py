@@ -72,7 +72,11 @@ class FusedLayerNorm(NamedTuple):
 
 
 class FusedDecoderLayer:
-    """Weights of one decoder layer; projections of the same input are one product."""
+    """Weights of one decoder layer; projections of the same input are one product.
+
+    Args:
+        layer: the layer
+    """
 
     def __init__(self, layer: TransformerDecoderLayer):
         self_attn, cross_attn = layer.self_attn, layer.cross_attn
@@ -88,7 +92,11 @@ class FusedDecoderLayer:
 
 
 class FusedDecoder:
-    """Weights of a Transformer's decoder, as the steps of `FusedDecoderState` need them."""
+    """Weights of a Transformer's decoder, as the steps of `FusedDecoderState` need them.
+
+    Args:
+        model: the model
+    """
 
     def __init__(self, model: Transformer):
         layers = _decoder_layers(model)
@@ -107,10 +115,12 @@ class FusedDecoder:
     def split_heads(
         self, projected: Float[Tensor, "batch positions dim"]
     ) -> Float[Tensor, "batch heads positions head_dim"]:
+        """Split the last axis into heads."""
         head_dim = self.embed_dim // self.num_heads
         return projected.view(*projected.shape[:2], self.num_heads, head_dim).transpose(1, 2)
 
     def position_encodings(self, start: int, count: int) -> Float[Tensor, "count dim"]:
+        """The encodings of positions start, start + 1, ..."""
         weight = self.embed_weight
         return self.positions.encoding(count, start, dtype=weight.dtype, device=weight.device)
 
@@ -181,7 +191,13 @@ def round_up_to_vector(num_keys: int) -> int:
 
 
 class SourceKV:
-    """Keys and values of the source for all layers, in one tensor, and a mask: -inf on padding."""
+    """Keys and values of the source for all layers, in one tensor, and a mask: -inf on padding.
+
+    Args:
+        decoder: the fused weights
+        memory: encoder output
+        lengths: numbers of source tokens
+    """
 
     def __init__(
         self,
@@ -233,13 +249,26 @@ class SourceKV:
 
 
 def compact_rows(tensor: Tensor, num_left: int, holes: Tensor, movers: Tensor) -> Tensor:
-    """Move the rows `movers` to `holes` and keep the first `num_left` rows, in place."""
+    """Move rows into holes and keep the first `num_left` rows, in place.
+
+    Args:
+        tensor: rows on the first axis
+        num_left: number of rows to keep
+        holes: rows below `num_left` that are overwritten
+        movers: rows from `num_left` on that move there
+    """
     tensor.index_copy_(0, holes, tensor.index_select(0, movers))
     return tensor[:num_left]
 
 
 class FusedDecoderState:
-    """`TransformerDecoderState` by fused operations; rows are sentences x width, neighbors share a sentence."""
+    """`TransformerDecoderState` by fused operations; rows are sentences x width, neighbors share a sentence.
+
+    Args:
+        decoder: the fused weights
+        memory: encoder output
+        lengths: numbers of source tokens
+    """
 
     def __init__(
         self,

@@ -209,6 +209,11 @@ def leave_one_out_error(kernel: str, width: Tensor, points: TrainingPoints) -> f
     """Mean squared error of predicting each point from the others, each output divided by its variance.
 
     The prediction of a point that no other reaches is the average.
+
+    Args:
+        kernel: name of the kernel
+        width: one width, or one per feature
+        points: the training points
     """
     fraction = (points.weight / points.weight.sum())[:, None]
     y = points.y

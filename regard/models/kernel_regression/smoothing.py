@@ -59,10 +59,12 @@ class TrainingPoints(NamedTuple):
 
     @property
     def y(self) -> Float[Tensor, "points outputs"]:
+        """The targets."""
         return self.value[:, :-1] / self.value[:, -1:]
 
     @property
     def weight(self) -> Float[Tensor, "points"]:
+        """The sample weights."""
         return self.value[:, -1]
 
 
