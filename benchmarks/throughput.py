@@ -73,10 +73,11 @@ def measure_regard(
     import torch
 
     from regard.data import BatchingConfig, InMemoryPairs, ParallelFiles, Tokenizer
-    from regard.tasks import NextTokenLoss, make_config
-    from regard.tasks.translation.task import build_model
+    from regard.tasks import make_config
+    from regard.tasks.translation.task import build_loss, build_model
     from regard.training.engine import retain_freed_memory
     from regard.training.optim import make_optimizer, scale_and_clip_gradients, set_learning_rate
+    from regard.training.trainer import Objective
 
     retain_freed_memory()  # as the engine does
     config = make_config("multi30k", **OPTIONS[model])
@@ -85,7 +86,7 @@ def measure_regard(
         (files / "vocabulary.txt").read_text().split("\n"), model_type="word", vocab_size=20_000
     )
     data = InMemoryPairs(pairs, tokenizer, tokenizer, BatchingConfig(max_tokens=tokens_per_batch))
-    objective = NextTokenLoss(build_model(config, len(tokenizer), len(tokenizer)), config.label_smoothing)
+    objective = Objective(build_model(config, len(tokenizer), len(tokenizer)), build_loss(config))
     optimizer = make_optimizer(objective, config)
     laps, tokens = [], 0
     for step, (batch, _) in enumerate(data.batches(None)):

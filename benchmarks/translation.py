@@ -88,7 +88,7 @@ def measured(name: str, data: Path, runs: Path) -> Row:
 def longer(run: Path, known: str, part: str) -> Row:
     """The test part with the length penalty that is best on the validation part; and with 1, to compare."""
     translator = load_translator(run)
-    material = get_recipe(known).data(translator.config)
+    material = get_recipe(known).load_data(translator.config)
     valid, test = list(iter_pairs(material.valid)), list(iter_pairs(material.tests[part]))
 
     def judged(given: list[SentencePair], alpha: float) -> Row:

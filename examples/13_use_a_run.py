@@ -32,7 +32,7 @@ wrong = translator.score(["star"], ["rbts"])[0]
 for letter, log_prob in zip([*"rbts", "end"], wrong.log_probs, strict=True):
     print(f"  {letter:3} {math.exp(log_prob):9.6f}")
 
-tests = RECIPES["reverse"].material(translator.config).tests["test"]
+tests = RECIPES["reverse"].load_data(translator.config).tests["test"]
 report = evaluate(translator, tests)
 print(f"\nevaluate: {report['exact']:.1f} % of {report['sentences']} new words are right,", end=" ")
 print(f"alignment error rate {report['aer']:.3f}")

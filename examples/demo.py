@@ -42,7 +42,7 @@ def trained(folder: Path, words: list[str]) -> Translator:
 
 
 def judge(translator: Translator, limit: int | None) -> None:
-    tests = get_recipe("dates").data(translator.config).tests
+    tests = get_recipe("dates").load_data(translator.config).tests
     names = {
         "test": "dates and years never seen, in known patterns",
         "patterns": "patterns never seen either",

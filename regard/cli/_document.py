@@ -105,7 +105,7 @@ def _parts(
         chosen = () if columns is None else tuple(column.strip() for column in columns.split(","))
         asked = replace(settings, columns=chosen or settings.columns)
         return {"files": [document for document, _ in reviews.open_documents(map(str, files), asked)]}
-    shelves = get_recipe(name).data(settings)
+    shelves = get_recipe(name).load_data(settings)
     known = {**shelves.tests, "valid": shelves.valid}
     if split is not None and split not in known:
         raise UnknownNameError.among("split", split, known)

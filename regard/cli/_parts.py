@@ -21,7 +21,7 @@ def from_recipe(recipe: str, settings: TranslationConfig, wanted: str | None = N
     """All tests of a recipe by name, or the part that is wanted: one of them, or "valid"."""
     from regard.tasks import RECIPES
 
-    material = RECIPES[recipe].data(settings)
+    material = RECIPES[recipe].load_data(settings)
     known: dict[str, Any] = {**material.tests, "valid": material.valid}
     if wanted is None:
         if not material.tests:
@@ -36,7 +36,7 @@ def to_translate(recipe: str, settings: TranslationConfig) -> list[str]:
     """Sources of the recipe's tests; where it has none, those of the validation part."""
     from regard.tasks import RECIPES
 
-    parts = from_recipe(recipe, settings, None if RECIPES[recipe].data(settings).tests else "valid")
+    parts = from_recipe(recipe, settings, None if RECIPES[recipe].load_data(settings).tests else "valid")
     return [pair.source for part in parts.values() for pair in part]
 
 
@@ -51,7 +51,7 @@ def from_files(
     asked = replace(
         settings, train_files=names, valid_files=names, test_files=names, columns=chosen or settings.columns
     )
-    return _pairs(RECIPES["translation"].data(asked).tests["test"])
+    return _pairs(RECIPES["translation"].load_data(asked).tests["test"])
 
 
 def fitting(limit: Limit, pairs: Sequence[SentencePair]) -> list[SentencePair]:

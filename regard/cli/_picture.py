@@ -109,7 +109,7 @@ def evaluate_pictures(
         found[which] = caption_report(captioner, some, options)
         if not files:
             found[which] |= nearest_neighbor_baseline(
-                get_recipe(name).data(captioner.config), captioner, some
+                get_recipe(name).load_data(captioner.config), captioner, some
             )
     if as_json:
         print_json({"run": str(run), "recipe": name, "parts": found})
@@ -121,7 +121,7 @@ def evaluate_pictures(
 def _known(captioner: ImageCaptioner, name: str) -> dict[str, Callable[[], CaptionedImages]]:
     from regard.tasks import get_recipe
 
-    gallery = get_recipe(name).data(captioner.config)
+    gallery = get_recipe(name).load_data(captioner.config)
     return {**gallery.tests, "valid": gallery.valid}
 
 

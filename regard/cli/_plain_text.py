@@ -72,7 +72,7 @@ def _parts(name: str, model: Any, files: list[Path] | None, split: str | None) -
         if not (found := list(text)):
             raise UsageError(f"There is nothing to read: {text} is empty.")
         return {"files": found}
-    texts = get_recipe(name).data(model.config)
+    texts = get_recipe(name).load_data(model.config)
     known = texts.parts
     if split is not None and split not in known:
         raise UnknownNameError.among("split", split, known)

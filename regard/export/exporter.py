@@ -1,4 +1,4 @@
-"""From a run to a folder that others can use, and from there to a model again."""
+"""From a run to a folder that others can use, and from there to a predictor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.data.tokenizer import Tokenizer
 from regard.errors import (
     CheckpointCorruptError,
     ConfigError,
@@ -24,38 +23,43 @@ from regard.export import ctranslate2 as _ctranslate2
 from regard.export import folder as _folder
 from regard.export import onnx as _onnx
 from regard.export.folder import card_facts, model_card
-from regard.tasks.legacy import Recipe
 from regard.tasks.registry import get_recipe
-from regard.tasks.runner import read_record as read_run
+from regard.tasks.runner import load_predictor
+from regard.tasks.runner import read_record as read_run_record
 from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import Translator
-from regard.tasks.translation.task import TranslationTask
+from regard.tasks.translation.processor import TranslationProcessor
 from regard.training import RunFolder, load_weights, save_weights
 
+__all__ = ["ENGINES", "TARGETS", "ExportSource", "export", "open_export", "to_engine"]
+
 TARGETS = ("ctranslate2", "onnx", "safetensors")
-
-
 ENGINES = ("torch", "ctranslate2", "onnx")
-
-
 WEIGHTS_FILE = "model.safetensors"
 
 
 @dataclass(frozen=True)
 class ExportSource:
-    """What is exported: a run, or an exported folder with its weights."""
+    """What is exported: a run, or an exported folder with its weights.
+
+    Args:
+        run: the folder with the processor
+        record: its record, with `recipe` and `config`
+        weights: state dict of the model
+        weights_path: where the weights come from
+        facts: for the model card
+    """
 
     run: RunFolder
-    recipe: Recipe
-    config: dict[str, Any]
+    record: Mapping[str, Any]
     weights: Mapping[str, Tensor]
     weights_path: str
     facts: Mapping[str, Any]
 
     def load(self, device: str = "cpu") -> Any:
-        settings = self.recipe.config_class.from_dict(self.config)
-        return self.recipe.task.load(self.run, self.recipe, settings, self.weights, self.weights_path, device)
+        """Its predictor."""
+        return load_predictor(self.record, self.run, self.weights, self.weights_path, device)
 
 
 def export(
@@ -65,78 +69,86 @@ def export(
     quantize: str | None = None,
     weights: str | Path | None = None,
 ) -> Path:
-    """Write what a run trained into a new folder, for an engine or as safetensors with a model card.
+    """Write the model of a run into a new folder, which does not need the run.
 
-    `quantize="int8"` keeps the weights of matrix products in eight bits. The folder needs the run no longer.
+    Args:
+        folder: of the run, or of an export as safetensors
+        to: "ctranslate2", "onnx" or "safetensors"
+        out: the new folder
+        quantize: "int8": eight bits for the weights of matrix products
+        weights: another file of weights
+
+    Returns:
+        The new folder.
     """
     _check_target(to, quantize)
-    origin = _open_source(Path(folder), weights)
-    made = origin.load()
-    if to != "safetensors" and not isinstance(made, Translator):
+    source = _open_source(Path(folder), weights)
+    predictor, recipe = source.load(), get_recipe(source.record["recipe"])
+    if to != "safetensors" and not isinstance(predictor, Translator):
         raise ExportError(
-            f"{folder} was trained for {origin.recipe.name}, and {to} takes translators only; export it with"
-            " --to safetensors"
+            f"{folder} was trained for {recipe.name}, and {to} takes translators only; export it with --to safetensors"
         )
-    local = {
-        item.name: item.default for item in origin.recipe.config_class.options() if item.path
-    }  # files of one machine
-    settings = {
-        **origin.config,
-        **{name: value for name, value in local.items() if name in origin.config},
-    }
+    defaults = {item.name: item.default for item in recipe.config_class.options() if item.path}
+    config = source.record["config"]
     record = {
         "to": to,
         "quantize": quantize,
-        "recipe": origin.recipe.name,
-        "settings": settings,
-        **origin.facts,
+        "recipe": recipe.name,
+        "config": {**config, **{name: value for name, value in defaults.items() if name in config}},
+        **source.facts,
     }
-    with _folder.new_export_folder(Path(out), record) as part:
+    with _folder.new_export_folder(Path(out), record) as partial:
         if to == "safetensors":
-            save_weights(origin.weights, part / WEIGHTS_FILE)
+            save_weights(source.weights, partial / WEIGHTS_FILE)
         else:
-            _model_writer(to)(made, part, quantize)
-        for name in origin.recipe.task.files:
-            shutil.copyfile(origin.run.folder / name, part / name)
-        (part / _folder.CARD_FILE).write_text(
-            model_card(origin.recipe.name, record, Path(out).resolve().name), encoding="utf-8"
-        )
+            _model_writer(to)(predictor, partial, quantize)
+        if source.run.processor.is_dir():
+            shutil.copytree(source.run.processor, partial / source.run.processor.name)
+        else:  # of a task that is not ported to the protocol yet
+            for name in recipe.task.files:
+                shutil.copyfile(source.run.folder / name, partial / name)
+        card = model_card(recipe.name, record, Path(out).resolve().name)
+        (partial / _folder.CARD_FILE).write_text(card, encoding="utf-8")
     return Path(out)
 
 
 def open_export(folder: str | Path, engine: str | None = None, device: str = "cpu") -> Any:
-    """What an exported folder does, ready for use; `engine` may only be another one where the weights are there."""
+    """The predictor of an exported folder.
+
+    Args:
+        folder: what `export` wrote
+        engine: another engine, for an export as safetensors only
+        device: where to compute
+    """
     folder = Path(folder)
     record = _folder.read_record(folder)
-    kept = record["to"]
-    own = "torch" if kept == "safetensors" else kept
-    if engine not in (None, own) and kept != "safetensors":
+    target = record["to"]
+    own_engine = "torch" if target == "safetensors" else target
+    if engine not in (None, own_engine) and target != "safetensors":
         raise UnsupportedError(
-            f"{folder} was exported for {kept} and runs with that engine only; export its run for {engine},"
+            f"{folder} was exported for {target} and runs with that engine only; export its run for {engine},"
             " or --to safetensors for any"
         )
-    if kept == "safetensors":
-        made = _open_source(folder, None).load(device if engine in (None, "torch") else "cpu")
-        return made if engine in (None, "torch") else to_engine(made, str(engine))
-    found = get_recipe(record["recipe"])
-    settings = TranslationConfig.from_dict(record["config"])
-    source, target = (Tokenizer.load(folder / name) for name in TranslationTask.files)
-    made = _make_engine(kept, folder, source, target, settings.max_length)
-    return Translator(made, source, target, settings, found)
+    if target == "safetensors":
+        predictor = _open_source(folder, None).load(device if engine in (None, "torch") else "cpu")
+        return predictor if engine in (None, "torch") else to_engine(predictor, str(engine))
+    config = TranslationConfig.from_dict(record["config"])
+    processor = TranslationProcessor.load(RunFolder(folder).processor)
+    return Translator(_make_engine(target, folder, processor, config.max_length), processor, config)
 
 
 def to_engine(translator: Any, engine: str) -> Translator:
-    """A translator that computes as before, in another engine: exported into a folder that is gone afterwards."""
+    """The same translator with another engine; it is exported into a temporary folder."""
     if engine not in ENGINES:
         raise UnknownNameError.among("engine", engine, ENGINES)
     if not isinstance(translator, Translator):
         raise UnsupportedError(f"{engine} runs translators only; leave the engine out for this one")
     if engine == "torch":
         return translator
-    with tempfile.TemporaryDirectory() as made:
-        _model_writer(engine)(translator, Path(made), None)
-        found = _make_engine(engine, Path(made), translator.source, translator.target, translator.max_length)
-    return translator.with_model(found)
+    with tempfile.TemporaryDirectory() as folder:
+        _model_writer(engine)(translator, Path(folder), None)
+        model = _make_engine(engine, Path(folder), translator.processor, translator.max_length)
+    return translator.with_model(model)
 
 
 def _check_target(to: str, quantize: str | None) -> None:
@@ -155,30 +167,24 @@ def _open_source(folder: Path, weights: str | Path | None) -> ExportSource:
         record = _folder.read_record(folder)
         if record["to"] != "safetensors":
             raise ExportError(f"{folder} was exported for {record['to']} already; export the run itself")
-        run, path, known = (
-            RunFolder(folder),
-            folder / WEIGHTS_FILE,
-            {key: record.get(key) for key in card_facts({}, {})},
-        )
+        run, path = RunFolder(folder), folder / WEIGHTS_FILE
+        facts = {name: record.get(name) for name in _folder.CARD_FACTS}
     else:
         run = RunFolder.open(folder)
-        record = read_run(run)
-        path, known = (
-            run.find_weights() if weights is None else Path(weights),
-            card_facts(record, _latest_state(run)),
-        )
-    found = get_recipe(record["recipe"])
-    return ExportSource(run, found, dict(record["config"]), load_weights(path), str(path), known)
+        record = read_run_record(run)
+        path = run.find_weights() if weights is None else Path(weights)
+        facts = card_facts(record, _latest_state(run))
+    return ExportSource(run, record, load_weights(path), str(path), facts)
 
 
 def _latest_state(run: RunFolder) -> dict[str, Any]:
     from regard.training import checkpoint
 
     try:
-        newest = checkpoint.load_latest(run.checkpoints)
+        latest = checkpoint.load_latest(run.checkpoints)
     except CheckpointCorruptError:
         return {}
-    return {} if newest is None else newest.state
+    return {} if latest is None else latest.state
 
 
 def _model_writer(engine: str) -> Any:
@@ -186,12 +192,12 @@ def _model_writer(engine: str) -> Any:
 
 
 def _make_engine(
-    engine: str, folder: Path, source: Tokenizer, target: Tokenizer, max_length: int
+    engine: str, folder: Path, processor: TranslationProcessor, max_length: int
 ) -> InferenceEngine:
     if engine == "onnx":
         return _onnx.OnnxEngine(folder, max_length)
     if engine == "ctranslate2":
-        return _ctranslate2.CTranslate2Engine(folder, source, target, max_length)
+        return _ctranslate2.CTranslate2Engine(folder, processor.source, processor.target, max_length)
     raise RunFormatError(
-        f"{folder} was exported for {engine!r}, which this regard does not know; install a newer one"
+        f"{folder} was exported for {engine!r}, which this version of regard does not have; install a newer one"
     )

@@ -1,9 +1,4 @@
-"""The folder of an exported model: what is in it, written as a whole and checked before it is used.
-
-The model card: what an exported model is and how to use it, on one page for people.
-
-Which Transformers engines other than PyTorch can compute: the published one.
-"""
+"""The folder of an exported model, its model card, and what other engines can compute."""
 
 from __future__ import annotations
 
@@ -28,21 +23,55 @@ from regard.errors import (
 from regard.files import sha256_of_file, storage_errors, sync_folder, write_json
 from regard.models import Transformer
 
-FORMAT = 1
+__all__ = [
+    "CARD_FACTS",
+    "CARD_FILE",
+    "RECORD_FILE",
+    "card_facts",
+    "check_export_length",
+    "check_exportable",
+    "is_export",
+    "model_card",
+    "new_export_folder",
+    "num_export_positions",
+    "read_record",
+]
 
-
-RECORD_FILE, CARD_FILE = "export.json", "README.md"  # the card is for people, who may write on in it
+FORMAT = 2  # of export.json
+RECORD_FILE = "export.json"
+CARD_FILE = "README.md"  # may be edited, so it has no checksum
+CARD_FACTS = ("model", "processor", "step", "tokens", "scores")
+CARD_OPTIONS = (
+    "model",
+    "num_layers",
+    "dim",
+    "num_heads",
+    "tokenizer",
+    "vocab_size",
+    "score",
+    "order",
+    "cell_type",
+    "beam_size",
+    "length_penalty",
+)
+TARGET_LIBRARIES = {"ctranslate2": "CTranslate2", "onnx": "ONNX Runtime", "safetensors": "PyTorch"}
 
 
 def is_export(folder: str | Path) -> bool:
+    """Whether `export` wrote this folder."""
     return (Path(folder) / RECORD_FILE).is_file()
 
 
 @contextlib.contextmanager
 def new_export_folder(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
-    """A new folder to write into; with its record it gets its name at the end, and not at all if that fails."""
+    """A temporary folder to write into; it gets its record and its name when it is complete.
+
+    Args:
+        folder: the final name
+        record: what export.json says, besides versions and checksums
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunExistsError(f"{folder} is there already; choose an empty or a new folder")
+        raise RunExistsError(f"{folder} is not empty; choose an empty or a new folder")
     with storage_errors(str(folder)):
         folder = folder.resolve()
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -50,12 +79,10 @@ def new_export_folder(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
         part.mkdir()
         try:
             yield part
-            files = {
-                path.name: sha256_of_file(path) for path in sorted(part.iterdir()) if path.name != CARD_FILE
-            }
-            write_json(
-                part / RECORD_FILE, {"format": FORMAT, "regard": __version__, **record, "files": files}
-            )
+            paths = [path for path in sorted(part.rglob("*")) if path.is_file() and path.name != CARD_FILE]
+            files = {path.relative_to(part).as_posix(): sha256_of_file(path) for path in paths}
+            versions = {"format": FORMAT, "regard_version": __version__}
+            write_json(part / RECORD_FILE, {**versions, **record, "files": files})
             if folder.exists():
                 folder.rmdir()  # it is empty
             os.replace(part, folder)
@@ -65,18 +92,20 @@ def new_export_folder(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:
-    """The record of an exported model, after every file was found as it was written."""
+    """The record of an exported model; every file is compared with its checksum."""
     folder = Path(folder)
     path = folder / RECORD_FILE
     try:
         record = json.loads(path.read_bytes())
+        if record["format"] == 1:
+            raise RunFormatError(f"{folder} was written by regard 0.1; export the model again")
         if record["format"] != FORMAT:
             raise RunFormatError(
                 f"{path} has format {record['format']!r}, but this regard reads {FORMAT}; install a newer regard"
             )
         files = {str(name): str(value) for name, value in record["files"].items()}
         if not all(isinstance(record[key], str) for key in ("to", "recipe")):
-            raise TypeError("to and recipe should be text")
+            raise TypeError("to and recipe must be texts")
         dict(record["config"])
     except FileNotFoundError:
         raise RunNotFoundError(f"there is no exported model in {folder}: {RECORD_FILE} is missing") from None
@@ -92,65 +121,43 @@ def read_record(folder: str | Path) -> dict[str, Any]:
 
 
 def _check_file(folder: Path, name: str, expected: str) -> None:
-    if Path(name).name != name:  # no record may point out of its folder
+    if not name or Path(name).is_absolute() or ".." in Path(name).parts:  # no file outside of the folder
         raise ExportCorruptError(
             f"{folder / RECORD_FILE} names a file outside of its folder; export the model again"
         )
     try:
-        found = sha256_of_file(folder / name)
+        checksum = sha256_of_file(folder / name)
     except OSError:
         raise ExportCorruptError(
             f"{folder / name} is missing; copy the whole folder, or export again"
         ) from None
-    if found != expected:
+    if checksum != expected:
         raise ExportCorruptError(
             f"{folder / name} has changed since it was exported; copy it or export it again"
         )
 
 
-CARD_FACTS = ("parameters", "words", "step", "tokens", "scores")
-
-
-CARD_OPTIONS = (
-    "model",
-    "layers",
-    "dim",
-    "heads",
-    "tokenizer",
-    "vocab",
-    "score",
-    "order",
-    "cell",
-    "beam",
-    "length_penalty",
-)
-
-
-TARGET_LIBRARIES = {"ctranslate2": "CTranslate2", "onnx": "ONNX Runtime", "safetensors": "PyTorch"}
-
-
 def card_facts(record: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
-    """What is worth knowing of a run, by the names of `FACTS`; None where it is not known."""
+    """The facts of a run by the names of `CARD_FACTS`; None if unknown."""
     return {name: record.get(name, state.get(name)) for name in CARD_FACTS}
 
 
 def model_card(recipe: str, record: Mapping[str, Any], name: str) -> str:
-    """Markdown with the head that model hubs read."""
+    """The model card: Markdown with the header that model hubs read."""
     extra = "" if record["to"] == "safetensors" else "[export]"
     parts = [
         "---\nlibrary_name: regard\ntags:\n- regard\n- attention\n---",
         f"# {name}",
-        f"Trained with the recipe `{recipe}` and exported for {TARGET_LIBRARIES[record['to']]}{_quantization_note(record)} by regard "
-        f"{__version__}.",
+        f"Trained with the recipe `{recipe}` and exported for {TARGET_LIBRARIES[record['to']]}"
+        f"{_quantization_note(record)} by regard {__version__}.",
         "## What it is",
         _facts_table(record),
         "## Use it",
         f'```bash\npip install "regard{extra}"\n```',
         f'```python\nimport regard\n\nmodel = regard.load("{name}")\n{_usage(record)}\n```',
-        "## What is not said here",
-        "The data it was trained on, its license and its limits are for the person who publishes it to add. "
-        "The scores are those of the last validation in training, of the text by which weights are chosen; "
-        "a test is still to be made.",
+        "## To be added by the publisher",
+        "The training data, the license and the limitations of the model. The scores above are those of the last "
+        "validation, on the data that selected the weights; they are no test.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -162,30 +169,38 @@ def _quantization_note(record: Mapping[str, Any]) -> str:
 def _facts_table(record: Mapping[str, Any]) -> str:
     rows = [(key, record["config"][key]) for key in CARD_OPTIONS if record["config"].get(key) is not None]
     transformer = record["config"].get("model") == "transformer"
-    rows = [row for row in rows if row[0] not in (("score", "order", "cell") if transformer else ("heads",))]
+    rows = [
+        row
+        for row in rows
+        if row[0] not in (("score", "order", "cell_type") if transformer else ("num_heads",))
+    ]
     rows += [(key, _format_fact(record[key])) for key in CARD_FACTS if record.get(key)]
     return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows)])
 
 
 def _format_fact(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {number:.4g}" for key, number in value.items() if number is not None)
+        numbers = {key: number for key, number in value.items() if isinstance(number, int | float)}
+        return ", ".join(
+            f"{key} {number:,}" if isinstance(number, int) else f"{key} {number:.4g}"
+            for key, number in numbers.items()
+        )
     if isinstance(value, (list, tuple)):
         return ", ".join(f"{number:,}" for number in value)
     return f"{value:,}"
 
 
 def _usage(record: Mapping[str, Any]) -> str:
-    return 'model.translate("...")' if "beam" in record["config"] else "model"
+    return 'model.translate("...")' if "beam_size" in record["config"] else "model"
 
 
 def num_export_positions(max_length: int) -> int:
-    """How many positions an exported model has: a translation may be twice as long as the run's longest text."""
+    """Number of positions of an exported model: a translation may be twice as long as the longest training text."""
     return 2 * max_length + 2
 
 
 def check_export_length(length: int, positions: int) -> None:
-    """Refuse to write beyond them."""
+    """Raise UsageError for a translation with more tokens than the model has positions."""
     if length > positions:
         raise UsageError(
             f"this exported model has {positions:,} positions, too few for a translation of {length:,} tokens; take a"
@@ -194,16 +209,16 @@ def check_export_length(length: int, positions: int) -> None:
 
 
 def check_exportable(model: Transformer, engine: str) -> None:
-    """Refuse a Transformer with other parts than the paper's."""
+    """Raise ExportError for a Transformer with other parts than those of Vaswani et al. (2017)."""
     for heads in (part for part in model.modules() if isinstance(part, MultiHead)):
-        usual = type(heads.score) is ScaledDot and heads.normalize in (None, softmax)
-        if not usual or heads.num_kv_heads != heads.num_heads:
+        is_standard = type(heads.score) is ScaledDot and heads.normalize in (None, softmax)
+        if not is_standard or heads.num_kv_heads != heads.num_heads:
             raise ExportError(
-                f"{engine} gets Transformers whose heads share scaled dot products by softmax, each with keys of its"
-                " own; this one has another attention: use it with PyTorch, or export it to safetensors"
+                f"{engine} takes Transformers whose heads have scaled dot products, softmax and their own keys;"
+                " this one has another attention: use it with PyTorch, or export it to safetensors"
             )
     if not all(type(part.positions) is Sinusoidal for part in (model.src_embed, model.tgt_embed)):
         raise ExportError(
-            f"{engine} gets Transformers with sinusoidal positions, and this one has others: use it with PyTorch,"
+            f"{engine} takes Transformers with sinusoidal positions, and this one has others: use it with PyTorch,"
             " or export it to safetensors"
         )

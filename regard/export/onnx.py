@@ -19,8 +19,8 @@ from regard.errors import ExportCorruptError, UnsupportedError
 from regard.export import onnx_models
 from regard.export.folder import check_export_length, check_exportable, num_export_positions
 from regard.models import RNNSeq2Seq, Transformer
-from regard.tasks.translation.inference import InferenceEngine
-from regard.tasks.translation.predictor import Translator, group_by_length
+from regard.tasks.translation.inference import InferenceEngine, group_by_length
+from regard.tasks.translation.predictor import Translator
 
 ENCODER_FILE, DECODER_FILE = "read.onnx", "write.onnx"
 
@@ -85,6 +85,7 @@ class OnnxEngine(InferenceEngine):
     """An exported model in ONNX Runtime; the search is ours, so that every way of decoding works as it does here."""
 
     name = "onnx"
+    takes_steps = True
 
     def __init__(self, folder: Path, max_length: int):
         self.encoder, self.decoder = (_open_session(folder / name) for name in (ENCODER_FILE, DECODER_FILE))

@@ -20,7 +20,6 @@ from regard.studies.runner import LogFn, Row, format_markdown_table, run_trial
 from regard.tasks.legacy import load_translator
 from regard.tasks.registry import get_recipe
 from regard.tasks.sequence_loss import NextTokenLoss
-from regard.tasks.translation.data import iter_pairs
 from regard.tasks.translation.predictor import Translator
 
 # What the models of a study have in common: small enough for an afternoon on two cores.
@@ -64,13 +63,13 @@ def bahdanau2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> di
         row = run_trial(name, out / scope, log=log, **{**shared, "attention_scope": scope})
         rows.append({"model": label, **row})
         translator = load_translator(out / scope)
-        tests = next(iter(get_recipe(name).data(translator.config).tests.values()))
-        arrived[label] = gradient_by_position(translator, list(iter_pairs(tests)))
+        tests = next(iter(get_recipe(name).load_data(translator.config).select().values()))
+        arrived[label] = gradient_by_position(translator, list(tests))
     quality = QUALITY_METRIC[name]
     columns = {"model": "", quality: ".1f", "parameters": ",", "minutes": ".1f"}
     by_length = [
         {"words": _format_range(a), "without attention": a[quality], "with attention": b[quality]}
-        for a, b in zip(rows[0]["by_length"], rows[1]["by_length"], strict=True)
+        for a, b in zip(*(row["tables"]["source length"] for row in rows), strict=True)
     ]
     gradients = _rows_by_position({label: arrival.shares for label, arrival in arrived.items()})
     sizes = _rows_by_position({label: arrival.norms for label, arrival in arrived.items()})
@@ -121,7 +120,7 @@ def gradient_by_position(
     It is the gradient of a sentence's loss, summed over the words to write, at the vector of a source word. Sentences
     of at least `fewest` words count.
     """
-    objective = NextTokenLoss(translator.torch_model, label_smoothing=0.0).eval()
+    loss, model = NextTokenLoss(label_smoothing=0.0).eval(), translator.torch_model
     sums, count = torch.zeros(2, len(POSITIONS), dtype=torch.float64), 0
     for batch, _ in iter_eval_batches(pairs, translator.source, translator.target):
         kept: list[Tensor] = []
@@ -132,9 +131,9 @@ def gradient_by_position(
 
         handle = translator.torch_model.src_embed.register_forward_hook(keep)
         with torch.enable_grad():
-            objective(batch).total.backward()
+            loss(model, batch).total.backward()
         handle.remove()
-        objective.zero_grad()
+        model.zero_grad()
         norms = kept[0].grad.norm(dim=-1).double()  # type: ignore[union-attr]
         for row, length in zip(norms, (batch.source_lengths - 1).tolist(), strict=True):
             if length >= min_words:

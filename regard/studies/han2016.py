@@ -51,7 +51,9 @@ def han2016(
         raise UsageError(
             "han2016 reads IMDB: --data FOLDER with train.tsv and test.tsv (label, rating, text)"
         )
-    get_recipe("imdb").data(make_config("imdb", **values))  # says what is missing before hours of training
+    get_recipe("imdb").load_data(
+        make_config("imdb", **values)
+    )  # says what is missing before hours of training
     rows: list[Row] = []
     right: dict[str, list[list[bool]]] = {}
     for pooling in POOLING:
@@ -160,7 +162,9 @@ def _correct_documents(folder: Path, quick: bool) -> list[bool]:
 
 def _test_documents(config: Any, quick: bool) -> list[Document]:
     every = [
-        document for document in get_recipe("imdb").data(config).tests["test"]() if document.full_text.strip()
+        document
+        for document in get_recipe("imdb").load_data(config).tests["test"]()
+        if document.full_text.strip()
     ]
     return every[: QUICK_DOCUMENTS if quick else None]
 
@@ -170,7 +174,7 @@ def _run_linear_model(out: Path, values: dict[str, Any], quick: bool) -> Row:
     kept = out / "linear.json"
     if not kept.is_file():
         settings, began = make_config("imdb", **values), time.perf_counter()
-        shelves, some = get_recipe("imdb").data(settings), QUICK_DOCUMENTS if quick else None
+        shelves, some = get_recipe("imdb").load_data(settings), QUICK_DOCUMENTS if quick else None
         found = fit_linear_model(list(shelves.train())[:some], list(shelves.valid())[:some])
         test = _test_documents(settings, quick)
         said = found.model.predict(found.vectorizer.transform([one.full_text for one in test]))

@@ -70,7 +70,7 @@ def _draw_captions(out: Path, recipe: str) -> None:
 
     for scope in SCOPES[:2]:
         captioner = load(out / f"{recipe}-{scope}")
-        image = found(recipe).data(captioner.config).tests["test"]().images.select(slice(1))[0, 0]
+        image = found(recipe).load_data(captioner.config).tests["test"]().images.select(slice(1))[0, 0]
         explanation = captioner.explain(image)
         if explanation.words:
             figure = explanation.to_figure(f"{scope}: {explanation.caption}", smooth=scope == "soft")

@@ -152,6 +152,10 @@ class Recipe:
     clean: Callable[[str], str] = str  # what a text goes through before it is read
     unaligned_words: frozenset[str] = frozenset()  # target words that belong to no source word
 
+    def load_data(self, config: Any) -> Any:
+        """The data for a config."""
+        return self.data(config)
+
     @property
     def config_class(self) -> type[TrainingConfig]:
         """Its settings."""

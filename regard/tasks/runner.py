@@ -484,11 +484,14 @@ def _fit_recipe(
             task.init_model(model, load_weights(origin.find_weights()), str(origin.folder))
         if is_main:
             reports = task.describe_data(config, batches, eval_batches)
-            facts = {"model": {"parameters": sum(p.numel() for p in model.parameters())}}
+            facts = {
+                "model": {"parameters": sum(p.numel() for p in model.parameters())},
+                "processor": processor.describe(),
+            }
             read = {"data": {name: report.as_dict() for name, report in reports.items()}} if reports else {}
             run.write_record({**record, **facts, **read})
             for line in (
-                *(f"{name}: {report}" for name, report in reports.items()),
+                *(f"{name}: {one}" for name, one in reports.items() if one.as_dict().get("read", 1)),
                 *training_warnings(model),
             ):
                 log(line)

@@ -92,6 +92,10 @@ class Processor:
         """Read what `save` wrote."""
         return cls(**cls.read_values(folder))
 
+    def describe(self) -> dict[str, Any]:
+        """Facts for run.json, such as the size of a vocabulary."""
+        return {}
+
     @staticmethod
     def read_values(folder: Path) -> dict[str, Any]:
         """The values in processor.json; lists become tuples."""

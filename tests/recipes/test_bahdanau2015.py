@@ -7,7 +7,8 @@ import torch
 
 from regard.data import SentencePair, Tokenizer, iter_eval_batches
 from regard.studies import bahdanau_luong as study
-from regard.tasks import NextTokenLoss, Translator, get_recipe, make_config
+from regard.tasks import NextTokenLoss, Translator, make_config
+from regard.tasks.translation.processor import TranslationProcessor
 from regard.tasks.translation.task import build_model
 
 PAIRS = [
@@ -22,7 +23,7 @@ def translator():
     settings = make_config("reverse", ["dim=8", "embed_dim=6", "dropout=0", "bidirectional=off"])
     letters = Tokenizer.train(["abcdefghij"], model_type="char")
     return Translator(
-        build_model(settings, len(letters), len(letters)), letters, letters, settings, get_recipe("reverse")
+        build_model(settings, len(letters), len(letters)), TranslationProcessor(letters, letters), settings
     )
 
 
@@ -33,7 +34,7 @@ def gradients(translator, pair):
     handle = translator.torch_model.src_embed.register_forward_hook(
         lambda module, given, words: kept.append(words) or words.retain_grad()
     )
-    NextTokenLoss(translator.torch_model, label_smoothing=0.0).eval()(batch).total.backward()
+    NextTokenLoss(label_smoothing=0.0).eval()(translator.torch_model, batch).total.backward()
     handle.remove()
     return kept[0].grad[0, : len(pair.source)].norm(dim=-1)
 

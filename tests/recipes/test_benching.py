@@ -10,6 +10,7 @@ from regard.models import Transformer
 from regard.tasks import Translator, make_config
 from regard.tasks import benchmark as benching
 from regard.tasks.benchmark import measure_throughput
+from regard.tasks.translation.processor import TranslationProcessor
 
 TEXTS = ["ab", "abc", "", "a", "cab"]
 
@@ -24,7 +25,7 @@ def translator():
     settings = make_config(
         "reverse", model="transformer", dim=16, num_heads=2, num_layers=1, max_length=6, beam_size=2
     )
-    return Translator(model, letters, letters, settings)
+    return Translator(model, TranslationProcessor(letters, letters), settings)
 
 
 @pytest.fixture

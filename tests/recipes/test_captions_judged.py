@@ -10,8 +10,9 @@ from regard.studies.vision import xu2015
 from regard.tasks import make_config
 from regard.tasks.captioning.predictor import caption_accuracy, caption_bleu, is_inside_box, nearest_captions
 from regard.tasks.captioning.task import build_model
-from regard.tasks.sequence_loss import CaptionLoss
+from regard.tasks.sequence_loss import build_caption_loss
 from regard.training import load_into
+from regard.training.trainer import Objective
 from tests.recipes.albums import TINY
 from tests.recipes.tiny import quiet
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("few_scenes")
 
 def objective(*words):
     settings = make_config("digit-scenes", [*TINY, *words])
-    net = CaptionLoss(build_model(settings, 19, None), settings)
+    net = Objective(build_model(settings, 19, None), build_caption_loss(settings))
     return net, CaptionBatch.from_captions(torch.rand(6, 1, 32, 32), [[5, 6, 7]] * 5 + [[5]])
 
 
@@ -80,7 +81,7 @@ def test_hard_attention_learns_where_to_look():
             "soft_warmup=0",
         ],
     )
-    net = CaptionLoss(build_model(settings, 8, 8), settings)
+    net = Objective(build_model(settings, 8, 8), build_caption_loss(settings))
     optimizer = torch.optim.Adam(net.parameters(), 0.01)
     random = seeded_generator(0)
     for _ in range(150):

@@ -49,7 +49,7 @@ def test_ready_features(tmp_path):
     assert captioner.tokenizer.lowercase
     with pytest.raises(InputError, match="trained on ready features"):
         captioner.caption(["dog.jpg"])
-    test = get_recipe("flickr8k").data(captioner.config).tests["test"]()
+    test = get_recipe("flickr8k").load_data(captioner.config).tests["test"]()
     assert captioner.explain(test.images.select(slice(1))[0]).weights.shape[1:] == (3, 3)
 
 
@@ -58,12 +58,14 @@ def told_by(folder, *lines):
     data = Path(features(folder))
     (data / "captions.tsv.xz").unlink()
     (data / "captions.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return get_recipe("flickr8k").data(make_config("flickr8k", data_dir=str(data)))
+    return get_recipe("flickr8k").load_data(make_config("flickr8k", data_dir=str(data)))
 
 
 def test_features_and_captions_meet_by_name(tmp_path):
     whole = (
-        get_recipe("flickr8k").data(make_config("flickr8k", data_dir=features(tmp_path / "whole"))).train()
+        get_recipe("flickr8k")
+        .load_data(make_config("flickr8k", data_dir=features(tmp_path / "whole")))
+        .train()
     )
     lines = [
         "\t".join([name, "train", *texts]) for name, texts in zip(whole.names, whole.captions, strict=True)
@@ -103,17 +105,17 @@ def test_damaged_features_are_said(tmp_path):
     for damaged in (whole[: len(whole) // 2], b"no features", b"", b"\x80\x04K\x01."):
         file.write_bytes(damaged)
         with pytest.raises(DataError) as caught:
-            get_recipe("flickr8k").data(settings)
+            get_recipe("flickr8k").load_data(settings)
         assert str(caught.value) == f"{file} is no file of features, or is damaged; get it again."
     np.savez(file, q=np.zeros(3))
     with pytest.raises(DataError, match=r"q should be numbers \(dim, pictures, cells\), not float64 \(3,\)"):
-        get_recipe("flickr8k").data(settings)
+        get_recipe("flickr8k").load_data(settings)
     np.savez(file, q=np.ones((8, 24, 9)))
     with pytest.raises(DataError, match="has no array 'image'"):
-        get_recipe("flickr8k").data(settings).train()
+        get_recipe("flickr8k").load_data(settings).train()
     np.savez(file, q=np.ones((8, 24, 9)), image=["1.jpg"])
     with pytest.raises(DataError, match="image should be the names of the 24 pictures"):
-        get_recipe("flickr8k").data(settings).train()
+        get_recipe("flickr8k").load_data(settings).train()
 
 
 def test_rare_words_are_not_known():
@@ -192,7 +194,7 @@ def test_every_twentieth_image_is_held_out(told_of, tmp_path):
     settings = make_config(
         "captions", train_files=told_of("many", *(f"a {i}" for i in range(1, 46))), image_size=16
     )
-    gallery = get_recipe("captions").data(settings)
+    gallery = get_recipe("captions").load_data(settings)
     train_on, valid = gallery.train(), gallery.valid()
     assert valid.captions == [["a 20"], ["a 40"]]
     assert [Path(name).name for name in valid.names] == ["many19.png", "many39.png"]
@@ -200,7 +202,7 @@ def test_every_twentieth_image_is_held_out(told_of, tmp_path):
     assert not {one for (one,) in train_on.captions} & {"a 20", "a 40"}
     few = make_config("captions", train_files=told_of("few", "a b"), image_size=16)
     with pytest.raises(DataError, match=r"have 1 image, too few to hold one of 20 out; .*--valid"):
-        get_recipe("captions").data(few).train()
+        get_recipe("captions").load_data(few).train()
 
 
 def test_that_images_are_held_out_is_said(told_of, tmp_path):

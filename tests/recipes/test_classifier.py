@@ -106,9 +106,7 @@ def test_measures_against_a_hand_count(read):
     assert found["confusion"] == {"neg": {"neg": 2, "pos": 1}, "pos": {"neg": 1, "pos": 1}}
     assert found["classes"]["neg"]["precision"] == pytest.approx(200 / 3)
     assert found["classes"]["pos"]["recall"] == 50
-    with pytest.raises(
-        DataError, match="document 1: invalid label 'meh'; the classes are 'neg', 'pos'"
-    ):
+    with pytest.raises(DataError, match="document 1: invalid label 'meh'; the classes are 'neg', 'pos'"):
         classification_report(load(read), [Document("x", "meh")])
     with pytest.raises(DataError, match="nothing to evaluate"):
         classification_report(load(read), [])
@@ -201,7 +199,7 @@ def test_every_twentieth_document_is_held_out_where_no_other_is_named(name, tmp_
     assert said[0].startswith("train: 43 documents read")
     assert said[1].startswith("valid: 2 documents read")
     assert said[1].endswith("Every twentieth document was held out for it.")
-    shelves = get_recipe(name).data(make_config(name, train_files=(path,)))
+    shelves = get_recipe(name).load_data(make_config(name, train_files=(path,)))
     assert [document.text for document in shelves.valid()] == [pairs[19][1], pairs[39][1]]
     assert not {document.line for document in shelves.train()} & {20, 40}
     few = tsv(tmp_path / "few.tsv", reviews(19, 0))

@@ -46,7 +46,7 @@ def shared(tmp_path_factory):
 
 def test_imdb_holds_out_the_same_reviews_for_every_seed(shared):
     first, second = (
-        get_recipe("imdb").data(make_config("imdb", data_dir=str(shared), seed=seed)) for seed in (0, 1)
+        get_recipe("imdb").load_data(make_config("imdb", data_dir=str(shared), seed=seed)) for seed in (0, 1)
     )
     assert first.valid() == second.valid()
     assert len(first.train()) + len(first.valid()) == 60
@@ -57,7 +57,7 @@ def test_imdb_holds_out_the_same_reviews_for_every_seed(shared):
 def test_movie_reviews_has_ten_folds(shared):
     tests = []
     for fold in range(10):
-        shelves = get_recipe("movie-reviews").data(
+        shelves = get_recipe("movie-reviews").load_data(
             make_config("movie-reviews", data_dir=str(shared), test_fold=fold)
         )
         train_, valid, test = shelves.train(), shelves.valid(), shelves.tests["test"]()
@@ -81,7 +81,7 @@ def test_movie_reviews_has_ten_folds(shared):
 def test_a_broken_line_of_movie_reviews_is_named(tmp_path, line, sentence):
     good = json.dumps({"label": "pos", "fold": 3, "sentences": ["a"]})
     (tmp_path / "movie_reviews.jsonl").write_text(f"{good}\n{line}\n{good}\n", encoding="utf-8")
-    shelves = get_recipe("movie-reviews").data(make_config("movie-reviews", data_dir=str(tmp_path)))
+    shelves = get_recipe("movie-reviews").load_data(make_config("movie-reviews", data_dir=str(tmp_path)))
     with pytest.raises(DataError, match=f"movie_reviews.jsonl, {sentence}"):
         shelves.train()
 
@@ -89,7 +89,7 @@ def test_a_broken_line_of_movie_reviews_is_named(tmp_path, line, sentence):
 def test_chnsenticorp_is_clean_unless_it_is_asked_for(shared):
     name, data = "chnsenticorp", str(shared / "chn")
     clean, usual = (
-        get_recipe(name).data(make_config(name, data_dir=data, include_test_texts=leak))
+        get_recipe(name).load_data(make_config(name, data_dir=data, include_test_texts=leak))
         for leak in (False, True)
     )
     assert (len(clean.train()), len(usual.train())) == (3, 4)
@@ -155,6 +155,6 @@ REAL = os.environ.get("REGARD_DATA")
     ],
 )
 def test_the_real_data_has_the_known_sizes(name, sizes):
-    shelves = get_recipe(name).data(make_config(name, data_dir=str(Path(str(REAL), name))))
+    shelves = get_recipe(name).load_data(make_config(name, data_dir=str(Path(str(REAL), name))))
     found = {part: len(read_()) for part, read_ in shelves.tests.items()}
     assert (len(shelves.train()), len(shelves.valid()), found) == sizes

@@ -83,7 +83,7 @@ def pack(server, lines):
 
 
 def fetched():
-    found = get_recipe("tatoeba-fr-en").data(
+    found = get_recipe("tatoeba-fr-en").load_data(
         make_config("tatoeba-fr-en", data_dir="download", language_pair="en-fr")
     )
     return {"train": found.train, "dev": found.valid, "test": found.tests["test"]}
@@ -167,7 +167,7 @@ def test_sentences_in_another_file_than_expected(sentences):
 
 def test_a_recipe_that_cannot_download_says_where_its_data_goes():
     with pytest.raises(ConfigError, match=r"hansards cannot download its data: .* data_dir=FOLDER with"):
-        get_recipe("hansards").data(make_config("hansards", data_dir="download"))
+        get_recipe("hansards").load_data(make_config("hansards", data_dir="download"))
 
 
 def test_checksums_are_checksums():

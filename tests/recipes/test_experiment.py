@@ -61,7 +61,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(whole, tmp_path, monkeypatch, ho
     folder, steps = tmp_path / "run", []
     forward = NextTokenLoss.forward
 
-    def counted(self, batch):
+    def counted(self, model, batch):
         if self.training:
             steps.append(1)
         if self.training and len(steps) == 5:
@@ -71,7 +71,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(whole, tmp_path, monkeypatch, ho
                 raise Crash
         if not self.training and how == "crash at a validation":
             raise Crash
-        return forward(self, batch)
+        return forward(self, model, batch)
 
     with monkeypatch.context() as patch:
         patch.setattr(NextTokenLoss, "forward", counted)

@@ -12,7 +12,9 @@ from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.tasks import NextTokenLoss, Translator, make_config
 from regard.tasks.translation.faithfulness import Faithfulness, OutputChange, measure_faithfulness
+from regard.tasks.translation.processor import TranslationProcessor
 from regard.tasks.translation.task import build_model
+from regard.training.trainer import Objective
 
 LETTERS = "abcdefgh"
 
@@ -21,7 +23,9 @@ def untrained(*words):
     torch.manual_seed(0)
     settings = make_config("reverse", ["dim=16", "embed_dim=16", "max_length=40", *words])
     letters = Tokenizer.train([LETTERS], model_type="char", vocab_size=50)
-    return Translator(build_model(settings, len(letters), len(letters)), letters, letters, settings)
+    return Translator(
+        build_model(settings, len(letters), len(letters)), TranslationProcessor(letters, letters), settings
+    )
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +33,7 @@ def trained():
     """A model that has learned to spell backwards, which it can do by looking only."""
     found = untrained("model=transformer", "num_heads=2", "num_layers=1", "dropout=0", "norm=pre", "dim=32")
     objective, strings = (
-        NextTokenLoss(found.model, label_smoothing=0.0),
+        Objective(found.model, NextTokenLoss(label_smoothing=0.0)),
         Reverse(alphabet=LETTERS, max_length=4),
     )
     optimizer = torch.optim.Adam(objective.parameters(), lr=1e-2)

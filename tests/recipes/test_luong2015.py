@@ -34,9 +34,7 @@ def test_all_ways_of_looking_are_trained_once_and_told_in_one_table(captions, tm
     assert all(0 <= row["bleu"] <= 100 and row["steps"] == 2 for row in found["rows"])
     assert [line.split(" | ")[0].strip("| ") for line in found["table"].splitlines()[2:11]] == names
     assert (out / "table.md").read_text(encoding="utf-8").strip() == found["table"].strip()
-    kept = {
-        number: json.loads((out / str(number) / "run.json").read_text())["config"] for number in range(9)
-    }
+    kept = {number: json.loads((out / str(number) / "run.json").read_text())["config"] for number in range(9)}
     assert {settings["order"] for settings in kept.values()} == {"luong"}
     assert [number for number, settings in kept.items() if settings["radius"] == 10] == [7, 8]
 

@@ -7,9 +7,10 @@ from regard import attention as a
 from regard.catalogue import MECHANISMS
 from regard.data.pair_batches import PairBatch
 from regard.errors import ConfigError
-from regard.tasks import NextTokenLoss, get_recipe, make_config
+from regard.tasks import NextTokenLoss, get_recipe, get_task, make_config
 from regard.tasks.mechanisms import NORMALIZERS, SCORES, build_normalizer, build_score, training_warnings
-from regard.tasks.translation.task import build_model
+from regard.tasks.translation.task import build_loss, build_model
+from regard.training.trainer import Objective
 
 BATCH = PairBatch.from_pairs([([5, 6, 7], [4, 5]), ([8], [6, 7, 8]), ([4, 4, 9, 5, 6], [9])])
 WORDS = 11
@@ -28,8 +29,10 @@ def spoken(kind):
 def train_one_step(*words):
     torch.manual_seed(0)
     settings = make_config("reverse", ["dim=8", "embed_dim=6", "dropout=0.1", *words])
-    get_recipe("reverse").task.validate(get_recipe("reverse"), settings)  # nothing against it
-    objective = NextTokenLoss(build_model(settings, WORDS, WORDS), settings.label_smoothing)
+    get_task("translation").validate(
+        settings, get_recipe("reverse").load_data(settings)
+    )  # nothing is refused
+    objective = Objective(build_model(settings, WORDS, WORDS), build_loss(settings))
     before = {name: p.detach().clone() for name, p in objective.named_parameters()}
     optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)
     loss = objective(BATCH)
@@ -114,7 +117,7 @@ def test_refusals_are_sentences(words, part):
 )
 def test_kernels_go_with_kernel_sum(words):
     with pytest.raises(ValueError, match="kernel"):
-        NextTokenLoss(build_model(make_config("reverse", ["dim=8", *words]), WORDS, WORDS))(BATCH)
+        NextTokenLoss()(build_model(make_config("reverse", ["dim=8", *words]), WORDS, WORDS), BATCH)
 
 
 @pytest.mark.bare
@@ -151,7 +154,7 @@ def test_numbers_are_not_bent_or_dropped(words):
 
 @pytest.mark.parametrize("words", [["normalize=hardmax"], ["normalize=argmax", "attention_scope=local-p"]])
 def test_who_trains_without_a_gradient_is_told(words):
-    (line,) = training_warnings(NextTokenLoss(build_model(make_config("reverse", words), WORDS, WORDS)))
+    (line,) = training_warnings(build_model(make_config("reverse", words), WORDS, WORDS))
     assert "hardmax has no gradient" in line
     assert "sample and straight-through do" in line
     for other in ("sample", "straight-through"):
@@ -163,4 +166,4 @@ def test_who_trains_without_a_gradient_is_told(words):
     [[], ["normalize=sample"], ["normalize=straight-through"], ["normalize=hardmax", "attention_scope=none"]],
 )
 def test_there_is_nothing_to_say_where_the_score_learns(words):
-    assert training_warnings(NextTokenLoss(build_model(make_config("reverse", words), WORDS, WORDS))) == []
+    assert training_warnings(build_model(make_config("reverse", words), WORDS, WORDS)) == []

@@ -1,4 +1,4 @@
-"""The objective: cross entropy of the real words, and REINFORCE with the gradient it is said to have."""
+"""The losses: cross entropy of the real tokens, and REINFORCE with the exact gradient on average."""
 
 import itertools
 
@@ -11,8 +11,15 @@ from regard import attention as a
 from regard.data.pair_batches import PairBatch
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.models import RNNSeq2Seq, Transformer
-from regard.tasks import NextTokenLoss
-from regard.tasks.sequence_loss import BASELINE_POSITIONS, discounted_returns, target_positions
+from regard.tasks import NextTokenLoss, make_config
+from regard.tasks.sequence_loss import (
+    BASELINE_POSITIONS,
+    ReinforceLoss,
+    discounted_returns,
+    target_positions,
+)
+from regard.tasks.translation.task import build_loss
+from regard.training.trainer import Objective
 
 BATCH = PairBatch.from_pairs([([5, 6, 7], [4, 5]), ([8], [6, 7, 8, 4]), ([4, 4, 9, 5, 6], [])])
 
@@ -26,7 +33,7 @@ def models():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_it_is_cross_entropy_of_the_real_words(smoothing):
     for model in models():
-        loss = NextTokenLoss(model, smoothing)(BATCH)
+        loss = NextTokenLoss(smoothing)(model, BATCH)
         logits = model(BATCH.source, BATCH.source_lengths, BATCH.target[:, :-1])
         total, nll, count = 0.0, 0.0, 0
         for row, length in enumerate(BATCH.target_lengths.tolist()):
@@ -48,7 +55,7 @@ def test_it_is_cross_entropy_of_the_real_words(smoothing):
 def test_what_fills_up_is_not_learned():
     """The loss and its gradient do not know of columns that are all padding."""
     model = next(models())
-    objective = NextTokenLoss(model)
+    objective = Objective(model, NextTokenLoss())
     wide = PairBatch(
         F.pad(BATCH.source, (0, 3)), BATCH.source_lengths, F.pad(BATCH.target, (0, 2)), BATCH.target_lengths
     )
@@ -59,7 +66,7 @@ def test_what_fills_up_is_not_learned():
 
 def test_parts_of_a_batch_add_up():
     for model in models():
-        objective = NextTokenLoss(model)
+        objective = Objective(model, NextTokenLoss())
         parts = [objective(BATCH.shard(rank, 2)) for rank in range(2)]
         whole = objective(BATCH)
         torch.testing.assert_close(sum(part.total for part in parts), whole.total)
@@ -138,8 +145,8 @@ def score_names(model):
 def test_reinforce_has_the_exact_gradient_on_average(order, baseline):
     """Rows of the same sentence are as many draws at once; the baseline must not show in the mean."""
     model, batch = hard(rows=512, order=order)
-    objective = NextTokenLoss(model, label_smoothing=0.0, entropy_bonus=0.0, reward_discount=1.0).train()
-    objective.baseline = objective.baseline.double() + baseline
+    objective = Objective(model, ReinforceLoss(0.0, entropy_bonus=0.0, reward_discount=1.0)).train()
+    objective.loss_fn.baseline = objective.loss_fn.baseline.double() + baseline
     want = torch.cat([g.flatten() for g in exact(model, batch)])
     found, error = estimated(objective, batch, times=60)
     assert (want[score_names(model)].abs() > 1e-4).any()
@@ -150,9 +157,7 @@ def test_reinforce_has_the_exact_gradient_on_average(order, baseline):
 def test_the_baseline_does_not_bias_one_word():
     """With one choice a batch, the estimate of the score's gradient shrinks to 0.9 of what it should be."""
     model, batch = hard(rows=1)
-    objective = (
-        NextTokenLoss(model, label_smoothing=0.0, entropy_bonus=0.0, reward_discount=1.0).double().train()
-    )
+    objective = Objective(model, ReinforceLoss(0.0, entropy_bonus=0.0, reward_discount=1.0)).double().train()
     score = score_names(model)
     want = torch.cat([g.flatten() for g in exact(model, batch)])[score]
     found = torch.zeros_like(want)
@@ -166,7 +171,7 @@ def one_choice(model, objective, batch, choice):
     """The estimate where this key is drawn, beginning with a baseline of 0, and the chance of it."""
     for seed in range(200):
         torch.manual_seed(seed)
-        objective.baseline.zero_()
+        objective.loss_fn.baseline.zero_()
         seen = []
         hook = model.attention.normalize.register_forward_hook(lambda m, i, o, seen=seen: seen.append(o))
         loss = objective(batch)
@@ -184,7 +189,7 @@ def test_entropy_is_rewarded():
     totals = []
     for entropy in (0.0, 0.7):
         torch.manual_seed(0)
-        totals.append(NextTokenLoss(model, 0.0, entropy, 1.0).double().train()(batch).total)
+        totals.append(Objective(model, ReinforceLoss(0.0, entropy, 1.0)).double().train()(batch).total)
     shares = (
         model.decode(batch.source, batch.source_lengths, batch.target[:, :-1]).attention[0].scores.softmax(-1)
     )
@@ -195,7 +200,7 @@ def test_entropy_is_rewarded():
 @pytest.mark.parametrize("options", [{}, {"order": "luong"}, {"order": "luong", "input_feeding": True}])
 def test_gradients_reach_every_parameter(options):
     model, _ = hard(**options)
-    objective = NextTokenLoss(model).double().train()
+    objective = Objective(model, ReinforceLoss()).double().train()
     objective(BATCH_SMALL).total.backward()
     assert [
         name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0
@@ -207,34 +212,36 @@ BATCH_SMALL = PairBatch.from_pairs([([5, 6, 7], [4, 5]), ([8], [6, 6, 6, 4]), ([
 
 def test_in_eval_mode_the_loss_is_plain_and_the_baseline_rests():
     model, batch = hard(rows=2)
-    objective = NextTokenLoss(model, label_smoothing=0.0).double().eval()
+    objective = Objective(model, ReinforceLoss(0.0)).double().eval()
     one, two = objective(batch), objective(batch)
     assert one.total.item() == two.total.item() == pytest.approx(one.metrics["nll"])
-    assert not objective.baseline.any()
+    assert not objective.loss_fn.baseline.any()
     objective.train()(batch)
     words = batch.target.shape[1] - 1
-    assert (objective.baseline[:words] < 0).all()
-    assert not objective.baseline[words:].any()
+    assert (objective.loss_fn.baseline[:words] < 0).all()
+    assert not objective.loss_fn.baseline[words:].any()
 
 
 def test_each_place_has_a_baseline_of_its_own():
     """It moves by a tenth to the mean reward of a place; where no word is, it stays; what is far shares the last."""
     model, _ = hard()
-    objective = NextTokenLoss(model)
+    objective = Objective(model, ReinforceLoss())
     reward, place = torch.tensor([-1.0, -2.0, -4.0, -5.0]), torch.tensor([0, 1, 1, BASELINE_POSITIONS - 1])
-    assert not objective._update_baseline(reward, place).any()
-    assert objective._update_baseline(reward, place).tolist() == pytest.approx([-0.1, -0.3, -0.3, -0.5])
-    assert objective.baseline[2 : BASELINE_POSITIONS - 1].tolist() == [0.0] * (BASELINE_POSITIONS - 3)
+    assert not objective.loss_fn._update_baseline(reward, place).any()
+    assert objective.loss_fn._update_baseline(reward, place).tolist() == pytest.approx(
+        [-0.1, -0.3, -0.3, -0.5]
+    )
+    assert objective.loss_fn.baseline[2 : BASELINE_POSITIONS - 1].tolist() == [0.0] * (BASELINE_POSITIONS - 3)
     long = PairBatch.from_pairs([([5, 6, 7], [4] * (BASELINE_POSITIONS + 9))])
-    before = objective.baseline.clone()
+    before = objective.loss_fn.baseline.clone()
     objective.train()(long)
-    assert (objective.baseline != before).all()
+    assert (objective.loss_fn.baseline != before).all()
 
 
-def test_only_sampling_keeps_a_baseline():
-    assert "baseline" in NextTokenLoss(hard()[0]).state_dict()
-    for model in models():
-        assert not any(name.startswith("baseline") for name in NextTokenLoss(model).state_dict())
+def test_only_sampling_has_a_baseline():
+    assert "baseline" in build_loss(make_config("reverse", ["normalize=sample"])).state_dict()
+    for options in ([], ["normalize=sample", "attention_scope=none"], ["normalize=hardmax"]):
+        assert not build_loss(make_config("reverse", options)).state_dict()
 
 
 @pytest.mark.slow
@@ -248,7 +255,8 @@ def test_hard_attention_learns_to_look():
     def trained(attention):
         torch.manual_seed(0)
         model = RNNSeq2Seq(len(letters), len(letters), attention, embed_dim=16, hidden_dim=32)
-        objective = NextTokenLoss(model, label_smoothing=0.0).train()
+        loss_fn = ReinforceLoss(0.0) if attention is not None else NextTokenLoss(0.0)
+        objective = Objective(model, loss_fn).train()
         optimizer = torch.optim.Adam(objective.parameters(), lr=5e-3)
         data = GeneratedPairs(made.sample, letters, letters, BatchingConfig(max_tokens=400)).batches(None)
         losses = []

@@ -12,6 +12,7 @@ from regard.errors import InputTooLongError
 from regard.models import RNNSeq2Seq
 from regard.tasks import Translator, make_config
 from regard.tasks.translation.predictor import group_by_length
+from regard.tasks.translation.processor import TranslationProcessor
 from regard.tasks.translation.task import build_model
 from tests.recipes.letters import TEXTS, translator
 
@@ -128,7 +129,11 @@ def chinese():
     """A model of Chinese into Chinese that has learned nothing: what it looks at is its own affair."""
     settings = make_config("translation", ["dim=16", "embed_dim=8"])
     tokenizer = Tokenizer.train(["我昨天在学校学习。", "学校在北京。", "昨天我在学校。"] * 2, "bpe", 22)
-    return Translator(build_model(settings, len(tokenizer), len(tokenizer)), tokenizer, tokenizer, settings)
+    return Translator(
+        build_model(settings, len(tokenizer), len(tokenizer)),
+        TranslationProcessor(tokenizer, tokenizer),
+        settings,
+    )
 
 
 def test_chinese_words_are_its_tokens():

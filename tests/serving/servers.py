@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 import httpx
 
+from regard.tasks.translation.processor import TranslationProcessor
+
 REGARD = [sys.executable, "-m", "regard"]
 ENVIRONMENT = {
     "PYTHONIOENCODING": "utf-8",
@@ -46,7 +48,7 @@ def tiny_translator(tokenizer: str = "char", **given):
         "num_encoder_layers": settings.num_layers,
         "ffn_dim": settings.ffn_dim,
     }
-    return Translator(Transformer(len(cut), len(cut), **shape), cut, cut, settings)
+    return Translator(Transformer(len(cut), len(cut), **shape), TranslationProcessor(cut, cut), settings)
 
 
 def tiny_classifier():

@@ -27,8 +27,9 @@ from regard.tasks.datasets import describe_splits
 from regard.tasks.legacy import Experiment, Recipe, Task
 from regard.tasks.mechanisms import build_score
 from regard.tasks.runner import build_and_load
-from regard.tasks.sequence_loss import CaptionLoss
+from regard.tasks.sequence_loss import build_caption_loss
 from regard.training import RunFolder, TrainingConfig
+from regard.training.trainer import Objective
 
 MIN_VOCAB_WORDS = 5  # words that are known, however rare they are
 
@@ -53,7 +54,9 @@ class ImageCaptioningTask(Task[CaptioningConfig]):
         self, run: RunFolder, recipe: Recipe, config: CaptioningConfig
     ) -> Experiment[CaptioningConfig]:
         words, gallery = Tokenizer.load(run.folder / self.files[0]), recipe.data(config)
-        objective = CaptionLoss(build_model(config, len(words), gallery.feature_dim), config)
+        objective = Objective(
+            build_model(config, len(words), gallery.feature_dim), build_caption_loss(config)
+        )
         train, valid = gallery.train(), gallery.valid()
         data = (
             GeneratedBatches(train.sample, SceneCaptionCollator(words), config.batch_size, config.seed)
@@ -123,7 +126,7 @@ class DescribingFeatures(ImageCaptioningTask):
 class Validation:
     """The loss on the pictures held out and, if that is watched, how good greedy captions of them are."""
 
-    objective: CaptionLoss
+    objective: Objective
     captioner: ImageCaptioner
     valid: CaptionedImages
     album: CaptionBatches  # the same as batches

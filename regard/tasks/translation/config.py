@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from regard.config import option
+from regard.config import Config, option
+from regard.tasks.registry import Recipe
 from regard.training.config import MONITOR_HELP, TrainingConfig
 
 if TYPE_CHECKING:
+    from regard.decoding import DecodingConfig
+    from regard.tasks.translation.predictor import Translator
+
     Size = int  # a size may be given as None; whoever reads it always finds a number
 else:
     Size = int | None
@@ -168,3 +172,259 @@ class TranslationConfig(TrainingConfig):
         num_layers = given["num_layers"] or (6 if large else 1)
         ffn_dim = given["ffn_dim"] or (4 * dim if large else None)
         return self.replace(dim=dim, num_layers=num_layers, ffn_dim=ffn_dim)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(Config):
+    """How to search a translation; None: as in the config of the run."""
+
+    beam: int | None = option(None, "hypotheses kept side by side; 1 is greedy", ge=1, le=1000)
+    length_penalty: float | None = option(None, "above 0 prefers longer translations", ge=0, le=10)
+    coverage: float | None = option(None, "above 0 prefers translations that attend to every word", ge=0)
+
+    def decoding_config(self, translator: Translator) -> DecodingConfig:
+        """The options of the search for a translator."""
+        if self.coverage and (self.beam or translator.config.beam_size) == 1:
+            raise self.option("coverage").error(self.coverage, "needs a beam search: beam of 2 or more")
+        return translator.decoding_config(
+            beam_size=self.beam, length_penalty=self.length_penalty, coverage_penalty=self.coverage
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateOptions(SearchOptions):
+    """Options of `Translator.predict`."""
+
+    num_best: int = option(1, "translations of each text", ge=1, le=1000)
+    sample: bool = option(False, "sample instead of searching")
+    temperature: float | None = option(
+        None, "of sampling: below 1 safer, above 1 more varied", ge=0.001, le=1000
+    )
+    top_k: int | None = option(None, "of sampling: only the most probable tokens; 0: all", ge=0)
+    top_p: float | None = option(
+        None, "of sampling: only tokens with this probability together", ge=1e-6, le=1
+    )
+    seed: int | None = option(None, "of sampling: the same seed gives the same translation", ge=0, lt=1 << 63)
+    align: bool = option(False, "also return the alignment")
+    replace_unknown: bool = option(False, "replace unknown words by the source words that they attend to")
+
+    def validate(self) -> None:
+        """Check what involves several options."""
+        for name in ("temperature", "top_k", "top_p", "seed"):
+            if not self.sample and getattr(self, name) is not None:
+                raise self.option(name).error(getattr(self, name), "needs sample=on")
+        if self.sample and self.beam is not None:
+            raise self.option("beam").error(self.beam, "sample=on does not search; leave beam out")
+        if self.sample and self.coverage:
+            raise self.option("coverage").error(self.coverage, "needs a beam search; leave sample out")
+
+    def decoding_config(self, translator: Translator) -> DecodingConfig:
+        """The options of the search for a translator."""
+        if self.sample:
+            return translator.decoding_config(
+                method="sample",
+                num_best=self.num_best,
+                length_penalty=self.length_penalty,
+                temperature=self.temperature,
+                top_k=self.top_k,
+                top_p=self.top_p,
+            )
+        beam = self.beam or max(translator.config.beam_size, self.num_best)
+        if self.coverage and beam == 1:
+            raise self.option("coverage").error(self.coverage, "needs a beam search: beam of 2 or more")
+        return translator.decoding_config(
+            beam_size=beam,
+            num_best=self.num_best,
+            length_penalty=self.length_penalty,
+            coverage_penalty=self.coverage,
+        )
+
+    def make_generator(self, device: Any) -> Any:
+        """The random numbers of sampling; None for a search."""
+        import torch
+
+        if not self.sample:
+            return None
+        generator = torch.Generator(device)
+        if self.seed is None:
+            generator.seed()
+            return generator
+        return generator.manual_seed(self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(SearchOptions):
+    """Options of `Translator.evaluate`."""
+
+    bleu_tokenizer: BleuTokenizer | None = option(
+        None, "tokenizer of BLEU; None: as in the config of the run"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(SearchOptions):
+    """Options of `Translator.explain`."""
+
+    target: str | None = option(None, "explain this translation instead of searching one")
+    layer: int | None = option(None, "this layer, counted from 0; None: the mean", ge=0)
+    head: int | None = option(None, "this head, counted from 0; None: the mean", ge=0)
+    heads: bool = option(False, "every layer and head, side by side")
+    words: bool = option(True, "whole words, or the tokens of the model")
+    faithfulness: bool = option(True, "measure how much the translation depends on the weights")
+
+    def validate(self) -> None:
+        """Check what involves several options."""
+        if self.heads and (self.layer is not None or self.head is not None):
+            raise self.option("heads").error(True, "shows all of them; leave layer and head out")
+
+
+CONFIG_CLASSES = {"translation": TranslationConfig}
+
+TEXT_DEFAULTS = {"monitor": "bleu", "average_last": 5, "beam_size": 5}
+CHARACTER_DEFAULTS = {
+    "monitor": "exact",
+    "tokenizer": "char",
+    "shared_vocab": False,
+    "beam_size": 1,
+    "label_smoothing": 0.0,
+}
+TRANSFORMER_TINY = {
+    "model": "transformer",
+    "dim": 128,
+    "num_layers": 4,
+    "num_heads": 4,
+    "ffn_dim": 256,
+    "dropout": 0.3,
+    "tie_embeddings": "all",
+    "vocab_size": 10_000,
+    "lr": 5e-3,
+    "warmup_steps": 2000,
+    "label_smoothing": 0.1,
+}
+RECIPES = (
+    Recipe(
+        "dates",
+        "translation",
+        "regard.tasks.translation.data:dates",
+        "Dates in many languages to ISO 8601; generated.",
+        "把多种语言书写的日期转成 ISO 8601；数据即时生成。",
+        {
+            **CHARACTER_DEFAULTS,
+            "dim": 128,
+            "embed_dim": 64,
+            "steps": 1000,
+            "validate_every": 250,
+            "save_every": 250,
+            "lr": 4e-3,
+            "warmup_steps": 100,
+            "schedule": "cosine",
+        },
+    ),
+    Recipe(
+        "reverse",
+        "translation",
+        "regard.tasks.translation.data:reverse",
+        "Reversed strings: a task of seconds.",
+        "字符串反转：几秒钟就能学会的任务。",
+        {
+            **CHARACTER_DEFAULTS,
+            "max_length": 8,
+            "batch_tokens": 512,
+            "dim": 64,
+            "embed_dim": 32,
+            "steps": 300,
+            "lr": 1e-2,
+            "warmup_steps": 50,
+            "schedule": "cosine",
+        },
+    ),
+    Recipe(
+        "pinyin",
+        "translation",
+        "regard.tasks.translation.data:pinyin",
+        "Chinese phrases to their syllables; the phrases come with pypinyin.",
+        "汉语短语转成拼音；短语来自 pypinyin 自带的数据。",
+        {
+            **CHARACTER_DEFAULTS,
+            "target_tokenizer": "word",
+            "dim": 256,
+            "embed_dim": 128,
+            "steps": 1500,
+            "validate_every": 250,
+            "save_every": 250,
+            "lr": 3e-3,
+            "warmup_steps": 200,
+            "schedule": "cosine",
+        },
+    ),
+    Recipe(
+        "g2p",
+        "translation",
+        "regard.tasks.translation.data:g2p",
+        "Spelling to pronunciation (SIGMORPHON 2021); language_pair is the language, such as eng_us.",
+        "由拼写预测读音（SIGMORPHON 2021）；language_pair 是语言，例如 eng_us。",
+        {
+            **CHARACTER_DEFAULTS,
+            "target_tokenizer": "word",
+            "language_pair": "eng_us",
+            "dim": 256,
+            "embed_dim": 128,
+        },
+    ),
+    Recipe(
+        "multi30k",
+        "translation",
+        "regard.tasks.translation.data:multi30k",
+        "Image captions in English, German and French (raw text).",
+        "图片说明的翻译：英语、德语、法语（原始文本）。",
+        # with the published 5e-3, attention to the source may begin only after thousands of steps
+        {**TEXT_DEFAULTS, **TRANSFORMER_TINY, "lr": 2.5e-3, "language_pair": "en-de"},
+    ),
+    Recipe(
+        "multi30k-tok",
+        "translation",
+        "regard.tasks.translation.data:multi30k_tok",
+        "The same lowercased and tokenized, the form in which results are published.",
+        "同上，但用论文报告结果时的形式：小写、已分词。",
+        {**TEXT_DEFAULTS, **TRANSFORMER_TINY, "language_pair": "en-de", "bleu_tokenizer": "none"},
+    ),
+    Recipe(
+        "tatoeba-zh-en",
+        "translation",
+        "regard.tasks.translation.data:tatoeba_zh_en",
+        "Everyday Chinese sentences to English; language_pair=en-zh for the other direction.",
+        "日常汉语句子译成英语；language_pair=en-zh 则反过来。",
+        {**TEXT_DEFAULTS, "language_pair": "zh-en", "shared_vocab": False},
+    ),
+    Recipe(
+        "tatoeba-fr-en",
+        "translation",
+        "regard.tasks.translation.data:tatoeba_fr_en",
+        "Everyday French sentences to English; language_pair=en-fr for the other direction.",
+        "日常法语句子译成英语；language_pair=en-fr 则反过来。",
+        {**TEXT_DEFAULTS, "language_pair": "fr-en"},
+    ),
+    Recipe(
+        "hansards",
+        "translation",
+        "regard.tasks.translation.data:hansards",
+        "English and French, evaluated with the gold alignments of the Hansards (alignment error rate).",
+        "英法双语，用 Hansards 的人工词对齐评判（对齐错误率）。",
+        {
+            **TEXT_DEFAULTS,
+            "language_pair": "en-fr",
+            "lowercase": True,
+            "dim": 256,
+            "average_last": 0,
+            "length_penalty": 0.6,
+        },
+    ),
+    Recipe(
+        "translation",
+        "translation",
+        "regard.tasks.translation.data:from_files",
+        "Your own files: --train a.en a.de --valid b.en b.de.",
+        "你自己的文本：--train a.en a.de --valid b.en b.de。",
+        TEXT_DEFAULTS,
+    ),
+)

@@ -16,9 +16,11 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from regard.data.downloads import cache_dir, download
 from regard.data.parallel import ParallelFiles, SentencePair
@@ -27,6 +29,7 @@ from regard.errors import ConfigError, DataError, DownloadError
 from regard.files import sha256_of_file
 from regard.tasks import datasets as downloads
 from regard.tasks.datasets import DOWNLOAD, find_data_folder, find_file
+from regard.tasks.task import DataSplits, LazyExamples
 from regard.tasks.translation.config import TranslationConfig
 
 PairSampler = Callable[[Random, int], list[SentencePair]]
@@ -36,26 +39,44 @@ VOCAB_SAMPLE_SIZE = 50_000  # generated pairs that a vocabulary is learned from
 
 
 @dataclass(frozen=True)
-class Material:
-    """Where the pairs come from: files to read, pairs in memory, or a function that makes them."""
+class TranslationSplits(DataSplits[SentencePair]):
+    """The pairs of a recipe: files to read, pairs in memory, or a function that samples them.
 
-    train: ParallelFiles | Sequence[SentencePair] | PairSampler
-    valid: ParallelFiles | Sequence[SentencePair]
-    tests: Mapping[str, ParallelFiles | Sequence[SentencePair]] = field(default_factory=dict)
+    Args:
+        cleaner: name of the function in `CLEANERS` that normalizes a source text
+        unaligned_words: target words that have no source word, such as the hyphens of a date
+    """
 
-    def texts(self) -> Iterator[SentencePair]:
-        """What the vocabulary is learned from."""
+    cleaner: str = ""
+    unaligned_words: tuple[str, ...] = ()
+
+    def select(self, name: str | None = None) -> Mapping[str, Iterable[SentencePair]]:
+        """The pairs of a split; without a name all tests, or the validation split if there is no test."""
+        return {
+            name: LazyExamples(partial(iter_pairs, split)) for name, split in super().select(name).items()
+        }
+
+    def iter_vocabulary_pairs(self) -> Iterator[SentencePair]:
+        """The pairs that a vocabulary is learned from."""
         if callable(self.train):
             return iter(self.train(Random("vocabulary"), VOCAB_SAMPLE_SIZE))
         return iter_pairs(self.train)
 
 
+def make_splits(
+    train: Any, valid: Any, tests: Mapping[str, Any] | None = None, **values: Any
+) -> TranslationSplits:
+    """The splits, with the files to train on and to validate with."""
+    files = [path for split in (train, valid) if isinstance(split, ParallelFiles) for path in split.paths]
+    return TranslationSplits(train, valid, tests or {}, tuple(map(Path, files)), **values)
+
+
 def iter_pairs(split: ParallelFiles | Iterable[SentencePair]) -> Iterator[SentencePair]:
-    """Pairs, wherever they come from."""
+    """The pairs of files or of a list."""
     return (pair for pair, _ in split) if isinstance(split, ParallelFiles) else iter(split)
 
 
-def from_files(config: TranslationConfig) -> Material:
+def from_files(config: TranslationConfig) -> TranslationSplits:
     """Files that somebody names."""
     if not config.train_files:
         raise ConfigError("translation needs text to train on: --train a.en a.de, or --train a.tsv")
@@ -64,7 +85,7 @@ def from_files(config: TranslationConfig) -> Material:
             "translation needs text to choose the best weights by: --valid b.en b.de, or --valid b.tsv"
         )
     tests = {"test": _open_parallel(config.test_files, config)} if config.test_files else {}
-    return Material(
+    return make_splits(
         _open_parallel(config.train_files, config), _open_parallel(config.valid_files, config), tests
     )
 
@@ -98,7 +119,7 @@ def parse_language_pair(config: TranslationConfig, known: Sequence[str]) -> tupl
     return source, target
 
 
-def multi30k(config: TranslationConfig, file_pattern: str = "{part}.{language}") -> Material:
+def multi30k(config: TranslationConfig, file_pattern: str = "{part}.{language}") -> TranslationSplits:
     """Image captions: Elliott et al. (2016), arXiv 1605.00459."""
     known = ("en-de", "de-en", "en-fr", "fr-en", "de-fr", "fr-de")
     sides = parse_language_pair(config, known if "tok" not in file_pattern else known[:2])
@@ -112,15 +133,15 @@ def multi30k(config: TranslationConfig, file_pattern: str = "{part}.{language}")
             [find_file(root, file_pattern.format(part=name, language=language)) for language in sides]
         )
 
-    return Material(part("train"), part("val"), {"test_2016_flickr": part("test_2016_flickr")})
+    return make_splits(part("train"), part("val"), {"test_2016_flickr": part("test_2016_flickr")})
 
 
-def multi30k_tok(config: TranslationConfig) -> Material:
+def multi30k_tok(config: TranslationConfig) -> TranslationSplits:
     """The same in small letters, tokenized by Moses: the form in which results are published."""
     return multi30k(config, "tok/{part}.lc.norm.tok.{language}")
 
 
-def g2p(config: TranslationConfig) -> Material:
+def g2p(config: TranslationConfig) -> TranslationSplits:
     """Spelling to sounds: SIGMORPHON 2021, task 1 (Ashby et al. 2021)."""
     root = find_data_folder(
         config.data_dir,
@@ -136,33 +157,41 @@ def g2p(config: TranslationConfig) -> Material:
     def part(name: str) -> ParallelFiles:
         return ParallelFiles([find_file(root, f"{config.language_pair}_{name}.tsv")])
 
-    return Material(part("train"), part("dev"), {"test": part("test")})
+    return make_splits(part("train"), part("dev"), {"test": part("test")})
 
 
-def dates(config: TranslationConfig) -> Material:
+def dates(config: TranslationConfig) -> TranslationSplits:
     """Dates as people write them, in many languages, to ISO 8601."""
     from regard.data.dates import Dates
 
     tests = {"test": Dates(split="test").eval_set(2000), "patterns": Dates(split="patterns").eval_set(2000)}
-    return Material(Dates(split="train").sample, Dates(split="valid").eval_set(1000), tests)
+    return make_splits(
+        Dates(split="train").sample,
+        Dates(split="valid").eval_set(1000),
+        tests,
+        cleaner="dates",
+        unaligned_words=("-",),
+    )
 
 
-def pinyin(config: TranslationConfig) -> Material:
+def pinyin(config: TranslationConfig) -> TranslationSplits:
     """Chinese phrases to their syllables."""
     from regard.data.strings import Pinyin
 
-    return Material(Pinyin("train").pairs(), Pinyin("valid").pairs(), {"test": Pinyin("test").pairs()})
+    return make_splits(Pinyin("train").pairs(), Pinyin("valid").pairs(), {"test": Pinyin("test").pairs()})
 
 
-def reverse(config: TranslationConfig) -> Material:
+def reverse(config: TranslationConfig) -> TranslationSplits:
     """Letters from behind."""
     from regard.data.strings import Reverse
 
     made = {split: Reverse(split=split, max_length=config.max_length) for split in ("train", "valid", "test")}
-    return Material(made["train"].sample, made["valid"].eval_set(500), {"test": made["test"].eval_set(500)})
+    return make_splits(
+        made["train"].sample, made["valid"].eval_set(500), {"test": made["test"].eval_set(500)}
+    )
 
 
-def hansards(config: TranslationConfig) -> Material:
+def hansards(config: TranslationConfig) -> TranslationSplits:
     """English and French of daily life and of captions; judged by the words that people linked in the Hansards.
 
     The gold links are those of Och and Ney (2000), whose French is without contractions ("le adoption de le
@@ -191,7 +220,7 @@ def hansards(config: TranslationConfig) -> Material:
         part: read_gold_pairs(root / "gold-alignments" / f"en-fr.hansards.{part}.tsv", forward)
         for part in ("test", "dev")
     }
-    return Material(train + concat_pairs(train), [turned(pair) for pair in iter_pairs(valid)], tests)
+    return make_splits(train + concat_pairs(train), [turned(pair) for pair in iter_pairs(valid)], tests)
 
 
 def concat_pairs(pairs: list[SentencePair]) -> list[SentencePair]:
@@ -275,16 +304,26 @@ TATOEBA_SPLITS = ("dev", "test", "train")
 HELD = 50  # one English sentence in so many goes to dev, and one to test
 
 
-def tatoeba(config: TranslationConfig, first: str, second: str) -> Material:
-    """Sentences of daily life from tatoeba.org, as .tsv: English, then the other language."""
-    forward = parse_language_pair(config, (f"{first}-{second}", f"{second}-{first}"))[0] == first
-    what = f"train.tsv, dev.tsv and test.tsv: {first}, tab, {second}"
-    root = find_data_folder(config.data_dir, what, lambda: download_tatoeba(second))
+def tatoeba_zh_en(config: TranslationConfig) -> TranslationSplits:
+    """Everyday sentences of tatoeba.org, Chinese and English."""
+    return _tatoeba(config, "zh")
+
+
+def tatoeba_fr_en(config: TranslationConfig) -> TranslationSplits:
+    """Everyday sentences of tatoeba.org, French and English."""
+    return _tatoeba(config, "fr")
+
+
+def _tatoeba(config: TranslationConfig, language: str) -> TranslationSplits:
+    """Files of lines: English, tab, the other language."""
+    forward = parse_language_pair(config, (f"en-{language}", f"{language}-en"))[0] == "en"
+    contents = f"train.tsv, dev.tsv and test.tsv: en, tab, {language}"
+    root = find_data_folder(config.data_dir, contents, lambda: download_tatoeba(language))
 
     def part(name: str) -> ParallelFiles:
         return ParallelFiles([find_file(root, f"{name}.tsv")], columns=(0, 1) if forward else (1, 0))
 
-    return Material(part("train"), part("dev"), {"test": part("test")})
+    return make_splits(part("train"), part("dev"), {"test": part("test")})
 
 
 def download_tatoeba(language: str) -> Path:

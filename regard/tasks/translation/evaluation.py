@@ -15,11 +15,13 @@ from regard.data.segmentation import HAN, KANA
 from regard.data.segmentation import split_words_or_characters as words_of
 from regard.decoding import Alignment, DecodingConfig, alignment_error_rate
 from regard.errors import DataError, MissingDependencyError
-from regard.tasks.translation.config import TranslationConfig
-from regard.tasks.translation.predictor import Translator
+from regard.tasks.predictor import Metric, Report
+from regard.tasks.translation.config import BleuTokenizer, TranslationConfig
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
+
+    from regard.tasks.translation.predictor import Translator
 
 BY_LANGUAGE = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
 
@@ -33,11 +35,45 @@ KANA_SHARE = 10  # Japanese has more kana than one to so many Han characters; Ch
 LENGTH_BOUNDARIES = (10, 20, 30, 40, 50, 60)  # borders of the groups by source length, in words
 
 
+METRICS = (
+    Metric("bleu", "BLEU"),
+    Metric("chrf", "chrF"),
+    Metric("exact", "exact match, %"),
+    Metric("aer", "alignment error rate", lower_is_better=True, format=".4f"),
+    Metric("aer_posterior", "alignment error rate, posterior", lower_is_better=True, format=".4f"),
+    Metric("loss", "nats per token", lower_is_better=True, format=".4f"),
+    Metric("perplexity", "perplexity", lower_is_better=True),
+)
+
+
+def make_report(
+    translator: Translator,
+    pairs: Sequence[SentencePair],
+    options: DecodingConfig | None = None,
+    bleu_tokenizer: BleuTokenizer | None = None,
+) -> Report:
+    """The quality of a translator on pairs, see `evaluate`."""
+    found = evaluate(translator, pairs, options, bleu_tokenizer)
+    names = [metric.name for metric in METRICS if metric.name in found]
+    signatures = {"bleu": found["bleu_signature"], "chrf": found["chrf_signature"]}
+    if "aer" in found:
+        head = f"layer {found['aer_layer']}, head {found['aer_head']}; {found['aer_sentences']:,} sentences"
+        signatures["aer"] = head
+    if found["nfkc"]:
+        signatures["references"] = "normalized by NFKC"
+    return Report(
+        found["sentences"],
+        {name: found[name] for name in names},
+        signatures,
+        {"source length": found["by_length"]},
+    )
+
+
 def evaluate(
     translator: Translator,
     pairs: Sequence[SentencePair],
     options: DecodingConfig | None = None,
-    bleu_tokenizer: str | None = None,
+    bleu_tokenizer: BleuTokenizer | None = None,
 ) -> dict[str, Any]:
     """All that can be said of a model on these pairs, as plain numbers; `bleu` is its setting, if another is wanted."""
     if not pairs:
@@ -155,7 +191,7 @@ def alignment_metrics(translator: Translator, pairs: Sequence[SentencePair]) -> 
     report = {"aer": best, "aer_layer": layer, "aer_head": head, "aer_sentences": len(linked)}
     if translator.can_posterior_align:
         later = translator.posterior_align(*texts, spaced=True)
-        report["aer_hindsight"] = _find_best_head(translator, linked, later)[0]
+        report["aer_posterior"] = _find_best_head(translator, linked, later)[0]
     return report
 
 

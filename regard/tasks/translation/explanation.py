@@ -1,4 +1,4 @@
-"""One translation with all that can be shown of it: the search, what else could have come, where it looked."""
+"""One translation with everything that can be shown of it: its search, alternatives and weights."""
 
 from __future__ import annotations
 
@@ -12,68 +12,130 @@ from torch import Tensor
 from regard.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from regard.decoding import Alignment, DecodingConfig, Hypothesis, SearchTrace, WordAlignment
 from regard.errors import EmptyInputError, InputTooLongError, UnsupportedError, UsageError
+from regard.tasks.predictor import Explanation
+from regard.tasks.translation.config import ExplainOptions
+from regard.tasks.translation.faithfulness import Faithfulness
 from regard.tasks.translation.predictor import Translator
 
+__all__ = ["TranslationExplanation", "explain", "next_token_options"]
+
 if TYPE_CHECKING:
-    from regard.tasks.translation.faithfulness import Faithfulness
+    from regard.viewing.figures import Figure
     from regard.viewing.pages import BeamNode, HtmlPage, NextToken, TokenizedText, TranslationPageData
 
-NUM_OPTIONS = 8  # what could have come next: more than one reads
+NUM_OPTIONS = 8  # alternatives of a token that are shown
+
+
+NO_ATTENTION = {
+    "en": "This model has no attention, so there are no weights to draw.",
+    "zh": "这个模型没有注意力，没有权重可画。",
+}
 
 
 @dataclass(frozen=True)
-class TranslationExplanation:
-    """A text and its translation, ready to be played, drawn or told.
+class TranslationExplanation(Explanation):
+    """A translation with its search, the alternatives of each token, its alignment and its faithfulness.
 
-    `trace` is empty for a translation that was given; `alignment` and `faith` are None for a model without
-    attention, and `faith` also where nobody asked for it.
+    Args:
+        prediction: the translation
+        maps: the cross-attention of each layer
+        translator: what translated
+        source: the source text
+        hypothesis: the translation with its log-probabilities
+        trace: the search; empty for a given translation
+        options: of the search
+        target: the translation, if it was given
+        alignment: None for a model without attention
+        faithfulness: how much the translation depends on the weights; None if it was not measured
+        view: which layer and head are shown, and whether words or tokens
     """
 
     translator: Translator
-    text: str
+    source: str
     hypothesis: Hypothesis
     trace: SearchTrace
     options: DecodingConfig
     target: str | None = None
     alignment: Alignment | None = None
     faithfulness: Faithfulness | None = None
+    view: ExplainOptions = field(default_factory=ExplainOptions)
 
     @property
     def translation(self) -> str:
+        """The text of the translation."""
         return self.translator.to_text(self.hypothesis) if self.target is None else self.target
 
     @property
     def token_ids(self) -> list[int]:
-        """The tokens with EOS, if it was reached."""
+        """The tokens, with EOS if it was reached."""
         return [*self.hypothesis.token_ids, EOS_ID][: self.hypothesis.length]
 
     def weights(
         self, layer: int | None = None, head: int | None = None, *, merge_words: bool = True
     ) -> WordAlignment:
-        """Who looked at whom: words, or tokens with the ends of the sentences; the mean where no number is given."""
+        """The attention weights of words, or of tokens with the ends of the sentences.
+
+        Args:
+            layer, head: counted from 0; None: the mean
+            merge_words: words instead of tokens
+        """
         return self._select_words(self._require_alignment().select_head(layer, head), merge_words)
 
     def head_weights(self, *, merge_words: bool = True) -> WordAlignment:
-        """The same of every layer and head."""
+        """The weights of every layer and head."""
         return self._select_words(self._require_alignment(), merge_words)
 
-    def to_page(
-        self,
-        layer: int | None = None,
-        head: int | None = None,
-        *,
-        merge_words: bool = True,
-        language: str | None = None,
-    ) -> HtmlPage:
-        """The page that goes through this translation step by step."""
-        from regard.viewing.pages import translation_page
+    def summary(self, language: str = "en") -> str:
+        """The translation and, if it was measured, how much it depends on the weights."""
+        measured = [] if self.faithfulness is None else [self.faithfulness.sentence(language)]
+        return "\n".join([self.translation, *measured])
 
-        return translation_page(
-            self.to_page_data(), layer=layer, head=head, merge_tokens=merge_words, language=language
+    def to_text(self, *, color: bool | None = None, width: int | None = None, language: str = "en") -> str:
+        """For the terminal: the translation, the weights and the measure."""
+        from regard.viewing import terminal
+
+        if self.alignment is None:
+            return f"{self.summary(language)}\n\n{NO_ATTENTION[language]}"
+        if self.view.heads:
+            seen = self.head_weights(merge_words=self.view.words)
+            drawn = terminal.head_grid(seen.weights, color=color, width=width, language=language)
+        else:
+            seen = self._viewed_weights()
+            drawn = terminal.heatmap(
+                seen.weights[0, 0], seen.target, seen.source, color=color, width=width, language=language
+            )
+        translation, *measured = self.summary(language).split("\n")
+        return "\n".join([translation, "", drawn, *([""] if measured else []), *measured])
+
+    def to_figure(self) -> Figure:
+        """A figure of the weights."""
+        from regard.viewing import figures
+
+        if self.view.heads:
+            seen = self.head_weights(merge_words=self.view.words)
+            return figures.head_grid(seen.weights, seen.target, seen.source, title=self._title())
+        seen = self._viewed_weights()
+        return figures.heatmap(seen.weights[0, 0], seen.target, seen.source, title=self._title())
+
+    def to_page(self, *, language: str | None = None) -> HtmlPage:
+        """A page to step through the translation, or one with all heads."""
+        from regard.viewing import pages
+
+        if self.view.heads:
+            seen = self.head_weights(merge_words=self.view.words)
+            return pages.head_grid(
+                seen.weights, seen.target, seen.source, title=self._title(), language=language
+            )
+        return pages.translation_page(
+            self.to_page_data(),
+            layer=self.view.layer,
+            head=self.view.head,
+            merge_tokens=self.view.words,
+            language=language,
         )
 
     def to_page_data(self) -> TranslationPageData:
-        """The same as plain data."""
+        """The data of the page."""
         from regard.viewing.pages import TranslationPageData
 
         return TranslationPageData(
@@ -95,17 +157,25 @@ class TranslationExplanation:
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""
-        told = [[vars(option) for option in step] for step in next_token_options(self)]
+        options = [[vars(option) for option in step] for step in next_token_options(self)]
         name = self.translator.target.convert_ids_to_tokens
         return {
-            "source": self.text,
+            "source": self.source,
             "translation": self.translation,
             **self.hypothesis.to_json(),
-            "next": told,
+            "next": options,
             "search": self.trace.to_json(lambda token: name([token])[0])["steps"],
             "alignment": None if self.alignment is None else self.alignment.to_json(),
             "faithfulness": None if self.faithfulness is None else self.faithfulness.to_json(),
         }
+
+    def _viewed_weights(self) -> WordAlignment:
+        return self.weights(self.view.layer, self.view.head, merge_words=self.view.words)
+
+    def _title(self) -> str:
+        # The mark keeps the source left of its translation, also if it is written from right to left.
+        title = f"\u200e{self.source} → \u200e{self.translation}"
+        return title if len(title) <= 90 else title[:89] + "…"
 
     def _require_alignment(self) -> Alignment:
         if self.alignment is None:
@@ -146,18 +216,18 @@ def explain(
 
 
 def next_token_options(explanation: TranslationExplanation) -> list[list[NextToken]]:
-    """At every step, the likeliest tokens and the one that was written."""
+    """The most probable tokens of every step, and the token of the translation."""
     translator = explanation.translator
-    ids = [*translator.source.encode(translator.clean(explanation.text)), EOS_ID]
+    ids = [*translator.source.encode(translator.clean(explanation.source)), EOS_ID]
     source, lengths = torch.tensor([ids]), torch.tensor([len(ids)])
-    told = []
+    options = []
     with torch.no_grad():
         steps = translator.model.start_decoding(source.to(translator.device), lengths.to(translator.device))
         for before, token in zip([BOS_ID, *explanation.token_ids], explanation.token_ids, strict=False):
             shares = steps.step(torch.tensor([before], device=translator.device))[0].float().softmax(-1)
-            shares[[PAD_ID, BOS_ID]] = 0  # these are never written
-            told.append(_token_options(translator, shares.cpu(), token))
-    return told
+            shares[[PAD_ID, BOS_ID]] = 0  # these are never generated
+            options.append(_token_options(translator, shares.cpu(), token))
+    return options
 
 
 def _search_or_score(
@@ -195,7 +265,7 @@ def _token_options(translator: Translator, probabilities: Tensor, token: int) ->
 def _source_sentence(explanation: TranslationExplanation) -> TokenizedText:
     from regard.viewing.pages import TokenizedText
 
-    text, seen = explanation.translator.clean(explanation.text), explanation.alignment
+    text, seen = explanation.translator.clean(explanation.source), explanation.alignment
     if seen is None:
         tokenizer = explanation.translator.source
         return TokenizedText(text, tokenizer.convert_ids_to_tokens([*tokenizer.encode(text), EOS_ID]))

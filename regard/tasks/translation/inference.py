@@ -1,37 +1,38 @@
-"""What runs an exported model in PyTorch's place.
-
-Batches side by side, one a thread.
-"""
+"""Inference beyond a plain call of the network: other engines, batches in threads, streaming."""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
 from functools import cache
-from typing import ClassVar, TypeVar
+from queue import SimpleQueue
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.decoding import DecoderState, DecodingConfig, Hypothesis
+from regard.decoding import DecoderState, DecodingConfig, Hypothesis, decode
 from regard.errors import UnsupportedError
+
+__all__ = ["InferenceEngine", "ObservedModel", "group_by_length", "map_in_threads", "stream_decode"]
 
 
 class InferenceEngine(ABC):
-    """A model that another program computes; a `Translator` takes it where it would take a network.
+    """A model that another program computes; a `Translator` takes it in place of a network.
 
-    It must give whole translations. One that can also take single steps (`begin`) shows its search, and one that
-    tells where it looked (`looks`, `attends`) shows alignments.
+    It returns complete translations. An engine that also implements `start_decoding` (and sets `takes_steps`) shows
+    its search, and one that implements `attention_weights` (and sets `has_attention`) shows alignments.
     """
 
     name: ClassVar[str]
-    device = torch.device("cpu")  # where tensors that it is given should be
-    has_attention = False
+    device = torch.device("cpu")  # of its input tensors
+    has_attention: bool = False
+    takes_steps: bool = False
 
     @abstractmethod
     def search(
@@ -40,19 +41,21 @@ class InferenceEngine(ABC):
         """The best translations of each source, whose tokens end with EOS."""
 
     def start_decoding(
-        self, source: Int[Tensor, "rows source"], source_lengths: Int[Tensor, " rows"], /
+        self, source: Int[Tensor, "batch src_len"], source_lengths: Int[Tensor, " batch"], /
     ) -> DecoderState:
+        """Begin a batch of translations; optional."""
         raise UnsupportedError(
-            f"{self.name} gives whole translations and shows no single steps; use the run it was exported from"
+            f"{self.name} returns complete translations only; use the run it was exported from"
         )
 
     def attention_weights(
         self,
-        source: Int[Tensor, "rows source"],
-        source_lengths: Int[Tensor, " rows"],
-        target: Int[Tensor, "rows target"],
-    ) -> list[Float[Tensor, "rows heads target-1 source"]]:
-        raise UnsupportedError(f"{self.name} does not tell where it looked; use the run it was exported from")
+        source: Int[Tensor, "batch src_len"],
+        source_lengths: Int[Tensor, " batch"],
+        target: Int[Tensor, "batch tgt_len"],
+    ) -> list[Float[Tensor, "batch heads tgt_len-1 src_len"]]:
+        """The weights of each layer for given translations; optional."""
+        raise UnsupportedError(f"{self.name} returns no attention weights; use the run it was exported from")
 
 
 ItemT = TypeVar("ItemT")
@@ -108,3 +111,107 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         after_in_child=_thread_pool.cache_clear
     )  # a forked process has none of its parent's threads
+
+
+# With less than a tenth of a batch for each thread, one batch with all threads is faster.
+MIN_THREAD_LOAD = 10
+
+
+def group_by_length(
+    rows: Sequence[int], lengths: Sequence[int], max_tokens: int, num_workers: int = 1
+) -> Iterator[list[int]]:
+    """Group rows of similar length, the longest first, so that all groups take about as long.
+
+    Args:
+        rows: indices
+        lengths: number of tokens, by index
+        max_tokens: about the largest size of a group; with padding at most twice as many
+        num_workers: the number of groups becomes a multiple of it if there are enough tokens
+
+    Example:
+        >>> list(group_by_length([0, 1, 2, 3], [5, 1, 4, 2], max_tokens=10))
+        [[0, 2], [3, 1]]
+    """
+    total = sum(lengths[row] for row in rows)
+    groups = max(1, -(-total // max_tokens))
+    if MIN_THREAD_LOAD * total > num_workers * max_tokens:
+        groups = -(-groups // num_workers) * num_workers
+    group: list[int] = []
+    done = ended = 0
+    for row in sorted(rows, key=lambda row: -lengths[row]):
+        if group and (
+            done * groups >= total * (ended + 1) or lengths[group[0]] * (len(group) + 1) > 2 * max_tokens
+        ):
+            yield group
+            group, ended = [], ended + 1
+        group.append(row)
+        done += lengths[row]
+    if group:
+        yield group
+
+
+def stream_decode(
+    model: Any,
+    source: Int[Tensor, "batch src_len"],
+    source_lengths: Int[Tensor, " batch"],
+    config: DecodingConfig,
+    generator: torch.Generator | None = None,
+) -> Iterator[tuple[list[int], Hypothesis | None]]:
+    """Decode one source greedily or by sampling, and yield the tokens so far at every step.
+
+    The search runs in a thread of its own. The last item has the hypothesis.
+
+    Args:
+        model: a `StepwiseModel`
+        source, source_lengths: one sentence
+        config: greedy or sampling
+        generator: random numbers of sampling
+    """
+    tokens: SimpleQueue[int | None] = SimpleQueue()
+    with ThreadPoolExecutor(1) as pool:
+        context = copy_context()
+        work = pool.submit(
+            context.run,
+            decode,
+            ObservedModel(model, tokens.put),
+            source,
+            source_lengths,
+            config,
+            generator=generator,
+        )
+        work.add_done_callback(lambda _: tokens.put(None))
+        token_ids: list[int] = []
+        while (token := tokens.get()) is not None:
+            token_ids.append(token)
+            yield list(token_ids), None
+        hypothesis = work.result()[0][0]
+        yield hypothesis.token_ids, hypothesis
+
+
+class ObservedModel:
+    """A model of one sentence that reports each token as soon as it is chosen: when it is the input of the next step.
+
+    Args:
+        model: a `StepwiseModel`
+        emit: called with each token
+    """
+
+    def __init__(self, model: Any, emit: Callable[[int], None]):
+        self.model, self.emit = model, emit
+
+    def start_decoding(self, source: Tensor, source_lengths: Tensor, /) -> ObservedModel:
+        """Begin a translation."""
+        self.state, self.has_begun = self.model.start_decoding(source, source_lengths), False
+        return self
+
+    def step(self, tokens: Int[Tensor, " batch"], /) -> Float[Tensor, "batch vocab"]:
+        """The logits of the next token."""
+        if self.has_begun:  # the first token is the beginning of the sentence
+            self.emit(int(tokens[0]))
+        self.has_begun = True
+        logits: Tensor = self.state.step(tokens)
+        return logits
+
+    def reorder(self, rows: Int[Tensor, " batch"], /) -> None:
+        """Continue with these rows."""
+        self.state.reorder(rows)

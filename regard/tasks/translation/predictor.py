@@ -1,19 +1,16 @@
-"""The two sides of an alignment: tokens, the words they make up, and how these read.
-
-A trained model, ready to translate.
-"""
+"""A trained translator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
+from regard.data import SentencePair
 from regard.data.batching import pad_rows
-from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from regard.decoding import (
     Alignment,
@@ -27,73 +24,27 @@ from regard.decoding import (
 )
 from regard.errors import InputTooLongError, UnsupportedError, UsageError
 from regard.models import RNNSeq2Seq, Transformer
-from regard.tasks.legacy import Recipe
-from regard.tasks.translation.config import TranslationConfig
-from regard.tasks.translation.inference import InferenceEngine, map_in_threads
+from regard.tasks.predictor import Alignable, Explanation, InputField, Prediction, Predictor, Report, Scorable
+from regard.tasks.translation.config import (
+    EvaluateOptions,
+    ExplainOptions,
+    TranslateOptions,
+    TranslationConfig,
+)
+from regard.tasks.translation.inference import (
+    InferenceEngine,
+    group_by_length,
+    map_in_threads,
+    stream_decode,
+)
+from regard.tasks.translation.processor import TokenizedText, TranslationProcessor, make_alignment
 from regard.training.engine import retain_freed_memory
 
-
-@dataclass(frozen=True)
-class TokenizedText:
-    """A sentence of an alignment: its tokens with the end, which of them make up each word, and how it reads."""
-
-    tokens: tuple[str, ...]
-    groups: tuple[tuple[int, ...], ...]
-    words: tuple[str, ...]
-
-    @classmethod
-    def from_text(cls, tokenizer: Tokenizer, text: str, spaced: bool | None = None) -> TokenizedText:
-        """That of a text: words read as they stand there, also those without a token."""
-        numbers, surfaces = tokenizer.encode(text), tokenizer.surface_forms(text)
-        groups = tokenizer.group_words(numbers, surfaces, spaces_only=spaced)
-        words = ["".join(surfaces[place] for place in group) for group in groups]
-        if tokenizer.model_type != "char" and len(written := text.split()) == len(words):
-            words = written  # surfaces are of small letters, say, if the tokenizer makes them so
-        return cls._build(tokenizer, numbers, groups, words)
-
-    @classmethod
-    def from_ids(cls, tokenizer: Tokenizer, token_ids: Sequence[int]) -> TokenizedText:
-        """That of tokens, whose text nobody has seen."""
-        groups = tokenizer.group_words(token_ids)
-        words = [tokenizer.decode([token_ids[place] for place in group]) for group in groups]
-        return cls._build(tokenizer, token_ids, groups, words)
-
-    @classmethod
-    def _build(
-        cls,
-        tokenizer: Tokenizer,
-        token_ids: Sequence[int],
-        groups: Sequence[Sequence[int]],
-        words: Sequence[str],
-    ) -> TokenizedText:
-        return cls(
-            tuple(tokenizer.convert_ids_to_tokens([*token_ids, EOS_ID])),
-            tuple(map(tuple, groups)),
-            tuple(words),
-        )
-
-
-def make_alignment(source: TokenizedText, target: TokenizedText, weights: Tensor) -> Alignment:
-    """An alignment of two sentences, with the words of both."""
-    return Alignment(
-        source.tokens,
-        target.tokens,
-        weights,
-        source_groups=source.groups,
-        target_groups=target.groups,
-        source_words=source.words,
-        target_words=target.words,
-    )
-
+__all__ = ["Translation", "Translator", "too_long_error"]
 
 WeightsFn = Callable[
     [Tensor, Tensor, Tensor], list[Tensor]
 ]  # of source, its lengths and target: a layer each
-
-
-MIN_THREAD_LOAD = (
-    10  # with less than a tenth of a batch for each thread, one batch with all threads is faster
-)
 
 
 MAX_BATCH_TOKENS = 16_000  # tokens on all beams of a batch: more makes no CPU faster
@@ -109,27 +60,75 @@ def too_long_error(row: int, length: int, limit: int) -> InputTooLongError:
     )
 
 
-class Translator:
-    """A model with its tokenizers: texts in, texts out, and where each word looked.
+@dataclass(frozen=True)
+class Translation(Prediction):
+    """A translation.
 
-    `regard.load(RUN)` gives one. `settings.beam` and `settings.length_penalty` are how it translates unless
-    `Decoding` options are given.
+    Args:
+        text: the translation; empty for an empty source
+        score: its log-probability divided by the length penalty
+        log_prob: its log-probability
+        tokens: as the tokenizer writes them
+        token_log_probs: of each token, the end of the sentence last if it is `finished`
+        finished: whether the end of the sentence was reached
+        alternatives: the other hypotheses, best first
+        alignment: words and weights, if they were requested
     """
+
+    log_prob: float = 0.0
+    tokens: tuple[str, ...] = ()
+    token_log_probs: tuple[float, ...] = ()
+    finished: bool = True
+    alternatives: tuple[Translation, ...] = ()
+    alignment: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists and numbers."""
+        plain = {
+            "text": self.text,
+            "score": self.score,
+            "log_prob": self.log_prob,
+            "tokens": list(self.tokens),
+            "token_log_probs": list(self.token_log_probs),
+            "finished": self.finished,
+        }
+        if self.alternatives:
+            plain["alternatives"] = [one.to_json() for one in self.alternatives]
+        return plain | ({} if self.alignment is None else {"alignment": self.alignment})
+
+
+class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable):
+    """A model with its tokenizers. `regard.load(run)` returns one.
+
+    `config.beam_size` and `config.length_penalty` are how it translates unless other options are given.
+
+    Args:
+        model: the network, or an engine that computes an exported one
+        processor: the tokenizers
+        config: the config of the training
+    """
+
+    inputs = (InputField("text", "text", "a text to translate"),)
+    prediction_class = Translation
+    predict_options = TranslateOptions
+    evaluate_options = EvaluateOptions
+    explain_options = ExplainOptions
+    model: RNNSeq2Seq | Transformer | InferenceEngine
+    processor: TranslationProcessor
+    config: TranslationConfig
 
     def __init__(
         self,
         model: RNNSeq2Seq | Transformer | InferenceEngine,
-        source: Tokenizer,
-        target: Tokenizer,
+        processor: TranslationProcessor,
         config: TranslationConfig,
-        recipe: Recipe | None = None,
     ):
-        retain_freed_memory()  # a step frees what the next one wants again
-        self.model = model if isinstance(model, InferenceEngine) else model.eval()
-        self.source, self.target, self.config, self.recipe = source, target, config, recipe
+        retain_freed_memory()  # a step needs again what the last one freed
+        super().__init__(model, processor, config)
+        self.source, self.target = processor.source, processor.target
         self.max_length = config.max_length
-        self.clean = str if recipe is None else recipe.clean
-        self.unaligned_words = frozenset() if recipe is None else recipe.unaligned_words
+        self.clean = processor.clean
+        self.unaligned_words = frozenset(processor.unaligned_words)
 
     @property
     def device(self) -> torch.device:
@@ -152,6 +151,105 @@ class Translator:
         if isinstance(self.model, InferenceEngine):
             return self.model.has_attention
         return not isinstance(self.model, RNNSeq2Seq) or self.model.attention is not None
+
+    def check(self, inputs: Sequence[str]) -> None:
+        """Raise InputTooLongError for a text with more tokens than the model was trained for."""
+        self._check_lengths([[*self.source.encode(self.clean(text)), EOS_ID] for text in inputs])
+
+    def predict(self, inputs: Sequence[str], options: TranslateOptions | None = None) -> list[Translation]:
+        """One translation of each text, in order."""
+        options = options or TranslateOptions()
+        found = self.search(inputs, options.decoding_config(self), options.make_generator(self.device))
+        return self.make_predictions(inputs, found, options)
+
+    def make_predictions(
+        self, inputs: Sequence[str], found: Sequence[Sequence[Hypothesis]], options: TranslateOptions
+    ) -> list[Translation]:
+        """The predictions of hypotheses that were found.
+
+        Args:
+            inputs: source texts
+            found: the hypotheses of each text, best first
+            options: whether to align and to replace unknown words
+        """
+        flat = [(text, one) for text, best in zip(inputs, found, strict=True) for one in best]
+        alignments: Sequence[Alignment | None] = [None] * len(flat)
+        if flat and (options.align or options.replace_unknown) and (options.align or self.has_attention):
+            alignments = self.align_token_ids([text for text, _ in flat], [one.token_ids for _, one in flat])
+        made = (
+            self._make_prediction(one, alignment, options)
+            for (_, one), alignment in zip(flat, alignments, strict=True)
+        )
+        results = []
+        for best in found:
+            first, *others = [next(made) for _ in best] or [Translation("", 0.0)]
+            results.append(replace(first, alternatives=tuple(others)))
+        return results
+
+    def _make_prediction(
+        self, hypothesis: Hypothesis, alignment: Alignment | None, options: TranslateOptions
+    ) -> Translation:
+        text = self.to_text(hypothesis)
+        if options.replace_unknown and alignment is not None:
+            text = self.replace_unknown(hypothesis.token_ids, alignment)
+        return Translation(
+            text,
+            hypothesis.score,
+            hypothesis.log_prob,
+            tuple(self.target.convert_ids_to_tokens(hypothesis.token_ids)),
+            tuple(hypothesis.token_log_probs),
+            hypothesis.finished,
+            alignment=alignment.to_json() if options.align and alignment is not None else None,
+        )
+
+    def evaluate(self, examples: Iterable[SentencePair], options: EvaluateOptions | None = None) -> Report:
+        """Exact matches, BLEU, chrF and, if the pairs have gold links, the alignment error rate."""
+        from regard.tasks.translation.evaluation import make_report
+
+        options = options or EvaluateOptions()
+        return make_report(self, list(examples), options.decoding_config(self), options.bleu_tokenizer)
+
+    def explain(self, input: str, options: ExplainOptions | None = None) -> Explanation:
+        """A translation with its search, its alignment and how much it depends on the weights."""
+        from regard.tasks.translation.explanation import explain
+
+        options = options or ExplainOptions()
+        return explain(
+            self,
+            input,
+            options.target,
+            options.decoding_config(self),
+            with_faithfulness=options.faithfulness,
+            view=options,
+        )
+
+    def stream(self, input: str, options: TranslateOptions | None = None) -> Iterator[Translation]:
+        """Ever longer translations, greedy or sampled; a beam search returns the complete one only."""
+        options = options or TranslateOptions(beam=1)
+        decoding = options.decoding_config(self)
+        takes_steps = not isinstance(self.model, InferenceEngine) or self.model.takes_steps
+        if decoding.method == "beam" or not takes_steps or not input.strip():
+            yield from self.predict([input], options)
+            return
+        self.check([input])
+        yield from self._stream_steps(input, decoding, options)
+
+    def _stream_steps(
+        self, text: str, decoding: DecodingConfig, options: TranslateOptions
+    ) -> Iterator[Translation]:
+        source, lengths = pad_rows([[*self.source.encode(self.clean(text)), EOS_ID]])
+        for token_ids, hypothesis in stream_decode(
+            self.model,
+            source.to(self.device),
+            lengths.to(self.device),
+            decoding,
+            options.make_generator(self.device),
+        ):
+            if hypothesis is None:
+                tokens = tuple(self.target.convert_ids_to_tokens(token_ids))
+                yield Translation(self.target.decode(token_ids), 0.0, tokens=tokens, finished=False)
+            else:
+                yield from self.make_predictions([text], [[hypothesis]], options)
 
     def decoding_config(self, **options: Any) -> DecodingConfig:
         """The options to search with: those of the run, changed by what is given."""
@@ -215,7 +313,7 @@ class Translator:
 
     def with_model(self, model: InferenceEngine) -> Translator:
         """The same with another engine."""
-        return Translator(model, self.source, self.target, self.config, self.recipe)
+        return Translator(model, self.processor, self.config)
 
     def _search_with_engine(
         self,
@@ -401,32 +499,3 @@ def _require_lists(name: str, sources: Sequence[str], targets: Sequence[str]) ->
 def _must_run_sequentially(options: DecodingConfig, device: torch.device) -> bool:
     """Whether batches must wait for each other: chance goes by their order, and other devices have no threads."""
     return options.method == "sample" or device.type != "cpu"
-
-
-def group_by_length(
-    rows: Sequence[int], lengths: Sequence[int], max_tokens: int, num_workers: int = 1
-) -> Iterator[list[int]]:
-    """Rows of similar length, the longest first, in groups of as many tokens, so that all take about as long.
-
-    A group has about `tokens` at most, and never more than twice as many with the padding. Where there are enough for
-    that, the number of groups is a multiple of `together`: that many workers then end at the same time.
-
-    >>> list(group_by_length([0, 1, 2, 3], [5, 1, 4, 2], max_tokens=10))
-    [[0, 2], [3, 1]]
-    """
-    total = sum(lengths[row] for row in rows)
-    groups = max(1, -(-total // max_tokens))
-    if MIN_THREAD_LOAD * total > num_workers * max_tokens:
-        groups = -(-groups // num_workers) * num_workers
-    group: list[int] = []
-    done = ended = 0
-    for row in sorted(rows, key=lambda row: -lengths[row]):
-        if group and (
-            done * groups >= total * (ended + 1) or lengths[group[0]] * (len(group) + 1) > 2 * max_tokens
-        ):
-            yield group
-            group, ended = [], ended + 1
-        group.append(row)
-        done += lengths[row]
-    if group:
-        yield group

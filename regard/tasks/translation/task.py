@@ -1,18 +1,15 @@
-"""The task of translation: tokenizers, batches of pairs, a model that writes the next word, and how good it is.
-
-A model from settings.
-"""
+"""The translation task: tokenizers, batches, networks and validation."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import nn
 
 from regard.attention import MultiHead
 from regard.data import (
@@ -20,6 +17,7 @@ from regard.data import (
     DataReport,
     GeneratedPairs,
     InMemoryPairs,
+    PairBatch,
     SentencePair,
     StreamedPairs,
     Tokenizer,
@@ -30,156 +28,177 @@ from regard.data.parallel import ParallelFiles
 from regard.data.text_files import check_readable
 from regard.errors import ConfigError, DataError
 from regard.models import RNNSeq2Seq, Transformer
-from regard.tasks.legacy import Experiment, Recipe, Task
-from regard.tasks.mechanisms import build_attention, build_normalizer, build_score
-from regard.tasks.runner import build_and_load
-from regard.tasks.sequence_loss import NextTokenLoss
-from regard.tasks.translation import task as _models
+from regard.tasks.mechanisms import (
+    NORMALIZERS,
+    build_attention,
+    build_normalizer,
+    build_score,
+    parse_mechanism,
+)
+from regard.tasks.sequence_loss import NextTokenLoss, ReinforceLoss
+from regard.tasks.task import DataSplits, Task
 from regard.tasks.translation.config import TranslationConfig
-from regard.tasks.translation.data import Material, iter_pairs
-from regard.tasks.translation.evaluation import corpus_metrics, evaluate, make_bleu
+from regard.tasks.translation.data import TranslationSplits
+from regard.tasks.translation.evaluation import METRICS, corpus_metrics, make_bleu
 from regard.tasks.translation.predictor import Translator
-from regard.training import RunFolder, TrainingConfig
+from regard.tasks.translation.processor import TranslationProcessor
+from regard.training import Loss, TrainingConfig
+from regard.training.engine import CompileMode
 
-OPTION_NAMES = ("batch_tokens", "overflow")  # the options for max_tokens and overflow of a BatchingConfig
+__all__ = ["TranslationTask", "build_loss", "build_model", "train_tokenizers", "usable_pairs"]
 
-
-class TranslationTask(Task[TranslationConfig]):
-    """From one text to another."""
-
-    config_class: ClassVar[type[TrainingConfig]] = TranslationConfig
-    uses = ('translate {run} "..."', "evaluate {run}", "info {run}")
-    files = ("source.json", "target.json")
-
-    def available_commands(self, config: TranslationConfig) -> tuple[str, ...]:
-        if config.train_files and not config.test_files:
-            return tuple(f"{use} --split valid" if use.startswith("evaluate") else use for use in self.uses)
-        return self.uses
-
-    def validate(self, recipe: Recipe, config: TranslationConfig) -> None:
-        recipe.data(config)
-        for file in (*config.train_files, *config.valid_files, *config.test_files):
-            check_readable(Path(file))
-        if config.bleu_tokenizer != "auto":
-            make_bleu(config)  # which refuses, if it needs another package
-        with torch.device("meta"):
-            _models.build_model(config, 8, 8)
-
-    def experiment(
-        self, run: RunFolder, recipe: Recipe, config: TranslationConfig
-    ) -> Experiment[TranslationConfig]:
-        source, target = load_tokenizers(run)
-        objective = _build_loss(config, source, target)
-        material = recipe.data(config)
-        data, report = _make_batches(material, config, source, target)
-        valid, checked = _usable_pairs(material.valid, config, source, target)
-        translator = Translator(objective.model, source, target, config, recipe)
-        reports = {"train": report, "valid": checked}
-        return Experiment(
-            run,
-            config,
-            objective,
-            data,
-            Validation(objective, translator, valid),
-            {
-                "words": [len(source), len(target)],
-                "data": {name: one.as_dict() for name, one in reports.items()},
-            },
-            [f"{name}: {one}" for name, one in reports.items() if one.read],
-            compile_mode="whole" if config.model == "transformer" else "off",
-        )
-
-    def load(
-        self,
-        run: RunFolder,
-        recipe: Recipe,
-        config: TranslationConfig,
-        weights: Mapping[str, Tensor],
-        where: str,
-        device: str,
-    ) -> Translator:
-        source, target = load_tokenizers(run)
-        model = build_and_load(lambda: _build_loss(config, source, target).model, weights, where)
-        return Translator(model.to(device), source, target, config, recipe)
-
-    def judge(self, recipe: Recipe, made: Translator, part: str | None = None) -> dict[str, Any]:
-        material = recipe.data(made.config)
-        parts = material.tests or {"valid": material.valid}
-        chosen = part or next(iter(parts))
-        return {**evaluate(made, list(iter_pairs(parts[chosen]))), "part": chosen}
-
-    def ready(
-        self, run: RunFolder, recipe: Recipe, config: TranslationConfig, origin: RunFolder | None
-    ) -> None:
-        """The tokenizers: learned from the text, or those of the run it starts from."""
-        both = train_tokenizers(recipe.data(config), config) if origin is None else load_tokenizers(origin)
-        for tokenizer, name in zip(both, self.files, strict=True):
-            tokenizer.save(run.folder / name)
+OPTION_NAMES = ("batch_tokens", "overflow")  # of max_tokens and overflow of a BatchingConfig
 
 
 @dataclass(frozen=True)
-class Validation:
-    """The loss on the validation text, and the quality of greedy translations of it if that is watched."""
+class EvalPairs:
+    """Batches of validation pairs, with a report of the pairs that were dropped or truncated."""
 
-    objective: NextTokenLoss
-    translator: Translator
-    valid: Sequence[SentencePair]
+    pairs: list[SentencePair]
+    report: DataReport
+    processor: TranslationProcessor
 
-    def __call__(self) -> dict[str, float]:
-        translator, watch = self.translator, self.translator.config.monitor
-        scores = loss_on(self.objective, translator, self.valid)
-        if watch in ("bleu", "chrf", "exact"):
-            greedy = translator.decoding_config(method="greedy")
-            best = translator.search([pair.source for pair in self.valid], greedy)
-            answers = [translator.to_text(several[0] if several else None) for several in best]
-            found = corpus_metrics(answers, [pair.target for pair in self.valid], translator.config)
-            scores |= {name: found[name] for name in (("exact",) if watch == "exact" else ("bleu", "chrf"))}
-        return scores
+    def __iter__(self) -> Iterator[PairBatch]:
+        batches = iter_eval_batches(self.pairs, self.processor.source, self.processor.target)
+        return (batch for batch, _ in batches)
 
 
-def loss_on(
-    objective: NextTokenLoss, translator: Translator, part: Sequence[SentencePair]
-) -> dict[str, float]:
-    """Cross entropy a token, without smoothing, and its exponential."""
-    total = count = 0.0
-    for batch, _ in iter_eval_batches(part, translator.source, translator.target):
-        loss = objective(batch.to(translator.device))
-        total, count = total + float(loss.metrics["nll"]), count + loss.count
-    return {"loss": total / count, "perplexity": math.exp(min(total / count, 100.0))}
+class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair, PairBatch]):
+    """From a text to its translation."""
+
+    name = "translation"
+    verb = "translate"
+    config_class: ClassVar[type[TrainingConfig]] = TranslationConfig
+    processor_class = TranslationProcessor
+    predictor_class = Translator
+    metrics = METRICS
+
+    def validate(self, config: TranslationConfig, data: DataSplits[SentencePair]) -> None:
+        """Refuse files that cannot be read, BLEU that needs another package, and sizes that do not fit."""
+        for file in (*config.train_files, *config.valid_files, *config.test_files):
+            check_readable(Path(file))
+        if config.bleu_tokenizer != "auto":
+            make_bleu(config)
+        with torch.device("meta"):
+            build_model(config, 8, 8)
+
+    def build_processor(
+        self, config: TranslationConfig, data: DataSplits[SentencePair]
+    ) -> TranslationProcessor:
+        """Train the tokenizers."""
+        assert isinstance(data, TranslationSplits)
+        source, target = train_tokenizers(data, config)
+        return TranslationProcessor(source, target, data.cleaner, data.unaligned_words)
+
+    def inherit_processor(
+        self,
+        config: TranslationConfig,
+        data: DataSplits[SentencePair],
+        other: Task[Any, Any, Any, Any],
+        folder: Path,
+    ) -> TranslationProcessor:
+        """The tokenizers of the other run."""
+        assert isinstance(data, TranslationSplits)
+        processor = TranslationProcessor.load(folder)
+        return replace(processor, cleaner=data.cleaner, unaligned_words=data.unaligned_words)
+
+    def build_model(
+        self, config: TranslationConfig, processor: TranslationProcessor
+    ) -> RNNSeq2Seq | Transformer:
+        """The network of a config."""
+        return build_model(config, len(processor.source), len(processor.target))
+
+    def build_loss(self, config: TranslationConfig) -> NextTokenLoss:
+        """Cross entropy; with sampled attention also REINFORCE."""
+        return build_loss(config)
+
+    def train_batches(
+        self, config: TranslationConfig, processor: TranslationProcessor, examples: Any
+    ) -> InMemoryPairs | StreamedPairs | GeneratedPairs:
+        """Batches of pairs of similar length."""
+        return _make_batches(examples, config, processor.source, processor.target)
+
+    def eval_batches(
+        self, config: TranslationConfig, processor: TranslationProcessor, examples: Any
+    ) -> EvalPairs:
+        """The pairs within the limits, in order."""
+        pairs, report = usable_pairs(examples, config, processor.source, processor.target)
+        return EvalPairs(pairs, report, processor)
+
+    def compile_mode(self, config: TranslationConfig) -> CompileMode:
+        """A Transformer as a whole; the loop over the steps of an RNN is not compiled."""
+        return "whole" if config.model == "transformer" else "off"
+
+    def describe_data(
+        self, config: TranslationConfig, batches: Any, valid: Iterable[PairBatch]
+    ) -> dict[str, DataReport]:
+        """What was read, dropped and truncated."""
+        assert isinstance(valid, EvalPairs)
+        train = batches.report if isinstance(batches, InMemoryPairs) else batches.compute_report()
+        return {"train": train, "valid": valid.report}
+
+    def compute_metrics(
+        self,
+        config: TranslationConfig,
+        predictor: Any,
+        loss: Callable[[nn.Module, PairBatch], Loss],
+        batches: Sequence[PairBatch],
+        examples: Any,
+    ) -> dict[str, float]:
+        """Cross entropy per token without label smoothing, its exponential, and the quality of greedy translations
+        if that is monitored."""
+        total = count = 0.0
+        for batch in batches:
+            found = loss(predictor.model, batch.to(predictor.device))
+            total, count = total + float(found.metrics["nll"]), count + found.count
+        metrics = {"loss": total / count, "perplexity": math.exp(min(total / count, 100.0))}
+        if config.monitor in metrics:
+            return metrics
+        pairs, _ = usable_pairs(examples, config, predictor.source, predictor.target)
+        greedy = predictor.decoding_config(method="greedy")
+        hypotheses = predictor.search([pair.source for pair in pairs], greedy)
+        translations = [predictor.to_text(best[0] if best else None) for best in hypotheses]
+        quality = corpus_metrics(translations, [pair.target for pair in pairs], config)
+        names = ("exact",) if config.monitor == "exact" else ("bleu", "chrf")
+        return metrics | {name: quality[name] for name in names}
 
 
-def train_tokenizers(material: Material, config: TranslationConfig) -> tuple[Tokenizer, Tokenizer]:
-    """The tokenizers of both sides; one and the same if they are joint."""
+def build_loss(config: TranslationConfig) -> NextTokenLoss:
+    """The loss of a config."""
+    sampled = (
+        config.normalize is not None
+        and parse_mechanism("normalize", config.normalize, NORMALIZERS)[0] == "Sample"
+    )
+    if sampled and config.attention_scope != "none":
+        return ReinforceLoss(config.label_smoothing, config.entropy_bonus, config.reward_discount)
+    return NextTokenLoss(config.label_smoothing)
 
-    def cut(texts: Iterable[str], kind: str) -> Tokenizer:
+
+def train_tokenizers(data: TranslationSplits, config: TranslationConfig) -> tuple[Tokenizer, Tokenizer]:
+    """The tokenizers of both languages; one and the same with `shared_vocab`."""
+
+    def learn(texts: Iterable[str], kind: str) -> Tokenizer:
         return Tokenizer.train(texts, kind, config.vocab_size, nfkc=config.nfkc, lowercase=config.lowercase)
 
     if config.shared_vocab:
-        both = cut(
-            (text for pair in material.texts() for text in (pair.source, pair.target)), config.tokenizer
+        both = learn(
+            (text for pair in data.iter_vocabulary_pairs() for text in (pair.source, pair.target)),
+            config.tokenizer,
         )
         return both, both
     return (
-        cut((pair.source for pair in material.texts()), config.tokenizer),
-        cut((pair.target for pair in material.texts()), config.target_tokenizer or config.tokenizer),
+        learn((pair.source for pair in data.iter_vocabulary_pairs()), config.tokenizer),
+        learn(
+            (pair.target for pair in data.iter_vocabulary_pairs()),
+            config.target_tokenizer or config.tokenizer,
+        ),
     )
 
 
-def load_tokenizers(run: RunFolder) -> tuple[Tokenizer, Tokenizer]:
-    """The tokenizers that a run keeps."""
-    source, target = (Tokenizer.load(run.folder / name) for name in TranslationTask.files)
-    return source, target
-
-
-def _build_loss(config: TranslationConfig, source: Tokenizer, target: Tokenizer) -> NextTokenLoss:
-    model = _models.build_model(config, len(source), len(target))
-    return NextTokenLoss(model, config.label_smoothing, config.entropy_bonus, config.reward_discount)
-
-
 def _make_batches(
-    material: Material, config: TranslationConfig, source: Tokenizer, target: Tokenizer
-) -> tuple[InMemoryPairs | StreamedPairs | GeneratedPairs, DataReport]:
-    filling = BatchingConfig(
+    examples: Any, config: TranslationConfig, source: Tokenizer, target: Tokenizer
+) -> InMemoryPairs | StreamedPairs | GeneratedPairs:
+    batching = BatchingConfig(
         max_tokens=config.batch_tokens,
         max_length=config.max_length,
         overflow=config.overflow,
@@ -188,34 +207,31 @@ def _make_batches(
         option_names=OPTION_NAMES,
     )
     if config.streaming:
-        if not isinstance(material.train, ParallelFiles):
+        if not isinstance(examples, ParallelFiles):
             raise ConfigError(
-                "streaming=on is for files; this recipe does not read its training text from any"
+                "streaming=on needs files; the training text of this recipe is not read from files"
             )
-        stream = StreamedPairs(material.train, source, target, filling)
-        return stream, stream.compute_report()
-    if callable(material.train):
-        made = GeneratedPairs(material.train, source, target, filling)
-        return made, made.compute_report()
-    corpus = InMemoryPairs(material.train, source, target, filling)
-    return corpus, corpus.report
+        return StreamedPairs(examples, source, target, batching)
+    if callable(examples):
+        return GeneratedPairs(examples, source, target, batching)
+    return InMemoryPairs(examples, source, target, batching)
 
 
-def _usable_pairs(
+def usable_pairs(
     split: ParallelFiles | Sequence[SentencePair],
     config: TranslationConfig,
     source: Tokenizer,
     target: Tokenizer,
 ) -> tuple[list[SentencePair], DataReport]:
-    """The pairs of a validation set within the limits, and a count of the others; alone, none is too wide."""
-    filling = BatchingConfig(
+    """The pairs of a validation split within the limits, and a report of the others."""
+    batching = BatchingConfig(
         max_tokens=config.max_length + 1,
         max_length=config.max_length,
         overflow=config.overflow,
         option_names=OPTION_NAMES,
     )
     name = str(split) if isinstance(split, ParallelFiles) else "the pairs to validate with"
-    encoder = PairEncoder(source, target, filling, name)
+    encoder = PairEncoder(source, target, batching, name)
     report = encoder.make_report()
     used = [
         _truncate_pair(pair, config.max_length, source, target)
@@ -227,7 +243,7 @@ def _usable_pairs(
 
 
 def _truncate_pair(pair: SentencePair, max_length: int, source: Tokenizer, target: Tokenizer) -> SentencePair:
-    """A pair of so many tokens at most; one that loses words loses its links, too."""
+    """A pair with at most `max_length` tokens; a truncated one has no links."""
     cut = SentencePair(source.truncate(pair.source, max_length), target.truncate(pair.target, max_length))
     return pair if (cut.source, cut.target) == (pair.source, pair.target) else cut
 
@@ -235,7 +251,7 @@ def _truncate_pair(pair: SentencePair, max_length: int, source: Tokenizer, targe
 def build_model(
     config: TranslationConfig, src_vocab_size: int, tgt_vocab_size: int
 ) -> RNNSeq2Seq | Transformer:
-    """The network that the settings describe, for vocabularies of these sizes."""
+    """The network of a config, for vocabularies of these sizes."""
     if config.model == "transformer":
         return freeze_redundant_biases(
             Transformer(
@@ -250,14 +266,14 @@ def build_model(
                 tie_embeddings=config.tie_embeddings,
             )
         )
-    ways = 1 + config.bidirectional
-    encoder_dim = config.encoder_hidden_dim or config.dim // ways
+    num_directions = 1 + config.bidirectional
+    encoder_dim = config.encoder_hidden_dim or config.dim // num_directions
     attention = None
     if config.attention_scope != "none":
-        how = build_score(config.score, config.dim, ways * encoder_dim, config.dim)
-        share = build_normalizer(config.normalize)
+        score = build_score(config.score, config.dim, num_directions * encoder_dim, config.dim)
+        normalize = build_normalizer(config.normalize)
         attention = build_attention(
-            config.attention_scope, how, share, config.dim, config.dim, config.window_radius
+            config.attention_scope, score, normalize, config.dim, config.dim, config.window_radius
         )
     return RNNSeq2Seq(
         src_vocab_size,
@@ -277,7 +293,7 @@ def build_model(
 
 
 def freeze_redundant_biases(model: Transformer) -> Transformer:
-    """Biases of keys that no weight shows stay as they begin: so two processes end with the weights of one."""
+    """Freeze key biases that softmax cancels: so training with two processes ends with the weights of one."""
     for part in model.modules():
         if isinstance(part, MultiHead) and part.k_proj.bias is not None and part.is_key_bias_redundant:
             part.k_proj.bias.requires_grad_(False)

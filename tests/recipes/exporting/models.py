@@ -8,8 +8,10 @@ import torch
 from regard.data.pair_batches import PairBatch
 from regard.data.strings import Reverse
 from regard.data.tokenizer import Tokenizer
-from regard.tasks import NextTokenLoss, Translator, get_recipe, make_config
-from regard.tasks.translation.task import build_model
+from regard.tasks import Translator, make_config
+from regard.tasks.translation.processor import TranslationProcessor
+from regard.tasks.translation.task import build_loss, build_model
+from regard.training.trainer import Objective
 
 LETTERS = "abcdefgh"
 TEXTS = ["abc", "h", "gfedcba", "", "aa", "badcafe", "abc", "hgfedcbaabcdefgh"]
@@ -52,7 +54,9 @@ def translator(kind: str) -> Translator:
     torch.manual_seed(0)
     settings = make_config("reverse", ["dim=16", "embed_dim=16", "max_length=20", *KINDS[kind]])
     letters = Tokenizer.train([LETTERS], model_type="char", vocab_size=50)
-    objective = NextTokenLoss(build_model(settings, len(letters), len(letters)), label_smoothing=0.0).train()
+    objective = Objective(
+        build_model(settings, len(letters), len(letters)), build_loss(settings.replace(label_smoothing=0.0))
+    ).train()
     optimizer = torch.optim.Adam(objective.parameters(), lr=1e-2)
     strings = Reverse(alphabet=LETTERS, max_length=8)
     for step in range(50 if kind in TRANSFORMERS else 8):
@@ -63,4 +67,4 @@ def translator(kind: str) -> Translator:
         optimizer.zero_grad()
         (objective(batch).total / batch.num_tokens).backward()
         optimizer.step()
-    return Translator(objective.model, letters, letters, settings, get_recipe("reverse"))
+    return Translator(objective.model, TranslationProcessor(letters, letters), settings)

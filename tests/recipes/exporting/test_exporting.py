@@ -212,7 +212,7 @@ def test_what_has_no_place_in_onnx_is_refused(words, sentence):
 
     settings = make_config("reverse", ["dim=16", *words])
     plain = translator("additive")
-    strange = Translator(build_model(settings, 12, 12), plain.source, plain.target, settings)
+    strange = Translator(build_model(settings, 12, 12), plain.processor, settings)
     with pytest.raises(ExportError, match=sentence):
         to_engine(strange, "onnx")
 
@@ -227,7 +227,7 @@ def test_a_transformer_with_other_heads_is_refused(engine):
         model = Transformer(
             12, 12, embed_dim=16, num_heads=2, num_encoder_layers=1, ffn_dim=16, make_self_attn=made
         )
-        strange = Translator(model, plain.source, plain.target, plain.config)
+        strange = Translator(model, plain.processor, plain.config)
         with pytest.raises(ExportError, match="this one has another attention"):
             to_engine(strange, engine)
 
