@@ -132,6 +132,7 @@ def open_export(folder: str | Path, engine: str | None = None, device: str = "cp
     if target == "safetensors":
         predictor = _open_source(folder, None).load(device if engine in (None, "torch") else "cpu")
         return predictor if engine in (None, "torch") else to_engine(predictor, str(engine))
+    get_recipe(record["recipe"])  # raises UnknownNameError for a recipe of a newer version
     config = TranslationConfig.from_dict(record["config"])
     processor = TranslationProcessor.load(RunFolder(folder).processor)
     return Translator(_make_engine(target, folder, processor, config.max_length), processor, config)

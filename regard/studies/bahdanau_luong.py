@@ -69,7 +69,7 @@ def bahdanau2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> di
     columns = {"model": "", quality: ".1f", "parameters": ",", "minutes": ".1f"}
     by_length = [
         {"words": _format_range(a), "without attention": a[quality], "with attention": b[quality]}
-        for a, b in zip(*(row["tables"]["source length"] for row in rows), strict=True)
+        for a, b in zip(*(row["by_length"] for row in rows), strict=True)
     ]
     gradients = _rows_by_position({label: arrival.shares for label, arrival in arrived.items()})
     sizes = _rows_by_position({label: arrival.norms for label, arrival in arrived.items()})

@@ -43,7 +43,7 @@ def test_rates_are_counts_over_seconds(translator, clock):
     assert speed.sentences_per_second == 4 / 20
     assert speed.tokens_per_second == speed.num_tokens / 20
     found = translator.search([text for text in TEXTS if text])
-    assert speed.num_tokens == sum(len(best[0].ids) + best[0].finished for best in found)
+    assert speed.num_tokens == sum(len(best[0].token_ids) + best[0].finished for best in found)
 
 
 @pytest.mark.parametrize(("batch", "calls"), [(0, 1), (2, 2), (3, 2), (10, 1)])

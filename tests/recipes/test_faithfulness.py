@@ -127,9 +127,9 @@ def test_it_is_told_in_two_languages_and_in_json():
         change, change, OutputChange(0.4, 0.0), OutputChange(0.01, 0.0), OutputChange(0.1, 0.0), 8, 5
     )
     assert "With these weights permuted at random, 50 % of" in found.sentence("en")
-    assert "去掉看得最多的源词，移动 40 %" in found.sentence("zh")
+    assert "去掉权重最大的源词，转移 40 %" in found.sentence("zh")
     plain = json.loads(json.dumps(found.to_json()))
-    assert plain["permuted"] == {"moved": 0.5, "flipped": 0.25}
+    assert plain["permuted"] == {"probability_mass": 0.5, "argmax_rate": 0.25}
     assert plain["sentence"]["zh"] == found.sentence("zh")
     assert plain["verdict"] == "matters"
     with pytest.raises(ValueError, match="no sentence in 'fr'; there is en and zh"):

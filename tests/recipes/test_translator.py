@@ -28,7 +28,7 @@ def test_order_and_neighbors_do_not_matter(any_translator, options):
 def test_batches_do_not_matter(any_translator, monkeypatch):
     together = any_translator.translate(TEXTS, beam_size=3)
     scores = [one.log_prob for one in any_translator.score(TEXTS, TEXTS)]
-    monkeypatch.setattr("regard.tasks.translation.predictor.AT_ONCE", 9)
+    monkeypatch.setattr("regard.tasks.translation.predictor.MAX_BATCH_TOKENS", 9)
     assert any_translator.translate(TEXTS, beam_size=3) == together
     assert [one.log_prob for one in any_translator.score(TEXTS, TEXTS)] == pytest.approx(scores, abs=1e-4)
 
@@ -37,13 +37,13 @@ def test_batches_do_not_matter(any_translator, monkeypatch):
 def test_a_translation_scores_what_the_search_said(any_translator, method):
     options = any_translator.decoding_config(method=method, beam_size=3)
     found = [best[0] for best in any_translator.search(TEXTS, options)]
-    rows = [i for i, one in enumerate(found) if one.finished and UNK_ID not in one.ids]
+    rows = [i for i, one in enumerate(found) if one.finished and UNK_ID not in one.token_ids]
     assert rows
     texts = [any_translator.to_text(found[i]) for i in rows]
     for i, forced in zip(rows, any_translator.score([TEXTS[i] for i in rows], texts), strict=True):
-        assert forced.ids == found[i].ids
+        assert forced.token_ids == found[i].token_ids
         assert forced.log_prob == pytest.approx(found[i].log_prob, abs=1e-4)
-        assert forced.log_probs == pytest.approx(found[i].log_probs, abs=1e-4)
+        assert forced.token_log_probs == pytest.approx(found[i].token_log_probs, abs=1e-4)
         if method != "sample":
             assert forced.score == pytest.approx(found[i].score, abs=1e-4)
 
@@ -88,7 +88,7 @@ def test_alignments(any_translator):
         assert not seen.weights.requires_grad
 
 
-@pytest.mark.parametrize("name", ["score", "hindsight"])
+@pytest.mark.parametrize("name", ["score", "posterior_align"])
 def test_two_texts_are_not_taken_for_lists_of_letters(any_translator, name):
     for texts in (("abc", "cba"), (["abc"], "cba"), ("abc", ["cba"])):
         with pytest.raises(TypeError, match=rf"{name} takes two lists of texts; .* {name}\(\[source\]"):
@@ -107,7 +107,7 @@ def test_hindsight_is_an_alignment_like_any_other(any_translator):
         same = [torch.equal(a.weights, b.weights) for a, b in zip(after, before, strict=True)]
         assert same == [certain, certain]
     else:
-        with pytest.raises(ValueError, match="a Transformer has many"):
+        with pytest.raises(ValueError, match="a Transformer has several"):
             any_translator.posterior_align(*texts)
 
 
@@ -141,7 +141,7 @@ def test_chinese_words_are_its_tokens():
     seen = chinese().align(text, text)
     assert len(seen.groups("source")) > 4
     assert "".join(seen.words_of("source")) == "".join(seen.words_of("target")) == text
-    assert seen.words().weights.shape[2:] == (len(seen.words_of("target")), len(seen.words_of("source")))
+    assert seen.merge_words().weights.shape[2:] == (len(seen.words_of("target")), len(seen.words_of("source")))
     (loose,) = chinese().align_token_ids([text], [chinese().target.encode(text)])
     assert (loose.source_words, loose.target_words) == (seen.source_words, seen.target_words)
     (spaced,) = chinese().align(["学校 在 北京 。"], ["学校 在 北京 。"], spaced=True)
@@ -171,9 +171,9 @@ def test_n_best_and_traces(any_translator):
     options = any_translator.decoding_config(beam_size=4, num_best=3)
     (best,) = any_translator.search(["abcd"], options)
     assert [one.score for one in best] == sorted((one.score for one in best), reverse=True)
-    assert len({tuple(one.ids) for one in best}) == len(best) == 3
+    assert len({tuple(one.token_ids) for one in best}) == len(best) == 3
     again, steps = any_translator.search_with_trace("abcd", options)
-    assert [one.ids for one in again] == [one.ids for one in best]
+    assert [one.token_ids for one in again] == [one.token_ids for one in best]
     assert steps.steps
     assert any_translator.search_with_trace("", options)[0] == []
 
@@ -208,7 +208,7 @@ def test_unknown_words_are_copied_from_where_they_looked():
 
 
 def test_asking_for_no_unknown_words_changes_nothing(any_translator):
-    found = any_translator.translate(TEXTS, unknown=True)
+    found = any_translator.translate(TEXTS, replace_unknown=True)
     for with_it, without in zip(found, any_translator.translate(TEXTS), strict=True):
         assert "<unk>" in without or with_it == without
 

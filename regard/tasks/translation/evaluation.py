@@ -65,7 +65,7 @@ def make_report(
         found["sentences"],
         {name: found[name] for name in names},
         signatures,
-        {"source length": found["by_length"]},
+        {"by_length": found["by_length"]},
     )
 
 

@@ -44,10 +44,10 @@ __all__ = ["Translation", "Translator", "too_long_error"]
 
 WeightsFn = Callable[
     [Tensor, Tensor, Tensor], list[Tensor]
-]  # of source, its lengths and target: a layer each
+]  # of source, lengths and target: the weights of each layer
 
 
-MAX_BATCH_TOKENS = 16_000  # tokens on all beams of a batch: more makes no CPU faster
+MAX_BATCH_TOKENS = 16_000  # on all beams of a batch; larger ones are not faster on a CPU
 
 
 def too_long_error(row: int, length: int, limit: int) -> InputTooLongError:
@@ -138,16 +138,16 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
 
     @property
     def torch_model(self) -> RNNSeq2Seq | Transformer:
-        """The model itself, to look into; one that another engine computes has none left."""
+        """The PyTorch model; an engine has none."""
         if isinstance(self.model, InferenceEngine):
             raise UnsupportedError(
-                f"this needs the network itself, which {self.model.name} hides; use the run it was exported from"
+                f"this needs the PyTorch model, which {self.model.name} does not have; use the run it was exported from"
             )
         return self.model
 
     @property
     def has_attention(self) -> bool:
-        """Whether there is anything to align by."""
+        """Whether there are attention weights."""
         if isinstance(self.model, InferenceEngine):
             return self.model.has_attention
         return not isinstance(self.model, RNNSeq2Seq) or self.model.attention is not None
@@ -252,18 +252,22 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
                 yield from self.make_predictions([text], [[hypothesis]], options)
 
     def decoding_config(self, **options: Any) -> DecodingConfig:
-        """The options to search with: those of the run, changed by what is given."""
-        usual: dict[str, Any] = {
+        """The options of a search: those of the run, with changes.
+
+        Args:
+            options: fields of `DecodingConfig`; None: as in the run
+        """
+        values: dict[str, Any] = {
             "beam_size": self.config.beam_size,
             "length_penalty": self.config.length_penalty,
-            "max_length": self.max_length + 1,  # the end of the sentence counts here
+            "max_length": self.max_length + 1,  # with the end of the sentence
         }
-        usual |= {name: value for name, value in options.items() if value is not None}
-        if "method" not in usual:
-            usual["method"] = (
-                "greedy" if usual["beam_size"] == 1 and usual.get("num_best", 1) == 1 else "beam"
+        values |= {name: value for name, value in options.items() if value is not None}
+        if "method" not in values:
+            values["method"] = (
+                "greedy" if values["beam_size"] == 1 and values.get("num_best", 1) == 1 else "beam"
             )
-        return DecodingConfig(**usual)
+        return DecodingConfig(**values)
 
     @overload
     def translate(self, texts: str, *, replace_unknown: bool = False, **options: Any) -> str: ...
@@ -273,15 +277,22 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
     def translate(
         self, texts: str | list[str], *, replace_unknown: bool = False, **options: Any
     ) -> str | list[str]:
-        """The best translation of each text; `unknown` copies words it has no token for from the source."""
-        several = [texts] if isinstance(texts, str) else list(texts)
-        found = [best[0] if best else None for best in self.search(several, self.decoding_config(**options))]
+        """The best translation of each text.
+
+        Args:
+            texts: one text or a list
+            replace_unknown: replace unknown words by the source words that they attend to
+            options: fields of `DecodingConfig`
+        """
+        inputs = [texts] if isinstance(texts, str) else list(texts)
+        found = [best[0] if best else None for best in self.search(inputs, self.decoding_config(**options))]
         answers = [self.to_text(one) for one in found]
         if replace_unknown:
-            answers = self._replace_unknown(several, found, answers)
+            answers = self._replace_unknown(inputs, found, answers)
         return answers[0] if isinstance(texts, str) else answers
 
     def to_text(self, hypothesis: Hypothesis | None) -> str:
+        """The text of a hypothesis."""
         return "" if hypothesis is None else self.target.decode(hypothesis.token_ids)
 
     def search(
@@ -290,7 +301,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
         options: DecodingConfig | None = None,
         generator: torch.Generator | None = None,
     ) -> list[list[Hypothesis]]:
-        """The best translations of each text with their scores, in the order of the texts; none for an empty text."""
+        """The hypotheses of each text, best first; none for an empty text."""
         options = options or self.decoding_config()
         if isinstance(self.model, InferenceEngine):
             return self._search_with_engine(self.model, texts, options, generator)
@@ -312,7 +323,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
         return found
 
     def with_model(self, model: InferenceEngine) -> Translator:
-        """The same with another engine."""
+        """The same translator with another engine."""
         return Translator(model, self.processor, self.config)
 
     def _search_with_engine(
@@ -334,14 +345,14 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
     def search_with_trace(
         self, text: str, options: DecodingConfig | None = None
     ) -> tuple[list[Hypothesis], SearchTrace]:
-        """One translation with its whole search: every candidate, its score and its parent."""
+        """The hypotheses of a text with the search: every candidate, its score and its parent."""
         options = options or self.decoding_config()
         for _, source, lengths in self._iter_batches([text], options):
             return decode_with_trace(self.model, source, lengths, options)[0]
         return [], SearchTrace(())
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Hypothesis]:
-        """How probable the given translations are, token by token."""
+        """The log-probability of given translations, by token."""
         _require_lists("score", sources, targets)
         found: list[Any] = [None] * len(sources)
         ids = [self.target.encode(text) for text in targets]
@@ -362,9 +373,11 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
     def align(
         self, source: str | list[str], target: str | list[str], *, spaced: bool | None = None
     ) -> Alignment | list[Alignment]:
-        """Where each word of a translation looked in its source: also of one that somebody else made.
+        """Align given translations by the attention weights.
 
-        `spaced` says that words are what stands between spaces, in Chinese and Japanese too: as in gold alignments.
+        Args:
+            source, target: two texts, or two lists of texts
+            spaced: words are separated by spaces only, also in Chinese and Japanese, as in gold alignments
         """
         if isinstance(source, str) and isinstance(target, str):
             return self.align([source], [target], spaced=spaced)[0]
@@ -374,23 +387,23 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
 
     @property
     def can_posterior_align(self) -> bool:
-        """Whether `hindsight` can be asked: of a recurrent model with attention."""
+        """Whether `posterior_align` is possible: with an RNN that has attention."""
         return isinstance(self.model, RNNSeq2Seq) and self.has_attention
 
     def posterior_align(
         self, sources: Sequence[str], targets: Sequence[str], *, spaced: bool | None = None
     ) -> list[Alignment]:
-        """The same in a recurrent model, now that each word is known (Bayes' rule)."""
-        _require_lists("hindsight", sources, targets)
+        """Alignments by the posterior of the attention given each target word (Bayes' rule), for an RNN."""
+        _require_lists("posterior_align", sources, targets)
         network = self.torch_model
         if not isinstance(network, RNNSeq2Seq):
             raise UnsupportedError(
-                "hindsight needs one attention through which all of the source is seen; a Transformer has many"
+                "posterior_align needs one attention over the source; a Transformer has several"
             )
         return self._align_with(sources, targets, network.posterior_alignment, spaced)
 
     def align_token_ids(self, sources: Sequence[str], targets: Sequence[list[int]]) -> list[Alignment]:
-        """The same for translations given as tokens, such as the `ids` of a `Hypothesis`."""
+        """As `align`, for translations given as token ids."""
         weights = self._compute_weights(sources, targets, self.model.attention_weights)
         return [
             make_alignment(self._tokenize_source(text), TokenizedText.from_ids(self.target, ids), some)
@@ -411,7 +424,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
     def _compute_weights(
         self, sources: Sequence[str], targets: Sequence[list[int]], weights_fn: WeightsFn
     ) -> list[Tensor]:
-        """Where each token of the translations looked, the ends of sentences included."""
+        """The weights (layers, heads, target tokens, source tokens) of each pair, the ends of sentences included."""
         found: list[Any] = [None] * len(sources)
         for rows, source, lengths, target in self._forced_batches(sources, targets):
             with torch.no_grad():
@@ -431,7 +444,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
     def _replace_unknown(
         self, sources: Sequence[str], hypotheses: Sequence[Hypothesis | None], translations: Sequence[str]
     ) -> list[str]:
-        """Unknown words replaced by the source words that they looked at."""
+        """Replace unknown words by the source words that they attend to."""
         if not self.has_attention:
             return list(translations)
         copied, rows = (
@@ -446,18 +459,18 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
         return copied
 
     def replace_unknown(self, token_ids: Sequence[int], alignment: Alignment) -> str:
-        """The text of a translation, its unknown words replaced by the source words that they looked at."""
+        """The text of a translation, its unknown words replaced by the source words that they attend to."""
         unknown = {place for place, number in enumerate(token_ids) if number == UNK_ID}
-        instead: dict[int, str] = {}
+        replacements: dict[int, str] = {}
         for word, group in zip(replace_unknown(alignment, unknown), alignment.groups("target"), strict=True):
             if not unknown.isdisjoint(group):
-                instead |= {**dict.fromkeys(group, ""), group[0]: word}
-        return self.target.decode(token_ids, instead)
+                replacements |= {**dict.fromkeys(group, ""), group[0]: word}
+        return self.target.decode(token_ids, replacements)
 
     def _iter_batches(
         self, texts: Sequence[str], options: DecodingConfig
     ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-        """Texts of similar length together; empty ones are left out, as there is nothing to translate."""
+        """Batches of texts of similar length; empty texts are left out."""
         encoded = [[*self.source.encode(self.clean(text)), EOS_ID] for text in texts]
         self._check_lengths(encoded)
         width = options.beam_size if options.method == "beam" else options.num_best
@@ -491,11 +504,11 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
 
 
 def _require_lists(name: str, sources: Sequence[str], targets: Sequence[str]) -> None:
-    """A text is a sequence of letters, which would be taken for texts."""
+    """Refuse a text, whose characters would be taken for texts."""
     if isinstance(sources, str) or isinstance(targets, str):
         raise TypeError(f"{name} takes two lists of texts; for one pair, {name}([source], [target])")
 
 
 def _must_run_sequentially(options: DecodingConfig, device: torch.device) -> bool:
-    """Whether batches must wait for each other: chance goes by their order, and other devices have no threads."""
+    """Whether batches are searched one after another: sampling depends on their order, and GPUs have one queue."""
     return options.method == "sample" or device.type != "cpu"

@@ -13,13 +13,13 @@ PLACES = [("onnx", kind) for kind in KINDS] + [("ctranslate2", kind) for kind in
 SOME = [("onnx", "pre"), ("onnx", "luong"), ("ctranslate2", "post")]
 SEARCHES = [
     {"beam_size": 1},
-    {"beam_size": 3, "alpha": 0.0},
+    {"beam_size": 3, "length_penalty": 0.0},
     {"beam_size": 3},
-    {"beam_size": 4, "best": 2, "alpha": 0.6},
-    {"beam_size": 4, "alpha": 1.5, "length_penalty": "power"},
+    {"beam_size": 4, "num_best": 2, "length_penalty": 0.6},
+    {"beam_size": 4, "length_penalty": 1.5, "length_penalty_type": "power"},
     {"beam_size": 2, "length_ratio": 0.5, "length_extra": 2},
 ]
-OURS = [{"beam_size": 3, "patience": 2.0, "best": 3}, {"beam_size": 3, "min_length": 3, "max_length": 6}]
+OURS = [{"beam_size": 3, "patience": 2.0, "num_best": 3}, {"beam_size": 3, "min_length": 3, "max_length": 6}]
 
 
 @pytest.fixture(params=PLACES, ids=lambda place: "-".join(place))
@@ -34,7 +34,7 @@ def test_every_search_finds_the_same(both):
     for options in SEARCHES + (OURS if theirs.model.name == "onnx" else []):
         expected, found = (one.search(TEXTS, one.decoding_config(**options)) for one in both)
         for text, wanted, several in zip(TEXTS, expected, found, strict=True):
-            assert [one.ids for one in several] == [one.ids for one in wanted], (text, options)
+            assert [one.token_ids for one in several] == [one.token_ids for one in wanted], (text, options)
             for one, other in zip(several, wanted, strict=True):
                 assert one.finished == other.finished
                 assert one.length == other.length
@@ -105,7 +105,7 @@ def test_onnx_draws_as_pytorch_does():
 def test_what_ctranslate2_does_not_do_is_said():
     theirs = to_engine(translator("post"), "ctranslate2")
     assert not theirs.has_attention
-    for options in ({"method": "sample"}, {"coverage": 0.2}, {"patience": 2.0}, {"min_length": 2}):
+    for options in ({"method": "sample"}, {"coverage_penalty": 0.2}, {"patience": 2.0}, {"min_length": 2}):
         with pytest.raises(ValueError, match=r"^ctranslate2 .*; take the engine onnx or torch for that$"):
             theirs.translate("abc", **options)
     with pytest.raises(ValueError, match="does not tell where it looked"):
@@ -129,7 +129,7 @@ def test_no_translation_is_longer_than_positions_go(engine):
     theirs = to_engine(translator("post"), engine)
     more = {"min_length": 50} if engine == "onnx" else {}  # ctranslate2 says it before it begins
     with pytest.raises(ValueError, match=r"has 42 positions, too few for a translation of \d+ tokens"):
-        theirs.translate("abcd", beam_size=2, max_length=60, length_ratio=20.0, **more)
+        theirs.translate("abcd", beam_size=2, max_length=60, max_length_ratio=20.0, **more)
 
 
 def test_an_engine_must_search():

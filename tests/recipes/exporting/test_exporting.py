@@ -64,7 +64,7 @@ def test_a_folder_works_without_the_run(run, tmp_path, to, quantize):
         assert len(found.translate(texts)) == len(texts)
     assert not list(folder.parent.glob(".*")), "nothing is left of the writing"
     record = json.loads((folder / "export.json").read_text(encoding="utf-8"))
-    assert (record["format"], record["to"], record["quantize"]) == (1, to, quantize)
+    assert (record["format"], record["to"], record["quantize"]) == (2, to, quantize)
     assert str(tmp_path) not in json.dumps(record), "no path of this machine goes with it"
     assert "reverse" in (folder / "README.md").read_text(encoding="utf-8")
 
@@ -148,14 +148,14 @@ def test_graphs_of_two_models_are_refused(tmp_path, kinds):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"format": 2}, "has format 2, but this regard reads 1"),
+        ({"format": 3}, "has format 3, but this regard reads 2"),
         ({"files": {"../../secret": "0"}}, "names a file outside of its folder"),
         ({"files": None}, "is damaged"),
         ({"to": ["onnx"]}, "is damaged"),
-        ({"settings": 3}, "is damaged"),
-        ({"to": "pickle"}, "which this regard does not know"),
+        ({"config": 3}, "is damaged"),
+        ({"to": "pickle"}, "which this version of regard does not have"),
         ({"recipe": "no-such"}, "no-such"),
-        ({"settings": {"no_such": 1}}, "no_such"),
+        ({"config": {"no_such": 1}}, "no_such"),
     ],
 )
 def test_a_strange_record_is_refused(run, tmp_path, change, words):
@@ -177,7 +177,7 @@ def test_a_record_that_is_no_json(run, tmp_path):
 def test_no_folder_is_written_over(run, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("mine")
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="is not empty"):
         export(run, "safetensors", tmp_path / "full")
     (tmp_path / "empty").mkdir()
     assert regard.load(export(run, "safetensors", tmp_path / "empty"))
@@ -253,9 +253,9 @@ def test_other_kinds_of_models_go_as_safetensors(tmp_path):
         validate_every=1,
         log=lambda line: None,
         hidden_dim=8,
-        rows=8,
-        width=4,
-        longest=2,
+        memory_rows=8,
+        memory_width=4,
+        max_size=2,
     )
     with pytest.raises(ExportError, match="onnx takes translators only; export it with --to safetensors"):
         export(copy, "onnx", tmp_path / "out")
