@@ -261,6 +261,6 @@ def test_other_kinds_of_models_go_as_safetensors(tmp_path):
         export(copy, "onnx", tmp_path / "out")
     folder = export(copy, "safetensors", tmp_path / "machine")
     shutil.rmtree(copy)
-    assert type(regard.load(folder)).__name__ == "Machine"
+    assert type(regard.load(folder)).__name__ == "AlgorithmPredictor"
     with pytest.raises(ConfigError, match="cannot translate"):
         load_translator(folder)
