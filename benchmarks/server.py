@@ -34,9 +34,9 @@ CLIENTS = 64
 CROWD, TIMES = 600, 4  # at overload: clients, and how many times more they ask than can be answered
 OFFLINE = """
 import sys, time, regard
-from regard.data.text_files import lines
+from regard.data.text_files import read_lines
 from pathlib import Path
-texts, seconds = list(lines(Path(sys.argv[2]))), float(sys.argv[3])
+texts, seconds = list(read_lines(Path(sys.argv[2]))), float(sys.argv[3])
 import random
 random.Random(1).shuffle(texts)
 translator = regard.load(sys.argv[1])

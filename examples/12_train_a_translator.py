@@ -41,30 +41,19 @@ english = Tokenizer.train((p.source for p in known), model_type="word")
 german = Tokenizer.train((p.target for p in known), model_type="word")
 
 
-class NextWord(nn.Module):
-    """What is to be made small. The engine asks for nothing else: it knows neither words nor attention."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        self.model = model
-
-    def forward(self, batch: PairBatch) -> Loss:
-        logits = self.model(batch.source, batch.source_lengths, batch.target[:, :-1])
-        loss = F.cross_entropy(logits.mT, batch.target[:, 1:], ignore_index=PAD_ID, reduction="sum")
-        return Loss(loss, count=batch.num_tokens)
+def next_token_loss(model: nn.Module, batch: PairBatch) -> Loss:
+    """The cross entropy of each target token, as a sum, and the number of tokens."""
+    logits = model(batch.source, batch.source_lengths, batch.target[:, :-1])
+    loss = F.cross_entropy(logits.mT, batch.target[:, 1:], ignore_index=PAD_ID, reduction="sum")
+    return Loss(loss, count=batch.num_tokens)
 
 
 torch.manual_seed(0)
 model = RNNSeq2Seq(len(english), len(german), Attention(Additive(64, 64, 32)), embed_dim=32, hidden_dim=64)
 data = InMemoryPairs(known, english, german, BatchingConfig(max_tokens=512))
 with TemporaryDirectory() as folder:
-    fit(
-        NextWord(model),
-        data,
-        TrainingConfig(steps=100, lr=0.01, warmup_steps=20),
-        RunFolder(folder),
-        log=print,
-    )
+    config = TrainingConfig(steps=100, lr=0.01, warmup_steps=20)
+    fit(model, next_token_loss, data, config, RunFolder(folder), log=print)
 
 batch, rows = next(iter_eval_batches(new, english, german))
 found = greedy(model, batch.source, batch.source_lengths)

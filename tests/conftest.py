@@ -4,7 +4,7 @@ import pytest
 
 
 @pytest.fixture
-def taken(monkeypatch):
+def used_paths(monkeypatch):
     """The paths that served a call, the innermost first."""
     from regard.attention.fast import fused  # not before the shape checks are installed
 

@@ -13,22 +13,22 @@ PLAIN = {"summary_zh": "", "cost": "", "fast_path": ""}
 
 
 @pytest.mark.parametrize("name", ["Additive", "additive", "ADD-itive", "add_i tive", "bahdanau"])
-def test_names_and_aliases_are_found_however_written(name):
+def test_names_and_aliases_in_any_spelling(name):
     assert get_mechanism(name).name == "Additive"
 
 
-def test_no_word_means_two_things():
+def test_names_and_aliases_are_unique():
     words = [word.casefold().replace(" ", "") for e in MECHANISMS for word in (e.name, *e.aliases)]
     assert sorted(words) == sorted(set(words))
 
 
-def test_a_name_wins_over_an_alias():
+def test_a_name_takes_precedence_over_an_alias():
     entries = [Mechanism("Dot", "score", **PLAIN), Mechanism("Other", "score", aliases=("dott",), **PLAIN)]
     assert find_by_name(entries, "dot").name == "Dot"
     assert find_by_name(entries, "DOTT").name == "Other"
 
 
-def test_unknown_names_come_with_the_nearest():
+def test_an_unknown_name_suggests_similar_ones():
     with pytest.raises(UnknownNameError, match=r"no mechanism .additve.; did you mean Additive or ") as e:
         get_mechanism("additve")
     assert e.value.suggestions[0] == "Additive"
@@ -36,7 +36,7 @@ def test_unknown_names_come_with_the_nearest():
     assert str(pickle.loads(pickle.dumps(e.value))) == str(e.value)
 
 
-def test_a_beginning_is_nearer_than_a_likeness():
+def test_a_prefix_ranks_above_a_similar_name():
     with pytest.raises(UnknownNameError) as e:
         get_mechanism("bah")
     assert e.value.suggestions[0] == "Additive"
@@ -64,12 +64,12 @@ def test_docstrings_are_parsed():
 
 
 @pytest.mark.parametrize("doc", ["", "One sentence."])
-def test_docstrings_may_say_less(doc):
+def test_docstrings_without_equation_or_reference(doc):
     assert parse_docstring(doc) == (doc, "", "")
 
 
 @pytest.mark.parametrize("entry", MECHANISMS, ids=lambda entry: entry.name)
-def test_every_entry_is_complete(entry):
+def test_every_mechanism_is_complete(entry):
     assert entry.kind in KINDS
     assert entry.object is not None
     assert entry.example() is not None
@@ -78,7 +78,7 @@ def test_every_entry_is_complete(entry):
 
 
 @pytest.mark.parametrize("entry", MECHANISMS, ids=lambda entry: entry.name)
-def test_every_entry_has_a_picture_that_does_not_disturb_the_random_numbers(entry):
+def test_every_mechanism_has_a_picture_that_preserves_the_random_state(entry):
     state = torch.get_rng_state()
     weights = entry.picture()
     assert torch.equal(torch.get_rng_state(), state)

@@ -78,7 +78,7 @@ class Near(Mask):
         return -2, 2
 
 
-def test_parts_that_keep_the_laws():
+def test_valid_mechanisms_pass():
     check_score(Manhattan)
     check_score(Manhattan(), gradient=False)
     check_score(Recent, gradient=False)
@@ -97,7 +97,7 @@ def test_parts_that_keep_the_laws():
     check_mask(Near() & padding([3, 9]) | ~window(1, 1), queries=9, keys=9)
 
 
-def test_the_part_is_left_as_it_was():
+def test_the_mechanism_is_not_changed():
     score, normalize = Additive(4, 4, 5), Dropout(Power(), 0.5).eval()
     before = copy.deepcopy(score.state_dict())
     torch.manual_seed(3)
@@ -125,14 +125,14 @@ def test_a_score_that_mixes_batch_entries():
     broken(check_score, lambda q, k: q @ k.mT - (q @ k.mT).mean(0).detach(), match="a batch is not a loop")
 
 
-def test_a_score_that_goes_by_position_unsaid():
+def test_a_positional_score_without_is_positional():
     class Sly(Recent):
         is_positional = False
 
     broken(check_score, Sly, match="permuting keys does not permute the weights")
 
 
-def test_a_score_that_sees_hidden_keys():
+def test_a_score_that_depends_on_hidden_keys():
     """Centred by all keys, hidden ones too, under a normalizer that feels a shift."""
 
     def centred(query, key):
@@ -147,7 +147,7 @@ def test_a_score_that_sees_hidden_keys():
     broken(check_score, detached, normalize=sigmoid, match="additional hidden keys change the weights")
 
 
-def test_a_score_with_a_wrong_shortcut():
+def test_a_score_with_wrong_dot_product_features():
     class Hasty(Dot):
         def dot_product_features(self, query, key, mask):
             found = super().dot_product_features(query, key, mask)
@@ -186,19 +186,19 @@ def test_a_score_that_rounds():
 # ---- normalizers that do not
 
 
-def test_a_careless_softmax():
+def test_a_softmax_without_a_mask():
     broken(check_normalizer, nn.Softmax(-1), match="where every key is hidden, weights are not 0")
 
 
-def test_a_normalizer_that_gives_hidden_keys_weight():
+def test_a_normalizer_with_weights_for_hidden_keys():
     def even(scores):
-        seen = (scores > -torch.inf).any(-1, keepdim=True)
-        return torch.ones_like(scores) / scores.shape[-1] * seen
+        output = (scores > -torch.inf).any(-1, keepdim=True)
+        return torch.ones_like(scores) / scores.shape[-1] * output
 
     broken(check_normalizer, even, match="a hidden key has weight")
 
 
-def test_a_normalizer_that_knows_the_batch():
+def test_a_normalizer_that_mixes_batch_entries():
     @masked_normalizer
     def over_everything(scores):
         return torch.softmax(scores, 0)
@@ -206,7 +206,7 @@ def test_a_normalizer_that_knows_the_batch():
     broken(check_normalizer, over_everything, match="a batch is not a loop")
 
 
-def test_a_normalizer_that_rolls_dice_unsaid():
+def test_a_random_normalizer_without_is_random():
     @masked_normalizer
     def noisy(scores):
         return torch.softmax(scores + torch.randn_like(scores), -1)
@@ -220,7 +220,7 @@ def test_a_normalizer_that_rolls_dice_unsaid():
     check_normalizer(honest)
 
 
-def test_a_normalizer_that_keeps_a_state():
+def test_a_normalizer_with_a_state():
     class Drifting(Normalizer):
         def __init__(self):
             super().__init__()
@@ -251,7 +251,7 @@ def test_a_mask_of_numbers():
     broken(check_mask, Numbers, match="a mask is bool, not torch.float32")
 
 
-def test_a_mask_that_ignores_where_it_is_asked():
+def test_a_mask_that_ignores_the_grid():
     class Corner(Mask):
         def rule(self, grid):
             queries, keys = grid.query_positions.shape[-2], grid.key_positions.shape[-1]
@@ -279,7 +279,7 @@ def test_a_mask_with_a_wrong_prefix():
     broken(check_mask, Wrong, match="prefix|count")
 
 
-def test_a_mask_with_unsaid_axes():
+def test_a_mask_without_num_batch_axes():
     class Batched(Mask):
         def rule(self, grid):
             return (grid.key_positions < torch.tensor([2, 5])[:, None, None]) & (grid.query_positions >= 0)
@@ -290,7 +290,7 @@ def test_a_mask_with_unsaid_axes():
 # ---- words
 
 
-def test_a_class_that_cannot_be_made_is_named():
+def test_a_class_that_cannot_be_constructed_is_named():
     class Needy(Score):
         def __init__(self, unheard_of):
             super().__init__()
@@ -301,7 +301,7 @@ def test_a_class_that_cannot_be_made_is_named():
         check_score(Needy)
 
 
-def test_a_broken_law_is_an_assertion():
+def test_a_violation_is_an_assertion_error():
     assert issubclass(LawViolation, AssertionError)
     assert softmax is not None
     check_mask(causal())

@@ -326,8 +326,8 @@ class DynamicNGrams(Algorithm):
         values = bits.long()
         for step in range(self.CONTEXT_LENGTH, length):
             context = _bits_to_int(values[:, step - self.CONTEXT_LENGTH : step])
-            seen = counts[row, context]
-            probabilities[:, step] = seen[:, 1] / seen.sum(-1)
+            context_counts = counts[row, context]
+            probabilities[:, step] = context_counts[:, 1] / context_counts.sum(-1)
             counts[row, context, values[:, step]] += 1
         return probabilities
 

@@ -99,8 +99,8 @@ class DocumentSplitter:
                 num_words += max(len(words) - limit, 0)
                 words = words[:limit]
             sentences += [words[start : start + limit] for start in range(0, len(words), limit)]
-        kept = sentences[: self.max_sentences]
-        return kept, Truncation(num_long, num_words, len(sentences) - len(kept))
+        num_omitted = max(len(sentences) - self.max_sentences, 0)
+        return sentences[: self.max_sentences], Truncation(num_long, num_words, num_omitted)
 
 
 def leading_spaces(text: str | Sequence[str], document: SplitDocument) -> list[list[bool]]:
@@ -108,7 +108,7 @@ def leading_spaces(text: str | Sequence[str], document: SplitDocument) -> list[l
 
     Args:
         text: the text, or its sentences.
-        document: the sentences of words that `DocumentSplitter` made of it.
+        document: its sentences of words, from `DocumentSplitter`.
 
     Returns:
         For each word, whether there is a space before it.

@@ -177,9 +177,9 @@ class DocumentFiles:
     def _make_document(self, path: Path, line_number: int, label: Any, text: Any) -> Document:
         parts = text if isinstance(text, list) else [text]
         if not all(isinstance(part, str) for part in parts):
-            found = next(json_type_name(part) for part in parts if not isinstance(part, str))
+            actual = next(json_type_name(part) for part in parts if not isinstance(part, str))
             raise line_error(
-                path, line_number, f"the text is {found}, but must be text or a list of sentences"
+                path, line_number, f"the text is {actual}, but must be text or a list of sentences"
             )
         if any("\0" in part or any("\ud800" <= c <= "\udfff" for c in part) for part in parts):
             raise line_error(
@@ -252,11 +252,11 @@ def _check_row(
     path: Path, line_number: int, fields: Sequence[str], columns: tuple[int, int], max_columns: int
 ) -> None:
     """Refuse a row without one of the columns, or with too many columns, which would cut off a text."""
-    found = pluralize(len(fields), "column")
+    actual = pluralize(len(fields), "column")
     if max(columns) >= len(fields):
-        problem = f"{found}, but column {max(columns)} is required (counted from 0)"
+        problem = f"{actual}, but column {max(columns)} is required (counted from 0)"
         raise line_error(path, line_number, f"{problem}; correct the line or choose other columns")
     if len(fields) > max_columns:
         remedy = "remove the tabs from the text" if file_type(path) == ".tsv" else "put the text in quotes"
-        problem = f"{found}, but there must be {max_columns}"
+        problem = f"{actual}, but there must be {max_columns}"
         raise line_error(path, line_number, f"{problem}; {remedy}, or choose the columns of label and text")

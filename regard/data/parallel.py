@@ -151,16 +151,16 @@ class ParallelFiles:
         self, fields: Sequence[str], line_number: int, first_line: int, num_columns: int
     ) -> Sequence[str]:
         """Select the configured columns; `num_columns` is the number of columns of line `first_line`."""
-        found = f"{len(fields)} column{'s' * (len(fields) > 1)}"
+        actual = f"{len(fields)} column{'s' * (len(fields) > 1)}"
         if max(self.columns) >= len(fields):
             missing = f"column {max(self.columns)} is required (counted from 0)"
             raise self._line_error(
-                line_number, f"{found}, but {missing}; correct the line or choose other columns"
+                line_number, f"{actual}, but {missing}; correct the line or choose other columns"
             )
         if len(fields) != num_columns and not self.has_columns:
             raise self._line_error(
                 line_number,
-                f"{found}, but line {first_line} has {num_columns}; correct the line or choose columns",
+                f"{actual}, but line {first_line} has {num_columns}; correct the line or choose columns",
             )
         return [fields[i] for i in self.columns]
 

@@ -2,7 +2,7 @@
 
     is there a 5    how many 3s    where is the 7    what is left of the 4    what is the left digit
 
-Each scene has one question of each type; ambiguous questions are not asked.
+Each scene has one question of each type; ambiguous questions are left out.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ class QuestionGenerator:
     def _choose_digits(
         self, generator: Generator, scenes: RenderedScenes, types: Tensor, place: Tensor
     ) -> Int[Tensor, "count questions"]:
-        """Return the digit at each place or, for some types, sometimes one that is not there."""
+        """Return the digit at each place or, at a rate that depends on the type, one that is not in the scene."""
         is_present = (scenes.labels[..., None] == torch.arange(len(DIGIT_NAMES))).any(1, keepdim=True)
         draws = torch.rand(*types.shape, len(DIGIT_NAMES), generator=generator)
         absent = (draws * ~is_present).argmax(-1)

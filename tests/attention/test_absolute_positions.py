@@ -52,7 +52,7 @@ def test_a_shift_is_one_linear_map_for_every_position(dim, i, delta):
     assert_close(matrix @ matrix.mT, torch.eye(dim, dtype=torch.float64))
 
 
-def test_shift_matrices_join_and_go_back():
+def test_shift_matrices_compose_and_invert():
     clocks = Sinusoidal(8)
     assert_close(clocks.shift_matrix(2) @ clocks.shift_matrix(5), clocks.shift_matrix(7))
     assert_close(clocks.shift_matrix(-3), clocks.shift_matrix(3).mT)
@@ -60,12 +60,12 @@ def test_shift_matrices_join_and_go_back():
     assert_close(clocks.shift_matrix(0.5) @ clocks.shift_matrix(0.5), clocks.shift_matrix(1))
 
 
-def test_far_positions_are_as_exact_as_near_ones():
+def test_large_positions_are_as_accurate_as_small_ones():
     far = Sinusoidal(DIM).encoding(2, 10**7)
     assert_close(far, slow_encoding(2, DIM, 10000.0, 10**7).float(), atol=1e-6, rtol=0)
 
 
-def test_positions_are_told_apart_and_their_likeness_depends_on_the_distance():
+def test_encodings_differ_and_their_dot_product_depends_on_the_distance():
     code = Sinusoidal(32).encoding(200, dtype=torch.float64)
     likeness = code @ code.mT
     for distance in (0, 1, 17):
@@ -85,7 +85,7 @@ def test_any_number_of_batch_axes_equals_a_loop(kind, batch):
 @both
 @law
 @given(offset=st.integers(0, TABLE - 1), data=st.data())
-def test_a_later_part_with_its_offset_is_that_part_of_the_whole(kind, offset, data):
+def test_an_offset_selects_a_later_part(kind, offset, data):
     end = data.draw(st.integers(offset, TABLE))
     module, x = make(kind), torch.randn(2, TABLE, DIM)
     part = slice(offset, end)
@@ -94,7 +94,7 @@ def test_a_later_part_with_its_offset_is_that_part_of_the_whole(kind, offset, da
 
 
 @both
-def test_each_batch_entry_may_have_its_own_offset(kind):
+def test_one_offset_for_each_batch_entry(kind):
     module, x, offsets = make(kind), torch.randn(2, 3, LENGTH, DIM), torch.randint(0, 30, (2, 3))
     found = module(x, offsets)
     for i in range(2):
@@ -105,7 +105,7 @@ def test_each_batch_entry_may_have_its_own_offset(kind):
 
 
 @both
-def test_offsets_lead_also_when_all_axes_are_alike(kind):
+def test_offsets_are_for_the_leading_axes_even_if_sizes_are_equal(kind):
     module, x, offsets = make(kind), torch.randn(3, 3, 3, DIM), torch.tensor([0, 7, 20])
     expected = torch.stack([module(entry, int(offset)) for entry, offset in zip(x, offsets, strict=True)])
     assert torch.equal(module(x, offsets), expected)
@@ -113,14 +113,14 @@ def test_offsets_lead_also_when_all_axes_are_alike(kind):
 
 @both
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_the_type_of_x_is_kept_and_the_sum_rounded_once(kind, dtype):
+def test_the_dtype_of_x_is_preserved_and_the_sum_rounded_once(kind, dtype):
     module, x = make(kind), torch.randn(2, LENGTH, DIM).to(dtype)
     assert module(x).dtype == dtype
     if dtype.itemsize == 2:
         assert torch.equal(module(x), module(x.float()).to(dtype))
 
 
-def test_lower_precision_of_the_module_does_not_touch_the_clocks():
+def test_the_encoding_is_accurate_in_a_half_precision_module():
     x = torch.zeros(1, 4, DIM)
     assert torch.equal(Sinusoidal(DIM).bfloat16()(x, 10**6), Sinusoidal(DIM)(x, 10**6))
     assert not Sinusoidal(DIM).state_dict()
@@ -134,7 +134,7 @@ def test_gradients(kind):
     assert torch.autograd.gradcheck(lambda x, *_: module(x, offsets), (x, *module.parameters()))
 
 
-def test_learned_starts_small_and_learns_only_what_it_used():
+def test_learned_starts_small_and_has_gradients_for_used_rows_only():
     torch.manual_seed(0)
     module = Learned(1000, 64)
     assert module.table.std().item() == pytest.approx(0.02, rel=0.02)
@@ -144,7 +144,7 @@ def test_learned_starts_small_and_learns_only_what_it_used():
 
 
 @both
-def test_nothing_to_add_to_nothing(kind):
+def test_empty_inputs(kind):
     assert make(kind)(torch.zeros(2, 0, DIM)).shape == (2, 0, DIM)
     assert make(kind)(torch.zeros(0, LENGTH, DIM), torch.zeros(0, dtype=torch.long)).shape == (0, LENGTH, DIM)
 
@@ -157,7 +157,7 @@ def test_binary_code_counts(length, bits):
     assert len(binary_code(length).unique(dim=0)) == length
 
 
-def test_the_clocks_tick_like_the_bits():
+def test_sines_have_the_periods_of_bits():
     # With base 2^bits each sine is twice as slow as the one before, like a bit: half as many changes of sign.
     bits = 5
     sines = Sinusoidal(2 * bits, base=2.0**bits).encoding(1024)[:, ::2]
@@ -168,7 +168,7 @@ def test_the_clocks_tick_like_the_bits():
 
 @pytest.mark.bare
 @both
-def test_compiles_whole(kind):
+def test_compiles_to_one_graph(kind):
     module, x = make(kind), torch.randn(2, LENGTH, DIM)
     compiled = torch.compile(module, fullgraph=True, backend="eager")
     for offset in (0, 7, 9, torch.tensor(4), torch.tensor([1, 6])):
@@ -185,7 +185,7 @@ def test_compiles_to_machine_code():
 
 @pytest.mark.bare
 @pytest.mark.parametrize("dim", [0, 1, 5, -2])
-def test_a_sine_without_its_cosine_is_refused(dim):
+def test_an_odd_size_is_an_error(dim):
     with pytest.raises(
         ValueError, match=f"embed_dim must be even, one sine and one cosine for each frequency, got {dim}"
     ):
@@ -196,14 +196,14 @@ def test_a_sine_without_its_cosine_is_refused(dim):
 @pytest.mark.parametrize(
     "offset", [-1, 36, 1000, torch.tensor(36), torch.tensor([0, 36]), torch.tensor([-1, 0])]
 )
-def test_positions_beyond_the_table_are_refused(offset):
+def test_positions_beyond_the_table_are_an_error(offset):
     with pytest.raises(ValueError, match=r"Learned: positions must be in 0\.\.39, got -?\d+\.\.\d+$"):
         Learned(TABLE, DIM)(torch.zeros(2, LENGTH, DIM), offset)
 
 
 @pytest.mark.bare
 @both
-def test_wrong_shapes_are_refused(kind):
+def test_wrong_shapes_are_an_error(kind):
     with pytest.raises(ValueError, match=r"x must be .* with embed_dim 6, but its shape is \(2, 5, 7\)"):
         make(kind)(torch.zeros(2, 5, 7))
     with pytest.raises(ValueError, match=r"x must be .* with embed_dim 6, but its shape is \(6,\)"):

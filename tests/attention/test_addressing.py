@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from regard.attention import Cosine, addressing, attend
 from regard.attention.addressing import address, content, interpolate, read, sharpen, shift, write
-from tests.attention import memory_loops
+from tests.attention import reference_addressing
 
 BATCH, HEADS, ROWS, WIDTH = (2, 3), 2, 5, 4
 SIZES = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 9))  # batch, heads, rows
@@ -60,7 +60,7 @@ def arguments_of(function, **sizes) -> list[Tensor]:
 @pytest.mark.parametrize("batch", [(), (2,), (2, 1, 3)])
 def test_any_number_of_batch_axes_equals_a_loop(function, batch):
     arguments = arguments_of(function, batch=batch)
-    slow = getattr(memory_loops, function.__name__)
+    slow = getattr(reference_addressing, function.__name__)
     flat = [argument.flatten(0, len(batch) - 1) if batch else argument[None] for argument in arguments]
     loop = [slow(*(argument.tolist() for argument in entry)) for entry in zip(*flat, strict=True)]
     found = function(*arguments)
@@ -69,9 +69,9 @@ def test_any_number_of_batch_axes_equals_a_loop(function, batch):
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("radius", [0, 1, 2, 3, 4, 5, 9, 20])
-def test_a_shift_of_any_radius_wraps_round_the_rows(rows, radius):
+def test_a_shift_of_any_radius_is_cyclic(rows, radius):
     weights, offsets = arguments_of(shift, batch=(), rows=rows, radius=radius)
-    loop = memory_loops.shift(weights.tolist(), offsets.tolist())
+    loop = reference_addressing.shift(weights.tolist(), offsets.tolist())
     assert_close(shift(weights, offsets), torch.tensor(loop, dtype=torch.float64))
 
 
@@ -89,9 +89,9 @@ def test_gradients_of_wide_shifts(rows, radius):
 
 def test_content_is_attention_with_a_cosine_score():
     key, memory, strength = arguments_of(content)
-    seen = attend(key, memory, memory, score=Cosine(strength))
-    assert_close(content(key, memory, strength), seen.weights)
-    assert_close(read(content(key, memory, strength), memory), seen.context)
+    output = attend(key, memory, memory, score=Cosine(strength))
+    assert_close(content(key, memory, strength), output.weights)
+    assert_close(read(content(key, memory, strength), memory), output.context)
 
 
 # Laws.
@@ -129,7 +129,7 @@ def test_mass_on_plus_one_moves_the_focus_one_row_forward():
 
 @law
 @given(SIZES, SEEDS)
-def test_gate_zero_stays_and_gate_one_goes(sizes, seed):
+def test_gate_0_is_the_previous_and_gate_1_the_new_weights(sizes, seed):
     torch.manual_seed(seed)
     weights, previous = distribution(*sizes), distribution(*sizes)
     gate = torch.zeros(sizes[:2], dtype=torch.float64)
@@ -146,7 +146,7 @@ def test_sharpness_one_changes_nothing(sizes, seed):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_slope_is_right_where_a_weight_is_zero(dtype):
+def test_the_gradient_of_sharpen_at_a_zero_weight(dtype):
     # At sharpness 1, d w[i] / d weights[j] = (i == j) - weights[i]: also in the column of the weight 0.
     weights = torch.tensor([[0.0, 0.25, 0.75]], dtype=dtype)
     one, two = torch.ones(1, dtype=dtype), torch.full((1,), 2.0, dtype=dtype)
@@ -188,7 +188,7 @@ def test_every_head_erases_before_any_head_adds(sizes, seed):
 
 @law
 @given(SIZES, SEEDS)
-def test_what_was_written_sharply_is_found_by_its_content(sizes, seed):
+def test_written_content_is_found_by_content_addressing(sizes, seed):
     torch.manual_seed(seed)
     batch, _, rows = sizes
     memory = torch.randn(batch, rows + 1, WIDTH, dtype=torch.float64)
@@ -211,7 +211,7 @@ def values_and_gradients_are_finite(function, *arguments: Tensor) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("strength", [0.0, 1.0, 1e4])
 @pytest.mark.parametrize("zero", ["key", "memory", "neither"])
-def test_content_without_anything_to_compare(dtype, strength, zero):
+def test_content_of_zero_vectors(dtype, strength, zero):
     key = torch.randn(2, 1, WIDTH, dtype=dtype) * (zero != "key")
     memory = torch.randn(2, ROWS, WIDTH, dtype=dtype) * (zero != "memory")
     found = values_and_gradients_are_finite(content, key, memory, torch.full((2, 1), strength, dtype=dtype))
@@ -231,7 +231,7 @@ def test_content_without_anything_to_compare(dtype, strength, zero):
         [0.0] * 4,
     ],
 )
-def test_sharpening_at_the_edges(dtype, sharpness, weights):
+def test_sharpen_at_extreme_values(dtype, sharpness, weights):
     weights = torch.tensor([weights], dtype=dtype)
     sharp = values_and_gradients_are_finite(sharpen, weights, torch.tensor([sharpness], dtype=dtype))
     assert_close(sharp.sum(-1), torch.ones(1, dtype=dtype))
@@ -240,7 +240,7 @@ def test_sharpening_at_the_edges(dtype, sharpness, weights):
         assert (sharp[weights == 0] < 1e-29).all()
 
 
-def test_a_thousandth_of_a_difference_decides_at_great_sharpness():
+def test_a_small_difference_decides_at_high_sharpness():
     weights = torch.tensor([[0.1 * 1.001, 0.1, 0.0]])
     ratio = sharpen(weights, torch.tensor([100.0])).log().diff()[0, 0]
     assert_close(ratio, torch.tensor(-100 * math.log(1.001)), rtol=1e-3, atol=0)
@@ -250,7 +250,7 @@ def test_a_thousandth_of_a_difference_decides_at_great_sharpness():
 @pytest.mark.parametrize("gate", [0.0, 1.0])
 @pytest.mark.parametrize("sharpness", [1.0, 100.0])
 @pytest.mark.parametrize("memory", ["zero", "one row", "random"])
-def test_an_address_is_finite_at_every_corner(strength, gate, sharpness, memory):
+def test_an_address_is_finite_at_extreme_values(strength, gate, sharpness, memory):
     rows = torch.randn(2, ROWS, WIDTH) * (memory != "zero")
     rows[:, 1:] *= memory != "one row"
     previous = torch.eye(ROWS)[:1].expand(2, 1, ROWS)
@@ -264,7 +264,7 @@ def test_an_address_is_finite_at_every_corner(strength, gate, sharpness, memory)
         assert_close(weights, previous.roll(1, -1))
 
 
-def test_many_steps_neither_blow_up_nor_die_out():
+def test_gradients_over_many_steps_neither_explode_nor_vanish():
     weights = torch.eye(20)[:1]
     for _ in range(1000):
         weights = sharpen(shift(weights, torch.tensor([[0.05, 0.05, 0.9]])), torch.tensor([3.0]))
@@ -283,14 +283,14 @@ def test_bfloat16_is_computed_in_float32_and_rounded_once(function):
 
 
 @every_function
-def test_the_widest_type_wins(function):
+def test_the_result_has_the_widest_dtype(function):
     first, *others = arguments_of(function)
     assert function(first.float(), *others).dtype == torch.float64
     assert function(first.float(), *(other.bfloat16() for other in others)).dtype == torch.float32
 
 
 @every_function
-def test_nothing_is_changed_in_place(function):
+def test_inputs_are_not_changed_in_place(function):
     arguments = arguments_of(function)
     before = [argument.clone() for argument in arguments]
     function(*arguments)
@@ -300,7 +300,7 @@ def test_nothing_is_changed_in_place(function):
 @pytest.mark.bare
 @every_function
 @pytest.mark.parametrize("radius", [1, 4])
-def test_compiles_whole(function, radius):
+def test_compiles_to_one_graph(function, radius):
     arguments = [argument.requires_grad_() for argument in arguments_of(function, rows=11, radius=radius)]
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
     found, exact = compiled(*arguments), function(*arguments)
@@ -333,7 +333,7 @@ def test_compiles_to_machine_code():
         (address, "previous", (2, 3, 2, 6), "previous .* with rows 5 as in memory"),
     ],
 )
-def test_a_wrong_shape_is_refused_in_one_sentence(function, name, shape, words):
+def test_a_wrong_shape_is_one_sentence(function, name, shape, words):
     arguments = {key: example()[key] for key in ARGUMENTS[function]} | {name: torch.rand(shape)}
     with pytest.raises(ValueError, match=f"^{function.__name__}: [^.]*{words}") as refusal:
         function(**arguments)
@@ -341,12 +341,12 @@ def test_a_wrong_shape_is_refused_in_one_sentence(function, name, shape, words):
 
 
 @pytest.mark.bare
-def test_what_is_no_tensor_is_refused():
+def test_other_types_than_tensors_are_an_error():
     with pytest.raises(TypeError, match=r"sharpness must be a tensor \(\*batch, heads\), not float"):
         sharpen(torch.ones(1, 1), 1.0)
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'sharpness'"):
         sharpen(torch.ones(1, 1))
 
 
-def test_the_front_door_names_every_function():
+def test_all_contains_every_function():
     assert set(addressing.__all__) == {function.__name__ for function in ARGUMENTS}

@@ -28,7 +28,7 @@ from regard.attention import (
     window,
 )
 from regard.testing.inputs import make_inputs
-from tests.contract.parts import (
+from tests.contract.mechanisms import (
     BATCH,
     LISTED_NORMALIZERS,
     LISTED_SCORES,
@@ -59,16 +59,16 @@ def same(function, given, inputs, backend="aot_eager", dynamic=None, again=(), t
     compiled = torch.compile(function, fullgraph=True, backend=backend, dynamic=dynamic)
     for args, leaves in ((given, inputs), *again):
         torch.manual_seed(4)
-        want = function(*args)
+        expected = function(*args)
         torch.manual_seed(4)
-        got = compiled(*args)
-        for a, b in zip(got, want, strict=True):
+        actual = compiled(*args)
+        for a, b in zip(actual, expected, strict=True):
             torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
-        if want[0].requires_grad:
-            factor = torch.randn_like(want[0])
+        if expected[0].requires_grad:
+            factor = torch.randn_like(expected[0])
             pairs = zip(
-                torch.autograd.grad(got[0], leaves, factor, allow_unused=True),
-                torch.autograd.grad(want[0], leaves, factor, allow_unused=True),
+                torch.autograd.grad(actual[0], leaves, factor, allow_unused=True),
+                torch.autograd.grad(expected[0], leaves, factor, allow_unused=True),
                 strict=True,
             )
             for a, b in pairs:
@@ -82,8 +82,8 @@ def looking(score, normalize, mask):
     """Context and weights, as a function of three tensors."""
 
     def look(query, key, value):
-        seen = attend(query, key, value, mask, score=score, normalize=normalize)
-        return seen.context, seen.weights
+        output = attend(query, key, value, mask, score=score, normalize=normalize)
+        return output.context, output.weights
 
     return look
 
@@ -118,7 +118,7 @@ def pairwise():
 PAIRWISE = pairwise()
 
 
-def test_the_choice_covers_every_part():
+def test_the_selection_covers_every_mechanism():
     scores, normalizers, masks = (set(column) for column in zip(*PAIRWISE, strict=True))
     assert scores >= set(LISTED_SCORES)
     assert normalizers >= set(LISTED_NORMALIZERS)
@@ -139,7 +139,7 @@ GRID = [*cells(LISTED_SCORES, LISTED_NORMALIZERS), *cells(MADE_SCORES, ["softmax
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("score", "normalize"), GRID, ids=[" x ".join(case) for case in GRID])
-def test_one_graph_for_every_cell(score, normalize):
+def test_one_graph_for_every_combination(score, normalize):
     made, parameters = parts(score, normalize)
     w = tracked()
     for mask in MASKS.values():
@@ -174,7 +174,7 @@ def test_compiled_loops(score, normalize, mask):
     ],
     ids=["dot", "additive", "gaussian", "rotary", "bias"],
 )
-def test_sizes_may_change(score, mask, backend):
+def test_dynamic_sizes(score, mask, backend):
     first, *others = tracked(5, 6), tracked(7, 9), tracked(8, 8)
     again = [(w, [*w, *score.parameters()]) for w in others]
     given = first, [*first, *score.parameters()]
@@ -192,7 +192,7 @@ def test_one_graph_serves_every_length():
 @pytest.mark.parametrize(
     "mask", [window(2, 1), around(torch.arange(80.0), 2), window(2, 1) & padding([80, 9, 0])]
 )
-def test_cut_work(mask):
+def test_partial_paths(mask):
     w = tracked(80, 160)
     same(looking(ScaledDot(), None, mask), w, list(w), backend="eager")
 
@@ -213,8 +213,8 @@ def test_modules(name):
     value = torch.randn(3, 12, 4, requires_grad=True)
 
     def look(query, key, value):
-        seen = module(query, key, value, padding([12, 5, 0]))
-        return seen.context, seen.weights
+        output = module(query, key, value, padding([12, 5, 0]))
+        return output.context, output.weights
 
     same(look, (query, key, value), [query, key, value, *module.parameters()])
 
@@ -235,21 +235,21 @@ def test_context_alone():
     assert not any("softmax" in name for name in names)
 
 
-def test_a_whole_module_returning_the_result():
+def test_a_module_that_returns_the_output():
     """Weights of a compiled call can be read outside of the graph too."""
     module = torch.compile(Attention(), backend="eager")
     w = tracked()
-    seen = module(*w)
-    assert isinstance(seen, AttentionOutput)
-    torch.testing.assert_close(seen.weights, attend(*w).weights)
+    output = module(*w)
+    assert isinstance(output, AttentionOutput)
+    torch.testing.assert_close(output.weights, attend(*w).weights)
 
 
-def test_a_choice_by_chance_compiles():
+def test_sampling_compiles():
     w = tracked()
 
     def look(query, key, value):
-        seen = attend(query, key, value, normalize=Sample())
-        return seen.context, seen.weights, seen.log_prob, seen.entropy
+        output = attend(query, key, value, normalize=Sample())
+        return output.context, output.weights, output.log_prob, output.entropy
 
     context, weights, log_prob, entropy = torch.compile(look, fullgraph=True, backend="aot_eager")(*w)
     assert (weights.sum(-1) == 1).all()
@@ -276,7 +276,7 @@ def test_training_steps_compile():
 def test_a_decoding_step_compiles():
     heads = MultiHead(8, 2)
     x = torch.randn(2, 6, 8)
-    want = heads(x, mask=causal()).context
+    expected = heads(x, mask=causal()).context
 
     def step(word, cache):
         return heads(word, mask=causal(), cache=cache).context
@@ -285,7 +285,7 @@ def test_a_decoding_step_compiles():
     with torch.no_grad():
         cache = KVCache()
         steps = [compiled(x[:, i : i + 1], cache) for i in range(6)]
-    torch.testing.assert_close(torch.cat(steps, 1), want)
+    torch.testing.assert_close(torch.cat(steps, 1), expected)
 
 
 # ---- torch.export
@@ -312,11 +312,11 @@ def test_export_saved_and_loaded(score):
     torch.export.save(torch.export.export(model, tuple(w)), file)
     file.seek(0)
     loaded = torch.export.load(file).module()
-    got, want = loaded(*w), model(*w)
-    assert isinstance(got, AttentionOutput)
+    actual, expected = loaded(*w), model(*w)
+    assert isinstance(actual, AttentionOutput)
     for name in ("context", "weights", "scores"):
-        torch.testing.assert_close(getattr(got, name), getattr(want, name))
-    assert got.log_prob is None
+        torch.testing.assert_close(getattr(actual, name), getattr(expected, name))
+    assert actual.log_prob is None
 
 
 def test_export_with_any_length():
@@ -335,18 +335,18 @@ def test_export_with_any_length():
 def test_autocast(score):
     part = SCORES[score]()
     w = tracked()
-    want = attend(*w, padding([K, 2, 0]), score=part)
+    expected = attend(*w, padding([K, 2, 0]), score=part)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        seen = attend(*w, padding([K, 2, 0]), score=part)
+        output = attend(*w, padding([K, 2, 0]), score=part)
         mixed = attend(w.query.bfloat16(), w.key, w.value, padding([K, 2, 0]), score=part)
     near = {"rtol": 0.05, "atol": 0.05} if kind(part) == "logits" else {"rtol": 0.5, "atol": 1.0}
-    torch.testing.assert_close(seen.context.float(), want.context, **near)
-    torch.testing.assert_close(seen.weights.float(), want.weights, **near)
+    torch.testing.assert_close(output.context.float(), expected.context, **near)
+    torch.testing.assert_close(output.weights.float(), expected.weights, **near)
     assert mixed.context.isfinite().all()
     assert mixed.weights.isfinite().all()
-    assert (seen.context[2] == 0).all()
-    if seen.context.requires_grad:
-        seen.context.float().square().sum().backward()
+    assert (output.context[2] == 0).all()
+    if output.context.requires_grad:
+        output.context.float().square().sum().backward()
         assert all(t.grad is None or t.grad.isfinite().all() for t in w)
 
 
@@ -355,5 +355,5 @@ def test_autocast_under_a_compiler():
     x = torch.randn(2, 5, 8)
     compiled = torch.compile(lambda x: module(x, mask=causal()).context, fullgraph=True, backend="aot_eager")
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        got, want = compiled(x), module(x, mask=causal()).context
-    torch.testing.assert_close(got, want, rtol=0.05, atol=0.05)
+        actual, expected = compiled(x), module(x, mask=causal()).context
+    torch.testing.assert_close(actual, expected, rtol=0.05, atol=0.05)

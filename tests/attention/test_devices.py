@@ -21,7 +21,7 @@ from regard.attention import (
     window,
 )
 from regard.testing.inputs import make_inputs
-from tests.contract.parts import (
+from tests.contract.mechanisms import (
     BATCH,
     LISTED_NORMALIZERS,
     LISTED_SCORES,
@@ -52,9 +52,9 @@ ELSEWHERE = {  # masks and settings made on the CPU, for queries that live on an
 def test_masks_and_settings_follow_the_query_to_its_device(case, normalize):
     """The meta device stands for any other: it computes shapes, and refuses to meet the CPU."""
     given = (torch.empty(2, n, 4, device="meta") for n in (5, 6, 6))
-    seen = attend(*given, **ELSEWHERE[case], normalize=normalize)
-    assert seen.context.shape == (2, 5, 4)
-    assert seen.weights.device.type == "meta"
+    output = attend(*given, **ELSEWHERE[case], normalize=normalize)
+    assert output.context.shape == (2, 5, 4)
+    assert output.weights.device.type == "meta"
 
 
 def devices():
@@ -69,13 +69,13 @@ def test_other_devices_agree(score, device):
     part = SCORES[score]()
     w = make_inputs(70, 160, BATCH, dtype=torch.float32).requiring_grad()
     for mask in (None, causal(), padding([160, 5, 0]), window(3, 2), around(torch.arange(70.0), 3)):
-        want = attend(*w, mask, score=part)
+        expected = attend(*w, mask, score=part)
         there = [t.detach().to(device).requires_grad_() for t in w]
-        seen = attend(*there, mask, score=part.to(device))
+        output = attend(*there, mask, score=part.to(device))
         part.to("cpu")
-        torch.testing.assert_close(seen.context.cpu(), want.context, rtol=1e-3, atol=1e-3)
-        if want.context.requires_grad:
-            seen.context.square().sum().backward()
+        torch.testing.assert_close(output.context.cpu(), expected.context, rtol=1e-3, atol=1e-3)
+        if expected.context.requires_grad:
+            output.context.square().sum().backward()
             assert all(t.grad is None or t.grad.isfinite().all() for t in there)
 
 
@@ -88,10 +88,10 @@ def test_other_devices_agree_on_normalizers(normalize, device):
     score = SCORES["Epanechnikov" if kind(part) == "kernel" else "ScaledDot"]()
     w = make_inputs(5, 6, BATCH, dtype=torch.float32)
     for mask in (None, padding([6, 2, 0])):
-        want = attend(*w, mask, score=score, normalize=part)
-        seen = attend(*(t.to(device) for t in w), mask, score=score, normalize=part)
-        torch.testing.assert_close(seen.context.cpu(), want.context, rtol=1e-3, atol=1e-3)
-        torch.testing.assert_close(seen.weights.cpu(), want.weights, rtol=1e-3, atol=1e-3)
+        expected = attend(*w, mask, score=score, normalize=part)
+        output = attend(*(t.to(device) for t in w), mask, score=score, normalize=part)
+        torch.testing.assert_close(output.context.cpu(), expected.context, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(output.weights.cpu(), expected.weights, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.gpu
@@ -99,7 +99,7 @@ def test_other_devices_agree_on_normalizers(normalize, device):
 def test_heads_on_other_devices(device):
     heads = MultiHead(8, 2, dropout=0.1).eval()
     x = torch.randn(2, 5, 8)
-    want = heads(x, mask=causal() & padding([5, 2]))
-    seen = heads.to(device)(x.to(device), mask=causal() & padding([5, 2]))
-    torch.testing.assert_close(seen.context.cpu(), want.context, rtol=1e-3, atol=1e-3)
+    expected = heads(x, mask=causal() & padding([5, 2]))
+    output = heads.to(device)(x.to(device), mask=causal() & padding([5, 2]))
+    torch.testing.assert_close(output.context.cpu(), expected.context, rtol=1e-3, atol=1e-3)
     assert isinstance(heads.score, Score)

@@ -46,7 +46,7 @@ def test_two_algorithms_agree(keys, spread):
 
 @pytest.mark.parametrize("alpha", [1.5, 2.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_newton_agrees_with_halving(alpha, dtype):
+def test_newton_agrees_with_bisection(alpha, dtype):
     """Also where Newton is slow: each group of keys ten times as large as the last, and further away."""
     steps = torch.cat([torch.full((10**k,), -1 + 0.7 * 0.3**k) for k in range(4)])
     hard = torch.stack([steps, -torch.linspace(0, 1, len(steps)), -torch.rand(len(steps))]).to(dtype)
@@ -64,8 +64,8 @@ def test_agrees_with_the_entmax_package(keys):
     for ours, theirs in pairs:
         mine, other = ours(scores), theirs(scores)
         torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-9)
-        got, expected = (torch.autograd.grad((w * pull).sum(), scores)[0] for w in (mine, other))
-        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-8)
+        actual, expected = (torch.autograd.grad((w * pull).sum(), scores)[0] for w in (mine, other))
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -91,7 +91,7 @@ def test_gradients_and_second_gradients(alpha):
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_equal_scores_share_evenly(alpha, dtype):
+def test_equal_scores_have_equal_weights(alpha, dtype):
     for keys in (1, 3, 2000):
         weights = Entmax(alpha)(torch.full((2, keys), 7.0, dtype=dtype))
         torch.testing.assert_close(weights, torch.full_like(weights, 1 / keys))
@@ -104,7 +104,7 @@ def test_softmax_is_the_limit():
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_float32_is_as_exact_as_it_can_be(alpha):
+def test_float32_is_accurate_to_rounding(alpha):
     scores = torch.randn(50, 300)
     expected = Entmax(alpha)(scores.double())
     # With alpha > 2 the weights rise steeply from 0, so a rounding of the scores is magnified.

@@ -89,7 +89,7 @@ def test_parity_of_every_dtype():
 
 
 def test_parity_with_one_query_for_many_heads_of_keys():
-    """Grouped queries: keys and values of one head, seen by all."""
+    """Grouped queries: keys and values of one head, output by all."""
     query, _, _ = thrice((2, 4))
     _, key, value = thrice((2, 1))
     theirs = F.scaled_dot_product_attention(query, key.expand(2, 4, 7, 8), value.expand(2, 4, 7, 8))
@@ -116,9 +116,9 @@ def test_leading_axes_broadcast(score, q, k, v):
     query, key, value = torch.randn(*q, 5, 8), torch.randn(*k, 7, 8), torch.randn(*v, 7, 4)
     wide = query.expand(2, 3, 5, 8), key.expand(2, 3, 7, 8), value.expand(2, 3, 7, 4)
     for mask in (None, padding(torch.tensor([7, 3])), torch.rand(3, 5, 7) < 0.5, causal()):
-        seen, want = (attend(*given, mask, score=score) for given in ((query, key, value), wide))
-        torch.testing.assert_close(seen.context.expand(2, 3, 5, 4), want.context)
-        torch.testing.assert_close(seen.weights.expand(2, 3, 5, 7), want.weights)
+        output, expected = (attend(*given, mask, score=score) for given in ((query, key, value), wide))
+        torch.testing.assert_close(output.context.expand(2, 3, 5, 4), expected.context)
+        torch.testing.assert_close(output.weights.expand(2, 3, 5, 7), expected.weights)
 
 
 # ---- the result
@@ -136,48 +136,48 @@ class Counting(ScaledDot):
         return super().forward(query, key)
 
 
-def test_weights_are_computed_when_read_and_once():
+def test_weights_are_computed_once_when_they_are_read():
     score = Counting()
-    seen = attend(*make_inputs(4, 6, (2,)), score=score)
+    output = attend(*make_inputs(4, 6, (2,)), score=score)
     assert not score.calls
-    first = seen.weights
+    first = output.weights
     assert len(score.calls) == 1
-    assert seen.weights is first or torch.equal(seen.weights, first)
-    _ = seen.scores
+    assert output.weights is first or torch.equal(output.weights, first)
+    _ = output.scores
     assert len(score.calls) == 1
 
 
-def test_a_path_that_has_the_weights_keeps_them():
+def test_a_path_that_computes_the_weights_stores_them():
     score = Counting()
-    seen = attend(*make_inputs(4, 6, (2,)), score=score, normalize=sparsemax)
+    output = attend(*make_inputs(4, 6, (2,)), score=score, normalize=sparsemax)
     assert len(score.calls) == 1
-    _ = seen.weights
+    _ = output.weights
     assert len(score.calls) == 1
 
 
-def test_scores_are_what_the_normalizer_saw():
+def test_scores_are_the_input_of_the_normalizer():
     w = make_inputs(4, 6, (2,))
-    seen = attend(*w, padding([6, 2]))
+    output = attend(*w, padding([6, 2]))
     raw = w.query @ w.key.mT / 2
     visible = padding([6, 2]).materialize(4, 6).expand(2, 4, 6)
-    assert (seen.scores[~visible] == -torch.inf).all()
-    torch.testing.assert_close(seen.scores[visible], raw[visible])
-    torch.testing.assert_close(seen.weights, softmax(seen.scores))
+    assert (output.scores[~visible] == -torch.inf).all()
+    torch.testing.assert_close(output.scores[visible], raw[visible])
+    torch.testing.assert_close(output.weights, softmax(output.scores))
 
 
-def test_the_result_says_its_shape_and_no_choice():
-    seen = attend(*make_inputs(4, 6, (2,)))
-    assert isinstance(seen, AttentionOutput)
-    assert repr(seen) == "AttentionOutput(context=(2, 4, 3))"
-    assert seen.log_prob is None
-    assert seen.entropy is None
+def test_repr_and_no_log_prob_without_sampling():
+    output = attend(*make_inputs(4, 6, (2,)))
+    assert isinstance(output, AttentionOutput)
+    assert repr(output) == "AttentionOutput(context=(2, 4, 3))"
+    assert output.log_prob is None
+    assert output.entropy is None
 
 
-def test_weights_carry_gradients_to_a_loss_of_their_own():
+def test_weights_have_gradients_in_a_separate_loss():
     w = make_inputs(4, 6, (2,)).requiring_grad()
     score = Additive(4, 4, 5).double()
-    seen = attend(*w, score=score)
-    (seen.weights * seen.weights.clamp(min=1e-9).log()).sum().backward()
+    output = attend(*w, score=score)
+    (output.weights * output.weights.clamp(min=1e-9).log()).sum().backward()
     assert w.query.grad.abs().sum() > 0
     assert all(p.grad.abs().sum() > 0 for p in score.parameters())
 
@@ -185,23 +185,23 @@ def test_weights_carry_gradients_to_a_loss_of_their_own():
 # ---- the module
 
 
-def test_the_module_is_the_function():
+def test_the_module_equals_the_function():
     w = make_inputs(4, 6, (2,))
     score = Bilinear(4, 4).double()
     module = Attention(score, sparsemax)
-    seen, want = module(*w, causal()), attend(*w, causal(), score=score, normalize=sparsemax)
-    assert torch.equal(seen.context, want.context)
-    assert torch.equal(seen.weights, want.weights)
+    output, expected = module(*w, causal()), attend(*w, causal(), score=score, normalize=sparsemax)
+    assert torch.equal(output.context, expected.context)
+    assert torch.equal(output.weights, expected.weights)
     assert [name for name, _ in module.named_parameters()] == ["score.weight"]
     assert torch.equal(Attention()(*w).context, attend(*w).context)
     other = copy.deepcopy(module)
-    assert torch.equal(other(*w, causal()).context, seen.context)
+    assert torch.equal(other(*w, causal()).context, output.context)
 
 
-def test_the_default_normalizer_goes_with_the_score():
+def test_the_default_normalizer_depends_on_the_score():
     w = make_inputs(4, 6, (2,))
-    want = attend(*w, score=Boxcar(3.0), normalize=kernel_sum).context
-    assert torch.equal(Attention(Boxcar(3.0))(*w).context, want)
+    expected = attend(*w, score=Boxcar(3.0), normalize=kernel_sum).context
+    assert torch.equal(Attention(Boxcar(3.0))(*w).context, expected)
 
 
 @pytest.mark.parametrize(
@@ -224,17 +224,17 @@ def test_the_default_normalizer_goes_with_the_score():
     ids=lambda score: " ".join(repr(score).split()),
 )
 @pytest.mark.parametrize("mask", [None, padding([6, 3]), window(2, 1), causal()], ids=repr)
-def test_keys_given_once_are_the_keys(score, mask):
+def test_precomputed_keys_equal_the_keys(score, mask):
     w = make_inputs(2, 6, (2, 3))
     attention = Attention(score.double())
     again = attention.precompute(w.key, w.value, mask)
     for query in (w.query, w.query + 1, w.query[..., :1, :]):
-        seen, want = again(query), attention(query, w.key, w.value, mask)
-        torch.testing.assert_close(seen.context, want.context)
-        torch.testing.assert_close(seen.weights, want.weights)
+        output, expected = again(query), attention(query, w.key, w.value, mask)
+        torch.testing.assert_close(output.context, expected.context)
+        torch.testing.assert_close(output.weights, expected.weights)
 
 
-def test_keys_given_once_are_projected_once():
+def test_precomputed_keys_are_projected_once():
     score = Additive(4, 4, 5)
     calls = []
     score.key_proj.register_forward_hook(lambda *_: calls.append(1))
@@ -245,33 +245,33 @@ def test_keys_given_once_are_projected_once():
     assert len(calls) == 1
 
 
-def test_keys_given_once_carry_gradients():
+def test_precomputed_keys_have_gradients():
     w = make_inputs(2, 6, (2,)).requiring_grad()
     score = Additive(4, 4, 5).double()
     again = Attention(score).precompute(w.key, w.value)
     inputs = [*w, *score.parameters()]
     factor = torch.randn(2, 2, 3, dtype=torch.float64)
-    for got, want in zip(
+    for actual, expected in zip(
         torch.autograd.grad(again(w.query).context, inputs, factor),
         torch.autograd.grad(Attention(score)(*w).context, inputs, factor),
         strict=True,
     ):
-        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(actual, expected)
 
 
 # ---- dropout
 
 
-def test_dropped_weights_are_used_and_whole_ones_shown():
+def test_the_context_uses_dropped_weights_and_weights_are_those_before():
     w = make_inputs(40, 50, (2,))
     value = torch.eye(50, dtype=torch.float64)  # the context then is the weights that were used
     drop = Dropout(softmax, 0.3)
-    seen = attend(w.query, w.key, value, normalize=drop)
+    output = attend(w.query, w.key, value, normalize=drop)
     plain = attend(w.query, w.key, value).weights
-    torch.testing.assert_close(seen.weights, plain)
-    kept = seen.context != 0
+    torch.testing.assert_close(output.weights, plain)
+    kept = output.context != 0
     assert 0.65 < kept.double().mean() < 0.75
-    torch.testing.assert_close(seen.context[kept], plain[kept] / 0.7)
+    torch.testing.assert_close(output.context[kept], plain[kept] / 0.7)
     quiet = attend(w.query, w.key, value, normalize=drop.eval())
     torch.testing.assert_close(quiet.context, plain)
     everything = attend(w.query, w.key, value, normalize=Dropout(softmax, 1.0))
@@ -280,13 +280,13 @@ def test_dropped_weights_are_used_and_whole_ones_shown():
     torch.testing.assert_close(nothing.context, plain)
 
 
-def test_a_switch_to_eval_after_the_call_does_not_reach_back():
+def test_a_later_switch_to_eval_does_not_change_the_weights():
     w = make_inputs(4, 6, (2,))
     module = Attention(ScaledDot(), Dropout(Temperature(0.5), 0.5))
-    seen = module(*w)
-    want = module(*w).weights
+    output = module(*w)
+    expected = module(*w).weights
     module.eval()
-    assert torch.equal(seen.weights, want)
+    assert torch.equal(output.weights, expected)
     assert not any(part.training for part in module.modules())
 
 
@@ -305,66 +305,66 @@ def test_training_and_grad_mode_are_those_of_the_call():
 
     for score in (Loud(), Fast()):
         module = Attention(score)
-        seen = module.train()(*w)
+        output = module.train()(*w)
         module.eval()
-        torch.testing.assert_close(seen.weights, softmax(2 * w.query @ w.key.mT))
+        torch.testing.assert_close(output.weights, softmax(2 * w.query @ w.key.mT))
         assert not score.training
     with torch.no_grad():
         later = attend(*w).weights
     assert not later.requires_grad
-    seen = attend(*w)
+    output = attend(*w)
     with torch.no_grad():
-        assert seen.weights.requires_grad
+        assert output.weights.requires_grad
     with torch.no_grad():
-        seen = attend(*w)
-    assert not seen.weights.requires_grad
+        output = attend(*w)
+    assert not output.weights.requires_grad
     with torch.inference_mode():
-        seen = attend(*w)
-    assert torch.equal(seen.weights, attend(*w).weights)
+        output = attend(*w)
+    assert torch.equal(output.weights, attend(*w).weights)
 
 
 # ---- one key at a time
 
 
-def test_a_sampled_key_is_the_one_that_is_seen():
+def test_the_context_is_the_value_of_the_sampled_key():
     w = make_inputs(200, 6, (2,))
-    seen = attend(*w, padding([6, 2]), normalize=Sample())
-    assert ((seen.weights == 0) | (seen.weights == 1)).all()
-    assert (seen.weights.sum(-1) == 1).all()
-    torch.testing.assert_close(seen.context, seen.weights @ w.value)
+    output = attend(*w, padding([6, 2]), normalize=Sample())
+    assert ((output.weights == 0) | (output.weights == 1)).all()
+    assert (output.weights.sum(-1) == 1).all()
+    torch.testing.assert_close(output.context, output.weights @ w.value)
     soft = attend(*w, padding([6, 2])).weights
-    chosen = (soft * seen.weights).sum(-1)
-    torch.testing.assert_close(seen.log_prob, chosen.log())
-    torch.testing.assert_close(seen.entropy, -(soft * soft.clamp(min=1e-300).log()).sum(-1))
-    assert seen.log_prob.shape == (2, 200)
+    chosen = (soft * output.weights).sum(-1)
+    torch.testing.assert_close(output.log_prob, chosen.log())
+    torch.testing.assert_close(output.entropy, -(soft * soft.clamp(min=1e-300).log()).sum(-1))
+    assert output.log_prob.shape == (2, 200)
 
 
-def test_evaluated_it_is_the_best_key():
+def test_the_best_key_in_eval_mode():
     w = make_inputs(20, 6, (2,))
-    seen = attend(*w, normalize=Sample().eval())
-    assert torch.equal(seen.weights.argmax(-1), seen.scores.argmax(-1))
-    torch.testing.assert_close(seen.log_prob, softmax(seen.scores).amax(-1).log())
+    output = attend(*w, normalize=Sample().eval())
+    assert torch.equal(output.weights.argmax(-1), output.scores.argmax(-1))
+    torch.testing.assert_close(output.log_prob, softmax(output.scores).amax(-1).log())
 
 
-def test_a_choice_has_a_probability_also_under_wrappers():
+def test_log_prob_through_wrappers():
     w = make_inputs(4, 6, (2,))
     for normalize in (StraightThrough(Sample()), Dropout(Sample(), 0.3)):
-        seen = attend(*w, normalize=normalize)
-        assert seen.log_prob.shape == seen.entropy.shape == (2, 4)
+        output = attend(*w, normalize=normalize)
+        assert output.log_prob.shape == output.entropy.shape == (2, 4)
     assert attend(*w, normalize=GaussianWindow(softmax, 1.0, 2.0)).log_prob is None
 
 
-def test_a_query_that_sees_nothing_has_chosen_nothing():
+def test_log_prob_and_entropy_without_visible_keys():
     w = make_inputs(4, 6, (2,)).requiring_grad()
-    seen = attend(*w, padding([0, 3]), normalize=Sample())
-    assert (seen.log_prob[0] == 0).all()
-    assert (seen.entropy[0] == 0).all()
-    (seen.log_prob.sum() + seen.entropy.sum()).backward()
+    output = attend(*w, padding([0, 3]), normalize=Sample())
+    assert (output.log_prob[0] == 0).all()
+    assert (output.entropy[0] == 0).all()
+    (output.log_prob.sum() + output.entropy.sum()).backward()
     assert w.query.grad.isfinite().all()
     assert (w.query.grad[0] == 0).all()
 
 
-def test_reinforce_finds_the_gradient_of_the_expected_reward():
+def test_reinforce_estimates_the_gradient_of_the_expected_reward():
     """E[r] = sum_i p_i r_i has gradient sum_i p_i (r_i - E[r]) ds_i; chance must find it on average."""
     torch.manual_seed(3)
     query = torch.randn(1, 3, dtype=torch.float64, requires_grad=True)
@@ -373,14 +373,14 @@ def test_reinforce_finds_the_gradient_of_the_expected_reward():
     exact_value = attend(query, key, reward, score=Dot()).context.squeeze()
     (exact,) = torch.autograd.grad(exact_value, query)
     many = query.expand(40_000, 1, 3)
-    seen = attend(many, key, reward, score=Dot(), normalize=Sample())
-    advantage = seen.context.squeeze(-1).detach() - exact_value.detach()
-    (estimate,) = torch.autograd.grad((advantage * seen.log_prob).mean(), query)
-    assert seen.context.mean().item() == pytest.approx(exact_value.item(), abs=0.03)
+    output = attend(many, key, reward, score=Dot(), normalize=Sample())
+    advantage = output.context.squeeze(-1).detach() - exact_value.detach()
+    (estimate,) = torch.autograd.grad((advantage * output.log_prob).mean(), query)
+    assert output.context.mean().item() == pytest.approx(exact_value.item(), abs=0.03)
     torch.testing.assert_close(estimate, exact, rtol=0, atol=0.03)
 
 
-def test_a_generator_makes_the_choice_repeatable():
+def test_a_generator_makes_sampling_reproducible():
     w = make_inputs(50, 6, (2,))
     first, second = (attend(*w, normalize=Sample(torch.Generator().manual_seed(5))).weights for _ in range(2))
     assert torch.equal(first, second)

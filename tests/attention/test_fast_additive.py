@@ -78,7 +78,7 @@ def test_float64_stays_exact(operator: None, activation: str) -> None:
 @pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
 @pytest.mark.parametrize("spread", [1e-3, 1.0, 8.0, 14.0, 40.0, 250.0, 1e4])
 @pytest.mark.parametrize(("left", "right"), [(0.0, 0.0), (1000.0, -1000.0), (1000.0, 1000.0), (-3.0, 30.0)])
-def test_hostile_numbers(
+def test_extreme_numbers(
     operator: None, dtype: torch.dtype, activation: str, spread: float, left: float, right: float
 ) -> None:
     a, b, v = given(2, 6, 9, 4, dtype=dtype)
@@ -89,7 +89,7 @@ def test_hostile_numbers(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_product_holds_up_to_its_limit_and_not_beyond(operator: None, dtype: torch.dtype) -> None:
+def test_the_product_is_used_up_to_its_limit(operator: None, dtype: torch.dtype) -> None:
     limit, tolerance = additive.FACTOR_REACH[dtype] / 2, (1e-5 if dtype == torch.float32 else 1e-13)
     for factor, expected in ((0.999, True), (1.001, False)):
         a = torch.linspace(-limit, limit, 41, dtype=dtype)[None, :, None] * factor
@@ -103,7 +103,7 @@ def test_the_product_holds_up_to_its_limit_and_not_beyond(operator: None, dtype:
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("where", ["a", "b", "v", "both"])
-def test_nan_and_infinity_give_what_the_definition_gives(
+def test_nan_and_infinity_agree_with_the_definition(
     operator: None, activation: str, poison: float, where: str
 ) -> None:
     a, b, v = given(2, 3, 4, 5)
@@ -123,7 +123,7 @@ def test_nan_and_infinity_give_what_the_definition_gives(
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("shape", [(2, 0, 3, 4), (2, 3, 0, 4), (0, 3, 4, 5), (2, 3, 4, 0)])
-def test_nothing_to_score(operator: None, shape: tuple[int, ...], activation: str) -> None:
+def test_empty_axes(operator: None, shape: tuple[int, ...], activation: str) -> None:
     a, b, v = given(*shape)
     agree(a, b, v, activation)
     agree(*(t.double() for t in (a, b, v)), activation)
@@ -132,7 +132,7 @@ def test_nothing_to_score(operator: None, shape: tuple[int, ...], activation: st
     assert gradients(scores, torch.ones_like(scores), a)[0].shape == a.shape
 
 
-def test_leading_axes_broadcast_and_strides_are_free(operator: None) -> None:
+def test_leading_axes_broadcast_with_any_strides(operator: None) -> None:
     v = torch.randn(4)
     agree(torch.randn(3, 1, 5, 4), torch.randn(1, 2, 6, 4), v)
     agree(torch.randn(5, 4), torch.randn(2, 6, 4), v)
@@ -150,7 +150,7 @@ def test_first_and_second_derivatives(operator: None, activation: str) -> None:
     assert torch.autograd.gradgradcheck(function, inputs)
 
 
-def test_only_the_gradients_that_are_wanted(operator: None) -> None:
+def test_only_the_required_gradients(operator: None) -> None:
     a, b, v = given(2, 3, 4, 5)
     b.requires_grad_()
     (first,) = torch.autograd.grad(additive_scores(a, b, v).pow(2).sum(), b, create_graph=True)
@@ -160,7 +160,7 @@ def test_only_the_gradients_that_are_wanted(operator: None) -> None:
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_the_operators_keep_their_promises_to_torch(activation: str) -> None:
+def test_the_operators_pass_opcheck(activation: str) -> None:
     a, b, v = (t.requires_grad_() for t in given(2, 3, 5, 4))
     torch.library.opcheck(additive.forward_op, (a, b, v, activation))
     _, *kept = additive.forward_op(a, b, v, activation)
@@ -184,7 +184,7 @@ def test_half_precision_is_computed_in_float32(
     assert gradients(additive_scores(a, b, v), scores, a)[0].dtype == dtype
 
 
-def test_grad_mode_never_changes_a_number(operator: None) -> None:
+def test_grad_mode_does_not_change_the_result(operator: None) -> None:
     a, b, v = given(2, 6, 7, 8)
     with torch.no_grad():
         without = additive_scores(a, b, v)
@@ -199,7 +199,7 @@ def test_small_work_is_the_definition_itself() -> None:
     assert torch.equal(additive_scores(a, b, v), torch.tanh(a[:, :, None] + b[:, None]) @ v)
 
 
-def test_an_unknown_activation_is_named() -> None:
+def test_an_unknown_activation_is_an_error() -> None:
     with pytest.raises(ValueError, match="tanh, sigmoid, relu, got 'gelu'"):
         additive_scores(*given(2, 3, 4), activation="gelu")
 
@@ -207,16 +207,16 @@ def test_an_unknown_activation_is_named() -> None:
 def test_blocks_cover_every_pair_once_and_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "BLOCK_WORK", 100)
     for count, queries, keys, hidden in ((3, 5, 7, 4), (20, 1, 2, 3), (1, 1, 90, 9), (2, 3, 4, 101)):
-        seen = torch.zeros(count, queries, keys)
+        output = torch.zeros(count, queries, keys)
         for i, q, k in pairs.iter_blocks(
             torch.empty(count, queries, hidden), torch.empty(count, keys, hidden)
         ):
-            assert seen[i, q, k].numel() * hidden <= max(100, hidden)
-            seen[i, q, k] += 1
-        assert torch.equal(seen, torch.ones_like(seen))
+            assert output[i, q, k].numel() * hidden <= max(100, hidden)
+            output[i, q, k] += 1
+        assert torch.equal(output, torch.ones_like(output))
 
 
-def test_without_a_compiler_the_blocks_do_it(
+def test_without_a_compiler_blocks_are_used(
     large: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried = []

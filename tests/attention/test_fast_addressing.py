@@ -70,7 +70,7 @@ def test_the_gradients_are_those_of_the_four_parts():
         torch.testing.assert_close(one, other)
 
 
-def test_a_head_that_erases_all_leaves_finite_gradients():
+def test_gradients_are_finite_when_a_head_erases_everything():
     memory, weights, erase, add = edited(2, 3, 2)
     weights, erase = torch.ones_like(weights).requires_grad_(), torch.ones_like(erase).requires_grad_()
     addressing.write(memory, weights, erase, add).sum().backward()
@@ -102,7 +102,7 @@ def test_extremes_stay_finite(strength, sharpness, memory):
         assert torch.isfinite(tensor.grad).all()
 
 
-def test_bfloat16_comes_back_as_bfloat16():
+def test_bfloat16_is_preserved():
     given = [tensor.detach().bfloat16().requires_grad_() for tensor in said(1, 6, 4, 3)]
     weights = addressing.address(*given)
     assert weights.dtype == torch.bfloat16
@@ -110,7 +110,7 @@ def test_bfloat16_comes_back_as_bfloat16():
     assert all(tensor.grad.dtype == torch.bfloat16 for tensor in given)
 
 
-def test_torch_func_gets_the_definition():
+def test_torch_func_uses_the_definition():
     given = [tensor.detach() for tensor in said(1, 6, 4, 3, batch=1)]
     grad = torch.func.grad(lambda key: addressing.address(key, *given[1:]).square().sum())(given[0])
     given[0].requires_grad_()
@@ -118,7 +118,7 @@ def test_torch_func_gets_the_definition():
     torch.testing.assert_close(grad, given[0].grad)
 
 
-def test_forward_mode_gets_the_definition():
+def test_forward_mode_uses_the_definition():
     given = tuple(tensor.detach() for tensor in said(1, 4, 3, 3, batch=1))
     places = tuple(range(len(given)))
     forwards = torch.func.jacfwd(addressing.address, places)(*given)
@@ -128,7 +128,7 @@ def test_forward_mode_gets_the_definition():
 @pytest.mark.parametrize("size", [1e-13, 1e-15, 1e-17, 1e-20, 1e-23, 1e-30, 0.0])
 @pytest.mark.parametrize("tiny", ["key", "memory"])
 @pytest.mark.parametrize("function", ["content", "address"])
-def test_rows_and_keys_of_almost_no_length_have_finite_gradients(function, tiny, size):
+def test_rows_and_keys_of_tiny_norm_have_finite_gradients(function, tiny, size):
     key, _, gate, offsets, sharpness, memory, previous = (part.detach().float() for part in said(1, 6, 4, 3))
     strength, short = torch.full((2, 1), 5.0), key if tiny == "key" else memory
     short.mul_(size).requires_grad_()
@@ -166,7 +166,7 @@ def test_autocast_changes_nothing(function):
 
 
 @pytest.mark.parametrize("grad", [True, False])
-def test_a_run_of_fake_tensors_leaves_nothing_behind(grad):
+def test_fake_tensors_do_not_enter_the_cache(grad):
     given, fake = said(1, 11 + grad, 4, 3), torch._subclasses.FakeTensorMode()
     with torch.set_grad_enabled(grad):
         for _ in range(2):
@@ -176,7 +176,7 @@ def test_a_run_of_fake_tensors_leaves_nothing_behind(grad):
             assert type(addressing.address(*given)) is torch.Tensor
 
 
-def test_inference_mode_leaves_nothing_that_gradients_cannot_use():
+def test_tensors_cached_in_inference_mode_work_with_gradients():
     given = said(1, 13, 4, 3)
     with torch.inference_mode():
         addressing.address(*given)

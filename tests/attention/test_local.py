@@ -12,9 +12,11 @@ from regard.attention import (
     Boxcar,
     Dot,
     Dropout,
+    Gumbel,
     LocalM,
     LocalP,
     Rotary,
+    Sample,
     ScaledDot,
     Score,
     Temperature,
@@ -28,8 +30,8 @@ from regard.attention import (
 )
 from regard.attention.fast import fused as paths
 from regard.testing.inputs import make_inputs
-from tests.attention import loops
-from tests.attention.loops import dot, times
+from tests.attention import reference_loops as loops
+from tests.attention.reference_loops import dot, times
 
 LENGTHS = torch.tensor([30, 7, 0])
 MASKS = {
@@ -45,7 +47,7 @@ SIZES = [(4, 30), (12, 30), (5, 5), (4, 2), (1, 30), (3, 1)]
 
 
 @pytest.fixture
-def taken(monkeypatch):
+def used_paths(monkeypatch):
     """How often keys were gathered."""
     calls = []
 
@@ -59,11 +61,11 @@ def taken(monkeypatch):
     return calls
 
 
-def full_width(query, key, value, visible, centre, radius, bell):
-    """One sequence: softmax over the visible keys near the centre, times a bell, not renormalized."""
+def full_width(query, key, value, visible, center, radius, bell):
+    """One sequence: softmax over the visible keys near the center, times a bell, not renormalized."""
     contexts, weights = [], []
     for i, (q, seen) in enumerate(zip(query.tolist(), visible.tolist(), strict=True)):
-        p = centre(i, q, sum(seen))
+        p = center(i, q, sum(seen))
         near = [may and abs(s - p) <= radius for s, may in enumerate(seen)]
         row = loops.softmax([dot(q, k) if m else -math.inf for k, m in zip(key.tolist(), near, strict=True)])
         if bell:
@@ -73,13 +75,13 @@ def full_width(query, key, value, visible, centre, radius, bell):
     return torch.tensor(contexts, dtype=torch.float64), torch.tensor(weights, dtype=torch.float64)
 
 
-def compare(seen, w, mask, centre, radius, bell=False):
+def compare(seen, w, mask, center, radius, bell=False):
     visible = torch.ones(w.num_queries, w.num_keys, dtype=torch.bool)
     visible = visible if mask is None else mask.materialize(w.num_queries, w.num_keys, 1)
     visible = visible.expand(3, w.num_queries, w.num_keys)
     for b in range(3):
         context, weights = full_width(
-            w.query[b], w.key[b], w.value[b], visible[b], lambda *a, b=b: centre(b, *a), radius, bell
+            w.query[b], w.key[b], w.value[b], visible[b], lambda *a, b=b: center(b, *a), radius, bell
         )
         torch.testing.assert_close(seen.weights[b].detach(), weights, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(seen.context[b].detach(), context, rtol=1e-9, atol=1e-9)
@@ -103,11 +105,11 @@ def test_local_p_is_its_definition(queries, keys, radius, mask):
     local = LocalP(Dot(), 4, 5, radius).double()
     W, v = local.query_proj.weight.tolist(), local.energy.tolist()
 
-    def centre(b, i, q, S):
+    def center(b, i, q, S):
         return S / (1 + math.exp(-dot(v, [math.tanh(x) for x in times(W, q)])))
 
     seen = local(*w, mask)
-    compare(seen, w, mask, centre, radius, bell=True)
+    compare(seen, w, mask, center, radius, bell=True)
     assert seen.weights.shape == (3, queries, keys)
 
 
@@ -126,7 +128,7 @@ def test_positions_of_the_queries(positions):
     compare(seen, w, padding(LENGTHS), lambda b, i, q, S: max(min(place(b, i), S - 1), 0), 2)
 
 
-def test_a_decoder_step_is_a_row_of_the_whole():
+def test_a_decoding_step_is_a_row_of_the_full_call():
     w = make_inputs(6, 40, (3,))
     for local in (LocalM(ScaledDot(), 2), LocalP(ScaledDot(), 4, 5, 2).double()):
         whole = local(*w, padding(LENGTHS))
@@ -136,7 +138,7 @@ def test_a_decoder_step_is_a_row_of_the_whole():
             torch.testing.assert_close(step.weights, whole.weights[:, t : t + 1])
 
 
-def test_the_gradient_of_the_place_goes_through_the_bell_only():
+def test_the_gradient_of_the_center_passes_through_the_gaussian_only():
     local = LocalP(Dot(), 4, 5, 3).double()
     w = make_inputs(6, 30, (3,)).requiring_grad()
     factor = torch.randn(3, 6, 3, dtype=torch.float64)
@@ -149,14 +151,14 @@ def test_the_gradient_of_the_place_goes_through_the_bell_only():
     want = (softmax(scores) * torch.exp(-0.5 * (away / 1.5) ** 2)) @ w.value
     torch.testing.assert_close(seen, want)
     inputs = [*w, *local.parameters()]
-    for got, expected in zip(
+    for actual, expected in zip(
         torch.autograd.grad(seen, inputs, factor), torch.autograd.grad(want, inputs, factor), strict=True
     ):
-        torch.testing.assert_close(got, expected)
+        torch.testing.assert_close(actual, expected)
     assert local.energy.requires_grad
 
 
-def test_the_gradient_is_the_slope():
+def test_gradcheck():
     local = LocalP(Dot(), 4, 3, 1).double()
     for keys in (3, 7):  # at full width and gathered
         w = make_inputs(2, keys, (1,)).requiring_grad()
@@ -165,13 +167,13 @@ def test_the_gradient_is_the_slope():
 
 @pytest.mark.parametrize("make", [lambda s: LocalM(s, 2), lambda s: LocalP(s, 4, 5, 2)], ids=["m", "p"])
 @pytest.mark.parametrize("queries", [1, 12])
-def test_keys_are_gathered_and_the_answer_is_that_of_the_definition(make, queries, taken):
+def test_gathered_keys_agree_with_the_definition(make, queries, used_paths):
     for score in (ScaledDot(), Additive(4, 4, 5), Rotary(ScaledDot()), ScaledDot() + Alibi(2), Boxcar(2.5)):
         local = make(score).double()
         w = make_inputs(queries, 50, (3, 2))
         seen = local(*w, padding(torch.tensor([50, 20, 0])))
         torch.testing.assert_close(seen.context, seen.weights @ w.value)
-    assert len(taken) >= 4
+    assert len(used_paths) >= 4
 
 
 class Widths(Score):
@@ -214,14 +216,14 @@ def test_other_normalizers(make):
             assert not torch.equal(loud(*w).context, plain(*w).context)
 
 
-def test_kernel_values_are_shared_out_by_their_sum():
+def test_kernel_values_are_divided_by_their_sum():
     w = make_inputs(6, 30, (3,))
     for local in (LocalM(Boxcar(3.0), 2), LocalP(Boxcar(3.0), 4, 5, 2).double()):
         assert local(*w).context.isfinite().all()
 
 
 @pytest.mark.parametrize("make", [lambda s: LocalM(s, 2), lambda s: LocalP(s, 4, 5, 2)], ids=["m", "p"])
-def test_keys_given_once_are_the_keys(make):
+def test_precomputed_keys_equal_the_keys(make):
     score = Additive(4, 4, 5)
     local = make(score).double()
     w = make_inputs(6, 30, (3,))
@@ -236,7 +238,7 @@ def test_keys_given_once_are_the_keys(make):
 
 
 @pytest.mark.parametrize("make", EITHER.values(), ids=EITHER)
-def test_who_sees_nothing_sees_zero(make):
+def test_a_query_without_visible_keys_has_context_0(make):
     local = make(None).double()
     w = make_inputs(6, 30, (3,)).requiring_grad()
     seen = local(*w, padding(LENGTHS))
@@ -256,7 +258,7 @@ def test_local_m_is_a_window_where_both_run_side_by_side():
     torch.testing.assert_close(LocalM(Dot(), 2)(*w).context, want)
 
 
-def test_half_precision_knows_far_places():
+def test_large_positions_in_half_precision():
     """bfloat16 cannot tell place 1001 from 1004; the places are computed in float32."""
     w = make_inputs(4, 2000, (1,)).to(torch.float32)
     local = LocalP(ScaledDot(), 4, 5, 4)
@@ -283,7 +285,27 @@ def test_half_precision_knows_far_places():
         ),
     ],
 )
-def test_wrong_sizes_are_refused_in_one_sentence(wrong, words):
+def test_wrong_sizes_are_one_sentence(wrong, words):
     with pytest.raises(ValueError, match=words) as error:
         wrong()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("sampler", [Gumbel, Sample])
+def test_local_attention_keeps_the_mode_of_its_normalizer(sampler):
+    inner = sampler()
+    local = LocalP(ScaledDot(), 4, 8, radius=2, normalize=inner).eval()
+    query, key, value = torch.randn(2, 3, 4), torch.randn(2, 40, 4), torch.randn(2, 40, 6)
+    output = local(query, key, value)
+    torch.testing.assert_close(output.context, output.weights @ value)
+    assert not inner.training
+    assert torch.equal(output.context, local(query, key, value).context)
+
+
+@pytest.mark.bare
+def test_wrong_shapes_are_named():
+    key = torch.randn(2, 9, 4)
+    with pytest.raises(ValueError, match=r"mask \(3, 3, 7\) does not broadcast"):
+        LocalP(ScaledDot(), 4, 8, 2)(torch.randn(2, 3, 4), key, key, torch.ones(3, 3, 7) > 0)
+    with pytest.raises(ValueError, match=r"query must be \(\*batch, queries, dim\), got \(4,\)"):
+        LocalM(ScaledDot(), 2)(torch.randn(4), key, key)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.attention import Mask, PositionGrid, around, attend, causal, dense, documents, padding, window
 from regard.attention.masks.base import as_mask
-from tests.attention import loops
+from tests.attention import reference_loops as loops
 
 SIZES = [(1, 1), (5, 5), (3, 6), (6, 3), (1, 7), (0, 4), (4, 0)]
 each_size = pytest.mark.parametrize(("queries", "keys"), SIZES)
@@ -19,8 +19,8 @@ each_size = pytest.mark.parametrize(("queries", "keys"), SIZES)
 @pytest.mark.parametrize("offset", [None, 0, 2, -2, 100, -100])
 def test_causal(queries, keys, offset):
     shift = keys - queries if offset is None else offset
-    want = loops.mask(lambda i, j: j <= i + shift, queries, keys)
-    assert torch.equal(causal(offset).materialize(queries, keys), want)
+    expected = loops.mask(lambda i, j: j <= i + shift, queries, keys)
+    assert torch.equal(causal(offset).materialize(queries, keys), expected)
 
 
 @each_size
@@ -28,8 +28,8 @@ def test_causal(queries, keys, offset):
 @pytest.mark.parametrize(("left", "right"), [(0, 0), (1, 2), (3, 0), (0, 9)])
 def test_window(queries, keys, offset, left, right):
     shift = keys - queries if offset is None else offset
-    want = loops.mask(lambda i, j: -left <= j - (i + shift) <= right, queries, keys)
-    assert torch.equal(window(left, right, offset).materialize(queries, keys), want)
+    expected = loops.mask(lambda i, j: -left <= j - (i + shift) <= right, queries, keys)
+    assert torch.equal(window(left, right, offset).materialize(queries, keys), expected)
 
 
 @each_size
@@ -38,19 +38,19 @@ def test_padding(queries, keys):
     found = padding(torch.tensor(lengths)).materialize(queries, keys)
     for a in range(2):
         for b in range(3):
-            want = loops.mask(lambda i, j, n=lengths[a][b]: j < n, queries, keys)
-            assert torch.equal(found[a, b], want)
+            expected = loops.mask(lambda i, j, n=lengths[a][b]: j < n, queries, keys)
+            assert torch.equal(found[a, b], expected)
     assert torch.equal(padding(2).materialize(queries, keys), loops.mask(lambda i, j: j < 2, queries, keys))
 
 
 @each_size
 @pytest.mark.parametrize("radius", [0, 1, 1.5, math.inf])
 def test_around(queries, keys, radius):
-    centre = torch.linspace(-2, keys + 1, 2 * max(queries, 1)).reshape(2, -1)[:, :queries]
-    found = around(centre, radius).materialize(queries, keys)
+    center = torch.linspace(-2, keys + 1, 2 * max(queries, 1)).reshape(2, -1)[:, :queries]
+    found = around(center, radius).materialize(queries, keys)
     for b in range(2):
-        want = loops.mask(lambda i, j, b=b: abs(j - centre[b, i].item()) <= radius, queries, keys)
-        assert torch.equal(found[b], want)
+        expected = loops.mask(lambda i, j, b=b: abs(j - center[b, i].item()) <= radius, queries, keys)
+        assert torch.equal(found[b], expected)
     alone = around(1.25, radius).materialize(queries, keys)
     assert torch.equal(alone, loops.mask(lambda i, j: abs(j - 1.25) <= radius, queries, keys))
 
@@ -59,8 +59,8 @@ def test_documents():
     query_ids, key_ids = torch.tensor([[0, 1, 1], [5, 5, 7]]), torch.tensor([[0, 0, 1, 2], [7, 7, 7, 5]])
     found = documents(query_ids, key_ids).materialize(3, 4)
     for b in range(2):
-        want = loops.mask(lambda i, j, b=b: query_ids[b, i] == key_ids[b, j], 3, 4)
-        assert torch.equal(found[b], want)
+        expected = loops.mask(lambda i, j, b=b: query_ids[b, i] == key_ids[b, j], 3, 4)
+        assert torch.equal(found[b], expected)
     packed = documents(key_ids[0]).materialize(4, 4)
     assert torch.equal(packed, loops.mask(lambda i, j: key_ids[0, i] == key_ids[0, j], 4, 4))
 
@@ -97,36 +97,36 @@ def test_lengths_are_for_the_leading_axes_and_dense_tensors_for_the_last(batch, 
 
 @pytest.mark.parametrize(("batch", "heads"), [(2, 5), (2, 2)])
 def test_centres_and_documents_are_for_the_leading_axes(batch, heads):
-    centre = torch.tensor([[0.0, 1.0, 2.0], [3.0, 3.0, 0.0]])
-    weights = weights_of(around(centre, 0), batch, heads)
+    center = torch.tensor([[0.0, 1.0, 2.0], [3.0, 3.0, 0.0]])
+    weights = weights_of(around(center, 0), batch, heads)
     ids, key_ids = torch.tensor([[0, 0, 1], [1, 0, 1]]), torch.tensor([[0, 1, 0, 1], [1, 1, 1, 0]])
     packed = weights_of(documents(ids, key_ids), batch, heads)
     for b in range(batch):
         for h in range(heads):
-            assert weights[b, h].argmax(-1).tolist() == centre[b].tolist()
+            assert weights[b, h].argmax(-1).tolist() == center[b].tolist()
             assert torch.equal(packed[b, h] > 0, ids[b][:, None] == key_ids[b])
 
 
 def test_axes_of_different_masks_meet():
-    lengths, centre = torch.tensor([[4, 2], [1, 3]]), torch.tensor([[0.0, 1.0, 2.0], [3.0, 2.0, 1.0]])
+    lengths, center = torch.tensor([[4, 2], [1, 3]]), torch.tensor([[0.0, 1.0, 2.0], [3.0, 2.0, 1.0]])
     by_head = torch.rand(2, 3, 4) < 0.8
-    weights = weights_of(padding(lengths) & around(centre, 1) & by_head & causal(), 2, 2)
+    weights = weights_of(padding(lengths) & around(center, 1) & by_head & causal(), 2, 2)
     for b in range(2):
         for h in range(2):
-            want = loops.mask(
+            expected = loops.mask(
                 lambda i, j, b=b, h=h: (
-                    j < lengths[b, h] and abs(j - centre[b, i]) <= 1 and by_head[h, i, j] and j <= i + 1
+                    j < lengths[b, h] and abs(j - center[b, i]) <= 1 and by_head[h, i, j] and j <= i + 1
                 ),
                 3,
                 4,
             )
-            assert torch.equal(weights[b, h] > 0, want)
+            assert torch.equal(weights[b, h] > 0, expected)
 
 
 def test_a_mask_may_bring_the_batch():
-    seen = attend(torch.zeros(3, 2), torch.zeros(4, 2), torch.arange(4.0)[:, None], padding([1, 2, 4]))
-    assert seen.context.shape == (3, 3, 1)
-    assert seen.context[:, 0, 0].tolist() == [0.0, 0.5, 1.5]
+    output = attend(torch.zeros(3, 2), torch.zeros(4, 2), torch.arange(4.0)[:, None], padding([1, 2, 4]))
+    assert output.context.shape == (3, 3, 1)
+    assert output.context[:, 0, 0].tolist() == [0.0, 0.5, 1.5]
 
 
 # ---- algebra
@@ -181,7 +181,7 @@ def test_joined_masks_are_sets(make, other):
 
 @settings(max_examples=60)
 @given(recipes())
-def test_nothing_is_visible_outside_of_the_band(make):
+def test_no_key_outside_of_the_band_is_visible(make):
     low, high = make().band(6, 7)
     step = torch.arange(7) - torch.arange(6)[:, None]
     assert not (whole(make()) & ((step < low) | (step > high))).any()
@@ -191,45 +191,45 @@ def test_nothing_is_visible_outside_of_the_band(make):
 @given(recipes())
 def test_prefix_and_count_tell_how_many_keys_are_visible(make):
     mask, grid = make(), PositionGrid.full(6, 7, 1)
-    seen = whole(mask)
-    assert torch.equal(mask.count_visible(grid).expand(2, 6, 1), seen.sum(-1, keepdim=True))
+    output = whole(mask)
+    assert torch.equal(mask.count_visible(grid).expand(2, 6, 1), output.sum(-1, keepdim=True))
     prefix = mask.prefix_lengths(grid)
     if prefix is not None:
-        assert torch.equal((grid.key_positions < prefix).expand(2, 6, 7), seen)
+        assert torch.equal((grid.key_positions < prefix).expand(2, 6, 7), output)
 
 
 @settings(max_examples=60)
 @given(recipes(), st.integers(0, 5), st.integers(0, 6), st.integers(1, 6), st.integers(1, 7))
-def test_a_part_of_the_grid_is_a_slice_of_the_whole(make, first_query, first_key, queries, keys):
+def test_a_part_of_the_grid_is_a_slice_of_the_full_mask(make, first_query, first_key, queries, keys):
     queries = torch.arange(first_query, min(first_query + queries, 6))
     keys = torch.arange(first_key, min(first_key + keys, 7))
-    seen = (
+    output = (
         make().rule(PositionGrid(6, 7, 1, queries[:, None], keys[None, :])).expand(2, len(queries), len(keys))
     )
-    assert torch.equal(seen, whole(make())[:, queries][:, :, keys])
+    assert torch.equal(output, whole(make())[:, queries][:, :, keys])
 
 
 @settings(max_examples=60)
 @given(recipes(), st.lists(st.integers(0, 4), min_size=12, max_size=12))
-def test_gathered_positions_are_gathered_from_the_whole(make, starts):
+def test_gathered_positions_agree_with_the_full_mask(make, starts):
     key_at = torch.tensor(starts).reshape(2, 6, 1, 1) + torch.arange(3)
     grid = PositionGrid(6, 7, 1, torch.arange(6)[:, None, None], key_at, num_inner_axes=1)
-    seen = make().rule(grid).expand(2, 6, 1, 3).squeeze(-2)
-    assert torch.equal(seen, whole(make()).gather(-1, key_at.squeeze(-2)))
+    output = make().rule(grid).expand(2, 6, 1, 3).squeeze(-2)
+    assert torch.equal(output, whole(make()).gather(-1, key_at.squeeze(-2)))
 
 
 @settings(max_examples=40)
 @given(recipes())
 def test_every_query_alike_means_it(make):
     if make().is_query_independent:
-        seen = whole(make())
-        assert torch.equal(seen, seen[:, :1].expand(2, 6, 7))
+        output = whole(make())
+        assert torch.equal(output, output[:, :1].expand(2, 6, 7))
 
 
 # ---- words
 
 
-def test_masks_are_joined_with_signs_not_words():
+def test_masks_have_no_truth_value():
     with pytest.raises(TypeError, match=r"join masks with & \| ~"):
         bool(causal())
     with pytest.raises(TypeError, match="join masks"):
@@ -273,7 +273,7 @@ def test_masks_have_a_short_repr(mask):
         (lambda: documents(torch.tensor(1)), "documents: ids must have one entry for each position"),
     ],
 )
-def test_wrong_masks_are_refused_in_one_sentence(wrong, words):
+def test_wrong_masks_are_one_sentence(wrong, words):
     with pytest.raises((TypeError, ValueError), match=words) as error:
         wrong()
     assert "\n" not in str(error.value)
@@ -296,19 +296,19 @@ def test_wrong_masks_are_refused_in_one_sentence(wrong, words):
         (~padding([1, 2, 3]), r"lengths \(3,\)"),
     ],
 )
-def test_masks_that_do_not_fit_are_refused_in_one_sentence(mask, words):
+def test_masks_that_do_not_fit_are_one_sentence(mask, words):
     with pytest.raises(ValueError, match=words) as error:
         attend(torch.zeros(2, 3, 2), torch.zeros(2, 4, 2), torch.zeros(2, 4, 1), mask)
     assert "\n" not in str(error.value)
 
 
-def test_a_mask_of_ones_own_needs_a_rule_only():
+def test_a_user_defined_mask_needs_a_rule_only():
     class Even(Mask):
         def rule(self, grid):
             return grid.key_positions % 2 == 0
 
     weights = weights_of(Even() & causal(), 2)
-    want = loops.mask(lambda i, j: j % 2 == 0 and j <= i + 1, 3, 4)
-    assert torch.equal(weights[0] > 0, want)
+    expected = loops.mask(lambda i, j: j % 2 == 0 and j <= i + 1, 3, 4)
+    assert torch.equal(weights[0] > 0, expected)
     with pytest.raises(NotImplementedError, match=r"implement rule\(grid\)"):
         Mask().materialize(1, 1)

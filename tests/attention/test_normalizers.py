@@ -28,7 +28,7 @@ from regard.attention.normalizers import (
     masked_normalizer,
     softmax,
 )
-from tests.attention.normalizer_parts import (
+from tests.attention.normalizer_cases import (
     ALL,
     HARD,
     INF,
@@ -42,7 +42,7 @@ from tests.attention.normalizer_parts import (
 
 @every
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-def test_hidden_keys_get_nothing(name, dtype):
+def test_hidden_keys_have_weight_0(name, dtype):
     scores = scores_for(name, 2, 4, 6, dtype=dtype).requires_grad_()
     weights = ALL[name]()(scores)
     assert weights.dtype == dtype
@@ -58,12 +58,12 @@ def test_hidden_keys_get_nothing(name, dtype):
 
 
 @pytest.mark.parametrize("name", sorted(SUMS_TO_ONE))
-def test_weights_sum_to_one_or_nothing(name):
+def test_weights_sum_to_1_or_0(name):
     scores = scores_for(name, 3, 5, 7)
     weights = ALL[name]()(scores)
-    seen = (scores > -INF).any(-1)
+    output = (scores > -INF).any(-1)
     assert (weights >= 0).all()
-    torch.testing.assert_close(weights.sum(-1), seen.float())
+    torch.testing.assert_close(weights.sum(-1), output.float())
 
 
 @every
@@ -136,7 +136,7 @@ def test_gradients(name):
 
 
 @pytest.mark.parametrize("name", [*SMOOTH, *KERNEL, "straight_softmax", "straight_sparsemax"])
-def test_every_way_to_differentiate_gives_the_same(name):
+def test_all_modes_of_differentiation_agree(name):
     normalize, scores = ALL[name](), scores_for(name, 3, 4, dtype=torch.float64)
     expected = torch.autograd.functional.jacobian(normalize, scores)
     tangent = torch.randn_like(scores)
@@ -156,7 +156,7 @@ def test_forward_mode_of_softmax_is_that_of_torch():
     torch.testing.assert_close(found, torch.func.jvp(lambda s: torch.softmax(s, -1), (scores,), (tangent,)))
 
 
-def test_forward_mode_of_a_temperature_beside_hidden_keys():
+def test_forward_mode_of_a_temperature_with_hidden_keys():
     scores = scores_for("temperature", 3, 4, dtype=torch.float64)
 
     def cooled(t):
@@ -203,7 +203,7 @@ def test_order_of_keys_does_not_matter(name, row, order):
 @pytest.mark.parametrize("name", [*sorted(SMOOTH.keys() - {"bell"}), "hardmax", "kernel_sum"])
 @settings(max_examples=20)
 @given(row=rows, more=st.integers(1, 5))
-def test_more_hidden_keys_change_nothing(name, row, more):
+def test_additional_hidden_keys_change_nothing(name, row, more):
     scores = torch.tensor([row])
     scores = scores.exp().masked_fill(scores == -INF, -INF) if name in KERNEL else scores
     wider = torch.cat([scores, torch.full((1, more), -INF)], -1)
@@ -211,7 +211,7 @@ def test_more_hidden_keys_change_nothing(name, row, more):
     torch.testing.assert_close(ALL[name]()(wider), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_what_normalizers_say_of_themselves():
+def test_properties_of_normalizers():
     assert input_kind(softmax) == input_kind(Temperature(1.0)) == input_kind(lambda s: s) == "logits"
     assert (
         input_kind(kernel_sum)
@@ -232,7 +232,7 @@ def test_what_normalizers_say_of_themselves():
     assert is_random(masked_normalizer(input_kind="logits", is_random=True)(lambda s: s))
 
 
-def test_a_normalizer_of_ones_own():
+def test_a_user_defined_normalizer():
     class Careless(Normalizer):
         def compute_weights(self, scores):
             assert (scores > -INF).any(-1).all()

@@ -12,7 +12,7 @@ from regard.attention.normalizers import (
     input_kind,
     softmax,
 )
-from tests.attention.normalizer_parts import ALL, INF, RANDOM, every, scores_for
+from tests.attention.normalizer_cases import ALL, INF, RANDOM, every, scores_for
 
 pytestmark = pytest.mark.bare
 
@@ -47,17 +47,17 @@ def test_compile_with_inductor(name):
 
 def test_bound_inside_a_compiled_function():
     @torch.compile(backend="aot_eager", fullgraph=True)
-    def look(scores, centre, t):
+    def look(scores, center, t):
         assert input_kind(Dropout(softmax, 0.1)) == "logits"
         straight = StraightThrough(Sample())
         weights = straight(scores)
-        local = GaussianWindow(Temperature(t.exp()), centre * 2, 1.0).with_key_positions(torch.arange(5) * 2)
+        local = GaussianWindow(Temperature(t.exp()), center * 2, 1.0).with_key_positions(torch.arange(5) * 2)
         return local(scores), straight.log_prob(scores, weights) + straight.entropy(scores)
 
-    scores, centre, t = torch.randn(2, 3, 5), torch.rand(2, 3, requires_grad=True), torch.zeros(3, 1)
-    weights, log_prob = look(scores, centre, t)
-    expected = GaussianWindow(softmax, centre * 2, 1.0).with_key_positions(torch.arange(5) * 2)(scores)
+    scores, center, t = torch.randn(2, 3, 5), torch.rand(2, 3, requires_grad=True), torch.zeros(3, 1)
+    weights, log_prob = look(scores, center, t)
+    expected = GaussianWindow(softmax, center * 2, 1.0).with_key_positions(torch.arange(5) * 2)(scores)
     torch.testing.assert_close(weights, expected)
     assert log_prob.shape == (2, 3)
     weights.sum().backward()
-    assert (centre.grad != 0).any()
+    assert (center.grad != 0).any()

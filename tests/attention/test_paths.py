@@ -39,36 +39,36 @@ from regard.testing import laws
 from regard.testing.inputs import make_inputs
 
 
-def which(taken, *args, **options):
-    taken.clear()
+def which(used_paths, *args, **options):
+    used_paths.clear()
     attend(*args, **options)
-    return list(taken)
+    return list(used_paths)
 
 
-def test_which_path_serves_which_call(taken):
+def test_the_selected_path(used_paths):
     small, long = make_inputs(5, 6, (2,)), make_inputs(320, 330, (2,))
-    assert which(taken, *small) == ["fused"]
-    assert which(taken, *small, causal()) == ["fused"]
-    assert which(taken, *small, padding([6, 2]), score=Gaussian()) == ["fused"]
-    assert which(taken, *small, score=Bilinear(4, 4).double()) == ["fused"]
-    assert which(taken, *small, score=Dot() + Cosine()) == ["fused"]
-    assert which(taken, *small, score=Rotary(ScaledDot())) == ["fused"]
-    assert which(taken, *small, normalize=Temperature(0.5)) == ["fused"]
-    assert which(taken, *small, score=Constant()) == ["mean"]
-    assert which(taken, *small, padding([6, 0]), score=Constant()) == ["mean"]
-    assert which(taken, *small, causal(), score=Constant()) == []
-    assert which(taken, *small, normalize=sparsemax) == []
-    assert which(taken, *small, score=Additive(4, 4, 5).double()) == []
-    assert which(taken, *small, normalize=Sample()) == []
-    assert which(taken, *small, normalize=Dropout(softmax, 0.5)) == []
-    assert which(taken, *small, normalize=Dropout(softmax, 0.5).eval()) == ["fused"]
-    assert which(taken, *long, window(3, 3)) == ["fused", "banded"]
-    assert which(taken, *long, window(3, 3) & padding([330, 5])) == ["fused", "banded"]
-    assert which(taken, *long, window(3, 3), normalize=sparsemax) == ["banded"]
-    assert which(taken, *long, causal() & window(3, 3), score=Boxcar(1.0)) == ["banded"]
-    assert which(taken, *long, window(200, 200)) == ["fused"]
-    assert which(taken, *long, around(17.0, 3)) == ["fused", "gathered"]
-    assert which(taken, *long, around(torch.zeros(2, 320), 3), normalize=entmax15) == ["gathered"]
+    assert which(used_paths, *small) == ["fused"]
+    assert which(used_paths, *small, causal()) == ["fused"]
+    assert which(used_paths, *small, padding([6, 2]), score=Gaussian()) == ["fused"]
+    assert which(used_paths, *small, score=Bilinear(4, 4).double()) == ["fused"]
+    assert which(used_paths, *small, score=Dot() + Cosine()) == ["fused"]
+    assert which(used_paths, *small, score=Rotary(ScaledDot())) == ["fused"]
+    assert which(used_paths, *small, normalize=Temperature(0.5)) == ["fused"]
+    assert which(used_paths, *small, score=Constant()) == ["mean"]
+    assert which(used_paths, *small, padding([6, 0]), score=Constant()) == ["mean"]
+    assert which(used_paths, *small, causal(), score=Constant()) == []
+    assert which(used_paths, *small, normalize=sparsemax) == []
+    assert which(used_paths, *small, score=Additive(4, 4, 5).double()) == []
+    assert which(used_paths, *small, normalize=Sample()) == []
+    assert which(used_paths, *small, normalize=Dropout(softmax, 0.5)) == []
+    assert which(used_paths, *small, normalize=Dropout(softmax, 0.5).eval()) == ["fused"]
+    assert which(used_paths, *long, window(3, 3)) == ["fused", "banded"]
+    assert which(used_paths, *long, window(3, 3) & padding([330, 5])) == ["fused", "banded"]
+    assert which(used_paths, *long, window(3, 3), normalize=sparsemax) == ["banded"]
+    assert which(used_paths, *long, causal() & window(3, 3), score=Boxcar(1.0)) == ["banded"]
+    assert which(used_paths, *long, window(200, 200)) == ["fused"]
+    assert which(used_paths, *long, around(17.0, 3)) == ["fused", "gathered"]
+    assert which(used_paths, *long, around(torch.zeros(2, 320), 3), normalize=entmax15) == ["gathered"]
 
 
 LONG = {
@@ -93,13 +93,13 @@ SCORES = {
 
 @pytest.mark.parametrize("mask", LONG)
 @pytest.mark.parametrize("score", SCORES)
-def test_long_sequences_keep_the_laws(score, mask, taken):
+def test_long_sequences_keep_the_laws(score, mask, used_paths):
     look, w = laws.AttentionUnderTest(SCORES[score]()), make_inputs(320, 330, (2,))
     laws.hidden_keys_have_zero_weight(look, w, LONG[mask])
     laws.reading_weights_changes_nothing(look, w, LONG[mask])
     laws.context_equals_weighted_sum(look, w, LONG[mask])
     if score not in ("by query *", "Cosine by query, summed"):
-        assert {"banded", "gathered"} & set(taken) or score == "Alibi"
+        assert {"banded", "gathered"} & set(used_paths) or score == "Alibi"
 
 
 NORMALIZERS = {
@@ -124,13 +124,13 @@ NORMALIZERS = {
 
 @pytest.mark.parametrize("mask", LONG)
 @pytest.mark.parametrize("normalize", NORMALIZERS)
-def test_settings_by_place_or_query_are_not_lost_when_work_is_cut(normalize, mask):
+def test_settings_by_position_or_query_in_partial_paths(normalize, mask):
     look, w = laws.AttentionUnderTest(ScaledDot(), NORMALIZERS[normalize]()), make_inputs(320, 330, (2,))
     laws.context_equals_weighted_sum(look.train(False), w, LONG[mask])
 
 
 @pytest.mark.parametrize("normalize", ["Temperature by query", "Bell by query", "StraightThrough of Bell"])
-def test_settings_by_query_are_not_lost_in_blocks(normalize, monkeypatch):
+def test_settings_by_query_in_blocks(normalize, monkeypatch):
     monkeypatch.setattr(blocks, "MAX_SCORES", 2**15)
     monkeypatch.setattr(fused, "MAX_MASK_ENTRIES", 0)
     look, w = laws.AttentionUnderTest(ScaledDot(), NORMALIZERS[normalize]()), make_inputs(320, 330, (2,))
@@ -143,7 +143,7 @@ def test_settings_by_query_are_not_lost_in_blocks(normalize, monkeypatch):
     [Additive(4, 4, 6), ScaledDot() + Alibi(2), Rotary(Additive(4, 4, 6))],
     ids=["additive", "bias", "rotary"],
 )
-def test_blocks_of_queries(score, normalize, taken, monkeypatch):
+def test_blocks_of_queries(score, normalize, used_paths, monkeypatch):
     monkeypatch.setattr(blocks, "MAX_SCORES", 2**15)
     monkeypatch.setattr(fused, "MAX_MASK_ENTRIES", 2**13)
     look, w = laws.AttentionUnderTest(score, normalize), make_inputs(120, 130, (3, 2))
@@ -154,10 +154,10 @@ def test_blocks_of_queries(score, normalize, taken, monkeypatch):
         window(400, 0),
         dense(torch.rand(120, 130) < 0.5),
     ):
-        taken.clear()
+        used_paths.clear()
         laws.hidden_keys_have_zero_weight(look, w, mask)
         laws.context_equals_weighted_sum(look, w, mask)
-        assert "blocked" in taken
+        assert "blocked" in used_paths
 
 
 class Widest(Score):
@@ -174,14 +174,14 @@ class Widest(Score):
 
 
 @pytest.mark.parametrize("length", [512, 2048])
-def test_a_window_costs_what_is_inside(length):
+def test_the_cost_of_a_window_is_linear(length):
     score = Widest()
     w = make_inputs(length, length, ())
     attend(*w, window(8, 8), score=score)
     assert sum(score.sizes) <= length * (64 + 16)
 
 
-def test_a_long_causal_call_never_makes_the_whole_matrix(monkeypatch):
+def test_a_long_causal_call_never_builds_the_full_matrix(monkeypatch):
     monkeypatch.setattr(blocks, "MAX_SCORES", 2**16)
     score = Widest()
     w = make_inputs(1000, 1000, ())
@@ -190,11 +190,11 @@ def test_a_long_causal_call_never_makes_the_whole_matrix(monkeypatch):
     assert sum(score.sizes) < 0.6 * 1000 * 1000  # what lies behind a block is not computed
 
 
-def test_weights_after_a_fast_path_are_the_whole_matrix():
+def test_weights_after_a_fast_path_are_the_full_matrix():
     w = make_inputs(320, 330, (2,))
-    seen = attend(*w, window(3, 3))
-    assert seen.weights.shape == (2, 320, 330)
-    assert (seen.weights.sum(-1) - 1).abs().max() < 1e-12
+    output = attend(*w, window(3, 3))
+    assert output.weights.shape == (2, 320, 330)
+    assert (output.weights.sum(-1) - 1).abs().max() < 1e-12
 
 
 # ---- the Gaussian shortcut
@@ -209,20 +209,20 @@ def exact(query, key, value, width, mask=None):
     return softmax(scores) @ value
 
 
-@pytest.mark.parametrize("centre", [0.0, 1000.0, -5e4])
+@pytest.mark.parametrize("center", [0.0, 1000.0, -5e4])
 @pytest.mark.parametrize("width", [0.1, 1.0, torch.tensor([0.1])], ids=str)
-def test_gaussian_far_from_zero(centre, width):
+def test_gaussian_far_from_zero(center, width):
     """x = 1000 +- 0.5 and width 0.1: without moving the data to zero first the answer is wrong by 0.28."""
-    key = centre + torch.rand(2, 40, 1) - 0.5
-    query = centre + torch.rand(2, 9, 1) - 0.5
+    key = center + torch.rand(2, 40, 1) - 0.5
+    query = center + torch.rand(2, 9, 1) - 0.5
     value = torch.randn(2, 40, 3)
     score = Gaussian(width)
-    want = exact(query, key, value, torch.as_tensor(width).double())
-    tolerance = 5e-4 if abs(centre) < 1e4 else 2e-3
+    expected = exact(query, key, value, torch.as_tensor(width).double())
+    tolerance = 5e-4 if abs(center) < 1e4 else 2e-3
     for normalize in (None, Temperature(1.0)):
-        seen = attend(query, key, value, score=score, normalize=normalize)
-        torch.testing.assert_close(seen.context.double(), want, rtol=0, atol=tolerance)
-        torch.testing.assert_close((seen.weights @ value).double(), want, rtol=0, atol=tolerance)
+        output = attend(query, key, value, score=score, normalize=normalize)
+        torch.testing.assert_close(output.context.double(), expected, rtol=0, atol=tolerance)
+        torch.testing.assert_close((output.weights @ value).double(), expected, rtol=0, atol=tolerance)
 
 
 def test_gaussian_of_widely_spread_data():
@@ -231,19 +231,21 @@ def test_gaussian_of_widely_spread_data():
     query = key[:, :9] + 0.3 * torch.randn(2, 9, 3)
     value = torch.randn(2, 40, 3)
     for width in (0.5, 5.0):
-        seen = attend(query, key, value, score=Gaussian(width))
-        torch.testing.assert_close(seen.context.double(), exact(query, key, value, width), rtol=0, atol=2e-3)
+        output = attend(query, key, value, score=Gaussian(width))
+        torch.testing.assert_close(
+            output.context.double(), exact(query, key, value, width), rtol=0, atol=2e-3
+        )
 
 
-def test_gaussian_is_not_pulled_away_by_hidden_keys():
+def test_gaussian_ignores_hidden_keys():
     key = 1000 + torch.rand(2, 40, 1)
     key[:, 30:] = -1e6
     query, value = 1000 + torch.rand(2, 9, 1), torch.randn(2, 40, 3)
     mask = (torch.arange(40) < 30).expand(2, 9, 40)
-    want = exact(query, key, value, 0.1, mask)
+    expected = exact(query, key, value, 0.1, mask)
     for given in (padding([30, 30]), mask, padding([30, 30]) & causal(offset=50)):
-        seen = attend(query, key, value, given, score=Gaussian(0.1))
-        torch.testing.assert_close(seen.context.double(), want, rtol=0, atol=2e-3)
+        output = attend(query, key, value, given, score=Gaussian(0.1))
+        torch.testing.assert_close(output.context.double(), expected, rtol=0, atol=2e-3)
 
 
 def test_gaussian_gradients_far_from_zero():
@@ -251,9 +253,9 @@ def test_gaussian_gradients_far_from_zero():
     query, value = (1000 + torch.rand(2, 9, 1)).requires_grad_(), torch.randn(2, 40, 3)
     score = Gaussian(0.1, learned=True)
     inputs = [query, key, score.log_width]
-    got = torch.autograd.grad(attend(query, key, value, score=score).context.square().sum(), inputs)
+    actual = torch.autograd.grad(attend(query, key, value, score=score).context.square().sum(), inputs)
     q, k = query.detach().double().requires_grad_(), key.detach().double().requires_grad_()
     log_width = score.log_width.detach().double().requires_grad_()
-    want = torch.autograd.grad(exact(q, k, value, log_width.exp()).square().sum(), [q, k, log_width])
-    for a, b in zip(got, want, strict=True):
+    expected = torch.autograd.grad(exact(q, k, value, log_width.exp()).square().sum(), [q, k, log_width])
+    for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a.double(), b, rtol=5e-3, atol=5e-3)

@@ -99,7 +99,7 @@ WRONG_KINDS = {
         lambda: attend(Q, K.double(), V),
         "one dtype outside of autocast, got query torch.float32, key torch.float64",
     ),
-    "whole numbers": (lambda: attend(Q.long(), K.long(), V.long()), "floating point, got query torch.int64"),
+    "integers": (lambda: attend(Q.long(), K.long(), V.long()), "floating point, got query torch.int64"),
     "bool": (lambda: attend(Q > 0, K, V), "floating point, got query torch.bool"),
     "list": (lambda: attend([[1.0]], K, V), "query must be a tensor, got list"),
     "no key": (lambda: attend(Q, None, V), "key must be a tensor, got NoneType"),
@@ -135,7 +135,7 @@ WRONG_KINDS = {
 
 @pytest.mark.bare
 @pytest.mark.parametrize("case", WRONG)
-def test_what_does_not_fit_is_refused_in_one_sentence(case):
+def test_invalid_arguments_are_one_sentence(case):
     wrong, words = WRONG[case]
     with pytest.raises(ValueError, match=words) as error:
         wrong()
@@ -144,14 +144,14 @@ def test_what_does_not_fit_is_refused_in_one_sentence(case):
 
 @pytest.mark.bare
 @pytest.mark.parametrize("case", WRONG_KINDS)
-def test_what_is_of_another_kind_is_refused_in_one_sentence(case):
+def test_invalid_types_are_one_sentence(case):
     wrong, words = WRONG_KINDS[case]
     with pytest.raises(TypeError, match=words) as error:
         wrong()
     assert "\n" not in str(error.value)
 
 
-def test_a_class_that_needs_nothing_may_be_given_as_it_is():
+def test_a_class_without_arguments_is_instantiated():
     w = make_inputs(5, 6, (2,))
     assert torch.equal(attend(*w, score=Dot).context, attend(*w, score=Dot()).context)
     assert Attention(Dot)(*w).context.isfinite().all()

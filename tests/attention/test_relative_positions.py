@@ -42,7 +42,7 @@ def published_slopes(heads):
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 8, 12, 16, 20])
-def test_the_slopes_are_the_published_ones(heads):
+def test_the_slopes_equal_the_published_ones(heads):
     torch.testing.assert_close(Alibi(heads).slopes.tolist(), published_slopes(heads), rtol=1e-6, atol=0)
 
 
@@ -56,8 +56,8 @@ def test_alibi_is_its_loop(offset):
     bias = Alibi(3, offset=offset)(w.query, w.key)
     first = 7 - 4 if offset is None else offset
     for h, slope in enumerate(published_slopes(3)):
-        want = torch.tensor([[-slope * abs(j - (i + first)) for j in range(7)] for i in range(4)])
-        torch.testing.assert_close(bias[1, h], want.double(), rtol=1e-6, atol=1e-6)
+        expected = torch.tensor([[-slope * abs(j - (i + first)) for j in range(7)] for i in range(4)])
+        torch.testing.assert_close(bias[1, h], expected.double(), rtol=1e-6, atol=1e-6)
 
 
 # ---- T5
@@ -81,22 +81,22 @@ def t5_bucket(distance, bidirectional, buckets, max_distance):
 
 @pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (32, 100), (8, 20), (6, 50), (64, 1000)])
-def test_the_buckets_are_t5s(bidirectional, buckets, max_distance):
+def test_the_buckets_equal_those_of_t5(bidirectional, buckets, max_distance):
     bias = RelativeBias(2, buckets, max_distance, bidirectional)
     distances = list(range(-1200, 1201))
     found = bias.bucket(torch.tensor(distances)).tolist()
-    want = [t5_bucket(d, bidirectional, buckets, max_distance) for d in distances]
-    different = [(d, f, t) for d, f, t in zip(distances, found, want, strict=True) if f != t]
+    expected = [t5_bucket(d, bidirectional, buckets, max_distance) for d in distances]
+    different = [(d, f, t) for d, f, t in zip(distances, found, expected, strict=True) if f != t]
     assert not different
 
 
-def test_t5s_own_numbers():
+def test_published_numbers_of_t5():
     """Where T5 itself stands on the edge between two buckets, its float32 decides."""
     distance = torch.arange(-300, 301)
     n = distance.abs()
     far = 8 + (torch.log(n.clamp(min=1).float() / 8) / math.log(128 / 8) * 8).long()
-    want = (distance > 0) * 16 + torch.where(n < 8, n, far.clamp(max=15))
-    assert torch.equal(RelativeBias(2).bucket(distance), want)
+    expected = (distance > 0) * 16 + torch.where(n < 8, n, far.clamp(max=15))
+    assert torch.equal(RelativeBias(2).bucket(distance), expected)
 
 
 @pytest.mark.parametrize("offset", [None, 0, 4])
@@ -114,7 +114,7 @@ def test_relative_bias_is_its_loop(offset, bidirectional):
 
 
 @pytest.mark.bare
-def test_buckets_without_room_are_refused():
+def test_invalid_buckets_are_an_error():
     for options in (
         {"num_buckets": 2},
         {"num_buckets": 32, "max_distance": 8},
@@ -134,7 +134,7 @@ def test_buckets_without_room_are_refused():
 
 
 @pytest.fixture
-def taken(monkeypatch):
+def used_paths(monkeypatch):
     names = []
     for path in ("gathered", "banded", "fused", "blocked"):
         function = f"{path}_attention"
@@ -153,46 +153,46 @@ def taken(monkeypatch):
     "mask", [None, causal(), padding([40, 3]), causal() & padding([40, 0]), window(3, 1)], ids=repr
 )
 @pytest.mark.parametrize("heads", [1, 3])
-def test_the_table_trains_on_the_fused_path_as_by_the_definition(mask, heads, taken):
+def test_the_table_is_trained_on_the_fused_path_as_by_the_definition(mask, heads, used_paths):
     score = ScaledDot() + 4 * RelativeBias(heads, 8, 20).double()
     w = make_inputs(30, 40, (2, 3)).requiring_grad()
-    seen = attend(*w, mask, score=score)
-    assert taken == ["fused"]
+    output = attend(*w, mask, score=score)
+    assert used_paths == ["fused"]
     inputs = [*w, *score.parameters()]
     assert len(inputs) == 4
-    factor = torch.randn_like(seen.context)
-    for got, want in zip(
-        torch.autograd.grad(seen.context, inputs, factor, retain_graph=True),
-        torch.autograd.grad(seen.weights @ w.value, inputs, factor),
+    factor = torch.randn_like(output.context)
+    for actual, expected in zip(
+        torch.autograd.grad(output.context, inputs, factor, retain_graph=True),
+        torch.autograd.grad(output.weights @ w.value, inputs, factor),
         strict=True,
     ):
-        torch.testing.assert_close(got, want)
-        assert got.abs().sum() > 0
+        torch.testing.assert_close(actual, expected)
+        assert actual.abs().sum() > 0
 
 
-def test_the_table_trains_in_bands(taken):
+def test_the_table_is_trained_in_bands(used_paths):
     score = ScaledDot() + RelativeBias(3, 8, 20).double()
     w = make_inputs(200, 210, (2, 3)).requiring_grad()
-    seen = attend(*w, window(5, 3), score=score)
-    assert taken == ["fused", "banded"]
-    (got,) = torch.autograd.grad(seen.context.square().sum(), [score.right.table], retain_graph=True)
-    (want,) = torch.autograd.grad((seen.weights @ w.value).square().sum(), [score.right.table])
-    torch.testing.assert_close(got, want)
+    output = attend(*w, window(5, 3), score=score)
+    assert used_paths == ["fused", "banded"]
+    (actual,) = torch.autograd.grad(output.context.square().sum(), [score.right.table], retain_graph=True)
+    (expected,) = torch.autograd.grad((output.weights @ w.value).square().sum(), [score.right.table])
+    torch.testing.assert_close(actual, expected)
 
 
-def test_a_bias_alone_needs_no_dot_product(taken):
+def test_a_bias_alone_needs_no_dot_product(used_paths):
     w = make_inputs(6, 8, (2, 3))
-    seen = attend(*w, score=Alibi(3))
-    torch.testing.assert_close(seen.context, softmax(Alibi(3)(w.query, w.key)) @ w.value)
+    output = attend(*w, score=Alibi(3))
+    torch.testing.assert_close(output.context, softmax(Alibi(3)(w.query, w.key)) @ w.value)
 
 
-def test_far_biases_keep_their_digits_in_half_precision():
+def test_large_biases_are_accurate_in_half_precision():
     """-0.5 * 301 is not a bfloat16; rounded, neighbors far away would change places."""
     w = make_inputs(2, 600, (1, 8)).to(torch.bfloat16)
     score = ScaledDot() + Alibi(8, offset=0)
-    want = attend(*w.to(torch.float64), score=score.double()).context
-    seen = attend(*w, score=(ScaledDot() + Alibi(8, offset=0))).context
-    torch.testing.assert_close(seen.double(), want, rtol=0.03, atol=0.03)
+    expected = attend(*w.to(torch.float64), score=score.double()).context
+    output = attend(*w, score=(ScaledDot() + Alibi(8, offset=0))).context
+    torch.testing.assert_close(output.double(), expected, rtol=0.03, atol=0.03)
 
 
 # ---- the cache
@@ -207,29 +207,29 @@ def test_far_biases_keep_their_digits_in_half_precision():
         lambda offset: ScaledDot() + RelativeBias(3, 8, 20, offset=offset),
     ],
 )
-def test_a_step_stands_where_it_would_have_stood(make):
+def test_a_decoding_step_has_the_position_of_the_full_call(make):
     """By default the last query stands at the last key; an offset says otherwise."""
     torch.manual_seed(1)
     score = make(None).double()
     torch.manual_seed(1)
     w = make_inputs(9, 9, (2, 3))
-    whole = attend(*w, causal(), score=score)
+    full = attend(*w, causal(), score=score)
     for at in range(9):
         step = attend(
             w.query[..., at : at + 1, :], w.key[..., : at + 1, :], w.value[..., : at + 1, :], score=score
         )
-        torch.testing.assert_close(step.context, whole.context[..., at : at + 1, :])
+        torch.testing.assert_close(step.context, full.context[..., at : at + 1, :])
     torch.manual_seed(1)
     shifted = make(4).double()
     shifted.load_state_dict(score.state_dict())
     part = attend(w.query[..., 4:6, :], w.key, w.value, causal(offset=4), score=shifted)
-    torch.testing.assert_close(part.context, whole.context[..., 4:6, :])
+    torch.testing.assert_close(part.context, full.context[..., 4:6, :])
 
 
 # ---- Rotary
 
 
-def test_only_the_distance_is_felt():
+def test_rotary_depends_on_the_distance_only():
     q, k = torch.randn(4, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
     scores = Rotary(Dot())(q.expand(50, 4), k.expand(50, 4))
     for step in range(-49, 50):
@@ -239,7 +239,7 @@ def test_only_the_distance_is_felt():
     assert scores.std() > 0.01 * abs(dot)
 
 
-def test_turning_keeps_lengths():
+def test_rotation_preserves_norms():
     x = torch.randn(2, 9, 6, dtype=torch.float64)
     turned = Rotary(Dot()).project_key(x)
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
@@ -248,18 +248,18 @@ def test_turning_keeps_lengths():
 
 
 @pytest.mark.parametrize("inner", [ScaledDot(), Bilinear(4, 4), Cosine(2.0), Additive(4, 4, 5)], ids=repr)
-def test_rotary_turns_before_any_score(inner):
+def test_rotary_rotates_before_any_score(inner):
     inner = inner.double()
     w = make_inputs(5, 7, (2,))
     rotary = Rotary(inner)
     turned = rotary._rotate(w.query, 2), rotary._rotate(w.key, 0)
     torch.testing.assert_close(rotary(w.query, w.key), inner(*turned))
     torch.testing.assert_close(Attention(rotary)(*w).context, Attention(inner)(*turned, w.value).context)
-    seen = attend(*w, score=rotary, normalize=sparsemax)
-    torch.testing.assert_close(seen.context, sparsemax(inner(*turned)) @ w.value)
+    output = attend(*w, score=rotary, normalize=sparsemax)
+    torch.testing.assert_close(output.context, sparsemax(inner(*turned)) @ w.value)
 
 
-def test_far_positions_keep_their_digits():
+def test_large_positions_are_accurate():
     q, k = torch.randn(1, 4, dtype=torch.float64), torch.randn(1, 4, dtype=torch.float64)
     near = Rotary(Dot(), offset=3)(q, k)
     far = Rotary(Dot(), offset=100_003)(q, torch.cat([torch.zeros(100_000, 4, dtype=torch.float64), k]))
@@ -267,6 +267,14 @@ def test_far_positions_keep_their_digits():
 
 
 @pytest.mark.bare
-def test_odd_sizes_are_refused():
+def test_odd_sizes_are_an_error():
     with pytest.raises(ValueError, match=r"Rotary rotates pairs of features, got query \(5, 3\) of odd size"):
         attend(torch.zeros(5, 3), torch.zeros(7, 3), torch.zeros(7, 3), score=Rotary(Dot()))
+
+
+def test_rotary_at_large_positions_depends_on_the_distance_only():
+    vector = 3 * torch.randn(1, 8)
+    near, far = (Rotary(Dot(), offset=position) for position in (0, 200_000))
+    first = near(vector, vector)
+    second = torch.einsum("qd,kd->qk", far.project_query(vector, 1), far.project_query(vector, 1))
+    torch.testing.assert_close(first, second, rtol=1e-6, atol=1e-6)

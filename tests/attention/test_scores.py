@@ -27,8 +27,8 @@ from regard.attention import (
     window,
 )
 from regard.testing.inputs import make_inputs
-from tests.attention import loops
-from tests.attention.loops import dot, norm, times
+from tests.attention import reference_loops as loops
+from tests.attention.reference_loops import dot, norm, times
 
 ACTIVATIONS = {"tanh": math.tanh, "relu": lambda x: max(x, 0.0), "sigmoid": lambda x: 1 / (1 + math.exp(-x))}
 PER_QUERY = torch.tensor([0.5, -1.0, 2.0, 3.0], dtype=torch.float64)
@@ -190,8 +190,8 @@ def made(name):
 @each_case
 def test_a_score_is_its_loop(name):
     score, pair, w = made(name)
-    want = torch.stack([loops.scores(pair, w.query[b], w.key[b]) for b in range(2)])
-    torch.testing.assert_close(score(w.query, w.key).detach(), want, rtol=1e-9, atol=1e-9)
+    expected = torch.stack([loops.scores(pair, w.query[b], w.key[b]) for b in range(2)])
+    torch.testing.assert_close(score(w.query, w.key).detach(), expected, rtol=1e-9, atol=1e-9)
 
 
 @each_case
@@ -214,7 +214,7 @@ def _shares(values):
 
 
 @each_case
-def test_the_gradient_is_the_slope(name):
+def test_gradcheck(name):
     score, _, w = made(name)
     query, key, _ = w.requiring_grad()
     inputs = (query, key, *score.parameters())
@@ -242,7 +242,7 @@ def test_leading_axes_broadcast(name):
 
 
 @each_case
-def test_a_score_can_be_kept_and_loaded(name):
+def test_a_score_can_be_saved_and_loaded(name):
     score, _, w = made(name)
     other = CASES[name][0]().double()
     other.load_state_dict(score.state_dict())
@@ -250,7 +250,7 @@ def test_a_score_can_be_kept_and_loaded(name):
     assert isinstance(repr(score), str)
 
 
-def test_concat_of_depth_one_is_additive():
+def test_concat_with_one_layer_is_additive():
     concat, additive = Concat(3, 4, 5), Additive(3, 4, 5)
     with torch.no_grad():
         additive.query_proj.weight.copy_(concat.in_proj.weight[:, :3])
@@ -260,7 +260,7 @@ def test_concat_of_depth_one_is_additive():
     torch.testing.assert_close(concat(query, key), additive(query, key))
 
 
-def test_the_definition_of_additive_is_its_product():
+def test_the_definition_of_additive_equals_the_product():
     score = Additive(6, 7, 40).double()
     query, key = torch.randn(3, 50, 6).double(), torch.randn(3, 60, 7).double()
     torch.testing.assert_close(score(query, key), score.reference_scores(query, key))
@@ -278,16 +278,16 @@ def test_pooling_needs_no_query():
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (1, 3), (2, 1)])
-def test_cosine_takes_a_strength_for_each_query(shape):
+def test_cosine_with_a_strength_for_each_query(shape):
     query, key = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
     strength = torch.rand(shape) * 4
-    want = Cosine()(query, key) * strength.expand(2, 3)[..., None]
-    torch.testing.assert_close(Cosine(strength)(query, key), want)
+    expected = Cosine()(query, key) * strength.expand(2, 3)[..., None]
+    torch.testing.assert_close(Cosine(strength)(query, key), expected)
     context = attend(query, key, key, score=Cosine(strength)).context
-    torch.testing.assert_close(context, want.softmax(-1) @ key)
+    torch.testing.assert_close(context, expected.softmax(-1) @ key)
 
 
-def test_a_strength_or_factor_of_another_dtype_is_taken_along():
+def test_a_strength_or_factor_of_another_dtype():
     query, key = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
     ones = torch.ones(3, 1).double()
     for score in (Cosine(ones[:, 0]), ones * Dot(), Gaussian(WIDTHS.double())):
@@ -295,7 +295,7 @@ def test_a_strength_or_factor_of_another_dtype_is_taken_along():
         assert seen.context.dtype == seen.weights.dtype == torch.float32
 
 
-def test_learned_widths_stay_above_zero():
+def test_learned_widths_stay_positive():
     score = Gaussian(0.5, learned=True)
     assert score.width.item() == pytest.approx(0.5)
     optimizer = torch.optim.SGD(score.parameters(), lr=100.0)
@@ -318,7 +318,7 @@ def test_logits_and_kernel_values_cannot_be_added():
         "2" * Dot()
 
 
-def test_a_score_of_ones_own_needs_forward_only():
+def test_a_user_defined_score_needs_forward_only():
     class Manhattan(Score):
         def forward(self, query, key):
             return -(query.unsqueeze(-2) - key.unsqueeze(-3)).abs().sum(-1)
@@ -326,3 +326,16 @@ def test_a_score_of_ones_own_needs_forward_only():
     w = make_inputs(80, 200, (2,))
     seen = attend(*w, window(2, 2), score=Manhattan() + Dot(), normalize=sparsemax)
     torch.testing.assert_close(seen.context, seen.weights @ w.value)
+
+
+@pytest.mark.bare
+def test_gaussian_under_vmap_uses_the_definition():
+    query, key, value = torch.randn(2, 3, 4), torch.randn(2, 9, 4), torch.randn(2, 9, 6)
+    output = torch.func.vmap(lambda q, k, v: attend(q, k, v, score=Gaussian()).context)(query, key, value)
+    torch.testing.assert_close(output, attend(query, key, value, score=Gaussian()).context)
+
+
+def test_division_and_sum_of_scores():
+    query, key = torch.randn(3, 4), torch.randn(5, 4)
+    torch.testing.assert_close((Dot() / 2)(query, key), Dot()(query, key) / 2)
+    torch.testing.assert_close(sum([Dot(), Dot()])(query, key), 2 * Dot()(query, key))

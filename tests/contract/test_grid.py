@@ -9,7 +9,7 @@ import torch
 from regard.attention import attend, kernel_sum, softmax
 from regard.testing import laws
 from regard.testing.inputs import make_inputs
-from tests.contract.parts import (
+from tests.contract.mechanisms import (
     BATCH,
     LISTED_NORMALIZERS,
     LISTED_SCORES,
@@ -47,7 +47,7 @@ def modes(look):
 
 
 @each_pair
-def test_hidden_keys_weigh_nothing_and_reading_changes_nothing(score, normalize):
+def test_hidden_keys_have_weight_0_and_reading_changes_nothing(score, normalize):
     for look in modes(look_at(score, normalize)):
         for mask in MASKS.values():
             laws.hidden_keys_have_zero_weight(look, WORLD, mask(5, 6))
@@ -55,7 +55,7 @@ def test_hidden_keys_weigh_nothing_and_reading_changes_nothing(score, normalize)
 
 
 @each_pair
-def test_the_context_is_the_weights_times_the_values(score, normalize):
+def test_the_context_is_the_weighted_sum_of_the_values(score, normalize):
     for look in modes(look_at(score, normalize)):
         for mask in MASKS.values():
             if not look.is_dropout_active:
@@ -63,7 +63,7 @@ def test_the_context_is_the_weights_times_the_values(score, normalize):
 
 
 @each_pair
-def test_a_batch_is_a_loop_and_no_keys_or_queries_are_fine(score, normalize):
+def test_a_batch_is_a_loop_and_empty_axes_are_handled(score, normalize):
     look = look_at(score, normalize).train(False)
     for mask in ("none", "padding", "causal", "around", "dense of each entry"):
         laws.batch_equals_loop(look, WORLD, MASKS[mask](5, 6))
@@ -82,7 +82,7 @@ ORDERLY = [pair for pair in PAIRS if orderly(*pair)]
 
 
 @pytest.mark.parametrize(("score", "normalize"), ORDERLY, ids=[" x ".join(pair) for pair in ORDERLY])
-def test_the_order_of_keys_is_free_and_so_are_hidden_keys(score, normalize):
+def test_the_order_of_keys_and_hidden_keys_are_irrelevant(score, normalize):
     look = look_at(score, normalize).train(False)
     for mask in ("none", "padding", "dense", "window"):
         laws.key_order_is_irrelevant(look, WORLD, MASKS[mask](5, 6))
@@ -90,7 +90,7 @@ def test_the_order_of_keys_is_free_and_so_are_hidden_keys(score, normalize):
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_every_dtype_keeps_its_own(score):
+def test_every_score_preserves_the_dtype(score):
     for mask in ("none", "padding", "causal"):
         laws.dtypes_agree(laws.AttentionUnderTest(SCORES[score]()), WORLD, MASKS[mask](5, 6))
 
@@ -104,14 +104,14 @@ SMOOTH = [  # the others choose, and between keys that are nearly as good the ch
 
 
 @pytest.mark.parametrize("normalize", SMOOTH)
-def test_every_dtype_keeps_its_own_under_every_normalizer(normalize):
+def test_every_normalizer_preserves_the_dtype(normalize):
     look = laws.AttentionUnderTest(SCORES["Dot"](), NORMALIZERS[normalize]()).train(False)
     for mask in ("none", "padding", "causal"):
         laws.dtypes_agree(look, WORLD, MASKS[mask](5, 6))
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_logits_and_kernel_values_are_not_taken_for_each_other(score):
+def test_logits_and_kernel_values_are_not_confused(score):
     part = SCORES[score]()
     wrong, right = (softmax, kernel_sum) if kind(part) == "kernel" else (kernel_sum, softmax)
     calls = []
@@ -126,7 +126,7 @@ def test_logits_and_kernel_values_are_not_taken_for_each_other(score):
     assert torch.equal(chosen, given)
 
 
-def test_the_grid_is_whole():
+def test_the_grid_is_complete():
     """What the design names is in the grid; a catalogue that lost an entry would be noticed here."""
     scores = (
         "Constant Dot ScaledDot Bilinear Additive Concat Cosine Gaussian Boxcar Epanechnikov Location Energy"

@@ -5,7 +5,7 @@ import pytest
 from regard.attention import Mask
 from regard.catalogue import MECHANISMS
 from regard.testing import check_mask, check_normalizer, check_score
-from tests.contract.parts import LISTED_NORMALIZERS, LISTED_SCORES, MASKS
+from tests.contract.mechanisms import LISTED_NORMALIZERS, LISTED_SCORES, MASKS
 
 
 @pytest.mark.parametrize("name", LISTED_SCORES)

@@ -1,16 +1,17 @@
-"""Files of random bytes, and damaged ones, before everything that reads data: read, or refused in a sentence."""
+"""Readers of data files on random bytes and damaged files: they read them, or raise an error of one sentence."""
 
 import gzip
 import io
 import lzma
 import random
+import traceback
 
 import numpy
 import pytest
 
+from regard.errors import RegardError
 from tests.fuzz.conftest import tries
 from tests.fuzz.damage import damaged, memory_for, no_code_runs
-from tests.fuzz.test_runs import told
 
 pytestmark = pytest.mark.bare
 LINES = "a dog runs\tein Hund rennt\t0-0 1-1 2?2\nthe house\tdas Haus\t0-0 1-1\n\nüber 東京\tx\t0-0\n"
@@ -51,10 +52,9 @@ def documents(path):
     from regard.data.document_splitter import DocumentSplitter
     from regard.data.documents import DocumentFiles
 
-    words = tokenizer()
-    shelf = DocumentBatches(DocumentFiles([path]), words, DocumentSplitter())
-    next(shelf.batches())
-    list(shelf.iter_eval_batches())
+    data = DocumentBatches(DocumentFiles([path]), tokenizer(), DocumentSplitter())
+    next(data.batches())
+    list(data.iter_eval_batches())
 
 
 def plain(path):
@@ -72,8 +72,8 @@ def gold(path):
 def tokens(path):
     from regard.data import Tokenizer
 
-    found = Tokenizer.load(path)
-    found.decode(found.encode("a dog runs"))
+    tokenizer = Tokenizer.load(path)
+    tokenizer.decode(tokenizer.encode("a dog runs"))
 
 
 def image(path):
@@ -85,7 +85,7 @@ def image(path):
 def captions(path):
     from regard.data.captions import read_captioned_images
 
-    path.with_name("there.png").write_bytes(picture("PNG"))
+    path.with_name("there.png").write_bytes(encode_image("PNG"))
     read_captioned_images([path], 16)
 
 
@@ -103,14 +103,14 @@ def tokenizer():
     return Tokenizer.train(["a dog runs . good bad"] * 3, "word", 20)
 
 
-def saved_tokenizer(tmp_path, kind):
+def saved_tokenizer(tmp_path, model_type):
     from regard.data import Tokenizer
 
-    Tokenizer.train(["a dog runs through the snow"] * 3, kind, 30).save(tmp_path / "saved")
+    Tokenizer.train(["a dog runs through the snow"] * 3, model_type, 30).save(tmp_path / "saved")
     return (tmp_path / "saved").read_bytes()
 
 
-def picture(kind):
+def encode_image(kind):
     from PIL import Image
 
     file = io.BytesIO()
@@ -122,7 +122,7 @@ def idx():
     return b"\0\0\x08\x03" + b"".join(size.to_bytes(4, "big") for size in (2, 28, 28)) + bytes(2 * 28 * 28)
 
 
-# What reads, the name of the file, and what it looks like when it is whole.
+# The reader, the file name, and valid content.
 CASES = {
     "plain": (parallel, "a.txt", LINES),
     "tsv": (parallel, "a.tsv", LINES),
@@ -144,45 +144,51 @@ CASES = {
 }
 
 
+def check_error(error):
+    """Require an error of regard with one sentence; every other error is a bug in the reader."""
+    assert isinstance(error, RegardError), "".join(traceback.format_exception(error))
+    assert 0 < len(str(error)) < 2_000
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_whatever_a_file_holds_it_is_read_or_refused(name, tmp_path, in_time):
-    read, file, whole = CASES[name]
-    content = _content(whole, tmp_path)
+def test_damaged_files_are_read_or_refused(name, tmp_path, in_time):
+    read, file, valid = CASES[name]
+    content = _content(valid, tmp_path)
     path = tmp_path / file
     path.write_bytes(content)
-    read(path)  # whole, it is read
-    chance, refused = random.Random(f"{name} {tries(0, 1)}"), 0
+    read(path)  # valid content is read
+    rng, refused = random.Random(f"{name} {tries(0, 1)}"), 0
     for _ in range(tries(12, 130)):
-        path.write_bytes(_bad(content, chance))
+        path.write_bytes(_corrupt(content, rng))
         with in_time(), memory_for(), no_code_runs():
             try:
                 read(path)
             except Exception as error:
-                told(error)
+                check_error(error)
                 refused += 1
     assert refused
 
 
-def _content(whole, tmp_path):
-    if whole in ("bpe", "unigram"):
-        return saved_tokenizer(tmp_path, whole)
-    if whole in ("PNG", "JPEG"):
-        return picture(whole)
-    return whole.encode() if isinstance(whole, str) else whole
+def _content(valid, tmp_path):
+    if valid in ("bpe", "unigram"):
+        return saved_tokenizer(tmp_path, valid)
+    if valid in ("PNG", "JPEG"):
+        return encode_image(valid)
+    return valid.encode() if isinstance(valid, str) else valid
 
 
-def _bad(content, chance):
-    way = chance.random()
-    if way < 0.2:
-        return chance.randbytes(chance.choice([0, 1, 3, 50, 2000]))
-    if way < 0.4:
-        return b"".join(chance.choices([*PIECES, chance.randbytes(5), content[:9]], k=chance.randint(1, 30)))
-    return damaged(content, chance)
+def _corrupt(content, rng):
+    draw = rng.random()
+    if draw < 0.2:
+        return rng.randbytes(rng.choice([0, 1, 3, 50, 2000]))
+    if draw < 0.4:
+        return b"".join(rng.choices([*PIECES, rng.randbytes(5), content[:9]], k=rng.randint(1, 30)))
+    return damaged(content, rng)
 
 
-def test_long_words_of_strangers_do_not_fill_the_memory():
-    words = tokenizer()
+def test_long_words_are_not_cached():
+    trained = tokenizer()
     for number in range(10):
-        words.encode("x" * 1000 + str(number))
-    words.encode("dog")
-    assert list(words._cache) == ["▁dog"]
+        trained.encode("x" * 1000 + str(number))
+    trained.encode("dog")
+    assert list(trained._cache) == ["▁dog"]

@@ -18,8 +18,8 @@ from regard.attention.normalizers import (
     softmax,
     sparsemax,
 )
-from tests.attention import loops
-from tests.attention.normalizer_parts import INF, called, scores_for
+from tests.attention import reference_loops as loops
+from tests.attention.normalizer_cases import INF, called, scores_for
 
 
 def test_sample_frequencies():
@@ -28,8 +28,8 @@ def test_sample_frequencies():
     counts = Sample(torch.Generator().manual_seed(0))(scores.expand(draws, 5)).sum(0)
     expected = softmax(scores)[0] * draws
     assert counts[2] == 0
-    seen = expected > 0
-    chi_square = ((counts - expected)[seen] ** 2 / expected[seen]).sum()
+    output = expected > 0
+    chi_square = ((counts - expected)[output] ** 2 / expected[output]).sum()
     assert chi_square < 16.3  # 3 degrees of freedom: one in a thousand
 
 
@@ -47,7 +47,7 @@ def test_log_prob_and_entropy():
     assert not weights.requires_grad
     log_prob, entropy = sample.log_prob(scores, weights), sample.entropy(scores)
     assert log_prob.shape == entropy.shape == (2, 4)
-    for row, choice, got, openness in zip(
+    for row, choice, actual, openness in zip(
         scores.flatten(0, 1).tolist(),
         weights.flatten(0, 1).tolist(),
         log_prob.flatten(),
@@ -55,10 +55,10 @@ def test_log_prob_and_entropy():
         strict=True,
     ):
         if max(row) == -INF:
-            assert got == openness == 0
+            assert actual == openness == 0
             continue
         shares = loops.softmax(row)
-        assert math.isclose(got.item(), math.log(shares[choice.index(1.0)]), rel_tol=1e-9, abs_tol=1e-12)
+        assert math.isclose(actual.item(), math.log(shares[choice.index(1.0)]), rel_tol=1e-9, abs_tol=1e-12)
         assert math.isclose(openness.item(), -sum(p * math.log(p) for p in shares if p), abs_tol=1e-12)
     for value in (log_prob, entropy):
         (gradient,) = torch.autograd.grad(value.sum(), scores)
@@ -86,20 +86,20 @@ def test_straight_through_has_the_soft_gradient(inner):
     for row, shares in zip(hard.flatten(0, 1), soft.flatten(0, 1), strict=True):
         assert row.sum() == (shares.max() > 0)
         assert row.max() == 0 or row.argmax() == shares.argmax()
-    got, expected = (torch.autograd.grad((w * pull).sum(), scores)[0] for w in (hard, soft))
-    torch.testing.assert_close(got, expected)
+    actual, expected = (torch.autograd.grad((w * pull).sum(), scores)[0] for w in (hard, soft))
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("inner", [hardmax, Sample()], ids=called)
-def test_straight_through_a_choice_has_the_gradient_of_softmax(inner):
+def test_straight_through_of_sampling_has_the_gradient_of_softmax(inner):
     scores = scores_for("softmax", 2, 4, 6).requires_grad_()
     pull = torch.randn(2, 4, 6)
     torch.manual_seed(2)
     hard = StraightThrough(inner)(scores)
     torch.manual_seed(2)
     assert torch.equal(hard, inner(scores))
-    got, expected = (torch.autograd.grad((w * pull).sum(), scores)[0] for w in (hard, softmax(scores)))
-    torch.testing.assert_close(got, expected)
+    actual, expected = (torch.autograd.grad((w * pull).sum(), scores)[0] for w in (hard, softmax(scores)))
+    torch.testing.assert_close(actual, expected)
 
 
 def test_straight_through_gumbel_has_its_noisy_gradient():
@@ -109,11 +109,11 @@ def test_straight_through_gumbel_has_its_noisy_gradient():
     torch.manual_seed(2)
     soft = Gumbel(0.5)(scores)
     assert torch.equal(hard.argmax(-1), soft.argmax(-1))
-    got, expected = (torch.autograd.grad(w[:, 0].sum(), scores)[0] for w in (hard, soft))
-    torch.testing.assert_close(got, expected)
+    actual, expected = (torch.autograd.grad(w[:, 0].sum(), scores)[0] for w in (hard, soft))
+    torch.testing.assert_close(actual, expected)
 
 
-def test_straight_through_sample_can_be_reinforced():
+def test_straight_through_sample_has_log_prob():
     scores = torch.randn(2, 3, 4)
     straight = copy.deepcopy(StraightThrough(Sample()))
     weights = straight(scores)

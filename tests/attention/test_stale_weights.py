@@ -5,6 +5,7 @@ import torch
 
 from regard.attention import (
     Additive,
+    Attention,
     Bilinear,
     Concat,
     Dropout,
@@ -31,7 +32,7 @@ Step = {
     "replaced parameter": lambda s: setattr(s.score, "weight", torch.nn.Parameter(torch.eye(4).double())),
     "lengths": lambda s: s.lengths.fill_(1),
     "mask": lambda s: s.seen.fill_(True),
-    "centre": lambda s: s.centre.add_(1),
+    "center": lambda s: s.center.add_(1),
     "documents": lambda s: s.ids.zero_(),
     "temperature": lambda s: setattr(s.normalize, "temperature", 0.1),
     "learned temperature": lambda s: s.learned.temperature.detach().add_(1),
@@ -46,7 +47,7 @@ class Scene:
         self.query, self.key, self.value = make_inputs(5, 6, (2,))
         self.score = Bilinear(4, 4).double()
         self.score.weight.grad = torch.ones_like(self.score.weight)
-        self.lengths, self.centre = torch.tensor([6, 4]), torch.full((2, 5), 2.0)
+        self.lengths, self.center = torch.tensor([6, 4]), torch.full((2, 5), 2.0)
         self.seen, self.ids = torch.rand(5, 6) < 0.9, torch.arange(6) // 4
         self.normalize, self.learned = (
             Temperature(0.7),
@@ -54,16 +55,16 @@ class Scene:
         )
 
     def look(self, normalize):
-        mask = padding(self.lengths) & around(self.centre, 3) & self.seen & documents(self.ids[:5], self.ids)
+        mask = padding(self.lengths) & around(self.center, 3) & self.seen & documents(self.ids[:5], self.ids)
         return attend(self.query, self.key, self.value, mask, score=self.score, normalize=normalize)
 
 
 @pytest.mark.parametrize("change", Step)
-def test_changed_since_the_weights_cannot_be_read(change):
+def test_weights_of_changed_tensors_are_an_error(change):
     scene = Scene()
     normalize = scene.learned if "learned" in change else scene.normalize
     early, late = scene.look(normalize), scene.look(normalize)
-    want = early.weights.detach().clone()
+    expected = early.weights.detach().clone()
     Step[change](scene)
     with pytest.raises(
         RuntimeError, match=r"can no longer be read.*changed since.*read .weights before"
@@ -72,30 +73,30 @@ def test_changed_since_the_weights_cannot_be_read(change):
     assert "\n" not in str(error.value)
     with pytest.raises(RuntimeError, match="can no longer be read"):
         _ = late.scores
-    assert torch.equal(early.weights, want)  # what was read stays read
+    assert torch.equal(early.weights, expected)  # what was read stays read
     assert late.context.isfinite().all()
 
 
-def test_what_does_not_matter_may_change():
+def test_irrelevant_changes_are_allowed():
     scene = Scene()
-    seen, want = scene.look(scene.normalize), scene.look(scene.normalize).weights
+    seen, expected = scene.look(scene.normalize), scene.look(scene.normalize).weights
     scene.value.zero_()
     scene.score.weight.grad.zero_()
     scene.score.eval()
     scene.score.requires_grad_(False)
-    torch.testing.assert_close(seen.weights, want)
+    torch.testing.assert_close(seen.weights, expected)
 
 
-def test_kept_weights_do_not_follow_a_change():
+def test_weights_that_were_read_do_not_change():
     """Paths that have the weights anyway keep them."""
     w = make_inputs(5, 6, (2,))
     seen = attend(*w, normalize=Sample())
-    want = seen.weights.clone()
+    expected = seen.weights.clone()
     w.query.zero_()
-    assert torch.equal(seen.weights, want)
+    assert torch.equal(seen.weights, expected)
 
 
-def test_a_training_loop_that_reads_late_is_told():
+def test_a_training_loop_that_reads_too_late_raises():
     module = MultiHead(8, 2)
     optimizer = torch.optim.Adam(module.parameters())
     x = torch.randn(2, 5, 8)
@@ -124,9 +125,9 @@ def test_autocast_is_that_of_the_call():
             inside = seen.weights
         assert torch.equal(other.weights, inside)
         plain = attend(x, x, x, score=score)
-        want = attend(x, x, x, score=score).weights
+        expected = attend(x, x, x, score=score).weights
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            torch.testing.assert_close(plain.weights, want)
+            torch.testing.assert_close(plain.weights, expected)
 
 
 @pytest.mark.parametrize(
@@ -138,3 +139,30 @@ def test_reading_draws_no_random_numbers(normalize):
     state = torch.get_rng_state()
     _ = seen.weights, seen.scores
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_scalar_center_that_changes_in_place_is_detected():
+    center = torch.tensor(1.0)
+    output = attend(*(torch.randn(9, 4) for _ in range(3)), around(center, 1))
+    center.fill_(6.0)
+    with pytest.raises(RuntimeError, match="can no longer be read"):
+        _ = output.weights
+
+
+def test_an_integer_setting_that_changes_is_detected():
+    temperature = Temperature(2)
+    output = attend(*(torch.randn(9, 4) for _ in range(3)), normalize=temperature)
+    temperature.temperature = 5
+    with pytest.raises(RuntimeError, match="can no longer be read"):
+        _ = output.weights
+
+
+@pytest.mark.parametrize("attention", [Attention(Additive(4, 4, 8)), MultiHead(4, 2)], ids=["one", "heads"])
+def test_precomputed_keys_of_changed_parameters_are_an_error(attention):
+    key = torch.randn(2, 5, 4)
+    memory = attention.precompute(key, key)
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter.mul_(-3)
+    with pytest.raises(RuntimeError, match=r"call precompute\(\) again"):
+        memory(torch.randn(2, 3, 4))

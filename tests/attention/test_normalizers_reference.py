@@ -25,8 +25,8 @@ from regard.attention.normalizers import (
     softmax,
     sparsemax,
 )
-from tests.attention import loops
-from tests.attention.normalizer_parts import INF, called
+from tests.attention import reference_loops as loops
+from tests.attention.normalizer_cases import INF, called
 
 
 def _gate(s):
@@ -93,7 +93,7 @@ def test_plain_loop(normalize):
     torch.testing.assert_close(normalize(scores), expected)
 
 
-def test_kernel_sum_of_nothing():
+def test_kernel_sum_of_zeros():
     scores = torch.tensor([[0.0, 0.0, -INF], [1e-40, 0.0, 0.0], [1.0, 0.0, 0.0]], requires_grad=True)
     weights = kernel_sum(scores)
     assert weights.tolist() == [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
@@ -125,38 +125,38 @@ def test_dropout_keeps_the_mean():
     assert drop.drop_weights(torch.ones(2, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
-def test_bell_axes_lead():
+def test_gaussian_window_has_leading_batch_axes():
     scores = torch.randn(
         2, 2, 2, 5
     )  # batch == heads == queries: nothing but the rule says which axis is which
-    centre = torch.tensor([[0.0, 1.0], [2.0, 3.0]], requires_grad=True)
+    center = torch.tensor([[0.0, 1.0], [2.0, 3.0]], requires_grad=True)
     sigma = torch.tensor([[0.5, 1.0], [1.5, 2.0]])
-    weights = GaussianWindow(softmax, centre, sigma)(scores)
+    weights = GaussianWindow(softmax, center, sigma)(scores)
     shares = softmax(scores)
     for b in range(2):
         for h in range(2):
             for q in range(2):
-                distance = torch.arange(5) - centre[b, q]
+                distance = torch.arange(5) - center[b, q]
                 expected = shares[b, h, q] * torch.exp(-(distance**2) / (2 * sigma[b, q] ** 2))
                 torch.testing.assert_close(weights[b, h, q], expected)
-    assert (torch.autograd.grad(weights.sum(), centre)[0] != 0).all()
-    full = centre.detach()[:, None, :].expand(2, 2, 2)
+    assert (torch.autograd.grad(weights.sum(), center)[0] != 0).all()
+    full = center.detach()[:, None, :].expand(2, 2, 2)
     torch.testing.assert_close(
-        GaussianWindow(softmax, full, 1.0)(scores), GaussianWindow(softmax, centre, 1.0)(scores)
+        GaussianWindow(softmax, full, 1.0)(scores), GaussianWindow(softmax, center, 1.0)(scores)
     )
     torch.testing.assert_close(
         GaussianWindow(softmax, torch.tensor(1.0), 1.0)(scores), GaussianWindow(softmax, 1.0, 1.0)(scores)
     )
 
 
-def test_bell_gradient_of_the_centre():
+def test_gaussian_window_gradient_of_the_center():
     scores = torch.randn(2, 2, 2, 3, dtype=torch.float64, requires_grad=True)
-    centre = torch.rand(2, 2, dtype=torch.float64, requires_grad=True)
+    center = torch.rand(2, 2, dtype=torch.float64, requires_grad=True)
     sigma = (torch.rand(2, 2, dtype=torch.float64) + 0.5).requires_grad_()
-    assert gradcheck(lambda s, c, w: GaussianWindow(softmax, c, w)(s), (scores, centre, sigma))
+    assert gradcheck(lambda s, c, w: GaussianWindow(softmax, c, w)(s), (scores, center, sigma))
 
 
-def test_bell_at_positions():
+def test_gaussian_window_with_key_positions():
     scores = torch.randn(2, 3, 4)
     bell = GaussianWindow(softmax, torch.rand(2, 3), 2.0).eval()
     there = bell.with_key_positions(torch.arange(4) + 10)
@@ -167,7 +167,7 @@ def test_bell_at_positions():
     torch.testing.assert_close(bell.with_key_positions(per_query)(scores), expected)
 
 
-def test_bell_counts_beyond_the_whole_numbers_of_bfloat16():
+def test_gaussian_window_positions_beyond_the_integers_of_bfloat16():
     scores = torch.zeros(1, 1000, dtype=torch.bfloat16)
     weights = GaussianWindow(sigmoid, 999.0, 1.0)(scores)
     torch.testing.assert_close(

@@ -114,10 +114,10 @@ def _spread(queries, keys, batch=3):
 
 def _seen(*shape):
     """Random, with a second query that may look at nothing and a last key that nobody may look at."""
-    seen = torch.rand(*shape, generator=torch.Generator().manual_seed(5)) < 0.6
-    seen[..., 1, :] = False
-    seen[..., -1] = False
-    return seen
+    output = torch.rand(*shape, generator=torch.Generator().manual_seed(5)) < 0.6
+    output[..., 1, :] = False
+    output[..., -1] = False
+    return output
 
 
 def _lengths(keys):

@@ -1,6 +1,7 @@
 """Several heads: parity with nn.MultiheadAttention, grouped heads, the cache."""
 
 import copy
+import gc
 
 import pytest
 import torch
@@ -44,66 +45,66 @@ def randn(*shape):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(2, 5), (5,)], ids=["batch", "no batch"])
-def test_self_attention_is_theirs(shape, bias):
+def test_self_attention_equals_torch(shape, bias):
     theirs, ours = theirs_and_ours(bias=bias)
     x = randn(*shape, 12)
     context, weights = theirs(x, x, x, average_attn_weights=False)
-    seen = ours(x)
-    torch.testing.assert_close(seen.context, context)
-    torch.testing.assert_close(seen.weights, weights)
+    output = ours(x)
+    torch.testing.assert_close(output.context, context)
+    torch.testing.assert_close(output.weights, weights)
     averaged = theirs(x, x, x)[1]
-    torch.testing.assert_close(seen.weights.mean(-3), averaged)
+    torch.testing.assert_close(output.weights.mean(-3), averaged)
 
 
 @pytest.mark.parametrize("sizes", [{}, {"kdim": 7, "vdim": 9}, {"kdim": 12, "vdim": 9}], ids=repr)
-def test_cross_attention_is_theirs(sizes):
+def test_cross_attention_equals_torch(sizes):
     theirs, ours = theirs_and_ours(**sizes)
     query, key, value = randn(2, 4, 12), randn(2, 6, theirs.kdim), randn(2, 6, theirs.vdim)
     context, weights = theirs(query, key, value, average_attn_weights=False)
-    seen = ours(query, key, value)
-    torch.testing.assert_close(seen.context, context)
-    torch.testing.assert_close(seen.weights, weights)
+    output = ours(query, key, value)
+    torch.testing.assert_close(output.context, context)
+    torch.testing.assert_close(output.weights, weights)
 
 
-def test_padding_is_their_key_padding_mask():
+def test_padding_equals_key_padding_mask():
     theirs, ours = theirs_and_ours()
     query, key, lengths = randn(3, 4, 12), randn(3, 6, 12), torch.tensor([6, 1, 3])
     hidden = torch.arange(6) >= lengths[:, None]
     context, weights = theirs(query, key, key, key_padding_mask=hidden, average_attn_weights=False)
-    seen = ours(query, key, mask=padding(lengths))
-    torch.testing.assert_close(seen.context, context)
-    torch.testing.assert_close(seen.weights, weights)
+    output = ours(query, key, mask=padding(lengths))
+    torch.testing.assert_close(output.context, context)
+    torch.testing.assert_close(output.weights, weights)
 
 
-def test_dense_is_the_opposite_of_their_attn_mask():
+def test_dense_is_the_complement_of_attn_mask():
     theirs, ours = theirs_and_ours()
     x = randn(2, 5, 12)
     hidden = torch.rand(5, 5) < 0.4
     hidden.fill_diagonal_(False)
     context, weights = theirs(x, x, x, attn_mask=hidden, average_attn_weights=False)
-    seen = ours(x, mask=dense(~hidden))
-    torch.testing.assert_close(seen.context, context)
-    torch.testing.assert_close(seen.weights, weights)
+    output = ours(x, mask=dense(~hidden))
+    torch.testing.assert_close(output.context, context)
+    torch.testing.assert_close(output.weights, weights)
     by_head = torch.rand(2 * 3, 5, 5) < 0.4
     by_head.diagonal(dim1=-2, dim2=-1).fill_(False)
     context = theirs(x, x, x, attn_mask=by_head)[0]
     torch.testing.assert_close(ours(x, mask=~by_head.reshape(2, 3, 5, 5)).context, context)
 
 
-def test_causal_is_their_triangle():
+def test_causal_equals_the_triangular_attn_mask():
     theirs, ours = theirs_and_ours()
     x = randn(2, 5, 12)
     triangle = nn.Transformer.generate_square_subsequent_mask(5).double()
     torch.testing.assert_close(ours(x, mask=causal()).context, theirs(x, x, x, attn_mask=triangle)[0])
 
 
-def test_gradients_are_theirs():
+def test_gradients_equal_torch():
     theirs, ours = theirs_and_ours()
     x = randn(2, 5, 12).requires_grad_()
     factor = randn(2, 5, 12)
-    (want,) = torch.autograd.grad(theirs(x, x, x)[0], x, factor)
-    (got,) = torch.autograd.grad(ours(x).context, x, factor)
-    torch.testing.assert_close(got, want)
+    (expected,) = torch.autograd.grad(theirs(x, x, x)[0], x, factor)
+    (actual,) = torch.autograd.grad(ours(x).context, x, factor)
+    torch.testing.assert_close(actual, expected)
     theirs(x, x, x)[0].backward(factor)
     ours(x).context.backward(factor)
     mine = torch.cat([ours.q_proj.weight.grad, ours.k_proj.weight.grad, ours.v_proj.weight.grad])
@@ -116,15 +117,15 @@ def test_weights_are_copied_with_mode_and_dropout():
     assert ours.normalize.p == 0.3
     assert not MultiHead.from_torch(theirs.eval()).training
     x = randn(2, 5, 12)
-    want = theirs(x, x, x)[0]
-    torch.testing.assert_close(ours.eval()(x).context, want)
+    expected = theirs(x, x, x)[0]
+    torch.testing.assert_close(ours.eval()(x).context, expected)
     with torch.no_grad():
         ours.q_proj.weight.zero_()
     assert theirs.in_proj_weight.abs().min() > 0
 
 
 @pytest.mark.parametrize("option", [{"add_bias_kv": True}, {"add_zero_attn": True}], ids=repr)
-def test_what_has_no_counterpart_is_refused(option):
+def test_options_without_counterpart_are_an_error(option):
     with pytest.raises(ValueError, match="no counterpart"):
         MultiHead.from_torch(nn.MultiheadAttention(12, 3, **option))
 
@@ -145,36 +146,36 @@ def test_grouped_heads_are_repeated_heads(kv_heads, mask):
             repeated = layer.weight.unflatten(0, (kv_heads, 2)).repeat_interleave(6 // kv_heads, 0)
             getattr(many, name).weight.copy_(repeated.flatten(0, 1))
     x = randn(2, 5, 12)
-    seen, want = few(x, mask=mask), many(x, mask=mask)
-    torch.testing.assert_close(seen.context, want.context)
-    torch.testing.assert_close(seen.weights, want.weights)
-    assert seen.weights.shape == (2, 6, 5, 5)
+    output, expected = few(x, mask=mask), many(x, mask=mask)
+    torch.testing.assert_close(output.context, expected.context)
+    torch.testing.assert_close(output.weights, expected.weights)
+    assert output.weights.shape == (2, 6, 5, 5)
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
-def test_heads_take_any_batch(batch):
+def test_any_batch(batch):
     heads = MultiHead(12, 3).double()
     x = randn(*batch, 5, 12)
-    seen = heads(x, mask=causal())
-    assert seen.context.shape == (*batch, 5, 12)
-    assert seen.weights.shape == (*batch, 3, 5, 5)
+    output = heads(x, mask=causal())
+    assert output.context.shape == (*batch, 5, 12)
+    assert output.weights.shape == (*batch, 3, 5, 5)
     flat = heads(x.reshape(-1, 5, 12), mask=causal())
-    torch.testing.assert_close(seen.context.reshape(-1, 5, 12), flat.context)
+    torch.testing.assert_close(output.context.reshape(-1, 5, 12), flat.context)
 
 
 @pytest.mark.parametrize(("batch", "heads"), [(2, 3), (3, 3)])
-def test_a_head_is_an_attention_of_its_own(batch, heads):
+def test_each_head_is_a_separate_attention(batch, heads):
     module = MultiHead(12, heads).double()
     x, lengths = randn(batch, 5, 12), torch.tensor([5, 2, 3])[:batch]
-    seen = module(x, mask=padding(lengths) & causal())
+    output = module(x, mask=padding(lengths) & causal())
     parts = []
     for h in range(heads):
         rows = slice(h * module.head_dim, (h + 1) * module.head_dim)
         query, key, value = (layer(x)[..., rows] for layer in (module.q_proj, module.k_proj, module.v_proj))
         head = attend(query, key, value, padding(lengths) & causal())
-        torch.testing.assert_close(seen.weights[:, h], head.weights)
+        torch.testing.assert_close(output.weights[:, h], head.weights)
         parts.append(head.context)
-    torch.testing.assert_close(seen.context, module.out_proj(torch.cat(parts, -1)))
+    torch.testing.assert_close(output.context, module.out_proj(torch.cat(parts, -1)))
 
 
 @pytest.mark.parametrize(
@@ -189,19 +190,19 @@ def test_a_head_is_an_attention_of_its_own(batch, heads):
     ids=lambda score: " ".join(repr(score).split()),
 )
 @pytest.mark.parametrize("kv_heads", [1, 3])
-def test_heads_take_any_score_and_normalizer(score, kv_heads):
+def test_any_score_and_normalizer(score, kv_heads):
     normalize = None if isinstance(score, Boxcar) else sparsemax
     heads = MultiHead(12, 3, kv_heads, score=score, normalize=normalize).double()
     x = randn(2, 5, 12)
-    seen = heads(x, mask=causal())
+    output = heads(x, mask=causal())
     hidden = ~causal().materialize(5, 5)
-    assert (seen.weights[..., hidden] == 0).all()
+    assert (output.weights[..., hidden] == 0).all()
     value = heads.v_proj(x).unflatten(-1, (kv_heads, 4)).transpose(1, 2).expand(2, 3, 5, 4)
-    want = heads.out_proj((seen.weights @ value).transpose(1, 2).flatten(-2))
-    torch.testing.assert_close(seen.context, want)
+    expected = heads.out_proj((output.weights @ value).transpose(1, 2).flatten(-2))
+    torch.testing.assert_close(output.context, expected)
 
 
-def test_dropout_goes_with_every_score():
+def test_dropout_with_every_score():
     x = torch.randn(2, 5, 12)
     for score in (None, Boxcar(2.0), Additive(4, 4, 5)):
         heads = MultiHead(12, 3, score=score, dropout=0.5)
@@ -218,20 +219,20 @@ def test_dropout_goes_with_every_score():
     "score", [None, Additive(4, 4, 5), Rotary(ScaledDot())], ids=lambda s: type(s).__name__
 )
 @pytest.mark.parametrize("kv_heads", [1, 3])
-def test_keys_given_once_are_the_keys_and_projected_once(score, kv_heads):
+def test_precomputed_keys_equal_the_keys_and_are_projected_once(score, kv_heads):
     heads = MultiHead(12, 3, kv_heads, key_dim=7, value_dim=7, score=score).double()
     memory = randn(2, 6, 7)
     calls = []
     handle = heads.k_proj.register_forward_hook(lambda *_: calls.append(1))
     again = heads.precompute(memory, mask=padding([6, 2]))
     x = randn(3, 2, 1, 12)
-    seen = [again(query) for query in x]
+    output = [again(query) for query in x]
     assert len(calls) == 1
     handle.remove()
-    for query, one in zip(x, seen, strict=True):
-        want = heads(query, memory, mask=padding([6, 2]))
-        torch.testing.assert_close(one.context, want.context)
-        torch.testing.assert_close(one.weights, want.weights)
+    for query, one in zip(x, output, strict=True):
+        expected = heads(query, memory, mask=padding([6, 2]))
+        torch.testing.assert_close(one.context, expected.context)
+        torch.testing.assert_close(one.weights, expected.weights)
 
 
 # ---- the cache
@@ -247,7 +248,7 @@ def named_part(given):
 @pytest.mark.parametrize(
     "given", [{}, {"normalize": softmax}, {"dropout": 0.1}, {"score": Dot()}], ids=named_part
 )
-def test_a_bias_of_keys_that_nobody_can_see(given):
+def test_a_redundant_key_bias(given):
     heads = MultiHead(12, 3, **given)
     assert heads.is_key_bias_redundant
     x = torch.randn(2, 5, 12)
@@ -258,7 +259,7 @@ def test_a_bias_of_keys_that_nobody_can_see(given):
 
 
 @pytest.mark.parametrize("given", [{"normalize": sigmoid}, {"score": Rotary(ScaledDot())}], ids=named_part)
-def test_a_bias_of_keys_that_shows(given):
+def test_a_key_bias_that_has_influence(given):
     heads = MultiHead(12, 3, **given)
     assert not heads.is_key_bias_redundant
     x = torch.randn(2, 5, 12)
@@ -283,7 +284,7 @@ SCORES = {
 def test_step_by_step_is_one_causal_pass(score, kv_heads, grad):
     heads = MultiHead(12, 3, kv_heads, score=SCORES[score]()).double()
     x = randn(2, 20, 12).requires_grad_(grad)
-    whole = heads(x, mask=causal())
+    full = heads(x, mask=causal())
     with torch.set_grad_enabled(grad):
         cache = KVCache()
         steps = []
@@ -291,33 +292,33 @@ def test_step_by_step_is_one_causal_pass(score, kv_heads, grad):
             steps.append(heads(x[:, start:stop], mask=causal(), cache=cache))
             assert len(cache) == stop
     context = torch.cat([step.context for step in steps], -2)
-    torch.testing.assert_close(context, whole.context)
+    torch.testing.assert_close(context, full.context)
     for at, step in enumerate(steps[1:], 3):  # read late, when the cache has grown past it
         assert step.weights.shape[-1] == at + 1
-        torch.testing.assert_close(step.weights[..., 0, :], whole.weights[..., at, : at + 1])
+        torch.testing.assert_close(step.weights[..., 0, :], full.weights[..., at, : at + 1])
     if grad:
         factor = torch.randn_like(context)
         inputs = [x, *(p for p in heads.parameters() if p.requires_grad)]
-        for got, want in zip(
+        for actual, expected in zip(
             torch.autograd.grad(context, inputs, factor),
-            torch.autograd.grad(whole.context, inputs, factor),
+            torch.autograd.grad(full.context, inputs, factor),
             strict=True,
         ):
-            torch.testing.assert_close(got, want)
+            torch.testing.assert_close(actual, expected)
 
 
 def test_a_windowed_decoder_with_a_cache():
     heads = MultiHead(12, 3).double()
     x = randn(2, 10, 12)
-    want = heads(x, mask=window(2, 0)).context
+    expected = heads(x, mask=window(2, 0)).context
     cache = KVCache()
     with torch.no_grad():
         steps = [heads(x[:, i : i + 1], mask=window(2, 0), cache=cache).context for i in range(10)]
-    torch.testing.assert_close(torch.cat(steps, -2), want)
+    torch.testing.assert_close(torch.cat(steps, -2), expected)
 
 
 @pytest.mark.parametrize("grad", [False, True])
-def test_a_beam_takes_its_rows_along(grad):
+def test_reorder_for_beam_search(grad):
     heads = MultiHead(12, 3).double()
     x, rows = randn(3, 6, 12), torch.tensor([2, 0, 0])
     with torch.set_grad_enabled(grad):
@@ -326,12 +327,12 @@ def test_a_beam_takes_its_rows_along(grad):
         cache.reorder(rows)
         moved = torch.cat([x[rows, :4], x[:, 4:]], 1)
         steps = [heads(x[:, i : i + 1], mask=causal(), cache=cache).context for i in (4, 5)]
-    want = heads(moved, mask=causal()).context[:, 4:]
-    torch.testing.assert_close(torch.cat(steps, -2), want)
+    expected = heads(moved, mask=causal()).context[:, 4:]
+    torch.testing.assert_close(torch.cat(steps, -2), expected)
     KVCache().reorder(rows)  # an empty cache has no rows to move
 
 
-def test_two_caches_from_one_prompt_do_not_meet():
+def test_two_caches_of_one_prompt_are_independent():
     heads = MultiHead(12, 3).double()
     x = randn(2, 6, 12)
     with torch.no_grad():
@@ -345,13 +346,13 @@ def test_two_caches_from_one_prompt_do_not_meet():
     torch.testing.assert_close(two.context, heads(again, mask=causal()).context[:, 3:])
 
 
-def test_a_step_without_gradients_copies_nothing_old():
+def test_a_step_without_gradients_copies_no_earlier_keys():
     heads, cache = MultiHead(12, 3), KVCache()
     places = set()
     with torch.no_grad():
         for _ in range(64):
-            seen = heads(torch.randn(1, 1, 12), mask=causal(), cache=cache)
-            places.add(seen._inputs.key.untyped_storage().data_ptr())
+            output = heads(torch.randn(1, 1, 12), mask=causal(), cache=cache)
+            places.add(output._inputs.key.untyped_storage().data_ptr())
     assert len(places) <= 4
 
 
@@ -389,14 +390,14 @@ def test_a_step_without_gradients_copies_nothing_old():
         (lambda: MultiHead(12, 3, score=Alibi(4) + ScaledDot())(torch.zeros(2, 5, 12)), "expects 4 heads"),
     ],
 )
-def test_wrong_sizes_are_refused_in_one_sentence(wrong, words):
+def test_wrong_sizes_are_one_sentence(wrong, words):
     with pytest.raises(ValueError, match=words) as error:
         wrong()
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.bare
-def test_a_cache_of_another_batch_is_refused_in_one_sentence():
+def test_a_cache_of_another_batch_is_one_sentence():
     heads, cache = MultiHead(12, 3), KVCache()
     with torch.no_grad():
         heads(torch.zeros(2, 1, 12), cache=cache)
@@ -406,3 +407,18 @@ def test_a_cache_of_another_batch_is_refused_in_one_sentence():
             heads(torch.zeros(5, 1, 12), cache=cache)
         assert "\n" not in str(error.value)
     assert len(cache) == 1
+
+
+@pytest.mark.skipif(
+    not torch.distributed.is_available(), reason="torch was built without distributed training"
+)
+def test_the_output_works_with_distributed_data_parallel(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        attention = nn.parallel.DistributedDataParallel(MultiHead(8, 2), find_unused_parameters=True)
+        attention(torch.randn(2, 3, 8)).context.sum().backward()
+        assert all(parameter.grad is not None for parameter in attention.parameters())
+        del attention  # before its process group, whose last owner would wait for threads that wait for it
+        gc.collect()
+    finally:
+        torch.distributed.destroy_process_group()

@@ -39,8 +39,8 @@ def attend(pair, query, key, value, visible=None, normalize=softmax):
     table = scores(pair, query, key).tolist()
     weights, context = [], []
     for i, row in enumerate(table):
-        seen = [visible is None or bool(visible[i][j]) for j in range(len(row))]
-        row = normalize([s if may else -math.inf for s, may in zip(row, seen, strict=True)])
+        output = [visible is None or bool(visible[i][j]) for j in range(len(row))]
+        row = normalize([s if may else -math.inf for s, may in zip(row, output, strict=True)])
         weights.append(row)
         context.append([sum(w * v[c] for w, v in zip(row, value, strict=True)) for c in range(len(value[0]))])
     return torch.tensor(context, dtype=torch.float64), torch.tensor(weights, dtype=torch.float64)

@@ -12,7 +12,7 @@ from regard.attention.fast import blocked as blocks
 from regard.attention.fast import fused
 from regard.testing import laws
 from regard.testing.inputs import make_inputs
-from tests.contract.parts import BATCH, NORMALIZERS, SCORES, cells
+from tests.contract.mechanisms import BATCH, NORMALIZERS, SCORES, cells
 from tests.contract.test_grid import look_at, modes
 
 pytestmark = pytest.mark.bare
@@ -35,9 +35,9 @@ def small(monkeypatch):
 
 
 def holes(*shape):
-    seen = torch.rand(*shape, generator=torch.Generator().manual_seed(5)) < 0.7
-    seen[..., 1, :] = False
-    return dense(seen)
+    output = torch.rand(*shape, generator=torch.Generator().manual_seed(5)) < 0.7
+    output[..., 1, :] = False
+    return dense(output)
 
 
 LENGTHS = torch.tensor([K, 0, 7])
@@ -93,16 +93,16 @@ def test_blocks(score, normalize, small):
             keep_the_laws(look, mask)
 
 
-def served(masks, normalize, taken, path):
+def served(masks, normalize, used_paths, path):
     """The scores that the path serves under every one of the masks."""
     found = set()
     for score in SCORES:
         look = laws.AttentionUnderTest(SCORES[score](), normalize)
         per_mask = []
         for mask in masks:
-            taken.clear()
+            used_paths.clear()
             look(*WORLD, mask)
-            per_mask.append(path in taken)
+            per_mask.append(path in used_paths)
         if all(per_mask):
             found.add(score)
     return found
@@ -120,33 +120,33 @@ WHOLE = {  # scores that cannot tell what they would give for a part of the posi
 BIASED = {name for name in SCORES if "Alibi" in name or "RelativeBias" in name}
 
 
-def test_which_scores_bands_serve(taken, small):
-    assert served(BANDS.values(), None, taken, "banded") == SCORES.keys() - WHOLE
+def test_scores_that_use_bands(used_paths, small):
+    assert served(BANDS.values(), None, used_paths, "banded") == SCORES.keys() - WHOLE
 
 
-def test_which_scores_neighborhoods_serve(taken, small):
+def test_scores_that_use_neighborhoods(used_paths, small):
     masks = [NEIGHBORHOODS["around one place"], around(CENTRES[0], 3) & padding(LENGTHS)]
-    assert served(masks, None, taken, "gathered") == SCORES.keys() - WHOLE
-    # With centres of its own for each batch entry a bias has no one table of positions to look up.
-    assert served(NEIGHBORHOODS.values(), None, taken, "gathered") == SCORES.keys() - WHOLE - BIASED
+    assert served(masks, None, used_paths, "gathered") == SCORES.keys() - WHOLE
+    # With centers of its own for each batch entry a bias has no one table of positions to look up.
+    assert served(NEIGHBORHOODS.values(), None, used_paths, "gathered") == SCORES.keys() - WHOLE - BIASED
 
 
-def test_which_scores_blocks_serve(taken, small):
-    every = served([LONG["causal and padding"], LONG["documents with holes"]], None, taken, "blocked")
+def test_scores_that_use_blocks(used_paths, small):
+    every = served([LONG["causal and padding"], LONG["documents with holes"]], None, used_paths, "blocked")
     assert every >= SCORES.keys() - WHOLE - {"Constant"}
 
 
 @pytest.mark.parametrize("score", ["ScaledDot", "Additive", "Rotary"])
-def test_few_queries_over_many_keys(score, taken):
+def test_few_queries_over_many_keys(score, used_paths):
     """Keys are gathered first and projected then; what depends on their place must not notice."""
     w = make_inputs(2, 60, BATCH)
     look = laws.AttentionUnderTest(SCORES[score]())
     laws.context_equals_weighted_sum(look, w, around(torch.tensor([20.5, 41.0]), 2))
     laws.context_equals_weighted_sum(look, w, padding(torch.tensor([60, 30, 3])) & around(25.0, 2))
-    assert "gathered" in taken
+    assert "gathered" in used_paths
 
 
-def test_the_choice_of_path_makes_no_matrix_of_biases(monkeypatch, small):
+def test_the_selection_of_the_path_computes_no_matrix_of_biases(monkeypatch, small):
     """Whether a score can be cut is asked about a few positions, not about all queries x keys."""
     asked = []
     bias = Alibi.bias

@@ -22,7 +22,7 @@ from regard.attention import (
 )
 from regard.attention.normalizers import entmax15, hardmax, sigmoid
 from regard.testing.inputs import make_inputs
-from tests.contract.parts import SCORES
+from tests.contract.mechanisms import SCORES
 
 each_score = pytest.mark.parametrize("score", SCORES)
 BATCH = (3, 2)
@@ -35,10 +35,10 @@ def test_one_key(score):
     w = make_inputs(5, 1, BATCH)
     part = SCORES[score]()
     part = part.double() if isinstance(part, torch.nn.Module) else part
-    seen = attend(*w, score=part)
-    kernel = getattr(part, "output_kind", "") == "kernel"  # a key out of reach is not seen at all
-    assert ((seen.weights == 1) | ((seen.weights == 0) & kernel)).all()
-    torch.testing.assert_close(seen.context, seen.weights * w.value)
+    output = attend(*w, score=part)
+    kernel = getattr(part, "output_kind", "") == "kernel"  # a key out of reach is not output at all
+    assert ((output.weights == 1) | ((output.weights == 0) & kernel)).all()
+    torch.testing.assert_close(output.context, output.weights * w.value)
 
 
 @each_score
@@ -46,19 +46,19 @@ def test_no_keys_and_no_queries_with_masks(score):
     part = SCORES[score]()
     part = part.double() if isinstance(part, torch.nn.Module) else part
     for mask in (causal(), padding([0, 0, 0]), around(2.0, 1), dense(torch.ones(1, 1) > 0)):
-        seen = attend(*make_inputs(5, 0, BATCH), mask, score=part)
-        assert seen.context.shape == (*BATCH, 5, 3)
-        assert (seen.context == 0).all()
-        assert seen.weights.shape == (*BATCH, 5, 0)
+        output = attend(*make_inputs(5, 0, BATCH), mask, score=part)
+        assert output.context.shape == (*BATCH, 5, 3)
+        assert (output.context == 0).all()
+        assert output.weights.shape == (*BATCH, 5, 0)
         assert attend(*make_inputs(0, 6, BATCH), mask, score=part).context.shape == (*BATCH, 0, 3)
 
 
 def test_no_batch_entries():
     for score in (ScaledDot(), Gaussian(), Additive(4, 4, 5).double(), Cosine()):
         for mask in (None, causal(), padding(torch.zeros(0, dtype=torch.long))):
-            seen = attend(*make_inputs(5, 6, (0,)), mask, score=score)
-            assert seen.context.shape == (0, 5, 3)
-            assert seen.weights.shape == (0, 5, 6)
+            output = attend(*make_inputs(5, 6, (0,)), mask, score=score)
+            assert output.context.shape == (0, 5, 3)
+            assert output.weights.shape == (0, 5, 6)
 
 
 def test_no_features():
@@ -75,20 +75,20 @@ def test_no_features():
 
 @each_score
 @pytest.mark.parametrize("size", [1e4, 1e-30], ids=["huge", "tiny"])
-def test_extreme_vectors_give_finite_answers(score, size):
+def test_extreme_vectors_have_finite_results(score, size):
     part = SCORES[score]()
     w = make_inputs(5, 6, BATCH, dtype=torch.float32)
     query, key = (size * w.query).requires_grad_(), (size * w.key).requires_grad_()
     for mask in (None, padding([6, 2, 0])):
-        seen = attend(query, key, w.value, mask, score=part)
-        assert seen.context.isfinite().all()
-        assert seen.weights.isfinite().all()
-        torch.testing.assert_close(seen.context, seen.weights @ w.value, rtol=1e-3, atol=1e-3)
+        output = attend(query, key, w.value, mask, score=part)
+        assert output.context.isfinite().all()
+        assert output.weights.isfinite().all()
+        torch.testing.assert_close(output.context, output.weights @ w.value, rtol=1e-3, atol=1e-3)
         gradients = (
             torch.autograd.grad(
-                seen.context.sum() + seen.weights.square().sum(), (query, key), allow_unused=True
+                output.context.sum() + output.weights.square().sum(), (query, key), allow_unused=True
             )
-            if seen.context.requires_grad
+            if output.context.requires_grad
             else ()
         )
         assert all(g is None or g.isfinite().all() for g in gradients)
@@ -110,15 +110,17 @@ def test_additive_with_large_offsets(offset, size):
     wide = exact.reference_scores(query.double(), key.double())
     # what float32 projections can be asked for: their own rounding, not more
     a, b = score.query_proj(query).double(), score.key_proj(key).double()
-    want = torch.tanh(a.unsqueeze(-2) + b.unsqueeze(-3)) @ score.energy.double()
-    got = score(query, key)
-    torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
+    expected = torch.tanh(a.unsqueeze(-2) + b.unsqueeze(-3)) @ score.energy.double()
+    actual = score(query, key)
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=1e-4)
     assert wide.isfinite().all()
-    seen = attend(query, key, value, score=score)
-    torch.testing.assert_close(seen.context.double(), want.softmax(-1) @ value.double(), rtol=1e-3, atol=1e-3)
+    output = attend(query, key, value, score=score)
+    torch.testing.assert_close(
+        output.context.double(), expected.softmax(-1) @ value.double(), rtol=1e-3, atol=1e-3
+    )
 
 
-def test_sums_over_many_keys_are_sums_in_half_precision():
+def test_sums_over_many_keys_are_accurate_in_half_precision():
     """4096 equal weights of 1/4096: added up in bfloat16 they would stop growing."""
     value = torch.ones(4096, 1, dtype=torch.bfloat16)
     key, query = torch.zeros(4096, 4, dtype=torch.bfloat16), torch.zeros(1, 4, dtype=torch.bfloat16)
@@ -128,7 +130,7 @@ def test_sums_over_many_keys_are_sums_in_half_precision():
             assert context.item() == pytest.approx(1.0, abs=0.01)
 
 
-def test_infinite_scores_of_the_users_own():
+def test_infinite_scores_of_a_user_defined_score():
     """A score may hide keys by itself."""
 
     def only_even(query, key):
@@ -152,8 +154,8 @@ def test_cosine_of_zero_vectors():
     scores = Cosine(3.0)(query, key)
     assert (scores[:, 0] == 0).all()
     assert (scores[:, :, 1] == 0).all()
-    seen = attend(query, key, key, score=Cosine(3.0))
-    (seen.context.square().sum() + seen.weights.square().sum() + scores.square().sum()).backward()
+    output = attend(query, key, key, score=Cosine(3.0))
+    (output.context.square().sum() + output.weights.square().sum() + scores.square().sum()).backward()
     assert query.grad.isfinite().all()
     assert key.grad.isfinite().all()
     assert (query.grad[:, 0] == 0).all()
@@ -162,8 +164,8 @@ def test_cosine_of_zero_vectors():
 def test_distance_zero():
     key = torch.randn(2, 5, 4, requires_grad=True)
     for score in (Gaussian(), Gaussian(0.3, learned=True), Boxcar(1.0)):
-        seen = attend(key, key, key, score=score)
-        (seen.context.square().sum() + seen.weights.square().sum()).backward()
+        output = attend(key, key, key, score=score)
+        (output.context.square().sum() + output.weights.square().sum()).backward()
         assert key.grad.isfinite().all()
 
 
@@ -187,11 +189,11 @@ def test_layouts(score):
     part = SCORES[score]()
     part = part.double() if isinstance(part, torch.nn.Module) else part
     for mask in (None, padding([6, 2, 0])):
-        want = attend(*w, mask, score=part)
+        expected = attend(*w, mask, score=part)
         for (_, query), (_, key), (_, value) in zip(*(awkward(t) for t in w), strict=True):
-            seen = attend(query, key, value, mask, score=part)
-            torch.testing.assert_close(seen.context, want.context)
-            torch.testing.assert_close(seen.weights, want.weights)
+            output = attend(query, key, value, mask, score=part)
+            torch.testing.assert_close(output.context, expected.context)
+            torch.testing.assert_close(output.weights, expected.weights)
 
 
 @each_score
@@ -202,15 +204,15 @@ def test_expanded_tensors(score):
     query, key, value = (t[:1, :1].expand(*BATCH, -1, -1) for t in w)
     key = key[..., :1, :].expand(-1, -1, 6, -1)
     mask = torch.ones(1, 1, dtype=torch.bool).expand(5, 6)
-    seen = attend(query, key, value, mask, score=part)
-    want = attend(*(t.contiguous() for t in (query, key, value)), mask.contiguous(), score=part)
-    torch.testing.assert_close(seen.context, want.context)
-    torch.testing.assert_close(seen.weights, want.weights)
+    output = attend(query, key, value, mask, score=part)
+    expected = attend(*(t.contiguous() for t in (query, key, value)), mask.contiguous(), score=part)
+    torch.testing.assert_close(output.context, expected.context)
+    torch.testing.assert_close(output.weights, expected.weights)
 
 
 def test_one_tensor_as_all_three():
     x = torch.randn(2, 5, 4, requires_grad=True)
     (gradient,) = torch.autograd.grad(attend(x, x, x, causal()).context.square().sum(), x)
     y = x.detach().clone().requires_grad_()
-    (want,) = torch.autograd.grad(attend(y, y.clone(), y.clone(), causal()).context.square().sum(), y)
-    torch.testing.assert_close(gradient, want)
+    (expected,) = torch.autograd.grad(attend(y, y.clone(), y.clone(), causal()).context.square().sum(), y)
+    torch.testing.assert_close(gradient, expected)
