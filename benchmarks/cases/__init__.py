@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-# Asked here, and not of everything in benchmarks: only these cases need the other libraries.
+# Checked here only: the other benchmarks do not need these libraries.
 missing = [name for name in ("entmax", "x_transformers") if find_spec(name) is None]
 if missing:
     raise SystemExit(f"{' and '.join(missing)} must be installed: pip install -e '.[bench]', or make bench")

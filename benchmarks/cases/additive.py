@@ -1,4 +1,4 @@
-"""Additive beside the textbook, which makes the queries x keys x hidden tensor."""
+"""Additive compared with the textbook formula, which allocates the queries x keys x hidden tensor."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def textbook(score: Additive, query: Tensor, key: Tensor) -> Tensor:
     return torch.tanh(score.query_proj(query)[:, :, None] + score.key_proj(key)[:, None]) @ score.energy
 
 
-def paired(batch: int, queries: int, keys: int) -> Pair:
-    """The pairs alone: scores from W q and U k, which were computed before."""
+def compare_pairs(batch: int, queries: int, keys: int) -> Pair:
+    """The pairs alone: the scores of projected queries and keys."""
     torch.manual_seed(0)
     score = Additive(DIM, DIM, HIDDEN)
     a, b = (torch.randn(batch, n, HIDDEN, requires_grad=True) for n in (queries, keys))
@@ -30,8 +30,8 @@ def paired(batch: int, queries: int, keys: int) -> Pair:
     )
 
 
-def scored(batch: int, queries: int, keys: int) -> Pair:
-    """The scores, with the projections W q and U k."""
+def compare_scores(batch: int, queries: int, keys: int) -> Pair:
+    """The scores, projections included."""
     torch.manual_seed(0)
     score = Additive(DIM, DIM, HIDDEN)
     q, k = (torch.randn(batch, n, DIM, requires_grad=True) for n in (queries, keys))
@@ -39,8 +39,8 @@ def scored(batch: int, queries: int, keys: int) -> Pair:
     return Pair(Side(lambda: score(q, k), leaves), Side(lambda: textbook(score, q, k), leaves))
 
 
-def attended(batch: int, queries: int, keys: int) -> Pair:
-    """Scores, softmax, context; both from the same projections."""
+def compare_attention(batch: int, queries: int, keys: int) -> Pair:
+    """Scores, softmax and context, projections included."""
     torch.manual_seed(0)
     score = Additive(DIM, DIM, HIDDEN)
     q, k, v = (torch.randn(batch, n, DIM, requires_grad=True) for n in (queries, keys, keys))
@@ -53,27 +53,27 @@ def attended(batch: int, queries: int, keys: int) -> Pair:
 
 GROUP, COMPILED, EAGER = "Additive", "textbook", "textbook (no compiler)"
 SMALL, MIDDLE, LARGE = (64, 30, 30), (16, 128, 128), (4, 512, 512)
-SOME = (4, 64, 64)  # just enough work for the compiled kernels
+SMALLEST_COMPILED = (4, 64, 64)  # just enough work for the compiled kernels
 
 
-MAKE = {"attend": attended, "score": scored, "pairs": paired}
+BUILDERS = {"attend": compare_attention, "score": compare_scores, "pairs": compare_pairs}
 
 
-def case(what: str, size: tuple[int, int, int], times: float | None = None, compiled: bool = True) -> Case:
+def case(name: str, size: tuple[int, int, int], times: float | None = None, compiled: bool = True) -> Case:
     """``attend`` is the equation with its projections, ``score`` its first line, ``pairs`` the sum alone."""
     passes: tuple[str, ...] = (FORWARD, TRAIN) if compiled else (TRAIN,)
     targets = {TRAIN: times_less(times)} if times else {}
-    if what == "attend" and size == LARGE:
+    if name == "attend" and size == LARGE:
         passes, targets = (*passes, MEMORY), {**targets, MEMORY: times_less(20)}
-    slow = (FORWARD,) if compiled and what == "attend" else passes if size != SMALL else ()
+    slow = (FORWARD,) if compiled and name == "attend" else passes if size != SMALL else ()
     return Case(
         GROUP,
-        f"{what}, {'x'.join(map(str, size))}, hidden {HIDDEN}",
+        f"{name}, {'x'.join(map(str, size))}, hidden {HIDDEN}",
         COMPILED if compiled else EAGER,
-        partial(MAKE[what], *size),
+        partial(BUILDERS[name], *size),
         passes,
         targets,
-        small=partial(MAKE[what], *SOME),
+        small=partial(BUILDERS[name], *SMALLEST_COMPILED),
         compiled=compiled,
         slow=slow,
     )

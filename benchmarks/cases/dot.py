@@ -1,4 +1,4 @@
-"""ScaledDot through ``attend`` beside PyTorch's fused kernel: what the equation costs on top of it."""
+"""ScaledDot through ``attend`` compared with the fused kernel of PyTorch: the overhead of the equation."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ def padded(*shape: int) -> Pair:
     q, k, v = leaves = tensors(*shape)
     batch, keys = shape[0], shape[3]
     lengths = torch.linspace(keys // 2, keys, batch).long()
-    mask, seen = padding(lengths), (torch.arange(keys) < lengths[:, None])[:, None, None]
+    mask, output = padding(lengths), (torch.arange(keys) < lengths[:, None])[:, None, None]
     return Pair(
         Side(lambda: attend(q, k, v, mask).context, leaves),
-        Side(lambda: SDPA(q, k, v, seen), leaves),
+        Side(lambda: SDPA(q, k, v, output), leaves),
     )
 
 
 def reading(theirs: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Pair:
-    """The weights are read too: they are then computed, and thrown away here."""
+    """The weights are read, too, and discarded."""
     q, k, v = leaves = tensors(1, 8, 1024, 1024)
 
     def ours() -> Tensor:
-        seen = attend(q, k, v)
-        _ = seen.weights
-        return seen.context
+        output = attend(q, k, v)
+        _ = output.weights
+        return output.context
 
     return Pair(Side(ours, leaves), Side(lambda: theirs(q, k, v), leaves))
 

@@ -1,4 +1,4 @@
-"""How cost grows with length, for full attention, causal attention, a window, and a score by a network."""
+"""The growth of the cost with the length, for full attention, causal attention, a window, and an additive score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MultiHead beside PyTorch's and x-transformers' modules of the same size; the weights are not read."""
+"""MultiHead compared with the modules of PyTorch and x-transformers; the weights are not read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BATCH, TOKENS, DIM, HEADS = 32, 128, 512, 8
 
 
 def pytorch(train: bool) -> Pair:
-    """In eval mode without gradients it has a path of its own, in C++ from end to end."""
+    """In eval mode without gradients PyTorch uses a path in C++."""
     torch.manual_seed(0)
     theirs = nn.MultiheadAttention(DIM, HEADS, batch_first=True).train(train)
     ours = MultiHead.from_torch(theirs)
@@ -27,7 +27,7 @@ def pytorch(train: bool) -> Pair:
 
 
 def x_transformers(train: bool) -> Pair:
-    """Its fused path; its projections have no bias, so ours have none either."""
+    """Its fused path; its projections have no bias, so neither have ours."""
     torch.manual_seed(0)
     theirs = Attention(dim=DIM, heads=HEADS, dim_head=DIM // HEADS, flash=True).train(train)
     ours = MultiHead(DIM, HEADS, bias=False).train(train)

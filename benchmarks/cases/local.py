@@ -1,4 +1,4 @@
-"""Attention that looks at few keys: its cost must follow what is looked at, not what is there."""
+"""Local attention: its cost must depend on the number of visible keys, not on the number of keys."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ DIM = HIDDEN = 256
 QUERIES, BATCH, RADIUS = 64, 4, 10
 
 
-def windowed(heads: int, length: int) -> Side:
+def window_side(heads: int, length: int) -> Side:
     q, k, v = leaves = tensors(1, heads, length, length)
     mask = window(64, 64)
     return Side(lambda: attend(q, k, v, mask).context, leaves)
 
 
-def beside_full(length: int = LENGTH) -> Pair:
+def compare_with_full(length: int = LENGTH) -> Pair:
     q, k, v = leaves = tensors(1, 4, length, length)
-    return Pair(windowed(4, length), Side(lambda: F.scaled_dot_product_attention(q, k, v), leaves))
+    return Pair(window_side(4, length), Side(lambda: F.scaled_dot_product_attention(q, k, v), leaves))
 
 
-def predicted(additive: bool, padded: bool, keys: int) -> Side:
-    """LocalP over keys that were given once: one look of a decoder with 64 queries."""
+def local_p_side(additive: bool, padded: bool, keys: int) -> Side:
+    """LocalP with precomputed keys: one call of a decoder with 64 queries."""
     torch.manual_seed(0)
     score: Score = Additive(DIM, DIM, HIDDEN) if additive else ScaledDot()
     local = LocalP(score, query_dim=DIM, hidden_dim=DIM, radius=RADIUS)
     q, k, v = (torch.randn(BATCH, n, DIM) for n in (QUERIES, keys, keys))
     mask = padding(torch.linspace(keys // 2, keys, BATCH).long()) if padded else None
     with torch.no_grad():
-        over = local.precompute(k, v, mask)
-    return Side(lambda: over(q).context)
+        memory = local.precompute(k, v, mask)
+    return Side(lambda: memory(q).context)
 
 
 GROUP, LINEAR, FLAT = "local", within(0.8, 1.2), within(-0.15, 0.15)
@@ -46,10 +46,10 @@ CASES: list[Case | Growth] = [
         GROUP,
         "window(64, 64), 1x4x16384x64",
         "SDPA, all keys",
-        beside_full,
+        compare_with_full,
         (FORWARD, TRAIN, MEMORY),
         {FORWARD: times_less(20), TRAIN: times_less(20)},
-        small=partial(beside_full, 1024),
+        small=partial(compare_with_full, 1024),
         tolerance=None,
         slow=(TRAIN, MEMORY),
     ),
@@ -57,7 +57,7 @@ CASES: list[Case | Growth] = [
         GROUP,
         "window(64, 64), 1x4xNx64",
         (2048, 4096, 8192, 16_384, 32_768),
-        partial(windowed, 4),
+        partial(window_side, 4),
         (FORWARD, TRAIN, MEMORY),
         {FORWARD: LINEAR, TRAIN: LINEAR, MEMORY: LINEAR},
         slow=(TRAIN, MEMORY),
@@ -66,5 +66,5 @@ CASES: list[Case | Growth] = [
 for score in ("ScaledDot", "Additive"):
     for padded in (False, True):
         name = f"LocalP({score}), 4x64 queries over N keys{', padding' if padded else ''}"
-        make = partial(predicted, score == "Additive", padded)
-        CASES.append(Growth(GROUP, name, KEYS, make, targets={FORWARD: FLAT}))
+        build = partial(local_p_side, score == "Additive", padded)
+        CASES.append(Growth(GROUP, name, KEYS, build, targets={FORWARD: FLAT}))

@@ -1,4 +1,4 @@
-"""Masks as rules beside masks written out, at 4096 positions."""
+"""Masks as rules compared with materialized masks, at 4096 positions."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from regard.attention import Mask, attend, causal, padding
 BATCH, HEADS, LENGTH = 4, 2, 4096
 
 
-def masks(kind: str, length: int) -> tuple[Mask, Tensor]:
-    """A rule, and how it is written out as people do."""
+def build_masks(kind: str, length: int) -> tuple[Mask, Tensor]:
+    """A rule, and its materialized form as it is usually written."""
     lengths = torch.linspace(length // 2, length, BATCH).long()
-    place = torch.arange(length)
-    filled, past = (place < lengths[:, None])[:, None, None], place <= place[:, None]
+    position = torch.arange(length)
+    unpadded, past = (position < lengths[:, None])[:, None, None], position <= position[:, None]
     if kind == "padding":
-        return padding(lengths), filled
-    return (causal(), past) if kind == "causal" else (causal() & padding(lengths), past & filled)
+        return padding(lengths), unpadded
+    return (causal(), past) if kind == "causal" else (causal() & padding(lengths), past & unpadded)
 
 
-def beside(kind: str, length: int = LENGTH) -> Pair:
+def compare(kind: str, length: int = LENGTH) -> Pair:
     q, k, v = leaves = tensors(BATCH, HEADS, length, length)
-    rule, _ = masks(kind, length)
+    rule, _ = build_masks(kind, length)
 
-    def theirs() -> Tensor:
-        return F.scaled_dot_product_attention(q, k, v, masks(kind, length)[1])
+    def materialized() -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, build_masks(kind, length)[1])
 
-    return Pair(Side(lambda: attend(q, k, v, rule).context, leaves), Side(theirs, leaves))
+    return Pair(Side(lambda: attend(q, k, v, rule).context, leaves), Side(materialized, leaves))
 
 
 CASES: list[Case | Growth] = [
@@ -40,9 +40,9 @@ CASES: list[Case | Growth] = [
         "masks",
         f"{kind}, {BATCH}x{HEADS}x{LENGTH}x64",
         "SDPA, mask written out",
-        partial(beside, kind),
+        partial(compare, kind),
         (FORWARD, TRAIN, MEMORY) if "&" in kind else (TRAIN, MEMORY),
-        small=partial(beside, kind, 512),
+        small=partial(compare, kind, 512),
         slow=(FORWARD, TRAIN, MEMORY),
     )
     for kind in ("causal", "padding", "causal & padding")

@@ -1,4 +1,4 @@
-"""Sparse normalizers beside the entmax package."""
+"""Sparse normalizers compared with the entmax package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regard.attention import Entmax, entmax15, sparsemax
 Normalizer = Callable[[Tensor], Tensor]
 
 
-def beside(ours: Normalizer, theirs: Normalizer, rows: int, keys: int) -> Pair:
+def compare(ours: Normalizer, theirs: Normalizer, rows: int, keys: int) -> Pair:
     torch.manual_seed(0)
     scores = torch.randn(rows, keys, requires_grad=True)
     return Pair(Side(lambda: ours(scores), [scores]), Side(lambda: theirs(scores), [scores]))
@@ -31,7 +31,7 @@ CASES: list[Case | Growth] = [
         "normalizers",
         f"{name}, {rows} rows of {keys} keys",
         against,
-        partial(beside, ours, theirs, rows, keys),
+        partial(compare, ours, theirs, rows, keys),
     )
     for name, (ours, theirs, against) in NORMALIZERS.items()
     for rows, keys in ((4096, 128), (1024, 1024))

@@ -1,4 +1,4 @@
-"""The other scores beside their textbook formulas."""
+"""The other scores compared with their textbook formulas."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ KEYS, DIM = 1024, 64
 Formula = Callable[[Tensor, Tensor], Tensor]
 
 
-def beside(score: Score, formula: Formula, batch: int, keys: int = KEYS, offset: float = 0.0) -> Pair:
-    """attend with the score beside softmax(formula) @ value."""
+def compare(score: Score, formula: Formula, batch: int, keys: int = KEYS, offset: float = 0.0) -> Pair:
+    """attend with the score compared with softmax(formula) @ value."""
     torch.manual_seed(0)
     q, k, v = (torch.randn(batch, keys, DIM) for _ in range(3))
     if offset:
@@ -35,23 +35,23 @@ def squares(width: float, q: Tensor, k: Tensor) -> Tensor:
 
 
 def expanded(width: float, q: Tensor, k: Tensor) -> Tensor:
-    """The Gaussian by |q|^2 - 2 q.k + |k|^2 as it comes, which loses its digits far from zero."""
+    """The Gaussian by |q|^2 - 2 q.k + |k|^2 without centering, which is inaccurate far from the origin."""
     norms = q.square().sum(-1)[..., :, None] + k.square().sum(-1)[..., None, :]
     return -0.5 * (norms - 2 * q @ k.mT) / width**2
 
 
 def gaussian(width: float, offset: float = 0.0, keys: int = KEYS) -> Pair:
-    return beside(Gaussian(width), partial(squares, width), 1, keys, offset)
+    return compare(Gaussian(width), partial(squares, width), 1, keys, offset)
 
 
 def cosine(formula: Formula, batch: int) -> Pair:
-    return beside(Cosine(), formula, batch)
+    return compare(Cosine(), formula, batch)
 
 
 def bilinear() -> Pair:
     score = Bilinear(DIM, DIM)
     (weight,) = score.parameters()
-    return beside(score, lambda q, k: torch.einsum("bqi,ij,bkj->bqk", q, weight, k), 8)
+    return compare(score, lambda q, k: torch.einsum("bqi,ij,bkj->bqk", q, weight, k), 8)
 
 
 def constant() -> Pair:
