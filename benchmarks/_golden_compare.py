@@ -67,7 +67,7 @@ KEYS: list[tuple[str, tuple[Replacement, ...]]] = [
 CLOCK = {"time", "train_seconds", "seconds", "tokens_per_second"}
 # Metrics of one step; the others are means over the steps since the line before.
 SINGLE = {"lr", "grad_norm", "epoch"}
-# Training metrics of version 0.1 that are logged in another unit: the number of right answers, now `accuracy` in percent.
+# Training metrics of version 0.1 in another unit: the number of right answers is now `accuracy`, in percent.
 REPLACED = {"right"}
 # Fields that repeat the input, or a path.
 INPUTS = {

@@ -70,7 +70,7 @@ def _check(classifier: TextClassifier) -> Callable[[Sequence[str]], None]:
 
 
 def _classified(classifier: TextClassifier, texts: Sequence[str]) -> list[bytes]:
-    return [as_json(one.to_json()) for one in classifier.classify(texts)]
+    return [as_json(one.to_json()) for one in classifier.predict(texts)]
 
 
 def _looked(classifier: TextClassifier, texts: Sequence[str]) -> list[bytes]:

@@ -154,8 +154,8 @@ def _correct_documents(folder: Path, quick: bool) -> list[bool]:
     if not kept.is_file():
         classifier: TextClassifier = load(folder)
         test = _test_documents(classifier.config, quick)
-        said = classifier.classify([document.text for document in test])
-        marks = [one.label == document.label for one, document in zip(said, test, strict=True)]
+        said = classifier.predict([document.text for document in test])
+        marks = [one.text == document.label for one, document in zip(said, test, strict=True)]
         kept.write_text(json.dumps(marks), encoding="utf-8")
     return list(json.loads(kept.read_text(encoding="utf-8")))
 
@@ -163,7 +163,7 @@ def _correct_documents(folder: Path, quick: bool) -> list[bool]:
 def _test_documents(config: Any, quick: bool) -> list[Document]:
     every = [
         document
-        for document in get_recipe("imdb").load_data(config).tests["test"]()
+        for document in get_recipe("imdb").load_data(config).tests["test"]
         if document.full_text.strip()
     ]
     return every[: QUICK_DOCUMENTS if quick else None]
@@ -175,7 +175,7 @@ def _run_linear_model(out: Path, values: dict[str, Any], quick: bool) -> Row:
     if not kept.is_file():
         settings, began = make_config("imdb", **values), time.perf_counter()
         shelves, some = get_recipe("imdb").load_data(settings), QUICK_DOCUMENTS if quick else None
-        found = fit_linear_model(list(shelves.train())[:some], list(shelves.valid())[:some])
+        found = fit_linear_model(list(shelves.train)[:some], list(shelves.valid)[:some])
         test = _test_documents(settings, quick)
         said = found.model.predict(found.vectorizer.transform([one.full_text for one in test]))
         marks = [bool(label == one.label) for label, one in zip(said, test, strict=True)]

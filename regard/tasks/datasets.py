@@ -7,10 +7,10 @@ Data from the network for those who have one: addresses, and the checksums of wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from regard.data.downloads import cache_dir, download
 from regard.data.parallel import pluralize
@@ -85,24 +85,17 @@ def concatenate_examples(cls: type[ExamplesT], examples: Any) -> ExamplesT:
     return joined
 
 
-@dataclass(frozen=True)
-class EvalBatches(Generic[BatchT]):
+class EvalBatches(list[BatchT]):
     """The batches of an evaluation, with the report of what was read.
 
     Args:
-        source: with `iter_eval_batches()` and `report`
+        batches: the batches
+        report: with `as_dict()` and a sentence as `str`
     """
 
-    source: Any
-
-    def __iter__(self) -> Iterator[BatchT]:
-        batches: Iterator[BatchT] = self.source.iter_eval_batches()
-        return batches
-
-    @property
-    def report(self) -> Any:
-        """What was read of the data."""
-        return self.source.report
+    def __init__(self, batches: Iterable[BatchT], report: Any):
+        super().__init__(batches)
+        self.report = report
 
 
 @dataclass(frozen=True)

@@ -209,6 +209,7 @@ class Predictor(ABC, Generic[InputT, ExampleT, PredictionT]):
         config: the config of the training
     """
 
+    model: Any
     inputs: ClassVar[tuple[InputField, ...]] = ()
     prediction_class: ClassVar[type[Prediction]] = Prediction
     predict_options: ClassVar[type[Config]] = NoOptions

@@ -477,13 +477,14 @@ def _fit_recipe(
     torch.manual_seed(config.seed)  # of the initial weights
     model, loss = task.build_model(config, processor), task.build_loss(config)
     batches = task.train_batches(config, processor, data.train)
-    eval_batches = task.eval_batches(config, processor, data.valid)
-    valid = list(eval_batches)
+    valid = task.eval_batches(config, processor, data.valid)
+    if not isinstance(valid, list):
+        valid = list(valid)
     if not checkpoint.list_steps(run.checkpoints):
         if origin is not None:
             task.init_model(model, load_weights(origin.find_weights()), str(origin.folder))
         if is_main:
-            reports = task.describe_data(config, batches, eval_batches)
+            reports = task.describe_data(config, batches, valid)
             facts = {
                 "model": {"parameters": sum(p.numel() for p in model.parameters())},
                 "processor": processor.describe(),

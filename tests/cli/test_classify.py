@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.cli.calls import call, refused, run
-from tests.recipes.reviews import reviews, tsv
+from tests.tasks.fixtures_reviews import reviews, write_tsv
 
 SMALL = [
     "hidden_dim=8",
@@ -24,7 +24,7 @@ HOSTILE = "</script><script>alert(1)</script> \u202eevil\u202c 🙂 superb"
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("documents")
-    train, valid = tsv(folder / "x.tsv", reviews(120, 0)), tsv(folder / "y.tsv", reviews(40, 1))
+    train, valid = write_tsv(folder / "x.tsv", reviews(120, 0)), write_tsv(folder / "y.tsv", reviews(40, 1))
     words = [*SMALL, "steps=60", "validate_every=30", "max_sentences=3"]
     answer = run(
         "train", "documents", "--train", train, "--valid", valid, *words, "--out", str(folder / "run")
@@ -75,7 +75,7 @@ def test_classify_as_json_and_what_is_left_out(read):
 
 
 def test_evaluate(read, tmp_path):
-    path = tsv(tmp_path / "z.tsv", reviews(30, 2))
+    path = write_tsv(tmp_path / "z.tsv", reviews(30, 2))
     found = json.loads(call("evaluate", read, path, "--json").stdout)["parts"]["files"]
     assert found["documents"] == 30
     assert found["accuracy"] > 90
@@ -105,7 +105,7 @@ def test_evaluate_says_what_was_cut_and_left_out(read, tmp_path):
 
 
 def test_documents_can_be_held_out_of_one_file(tmp_path):
-    path = tsv(tmp_path / "x.tsv", reviews(40, 0))
+    path = write_tsv(tmp_path / "x.tsv", reviews(40, 0))
     answer = call("train", "documents", "--train", path, *SMALL, "steps=1", "--out", tmp_path / "run")
     assert answer.returncode == 0, answer.stderr
     assert "Every twentieth document was held out" in answer.stderr

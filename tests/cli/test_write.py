@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.cli.calls import call, refused
-from tests.recipes.texts import text
+from tests.tasks.fixtures_texts import make_text
 
 SMALL = [
     "embed_dim=16",
@@ -21,8 +21,8 @@ SMALL = [
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("texts")
-    (folder / "a.txt").write_text(text(60), encoding="utf-8")
-    (folder / "b.txt").write_text(text(10, 1), encoding="utf-8")
+    (folder / "a.txt").write_text(make_text(60), encoding="utf-8")
+    (folder / "b.txt").write_text(make_text(10, 1), encoding="utf-8")
     return folder
 
 

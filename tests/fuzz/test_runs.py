@@ -9,8 +9,8 @@ import pytest
 
 from tests.fuzz.conftest import tries
 from tests.fuzz.damage import altered, damaged, memory_for, no_code_runs
-from tests.recipes.reviews import reviews, tsv
 from tests.serving.servers import tiny_run
+from tests.tasks.fixtures_reviews import reviews, write_tsv
 
 pytestmark = pytest.mark.bare  # wrong types are meant to meet our own words, not those of the shape checks
 FILES = {
@@ -25,7 +25,7 @@ def runs(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("fuzzed")
     files = {
-        name: (tsv(folder / f"{name}.tsv", reviews(30, seed)),)
+        name: (write_tsv(folder / f"{name}.tsv", reviews(30, seed)),)
         for seed, name in enumerate(("train", "valid"))
     }
     small = [

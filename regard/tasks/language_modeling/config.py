@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.config import option
+from regard.config import Config, option
+from regard.tasks.registry import Recipe
 from regard.training.config import MONITOR_HELP, TrainingConfig
+
+__all__ = ["FillMaskConfig", "FillOptions", "GenerateOptions", "TextConfig", "TextGenerationConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,3 +71,54 @@ class FillMaskConfig(TextConfig):
         ("attention", "attention"), "the layers in order: attention, cnn, gru or lstm"
     )
     mask_prob: float = option(0.15, "probability that a word is masked", gt=0, lt=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions(Config):
+    """Options of a generated text."""
+
+    num_samples: int = option(1, "number of continuations", ge=1)
+    max_tokens: int | None = option(None, "maximum tokens of a continuation", ge=1)
+    method: Literal["sample", "greedy"] = option(
+        "sample", "sampling, or the most probable token at each step"
+    )
+    temperature: float = option(1.0, "divides the logits; below 1: more probable texts", gt=0)
+    top_k: int = option(0, "sample only from the k most probable tokens; 0: from all", ge=0)
+    top_p: float = option(
+        1.0, "sample only from the most probable tokens that together have this probability", gt=0, le=1
+    )
+    seed: int | None = option(None, "seed of the samples; none: another one every time", ge=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillOptions(Config):
+    """Options of filled gaps."""
+
+    num_best: int = option(5, "number of words for each gap", ge=1)
+
+
+CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {
+    "text-generation": TextGenerationConfig,
+    "fill-mask": FillMaskConfig,
+}
+
+DEFAULTS = {"schedule": "cosine", "lr": 2e-3, "warmup_steps": 200, "steps": 5000}
+
+RECIPES = (
+    Recipe(
+        "language",
+        "text-generation",
+        "regard.tasks.language_modeling.task:from_files",
+        "Language model of your own plain text (decoder only): --train a.txt.",
+        "用你自己的纯文本训练语言模型（仅解码器）：--train a.txt。",
+        DEFAULTS,
+    ),
+    Recipe(
+        "masked-language",
+        "fill-mask",
+        "regard.tasks.language_modeling.task:from_files",
+        "Masked language model of your own plain text (encoder only): --train a.txt.",
+        "用你自己的纯文本训练掩码语言模型（仅编码器）：--train a.txt。",
+        {**DEFAULTS, "vocab_size": 30_000, "lowercase": True, "embed_dim": 128},
+    ),
+)

@@ -1,59 +1,148 @@
-"""A trained language model: it goes on with a text, and says how well it would have foretold one.
-
-A trained encoder that fills in hidden words.
-"""
+"""Trained language models in use: text generation, and words for gaps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 
+from regard.config import Config
 from regard.data import BOS_ID, EOS_ID, UNK_ID, Tokenizer
 from regard.data.passages import PassageBatches, PassageReport
 from regard.data.segmentation import SPLITTERS
 from regard.decoding import DecodingConfig, decode
-from regard.errors import InputError, InputTooLongError
-from regard.models.language_models import CausalLM, MaskedLM
-from regard.tasks.language_modeling.config import FillMaskConfig, TextGenerationConfig
-from regard.training import linear_cross_entropy
+from regard.errors import DataError, InputError, InputTooLongError
+from regard.tasks.language_modeling.config import FillOptions, GenerateOptions
+from regard.tasks.language_modeling.loss import causal_lm_loss, mask_batches, masked_token_loss
+from regard.tasks.predictor import InputField, Prediction, Predictor, Report
+from regard.tasks.task import LazyExamples
+from regard.training import Loss
+
+__all__ = [
+    "FillMask",
+    "FilledText",
+    "GeneratedText",
+    "TextGenerator",
+    "TokenGuess",
+    "make_passages",
+    "make_word_spacer",
+    "masked_lm_metrics",
+    "text_metrics",
+]
+
+MASK_MARK = "___"
+MAX_EXPONENT = 100.0  # of a perplexity
 
 
-def make_word_spacer(tokenizer: str) -> Callable[[str], str]:
-    """Text with spaces between all words or characters, as the recipes of documents cut it.
+def make_word_spacer(unit: str) -> Callable[[str], str]:
+    """A function that puts spaces between all words or characters, as text classification splits them.
 
-    >>> make_word_spacer("word")("It's well-made.")
-    "It's well - made ."
+    Args:
+        unit: word or char
+
+    Example:
+        >>> make_word_spacer("word")("It's well-made.")
+        "It's well - made ."
     """
-    cut = SPLITTERS[tokenizer]
-    return lambda text: " ".join(cut(text))
+    split = SPLITTERS[unit]
+    return lambda text: " ".join(split(text))
+
+
+def make_passages(
+    texts: Iterable[str],
+    tokenizer: Tokenizer,
+    config: Any,
+    preprocess: Callable[[str], str] = str,
+) -> PassageBatches:
+    """The passages of texts.
+
+    Args:
+        texts: the documents
+        tokenizer: of the model
+        config: `passage_length`, `batch_tokens` and `seed`
+        preprocess: applied to each text
+    """
+    return PassageBatches(
+        texts.load() if isinstance(texts, LazyExamples) else texts,
+        tokenizer,
+        length=config.passage_length,
+        max_tokens=config.batch_tokens,
+        seed=config.seed,
+        preprocess=preprocess,
+    )
 
 
 @dataclass(frozen=True)
-class GeneratedText:
-    """A text with its beginning, the log-probability of what was added, and whether it came to an end."""
+class GeneratedText(Prediction):
+    """A prompt with its continuation.
 
-    text: str
-    log_prob: float
-    num_tokens: int
-    finished: bool
+    Args:
+        text: both
+        score: the log-probability of the continuation
+        num_tokens: the tokens of the continuation
+        finished: whether it ended before the maximum length
+        samples: all continuations, if several were asked for
+    """
+
+    num_tokens: int = 0
+    finished: bool = True
+    samples: tuple[GeneratedText, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
+        """Plain values; `samples` only if there are several."""
+        values = {name: value for name, value in vars(self).items() if name != "samples"}
+        return values | ({"samples": [one.to_json() for one in self.samples]} if self.samples else {})
 
 
-class TextGenerator:
-    """A model with its tokenizer. `regard.load(RUN)` gives one."""
+class TextGenerator(Predictor[str, str, GeneratedText]):
+    """A trained text generator: what `regard.load(RUN)` returns."""
 
-    def __init__(self, model: CausalLM, tokenizer: Tokenizer, config: TextGenerationConfig):
-        self.model, self.tokenizer, self.config = model.eval(), tokenizer, config
+    inputs = (InputField("text", "text", "the beginning of the text"),)
+    prediction_class = GeneratedText
+    predict_options: ClassVar[type[Config]] = GenerateOptions
 
     @property
-    def device(self) -> torch.device:
-        return self.model.lm_head.weight.device
+    def tokenizer(self) -> Tokenizer:
+        """The tokens."""
+        tokenizer: Tokenizer = self.processor.tokenizer
+        return tokenizer
+
+    def check(self, inputs: Sequence[str]) -> None:
+        """Raise InputTooLongError for a prompt that leaves no room for a continuation."""
+        for row, prompt in enumerate(inputs):
+            self._encode(prompt, row)
+
+    def predict(self, inputs: Sequence[str], options: Any = None) -> list[GeneratedText]:
+        """A continuation of each prompt; with `num_samples` above 1, all of them are in `samples`."""
+        if isinstance(inputs, str):
+            raise TypeError("predict expects a list of texts: predict([text])")
+        self.check(inputs)
+        options = options or GenerateOptions()
+        generator = torch.Generator(self.device)
+        if options.seed is not None:
+            generator.manual_seed(options.seed)
+        else:
+            generator.seed()
+        search = {name: getattr(options, name) for name in ("method", "temperature", "top_k", "top_p")}
+        predictions = []
+        for prompt in inputs:
+            samples = self.generate(
+                prompt,
+                options.num_samples,
+                max_tokens=options.max_tokens,
+                generator=generator,
+                **search,
+            )
+            extra = tuple(samples) if options.num_samples > 1 else ()
+            first = samples[0]
+            predictions.append(
+                GeneratedText(first.text, first.score, first.num_tokens, first.finished, extra)
+            )
+        return predictions
 
     def generate(
         self,
@@ -64,136 +153,222 @@ class TextGenerator:
         generator: torch.Generator | None = None,
         **options: Any,
     ) -> list[GeneratedText]:
-        """Go on with a beginning, `number` times; `options` are those of `Decoding`, which draws if none is named.
+        """Continuations of a prompt.
 
-        At most `length` tokens are added, and no more than fit into a passage of training behind the beginning.
+        Args:
+            prompt: the beginning of the text
+            num_samples: number of continuations
+            max_tokens: maximum tokens of a continuation; never more than fit into a training passage after the prompt
+            generator: source of randomness
+            options: fields of `DecodingConfig`; the method is `sample` by default
         """
-        ids = self.tokenizer.encode(prompt)
-        room = self.config.passage_length - len(ids)
-        if room < 1:
-            raise InputTooLongError(
-                f"the beginning has {len(ids):,} tokens, but this model takes {self.config.passage_length - 1:,}"
-                " (length); shorten it"
-            )
-        most = min(room, max_tokens or room)
-        how = DecodingConfig(
+        ids = self._encode(prompt)
+        limit = self.config.passage_length - len(ids)
+        limit = min(limit, max_tokens or limit)
+        search = DecodingConfig(
             **{"method": "sample", **options},
             num_best=num_samples,
-            max_length=most,
+            max_length=limit,
             max_length_ratio=0,
-            max_length_offset=most,
+            max_length_offset=limit,
         )
-        begun = torch.tensor([[BOS_ID, *ids]], device=self.device)
-        lengths = torch.tensor([begun.shape[1]], device=self.device)
-        found = decode(self.model, begun, lengths, how, generator=generator)[0]
+        prefix = torch.tensor([[BOS_ID, *ids]], device=self.device)
+        lengths = torch.tensor([prefix.shape[1]], device=self.device)
+        hypotheses = decode(self.model, prefix, lengths, search, generator=generator)[0]
         surfaces = self.tokenizer.surface_forms(prompt)
-        unknown = {place: surfaces[place] for place, token in enumerate(ids) if token == UNK_ID}
+        unknown = {index: surfaces[index] for index, token in enumerate(ids) if token == UNK_ID}
         return [
             GeneratedText(
-                self.tokenizer.decode([*ids, *one.token_ids], unknown),
-                one.log_prob,
-                len(one.token_ids),
-                one.finished,
+                self.tokenizer.decode([*ids, *hypothesis.token_ids], unknown),
+                hypothesis.log_prob,
+                len(hypothesis.token_ids),
+                hypothesis.finished,
             )
-            for one in found
+            for hypothesis in hypotheses
         ]
 
+    def get_input(self, example: str) -> str:
+        """The text itself."""
+        return example
+
     @torch.no_grad()
-    def evaluate(self, texts: Iterable[str]) -> dict[str, Any]:
-        """How well it foretells texts: nats a token, perplexity, and bits a character, which tokens do not change."""
-        settings, output = self.config, self.model.lm_head
-        given = PassageBatches(
-            texts, self.tokenizer, length=settings.passage_length, max_tokens=settings.batch_tokens
-        )
-        total = 0.0
-        for batch in given.iter_eval_batches():
-            batch = batch.to(self.device)
-            real = torch.arange(1, batch.token_ids.shape[1], device=self.device) < batch.lengths[:, None]
-            hidden = self.model.forward_hidden(batch.token_ids[:, :-1])[real]
-            total += float(linear_cross_entropy(hidden, output.weight, None, batch.token_ids[:, 1:][real])[0])
-        return {**given.report.as_dict(), **text_metrics(total, given.report)}
+    def evaluate(self, examples: Iterable[str], options: Any = None) -> Report:
+        """Loss a token, perplexity, and bits a character, which does not depend on the tokenizer.
+
+        The table `data` counts documents, passages, tokens and characters.
+        """
+        passages, total = make_passages(examples, self.tokenizer, self.config), 0.0
+        for batch in passages.iter_eval_batches():
+            total += float(causal_lm_loss(self.model, batch.to(self.device)).total)
+        report = passages.report
+        return Report(report.read, text_metrics(total, report), tables={"data": [report.as_dict()]})
+
+    def _encode(self, prompt: str, row: int | None = None) -> list[int]:
+        ids = self.tokenizer.encode(prompt)
+        limit = self.config.passage_length - 1
+        if len(ids) > limit:
+            raise InputTooLongError(
+                f"the prompt has {len(ids):,} tokens, but this model takes {limit:,} (passage_length); shorten it",
+                row=row,
+            )
+        return ids
 
 
 def text_metrics(total: float, report: PassageReport) -> dict[str, float]:
-    """What a text costs in all, a token, a character.
+    """The metrics of texts with a total loss.
 
-    >>> text_metrics(100.0, PassageReport(tokens=50, characters=200))["perplexity"] == math.exp(2)
-    True
+    Args:
+        total: sum of the losses of all tokens, in nats
+        report: the numbers of tokens and characters
+
+    Example:
+        >>> text_metrics(100.0, PassageReport(tokens=50, characters=200))["perplexity"] == math.exp(2)
+        True
     """
-    each = total / report.tokens
+    loss = total / report.tokens
     return {
-        "loss": each,
-        "perplexity": math.exp(min(each, 100.0)),
+        "loss": loss,
+        "perplexity": math.exp(min(loss, MAX_EXPONENT)),
         "bits_per_character": total / math.log(2) / report.characters,
     }
 
 
-MASK_MARK = "___"
+@dataclass(frozen=True)
+class TokenGuess:
+    """A word for a gap.
 
-
-class TokenGuess(NamedTuple):
-    """A word that may stand in a gap, and its probability."""
+    Args:
+        word: the word
+        probability: its probability
+    """
 
     word: str
     probability: float
 
 
-class FillMask:
-    """A model with its words. `regard.load(RUN)` gives one."""
+@dataclass(frozen=True)
+class FilledText(Prediction):
+    """A text with its gaps filled.
 
-    def __init__(self, model: MaskedLM, tokenizer: Tokenizer, config: FillMaskConfig):
-        self.model, self.tokenizer, self.config = model.eval(), tokenizer, config
+    Args:
+        text: the text with the most probable word in each gap
+        score: the product of their probabilities
+        gaps: the most probable words of each gap
+    """
+
+    gaps: tuple[tuple[TokenGuess, ...], ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        gaps = [[asdict(guess) for guess in gap] for gap in self.gaps]
+        return {"text": self.text, "score": self.score, "gaps": gaps}
+
+
+class FillMask(Predictor[str, str, FilledText]):
+    """A trained masked language model: what `regard.load(RUN)` returns. Gaps of a text are written ___."""
+
+    inputs = (InputField("text", "text", f"a text with gaps: {MASK_MARK}"),)
+    prediction_class = FilledText
+    predict_options: ClassVar[type[Config]] = FillOptions
 
     @property
-    def device(self) -> torch.device:
-        return self.model.lm_head.weight.device
+    def tokenizer(self) -> Tokenizer:
+        """The words."""
+        tokenizer: Tokenizer = self.processor.tokenizer
+        return tokenizer
+
+    def check(self, inputs: Sequence[str]) -> None:
+        """Raise InputError for a text without gaps or with too many words."""
+        for row, text in enumerate(inputs):
+            self._encode(text, row)
+
+    def predict(self, inputs: Sequence[str], options: Any = None) -> list[FilledText]:
+        """Each text with its gaps filled, and the most probable words of each gap."""
+        if isinstance(inputs, str):
+            raise TypeError("predict expects a list of texts: predict([text])")
+        options = options or FillOptions()
+        return [self._fill(text, row, options.num_best) for row, text in enumerate(inputs)]
 
     @torch.no_grad()
-    def predict(self, text: str, num_best: int = 5) -> list[list[TokenGuess]]:
-        """The likeliest words of each gap in a text, where a gap is written ___."""
-        ids, gaps = self._encode_with_gaps(text)
-        shown = torch.tensor([[BOS_ID, *ids, EOS_ID]], device=self.device)
-        states = self.model.forward_hidden(shown, torch.tensor([shown.shape[1]], device=self.device))
-        scores = self.model.lm_head(states[0, gaps])
-        scores[:, : EOS_ID + 1] = scores[:, -1] = -torch.inf  # only words: no special token, and no mask
-        shares, found = scores.softmax(-1).topk(min(num_best, len(self.tokenizer) - EOS_ID - 1))
-        return [
-            [
-                TokenGuess(self.tokenizer.decode([number]), share)
-                for number, share in zip(row, shares_, strict=True)
-            ]
-            for row, shares_ in zip(found.tolist(), shares.tolist(), strict=True)
-        ]
-
-    def fill(self, text: str) -> str:
-        """The text with the likeliest word in each gap."""
-        parts = text.split(MASK_MARK)
-        words = [several[0].word for several in self.predict(text, 1)]
-        return "".join(part + word for part, word in zip(parts, [*words, ""], strict=True))
-
-    def to_json(self, text: str, num_best: int = 5) -> dict[str, Any]:
-        """Plain lists and numbers."""
-        return {
-            "text": text,
-            "filled": self.fill(text),
-            "gaps": [[guess._asdict() for guess in gap] for gap in self.predict(text, num_best)],
-        }
-
-    def _encode_with_gaps(self, text: str) -> tuple[list[int], list[int]]:
-        """The numbers of the words with the mask in each gap, and where the gaps are behind BOS."""
-        cut = make_word_spacer(self.config.tokenizer)
-        ids: list[int] = []
-        gaps: list[int] = []
-        for place, part in enumerate(text.split(MASK_MARK)):
-            if place:
-                gaps.append(len(ids) + 1)
-                ids.append(len(self.tokenizer))
-            ids += self.tokenizer.encode(cut(part))
-        if not gaps:
-            raise InputError(f"there is no gap to fill in; write {MASK_MARK} where a word is hidden")
-        if len(ids) + 1 > self.config.passage_length:
-            raise InputTooLongError(
-                f"the text has {len(ids):,} words, but this model takes {self.config.passage_length - 1:,} (length);"
-                " shorten it"
+    def _fill(self, text: str, row: int, num_best: int) -> FilledText:
+        ids, positions = self._encode(text, row)
+        tokens = torch.tensor([[BOS_ID, *ids, EOS_ID]], device=self.device)
+        lengths = torch.tensor([tokens.shape[1]], device=self.device)
+        logits = self.model.lm_head(self.model.forward_hidden(tokens, lengths)[0, positions])
+        logits[:, : EOS_ID + 1] = logits[:, -1] = -torch.inf  # neither special tokens nor the mask
+        values, indices = logits.softmax(-1).topk(min(num_best, len(self.tokenizer) - EOS_ID - 1))
+        gaps = tuple(
+            tuple(
+                TokenGuess(self.tokenizer.decode([index]), value)
+                for index, value in zip(row_indices, row_values, strict=True)
             )
-        return ids, gaps
+            for row_indices, row_values in zip(indices.tolist(), values.tolist(), strict=True)
+        )
+        words = [*(gap[0].word for gap in gaps), ""]
+        filled = "".join(part + word for part, word in zip(text.split(MASK_MARK), words, strict=True))
+        return FilledText(filled, math.prod(gap[0].probability for gap in gaps), gaps)
+
+    def get_input(self, example: str) -> str:
+        """The text itself."""
+        return example
+
+    @torch.no_grad()
+    def evaluate(self, examples: Iterable[str], options: Any = None) -> Report:
+        """Loss, perplexity and accuracy of masked words; the masks are always the same.
+
+        The table `data` counts documents, passages, tokens and characters.
+        """
+        spacer = make_word_spacer(self.processor.unit)
+        passages = make_passages(examples, self.tokenizer, self.config, spacer)
+        mask_prob = self.config.mask_prob
+        batches = list(mask_batches(passages.iter_eval_batches(), mask_prob, len(self.tokenizer)))
+        loss = partial(masked_token_loss, mask_prob=mask_prob)
+        metrics = masked_lm_metrics(self, loss, batches)
+        return Report(passages.report.read, metrics, tables={"data": [passages.report.as_dict()]})
+
+    def _encode(self, text: str, row: int | None = None) -> tuple[list[int], list[int]]:
+        """The token ids with the mask in each gap, and the positions of the gaps after BOS."""
+        spacer = make_word_spacer(self.processor.unit)
+        ids: list[int] = []
+        positions: list[int] = []
+        for number, part in enumerate(text.split(MASK_MARK)):
+            if number:
+                positions.append(len(ids) + 1)
+                ids.append(len(self.tokenizer))
+            ids += self.tokenizer.encode(spacer(part))
+        if not positions:
+            raise InputError(f"there is no gap to fill; write {MASK_MARK} in place of a word", row=row)
+        limit = self.config.passage_length - 1
+        if len(ids) > limit:
+            raise InputTooLongError(
+                f"the text has {len(ids):,} words, but this model takes {limit:,} (passage_length); shorten it",
+                row=row,
+            )
+        return ids, positions
+
+
+def masked_lm_metrics(
+    predictor: Predictor[Any, Any, Any], loss: Callable[[Any, Any], Loss], batches: Iterable[Any]
+) -> dict[str, float]:
+    """Loss, perplexity and accuracy of masked tokens.
+
+    Args:
+        predictor: the model and its device
+        loss: of a batch
+        batches: `MaskedTextBatch`es
+    """
+    total = num_right = count = 0.0
+    for batch in batches:
+        result = loss(predictor.model, batch.to(predictor.device))
+        total, count = total + float(result.total), count + result.count
+        num_right += float(result.metrics["accuracy"])
+    if not count:
+        raise DataError(
+            "There is no word in the text that could be masked: all are unknown; take other text, or train with a"
+            " larger vocab_size."
+        )
+    return {
+        "loss": total / count,
+        "perplexity": math.exp(min(total / count, MAX_EXPONENT)),
+        "accuracy": num_right / count,
+    }

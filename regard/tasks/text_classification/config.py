@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.config import option
+from regard.tasks.registry import Recipe
 from regard.training.config import MONITOR_HELP, TrainingConfig
+
+__all__ = ["TextClassificationConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,3 +99,59 @@ class TextClassificationConfig(TrainingConfig):
                 self.hidden_dim, "must be even: one half is the forward state, the other the backward state"
             )
         self.refuse_unused("score", "normalize")
+
+
+CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {"text-classification": TextClassificationConfig}
+
+DEFAULTS = {
+    "monitor": "accuracy",
+    "schedule": "cosine",
+    "lr": 2e-3,
+    "warmup_steps": 100,
+    "steps": 1500,
+    "validate_every": 250,
+    "save_every": 250,
+}
+
+RECIPES = (
+    Recipe(
+        "documents",
+        "text-classification",
+        "regard.tasks.text_classification.data:documents",
+        "Your own labeled documents: --train x.tsv --valid y.tsv (hierarchical attention network).",
+        "你自己的带类别的文档：--train x.tsv --valid y.tsv（层次注意力网络）。",
+        DEFAULTS,
+    ),
+    Recipe(
+        "imdb",
+        "text-classification",
+        "regard.tasks.text_classification.data:imdb",
+        "English film reviews, positive or negative (IMDB).",
+        "英文影评的情感分类（IMDB）。",
+        DEFAULTS,
+    ),
+    Recipe(
+        "movie-reviews",
+        "text-classification",
+        "regard.tasks.text_classification.data:movie_reviews",
+        "English film reviews, split into sentences, in ten folds (Pang and Lee 2004).",
+        "已分句的英文影评，十折交叉验证（Pang、Lee 2004）。",
+        {**DEFAULTS, "max_sentences": 80, "steps": 1000, "validate_every": 100},
+    ),
+    Recipe(
+        "chnsenticorp",
+        "text-classification",
+        "regard.tasks.text_classification.data:chnsenticorp",
+        "Chinese reviews of hotels, computers and books, positive or negative (ChnSentiCorp).",
+        "中文评论（酒店、电脑、图书）的情感分类（ChnSentiCorp）。",
+        {**DEFAULTS, "tokenizer": "char", "vocab_size": 8000, "steps": 800, "validate_every": 100},
+    ),
+    Recipe(
+        "mixed",
+        "text-classification",
+        "regard.tasks.text_classification.data:mixed",
+        "Your own labeled documents, encoded by a stack of layers: layer_types=cnn,attention,gru.",
+        "你自己的带类别的文档，由卷积、自注意力、循环层混合编码：layer_types=cnn,attention,gru。",
+        {**DEFAULTS, "model": "mixed", "embed_dim": 96, "dropout": 0.3, "lr": 1e-3},
+    ),
+)

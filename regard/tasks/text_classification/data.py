@@ -1,9 +1,8 @@
-"""The documents of each recipe: what to train on, to choose by, and to judge by."""
+"""The documents of each recipe of text classification."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -11,98 +10,118 @@ from regard.data.documents import Document, DocumentFiles, line_error, parse_rec
 from regard.data.text_files import read_lines
 from regard.errors import ConfigError
 from regard.tasks.datasets import find_data_folder, find_file, held_out, not_held_out
+from regard.tasks.task import DataSplits, LazyExamples
 from regard.tasks.text_classification.config import TextClassificationConfig
 
-IMDB_HELD_OUT = 2500  # of IMDB's 25,000 for training, to choose the best weights by
+__all__ = ["chnsenticorp", "documents", "imdb", "mixed", "movie_reviews", "open_documents"]
 
-
-LoadDocuments = Callable[[], Iterable[Document]]  # read when it is asked for
-
-
-@dataclass(frozen=True)
-class Shelves:
-    """Where the documents come from: to train on, to choose by, and tests by name."""
-
-    train: LoadDocuments
-    valid: LoadDocuments
-    tests: Mapping[str, LoadDocuments] = field(default_factory=dict)
+NUM_IMDB_HELD_OUT = 2500  # of IMDB's 25,000 training reviews, to validate with
 
 
 def open_documents(paths: Iterable[str], config: TextClassificationConfig) -> DocumentFiles:
-    """Documents in files that somebody names, with the columns of the settings."""
+    """Documents in files.
+
+    Args:
+        paths: the files
+        config: the columns of label and text
+    """
     columns = config.columns
-    counted = bool(columns) and all(column.isdecimal() for column in columns)
+    is_numbered = bool(columns) and all(column.isdecimal() for column in columns)
     return DocumentFiles(
-        tuple(paths), columns=tuple(int(column) for column in columns) if counted else columns
+        tuple(paths), columns=tuple(int(column) for column in columns) if is_numbered else columns
     )
 
 
-def from_files(name: str, config: TextClassificationConfig) -> Shelves:
-    """Files that somebody names, for the recipe of this name."""
+def documents(config: TextClassificationConfig) -> DataSplits[Document]:
+    """The files in the options of the recipe `documents`."""
+    return _from_files("documents", config)
+
+
+def mixed(config: TextClassificationConfig) -> DataSplits[Document]:
+    """The files in the options of the recipe `mixed`."""
+    return _from_files("mixed", config)
+
+
+def _from_files(recipe: str, config: TextClassificationConfig) -> DataSplits[Document]:
+    """Without validation files, every twentieth training document is held out."""
     if not config.train_files:
         raise ConfigError(
-            f"{name} needs files to train on: --train x.tsv, where each line is a label, a tab and a text"
+            f"{recipe} needs files to train on: --train x.tsv, where each line is a label, a tab and a text"
         )
     train = open_documents(config.train_files, config)
-    tests: dict[str, LoadDocuments] = {}
-    if config.test_files:
-        test = open_documents(config.test_files, config)
-        tests = {"test": lambda: _drop_line_numbers(test)}
+    tests = {"test": _lazy(open_documents(config.test_files, config))} if config.test_files else {}
+    files = tuple(map(Path, (*config.train_files, *config.valid_files)))
     if config.valid_files:
         valid = open_documents(config.valid_files, config)
-        return Shelves(lambda: _drop_line_numbers(train), lambda: _drop_line_numbers(valid), tests)
-    return Shelves(
-        lambda: _drop_line_numbers(not_held_out(train)), lambda: _drop_line_numbers(held_out(train)), tests
+        return DataSplits(_lazy(train), _lazy(valid), tests, files)
+    return DataSplits(
+        LazyExamples(lambda: _drop_line_numbers(not_held_out(train))),
+        LazyExamples(lambda: _drop_line_numbers(held_out(train))),
+        tests,
+        files,
     )
 
 
-def imdb(config: TextClassificationConfig) -> Shelves:
-    """Film reviews: Maas et al. (2011). Of those for training, 2,500 are held out, the same ones for every seed."""
+def imdb(config: TextClassificationConfig) -> DataSplits[Document]:
+    """English film reviews; 2,500 training reviews, the same for every seed, are held out for validation.
+
+    Reference: Maas et al. (2011), "Learning Word Vectors for Sentiment Analysis".
+    """
     root = find_data_folder(config.data_dir, "train.tsv and test.tsv of IMDB: label, tab, rating, tab, text")
-    train, test = (_open_labeled(root, f"{part}.tsv", (0, 2), escaped=True) for part in ("train", "test"))
+    train, test = (_open_labeled(root, f"{name}.tsv", (0, 2), escaped=True) for name in ("train", "test"))
 
-    def split(held: bool) -> list[Document]:
-        every = _drop_line_numbers(train)
-        chosen = set(Random("imdb").sample(range(len(every)), min(IMDB_HELD_OUT, len(every) // 2)))
-        return [document for place, document in enumerate(every) if (place in chosen) == held]
+    def split(is_valid: bool) -> list[Document]:
+        reviews = _drop_line_numbers(train)
+        count = min(NUM_IMDB_HELD_OUT, len(reviews) // 2)
+        chosen = set(Random("imdb").sample(range(len(reviews)), count))
+        return [review for index, review in enumerate(reviews) if (index in chosen) == is_valid]
 
-    return Shelves(lambda: split(False), lambda: split(True), {"test": lambda: _drop_line_numbers(test)})
+    return DataSplits(
+        LazyExamples(lambda: split(False)), LazyExamples(lambda: split(True)), {"test": _lazy(test)}
+    )
 
 
-def movie_reviews(config: TextClassificationConfig) -> Shelves:
-    """Film reviews split into sentences, in ten folds: Pang and Lee (2004)."""
+def movie_reviews(config: TextClassificationConfig) -> DataSplits[Document]:
+    """English film reviews, split into sentences, in ten folds.
+
+    Reference: Pang and Lee (2004), "A Sentimental Education".
+    """
     root = find_data_folder(config.data_dir, "movie_reviews.jsonl with the keys label, fold and sentences")
-    path, test, valid = find_file(root, "movie_reviews.jsonl"), config.test_fold, (config.test_fold + 1) % 10
+    path = find_file(root, "movie_reviews.jsonl")
+    test_fold, valid_fold = config.test_fold, (config.test_fold + 1) % 10
 
-    def part(wanted: Callable[[int], bool]) -> LoadDocuments:
-        return lambda: [document for fold, document in _read_folds(path) if wanted(fold)]
+    def select(is_wanted: Callable[[int], bool]) -> LazyExamples[Document]:
+        return LazyExamples(lambda: [review for fold, review in _read_folds(path) if is_wanted(fold)])
 
-    tests = {"test": part(lambda fold: fold == test)}
-    return Shelves(part(lambda fold: fold not in (test, valid)), part(lambda fold: fold == valid), tests)
+    return DataSplits(
+        select(lambda fold: fold not in (test_fold, valid_fold)),
+        select(lambda fold: fold == valid_fold),
+        {"test": select(lambda fold: fold == test_fold)},
+    )
 
 
-def chnsenticorp(config: TextClassificationConfig) -> Shelves:
-    """Chinese reviews of hotels, computers and books: Tan and Zhang (2008).
+def chnsenticorp(config: TextClassificationConfig) -> DataSplits[Document]:
+    """Chinese reviews of hotels, computers and books.
 
-    A quarter of its test is in its training part, word for word. The default trains without those texts; with
-    include_test_texts=on the training is the usual one, and the test `unseen` tells what it is worth.
+    A quarter of the test texts also occur in the training file, word for word. By default they are left out of the
+    training; with include_test_texts=on they are not, as in published results, and the test `unseen` has the others.
+
+    Reference: Tan and Zhang (2008), "An empirical study of sentiment analysis for Chinese documents".
     """
     root = find_data_folder(
         config.data_dir, "train.tsv, train.nodup.tsv, dev.tsv and test.tsv: text, tab, label"
     )
-    usual, clean, dev, test = (
+    full, clean, valid, test = (
         _open_labeled(root, f"{name}.tsv", (1, 0)) for name in ("train", "train.nodup", "dev", "test")
     )
 
-    def unseen() -> list[Document]:
-        seen = {document.text for document in _drop_line_numbers(usual)}
+    def select_unseen() -> list[Document]:
+        seen = {document.text for document in _drop_line_numbers(full)}
         return [document for document in _drop_line_numbers(test) if document.text not in seen]
 
-    chosen = usual if config.include_test_texts else clean
-    return Shelves(
-        lambda: _drop_line_numbers(chosen),
-        lambda: _drop_line_numbers(dev),
-        {"test": lambda: _drop_line_numbers(test), "unseen": unseen},
+    train = full if config.include_test_texts else clean
+    return DataSplits(
+        _lazy(train), _lazy(valid), {"test": _lazy(test), "unseen": LazyExamples(select_unseen)}
     )
 
 
@@ -110,8 +129,12 @@ def _open_labeled(root: Path, name: str, columns: tuple[int, int], escaped: bool
     return DocumentFiles([find_file(root, name)], columns=columns, escaped=escaped)
 
 
-def _drop_line_numbers(documents: Iterable[tuple[Document, int]]) -> list[Document]:
-    return [document for document, _ in documents]
+def _lazy(files: DocumentFiles) -> LazyExamples[Document]:
+    return LazyExamples(lambda: _drop_line_numbers(files))
+
+
+def _drop_line_numbers(items: Iterable[tuple[Document, int]]) -> list[Document]:
+    return [document for document, _ in items]
 
 
 def _read_folds(path: Path) -> Iterator[tuple[int, Document]]:
@@ -119,6 +142,8 @@ def _read_folds(path: Path) -> Iterator[tuple[int, Document]]:
     for (document, number), line in zip(DocumentFiles([path]), read_lines(path), strict=True):
         fold = parse_record(path, number, line).get("fold")
         if type(fold) is not int or not 0 <= fold <= 9:
-            there = "no fold" if fold is None else f"fold {fold!r}"
-            raise line_error(path, number, f"{there}, but each document is in one of 0 to 9; mend the line")
+            problem = "no fold" if fold is None else f"fold {fold!r}"
+            raise line_error(
+                path, number, f"{problem}, but the fold of a document must be 0 to 9; correct the line"
+            )
         yield fold, document

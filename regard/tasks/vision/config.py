@@ -27,7 +27,9 @@ class VisionConfig(TrainingConfig):
     num_distractors: int = option(8, "fragments of other digits in a scene", ge=0)
     batch_size: int = option(32, "images in a batch", ge=1)
     # model
-    score: str = option("additive", "attention: score of a cell; `regard mechanisms --kind score`", when=ATTENTION)
+    score: str = option(
+        "additive", "attention: score of a cell; `regard mechanisms --kind score`", when=ATTENTION
+    )
     normalize: str | None = option(
         None, "attention: how scores become weights; `regard mechanisms --kind normalizer`", when=ATTENTION
     )

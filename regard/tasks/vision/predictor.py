@@ -143,7 +143,6 @@ def _make_maps(names: Sequence[str], weights: Float[Tensor, "queries cells"]) ->
 class _GridPredictor(Predictor[InputT, ExampleT, Classification]):
     """What both predictors share: their model is called with tensors, in batches."""
 
-    model: Any
     prediction_class = Classification
     explain_options: ClassVar[type[Config]] = GridExplainOptions
 

@@ -101,6 +101,10 @@ class ImageClassificationProcessor(Processor):
     labels: tuple[str, ...] = DIGIT_LABELS
     image_size: int = 64
 
+    def describe(self) -> dict[str, Any]:
+        """The classes."""
+        return {"labels": list(self.labels)}
+
 
 @dataclass(frozen=True)
 class VisualQAProcessor(Processor):

@@ -1,8 +1,8 @@
-"""Reviews made up by chance: one sentence of several says what the author thinks, by one word."""
+"""Random reviews: one word of one of their sentences decides the label."""
 
 from random import Random
 
-FILLER = (
+FILLERS = [
     "the",
     "plot",
     "a",
@@ -17,8 +17,8 @@ FILLER = (
     "then",
     "city",
     "road",
-)
-TELLING = {"pos": ("superb", "lovely"), "neg": ("awful", "boring")}
+]
+DECISIVE = {"pos": ("superb", "lovely"), "neg": ("awful", "boring")}
 SMALL = [
     "hidden_dim=16",
     "embed_dim=16",
@@ -34,17 +34,18 @@ TINY = [*SMALL, "steps=4", "validate_every=2", "save_every=2"]
 
 def reviews(count: int, seed: int = 0) -> list[tuple[str, str]]:
     """Pairs of label and text."""
-    random, made = Random(seed), []
+    random, pairs = Random(seed), []
     for _ in range(count):
-        label = random.choice(sorted(TELLING))
-        texts = [
-            [random.choice(FILLER) for _ in range(random.randint(2, 6))] for _ in range(random.randint(1, 4))
+        label = random.choice(sorted(DECISIVE))
+        sentences = [
+            [random.choice(FILLERS) for _ in range(random.randint(2, 6))] for _ in range(random.randint(1, 4))
         ]
-        random.choice(texts).insert(random.randint(0, 2), random.choice(TELLING[label]))
-        made.append((label, " ".join(f"{' '.join(words).capitalize()}." for words in texts)))
-    return made
+        random.choice(sentences).insert(random.randint(0, 2), random.choice(DECISIVE[label]))
+        pairs.append((label, " ".join(f"{' '.join(words).capitalize()}." for words in sentences)))
+    return pairs
 
 
-def tsv(path, pairs) -> str:
+def write_tsv(path, pairs) -> str:
+    """Write a line for each pair, and return the path."""
     path.write_text("".join(f"{label}\t{text}\n" for label, text in pairs), encoding="utf-8")
     return str(path)

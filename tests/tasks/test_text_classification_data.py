@@ -1,4 +1,4 @@
-"""Documents from the folders of imdb, movie-reviews and chnsenticorp, and the study of the first."""
+"""The data of imdb, movie-reviews and chnsenticorp, and the study of the first."""
 
 import json
 import lzma
@@ -11,8 +11,8 @@ import torch
 from regard.errors import DataError
 from regard.studies.han2016 import compare_models, han2016
 from regard.tasks import get_recipe, load, make_config, train
-from tests.recipes.reviews import TINY, reviews
 from tests.recipes.tiny import quiet
+from tests.tasks.fixtures_reviews import TINY, reviews
 
 
 @pytest.fixture(scope="module")
@@ -48,59 +48,61 @@ def test_imdb_holds_out_the_same_reviews_for_every_seed(shared):
     first, second = (
         get_recipe("imdb").load_data(make_config("imdb", data_dir=str(shared), seed=seed)) for seed in (0, 1)
     )
-    assert first.valid() == second.valid()
-    assert len(first.train()) + len(first.valid()) == 60
-    assert not set(map(id, first.train())) & set(map(id, first.valid()))
-    assert all(document.text.endswith("\nYes.") for document in first.tests["test"]())
+    assert list(first.valid) == list(second.valid)
+    assert len(list(first.train)) + len(list(first.valid)) == 60
+    assert not {document.line for document in first.train} & {document.line for document in first.valid}
+    assert all(document.text.endswith("\nYes.") for document in first.tests["test"])
 
 
 def test_movie_reviews_has_ten_folds(shared):
     tests = []
     for fold in range(10):
-        shelves = get_recipe("movie-reviews").load_data(
-            make_config("movie-reviews", data_dir=str(shared), test_fold=fold)
-        )
-        train_, valid, test = shelves.train(), shelves.valid(), shelves.tests["test"]()
-        assert (len(train_), len(valid), len(test)) == (40, 5, 5)
+        config = make_config("movie-reviews", data_dir=str(shared), test_fold=fold)
+        data = get_recipe("movie-reviews").load_data(config)
+        train_documents, valid, test = map(list, (data.train, data.valid, data.tests["test"]))
+        assert (len(train_documents), len(valid), len(test)) == (40, 5, 5)
         tests += test
     assert len(set(tests)) == len({document.text for document in tests})
     assert len(tests) == 50
 
 
 @pytest.mark.parametrize(
-    ("line", "sentence"),
+    ("line", "message"),
     [
         ("{bad", "line 2: not JSON"),
         ("", "line 2: not JSON"),
-        ('{"label": "pos", "sentences": ["a"]}', "line 2: no fold, but each document is in one of 0 to 9"),
+        (
+            '{"label": "pos", "sentences": ["a"]}',
+            "line 2: no fold, but the fold of a document must be 0 to 9",
+        ),
         ('{"label": "pos", "fold": "x", "sentences": ["a"]}', "line 2: fold 'x', but"),
         ('{"label": "pos", "fold": 10, "sentences": ["a"]}', "line 2: fold 10, but"),
         ('{"label": "pos", "fold": true, "sentences": ["a"]}', "line 2: fold True, but"),
     ],
 )
-def test_a_broken_line_of_movie_reviews_is_named(tmp_path, line, sentence):
+def test_invalid_lines_of_movie_reviews(tmp_path, line, message):
     good = json.dumps({"label": "pos", "fold": 3, "sentences": ["a"]})
     (tmp_path / "movie_reviews.jsonl").write_text(f"{good}\n{line}\n{good}\n", encoding="utf-8")
-    shelves = get_recipe("movie-reviews").load_data(make_config("movie-reviews", data_dir=str(tmp_path)))
-    with pytest.raises(DataError, match=f"movie_reviews.jsonl, {sentence}"):
-        shelves.train()
+    data = get_recipe("movie-reviews").load_data(make_config("movie-reviews", data_dir=str(tmp_path)))
+    with pytest.raises(DataError, match=f"movie_reviews.jsonl, {message}"):
+        list(data.train)
 
 
-def test_chnsenticorp_is_clean_unless_it_is_asked_for(shared):
-    name, data = "chnsenticorp", str(shared / "chn")
-    clean, usual = (
-        get_recipe(name).load_data(make_config(name, data_dir=data, include_test_texts=leak))
-        for leak in (False, True)
+def test_chnsenticorp_leaves_out_test_texts_by_default(shared):
+    name, data_dir = "chnsenticorp", str(shared / "chn")
+    clean, full = (
+        get_recipe(name).load_data(make_config(name, data_dir=data_dir, include_test_texts=include))
+        for include in (False, True)
     )
-    assert (len(clean.train()), len(usual.train())) == (3, 4)
-    assert [document.text for document in clean.tests["unseen"]()] == ["房间好吧。"]
-    assert len(clean.tests["test"]()) == 2
+    assert (len(list(clean.train)), len(list(full.train))) == (3, 4)
+    assert [document.text for document in clean.tests["unseen"]] == ["房间好吧。"]
+    assert len(list(clean.tests["test"])) == 2
 
 
-def test_chinese_by_characters_trains(shared, tmp_path):
+def test_chinese_is_split_into_characters(shared, tmp_path):
     train("chnsenticorp", tmp_path / "run", [*TINY, f"data_dir={shared / 'chn'}"], log=quiet)
-    reading = load(tmp_path / "run").explain("房间很好！下次再来。")
-    assert reading.words == [["房", "间", "很", "好", "！"], ["下", "次", "再", "来", "。"]]
+    explanation = load(tmp_path / "run").explain("房间很好！下次再来。")
+    assert explanation.words == [["房", "间", "很", "好", "！"], ["下", "次", "再", "来", "。"]]
 
 
 def test_the_study_compares_documents_in_pairs():
@@ -118,7 +120,7 @@ def test_the_study_compares_documents_in_pairs():
     assert found["with seeds"] == pytest.approx(expected)
 
 
-def test_the_study_runs_and_goes_on(shared, tmp_path):
+def test_the_study_runs_and_resumes(shared, tmp_path):
     pytest.importorskip("sklearn")
     given = {
         "data_dir": str(shared),
@@ -128,9 +130,9 @@ def test_the_study_runs_and_goes_on(shared, tmp_path):
         "hidden_dim": 8,
         "embed_dim": 8,
     }
-    said = []
+    lines = []
     given |= {"num_threads": 1, "vocab_size": 60, "batch_tokens": 400}
-    found = han2016(tmp_path, "", given, said.append, quick=True)
+    found = han2016(tmp_path, "", given, lines.append, quick=True)
     assert [row["model"] for row in found["rows"]] == ["attention", "average", "max", "TF-IDF + linear"]
     assert [row["models"] for row in found["differences"]][2] == "attention - TF-IDF + linear"
     assert "| attention - max |" in (tmp_path / "table.md").read_text(encoding="utf-8")
@@ -154,7 +156,7 @@ REAL = os.environ.get("REGARD_DATA")
         ("chnsenticorp", (7589, 1200, {"test": 1200, "unseen": 869})),
     ],
 )
-def test_the_real_data_has_the_known_sizes(name, sizes):
-    shelves = get_recipe(name).load_data(make_config(name, data_dir=str(Path(str(REAL), name))))
-    found = {part: len(read_()) for part, read_ in shelves.tests.items()}
-    assert (len(shelves.train()), len(shelves.valid()), found) == sizes
+def test_sizes_of_the_real_data(name, sizes):
+    data = get_recipe(name).load_data(make_config(name, data_dir=str(Path(str(REAL), name))))
+    tests = {split: len(list(examples)) for split, examples in data.tests.items()}
+    assert (len(list(data.train)), len(list(data.valid)), tests) == sizes
