@@ -478,7 +478,7 @@ def _fit_recipe(
     model, loss = task.build_model(config, processor), task.build_loss(config)
     batches = task.train_batches(config, processor, data.train)
     valid = task.eval_batches(config, processor, data.valid)
-    if not isinstance(valid, list):
+    if isinstance(valid, Iterator):  # it is iterated at every validation
         valid = list(valid)
     if not checkpoint.list_steps(run.checkpoints):
         if origin is not None:
