@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,8 +12,8 @@ from torch import Tensor
 from regard.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from regard.decoding import Alignment, DecodingConfig, Hypothesis, SearchTrace, WordAlignment
 from regard.errors import EmptyInputError, InputTooLongError, UnsupportedError, UsageError
-from regard.tasks.predictor import Explanation
-from regard.tasks.translation.config import ExplainOptions
+from regard.tasks.predictor import AttentionMap, Explanation
+from regard.tasks.translation.config import ExplainOptions, TranslateOptions
 from regard.tasks.translation.faithfulness import Faithfulness
 from regard.tasks.translation.predictor import Translator
 
@@ -198,21 +198,52 @@ def explain(
     options: DecodingConfig | None = None,
     *,
     with_faithfulness: bool = True,
+    view: ExplainOptions | None = None,
 ) -> TranslationExplanation:
-    """Translate a text, or read the given translation `target` of it, and keep everything there is to see.
+    """Translate a text, or score a given translation, with the attention weights and the alternatives of each token.
 
-    With `measure`, it is also found out how far the translation depends on the weights, which takes some passes more.
+    Args:
+        translator: the model
+        text: to translate
+        target: a translation of it; None: the best that the search finds
+        options: of the search
+        with_faithfulness: measure how much the translation depends on the weights, which takes a few more passes
+        view: which layer and head are shown, and whether words or tokens
     """
     options = options or translator.decoding_config()
     best, trace = _search_or_score(translator, text, target, options)
-    seen = faith = None
+    alignment = faithfulness = None
     if translator.has_attention:
-        seen = translator.align_token_ids([text], [best.token_ids])[0]
+        alignment = translator.align_token_ids([text], [best.token_ids])[0]
     if translator.has_attention and with_faithfulness:
         from regard.tasks.translation.faithfulness import measure_faithfulness
 
-        faith = measure_faithfulness(translator, text, best.token_ids)
-    return TranslationExplanation(translator, text, best, trace, options, target, seen, faith)
+        faithfulness = measure_faithfulness(translator, text, best.token_ids)
+    prediction = translator.make_predictions([text], [[best]], TranslateOptions())[0]
+    return TranslationExplanation(
+        prediction if target is None else replace(prediction, text=target),
+        () if alignment is None else _make_maps(alignment),
+        translator,
+        text,
+        best,
+        trace,
+        options,
+        target,
+        alignment,
+        faithfulness,
+        view or ExplainOptions(),
+    )
+
+
+def _make_maps(alignment: Alignment) -> tuple[AttentionMap, ...]:
+    """The cross-attention of each layer."""
+    names = (
+        ["cross"] if len(alignment.weights) == 1 else [f"cross {i}" for i in range(len(alignment.weights))]
+    )
+    return tuple(
+        AttentionMap(name, weights, alignment.target, alignment.source)
+        for name, weights in zip(names, alignment.weights, strict=True)
+    )
 
 
 def next_token_options(explanation: TranslationExplanation) -> list[list[NextToken]]:
