@@ -1,19 +1,19 @@
-"""What every test and doctest of the project shares.
+"""Fixtures and options shared by all tests and doctests.
 
-Shapes. The package is imported through jaxtyping's hook, so that every call in a test is checked against
-the shapes and types in its signature (by beartype). torch.compile cannot trace through that hook, and a
-wrong shape would meet the hook before it meets our own message. Tests of those two things are marked
-``@pytest.mark.bare`` and run in a pass of their own, without the hook:
+Shapes. The package is imported through jaxtyping's import hook, so that beartype checks the shapes and types of
+every call against its signature. torch.compile cannot trace through the hook, and the hook refuses a wrong shape
+before regard's own check does. Tests of torch.compile and of error messages are therefore marked
+``@pytest.mark.bare`` and run in a second pass, without the hook:
 
-    pytest                        every test but the bare ones, shapes checked
-    pytest -m "bare and not slow" the bare ones
-    REGARD_SHAPES=0 pytest        both together, shapes not checked
+    pytest                        all tests except the bare ones, with shape checks
+    pytest -m "bare and not slow" the bare tests
+    REGARD_SHAPES=0 pytest        all tests, without shape checks
 
 `make test` runs the first two.
 
-Examples. In docstrings `torch` and the public names of `regard.attention` are there without an import.
+Examples. Docstrings may use `torch` and the public names of `regard.attention` without an import.
 
-Chance. The seed is set before each test; hypothesis draws the same examples in every run.
+Randomness. The seed is set before each test; hypothesis draws the same examples in every run.
 """
 
 import os

@@ -1,3 +1,3 @@
-"""The version, in one place: the package, its metadata and the command line read it from here."""
+"""The version of the package, read by its metadata and the command line."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
