@@ -45,9 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
         torch.set_num_threads(1)
     if _shapes_are_checked(config):
         if "regard" in sys.modules:
-            raise pytest.UsageError(
-                "regard was imported before its shapes could be checked: by a conftest.py?"
-            )
+            raise pytest.UsageError("regard was imported before its shapes could be checked: by a conftest.py?")
         jaxtyping.install_import_hook("regard", CHECKER)
 
 
@@ -64,9 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if _shapes_are_checked(config):
-        terminalreporter.write_line(
-            'shapes were checked; `pytest -m "bare and not slow"` runs the bare tests'
-        )
+        terminalreporter.write_line('shapes were checked; `pytest -m "bare and not slow"` runs the bare tests')
 
 
 @pytest.fixture(autouse=True)

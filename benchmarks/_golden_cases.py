@@ -12,22 +12,7 @@ from string import ascii_lowercase
 NUM_PREDICTIONS = 20
 ENGLISH_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 GERMAN_NUMBERS = ("null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun")
-FILLERS = (
-    "the",
-    "plot",
-    "a",
-    "scene",
-    "of",
-    "actor",
-    "music",
-    "light",
-    "we",
-    "saw",
-    "it",
-    "then",
-    "city",
-    "road",
-)
+FILLERS = ("the", "plot", "a", "scene", "of", "actor", "music", "light", "we", "saw", "it", "then", "city", "road")
 COLORS = (("red", (220, 30, 30)), ("green", (30, 200, 40)), ("blue", (40, 60, 230)))
 
 
@@ -49,9 +34,7 @@ class Case:
 
     def overrides(self) -> dict[str, str]:
         half = self.steps // 2
-        text = (
-            f"steps={self.steps} validate_every={half} save_every={half} seed=1 device=cpu threads=1 warmup=5"
-        )
+        text = f"steps={self.steps} validate_every={half} save_every={half} seed=1 device=cpu threads=1 warmup=5"
         return dict(word.split("=", 1) for word in f"{text} {self.options}".split())
 
     def arguments(self, command: str, run: Path, data: Path) -> list[str]:
@@ -70,8 +53,7 @@ class Case:
 
 
 LETTERS, DATES, CHINESE, ENGLISH = (
-    f"translate RUN --file {{data}}/{name}.txt --align --json"
-    for name in ("letters", "dates", "chinese", "source")
+    f"translate RUN --file {{data}}/{name}.txt --align --json" for name in ("letters", "dates", "chinese", "source")
 )
 HUNDRED, FORTY = (f"evaluate RUN --limit {limit} --json" for limit in (100, 40))
 REVERSE = (LETTERS, HUNDRED)
@@ -119,14 +101,10 @@ CASES: dict[str, Case] = {
     "documents": Case("documents", f"{WORDS} embed_dim=12", DOCUMENTS, LABELS),
     "mixed": Case("mixed", f"{WORDS} layers=attention,cnn,gru,lstm", DOCUMENTS, LABELS),
     "language": Case("language", f"{WORDS} length=24 layers=2", (WRITE, PLAIN_REPORT), PLAIN),
-    "masked-language": Case(
-        "masked-language", f"{WORDS} length=24 layers=attention,cnn", (FILL, PLAIN_REPORT), PLAIN
-    ),
+    "masked-language": Case("masked-language", f"{WORDS} length=24 layers=attention,cnn", (FILL, PLAIN_REPORT), PLAIN),
     "captions": Case("captions", DESCRIBE, CAPTIONS, ALBUM, steps=60),
     "transformer": Case("reverse", "model=transformer dim=16 layers=2 heads=2 hidden_dim=24", REVERSE),
-    "luong": Case(
-        "reverse", f"{RNN} order=luong cell=lstm layers=2 input_feeding=on score=bilinear", REVERSE
-    ),
+    "luong": Case("reverse", f"{RNN} order=luong cell=lstm layers=2 input_feeding=on score=bilinear", REVERSE),
     "local-p": Case("reverse", f"{RNN} scope=local-p score=concat", REVERSE),
     "sample": Case("reverse", f"{RNN} normalize=sample", REVERSE),
     "captions-hard": Case("captions", f"{DESCRIBE} scope=hard", CAPTIONS, ALBUM, steps=60),
@@ -142,17 +120,13 @@ LONG: dict[str, Case] = {
 def write_data(folder: Path) -> None:
     """Write the small files that the cases read: the same bytes at every call."""
     random, files = Random(0), {}
-    dates = [
-        (random.randint(1, 28), random.choice(("Mai", "Juni")), random.randint(1950, 2030)) for _ in range(20)
-    ]
+    dates = [(random.randint(1, 28), random.choice(("Mai", "Juni")), random.randint(1950, 2030)) for _ in range(20)]
     files["dates"] = [f"{day}. {month} {year}" for day, month, year in dates]
     files["letters"] = ["".join(random.choices(ascii_lowercase, k=random.randint(1, 8))) for _ in range(20)]
     files["chinese"] = [
         "".join(random.choices("我们学习中文天气很好你是谁", k=random.randint(2, 8))) for _ in range(20)
     ]
-    files["source"] = [
-        " ".join(random.choices(ENGLISH_NUMBERS, k=random.randint(2, 6))) + " ." for _ in range(20)
-    ]
+    files["source"] = [" ".join(random.choices(ENGLISH_NUMBERS, k=random.randint(2, 6))) + " ." for _ in range(20)]
     files["documents"] = [_write_review(random, "pos") for _ in range(20)]
     for split, count in {"train": 120, "valid": 30}.items():
         _write_texts(folder, split, count, random)
@@ -166,9 +140,7 @@ def _write_texts(folder: Path, split: str, count: int, random: Random) -> None:
     """Parallel sentences (the target reads backwards), sentences that count up, and reviews with a label."""
     rows = [random.choices(range(10), k=random.randint(2, 6)) for _ in range(count)]
     _write_lines(folder / f"{split}.en", [" ".join(ENGLISH_NUMBERS[n] for n in row) + " ." for row in rows])
-    _write_lines(
-        folder / f"{split}.de", [" ".join(GERMAN_NUMBERS[n] for n in reversed(row)) + " ." for row in rows]
-    )
+    _write_lines(folder / f"{split}.de", [" ".join(GERMAN_NUMBERS[n] for n in reversed(row)) + " ." for row in rows])
     counted = []
     for number in range(count):
         first, length = random.randrange(10), random.randint(3, 7)

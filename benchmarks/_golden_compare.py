@@ -70,19 +70,7 @@ SINGLE = {"lr", "grad_norm", "epoch"}
 # Training metrics of version 0.1 in another unit: the number of right answers is now `accuracy`, in percent.
 REPLACED = {"right"}
 # Fields that repeat the input, or a path.
-INPUTS = {
-    "run",
-    "recipe",
-    "line",
-    "source",
-    "document",
-    "image",
-    "beginning",
-    "question",
-    "decoding",
-    "data",
-    "seed",
-}
+INPUTS = {"run", "recipe", "line", "source", "document", "image", "beginning", "question", "decoding", "data", "seed"}
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -92,9 +80,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         shared = json.loads((file.metadata() or {}).get("shared", "{}"))
     tensors |= {name: tensors[same] for name, same in shared.items()}
     if path.parent.parent.name != "checkpoints" and any(name.startswith("model.") for name in tensors):
-        tensors = {
-            name: tensor for name, tensor in tensors.items() if name.startswith("model.")
-        }  # not of the loss
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}  # not of the loss
     prefix = re.compile(r"^(optimizer/|loss/)?([a-z_]+/)?(model\.)?")
     return {prefix.sub(r"\2", name): tensor for name, tensor in tensors.items()}
 
@@ -181,9 +167,7 @@ def leaves(tree: Any) -> list[Any]:
 def compare_json(old: Any, new: Any, name: str = "") -> tuple[int, list[str]]:
     """How many values of an old output were compared with a new one, and those that are not in it."""
     if isinstance(old, dict):
-        ignored = INPUTS | (
-            {"text"} if {"label", "filled"} & old.keys() else set()
-        )  # there, `text` is the input
+        ignored = INPUTS | ({"text"} if {"label", "filled"} & old.keys() else set())  # there, `text` is the input
         return _join(compare_json(value, new, key) for key, value in old.items() if key not in ignored)
     if isinstance(old, list) and old and isinstance(old[0], dict):
         results = [
@@ -191,9 +175,7 @@ def compare_json(old: Any, new: Any, name: str = "") -> tuple[int, list[str]]:
             for _, items in nodes(new)
             if isinstance(items, list) and len(items) == len(old) and isinstance(items[0], dict)
         ]
-        return max(
-            results, key=lambda result: result[0] - len(result[1]), default=(0, [f"{name} is missing"])
-        )
+        return max(results, key=lambda result: result[0] - len(result[1]), default=(0, [f"{name} is missing"]))
     values, others = leaves(old), [(key, leaves(value)) for key, value in nodes(new)]
     if all(value is None or isinstance(value, int) for value in values):  # too common: compared by name only
         others = [(key, other) for key, other in others if key == name]
@@ -202,9 +184,7 @@ def compare_json(old: Any, new: Any, name: str = "") -> tuple[int, list[str]]:
     others = [(key, other) for key, other in others if len(other) == len(values)]
     if any(all(map(is_same, values, other)) for _, other in others):
         return 1, []
-    numeric = [
-        other for _, other in others if all(isinstance(value, (int, float)) for value in (*values, *other))
-    ]
+    numeric = [other for _, other in others if all(isinstance(value, (int, float)) for value in (*values, *other))]
     gaps = [max(abs(a - b) for a, b in zip(values, other, strict=True)) for other in numeric]
     shown = str(old) if len(values) == 1 else f"{len(values)} values"
     return 1, [f"{name} ({shown}) is missing" + (f"; largest difference {min(gaps):.3g}" if gaps else "")]

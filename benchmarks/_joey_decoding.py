@@ -40,19 +40,10 @@ def build_network(model: str, facts: dict[str, Any], weights: dict[str, Any]) ->
     network = build_model(MODELS[model](), words, words).eval()
     if model == "gru":
         weights = joey_recurrent(weights)
-    for name in (
-        "src_embed.weight",
-        "src_embed.lut.weight",
-        "trg_embed.lut.weight",
-        "decoder.output_layer.weight",
-    ):
+    for name in ("src_embed.weight", "src_embed.lut.weight", "trg_embed.lut.weight", "decoder.output_layer.weight"):
         if name in weights:
             weights[name] = torch.cat((weights[name][SWAP], weights[name][2:]))
-    fill(
-        network,
-        weights,
-        joey(facts["layers"]) if model == "transformer" else ((name, name) for name in weights),
-    )
+    fill(network, weights, joey(facts["layers"]) if model == "transformer" else ((name, name) for name in weights))
     for part in network.modules():
         if isinstance(part, torch.nn.LayerNorm):
             part.eps = 1e-5  # as these weights were trained
@@ -72,12 +63,7 @@ def batches(sources: list[list[int]], size: int) -> list[Any]:
         source = torch.ones(len(rows), int(lengths.max()), dtype=torch.long)  # 1 is its PAD
         for place, row in enumerate(rows):
             source[place, : len(sources[row])] = torch.tensor(sources[row])
-        masks = {
-            "src_prompt_mask": None,
-            "trg": None,
-            "trg_prompt_mask": None,
-            "indices": torch.tensor(rows),
-        }
+        masks = {"src_prompt_mask": None, "trg": None, "trg_prompt_mask": None, "indices": torch.tensor(rows)}
         options = {"device": torch.device("cpu"), "pad_index": 1, "eos_index": 3, "is_train": False}
         groups.append((rows, Batch(src=source, src_length=lengths, **masks, **options)))
     return groups
@@ -89,9 +75,7 @@ def measure(model: str, folder: Path, batch: int, beam: int, passes: int, longes
 
     logging.disable(logging.INFO)
     facts = json.loads((folder / "facts.json").read_text())
-    sources = [
-        [1 if number == 0 else 0 if number == 1 else number for number in one] for one in facts["sources"]
-    ]
+    sources = [[1 if number == 0 else 0 if number == 1 else number for number in one] for one in facts["sources"]]
     network, windows = build_network(model, facts, torch.load(folder / "weights.pt")), []
     groups = batches(sources, batch)
     answers: list[list[int]] = [[] for _ in sources]

@@ -28,9 +28,7 @@ from tests.serving.servers import in_thread, tiny_translator
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--times", type=int, default=5)
     given = parser.parse_args()
@@ -69,9 +67,7 @@ def explore(browser: object, tokens: int, times: int) -> None:
     """Ask the explorer for a sentence, from an empty page to the drawn matrix and its measures, and move over it."""
     translator = tiny_translator(max_length=tokens, layers=8, heads=8, dim=64, hidden_dim=128)
     text = ("hello world " * tokens)[: tokens - 1]
-    written = translator.target.encode(text[::-1])[
-        : tokens - 1
-    ]  # nobody has trained it: it would not find an end
+    written = translator.target.encode(text[::-1])[: tokens - 1]  # nobody has trained it: it would not find an end
     translator.search = lambda *given: [[Hypothesis(written, -1.0, -1.0, [-0.1] * tokens)]]  # type: ignore[method-assign]
     opening, hovering = [], []
     with in_thread(application(translator)) as address:
@@ -85,9 +81,7 @@ def explore(browser: object, tokens: int, times: int) -> None:
             hovering += answered(page)
             page.close()
     print(f"the explorer, 8 x 8 x {tokens} x {tokens}")
-    print(
-        f"  opens in {median(opening[1:]):.0f} ms (worst {max(opening[1:]):.0f}; the first time {opening[0]:.0f})"
-    )
+    print(f"  opens in {median(opening[1:]):.0f} ms (worst {max(opening[1:]):.0f}; the first time {opening[0]:.0f})")
     print(f"  answers a pointer in {median(hovering):.0f} ms (worst {max(hovering):.0f})")
 
 

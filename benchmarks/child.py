@@ -31,9 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def ask(*words: object, **environment: str) -> Any:
     """The answer of a fresh process."""
     command = [sys.executable, "-m", "benchmarks.child", *map(str, words)]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True
-    )
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command[2:])} failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])

@@ -56,17 +56,13 @@ def _wrong(found: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows = [row(name, given.runs / name) for name in RUNS]
-    table = format_markdown_table(
-        rows, {**COLUMNS, **{key: "" for key in rows[0] if key.startswith("wrong")}}
-    )
+    table = format_markdown_table(rows, {**COLUMNS, **{key: "" for key in rows[0] if key.startswith("wrong")}})
     print(table)
     if given.out is not None:
         given.out.write_text(f"# Copy\n\n{(__doc__ or '').strip()}\n\n{table}\n", encoding="utf-8")

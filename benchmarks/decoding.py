@@ -206,12 +206,7 @@ def sides(options: argparse.Namespace, folder: Path) -> Iterator[tuple[int, Side
             words = ["--measure", name, run, str(folder), str(batch), str(options.passes)]
             yield batch, Side(name, [sys.executable, "-m", "benchmarks.decoding", *words])
         if options.joey is not None:
-            script = [
-                str(options.joey),
-                str(ROOT / "benchmarks" / "_joey_decoding.py"),
-                options.model,
-                str(folder),
-            ]
+            script = [str(options.joey), str(ROOT / "benchmarks" / "_joey_decoding.py"), options.model, str(folder)]
             how = {"batch": batch, "beam": options.beam, "passes": options.passes, "longest": options.longest}
             words = [word for name, value in how.items() for word in (f"--{name}", str(value))]
             yield batch, Side("JoeyNMT", [*script, *words])
@@ -250,9 +245,7 @@ def report(found: list[tuple[int, Side]], facts: dict[str, str], options: argpar
         times = "" if side.name == "regard" else f"{best['regard'] / middle:.2f} times"
         load = f"{sum(side.others) / len(side.others):.0%}"
         quality = bleu(options, side.facts["ids"])
-        rows.append(
-            (side.name, str(batch), f"{middle:,.1f}", f"{low:,.1f} to {high:,.1f}", times, quality, load)
-        )
+        rows.append((side.name, str(batch), f"{middle:,.1f}", f"{low:,.1f} to {high:,.1f}", times, quality, load))
     return [*text, "", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
@@ -278,28 +271,21 @@ def main() -> None:
     parser.add_argument("--longest", type=int, default=60, help="maximum number of tokens of a translation")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--passes", type=int, default=1, help="passes over all sentences per round")
-    parser.add_argument(
-        "--busy", action="store_true", help="one thread, processor time instead of the wall clock"
-    )
+    parser.add_argument("--busy", action="store_true", help="one thread, processor time instead of the wall clock")
     parser.add_argument("--out", type=Path, help="a Markdown file, such as benchmarks/results/decoding.md")
     options = parser.parse_args()
     if options.busy:
         os.environ.update(OMP_NUM_THREADS="1", BENCHMARK_CLOCK="processor")  # for the processes started here
     facts = machine()
     facts = {name: facts[name] for name in ("date", "processor", "load when it began", "system", "torch")}
-    facts["cores"] = f"{os.cpu_count()}; " + (
-        "1 thread, processor time" if options.busy else "all threads, wall clock"
-    )
+    facts["cores"] = f"{os.cpu_count()}; " + ("1 thread, processor time" if options.busy else "all threads, wall clock")
     with tempfile.TemporaryDirectory() as folder:
         facts["sentences"] = f"{len(prepare(options, Path(folder))['sources']):,}, beam {options.beam}"
         found = list(sides(options, Path(folder)))
         for turn in range(options.rounds):
             for batch, side in found if turn % 2 == 0 else reversed(found):
                 side.run()
-                print(
-                    f"round {turn + 1}: {side.name}, batch {batch}: {rate(side):,.1f} sentences/s",
-                    file=sys.stderr,
-                )
+                print(f"round {turn + 1}: {side.name}, batch {batch}: {rate(side):,.1f} sentences/s", file=sys.stderr)
         text = report(found, facts, options)
     print("\n".join(text))
     if options.out:

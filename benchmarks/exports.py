@@ -128,9 +128,7 @@ def main() -> None:
         retain_freed_memory()
         print(json.dumps(measure(side, run, Path(made), lines(Path(sources)), float(alpha))))
         return
-    parser = argparse.ArgumentParser(
-        "python -m benchmarks.exports", description="Exported engines, in turns."
-    )
+    parser = argparse.ArgumentParser("python -m benchmarks.exports", description="Exported engines, in turns.")
     parser.add_argument("run", type=Path, help="a trained Transformer")
     parser.add_argument("--sources", type=Path, required=True, help="a file, one sentence a line, also .xz")
     parser.add_argument("--references", type=Path, required=True, help="their translations, tokenized")

@@ -118,12 +118,7 @@ class Checkout:
     def run(self, code: str, input: str = "") -> str:
         """What Python code prints in a process whose package regard is that of the folder."""
         kept = {name: text for name, text in os.environ.items() if not name.startswith(("REGARD_", "PYTHON"))}
-        fixed = {
-            "OMP_NUM_THREADS": "1",
-            "PYTHONHASHSEED": "0",
-            "PYTHONPATH": str(self.folder),
-            "NO_COLOR": "1",
-        }
+        fixed = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONPATH": str(self.folder), "NO_COLOR": "1"}
         done = subprocess.run(
             [sys.executable, "-c", code],
             cwd=self.folder,
@@ -198,10 +193,7 @@ def compare_case(name: str, old: Checkout, new: Checkout, work: Path) -> bool:
         compared = f"{'; '.join(lines[:3])}{more}; see {folder}"
     else:
         shutil.rmtree(folder)
-    print(
-        f"{name:16} {'DIFFERS' if lines else 'equal'}: {compared}  {time.monotonic() - began:.0f} s",
-        flush=True,
-    )
+    print(f"{name:16} {'DIFFERS' if lines else 'equal'}: {compared}  {time.monotonic() - began:.0f} s", flush=True)
     return not lines
 
 
@@ -209,11 +201,7 @@ def old_results(old: Checkout, name: str, case: Case, work: Path) -> tuple[Path,
     """The folder and the answers of the old side, computed unless `work` has those of the same case."""
     folder, data = work / "old" / name, work / "data"
     content = b"".join(path.read_bytes() for path in sorted(data.rglob("*")) if path.is_file())
-    key = {
-        "case": repr(case),
-        "torch": version("torch"),
-        "data": [str(data), hashlib.sha256(content).hexdigest()],
-    }
+    key = {"case": repr(case), "torch": version("torch"), "data": [str(data), hashlib.sha256(content).hexdigest()]}
     if (folder / "answers.json").is_file():
         stored = json.loads((folder / "answers.json").read_text())
         if stored["key"] == key:
@@ -240,9 +228,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compare the numbers of two checkouts, bit for bit.")
     parser.add_argument("--old", type=Path, required=True, help="a checkout of version 0.1")
     parser.add_argument("--new", type=Path, default=ROOT, help="default: this checkout")
-    parser.add_argument(
-        "--only", nargs="+", choices=[*CASES, *LONG], metavar="NAME", help=", ".join((*CASES, *LONG))
-    )
+    parser.add_argument("--only", nargs="+", choices=[*CASES, *LONG], metavar="NAME", help=", ".join((*CASES, *LONG)))
     parser.add_argument("--long", action="store_true", help="also 200 steps of reverse, copy and digits")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir(), "regard-golden"))
     options = parser.parse_args()

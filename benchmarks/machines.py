@@ -128,10 +128,7 @@ def table() -> str:
         [a / b for a, b in zip(plain, compiled, strict=True)],
     )
     line(
-        "regard, batch 32",
-        many,
-        "batch 1, sequences per second",
-        [32 * a / b for a, b in zip(ours, many, strict=True)],
+        "regard, batch 32", many, "batch 1, sequences per second", [32 * a / b for a, b in zip(ours, many, strict=True)]
     )
     line("transcription, inference, batch 1", plain_inference, "itself", [1.0])
     line(
@@ -145,9 +142,7 @@ def table() -> str:
         ("memory rows, batch 32", (512, 1024, 2048, 4096), lambda n: training_pass(build(n), 32, 5)),
         ("steps, batch 1", (20, 40, 80, 160), lambda n: training_pass(build(), 1, n)),
     ):
-        costs = [
-            statistics.median(seconds) for seconds in interleaved([make(size) for size in sizes], EFFORT)
-        ]
+        costs = [statistics.median(seconds) for seconds in interleaved([make(size) for size in sizes], EFFORT)]
         lines.append(
             f"| {name} | {sizes[0]}: {1e3 * costs[0]:.1f} ms | {sizes[-1]}: {1e3 * costs[-1]:.1f} ms |"
             f" {exponent(sizes, costs):.2f} |"
@@ -156,9 +151,7 @@ def table() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     out = parser.parse_args().out
     torch.set_num_threads(1)

@@ -39,9 +39,7 @@ def _compare(case: Case, passes: list[str], effort: Effort) -> Iterator[Figure]:
         figure = Figure(case.group, case.name, case.against, what, "s", 0.0, target=case.targets.get(what))
         if what == MEMORY:
             figure.unit = "MB"
-            ours, theirs = (
-                [ask("memory", case.key, side, **environment(case))] for side in ("ours", "theirs")
-            )
+            ours, theirs = ([ask("memory", case.key, side, **environment(case))] for side in ("ours", "theirs"))
         elif what == OVERHEAD:
             figure.unit = "us"
             ours, theirs = [1e6 * (a - b) for a, b in zip(*took, strict=True)], []

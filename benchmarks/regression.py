@@ -116,16 +116,7 @@ def exactness() -> Iterator[list[str]]:
         for kernel in ("gaussian", "boxcar", "epanechnikov"):
             error = float(np.nanmax(np.abs(ours(problem, kernel) - loop(problem, kernel))))
             verdict = "met" if error <= 1e-6 else "MISSED"
-            yield [
-                _name(kernel, features, 25),
-                "a plain loop",
-                f"error {error:.1e}",
-                "",
-                "",
-                "",
-                "1e-06",
-                verdict,
-            ]
+            yield [_name(kernel, features, 25), "a plain loop", f"error {error:.1e}", "", "", "", "1e-06", verdict]
 
 
 def speeds(effort: Effort) -> Iterator[list[str]]:
@@ -162,16 +153,7 @@ def full_problem(clock: str) -> Iterator[list[str]]:
             a, b = mine[quantity], theirs[quantity]
             name = f"{_name(kernel, 1, POINTS)}, {quantity}"
             verdict = "met" if b / a >= target else "MISSED"
-            yield [
-                name,
-                "NumPy",
-                f"{a:.3g} {unit}",
-                f"{b:.4g} {unit}",
-                f"{b / a:.1f}",
-                "once",
-                f"{target:g}",
-                verdict,
-            ]
+            yield [name, "NumPy", f"{a:.3g} {unit}", f"{b:.4g} {unit}", f"{b / a:.1f}", "once", f"{target:g}", verdict]
 
 
 def _run_alone(side: str, kernel: str, clock: str) -> dict[str, float]:
@@ -196,9 +178,7 @@ def errors(data: Path | None) -> Iterator[list[str]]:
     """Leave-one-out errors with learned widths, compared with those in the README of the data."""
     random = np.random.default_rng(0)
     x = np.sort(random.uniform(0, 5, 50))
-    yield from _errors(
-        "2 sin x + x^0.8 and noise, 50 points", x, curve(x) + 0.5 * random.standard_normal(50), "", None
-    )
+    yield from _errors("2 sin x + x^0.8 and noise, 50 points", x, curve(x) + 0.5 * random.standard_normal(50), "", None)
     for name, (column_x, column_y, best, mean) in FILES.items() if data else ():
         assert data is not None
         with open(data / "regression-1d" / f"{name}.csv", encoding="utf-8") as lines:
@@ -227,17 +207,11 @@ def _table(head: tuple[str, ...], rows: list[list[str]]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--busy", action="store_true", help="one thread, processor time instead of the wall clock"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--busy", action="store_true", help="one thread, processor time instead of the wall clock")
     parser.add_argument("--data", type=Path, help="the folder that contains regression-1d")
     parser.add_argument("--out", type=Path, help="a Markdown file, such as benchmarks/results/regression.md")
-    parser.add_argument(
-        "--small", action="store_true", help="without 20,000 x 20,000, where NumPy takes 3 GB"
-    )
+    parser.add_argument("--small", action="store_true", help="without 20,000 x 20,000, where NumPy takes 3 GB")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     warnings.filterwarnings("ignore")  # statsmodels warns too; NaN is expected at the edges
@@ -253,10 +227,7 @@ def main() -> None:
     text = ["# Kernel regression", "", (__doc__ or "").split("\n\n", 2)[2].strip(), ""]
     text += [*(f"- {name}: {value}" for name, value in facts.items()), "", *_table(HEAD, rows), ""]
     head = ("data", "kernel", "learned width", "leave-one-out error", "README (width)", "seconds of learning")
-    text += [
-        "Errors are root mean squares; the prediction of a point that no other reaches is the nearest point.",
-        "",
-    ]
+    text += ["Errors are root mean squares; the prediction of a point that no other reaches is the nearest point.", ""]
     text += _table(head, list(errors(options.data)))
     print("\n".join(text))
     if options.out:

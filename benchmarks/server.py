@@ -167,9 +167,7 @@ def try_memory(run: str, texts: Sequence[str], most: int) -> Iterator[str]:
         tally = Tally()
 
         async def measured() -> None:
-            task = asyncio.gather(
-                *(one.go(lambda: tally.total() < most) for one in clients(address, texts, tally))
-            )
+            task = asyncio.gather(*(one.go(lambda: tally.total() < most) for one in clients(address, texts, tally)))
             for mark in (1_000, most // 2, most):
                 while tally.total() < mark and not task.done():
                     await asyncio.sleep(0.05)

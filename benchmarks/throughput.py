@@ -32,20 +32,9 @@ from benchmarks.report import machine
 from benchmarks.timing import CLOCKS, spread
 
 TARGETS = {"transformer": 5.0, "gru": 3.0}  # target tokens per second, relative to JoeyNMT
-HEAD = (
-    "side",
-    "target tokens/s",
-    "quartiles",
-    "windows",
-    "ours / this",
-    "target tokens per update",
-    "other load",
-)
+HEAD = ("side", "target tokens/s", "quartiles", "windows", "ours / this", "target tokens per update", "other load")
 PRECISIONS = ["float32", "bfloat16"]
-RETAIN_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 35),
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 35),
-}  # GNU C library
+RETAIN_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 35), "MALLOC_TRIM_THRESHOLD_": str(1 << 35)}  # GNU C library
 now = CLOCKS[os.environ.get("BENCHMARK_CLOCK", "wall")]  # both sides measure windows with it
 
 
@@ -66,9 +55,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of `_joey_side.py`, as opt
 WARM_UP, WINDOW = 3, 5  # updates that are not measured, updates per window
 
 
-def measure_regard(
-    model: str, files: Path, tokens_per_batch: int, seconds: float, precision: str
-) -> list[float]:
+def measure_regard(model: str, files: Path, tokens_per_batch: int, seconds: float, precision: str) -> list[float]:
     """Target tokens per second of regard in each window; the first updates are not measured."""
     import torch
 
@@ -108,17 +95,8 @@ def measure_regard(
 def make_sides(options: argparse.Namespace, files: Path) -> list[Side]:
     sides = []
     for precision in options.precision if "ours" in options.sides else ():
-        arguments = [
-            "--measure",
-            options.model,
-            str(files),
-            str(options.tokens),
-            str(options.seconds),
-            precision,
-        ]
-        sides.append(
-            Side(f"regard, {precision}", [sys.executable, "-m", "benchmarks.throughput", *arguments])
-        )
+        arguments = ["--measure", options.model, str(files), str(options.tokens), str(options.seconds), precision]
+        sides.append(Side(f"regard, {precision}", [sys.executable, "-m", "benchmarks.throughput", *arguments]))
     for tokens in options.joey_tokens if "theirs" in options.sides else ():
         for workers in options.workers:
             arguments = [options.model, str(files), "--tokens", str(tokens), "--workers", str(workers)]
@@ -144,9 +122,7 @@ def compare(options: argparse.Namespace) -> list[Side]:
 
 def format_command() -> str:
     """The command, with the ends of absolute paths only."""
-    arguments = [
-        "/".join(Path(text).parts[1:][-3:]) if text.startswith("/") else text for text in sys.argv[1:]
-    ]
+    arguments = ["/".join(Path(text).parts[1:][-3:]) if text.startswith("/") else text for text in sys.argv[1:]]
     return shlex.join(["python", "-m", "benchmarks.throughput", *arguments])
 
 
@@ -176,9 +152,7 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser("python -m benchmarks.throughput", description="Training, in turns.")
     parser.add_argument("--joey", type=Path, help="the Python of an environment with JoeyNMT 2.3")
-    parser.add_argument(
-        "--data", type=Path, required=True, help="a folder with train*.en[.xz], train*.de[.xz]"
-    )
+    parser.add_argument("--data", type=Path, required=True, help="a folder with train*.en[.xz], train*.de[.xz]")
     parser.add_argument("--model", choices=sorted(TARGETS), default="transformer")
     parser.add_argument("--tokens", type=int, default=4096, help="tokens per batch of regard")
     parser.add_argument(
@@ -186,9 +160,7 @@ def main() -> None:
     )
     parser.add_argument("--joey-tokens", type=int, nargs="+", default=[4096], help="batch_size of JoeyNMT")
     parser.add_argument("--workers", type=int, nargs="+", default=[0], help="num_workers of JoeyNMT")
-    parser.add_argument(
-        "--memory", nargs="+", choices=("default", "retained"), default=["default", "retained"]
-    )
+    parser.add_argument("--memory", nargs="+", choices=("default", "retained"), default=["default", "retained"])
     parser.add_argument("--sides", nargs="+", choices=("ours", "theirs"), default=["ours", "theirs"])
     parser.add_argument("--seconds", type=float, default=30, help="per turn, without the warm-up")
     parser.add_argument("--rounds", type=int, default=4)

@@ -68,9 +68,7 @@ def interleaved(runs: Sequence[Step], effort: Effort) -> list[list[float]]:
         while len(rounds) < effort.rounds or (len(rounds) < MOST and time.perf_counter() < end):
             took = {}
             for way in range(len(plan)) if len(rounds) % 2 else reversed(range(len(plan))):
-                took[way] = seconds(
-                    *plan[way], effort.clock
-                )  # who comes second finds warm caches: take turns
+                took[way] = seconds(*plan[way], effort.clock)  # who comes second finds warm caches: take turns
             rounds.append([took[way] for way in range(len(plan))])
     finally:
         gc.enable()

@@ -113,9 +113,7 @@ def command(name: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--only", nargs="+", choices=RUNS, default=list(RUNS))

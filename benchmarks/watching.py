@@ -100,9 +100,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", message="enable_nested_tensor")
     if options.busy:
         torch.set_num_threads(1)
-    effort = Effort(
-        rounds=3, least=0.0, budget=options.seconds, clock="processor" if options.busy else "wall"
-    )
+    effort = Effort(rounds=3, least=0.0, budget=options.seconds, clock="processor" if options.busy else "wall")
     torch.manual_seed(0)
     facts = machine()
     facts["measured"] = "1 thread, processor time" if options.busy else "all threads, by the clock"

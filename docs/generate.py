@@ -75,9 +75,7 @@ TEXT = {
 def escape(text: str) -> str:
     """Text in which `code` stays code and every other mark loses its meaning in Markdown."""
     parts = re.split(r"(`+[^`]+`+)", text)
-    return "".join(
-        part if part.startswith("`") else re.sub(r"([\\*_|<>$\[\]#])", r"\\\1", part) for part in parts
-    )
+    return "".join(part if part.startswith("`") else re.sub(r"([\\*_|<>$\[\]#])", r"\\\1", part) for part in parts)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -99,9 +97,7 @@ def _mechanism(entry: Mechanism, language: str) -> str:
     parts = [f"### {entry.name}", escape(entry.summary_zh if language == "zh" else entry.summary)]
     if entry.equation:
         parts.append(f"```text\n{entry.equation}\n```")
-    facts = {
-        name: getattr(entry, name) for name in ("paper", "aliases", "cost", "fast_path", "law_exceptions")
-    }
+    facts = {name: getattr(entry, name) for name in ("paper", "aliases", "cost", "fast_path", "law_exceptions")}
     facts["aliases"] = ", ".join(entry.aliases)
     lines = [f"- **{text[name]}**{text['colon']}{escape(fact)}" for name, fact in facts.items() if fact]
     return "\n\n".join([*parts, "\n".join(lines)] if lines else parts)
@@ -120,10 +116,9 @@ def _config_class(name: str) -> type[Config]:
     from regard.tasks import RECIPES
     from regard.training import TrainingConfig
 
-    return {
-        item.__name__: item
-        for item in (TrainingConfig, *(recipe.config_class for recipe in RECIPES.values()))
-    }[name]
+    return {item.__name__: item for item in (TrainingConfig, *(recipe.config_class for recipe in RECIPES.values()))}[
+        name
+    ]
 
 
 def _option_row(item: Any, language: str) -> tuple[str, ...]:
@@ -172,11 +167,7 @@ def generate_command(name: str, language: str) -> str:
     command = build_command(name)
     context = command.make_context(name, [], resilient_parsing=True)
     records = [item.get_help_record(context) for item in command.params]
-    rows = [
-        (f"`{record[0]}`".replace("|", "\\|"), escape(" ".join(record[1].split())))
-        for record in records
-        if record
-    ]
+    rows = [(f"`{record[0]}`".replace("|", "\\|"), escape(" ".join(record[1].split()))) for record in records if record]
     return table(TEXT[language]["arguments"], rows)
 
 
@@ -212,9 +203,7 @@ def _methods(value: type) -> str:
         head = (
             name
             if isinstance(item, property)
-            else f"{name}{_signature(target)}".replace("(self, ", "(")
-            .replace("(self)", "()")
-            .replace("(cls, ", "(")
+            else f"{name}{_signature(target)}".replace("(self, ", "(").replace("(self)", "()").replace("(cls, ", "(")
         )
         lines.append(f"- `{head}`: {escape(' '.join(document.partition(chr(10) * 2)[0].split()))}")
     return "\n".join(lines)
@@ -225,10 +214,7 @@ def _signature(value: Any) -> str:
         parameters = list(inspect.signature(value).parameters.values())
     except (TypeError, ValueError):
         return "(...)"
-    if (
-        any(item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD) for item in parameters)
-        and len(parameters) == 2
-    ):
+    if any(item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD) for item in parameters) and len(parameters) == 2:
         return "()"
     plain = [
         item.replace(annotation=item.empty, default=_Shown(item.default))
@@ -244,9 +230,7 @@ class _Shown:
 
     def __init__(self, value: object) -> None:
         text = getattr(value, "__name__", None) if callable(value) and not hasattr(value, "forward") else None
-        self.text = text or (
-            repr(value) if " at 0x" not in repr(value) and "\n" not in repr(value) else "..."
-        )
+        self.text = text or (repr(value) if " at 0x" not in repr(value) and "\n" not in repr(value) else "...")
 
     def __repr__(self) -> str:
         return self.text
@@ -274,9 +258,7 @@ def render(page: str) -> str:
 def outdated_pages() -> dict[Path, str]:
     """The pages whose generated parts differ from the code, with their new text."""
     pages = {
-        path: path.read_text(encoding="utf-8")
-        for path in sorted(DOCS.rglob("*.md"))
-        if "_build" not in path.parts
+        path: path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts
     }
     return {path: new for path, text in pages.items() if (new := render(text)) != text}
 

@@ -11,9 +11,7 @@ from regard.viewing import heatmap
 
 torch.manual_seed(0)
 angle = torch.linspace(0, torch.pi, 8)[:, None]
-key = (
-    torch.cat([angle.cos(), angle.sin()], -1) * torch.linspace(1, 4, 8)[:, None]
-)  # turning, and growing longer
+key = torch.cat([angle.cos(), angle.sin()], -1) * torch.linspace(1, 4, 8)[:, None]  # turning, and growing longer
 query = key[[1, 6]]
 
 scores = {

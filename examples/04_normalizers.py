@@ -52,9 +52,4 @@ for kind, group in normalizers.items():
 
 nothing = torch.full((1, 6), -torch.inf, requires_grad=True)
 softmax(nothing).sum().backward()
-print(
-    "\nA row without any visible key: weights",
-    softmax(nothing).tolist()[0],
-    "gradient",
-    nothing.grad.tolist()[0],
-)
+print("\nA row without any visible key: weights", softmax(nothing).tolist()[0], "gradient", nothing.grad.tolist()[0])

@@ -16,9 +16,7 @@ show("causal(): nobody sees what comes later", causal().materialize(6, 6))
 show("window(1, 2): one before, two after", window(1, 2).materialize(6, 6))
 show("padding(4): the last two keys are filling", padding(4).materialize(6, 6))
 show("documents([0, 0, 0, 1, 1, 1]): two texts in one row", documents(torch.arange(6) // 3).materialize(6, 6))
-show(
-    "around([0, 1.5, 3, ...], 1): a center for each query", around(torch.arange(6) * 1.5, 1).materialize(6, 6)
-)
+show("around([0, 1.5, 3, ...], 1): a center for each query", around(torch.arange(6) * 1.5, 1).materialize(6, 6))
 show("causal() & ~window(1, 0): the past, but not the nearest", (causal() & ~window(1, 0)).materialize(6, 6))
 
 # A decoder asks one question at a time over all keys so far. The last query stands at the last key, so it
@@ -35,12 +33,7 @@ print("\nkeys seen in batch entry 0 and 1:", (seen.weights[:, 0, 0] > 0).sum(-1)
 query.requires_grad_()
 seen = attend(query, key, value, padding([6, 0]))
 seen.context.sum().backward()
-print(
-    "context of an entry without keys:",
-    seen.context[1].abs().max().item(),
-    "NaN:",
-    query.grad.isnan().any().item(),
-)
+print("context of an entry without keys:", seen.context[1].abs().max().item(), "NaN:", query.grad.isnan().any().item())
 
 # Ones and zeros, or numbers to be added, are not a mask here: which way round they are meant nobody can tell.
 try:

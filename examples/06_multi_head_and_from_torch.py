@@ -11,9 +11,7 @@ x = torch.randn(2, 5, 16)  # batch, positions, dim
 # Self-attention: queries, keys and values are projections of the same vectors.
 heads = MultiHead(embed_dim=16, num_heads=4)
 seen = heads(x, mask=causal() & padding([5, 3]))
-print(
-    "context", tuple(seen.context.shape), "weights (batch, heads, queries, keys)", tuple(seen.weights.shape)
-)
+print("context", tuple(seen.context.shape), "weights (batch, heads, queries, keys)", tuple(seen.weights.shape))
 
 # Cross-attention: give keys (and values, if they are not the keys).
 print("cross  ", tuple(heads(x, torch.randn(2, 9, 16)).weights.shape))

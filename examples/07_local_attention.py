@@ -26,11 +26,7 @@ local_p = LocalP(ScaledDot(), query_dim=8, hidden_dim=16, radius=3)
 seen = local_p(query, source, source)
 print("\nlocal-p, radius 3: every query predicts its place (here untrained, so near the middle)")
 print(heatmap(seen.weights[0].detach()))
-print(
-    "sums of the weights:",
-    [round(s, 2) for s in seen.weights[0].sum(-1).tolist()],
-    "(a bell, not renormalized)",
-)
+print("sums of the weights:", [round(s, 2) for s in seen.weights[0].sum(-1).tolist()], "(a bell, not renormalized)")
 
 # The place is learned by gradient: through the bell, to the network that predicts it. It learns from what it
 # sees, so a light beyond the radius would stay unnoticed; a hill of light leads it to the top.

@@ -19,9 +19,7 @@ order = torch.randperm(6)
 same = attend(query, key, value).context - attend(query, key[order], value[order]).context
 print("difference after shuffling, without positions:", round(same.abs().max().item(), 6))
 position = Sinusoidal(embed_dim=8)
-other = (
-    attend(query, position(key), value).context - attend(query, position(key[order]), value[order]).context
-)
+other = attend(query, position(key), value).context - attend(query, position(key[order]), value[order]).context
 print("difference after shuffling, with positions:   ", round(other.abs().max().item(), 6))
 
 # Sines from fast to slow are a smooth way of counting. The binary code does it in steps.
@@ -32,9 +30,7 @@ print(heatmap((Sinusoidal(embed_dim=8, base=16).encoding(32)[:, ::2].T + 1) / 2)
 
 # A step of 5 is the same linear map everywhere, so a network can learn distances.
 code, step = Sinusoidal(embed_dim=16).encoding(100), Sinusoidal(embed_dim=16).shift_matrix(5)
-print(
-    "\nerror of 'turn by 5' at all positions:", round((code[:-5] @ step.T - code[5:]).abs().max().item(), 6)
-)
+print("\nerror of 'turn by 5' at all positions:", round((code[:-5] @ step.T - code[5:]).abs().max().item(), 6))
 
 # Relative: the same vector everywhere, and yet the score knows the distance.
 ones = torch.ones(12, 16)
@@ -48,8 +44,5 @@ print(heatmap(attend(zeros, zeros, zeros, score=ScaledDot() + Alibi(num_heads=8)
 bias = RelativeBias(num_heads=8)
 attend(zeros, zeros, torch.randn(8, 12, 3), score=ScaledDot() + bias).context.sum().backward()
 print(
-    "\nlearned distances that got a gradient:",
-    int((bias.table.grad.abs().sum(-1) > 0).sum()),
-    "of",
-    bias.num_buckets,
+    "\nlearned distances that got a gradient:", int((bias.table.grad.abs().sum(-1) > 0).sum()), "of", bias.num_buckets
 )

@@ -33,16 +33,11 @@ for strength in (1.0, 5.0, 50.0):
 
 # And read the item after it: find, step forward, read. That is associative recall.
 after = shift(found, forward)
-print(
-    "\nafter the third comes the fourth, off by",
-    round((read(after, memory) - items[3]).abs().max().item(), 4),
-)
+print("\nafter the third comes the fourth, off by", round((read(after, memory) - items[3]).abs().max().item(), 4))
 
 # A shift that is not sure of itself blurs the focus; sharpening draws it together again.
 unsure = shift(start, torch.tensor([[0.1, 0.8, 0.1]]))
-print(
-    "\na blurred focus, and sharpened\n" + heatmap(torch.cat([unsure, sharpen(unsure, torch.tensor([4.0]))]))
-)
+print("\na blurred focus, and sharpened\n" + heatmap(torch.cat([unsure, sharpen(unsure, torch.tensor([4.0]))])))
 
 # The four steps in one call; gate 1 takes what was found, gate 0 the place before.
 half = torch.tensor([0.5])

@@ -24,9 +24,7 @@ def left_out(score: nn.Module) -> Tensor:
     return (attend(times, times, accel, others, score=score).context - accel).square().mean().sqrt()
 
 
-print(
-    f"{len(times)} measurements of the acceleration of a head, each predicted from the others; error in g:\n"
-)
+print(f"{len(times)} measurements of the acceleration of a head, each predicted from the others; error in g:\n")
 print(f"average of all (Constant)         {left_out(Constant()).item():6.2f}")
 for width in (8.0, 4.0, 2.0, 1.0, 0.5, 0.25):
     print(f"Gaussian, width {width:<5g}             {left_out(Gaussian(width)).item():6.2f}")

@@ -52,7 +52,5 @@ curve = [torch.from_numpy(part) for part in (times, accel, query, learned.predic
 print(terminal.regression_curve(*curve))
 if sys.argv[1:]:
     weights = torch.from_numpy(learned.weights(query))
-    picture = pictures.regression_curve(
-        *curve, weights, axis_labels=("milliseconds", "g"), title="A motorcycle crash"
-    )
+    picture = pictures.regression_curve(*curve, weights, axis_labels=("milliseconds", "g"), title="A motorcycle crash")
     print("wrote", picture.save(sys.argv[1]))

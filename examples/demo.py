@@ -43,15 +43,10 @@ def trained(folder: Path, words: list[str]) -> Translator:
 
 def judge(translator: Translator, limit: int | None) -> None:
     tests = get_recipe("dates").load_data(translator.config).tests
-    names = {
-        "test": "dates and years never seen, in known patterns",
-        "patterns": "patterns never seen either",
-    }
+    names = {"test": "dates and years never seen, in known patterns", "patterns": "patterns never seen either"}
     for part, pairs in tests.items():
         found = evaluate(translator, list(pairs)[:limit])
-        print(
-            f"{found['exact']:6.2f} % exactly right, alignment error rate {found['aer']:.3f}: {names[part]}"
-        )
+        print(f"{found['exact']:6.2f} % exactly right, alignment error rate {found['aer']:.3f}: {names[part]}")
 
 
 def show(translator: Translator) -> None:
@@ -84,9 +79,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="train anew, whatever is there")
     parser.add_argument("--limit", type=int, help="judge by so many dates only")
     options = parser.parse_args()
-    require_extra("matplotlib", extra="draw").use(
-        "Agg"
-    )  # what is missing is said now, and not after three minutes
+    require_extra("matplotlib", extra="draw").use("Agg")  # what is missing is said now, and not after three minutes
     folder = options.out / "dates"
     if options.again:
         shutil.rmtree(folder, ignore_errors=True)

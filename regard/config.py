@@ -176,9 +176,7 @@ class Config:
             if item.name == name:
                 return item
         names = [item.name for item in cls.options()]
-        raise ConfigError(
-            f"no option {name!r}{suggest(name, names)}", option=name, suggestions=closest(name, names)
-        )
+        raise ConfigError(f"no option {name!r}{suggest(name, names)}", option=name, suggestions=closest(name, names))
 
     @classmethod
     def from_overrides(cls: type[ConfigT], overrides: Iterable[str] = (), **values: Any) -> ConfigT:
@@ -237,9 +235,7 @@ class Config:
         for item in self.options():
             value = getattr(self, item.name)
             if item.path and value is not None and value not in NOT_PATHS:
-                changes[item.name] = (
-                    tuple(map(_absolute, value)) if isinstance(value, tuple) else _absolute(value)
-                )
+                changes[item.name] = tuple(map(_absolute, value)) if isinstance(value, tuple) else _absolute(value)
         return self.replace(**changes)
 
 

@@ -276,9 +276,7 @@ class RequestError(RegardError):
         headers: headers of the response
     """
 
-    def __init__(
-        self, http_status: int, code: str, message: str, headers: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, http_status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(f"{message.rstrip('.')}.")
         self.http_status, self.code = http_status, code
         self.headers = dict(headers or {})

@@ -122,11 +122,7 @@ def test_inheriting_paths_and_differences(tmp_path, monkeypatch):
     other = Sizes.from_overrides(["model=transformer", "steps=9"])
     assert config.inherit_from(other).model == "transformer"
     assert config.inherit_from(other.to_dict()).steps == 3
-    assert config.differences(other) == {
-        "steps": (3, 9),
-        "model": ("rnn", "transformer"),
-        "dim": (8, 16),
-    }
+    assert config.differences(other) == {"steps": (3, 9), "model": ("rnn", "transformer"), "dim": (8, 16)}
     monkeypatch.chdir(tmp_path)
     here = Sizes.from_overrides(["train_files=a,b", "data_dir=c"]).resolve_paths()
     assert here.train_files == (str(Path("a").resolve()), str(Path("b").resolve()))

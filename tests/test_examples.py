@@ -62,11 +62,7 @@ def test_the_demo_runs_to_its_end_and_again(tmp_path: Path) -> None:
 def test_the_demo_learns(tmp_path: Path) -> None:
     said = demo(tmp_path)
     right = [float(line.split("%")[0]) for line in said.splitlines() if "exactly right" in line]
-    errors = [
-        float(line.split("error rate ")[1].split(":")[0])
-        for line in said.splitlines()
-        if "error rate" in line
-    ]
+    errors = [float(line.split("error rate ")[1].split(":")[0]) for line in said.splitlines() if "error rate" in line]
     assert right[0] >= 99
     assert errors[0] <= 0.05
     assert "2031-10-17" in said

@@ -11,9 +11,7 @@ from regard.errors import MissingDependencyError
 
 
 def python(code: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
-    ).stdout
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True).stdout
 
 
 def test_importing_regard_does_not_import_torch():

@@ -116,9 +116,7 @@ def test_the_mechanism_is_not_changed():
 
 
 def test_a_score_of_the_wrong_shape():
-    broken(
-        check_score, lambda query, key: key @ query.mT, match=r"have shape \(2, 3, 6, 5\), not \(2, 3, 5, 6\)"
-    )
+    broken(check_score, lambda query, key: key @ query.mT, match=r"have shape \(2, 3, 6, 5\), not \(2, 3, 5, 6\)")
 
 
 def test_a_score_that_mixes_batch_entries():
@@ -141,9 +139,7 @@ def test_a_score_that_depends_on_hidden_keys():
     def detached(query, key):
         return query @ (key - key.mean(-2, keepdim=True).detach()).mT
 
-    broken(
-        check_score, centred, normalize=sigmoid, match="hidden from every query has a gradient by the context"
-    )
+    broken(check_score, centred, normalize=sigmoid, match="hidden from every query has a gradient by the context")
     broken(check_score, detached, normalize=sigmoid, match="additional hidden keys change the weights")
 
 
@@ -178,9 +174,7 @@ def test_a_score_with_infinite_gradients():
 
 
 def test_a_score_that_rounds():
-    broken(
-        check_score, lambda q, k: (q @ k.mT).bfloat16().to(q.dtype), match="disagree|gradcheck", gradient=True
-    )
+    broken(check_score, lambda q, k: (q @ k.mT).bfloat16().to(q.dtype), match="disagree|gradcheck", gradient=True)
 
 
 # ---- normalizers that do not
@@ -234,9 +228,7 @@ def test_a_normalizer_with_a_state():
 
 
 def test_a_normalizer_of_the_wrong_shape():
-    broken(
-        check_normalizer, lambda scores: scores.exp().sum(-1), match=r"scores \(2, 3\) became weights \(2,\)"
-    )
+    broken(check_normalizer, lambda scores: scores.exp().sum(-1), match=r"scores \(2, 3\) became weights \(2,\)")
 
 
 # ---- masks that do not
@@ -295,9 +287,7 @@ def test_a_class_that_cannot_be_constructed_is_named():
         def __init__(self, unheard_of):
             super().__init__()
 
-    with pytest.raises(
-        TypeError, match=r"Needy could not be constructed .*pass an instance instead of the class"
-    ):
+    with pytest.raises(TypeError, match=r"Needy could not be constructed .*pass an instance instead of the class"):
         check_score(Needy)
 
 

@@ -10,16 +10,7 @@ if missing:
     raise SystemExit(f"{' and '.join(missing)} must be installed: pip install -e '.[bench]', or make bench")
 
 from benchmarks.case import Case, Growth  # noqa: E402
-from benchmarks.cases import (  # noqa: E402
-    additive,
-    dot,
-    growth,
-    heads,
-    local,
-    masks,
-    normalizers,
-    scores,
-)
+from benchmarks.cases import additive, dot, growth, heads, local, masks, normalizers, scores  # noqa: E402
 
 ALL: list[Case | Growth] = [
     *dot.CASES,

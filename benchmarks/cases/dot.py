@@ -31,8 +31,7 @@ def masked_causal(*shape: int) -> Pair:
     q, k, v = leaves = tensors(*shape)
     mask = causal()
     return Pair(
-        Side(lambda: attend(q, k, v, mask).context, leaves),
-        Side(lambda: SDPA(q, k, v, is_causal=True), leaves),
+        Side(lambda: attend(q, k, v, mask).context, leaves), Side(lambda: SDPA(q, k, v, is_causal=True), leaves)
     )
 
 
@@ -41,10 +40,7 @@ def padded(*shape: int) -> Pair:
     batch, keys = shape[0], shape[3]
     lengths = torch.linspace(keys // 2, keys, batch).long()
     mask, output = padding(lengths), (torch.arange(keys) < lengths[:, None])[:, None, None]
-    return Pair(
-        Side(lambda: attend(q, k, v, mask).context, leaves),
-        Side(lambda: SDPA(q, k, v, output), leaves),
-    )
+    return Pair(Side(lambda: attend(q, k, v, mask).context, leaves), Side(lambda: SDPA(q, k, v, output), leaves))
 
 
 def reading(theirs: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Pair:

@@ -28,15 +28,8 @@ def additive(length: int) -> Side:
 
 CASES: list[Case | Growth] = [
     Growth(
-        "growth",
-        f"ScaledDot, {kind}, 1x2xNx64",
-        LENGTHS,
-        partial(scaled_dot, kind),
-        (FORWARD, TRAIN),
-        slow=(TRAIN,),
+        "growth", f"ScaledDot, {kind}, 1x2xNx64", LENGTHS, partial(scaled_dot, kind), (FORWARD, TRAIN), slow=(TRAIN,)
     )
     for kind in MASKS
 ]
-CASES.append(
-    Growth("growth", "Additive, hidden 64, 1x1xNx64", LENGTHS, additive, (FORWARD, TRAIN), slow=(TRAIN,))
-)
+CASES.append(Growth("growth", "Additive, hidden 64, 1x1xNx64", LENGTHS, additive, (FORWARD, TRAIN), slow=(TRAIN,)))

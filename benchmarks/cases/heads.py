@@ -37,16 +37,13 @@ def x_transformers(train: bool) -> Pair:
             layer.weight.copy_(other.weight)
     x = torch.randn(BATCH, TOKENS, DIM, requires_grad=train)
     return Pair(
-        Side(lambda: ours(x).context, [x, *ours.parameters()]),
-        Side(lambda: theirs(x), [x, *theirs.parameters()]),
+        Side(lambda: ours(x).context, [x, *ours.parameters()]), Side(lambda: theirs(x), [x, *theirs.parameters()])
     )
 
 
 GROUP, SIZE, LIMIT = "MultiHead", f"{BATCH}x{TOKENS}x{DIM}, {HEADS} heads", at_most(1.05)
 CASES: list[Case | Growth] = [
-    Case(
-        GROUP, f"{SIZE}, eval", "nn.MultiheadAttention", partial(pytorch, False), (FORWARD,), {FORWARD: LIMIT}
-    ),
+    Case(GROUP, f"{SIZE}, eval", "nn.MultiheadAttention", partial(pytorch, False), (FORWARD,), {FORWARD: LIMIT}),
     Case(GROUP, f"{SIZE}, train", "nn.MultiheadAttention", partial(pytorch, True), (TRAIN,), {TRAIN: LIMIT}),
     Case(GROUP, f"{SIZE}, eval", "x-transformers (flash)", partial(x_transformers, False), (FORWARD,)),
     Case(GROUP, f"{SIZE}, train", "x-transformers (flash)", partial(x_transformers, True), (TRAIN,)),

@@ -27,12 +27,7 @@ NORMALIZERS: dict[str, tuple[Normalizer, Normalizer, str]] = {
     "Entmax(1.3)": (Entmax(1.3), partial(entmax.entmax_bisect, alpha=1.3), "entmax.entmax_bisect"),
 }
 CASES: list[Case | Growth] = [
-    Case(
-        "normalizers",
-        f"{name}, {rows} rows of {keys} keys",
-        against,
-        partial(compare, ours, theirs, rows, keys),
-    )
+    Case("normalizers", f"{name}, {rows} rows of {keys} keys", against, partial(compare, ours, theirs, rows, keys))
     for name, (ours, theirs, against) in NORMALIZERS.items()
     for rows, keys in ((4096, 128), (1024, 1024))
 ]

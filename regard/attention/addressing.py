@@ -64,9 +64,7 @@ def _check_axes(function: str, name: str, value: Tensor, sizes: dict[str, tuple[
     for axis, size in zip(axes, (shape[:batch_axes], *shape[batch_axes:]), strict=True):
         first, other = sizes.setdefault(axis, (size, name))
         if first != size:
-            raise ShapeError(
-                f"{expected} with {axis.strip('*')} {first} as in {other}, but its shape is {shape}."
-            )
+            raise ShapeError(f"{expected} with {axis.strip('*')} {first} as in {other}, but its shape is {shape}.")
 
 
 def content(
@@ -124,15 +122,12 @@ def interpolate(
     >>> interpolate(torch.eye(3), torch.eye(3), torch.ones(3)).shape
     torch.Size([3, 3])
     """
-    dtype, (weights, previous, gate) = _check_and_upcast(
-        "interpolate", weights=weights, previous=previous, gate=gate
-    )
+    dtype, (weights, previous, gate) = _check_and_upcast("interpolate", weights=weights, previous=previous, gate=gate)
     return torch.lerp(previous, weights, gate.unsqueeze(-1)).to(dtype)  # exact at both ends
 
 
 def shift(
-    weights: Float[Tensor, "*batch heads rows"],
-    offsets: Float[Tensor, "*batch heads offsets"],
+    weights: Float[Tensor, "*batch heads rows"], offsets: Float[Tensor, "*batch heads offsets"]
 ) -> Float[Tensor, "*batch heads rows"]:
     """Moves the weights along the rows, cyclically, by a distribution over the offsets -r..r.
 
@@ -178,8 +173,7 @@ def _shift_by_windows(weights: Tensor, offsets: Tensor, lowest: int) -> Tensor:
 
 
 def sharpen(
-    weights: Float[Tensor, "*batch heads rows"],
-    sharpness: Float[Tensor, "*batch heads"],
+    weights: Float[Tensor, "*batch heads rows"], sharpness: Float[Tensor, "*batch heads"]
 ) -> Float[Tensor, "*batch heads rows"]:
     """Sharpens weights that a shift has blurred.
 
@@ -253,8 +247,7 @@ def address(
 
 
 def read(
-    weights: Float[Tensor, "*batch heads rows"],
-    memory: Float[Tensor, "*batch rows width"],
+    weights: Float[Tensor, "*batch heads rows"], memory: Float[Tensor, "*batch rows width"]
 ) -> Float[Tensor, "*batch heads width"]:
     """Reads the weighted sum of the rows.
 

@@ -18,12 +18,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.attention._common import (
-    broadcast_batch_shape,
-    is_autocast_enabled,
-    reset_module,
-    upcast_half,
-)
+from regard.attention._common import broadcast_batch_shape, is_autocast_enabled, reset_module, upcast_half
 from regard.attention.fast.fused import select_fast_path
 from regard.attention.masks import Mask, as_mask
 from regard.attention.normalizers import Dropout, kernel_sum, softmax

@@ -8,13 +8,7 @@ from torch import Tensor, nn
 from torch.types import Device
 
 from regard.attention._common import broadcast_batch_shape, reset_module, upcast_half
-from regard.attention.equation import (
-    NormalizerLike,
-    ScoreLike,
-    attend_unwatched,
-    check_shapes,
-    default_normalizer,
-)
+from regard.attention.equation import NormalizerLike, ScoreLike, attend_unwatched, check_shapes, default_normalizer
 from regard.attention.masks import Mask, PositionGrid, around, as_mask
 from regard.attention.normalizers import Dropout, GaussianWindow
 from regard.attention.observers import notify_watchers

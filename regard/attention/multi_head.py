@@ -10,13 +10,7 @@ from torch import Tensor, nn
 from torch.types import Device
 
 from regard.attention._common import reset_module
-from regard.attention.equation import (
-    NormalizerLike,
-    ScoreLike,
-    attend_unwatched,
-    default_normalizer,
-    instantiate,
-)
+from regard.attention.equation import NormalizerLike, ScoreLike, attend_unwatched, default_normalizer, instantiate
 from regard.attention.masks import Mask, as_mask
 from regard.attention.normalizers import Dropout, softmax
 from regard.attention.observers import notify_watchers
@@ -159,9 +153,7 @@ class MultiHead(nn.Module):
             heads_key, heads_value = cache.update(heads_key, heads_value)
         return self._attend(self.score, query, heads_key, heads_value, mask)
 
-    def precompute(
-        self, key: Tensor, value: Tensor | None = None, mask: Mask | Tensor | None = None
-    ) -> ProjectedHeads:
+    def precompute(self, key: Tensor, value: Tensor | None = None, mask: Mask | Tensor | None = None) -> ProjectedHeads:
         """The same attention with fixed keys and values, which are projected once."""
         return ProjectedHeads(self, key, key if value is None else value, mask)
 
@@ -324,6 +316,4 @@ def _write_at(buffer: Tensor | None, new: Tensor, start: int) -> Tensor:
 
 def _is_inference_only(buffer: Tensor) -> bool:
     """Whether the buffer was created in inference mode and cannot be written to outside of it."""
-    return (
-        not torch.compiler.is_compiling() and buffer.is_inference() and not torch.is_inference_mode_enabled()
-    )
+    return not torch.compiler.is_compiling() and buffer.is_inference() and not torch.is_inference_mode_enabled()

@@ -20,15 +20,7 @@ from regard.attention.normalizers import softmax
 from regard.attention.output import AttentionInputs, AttentionOutput
 from regard.attention.scores import Dot, ScaledDot
 
-__all__ = [
-    "WATCHERS",
-    "HeadSelection",
-    "Watcher",
-    "emit",
-    "is_watched",
-    "notify_watchers",
-    "register_watcher",
-]
+__all__ = ["WATCHERS", "HeadSelection", "Watcher", "emit", "is_watched", "notify_watchers", "register_watcher"]
 
 HeadSelection = Sequence[int] | None
 Watcher = Callable[[nn.Module | None, Callable[[HeadSelection], Tensor]], None]

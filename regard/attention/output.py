@@ -101,12 +101,8 @@ class StateSnapshot:
             self.training_modes = [(module, module.training) for module in modules]
             self.hyperparameters = [(module, _hyperparameters(module)) for module in modules]
             tensors = [inputs.query, inputs.key, *([] if inputs.mask is None else inputs.mask.tensors())]
-            tensors += [
-                value for _, values in self.hyperparameters for value in values if isinstance(value, Tensor)
-            ]
-            self.tensor_versions = [
-                (tensor, tensor._version) for tensor in tensors if not tensor.is_inference()
-            ]
+            tensors += [value for _, values in self.hyperparameters for value in values if isinstance(value, Tensor)]
+            self.tensor_versions = [(tensor, tensor._version) for tensor in tensors if not tensor.is_inference()]
 
     def assert_unchanged(self) -> None:
         """Raise if a tensor or hyperparameter has changed since: the weights would be those of another call."""
@@ -150,9 +146,7 @@ def _hyperparameters(module: nn.Module) -> list[object]:
 
 def _is_unchanged(current: list[object], saved: list[object]) -> bool:
     pairs = zip(current, saved, strict=False)
-    return len(current) == len(saved) and all(
-        a is b or (not isinstance(a, Tensor) and a == b) for a, b in pairs
-    )
+    return len(current) == len(saved) and all(a is b or (not isinstance(a, Tensor) and a == b) for a, b in pairs)
 
 
 def _autocast_state(device: str) -> tuple[str, bool, torch.dtype | None]:
@@ -160,9 +154,7 @@ def _autocast_state(device: str) -> tuple[str, bool, torch.dtype | None]:
     return device, enabled, torch.get_autocast_dtype(device) if enabled else None
 
 
-@dataclass(
-    init=False, repr=False, eq=False
-)  # DistributedDataParallel finds tensors in the fields of dataclasses
+@dataclass(init=False, repr=False, eq=False)  # DistributedDataParallel finds tensors in the fields of dataclasses
 class AttentionOutput:
     """The context of one call, and on demand its weights and scores.
 

@@ -72,12 +72,7 @@ class Sinusoidal(nn.Module):
         return (x + self.encoding(x.shape[-2], offset, dtype=wide, device=x.device)).to(x.dtype)
 
     def encoding(
-        self,
-        length: int,
-        offset: Offset = 0,
-        *,
-        dtype: torch.dtype | None = None,
-        device: Device = None,
+        self, length: int, offset: Offset = 0, *, dtype: torch.dtype | None = None, device: Device = None
     ) -> Float[Tensor, "*leading length {self.embed_dim}"]:
         """The vectors of the positions offset .. offset + length - 1.
 
@@ -89,11 +84,7 @@ class Sinusoidal(nn.Module):
         return pairs.flatten(-2).to(dtype or torch.get_default_dtype())
 
     def shift_matrix(
-        self,
-        delta: float | int,
-        *,
-        dtype: torch.dtype | None = None,
-        device: Device = None,
+        self, delta: float | int, *, dtype: torch.dtype | None = None, device: Device = None
     ) -> Float[Tensor, "{self.embed_dim} {self.embed_dim}"]:
         """The linear map that shifts every encoding by delta, whatever the position: a rotation for each frequency.
 
@@ -139,12 +130,7 @@ class Learned(nn.Module):
     """
 
     def __init__(
-        self,
-        max_positions: int,
-        embed_dim: int,
-        *,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        self, max_positions: int, embed_dim: int, *, device: Device = None, dtype: torch.dtype | None = None
     ) -> None:
         super().__init__()
         self.max_positions, self.embed_dim = max_positions, embed_dim

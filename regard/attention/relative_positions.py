@@ -56,9 +56,7 @@ class Rotary(Score):
         self.score.check_dims(query, key)
         for name, tensor in (("query", query), ("key", key)):
             if tensor.shape[-1] % 2:
-                raise ShapeError(
-                    f"Rotary rotates pairs of features, got {name} {tuple(tensor.shape)} of odd size"
-                )
+                raise ShapeError(f"Rotary rotates pairs of features, got {name} {tuple(tensor.shape)} of odd size")
 
     @property
     def pairwise(self) -> Score:
@@ -154,9 +152,7 @@ class RelativePositionBias(Score):
         batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], bias.shape[:-2])
         return bias.to(upcast_half(query).dtype).expand(*batch, -1, -1)
 
-    def dot_product_features(
-        self, query: Tensor, key: Tensor, mask: Mask | None
-    ) -> DotProductFeatures | None:
+    def dot_product_features(self, query: Tensor, key: Tensor, mask: Mask | None) -> DotProductFeatures | None:
         bias = self.bias(PositionGrid.full(query.shape[-2], key.shape[-2], 0, query.device))
         return DotProductFeatures(None, None, bias=bias)
 
@@ -176,9 +172,7 @@ class PrecomputedScore(Score):
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         return self.scores.to(upcast_half(query).dtype)
 
-    def dot_product_features(
-        self, query: Tensor, key: Tensor, mask: Mask | None
-    ) -> DotProductFeatures | None:
+    def dot_product_features(self, query: Tensor, key: Tensor, mask: Mask | None) -> DotProductFeatures | None:
         return DotProductFeatures(None, None, bias=self.scores)
 
     def restrict(self, grid: PositionGrid) -> Score | None:

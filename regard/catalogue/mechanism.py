@@ -112,9 +112,7 @@ def _find_in_index(known: dict[str, Mechanism], name: str) -> Mechanism:
     beginnings = [word for word in ranked if key and word.startswith(key)]
     nearest = dict.fromkeys(known[word].name for word in [*beginnings, *ranked])
     suggestions = list(nearest)[:3]
-    raise UnknownNameError(
-        f"no mechanism {name!r}; did you mean {' or '.join(suggestions)}?", suggestions=suggestions
-    )
+    raise UnknownNameError(f"no mechanism {name!r}; did you mean {' or '.join(suggestions)}?", suggestions=suggestions)
 
 
 def parse_docstring(doc: str) -> tuple[str, str, str]:

@@ -147,9 +147,7 @@ POSITIONS = (
         aliases=("rope",),
         law_exceptions=POSITIONAL,
         example_factory=lambda a: a.Rotary(a.ScaledDot()),
-        picture_factory=lambda a: (
-            a.attend(*[import_torch().ones(16, 8) * 2] * 3, score=a.Rotary(a.Dot())).weights
-        ),
+        picture_factory=lambda a: a.attend(*[import_torch().ones(16, 8) * 2] * 3, score=a.Rotary(a.Dot())).weights,
     ),
     Mechanism(
         "Alibi",
@@ -173,9 +171,7 @@ POSITIONS = (
         law_exceptions=POSITIONAL,
         example_factory=lambda a: a.RelativeBias(num_heads=2),
         picture_factory=lambda a: (
-            a.attend(
-                *[import_torch().zeros(1, 16, 4)] * 3, score=a.ScaledDot() + 100 * a.RelativeBias(1)
-            ).weights
+            a.attend(*[import_torch().zeros(1, 16, 4)] * 3, score=a.ScaledDot() + 100 * a.RelativeBias(1)).weights
         ),
     ),
 )
@@ -189,9 +185,7 @@ ADDRESSING = (
         cost="rows x width multiplications a head",
         fast_path="It is attend() with Cosine.",
         aliases=("content addressing", "ntm", "neural turing machine"),
-        picture_factory=lambda a: a.addressing.content(
-            half_circle(8), half_circle(16), 8 * import_torch().ones(8)
-        ),
+        picture_factory=lambda a: a.addressing.content(half_circle(8), half_circle(16), 8 * import_torch().ones(8)),
     ),
     Mechanism(
         "interpolate",
@@ -213,9 +207,7 @@ ADDRESSING = (
         fast_path="Rolled copies for few offsets, windows for many; whole batch at once.",
         aliases=("circular convolution",),
         law_exceptions=POSITIONAL,
-        picture_factory=lambda a: a.addressing.shift(
-            eye(8, 16), import_torch().tensor([0.1, 0.2, 0.7]).expand(8, 3)
-        ),
+        picture_factory=lambda a: a.addressing.shift(eye(8, 16), import_torch().tensor([0.1, 0.2, 0.7]).expand(8, 3)),
     ),
     Mechanism(
         "sharpen",

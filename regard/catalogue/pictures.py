@@ -47,6 +47,4 @@ def _default_picture(mechanism: Mechanism, attention: Any) -> Tensor:
         return part(query, key, key).weights
     if mechanism.kind == "heads":
         return part(key, key, key).weights
-    raise NotImplementedError(
-        f"the catalogue entry {mechanism.name} ({mechanism.kind}) needs a picture_factory"
-    )
+    raise NotImplementedError(f"the catalogue entry {mechanism.name} ({mechanism.kind}) needs a picture_factory")

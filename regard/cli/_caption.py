@@ -16,9 +16,7 @@ from regard.errors import UsageError
 def caption(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     images: Annotated[list[Path] | None, typer.Argument(metavar="IMAGE", help="Image files.")] = None,
-    beam_size: Annotated[
-        int | None, typer.Option(min=1, help="Captions kept side by side; 1 is greedy.")
-    ] = None,
+    beam_size: Annotated[int | None, typer.Option(min=1, help="Captions kept side by side; 1 is greedy.")] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:

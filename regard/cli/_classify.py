@@ -25,12 +25,9 @@ def classify(
         list[str] | None,
         typer.Argument(metavar="TEXT", help="Documents, or images' files; without any, standard input."),
     ] = None,
-    file: Annotated[
-        Path | None, typer.Option(help="A file with one document a line; also .gz or .xz.")
-    ] = None,
+    file: Annotated[Path | None, typer.Option(help="A file with one document a line; also .gz or .xz.")] = None,
     as_one_document: Annotated[
-        bool,
-        typer.Option("--as-one-document", help="The file or standard input is one document of many lines."),
+        bool, typer.Option("--as-one-document", help="The file or standard input is one document of many lines.")
     ] = False,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -56,9 +53,7 @@ def classify(
     for block in blocks:
         for number, (text, one) in enumerate(_answers(classifier, block), first):
             if one is not None and one.truncation:
-                print_status(
-                    f"document {number}: {one.truncation} left out, as it is longer than this model reads"
-                )
+                print_status(f"document {number}: {one.truncation} left out, as it is longer than this model reads")
             if as_json:
                 told = {"label": None, "probabilities": {}} if one is None else one.to_json()
                 found.append({"document": number, "text": text, **told})

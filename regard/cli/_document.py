@@ -66,9 +66,7 @@ def evaluate_documents(
         _print(which, report)
 
 
-def show_document(
-    run: Path, text: str, out: Path | None, language: str | None, device: str, as_json: bool
-) -> None:
+def show_document(run: Path, text: str, out: Path | None, language: str | None, device: str, as_json: bool) -> None:
     """One document with its class and the weights of sentences and words: a page, a text file, or here."""
     if out is not None and out.suffix.lower() not in ENDINGS:
         raise UsageError(f"A document is shown as {' or '.join(ENDINGS)}; --out {out} is neither.")
@@ -92,11 +90,7 @@ def show_document(
 
 
 def _parts(
-    name: str,
-    settings: TextClassificationConfig,
-    files: list[Path] | None,
-    split: str | None,
-    columns: str | None,
+    name: str, settings: TextClassificationConfig, files: list[Path] | None, split: str | None, columns: str | None
 ) -> dict[str, list[Document]]:
     from regard.tasks import get_recipe
     from regard.tasks.text_classification import data as reviews
@@ -129,9 +123,7 @@ def _print(name: str, report: dict[str, Any]) -> None:
         (label, f"{one['documents']:,}", *(_percent(one[key]) for key in ("precision", "recall", "f1")))
         for label, one in report["classes"].items()
     ]
-    print_blocks(
-        make_table(rows, ("class", "documents", "precision", "recall", "F1"), numbers=[1, 2, 3, 4]), ""
-    )
+    print_blocks(make_table(rows, ("class", "documents", "precision", "recall", "F1"), numbers=[1, 2, 3, 4]), "")
     said = list(report["confusion"])
     counts = [(true, *(f"{row[label]:,}" for label in said)) for true, row in report["confusion"].items()]
     heads = ("true class", *(f"said {label}" for label in said))

@@ -15,14 +15,7 @@ from regard.cli._machine import Items, Length, Repeats, Rows, evaluate_machine, 
 from regard.cli._parts import Parts, fitting, from_files, from_recipe
 from regard.cli._picture import evaluate_pictures, is_captioner
 from regard.cli._plain_text import evaluate_text, is_of_text
-from regard.cli._translate import (
-    BeamSize,
-    CoveragePenalty,
-    LengthPenalty,
-    OverLimit,
-    decoding,
-    load_translator_on,
-)
+from regard.cli._translate import BeamSize, CoveragePenalty, LengthPenalty, OverLimit, decoding, load_translator_on
 from regard.cli.arguments import AsJson, Device
 from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.errors import UsageError
@@ -36,8 +29,7 @@ def evaluate(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="FILE",
-            help="Source and references, or one .tsv or .jsonl; default: the recipe's tests.",
+            metavar="FILE", help="Source and references, or one .tsv or .jsonl; default: the recipe's tests."
         ),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Only this part of the recipe: test, valid, ...")] = None,
@@ -47,8 +39,7 @@ def evaluate(
         Path | None, typer.Option(help="Gold alignments: source, target and links (0-0 1?2), with tabs.")
     ] = None,
     bleu: Annotated[
-        str | None,
-        typer.Option(help="A translation: words for BLEU, as the setting bleu has them: auto, zh, 13a, ..."),
+        str | None, typer.Option(help="A translation: words for BLEU, as the setting bleu has them: auto, zh, 13a, ...")
     ] = None,
     length: Length = None,
     repeats: Repeats = None,
@@ -146,14 +137,10 @@ def _print(name: str, report: dict[str, Any]) -> None:
         ("chrF", f"{report['chrf']:.2f}", report["chrf_signature"]),
     ]
     if "aer" in report:
-        where = (
-            f"layer {report['aer_layer']}, head {report['aer_head']}; {report['aer_sentences']:,} sentences"
-        )
+        where = f"layer {report['aer_layer']}, head {report['aer_head']}; {report['aer_sentences']:,} sentences"
         rows.append(("alignment error rate", f"{report['aer']:.4f}", where))
     if "aer_hindsight" in report:
-        rows.append(
-            ("in hindsight", f"{report['aer_hindsight']:.4f}", "weights corrected by the word that came")
-        )
+        rows.append(("in hindsight", f"{report['aer_hindsight']:.4f}", "weights corrected by the word that came"))
     print_blocks(make_table(rows, numbers=[1]), "")
     if report["nfkc"]:
         print_blocks("references folded by NFKC, as the model reads them", "")

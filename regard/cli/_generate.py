@@ -23,9 +23,7 @@ def generate(
     ] = "",
     number: Annotated[int, typer.Option("--number", "-n", min=1, help="So many texts, or guesses.")] = 1,
     length: Annotated[int | None, typer.Option(min=1, help="At most so many tokens more.")] = None,
-    temperature: Annotated[
-        float, typer.Option(help="Below 1 safer, above 1 wilder; 0: the likeliest.")
-    ] = 1.0,
+    temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder; 0: the likeliest.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Only the likeliest so many tokens; 0: all.")] = 0,
     top_p: Annotated[float, typer.Option(help="Only tokens that make up this share.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
@@ -43,9 +41,7 @@ def generate(
 
     if isinstance(model, FillMask):
         if temperature != 1 or top_k or top_p != 1 or seed is not None or length is not None:
-            raise UsageError(
-                f"{run} fills in words and draws nothing: of the options it takes --number alone."
-            )
+            raise UsageError(f"{run} fills in words and draws nothing: of the options it takes --number alone.")
         _fill(model, beginning, number, as_json)
         return
     how: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}

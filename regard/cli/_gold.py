@@ -46,9 +46,7 @@ def judged(translator: Translator, path: Path, over: TooLong, most: int | None) 
         for side in ("source", "target"):
             count, wanted = len(one.groups(side)), len(getattr(pair, side))
             if count != wanted:
-                raise UsageError(
-                    f"{path}, line {line}: the {side} has {wanted} words, but the model sees {count}."
-                )
+                raise UsageError(f"{path}, line {line}: the {side} has {wanted} words, but the model sees {count}.")
     sure, possible = [pair.sure for pair in gold], [pair.possible for pair in gold]
 
     def error(layer: int | None = None, head: int | None = None, of: Sequence[Alignment] = seen) -> float:
@@ -56,15 +54,11 @@ def judged(translator: Translator, path: Path, over: TooLong, most: int | None) 
 
     layers, heads = seen[0].weights.shape[:2]
     rated = [HeadError(layer, head, error(layer, head)) for layer in range(layers) for head in range(heads)]
-    later = (
-        error(of=translator.posterior_align(*texts, spaced=True)) if translator.can_posterior_align else None
-    )
+    later = error(of=translator.posterior_align(*texts, spaced=True)) if translator.can_posterior_align else None
     return Heads(len(gold), sorted(rated, key=lambda one: one.aer), error(), later)
 
 
-def _usable(
-    translator: Translator, path: Path, over: TooLong, most: int | None
-) -> list[tuple[int, GoldAlignment]]:
+def _usable(translator: Translator, path: Path, over: TooLong, most: int | None) -> list[tuple[int, GoldAlignment]]:
     """The pairs of the file with their lines; one that had to be cut has lost its links, and is left out."""
     from regard.data.text_files import read_lines
     from regard.decoding import parse_gold

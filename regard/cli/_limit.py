@@ -41,9 +41,7 @@ class Limit:
         most = self.translator.max_length
         has = f"{self.where} {number} has {length:,} tokens"
         if self.over is TooLong.stop:
-            raise UsageError(
-                f"{has}, but this model takes {most:,} (max_length); split it, or take --too-long cut."
-            )
+            raise UsageError(f"{has}, but this model takes {most:,} (max_length); split it, or take --too-long cut.")
         print_status(f"{has} and was cut to {most:,}")
         short, long = 0, len(text)  # this many characters fit; this many do not
         while long - short > 1:

@@ -41,9 +41,7 @@ def evaluate_machine(
     """Print one row a size: those that are given, or the greatest of training and those of the paper."""
     machine, name = _loaded(run, device)
     given = {key: size for key, size in sizes.items() if size is not None}
-    series = (
-        [machine.max_training_sizes | given] if given else [machine.max_training_sizes, *BEYOND.get(name, ())]
-    )
+    series = [machine.max_training_sizes | given] if given else [machine.max_training_sizes, *BEYOND.get(name, ())]
     found = []
     for one in series:
         print_status("  ".join(f"{key} {value}" for key, value in one.items()) + f": {sequences:,} sequences")
@@ -73,12 +71,7 @@ def show_machine(
     shown = _shown(tape, reader, writer)
     title = f"{name}: the {len(shown['row_labels'])} rows in use{_heads(tape, reader, writer)}"
     if as_json:
-        found = {
-            "wrong": tape.num_wrong_bits,
-            "of": tape.num_target_bits,
-            "read_head": reader,
-            "write_head": writer,
-        }
+        found = {"wrong": tape.num_wrong_bits, "of": tape.num_target_bits, "read_head": reader, "write_head": writer}
         print_json({"run": str(run), "recipe": name, **found, **_plain(shown)}, indent=None)
     if out is None and as_json:
         return
@@ -119,10 +112,7 @@ def _plain(shown: dict[str, Any]) -> dict[str, Any]:
 
 def _heads(tape: MemoryTrace, reader: int, writer: int) -> str:
     """Which heads these are, where there are others."""
-    several = {
-        f"write head {writer}": tape.write_weights.shape[1],
-        f"read head {reader}": tape.read_weights.shape[1],
-    }
+    several = {f"write head {writer}": tape.write_weights.shape[1], f"read head {reader}": tape.read_weights.shape[1]}
     return "".join(f", {name}" for name, count in several.items() if count > 1)
 
 
@@ -168,20 +158,8 @@ def _loaded(run: Path, device: str) -> tuple[AlgorithmPredictor, str]:
 
 def _print(found: list[dict[str, Any]], sizes: list[str]) -> None:
     best = ["best possible"] if "best" in found[0] else []
-    sizes = [
-        *sizes,
-        *(["rows"] if "rows" in found[0] else []),
-    ]  # of its memory, which grows with the sequences
-    names = [
-        *sizes,
-        "sequences",
-        "bits a sequence",
-        *best,
-        "wrong bits",
-        "of",
-        "percent",
-        "whole sequences right",
-    ]
+    sizes = [*sizes, *(["rows"] if "rows" in found[0] else [])]  # of its memory, which grows with the sequences
+    names = [*sizes, "sequences", "bits a sequence", *best, "wrong bits", "of", "percent", "whole sequences right"]
     cells = [
         [
             *(f"{row[size]:,}" for size in sizes),

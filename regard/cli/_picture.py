@@ -34,9 +34,7 @@ def captioner_of(run: Path, device: str) -> tuple[ImageCaptioner, str]:
         raise UnknownNameError.among("device", device, ("auto", "cpu", "cuda", "mps"))
     name = RunFolder.open(run).read_record()["recipe"]
     if not is_captioner(run):
-        raise UsageError(
-            f"{run} was trained for {name} and describes no pictures; `regard info` says what it is."
-        )
+        raise UsageError(f"{run} was trained for {name} and describes no pictures; `regard info` says what it is.")
     return load(run, device=str(resolve_device(device))), name
 
 
@@ -78,9 +76,7 @@ def _tested(captioner: ImageCaptioner, name: str, which: int) -> Any:
     parts = _known(captioner, name)
     pictures = next(iter(parts.values()))().images
     if not 0 <= which < len(pictures):
-        raise UsageError(
-            f"--seed {which} is none of the {len(pictures):,} pictures of the test, counted from 0."
-        )
+        raise UsageError(f"--seed {which} is none of the {len(pictures):,} pictures of the test, counted from 0.")
     picture = pictures.select(slice(which, which + 1))[0]
     return picture if captioner.model.backbone is None else picture.permute(1, 2, 0)
 
@@ -108,9 +104,7 @@ def evaluate_pictures(
         print_status(f"{which}: describing {pluralize(len(some), 'picture')}")
         found[which] = caption_report(captioner, some, options)
         if not files:
-            found[which] |= nearest_neighbor_baseline(
-                get_recipe(name).load_data(captioner.config), captioner, some
-            )
+            found[which] |= nearest_neighbor_baseline(get_recipe(name).load_data(captioner.config), captioner, some)
     if as_json:
         print_json({"run": str(run), "recipe": name, "parts": found})
         return
@@ -132,9 +126,7 @@ def _parts(
         from regard.data.captions import read_captioned_images
 
         if captioner.model.backbone is None:
-            raise UsageError(
-                "This model was trained on ready features and cannot see images; take --split test."
-            )
+            raise UsageError("This model was trained on ready features and cannot see images; take --split test.")
         size, color = captioner.config.image_size, captioner.config.color
         return {"files": lambda: read_captioned_images([str(file) for file in files], size, color)}
     known = _known(captioner, name)
@@ -149,19 +141,13 @@ def _print(name: str, report: dict[str, Any]) -> None:
 
     print_blocks(f"{name}: {pluralize(report['pictures'], 'picture')}")
     if "captions" in report:
-        rows = [
-            ("captions right", f"{report['captions']:.2f} %"),
-            ("digits right", f"{report['digits']:.2f} %"),
-        ]
+        rows = [("captions right", f"{report['captions']:.2f} %"), ("digits right", f"{report['digits']:.2f} %")]
         if "inside" in report:
             rows.append(("looked at the digit it named", f"{report['inside']:.2f} %"))
         print_blocks(make_table(rows, numbers=[1]))
         return
     print_blocks(
-        make_table(
-            list(_bleu_rows(report)), ("", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"), numbers=range(1, 5)
-        ),
-        "",
+        make_table(list(_bleu_rows(report)), ("", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"), numbers=range(1, 5)), ""
     )
     print_blocks(f"brevity penalty {report['brevity_penalty']:.3f}; {report['bleu_signature']}")
 

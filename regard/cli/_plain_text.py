@@ -56,9 +56,7 @@ def evaluate_text(
         print_json({"run": str(run), "recipe": name, "parts": found})
         return
     for which, report in found.items():
-        print_blocks(
-            f"{which}: {pluralize(report['read'], 'document')}, {pluralize(report['tokens'], 'token')}"
-        )
+        print_blocks(f"{which}: {pluralize(report['read'], 'document')}, {pluralize(report['tokens'], 'token')}")
         rows = [(said, format(report[key], form)) for key, (said, form) in NAMED.items() if key in report]
         print_blocks(make_table(rows, numbers=[1]), "")
 

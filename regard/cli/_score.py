@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 def score(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FILE", help="Two files side by side, or one .tsv or .jsonl."),
+        list[Path] | None, typer.Argument(metavar="FILE", help="Two files side by side, or one .tsv or .jsonl.")
     ] = None,
     text: Annotated[
         tuple[str, str] | None, typer.Option(metavar="SOURCE TARGET", help="One text and its translation.")
@@ -58,20 +57,13 @@ def score(
     else:
         for one in found:
             typer.echo(_line(_numbers(one.log_prob, one.length)))
-        print_status(
-            f"{len(found):,} sentences, {total['tokens']:,} tokens: perplexity {total['perplexity']:.4g}"
-        )
+        print_status(f"{len(found):,} sentences, {total['tokens']:,} tokens: perplexity {total['perplexity']:.4g}")
 
 
 def _numbers(log_prob: float, tokens: int) -> dict[str, Any]:
     """Logarithms are natural; tokens count the end of the sentence."""
     mean = log_prob / max(tokens, 1)
-    return {
-        "log_prob": log_prob,
-        "tokens": tokens,
-        "per_token": mean,
-        "perplexity": math.exp(min(-mean, 700.0)),
-    }
+    return {"log_prob": log_prob, "tokens": tokens, "per_token": mean, "perplexity": math.exp(min(-mean, 700.0))}
 
 
 def _line(numbers: dict[str, Any]) -> str:
@@ -97,7 +89,5 @@ def _print(translator: Translator, one: Hypothesis) -> None:
     print_blocks(make_table(rows, numbers=[1]), "")
     tokens = zip(_names(translator, one), one.token_log_probs, strict=True)
     print_blocks(
-        make_table(
-            ((name, f"{value:.4f}") for name, value in tokens), ("token", "log-probability"), numbers=[1]
-        )
+        make_table(((name, f"{value:.4f}") for name, value in tokens), ("token", "log-probability"), numbers=[1])
     )

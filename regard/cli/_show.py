@@ -37,8 +37,7 @@ ENDINGS = (".html", ".png", ".svg", ".txt")
 def show(
     run: Annotated[Path | None, typer.Argument(metavar="RUN", help="The folder of a run.")] = None,
     text: Annotated[
-        str | None,
-        typer.Argument(metavar="TEXT", help="The text, or an image's file; without one, standard input."),
+        str | None, typer.Argument(metavar="TEXT", help="The text, or an image's file; without one, standard input.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="x.html to step through it, x.png, x.svg or x.txt; default: here.")
@@ -54,16 +53,13 @@ def show(
     ] = True,
     beam_size: BeamSize = None,
     measure: Annotated[
-        bool,
-        typer.Option("--measure/--no-measure", help="Say how far the translation depends on the weights."),
+        bool, typer.Option("--measure/--no-measure", help="Say how far the translation depends on the weights.")
     ] = True,
     length: Length = None,
     repeats: Repeats = None,
     items: Items = None,
     rows: Rows = None,
-    seed: Annotated[
-        int, typer.Option(help="A machine: which sequence; a captioner: which picture of the test.")
-    ] = 0,
+    seed: Annotated[int, typer.Option(help="A machine: which sequence; a captioner: which picture of the test.")] = 0,
     too_long: OverLimit = TooLong.stop,
     lang: Annotated[Lang | None, typer.Option(help="Lang of the page and of the sentence.")] = None,
     device: Device = "auto",
@@ -86,18 +82,14 @@ def show(
     if run is None:
         raise UsageError('Name the folder of a run and a text: regard show RUN "text" --out x.html')
     if out is not None and out.suffix.lower() not in ENDINGS:
-        raise UsageError(
-            f"--out {out} is none of what can be made; its name must end in {', '.join(ENDINGS)}."
-        )
+        raise UsageError(f"--out {out} is none of what can be made; its name must end in {', '.join(ENDINGS)}.")
     if out is not None and not out.parent.is_dir():
         raise UsageError(f"there is no folder {out.parent} to write {out.name} into")
     if heads and (layer is not None or head is not None):
         raise UsageError("--heads shows all of them, so it goes with neither --layer nor --head.")
     sizes = {"length": length, "repeats": repeats, "items": items}
     if is_machine(run):
-        not_for_machines(
-            run, {"a text": text, "--target": target, "--layer": layer, "--beam-size": beam_size}
-        )
+        not_for_machines(run, {"a text": text, "--target": target, "--layer": layer, "--beam-size": beam_size})
         if heads:
             raise UsageError(
                 f"--heads is for a translation; {run} is a machine with a memory: take --head 0, --head 1, ..."
@@ -116,9 +108,7 @@ def show(
         return
     if is_captioner(run):
         if heads or any(option is not None for option in (target, layer, head)):
-            raise UsageError(
-                f"{run} describes pictures: --target, --layer, --head and --heads are for translations."
-            )
+            raise UsageError(f"{run} describes pictures: --target, --layer, --head and --heads are for translations.")
         show_picture(run, text, seed, beam_size, out, None if lang is None else lang.value, device, as_json)
         return
     translator = load_translator_on(run, device)

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from regard.tasks import Translator
 
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda or mps.")]
-BeamSize = Annotated[
-    int | None, typer.Option(min=1, max=1000, help="Translations kept side by side; 1 is greedy.")
-]
+BeamSize = Annotated[int | None, typer.Option(min=1, max=1000, help="Translations kept side by side; 1 is greedy.")]
 LengthPenalty = Annotated[
     float | None, typer.Option(min=0, max=10, help="Above 0 prefers longer translations (Wu et al. 2016).")
 ]
@@ -29,8 +27,7 @@ CoveragePenalty = Annotated[
     float | None, typer.Option(min=0, help="Above 0 prefers translations that looked everywhere.")
 ]
 Engine = Annotated[
-    str | None,
-    typer.Option(help="What computes: torch, ctranslate2 or onnx; default: what the folder is for."),
+    str | None, typer.Option(help="What computes: torch, ctranslate2 or onnx; default: what the folder is for.")
 ]
 OverLimit = Annotated[TooLong, typer.Option(help="What to do with a line over the model's limit.")]
 
@@ -83,13 +80,9 @@ def translate(
         raise UsageError("Give texts or --file, not both.")
     sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     if not sample and any(value is not None for value in (*sampling.values(), seed)):
-        raise UsageError(
-            "--temperature, --top-k, --top-p and --seed are for --sample; add it, or leave them out."
-        )
+        raise UsageError("--temperature, --top-k, --top-p and --seed are for --sample; add it, or leave them out.")
     if sample and (trace is not None or beam_size is not None):
-        raise UsageError(
-            "--sample draws and does not search, so it goes with neither --beam-size nor --trace."
-        )
+        raise UsageError("--sample draws and does not search, so it goes with neither --beam-size nor --trace.")
     translator = load_translator_on(run, device, engine)
     options = decoding(
         translator,
@@ -119,9 +112,7 @@ def load_translator_on(run: Path, device: str, engine: str | None = None) -> Tra
         raise UnknownNameError.among("device", device, ("auto", "cpu", "cuda", "mps"))
     if engine not in (None, "torch"):
         if device not in ("auto", "cpu"):
-            raise UsageError(
-                f"{engine} computes on the CPU here; leave --device out, or take --engine torch."
-            )
+            raise UsageError(f"{engine} computes on the CPU here; leave --device out, or take --engine torch.")
         device = "cpu"
     return load_translator(run, device=str(resolve_device(device)), engine=engine)
 

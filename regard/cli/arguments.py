@@ -66,12 +66,9 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda or mps.")]
 Engine = Annotated[
-    str | None,
-    typer.Option(help="Inference engine: torch, ctranslate2 or onnx; default: that of the folder."),
+    str | None, typer.Option(help="Inference engine: torch, ctranslate2 or onnx; default: that of the folder.")
 ]
-TrainFiles = Annotated[
-    list[str] | None, typer.Option("--train", metavar="FILE...", help=f"Training data. {FILES}")
-]
+TrainFiles = Annotated[list[str] | None, typer.Option("--train", metavar="FILE...", help=f"Training data. {FILES}")]
 ValidFiles = Annotated[list[str] | None, typer.Option("--valid", metavar="FILE...", help="Validation data.")]
 TestFiles = Annotated[
     list[str] | None, typer.Option("--test", metavar="FILE...", help="Test data for `regard evaluate`.")
@@ -190,9 +187,7 @@ def add_options(function: Callable[..., None], options: type[Config] | None) -> 
     own = [parameter for parameter in signature.parameters.values() if parameter.name != "options"]
     items = {} if options is None else {item.name: item for item in options.options()}
     extra = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option_annotation(item)
-        )
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option_annotation(item))
         for name, item in items.items()
     ]
 
@@ -233,9 +228,7 @@ def _option_help(item: Option) -> str:
     facts = [f"{words[name]} {bound:g}" for name, bound in item.bounds.items()]
     if item.default is not None:
         facts.append(f"default: {format_value(item.default)}")
-    return f"{item.help}{'' if item.help.endswith('.') else '.'}" + (
-        f" [{', '.join(facts)}]" if facts else ""
-    )
+    return f"{item.help}{'' if item.help.endswith('.') else '.'}" + (f" [{', '.join(facts)}]" if facts else "")
 
 
 def read_file_blocks(path: Path) -> Iterator[list[str]]:

@@ -15,14 +15,7 @@ import typer
 from regard.cli.arguments import AsJson, Lang, Run, TestFiles, TrainFiles, ValidFiles, check_files
 from regard.cli.info import config_as_json
 from regard.cli.output import make_table, print_blocks, print_json, print_status, replace_non_finite
-from regard.errors import (
-    ConfigError,
-    DivergedError,
-    InputTooLongError,
-    RunError,
-    UnknownNameError,
-    UsageError,
-)
+from regard.errors import ConfigError, DivergedError, InputTooLongError, RunError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from regard.training import RunFolder
@@ -41,20 +34,14 @@ COLUMNS = {
     "parameters": ("parameters", ","),
     "minutes": ("minutes", ".1f"),
 }
-LISTS = (
-    "train_files",
-    "valid_files",
-    "test_files",
-    "columns",
-)  # a comma in their values separates no alternatives
+LISTS = ("train_files", "valid_files", "test_files", "columns")  # a comma in their values separates no alternatives
 SCORES = ("exact", "bleu", "chrf")
 
 
 def compare(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="What to train.")],
     overrides: Annotated[
-        list[str],
-        typer.Argument(metavar="KEY=A,B", help="Alternatives, and options that all trainings share."),
+        list[str], typer.Argument(metavar="KEY=A,B", help="Alternatives, and options that all trainings share.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the runs and of the table.")],
     train: TrainFiles = None,
@@ -77,9 +64,7 @@ def compare(
     shared, choices = expand_grid([*given, *overrides])
     check_files(recipe, config_as_json(recipe, tuple(shared)))
     if len(choices) < 2:
-        raise UsageError(
-            "nothing to compare: list at least two values of an option, such as score=dot,additive"
-        )
+        raise UsageError("nothing to compare: list at least two values of an option, such as score=dot,additive")
     known = make_config(recipe, shared)
     for name, value in choices[0].items():
         if not hasattr(known, name):  # a value may be refused in the table, but a name is wrong in all rows
@@ -99,9 +84,7 @@ def compare(
 def average_weights(
     run: Run,
     last: Annotated[int, typer.Option(min=1, help="How many weights, the newest.")] = 5,
-    out: Annotated[
-        Path | None, typer.Option(help="The new file; default: the run's weights/average.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The new file; default: the run's weights/average.")] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Evaluate the old and the new weights on the validation split.")
     ] = False,
@@ -136,26 +119,18 @@ def average_weights(
 
 
 def reproduce(
-    name: Annotated[
-        str | None, typer.Argument(metavar="STUDY", help="A study; without it, all are listed.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="STUDY", help="A study; without it, all are listed.")] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="KEY=VALUE", help="Options that all its trainings share, such as num_threads=1."
-        ),
+        typer.Argument(metavar="KEY=VALUE", help="Options that all its trainings share, such as num_threads=1."),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder of the results; default: runs/STUDY.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the results; default: runs/STUDY.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only a few steps, to check the setup.")] = False,
     data: Annotated[
-        str | None,
-        typer.Option(help="Folder of Multi30k, IMDB, MNIST or Flickr8k; default: generated data."),
+        str | None, typer.Option(help="Folder of Multi30k, IMDB, MNIST or Flickr8k; default: generated data.")
     ] = None,
     only: Annotated[
-        str | None,
-        typer.Option(help="Only these parts, separated by commas (ntm2014: copy,recall); others stay."),
+        str | None, typer.Option(help="Only these parts, separated by commas (ntm2014: copy,recall); others stay.")
     ] = None,
     as_json: AsJson = False,
     lang: Annotated[Lang, typer.Option(help="Language of the list.")] = Lang.en,
@@ -219,9 +194,7 @@ def _option_name(override: str) -> str:
     return override.partition("=")[0].strip().replace("-", "_")
 
 
-def _train_choices(
-    recipe: str, shared: list[str], choices: list[dict[str, str]], out: Path
-) -> dict[str, Any]:
+def _train_choices(recipe: str, shared: list[str], choices: list[dict[str, str]], out: Path) -> dict[str, Any]:
     """Train one choice after the other; the table is written after each."""
     rows: list[dict[str, Any]] = []
     result = {"recipe": recipe, "shared": shared, "rows": rows}

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.arguments import (
-    FROM_FILES,
-    AsJson,
-    Device,
-    Engine,
-    Run,
-    load_predictor,
-    read_record,
-    task_name,
-)
+from regard.cli.arguments import FROM_FILES, AsJson, Device, Engine, Run, load_predictor, read_record, task_name
 from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.errors import UnsupportedError, UsageError
 
@@ -32,15 +23,11 @@ def evaluate(
     run: Run,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="FILE", help="Files such as those of --test in training; default: the recipe's tests."
-        ),
+        typer.Argument(metavar="FILE", help="Files such as those of --test in training; default: the recipe's tests."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Only this split of the recipe: test, valid, ...")] = None,
     columns: Annotated[str | None, typer.Option(help="Columns of a .tsv (0,1) or keys of a .jsonl.")] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Number of examples of each split, at most.")
-    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Number of examples of each split, at most.")] = None,
     device: Device = "auto",
     engine: Engine = None,
     as_json: AsJson = False,
@@ -63,18 +50,11 @@ def evaluate(
     reports: dict[str, Report] = {}
     for name, examples in load_splits(predictor, run, files, split, columns).items():
         print_status(f"evaluating {name}")
-        reports[name] = predictor.evaluate(
-            examples if limit is None else list(islice(examples, limit)), chosen
-        )
+        reports[name] = predictor.evaluate(examples if limit is None else list(islice(examples, limit)), chosen)
     if as_json:
         results = {name: report.to_json() for name, report in reports.items()}
         print_json(
-            {
-                "run": str(run),
-                "recipe": read_record(run)["recipe"],
-                "options": chosen.to_dict(),
-                "splits": results,
-            }
+            {"run": str(run), "recipe": read_record(run)["recipe"], "options": chosen.to_dict(), "splits": results}
         )
         return
     metrics = {metric.name: metric for metric in _metrics_of(run)}
@@ -148,21 +128,15 @@ def _print_report(name: str, report: Report, metrics: Mapping[str, Metric]) -> N
         if cells:
             head = list(dict.fromkeys(key for row in cells for key in row))
             numbers = [
-                index
-                for index, key in enumerate(head)
-                if all(not isinstance(row.get(key), str) for row in cells)
+                index for index, key in enumerate(head) if all(not isinstance(row.get(key), str) for row in cells)
             ]
             table = [[_format_cell(row.get(key)) for key in head] for row in cells]
             print_blocks(
-                title.replace("_", " "),
-                make_table(table, [key.replace("_", " ") for key in head], numbers),
-                "",
+                title.replace("_", " "), make_table(table, [key.replace("_", " ") for key in head], numbers), ""
             )
 
 
 def _format_cell(value: Any) -> str:
     if value is None:
         return ""
-    return (
-        f"{value:.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-    )
+    return f"{value:.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -72,15 +72,11 @@ def bench(
     what: Annotated[str, typer.Argument(metavar="WHAT", help="What to measure: translate.")],
     run: Run,
     file: Annotated[
-        Path | None,
-        typer.Option(help="A file with one text a line; default: the test splits, else validation."),
+        Path | None, typer.Option(help="A file with one text a line; default: the test splits, else validation.")
     ] = None,
-    engine: Annotated[
-        list[str] | None, typer.Option(help="torch, ctranslate2 or onnx; can be repeated.")
-    ] = None,
+    engine: Annotated[list[str] | None, typer.Option(help="torch, ctranslate2 or onnx; can be repeated.")] = None,
     batch: Annotated[
-        list[int] | None,
-        typer.Option(min=0, help="Texts in a call; 0: all, grouped by the engine. Can be repeated."),
+        list[int] | None, typer.Option(min=0, help="Texts in a call; 0: all, grouped by the engine. Can be repeated.")
     ] = None,
     beam_size: Annotated[int, typer.Option(min=1, help="Hypotheses of the beam search; 1 is greedy.")] = 5,
     limit: Annotated[int, typer.Option(min=1, help="Number of texts, at most.")] = 200,

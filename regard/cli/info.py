@@ -174,9 +174,7 @@ def _print(facts: dict[str, Any]) -> None:
         ("regard", facts["regard_version"]),
     ]
     print_blocks(make_table(rows), "")
-    print_blocks(
-        make_table(((name, f"{size:,} bytes") for name, size in facts["files"].items()), numbers=[1])
-    )
+    print_blocks(make_table(((name, f"{size:,} bytes") for name, size in facts["files"].items()), numbers=[1]))
 
 
 def _vocabulary(sizes: dict[str, int]) -> list[tuple[str, str]]:

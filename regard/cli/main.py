@@ -48,26 +48,16 @@ COMMANDS = {
     "generate": CommandEntry(PREDICT, "Continue a text.", "predict", "_generate:generate"),
     "fill": CommandEntry(PREDICT, "Fill the gaps of a text.", "predict", "_generate:generate"),
     "show": CommandEntry(
-        "regard.cli.show:show",
-        "Show a prediction with its attention weights.",
-        "explain",
-        "_show:show",
+        "regard.cli.show:show", "Show a prediction with its attention weights.", "explain", "_show:show"
     ),
     "evaluate": CommandEntry(
-        "regard.cli.evaluate:evaluate",
-        "Measure how good a model is.",
-        "evaluate",
-        "_evaluate:evaluate",
+        "regard.cli.evaluate:evaluate", "Measure how good a model is.", "evaluate", "_evaluate:evaluate"
     ),
     "score": CommandEntry("regard.cli._score:score", "Compute how probable given translations are."),
-    "average-weights": CommandEntry(
-        "regard.cli.compare:average_weights", "Average the newest weights of a run."
-    ),
+    "average-weights": CommandEntry("regard.cli.compare:average_weights", "Average the newest weights of a run."),
     "compare": CommandEntry("regard.cli.compare:compare", "Train alternatives and compare them in a table."),
     "reproduce": CommandEntry("regard.cli.compare:reproduce", "Reproduce the findings of a paper."),
-    "serve": CommandEntry(
-        "regard.cli.serve:serve", "Explore a model in the browser, and serve it over HTTP."
-    ),
+    "serve": CommandEntry("regard.cli.serve:serve", "Explore a model in the browser, and serve it over HTTP."),
     "export": CommandEntry("regard.cli.export:export", "Export a model for other programs."),
     "bench": CommandEntry("regard.cli.export:bench", "Measure how fast a model translates."),
     "mechanisms": CommandEntry("regard.cli.mechanisms:mechanisms", "List the mechanisms, or explain one."),
@@ -151,8 +141,7 @@ def _print_version(wanted: bool) -> bool:
 @app.callback()
 def _regard(
     version: Annotated[
-        bool,
-        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Attention mechanisms for PyTorch: train, use, measure and look into models."""

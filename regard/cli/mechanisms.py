@@ -36,12 +36,10 @@ LABELS = {
 
 def mechanisms(
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="A mechanism, such as additive; without it, all are listed."),
+        str | None, typer.Argument(metavar="NAME", help="A mechanism, such as additive; without it, all are listed.")
     ] = None,
     kind: Annotated[
-        str | None,
-        typer.Option(help="List only: score, normalizer, mask, scope, position, addressing or heads."),
+        str | None, typer.Option(help="List only: score, normalizer, mask, scope, position, addressing or heads.")
     ] = None,
     as_json: AsJson = False,
     lang: Annotated[Lang, typer.Option(help="Language of the sentences.")] = Lang.en,

@@ -44,8 +44,7 @@ def predict(
         bool, typer.Option("--as-one-document", help="The file or standard input is one text of many lines.")
     ] = False,
     example: Annotated[
-        int | None,
-        typer.Option(min=0, help="Take this input of --split, from 0; INPUT replaces its last parts."),
+        int | None, typer.Option(min=0, help="Take this input of --split, from 0; INPUT replaces its last parts.")
     ] = None,
     split: Annotated[
         str | None, typer.Option(help="--example: a split of the recipe; default: its first test.")
@@ -198,9 +197,7 @@ def _open_output(out: Path | None, as_json: bool) -> Iterator[TextIO | None]:
         yield None if as_json else sys.stdout
 
 
-def _format_lines(
-    predictor: Predictor[Any, Any, Any], given: Any, prediction: Prediction | None, number: int
-) -> str:
+def _format_lines(predictor: Predictor[Any, Any, Any], given: Any, prediction: Prediction | None, number: int) -> str:
     """The line of a prediction: `text`, or `label<TAB>probability`, or several with their numbers and scores."""
     from regard.tasks.classification import Classification
 
@@ -209,9 +206,7 @@ def _format_lines(
     alternatives = getattr(prediction, "alternatives", ())
     if len(alternatives) > 1 and hasattr(alternatives[0], "score"):
         return "".join(f"{number}\t{one.score:.4f}\t{one.text}\n" for one in alternatives)
-    cells = (
-        [given] if isinstance(given, str) and all(field.kind != "text" for field in predictor.inputs) else []
-    )
+    cells = [given] if isinstance(given, str) and all(field.kind != "text" for field in predictor.inputs) else []
     cells.append(prediction.text)
     if isinstance(prediction, Classification):
         cells.append(f"{prediction.score:.4f}")
@@ -220,9 +215,7 @@ def _format_lines(
     return "\t".join(map(str, cells)) + "\n"
 
 
-def _as_dict(
-    predictor: Predictor[Any, Any, Any], given: Any, prediction: Prediction | None
-) -> dict[str, Any]:
+def _as_dict(predictor: Predictor[Any, Any, Any], given: Any, prediction: Prediction | None) -> dict[str, Any]:
     parts = (given,) if len(predictor.inputs) == 1 else given
     pairs = zip(predictor.inputs, parts, strict=True)
     inputs = {field.name: part for field, part in pairs if isinstance(part, str)}  # not of an example's image

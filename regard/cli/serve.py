@@ -35,9 +35,7 @@ def serve(
     token: Annotated[
         str | None,
         typer.Option(
-            envvar="REGARD_TOKEN",
-            show_envvar=False,
-            help="Token that requests must send; better set in REGARD_TOKEN.",
+            envvar="REGARD_TOKEN", show_envvar=False, help="Token that requests must send; better set in REGARD_TOKEN."
         ),
     ] = None,
     device: Device = "auto",
@@ -83,9 +81,7 @@ def _build_app(run: Path | None, host: str, device: str, engine: str | None, tok
     # Loaded in a thread that ends: a thread that computed keeps threads of OpenMP, and with more of them than cores
     # all sleep between operations, which made small batches of the worker twice as slow.
     with ThreadPoolExecutor(1) as loading:
-        model = loading.submit(
-            _load_and_warm_up, run, checked if engine in (None, "torch") else "cpu", engine
-        ).result()
+        model = loading.submit(_load_and_warm_up, run, checked if engine in (None, "torch") else "cpu", engine).result()
     app = application(model, about={"run": run.resolve().name, "recipe": recipe}, host=host, token=token)
     if not app.state.served.does:
         raise UnsupportedError(

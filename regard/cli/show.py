@@ -30,8 +30,7 @@ def show(
         Path | None, typer.Option(help="x.html, x.png, x.svg, x.txt or x.json; default: the terminal.")
     ] = None,
     example: Annotated[
-        int | None,
-        typer.Option(min=0, help="Take this input of --split, from 0; INPUT replaces its last parts."),
+        int | None, typer.Option(min=0, help="Take this input of --split, from 0; INPUT replaces its last parts.")
     ] = None,
     split: Annotated[
         str | None, typer.Option(help="--example: a split of the recipe; default: its first test.")
@@ -75,11 +74,7 @@ def show(
 
 
 def _read_input(
-    predictor: Predictor[Any, Any, Any],
-    run: Path,
-    words: list[str] | None,
-    index: int | None,
-    split: str | None,
+    predictor: Predictor[Any, Any, Any], run: Path, words: list[str] | None, index: int | None, split: str | None
 ) -> Any:
     """One input: of arguments, of a split of the recipe, or a text from standard input."""
     fields = predictor.inputs

@@ -28,13 +28,9 @@ def train(
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="KEY=VALUE", help="Options of the training; --show lists them.", show_default=False
-        ),
+        typer.Argument(metavar="KEY=VALUE", help="Options of the training; --show lists them.", show_default=False),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder of the run; default: runs/RECIPE.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run; default: runs/RECIPE.")] = None,
     train: TrainFiles = None,
     valid: ValidFiles = None,
     test: TestFiles = None,
@@ -74,9 +70,7 @@ def resume(
     run: Run,
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="KEY=VALUE", help="Options that may change: steps, minutes, patience, save_every, ..."
-        ),
+        typer.Argument(metavar="KEY=VALUE", help="Options that may change: steps, minutes, patience, save_every, ..."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -111,12 +105,7 @@ def print_result(folder: Path, result: TrainingResult, as_json: bool) -> None:
 
 
 def _train(
-    recipe: str,
-    folder: Path,
-    overrides: Sequence[str],
-    init_from: Path | None,
-    values: dict[str, Any],
-    as_json: bool,
+    recipe: str, folder: Path, overrides: Sequence[str], init_from: Path | None, values: dict[str, Any], as_json: bool
 ) -> None:
     import regard.tasks
     from regard.training.distributed import distributed_context

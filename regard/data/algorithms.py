@@ -21,15 +21,7 @@ from torch import Generator, Tensor
 from regard.data.batching import TensorBatch
 from regard.errors import UsageError
 
-__all__ = [
-    "Algorithm",
-    "AssociativeRecall",
-    "Copy",
-    "DynamicNGrams",
-    "PrioritySort",
-    "RepeatCopy",
-    "SequenceBatch",
-]
+__all__ = ["Algorithm", "AssociativeRecall", "Copy", "DynamicNGrams", "PrioritySort", "RepeatCopy", "SequenceBatch"]
 
 SizeRanges = Mapping[str, tuple[int, int]]  # the smallest and largest value of each size
 
@@ -95,9 +87,7 @@ class Algorithm(ABC):
         for name in self.size_names:
             low, high = self.sizes[name]
             if not 1 <= low <= high:
-                raise UsageError(
-                    f"invalid range of {name}, from {low} to {high}: must be 1 <= smallest <= largest"
-                )
+                raise UsageError(f"invalid range of {name}, from {low} to {high}: must be 1 <= smallest <= largest")
 
     @property
     @abstractmethod
@@ -233,9 +223,7 @@ class AssociativeRecall(Algorithm):
 
     def _sample(self, generator: Generator, batch_size: int, *, items: int) -> SequenceBatch:  # type: ignore[override]
         if items < 2:
-            raise UsageError(
-                f"invalid value {items} for items: must be at least 2, a query and the item after it"
-            )
+            raise UsageError(f"invalid value {items} for items: must be at least 2, a query and the item after it")
         vectors = self._sample_vectors(generator, batch_size, items, self.ITEM_LENGTH)
         query_index = torch.randint(items - 1, (batch_size,), generator=generator)
         width, row = self.ITEM_LENGTH + 1, torch.arange(batch_size)
@@ -287,13 +275,9 @@ class DynamicNGrams(Algorithm):
                 f"invalid value {length} for length: must be over {self.CONTEXT_LENGTH}, the bits of the context"
             )
         # Beta(1/2, 1/2) is sin^2 of an angle that is uniform (the arcsine law)
-        table = (
-            torch.sin(math.pi / 2 * torch.rand(batch_size, 2**self.CONTEXT_LENGTH, generator=generator)) ** 2
-        )
+        table = torch.sin(math.pi / 2 * torch.rand(batch_size, 2**self.CONTEXT_LENGTH, generator=generator)) ** 2
         bits = torch.zeros(batch_size, length, dtype=torch.long)
-        bits[:, : self.CONTEXT_LENGTH] = torch.randint(
-            2, (batch_size, self.CONTEXT_LENGTH), generator=generator
-        )
+        bits[:, : self.CONTEXT_LENGTH] = torch.randint(2, (batch_size, self.CONTEXT_LENGTH), generator=generator)
         draws, row = torch.rand(batch_size, length, generator=generator), torch.arange(batch_size)
         context = _bits_to_int(bits[:, : self.CONTEXT_LENGTH])
         for step in range(self.CONTEXT_LENGTH, length):
@@ -369,9 +353,7 @@ def _uniform_int(generator: Generator, low: int, high: int) -> int:
     return int(torch.randint(low, high + 1, (), generator=generator))
 
 
-def _make_blank(
-    batch_size: int, steps: int, input_dim: int, output_dim: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def _make_blank(batch_size: int, steps: int, input_dim: int, output_dim: int) -> tuple[Tensor, Tensor, Tensor]:
     return (
         torch.zeros(batch_size, steps, input_dim),
         torch.zeros(batch_size, steps, output_dim),

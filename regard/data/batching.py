@@ -14,13 +14,7 @@ from torch import Tensor
 
 from regard.data.vocabulary import PAD_ID
 
-__all__ = [
-    "IntArray",
-    "RaggedArray",
-    "TensorBatch",
-    "pad_rows",
-    "split_by_tokens",
-]
+__all__ = ["IntArray", "RaggedArray", "TensorBatch", "pad_rows", "split_by_tokens"]
 
 IntArray = npt.NDArray[np.int64]
 if TYPE_CHECKING:
@@ -153,9 +147,7 @@ def pad_rows(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
     return matrix, lengths
 
 
-def split_by_tokens(
-    order: IntArray, lengths: IntArray, max_tokens: int, *, is_padded: bool = True
-) -> list[IntArray]:
+def split_by_tokens(order: IntArray, lengths: IntArray, max_tokens: int, *, is_padded: bool = True) -> list[IntArray]:
     """Split rows into batches of at most `max_tokens` tokens; a single longer row is a batch of its own.
 
     Args:

@@ -61,9 +61,7 @@ class CaptionBatch(TensorBatch):
     padded: ClassVar[Mapping[str, str]] = {"target": "target_lengths"}
 
     @classmethod
-    def from_captions(
-        cls, images: Float[Tensor, "batch *image"], captions: Sequence[Sequence[int]]
-    ) -> CaptionBatch:
+    def from_captions(cls, images: Float[Tensor, "batch *image"], captions: Sequence[Sequence[int]]) -> CaptionBatch:
         """Collate images and encoded captions.
 
         Args:
@@ -158,9 +156,7 @@ class CaptionedImages:
             replace(first.images, values=torch.cat([part.images.values for part in parts])),
             [captions for part in parts for captions in part.captions],
             [name for part in parts for name in part.file_names],
-            None
-            if first.boxes is None
-            else torch.cat([part.boxes for part in parts if part.boxes is not None]),
+            None if first.boxes is None else torch.cat([part.boxes for part in parts if part.boxes is not None]),
         )
 
     def head(self, count: int) -> CaptionedImages:
@@ -317,9 +313,7 @@ class SceneCaptionCollator:
         return CaptionBatch(scenes.images[:, None], target, torch.full((len(scenes),), target.shape[1]))
 
 
-def read_captioned_images(
-    files: Sequence[str | PathLike[str]], size: int, color: bool = True
-) -> CaptionedImages:
+def read_captioned_images(files: Sequence[str | PathLike[str]], size: int, color: bool = True) -> CaptionedImages:
     """Read the images and captions that .jsonl files list.
 
     A line is {"image": path, "captions": [text, ...]}, or has "caption" with one text. Paths are relative to the folder

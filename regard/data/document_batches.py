@@ -19,12 +19,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import UNK_ID
 from regard.errors import DataError
 
-__all__ = [
-    "DocumentBatch",
-    "DocumentBatches",
-    "encode_document",
-    "iter_usable",
-]
+__all__ = ["DocumentBatch", "DocumentBatches", "encode_document", "iter_usable"]
 
 
 @dataclass(frozen=True)
@@ -207,9 +202,7 @@ class DocumentBatches(EpochBatches[DocumentBatch]):
         return split_by_tokens(order, self.words_per_document, self._max_tokens, is_padded=False)
 
     def _unknown_label_error(self, document: Document, labels: Sequence[str]) -> DataError:
-        location = (
-            f"{document.file}, line {document.line}" if document.line else f"document {self.report.read}"
-        )
+        location = f"{document.file}, line {document.line}" if document.line else f"document {self.report.read}"
         return DataError(
             f"{location}: invalid label {document.label!r}; the classes are {', '.join(map(repr, labels))}; correct "
             "it, or train with documents that have it."

@@ -70,16 +70,11 @@ class DocumentSplitter:
     overflow: str = "split"
 
     def __post_init__(self) -> None:
-        for name, value, choices in (
-            ("unit", self.unit, SPLITTERS),
-            ("overflow", self.overflow, OVERFLOW_CHOICES),
-        ):
+        for name, value, choices in (("unit", self.unit, SPLITTERS), ("overflow", self.overflow, OVERFLOW_CHOICES)):
             if value not in choices:
                 raise UsageError(f"invalid value {value!r} for {name}: must be one of {', '.join(choices)}.")
         if min(self.max_words, self.max_sentences) < 1:
-            raise UsageError(
-                f"max_words={self.max_words} and max_sentences={self.max_sentences} must be at least 1."
-            )
+            raise UsageError(f"max_words={self.max_words} and max_sentences={self.max_sentences} must be at least 1.")
 
     def split(self, text: str | Sequence[str]) -> tuple[SplitDocument, Truncation]:
         """Split a text.
@@ -215,19 +210,13 @@ class DocumentReport:
         return asdict(self)
 
     def __str__(self) -> str:
-        parts = [
-            f"{pluralize(self.read, 'document')} read, {self.used:,} used ({pluralize(self.words, 'word')})"
-        ]
+        parts = [f"{pluralize(self.read, 'document')} read, {self.used:,} used ({pluralize(self.words, 'word')})"]
         if self.empty:
-            parts.append(
-                f"{self.empty:,} empty left out ({format_line_numbers(self.empty_lines, self.empty)})"
-            )
+            parts.append(f"{self.empty:,} empty left out ({format_line_numbers(self.empty_lines, self.empty)})")
         if self.long_sentences:
             omitted = f"truncated ({pluralize(self.omitted_words, 'word')} left out)"
             outcome = "split" if self.overflow == "split" else omitted
-            parts.append(
-                f"{pluralize(self.long_sentences, 'sentence')} over {self.max_words:,} words {outcome}"
-            )
+            parts.append(f"{pluralize(self.long_sentences, 'sentence')} over {self.max_words:,} words {outcome}")
         if self.long_documents:
             lines = format_line_numbers(self.long_document_lines, self.long_documents)
             omitted = f"{pluralize(self.omitted_sentences, 'sentence')} left out"
@@ -235,7 +224,5 @@ class DocumentReport:
             parts.append(f"{count} ({lines}; {omitted})")
         if self.unknown:
             percentage, verb = 100 * self.unknown / self.words, "is" if self.unknown == 1 else "are"
-            parts.append(
-                f"{pluralize(self.unknown, 'word')} ({percentage:.1f} %) {verb} not in the vocabulary"
-            )
+            parts.append(f"{pluralize(self.unknown, 'word')} ({percentage:.1f} %) {verb} not in the vocabulary")
         return "; ".join(parts) + "."

@@ -78,11 +78,7 @@ class DocumentFiles:
     """
 
     def __init__(
-        self,
-        paths: Sequence[str | PathLike[str]],
-        *,
-        columns: Sequence[int | str] = (),
-        escaped: bool = False,
+        self, paths: Sequence[str | PathLike[str]], *, columns: Sequence[int | str] = (), escaped: bool = False
     ) -> None:
         self.paths = [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
         self.escaped = escaped
@@ -143,9 +139,7 @@ class DocumentFiles:
                 document = self._make_document(path, rows.line_num, row[columns[0]], row[columns[1]])
                 yield document, rows.line_num
         except csv.Error as error:
-            raise line_error(
-                path, rows.line_num, f"not CSV ({error}); correct the quotes, or use a .jsonl"
-            ) from None
+            raise line_error(path, rows.line_num, f"not CSV ({error}); correct the quotes, or use a .jsonl") from None
 
     def _find_columns(self, path: Path, row: list[str]) -> tuple[tuple[int, int], bool]:
         """Return the columns of label and text, and whether the first row holds column names."""
@@ -169,23 +163,17 @@ class DocumentFiles:
             for name in (label, key):
                 if name not in record:
                     available = ", ".join(map(repr, list(record)[:8])) or "nothing"
-                    raise line_error(
-                        path, line_number, f"no key {name!r}, only {available}; choose existing keys"
-                    )
+                    raise line_error(path, line_number, f"no key {name!r}, only {available}; choose existing keys")
             yield self._make_document(path, line_number, record[label], record[key]), line_number
 
     def _make_document(self, path: Path, line_number: int, label: Any, text: Any) -> Document:
         parts = text if isinstance(text, list) else [text]
         if not all(isinstance(part, str) for part in parts):
             actual = next(json_type_name(part) for part in parts if not isinstance(part, str))
-            raise line_error(
-                path, line_number, f"the text is {actual}, but must be text or a list of sentences"
-            )
+            raise line_error(path, line_number, f"the text is {actual}, but must be text or a list of sentences")
         if any("\0" in part or any("\ud800" <= c <= "\udfff" for c in part) for part in parts):
             raise line_error(
-                path,
-                line_number,
-                "the text has a NUL or half a surrogate pair, which is not text; correct it",
+                path, line_number, "the text has a NUL or half a surrogate pair, which is not text; correct it"
             )
         if isinstance(label, bool) or not isinstance(label, str | int):
             raise line_error(
@@ -248,9 +236,7 @@ def _make_blank_document(path: Path, line_number: int) -> Document:
     return Document("", "", str(path), line_number)
 
 
-def _check_row(
-    path: Path, line_number: int, fields: Sequence[str], columns: tuple[int, int], max_columns: int
-) -> None:
+def _check_row(path: Path, line_number: int, fields: Sequence[str], columns: tuple[int, int], max_columns: int) -> None:
     """Refuse a row without one of the columns, or with too many columns, which would cut off a text."""
     actual = pluralize(len(fields), "column")
     if max(columns) >= len(fields):

@@ -41,11 +41,7 @@ def cache_dir() -> Path:
 
 
 def download(
-    url: str,
-    sha256: str | None,
-    cache_folder: str | PathLike[str] | None = None,
-    *,
-    checksum_unpacked: bool = False,
+    url: str, sha256: str | None, cache_folder: str | PathLike[str] | None = None, *, checksum_unpacked: bool = False
 ) -> Path:
     """Download a file and verify its checksum, unless it is in the cache already.
 
@@ -92,9 +88,7 @@ def download(
         if expected not in (None, checksum):
             reason = "the file changed, or was damaged on the way; nothing was kept"
             remedy = f"; remove {checksum_file} to accept the new file" if sha256 is None else ""
-            raise DownloadError(
-                f"{url} has SHA-256 {checksum[:12]}..., not {expected[:12]}...: {reason}{remedy}."
-            )
+            raise DownloadError(f"{url} has SHA-256 {checksum[:12]}..., not {expected[:12]}...: {reason}{remedy}.")
         os.replace(temporary, path)
         if sha256 is None:
             _write_checksum(checksum_file, path, checksum)

@@ -118,9 +118,7 @@ def to_pixels(
         torch.Size([1, 2, 4])
     """
     pillow = require_extra("PIL.Image", extra="images")
-    has_16_bits = image.mode.startswith("I;16") or (
-        image.mode == "I" and image.format in FORMATS_WITH_16_BITS
-    )
+    has_16_bits = image.mode.startswith("I;16") or (image.mode == "I" and image.format in FORMATS_WITH_16_BITS)
     if image.mode in ("I", "F") and not has_16_bits:
         raise DataError(
             f"{name} has numbers of 32 bits (mode {image.mode}), and their value for white is unknown; convert it to "

@@ -103,9 +103,7 @@ class BatchingConfig:
                 f"invalid value {self.overflow!r} for overflow: must be one of {', '.join(OVERFLOW_CHOICES)}."
             )
         if self.max_tokens < 1 or (self.max_length is not None and self.max_length < 1):
-            raise UsageError(
-                f"max_tokens={self.max_tokens} and max_length={self.max_length} must be at least 1."
-            )
+            raise UsageError(f"max_tokens={self.max_tokens} and max_length={self.max_length} must be at least 1.")
         if not all(0 <= side <= 1 for side in self.dropouts):
             raise UsageError(f"invalid value {self.dropout} for dropout: must be a probability, from 0 to 1.")
 
@@ -158,9 +156,7 @@ class PairEncoder:
         [([4], [5])]
     """
 
-    def __init__(
-        self, source: Tokenizer, target: Tokenizer, config: BatchingConfig, name: str = "the pairs"
-    ) -> None:
+    def __init__(self, source: Tokenizer, target: Tokenizer, config: BatchingConfig, name: str = "the pairs") -> None:
         self.tokenizers, self.config, self.name = (source, target), config, name
         for tokenizer, dropout in zip(self.tokenizers, config.dropouts, strict=True):
             if dropout:
@@ -376,6 +372,4 @@ def encode_chunk(
     if not any(encoder.config.dropouts):
         return EncodedPairs.from_pairs([encoded for _, encoded in pairs])
     rng = Random(f"{encoder.config.seed} {epoch} {index} dropout")
-    return EncodedPairs.from_pairs(
-        [encoder.encode_with_dropout(pair, encoded, rng) for pair, encoded in pairs]
-    )
+    return EncodedPairs.from_pairs([encoder.encode_with_dropout(pair, encoded, rng) for pair, encoded in pairs])

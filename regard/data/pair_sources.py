@@ -27,13 +27,7 @@ from regard.data.sources import DataPosition, changed_data_error, check_position
 from regard.data.tokenizer import Tokenizer
 from regard.errors import DataError, UsageError
 
-__all__ = [
-    "GeneratedPairs",
-    "InMemoryPairs",
-    "PairSource",
-    "StreamedPairs",
-    "iter_eval_batches",
-]
+__all__ = ["GeneratedPairs", "InMemoryPairs", "PairSource", "StreamedPairs", "iter_eval_batches"]
 
 
 class PairSource(ABC):
@@ -52,9 +46,7 @@ class PairSource(ABC):
 
     num_chunks = 1  # of an epoch
 
-    def __init__(
-        self, source: Tokenizer, target: Tokenizer, config: BatchingConfig | None, name: str
-    ) -> None:
+    def __init__(self, source: Tokenizer, target: Tokenizer, config: BatchingConfig | None, name: str) -> None:
         self.config = config or BatchingConfig()
         self._encoder = PairEncoder(source, target, self.config, name)
         self._fingerprint_values: dict[str, Any] = {
@@ -155,9 +147,7 @@ class InMemoryPairs(PairSource):
         self._pairs = encoded if any(self.config.dropouts) else []
         self._encoded = EncodedPairs.from_pairs([ids for _, ids in encoded])
         for side, rows in (("source", self._encoded.source), ("target", self._encoded.target)):
-            self._fingerprint_values[f"{side}_ids"] = data_fingerprint(
-                {"ids": rows.values, "lengths": rows.lengths}
-            )
+            self._fingerprint_values[f"{side}_ids"] = data_fingerprint({"ids": rows.values, "lengths": rows.lengths})
 
     def __len__(self) -> int:
         return len(self._encoded)

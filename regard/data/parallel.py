@@ -84,18 +84,12 @@ class ParallelFiles:
         self.columns, self.keys = (0, 1) if columns is None else tuple(columns), tuple(keys)
         self.has_columns = columns is not None
         if len(self.paths) not in (1, 2, 3):
-            raise DataError(
-                f"Parallel text is one .tsv, one .jsonl or two plain files, not {len(self.paths)} files."
-            )
+            raise DataError(f"Parallel text is one .tsv, one .jsonl or two plain files, not {len(self.paths)} files.")
         self.file_type = file_type(self.paths[0]) if len(self.paths) == 1 else "plain"
         if self.file_type not in ("plain", ".tsv", ".jsonl"):
-            raise DataError(
-                f"{self.paths[0]} is a single file, so it must be a .tsv or .jsonl; or name two files."
-            )
+            raise DataError(f"{self.paths[0]} is a single file, so it must be a .tsv or .jsonl; or name two files.")
         if len(self.columns) not in (2, 3) or min(self.columns) < 0:
-            raise self._option_error(
-                "columns", self.columns, "two numbers from 0 on (three with links), such as 0,1"
-            )
+            raise self._option_error("columns", self.columns, "two numbers from 0 on (three with links), such as 0,1")
         if len(self.keys) not in (2, 3):
             raise self._option_error("keys", self.keys, "two names (three with links), such as source,target")
         for name, values in (("columns", self.columns), ("keys", self.keys)):
@@ -154,13 +148,10 @@ class ParallelFiles:
         actual = f"{len(fields)} column{'s' * (len(fields) > 1)}"
         if max(self.columns) >= len(fields):
             missing = f"column {max(self.columns)} is required (counted from 0)"
-            raise self._line_error(
-                line_number, f"{actual}, but {missing}; correct the line or choose other columns"
-            )
+            raise self._line_error(line_number, f"{actual}, but {missing}; correct the line or choose other columns")
         if len(fields) != num_columns and not self.has_columns:
             raise self._line_error(
-                line_number,
-                f"{actual}, but line {first_line} has {num_columns}; correct the line or choose columns",
+                line_number, f"{actual}, but line {first_line} has {num_columns}; correct the line or choose columns"
             )
         return [fields[i] for i in self.columns]
 
@@ -194,9 +185,7 @@ class ParallelFiles:
         for link in fields[2].split():
             left, mark, right = link.partition("?" if "?" in link else "-")
             if not (left.isdecimal() and right.isdecimal() and len(link) < 20):
-                raise self._line_error(
-                    line_number, f"invalid link {link[:40]!r}; write 0-1 (sure) or 0?1 (possible)"
-                )
+                raise self._line_error(line_number, f"invalid link {link[:40]!r}; write 0-1 (sure) or 0?1 (possible)")
             (possible if mark == "?" else sure).append((int(left), int(right)))
         return tuple(sure), tuple(possible)
 

@@ -23,14 +23,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from regard.errors import DataError, UsageError
 
-__all__ = [
-    "MaskedTokens",
-    "PassageBatches",
-    "PassageReport",
-    "PlainTextFiles",
-    "TextBatch",
-    "mask_tokens",
-]
+__all__ = ["MaskedTokens", "PassageBatches", "PassageReport", "PlainTextFiles", "TextBatch", "mask_tokens"]
 
 SEPARATORS = ("blank", "line")
 MASK_RATE, RANDOM_RATE = 0.8, 0.1  # of the chosen tokens; the others stay as they are
@@ -56,9 +49,7 @@ class PlainTextFiles:
         if not self.paths:
             raise DataError("Plain text comes from one file or more, but no file is named.")
         if separator not in SEPARATORS:
-            raise UsageError(
-                f"invalid value {separator!r} for separator: must be one of {', '.join(SEPARATORS)}."
-            )
+            raise UsageError(f"invalid value {separator!r} for separator: must be one of {', '.join(SEPARATORS)}.")
 
     def __str__(self) -> str:
         return " and ".join(map(str, self.paths))
@@ -143,9 +134,7 @@ class PassageReport:
         parts = [f"{size}: {pluralize(self.tokens, 'token')} in {pluralize(self.passages, 'passage')}"]
         if self.unknown:
             percentage, verb = 100 * self.unknown / self.tokens, "is" if self.unknown == 1 else "are"
-            parts.append(
-                f"{pluralize(self.unknown, 'token')} ({percentage:.1f} %) {verb} not in the vocabulary"
-            )
+            parts.append(f"{pluralize(self.unknown, 'token')} ({percentage:.1f} %) {verb} not in the vocabulary")
         return "; ".join(parts) + "."
 
 

@@ -55,9 +55,7 @@ TEMPLATE_WORDS = {
     word for templates in QUESTION_TEMPLATES.values() for template in templates for word in template.split()
 } - {"#", "@", *PLACES}
 QUESTION_WORDS = ("", *DIGIT_NAMES, *PLACES, *sorted(TEMPLATE_WORDS))  # the first one is padding
-MAX_QUESTION_LENGTH = max(
-    len(template.split()) for templates in QUESTION_TEMPLATES.values() for template in templates
-)
+MAX_QUESTION_LENGTH = max(len(template.split()) for templates in QUESTION_TEMPLATES.values() for template in templates)
 ALL_QUESTIONS = {
     template.replace(sign, word)
     for templates in QUESTION_TEMPLATES.values()
@@ -90,9 +88,7 @@ def encode_question(text: str) -> list[int]:
     """
     words = ["a" if word == "an" else word for word in re.findall(r"[0-9]|[^\W\d_]+", text.lower())]
     if " ".join(words) not in ALL_QUESTIONS:
-        examples = (
-            templates[0].replace("#", "7").replace("@", "left") for templates in QUESTION_TEMPLATES.values()
-        )
+        examples = (templates[0].replace("#", "7").replace("@", "left") for templates in QUESTION_TEMPLATES.values())
         known = "; ".join(format_question(template.split()) for template in examples)
         raise InputError(f"{text!r} is not a question that this model knows; ask for instance: {known}")
     return [QUESTION_WORDS.index(word) for word in words]
@@ -178,9 +174,7 @@ class ImageQuestions:
         Returns:
             The question.
         """
-        return format_question(
-            [QUESTION_WORDS[word] for word in self.questions[row, question_index].tolist() if word]
-        )
+        return format_question([QUESTION_WORDS[word] for word in self.questions[row, question_index].tolist() if word])
 
     def get_answer(self, row: int, question_index: int) -> str:
         """Return an answer as text.
@@ -229,9 +223,7 @@ class QuestionGenerator:
             raise UsageError(f"questions are about {len(PLACES)} digits, and need images of all ten")
         templates = [[template.split() for template in group] for group in QUESTION_TEMPLATES.values()]
         self._template_lengths = torch.tensor([[len(template) for template in group] for group in templates])
-        self._templates = torch.tensor(
-            [[_encode_template(template) for template in group] for group in templates]
-        )
+        self._templates = torch.tensor([[_encode_template(template) for template in group] for group in templates])
 
     def sample(self, generator: Generator, batch_size: int) -> ImageQuestions:
         """Generate scenes with a question of each type; an impossible question becomes one of another type.
@@ -257,9 +249,7 @@ class QuestionGenerator:
         questions = torch.where(chosen < 0, word[..., None], chosen)
         answers = compute_answers(scenes, types, mentioned)
         relevant = mentioned | _neighbor_of(types, place)
-        return ImageQuestions(
-            scenes, questions, self._template_lengths[types, template], answers, types, relevant
-        )
+        return ImageQuestions(scenes, questions, self._template_lengths[types, template], answers, types, relevant)
 
     def _sample_scenes(self, generator: Generator, batch_size: int) -> RenderedScenes:
         """Generate scenes in which repeated digits are more frequent than in uniform ones."""
@@ -314,18 +304,14 @@ def _horizontal_centers(scenes: RenderedScenes) -> Int[Tensor, "count digits"]:
     return scenes.boxes[..., 0] + scenes.boxes[..., 2]
 
 
-def _neighbor_of(
-    types: Int[Tensor, "count questions"], place: Tensor
-) -> Bool[Tensor, "count questions digits"]:
+def _neighbor_of(types: Int[Tensor, "count questions"], place: Tensor) -> Bool[Tensor, "count questions digits"]:
     """Mark the digit that answers a question of type left or right, if there is one."""
     step = (types == RIGHT).long() - (types == LEFT).long()
     return (torch.arange(len(PLACES)) == (place + step)[..., None]) & (step != 0)[..., None]
 
 
 def compute_answers(
-    scenes: RenderedScenes,
-    types: Int[Tensor, "count questions"],
-    mentioned: Bool[Tensor, "count questions digits"],
+    scenes: RenderedScenes, types: Int[Tensor, "count questions"], mentioned: Bool[Tensor, "count questions digits"]
 ) -> Int[Tensor, "count questions"]:
     """Compute the answer to each question.
 

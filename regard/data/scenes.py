@@ -176,9 +176,7 @@ class SceneGenerator:
         order = (2 * left + side).argsort(1)
         side, left, top = (value.gather(1, order) for value in (side, left, top))
         if digit_indices is None:
-            digit_indices = torch.randint(
-                len(self.digits), (batch_size, self.num_digits), generator=generator
-            )
+            digit_indices = torch.randint(len(self.digits), (batch_size, self.num_digits), generator=generator)
         rows, columns = (self._resampling_weights(start, side) for start in (top, left))
         digits = _render(rows, self.digits.images[digit_indices], columns)
         free = 1 - _render(rows.sum(-1, keepdim=True), None, columns.sum(-1, keepdim=True)).clamp(max=1)
@@ -205,9 +203,7 @@ class SceneGenerator:
 
     def _is_ambiguous(self, side: Tensor, left: Tensor, top: Tensor) -> Bool[Tensor, " count"]:
         x, y = 2 * left + side, 2 * top + side  # twice the centers
-        min_distance = (
-            side[:, :, None] + side[:, None] + 2
-        )  # twice the distance, with a pixel between the digits
+        min_distance = side[:, :, None] + side[:, None] + 2  # twice the distance, with a pixel between the digits
         dx, dy = ((center[:, :, None] - center[:, None]).abs() for center in (x, y))
         is_near = (dx < min_distance) & (dy < min_distance) | (dx < 2 * self.min_separation)
         is_other = ~torch.eye(self.num_digits, dtype=torch.bool)
@@ -224,8 +220,7 @@ class SceneGenerator:
         half = self.digits.side // 2
         cuts = torch.randint(self.digits.side - half + 1, (2, *shape), generator=generator)
         rows, columns = (
-            self._resampling_weights(start, side, cut, half)
-            for start, cut in zip((top, left), cuts, strict=True)
+            self._resampling_weights(start, side, cut, half) for start, cut in zip((top, left), cuts, strict=True)
         )
         return _render(rows, self.digits.images[indices], columns).clamp(max=1)
 

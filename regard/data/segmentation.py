@@ -28,9 +28,7 @@ LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 CLOSING_MARKS = "\"'”’»›」』）】》〉〕］｝)]}"
 CONTINUATION_MARKS = ",，、:：;；—-–)）%"  # after a stop, the sentence continues
 LETTER_PATTERN = "[^\\W\\d_]"
-HAN_AND_KANA = (
-    "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-)
+HAN_AND_KANA = "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 # Always a stop; none of them is part of a word or a number.
 FINAL_STOPS = "。｡！？；؟۔।॥⁇⁈⁉‼‽"
 STOP_PATTERN = re.compile(f"(?P<marks>[{FINAL_STOPS}!?.．…]+)(?P<after>[{re.escape(CLOSING_MARKS)}]*)")
@@ -203,10 +201,7 @@ def _is_end_after_period(context: StopContext, between_han: bool) -> bool:
         return _is_missing_space(context)
     if context.is_before_lowercase:
         return False
-    word, next_word = (
-        context.preceding_word,
-        re.match(f"[\"'“‘(\\[]*({LETTER_PATTERN}+)", context.following),
-    )
+    word, next_word = (context.preceding_word, re.match(f"[\"'“‘(\\[]*({LETTER_PATTERN}+)", context.following))
     is_starter = next_word is not None and next_word[1].lower() in SENTENCE_STARTERS
     sentence = context.line[
         context.sentence_start : min(context.start, context.sentence_start + MAX_ABBREVIATION_LENGTH)
@@ -329,11 +324,7 @@ def split_words_or_characters(text: str) -> list[str]:
         ['我', '用', '手机', '。']
     """
     words = text.split()
-    return (
-        words
-        if is_space_delimited(words)
-        else [piece for word in words for piece in UNSPACED_PIECE.findall(word)]
-    )
+    return words if is_space_delimited(words) else [piece for word in words for piece in UNSPACED_PIECE.findall(word)]
 
 
 def is_space_delimited(words: Sequence[str]) -> bool:
@@ -352,8 +343,7 @@ def is_space_delimited(words: Sequence[str]) -> bool:
     if not any(map(UNSPACED_LETTER.search, words)):
         return True
     spaces = sum(
-        bool(UNSPACED_CHARACTER.match(left[-1:]) and UNSPACED_CHARACTER.match(right))
-        for left, right in pairwise(words)
+        bool(UNSPACED_CHARACTER.match(left[-1:]) and UNSPACED_CHARACTER.match(right)) for left, right in pairwise(words)
     )
     num_characters = sum(len(UNSPACED_CHARACTER.findall(word)) for word in words)
     return spaces > 0 and num_characters < MAX_MEAN_WORD_LENGTH * (spaces + 1)

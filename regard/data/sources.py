@@ -248,9 +248,7 @@ class InMemoryBatches(EpochBatches[BatchT], Generic[ExampleT, BatchT]):
             raise DataError("There are no examples to make batches of.")
         self.examples, self.collate, self.batch_size, self.seed = examples, collate, batch_size, seed
         self.name = "the examples"
-        self.fingerprint = data_fingerprint(
-            {"examples": len(examples), "batch_size": batch_size, "seed": seed}
-        )
+        self.fingerprint = data_fingerprint({"examples": len(examples), "batch_size": batch_size, "seed": seed})
 
     def __len__(self) -> int:
         return len(self.examples)

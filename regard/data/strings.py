@@ -169,8 +169,7 @@ class Pinyin:
             "syllables": len({syllable for _, syllable in sounds}),
             "with new character": sum(not train_characters.issuperset(phrase) for phrase in phrases),
             "with new sound": sum(
-                not train.issuperset(zip(phrase, syllables, strict=True))
-                for phrase, syllables in phrases.items()
+                not train.issuperset(zip(phrase, syllables, strict=True)) for phrase, syllables in phrases.items()
             ),
         }
 
@@ -212,9 +211,7 @@ def count_dropped_phrases() -> int:
 
 
 def _load_phrases() -> dict[str, Sequence[Sequence[str]]]:
-    phrases: dict[str, Sequence[Sequence[str]]] = require_extra(
-        "pypinyin.phrases_dict", extra="recipes"
-    ).phrases_dict
+    phrases: dict[str, Sequence[Sequence[str]]] = require_extra("pypinyin.phrases_dict", extra="recipes").phrases_dict
     return phrases
 
 

@@ -158,9 +158,7 @@ def describe_read_error(error: Exception, path: Path, line_number: int) -> DataE
     if isinstance(error, EOFError):
         return DataError(f"{path} breaks off{after}; the copy is incomplete: get it again.")
     if path.suffix.lower() in COMPRESSED_SUFFIXES:
-        return DataError(
-            f"{path} cannot be decompressed{after} ({error}); get it again, or correct its name."
-        )
+        return DataError(f"{path} cannot be decompressed{after} ({error}); get it again, or correct its name.")
     return DataError(f"{path} cannot be read{after}: {error}.")
 
 
@@ -198,9 +196,7 @@ def _decode_line(raw: bytes, path: Path, line_number: int) -> str:
         message = "a NUL character; a UTF-16 or binary file, perhaps? Convert it to UTF-8 text first."
         raise DataError(f"{path}, line {line_number}: {message}")
     if line_number == 1 and not has_end and "\r" in text:  # the whole file, without a LF
-        raise DataError(
-            f"{path}: its lines end with CR only; convert them to LF first, for instance with tr."
-        )
+        raise DataError(f"{path}: its lines end with CR only; convert them to LF first, for instance with tr.")
     return text
 
 

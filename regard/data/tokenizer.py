@@ -58,9 +58,7 @@ class Tokenizer:
         'newest low'
     """
 
-    def __init__(
-        self, model_type: str, vocabulary: Vocabulary, nfkc: bool = False, lowercase: bool = False
-    ) -> None:
+    def __init__(self, model_type: str, vocabulary: Vocabulary, nfkc: bool = False, lowercase: bool = False) -> None:
         self.model_type, self.vocabulary, self.nfkc, self.lowercase = model_type, vocabulary, nfkc, lowercase
         self._pre_tokenize = make_pre_tokenizer(model_type, nfkc, lowercase)
         self._model = vocabulary.build_model(model_type)
@@ -188,17 +186,11 @@ class Tokenizer:
             The tokens.
         """
         if any(not 0 <= i < len(self) for i in ids):
-            raise UsageError(
-                f"token ids must be from 0 to {len(self) - 1}; these ids are from another tokenizer."
-            )
+            raise UsageError(f"token ids must be from 0 to {len(self) - 1}; these ids are from another tokenizer.")
         return [self.vocabulary.tokens[i] for i in ids]
 
     def group_words(
-        self,
-        ids: Sequence[int],
-        surface_forms: Sequence[str] | None = None,
-        *,
-        spaces_only: bool | None = None,
+        self, ids: Sequence[int], surface_forms: Sequence[str] | None = None, *, spaces_only: bool | None = None
     ) -> list[list[int]]:
         """Group the positions of tokens by word (for char: by character), special tokens left out.
 
@@ -309,13 +301,9 @@ class Tokenizer:
             raise DataError(f"There is no tokenizer {path}; training saves one in the run folder.") from None
         except DataError:
             raise
-        except (
-            Exception
-        ) as error:  # any error that a damaged file causes, in JSON or in the model built from it
+        except Exception as error:  # any error that a damaged file causes, in JSON or in the model built from it
             problem = f"{type(error).__name__}: {error}"
-            raise DataError(
-                f"{path} is not a tokenizer that regard saved ({problem}); copy it again."
-            ) from None
+            raise DataError(f"{path} is not a tokenizer that regard saved ({problem}); copy it again.") from None
 
     def _as_dict(self) -> dict[str, Any]:
         options = {"model_type": self.model_type, "nfkc": self.nfkc, "lowercase": self.lowercase}

@@ -196,9 +196,7 @@ def _train_unigram(strings: Iterator[str], alphabet: list[str], vocab_size: int)
     num_special = len(SPECIAL_TOKENS)
     scores = _canonical_scores(dict(model["vocab"][num_special:]))
     tokens = sorted(scores, key=lambda token: (-scores[token], token))
-    return Vocabulary(
-        [*SPECIAL_TOKENS, *tokens], [], [0.0] * num_special + [scores[token] for token in tokens]
-    )
+    return Vocabulary([*SPECIAL_TOKENS, *tokens], [], [0.0] * num_special + [scores[token] for token in tokens])
 
 
 def _canonical_scores(scores: dict[str, float]) -> dict[str, float]:
@@ -209,9 +207,7 @@ def _canonical_scores(scores: dict[str, float]) -> dict[str, float]:
     """
     lowest = min(scores.values())
     rare = lowest + UNIGRAM_PENALTY * (1 + sum(len(token) == 1 for token in scores))
-    floored = {
-        token: lowest if len(token) == 1 and score <= rare else score for token, score in scores.items()
-    }
+    floored = {token: lowest if len(token) == 1 and score <= rare else score for token, score in scores.items()}
     return {token: round(score, 3) for token, score in floored.items()}
 
 
@@ -270,10 +266,7 @@ def _split_subwords(text: str) -> list[str]:
 @cache
 def _compile_subword_pattern() -> re.Pattern[str]:
     basic = map(chr, range(BASIC_PLANE_END))
-    marks = (
-        "".join(re.escape(c) for c in basic if unicodedata.category(c)[0] in "PS" and c != WORD_MARK)
-        + EMOJI_RANGE
-    )
+    marks = "".join(re.escape(c) for c in basic if unicodedata.category(c)[0] in "PS" and c != WORD_MARK) + EMOJI_RANGE
     return re.compile(f"{WORD_MARK}?(?:[{marks}]+|[^{WORD_MARK}{marks}]+)")
 
 

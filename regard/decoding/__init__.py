@@ -19,13 +19,7 @@ from regard.decoding.alignment_error import (
 )
 from regard.decoding.config import DecodingConfig
 from regard.decoding.forced import attention_over_hypotheses, score_targets
-from regard.decoding.search import (
-    beam_search,
-    decode,
-    decode_with_trace,
-    greedy,
-    sample,
-)
+from regard.decoding.search import beam_search, decode, decode_with_trace, greedy, sample
 from regard.decoding.types import (
     AttendingDecoderState,
     Candidate,

@@ -153,11 +153,7 @@ class Alignment:
         return linked[..., : len(self.groups("source"))]
 
     def links(
-        self,
-        layer: int | None = None,
-        head: int | None = None,
-        method: LinkMethod = "argmax",
-        threshold: float = 0.25,
+        self, layer: int | None = None, head: int | None = None, method: LinkMethod = "argmax", threshold: float = 0.25
     ) -> set[tuple[int, int]]:
         """Linked words.
 
@@ -195,9 +191,7 @@ class Alignment:
             return f"<p>{escape(' '.join(self.source))} &rarr; {escape(' '.join(self.target))}</p>"
         source, target, weights = self.select_head().merge_words(include_end=True)
         table = weights[0, 0].nan_to_num() / weights.nan_to_num().amax().clamp(min=1e-12)
-        header = "".join(
-            f'<th style="{COLUMN_STYLE}">{_format_word(word)}</th>' for word in source[:MAX_HTML_WORDS]
-        )
+        header = "".join(f'<th style="{COLUMN_STYLE}">{_format_word(word)}</th>' for word in source[:MAX_HTML_WORDS])
         rows = [
             f'<tr><th style="{ROW_STYLE}">{_format_word(word)}</th>'
             f"{''.join(map(_format_cell, row[:MAX_HTML_WORDS]))}</tr>"
@@ -205,9 +199,7 @@ class Alignment:
         ]
         is_cut = max(len(source), len(target)) > MAX_HTML_WORDS
         note = f"<p>the first {MAX_HTML_WORDS} words of each side</p>" if is_cut else ""
-        return (
-            f'<table style="border-collapse:collapse"><tr><th></th>{header}</tr>{"".join(rows)}</table>{note}'
-        )
+        return f'<table style="border-collapse:collapse"><tr><th></th>{header}</tr>{"".join(rows)}</table>{note}'
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Alignment:
@@ -260,9 +252,7 @@ def replace_unknown(
     return tuple(target_words)
 
 
-def _attention_mass(
-    alignment: Alignment, positions: tuple[int, ...], layer: int | None, head: int | None
-) -> Tensor:
+def _attention_mass(alignment: Alignment, positions: tuple[int, ...], layer: int | None, head: int | None) -> Tensor:
     """Weight of each source word for these target tokens."""
     group = replace(alignment, target_groups=(positions,), target_words=None)
     return group.select_head(layer, head).merge_words(renormalize=False).weights.flatten()
@@ -296,6 +286,4 @@ def _to_tuples(value: Any) -> Any:
 
 
 def _round_nested(value: Any, digits: int) -> Any:
-    return (
-        [_round_nested(item, digits) for item in value] if isinstance(value, list) else round(value, digits)
-    )
+    return [_round_nested(item, digits) for item in value] if isinstance(value, list) else round(value, digits)

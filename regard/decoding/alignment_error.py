@@ -12,15 +12,7 @@ from typing import NamedTuple
 from regard.decoding.alignment import Alignment, LinkMethod
 from regard.errors import DataError, UnsupportedError, UsageError
 
-__all__ = [
-    "GoldAlignment",
-    "HeadError",
-    "Link",
-    "alignment_error_rate",
-    "best_head",
-    "parse_gold",
-    "read_gold",
-]
+__all__ = ["GoldAlignment", "HeadError", "Link", "alignment_error_rate", "best_head", "parse_gold", "read_gold"]
 
 Link = tuple[int, int]
 
@@ -124,9 +116,7 @@ def best_head(
             rows = enumerate(matrix[layer][head])
             links.append({(i, j) for j, row in rows for i, is_linked in enumerate(row) if is_linked})
     sure, possible = [pair.sure for pair in gold], [pair.possible for pair in gold]
-    errors = [
-        HeadError(*head, alignment_error_rate(links, sure, possible)) for head, links in predicted.items()
-    ]
+    errors = [HeadError(*head, alignment_error_rate(links, sure, possible)) for head, links in predicted.items()]
     return min(errors, key=lambda error: error.aer)
 
 
@@ -159,9 +149,7 @@ def read_gold(path: str | PathLike[str]) -> list[GoldAlignment]:
         [(0, 0), (1, 1)]
     """
     with Path(path).open("rb") as file:  # bytes, so that a wrong encoding is reported with its line
-        return parse_gold(
-            (_decode_line(line, f"{path}, line {n}") for n, line in enumerate(file, 1)), str(path)
-        )
+        return parse_gold((_decode_line(line, f"{path}, line {n}") for n, line in enumerate(file, 1)), str(path))
 
 
 def parse_gold(lines: Iterable[str], name: str = "gold") -> list[GoldAlignment]:
@@ -189,9 +177,7 @@ def _decode_line(line: bytes, location: str) -> str:
 def _parse_line(line: str, location: str) -> GoldAlignment:
     fields = line.split("\t")
     if len(fields) != 3:
-        raise DataError(
-            f"{location}: expected source, target and links separated by tabs, not {len(fields)} fields"
-        )
+        raise DataError(f"{location}: expected source, target and links separated by tabs, not {len(fields)} fields")
     source, target = fields[0].split(), fields[1].split()
     sure: set[Link] = set()
     possible: set[Link] = set()

@@ -53,11 +53,7 @@ class OpenBeams:
 
 
 def run_beam_search(
-    model: StepwiseModel,
-    source: Tensor,
-    source_lengths: Tensor,
-    config: DecodingConfig,
-    specials: SpecialTokens,
+    model: StepwiseModel, source: Tensor, source_lengths: Tensor, config: DecodingConfig, specials: SpecialTokens
 ) -> SearchRecord:
     """Extend the beams of all sentences until they are done.
 
@@ -83,9 +79,7 @@ def run_beam_search(
     while len(beams.sentence):
         length += 1
         logits = (
-            fast.base2_logits(token, BLOCK_SIZE)
-            if fast is not None
-            else ranker.to_base2(checked_step(state, token))
+            fast.base2_logits(token, BLOCK_SIZE) if fast is not None else ranker.to_base2(checked_step(state, token))
         )
         continuations = ranker.rank(logits, beams.total_log_prob, 2 * config.beam_size, length)
         coverage.update()
@@ -100,9 +94,7 @@ def run_beam_search(
 
         finished = None
         if any_eos and bool(is_eos[:, : config.beam_size].any()):
-            first = _to_columns(
-                beams, continuations.take(config.beam_size), coverage, config.length_norm(length)
-            )
+            first = _to_columns(beams, continuations.take(config.beam_size), coverage, config.length_norm(length))
             finished, none_finished = _record_finished(beams, first, is_eos[:, : config.beam_size]), False
 
         previous = torch.arange(len(token), device=token.device)
@@ -149,9 +141,7 @@ def _take_unfinished(
     return Continuations(first.values, *others)
 
 
-def _to_columns(
-    beams: OpenBeams, continuations: Continuations, coverage: Coverage, length_norm: float
-) -> TokenColumns:
+def _to_columns(beams: OpenBeams, continuations: Continuations, coverage: Coverage, length_norm: float) -> TokenColumns:
     """Continuations for the record; parents as rows of the step."""
     sentences, width = beams.total_log_prob.shape
     first_row = torch.arange(0, sentences * width, width, device=continuations.parent.device)
@@ -164,9 +154,7 @@ def _to_columns(
     )
 
 
-def _record_finished(
-    beams: OpenBeams, first: TokenColumns, is_eos: Bool[Tensor, "sentences beam"]
-) -> TokenColumns:
+def _record_finished(beams: OpenBeams, first: TokenColumns, is_eos: Bool[Tensor, "sentences beam"]) -> TokenColumns:
     """The finished tokens; their number and scores are added to the beams."""
     is_eos = is_eos & (first.score > -torch.inf)
     scores = torch.cat((beams.best_scores, first.score.masked_fill(~is_eos, -torch.inf)), 1)

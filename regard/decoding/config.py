@@ -59,9 +59,7 @@ class DecodingConfig(Config):
     length_penalty: float = option(
         1.0, "exponent of the length norm; larger values prefer longer targets, 0 disables it", ge=0, le=10
     )
-    coverage_penalty: float = option(
-        0.0, "beam search: strength of the coverage penalty", ge=0, infinite=True
-    )
+    coverage_penalty: float = option(0.0, "beam search: strength of the coverage penalty", ge=0, infinite=True)
     patience: float = option(
         1.0, "a beam search ends after patience * beam_size finished hypotheses", ge=1, infinite=True
     )

@@ -57,9 +57,7 @@ def score_targets(
     with eval_mode(model):
         hidden = cast(Any, model).forward_hidden(source, source_lengths, target[:, :-1])
         is_token = torch.arange(1, target.shape[1], device=target.device) < target_lengths[:, None]
-        log_probs = _target_log_probs(
-            model.get_submodule("lm_head"), hidden[is_token], target[:, 1:][is_token]
-        )
+        log_probs = _target_log_probs(model.get_submodule("lm_head"), hidden[is_token], target[:, 1:][is_token])
     counts = (target_lengths - 1).tolist()
     token_ids = (row[1 : count + 1] for row, count in zip(target.tolist(), counts, strict=True))
     rows = zip(token_ids, log_probs.split(counts), strict=True)

@@ -61,11 +61,7 @@ class ContinuationRanker:
         self.logits_buffer = self.power_buffer = torch.empty(0, 0, device=device)
 
     def __call__(
-        self,
-        logits: Float[Tensor, "rows vocab"],
-        total: Float[Tensor, "sentences width"],
-        count: int,
-        length: int,
+        self, logits: Float[Tensor, "rows vocab"], total: Float[Tensor, "sentences width"], count: int, length: int
     ) -> Continuations:
         """The best `count` continuations of every beam with token number `length`.
 

@@ -64,10 +64,7 @@ class SearchRecord:
         self._steps: list[tuple[list[TokenColumns], int, int]] = []
 
     def add(
-        self,
-        unfinished: TokenColumns,
-        finished: TokenColumns | None = None,
-        abandoned: TokenColumns | None = None,
+        self, unfinished: TokenColumns, finished: TokenColumns | None = None, abandoned: TokenColumns | None = None
     ) -> None:
         """Add a step.
 
@@ -90,8 +87,7 @@ class SearchRecord:
                 ends[step.sentence[index]].append(end)
         ranked = (sorted(row, key=lambda end: end[:2], reverse=True)[: self.num_best] for row in ends)
         return [
-            [_backtrack(steps, number, index) for _, score, number, index in row if score > -math.inf]
-            for row in ranked
+            [_backtrack(steps, number, index) for _, score, number, index in row if score > -math.inf] for row in ranked
         ]
 
     def traces(self) -> list[SearchTrace]:
@@ -107,9 +103,7 @@ class SearchRecord:
                 current[index] = len(candidates[sentence])
                 parent = previous.get(step.parent[index], -1)
                 token, log_prob = step.token[index], step.log_prob[index]
-                candidates[sentence].append(
-                    Candidate(token, log_prob, score, parent, step.is_finished(index))
-                )
+                candidates[sentence].append(Candidate(token, log_prob, score, parent, step.is_finished(index)))
             previous = current
             for tree, row in zip(trees, candidates, strict=True):
                 if row:

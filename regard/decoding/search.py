@@ -25,13 +25,7 @@ from regard.decoding.types import (
 )
 from regard.errors import ShapeError
 
-__all__ = [
-    "beam_search",
-    "decode",
-    "decode_with_trace",
-    "greedy",
-    "sample",
-]
+__all__ = ["beam_search", "decode", "decode_with_trace", "greedy", "sample"]
 
 ChosenTokens = tuple[Tensor, Tensor]
 ChooseFn = Callable[[Tensor, int], ChosenTokens]
@@ -139,9 +133,7 @@ def greedy(
         [True, True]
     """
     config = replace(config, method="greedy", num_best=1)
-    return [
-        best for (best,) in decode(model, source, source_lengths, config, generator=None, **special_tokens)
-    ]
+    return [best for (best,) in decode(model, source, source_lengths, config, generator=None, **special_tokens)]
 
 
 def beam_search(
@@ -169,9 +161,7 @@ def beam_search(
         >>> [len(hypotheses) for hypotheses in beam_search(model, source, lengths, config)]
         [2, 2]
     """
-    return decode(
-        model, source, source_lengths, replace(config, method="beam"), generator=None, **special_tokens
-    )
+    return decode(model, source, source_lengths, replace(config, method="beam"), generator=None, **special_tokens)
 
 
 def sample(
@@ -241,9 +231,7 @@ def greedy_choice(ranker: ContinuationRanker) -> ChooseFn:
     return choose
 
 
-def sampling_choice(
-    config: DecodingConfig, specials: SpecialTokens, generator: torch.Generator | None
-) -> ChooseFn:
+def sampling_choice(config: DecodingConfig, specials: SpecialTokens, generator: torch.Generator | None) -> ChooseFn:
     """A function that samples one token of each row, as described in `DecodingConfig`."""
 
     def choose(logits: Tensor, length: int) -> ChosenTokens:

@@ -179,9 +179,7 @@ class SearchTrace:
 @contextmanager
 def eval_mode(model: Any) -> Iterator[None]:
     """Disable gradients and dropout inside; afterwards restore the mode of every submodule."""
-    modules = (
-        [module for module in model.modules() if module.training] if isinstance(model, nn.Module) else []
-    )
+    modules = [module for module in model.modules() if module.training] if isinstance(model, nn.Module) else []
     for module in modules:
         module.training = False
     try:
@@ -197,8 +195,7 @@ def checked_step(state: DecoderState, tokens: Int[Tensor, " rows"]) -> Float[Ten
     logits = state.step(tokens)
     if logits.dim() != 2 or len(logits) != len(tokens):
         raise ShapeError(
-            f"decode: step must return logits of shape (rows, vocab) with {len(tokens)} rows, not"
-            f" {tuple(logits.shape)}"
+            f"decode: step must return logits of shape (rows, vocab) with {len(tokens)} rows, not {tuple(logits.shape)}"
         )
     return logits
 

@@ -20,9 +20,7 @@ from regard.models import Transformer
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import Translator
 
-MAX_BATCH_SENTENCES = (
-    128  # sentences: its fastest on a CPU, for a model of 2.6 million weights and a beam of 5
-)
+MAX_BATCH_SENTENCES = 128  # sentences: its fastest on a CPU, for a model of 2.6 million weights and a beam of 5
 
 
 MIN_BATCH_SENTENCES = 8  # sentences that are not worth a second thread
@@ -57,9 +55,7 @@ def write_model(translator: Translator, folder: Path, quantize: str | None) -> N
 
 def _require_transformer(model: Any) -> Transformer:
     if not isinstance(model, Transformer):
-        raise ExportError(
-            "CTranslate2 has no recurrent models; export this one to onnx, or use it with PyTorch"
-        )
+        raise ExportError("CTranslate2 has no recurrent models; export this one to onnx, or use it with PyTorch")
     check_exportable(model, "CTranslate2")
     return model
 
@@ -131,9 +127,7 @@ class CTranslate2Engine(InferenceEngine):
             self.num_threads = torch.get_num_threads()
             self.translator = program.Translator(str(folder), inter_threads=self.num_threads, intra_threads=1)
         except (RuntimeError, ValueError) as error:
-            raise ExportCorruptError(
-                f"CTranslate2 cannot read {folder}: {error}; export the model again"
-            ) from error
+            raise ExportCorruptError(f"CTranslate2 cannot read {folder}: {error}; export the model again") from error
         self.source, self.target = source.vocabulary.tokens, target.vocabulary.tokens
         self.token_ids = {token: number for number, token in enumerate(self.target)}
         self.num_positions = num_export_positions(max_length)
@@ -143,18 +137,14 @@ class CTranslate2Engine(InferenceEngine):
     ) -> list[list[Hypothesis]]:
         _check_search_options(options)
         tokens = [[self.source[number] for number in source] for source in sources]
-        limits = options.max_lengths(
-            torch.tensor([len(source) for source in sources], dtype=torch.long)
-        ).tolist()
+        limits = options.max_lengths(torch.tensor([len(source) for source in sources], dtype=torch.long)).tolist()
         check_export_length(max(limits, default=1), self.num_positions)
         found = self._run(tokens, options, max(limits, default=1), _length_power(sources, options))
         for row, several in enumerate(found):
             strange = any(PAD_ID in ids or BOS_ID in ids for ids, _ in several)
             if strange or not all(ids[-1:] == [EOS_ID] and len(ids) <= limits[row] for ids, _ in several):
                 never = SUPPRESSED_TOKENS if strange else None
-                (found[row],) = self._run(
-                    tokens[row : row + 1], options, limits[row], UNFINISHED_POWER, never
-                )
+                (found[row],) = self._run(tokens[row : row + 1], options, limits[row], UNFINISHED_POWER, never)
         return [_rank(several, options) for several in found]
 
     def _run(
@@ -169,13 +159,9 @@ class CTranslate2Engine(InferenceEngine):
         width = options.beam_size if options.method == "beam" else 1
         answers = self.translator.translate_batch(
             tokens,
-            max_batch_size=min(
-                max(MIN_BATCH_SENTENCES, -(-len(tokens) // self.num_threads)), MAX_BATCH_SENTENCES
-            ),
+            max_batch_size=min(max(MIN_BATCH_SENTENCES, -(-len(tokens) // self.num_threads)), MAX_BATCH_SENTENCES),
             beam_size=width,
-            num_hypotheses=width
-            if power
-            else options.num_best,  # without a penalty it knows itself when to stop
+            num_hypotheses=width if power else options.num_best,  # without a penalty it knows itself when to stop
             length_penalty=power,
             max_decoding_length=limit,
             min_decoding_length=0,
@@ -208,9 +194,7 @@ def _length_power(sources: Sequence[list[int]], options: DecodingConfig) -> floa
     if options.length_penalty_type == "power" or not sources:
         return options.length_penalty
     usual = sum(map(len, sources)) / len(sources)
-    return (
-        options.length_penalty * usual / (5 + usual)
-    )  # the slope of log ((5 + length) / 6)^alpha by log length
+    return options.length_penalty * usual / (5 + usual)  # the slope of log ((5 + length) / 6)^alpha by log length
 
 
 def _rank(candidates: list[tuple[list[int], float]], options: DecodingConfig) -> list[Hypothesis]:

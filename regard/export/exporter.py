@@ -63,11 +63,7 @@ class ExportSource:
 
 
 def export(
-    folder: str | Path,
-    to: str,
-    out: str | Path,
-    quantize: str | None = None,
-    weights: str | Path | None = None,
+    folder: str | Path, to: str, out: str | Path, quantize: str | None = None, weights: str | Path | None = None
 ) -> Path:
     """Write the model of a run into a new folder, which does not need the run.
 
@@ -158,9 +154,7 @@ def _check_target(to: str, quantize: str | None) -> None:
     if quantize not in (None, "int8"):
         raise ConfigError(f"invalid value {quantize!r} for quantize: expected int8, or leave it out")
     if quantize and to == "safetensors":
-        raise ConfigError(
-            "safetensors keep the weights as they were trained; quantize for ctranslate2 or onnx"
-        )
+        raise ConfigError("safetensors keep the weights as they were trained; quantize for ctranslate2 or onnx")
 
 
 def _open_source(folder: Path, weights: str | Path | None) -> ExportSource:
@@ -192,9 +186,7 @@ def _model_writer(engine: str) -> Any:
     return {"ctranslate2": _ctranslate2.write_model, "onnx": _onnx.write_model}[engine]
 
 
-def _make_engine(
-    engine: str, folder: Path, processor: TranslationProcessor, max_length: int
-) -> InferenceEngine:
+def _make_engine(engine: str, folder: Path, processor: TranslationProcessor, max_length: int) -> InferenceEngine:
     if engine == "onnx":
         return _onnx.OnnxEngine(folder, max_length)
     if engine == "ctranslate2":

@@ -12,14 +12,7 @@ from typing import Any
 
 from regard._version import __version__
 from regard.attention import MultiHead, ScaledDot, Sinusoidal, softmax
-from regard.errors import (
-    ExportCorruptError,
-    ExportError,
-    RunExistsError,
-    RunFormatError,
-    RunNotFoundError,
-    UsageError,
-)
+from regard.errors import ExportCorruptError, ExportError, RunExistsError, RunFormatError, RunNotFoundError, UsageError
 from regard.files import sha256_of_file, storage_errors, sync_folder, write_json
 from regard.models import Transformer
 
@@ -112,9 +105,7 @@ def read_record(folder: str | Path) -> dict[str, Any]:
     except RunFormatError:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ExportCorruptError(
-            f"{path} is damaged ({type(error).__name__}); export the model again"
-        ) from None
+        raise ExportCorruptError(f"{path} is damaged ({type(error).__name__}); export the model again") from None
     for name, value in files.items():
         _check_file(folder, name, value)
     return dict(record)
@@ -122,19 +113,13 @@ def read_record(folder: str | Path) -> dict[str, Any]:
 
 def _check_file(folder: Path, name: str, expected: str) -> None:
     if not name or Path(name).is_absolute() or ".." in Path(name).parts:  # no file outside of the folder
-        raise ExportCorruptError(
-            f"{folder / RECORD_FILE} names a file outside of its folder; export the model again"
-        )
+        raise ExportCorruptError(f"{folder / RECORD_FILE} names a file outside of its folder; export the model again")
     try:
         checksum = sha256_of_file(folder / name)
     except OSError:
-        raise ExportCorruptError(
-            f"{folder / name} is missing; copy the whole folder, or export again"
-        ) from None
+        raise ExportCorruptError(f"{folder / name} is missing; copy the whole folder, or export again") from None
     if checksum != expected:
-        raise ExportCorruptError(
-            f"{folder / name} has changed since it was exported; copy it or export it again"
-        )
+        raise ExportCorruptError(f"{folder / name} has changed since it was exported; copy it or export it again")
 
 
 def card_facts(record: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,11 +154,7 @@ def _quantization_note(record: Mapping[str, Any]) -> str:
 def _facts_table(record: Mapping[str, Any]) -> str:
     rows = [(key, record["config"][key]) for key in CARD_OPTIONS if record["config"].get(key) is not None]
     transformer = record["config"].get("model") == "transformer"
-    rows = [
-        row
-        for row in rows
-        if row[0] not in (("score", "order", "cell_type") if transformer else ("num_heads",))
-    ]
+    rows = [row for row in rows if row[0] not in (("score", "order", "cell_type") if transformer else ("num_heads",))]
     rows += [(key, _format_fact(record[key])) for key in CARD_FACTS if record.get(key)]
     return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows)])
 
@@ -182,8 +163,7 @@ def _format_fact(value: Any) -> str:
     if isinstance(value, Mapping):
         numbers = {key: number for key, number in value.items() if isinstance(number, int | float)}
         return ", ".join(
-            f"{key} {number:,}" if isinstance(number, int) else f"{key} {number:.4g}"
-            for key, number in numbers.items()
+            f"{key} {number:,}" if isinstance(number, int) else f"{key} {number:.4g}" for key, number in numbers.items()
         )
     if isinstance(value, (list, tuple)):
         return ", ".join(f"{number:,}" for number in value)

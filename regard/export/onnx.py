@@ -175,9 +175,7 @@ class OnnxDecoderState:
         """Go on with these rows; one may be taken several times."""
         self.state = _select_rows(self.state, rows)
         before, self.source_rows = self.source_rows, self.source_rows[rows]
-        if not torch.equal(
-            before, self.source_rows
-        ):  # a beam mostly moves within its sentence: the source stays
+        if not torch.equal(before, self.source_rows):  # a beam mostly moves within its sentence: the source stays
             self.memory = _select_rows(self.memory, rows)
 
 
@@ -197,6 +195,4 @@ def _open_session(path: Path) -> Any:
     try:  # as bytes, so that a graph cannot name other files to be read
         return runtime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # it has many kinds, and all of them mean this
-        raise ExportCorruptError(
-            f"{path} is no graph that ONNX Runtime can run; export the model again"
-        ) from error
+        raise ExportCorruptError(f"{path} is no graph that ONNX Runtime can run; export the model again") from error

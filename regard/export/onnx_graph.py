@@ -111,9 +111,7 @@ class OnnxGraph:
 
     def save(self, path: Path) -> None:
         onnx, helper = require_extra("onnx", extra="export"), self.helper
-        graph = helper.make_graph(
-            self.nodes, self.name, self.inputs, self.outputs, list(self.constants.values())
-        )
+        graph = helper.make_graph(self.nodes, self.name, self.inputs, self.outputs, list(self.constants.values()))
         opset = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="regard")
         if model.ByteSize() < 2**31:  # what is larger the checker cannot take
@@ -156,8 +154,7 @@ def check_attention(attention: Any) -> None:
         )
     share = attention.normalize
     if not (
-        share in (None, softmax, sigmoid)
-        or (type(share) is Temperature and isinstance(share.temperature, float | int))
+        share in (None, softmax, sigmoid) or (type(share) is Temperature and isinstance(share.temperature, float | int))
     ):
         name = getattr(share, "__name__", type(share).__name__)
         raise ExportError(
@@ -201,9 +198,7 @@ class OnnxAttention:
             scores = graph("Where", near, scores, graph.float_scalar(MASKED_SCORE))
             if isinstance(self.attention, LocalP):
                 sigma = self.attention.radius / 2
-                bell = graph(
-                    "Exp", graph("Mul", graph("Mul", away, away), graph.float_scalar(-0.5 / sigma**2))
-                )
+                bell = graph("Exp", graph("Mul", graph("Mul", away, away), graph.float_scalar(-0.5 / sigma**2)))
         weights = self._normalize(scores)
         weights = weights if bell is None else graph("Mul", weights, bell)
         seen = graph("MatMul", graph("Unsqueeze", weights, graph.int_tensor(1)), self.values)
@@ -222,9 +217,7 @@ class OnnxAttention:
             size = graph("Cast", graph.size(query, 1), to=1)
             query = graph("Div", query, graph("Sqrt", size))
         return graph(
-            "Squeeze",
-            graph("MatMul", self.keys, graph("Unsqueeze", query, graph.int_tensor(2))),
-            graph.int_tensor(2),
+            "Squeeze", graph("MatMul", self.keys, graph("Unsqueeze", query, graph.int_tensor(2))), graph.int_tensor(2)
         )
 
     def _additive_scores(self, score: Additive | Concat, query: str) -> str:
@@ -241,9 +234,7 @@ class OnnxAttention:
         hidden = graph(activation, graph("Add", graph("Unsqueeze", query, graph.int_tensor(1)), self.keys))
         for layer in layers:
             hidden = graph("Tanh", graph.linear(hidden, layer))  # type: ignore[arg-type]
-        return graph(
-            "Squeeze", graph("MatMul", hidden, graph.constant(score.energy[:, None])), graph.int_tensor(2)
-        )
+        return graph("Squeeze", graph("MatMul", hidden, graph.constant(score.energy[:, None])), graph.int_tensor(2))
 
     def _distance_from_center(self, query: str) -> str:
         """How far each place of the source is from where the query looks."""

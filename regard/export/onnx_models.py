@@ -29,10 +29,7 @@ def check_rnn(model: RNNSeq2Seq) -> None:
 def rnn_encoder_graph(model: RNNSeq2Seq) -> OnnxGraph:
     """source, lengths -> the states to look at, and where the decoder starts from."""
     graph = OnnxGraph("read")
-    source, lengths = (
-        graph.input("source", ("rows", "source"), np.int64),
-        graph.input("lengths", ("rows",), np.int64),
-    )
+    source, lengths = (graph.input("source", ("rows", "source"), np.int64), graph.input("lengths", ("rows",), np.int64))
     states, last = _encode(graph, model, source, lengths)
     wide = model.bridge.in_features
     if model.attention is None:
@@ -54,9 +51,7 @@ def rnn_encoder_graph(model: RNNSeq2Seq) -> OnnxGraph:
     )
     if model.input_feeding:
         size = model.readout_proj.out_features
-        graph.output(
-            "state.fed", graph("ConstantOfShape", graph.shape(graph.size(source, 0), size)), ("rows", size)
-        )
+        graph.output("state.fed", graph("ConstantOfShape", graph.shape(graph.size(source, 0), size)), ("rows", size))
     return graph
 
 
@@ -82,9 +77,7 @@ def _encode(graph: OnnxGraph, model: RNNSeq2Seq, source: str, lengths: str) -> t
     return graph("Transpose", x, perm=(1, 0, 2)), last
 
 
-def _layer_weights(
-    layers: nn.RNNBase, number: int, order: tuple[int, ...], num_directions: int
-) -> tuple[Tensor, ...]:
+def _layer_weights(layers: nn.RNNBase, number: int, order: tuple[int, ...], num_directions: int) -> tuple[Tensor, ...]:
     """Weights of the input, of the state, and both biases in one row, a direction each."""
 
     def sorted_gates(name: str, way: int) -> Tensor:
@@ -105,10 +98,7 @@ def rnn_decoder_step_graph(model: RNNSeq2Seq) -> OnnxGraph:
     count, wide = _num_states(model), model.bridge.in_features
     cells = graph.input("state.cells", ("rows", count, model.hidden_dim))
     states = (
-        [
-            graph("Squeeze", part, graph.int_tensor(1))
-            for part in graph.multi_output("Split", count, cells, axis=1)
-        ]
+        [graph("Squeeze", part, graph.int_tensor(1)) for part in graph.multi_output("Split", count, cells, axis=1)]
         if count > 1
         else [graph("Squeeze", cells, graph.int_tensor(1))]
     )
@@ -126,14 +116,10 @@ def rnn_decoder_step_graph(model: RNNSeq2Seq) -> OnnxGraph:
         fed = graph.input("state.fed", ("rows", size)) if model.input_feeding else None
         states = _step_cells(graph, model, embedded, fed, states)
         context, weights = look(states[-each])
-        said = graph(
-            "Tanh", graph.linear(graph("Concat", states[-each], context, axis=1), model.readout_proj)
-        )
+        said = graph("Tanh", graph.linear(graph("Concat", states[-each], context, axis=1), model.readout_proj))
         if model.input_feeding:
             graph.output("new.fed", said, ("rows", size))
-    graph.output(
-        "logits", graph("Gemm", said, graph.weight(model.lm_head.weight), transB=1), ("rows", "words")
-    )
+    graph.output("logits", graph("Gemm", said, graph.weight(model.lm_head.weight), transB=1), ("rows", "words"))
     new = [graph("Unsqueeze", state, graph.int_tensor(1)) for state in states]
     graph.output("new.cells", graph("Concat", *new, axis=1), ("rows", count, model.hidden_dim))
     if weights:
@@ -188,39 +174,26 @@ def _num_states(model: RNNSeq2Seq) -> int:
 def transformer_encoder_graph(model: Transformer, num_positions: int) -> OnnxGraph:
     """source, lengths -> the keys and values that each layer of the decoder looks back at, and an empty past."""
     graph = OnnxGraph("read")
-    source, lengths = (
-        graph.input("source", ("rows", "source"), np.int64),
-        graph.input("lengths", ("rows",), np.int64),
-    )
+    source, lengths = (graph.input("source", ("rows", "source"), np.int64), graph.input("lengths", ("rows",), np.int64))
     bias = graph("Unsqueeze", padding_bias(graph, source, lengths), graph.int_tensor(1, 2))
     table = graph.constant(model.src_embed.positions.encoding(num_positions))
     places = graph("Slice", table, graph.int_tensor(0), graph.size(source, 1), graph.int_tensor(0))
     x = graph("Add", _embed(graph, model.src_embed, source), places)
     for layer in model.encoder.layers:
         x = _residual(
-            graph,
-            x,
-            layer,
-            layer.norm1,
-            lambda x, layer=layer: _self_attention(graph, layer.self_attn, x, bias),
+            graph, x, layer, layer.norm1, lambda x, layer=layer: _self_attention(graph, layer.self_attn, x, bias)
         )
-        x = _residual(
-            graph, x, layer, layer.norm2, lambda x, layer=layer: _feed_forward(graph, layer.feed_forward, x)
-        )
+        x = _residual(graph, x, layer, layer.norm2, lambda x, layer=layer: _feed_forward(graph, layer.feed_forward, x))
     x = _layer_norm(graph, x, model.encoder.norm)
     for number, layer in enumerate(model.decoder.layers):
         heads = _require_multi_head(layer.cross_attn)
         shape = ("rows", heads.num_heads, heads.head_dim, "source")
         graph.output(
-            f"memory.key.{number}",
-            _split_heads(graph, heads, graph.linear(x, heads.k_proj), (0, 2, 3, 1)),
-            shape,
+            f"memory.key.{number}", _split_heads(graph, heads, graph.linear(x, heads.k_proj), (0, 2, 3, 1)), shape
         )
         value = _split_heads(graph, heads, graph.linear(x, heads.v_proj), (0, 2, 1, 3))
         graph.output(f"memory.value.{number}", value, ("rows", heads.num_heads, "source", heads.head_dim))
-        none = graph(
-            "ConstantOfShape", graph.shape(graph.size(source, 0), heads.num_heads, 0, heads.head_dim)
-        )
+        none = graph("ConstantOfShape", graph.shape(graph.size(source, 0), heads.num_heads, 0, heads.head_dim))
         for name in ("key", "value"):
             graph.output(f"state.{name}.{number}", none, ("rows", heads.num_heads, "past", heads.head_dim))
     graph.output("memory.hidden", bias, ("rows", 1, 1, "source"))
@@ -237,11 +210,7 @@ def transformer_decoder_step_graph(model: Transformer, num_positions: int) -> On
     looks: list[str] = []
     for number, layer in enumerate(model.decoder.layers):
         x = _residual(
-            graph,
-            x,
-            layer,
-            layer.norm1,
-            lambda x, n=number, h=layer.self_attn: _cached_self_attention(graph, h, x, n),
+            graph, x, layer, layer.norm1, lambda x, n=number, h=layer.self_attn: _cached_self_attention(graph, h, x, n)
         )
         x = _residual(
             graph,
@@ -250,9 +219,7 @@ def transformer_decoder_step_graph(model: Transformer, num_positions: int) -> On
             layer.norm2,
             lambda x, n=number, h=layer.cross_attn: _cross_attention(graph, h, x, n, bias, looks),
         )
-        x = _residual(
-            graph, x, layer, layer.norm3, lambda x, layer=layer: _feed_forward(graph, layer.feed_forward, x)
-        )
+        x = _residual(graph, x, layer, layer.norm3, lambda x, layer=layer: _feed_forward(graph, layer.feed_forward, x))
     x = _layer_norm(graph, x, model.decoder.norm)
     words = graph.weight(model.lm_head.weight)
     graph.output("logits", graph("Gemm", x, words, transB=1), ("rows", "words"))
@@ -264,11 +231,7 @@ def transformer_decoder_step_graph(model: Transformer, num_positions: int) -> On
 
 
 def _embed(graph: OnnxGraph, embedding: Any, token_ids: str) -> str:
-    return graph(
-        "Mul",
-        graph("Gather", graph.weight(embedding.weight), token_ids),
-        graph.float_scalar(embedding.scale),
-    )
+    return graph("Mul", graph("Gather", graph.weight(embedding.weight), token_ids), graph.float_scalar(embedding.scale))
 
 
 def _residual(graph: OnnxGraph, x: str, layer: Any, norm: Any, sublayer: Any) -> str:
@@ -295,9 +258,7 @@ def _self_attention(graph: OnnxGraph, heads: Any, x: str, bias: str) -> str:
     query, key, value = graph.multi_output("Split", 3, joined, axis=-1)
     query, value = (_split_heads(graph, heads, part, (0, 2, 1, 3)) for part in (query, value))
     context, _ = _attend(graph, heads, query, _split_heads(graph, heads, key, (0, 2, 3, 1)), value, bias)
-    joined = graph(
-        "Reshape", graph("Transpose", context, perm=(0, 2, 1, 3)), graph.int_tensor(0, 0, heads.embed_dim)
-    )
+    joined = graph("Reshape", graph("Transpose", context, perm=(0, 2, 1, 3)), graph.int_tensor(0, 0, heads.embed_dim))
     return graph.linear(joined, heads.out_proj)
 
 
@@ -318,9 +279,7 @@ def _cached_self_attention(graph: OnnxGraph, heads: Any, x: str, number: int) ->
     return graph.linear(graph("Reshape", context, graph.int_tensor(0, heads.embed_dim)), heads.out_proj)
 
 
-def _cross_attention(
-    graph: OnnxGraph, heads: Any, x: str, number: int, bias: str, all_weights: list[str]
-) -> str:
+def _cross_attention(graph: OnnxGraph, heads: Any, x: str, number: int, bias: str, all_weights: list[str]) -> str:
     """One word looks at the source."""
     key = graph.input(f"memory.key.{number}", ("rows", heads.num_heads, heads.head_dim, "source"))
     value = graph.input(f"memory.value.{number}", ("rows", heads.num_heads, "source", heads.head_dim))
@@ -330,9 +289,7 @@ def _cross_attention(
     return graph.linear(graph("Reshape", context, graph.int_tensor(0, heads.embed_dim)), heads.out_proj)
 
 
-def _attend(
-    graph: OnnxGraph, heads: Any, query: str, key: str, value: str, bias: str | None = None
-) -> tuple[str, str]:
+def _attend(graph: OnnxGraph, heads: Any, query: str, key: str, value: str, bias: str | None = None) -> tuple[str, str]:
     """The equation: scores, hide, normalize, context; keys are turned already."""
     scores = graph("MatMul", graph("Mul", query, graph.float_scalar(heads.head_dim**-0.5)), key)
     weights = graph("Softmax", scores if bias is None else graph("Add", scores, bias), axis=-1)

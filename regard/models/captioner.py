@@ -65,9 +65,7 @@ class ShowAttendTell(nn.Module):
     ):
         super().__init__()
         if not 0 <= soft_fraction <= 1:
-            raise UsageError(
-                f"ShowAttendTell: invalid value {soft_fraction} for soft_fraction: must be from 0 to 1"
-            )
+            raise UsageError(f"ShowAttendTell: invalid value {soft_fraction} for soft_fraction: must be from 0 to 1")
         self.hidden_dim, self.feature_dim, self.soft_fraction = hidden_dim, feature_dim, soft_fraction
         self.backbone, self.attention = backbone, attention
         self.tgt_embed = nn.Embedding(vocab_size, embed_dim, device=device, dtype=dtype)
@@ -105,9 +103,7 @@ class ShowAttendTell(nn.Module):
         """Encode the images once and return the state of a decoder that takes one token per step."""
         return CaptionDecoderState(self, *self.encode(images))
 
-    def decode(
-        self, images: Tensor, target: Tensor, soft_fraction: float | Tensor | None = None
-    ) -> DecoderOutput:
+    def decode(self, images: Tensor, target: Tensor, soft_fraction: float | Tensor | None = None) -> DecoderOutput:
         """Hidden states of `forward_hidden` and the attention of each step.
 
         `soft_fraction` replaces the model's own.
@@ -123,9 +119,7 @@ class ShowAttendTell(nn.Module):
         hidden = self.readout(torch.stack(top_states, 1), torch.stack(contexts, 1), embedded)
         return DecoderOutput(hidden, outputs)
 
-    def encode(
-        self, images: Tensor, soft_fraction: float | Tensor | None = None
-    ) -> tuple[ProjectedKV, CellState]:
+    def encode(self, images: Tensor, soft_fraction: float | Tensor | None = None) -> tuple[ProjectedKV, CellState]:
         """The attention over the grid, with its keys projected, and the initial state."""
         grid = self.encode_image(images)
         start = torch.tanh(self.bridge(grid.mean(1)))
@@ -203,9 +197,7 @@ class CaptionDecoderState:
 
     def __init__(self, model: ShowAttendTell, projected_kv: ProjectedKV, state: CellState):
         self.model, self.projected_kv, self.state = model, projected_kv, state
-        self.source_rows = torch.arange(
-            len(state[0]), device=state[0].device
-        )  # which image each row describes
+        self.source_rows = torch.arange(len(state[0]), device=state[0].device)  # which image each row describes
         self.attention: AttentionOutput | None = None
 
     def step(self, tokens: Int[Tensor, " batch"]) -> Float[Tensor, "batch vocab"]:

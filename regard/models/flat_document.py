@@ -71,20 +71,14 @@ class FlatDocumentClassifier(nn.Module):
         reset_modules(self.encoder, self.pool, self.classifier)
 
     def forward(
-        self,
-        tokens: Int[Tensor, " tokens"],
-        lengths: Int[Tensor, " sentences"],
-        counts: Int[Tensor, " documents"],
+        self, tokens: Int[Tensor, " tokens"], lengths: Int[Tensor, " sentences"], counts: Int[Tensor, " documents"]
     ) -> Float[Tensor, "documents classes"]:
         """Logits of the classes."""
         totals = segment_sum(lengths, counts)
         return self.classifier(self.dropout(self._pool(self._encode_tokens(tokens, totals), totals)[0]))
 
     def attention_weights(
-        self,
-        tokens: Int[Tensor, " tokens"],
-        lengths: Int[Tensor, " sentences"],
-        counts: Int[Tensor, " documents"],
+        self, tokens: Int[Tensor, " tokens"], lengths: Int[Tensor, " sentences"], counts: Int[Tensor, " documents"]
     ) -> HierarchicalWeights:
         """The weights of words as products: of a word in its sentence and of the sentence in its document."""
         totals = segment_sum(lengths, counts)

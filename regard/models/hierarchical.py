@@ -97,10 +97,7 @@ class HierarchicalAttentionNetwork(nn.Module):
         nn.init.normal_(self.embed.weight, std=0.1)
 
     def forward(
-        self,
-        tokens: Int[Tensor, " tokens"],
-        lengths: Int[Tensor, " sentences"],
-        counts: Int[Tensor, " documents"],
+        self, tokens: Int[Tensor, " tokens"], lengths: Int[Tensor, " sentences"], counts: Int[Tensor, " documents"]
     ) -> Float[Tensor, "documents classes"]:
         """Logits of the classes."""
         sentences, _ = self.word_level(self.dropout(self.embed(tokens)), lengths)
@@ -108,15 +105,10 @@ class HierarchicalAttentionNetwork(nn.Module):
         return self.classifier(self.dropout(documents))
 
     def attention_weights(
-        self,
-        tokens: Int[Tensor, " tokens"],
-        lengths: Int[Tensor, " sentences"],
-        counts: Int[Tensor, " documents"],
+        self, tokens: Int[Tensor, " tokens"], lengths: Int[Tensor, " sentences"], counts: Int[Tensor, " documents"]
     ) -> HierarchicalWeights:
         """The weight of each word in its sentence and of each sentence in its document; 0 on padding."""
-        sentences, word_weights = self.word_level(
-            self.dropout(self.embed(tokens)), lengths, need_weights=True
-        )
+        sentences, word_weights = self.word_level(self.dropout(self.embed(tokens)), lengths, need_weights=True)
         _, sentence_weights = self.sentence_level(self.dropout(sentences), counts, need_weights=True)
         assert word_weights is not None
         assert sentence_weights is not None
@@ -168,10 +160,7 @@ class HANLevel(nn.Module):
         reset_modules(self.pool, self.rnn)
 
     def forward(
-        self,
-        vectors: Float[Tensor, "vectors input_dim"],
-        lengths: Int[Tensor, " rows"],
-        need_weights: bool = False,
+        self, vectors: Float[Tensor, "vectors input_dim"], lengths: Int[Tensor, " rows"], need_weights: bool = False
     ) -> tuple[Float[Tensor, "rows hidden_dim"], Float[Tensor, "rows longest"] | None]:
         """One vector per row of `lengths` vectors, and the weights of these if `need_weights`."""
         packed, order = pack_rows(vectors, lengths)

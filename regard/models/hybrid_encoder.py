@@ -151,19 +151,12 @@ class ConvBlock(nn.Module):
     """
 
     def __init__(
-        self,
-        embed_dim: int,
-        kernel_size: int = 3,
-        *,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        self, embed_dim: int, kernel_size: int = 3, *, device: Device = None, dtype: torch.dtype | None = None
     ):
         super().__init__()
         if kernel_size < 1 or kernel_size % 2 == 0:
             raise UsageError(f"ConvBlock: invalid value {kernel_size} for kernel_size: must be odd")
-        self.conv = nn.Conv1d(
-            embed_dim, embed_dim, kernel_size, padding=kernel_size // 2, device=device, dtype=dtype
-        )
+        self.conv = nn.Conv1d(embed_dim, embed_dim, kernel_size, padding=kernel_size // 2, device=device, dtype=dtype)
         self.out_proj = nn.Linear(embed_dim, embed_dim, device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
@@ -282,9 +275,7 @@ class RNNLayer(RNNBlock):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ):
-        super().__init__(
-            embed_dim, embed_dim // 2, bidirectional=True, rnn_type=rnn_type, device=device, dtype=dtype
-        )
+        super().__init__(embed_dim, embed_dim // 2, bidirectional=True, rnn_type=rnn_type, device=device, dtype=dtype)
         self.norm = nn.LayerNorm(embed_dim, device=device, dtype=dtype)
         self.dropout = FastDropout(dropout)
 
@@ -307,14 +298,7 @@ class SelfAttentionBlock(nn.Module):
         torch.Size([2, 5, 12])
     """
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int = 4,
-        *,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ):
+    def __init__(self, embed_dim: int, num_heads: int = 4, *, device: Device = None, dtype: torch.dtype | None = None):
         super().__init__()
         self.self_attn = MultiHead(embed_dim, num_heads, device=device, dtype=dtype)
 

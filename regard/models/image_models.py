@@ -77,15 +77,11 @@ class ConvBackbone(nn.Module):
         sizes = (in_channels, width, 2 * width, feature_dim, feature_dim)
         kernels, strides, self.pool_sizes = (5, 3, 3, 3), (2, 1, 1, 1), (1, 2, 2, 1)
         self.layers = nn.ModuleList(
-            nn.Conv2d(
-                before, after, kernel, stride, padding=kernel // 2, bias=False, device=device, dtype=dtype
-            )
+            nn.Conv2d(before, after, kernel, stride, padding=kernel // 2, bias=False, device=device, dtype=dtype)
             for before, after, kernel, stride in zip(sizes, sizes[1:], kernels, strides, strict=False)
         )
         self.norms = nn.ModuleList(nn.BatchNorm2d(size, device=device, dtype=dtype) for size in sizes[1:])
-        self.out_proj = nn.Conv2d(
-            feature_dim + POSITION_DIM, feature_dim - POSITION_DIM, 1, device=device, dtype=dtype
-        )
+        self.out_proj = nn.Conv2d(feature_dim + POSITION_DIM, feature_dim - POSITION_DIM, 1, device=device, dtype=dtype)
         self._init_parameters()
 
     def reset_parameters(self) -> None:
@@ -97,9 +93,7 @@ class ConvBackbone(nn.Module):
         for layer in (*self.layers, self.out_proj):
             nn.init.kaiming_normal_(layer.get_parameter("weight"), nonlinearity="relu")
 
-    def forward(
-        self, images: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch cells feature_dim"]:
+    def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch cells feature_dim"]:
         if images.shape[1] != self.in_channels or min(images.shape[2:]) < STRIDE:
             raise ShapeError(
                 f"ConvBackbone: images must be (batch, {self.in_channels}, height, width) with at least {STRIDE} pixels"
@@ -200,9 +194,7 @@ class AttentionPoolClassifier(nn.Module):
             return self.classifier(context[:, 0])
         return (context * self.classifier.weight).sum(-1) + self.classifier.bias
 
-    def attention_weights(
-        self, images: Float[Tensor, "batch *image"]
-    ) -> Float[Tensor, "batch queries cells"]:
+    def attention_weights(self, images: Float[Tensor, "batch *image"]) -> Float[Tensor, "batch queries cells"]:
         """Attention weights of each query over the grid."""
         weights = self.pool(self.encode_image(images), need_weights=True)[1]
         assert weights is not None
@@ -264,9 +256,7 @@ class VisualQAModel(nn.Module):
         self.feature_dim, self.backbone, self.question_encoder = feature_dim, backbone, question_encoder
         dim = question_encoder.output_dim
         self.attentions = nn.ModuleList(attentions)
-        self.query_updates = nn.ModuleList(
-            nn.Linear(feature_dim, dim, device=device, dtype=dtype) for _ in attentions
-        )
+        self.query_updates = nn.ModuleList(nn.Linear(feature_dim, dim, device=device, dtype=dtype) for _ in attentions)
         self.readout_proj = nn.Linear(feature_dim + dim, dim, device=device, dtype=dtype)
         self.classifier = nn.Linear(dim, num_answers, device=device, dtype=dtype)
         self.dropout = FastDropout(dropout)
@@ -333,9 +323,7 @@ class BagOfWordsEncoder(nn.Module):
         torch.Size([2, 6])
     """
 
-    def __init__(
-        self, vocab_size: int, embed_dim: int, *, device: Device = None, dtype: torch.dtype | None = None
-    ):
+    def __init__(self, vocab_size: int, embed_dim: int, *, device: Device = None, dtype: torch.dtype | None = None):
         super().__init__()
         self.output_dim = embed_dim
         self.embed = nn.Embedding(vocab_size, embed_dim, device=device, dtype=dtype)

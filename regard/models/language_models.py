@@ -163,9 +163,7 @@ class MaskedLM(nn.Module):
         reset_tied(self.lm_head, self.encoder.embed)
         nn.init.zeros_(self.lm_head.bias)
 
-    def forward(
-        self, tokens: Int[Tensor, "batch seq_len"], lengths: Lengths
-    ) -> Float[Tensor, "batch seq_len vocab"]:
+    def forward(self, tokens: Int[Tensor, "batch seq_len"], lengths: Lengths) -> Float[Tensor, "batch seq_len vocab"]:
         """Logits of the token at each position."""
         return self.lm_head(self.forward_hidden(tokens, lengths))
 

@@ -77,9 +77,7 @@ class _DropoutFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, threshold: int) -> Tensor:
         bits = _random_uint16(x.numel())
-        mask = torch.from_numpy((bits >= threshold).view(np.uint8)).view(
-            x.shape
-        )  # uint8 multiplies faster than bool
+        mask = torch.from_numpy((bits >= threshold).view(np.uint8)).view(x.shape)  # uint8 multiplies faster than bool
         ctx.save_for_backward(mask)
         ctx.factor = NUM_LEVELS / (NUM_LEVELS - threshold)
         return (x * mask).mul_(ctx.factor)
@@ -223,9 +221,7 @@ class FeedForward(nn.Module):
     Reference: Vaswani et al. (2017), arXiv 1706.03762, 3.3.
     """
 
-    def __init__(
-        self, embed_dim: int, ffn_dim: int, *, device: Device = None, dtype: torch.dtype | None = None
-    ):
+    def __init__(self, embed_dim: int, ffn_dim: int, *, device: Device = None, dtype: torch.dtype | None = None):
         super().__init__()
         self.linear1 = nn.Linear(embed_dim, ffn_dim, device=device, dtype=dtype)
         self.linear2 = nn.Linear(ffn_dim, embed_dim, device=device, dtype=dtype)

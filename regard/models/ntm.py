@@ -31,12 +31,7 @@ from regard.models.layers import reset_modules
 from regard.models.ntm_controllers import CONTROLLERS
 from regard.models.ntm_fast import ClipGradient, HeadLayout, cast_tensors, memory_step, promote_tensors
 
-__all__ = [
-    "LSTMBaseline",
-    "NTMState",
-    "NTMStep",
-    "NeuralTuringMachine",
-]
+__all__ = ["LSTMBaseline", "NTMState", "NTMStep", "NeuralTuringMachine"]
 
 INITIAL_MEMORY = 1e-6  # every element of a memory that nothing was written to
 
@@ -60,9 +55,7 @@ class NTMState:
     def clip_gradients(self, limit: float) -> NTMState:
         """The same state; gradients that flow back through it are clipped to [-limit, limit] elementwise."""
         tensors = (self.memory, self.read, self.read_weights, self.write_weights)
-        memory, read, read_weights, write_weights, *controller = ClipGradient.apply(
-            limit, *tensors, *self.controller
-        )
+        memory, read, read_weights, write_weights, *controller = ClipGradient.apply(limit, *tensors, *self.controller)
         return NTMState(memory, read, read_weights, write_weights, tuple(controller))
 
 
@@ -130,9 +123,7 @@ class NeuralTuringMachine(nn.Module):
             ("max_shift", max_shift, 0),
         ):
             if value < minimum:
-                raise UsageError(
-                    f"NeuralTuringMachine: invalid value {value} for {name}: must be at least {minimum}"
-                )
+                raise UsageError(f"NeuralTuringMachine: invalid value {value} for {name}: must be at least {minimum}")
         if controller not in CONTROLLERS:
             raise UsageError(
                 f"NeuralTuringMachine: invalid value {controller!r} for controller: must be one of"
@@ -148,14 +139,10 @@ class NeuralTuringMachine(nn.Module):
         self.head_layout = HeadLayout(num_read_heads, num_write_heads, memory_width, max_shift)
         self.hidden_dim, self.is_compiled = hidden_dim, False
         read_dim = num_read_heads * memory_width
-        self.controller = CONTROLLERS[controller](
-            input_dim + read_dim, hidden_dim, device=device, dtype=dtype
-        )
+        self.controller = CONTROLLERS[controller](input_dim + read_dim, hidden_dim, device=device, dtype=dtype)
         self.interface_proj = nn.Linear(hidden_dim, sum(self.head_layout.sizes), device=device, dtype=dtype)
         self.output_proj = nn.Linear(hidden_dim + read_dim, output_dim, device=device, dtype=dtype)
-        self.initial_read = nn.Parameter(
-            torch.zeros(num_read_heads, memory_width, device=device, dtype=dtype)
-        )
+        self.initial_read = nn.Parameter(torch.zeros(num_read_heads, memory_width, device=device, dtype=dtype))
         self._init_parameters()
 
     def reset_parameters(self) -> None:
@@ -182,9 +169,7 @@ class NeuralTuringMachine(nn.Module):
         """
         memory_rows = self.memory_rows if memory_rows is None else memory_rows
         if memory_rows < 1:
-            raise UsageError(
-                f"NeuralTuringMachine: invalid value {memory_rows} for memory_rows: must be at least 1"
-            )
+            raise UsageError(f"NeuralTuringMachine: invalid value {memory_rows} for memory_rows: must be at least 1")
         num_read = self.head_layout.num_read
         like = self.initial_read
         focus = like.new_zeros(batch_size, num_read + self.head_layout.num_write, memory_rows)
@@ -267,9 +252,7 @@ class NeuralTuringMachine(nn.Module):
         controller_inputs = torch.cat((inputs, state.read.flatten(1)), -1)
         hidden, controller_state = self.controller(controller_inputs, state.controller)
         before = (state.memory, state.read_weights, state.write_weights)
-        memory, read, read_weights, write_weights = memory_step(
-            self.head_layout, self.interface_proj(hidden), *before
-        )
+        memory, read, read_weights, write_weights = memory_step(self.head_layout, self.interface_proj(hidden), *before)
         return hidden, NTMState(memory, read, read_weights, write_weights, controller_state)
 
     def extra_repr(self) -> str:
@@ -320,9 +303,7 @@ class LSTMBaseline(nn.Module):
         reset_modules(self.lstm, self.output_proj)
 
     def forward(
-        self,
-        inputs: Float[Tensor, "batch steps input_dim"],
-        state: tuple[Tensor, Tensor] | None = None,
+        self, inputs: Float[Tensor, "batch steps input_dim"], state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Float[Tensor, "batch steps output_dim"], tuple[Tensor, Tensor]]:
         """Outputs of all steps, before any sigmoid, and the state after the last one."""
         hidden, state = self.lstm(inputs, state)

@@ -27,9 +27,7 @@ class LSTMController(nn.Module):
         torch.Size([2, 8])
     """
 
-    def __init__(
-        self, input_dim: int, hidden_dim: int, *, device: Device = None, dtype: torch.dtype | None = None
-    ):
+    def __init__(self, input_dim: int, hidden_dim: int, *, device: Device = None, dtype: torch.dtype | None = None):
         super().__init__()
         self.cell = nn.LSTMCell(input_dim, hidden_dim, device=device, dtype=dtype)
         self.initial_state = nn.Parameter(torch.zeros(2, hidden_dim, device=device, dtype=dtype))
@@ -70,9 +68,7 @@ class FeedForwardController(nn.Module):
         torch.Size([2, 8])
     """
 
-    def __init__(
-        self, input_dim: int, hidden_dim: int, *, device: Device = None, dtype: torch.dtype | None = None
-    ):
+    def __init__(self, input_dim: int, hidden_dim: int, *, device: Device = None, dtype: torch.dtype | None = None):
         super().__init__()
         self.layer = nn.Linear(input_dim, hidden_dim, device=device, dtype=dtype)
 

@@ -125,11 +125,7 @@ def promote_tensors(*tensors: Tensor) -> Sequence[Tensor]:
 
 def cast_tensors(dtype: torch.dtype, *tensors: Tensor) -> Sequence[Tensor]:
     """The tensors in a dtype; `to` is not called where it would do nothing, because the call itself costs time."""
-    return (
-        tensors
-        if all(tensor.dtype == dtype for tensor in tensors)
-        else [tensor.to(dtype) for tensor in tensors]
-    )
+    return tensors if all(tensor.dtype == dtype for tensor in tensors) else [tensor.to(dtype) for tensor in tensors]
 
 
 def memory_step(
@@ -226,9 +222,7 @@ def _memory_step_backward(
     return grad_interface, grad_memory.add_(grad_addressed), grad_previous_read, grad_previous_write
 
 
-def _activation_backward(
-    layout: HeadLayout, interface: Tensor, activated: Any, grads: tuple[Tensor, ...]
-) -> Tensor:
+def _activation_backward(layout: HeadLayout, interface: Tensor, activated: Any, grads: tuple[Tensor, ...]) -> Tensor:
     vectors, gates, positive, offsets = grads
     x = interface.split_with_sizes(layout.sizes, -1)[2]
     slope = torch.sigmoid(x).mul_(1 - (activated[2] / MAX_STRENGTH).square_())

@@ -60,9 +60,7 @@ class EncoderMemory:
     needs_positions: bool  # LocalM and LocalP take the position of the query
     beam_width: int = 1
 
-    def attend(
-        self, query: Float[Tensor, "rows queries dim"], t: int
-    ) -> tuple[Tensor, AttentionOutput | None]:
+    def attend(self, query: Float[Tensor, "rows queries dim"], t: int) -> tuple[Tensor, AttentionOutput | None]:
         """Contexts of the queries of step t, and the attention if there is one."""
         if self.projected_kv is None:
             final = self.final_state
@@ -115,9 +113,7 @@ class RNNDecoderState:
 
     def base2_logits(self, tokens: Int[Tensor, " rows"], block_size: int) -> Float[Tensor, "rows padded"]:
         """The logits of `step` divided by ln 2, in float32, padded with -inf to a multiple of `block_size`."""
-        self.buffer = base2_logits(
-            self.output_projection, self._hidden_after(tokens), block_size, self.buffer
-        )
+        self.buffer = base2_logits(self.output_projection, self._hidden_after(tokens), block_size, self.buffer)
         return self.buffer
 
     def _hidden_after(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows output_dim"]:

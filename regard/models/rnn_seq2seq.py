@@ -20,22 +20,8 @@ from regard.attention.relative_positions import uses_relative_positions
 from regard.errors import UsageError
 from regard.models.fast_decoding.additive import factor_memory
 from regard.models.fast_decoding.rnn import FusedRNNDecoderState, fuse_rnn_decoder
-from regard.models.layers import (
-    RNN_CELLS,
-    RNN_LAYERS,
-    CellState,
-    FastDropout,
-    RNNCell,
-    reset_modules,
-    reset_tied,
-)
-from regard.models.rnn_decoding import (
-    DecoderOutput,
-    EncoderMemory,
-    RNNDecoderState,
-    RNNState,
-    posterior_alignment,
-)
+from regard.models.layers import RNN_CELLS, RNN_LAYERS, CellState, FastDropout, RNNCell, reset_modules, reset_tied
+from regard.models.rnn_decoding import DecoderOutput, EncoderMemory, RNNDecoderState, RNNState, posterior_alignment
 
 __all__ = ["AttentionModule", "CellType", "DecoderOrder", "RNNEncoder", "RNNSeq2Seq"]
 
@@ -108,9 +94,7 @@ class RNNSeq2Seq(nn.Module):
             ("order", order, ("bahdanau", "luong")),
         ):
             if value not in choices:
-                raise UsageError(
-                    f"RNNSeq2Seq: invalid value {value!r} for {name}: must be one of {', '.join(choices)}"
-                )
+                raise UsageError(f"RNNSeq2Seq: invalid value {value!r} for {name}: must be one of {', '.join(choices)}")
         if input_feeding and order == "bahdanau":
             raise UsageError(
                 "RNNSeq2Seq: input_feeding needs order='luong'; in Bahdanau's order a step already has its context"
@@ -137,25 +121,16 @@ class RNNSeq2Seq(nn.Module):
             dtype=dtype,
         )
         self.attention = attention
-        output_dim, memory_dim = (
-            embed_dim if tie_embeddings else hidden_dim,
-            num_directions * encoder_hidden_dim,
-        )
+        output_dim, memory_dim = (embed_dim if tie_embeddings else hidden_dim, num_directions * encoder_hidden_dim)
         make_cell = RNN_CELLS[cell_type]
         context_dim = memory_dim if order == "bahdanau" else output_dim * input_feeding
         self.cells = nn.ModuleList(
             make_cell(
-                hidden_dim if layer else embed_dim,
-                0 if layer else context_dim,
-                hidden_dim,
-                device=device,
-                dtype=dtype,
+                hidden_dim if layer else embed_dim, 0 if layer else context_dim, hidden_dim, device=device, dtype=dtype
             )
             for layer in range(num_layers)
         )
-        self.bridge = nn.Linear(
-            memory_dim, num_layers * make_cell.num_states * hidden_dim, device=device, dtype=dtype
-        )
+        self.bridge = nn.Linear(memory_dim, num_layers * make_cell.num_states * hidden_dim, device=device, dtype=dtype)
         readout_dim = hidden_dim + memory_dim + embed_dim * (order == "bahdanau")
         self.readout_proj = nn.Linear(
             readout_dim, output_dim * (2 if order == "bahdanau" else 1), device=device, dtype=dtype
@@ -252,9 +227,7 @@ class RNNSeq2Seq(nn.Module):
         hidden = self.readout(torch.stack(top_states, 1), torch.stack(contexts, 1), embedded)
         return DecoderOutput(hidden, attention)
 
-    def _decode_parallel(
-        self, embedded: Tensor, memory: EncoderMemory, initial_state: RNNState
-    ) -> DecoderOutput:
+    def _decode_parallel(self, embedded: Tensor, memory: EncoderMemory, initial_state: RNNState) -> DecoderOutput:
         """Luong's order without input feeding: no step depends on a context, so all queries attend in one call."""
         hidden = embedded
         for layer, cell in enumerate(self.get_cells()):
@@ -307,9 +280,7 @@ class RNNSeq2Seq(nn.Module):
         """The cells of the decoder, first layer first."""
         return [cast(RNNCell, cell) for cell in self.cells]
 
-    def _step_cells(
-        self, projected_input: Tensor, context: Tensor | None, states: list[CellState]
-    ) -> list[CellState]:
+    def _step_cells(self, projected_input: Tensor, context: Tensor | None, states: list[CellState]) -> list[CellState]:
         first, *upper = self.get_cells()
         new_states = [first(projected_input, context, states[0])]
         for cell, state in zip(upper, states[1:], strict=True):

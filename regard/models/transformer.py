@@ -171,9 +171,7 @@ class Transformer(nn.Module):
         """Encoder output."""
         return self.encoder(self.src_embed(source), padding(source_lengths))
 
-    def _decode(
-        self, source: Tensor, source_lengths: Tensor, target: Tensor
-    ) -> tuple[Tensor, list[AttentionOutput]]:
+    def _decode(self, source: Tensor, source_lengths: Tensor, target: Tensor) -> tuple[Tensor, list[AttentionOutput]]:
         # Target padding comes after the tokens, so a causal mask already hides it from them.
         memory = self.encode(source, source_lengths)
         return self.decoder(self.tgt_embed(target), memory, padding(source_lengths))
@@ -190,9 +188,7 @@ class TransformerDecoderState:
 
     def __init__(self, model: Transformer, memory: Tensor, lengths: Tensor):
         self.model, self.lengths = model, lengths
-        self.source_rows = torch.arange(
-            len(lengths), device=lengths.device
-        )  # which source each row translates
+        self.source_rows = torch.arange(len(lengths), device=lengths.device)  # which source each row translates
         cross_attns = [cast(MultiHead, layer.cross_attn) for layer in model.decoder.layers]
         self.caches = [KVCache() for _ in cross_attns]
         self.projected_memory = [attn.precompute(memory, mask=padding(lengths)) for attn in cross_attns]
@@ -203,9 +199,7 @@ class TransformerDecoderState:
         model = self.model
         x = model.tgt_embed(tokens[:, None], offset=len(self.caches[0]))
         self.attention = []
-        for layer, memory, cache in zip(
-            model.decoder.layers, self.projected_memory, self.caches, strict=True
-        ):
+        for layer, memory, cache in zip(model.decoder.layers, self.projected_memory, self.caches, strict=True):
             x, output = layer(x, memory, cache)
             self.attention.append(output)
         return model.lm_head(model.decoder.norm(x)).squeeze(1)
@@ -222,6 +216,4 @@ class TransformerDecoderState:
         if torch.equal(before, self.source_rows):  # hypotheses of a beam usually stay within their sentence
             return
         self.lengths = self.lengths[rows]
-        self.projected_memory = [
-            memory.reorder(rows, padding(self.lengths)) for memory in self.projected_memory
-        ]
+        self.projected_memory = [memory.reorder(rows, padding(self.lengths)) for memory in self.projected_memory]

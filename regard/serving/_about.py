@@ -66,9 +66,7 @@ class Tokens(BaseModel):
     limit: int
     fits: bool
     tokens: list[str]
-    unknown: list[int] = Field(
-        description="The places of tokens that stand for what the model does not know."
-    )
+    unknown: list[int] = Field(description="The places of tokens that stand for what the model does not know.")
 
 
 @router.get("/health", responses=refusals())
@@ -157,6 +155,4 @@ def _translator(translator: Translator) -> dict[str, Any]:
 
 def _parameters(network: Any) -> int | None:
     """How many numbers a network has learned; of an engine, nobody knows."""
-    return (
-        None if isinstance(network, InferenceEngine) else sum(part.numel() for part in network.parameters())
-    )
+    return None if isinstance(network, InferenceEngine) else sum(part.numel() for part in network.parameters())

@@ -35,8 +35,7 @@ class Pairs(Strict):
     layer: Annotated[int, Field(ge=0)] | None = Field(None, description="Counted from 0; null: their mean.")
     head: Annotated[int, Field(ge=0)] | None = Field(None, description="Counted from 0; null: their mean.")
     method: Literal["argmax", "threshold"] = Field(
-        "argmax",
-        description="Each target word with the word it looks at most, or with all it looks at enough.",
+        "argmax", description="Each target word with the word it looks at most, or with all it looks at enough."
     )
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.25
 
@@ -46,9 +45,7 @@ class Aligned(BaseModel):
 
     source: list[str]
     target: list[str]
-    weights: list[list[float]] = Field(
-        description="A row for each target word, a number for each source word."
-    )
+    weights: list[list[float]] = Field(description="A row for each target word, a number for each source word.")
     links: list[tuple[int, int]] = Field(description="Places of a source word and a target word, from 0.")
     translation: str
     log_prob: float | None = Field(description="How probable the model finds the translation.")

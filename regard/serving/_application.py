@@ -27,20 +27,8 @@ from regard.serving._guards import Guard
 from regard.serving._limits import Limits
 from regard.serving._served import Served
 
-PARTS = (
-    _about,
-    _translating,
-    _streaming,
-    _aligning,
-    _classifying,
-    _captioning,
-    _looking,
-    _playground,
-    _pages,
-)
-WORKING = frozenset(
-    f"/v1/{name}" for name in ("translate", "translate/stream", "align", "classify", "caption", "look")
-)
+PARTS = (_about, _translating, _streaming, _aligning, _classifying, _captioning, _looking, _playground, _pages)
+WORKING = frozenset(f"/v1/{name}" for name in ("translate", "translate/stream", "align", "classify", "caption", "look"))
 
 
 def build(model: Any, about: dict[str, Any], host: str, limits: Limits, token: str | None) -> FastAPI:
@@ -62,10 +50,7 @@ def build(model: Any, about: dict[str, Any], host: str, limits: Limits, token: s
     app.add_middleware(Guard, host=host, token=token, served=served)
     routes = {path for part in PARTS for path in _paths(part.router)}
     app.add_middleware(
-        Counted,
-        metrics=served.metrics,
-        routes=routes | {"/v1/openapi.json"},
-        stopping=lambda: served.stopping,
+        Counted, metrics=served.metrics, routes=routes | {"/v1/openapi.json"}, stopping=lambda: served.stopping
     )
     return app
 

@@ -28,9 +28,7 @@ router = APIRouter(prefix="/v1")
 class Images(Strict):
     """Images to be described."""
 
-    images: Annotated[list[str], Field(min_length=1)] = Field(
-        description="Files of PNG, JPEG or WebP, each as base64."
-    )
+    images: Annotated[list[str], Field(min_length=1)] = Field(description="Files of PNG, JPEG or WebP, each as base64.")
     look: bool = Field(False, description="Tell also where each word looked.")
 
 
@@ -91,6 +89,4 @@ def _pixels(text: str, row: int, most: int) -> Any:
     except RequestError:
         raise
     except Exception:  # whatever a damaged file leads to: Pillow has no common ancestor for it
-        raise RequestError(
-            422, "no_image", f"image {row} is not a PNG, JPEG or WebP file, or damaged."
-        ) from None
+        raise RequestError(422, "no_image", f"image {row} is not a PNG, JPEG or WebP file, or damaged.") from None

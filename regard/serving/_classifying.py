@@ -54,9 +54,7 @@ async def classify(here: Here, body: Texts) -> Response:
     classifier = here.classifier()
     here.source(body.texts)
     kind, work = ("classify", body.look), _looked if body.look else _classified
-    found = await here.worker.join(
-        kind, lambda texts: work(classifier, texts), body.texts, _check(classifier)
-    )
+    found = await here.worker.join(kind, lambda texts: work(classifier, texts), body.texts, _check(classifier))
     return listed("documents", found)
 
 

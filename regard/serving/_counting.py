@@ -14,9 +14,7 @@ from regard.serving._metrics import Metrics
 class Counted:
     """Count requests by route and status; while the server stops, ask clients to close their connections."""
 
-    def __init__(
-        self, app: ASGIApp, metrics: Metrics, routes: Container[str], stopping: Callable[[], bool]
-    ) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, routes: Container[str], stopping: Callable[[], bool]) -> None:
         self.app, self.metrics, self.routes, self.stopping = app, metrics, routes, stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -16,10 +16,7 @@ from starlette.exceptions import HTTPException
 from regard.errors import RegardError
 
 CODES = {404: "not_found", 405: "method_not_allowed"}
-SENTENCES = {
-    404: "There is nothing at this address.",
-    405: "This address does not take that method.",
-}
+SENTENCES = {404: "There is nothing at this address.", 405: "This address does not take that method."}
 MEANINGS = {
     400: "The request could not be read.",
     401: "The server asks for a token, and the request had none or another.",
@@ -115,9 +112,7 @@ async def _http(request: Request, http: Exception) -> JSONResponse:
     assert isinstance(http, HTTPException)
     status = http.status_code
     usual = HTTPStatus(status).phrase
-    answer = error(
-        status, CODES.get(status, usual.lower().replace(" ", "_")), SENTENCES.get(status, f"{usual}.")
-    )
+    answer = error(status, CODES.get(status, usual.lower().replace(" ", "_")), SENTENCES.get(status, f"{usual}."))
     answer.headers.update(http.headers or {})  # 405 says in Allow what would be taken
     return answer
 

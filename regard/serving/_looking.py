@@ -98,9 +98,7 @@ async def faithfulness(here: Here, id: str) -> dict[str, Any]:
     """How much the translation hangs on these weights: what happens when they are mixed up, or words removed."""
     found = here.looks.find(id)
     if not found.measurable:
-        raise InputTooLongError(
-            "This translation cannot be measured word by word: it is too long, or not by a network"
-        )
+        raise InputTooLongError("This translation cannot be measured word by word: it is too long, or not by a network")
     return (await here.worker.run(measure, here.model(), found.source, found.target)).to_json()
 
 
@@ -168,8 +166,6 @@ def _ids(translator: Translator, body: Pair, here: Here) -> list[int]:
         ids = body.token_ids or []
         for number in ids:
             if number >= len(translator.target) or number in (PAD_ID, BOS_ID, EOS_ID):
-                raise RequestError(
-                    422, "no_token", f"{number} is not the number of a token of the translation."
-                )
+                raise RequestError(422, "no_token", f"{number} is not the number of a token of the translation.")
     here.tokens_fit(ids, "the translation")
     return ids

@@ -68,12 +68,7 @@ class Look:
             "sides": {name: vars(side) for name, side in self.sides.items()},
             "token_log_probs": self.token_log_probs,
             "layers": [
-                {
-                    "kind": layer.kind,
-                    "rows": layer.rows,
-                    "columns": layer.columns,
-                    "heads": len(layer.weights),
-                }
+                {"kind": layer.kind, "rows": layer.rows, "columns": layer.columns, "heads": len(layer.weights)}
                 for layer in self.layers
             ],
         }

@@ -112,19 +112,11 @@ TEMPERATURE = Setting("temperature", 0.05, 5.0, 0.5)
 NORMALIZERS = (
     Part("softmax", "softmax", lambda _: attention.softmax),
     Part(
-        "Temperature",
-        "Temperature({temperature})",
-        lambda v: attention.Temperature(v["temperature"]),
-        (TEMPERATURE,),
+        "Temperature", "Temperature({temperature})", lambda v: attention.Temperature(v["temperature"]), (TEMPERATURE,)
     ),
     Part("sparsemax", "sparsemax", lambda _: attention.sparsemax),
     Part("entmax15", "entmax15", lambda _: attention.entmax15),
-    Part(
-        "Entmax",
-        "Entmax({alpha})",
-        lambda v: attention.Entmax(v["alpha"]),
-        (Setting("alpha", 1.0, 3.0, 1.3),),
-    ),
+    Part("Entmax", "Entmax({alpha})", lambda v: attention.Entmax(v["alpha"]), (Setting("alpha", 1.0, 3.0, 1.3),)),
     Part("TopK", "TopK({k})", lambda v: attention.TopK(int(v["k"])), (Setting("k", 1, 8, 2, step=1),)),
     Part("hardmax", "hardmax", lambda _: attention.hardmax),
     Part("sigmoid", "sigmoid", lambda _: attention.sigmoid),
@@ -140,10 +132,7 @@ NORMALIZERS = (
 MASKS = (
     Part("causal", "causal()", lambda _: attention.causal()),
     Part(
-        "padding",
-        "padding({length})",
-        lambda v: attention.padding(int(v["length"])),
-        (Setting("length", 0, 64, 4, 1),),
+        "padding", "padding({length})", lambda v: attention.padding(int(v["length"])), (Setting("length", 0, 64, 4, 1),)
     ),
     Part(
         "window",

@@ -94,9 +94,7 @@ def attend(here: Here, body: Question) -> Answer:
         points = getattr(body, name) or []
         if len(points) > here.limits.points:
             raise RequestError(
-                413,
-                "too_many_points",
-                f"There are {len(points):,} {name}; at most {here.limits.points} are taken.",
+                413, "too_many_points", f"There are {len(points):,} {name}; at most {here.limits.points} are taken."
             )
     query, key = _tensor(body.queries, "queries"), _tensor(body.keys, "keys")
     if body.values is not None and len(body.values) != len(body.keys):

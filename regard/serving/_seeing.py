@@ -89,9 +89,7 @@ def measured(block: Block, kind: str, others: Block | None) -> dict[str, float |
         numbers["distance"] = measures.distance(weights, mask)
     found = {name: _number(values.nanmean()) for name, values in numbers.items()}
     if others is not None and len(others):
-        alike = [
-            measures.head_similarity(torch.stack([weights, _weights(other)]), mask)[0, 1] for other in others
-        ]
+        alike = [measures.head_similarity(torch.stack([weights, _weights(other)]), mask)[0, 1] for other in others]
         found["agreement"] = _number(torch.stack(alike).nanmean())
     return found
 

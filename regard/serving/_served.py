@@ -54,13 +54,9 @@ class Served:
 
     def _of(self, skill: str, said: str) -> Any:
         if self.trained is None:
-            raise RequestError(
-                404, "no_model", "This server has no model, only the playground; start it with a RUN."
-            )
+            raise RequestError(404, "no_model", "This server has no model, only the playground; start it with a RUN.")
         if skill not in self.does:
-            raise RequestError(
-                404, "no_model", f"This server has no model that {said}; start it with such a RUN."
-            )
+            raise RequestError(404, "no_model", f"This server has no model that {said}; start it with such a RUN.")
         return self.trained
 
     def door(self, path: str) -> RequestError | None:
@@ -77,9 +73,7 @@ class Served:
         """Refuse texts that are too many, empty, or too long for us; the model has limits of its own."""
         if len(texts) > self.limits.texts:
             raise RequestError(
-                413,
-                "too_many_texts",
-                f"There are {len(texts):,} texts; at most {self.limits.texts} are taken.",
+                413, "too_many_texts", f"There are {len(texts):,} texts; at most {self.limits.texts} are taken."
             )
         for row, text in enumerate(texts, 1):
             self.fits(text, f"text {row}")
@@ -95,9 +89,7 @@ class Served:
     def tokens_fit(self, ids: list[int], name: str) -> None:
         limit = self.model().max_length
         if len(ids) > limit + 1:  # one that the search gave up on has a word where its end would be
-            raise InputTooLongError(
-                f"{name} has {len(ids):,} tokens, but this model takes {limit:,}; split it"
-            )
+            raise InputTooLongError(f"{name} has {len(ids):,} tokens, but this model takes {limit:,}; split it")
 
 
 async def _served(request: Request) -> Served:

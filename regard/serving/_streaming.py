@@ -34,8 +34,7 @@ EVENT = {
     "required": ["event", "data"],
 }
 EXAMPLE = (
-    'event: token\ndata: {"id":812,"token":"▁Ein","text":"Ein"}\n\n'
-    'event: end\ndata: {"text":"Ein Hund.", ...}\n\n'
+    'event: token\ndata: {"id":812,"token":"▁Ein","text":"Ein"}\n\nevent: end\ndata: {"text":"Ein Hund.", ...}\n\n'
 )
 
 router = APIRouter(prefix="/v1")
@@ -46,9 +45,7 @@ class Chance(Strict):
 
     temperature: Annotated[float, Field(ge=0.01, le=100)] = 1.0
     top_k: Annotated[int, Field(ge=0, le=1_000_000)] = Field(0, description="Of the likeliest only; 0: all.")
-    top_p: Annotated[float, Field(ge=0.001, le=1)] = Field(
-        1.0, description="Of those that make up this share."
-    )
+    top_p: Annotated[float, Field(ge=0.001, le=1)] = Field(1.0, description="Of those that make up this share.")
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = Field(
         None, description="The same seed gives the same translation."
     )
@@ -117,9 +114,7 @@ async def stream(here: Here, body: Stream) -> StreamingResponse:
     kind = ("stream", options) if body.sample is None else None  # neighbors would change what is drawn
     check = fitting(translator, here.metrics)
     job = asyncio.ensure_future(
-        here.worker.join(
-            kind, _work(translator, options, chance), [listened], lambda items: check([body.text])
-        )
+        here.worker.join(kind, _work(translator, options, chance), [listened], lambda items: check([body.text]))
     )
     job.add_done_callback(lambda _: events.put_nowait(None))
     first = await events.get()
@@ -162,10 +157,7 @@ def _work(
 
 
 def _takes_steps(model: Any) -> bool:
-    return (
-        not isinstance(model, InferenceEngine)
-        or type(model).start_decoding is not InferenceEngine.start_decoding
-    )
+    return not isinstance(model, InferenceEngine) or type(model).start_decoding is not InferenceEngine.start_decoding
 
 
 async def _events(
@@ -177,9 +169,7 @@ async def _events(
         while token is not None:
             ids.append(token)
             (name,) = translator.target.convert_ids_to_tokens([token])
-            yield _event(
-                "token", as_json({"id": token, "token": name, "text": translator.target.decode(ids)})
-            )
+            yield _event("token", as_json({"id": token, "token": name, "text": translator.target.decode(ids)}))
             token = await events.get()
         (whole,) = await job
         yield _event("end", whole)

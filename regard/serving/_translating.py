@@ -66,15 +66,11 @@ async def translate(here: Here, body: Texts) -> Response:
     return listed("translations", found)
 
 
-def decoding(
-    here: Served, beam: int | None, best: int, length_penalty: float | None = None
-) -> DecodingConfig:
+def decoding(here: Served, beam: int | None, best: int, length_penalty: float | None = None) -> DecodingConfig:
     translator = here.model()
     beam = max(beam or translator.config.beam_size, best)
     if beam > here.limits.beam:
-        raise RequestError(
-            413, "beam_too_wide", f"A beam of {beam} is too wide; at most {here.limits.beam} is taken."
-        )
+        raise RequestError(413, "beam_too_wide", f"A beam of {beam} is too wide; at most {here.limits.beam} is taken.")
     return translator.decoding_config(beam_size=beam, num_best=best, length_penalty=length_penalty)
 
 

@@ -23,7 +23,5 @@ def warm_up(translator: Translator, texts: int) -> None:
     for time in range(TIMES):
         lengths = [longest if time == 0 else chance.randint(1, longest) for _ in range(texts)]
         noise = [source.decode(chance.choices(words, k=length)) for length in lengths]
-        fitting = [
-            text for text in noise if len(source.encode(translator.clean(text))) <= translator.max_length
-        ]
+        fitting = [text for text in noise if len(source.encode(translator.clean(text))) <= translator.max_length]
         translator.search(fitting, translator.decoding_config(max_length=longest))

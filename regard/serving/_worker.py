@@ -171,9 +171,7 @@ class Worker:
 
 
 def stopping() -> RequestError:
-    return RequestError(
-        503, "stopping", "The server is stopping; ask another, or later.", {"Retry-After": "5"}
-    )
+    return RequestError(503, "stopping", "The server is stopping; ask another, or later.", {"Retry-After": "5"})
 
 
 def _checked(job: Job) -> Exception | None:

@@ -77,17 +77,11 @@ def bahdanau2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> di
         (
             format_markdown_table(rows, columns),
             f"{quality} by source length:\n\n"
-            + format_markdown_table(
-                by_length, {"words": "", "without attention": ".1f", "with attention": ".1f"}
-            ),
+            + format_markdown_table(by_length, {"words": "", "without attention": ".1f", "with attention": ".1f"}),
             "Gradient of the loss that arrives at a source word, as a share of its sentence's:\n\n"
-            + format_markdown_table(
-                gradients, {"place": "", "without attention": ".3f", "with attention": ".3f"}
-            ),
+            + format_markdown_table(gradients, {"place": "", "without attention": ".3f", "with attention": ".3f"}),
             "Size of this gradient: the norm at one source word, of the loss of its sentence summed over its words:\n\n"
-            + format_markdown_table(
-                sizes, {"place": "", "without attention": ".2e", "with attention": ".2e"}
-            ),
+            + format_markdown_table(sizes, {"place": "", "without attention": ".2e", "with attention": ".2e"}),
         )
     )
     (out / "table.md").write_text(table + "\n", encoding="utf-8")
@@ -164,11 +158,7 @@ def _draw_bahdanau(
     colors = {"without attention": "#D55E00", "with attention": "#0072B2"}
     for label, color in colors.items():
         left.plot(
-            [row["words"] for row in by_length],
-            [row[label] for row in by_length],
-            "o-",
-            color=color,
-            label=label,
+            [row["words"] for row in by_length], [row[label] for row in by_length], "o-", color=color, label=label
         )
         middle.plot(POSITIONS, gradients[label].shares, "o-", color=color, label=label)
         right.plot(POSITIONS, gradients[label].norms, "o-", color=color, label=label)
@@ -197,11 +187,7 @@ def luong2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> dict[
         **values,
     }
     feeding = {"input_feeding": True}
-    near = {
-        **feeding,
-        "score": "general",
-        **({"window_radius": 10} if name == "multi30k" else {}),
-    }  # the paper's D
+    near = {**feeding, "score": "general", **({"window_radius": 10} if name == "multi30k" else {})}  # the paper's D
     trials: dict[str, dict[str, Any]] = {
         "none": {"attention_scope": "none"},
         "global (location)": {"score": "location"},

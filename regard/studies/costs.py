@@ -44,9 +44,7 @@ PANELS = {
 
 
 def draw_costs(
-    path: Path,
-    measurements: Mapping[str, Mapping[str, Mapping[int, float]]],
-    theory: Mapping[str, Mapping[str, int]],
+    path: Path, measurements: Mapping[str, Mapping[str, Mapping[int, float]]], theory: Mapping[str, Mapping[str, int]]
 ) -> None:
     """Four panels with logarithmic axes; thin lines are the slopes of theory through the last points."""
     plt = require_extra("matplotlib.pyplot", extra="draw")
@@ -197,9 +195,7 @@ MAX_QUADRATIC_TIME_LENGTH, MAX_QUADRATIC_MEMORY_LENGTH = (
 QUICK_LENGTHS = (64, 128, 256, 512)
 
 
-NUM_FITTED_LENGTHS = (
-    3  # the longest lengths make an exponent: at short ones, what does not grow weighs too much
-)
+NUM_FITTED_LENGTHS = 3  # the longest lengths make an exponent: at short ones, what does not grow weighs too much
 
 
 TOLERANCE = 0.2
@@ -259,10 +255,7 @@ LAYER_KINDS = {
         lambda n: 8 * n * DIM**2 + 4 * (2 * RADIUS + 1) * n * DIM,
     ),
     "recurrence": LayerKind(
-        lambda: RNNBlock(DIM),
-        _cost_formulas("n d^2", "n", "n"),
-        (1, 1, 1, 1, 1),
-        lambda n: 8 * n * DIM**2,
+        lambda: RNNBlock(DIM), _cost_formulas("n d^2", "n", "n"), (1, 1, 1, 1, 1), lambda n: 8 * n * DIM**2
     ),
     "convolution": LayerKind(
         lambda: ConvBlock(DIM, KERNEL),
@@ -280,13 +273,7 @@ def costs(out: Path, name: str, values: dict[str, Any], log: LogFn, *, quick: bo
     rows: list[Row] = []
     for kind in LAYER_KINDS:
         *_, time, memory = LAYER_KINDS[kind].growth_exponents
-        most = (
-            MAX_QUADRATIC_MEMORY_LENGTH
-            if memory == 2
-            else MAX_QUADRATIC_TIME_LENGTH
-            if time == 2
-            else max(lengths)
-        )
+        most = MAX_QUADRATIC_MEMORY_LENGTH if memory == 2 else MAX_QUADRATIC_TIME_LENGTH if time == 2 else max(lengths)
         here = [length for length in lengths if length <= most]
         log(f"{kind}: {', '.join(f'{length:,}' for length in here)} positions")
         found[kind] = {**count_costs(kind, here), **measure_costs(kind, here)}
@@ -348,9 +335,7 @@ def make_row(kind: str, points: Points) -> Row:
     }
 
 
-def explain_deviation(
-    name: str, found: Mapping[str, float], theory: Mapping[str, int], points: Points
-) -> str:
+def explain_deviation(name: str, found: Mapping[str, float], theory: Mapping[str, int], points: Points) -> str:
     """Why an exponent is not that of theory, as far as the numbers tell."""
     longest = max(points[name])
     if name == "memory" and points[name][longest] < SMALL_MEMORY_MB:
@@ -374,10 +359,8 @@ def format_tables(rows: list[Row]) -> str:
     parts = [
         "In words, for n positions, d features, kernel k, radius r:\n\n"
         + format_markdown_table(words, dict.fromkeys(("layer", "operations", "steps", "path", "memory"), "")),
-        "Exponents of n, theory / found:\n\n"
-        + format_markdown_table(shown, dict.fromkeys(("layer", *MEASURES), "")),
-        "At the longest length:\n\n"
-        + format_markdown_table(rows, {**columns, "seconds": ".3f", "megabytes": ".0f"}),
+        "Exponents of n, theory / found:\n\n" + format_markdown_table(shown, dict.fromkeys(("layer", *MEASURES), "")),
+        "At the longest length:\n\n" + format_markdown_table(rows, {**columns, "seconds": ".3f", "megabytes": ".0f"}),
     ]
     apart = [f"- {one['layer']}, {name}: {why}." for one in rows for name, why in one["apart"].items()]
     if apart:

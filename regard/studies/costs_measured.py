@@ -52,9 +52,7 @@ def main(kind: str, *length_texts: str) -> None:
     """Memory first, from the shortest length to the longest; then time."""
     torch.set_num_threads(1)
     layer, lengths = LAYER_KINDS[kind].build(), sorted(map(int, length_texts))
-    for _ in range(
-        2
-    ):  # libraries, kernels and the pools of the allocator are there before anything is measured
+    for _ in range(2):  # libraries, kernels and the pools of the allocator are there before anything is measured
         run_step(layer, lengths[0] // 4)
     began, megabytes = peak_memory_mb(), {}
     for length in lengths:

@@ -37,9 +37,7 @@ QUICK_DOCUMENTS = 1000  # documents of each part
 CORRECT_FILE = "right.json"  # in the folder of a model: which test documents it got right
 
 
-def han2016(
-    out: Path, name: str, values: dict[str, Any], log: LogFn, *, quick: bool = False
-) -> dict[str, Any]:
+def han2016(out: Path, name: str, values: dict[str, Any], log: LogFn, *, quick: bool = False) -> dict[str, Any]:
     """Train each way of pooling with each seed on the same documents, and a linear model; compare them in pairs.
 
     `given` needs the folder of IMDB as data; a seed among it is the only one.
@@ -48,12 +46,8 @@ def han2016(
     seeds = (values.pop("seed"),) if "seed" in values else SEEDS[: 1 if quick else None]
     data = make_config("imdb", **values).data_dir
     if data is None:
-        raise UsageError(
-            "han2016 reads IMDB: --data FOLDER with train.tsv and test.tsv (label, rating, text)"
-        )
-    get_recipe("imdb").load_data(
-        make_config("imdb", **values)
-    )  # says what is missing before hours of training
+        raise UsageError("han2016 reads IMDB: --data FOLDER with train.tsv and test.tsv (label, rating, text)")
+    get_recipe("imdb").load_data(make_config("imdb", **values))  # says what is missing before hours of training
     rows: list[Row] = []
     right: dict[str, list[list[bool]]] = {}
     for pooling in POOLING:
@@ -87,13 +81,7 @@ def _format_tables(rows: Sequence[Row], correct: Mapping[str, list[list[bool]]])
         }
         for model, runs in correct.items()
     ]
-    shown = {
-        "model": "",
-        "seeds": "",
-        "accuracy": ".2f",
-        "deviation of seeds": ".2f",
-        "standard error": ".2f",
-    }
+    shown = {"model": "", "seeds": "", "accuracy": ".2f", "deviation of seeds": ".2f", "standard error": ".2f"}
     return "\n\n".join(
         (
             format_markdown_table(means, shown),
@@ -117,13 +105,9 @@ def compare_models(correct: Mapping[str, list[list[bool]]]) -> list[Row]:
     first, *others = correct
     found = []
     for other in others:
-        a, b = (
-            [mean(marks) for marks in zip(*runs, strict=True)] for runs in (correct[first], correct[other])
-        )
+        a, b = ([mean(marks) for marks in zip(*runs, strict=True)] for runs in (correct[first], correct[other]))
         documents = standard_error([x - y for x, y in zip(a, b, strict=True)])
-        seeds = sum(
-            _variance_of_mean([mean(marks) for marks in runs]) for runs in (correct[first], correct[other])
-        )
+        seeds = sum(_variance_of_mean([mean(marks) for marks in runs]) for runs in (correct[first], correct[other]))
         found.append(
             {
                 "models": f"{first} - {other}",
@@ -161,11 +145,7 @@ def _correct_documents(folder: Path, quick: bool) -> list[bool]:
 
 
 def _test_documents(config: Any, quick: bool) -> list[Document]:
-    every = [
-        document
-        for document in get_recipe("imdb").load_data(config).tests["test"]
-        if document.full_text.strip()
-    ]
+    every = [document for document in get_recipe("imdb").load_data(config).tests["test"] if document.full_text.strip()]
     return every[: QUICK_DOCUMENTS if quick else None]
 
 
@@ -205,10 +185,7 @@ def fit_linear_model(train: Sequence[Document], valid: Sequence[Document]) -> Li
 
     How closely it fits is chosen by the documents held out, as the weights of the networks are.
     """
-    text, svm = (
-        require_extra("sklearn.feature_extraction.text", "sklearn"),
-        require_extra("sklearn.svm", "sklearn"),
-    )
+    text, svm = (require_extra("sklearn.feature_extraction.text", "sklearn"), require_extra("sklearn.svm", "sklearn"))
     counted = text.TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
     x, y = counted.fit_transform([one.full_text for one in train]), [one.label for one in train]
     held, right = counted.transform([one.full_text for one in valid]), [one.label for one in valid]

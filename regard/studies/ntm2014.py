@@ -44,9 +44,7 @@ ALGORITHM_TRIALS = {
         tuple({"items": items} for items in (6, 8, 10, 12, 15, 20)),
         "nearly perfect at 12 items, below 1 bit at 15; LSTM never reaches 0 in training",
     ),
-    "ngrams": AlgorithmTrial(
-        128, ({"length": 200},), "a little better than LSTM, never quite the best possible"
-    ),
+    "ngrams": AlgorithmTrial(128, ({"length": 200},), "a little better than LSTM, never quite the best possible"),
     "sort": AlgorithmTrial(128, ({"length": 20},), "much better than LSTM"),
 }
 
@@ -101,11 +99,7 @@ def _train_and_test(name: str, model: str, folder: Path, values: dict[str, Any],
 
 def _evaluate_sizes(machine: AlgorithmPredictor, sizes: dict[str, int]) -> Row:
     found = machine.evaluate(num_sequences=NUM_TEST_SEQUENCES, **sizes)
-    return {
-        name: found[name]
-        for name in ("bits", "best", "errors", "exact", "wrong", "of", "rows")
-        if name in found
-    }
+    return {name: found[name] for name in ("bits", "best", "errors", "exact", "wrong", "of", "rows") if name in found}
 
 
 def _save_curves(path: Path, out: Path, name: str) -> None:

@@ -97,9 +97,7 @@ def format_markdown_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[st
         return "" if value is None else format(value, form) if not isinstance(value, str) else value
 
     head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    return "\n".join(
-        head + [f"| {' | '.join(cell(row, k, f) for k, f in columns.items())} |" for row in rows]
-    )
+    return "\n".join(head + [f"| {' | '.join(cell(row, k, f) for k, f in columns.items())} |" for row in rows])
 
 
 @dataclass(frozen=True)
@@ -152,9 +150,7 @@ class Study:
             found["settings"] = list(overrides)
             found["table"] += f"\n\nSettings given, the last time: {' '.join(overrides)}."
             (out / "table.md").write_text(found["table"] + "\n", encoding="utf-8")
-        (out / "numbers.json").write_text(
-            json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        (out / "numbers.json").write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         return found
 
 

@@ -24,9 +24,7 @@ SCENE_COLUMNS = {"captions": ".2f", "digits": ".2f", "inside": ".2f"}
 BLEU_COLUMNS = {f"bleu{order}{ending}": ".2f" for ending in ("", "_bare") for order in (1, 2, 3, 4)}
 
 
-PAPER_ROWS: list[
-    Row
-] = [  # table 1, Flickr8k; without brevity penalty, with VGG's 14 by 14 grid of 512 numbers
+PAPER_ROWS: list[Row] = [  # table 1, Flickr8k; without brevity penalty, with VGG's 14 by 14 grid of 512 numbers
     {"scope": "paper, soft", "bleu1_bare": 67.0, "bleu2_bare": 44.8, "bleu3_bare": 29.9, "bleu4_bare": 19.5},
     {"scope": "paper, hard", "bleu1_bare": 67.0, "bleu2_bare": 45.7, "bleu3_bare": 31.4, "bleu4_bare": 21.3},
 ]
@@ -110,9 +108,7 @@ def vision(out: Path, name: str, values: dict[str, Any], log: LogFn) -> dict[str
     kinds = {"pooling": "", "accuracy": ".2f", **dict.fromkeys(QUESTION_TYPES, ".1f"), "inside": ".2f"}
     table = "\n\n".join(
         (
-            format_markdown_table(
-                images, {"pooling": "", "accuracy": ".2f", "inside": ".2f", **SIZE_COLUMNS}
-            ),
+            format_markdown_table(images, {"pooling": "", "accuracy": ".2f", "inside": ".2f", **SIZE_COLUMNS}),
             format_markdown_table(questions, {**kinds, **SIZE_COLUMNS}),
         )
     )
@@ -121,9 +117,7 @@ def vision(out: Path, name: str, values: dict[str, Any], log: LogFn) -> dict[str
     return {"images": images, "questions": questions, "table": table}
 
 
-def _run_variants(
-    out: Path, recipe: str, variants: dict[str, Any], values: dict[str, Any], log: LogFn
-) -> list[Row]:
+def _run_variants(out: Path, recipe: str, variants: dict[str, Any], values: dict[str, Any], log: LogFn) -> list[Row]:
     rows = []
     for way, settings in variants.items():
         log(f"{recipe}, {way}:")

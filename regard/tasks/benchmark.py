@@ -68,9 +68,7 @@ def measure_throughput(
             took.append(time.perf_counter() - start)
             tokens += sum(len(best[0].token_ids) + best[0].finished for best in found if best)
     name = getattr(translator.model, "name", "torch")
-    return Throughput(
-        name, batch_size, len(texts), tokens, sum(took), _percentiles(took), peak[0] if peak else None
-    )
+    return Throughput(name, batch_size, len(texts), tokens, sum(took), _percentiles(took), peak[0] if peak else None)
 
 
 def _split_into_batches(texts: Sequence[str], batch_size: int) -> Iterator[list[str]]:

@@ -88,12 +88,7 @@ class Classification(Prediction):
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""
-        plain = {
-            "text": self.text,
-            "score": self.score,
-            "label": self.label,
-            "probabilities": self.probabilities,
-        }
+        plain = {"text": self.text, "score": self.score, "label": self.label, "probabilities": self.probabilities}
         return plain | ({"truncation": vars(self.truncation)} if self.truncation else {})
 
 
@@ -148,10 +143,7 @@ def classification_tables(
     for a, b in zip(true, predicted, strict=True):
         confusion[a][b] += 1
     correct, count = sum(confusion[label][label] for label in labels), len(true)
-    metrics = {
-        "accuracy": 100 * correct / count,
-        "error": 100 * math.sqrt(correct * (count - correct) / count) / count,
-    }
+    metrics = {"accuracy": 100 * correct / count, "error": 100 * math.sqrt(correct * (count - correct) / count) / count}
     tables: dict[str, list[Mapping[str, Any]]] = {
         "labels": [{"label": label, **_label_metrics(confusion, label)} for label in labels],
         "confusion": [{"label": label, **row} for label, row in confusion.items()],
@@ -191,9 +183,7 @@ class ClassificationPredictor(Predictor[Any, Any, Classification]):
         """The accuracy, and precision and recall of each label."""
         pairs = list(examples)
         predicted = [one.text for one in self.predict([input for input, _ in pairs])]
-        metrics, tables = classification_tables(
-            [label for _, label in pairs], predicted, self.processor.labels
-        )
+        metrics, tables = classification_tables([label for _, label in pairs], predicted, self.processor.labels)
         return Report(len(pairs), metrics, tables=tables)
 
 
@@ -211,9 +201,7 @@ class ClassificationTask(Task[Any, Any, Any, ClassificationBatch]):
             list(examples), lambda some: self._collate(processor, some), config.batch_size, config.seed
         )
 
-    def eval_batches(
-        self, config: Any, processor: Any, examples: Iterable[Any]
-    ) -> Iterable[ClassificationBatch]:
+    def eval_batches(self, config: Any, processor: Any, examples: Iterable[Any]) -> Iterable[ClassificationBatch]:
         """All examples in order."""
         every = list(examples)
         for start in range(0, len(every), config.batch_size):

@@ -63,9 +63,7 @@ def held_out(documents: Iterable[ItemT]) -> list[ItemT]:
     every = list(documents)
     if len(every) < HELD_OUT_EVERY:
         has = f"{documents} has {pluralize(len(every), 'document')}"
-        raise DataError(
-            f"{has}, too few to hold one of {HELD_OUT_EVERY} out; name others to choose by: --valid FILE"
-        )
+        raise DataError(f"{has}, too few to hold one of {HELD_OUT_EVERY} out; name others to choose by: --valid FILE")
     return every[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
 
 
@@ -128,9 +126,7 @@ def describe_reports(train: Any, valid: Any, held_out: str | None = None) -> dic
         held_out: what one example is, if validation examples were held out of the training data
     """
     reports = {
-        name: batches.report
-        for name, batches in (("train", train), ("valid", valid))
-        if hasattr(batches, "report")
+        name: batches.report for name, batches in (("train", train), ("valid", valid)) if hasattr(batches, "report")
     }
     if held_out is not None and "valid" in reports:
         reports["valid"] = HeldOutReport(reports["valid"], held_out)
@@ -146,9 +142,7 @@ def describe_splits(reports: Mapping[str, object], held: bool, noun: str = "docu
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1"
 
 
-G2P_URL = (
-    "https://raw.githubusercontent.com/sigmorphon/2021-task1/821bcdece5a47820872215969f275004b0abe80c/data"
-)
+G2P_URL = "https://raw.githubusercontent.com/sigmorphon/2021-task1/821bcdece5a47820872215969f275004b0abe80c/data"
 
 
 # SHA-256 of the text itself: packed files differ from packer to packer.

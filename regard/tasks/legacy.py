@@ -63,9 +63,7 @@ class ObjectiveLoss(nn.Module):
 
     def __init__(self, objective: nn.Module):
         super().__init__()
-        self.__dict__["objective"] = (
-            objective  # not a submodule: the model is a submodule of `Objective` already
-        )
+        self.__dict__["objective"] = objective  # not a submodule: the model is a submodule of `Objective` already
 
     def forward(self, model: nn.Module, batch: Any) -> Loss:
         return cast(Loss, self.objective(batch))
@@ -74,9 +72,7 @@ class ObjectiveLoss(nn.Module):
         state = self.objective.state_dict(*args, **kwargs)
         return {name: tensor for name, tensor in state.items() if not name.startswith("model.")}
 
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         return self.objective.load_state_dict({**self.objective.state_dict(), **state_dict}, strict, assign)
 
     def train(self, mode: bool = True) -> ObjectiveLoss:
@@ -109,13 +105,7 @@ class Task(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def load(
-        self,
-        run: RunFolder,
-        recipe: Recipe,
-        config: ConfigT,
-        weights: Mapping[str, Tensor],
-        where: str,
-        device: str,
+        self, run: RunFolder, recipe: Recipe, config: ConfigT, weights: Mapping[str, Tensor], where: str, device: str
     ) -> Any:
         """What was trained, ready for use."""
 

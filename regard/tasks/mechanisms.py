@@ -153,9 +153,7 @@ def build_normalizer(text: str | None) -> Any:
         raise invalid("normalize", text, str(error)) from None
 
 
-def build_attention(
-    scope: str, score: Any, normalize: Any, query_dim: int, hidden_dim: int, window_radius: int
-) -> Any:
+def build_attention(scope: str, score: Any, normalize: Any, query_dim: int, hidden_dim: int, window_radius: int) -> Any:
     """An attention of this scope."""
     if normalize is not None and input_kind(normalize) != score.output_kind:
         kinds = {"logits": "any real numbers", "kernel": "kernel values, which kernel_sum normalizes"}

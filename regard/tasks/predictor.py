@@ -137,9 +137,7 @@ class Explanation:
         from regard.viewing.terminal import heatmap
 
         first = self._first_map()
-        drawn = heatmap(
-            first.weights.mean(0), first.queries, first.keys, color=color, width=width, language=language
-        )
+        drawn = heatmap(first.weights.mean(0), first.queries, first.keys, color=color, width=width, language=language)
         return f"{self.prediction.text}\n\n{drawn}"
 
     def to_figure(self) -> Any:
@@ -154,19 +152,12 @@ class Explanation:
         from regard.viewing.pages import head_grid
 
         first = self._first_map()
-        return head_grid(
-            first.weights[None], first.queries, first.keys, title=self.prediction.text, language=language
-        )
+        return head_grid(first.weights[None], first.queries, first.keys, title=self.prediction.text, language=language)
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""
         maps = [
-            {
-                "name": one.name,
-                "queries": list(one.queries),
-                "keys": list(one.keys),
-                "weights": one.weights.tolist(),
-            }
+            {"name": one.name, "queries": list(one.queries), "keys": list(one.keys), "weights": one.weights.tolist()}
             for one in self.maps
         ]
         return self.prediction.to_json() | {"attention": maps}
@@ -185,9 +176,7 @@ class Explanation:
         elif suffix in (".png", ".svg"):
             self.to_figure().save(path)
         else:
-            raise UnsupportedError(
-                f"cannot write {path}: its name must end in .txt, .json, .html, .png or .svg"
-            )
+            raise UnsupportedError(f"cannot write {path}: its name must end in .txt, .json, .html, .png or .svg")
 
     def _first_map(self) -> AttentionMap:
         if not self.maps:

@@ -25,14 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard._version import __version__
 from regard.config import format_conditions, format_value, split_override
-from regard.errors import (
-    ConfigError,
-    DataError,
-    RunFormatError,
-    StorageError,
-    UsageError,
-    WeightsMismatchError,
-)
+from regard.errors import ConfigError, DataError, RunFormatError, StorageError, UsageError, WeightsMismatchError
 from regard.files import DISK_FULL_ERRNOS, sync_folder
 from regard.tasks.datasets import DOWNLOAD
 from regard.tasks.mechanisms import check_mechanisms, training_warnings
@@ -122,9 +115,7 @@ def train(
     run = RunFolder.create(out)
     is_main = distributed.distributed_context().is_main
     if is_main and not run.record_path.is_file():  # torchrun finds it there after a restart
-        run.write_record(
-            _make_record(recipe, config, None if origin is None else str(origin.folder.resolve()))
-        )
+        run.write_record(_make_record(recipe, config, None if origin is None else str(origin.folder.resolve())))
         for option, when in config.unused(sorted(_given_options(overrides, values))).items():
             (log or _log_to_stderr)(f"{option} is for {format_conditions(when)}, and changes nothing here")
     try:
@@ -170,11 +161,7 @@ def resume(folder: str | Path, log: LogFn | None = None, **changes: Any) -> Trai
 
 
 def load(
-    folder: str | Path,
-    device: str = "cpu",
-    weights: str | Path | None = None,
-    *,
-    engine: str | None = None,
+    folder: str | Path, device: str = "cpu", weights: str | Path | None = None, *, engine: str | None = None
 ) -> Any:
     """The predictor of a run: with its averaged weights, else its best, else its last.
 
@@ -222,12 +209,7 @@ def load_predictor(
 
 
 def evaluate(
-    folder: str | Path,
-    split: str | None = None,
-    options: Any = None,
-    *,
-    device: str = "cpu",
-    limit: int | None = None,
+    folder: str | Path, split: str | None = None, options: Any = None, *, device: str = "cpu", limit: int | None = None
 ) -> dict[str, Report]:
     """Evaluate a run on the splits of its recipe.
 
@@ -246,8 +228,7 @@ def evaluate(
     splits = recipe.load_data(predictor.config).select(split)
     return {
         name: predictor.evaluate(
-            examples if limit is None else [one for one, _ in zip(examples, range(limit), strict=False)],
-            options,
+            examples if limit is None else [one for one, _ in zip(examples, range(limit), strict=False)], options
         )
         for name, examples in splits.items()
     }
@@ -273,9 +254,7 @@ def read_record(run: RunFolder) -> dict[str, Any]:
         )
     kinds = {"format": int, "recipe": str, "config": dict}
     if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
-        raise RunFormatError(
-            f"{run.record_path} is damaged: it must name a recipe and its config; copy it again"
-        )
+        raise RunFormatError(f"{run.record_path} is damaged: it must name a recipe and its config; copy it again")
     return record
 
 
@@ -426,9 +405,7 @@ def _apply_changes(record: Mapping[str, Any], changes: Mapping[str, Any]) -> Tra
     resumable = [item.name for item in config.options() if item.resumable]
     for name in changes:
         if not config.option(name).resumable:
-            raise ConfigError(
-                f"{name} cannot change in a run that has begun; only these can: {', '.join(resumable)}"
-            )
+            raise ConfigError(f"{name} cannot change in a run that has begun; only these can: {', '.join(resumable)}")
     return config.replace(**changes)
 
 
@@ -460,12 +437,7 @@ def _run_training(run: RunFolder, log: LogFn | None) -> TrainingResult:
 
 
 def _fit_recipe(
-    run: RunFolder,
-    recipe: Recipe,
-    config: TrainingConfig,
-    record: dict[str, Any],
-    origin: RunFolder | None,
-    log: LogFn,
+    run: RunFolder, recipe: Recipe, config: TrainingConfig, record: dict[str, Any], origin: RunFolder | None, log: LogFn
 ) -> TrainingResult:
     task, data = get_task(recipe.task), recipe.load_data(config)
     is_main = distributed.distributed_context().is_main
@@ -533,12 +505,7 @@ def _partial(folder: Path) -> Path:
 
 
 def _fit_old_recipe(
-    run: RunFolder,
-    recipe: Any,
-    config: TrainingConfig,
-    record: dict[str, Any],
-    origin: RunFolder | None,
-    log: LogFn,
+    run: RunFolder, recipe: Any, config: TrainingConfig, record: dict[str, Any], origin: RunFolder | None, log: LogFn
 ) -> TrainingResult:
     """The same for a task that is not ported to the protocol yet."""
     is_main = distributed.distributed_context().is_main
@@ -550,9 +517,7 @@ def _fit_old_recipe(
     experiment = recipe.task.experiment(run, recipe, config)
     if not checkpoint.list_steps(run.checkpoints):
         if origin is not None:
-            recipe.task.init_model(
-                experiment.objective.model, load_weights(origin.find_weights()), str(origin.folder)
-            )
+            recipe.task.init_model(experiment.objective.model, load_weights(origin.find_weights()), str(origin.folder))
         if is_main:
             parameters = sum(p.numel() for p in experiment.objective.parameters())
             run.write_record({**record, "parameters": parameters, **experiment.facts})

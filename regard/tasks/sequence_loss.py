@@ -90,9 +90,7 @@ class ReinforceLoss(NextTokenLoss):
 
     baseline: Tensor
 
-    def __init__(
-        self, label_smoothing: float = 0.1, entropy_bonus: float = 0.01, reward_discount: float = 0.5
-    ):
+    def __init__(self, label_smoothing: float = 0.1, entropy_bonus: float = 0.01, reward_discount: float = 0.5):
         super().__init__(label_smoothing)
         self.entropy_bonus, self.reward_discount = entropy_bonus, reward_discount
         self.register_buffer("baseline", torch.zeros(BASELINE_POSITIONS))

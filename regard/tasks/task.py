@@ -146,9 +146,7 @@ class Task(ABC, Generic[ConfigT, ProcessorT, ExampleT, BatchT]):
         """Batches to train on, resumable at any position."""
 
     @abstractmethod
-    def eval_batches(
-        self, config: ConfigT, processor: ProcessorT, examples: Iterable[ExampleT]
-    ) -> Iterable[BatchT]:
+    def eval_batches(self, config: ConfigT, processor: ProcessorT, examples: Iterable[ExampleT]) -> Iterable[BatchT]:
         """Every example once, in batches."""
 
     def loss(self, model: nn.Module, batch: BatchT) -> Loss:
@@ -166,9 +164,7 @@ class Task(ABC, Generic[ConfigT, ProcessorT, ExampleT, BatchT]):
         """What `compile=on` compiles: the "whole" model, one "step" of it, or nothing ("off")."""
         return "whole"
 
-    def describe_data(
-        self, config: ConfigT, batches: BatchSource, valid: Iterable[BatchT]
-    ) -> Mapping[str, Any]:
+    def describe_data(self, config: ConfigT, batches: BatchSource, valid: Iterable[BatchT]) -> Mapping[str, Any]:
         """Reports of what was read, by split: objects with `as_dict()` for run.json and a sentence as `str`.
 
         Args:

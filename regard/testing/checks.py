@@ -88,10 +88,7 @@ def check_mask(mask: Any, *, queries: int = 7, keys: int = 9) -> None:
     shape, num_batch_axes = tuple(visible.shape), mask.num_batch_axes()
     require(visible.dtype == torch.bool, f"a mask is bool, not {visible.dtype}")
     require(shape[-2:] == (queries, keys), f"a mask of {queries} queries and {keys} keys has shape {shape}")
-    require(
-        len(shape) <= num_batch_axes + 2,
-        f"num_batch_axes() is {num_batch_axes}, but the mask has shape {shape}",
-    )
+    require(len(shape) <= num_batch_axes + 2, f"num_batch_axes() is {num_batch_axes}, but the mask has shape {shape}")
     visible = visible.expand(*(1,) * (num_batch_axes + 2 - len(shape)), *shape)
     for grid in _partial_grids(mask, queries, keys):
         actual, expected = mask.rule(grid), visible[..., grid.query_positions, grid.key_positions]
@@ -119,16 +116,9 @@ def _partial_grids(mask: Mask, queries: int, keys: int) -> list[PositionGrid]:
     return [
         PositionGrid(queries, keys, num_batch_axes, query[1:5, None], key[None, 1:6]),
         PositionGrid(
-            queries,
-            keys,
-            num_batch_axes,
-            block + query[: queries - 1, None],
-            block + key[: keys - 1],
-            num_inner_axes=1,
+            queries, keys, num_batch_axes, block + query[: queries - 1, None], block + key[: keys - 1], num_inner_axes=1
         ),
-        PositionGrid(
-            queries, keys, num_batch_axes, query[:, None, None], first + key[:width], num_inner_axes=1
-        ),
+        PositionGrid(queries, keys, num_batch_axes, query[:, None, None], first + key[:width], num_inner_axes=1),
     ]
 
 
@@ -147,9 +137,7 @@ def _check_algebra(mask: Mask, visible: torch.Tensor) -> None:
         is_equal = torch.equal((grid.key_positions < prefix).expand_as(visible), visible)
         require(is_equal, "prefix_lengths() is not the number of visible keys")
     count = mask.count_visible(grid).expand(*visible.shape[:-1], 1)
-    require(
-        torch.equal(count, visible.sum(-1, keepdim=True)), "count_visible() is not the number of visible keys"
-    )
+    require(torch.equal(count, visible.sum(-1, keepdim=True)), "count_visible() is not the number of visible keys")
 
 
 def _check_laws(attention: AttentionUnderTest, sample: SampleInputs) -> None:

@@ -92,9 +92,7 @@ def make_inputs(
     def normal(*shape: int) -> Tensor:
         return torch.randn(*batch_shape, *shape, generator=generator, dtype=torch.float64).to(dtype)
 
-    return SampleInputs(
-        normal(num_queries, query_dim), normal(num_keys, key_dim), normal(num_keys, value_dim)
-    )
+    return SampleInputs(normal(num_queries, query_dim), normal(num_keys, key_dim), normal(num_keys, value_dim))
 
 
 def make_hiding_mask(num_queries: int, num_keys: int) -> Mask:

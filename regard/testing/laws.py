@@ -48,12 +48,9 @@ def require(condition: bool | Tensor, message: str) -> None:
 def require_close(actual: Tensor, expected: Tensor, message: str, tolerance: float) -> None:
     """Raise LawViolation unless shapes are equal and values differ by at most the tolerance."""
     require(
-        actual.shape == expected.shape,
-        f"{message}: shapes {tuple(actual.shape)} and {tuple(expected.shape)} differ",
+        actual.shape == expected.shape, f"{message}: shapes {tuple(actual.shape)} and {tuple(expected.shape)} differ"
     )
-    off = (
-        float((actual.detach().double() - expected.detach().double()).abs().max()) if actual.numel() else 0.0
-    )
+    off = float((actual.detach().double() - expected.detach().double()).abs().max()) if actual.numel() else 0.0
     require(off <= tolerance, f"{message}: off by {off:.3g}, allowed {tolerance:.3g}")
 
 
@@ -75,9 +72,7 @@ class AttentionUnderTest:
         for module in self.modules:
             module.to(dtype)
 
-    def __call__(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
-    ) -> AttentionOutput:
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None) -> AttentionOutput:
         return attend(query, key, value, mask, score=self.score, normalize=self.normalize)
 
     def to(self, dtype: torch.dtype) -> AttentionUnderTest:
@@ -126,9 +121,7 @@ def materialize_mask(sample: SampleInputs, mask: Mask | None) -> Tensor:
     return mask.materialize(sample.num_queries, sample.num_keys, sample.num_batch_axes)
 
 
-def hidden_keys_have_zero_weight(
-    attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None
-) -> None:
+def hidden_keys_have_zero_weight(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:
     """1. Hidden keys have weight 0, queries without visible keys context 0; gradients are finite, and 0 there."""
     sample = sample.requiring_grad()
     with same_random_state():
@@ -140,16 +133,12 @@ def hidden_keys_have_zero_weight(
     require(not (visible & ~materialize_mask(sample, mask)).any(), "a hidden key has a score above -inf")
     require((weights[~visible] == 0).all(), "a hidden key has weight")
     blind_queries, hidden_keys = ~visible.any(-1), ~visible.any(-2)
-    require(
-        (output.context[blind_queries] == 0).all(), "the context of a query without visible keys is not 0"
-    )
+    require((output.context[blind_queries] == 0).all(), "the context of a query without visible keys is not 0")
     for name, result in (("context", output.context), ("weights", weights)):
         gradients = _compute_gradients(result, [*sample, *attention.parameters])
         require(all(g.isfinite().all() for g in gradients), f"a gradient of the {name} is not finite")
         query, key, value = gradients[:3]
-        require(
-            (query[blind_queries] == 0).all(), f"a query without visible keys has a gradient by the {name}"
-        )
+        require((query[blind_queries] == 0).all(), f"a query without visible keys has a gradient by the {name}")
         is_zero = (key[hidden_keys] == 0).all() & (value[hidden_keys] == 0).all()
         require(is_zero, f"a key that is hidden from every query has a gradient by the {name}")
 
@@ -165,9 +154,7 @@ def _compute_gradients(result: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]
     return [torch.zeros_like(tensor) if g is None else g for g, tensor in zip(gradients, inputs, strict=True)]
 
 
-def reading_weights_changes_nothing(
-    attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None
-) -> None:
+def reading_weights_changes_nothing(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:
     """2. Reading the weights does not change a bit of the context, with and without gradients."""
     for grad in (True, False):
         tensors = sample.requiring_grad() if grad else sample
@@ -180,9 +167,7 @@ def reading_weights_changes_nothing(
                 _ = output.weights, output.scores
         require(torch.equal(before, output.context), "reading the weights changed the context")
         require(torch.equal(before, unread), "the same call gave a different context")
-        require(
-            torch.equal(output.weights, output.weights), "reading the weights twice gave different weights"
-        )
+        require(torch.equal(output.weights, output.weights), "reading the weights twice gave different weights")
 
 
 def key_order_is_irrelevant(
@@ -192,12 +177,8 @@ def key_order_is_irrelevant(
     visible = materialize_mask(sample, mask)
     output = attention(*sample, visible)
     order = torch.randperm(sample.num_keys, generator=torch.Generator().manual_seed(3))
-    other = attention(
-        sample.query, sample.key[..., order, :], sample.value[..., order, :], visible[..., order]
-    )
-    require_close(
-        other.weights, output.weights[..., order], "permuting keys does not permute the weights", tolerance
-    )
+    other = attention(sample.query, sample.key[..., order, :], sample.value[..., order, :], visible[..., order])
+    require_close(other.weights, output.weights[..., order], "permuting keys does not permute the weights", tolerance)
     require_close(other.context, output.context, "permuting keys changes the context", tolerance)
 
 
@@ -211,10 +192,7 @@ def hidden_keys_are_irrelevant(
     more = torch.cat([visible, torch.zeros_like(visible[..., :1]).expand(*visible.shape[:-1], 2)], -1)
     longer = attention(sample.query, key, value, more)
     require_close(
-        longer.weights[..., : sample.num_keys],
-        output.weights,
-        "additional hidden keys change the weights",
-        tolerance,
+        longer.weights[..., : sample.num_keys], output.weights, "additional hidden keys change the weights", tolerance
     )
     require_close(longer.context, output.context, "additional hidden keys change the context", tolerance)
 
@@ -224,9 +202,7 @@ def batch_equals_loop(
 ) -> None:
     """4. Batch axes are equivalent to a loop over them."""
     output = attention(*sample, mask)
-    visible = materialize_mask(sample, mask).expand(
-        *sample.query.shape[:-2], sample.num_queries, sample.num_keys
-    )
+    visible = materialize_mask(sample, mask).expand(*sample.query.shape[:-2], sample.num_queries, sample.num_keys)
     for index, (query, key, value) in enumerate(zip(*sample, strict=True)):
         one = attention(query, key, value, None if mask is None else visible[index])
         require_close(one.weights, output.weights[index], "a batch is not a loop over its entries", tolerance)
@@ -243,9 +219,7 @@ def dtypes_agree(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask
             actual, expected = getattr(output, name), getattr(exact, name)
             require(actual.dtype == dtype, f"the {name} of {dtype} have dtype {actual.dtype}")
             largest = max(1.0, float(expected.detach().abs().max())) if expected.numel() else 1.0
-            require_close(
-                actual, expected, f"the {name} of {dtype} disagree with float64", tolerance * largest
-            )
+            require_close(actual, expected, f"the {name} of {dtype} disagree with float64", tolerance * largest)
 
 
 def context_equals_weighted_sum(
@@ -261,9 +235,7 @@ def context_equals_weighted_sum(
     for actual, expected in zip(
         _compute_gradients(output.context, inputs), _compute_gradients(defined, inputs), strict=True
     ):
-        require_close(
-            actual, expected, "the gradient of the context is not that of weights @ value", 10 * tolerance
-        )
+        require_close(actual, expected, "the gradient of the context is not that of weights @ value", 10 * tolerance)
 
 
 def gradients_are_correct(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:

@@ -16,13 +16,7 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from regard._version import __version__
-from regard.errors import (
-    CheckpointCorruptError,
-    RunFormatError,
-    RunNotFoundError,
-    UsageError,
-    WeightsMismatchError,
-)
+from regard.errors import CheckpointCorruptError, RunFormatError, RunNotFoundError, UsageError, WeightsMismatchError
 from regard.files import sha256_of_bytes, storage_errors, sync_folder, write_and_sync, write_atomic
 
 __all__ = [
@@ -68,11 +62,7 @@ class Checkpoint:
 
 
 def save(
-    folder: Path,
-    model: Mapping[str, Tensor],
-    training: Mapping[str, Tensor],
-    state: Mapping[str, Any],
-    keep: int = 3,
+    folder: Path, model: Mapping[str, Tensor], training: Mapping[str, Tensor], state: Mapping[str, Any], keep: int = 3
 ) -> Path:
     """Write the checkpoint of state["step"], then remove old ones.
 
@@ -215,9 +205,7 @@ def _to_json(manifest: dict[str, Any]) -> bytes:
 def _read_verified(path: Path, expected: dict[str, Any]) -> bytes:
     content = path.read_bytes()
     if len(content) != expected["bytes"]:
-        raise CheckpointCorruptError(
-            f"{path.name} has {len(content):,} bytes instead of {expected['bytes']:,}"
-        )
+        raise CheckpointCorruptError(f"{path.name} has {len(content):,} bytes instead of {expected['bytes']:,}")
     if sha256_of_bytes(content) != expected["sha256"]:
         raise CheckpointCorruptError(f"{path.name} was altered: its checksum differs")
     return content
@@ -261,9 +249,7 @@ def to_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
         names[key] = name
         stored[name] = tensor.cpu().contiguous()
     if len({tensor.untyped_storage().data_ptr() for tensor in stored.values()}) < len(stored):
-        stored = {
-            name: tensor.clone() for name, tensor in stored.items()
-        }  # views of one storage, or empty ones
+        stored = {name: tensor.clone() for name, tensor in stored.items()}  # views of one storage, or empty ones
     return safetensors.torch.save(stored, {"shared": json.dumps(shared)})
 
 
@@ -385,9 +371,7 @@ def average_weights(paths: Iterable[Path]) -> dict[str, Tensor]:
     for path in files[:-1]:
         other = load_weights(path)
         if {n: t.shape for n, t in other.items()} != {n: t.shape for n, t in last.items()}:
-            raise WeightsMismatchError(
-                f"{path} and {files[-1]} cannot be averaged: their names or shapes differ"
-            )
+            raise WeightsMismatchError(f"{path} and {files[-1]} cannot be averaged: their names or shapes differ")
         means = {name: mean + other[name] for name, mean in means.items()}
     shared: dict[int, Tensor] = {}  # names that share a tensor still do afterwards
     for name, mean in means.items():

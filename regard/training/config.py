@@ -54,9 +54,7 @@ class TrainingConfig(Config):
     device: DeviceName = option("auto", "auto: cuda, else mps, else cpu", neutral=True)
     precision: Precision = option("float32", "dtype of matrix products")
     compile: bool = option(False, "compile the model with torch.compile", neutral=True)
-    num_threads: int | None = option(
-        None, "threads per process; a resumed run keeps its number", ge=1, neutral=True
-    )
+    num_threads: int | None = option(None, "threads per process; a resumed run keeps its number", ge=1, neutral=True)
     tensorboard: bool = option(False, "also write TensorBoard files", resumable=True, neutral=True)
 
     def learning_rate(self, step: int) -> float:

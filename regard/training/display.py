@@ -52,9 +52,7 @@ class LiveDisplay:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}"))
-        self._bar: Bar = Progress(
-            *columns, console=Console(stderr=True, highlight=False), refresh_per_second=5
-        )
+        self._bar: Bar = Progress(*columns, console=Console(stderr=True, highlight=False), refresh_per_second=5)
         self._task = self._bar.add_task("", total=steps, completed=step)
         self._bar.start()
 

@@ -134,9 +134,7 @@ def wrap_ddp(objective: nn.Module, device: torch.device) -> nn.Module:
     if not dist.is_initialized() or not any(p.requires_grad for p in objective.parameters()):
         return objective
     device_ids = [device.index] if device.type == "cuda" else None
-    return DistributedDataParallel(
-        DDPModule(objective).to(device), device_ids=device_ids, find_unused_parameters=True
-    )
+    return DistributedDataParallel(DDPModule(objective).to(device), device_ids=device_ids, find_unused_parameters=True)
 
 
 class DDPModule(nn.Module):

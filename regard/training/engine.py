@@ -18,14 +18,7 @@ from typing import Any, Literal, Protocol, cast, runtime_checkable
 import torch
 from torch import nn
 
-from regard.errors import (
-    ConfigError,
-    DataError,
-    DivergedError,
-    RegardError,
-    StorageError,
-    as_out_of_memory,
-)
+from regard.errors import ConfigError, DataError, DivergedError, RegardError, StorageError, as_out_of_memory
 from regard.files import DISK_FULL_ERRNOS
 from regard.training import checkpoint, distributed
 from regard.training.checkpoint import Checkpoint
@@ -341,10 +334,7 @@ class StopSignal:
         return self
 
     def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._restore()
 

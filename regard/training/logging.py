@@ -47,9 +47,7 @@ class MetricsLogger:
         if config.tensorboard:
             require_extra("tensorboard", extra="tensorboard")  # the module below needs it
             tensorboard = import_module("torch.utils.tensorboard")
-            self._tensorboard = tensorboard.SummaryWriter(
-                run.folder / "tensorboard", purge_step=progress.step + 1
-            )
+            self._tensorboard = tensorboard.SummaryWriter(run.folder / "tensorboard", purge_step=progress.step + 1)
         self._metrics_file = AppendOnlyFile(run.metrics, metrics_size)
         self._log_file = AppendOnlyFile(run.log)
         self._display = open_display(config.steps, progress.step, log)
@@ -106,12 +104,7 @@ class MetricsLogger:
             seconds: time of the validation
         """
         step = self.progress.step
-        point = {
-            "step": step,
-            "valid": dict(scores),
-            "train_seconds": self.progress.seconds,
-            "seconds": seconds,
-        }
+        point = {"step": step, "valid": dict(scores), "train_seconds": self.progress.seconds, "seconds": seconds}
         self._write_point(point)
         metrics = "   ".join(f"{name} {format_number(value)}" for name, value in scores.items())
         self.log_line(
@@ -271,12 +264,4 @@ def plot_curve(metrics_path: Path, image_path: Path, monitor: str) -> bool:
 
 def _plot_line(axes: Any, points: list[dict[str, Any]], name: str, label: str, color: str) -> None:
     points = [point for point in points if name in point]
-    axes.plot(
-        [p["step"] for p in points],
-        [p[name] for p in points],
-        label=label,
-        color=color,
-        marker=".",
-        ms=3,
-        lw=1,
-    )
+    axes.plot([p["step"] for p in points], [p[name] for p in points], label=label, color=color, marker=".", ms=3, lw=1)

@@ -78,9 +78,7 @@ def linear_cross_entropy(
         )
     if chunk_size is None:
         chunk_size = min(max(MAX_LOGITS // weight.shape[0], 32), 512)
-    needs_grad = torch.is_grad_enabled() and any(
-        t is not None and t.requires_grad for t in (hidden, weight, bias)
-    )
+    needs_grad = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias))
     if not needs_grad:
         smoothed, plain, *_ = _with_autocast(hidden, weight, bias, target, label_smoothing, chunk_size, False)
         return smoothed, plain
@@ -178,18 +176,14 @@ def _chunked_forward(
     offset = 0.0 if bias is None else bias.mean()
     if d_hidden is not None and d_weight is not None:
         d_target = label_smoothing - missing  # p(target) - (1 - label_smoothing)
-        d_hidden.addcmul_(weight.index_select(0, target), d_target[:, None]).sub_(
-            average, alpha=label_smoothing
-        )
+        d_hidden.addcmul_(weight.index_select(0, target), d_target[:, None]).sub_(average, alpha=label_smoothing)
         d_weight.index_add_(0, target, hidden * d_target[:, None])
         d_weight.sub_(hidden.sum(0), alpha=label_smoothing / vocab)
         if d_bias is not None:
             d_bias.index_add_(0, target, d_target)
             d_bias -= label_smoothing * rows / vocab
     plain = log_sums - target_logits
-    smoothed = (
-        log_sums - (1 - label_smoothing) * target_logits - label_smoothing * (hidden @ average + offset)
-    ).sum()
+    smoothed = (log_sums - (1 - label_smoothing) * target_logits - label_smoothing * (hidden @ average + offset)).sum()
     return smoothed, plain, d_hidden, d_weight, d_bias
 
 

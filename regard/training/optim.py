@@ -12,13 +12,7 @@ from torch.optim import Adam, AdamW, Optimizer, RMSprop
 from regard.errors import UsageError, WeightsMismatchError
 from regard.training.config import TrainingConfig
 
-__all__ = [
-    "make_optimizer",
-    "optimizer_tensors",
-    "restore_optimizer",
-    "scale_and_clip_gradients",
-    "set_learning_rate",
-]
+__all__ = ["make_optimizer", "optimizer_tensors", "restore_optimizer", "scale_and_clip_gradients", "set_learning_rate"]
 
 
 def make_optimizer(module: nn.Module, config: TrainingConfig) -> Optimizer:
@@ -43,9 +37,7 @@ def make_optimizer(module: nn.Module, config: TrainingConfig) -> Optimizer:
         return RMSprop(groups, lr=config.lr, alpha=config.beta2, eps=config.eps, momentum=config.momentum)
     optimizer_class = AdamW if config.optimizer == "adamw" else Adam
     # fused is three times as fast as the loop over parameters, also on a CPU
-    optimizer = optimizer_class(
-        groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True
-    )
+    optimizer = optimizer_class(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
     optimizer.register_step_post_hook(_bump_versions)
     return optimizer
 
@@ -100,9 +92,7 @@ def optimizer_tensors(optimizer: Optimizer, names: Mapping[Tensor, str]) -> dict
     }
 
 
-def restore_optimizer(
-    optimizer: Optimizer, names: Mapping[Tensor, str], tensors: Mapping[str, Tensor]
-) -> None:
+def restore_optimizer(optimizer: Optimizer, names: Mapping[Tensor, str], tensors: Mapping[str, Tensor]) -> None:
     """Load what `optimizer_tensors` returned; the state of parameters that are frozen now is dropped.
 
     Args:
@@ -118,8 +108,6 @@ def restore_optimizer(
         if name in frozen:
             continue
         if name not in order:
-            raise WeightsMismatchError(
-                f"the optimizer state does not fit: {name} is not among the trained parameters"
-            )
+            raise WeightsMismatchError(f"the optimizer state does not fit: {name} is not among the trained parameters")
         state.setdefault(order.index(name), {})[key] = value.clone()
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

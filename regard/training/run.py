@@ -75,9 +75,7 @@ class RunFolder:
             raise RunExistsError(f"{folder} is a file; choose another name for the folder of the run")
         is_restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
         if run.folder.is_dir() and any(run.folder.iterdir()) and not (is_restart and run.is_run()):
-            hint = (
-                f"resume with: regard resume {folder}" if run.is_run() else "choose an empty or a new folder"
-            )
+            hint = f"resume with: regard resume {folder}" if run.is_run() else "choose an empty or a new folder"
             raise RunExistsError(f"{folder} is not empty; {hint}")
         with storage_errors(str(folder)):
             run.folder.mkdir(parents=True, exist_ok=True)
@@ -128,9 +126,7 @@ class RunFolder:
                 return path
         latest = checkpoint.load_latest(self.checkpoints)
         if latest is None:
-            raise RunNotFoundError(
-                f"{self.folder} has no weights yet; train it with: regard resume {self.folder}"
-            )
+            raise RunNotFoundError(f"{self.folder} has no weights yet; train it with: regard resume {self.folder}")
         return latest.path / checkpoint.MODEL_FILE
 
     def load_into(self, module: nn.Module, prefix: str = "") -> None:

@@ -130,9 +130,7 @@ class Trainer:
                 sums[name] = sums.get(name, 0.0) + value * weight
         return {name: float(value) for name, value in sums.items()}, count
 
-    def reduce_sums(
-        self, sums: dict[str, float], count: int, stop_requested: bool
-    ) -> tuple[dict[str, float], int]:
+    def reduce_sums(self, sums: dict[str, float], count: int, stop_requested: bool) -> tuple[dict[str, float], int]:
         """Sum over all processes; the time and requests to stop are exchanged as well.
 
         Args:
@@ -249,9 +247,7 @@ class Trainer:
         load_into(model, last_weights, "the last step")
         validations = f"last {len(paths)} validations" if len(paths) > 1 else "last validation"
         result = f"the average of the weights of the {validations} has {monitor} {score:.5g}"
-        if best is not None and (
-            math.isnan(score) or is_better(best, score, self.lower_is_better, MIN_RELATIVE_GAIN)
-        ):
+        if best is not None and (math.isnan(score) or is_better(best, score, self.lower_is_better, MIN_RELATIVE_GAIN)):
             step = f"of step {self.progress.best_step:,}"
             self.logger.log_line(f"{result}; the best weights, {step} with {best:.5g}, are used instead")
             self.run.average.unlink(missing_ok=True)
@@ -278,9 +274,7 @@ class Trainer:
         """The weights to average if the training ended at this step."""
         if not self.config.average_last:
             return []
-        paths = [
-            path for path in sorted(self.run.recent.glob("step-*.safetensors")) if _parse_step(path) <= step
-        ]
+        paths = [path for path in sorted(self.run.recent.glob("step-*.safetensors")) if _parse_step(path) <= step]
         return paths[-self.config.average_last :]
 
     def discard_later_weights(self) -> None:

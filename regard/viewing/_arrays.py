@@ -123,9 +123,7 @@ def apply_weights_as_light(image: Any, weights: Any, smooth: bool) -> Any:
     """
     cells = torch.as_tensor(weights / resolve_vmax("image_overlay", None, weights))[None, None]
     size = image.shape[:2]
-    mode: dict[str, Any] = (
-        {"mode": "bicubic", "align_corners": False} if smooth else {"mode": "nearest-exact"}
-    )
+    mode: dict[str, Any] = {"mode": "bicubic", "align_corners": False} if smooth else {"mode": "nearest-exact"}
     light = interpolate(cells.nan_to_num(0.0), size=size, **mode)[0, 0].clamp(0, 1).numpy()
     is_nan = interpolate(cells.isnan().double(), size=size, mode="nearest-exact")[0, 0].numpy() > 0
     result = image * (MIN_BRIGHTNESS + (1 - MIN_BRIGHTNESS) * light)[..., None]

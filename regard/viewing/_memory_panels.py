@@ -73,9 +73,7 @@ class MemorySide:
 
 
 def build_sides(
-    weights: Mapping[str, Tensor | None],
-    vectors: Mapping[str, Tensor | None],
-    target_mask: Tensor | None = None,
+    weights: Mapping[str, Tensor | None], vectors: Mapping[str, Tensor | None], target_mask: Tensor | None = None
 ) -> list[MemorySide]:
     """Validate the tensors of `memory_timeline`.
 
@@ -87,9 +85,7 @@ def build_sides(
     Returns:
         The sides that have weights.
     """
-    arrays_by_name = {
-        name: _validate_vectors(tensor) for name, tensor in vectors.items() if tensor is not None
-    }
+    arrays_by_name = {name: _validate_vectors(tensor) for name, tensor in vectors.items() if tensor is not None}
     mask = None if target_mask is None else np.asarray(target_mask.cpu(), dtype=bool)
     ranges, sides = _vector_ranges(_select_target_steps(arrays_by_name, mask)), []
     for side, names in SIDE_VECTORS.items():
@@ -101,21 +97,15 @@ def build_sides(
         steps = {f"steps_of_{name}": len(arrays_by_name[name]) for name in present}
         if mask is not None and {*TARGET_VECTORS} & {*present}:
             steps["steps_of_target_mask"] = len(mask)
-        arrays.validate_equal_sizes(
-            "memory_timeline", **{f"steps_of_{side}_weights": len(side_weights)}, **steps
-        )
+        arrays.validate_equal_sizes("memory_timeline", **{f"steps_of_{side}_weights": len(side_weights)}, **steps)
         all_steps = np.ones(len(side_weights), dtype=bool)
         strips = {
             name: MemoryStrip(
-                arrays_by_name[name],
-                ranges[name],
-                mask if mask is not None and name in TARGET_VECTORS else all_steps,
+                arrays_by_name[name], ranges[name], mask if mask is not None and name in TARGET_VECTORS else all_steps
             )
             for name in present
         }
-        sides.append(
-            MemorySide(side, arrays.validate_weights("memory_timeline", side_weights, "steps rows"), strips)
-        )
+        sides.append(MemorySide(side, arrays.validate_weights("memory_timeline", side_weights, "steps rows"), strips))
     if not sides:
         raise UsageError("memory_timeline requires write_weights, read_weights or both.")
     arrays.validate_equal_sizes(

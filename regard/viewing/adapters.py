@@ -170,11 +170,7 @@ def compute_weights(
     key = query if inputs["key"] is inputs["query"] else _to_batch_first(module, inputs["key"])[0]
     if pre_norm_layer is not None:
         query = key = F.layer_norm(
-            query,
-            query.shape[-1:],
-            pre_norm_layer.norm1.weight,
-            pre_norm_layer.norm1.bias,
-            pre_norm_layer.norm1.eps,
+            query, query.shape[-1:], pre_norm_layer.norm1.weight, pre_norm_layer.norm1.bias, pre_norm_layer.norm1.eps
         )
     selected = list(range(module.num_heads)) if heads is None else list(heads)
     q, k = _project_heads(module, query, key, selected)
@@ -197,15 +193,11 @@ def _to_batch_first(module: nn.MultiheadAttention, x: Tensor) -> tuple[Tensor, T
     return (x if module.batch_first else x.transpose(0, 1)), None
 
 
-def _project_heads(
-    module: nn.MultiheadAttention, query: Tensor, key: Tensor, heads: list[int]
-) -> list[Tensor]:
+def _project_heads(module: nn.MultiheadAttention, query: Tensor, key: Tensor, heads: list[int]) -> list[Tensor]:
     """Queries and keys of the heads."""
     dim = module.embed_dim
     packed: Tensor | None = module.in_proj_weight
-    matrices = (
-        (module.q_proj_weight, module.k_proj_weight) if packed is None else packed[: 2 * dim].split(dim)
-    )
+    matrices = (module.q_proj_weight, module.k_proj_weight) if packed is None else packed[: 2 * dim].split(dim)
     biases = (None, None) if module.in_proj_bias is None else module.in_proj_bias[: 2 * dim].split(dim)
     projected = []
     for x, weight, bias in zip((query, key), matrices, biases, strict=True):
@@ -345,9 +337,7 @@ class BiasedDot(Dot):
             scores = self.softcap * torch.tanh(scores / self.softcap)
         return scores if self.bias is None else scores + upcast_half(self.bias)
 
-    def dot_product_features(
-        self, query: Tensor, key: Tensor, mask: Mask | None
-    ) -> DotProductFeatures | None:
+    def dot_product_features(self, query: Tensor, key: Tensor, mask: Mask | None) -> DotProductFeatures | None:
         features = super().dot_product_features(query, key, mask) if self.softcap is None else None
         return features if features is None or self.bias is None else features._replace(bias=self.bias)
 

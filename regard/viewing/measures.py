@@ -154,10 +154,7 @@ def diagonality(
         (tensor([1., 1., 1.]), tensor(0.))
     """
     p, visible = _normalize_weights(weights, mask)
-    last_key, last_query = (
-        _last_position(visible.any(-2)),
-        _last_position(visible.any(-1) & ~p.isnan().any(-1)),
-    )
+    last_key, last_query = (_last_position(visible.any(-2)), _last_position(visible.any(-1) & ~p.isnan().any(-1)))
     query, key = _position_indices(weights)
     distances = (key / last_key - query / last_query).abs()
     # The farthest key is at one of the two ends.
@@ -215,9 +212,7 @@ def rank_keys(
     return weights.masked_fill(~visible, -1.0).sort(dim=-1, descending=True, stable=True).indices
 
 
-def sort_by_attention(
-    inputs: Any, weights: Float[Tensor, "*batch queries keys"], mask: MaskLike = None
-) -> Any:
+def sort_by_attention(inputs: Any, weights: Float[Tensor, "*batch queries keys"], mask: MaskLike = None) -> Any:
     """Sort the inputs for each query by decreasing weights.
 
     Args:

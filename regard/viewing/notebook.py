@@ -114,8 +114,7 @@ def encode_png(weights: Tensor, max_size: int = RECORD_IMAGE_SIZE) -> str:
         (b"IEND", b""),
     ]
     png = b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + tag + data + struct.pack(">I", zlib.crc32(tag + data))
-        for tag, data in chunks
+        struct.pack(">I", len(data)) + tag + data + struct.pack(">I", zlib.crc32(tag + data)) for tag, data in chunks
     )
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
@@ -168,10 +167,7 @@ class MeasuresTable:
 
     def to_json(self) -> list[dict[str, Any]]:
         """One object per head, with None where a measure is undefined."""
-        return [
-            {key: None if value != value else value for key, value in asdict(row).items()}
-            for row in self.rows
-        ]
+        return [{key: None if value != value else value for key, value in asdict(row).items()} for row in self.rows]
 
     def __rich__(self) -> Table:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -228,9 +224,7 @@ def _format_value(value: Any) -> str:
     return "-" if value != value else f"{value:.3g}"
 
 
-def _get_example(
-    record: AttentionRecord, index: int
-) -> tuple[Sequence[str] | None, Sequence[str] | None, Tensor]:
+def _get_example(record: AttentionRecord, index: int) -> tuple[Sequence[str] | None, Sequence[str] | None, Tensor]:
     """One example with its tokens; an empty one if the batch is empty."""
     if len(record.weights):
         return record.example(index)
@@ -254,8 +248,7 @@ def _render_head(
     parts = [
         f'<image x="{left:.0f}" y="{top:.0f}" width="{width:.0f}" height="{height:.0f}" '
         f'preserveAspectRatio="none" style="image-rendering:pixelated" href="{encode_png(weights)}"/>',
-        f'<rect x="{left:.0f}" y="{top:.0f}" width="{width:.0f}" height="{height:.0f}" '
-        'fill="none" stroke="#999"/>',
+        f'<rect x="{left:.0f}" y="{top:.0f}" width="{width:.0f}" height="{height:.0f}" fill="none" stroke="#999"/>',
         f'<text x="{left:.0f}" y="{full_height - 4:.0f}">{escape(title)}</text>',
     ]
     for i, token in enumerate(query_tokens):

@@ -70,9 +70,7 @@ class AttentionRecord:
     def from_metadata(cls, metadata: dict[str, Any], weights: Tensor) -> AttentionRecord:
         """Create a record from the JSON of `metadata` and its weights."""
         if weights.dim() != 4:
-            raise ShapeError(
-                f"a record has weights (batch, heads, queries, keys), got {tuple(weights.shape)}"
-            )
+            raise ShapeError(f"a record has weights (batch, heads, queries, keys), got {tuple(weights.shape)}")
         return cls(
             metadata["name"],
             metadata["layer"],
@@ -108,12 +106,7 @@ class AttentionRecord:
 
         query_tokens, key_tokens, weights = self.example(index)
         return head_grid(
-            weights[None],
-            query_tokens,
-            key_tokens,
-            layer_names=[self.name],
-            head_names=self.heads,
-            title=self.name,
+            weights[None], query_tokens, key_tokens, layer_names=[self.name], head_names=self.heads, title=self.name
         )
 
     def __repr__(self) -> str:
@@ -141,10 +134,7 @@ class AttentionRecords(Sequence[AttentionRecord]):
     """
 
     def __init__(
-        self,
-        records: Iterable[AttentionRecord] = (),
-        save_to: str | Path | None = None,
-        tokens: Tokens | None = None,
+        self, records: Iterable[AttentionRecord] = (), save_to: str | Path | None = None, tokens: Tokens | None = None
     ):
         self._records = list(records)
         self._folder = None if save_to is None else record_files.create_folder(Path(save_to))
@@ -197,10 +187,7 @@ class AttentionRecords(Sequence[AttentionRecord]):
         return replace(calls[-1], weights=torch.cat(padded, 2), query_tokens=None, call=0)
 
     def set_tokens(
-        self,
-        query_tokens: Tokens | None = None,
-        key_tokens: Tokens | None = None,
-        name_pattern: str | None = None,
+        self, query_tokens: Tokens | None = None, key_tokens: Tokens | None = None, name_pattern: str | None = None
     ) -> AttentionRecords:
         """Set the tokens of all records with as many queries or keys.
 
@@ -315,9 +302,7 @@ def _to_token_rows(tokens: Tokens) -> TokenRows:
     items = [] if isinstance(tokens, str) else list(tokens)
     rows: list[Any] = [tuple(items)] if all(isinstance(token, str) for token in items) else items
     if isinstance(tokens, str) or not all(_is_token_row(row) for row in rows):
-        raise TypeError(
-            f"tokens must be a list of strings or one such list per example, got {reprlib.repr(tokens)}"
-        )
+        raise TypeError(f"tokens must be a list of strings or one such list per example, got {reprlib.repr(tokens)}")
     return [tuple(row) for row in rows]
 
 

@@ -28,14 +28,7 @@ from regard.viewing.adapters import (
 )
 from regard.viewing.records import AttentionRecord, AttentionRecords, Tokens
 
-__all__ = [
-    "ATTENTION_TYPES",
-    "AttentionModules",
-    "LayerHeadFilter",
-    "LayerSelection",
-    "num_heads_of",
-    "watch",
-]
+__all__ = ["ATTENTION_TYPES", "AttentionModules", "LayerHeadFilter", "LayerSelection", "num_heads_of", "watch"]
 
 ATTENTION_TYPES = (Attention, MultiHead, LocalM, LocalP)
 LayerSelection = int | str | Iterable[int | str] | None
@@ -101,9 +94,7 @@ class LayerHeadFilter:
         heads: numbers; None: all
     """
 
-    def __init__(
-        self, attention_modules: AttentionModules, layers: LayerSelection, heads: int | Iterable[int] | None
-    ):
+    def __init__(self, attention_modules: AttentionModules, layers: LayerSelection, heads: int | Iterable[int] | None):
         self.attention_modules = attention_modules
         self.layers: list[int | str] | None = _as_list(layers)
         self.heads: list[int] | None = _as_list(heads)
@@ -204,29 +195,20 @@ def watch(
         check_attn_implementation(model)
     layer_filter = LayerHeadFilter(modules, layers, heads)
     records = AttentionRecords(save_to=save_to, tokens=tokens)
-    with (
-        hook_torch_attention(modules.names),
-        register_watcher(_RecordingWatcher(modules, layer_filter, records)),
-    ):
+    with hook_torch_attention(modules.names), register_watcher(_RecordingWatcher(modules, layer_filter, records)):
         yield records
     if not records and layer_filter.layers != []:
         if modules.layer_numbers:  # includes modules that were found meanwhile
             layer_filter.check_layers(modules.layer_numbers)
         warnings.warn(f"watch: {records.describe()}", stacklevel=3)
-    elif (
-        records
-        and tokens is not None
-        and not any(record.query_tokens or record.key_tokens for record in records)
-    ):
+    elif records and tokens is not None and not any(record.query_tokens or record.key_tokens for record in records):
         warnings.warn("watch: no axis of any record has as many positions as there are tokens", stacklevel=3)
 
 
 class _RecordingWatcher:
     """Called for every attention call of this thread; records the selected ones."""
 
-    def __init__(
-        self, attention_modules: AttentionModules, layer_filter: LayerHeadFilter, records: AttentionRecords
-    ):
+    def __init__(self, attention_modules: AttentionModules, layer_filter: LayerHeadFilter, records: AttentionRecords):
         self.attention_modules, self.layer_filter, self.records = attention_modules, layer_filter, records
         self.num_calls: Counter[str] = Counter()
 

@@ -33,9 +33,7 @@ def shift(weights, offsets):
 
 
 def sharpen(weights, sharpness):
-    return [
-        [x**gamma / sum(y**gamma for y in w) for x in w] for w, gamma in zip(weights, sharpness, strict=True)
-    ]
+    return [[x**gamma / sum(y**gamma for y in w) for x in w] for w, gamma in zip(weights, sharpness, strict=True)]
 
 
 def address(key, strength, gate, offsets, sharpness, memory, previous):
@@ -44,10 +42,7 @@ def address(key, strength, gate, offsets, sharpness, memory, previous):
 
 
 def read(weights, memory):
-    return [
-        [sum(w[i] * memory[i][at] for i in range(len(memory))) for at in range(len(memory[0]))]
-        for w in weights
-    ]
+    return [[sum(w[i] * memory[i][at] for i in range(len(memory))) for at in range(len(memory[0]))] for w in weights]
 
 
 def write(memory, weights, erase, add):

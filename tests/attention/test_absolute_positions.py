@@ -193,9 +193,7 @@ def test_an_odd_size_is_an_error(dim):
 
 
 @pytest.mark.bare
-@pytest.mark.parametrize(
-    "offset", [-1, 36, 1000, torch.tensor(36), torch.tensor([0, 36]), torch.tensor([-1, 0])]
-)
+@pytest.mark.parametrize("offset", [-1, 36, 1000, torch.tensor(36), torch.tensor([0, 36]), torch.tensor([-1, 0])])
 def test_positions_beyond_the_table_are_an_error(offset):
     with pytest.raises(ValueError, match=r"Learned: positions must be in 0\.\.39, got -?\d+\.\.\d+$"):
         Learned(TABLE, DIM)(torch.zeros(2, LENGTH, DIM), offset)
@@ -210,7 +208,5 @@ def test_wrong_shapes_are_an_error(kind):
         make(kind)(torch.zeros(6))
     with pytest.raises(ValueError, match=r"begins like the batch axes \(2,\) of x, but its shape is \(3,\)"):
         make(kind)(torch.zeros(2, 5, 6), torch.tensor([1, 2, 3]))
-    with pytest.raises(
-        ValueError, match=r"begins like the batch axes \(2,\) of x, but its shape is \(2, 1\)"
-    ):
+    with pytest.raises(ValueError, match=r"begins like the batch axes \(2,\) of x, but its shape is \(2, 1\)"):
         make(kind)(torch.zeros(2, 5, 6), torch.tensor([[1], [2]]))

@@ -23,9 +23,7 @@ def distribution(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(shape, dtype=dtype).softmax(-1)
 
 
-def example(
-    batch: tuple[int, ...] = BATCH, heads: int = HEADS, rows: int = ROWS, radius: int = 1
-) -> dict[str, Tensor]:
+def example(batch: tuple[int, ...] = BATCH, heads: int = HEADS, rows: int = ROWS, radius: int = 1) -> dict[str, Tensor]:
     """One argument for every name that the functions know."""
     draw = {"key": (heads, WIDTH), "memory": (rows, WIDTH), "add": (heads, WIDTH)}
     arguments = {name: torch.randn(*batch, *shape, dtype=torch.float64) for name, shape in draw.items()}
@@ -222,14 +220,7 @@ def test_content_of_zero_vectors(dtype, strength, zero):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("sharpness", [1.0, 1.001, 1.5, 2.0, 50.0, 100.0])
 @pytest.mark.parametrize(
-    "weights",
-    [
-        [1.0, 0.0, 0.0, 0.0],
-        [0.5, 0.5, 0.0, 0.0],
-        [0.25] * 4,
-        [1.0, 1e-38, 1e-30, 1e-20],
-        [0.0] * 4,
-    ],
+    "weights", [[1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0], [0.25] * 4, [1.0, 1e-38, 1e-30, 1e-20], [0.0] * 4]
 )
 def test_sharpen_at_extreme_values(dtype, sharpness, weights):
     weights = torch.tensor([weights], dtype=dtype)

@@ -28,16 +28,7 @@ from regard.attention import (
     window,
 )
 from regard.testing.inputs import make_inputs
-from tests.contract.mechanisms import (
-    BATCH,
-    LISTED_NORMALIZERS,
-    LISTED_SCORES,
-    MADE_SCORES,
-    MASKS,
-    SCORES,
-    cells,
-    kind,
-)
+from tests.contract.mechanisms import BATCH, LISTED_NORMALIZERS, LISTED_SCORES, MADE_SCORES, MASKS, SCORES, cells, kind
 
 pytestmark = pytest.mark.bare
 Q, K = 5, 6
@@ -73,9 +64,7 @@ def same(function, given, inputs, backend="aot_eager", dynamic=None, again=(), t
             )
             for a, b in pairs:
                 a, b = (torch.zeros(()) if g is None else g for g in (a, b))
-                torch.testing.assert_close(
-                    *torch.broadcast_tensors(a, b), rtol=10 * tolerance, atol=10 * tolerance
-                )
+                torch.testing.assert_close(*torch.broadcast_tensors(a, b), rtol=10 * tolerance, atol=10 * tolerance)
 
 
 def looking(score, normalize, mask):
@@ -103,13 +92,7 @@ def pairwise():
     kernels = [n for n in LISTED_NORMALIZERS if n not in logits]
     masks = itertools.cycle(MASKS)
     used = {"logits": itertools.cycle(logits), "kernel": itertools.cycle(kernels)}
-    made = (
-        "Dot + Cosine",
-        "ScaledDot + RelativeBias",
-        "Rotary Additive",
-        "parameter * ",
-        "Additive, pooling",
-    )
+    made = ("Dot + Cosine", "ScaledDot + RelativeBias", "Rotary Additive", "parameter * ", "Additive, pooling")
     scores = [*LISTED_SCORES, *made]
     scores += ["ScaledDot"] * max(0, len(MASKS) - len(scores))
     return [(score, next(used[kind(SCORES[score]())]), next(masks)) for score in scores]
@@ -125,9 +108,7 @@ def test_the_selection_covers_every_mechanism():
     assert masks >= set(MASKS)
 
 
-@pytest.mark.parametrize(
-    ("score", "normalize", "mask"), PAIRWISE, ids=[" x ".join(case) for case in PAIRWISE]
-)
+@pytest.mark.parametrize(("score", "normalize", "mask"), PAIRWISE, ids=[" x ".join(case) for case in PAIRWISE])
 def test_one_graph(score, normalize, mask):
     made, parameters = parts(score, normalize)
     w = tracked()
@@ -189,9 +170,7 @@ def test_one_graph_serves_every_length():
     assert counter.frame_count == 1
 
 
-@pytest.mark.parametrize(
-    "mask", [window(2, 1), around(torch.arange(80.0), 2), window(2, 1) & padding([80, 9, 0])]
-)
+@pytest.mark.parametrize("mask", [window(2, 1), around(torch.arange(80.0), 2), window(2, 1) & padding([80, 9, 0])])
 def test_partial_paths(mask):
     w = tracked(80, 160)
     same(looking(ScaledDot(), None, mask), w, list(w), backend="eager")
@@ -292,9 +271,7 @@ def test_a_decoding_step_compiles():
 
 
 @pytest.mark.parametrize(
-    "score",
-    [ScaledDot(), Additive(4, 4, 5), Gaussian(), Rotary(ScaledDot()), ScaledDot() + RelativeBias(2)],
-    ids=repr,
+    "score", [ScaledDot(), Additive(4, 4, 5), Gaussian(), Rotary(ScaledDot()), ScaledDot() + RelativeBias(2)], ids=repr
 )
 def test_export_saved_and_loaded(score):
     w = make_inputs(Q, K, BATCH, dtype=torch.float32)

@@ -21,13 +21,7 @@ from regard.attention import (
     window,
 )
 from regard.testing.inputs import make_inputs
-from tests.contract.mechanisms import (
-    BATCH,
-    LISTED_NORMALIZERS,
-    LISTED_SCORES,
-    SCORES,
-    kind,
-)
+from tests.contract.mechanisms import BATCH, LISTED_NORMALIZERS, LISTED_SCORES, SCORES, kind
 
 pytestmark = pytest.mark.bare
 

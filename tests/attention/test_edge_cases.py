@@ -64,9 +64,7 @@ def test_no_batch_entries():
 def test_no_features():
     query, key, value = torch.zeros(2, 3, 0), torch.zeros(2, 4, 0), torch.randn(2, 4, 3)
     for score in (Dot(), ScaledDot(), Cosine(), Gaussian()):
-        torch.testing.assert_close(
-            attend(query, key, value, score=score).context, value.mean(1, True).expand(2, 3, 3)
-        )
+        torch.testing.assert_close(attend(query, key, value, score=score).context, value.mean(1, True).expand(2, 3, 3))
     assert attend(torch.zeros(2, 3, 4), torch.zeros(2, 5, 4), torch.zeros(2, 5, 0)).context.shape == (2, 3, 0)
 
 
@@ -85,9 +83,7 @@ def test_extreme_vectors_have_finite_results(score, size):
         assert output.weights.isfinite().all()
         torch.testing.assert_close(output.context, output.weights @ w.value, rtol=1e-3, atol=1e-3)
         gradients = (
-            torch.autograd.grad(
-                output.context.sum() + output.weights.square().sum(), (query, key), allow_unused=True
-            )
+            torch.autograd.grad(output.context.sum() + output.weights.square().sum(), (query, key), allow_unused=True)
             if output.context.requires_grad
             else ()
         )
@@ -115,9 +111,7 @@ def test_additive_with_large_offsets(offset, size):
     torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=1e-4)
     assert wide.isfinite().all()
     output = attend(query, key, value, score=score)
-    torch.testing.assert_close(
-        output.context.double(), expected.softmax(-1) @ value.double(), rtol=1e-3, atol=1e-3
-    )
+    torch.testing.assert_close(output.context.double(), expected.softmax(-1) @ value.double(), rtol=1e-3, atol=1e-3)
 
 
 def test_sums_over_many_keys_are_accurate_in_half_precision():
@@ -175,10 +169,7 @@ def test_distance_zero():
 def awkward(tensor):
     """The same numbers in four uncomfortable layouts."""
     yield "transposed", tensor.mT.contiguous().mT
-    yield (
-        "every other one",
-        torch.stack([tensor, tensor.new_full(tensor.shape, 9.0)], -1).flatten(-2)[..., ::2],
-    )
+    yield ("every other one", torch.stack([tensor, tensor.new_full(tensor.shape, 9.0)], -1).flatten(-2)[..., ::2])
     yield "reversed twice", tensor.flip(-2).flip(-2)
     yield "batch last", tensor.movedim(0, -1).contiguous().movedim(-1, 0)
 

@@ -96,18 +96,14 @@ def test_parity_with_one_query_for_many_heads_of_keys():
     same(attend(query, key, value).context, theirs, (query, key, value))
     masked = attend(query, key, value, padding([7, 2])).context
     mask = (torch.arange(7) < torch.tensor([[7], [2]])).reshape(2, 1, 1, 7)
-    theirs = F.scaled_dot_product_attention(
-        query, key.expand(2, 4, 7, 8), value.expand(2, 4, 7, 8), attn_mask=mask
-    )
+    theirs = F.scaled_dot_product_attention(query, key.expand(2, 4, 7, 8), value.expand(2, 4, 7, 8), attn_mask=mask)
     same(masked, theirs, (query, key, value))
 
 
 # ---- broadcasting
 
 
-@pytest.mark.parametrize(
-    "score", [ScaledDot(), Additive(8, 8, 5), Gaussian(), Cosine(3.0), Boxcar(4.0)], ids=repr
-)
+@pytest.mark.parametrize("score", [ScaledDot(), Additive(8, 8, 5), Gaussian(), Cosine(3.0), Boxcar(4.0)], ids=repr)
 @pytest.mark.parametrize(
     ("q", "k", "v"),
     [((), (2, 3), ()), ((3,), (2, 1), (2, 3)), ((2, 3), (), (3,)), ((2, 1), (3,), ()), ((), (), (2, 3))],

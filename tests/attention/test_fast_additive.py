@@ -103,9 +103,7 @@ def test_the_product_is_used_up_to_its_limit(operator: None, dtype: torch.dtype)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("where", ["a", "b", "v", "both"])
-def test_nan_and_infinity_agree_with_the_definition(
-    operator: None, activation: str, poison: float, where: str
-) -> None:
+def test_nan_and_infinity_agree_with_the_definition(operator: None, activation: str, poison: float, where: str) -> None:
     a, b, v = given(2, 3, 4, 5)
     for tensor, names in ((a, ("a", "both")), (b, ("b", "both")), (v, ("v",))):
         if where in names:
@@ -208,9 +206,7 @@ def test_blocks_cover_every_pair_once_and_stay_small(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(pairs, "BLOCK_WORK", 100)
     for count, queries, keys, hidden in ((3, 5, 7, 4), (20, 1, 2, 3), (1, 1, 90, 9), (2, 3, 4, 101)):
         output = torch.zeros(count, queries, keys)
-        for i, q, k in pairs.iter_blocks(
-            torch.empty(count, queries, hidden), torch.empty(count, keys, hidden)
-        ):
+        for i, q, k in pairs.iter_blocks(torch.empty(count, queries, hidden), torch.empty(count, keys, hidden)):
             assert output[i, q, k].numel() * hidden <= max(100, hidden)
             output[i, q, k] += 1
         assert torch.equal(output, torch.ones_like(output))

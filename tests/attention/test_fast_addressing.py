@@ -145,9 +145,7 @@ def test_rows_and_keys_of_tiny_norm_have_finite_gradients(function, tiny, size):
 
 @pytest.mark.parametrize("function", ["content", "address", "read", "write"])
 def test_autocast_changes_nothing(function):
-    key, strength, gate, offsets, sharpness, memory, previous = (
-        part.detach().float() for part in said(2, 6, 4, 3)
-    )
+    key, strength, gate, offsets, sharpness, memory, previous = (part.detach().float() for part in said(2, 6, 4, 3))
     given = {
         "content": (key, memory, strength),
         "address": (key, strength, gate, offsets, sharpness, memory, previous),

@@ -94,9 +94,7 @@ def test_any_batch(batch):
 
 def test_keys_without_a_batch_broadcast():
     grouped, repeated = build()
-    assert_equal_with_gradients(
-        grouped, repeated, torch.randn(2, 5, DIM).double(), torch.randn(9, DIM).double()
-    )
+    assert_equal_with_gradients(grouped, repeated, torch.randn(2, 5, DIM).double(), torch.randn(9, DIM).double())
 
 
 @pytest.mark.parametrize("mask", [None, causal(), padding([40, 7]), MASKS["dense"]], ids=repr)

@@ -279,10 +279,7 @@ def test_large_positions_in_half_precision():
         (lambda: LocalP(Dot(), 4, 5, 0), "LocalP: radius must be above 0, got 0"),
         (lambda: LocalP(Dot(), 4, 5, 2)(*(torch.zeros(6, 3),) * 3), r"query_dim=4, got query \(6, 3\)"),
         (lambda: LocalM(Dot(), 1)(torch.zeros(6, 3), *(torch.zeros(6, 4),) * 2), "vectors of equal size"),
-        (
-            lambda: LocalM(Dot(), 1)(*(torch.zeros(6, 3),) * 3, query_positions=torch.zeros(5).long()),
-            r"\(5,\).* 6",
-        ),
+        (lambda: LocalM(Dot(), 1)(*(torch.zeros(6, 3),) * 3, query_positions=torch.zeros(5).long()), r"\(5,\).* 6"),
     ],
 )
 def test_wrong_sizes_are_one_sentence(wrong, words):

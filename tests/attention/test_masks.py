@@ -203,9 +203,7 @@ def test_prefix_and_count_tell_how_many_keys_are_visible(make):
 def test_a_part_of_the_grid_is_a_slice_of_the_full_mask(make, first_query, first_key, queries, keys):
     queries = torch.arange(first_query, min(first_query + queries, 6))
     keys = torch.arange(first_key, min(first_key + keys, 7))
-    output = (
-        make().rule(PositionGrid(6, 7, 1, queries[:, None], keys[None, :])).expand(2, len(queries), len(keys))
-    )
+    output = make().rule(PositionGrid(6, 7, 1, queries[:, None], keys[None, :])).expand(2, len(queries), len(keys))
     assert torch.equal(output, whole(make())[:, queries][:, :, keys])
 
 
@@ -240,14 +238,7 @@ def test_masks_have_no_truth_value():
 
 @pytest.mark.parametrize(
     "mask",
-    [
-        causal(),
-        window(1, 2),
-        padding([1, 2]),
-        around(1.0, 2),
-        documents(torch.arange(3)),
-        dense(torch.ones(1) > 0),
-    ],
+    [causal(), window(1, 2), padding([1, 2]), around(1.0, 2), documents(torch.arange(3)), dense(torch.ones(1) > 0)],
     ids=lambda mask: type(mask).__name__,
 )
 def test_masks_have_a_short_repr(mask):
@@ -288,10 +279,7 @@ def test_wrong_masks_are_one_sentence(wrong, words):
         (padding([1, 2, 3]), r"lengths \(3,\) must have the leading batch axes .* these are \(2,\)"),
         (around(torch.zeros(2, 4), 1), r"center \(2, 4\) must end in the number of queries, which is 3"),
         (around(torch.zeros(3, 3), 1), r"center \(3, 3\) must have the leading batch axes"),
-        (
-            documents(torch.zeros(3, dtype=torch.long)),
-            r"key_ids \(3,\) must end in the number of key",
-        ),
+        (documents(torch.zeros(3, dtype=torch.long)), r"key_ids \(3,\) must end in the number of key"),
         (causal() & padding([1, 2, 3]), r"lengths \(3,\)"),
         (~padding([1, 2, 3]), r"lengths \(3,\)"),
     ],

@@ -180,13 +180,7 @@ def test_each_head_is_a_separate_attention(batch, heads):
 
 @pytest.mark.parametrize(
     "score",
-    [
-        Additive(4, 4, 5),
-        Rotary(ScaledDot()),
-        ScaledDot() + Alibi(3),
-        ScaledDot() + RelativeBias(3),
-        Boxcar(2.0),
-    ],
+    [Additive(4, 4, 5), Rotary(ScaledDot()), ScaledDot() + Alibi(3), ScaledDot() + RelativeBias(3), Boxcar(2.0)],
     ids=lambda score: " ".join(repr(score).split()),
 )
 @pytest.mark.parametrize("kv_heads", [1, 3])
@@ -215,9 +209,7 @@ def test_dropout_with_every_score():
 # ---- keys given once
 
 
-@pytest.mark.parametrize(
-    "score", [None, Additive(4, 4, 5), Rotary(ScaledDot())], ids=lambda s: type(s).__name__
-)
+@pytest.mark.parametrize("score", [None, Additive(4, 4, 5), Rotary(ScaledDot())], ids=lambda s: type(s).__name__)
 @pytest.mark.parametrize("kv_heads", [1, 3])
 def test_precomputed_keys_equal_the_keys_and_are_projected_once(score, kv_heads):
     heads = MultiHead(12, 3, kv_heads, key_dim=7, value_dim=7, score=score).double()
@@ -240,14 +232,10 @@ def test_precomputed_keys_equal_the_keys_and_are_projected_once(score, kv_heads)
 
 def named_part(given):
     """A name that every process gives alike: no address of a function."""
-    return " ".join(
-        f"{name} {getattr(part, '__name__', type(part).__name__)}" for name, part in given.items()
-    )
+    return " ".join(f"{name} {getattr(part, '__name__', type(part).__name__)}" for name, part in given.items())
 
 
-@pytest.mark.parametrize(
-    "given", [{}, {"normalize": softmax}, {"dropout": 0.1}, {"score": Dot()}], ids=named_part
-)
+@pytest.mark.parametrize("given", [{}, {"normalize": softmax}, {"dropout": 0.1}, {"score": Dot()}], ids=named_part)
 def test_a_redundant_key_bias(given):
     heads = MultiHead(12, 3, **given)
     assert heads.is_key_bias_redundant
@@ -300,9 +288,7 @@ def test_step_by_step_is_one_causal_pass(score, kv_heads, grad):
         factor = torch.randn_like(context)
         inputs = [x, *(p for p in heads.parameters() if p.requires_grad)]
         for actual, expected in zip(
-            torch.autograd.grad(context, inputs, factor),
-            torch.autograd.grad(full.context, inputs, factor),
-            strict=True,
+            torch.autograd.grad(context, inputs, factor), torch.autograd.grad(full.context, inputs, factor), strict=True
         ):
             torch.testing.assert_close(actual, expected)
 
@@ -363,15 +349,9 @@ def test_a_step_without_gradients_copies_no_earlier_keys():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (
-            lambda: MultiHead(10, 3),
-            "embed_dim must be a multiple of num_heads, got embed_dim=10, num_heads=3",
-        ),
+        (lambda: MultiHead(10, 3), "embed_dim must be a multiple of num_heads, got embed_dim=10, num_heads=3"),
         (lambda: MultiHead(12, 0), "got embed_dim=12, num_heads=0"),
-        (
-            lambda: MultiHead(12, 6, 4),
-            "num_heads must be a multiple of num_kv_heads, got num_heads=6, num_kv_heads=4",
-        ),
+        (lambda: MultiHead(12, 6, 4), "num_heads must be a multiple of num_kv_heads, got num_heads=6, num_kv_heads=4"),
         (
             lambda: MultiHead(12, 3)(torch.zeros(2, 5, 11)),
             r"query must be \(\*batch, positions, 12\), got \(2, 5, 11\)",
@@ -379,14 +359,8 @@ def test_a_step_without_gradients_copies_no_earlier_keys():
         (lambda: MultiHead(12, 3)(torch.zeros(12)), r"got \(12,\)"),
         (lambda: MultiHead(12, 3)(torch.zeros(5, 12), torch.zeros(5, 3)), r"key .* got \(5, 3\)"),
         (lambda: MultiHead(12, 3).precompute(torch.zeros(5, 3)), r"key .* got \(5, 3\)"),
-        (
-            lambda: MultiHead(12, 3).precompute(torch.zeros(5, 12))(torch.zeros(5, 3)),
-            r"query .* got \(5, 3\)",
-        ),
-        (
-            lambda: MultiHead(12, 3)(torch.zeros(2, 5, 12), torch.zeros(3, 5, 12)),
-            "leading axes do not broadcast",
-        ),
+        (lambda: MultiHead(12, 3).precompute(torch.zeros(5, 12))(torch.zeros(5, 3)), r"query .* got \(5, 3\)"),
+        (lambda: MultiHead(12, 3)(torch.zeros(2, 5, 12), torch.zeros(3, 5, 12)), "leading axes do not broadcast"),
         (lambda: MultiHead(12, 3, score=Alibi(4) + ScaledDot())(torch.zeros(2, 5, 12)), "expects 4 heads"),
     ],
 )
@@ -409,9 +383,7 @@ def test_a_cache_of_another_batch_is_one_sentence():
     assert len(cache) == 1
 
 
-@pytest.mark.skipif(
-    not torch.distributed.is_available(), reason="torch was built without distributed training"
-)
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without distributed training")
 def test_the_output_works_with_distributed_data_parallel(tmp_path):
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:

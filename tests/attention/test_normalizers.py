@@ -28,16 +28,7 @@ from regard.attention.normalizers import (
     masked_normalizer,
     softmax,
 )
-from tests.attention.normalizer_cases import (
-    ALL,
-    HARD,
-    INF,
-    KERNEL,
-    SMOOTH,
-    SUMS_TO_ONE,
-    every,
-    scores_for,
-)
+from tests.attention.normalizer_cases import ALL, HARD, INF, KERNEL, SMOOTH, SUMS_TO_ONE, every, scores_for
 
 
 @every
@@ -89,9 +80,7 @@ def test_bfloat16_is_computed_in_float32(name):
 @every
 def test_huge_scores(name):
     sign = 1 if name in KERNEL else -1
-    scores = torch.tensor(
-        [[1e4, sign * 1e4, 0.0, -INF], [sign * 1e4, sign * 1e4, -INF, -INF]], requires_grad=True
-    )
+    scores = torch.tensor([[1e4, sign * 1e4, 0.0, -INF], [sign * 1e4, sign * 1e4, -INF, -INF]], requires_grad=True)
     weights = ALL[name]()(scores)
     assert weights.isfinite().all()
     if weights.requires_grad:
@@ -171,9 +160,7 @@ def test_forward_mode_of_a_temperature_with_hidden_keys():
 rows = st.lists(st.floats(-20, 20, width=32) | st.just(-INF), min_size=1, max_size=9)
 
 
-@pytest.mark.parametrize(
-    "name", sorted((SMOOTH | HARD).keys() - {"foreign", "bell", "sigmoid", "sigmoid_sum"})
-)
+@pytest.mark.parametrize("name", sorted((SMOOTH | HARD).keys() - {"foreign", "bell", "sigmoid", "sigmoid_sum"}))
 @settings(max_examples=20)
 @given(row=rows, shift=st.floats(-5, 5, width=32))
 def test_a_shift_changes_nothing(name, row, shift):
@@ -261,11 +248,7 @@ def test_a_user_defined_normalizer():
         (lambda: Temperature("warm"), TypeError, "Temperature: temperature must be .* not 'warm'"),
         (lambda: Gumbel(-1.0), ValueError, "Gumbel: temperature must be .* not -1.0"),
         (lambda: GaussianWindow(softmax, 0.0, 0.0), ValueError, "GaussianWindow: sigma must be .* not 0.0"),
-        (
-            lambda: GaussianWindow(Dropout(softmax, 0.1), 0.0, 1.0),
-            ValueError,
-            r"write Dropout\(GaussianWindow",
-        ),
+        (lambda: GaussianWindow(Dropout(softmax, 0.1), 0.0, 1.0), ValueError, r"write Dropout\(GaussianWindow"),
         (lambda: StraightThrough(Dropout(softmax, 0.1)), ValueError, r"write Dropout\(StraightThrough"),
         (
             lambda: GaussianWindow(softmax, torch.zeros(2, 3), 1.0)(torch.zeros(3, 4)),

@@ -126,9 +126,7 @@ def test_dropout_keeps_the_mean():
 
 
 def test_gaussian_window_has_leading_batch_axes():
-    scores = torch.randn(
-        2, 2, 2, 5
-    )  # batch == heads == queries: nothing but the rule says which axis is which
+    scores = torch.randn(2, 2, 2, 5)  # batch == heads == queries: nothing but the rule says which axis is which
     center = torch.tensor([[0.0, 1.0], [2.0, 3.0]], requires_grad=True)
     sigma = torch.tensor([[0.5, 1.0], [1.5, 2.0]])
     weights = GaussianWindow(softmax, center, sigma)(scores)
@@ -141,9 +139,7 @@ def test_gaussian_window_has_leading_batch_axes():
                 torch.testing.assert_close(weights[b, h, q], expected)
     assert (torch.autograd.grad(weights.sum(), center)[0] != 0).all()
     full = center.detach()[:, None, :].expand(2, 2, 2)
-    torch.testing.assert_close(
-        GaussianWindow(softmax, full, 1.0)(scores), GaussianWindow(softmax, center, 1.0)(scores)
-    )
+    torch.testing.assert_close(GaussianWindow(softmax, full, 1.0)(scores), GaussianWindow(softmax, center, 1.0)(scores))
     torch.testing.assert_close(
         GaussianWindow(softmax, torch.tensor(1.0), 1.0)(scores), GaussianWindow(softmax, 1.0, 1.0)(scores)
     )

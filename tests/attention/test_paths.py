@@ -105,19 +105,11 @@ def test_long_sequences_keep_the_laws(score, mask, used_paths):
 NORMALIZERS = {
     "sigmoid": lambda: sigmoid,
     "Temperature by query": lambda: Temperature(torch.linspace(0.2, 2, 320)[:, None]),
-    "Temperature by query, learned": lambda: Temperature(
-        torch.nn.Parameter(torch.linspace(0.2, 2, 320)[:, None])
-    ),
+    "Temperature by query, learned": lambda: Temperature(torch.nn.Parameter(torch.linspace(0.2, 2, 320)[:, None])),
     "Bell": lambda: GaussianWindow(softmax, 100.0, 30.0),
-    "Bell by query": lambda: GaussianWindow(
-        sparsemax, torch.linspace(0, 330, 320), torch.linspace(5, 20, 320)
-    ),
-    "StraightThrough of Bell": lambda: StraightThrough(
-        GaussianWindow(softmax, torch.linspace(0, 330, 320), 3.0)
-    ),
-    "Bell of Bell": lambda: GaussianWindow(
-        GaussianWindow(softmax, 100.0, 30.0), torch.linspace(0, 330, 320), 9.0
-    ),
+    "Bell by query": lambda: GaussianWindow(sparsemax, torch.linspace(0, 330, 320), torch.linspace(5, 20, 320)),
+    "StraightThrough of Bell": lambda: StraightThrough(GaussianWindow(softmax, torch.linspace(0, 330, 320), 3.0)),
+    "Bell of Bell": lambda: GaussianWindow(GaussianWindow(softmax, 100.0, 30.0), torch.linspace(0, 330, 320), 9.0),
     "Dropout of Bell": lambda: Dropout(GaussianWindow(softmax, 100.0, 30.0), 0.5).eval(),
 }
 
@@ -139,21 +131,13 @@ def test_settings_by_query_in_blocks(normalize, monkeypatch):
 
 @pytest.mark.parametrize("normalize", [None, sparsemax], ids=["softmax", "sparsemax"])
 @pytest.mark.parametrize(
-    "score",
-    [Additive(4, 4, 6), ScaledDot() + Alibi(2), Rotary(Additive(4, 4, 6))],
-    ids=["additive", "bias", "rotary"],
+    "score", [Additive(4, 4, 6), ScaledDot() + Alibi(2), Rotary(Additive(4, 4, 6))], ids=["additive", "bias", "rotary"]
 )
 def test_blocks_of_queries(score, normalize, used_paths, monkeypatch):
     monkeypatch.setattr(blocks, "MAX_SCORES", 2**15)
     monkeypatch.setattr(fused, "MAX_MASK_ENTRIES", 2**13)
     look, w = laws.AttentionUnderTest(score, normalize), make_inputs(120, 130, (3, 2))
-    for mask in (
-        None,
-        causal(),
-        causal() & padding([130, 0, 9]),
-        window(400, 0),
-        dense(torch.rand(120, 130) < 0.5),
-    ):
+    for mask in (None, causal(), causal() & padding([130, 0, 9]), window(400, 0), dense(torch.rand(120, 130) < 0.5)):
         used_paths.clear()
         laws.hidden_keys_have_zero_weight(look, w, mask)
         laws.context_equals_weighted_sum(look, w, mask)
@@ -232,9 +216,7 @@ def test_gaussian_of_widely_spread_data():
     value = torch.randn(2, 40, 3)
     for width in (0.5, 5.0):
         output = attend(query, key, value, score=Gaussian(width))
-        torch.testing.assert_close(
-            output.context.double(), exact(query, key, value, width), rtol=0, atol=2e-3
-        )
+        torch.testing.assert_close(output.context.double(), exact(query, key, value, width), rtol=0, atol=2e-3)
 
 
 def test_gaussian_ignores_hidden_keys():

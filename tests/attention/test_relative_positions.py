@@ -120,9 +120,7 @@ def test_invalid_buckets_are_an_error():
         {"num_buckets": 32, "max_distance": 8},
         {"num_buckets": 1, "bidirectional": False},
     ):
-        with pytest.raises(
-            ValueError, match=r"RelativeBias: num_buckets must be at least [24] and max_distance above"
-        ):
+        with pytest.raises(ValueError, match=r"RelativeBias: num_buckets must be at least [24] and max_distance above"):
             RelativeBias(2, **options)
     with pytest.raises(ValueError, match="num_heads must be at least 1"):
         Alibi(0)
@@ -215,9 +213,7 @@ def test_a_decoding_step_has_the_position_of_the_full_call(make):
     w = make_inputs(9, 9, (2, 3))
     full = attend(*w, causal(), score=score)
     for at in range(9):
-        step = attend(
-            w.query[..., at : at + 1, :], w.key[..., : at + 1, :], w.value[..., : at + 1, :], score=score
-        )
+        step = attend(w.query[..., at : at + 1, :], w.key[..., : at + 1, :], w.value[..., : at + 1, :], score=score)
         torch.testing.assert_close(step.context, full.context[..., at : at + 1, :])
     torch.manual_seed(1)
     shifted = make(4).double()

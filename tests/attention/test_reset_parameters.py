@@ -39,9 +39,7 @@ BUILDERS = {
     "RelativeBias": lambda **options: RelativeBias(3, **options),
     "Attention": lambda **options: Attention(Bilinear(4, 6, **options)),
     "LocalM": lambda **options: LocalM(Bilinear(4, 6, **options), 2),
-    "MultiHead with a score": lambda **options: MultiHead(
-        12, 3, score=Additive(4, 4, 5, **options), **options
-    ),
+    "MultiHead with a score": lambda **options: MultiHead(12, 3, score=Additive(4, 4, 5, **options), **options),
     "AttentionPool": lambda **options: AttentionPool(Attention(Bilinear(6, 8, **options)), 6, **options),
 }
 

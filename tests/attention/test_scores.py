@@ -117,18 +117,8 @@ CASES = {
     "Boxcar": (lambda: Boxcar(2.0), kernel(lambda u: float(u <= 1)), 4, 4),
     "Boxcar by feature": (lambda: Boxcar(2 * WIDTHS), kernel(lambda u: float(u <= 1)), 4, 4),
     "Epanechnikov": (lambda: Epanechnikov(3.0), kernel(lambda u: max(0.0, 1 - u * u)), 4, 4),
-    "Epanechnikov by feature": (
-        lambda: Epanechnikov(2 * WIDTHS),
-        kernel(lambda u: max(0.0, 1 - u * u)),
-        4,
-        4,
-    ),
-    "Location": (
-        lambda: Location(3, 9),
-        lambda s: lambda q, k, i, j: dot(s.weight.tolist()[j], q),
-        3,
-        4,
-    ),
+    "Epanechnikov by feature": (lambda: Epanechnikov(2 * WIDTHS), kernel(lambda u: max(0.0, 1 - u * u)), 4, 4),
+    "Location": (lambda: Location(3, 9), lambda s: lambda q, k, i, j: dot(s.weight.tolist()[j], q), 3, 4),
     "Location, few keys": (
         lambda: Location(3, 3),
         lambda s: lambda q, k, i, j: dot(s.weight.tolist()[j], q) if j < 3 else -math.inf,
@@ -149,11 +139,7 @@ CASES = {
     ),
     "difference": (
         lambda: 3 * Dot() - 0.5 * Gaussian(2.0),
-        lambda s: (
-            lambda q, k, i, j: (
-                3 * dot(q, k) + 0.25 * norm([(a - b) / 2 for a, b in zip(q, k, strict=True)]) ** 2
-            )
-        ),
+        lambda s: lambda q, k, i, j: 3 * dot(q, k) + 0.25 * norm([(a - b) / 2 for a, b in zip(q, k, strict=True)]) ** 2,
         4,
         4,
     ),
@@ -169,12 +155,7 @@ CASES = {
         4,
         4,
     ),
-    "tensor by key *": (
-        lambda: torch.arange(5.0) * Dot(),
-        lambda s: lambda q, k, i, j: j * dot(q, k),
-        4,
-        4,
-    ),
+    "tensor by key *": (lambda: torch.arange(5.0) * Dot(), lambda s: lambda q, k, i, j: j * dot(q, k), 4, 4),
     "Rotary": (lambda: Rotary(Dot()), rotary(dot, 5 - 4), 4, 4),
     "Rotary, offset": (lambda: Rotary(Dot(), offset=7), rotary(dot, 7), 4, 4),
 }
@@ -199,9 +180,7 @@ def test_attention_with_a_score_is_its_loop(name):
     score, pair, w = made(name)
     lengths = [5, 2]
     seen = attend(*w, padding(lengths), score=score)
-    total = {"kernel": lambda row: _shares([max(s, 0.0) for s in row]), "logits": loops.softmax}[
-        score.output_kind
-    ]
+    total = {"kernel": lambda row: _shares([max(s, 0.0) for s in row]), "logits": loops.softmax}[score.output_kind]
     for b in range(2):
         visible = [[j < lengths[b] for j in range(5)]] * 4
         context, weights = loops.attend(pair, w.query[b], w.key[b], w.value[b], visible, total)

@@ -49,10 +49,7 @@ class Scene:
         self.score.weight.grad = torch.ones_like(self.score.weight)
         self.lengths, self.center = torch.tensor([6, 4]), torch.full((2, 5), 2.0)
         self.seen, self.ids = torch.rand(5, 6) < 0.9, torch.arange(6) // 4
-        self.normalize, self.learned = (
-            Temperature(0.7),
-            Temperature(torch.nn.Parameter(torch.tensor(0.7).double())),
-        )
+        self.normalize, self.learned = (Temperature(0.7), Temperature(torch.nn.Parameter(torch.tensor(0.7).double())))
 
     def look(self, normalize):
         mask = padding(self.lengths) & around(self.center, 3) & self.seen & documents(self.ids[:5], self.ids)
@@ -66,9 +63,7 @@ def test_weights_of_changed_tensors_are_an_error(change):
     early, late = scene.look(normalize), scene.look(normalize)
     expected = early.weights.detach().clone()
     Step[change](scene)
-    with pytest.raises(
-        RuntimeError, match=r"can no longer be read.*changed since.*read .weights before"
-    ) as error:
+    with pytest.raises(RuntimeError, match=r"can no longer be read.*changed since.*read .weights before") as error:
         _ = late.weights
     assert "\n" not in str(error.value)
     with pytest.raises(RuntimeError, match="can no longer be read"):
@@ -130,9 +125,7 @@ def test_autocast_is_that_of_the_call():
             torch.testing.assert_close(plain.weights, expected)
 
 
-@pytest.mark.parametrize(
-    "normalize", [Gumbel(0.5), Sample(), Dropout(softmax, 0.5)], ids=lambda n: type(n).__name__
-)
+@pytest.mark.parametrize("normalize", [Gumbel(0.5), Sample(), Dropout(softmax, 0.5)], ids=lambda n: type(n).__name__)
 def test_reading_draws_no_random_numbers(normalize):
     w = make_inputs(5, 6, (2,))
     seen = attend(*w, normalize=normalize)

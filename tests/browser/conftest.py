@@ -45,10 +45,7 @@ def page(chromium) -> Iterator[object]:
     page.on("console", lambda said: troubles.append(said.text) if said.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: troubles.append(f"the page threw: {error}"))
     page.on("request", lambda asked: troubles.append(f"asked {asked.url}") if not _here(asked.url) else None)
-    page.on(
-        "requestfailed",
-        lambda asked: None if _left(asked) else troubles.append(f"no answer from {asked.url}"),
-    )
+    page.on("requestfailed", lambda asked: None if _left(asked) else troubles.append(f"no answer from {asked.url}"))
     yield page
     context.close()
     assert not troubles, "; ".join(troubles)
@@ -91,10 +88,7 @@ def address(tmp_path_factory):
     """A run behind `regard serve`, with words of several tokens."""
     from tests.serving.servers import in_process, tiny_run  # not before the shape checks are installed
 
-    with in_process(str(tiny_run(tmp_path_factory.mktemp("explorer") / "made")), "--port", "0") as (
-        address,
-        _,
-    ):
+    with in_process(str(tiny_run(tmp_path_factory.mktemp("explorer") / "made")), "--port", "0") as (address, _):
         yield address
 
 

@@ -20,9 +20,7 @@ def address(tmp_path):
     weights = torch.zeros(2, 2, 2)
     weights[0, 0, 0] = weights[1, 1, 1] = 1.0
     words = ["dog", "</script><b>"]
-    pages.caption_page(torch.ones(20, 20, 3), words, weights, [0.9, 0.5], language="en").save(
-        tmp_path / "x.html"
-    )
+    pages.caption_page(torch.ones(20, 20, 3), words, weights, [0.9, 0.5], language="en").save(tmp_path / "x.html")
     return (tmp_path / "x.html").as_uri()
 
 

@@ -20,12 +20,7 @@ def open_(page, tmp_path):
 
 
 def example_page(**options):
-    arguments = {
-        "probabilities": {"pos": 0.9, "neg": 0.1},
-        "space_before": SPACES,
-        "title": "imdb: pos",
-        **options,
-    }
+    arguments = {"probabilities": {"pos": 0.9, "neg": 0.1}, "space_before": SPACES, "title": "imdb: pos", **options}
     return pages.document_page(WORDS, WEIGHTS, [0.7, 0.2, 0.1], **arguments)
 
 
@@ -36,11 +31,7 @@ def colors(page):
 def test_words_are_shaded_by_their_share(page, open_, shot):
     open_(example_page(), "?lang=en")
     assert page.inner_text("h1") == "imdb: pos"
-    assert page.locator(".document-sentence p").all_inner_texts() == [
-        "A superb film.",
-        "We saw it.",
-        "好的。",
-    ]
+    assert page.locator(".document-sentence p").all_inner_texts() == ["A superb film.", "We saw it.", "好的。"]
     by_share = colors(page)
     assert len(set(by_share)) > 3
     assert by_share[4] == by_share[5]
@@ -94,12 +85,7 @@ def test_text_is_never_markup(page, open_):
 
 @pytest.mark.parametrize(
     ("words", "weights", "sentences"),
-    [
-        ([], [], []),
-        ([["a"], []], [[1.0], []], [0.5, 0.5]),
-        ([["a"]], [[0.5, 0.5]], [1.0]),
-        ([["a"]], [[1.0]], []),
-    ],
+    [([], [], []), ([["a"], []], [[1.0], []], [0.5, 0.5]), ([["a"]], [[0.5, 0.5]], [1.0]), ([["a"]], [[1.0]], [])],
 )
 def test_invalid_arguments_are_rejected(words, weights, sentences):
     with pytest.raises(ValueError, match="document"):

@@ -53,13 +53,11 @@ def test_a_word_is_lit_while_pointed_at_and_kept_by_a_click(page, address, shot)
     dull = source.first.evaluate(LIT)
     target.first.hover()
     page.wait_for_function(
-        "dull => getComputedStyle(document.querySelector('.sentence .lit')).backgroundColor !== dull",
-        arg=dull,
+        "dull => getComputedStyle(document.querySelector('.sentence .lit')).backgroundColor !== dull", arg=dull
     )
     page.mouse.move(5, 5)
     page.wait_for_function(
-        "dull => getComputedStyle(document.querySelector('.sentence .lit')).backgroundColor === dull",
-        arg=dull,
+        "dull => getComputedStyle(document.querySelector('.sentence .lit')).backgroundColor === dull", arg=dull
     )
     target.first.click()
     page.mouse.move(5, 5)

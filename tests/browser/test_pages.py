@@ -239,10 +239,7 @@ def test_heads_are_selected_by_pointer_and_keys(page, play, shot):
     play(head_page(), "#layer=1&head=2&row=3&column=0")
     page.wait_for_selector("html[data-shown='1 2']", state="attached")
     assert page.inner_text(".heads-map h2") == "Layer 1, head 2"
-    assert (
-        page.inner_text(".heads-most h2").replace("\u2068", "").replace("\u2069", "")
-        == "Largest weights of sat"
-    )
+    assert page.inner_text(".heads-most h2").replace("\u2068", "").replace("\u2069", "") == "Largest weights of sat"
     shot("chosen")
     page.get_by_role("button", name="Layer 2, head 3").click()
     page.wait_for_selector("html[data-shown='2 3']", state="attached")
@@ -320,7 +317,4 @@ def test_a_page_in_a_notebook_is_a_frame(page, tmp_path):
 def test_reduced_motion(page, play):
     page.emulate_media(reduced_motion="reduce")
     play(pages.translation_page(example_translation()))
-    assert page.locator(".lit").first.evaluate("word => getComputedStyle(word).transitionDuration") in (
-        "0s",
-        "",
-    )
+    assert page.locator(".lit").first.evaluate("word => getComputedStyle(word).transitionDuration") in ("0s", "")

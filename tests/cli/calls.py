@@ -38,10 +38,7 @@ def call(*arguments: object, stdin: bytes = b"") -> Answer:
     out, err, given = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="\n") for _ in range(3))
     given.buffer.write(stdin)
     given.buffer.seek(0)
-    with (
-        mock.patch.dict(os.environ, ENVIRONMENT),
-        mock.patch.multiple(sys, stdout=out, stderr=err, stdin=given),
-    ):
+    with mock.patch.dict(os.environ, ENVIRONMENT), mock.patch.multiple(sys, stdout=out, stderr=err, stdin=given):
         code: object = 0
         try:
             main([str(argument) for argument in arguments])

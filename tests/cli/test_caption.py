@@ -28,9 +28,7 @@ def learned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("squares")
     train, valid = squares(folder, "x", 60, 0), squares(folder, "y", 12, 1)
     words = [*NET, *RATE]
-    answer = run(
-        "train", "captions", "--train", train, "--valid", valid, *words, "--out", str(folder / "run")
-    )
+    answer = run("train", "captions", "--train", train, "--valid", valid, *words, "--out", str(folder / "run"))
     assert answer.returncode == 0, answer.stderr
     return folder / "run", answer
 

@@ -26,9 +26,7 @@ def learned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("documents")
     train, valid = write_tsv(folder / "x.tsv", reviews(120, 0)), write_tsv(folder / "y.tsv", reviews(40, 1))
     words = [*SMALL, "steps=60", "validate_every=30", "max_sentences=3"]
-    answer = run(
-        "train", "documents", "--train", train, "--valid", valid, *words, "--out", str(folder / "run")
-    )
+    answer = run("train", "documents", "--train", train, "--valid", valid, *words, "--out", str(folder / "run"))
     assert answer.returncode == 0, answer.stderr
     return folder / "run", answer
 

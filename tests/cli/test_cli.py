@@ -38,8 +38,7 @@ def imported(*arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["--version"], ["mechanisms", "nonsense"], *([verb, "--help"] for verb in VERBS)],
+    "arguments", [["--help"], ["--version"], ["mechanisms", "nonsense"], *([verb, "--help"] for verb in VERBS)]
 )
 def test_quick_answers_import_neither_torch_nor_rich(arguments):
     modules = imported(*arguments)

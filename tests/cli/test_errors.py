@@ -34,9 +34,7 @@ def test_what_python_and_torch_say_is_our_bug():
     assert caught(lambda: {}["key"]) is None
     assert caught(lambda: int("x")) is None
     assert caught(lambda: torch.zeros(2) @ torch.zeros(3)) is None
-    assert (
-        caught(alignment_error_rate, [1], [2], [3]) is None
-    )  # a TypeError in regard's own code, but raised by Python
+    assert caught(alignment_error_rate, [1], [2], [3]) is None  # a TypeError in regard's own code, but raised by Python
 
 
 def test_too_little_memory_is_told_in_words():
@@ -53,9 +51,7 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path):
     assert (str(error), error.exit_code) == (f"{tmp_path / 'x'}: no such file or directory", 2)
 
 
-@pytest.mark.parametrize(
-    "error", [DivergedError("step 3: the loss is nan"), StorageError("step 3: the disk is full")]
-)
+@pytest.mark.parametrize("error", [DivergedError("step 3: the loss is nan"), StorageError("step 3: the disk is full")])
 def test_what_goes_wrong_on_the_way_is_another_code(backwards, monkeypatch, error):
     import regard.tasks
 

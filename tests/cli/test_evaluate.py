@@ -81,14 +81,10 @@ def test_gold_is_read_as_all_other_text_is(backwards, tmp_path):
     one = json.loads(call("evaluate", backwards, "--gold-alignments", file, "--limit", 1, "--json").stdout)
     assert one["gold"]["sentences"] == 1
     file.write_bytes(lzma.compress(lines[1].encode()))
-    refused(
-        call("evaluate", backwards, "--gold-alignments", file, "--too-long", "cut"),
-        "no pair is left to judge",
-    )
+    refused(call("evaluate", backwards, "--gold-alignments", file, "--too-long", "cut"), "no pair is left to judge")
     file.write_bytes(lzma.compress(b"a b\tb\t0-0\nab c\tc\t0-0"))
     refused(
-        call("evaluate", backwards, "--gold-alignments", file),
-        f"{file}, line 2: the source has 2 words, but the model",
+        call("evaluate", backwards, "--gold-alignments", file), f"{file}, line 2: the source has 2 words, but the model"
     )
 
 
@@ -147,21 +143,14 @@ def test_many_heads_and_none(texts):
     heads = ["model=transformer", "num_layers=2", "num_heads=2"]
     assert call("train", "translation", *files, *words, *heads, "--out", texts / "some").returncode == 0
     (texts / "gold").write_text("ab bca c\tc acb ba\t2-0 1?1 0-2\n", encoding="utf-8")
-    rated = json.loads(
-        call("evaluate", texts / "some", "--gold-alignments", texts / "gold", "--json").stdout
-    )["gold"]
+    rated = json.loads(call("evaluate", texts / "some", "--gold-alignments", texts / "gold", "--json").stdout)["gold"]
     assert sorted((one["layer"], one["head"]) for one in rated["heads"]) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     errors = [one["aer"] for one in rated["heads"]]
     assert errors == sorted(errors)
     drawn = call("translate", texts / "some", "ab c", "--align", "--layer", 1, "--head", 1, "--json")
     assert json.loads(drawn.stdout)["translations"][0]["alignment"]["shape"][:2] == [2, 2]
 
-    assert (
-        call(
-            "train", "translation", *files, *words, "attention_scope=none", "--out", texts / "none"
-        ).returncode
-        == 0
-    )
+    assert call("train", "translation", *files, *words, "attention_scope=none", "--out", texts / "none").returncode == 0
     for arguments in (
         ["translate", texts / "none", "ab", "--align"],
         ["evaluate", texts / "none", "--gold-alignments"],
@@ -212,7 +201,5 @@ def test_mistakes_of_score(backwards, tmp_path):
     (tmp_path / "b").write_text("a\n", encoding="utf-8")
     refused(call("score", backwards, tmp_path / "a", tmp_path / "b"), "has 2 lines")
     (tmp_path / "b").write_text("abcdefg\na\n", encoding="utf-8")
-    refused(
-        call("score", backwards, tmp_path / "b", tmp_path / "a"), f"{tmp_path / 'b'}, line 1 has 7 tokens"
-    )
+    refused(call("score", backwards, tmp_path / "b", tmp_path / "a"), f"{tmp_path / 'b'}, line 1 has 7 tokens")
     refused(call("score", backwards, "--text", "abcdefg", "a"), "regard: text 1 has 7 tokens")

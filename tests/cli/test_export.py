@@ -26,14 +26,9 @@ def test_a_folder_is_translated_with_as_a_run_is(backwards, exported):
 def test_a_run_can_be_computed_by_an_engine(backwards):
     answer = call("translate", backwards, "abc", "--engine", "onnx")
     assert answer.stdout == "cba\n"
-    refused(
-        call("translate", backwards, "abc", "--engine", "ctranslate2"), "CTranslate2 has no recurrent models"
-    )
+    refused(call("translate", backwards, "abc", "--engine", "ctranslate2"), "CTranslate2 has no recurrent models")
     refused(call("translate", backwards, "abc", "--engine", "jax"), "choose from torch, ctranslate2, onnx")
-    refused(
-        call("translate", backwards, "abc", "--engine", "onnx", "--device", "cuda"),
-        "onnx computes on the CPU",
-    )
+    refused(call("translate", backwards, "abc", "--engine", "onnx", "--device", "cuda"), "onnx computes on the CPU")
 
 
 def test_json_tells_what_was_written(backwards, tmp_path):
@@ -41,13 +36,7 @@ def test_json_tells_what_was_written(backwards, tmp_path):
     answer = call("export", backwards, "--to", "safetensors", "--out", out, "--json")
     told = json.loads(answer.stdout)
     assert (told["to"], told["out"]) == ("safetensors", str(out))
-    assert set(told["files"]) == {
-        "README.md",
-        "export.json",
-        "model.safetensors",
-        "source.json",
-        "target.json",
-    }
+    assert set(told["files"]) == {"README.md", "export.json", "model.safetensors", "source.json", "target.json"}
 
 
 def test_mistakes_are_answered_in_words(backwards, exported, tmp_path):

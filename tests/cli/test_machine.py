@@ -62,10 +62,7 @@ def test_info(machine):
         (["show", "{run}", "--beam-size", "3"], "does not take --beam-size"),
         (["show", "{run}", "--target", "x"], "does not take --target"),
         (["show", "{run}", "--heads"], "--heads is for a translation"),
-        (
-            ["show", "{run}", "--head", "1"],
-            "no head 1: this model has 1 read head and 1 write head",
-        ),
+        (["show", "{run}", "--head", "1"], "no head 1: this model has 1 read head and 1 write head"),
     ],
 )
 def test_what_a_machine_cannot_do_is_said(machine, words, sentence):
@@ -84,15 +81,7 @@ def test_sizes_are_for_machines(backwards):
 def test_show_in_every_way(machine, tmp_path):
     folder = str(machine[0])
     here = call("show", folder, "--length", "3")
-    for panel in (
-        "inputs",
-        "add vectors",
-        "write weights",
-        "outputs",
-        "targets",
-        "read vectors",
-        "read weights",
-    ):
+    for panel in ("inputs", "add vectors", "write weights", "outputs", "targets", "read vectors", "read weights"):
         assert panel in here.stdout
     assert "of 9 bits wrong" in here.stderr
     for name, start in (("x.txt", b"copy: the"), ("x.svg", b"<?xml")):

@@ -105,10 +105,7 @@ def test_compare_takes_files_as_training_does_and_judges_by_the_validation_part(
     assert answer.returncode == 0, answer.stderr
     assert "Measured on the validation split, as there is no other; --test names one." in answer.stdout
     rows = json.loads(call("compare", *words, "--json").stdout)["rows"]
-    assert [(row["config"]["score"], row["part"]) for row in rows] == [
-        ("dot", "valid"),
-        ("additive", "valid"),
-    ]
+    assert [(row["config"]["score"], row["part"]) for row in rows] == [("dot", "valid"), ("additive", "valid")]
 
 
 @pytest.mark.parametrize(

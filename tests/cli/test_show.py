@@ -13,9 +13,7 @@ PROBE = "<img src=x onerror=alert(1)>"
 def data_of(path) -> dict:
     """What a page was made from."""
     html = path.read_text(encoding="utf-8")
-    return json.loads(
-        re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)[1]
-    )
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)[1])
 
 
 def test_in_the_terminal(backwards):
@@ -42,13 +40,7 @@ def test_a_page_has_the_search_the_weights_and_the_measure(backwards, tmp_path):
     assert answer.stdout.startswith("cba\n把这些权重随机打乱")
     data = data_of(tmp_path / "x.html")
     assert (data["text"], data["target"]) == (["abc", "cba"], ["c", "b", "a", "</s>"])
-    assert (data["layers"], data["heads"], data["beam"], data["forced"], data["language"]) == (
-        1,
-        1,
-        3,
-        False,
-        "zh",
-    )
+    assert (data["layers"], data["heads"], data["beam"], data["forced"], data["language"]) == (1, 1, 3, False, "zh")
     assert set(data["faith"]) == {"en", "zh"}
     winner = [step[place] for step, place in zip(data["tree"], data["path"], strict=True)]
     assert [node["text"] for node in winner] == data["target"]

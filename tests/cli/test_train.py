@@ -52,9 +52,7 @@ def test_show_as_json():
 
 
 def test_the_transformer_is_shown_as_published():
-    settings = json.loads(call("train", "translation", "model=transformer", "--show", "--json").stdout)[
-        "config"
-    ]
+    settings = json.loads(call("train", "translation", "model=transformer", "--show", "--json").stdout)["config"]
     sizes = {name: settings[name] for name in ("num_layers", "dim", "ffn_dim", "num_heads")}
     assert sizes == {"num_layers": 6, "dim": 512, "ffn_dim": 2048, "num_heads": 8}
 
@@ -63,18 +61,10 @@ def test_several_files_after_one_option(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a.en", "a.de", "b.tsv"):
         (tmp_path / name).touch()
-    answer = call(
-        "train", "translation", "--train", "a.en", "a.de", "steps=7", "--valid", "b.tsv", "--show", "--json"
-    )
+    answer = call("train", "translation", "--train", "a.en", "a.de", "steps=7", "--valid", "b.tsv", "--show", "--json")
     settings = json.loads(answer.stdout)["config"]
-    assert (settings["train_files"], settings["valid_files"], settings["steps"]) == (
-        ["a.en", "a.de"],
-        ["b.tsv"],
-        7,
-    )
-    twice = call(
-        "train", "translation", "--train", "a.en", "--train", "a.de", "--valid", "b.tsv", "--show", "--json"
-    )
+    assert (settings["train_files"], settings["valid_files"], settings["steps"]) == (["a.en", "a.de"], ["b.tsv"], 7)
+    twice = call("train", "translation", "--train", "a.en", "--train", "a.de", "--valid", "b.tsv", "--show", "--json")
     assert json.loads(twice.stdout)["config"]["train_files"] == ["a.en", "a.de"]
 
 
@@ -164,15 +154,7 @@ def test_from_raw_text_to_translations(texts):
 
 
 def test_files_to_test_with_are_looked_for_before_the_training(texts):
-    files = [
-        "--train",
-        texts / "a.x.xz",
-        texts / "a.y",
-        "--valid",
-        texts / "b.tsv",
-        "--test",
-        texts / "c.tsv",
-    ]
+    files = ["--train", texts / "a.x.xz", texts / "a.y", "--valid", texts / "b.tsv", "--test", texts / "c.tsv"]
     refused(call("train", "translation", *files, *TINY, "--out", texts / "run"), "There is no file")
     assert not (texts / "run").exists()
 
@@ -188,9 +170,7 @@ def test_characters_without_a_token_are_counted(texts):
     (texts / "d.tsv").write_text("ab\t龘\nabc\tcba\n", encoding="utf-8")
     files = ["--train", texts / "a.x.xz", texts / "a.y", "--valid", texts / "d.tsv"]
     answer = call("train", "translation", *files, *TINY, "steps=1", "--out", texts / "run")
-    assert re.search(
-        r"valid: 2 pairs read, 2 used; 1 of \d+ tokens \(\d+ %\) is not in the vocab", answer.stderr
-    )
+    assert re.search(r"valid: 2 pairs read, 2 used; 1 of \d+ tokens \(\d+ %\) is not in the vocab", answer.stderr)
 
 
 def test_beginning_with_the_weights_of_another_run(texts, backwards):
@@ -265,9 +245,7 @@ def test_resume_changes_only_what_it_may(backwards, words, sentence):
 
 def test_steps_that_are_done_cannot_be_taken_back(backwards):
     before = (backwards / "run.json").read_bytes()
-    refused(
-        call("resume", backwards, "steps=5"), f"invalid value '5' for steps: {backwards} has made 150 steps"
-    )
+    refused(call("resume", backwards, "steps=5"), f"invalid value '5' for steps: {backwards} has made 150 steps")
     assert (backwards / "run.json").read_bytes() == before
 
 
@@ -298,7 +276,7 @@ def test_the_options_that_may_change_are_named_where_another_is_refused(backward
 
     resumable = [item.name for item in TrainingConfig.options() if item.resumable]
     assert set(resumable) == {
-        *("steps", "minutes", "patience", "validate_every", "save_every", "keep_checkpoints", "tensorboard"),
+        *("steps", "minutes", "patience", "validate_every", "save_every", "keep_checkpoints", "tensorboard")
     }
     refused(call("resume", backwards, "lr=1"), f"What may change: {', '.join(resumable)}")
 

@@ -75,9 +75,7 @@ def test_files_plain_and_packed(backwards, tmp_path, suffix, pack):
 def test_a_line_that_is_too_long_stops_before_anything_is_done(backwards, tmp_path):
     file = tmp_path / "in.txt"
     file.write_text("abc\nabcdef\n", encoding="utf-8")
-    refused(
-        call("translate", backwards, "--file", file), f"{file}, line 2 has 6 tokens, but this model takes 4"
-    )
+    refused(call("translate", backwards, "--file", file), f"{file}, line 2 has 6 tokens, but this model takes 4")
 
 
 def test_a_line_that_is_too_long_can_be_cut(backwards):
@@ -87,10 +85,7 @@ def test_a_line_that_is_too_long_can_be_cut(backwards):
 
 
 def test_the_best_ones_with_their_scores(backwards):
-    rows = [
-        line.split("\t")
-        for line in call("translate", backwards, "abc", "xy", "--num-best", 3).stdout.splitlines()
-    ]
+    rows = [line.split("\t") for line in call("translate", backwards, "abc", "xy", "--num-best", 3).stdout.splitlines()]
     assert [row[0] for row in rows] == ["1"] * 3 + ["2"] * 3
     assert [rows[0][2], rows[3][2]] == ["cba", "yx"]
     scores = [float(row[1]) for row in rows]
@@ -112,9 +107,7 @@ def test_json_is_one_object_with_all_of_it(backwards):
     assert (empty["line"], empty["translation"], empty["nbest"]) == (2, "", [])
 
 
-@pytest.mark.parametrize(
-    "way", [["--beam-size", 1], ["--beam-size", 3], ["--sample", "--seed", 1], ["--trace", "{}"]]
-)
+@pytest.mark.parametrize("way", [["--beam-size", 1], ["--beam-size", 3], ["--sample", "--seed", 1], ["--trace", "{}"]])
 def test_alignments_of_every_way_of_decoding_have_words(backwards, tmp_path, way):
     way = [str(word).format(tmp_path / "trace.json") for word in way]
     answer = call("translate", backwards, "abc", "--align", "--json", *way)

@@ -29,15 +29,7 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def begun(files):
     answer = call(
-        "train",
-        "language",
-        "--train",
-        files / "a.txt",
-        *SMALL,
-        "num_layers=1",
-        "vocab_size=60",
-        "--out",
-        files / "w",
+        "train", "language", "--train", files / "a.txt", *SMALL, "num_layers=1", "vocab_size=60", "--out", files / "w"
     )
     assert answer.returncode == 0, answer.stderr
     return files / "w", answer

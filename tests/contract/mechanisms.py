@@ -53,9 +53,7 @@ def parameter(*shape):
     return nn.Parameter(0.5 + torch.rand(shape))
 
 
-LISTED_SCORES = {
-    name: make for name, make in listed("score", "position").items() if isinstance(make(), Score)
-}
+LISTED_SCORES = {name: make for name, make in listed("score", "position").items() if isinstance(make(), Score)}
 MADE_SCORES = {
     "Additive, pooling": lambda: Additive(None, 4, 5),
     "Additive, relu and bias": lambda: Additive(4, 4, 5, activation="relu", bias=True),
@@ -136,8 +134,7 @@ MASKS = {
     "around one place": lambda q, k: around(2.0, 1),
     "documents": lambda q, k: documents(torch.arange(q) // 2, torch.arange(k) // 3),
     "documents of each entry": lambda q, k: documents(
-        torch.stack([torch.arange(q) // s for s in (1, 2, 3)]),
-        torch.stack([torch.arange(k) // s for s in (3, 1, 2)]),
+        torch.stack([torch.arange(q) // s for s in (1, 2, 3)]), torch.stack([torch.arange(k) // s for s in (3, 1, 2)])
     ),
     "dense": lambda q, k: dense(_seen(q, k)),
     "dense of each head": lambda q, k: dense(_seen(2, q, k)),

@@ -128,9 +128,7 @@ def test_logits_and_kernel_values_are_not_confused(score):
 
 def test_the_grid_is_complete():
     """What the design names is in the grid; a catalogue that lost an entry would be noticed here."""
-    scores = (
-        "Constant Dot ScaledDot Bilinear Additive Concat Cosine Gaussian Boxcar Epanechnikov Location Energy"
-    )
+    scores = "Constant Dot ScaledDot Bilinear Additive Concat Cosine Gaussian Boxcar Epanechnikov Location Energy"
     normalizers = (
         "softmax Temperature sigmoid SigmoidSum sparsemax entmax15 Entmax kernel_sum hardmax Sample "
         "StraightThrough Gumbel TopK Dropout Bell"

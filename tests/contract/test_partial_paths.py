@@ -19,10 +19,7 @@ pytestmark = pytest.mark.bare
 Q, K = 17, 18
 WORLD = make_inputs(Q, K, BATCH)
 PAIRS = sorted(
-    {
-        *cells(SCORES, ["softmax", "sparsemax", "kernel_sum"]),
-        *cells(["ScaledDot", "Additive", "Boxcar"], NORMALIZERS),
-    }
+    {*cells(SCORES, ["softmax", "sparsemax", "kernel_sum"]), *cells(["ScaledDot", "Additive", "Boxcar"], NORMALIZERS)}
 )
 each_pair = pytest.mark.parametrize(("score", "normalize"), PAIRS, ids=[" x ".join(pair) for pair in PAIRS])
 
@@ -46,9 +43,7 @@ BANDS = {
     "window": window(2, 1),
     "window behind the keys": window(3, 0, offset=6),
     "window, padding, holes": window(1, 1) & padding(LENGTHS) & holes(3, 1, Q, K),
-    "causal window of documents": causal()
-    & window(3, 2)
-    & documents(torch.arange(Q) // 5, torch.arange(K) // 5),
+    "causal window of documents": causal() & window(3, 2) & documents(torch.arange(Q) // 5, torch.arange(K) // 5),
     "two windows, partly before the keys": window(0, 0, offset=-5) | window(1, 0, offset=-3),
 }
 NEIGHBORHOODS = {

@@ -21,9 +21,7 @@ def test_normalizers(name):
     check_normalizer(LISTED_NORMALIZERS[name](), gradient=name != "StraightThrough")  # an estimate on purpose
 
 
-@pytest.mark.parametrize(
-    "entry", [entry for entry in MECHANISMS if entry.kind == "mask"], ids=lambda e: e.name
-)
+@pytest.mark.parametrize("entry", [entry for entry in MECHANISMS if entry.kind == "mask"], ids=lambda e: e.name)
 def test_listed_masks(entry):
     assert isinstance(entry.example(), Mask)
     check_mask(entry.example(), queries=16, keys=16)

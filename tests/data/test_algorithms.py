@@ -5,13 +5,7 @@ import itertools
 import pytest
 import torch
 
-from regard.data.algorithms import (
-    AssociativeRecall,
-    Copy,
-    DynamicNGrams,
-    PrioritySort,
-    RepeatCopy,
-)
+from regard.data.algorithms import AssociativeRecall, Copy, DynamicNGrams, PrioritySort, RepeatCopy
 from regard.data.sources import GeneratedBatches, seeded_generator
 from regard.errors import UsageError
 

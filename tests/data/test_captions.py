@@ -70,11 +70,7 @@ def test_head(captioned):
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "images").mkdir()
-    for name, mode, value in (
-        ("a.png", "RGB", (255, 0, 0)),
-        ("b.jpg", "L", 128),
-        ("c.png", "RGBA", (0, 0, 0, 0)),
-    ):
+    for name, mode, value in (("a.png", "RGB", (255, 0, 0)), ("b.jpg", "L", 128), ("c.png", "RGBA", (0, 0, 0, 0))):
         Image.new(mode, (20, 10), value).save(tmp_path / "images" / name)
     return tmp_path
 
@@ -124,9 +120,7 @@ def test_exif_orientation(tmp_path):
     exif = image.getexif()
     exif[0x0112] = 3  # upside down
     image.save(tmp_path / "turned.png", exif=exif)
-    assert read_image(tmp_path / "turned.png", color=False)[0, :, 0].tolist() == [
-        i * 30 for i in range(7, -1, -1)
-    ]
+    assert read_image(tmp_path / "turned.png", color=False)[0, :, 0].tolist() == [i * 30 for i in range(7, -1, -1)]
 
 
 def test_read_captioned_images(folder):
@@ -153,15 +147,9 @@ def test_read_captioned_images(folder):
         ('{"image": "images/a.png", "captions": []}', 'x.jsonl, line 2: "captions" must be a list'),
         ('{"image": "images/a.png", "captions": [" "]}', 'x.jsonl, line 2: "captions" must be a list'),
         ('{"image": "images/no.png", "captions": ["x"]}', "x.jsonl, line 2: There is no image .*no.png"),
-        (
-            '{"image": "images/bad.png", "captions": ["x"]}',
-            "x.jsonl, line 2: .*bad.png cannot be read as an image",
-        ),
+        ('{"image": "images/bad.png", "captions": ["x"]}', "x.jsonl, line 2: .*bad.png cannot be read as an image"),
         ('{"image": "images", "captions": ["x"]}', "x.jsonl, line 2: .*images is a folder"),
-        (
-            '{"image": "images/cut.jpg", "captions": ["x"]}',
-            "x.jsonl, line 2: .*cut.jpg cannot be read as an image",
-        ),
+        ('{"image": "images/cut.jpg", "captions": ["x"]}', "x.jsonl, line 2: .*cut.jpg cannot be read as an image"),
     ],
 )
 def test_errors_name_file_and_line(folder, line, sentence):

@@ -9,13 +9,7 @@ from datetime import date, timedelta
 import pytest
 
 from regard.data.dates import SCORED_POSITIONS, Dates, list_languages, split_of
-from regard.data.dates.ambiguity import (
-    all_formats,
-    find_ambiguous,
-    held_out_patterns,
-    possible_dates,
-    text_shape,
-)
+from regard.data.dates.ambiguity import all_formats, find_ambiguous, held_out_patterns, possible_dates, text_shape
 from regard.data.dates.fields import digit_value
 from regard.data.dates.formats import LANGUAGE_CODES, formats_of, get_locale, normalize_text
 
@@ -47,9 +41,7 @@ def find_format(language, pattern, style="plain"):
 @pytest.mark.parametrize("code", LANGUAGE_CODES)
 def test_every_pattern_matches_babel(code):
     formats = [
-        date_format
-        for date_format in all_formats()
-        if date_format.language == code and date_format.style == "plain"
+        date_format for date_format in all_formats() if date_format.language == code and date_format.style == "plain"
     ]
     assert len(formats) >= 4
     for date_format in formats:
@@ -63,9 +55,7 @@ def test_native_digits():
     for date_format in all_formats():
         if date_format.style not in ("plain", "lower", "upper", "capital", "hanidec"):
             seen.add(date_format.style)
-            text = "".join(
-                str(unicodedata.decimal(sign, sign)) for sign in text_without_tag(date_format, DAYS[4])
-            )
+            text = "".join(str(unicodedata.decimal(sign, sign)) for sign in text_without_tag(date_format, DAYS[4]))
             assert text == text_without_tag(find_format(date_format.language, date_format.pattern), DAYS[4])
     assert {"arab", "arabext", "beng", "deva", "tamldec", "telu", "thai"} == seen
 
@@ -118,12 +108,7 @@ def test_names_do_not_leak_from_one_language_into_another():
 def meanings():
     """The dates of each text without its tag, and of each complete text, over all patterns of all languages."""
     bodies, texts = defaultdict(set), defaultdict(set)
-    days = [
-        date(year, month, day)
-        for year in (2003, 2010)
-        for month in range(1, 13)
-        for day in (1, 3, 7, 10, 11, 12)
-    ]
+    days = [date(year, month, day) for year in (2003, 2010) for month in range(1, 13) for day in (1, 3, 7, 10, 11, 12)]
     for date_format in all_formats():
         for day in days:
             text = date_format.write(values(day)).text
@@ -177,9 +162,7 @@ def test_find_ambiguous():
 
 @pytest.fixture(scope="module")
 def pairs():
-    return [
-        pair for split in ("train", "valid", "test", "patterns") for pair in Dates(1, split).eval_set(1500)
-    ]
+    return [pair for split in ("train", "valid", "test", "patterns") for pair in Dates(1, split).eval_set(1500)]
 
 
 def test_sure_links_join_equal_digits_and_are_possible(pairs):
@@ -220,11 +203,7 @@ def test_tags_spaces_and_other_fields_have_no_links(pairs):
 
 def test_sure_links_are_one_to_one(pairs):
     for pair in pairs:
-        assert (
-            len({i for i, _ in pair.sure_links})
-            == len({j for _, j in pair.sure_links})
-            == len(pair.sure_links)
-        )
+        assert len({i for i, _ in pair.sure_links}) == len({j for _, j in pair.sure_links}) == len(pair.sure_links)
 
 
 @pytest.mark.parametrize(
@@ -254,9 +233,7 @@ def test_alignment_error_of_links(pairs):
     for pair in pairs:
         best = {j: i for i, j in pair.possible_links} | {j: i for i, j in pair.sure_links}
         assert alignment_error(pair, {(i, j) for j, i in best.items()}) == 0
-    diagonal = [
-        alignment_error(p, {(j * (len(p.source) - 1) // 9, j) for j in SCORED_POSITIONS}) for p in pairs
-    ]
+    diagonal = [alignment_error(p, {(j * (len(p.source) - 1) // 9, j) for j in SCORED_POSITIONS}) for p in pairs]
     assert sum(diagonal) / len(pairs) > 0.4
 
 
@@ -283,12 +260,7 @@ def test_pairs_are_of_their_split(split):
 
 def test_held_out_patterns_are_never_in_training():
     def used(split):
-        return {
-            (f.language, f.pattern)
-            for group in Dates(split=split).formats
-            for styles in group
-            for f in styles
-        }
+        return {(f.language, f.pattern) for group in Dates(split=split).formats for styles in group for f in styles}
 
     assert used("patterns") == held_out_patterns()
     assert used("train") == used("valid") == used("test")
@@ -344,9 +316,7 @@ def test_invalid_arguments():
         Dates(languages=[])
     with pytest.raises(ValueError, match="no split 'tests'; choose one of train, valid, test, patterns"):
         Dates(split="tests")
-    free = next(
-        code for code in LANGUAGE_CODES if code not in {language for language, _ in held_out_patterns()}
-    )
+    free = next(code for code in LANGUAGE_CODES if code not in {language for language, _ in held_out_patterns()})
     with pytest.raises(ValueError, match=f"no pattern of {free} is held out"):
         Dates(split="patterns", languages=[free])
 

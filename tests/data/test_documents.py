@@ -56,23 +56,13 @@ def test_jsonl_with_text_or_sentences(tmp_path):
         ("a.jsonl", "{\n", (), "line 1: not JSON"),
         ("a.jsonl", '{"label": 1, "text": 5}\n', (), "the text is a number, but"),
         ("a.jsonl", '{"label": 1, "text": ["a", null]}\n', (), "the text is null, but"),
-        (
-            "a.jsonl",
-            '{"label": null, "text": "a"}\n',
-            (),
-            "the label is null, but must be text or a whole number",
-        ),
+        ("a.jsonl", '{"label": null, "text": "a"}\n', (), "the label is null, but must be text or a whole number"),
         ("a.jsonl", '{"label": true, "text": "a"}\n', (), "the label is true or false, but"),
         ("a.jsonl", '{"label": 1, "text": "\\ud800"}\n', (), "half a surrogate pair"),
         ("a.tsv", "pos\tgood\n\tfine\n", (), "line 2: the text has no label; add one"),
         ("a.csv", "label,text\n,fine\n", (), "line 2: the text has no label"),
         ("a.jsonl", '{"label": " ", "text": "fine"}\n', (), "line 1: the text has no label"),
-        (
-            "a.tsv",
-            "pos\tgood film\tbut\n",
-            (),
-            r"line 1: 3 columns, but there must be 2; remove the tabs",
-        ),
+        ("a.tsv", "pos\tgood film\tbut\n", (), r"line 1: 3 columns, but there must be 2; remove the tabs"),
         ("a.tsv", "a\tb\tc\na\tb\tc\td\n", (0, 2), "line 2: 4 columns, but there must be 3"),
         ("a.csv", "label,text\npos,good, but\n", (), "line 2: 3 columns.* put the text in quotes"),
         ("a.tsv", "", (), "a.tsv is empty: there is nothing to read in it"),
@@ -111,9 +101,7 @@ def test_given_sentences_are_kept():
     assert document == [["a", ".", "b", "."], ["c"]]
 
 
-@pytest.mark.parametrize(
-    "options", [{"unit": "bpe"}, {"overflow": "drop"}, {"max_words": 0}, {"max_sentences": 0}]
-)
+@pytest.mark.parametrize("options", [{"unit": "bpe"}, {"overflow": "drop"}, {"max_words": 0}, {"max_sentences": 0}])
 def test_invalid_splitter_options(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         DocumentSplitter(**options)
@@ -135,20 +123,12 @@ def test_the_report_counts_everything():
     words = Tokenizer.train(["go on now ."], model_type="word", vocab_size=10)
     documents = [Document("go on now. go.", "x"), Document(" ", "x"), Document("go. on. now. go.", "y")]
     make_batches = DocumentBatches(documents, words, DocumentSplitter(max_words=2, max_sentences=2))
-    assert (make_batches.report.read, make_batches.report.used, make_batches.report.empty_lines) == (
-        3,
-        2,
-        [2],
-    )
+    assert (make_batches.report.read, make_batches.report.used, make_batches.report.empty_lines) == (3, 2, [2])
     assert (
         make_batches.report.long_sentences,
         make_batches.report.omitted_sentences,
         make_batches.report.long_document_lines,
-    ) == (
-        1,
-        3,
-        [1, 3],
-    )
+    ) == (1, 3, [1, 3])
     assert "1 sentence over 2 words split" in str(make_batches.report)
     assert report.as_dict().keys() == make_batches.report.as_dict().keys()
 
@@ -228,9 +208,7 @@ def test_documents_from_files_have_their_location(tmp_path):
 
 def test_unknown_words_are_counted():
     words = Tokenizer.train(["a b"], model_type="word", vocab_size=10)
-    report = DocumentBatches(
-        [Document("a b q q", "x"), Document("a b", "y")], words, DocumentSplitter()
-    ).report
+    report = DocumentBatches([Document("a b q q", "x"), Document("a b", "y")], words, DocumentSplitter()).report
     assert (report.words, report.unknown, report.as_dict()["unknown"]) == (6, 2, 2)
     assert str(report) == "2 documents read, 2 used (6 words); 2 words (33.3 %) are not in the vocabulary."
 

@@ -87,9 +87,7 @@ def test_not_found(server, tmp_path):
 
 
 def test_incomplete_download(server, tmp_path):
-    assert f"broke off after {len(BODY) // 2:,} of {len(BODY):,} bytes" in download_error(
-        tmp_path, f"{server.url}/cut"
-    )
+    assert f"broke off after {len(BODY) // 2:,} of {len(BODY):,} bytes" in download_error(tmp_path, f"{server.url}/cut")
     download_error(tmp_path, f"{server.url}/unsized-cut")
 
 

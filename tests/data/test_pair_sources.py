@@ -204,9 +204,7 @@ def test_omitted_pairs_are_counted(tmp_path):
     assert (len(truncated), truncated.report.used, truncated.report.too_long) == (3, 3, 2)
     assert "2 over 20 tokens truncated" in str(truncated.report)
     assert epochs(truncated, 1)[0][0].source_lengths.max() == 21
-    with pytest.raises(
-        DataError, match="Line 4 of the pairs has 30 source and 1 target tokens, over max_length=20"
-    ):
+    with pytest.raises(DataError, match="Line 4 of the pairs has 30 source and 1 target tokens, over max_length=20"):
         InMemoryPairs(examples, words, words, BatchingConfig(max_length=20, overflow="error"))
 
 
@@ -246,12 +244,8 @@ def test_messages_use_the_option_names():
     with pytest.raises(DataError, match="raise it, or set too_long to drop or truncate"):
         InMemoryPairs(long, words, words, BatchingConfig(**limits, option_names=("batch_tokens", "too_long")))
     with pytest.raises(DataError, match="a batch holds 20; raise batch_tokens, or set max_length"):
-        InMemoryPairs(
-            long, words, words, BatchingConfig(max_tokens=20, option_names=("batch_tokens", "too_long"))
-        )
-    assert repr(BatchingConfig(option_names=("a", "b"))) == repr(
-        BatchingConfig()
-    )  # positions that were saved go by it
+        InMemoryPairs(long, words, words, BatchingConfig(max_tokens=20, option_names=("batch_tokens", "too_long")))
+    assert repr(BatchingConfig(option_names=("a", "b"))) == repr(BatchingConfig())  # positions that were saved go by it
 
 
 def test_resuming_a_stream_encodes_one_chunk(tmp_path, monkeypatch):
@@ -280,9 +274,7 @@ def test_a_pair_larger_than_a_batch_is_named(name, tmp_path):
         "streamed": lambda: next(StreamedPairs(write_pairs(tmp_path, big), *settings).batches()),
         "generated": lambda: next(GeneratedPairs(lambda random, count: big, *settings).batches()),
     }[name]
-    with pytest.raises(
-        DataError, match=r"Line 2 of .* takes \d+ tokens, but a batch holds 40; raise max_tokens"
-    ):
+    with pytest.raises(DataError, match=r"Line 2 of .* takes \d+ tokens, but a batch holds 40; raise max_tokens"):
         first()
 
 
@@ -297,13 +289,7 @@ def test_sources_without_usable_pairs_are_refused(tmp_path):
 
 
 def test_empty_chunks_are_skipped(tmp_path):
-    examples = [
-        SentencePair("", "a"),
-        SentencePair("", "a"),
-        *pairs(2),
-        SentencePair("a", ""),
-        SentencePair("a", ""),
-    ]
+    examples = [SentencePair("", "a"), SentencePair("", "a"), *pairs(2), SentencePair("a", ""), SentencePair("a", "")]
     stream = StreamedPairs(write_pairs(tmp_path, examples), tokenizer(), tokenizer(), chunk_size=2)
     run = list(islice(stream.batches(), 3))
     assert [len(batch) for batch, _ in run] == [2, 2, 2]
@@ -321,9 +307,7 @@ def test_dropout_keeps_the_limits():
 
 
 def test_a_position_of_other_data_or_options_is_refused(tmp_path):
-    _, position = next(
-        InMemoryPairs(pairs(9), tokenizer(), tokenizer(), BatchingConfig(max_tokens=80)).batches()
-    )
+    _, position = next(InMemoryPairs(pairs(9), tokenizer(), tokenizer(), BatchingConfig(max_tokens=80)).batches())
     for other in (
         InMemoryPairs(pairs(9), tokenizer(), tokenizer(), BatchingConfig(max_tokens=81)),
         InMemoryPairs(pairs(9), tokenizer(), tokenizer(), BatchingConfig(max_tokens=80, seed=1)),
@@ -336,8 +320,7 @@ def test_a_position_of_other_data_or_options_is_refused(tmp_path):
 
 def test_generated_chunks_are_new_ones():
     first, second = epochs(
-        GeneratedPairs(sample_pairs, tokenizer(), tokenizer(), BatchingConfig(max_tokens=300), chunk_size=50),
-        2,
+        GeneratedPairs(sample_pairs, tokenizer(), tokenizer(), BatchingConfig(max_tokens=300), chunk_size=50), 2
     )
     both = [{text for batch in epoch for text in texts(batch)} for epoch in (first, second)]
     assert sum(map(len, first)) == sum(map(len, second)) == 50
@@ -356,9 +339,7 @@ def test_eval_batches_contain_every_pair():
 
 
 def test_invalid_options():
-    with pytest.raises(
-        ValueError, match="invalid value 'skip' for overflow: must be one of drop, truncate, error"
-    ):
+    with pytest.raises(ValueError, match="invalid value 'skip' for overflow: must be one of drop, truncate, error"):
         BatchingConfig(overflow="skip")
     with pytest.raises(ValueError, match="at least 1"):
         BatchingConfig(max_tokens=0)

@@ -45,10 +45,7 @@ def test_all_formats_give_the_same_pairs(tmp_path, suffix):
     pairs = [("ein Haus", "a house"), ("zwei", "two"), ("猫", "cat")]
     plain = write_files(
         tmp_path,
-        **{
-            f"a_de{suffix}": "\n".join(s for s, _ in pairs),
-            f"a_en{suffix}": "\n".join(t for _, t in pairs) + "\n",
-        },
+        **{f"a_de{suffix}": "\n".join(s for s, _ in pairs), f"a_en{suffix}": "\n".join(t for _, t in pairs) + "\n"},
     )
     tsv = write_files(tmp_path, **{f"a_tsv{suffix}": "".join(f"1\t{t}\t{s}\n" for s, t in pairs)})
     records = [json.dumps({"x": s, "y": t, "z": 1}) for s, t in pairs]
@@ -67,9 +64,7 @@ def test_every_iteration_starts_at_the_beginning(tmp_path):
 
 def test_only_line_feeds_end_a_line(tmp_path):
     strange = ["a\u2028b", "c\x0cd\x85", "e\rf"]
-    paths = write_files(
-        tmp_path, a_x=b"\xef\xbb\xbf" + "\r\n".join(strange).encode() + b"\r\n", a_y="1\n2\n\ufeff3\n"
-    )
+    paths = write_files(tmp_path, a_x=b"\xef\xbb\xbf" + "\r\n".join(strange).encode() + b"\r\n", a_y="1\n2\n\ufeff3\n")
     assert sides(paths) == list(zip(strange, ["1", "2", "\ufeff3"], strict=True))
 
 
@@ -209,18 +204,11 @@ messy = st.one_of(
     st.text(st.sampled_from("ab\t\n\r \u2028\x00\ud800\\"), max_size=30).map(
         lambda t: t.encode("utf-8", "surrogatepass")
     ),
-    st.lists(st.sampled_from([b'{"source": "a", "target": ', b'"\\ud800"}', b"1}", b'"b"}', b"\n"])).map(
-        b"".join
-    ),
+    st.lists(st.sampled_from([b'{"source": "a", "target": ', b'"\\ud800"}', b"1}", b'"b"}', b"\n"])).map(b"".join),
 )
 
 
-@given(
-    messy,
-    messy,
-    st.sampled_from(["a.tsv", "a.jsonl", "a.tsv.gz", "a.jsonl.xz", "a.x", "a.x.gz"]),
-    st.booleans(),
-)
+@given(messy, messy, st.sampled_from(["a.tsv", "a.jsonl", "a.tsv.gz", "a.jsonl.xz", "a.x", "a.x.gz"]), st.booleans())
 def test_whatever_bytes_give_pairs_or_a_sentence(first, second, name, compress):
     with tempfile.TemporaryDirectory() as folder:
         path, other = Path(folder, name), Path(folder, "other")

@@ -49,10 +49,7 @@ def test_invalid_arguments_are_refused(tmp_path, tokenizer):
 def test_every_token_is_predicted_once(tokenizer):
     text = PassageBatches(TEXTS, tokenizer, length=5, max_tokens=30)
     expected = sorted(token for one in TEXTS for token in [*tokenizer.encode(one), EOS_ID])
-    for batches in (
-        list(text.iter_eval_batches()),
-        [b for b, _ in islice(text.batches(), len(text._plan_batches(0)))],
-    ):
+    for batches in (list(text.iter_eval_batches()), [b for b, _ in islice(text.batches(), len(text._plan_batches(0)))]):
         assert sorted(token for batch in batches for row in rows(batch) for token in row[1:]) == expected
         assert sum(batch.num_tokens for batch in batches) == len(expected) == text.report.tokens
         assert max(batch.token_ids.numel() for batch in batches) <= 30
@@ -62,9 +59,7 @@ def test_every_token_is_predicted_once(tokenizer):
 
 def test_passages_overlap_by_one_token(tokenizer):
     text = PassageBatches(["one two three four five six seven"], tokenizer, length=3, max_tokens=30)
-    found = sorted(
-        (row for batch in text.iter_eval_batches() for row in rows(batch)), key=lambda row: row[0] != BOS_ID
-    )
+    found = sorted((row for batch in text.iter_eval_batches() for row in rows(batch)), key=lambda row: row[0] != BOS_ID)
     ids = [BOS_ID, *tokenizer.encode("one two three four five six seven"), EOS_ID]
     assert sorted(found) == sorted([ids[0:4], ids[3:7], ids[6:9]])
 

@@ -56,12 +56,7 @@ def test_counts(pairs):
         assert counts[split]["characters"] == len({sign for pair in group for sign in pair.source})
         assert counts[split]["syllables"] == len({word for pair in group for word in pair.target.split()})
     assert counts["train"]["with new character"] == counts["train"]["with new sound"] == 0
-    assert (
-        0
-        < counts["test"]["with new character"]
-        < counts["test"]["with new sound"]
-        < 0.05 * len(pairs["test"])
-    )
+    assert 0 < counts["test"]["with new character"] < counts["test"]["with new sound"] < 0.05 * len(pairs["test"])
 
 
 signs = st.text(st.sampled_from("长大一，A〇 々."), min_size=1, max_size=4)

@@ -83,13 +83,7 @@ def test_relevant_digits(questions):
 
 
 def test_answers_are_balanced(questions):
-    for question_type, limit in (
-        ("there", 0.65),
-        ("count", 0.6),
-        ("where", 0.4),
-        ("size", 0.62),
-        ("name", 0.2),
-    ):
+    for question_type, limit in (("there", 0.65), ("count", 0.6), ("where", 0.4), ("size", 0.62), ("name", 0.2)):
         answers = questions.answers[questions.types == QUESTION_TYPES.index(question_type)]
         assert float(answers.bincount().max()) / len(answers) < limit
     counts = questions.answers[questions.types == QUESTION_TYPES.index("count")]
@@ -107,28 +101,21 @@ def test_questions_can_be_encoded(questions):
     for row in range(50):
         for number in range(len(QUESTION_TYPES)):
             words = encode_question(questions.get_question(row, number))
-            assert questions.questions[row, number].tolist() == words + [0] * (
-                MAX_QUESTION_LENGTH - len(words)
-            )
+            assert questions.questions[row, number].tolist() == words + [0] * (MAX_QUESTION_LENGTH - len(words))
             assert int(questions.lengths[row, number]) == len(words)
 
 
 def test_encode_question_accepts_variants():
     assert encode_question("How many 3s are there?") == encode_question("how many 3 s are there")
     assert encode_question("Is there an 8?") == encode_question("is there a 8")
-    assert (
-        len(ALL_QUESTIONS) == sum(len(forms) for forms in list(QUESTION_TEMPLATES.values())[:-1]) * 10 + 2 * 3
-    )
+    assert len(ALL_QUESTIONS) == sum(len(forms) for forms in list(QUESTION_TEMPLATES.values())[:-1]) * 10 + 2 * 3
     assert QUESTION_WORDS[0] == ""
 
 
-@pytest.mark.parametrize(
-    "text", ["", "why", "is there a dog", "how many 3s are there left", "where is the 12"]
-)
+@pytest.mark.parametrize("text", ["", "why", "is there a dog", "how many 3s are there left", "where is the 12"])
 def test_other_questions_are_refused(text):
     with pytest.raises(
-        InputError,
-        match="is not a question that this model knows; ask for instance: is there a 7; how many 7s",
+        InputError, match="is not a question that this model knows; ask for instance: is there a 7; how many 7s"
     ):
         encode_question(text)
 

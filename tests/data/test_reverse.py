@@ -22,21 +22,14 @@ def test_links_join_equal_letters_in_reverse(seed, split, letters, length):
         assert min_length <= len(pair.source) == len(pair.target) <= max_length
         assert set(pair.source) <= set(reverse.alphabet)
         assert pair.sure_links == pair.possible_links
-        assert (
-            sorted(i for i, _ in pair.sure_links)
-            == [j for _, j in pair.sure_links]
-            == list(range(len(pair.source)))
-        )
-        assert all(
-            pair.source[i] == pair.target[j] and i + j == len(pair.source) - 1 for i, j in pair.sure_links
-        )
+        assert sorted(i for i, _ in pair.sure_links) == [j for _, j in pair.sure_links] == list(range(len(pair.source)))
+        assert all(pair.source[i] == pair.target[j] and i + j == len(pair.source) - 1 for i, j in pair.sure_links)
         assert split_of(pair.source) == split
 
 
 def test_splits_share_no_string():
     sources = {
-        split: {pair.source for pair in Reverse(0, split).eval_set(2000)}
-        for split in ("train", "valid", "test")
+        split: {pair.source for pair in Reverse(0, split).eval_set(2000)} for split in ("train", "valid", "test")
     }
     assert sources["train"].isdisjoint(sources["valid"] | sources["test"])
     assert sources["valid"].isdisjoint(sources["test"])

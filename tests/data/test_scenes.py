@@ -89,9 +89,7 @@ def test_a_flat_digit_stays_flat_in_any_size():
 
 def test_distractors_cover_no_digit():
     flat = Digits(torch.ones(2, 8, 8), torch.tensor([1, 2]))
-    bare, full = (
-        SceneGenerator(flat, num_distractors=count).sample(seeded_generator(0), 50) for count in (0, 8)
-    )
+    bare, full = (SceneGenerator(flat, num_distractors=count).sample(seeded_generator(0), 50) for count in (0, 8))
     assert torch.equal(bare.boxes, full.boxes)
     areas = ((bare.boxes[..., 2] - bare.boxes[..., 0]) ** 2).sum(1)
     assert torch.equal(bare.images.sum((1, 2)).round().long(), areas)
@@ -118,10 +116,7 @@ def test_caption_batches_resume_exactly(scenes):
         assert torch.equal(same.target, batch.target)
     batch = batches[0][0]
     assert batch.target.shape == (4, 13)
-    assert (
-        words.decode(batch.target[0].tolist())
-        == scenes.sample(seeded_generator(5, 0), 4).format_captions()[0]
-    )
+    assert words.decode(batch.target[0].tolist()) == scenes.sample(seeded_generator(5, 0), 4).format_captions()[0]
     assert set(batch.target[:, -1].tolist()) == {EOS_ID}
     assert batch.num_tokens == 4 * 12
     parts = [batch.shard(rank, 3) for rank in range(3)]

@@ -9,14 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data import (
-    BatchingConfig,
-    GeneratedBatches,
-    InMemoryBatches,
-    InMemoryPairs,
-    SentencePair,
-    Tokenizer,
-)
+from regard.data import BatchingConfig, GeneratedBatches, InMemoryBatches, InMemoryPairs, SentencePair, Tokenizer
 from regard.data.batching import RaggedArray, pad_rows, split_by_tokens
 from regard.data.sources import data_fingerprint, seeded_generator
 from regard.errors import DataError
@@ -42,9 +35,7 @@ def test_in_memory_batches_contain_every_example_once_per_epoch(count, batch_siz
         own = batches[epoch * per_epoch : (epoch + 1) * per_epoch]
         assert sorted(i for batch, _ in own for i in batch) == list(range(count))
     for index, (_, position) in enumerate(batches[:-1]):
-        resumed = InMemoryBatches(range(count), list, batch_size, seed).batches(
-            json.loads(json.dumps(position))
-        )
+        resumed = InMemoryBatches(range(count), list, batch_size, seed).batches(json.loads(json.dumps(position)))
         assert next(resumed) == batches[index + 1]
 
 
@@ -95,10 +86,7 @@ def test_fingerprints_stay_the_same_across_versions():
 
 
 def test_seeded_generators_stay_the_same_across_versions():
-    draws = [
-        torch.randint(1000, (4,), generator=seeded_generator(*seeds)).tolist()
-        for seeds in ((0,), (0, 1), (7, 2))
-    ]
+    draws = [torch.randint(1000, (4,), generator=seeded_generator(*seeds)).tolist() for seeds in ((0,), (0, 1), (7, 2))]
     assert draws == [[798, 552, 771, 248], [587, 196, 590, 549], [823, 100, 933, 474]]
 
 
@@ -119,9 +107,7 @@ def test_split_by_tokens_is_bounded_and_complete(lengths, max_tokens, is_padded)
     lengths, order = np.array(lengths, dtype=np.int64), np.arange(len(lengths))[::-1]
     batches = split_by_tokens(order, lengths, max_tokens, is_padded=is_padded)
     assert [i for batch in batches for i in batch.tolist()] == order.tolist()
-    sizes = [
-        (len(own) * own.max() if is_padded else own.sum()) for own in (lengths[batch] for batch in batches)
-    ]
+    sizes = [(len(own) * own.max() if is_padded else own.sum()) for own in (lengths[batch] for batch in batches)]
     assert all(size <= max_tokens or len(batch) == 1 for size, batch in zip(sizes, batches, strict=True))
     for batch, following in pairwise(batches):  # no batch could take one more row
         own = lengths[[*batch, following[0]]]

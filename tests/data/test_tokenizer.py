@@ -53,10 +53,7 @@ def test_words_surface_forms_and_tokens_agree(kind, text):
     assert len(forms) == len(tokens) == len(ids)
     normalized = text if kind == "char" else text.replace("▁", "_")
     words = list(text) if kind == "char" else normalized.split()
-    for groups in (
-        tokenizer.group_words(ids, spaces_only=True),
-        tokenizer.group_words(ids, forms),
-    ):
+    for groups in (tokenizer.group_words(ids, spaces_only=True), tokenizer.group_words(ids, forms)):
         assert [position for group in groups for position in group] == list(range(len(ids)))
         merged = ["".join(forms[i] for i in group) for group in groups]
         assert "".join(merged) == "".join(words)
@@ -152,12 +149,7 @@ def test_special_tokens_in_text_are_text(kind):
 @pytest.mark.parametrize("kind", MODEL_TYPES)
 def test_special_ids_and_vocab_size(kind):
     tokenizer = trained(kind, size=100)
-    assert tokenizer.convert_ids_to_tokens([PAD_ID, UNK_ID, BOS_ID, EOS_ID]) == [
-        "<pad>",
-        "<unk>",
-        "<s>",
-        "</s>",
-    ]
+    assert tokenizer.convert_ids_to_tokens([PAD_ID, UNK_ID, BOS_ID, EOS_ID]) == ["<pad>", "<unk>", "<s>", "</s>"]
     assert 50 < len(tokenizer) <= 100
     assert max(max(tokenizer.encode(text)) for text in all_texts()) < len(tokenizer)
 
@@ -194,8 +186,7 @@ def test_half_a_surrogate_pair():
 
 def test_normalizing():
     assert (
-        trained(nfkc=True, lowercase=True).decode(trained(nfkc=True, lowercase=True).encode("ﬁve ＴＷＯ"))
-        == "five two"
+        trained(nfkc=True, lowercase=True).decode(trained(nfkc=True, lowercase=True).encode("ﬁve ＴＷＯ")) == "five two"
     )
     assert trained("char", nfkc=True).surface_forms("ﬁ") == ["f", "i"]
 
@@ -298,15 +289,11 @@ def test_apply_merges_equals_the_library_on_long_words():
 
 def test_dropout_is_seeded_varied_and_lossless():
     tokenizer, texts = trained(), all_texts()
-    first, second, other = (
-        [tokenizer.encode_with_dropout(t, 0.3, r) for t in texts] for r in map(Random, (1, 1, 2))
-    )
+    first, second, other = ([tokenizer.encode_with_dropout(t, 0.3, r) for t in texts] for r in map(Random, (1, 1, 2)))
     assert first == second != other
     assert all(tokenizer.decode(ids) == text for ids, text in zip(first, texts, strict=True))
     assert len({tuple(tokenizer.encode_with_dropout(texts[0], 0.3, Random(i))) for i in range(50)}) > 20
-    lengths = [
-        sum(len(tokenizer.encode_with_dropout(t, p, Random(0))) for t in texts) for p in (0.0, 0.1, 0.5, 1.0)
-    ]
+    lengths = [sum(len(tokenizer.encode_with_dropout(t, p, Random(0))) for t in texts) for p in (0.0, 0.1, 0.5, 1.0)]
     assert lengths == sorted(set(lengths))
     assert lengths[-1] == sum(len("".join(tokenizer._pre_tokenize(text))) for text in texts)
 

@@ -19,13 +19,7 @@ from regard.decoding import (
 def example(**changes):
     """Two layers of one head; "le chat" has pieces le, ch, at; the target is "the cat" as the, c, a, t."""
     layer = torch.tensor(
-        [
-            [0.7, 0.1, 0.1, 0.1],
-            [0.0, 0.5, 0.3, 0.2],
-            [0.1, 0.2, 0.6, 0.1],
-            [0.2, 0.2, 0.3, 0.3],
-            [0.0, 0.0, 0.1, 0.9],
-        ]
+        [[0.7, 0.1, 0.1, 0.1], [0.0, 0.5, 0.3, 0.2], [0.1, 0.2, 0.6, 0.1], [0.2, 0.2, 0.3, 0.3], [0.0, 0.0, 0.1, 0.9]]
     )
     fields = {
         "source": ("▁le", "▁ch", "at", "</s>"),
@@ -56,9 +50,7 @@ def test_eos_is_dropped_with_and_without_renormalization():
 
 
 def test_without_ends_and_groups_every_token_is_a_word():
-    alignment = Alignment(
-        ("a", "b"), ("c",), torch.tensor([[[[0.4, 0.6]]]]), source_end=False, target_end=False
-    )
+    alignment = Alignment(("a", "b"), ("c",), torch.tensor([[[[0.4, 0.6]]]]), source_end=False, target_end=False)
     assert alignment.merge_words(include_end=True).source == ("a", "b")
     assert alignment.merge_words().target == ("c",)
     assert alignment.links() == {(1, 0)}
@@ -91,11 +83,7 @@ def test_empty_sentences_have_no_links():
 
 
 def test_json_round_trip():
-    for alignment in (
-        example(),
-        example(source_words=("Le", "chat")),
-        example(weights=torch.zeros(0, 0, 5, 4)),
-    ):
+    for alignment in (example(), example(source_words=("Le", "chat")), example(weights=torch.zeros(0, 0, 5, 4))):
         text = json.dumps(alignment.to_json())
         again = Alignment.from_json(json.loads(text))
         assert json.dumps(again.to_json()) == text
@@ -108,9 +96,7 @@ def test_json_round_trip():
 def test_json_has_words_and_the_weights_between_them():
     data = example().to_json()
     assert (data["source_words"], data["target_words"]) == (["le", "chat"], ["the", "cat"])
-    torch.testing.assert_close(
-        torch.tensor(data["word_weights"]), example().merge_words().weights, atol=1e-6, rtol=0
-    )
+    torch.testing.assert_close(torch.tensor(data["word_weights"]), example().merge_words().weights, atol=1e-6, rtol=0)
     assert example(target_words=("The", "cat")).to_json()["target_words"] == ["The", "cat"]
 
 
@@ -172,9 +158,7 @@ def test_gold_files_in_other_encodings_are_refused_with_the_line(tmp_path):
 
 
 def test_best_head():
-    gold = GoldAlignment(
-        ("le", "chat"), ("the", "cat"), frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)})
-    )
+    gold = GoldAlignment(("le", "chat"), ("the", "cat"), frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)}))
     assert best_head([example(), example()], [gold, gold]) == (0, 0, 0.0)
     reversed_layers = example(weights=example().weights.flip(0))
     assert best_head([reversed_layers], [gold]).layer == 1
@@ -194,10 +178,7 @@ def test_unknown_words_are_replaced():
     assert replace_unknown(alignment, {0, 3}, {"Loïc": "Luke"}, layer=0, head=0) == ("Luke", "Žižek")
     assert replace_unknown(alignment, {4}) == ("the", "cat")  # EOS is not a word
     end = example(weights=torch.eye(4)[None, None, [3, 3, 3, 3, 3]] + 1e-3 * torch.eye(5, 4))
-    assert replace_unknown(end, {1}) == (
-        "the",
-        "chat",
-    )  # the largest weight is that of EOS
+    assert replace_unknown(end, {1}) == ("the", "chat")  # the largest weight is that of EOS
     only = example(weights=torch.eye(4)[None, None, [3, 3, 3, 3, 3]])
     assert replace_unknown(only, {1}) == ("the", "cat")  # it attends to EOS only
 

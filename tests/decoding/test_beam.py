@@ -28,13 +28,8 @@ def test_a_very_wide_beam_is_exhaustive(kind, alpha):
         patience=math.inf,
     )
     source = torch.tensor([[4, EOS], [5, EOS]])
-    for first, hypotheses in zip(
-        [4, 5], beam_search(table, source, torch.tensor([2, 2]), config), strict=True
-    ):
-        targets = [
-            (ids, total / config.length_norm(len(ids) + 1))
-            for ids, total in all_targets(table, first, longest)
-        ]
+    for first, hypotheses in zip([4, 5], beam_search(table, source, torch.tensor([2, 2]), config), strict=True):
+        targets = [(ids, total / config.length_norm(len(ids) + 1)) for ids, total in all_targets(table, first, longest)]
         expected = sorted(targets, key=lambda one: -one[1])[:20]
         assert [one.token_ids for one in hypotheses] == [ids for ids, _ in expected]
         assert [one.score for one in hypotheses] == pytest.approx([score for _, score in expected], abs=1e-5)
@@ -55,9 +50,7 @@ def test_it_equals_loops_that_never_stop_early(seed, patience):
     )
     table = Table(vocab=8, seed=seed, sharpness=1.5)
     source = torch.tensor([[4, EOS], [5, EOS], [6, EOS], [7, EOS]])
-    for first, hypotheses in zip(
-        [4, 5, 6, 7], beam_search(table, source, torch.full((4,), 2), config), strict=True
-    ):
+    for first, hypotheses in zip([4, 5, 6, 7], beam_search(table, source, torch.full((4,), 2), config), strict=True):
         expected = loop_beam_search(table, first, config, 9)
         finished = [one for one in hypotheses if one.finished]
         assert [one.token_ids for one in finished] == [ids for ids, _ in expected]
@@ -68,9 +61,7 @@ def test_the_bound_stops_a_search_before_patience_does():
     table = Table(vocab=8)
     table.logits = lambda prefix: torch.tensor([0.0, 0, 0, 9, 0, 0, 0, 0])  # ending at once is best
     found = beam_search(
-        table,
-        *sources(3, vocab=8),
-        make_config(beam_size=3, length_penalty=0.0, max_length=50, patience=math.inf),
+        table, *sources(3, vocab=8), make_config(beam_size=3, length_penalty=0.0, max_length=50, patience=math.inf)
     )
     assert found[0][0].token_ids == []
     assert len(table.sizes) == 1
@@ -80,12 +71,8 @@ def test_the_bound_allows_for_longer_hypotheses():
     """EOS at once scores log 0.4; another token costs log 0.3, then all is certain until the sixth token."""
     table = Table(vocab=8)
     beginning, middle = torch.tensor([0.0, 0, 0, 0.4, 0.3, 0.1, 0.1, 0.1]), torch.eye(8)
-    table.logits = lambda prefix: [beginning, middle[4], middle[3]][
-        (len(prefix) > 2) + (len(prefix) > 6)
-    ].log()
-    config = make_config(
-        beam_size=2, length_penalty=1.0, length_penalty_type="power", max_length=9, patience=math.inf
-    )
+    table.logits = lambda prefix: [beginning, middle[4], middle[3]][(len(prefix) > 2) + (len(prefix) > 6)].log()
+    config = make_config(beam_size=2, length_penalty=1.0, length_penalty_type="power", max_length=9, patience=math.inf)
     best = beam_search(table, *sources(3, vocab=8), config)[0][0]
     assert best.token_ids == [4] * 5
     assert best.score == pytest.approx(math.log(0.3) / 6)
@@ -111,9 +98,9 @@ def test_a_beam_of_one_equals_greedy_search(seed):
         assert [hypotheses[0].token_ids for hypotheses in beam_search(model, source, lengths, config)] == [
             one.token_ids for one in expected
         ]
-        assert [
-            hypotheses[0].log_prob for hypotheses in beam_search(model, source, lengths, config)
-        ] == pytest.approx([one.log_prob for one in expected])
+        assert [hypotheses[0].log_prob for hypotheses in beam_search(model, source, lengths, config)] == pytest.approx(
+            [one.log_prob for one in expected]
+        )
 
 
 @pytest.mark.parametrize(
@@ -138,22 +125,14 @@ def test_other_sentences_of_the_batch_do_not_matter(config):
 def test_scores_equal_those_of_score_targets(method):
     model = Translator()
     source, lengths = sources(3, 9, 5)
-    config = DecodingConfig(
-        method=method, num_best=1 if method == "greedy" else 3, max_length=12, length_penalty=0.7
-    )
+    config = DecodingConfig(method=method, num_best=1 if method == "greedy" else 3, max_length=12, length_penalty=0.7)
     found = decode(model, source, lengths, config)
     for row, hypotheses in enumerate(found):
         for one in hypotheses:
             target = torch.tensor([[2, *one.token_ids, *([EOS] if one.finished else [])]])
             size = torch.tensor([target.shape[1]])
-            forced = score_targets(
-                model, source[row : row + 1], lengths[row : row + 1], target, size, config
-            )[0]
-            assert (forced.token_ids, forced.finished, forced.length) == (
-                one.token_ids,
-                one.finished,
-                one.length,
-            )
+            forced = score_targets(model, source[row : row + 1], lengths[row : row + 1], target, size, config)[0]
+            assert (forced.token_ids, forced.finished, forced.length) == (one.token_ids, one.finished, one.length)
             assert forced.token_log_probs == pytest.approx(one.token_log_probs, abs=1e-5)
             assert forced.score == pytest.approx(one.score, abs=1e-5)
 
@@ -171,16 +150,11 @@ def test_hypotheses_are_sorted_and_distinct():
 def test_finished_sentences_leave_the_batch():
     class Short(Table):  # EOS after as many tokens as the first source token
         def logits(self, prefix):
-            return (
-                9 * torch.nn.functional.one_hot(torch.tensor(3 if len(prefix) > prefix[0] else 4), 8).float()
-            )
+            return 9 * torch.nn.functional.one_hot(torch.tensor(3 if len(prefix) > prefix[0] else 4), 8).float()
 
     table = Short()
     decoded = beam_search(
-        table,
-        torch.tensor([[4, 3], [6, 3]]),
-        torch.tensor([2, 2]),
-        make_config(beam_size=2, length_penalty=0.0),
+        table, torch.tensor([[4, 3], [6, 3]]), torch.tensor([2, 2]), make_config(beam_size=2, length_penalty=0.0)
     )
     assert [len(hypotheses[0].token_ids) for hypotheses in decoded] == [3, 5]
     assert table.sizes == [2, 4, 4, 4, 2, 2]
@@ -193,20 +167,14 @@ def test_finished_sentences_leave_the_batch():
 def test_the_coverage_penalty_is_that_of_the_paper():
     model, strength = Translator(), 0.8
     source, lengths = sources(4, 6)
-    config = DecodingConfig(
-        beam_size=4, num_best=4, coverage_penalty=strength, max_length=10, patience=math.inf
-    )
+    config = DecodingConfig(beam_size=4, num_best=4, coverage_penalty=strength, max_length=10, patience=math.inf)
     for row, hypotheses in enumerate(beam_search(model, source, lengths, config)):
         for one in hypotheses:
             target = torch.tensor([[2, *one.token_ids, *([EOS] if one.finished else [])]])
             length = int(lengths[row])
-            weights = model.attention_weights(source[row : row + 1, :length], lengths[row : row + 1], target)[
-                0
-            ][0, 0]
+            weights = model.attention_weights(source[row : row + 1, :length], lengths[row : row + 1], target)[0][0, 0]
             expected = strength * weights.sum(0).clamp(1e-6, 1).log().sum().item()
-            assert one.score - one.log_prob / config.length_norm(one.length) == pytest.approx(
-                expected, abs=1e-4
-            )
+            assert one.score - one.log_prob / config.length_norm(one.length) == pytest.approx(expected, abs=1e-4)
             assert expected < -1e-3  # the penalty is not trivial
 
 

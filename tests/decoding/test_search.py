@@ -59,9 +59,7 @@ def test_blockwise_topk_equals_topk(rows, vocab, count, seed):
 def test_blockwise_topk_searches_blocks_of_large_vocabularies(monkeypatch):
     scores = torch.randn(3, 64 * 40 + 5)
     expected = scores.topk(6)
-    monkeypatch.setattr(
-        "regard.decoding.ranking._topk", lambda scores, count, f=torch.topk: _narrow(scores, count, f)
-    )
+    monkeypatch.setattr("regard.decoding.ranking._topk", lambda scores, count, f=torch.topk: _narrow(scores, count, f))
     values, indices = blockwise_topk(scores, 6)
     assert torch.equal(values, expected.values)
     assert torch.equal(indices, expected.indices)
@@ -75,9 +73,7 @@ def _narrow(scores, count, topk):
 @pytest.mark.parametrize("method", ["beam", "greedy", "sample"])
 def test_length_limits(method):
     logits = [9.0, 0, 9, 2, 1, 1, 1]  # PAD and BOS are most probable, then EOS
-    config = DecodingConfig(
-        method=method, min_length=4, max_length=6, max_length_ratio=1, max_length_offset=3
-    )
+    config = DecodingConfig(method=method, min_length=4, max_length=6, max_length_ratio=1, max_length_offset=3)
     for hypotheses in decode(ConstantLogits(logits), *sources(2, 9, vocab=7), config):
         for one in hypotheses:
             assert len(one.token_ids) >= 4
@@ -89,14 +85,10 @@ def test_a_target_without_eos_is_cut_and_unfinished():
     config = DecodingConfig(beam_size=2, num_best=2, max_length_ratio=2, max_length_offset=1)
     for method in ("beam", "greedy"):
         config = DecodingConfig(method=method, beam_size=2, max_length_ratio=2, max_length_offset=1)
-        first, second = (
-            s[0] for s in decode(ConstantLogits([0.0, 0, 0, -99, 1, 2]), *sources(2, 4, vocab=6), config)
-        )
+        first, second = (s[0] for s in decode(ConstantLogits([0.0, 0, 0, -99, 1, 2]), *sources(2, 4, vocab=6), config))
         assert (first.token_ids, second.token_ids) == ([5] * 5, [5] * 9)
         assert not first.finished
-        assert first.log_prob == pytest.approx(
-            5 * torch.tensor([0.0, 0, 0, -99, 1, 2]).log_softmax(0)[5].item()
-        )
+        assert first.log_prob == pytest.approx(5 * torch.tensor([0.0, 0, 0, -99, 1, 2]).log_softmax(0)[5].item())
         assert first.score == pytest.approx(first.log_prob / config.length_norm(5))
 
 
@@ -153,12 +145,10 @@ def test_sampling_is_repeatable_and_scored_by_the_model():
     assert all(len(samples) == 5 for samples in first)
     assert [one.score for one in first[0]] != sorted({one.score for one in first[0]})
     logits = torch.tensor([0.0, 0, 0, 1, 2, 3])
-    hot = decode(
-        ConstantLogits(logits), *one_source(), DecodingConfig(method="sample", temperature=9.0, max_length=1)
-    )[0][0]
-    assert hot.log_prob == pytest.approx(
-        logits.log_softmax(0)[hot.token_ids[0] if hot.token_ids else EOS].item()
-    )
+    hot = decode(ConstantLogits(logits), *one_source(), DecodingConfig(method="sample", temperature=9.0, max_length=1))[
+        0
+    ][0]
+    assert hot.log_prob == pytest.approx(logits.log_softmax(0)[hot.token_ids[0] if hot.token_ids else EOS].item())
 
 
 @pytest.mark.parametrize("method", ["beam", "greedy", "sample"])
@@ -171,9 +161,7 @@ def test_the_trace_is_the_tree_of_the_search(method):
     plain = decode(Translator(), *source, config, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(0)
     for expected, (found, trace) in zip(
-        plain,
-        decode_with_trace(Translator(), *source, config, generator=torch.Generator().manual_seed(0)),
-        strict=True,
+        plain, decode_with_trace(Translator(), *source, config, generator=torch.Generator().manual_seed(0)), strict=True
     ):
         assert found == expected
         assert {c.parent for c in trace.steps[0]} == {-1}
@@ -208,9 +196,7 @@ def test_decoding_runs_without_dropout_and_restores_modes():
     assert greedy(model, source, lengths) == greedy(model, source, lengths)
     target = torch.tensor([[2, 5, 3], [2, 6, 3]])
     sizes = torch.tensor([3, 3])
-    assert score_targets(model, source, lengths, target, sizes) == score_targets(
-        model, source, lengths, target, sizes
-    )
+    assert score_targets(model, source, lengths, target, sizes) == score_targets(model, source, lengths, target, sizes)
     assert [model.training, model.dropout.training, model.cell.training] == [True, True, False]
 
 
@@ -292,7 +278,5 @@ def test_invalid_models_are_refused():
     state = narrow.start_decoding(source, lengths)
     state.weights = lambda: state.attention[:, :2]
     narrow.start_decoding = lambda *args: state
-    with pytest.raises(
-        ShapeError, match=r"weights\(\) must return shape \(rows, src_len\) = \(2, 5\), not \(2, 2\)"
-    ):
+    with pytest.raises(ShapeError, match=r"weights\(\) must return shape \(rows, src_len\) = \(2, 5\), not \(2, 2\)"):
         decode(narrow, source, lengths, DecodingConfig(coverage_penalty=0.2))

@@ -7,24 +7,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-VALUES = [
-    None,
-    True,
-    -1,
-    0,
-    1,
-    3,
-    7,
-    2**31,
-    2**63,
-    10**9,
-    1e308,
-    -0.5,
-    float("nan"),
-    "",
-    "x",
-    "../../etc/passwd",
-]
+VALUES = [None, True, -1, 0, 1, 3, 7, 2**31, 2**63, 10**9, 1e308, -0.5, float("nan"), "", "x", "../../etc/passwd"]
 VALUES += [[], [[]], {}, {"": None}, [1, 2], ["a", "b"], "\ud800", "0" * 300]
 RUNS_CODE = ("pickle.find_class", "os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork")
 RUNS_CODE += ("socket.connect",)
@@ -109,10 +92,7 @@ def header_otherwise(content, chance):
     if not header.startswith(b"{"):
         return flipped(content, chance)
     if chance.random() < 0.2:
-        return (
-            struct.pack("<Q", chance.choice([0, 1, size - 1, size + 1, 2**40, 2**63, 2**64 - 1]))
-            + content[8:]
-        )
+        return struct.pack("<Q", chance.choice([0, 1, size - 1, size + 1, 2**40, 2**63, 2**64 - 1])) + content[8:]
     header = told_otherwise(header, chance)
     return struct.pack("<Q", len(header)) + header + content[8 + size :]
 
@@ -122,9 +102,7 @@ def no_code_runs():
     """Nothing that a file says is run as a program, and nobody is called."""
     global watched
     if not getattr(sys, "_regard_watches", False):
-        sys.addaudithook(
-            lambda event, _: watched.append(event) if watched is not None and event in RUNS_CODE else None
-        )
+        sys.addaudithook(lambda event, _: watched.append(event) if watched is not None and event in RUNS_CODE else None)
         sys._regard_watches = True
     watched = []
     try:

@@ -17,9 +17,7 @@ pytestmark = pytest.mark.bare
 LINES = "a dog runs\tein Hund rennt\t0-0 1-1 2?2\nthe house\tdas Haus\t0-0 1-1\n\nüber 東京\tx\t0-0\n"
 JSON = '{"source": "a dog", "target": "ein Hund", "label": "pos", "text": "Good. Bad."}\n\n'
 CSV = 'label,text\npos,"A ""fine"" film.\nAnd long."\nneg,dull\n'
-CAPTIONS = (
-    '{"image": "there.png", "captions": ["a dog", "a cat"]}\n{"image": "there.png", "caption": "a dog"}\n'
-)
+CAPTIONS = '{"image": "there.png", "captions": ["a dog", "a cat"]}\n{"image": "there.png", "caption": "a dog"}\n'
 PIECES = [
     b"\t",
     b"\n",

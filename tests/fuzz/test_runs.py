@@ -25,18 +25,9 @@ def runs(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("fuzzed")
     files = {
-        name: (write_tsv(folder / f"{name}.tsv", reviews(30, seed)),)
-        for seed, name in enumerate(("train", "valid"))
+        name: (write_tsv(folder / f"{name}.tsv", reviews(30, seed)),) for seed, name in enumerate(("train", "valid"))
     }
-    small = [
-        "dim=8",
-        "embed_dim=8",
-        "vocab_size=60",
-        "steps=2",
-        "validate_every=2",
-        "save_every=2",
-        "num_threads=1",
-    ]
+    small = ["dim=8", "embed_dim=8", "vocab_size=60", "steps=2", "validate_every=2", "save_every=2", "num_threads=1"]
     train("documents", folder / "documents", small, log=lambda line: None, **files)
     return {"translation": tiny_run(folder / "translation"), "documents": folder / "documents"}
 
@@ -78,9 +69,7 @@ def harmed(file, chance):
     if file.name != "run.json" or chance.random() < 0.4:
         return damaged(content, chance)
     record = json.loads(content)
-    return json.dumps({**record, "config": altered(record["config"], chance)}).encode(
-        "utf-8", "surrogatepass"
-    )
+    return json.dumps({**record, "config": altered(record["config"], chance)}).encode("utf-8", "surrogatepass")
 
 
 def used(model):
@@ -100,9 +89,7 @@ def test_a_damaged_checkpoint_is_passed_over(runs, tmp_path, in_time):
     for number in range(tries(60, 600)):
         shutil.copytree(whole, folder / whole.name)
         file = (
-            folder
-            / whole.name
-            / (checkpoint.MODEL_FILE, checkpoint.TRAINING_FILE, checkpoint.STATE_FILE)[number % 3]
+            folder / whole.name / (checkpoint.MODEL_FILE, checkpoint.TRAINING_FILE, checkpoint.STATE_FILE)[number % 3]
         )
         before = file.read_bytes()
         file.write_bytes(damaged(before, chance))

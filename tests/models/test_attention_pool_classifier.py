@@ -84,9 +84,7 @@ def test_backbone_gets_gradients():
 @pytest.mark.bare
 def test_invalid_arguments(grid):
     with pytest.raises(ValueError, match="pool must have 1 query or one for each of 4 classes, got 3"):
-        AttentionPoolClassifier(
-            4, AttentionPool(Attention(Bilinear(5, 6)), query_dim=5, num_queries=3), feature_dim=6
-        )
+        AttentionPoolClassifier(4, AttentionPool(Attention(Bilinear(5, 6)), query_dim=5, num_queries=3), feature_dim=6)
     with pytest.raises(ValueError, match="num_queries=4 needs a query_dim"):
         AttentionPool(Attention(Additive(None, 6, 5)), num_queries=4)
     with pytest.raises(ValueError, match=r"a grid must be \(batch, cells, 7\), got \(3, 16, 6\)"):

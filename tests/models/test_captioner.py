@@ -32,10 +32,7 @@ def reference_hidden(net, grid, target):
         rows = []
         for token in tokens:
             e = torch.stack(
-                [
-                    score.energy @ torch.tanh(score.query_proj.weight @ h + score.key_proj.weight @ cell_)
-                    for cell_ in a
-                ]
+                [score.energy @ torch.tanh(score.query_proj.weight @ h + score.key_proj.weight @ cell_) for cell_ in a]
             )
             alpha = torch.exp(e) / torch.exp(e).sum()
             z = torch.sigmoid(net.gate.weight[0] @ h + net.gate.bias[0]) * (alpha[:, None] * a).sum(0)

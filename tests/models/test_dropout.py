@@ -66,12 +66,7 @@ def test_every_dtype(dtype):
 
 def test_strides_do_not_matter():
     x = torch.randn(6, 8)
-    for view in (
-        lambda x: x.T,
-        lambda x: x[:, ::2],
-        lambda x: x[:, :1].expand(6, 5),
-        lambda x: x.unfold(1, 3, 1),
-    ):
+    for view in (lambda x: x.T, lambda x: x[:, ::2], lambda x: x[:, :1].expand(6, 5), lambda x: x.unfold(1, 3, 1)):
         torch.manual_seed(5)
         one = FastDropout(0.3)(view(x))
         torch.manual_seed(5)
@@ -127,9 +122,7 @@ def test_infinity_is_kept():
 @pytest.mark.bare
 @pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, float("nan")])
 def test_invalid_p(p):
-    with pytest.raises(
-        ValueError, match=r"^FastDropout: invalid value .* for p: must be at least 0 and below 1"
-    ):
+    with pytest.raises(ValueError, match=r"^FastDropout: invalid value .* for p: must be at least 0 and below 1"):
         FastDropout(p)
 
 

@@ -86,9 +86,7 @@ def test_fused_steps_equal_reference(norm_first, seed):
     with torch.no_grad():
         fast = model.start_decoding(source, lengths)
         assert isinstance(fast, FusedDecoderState)
-        beams_equal_rows(
-            fast, reference_state(model, source, lengths), steps=20
-        )  # longer than the initial buffer
+        beams_equal_rows(fast, reference_state(model, source, lengths), steps=20)  # longer than the initial buffer
 
 
 @pytest.mark.parametrize("method", ["beam", "greedy"])
@@ -103,9 +101,7 @@ def test_searches_equal_reference(method):
     )
     ours = decode(model, source, lengths, options)
     theirs = decode(ReferenceModel(model), source, lengths, options)
-    assert [[one.token_ids for one in several] for several in ours] == [
-        [one.token_ids for one in s] for s in theirs
-    ]
+    assert [[one.token_ids for one in several] for several in ours] == [[one.token_ids for one in s] for s in theirs]
     for a, b in zip(chain(*ours), chain(*theirs), strict=True):
         assert a.score == pytest.approx(b.score, abs=1e-4)
 
@@ -145,9 +141,7 @@ def search_in_loops(model, source, options):
                 if token not in (BOS, PAD):
                     candidates.append(([*ids, token], total + log_prob))
         candidates.sort(key=lambda one: -one[1])
-        finished += [
-            (ids[:-1], total / options.length_norm(length)) for ids, total in candidates[:3] if ids[-1] == EOS
-        ]
+        finished += [(ids[:-1], total / options.length_norm(length)) for ids, total in candidates[:3] if ids[-1] == EOS]
         beams = [(ids, total) for ids, total in candidates if ids[-1] != EOS][:3]
         if len(finished) >= 3:
             break
@@ -211,20 +205,15 @@ def test_when_fusing_is_possible():
             lambda: MultiHead(16, 4, num_kv_heads=2),
             lambda: MultiHead(16, 4, normalize=lambda scores: softmax(scores)),
         ):
-            assert (
-                state_type(test_transformer.small(make_self_attn=make_self_attn)) is TransformerDecoderState
-            )
+            assert state_type(test_transformer.small(make_self_attn=make_self_attn)) is TransformerDecoderState
         assert (
             state_type(test_transformer.small(make_self_attn=lambda: MultiHead(16, 4, dropout=0.2)))
             is FusedDecoderState
         )
         assert (
-            state_type(test_transformer.small(make_self_attn=lambda: MultiHead(16, 4, bias=False)))
-            is FusedDecoderState
+            state_type(test_transformer.small(make_self_attn=lambda: MultiHead(16, 4, bias=False))) is FusedDecoderState
         )
-        dropping = test_transformer.small(
-            make_self_attn=lambda: MultiHead(16, 4, normalize=Dropout(softmax, 0.1))
-        )
+        dropping = test_transformer.small(make_self_attn=lambda: MultiHead(16, 4, normalize=Dropout(softmax, 0.1)))
         laws.steps_equal_forward(dropping)
 
 

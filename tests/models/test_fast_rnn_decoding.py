@@ -113,9 +113,7 @@ def test_searches_equal_reference(order):
     source, lengths, _ = sample_pairs(LENGTHS)
     options = DecodingConfig(num_best=3, coverage_penalty=0.2, max_length=14)
     ours, theirs = (decode(one, source, lengths, options) for one in (model, ReferenceModel(model)))
-    assert [[one.token_ids for one in several] for several in ours] == [
-        [one.token_ids for one in s] for s in theirs
-    ]
+    assert [[one.token_ids for one in several] for several in ours] == [[one.token_ids for one in s] for s in theirs]
     for one, other in zip(chain(*ours), chain(*theirs), strict=True):
         assert one.score == pytest.approx(other.score, abs=1e-4)
 

@@ -6,16 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention import (
-    Additive,
-    Attention,
-    AttentionPool,
-    Constant,
-    Cosine,
-    MaxPool,
-    ScaledDot,
-    sparsemax,
-)
+from regard.attention import Additive, Attention, AttentionPool, Constant, Cosine, MaxPool, ScaledDot, sparsemax
 from regard.models import HierarchicalAttentionNetwork
 from regard.models.hierarchical import pack_rows, split_by_length
 
@@ -106,9 +97,7 @@ def test_all_parameters_get_gradients(pool):
 
 
 def test_pools_differ_only_in_attention_parameters():
-    counts = {
-        pool: sum(p.numel() for p in model(pool).parameters()) for pool in ("attention", "average", "max")
-    }
+    counts = {pool: sum(p.numel() for p in model(pool).parameters()) for pool in ("attention", "average", "max")}
     assert counts["average"] == counts["max"]
     assert counts["attention"] - counts["max"] == 2 * (8 * 6 + 6 + 6)
 
@@ -154,7 +143,4 @@ def test_watch():
     network = model("attention")
     with watch(network) as records:
         network(sample_tokens(), LENGTHS, COUNTS)
-    assert {record.name for record in records} == {
-        "word_level.pool.attention",
-        "sentence_level.pool.attention",
-    }
+    assert {record.name for record in records} == {"word_level.pool.attention", "sentence_level.pool.attention"}

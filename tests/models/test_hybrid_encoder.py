@@ -14,12 +14,7 @@ VOCAB_SIZE, DIM = 30, 12
 
 def encoder():
     torch.manual_seed(0)
-    layers = [
-        ConvLayer(DIM),
-        SelfAttentionLayer(DIM, num_heads=3),
-        RNNLayer(DIM),
-        RNNLayer(DIM, rnn_type=nn.LSTM),
-    ]
+    layers = [ConvLayer(DIM), SelfAttentionLayer(DIM, num_heads=3), RNNLayer(DIM), RNNLayer(DIM, rnn_type=nn.LSTM)]
     return HybridEncoder(VOCAB_SIZE, DIM, layers).eval()
 
 

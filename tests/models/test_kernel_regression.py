@@ -140,9 +140,7 @@ def test_leave_one_out_of_an_isolated_point():
 def test_sample_weights_are_counts(curve):
     x, y = curve
     counts = np.arange(80) % 3
-    often = KernelRegression("epanechnikov", 0.4, "nearest").fit(
-        np.repeat(x, counts, 0), np.repeat(y, counts)
-    )
+    often = KernelRegression("epanechnikov", 0.4, "nearest").fit(np.repeat(x, counts, 0), np.repeat(y, counts))
     once = KernelRegression("epanechnikov", 0.4, "nearest").fit(x, y, sample_weight=counts)
     np.testing.assert_allclose(once.predict(x), often.predict(x), rtol=1e-9)
 
@@ -181,16 +179,11 @@ def test_leave_one_out_on_real_data(name):
     column_x, column_y, error, width, mean = REAL[name]
     with open(Path(folder) / "regression-1d" / f"{name}.csv", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
-    x, y = (
-        np.array([[float(row[column_x])] for row in rows]),
-        np.array([float(row[column_y]) for row in rows]),
-    )
+    x, y = (np.array([[float(row[column_x])] for row in rows]), np.array([float(row[column_y]) for row in rows]))
     assert abs(rmse(KernelRegression(width=width).fit(x, y).leave_one_out()) - error) < 0.006
     assert abs(rmse(KernelRegression("average").fit(x, y).leave_one_out()) - mean) < 0.06
     learned = KernelRegression(width="learned").fit(x, y)
-    assert (
-        rmse(learned.leave_one_out()) < error + 0.005
-    )  # GAGurine has a better width than that of the README
+    assert rmse(learned.leave_one_out()) < error + 0.005  # GAGurine has a better width than that of the README
 
 
 def test_example_data():

@@ -8,12 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.models.kernel_regression import smoothing
-from regard.models.kernel_regression.smoothing import (
-    KernelSmoother,
-    SortedNeighbors,
-    TrainingPoints,
-    divide_sums,
-)
+from regard.models.kernel_regression.smoothing import KernelSmoother, SortedNeighbors, TrainingPoints, divide_sums
 from regard.models.kernel_regression.sums_1d import GaussSums, RangeSums
 
 KERNELS = {  # of the distance u and the smallest u: a common factor cancels and keeps the Gaussian above 0
@@ -45,9 +40,7 @@ def reference(kernel, width, query, points, excluded=None):
         us = [math.hypot(*gap) / (1.0 if width.dim() else float(width)) for gap in gaps]
         nearest = min(us, default=0.0)
         weights = [KERNELS[kernel](u, nearest) for u in us]
-        columns = (
-            zip(*(values[row] for row in rows), strict=True) if rows else [[0.0]] * points.value.shape[1]
-        )
+        columns = zip(*(values[row] for row in rows), strict=True) if rows else [[0.0]] * points.value.shape[1]
         *numerators, denominator = (
             math.fsum(s * v for s, v in zip(weights, column, strict=False)) for column in columns
         )
@@ -67,9 +60,7 @@ def test_one_feature(kernel, num_points, width):
     query = torch.cat([torch.rand(10, 1).double() * 6 - 0.5, points.key[:5]])
     width = double(width)[0]
     smoother = KernelSmoother(kernel, width, points)
-    assert (smoother.fast_sums is None) == (
-        kernel == "average" or (kernel == "gaussian" and num_points < 700)
-    )
+    assert (smoother.fast_sums is None) == (kernel == "average" or (kernel == "gaussian" and num_points < 700))
     close(divide_sums(smoother.sums(query)), reference(kernel, width, query, points))
     excluded = torch.arange(min(num_points, 10))
     errors = divide_sums(smoother.leave_one_out())[excluded]
@@ -82,9 +73,7 @@ def test_one_feature(kernel, num_points, width):
 def test_several_features(kernel, width, max_direct, monkeypatch):
     monkeypatch.setattr(smoothing, "MAX_PAIRS", 500)  # several chunks
     monkeypatch.setattr(smoothing, "MAX_DIRECT_POINTS", max_direct)
-    points = make_points(
-        torch.randn(90, 3).double(), torch.randn(90, 1).double(), torch.rand(90).double() + 0.1
-    )
+    points = make_points(torch.randn(90, 3).double(), torch.randn(90, 1).double(), torch.rand(90).double() + 0.1)
     query = 2 * torch.randn(100, 3).double()
     smoother = KernelSmoother(kernel, width, points)
     assert isinstance(smoother.fast_sums, SortedNeighbors) == (
@@ -114,10 +103,7 @@ def test_far_from_zero(kernel, shift):
         shift + torch.rand(NUM_POINTS[kernel], 1).double(), 1e8 + torch.randn(NUM_POINTS[kernel], 1).double()
     )
     query, width = shift + torch.rand(15, 1).double(), double(0.05)[0]
-    close(
-        divide_sums(KernelSmoother(kernel, width, points).sums(query)),
-        reference(kernel, width, query, points),
-    )
+    close(divide_sums(KernelSmoother(kernel, width, points).sums(query)), reference(kernel, width, query, points))
 
 
 @pytest.mark.parametrize("kernel", list(NUM_POINTS))
@@ -141,10 +127,7 @@ def test_large_range_of_x(kernel, far):
     x = torch.cat([torch.rand(300).double(), 1e9 + torch.rand(300).double(), double(-far, far)])[:, None]
     points, width = make_points(x, torch.randn(len(x), 1).double()), double(0.2)[0]
     query = torch.cat([x[::31] + 1e-3, x[-2:]])
-    close(
-        divide_sums(KernelSmoother(kernel, width, points).sums(query)),
-        reference(kernel, width, query, points),
-    )
+    close(divide_sums(KernelSmoother(kernel, width, points).sums(query)), reference(kernel, width, query, points))
 
 
 @given(
@@ -176,8 +159,7 @@ def test_points_at_the_edge_of_the_reach():
     smoother = KernelSmoother("epanechnikov", width, points)
     assert smoother.fast_sums.sums(double(0.0)[:, None])[1].item()
     close(
-        divide_sums(smoother.sums(double(0.0)[:, None])),
-        reference("epanechnikov", width, double(0.0)[:, None], points),
+        divide_sums(smoother.sums(double(0.0)[:, None])), reference("epanechnikov", width, double(0.0)[:, None], points)
     )
 
 

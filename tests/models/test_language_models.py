@@ -12,9 +12,7 @@ VOCAB_SIZE = 20
 
 def causal(seed=0, **options):
     torch.manual_seed(seed)
-    return CausalLM(
-        VOCAB_SIZE, embed_dim=16, num_heads=2, num_layers=2, ffn_dim=24, dropout=0.0, **options
-    ).eval()
+    return CausalLM(VOCAB_SIZE, embed_dim=16, num_heads=2, num_layers=2, ffn_dim=24, dropout=0.0, **options).eval()
 
 
 def masked():
@@ -40,9 +38,7 @@ def test_later_tokens_are_hidden_from_causal_models_only():
     model = causal()
     torch.testing.assert_close(model(tokens)[:, :4], model(other)[:, :4])
     bidirectional, lengths = masked(), torch.tensor([6, 6])
-    assert not torch.allclose(
-        bidirectional(tokens, lengths)[:, :4], bidirectional(other, lengths)[:, :4], atol=1e-3
-    )
+    assert not torch.allclose(bidirectional(tokens, lengths)[:, :4], bidirectional(other, lengths)[:, :4], atol=1e-3)
 
 
 def test_rows_are_independent():

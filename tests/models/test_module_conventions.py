@@ -100,9 +100,7 @@ def test_reset_parameters_equals_construction(name):
     torch.manual_seed(3)
     layers.reset_modules(model)
     assert torch.rand(()) == next_number
-    for (key, ours), (_, theirs) in zip(
-        model.state_dict().items(), expected.state_dict().items(), strict=True
-    ):
+    for (key, ours), (_, theirs) in zip(model.state_dict().items(), expected.state_dict().items(), strict=True):
         assert torch.equal(ours, theirs), key
 
 

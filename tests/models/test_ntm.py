@@ -100,9 +100,7 @@ def test_all_step_functions_equal_reference(options):
     """With gradients, without, and by single steps: equal outputs, memory and gradients."""
     model, inputs = build(**options).double(), torch.randn(2, 4, 4, dtype=torch.double)
     expected, expected_end = reference(model, inputs)
-    expected_grads = torch.autograd.grad(
-        expected.square().sum() + expected_end.sum(), list(model.parameters())
-    )
+    expected_grads = torch.autograd.grad(expected.square().sum() + expected_end.sum(), list(model.parameters()))
     state, steps = model.init_state(2), []
     for x in inputs.unbind(1):
         steps.append(step := model.step(x, state))
@@ -197,9 +195,7 @@ def test_gradients_of_gradients(options):
 
 
 def test_forward_mode_and_torch_func():
-    model = build(
-        memory_rows=4, memory_width=3, hidden_dim=3, controller="feedforward"
-    ).double()  # no vmap for an LSTM
+    model = build(memory_rows=4, memory_width=3, hidden_dim=3, controller="feedforward").double()  # no vmap for an LSTM
     inputs = torch.randn(2, 3, 4, dtype=torch.double)
 
     def one(row):

@@ -60,9 +60,7 @@ def test_equals_bayes_rule(name, monkeypatch):
 @torch.no_grad()
 def test_weights_of_zero_stay_zero(monkeypatch):
     model = build(LocalP(Bilinear(6, 6), query_dim=6, hidden_dim=5, radius=1), order="luong")
-    (actual,), (weights,) = (
-        f(SOURCE, LENGTHS, TARGET) for f in (model.posterior_alignment, model.attention_weights)
-    )
+    (actual,), (weights,) = (f(SOURCE, LENGTHS, TARGET) for f in (model.posterior_alignment, model.attention_weights))
     assert (actual[weights == 0] == 0).all()
     torch.testing.assert_close(actual[:, 0], bayes_rule(model, monkeypatch), atol=1e-5, rtol=1e-4)
 
@@ -71,8 +69,7 @@ def test_weights_of_zero_stay_zero(monkeypatch):
 def test_hardmax_weights_do_not_change():
     model = build(Attention(Additive(6, 6, 5), hardmax))
     torch.testing.assert_close(
-        model.posterior_alignment(SOURCE, LENGTHS, TARGET)[0],
-        model.attention_weights(SOURCE, LENGTHS, TARGET)[0],
+        model.posterior_alignment(SOURCE, LENGTHS, TARGET)[0], model.attention_weights(SOURCE, LENGTHS, TARGET)[0]
     )
 
 

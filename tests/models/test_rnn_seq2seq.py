@@ -32,13 +32,7 @@ GRID = [(o, c, n, x) for o in ORDERS for c in ("gru", "lstm") for n in (1, 2) fo
 def small(order="bahdanau", cell="gru", layers=1, attention="additive", seed=0, **options):
     torch.manual_seed(seed)
     module = ATTENTIONS[attention]() if isinstance(attention, str) else attention
-    defaults = {
-        "embed_dim": EMBED,
-        "hidden_dim": DIM,
-        "cell_type": cell,
-        "num_layers": layers,
-        **ORDERS[order],
-    }
+    defaults = {"embed_dim": EMBED, "hidden_dim": DIM, "cell_type": cell, "num_layers": layers, **ORDERS[order]}
     model = RNNSeq2Seq(laws.SRC_VOCAB_SIZE, laws.TGT_VOCAB_SIZE, module, **{**defaults, **options})
     with torch.no_grad():  # large enough that a wrong token, state or weight is noticed
         for p in model.parameters():
@@ -61,9 +55,7 @@ def test_laws(order, cell, layers, attention):
             with pytest.raises(ValueError, match="no weights"):
                 model.start_decoding(source, lengths).weights()
         else:
-            laws.attention_weights_are_distributions(
-                model, layers=1, heads=1, sums_to_one=attention != "local-p"
-            )
+            laws.attention_weights_are_distributions(model, layers=1, heads=1, sums_to_one=attention != "local-p")
 
 
 @pytest.mark.parametrize(("order", "cell", "layers", "attention"), [g for g in GRID if g[3] != "sample"])
@@ -73,8 +65,7 @@ def test_all_parameters_get_gradients(order, cell, layers, attention):
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(
-    "options",
-    [{"tie_embeddings": True}, {"encoder_hidden_dim": 3, "attention": a.Attention(a.Additive(8, 6, 5))}],
+    "options", [{"tie_embeddings": True}, {"encoder_hidden_dim": 3, "attention": a.Attention(a.Additive(8, 6, 5))}]
 )
 def test_laws_with_other_sizes(order, options):
     model = small(order, layers=2, **options)
@@ -175,9 +166,7 @@ class Reference:
             scores = scores.masked_fill(~torch.tensor(near), -torch.inf)
         weights = scores.exp() / scores.exp().sum()
         if isinstance(attention, a.LocalP):
-            p = len(states) * torch.sigmoid(
-                attention.energy @ torch.tanh(attention.query_proj.weight @ query)
-            )
+            p = len(states) * torch.sigmoid(attention.energy @ torch.tanh(attention.query_proj.weight @ query))
             near = torch.tensor([abs(s - p.item()) <= attention.radius for s in range(len(states))])
             weights = torch.where(near, scores.exp(), 0) / torch.where(near, scores.exp(), 0).sum()
             distance = torch.arange(len(states)) - p
@@ -204,9 +193,7 @@ class Reference:
                 c, weights = self.attend(top, encoded, t)
                 states, top = self.step(torch.cat([y, c]), states)
                 pairs = readout(top, c, y)
-                hidden = torch.stack(
-                    [torch.maximum(pairs[2 * j], pairs[2 * j + 1]) for j in range(len(pairs) // 2)]
-                )
+                hidden = torch.stack([torch.maximum(pairs[2 * j], pairs[2 * j + 1]) for j in range(len(pairs) // 2)])
             else:
                 states, top = self.step(torch.cat([y, input_feed]) if model.input_feeding else y, states)
                 c, weights = self.attend(top, encoded, t)
@@ -295,10 +282,7 @@ def test_autocast_to_bfloat16(order, attention):
 
 def test_sampled_attention_is_random_in_training_and_best_in_eval():
     model, (source, lengths, target) = small(attention="sample").train(), sample_pairs()
-    draws = {
-        tuple(model.attention_weights(source, lengths, target)[0].argmax(-1).flatten().tolist())
-        for _ in range(8)
-    }
+    draws = {tuple(model.attention_weights(source, lengths, target)[0].argmax(-1).flatten().tolist()) for _ in range(8)}
     assert len(draws) > 1
     model.eval()
     (one,), (two,) = (

@@ -19,9 +19,7 @@ def attention(name):
 
 FEED_FORWARD = ("feed_forward.linear1", "feed_forward.linear2")
 ENCODER_LAYER = attention("self_attn") | linears(*FEED_FORWARD, "norm1", "norm2")
-DECODER_LAYER = (
-    attention("self_attn") | attention("cross_attn") | linears(*FEED_FORWARD, "norm1", "norm2", "norm3")
-)
+DECODER_LAYER = attention("self_attn") | attention("cross_attn") | linears(*FEED_FORWARD, "norm1", "norm2", "norm3")
 ADDITIVE = {"score.query_proj.weight", "score.key_proj.weight", "score.energy"}
 HYBRID = (
     {"embed.weight"}

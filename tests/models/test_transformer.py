@@ -75,9 +75,7 @@ class Reference(nn.Module):
         is_past = torch.ones(target.shape[1], target.shape[1]).tril().bool()[None]
         x = self.embed(self.model.src_embed, source)
         for layer in self.model.encoder.layers:
-            x = self.residual(
-                layer.norm1, x, lambda x, layer=layer: self.attend(layer.self_attn, x, x, is_token)[0]
-            )
+            x = self.residual(layer.norm1, x, lambda x, layer=layer: self.attend(layer.self_attn, x, x, is_token)[0])
             x = self.residual(layer.norm2, x, lambda x, layer=layer: self.feed_forward(layer.feed_forward, x))
         memory = self.final_norm(self.model.encoder, x)
         y, all_weights = self.embed(self.model.tgt_embed, target), []
@@ -88,9 +86,7 @@ class Reference(nn.Module):
             return context
 
         for layer in self.model.decoder.layers:
-            y = self.residual(
-                layer.norm1, y, lambda y, layer=layer: self.attend(layer.self_attn, y, y, is_past)[0]
-            )
+            y = self.residual(layer.norm1, y, lambda y, layer=layer: self.attend(layer.self_attn, y, y, is_past)[0])
             y = self.residual(layer.norm2, y, lambda y, layer=layer: cross_attend(y, layer))
             y = self.residual(layer.norm3, y, lambda y, layer=layer: self.feed_forward(layer.feed_forward, y))
         return self.final_norm(self.model.decoder, y) @ self.model.lm_head.weight.T, all_weights
@@ -151,9 +147,7 @@ RELATIVE = {
 
 @torch.no_grad()
 @pytest.mark.parametrize("score", RELATIVE)
-@pytest.mark.parametrize(
-    "law", [laws.steps_equal_forward, laws.rows_are_independent, laws.later_tokens_are_hidden]
-)
+@pytest.mark.parametrize("law", [laws.steps_equal_forward, laws.rows_are_independent, laws.later_tokens_are_hidden])
 def test_relative_positions_only_in_self_attention(score, law):
     def make_self_attn():
         return MultiHead(16, 4, score=RELATIVE[score]())
@@ -191,9 +185,7 @@ def test_tied_embeddings_share_storage():
     assert two.tgt_embed.weight is two.lm_head.weight
     assert two.src_embed.weight is not two.lm_head.weight
     untied = Transformer(13, 13, **sizes)
-    assert (
-        len({id(w) for w in (untied.src_embed.weight, untied.tgt_embed.weight, untied.lm_head.weight)}) == 3
-    )
+    assert len({id(w) for w in (untied.src_embed.weight, untied.tgt_embed.weight, untied.lm_head.weight)}) == 3
     double = one.double()
     assert double.src_embed.weight is double.lm_head.weight
 
@@ -210,9 +202,7 @@ def test_laws_with_tied_embeddings(tie_embeddings):
 
 @pytest.mark.bare
 def test_tie_all_needs_one_vocabulary():
-    with pytest.raises(
-        ValueError, match=r"tie_embeddings='all' needs one vocabulary .* got sizes 11 and 13$"
-    ):
+    with pytest.raises(ValueError, match=r"tie_embeddings='all' needs one vocabulary .* got sizes 11 and 13$"):
         Transformer(11, 13, embed_dim=8, num_heads=2, tie_embeddings="all")
 
 

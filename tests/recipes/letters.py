@@ -32,15 +32,10 @@ def translator(*words, max_length=40):
     objective = Objective(
         build_model(settings, len(letters), len(letters)), build_loss(settings.replace(label_smoothing=0.0))
     ).train()
-    optimizer, strings = (
-        torch.optim.Adam(objective.parameters(), lr=2e-2),
-        Reverse(alphabet=LETTERS, max_length=8),
-    )
+    optimizer, strings = (torch.optim.Adam(objective.parameters(), lr=2e-2), Reverse(alphabet=LETTERS, max_length=8))
     for step in range(40):
         pairs = strings.sample(Random(step), 16)
-        batch = PairBatch.from_pairs(
-            [(letters.encode(pair.source), letters.encode(pair.target)) for pair in pairs]
-        )
+        batch = PairBatch.from_pairs([(letters.encode(pair.source), letters.encode(pair.target)) for pair in pairs])
         optimizer.zero_grad()
         (objective(batch).total / batch.num_tokens).backward()
         optimizer.step()

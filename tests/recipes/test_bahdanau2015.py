@@ -11,11 +11,7 @@ from regard.tasks import NextTokenLoss, Translator, make_config
 from regard.tasks.translation.processor import TranslationProcessor
 from regard.tasks.translation.task import build_model
 
-PAIRS = [
-    SentencePair("abcdefghij", "jihgfedcba"),
-    SentencePair("abc", "cba"),
-    SentencePair("hgfedcba", "abcdefgh"),
-]
+PAIRS = [SentencePair("abcdefghij", "jihgfedcba"), SentencePair("abc", "cba"), SentencePair("hgfedcba", "abcdefgh")]
 
 
 @pytest.fixture
@@ -54,16 +50,9 @@ def test_sizes_are_norms_of_the_loss_of_a_sentence(translator):
 
 def test_the_study_tells_sizes_beside_shares(tmp_path, monkeypatch):
     def judged(name, folder, **given):
-        return {
-            "exact": 50.0,
-            "parameters": 9,
-            "minutes": 0.1,
-            "by_length": [{"from": 1, "to": 9, "exact": 50.0}],
-        }
+        return {"exact": 50.0, "parameters": 9, "minutes": 0.1, "by_length": [{"from": 1, "to": 9, "exact": 50.0}]}
 
-    arrivals = iter(
-        [study.PositionGradients([1.0] * 6, [1e-7] * 6), study.PositionGradients([1.0] * 6, [0.25] * 6)]
-    )
+    arrivals = iter([study.PositionGradients([1.0] * 6, [1e-7] * 6), study.PositionGradients([1.0] * 6, [0.25] * 6)])
     monkeypatch.setattr(study, "run_trial", judged)
     monkeypatch.setattr(study, "get_recipe", lambda name: _Recipe())
     monkeypatch.setattr(study, "gradient_by_position", lambda translator, part: next(arrivals))

@@ -19,12 +19,8 @@ TEXTS = ["ab", "abc", "", "a", "cab"]
 def translator():
     torch.manual_seed(0)
     letters = Tokenizer.train(["abc"], model_type="char", vocab_size=50)
-    model = Transformer(
-        len(letters), len(letters), embed_dim=16, num_heads=2, num_encoder_layers=1, ffn_dim=16
-    )
-    settings = make_config(
-        "reverse", model="transformer", dim=16, num_heads=2, num_layers=1, max_length=6, beam_size=2
-    )
+    model = Transformer(len(letters), len(letters), embed_dim=16, num_heads=2, num_encoder_layers=1, ffn_dim=16)
+    settings = make_config("reverse", model="transformer", dim=16, num_heads=2, num_layers=1, max_length=6, beam_size=2)
     return Translator(model, TranslationProcessor(letters, letters), settings)
 
 
@@ -50,9 +46,7 @@ def test_rates_are_counts_over_seconds(translator, clock):
 def test_a_batch_is_a_call(translator, monkeypatch, batch, calls):
     sizes = []
     search = translator.search
-    monkeypatch.setattr(
-        translator, "search", lambda texts, options: sizes.append(len(texts)) or search(texts, options)
-    )
+    monkeypatch.setattr(translator, "search", lambda texts, options: sizes.append(len(texts)) or search(texts, options))
     speed = measure_throughput(translator, TEXTS, batch)
     assert len(sizes) == 1 + calls  # the first is for warming up
     assert sum(sizes[1:]) == speed.num_sentences == 4

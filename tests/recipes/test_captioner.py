@@ -43,14 +43,7 @@ def told(files, tmp_path_factory):
         "dropout=0",
         "min_word_count=1",
     ]
-    rate = [
-        "lr=0.01",
-        "schedule=constant",
-        "steps=100",
-        "validate_every=50",
-        "num_threads=1",
-        "warmup_steps=5",
-    ]
+    rate = ["lr=0.01", "schedule=constant", "steps=100", "validate_every=50", "num_threads=1", "warmup_steps=5"]
     train("captions", folder, [*words, *rate], log=quiet, **files)
     return folder
 
@@ -161,9 +154,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(more, tmp_path):
     train("digit-scenes", tmp_path / "whole", [*TINY, *more], log=quiet)
     train("digit-scenes", tmp_path / "parts", [*TINY, *more, "steps=2"], log=quiet)
     resume(tmp_path / "parts", log=quiet, steps=4)
-    whole, again = (
-        load_weights(RunFolder.open(tmp_path / name).find_weights()) for name in ("whole", "parts")
-    )
+    whole, again = (load_weights(RunFolder.open(tmp_path / name).find_weights()) for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
 
@@ -172,20 +163,14 @@ def test_files_go_on_bit_for_bit(files, tmp_path):
     train("captions", tmp_path / "whole", words, log=quiet, **files)
     train("captions", tmp_path / "parts", [*words, "steps=2"], log=quiet, **files)
     resume(tmp_path / "parts", log=quiet, steps=4)
-    whole, again = (
-        load_weights(RunFolder.open(tmp_path / name).find_weights()) for name in ("whole", "parts")
-    )
+    whole, again = (load_weights(RunFolder.open(tmp_path / name).find_weights()) for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
 
 def test_hard_begins_with_soft(tmp_path):
     train("digit-scenes", tmp_path / "soft", TINY, log=quiet)
     outcome = train(
-        "digit-scenes",
-        tmp_path / "hard",
-        [*TINY, "attention_scope=hard"],
-        init_from=tmp_path / "soft",
-        log=quiet,
+        "digit-scenes", tmp_path / "hard", [*TINY, "attention_scope=hard"], init_from=tmp_path / "soft", log=quiet
     )
     assert outcome.step == 4
 
@@ -199,11 +184,7 @@ def test_nothing_to_judge_is_said(told):
     ("name", "words", "sentence"),
     [
         ("captions", [], "captions needs files to train on: --train"),
-        (
-            "captions",
-            ["train_files=nowhere.jsonl", "valid_files=x.jsonl"],
-            "there is no file .*nowhere.jsonl",
-        ),
+        ("captions", ["train_files=nowhere.jsonl", "valid_files=x.jsonl"], "there is no file .*nowhere.jsonl"),
         ("mnist-scenes", [], "needs its data: data_dir=FOLDER with the four files of MNIST"),
         ("mnist-scenes", ["data_dir=nowhere"], "there is no such folder"),
         ("flickr8k", ["data_dir=."], "there is no features.npz"),

@@ -44,9 +44,7 @@ def test_hard_attention_is_rewarded():
     assert isinstance(net.model.attention.normalize, Sample)
     loss = net(batch)
     loss.total.backward()
-    assert (
-        float(net.model.attention.score.energy.grad.abs().sum()) > 0
-    )  # by REINFORCE: no other way leads there
+    assert float(net.model.attention.score.energy.grad.abs().sum()) > 0  # by REINFORCE: no other way leads there
     assert (net.baseline[: batch.target.shape[1] - 1] < 0).all()
     assert loss.count == batch.num_tokens == 5 * 4 + 2
 
@@ -72,14 +70,7 @@ def test_hard_attention_learns_where_to_look():
     """One cell of nine tells the word: REINFORCE alone finds it."""
     settings = make_config(
         "flickr8k",
-        [
-            "attention_scope=hard",
-            "hidden_dim=16",
-            "embed_dim=8",
-            "dropout=0",
-            "soft_fraction=0",
-            "soft_warmup=0",
-        ],
+        ["attention_scope=hard", "hidden_dim=16", "embed_dim=8", "dropout=0", "soft_fraction=0", "soft_warmup=0"],
     )
     net = Objective(build_model(settings, 8, 8), build_caption_loss(settings))
     optimizer = torch.optim.Adam(net.parameters(), 0.01)
@@ -118,10 +109,7 @@ def test_measures_of_scenes():
 def test_cells_within_boxes_grown_by_a_cell():
     box = torch.tensor([16, 24, 26, 34])
     inside = [
-        [
-            bool(is_inside_box(torch.tensor([[row * 8 + column]]), box[None, None], 64, 8))
-            for column in range(8)
-        ]
+        [bool(is_inside_box(torch.tensor([[row * 8 + column]]), box[None, None], 64, 8)) for column in range(8)]
         for row in range(8)
     ]
     for row in range(8):
@@ -133,9 +121,7 @@ def test_cells_within_boxes_grown_by_a_cell():
 
 
 def test_bleu_with_and_without_the_penalty():
-    found = caption_bleu(
-        ["a dog", "a cat sits"], [["A dog", "the dog runs far"], ["a cat sits"]], lowercase=True
-    )
+    found = caption_bleu(["a dog", "a cat sits"], [["A dog", "the dog runs far"], ["a cat sits"]], lowercase=True)
     assert found["bleu1"] == found["bleu1_bare"] == pytest.approx(100)
     short = caption_bleu(["a dog runs"], [["a dog runs to me"]], lowercase=False)
     assert short["bleu1_bare"] == pytest.approx(100)

@@ -62,14 +62,8 @@ def told_by(folder, *lines):
 
 
 def test_features_and_captions_meet_by_name(tmp_path):
-    whole = (
-        get_recipe("flickr8k")
-        .load_data(make_config("flickr8k", data_dir=features(tmp_path / "whole")))
-        .train()
-    )
-    lines = [
-        "\t".join([name, "train", *texts]) for name, texts in zip(whole.names, whole.captions, strict=True)
-    ]
+    whole = get_recipe("flickr8k").load_data(make_config("flickr8k", data_dir=features(tmp_path / "whole"))).train()
+    lines = ["\t".join([name, "train", *texts]) for name, texts in zip(whole.names, whole.captions, strict=True)]
     other = told_by(tmp_path / "other", *reversed(lines), "").train()
     assert other.names == whole.names[::-1]
     assert torch.equal(other.images.array, whole.images.array.flip(0))
@@ -78,10 +72,7 @@ def test_features_and_captions_meet_by_name(tmp_path):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        (
-            "1.jpg a dog",
-            r"captions.tsv, line 2: the second field should be the split \(train, dev, test\), not ''",
-        ),
+        ("1.jpg a dog", r"captions.tsv, line 2: the second field should be the split \(train, dev, test\), not ''"),
         ("1.jpg\tval\ta dog", "line 2: the second field should be the split .*, not 'val'"),
         ("1.jpg\ttrain", "line 2: 1.jpg has no captions"),
         ("1.jpg\ttrain\t \t", "line 2: 1.jpg has no captions"),
@@ -130,22 +121,14 @@ def test_rare_words_are_not_known():
 def test_a_word_must_be_there_often_enough():
     pictures = CaptionedImages(ImageArray(torch.zeros(2, 1, 8, 8)), [["a b"], ["a c"]])
     gallery = material.Gallery(lambda: pictures, lambda: pictures)
-    with pytest.raises(
-        DataError, match=r"min_word_count=1000: no word .*; the most frequent, 'a', is there 2 times"
-    ):
+    with pytest.raises(DataError, match=r"min_word_count=1000: no word .*; the most frequent, 'a', is there 2 times"):
         train_tokenizer(gallery, make_config("captions", min_word_count=1000))
 
 
 def begun(folder, *words, **given):
     """What is said before a training of one step, in lines."""
     said = []
-    train(
-        "captions",
-        folder,
-        [*TINY, "steps=1", "image_size=16", "batch_size=4", *words],
-        log=said.append,
-        **given,
-    )
+    train("captions", folder, [*TINY, "steps=1", "image_size=16", "batch_size=4", *words], log=said.append, **given)
     return said
 
 
@@ -159,10 +142,7 @@ def told_of(tmp_path):
     def written(name, *captions):
         for place, _ in enumerate(captions):
             shutil.copy(tmp_path / "x.png", tmp_path / f"{name}{place}.png")
-        lines = [
-            json.dumps({"image": f"{name}{place}.png", "captions": [text]})
-            for place, text in enumerate(captions)
-        ]
+        lines = [json.dumps({"image": f"{name}{place}.png", "captions": [text]}) for place, text in enumerate(captions)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
         return (str(tmp_path / f"{name}.jsonl"),)
 
@@ -172,9 +152,7 @@ def told_of(tmp_path):
 def test_both_parts_are_reported_before_the_training(told_of, tmp_path):
     train_on = told_of("train", *["a b c d e"] * 3, "a rare word")
     valid = told_of("valid", "a b x", "a b c d e a")
-    said = begun(
-        tmp_path / "run", "max_length=5", "min_word_count=2", train_files=train_on, valid_files=valid
-    )
+    said = begun(tmp_path / "run", "max_length=5", "min_word_count=2", train_files=train_on, valid_files=valid)
     assert said[0] == "train: 4 pairs read, 4 used; 2 of 18 tokens (11 %) are not in the vocabulary."
     assert said[1] == (
         "valid: 2 pairs read, 1 used; 1 over 5 tokens left out (line 2); 1 of 3 tokens (33 %) is not in the vocabulary."
@@ -191,9 +169,7 @@ def test_nothing_to_choose_by_is_said_before_the_training(text, told_of, tmp_pat
 
 
 def test_every_twentieth_image_is_held_out(told_of, tmp_path):
-    settings = make_config(
-        "captions", train_files=told_of("many", *(f"a {i}" for i in range(1, 46))), image_size=16
-    )
+    settings = make_config("captions", train_files=told_of("many", *(f"a {i}" for i in range(1, 46))), image_size=16)
     gallery = get_recipe("captions").load_data(settings)
     train_on, valid = gallery.train(), gallery.valid()
     assert valid.captions == [["a 20"], ["a 40"]]

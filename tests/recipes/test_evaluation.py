@@ -78,10 +78,7 @@ def test_without_a_known_language_the_script_decides(references, want):
 
 def test_all_lengths_are_cut_alike():
     """A group whose few references look otherwise is scored as the others are."""
-    sources, references = (
-        ["a"] * 3 + ["a " * 15],
-        ["我不知道他在说什么", "他是学生", "他不是学生", "OK then do it"],
-    )
+    sources, references = (["a"] * 3 + ["a " * 15], ["我不知道他在说什么", "他是学生", "他不是学生", "OK then do it"])
     found = metrics_by_length(sources, references, references, make_config("translation"))
     assert [row["sentences"] for row in found] == [3, 1]
     every = corpus_metrics(references, references, make_config("translation"))
@@ -156,13 +153,9 @@ def test_evaluate_says_all(any_translator):
     answers = any_translator.translate([pair.source for pair in pairs])
     references = [pair.target for pair in pairs]
     assert found["sentences"] == sum(row["sentences"] for row in found["by_length"]) == 12
-    assert found["exact"] == pytest.approx(
-        100 * sum(a == r for a, r in zip(answers, references, strict=True)) / 12
-    )
+    assert found["exact"] == pytest.approx(100 * sum(a == r for a, r in zip(answers, references, strict=True)) / 12)
     assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(answers, [references], tokenize="char").score)
-    assert found["aer"] == pytest.approx(
-        error_rate(any_translator, pairs, found["aer_layer"], found["aer_head"])
-    )
+    assert found["aer"] == pytest.approx(error_rate(any_translator, pairs, found["aer_layer"], found["aer_head"]))
     every = [
         error_rate(any_translator, pairs, layer, head)
         for layer in range(any_translator.align("a", "a").weights.shape[0])
@@ -172,9 +165,7 @@ def test_evaluate_says_all(any_translator):
     recurrent = isinstance(any_translator.model, RNNSeq2Seq)
     assert ("aer_posterior" in found) == recurrent
     if recurrent:
-        after = error_rate(
-            any_translator, pairs, 0, 0, lambda *texts: any_translator.posterior_align(*texts)[0]
-        )
+        after = error_rate(any_translator, pairs, 0, 0, lambda *texts: any_translator.posterior_align(*texts)[0])
         assert found["aer_posterior"] == pytest.approx(after)
 
 
@@ -194,9 +185,7 @@ def error_rate(this, pairs, layer, head, align=None):
 
 
 def test_evaluate_without_gold_has_no_error_rate(any_translator):
-    assert "aer" not in evaluate(
-        any_translator, [SentencePair("abc", "cba")], DecodingConfig(method="greedy")
-    )
+    assert "aer" not in evaluate(any_translator, [SentencePair("abc", "cba")], DecodingConfig(method="greedy"))
 
 
 def test_the_baseline_without_attention_can_be_evaluated_too():

@@ -150,14 +150,10 @@ def test_starting_from_another_run(whole, tmp_path):
     assert load(tmp_path / "new").translate("abc") is not None
 
 
-def test_the_other_run_is_not_forgotten_if_the_first_checkpoint_cannot_be_written(
-    whole, tmp_path, monkeypatch
-):
+def test_the_other_run_is_not_forgotten_if_the_first_checkpoint_cannot_be_written(whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(
-            checkpoint,
-            "write_and_sync",
-            lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")),
+            checkpoint, "write_and_sync", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
         )
         with pytest.raises(StorageError, match=f"then: regard resume {tmp_path / 'new'}"):
             train("reverse", tmp_path / "new", [*TINY, "steps=2"], init_from=whole, log=quiet)

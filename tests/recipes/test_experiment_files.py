@@ -88,12 +88,7 @@ def test_a_stream_trains_and_resumes(tmp_path):
 def test_relative_paths_are_found_from_elsewhere(tmp_path, monkeypatch):
     written(tmp_path / "text", "tsv")
     monkeypatch.chdir(tmp_path / "text")
-    train(
-        "translation",
-        tmp_path / "run",
-        [*FILES, "train_files=a.tsv", "valid_files=a.tsv", "steps=4"],
-        log=quiet,
-    )
+    train("translation", tmp_path / "run", [*FILES, "train_files=a.tsv", "valid_files=a.tsv", "steps=4"], log=quiet)
     monkeypatch.chdir(tmp_path)
     assert resume(tmp_path / "run", log=quiet, steps=5).step == 5
 

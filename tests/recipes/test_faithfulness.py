@@ -53,11 +53,7 @@ def test_who_spells_backwards_depends_on_where_it_looks(trained):
     found = measure_faithfulness(trained, "face", "ecaf")
     assert found.permuted.probability_mass > 0.3
     assert found.uniform.probability_mass > 0.3
-    assert (
-        found.most_attended.probability_mass
-        > found.random.probability_mass
-        > found.least_attended.probability_mass
-    )
+    assert found.most_attended.probability_mass > found.random.probability_mass > found.least_attended.probability_mass
     assert found.verdict() != "idle"
     assert found.num_tokens == 5
 
@@ -113,9 +109,7 @@ def test_the_averages_are_those_of_a_loop(trained):
 
 def test_words_of_several_pieces_are_removed_as_words(trained):
     assert measure_faithfulness(trained, "ab").num_tokens == 3
-    assert measure_faithfulness(trained, "ab", trained.target.encode("ba")) == measure_faithfulness(
-        trained, "ab", "ba"
-    )
+    assert measure_faithfulness(trained, "ab", trained.target.encode("ba")) == measure_faithfulness(trained, "ab", "ba")
     assert (
         0 <= measure_faithfulness(trained, "a", "a").most_attended.probability_mass <= 1
     )  # one word: without it, the end alone is left
@@ -123,9 +117,7 @@ def test_words_of_several_pieces_are_removed_as_words(trained):
 
 def test_it_is_told_in_two_languages_and_in_json():
     change = OutputChange(0.5, 0.25)
-    found = Faithfulness(
-        change, change, OutputChange(0.4, 0.0), OutputChange(0.01, 0.0), OutputChange(0.1, 0.0), 8, 5
-    )
+    found = Faithfulness(change, change, OutputChange(0.4, 0.0), OutputChange(0.01, 0.0), OutputChange(0.1, 0.0), 8, 5)
     assert "With these weights permuted at random, 50 % of" in found.sentence("en")
     assert "去掉权重最大的源词，转移 40 %" in found.sentence("zh")
     plain = json.loads(json.dumps(found.to_json()))

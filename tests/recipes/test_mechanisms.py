@@ -29,9 +29,7 @@ def spoken(kind):
 def train_one_step(*words):
     torch.manual_seed(0)
     settings = make_config("reverse", ["dim=8", "embed_dim=6", "dropout=0.1", *words])
-    get_task("translation").validate(
-        settings, get_recipe("reverse").load_data(settings)
-    )  # nothing is refused
+    get_task("translation").validate(settings, get_recipe("reverse").load_data(settings))  # nothing is refused
     objective = Objective(build_model(settings, WORDS, WORDS), build_loss(settings))
     before = {name: p.detach().clone() for name, p in objective.named_parameters()}
     optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)
@@ -73,9 +71,7 @@ def test_every_normalizer_by_every_name(name):
 @pytest.mark.parametrize("scope", ["local-m", "local-p", "none", "global"])
 @pytest.mark.parametrize("normalize", ["softmax", "sparsemax", "topk(2)", "sample"])
 def test_every_scope(order, scope, normalize):
-    assert (
-        train_one_step(*order, f"attention_scope={scope}", f"normalize={normalize}", "window_radius=1") == []
-    )
+    assert train_one_step(*order, f"attention_scope={scope}", f"normalize={normalize}", "window_radius=1") == []
 
 
 def test_numbers_reach_their_mechanism():
@@ -112,18 +108,14 @@ def test_refusals_are_sentences(words, part):
 
 
 @pytest.mark.bare
-@pytest.mark.parametrize(
-    "words", [["score=boxcar", "normalize=softmax"], ["score=dot", "normalize=kernel_sum"]]
-)
+@pytest.mark.parametrize("words", [["score=boxcar", "normalize=softmax"], ["score=dot", "normalize=kernel_sum"]])
 def test_kernels_go_with_kernel_sum(words):
     with pytest.raises(ValueError, match="kernel"):
         NextTokenLoss()(build_model(make_config("reverse", ["dim=8", *words]), WORDS, WORDS), BATCH)
 
 
 @pytest.mark.bare
-@pytest.mark.parametrize(
-    "words", [["score=boxcar", "normalize=softmax"], ["score=dot", "normalize=kernel_sum"]]
-)
+@pytest.mark.parametrize("words", [["score=boxcar", "normalize=softmax"], ["score=dot", "normalize=kernel_sum"]])
 def test_kernels_are_refused_when_the_model_is_built(words):
     with pytest.raises(ConfigError):
         build_model(make_config("reverse", ["dim=8", *words]), WORDS, WORDS)
@@ -162,8 +154,7 @@ def test_who_trains_without_a_gradient_is_told(words):
 
 
 @pytest.mark.parametrize(
-    "words",
-    [[], ["normalize=sample"], ["normalize=straight-through"], ["normalize=hardmax", "attention_scope=none"]],
+    "words", [[], ["normalize=sample"], ["normalize=straight-through"], ["normalize=hardmax", "attention_scope=none"]]
 )
 def test_there_is_nothing_to_say_where_the_score_learns(words):
     assert training_warnings(build_model(make_config("reverse", words), WORDS, WORDS)) == []

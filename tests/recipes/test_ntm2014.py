@@ -48,10 +48,7 @@ def test_all_trainings_of_a_study_share_settings(tmp_path):
     found = STUDIES["ntm2014"].run(tmp_path, log=str, only=["copy"], overrides=words)
     assert {row["sequences"] for row in found["rows"]} == {32}
     assert found["settings"] == words
-    assert (
-        "given, the last time: steps=2 validate-every=2 seed=3 num_threads=1."
-        in (tmp_path / "table.md").read_text()
-    )
+    assert "given, the last time: steps=2 validate-every=2 seed=3 num_threads=1." in (tmp_path / "table.md").read_text()
     for model in ("ntm", "lstm"):
         settings = load(tmp_path / f"copy-{model}").config
         assert (settings.steps, settings.seed, settings.lr) == (2, 3, 3e-4)  # what is not named stays

@@ -12,12 +12,7 @@ from regard.data.pair_batches import PairBatch
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.models import RNNSeq2Seq, Transformer
 from regard.tasks import NextTokenLoss, make_config
-from regard.tasks.sequence_loss import (
-    BASELINE_POSITIONS,
-    ReinforceLoss,
-    discounted_returns,
-    target_positions,
-)
+from regard.tasks.sequence_loss import BASELINE_POSITIONS, ReinforceLoss, discounted_returns, target_positions
 from regard.tasks.translation.task import build_loss
 from regard.training.trainer import Objective
 
@@ -190,9 +185,7 @@ def test_entropy_is_rewarded():
     for entropy in (0.0, 0.7):
         torch.manual_seed(0)
         totals.append(Objective(model, ReinforceLoss(0.0, entropy, 1.0)).double().train()(batch).total)
-    shares = (
-        model.decode(batch.source, batch.source_lengths, batch.target[:, :-1]).attention[0].scores.softmax(-1)
-    )
+    shares = model.decode(batch.source, batch.source_lengths, batch.target[:, :-1]).attention[0].scores.softmax(-1)
     want = 0.7 * -(shares * shares.log()).sum()
     torch.testing.assert_close(totals[0] - totals[1], want)
 
@@ -202,9 +195,7 @@ def test_gradients_reach_every_parameter(options):
     model, _ = hard(**options)
     objective = Objective(model, ReinforceLoss()).double().train()
     objective(BATCH_SMALL).total.backward()
-    assert [
-        name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0
-    ] == []
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0] == []
 
 
 BATCH_SMALL = PairBatch.from_pairs([([5, 6, 7], [4, 5]), ([8], [6, 6, 6, 4]), ([4, 4, 9, 5, 6], [])])
@@ -228,9 +219,7 @@ def test_each_place_has_a_baseline_of_its_own():
     objective = Objective(model, ReinforceLoss())
     reward, place = torch.tensor([-1.0, -2.0, -4.0, -5.0]), torch.tensor([0, 1, 1, BASELINE_POSITIONS - 1])
     assert not objective.loss_fn._update_baseline(reward, place).any()
-    assert objective.loss_fn._update_baseline(reward, place).tolist() == pytest.approx(
-        [-0.1, -0.3, -0.3, -0.5]
-    )
+    assert objective.loss_fn._update_baseline(reward, place).tolist() == pytest.approx([-0.1, -0.3, -0.3, -0.5])
     assert objective.loss_fn.baseline[2 : BASELINE_POSITIONS - 1].tolist() == [0.0] * (BASELINE_POSITIONS - 3)
     long = PairBatch.from_pairs([([5, 6, 7], [4] * (BASELINE_POSITIONS + 9))])
     before = objective.loss_fn.baseline.clone()

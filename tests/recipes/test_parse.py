@@ -194,9 +194,7 @@ def test_sizes_that_nobody_chose_go_by_the_model(words, sizes):
 
 
 def test_recipes_with_sizes_of_their_own_keep_them():
-    sizes = {
-        name: (make_config(name).dim, make_config(name).layers) for name in ("multi30k", "dates", "reverse")
-    }
+    sizes = {name: (make_config(name).dim, make_config(name).layers) for name in ("multi30k", "dates", "reverse")}
     assert sizes == {"multi30k": (128, 4), "dates": (128, 1), "reverse": (64, 1)}
     assert make_config("multi30k").hidden_dim == 256
 
@@ -224,14 +222,7 @@ def test_names_are_checked_before_anything_is_trained(words):
 @pytest.mark.bare
 @pytest.mark.parametrize(
     "given",
-    [
-        {"stepps": 3},
-        {"dim": "16"},
-        {"model": "transformr"},
-        {"joint": "off"},
-        {"dim": 16.5},
-        {"train": "a.tsv"},
-    ],
+    [{"stepps": 3}, {"dim": "16"}, {"model": "transformr"}, {"joint": "off"}, {"dim": 16.5}, {"train": "a.tsv"}],
 )
 def test_values_given_in_python_are_checked(given):
     with pytest.raises(ConfigError):

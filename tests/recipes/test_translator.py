@@ -130,9 +130,7 @@ def chinese():
     settings = make_config("translation", ["dim=16", "embed_dim=8"])
     tokenizer = Tokenizer.train(["我昨天在学校学习。", "学校在北京。", "昨天我在学校。"] * 2, "bpe", 22)
     return Translator(
-        build_model(settings, len(tokenizer), len(tokenizer)),
-        TranslationProcessor(tokenizer, tokenizer),
-        settings,
+        build_model(settings, len(tokenizer), len(tokenizer)), TranslationProcessor(tokenizer, tokenizer), settings
     )
 
 
@@ -235,6 +233,4 @@ def test_groups_are_equal_parts_for_all_workers():
     sizes = [sum(lengths[row] for row in group) for group in groups]
     assert max(sizes) - min(sizes) < 2 * max(lengths)
     assert len(list(group_by_length(range(500), lengths, 3600, num_workers=1))) == 3
-    assert (
-        len(list(group_by_length(range(20), lengths, 3600, num_workers=2))) == 1
-    )  # too few to be shared out
+    assert len(list(group_by_length(range(20), lengths, 3600, num_workers=2))) == 1  # too few to be shared out

@@ -3,15 +3,7 @@
 import gzip
 import json
 
-TINY = [
-    "dim=16",
-    "embed_dim=8",
-    "steps=8",
-    "warmup_steps=2",
-    "batch_tokens=400",
-    "validate_every=4",
-    "save_every=2",
-]
+TINY = ["dim=16", "embed_dim=8", "steps=8", "warmup_steps=2", "batch_tokens=400", "validate_every=4", "save_every=2"]
 TINY += ["keep_checkpoints=9", "monitor=loss", "num_threads=1", "device=cpu"]
 FILES = [*TINY, "vocab_size=60", "average_last=0", "beam_size=2"]
 PAIRS = [(f"the {a} {b} is {c}", f"le {b} {a} est {c}") for a in ("red", "big", "old") for b in ("cat", "dog", "car")
@@ -40,9 +32,7 @@ def written(folder, form, name="a", pairs=PAIRS):
         return f"{folder}/{name}.en,{folder}/{name}.fr"
     if form == "gz":
         for side, end in enumerate(("en", "fr")):
-            (folder / f"{name}.{end}.gz").write_bytes(
-                gzip.compress("".join(f"{p[side]}\n" for p in pairs).encode())
-            )
+            (folder / f"{name}.{end}.gz").write_bytes(gzip.compress("".join(f"{p[side]}\n" for p in pairs).encode()))
         return f"{folder}/{name}.en.gz,{folder}/{name}.fr.gz"
     if form == "jsonl":
         lines = [json.dumps({"source": a, "target": b}) for a, b in pairs]

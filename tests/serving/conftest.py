@@ -20,9 +20,7 @@ def client(translator):
 
     limits = Limits(body=20_000, characters=2_000, texts=3, beam=6, points=10, looks=3)
     with (
-        in_thread(
-            application(translator, about={"run": "tiny", "recipe": "reverse"}, limits=limits)
-        ) as address,
+        in_thread(application(translator, about={"run": "tiny", "recipe": "reverse"}, limits=limits)) as address,
         httpx.Client(base_url=address, timeout=30) as client,
     ):
         yield client

@@ -69,9 +69,7 @@ def tiny_captioner():
     from regard.tasks.captioning.predictor import ImageCaptioner
     from regard.tasks.captioning.task import build_model
 
-    settings = CaptioningConfig(
-        image_size=16, conv_channels=4, feature_dim=24, embed_dim=8, hidden_dim=8, max_length=5
-    )
+    settings = CaptioningConfig(image_size=16, conv_channels=4, feature_dim=24, embed_dim=8, hidden_dim=8, max_length=5)
     words = Tokenizer.train(LINES, "word", 40)
     return ImageCaptioner(build_model(settings, len(words), None), words, settings)
 
@@ -85,14 +83,7 @@ def tiny_run(folder, **given):
     for name, step in zip(files, (1, -1), strict=True):
         with open(name, "w", encoding="utf-8") as file:
             file.writelines(line[::step] + "\n" for line in LINES * 5)
-    short = {
-        "steps": 2,
-        "validate_every": 2,
-        "save_every": 2,
-        "monitor": "loss",
-        "average_last": 0,
-        "vocab_size": 60,
-    }
+    short = {"steps": 2, "validate_every": 2, "save_every": 2, "monitor": "loss", "average_last": 0, "vocab_size": 60}
     texts = {"train_files": files, "valid_files": files}
     train("translation", folder / "tiny", log=lambda line: None, **{**TINY, **short, **texts, **given})
     return folder / "tiny"

@@ -116,12 +116,7 @@ def test_alignments_are_those_of_the_translator(client, translator):
     [
         ({"pairs": []}, 422, "invalid", "pairs"),
         ({"pairs": [{"source": ""}]}, 422, "empty_input", "text 1"),
-        (
-            {"pairs": [{"source": "a", "target": "b" * 50}]},
-            413,
-            "input_too_long",
-            "translation 1 has 50 tokens",
-        ),
+        ({"pairs": [{"source": "a", "target": "b" * 50}]}, 413, "input_too_long", "translation 1 has 50 tokens"),
         ({"pairs": [{"source": "a"}] * 4}, 413, "too_many_texts", "at most 3"),
         ({"pairs": [{"source": "a"}], "layer": 2}, 422, "no_layer", "2 layers"),
         ({"pairs": [{"source": "a"}], "head": 2}, 422, "no_head", "2 heads"),
@@ -154,10 +149,7 @@ def test_documents_are_classified_as_by_the_classifier(classifying):
         assert one["label"] == wanted.label
         assert one["probabilities"] == pytest.approx(wanted.probabilities, abs=1e-5)
     (looked,) = client.post("/v1/classify", json={"texts": texts[:1], "look": True}).json()["documents"]
-    assert [sentence["words"] for sentence in looked["sentences"]] == [
-        ["hello", "world", "."],
-        ["lower", "newer", "!"],
-    ]
+    assert [sentence["words"] for sentence in looked["sentences"]] == [["hello", "world", "."], ["lower", "newer", "!"]]
     assert sum(sentence["weight"] for sentence in looked["sentences"]) == pytest.approx(1, abs=1e-4)
 
 
@@ -240,16 +232,8 @@ def test_health_and_metrics(translator):
 def test_a_token_is_asked_for_where_one_is_set(translator):
     from regard.serving import application
 
-    with (
-        in_thread(application(translator, token="s3cret")) as address,
-        httpx.Client(base_url=address) as client,
-    ):
-        for wrong in (
-            {},
-            {"Authorization": "Bearer s3cre"},
-            {"Authorization": "Basic s3cret"},
-            {"Authorization": "ü"},
-        ):
+    with in_thread(application(translator, token="s3cret")) as address, httpx.Client(base_url=address) as client:
+        for wrong in ({}, {"Authorization": "Bearer s3cre"}, {"Authorization": "Basic s3cret"}, {"Authorization": "ü"}):
             wrong = {name: value.encode("latin-1") for name, value in wrong.items()}
             answer = client.get("/v1/model", headers=wrong)
             refused(answer, 401, "no_token", "Bearer")

@@ -68,11 +68,7 @@ def test_large_bodies_are_not_read(client):
         for _ in range(30):
             yield b" " * 1_000
 
-    refused(
-        client.post("/v1/tokens", content=pieces(), headers={"Content-Type": "application/json"}),
-        413,
-        "too_large",
-    )
+    refused(client.post("/v1/tokens", content=pieces(), headers={"Content-Type": "application/json"}), 413, "too_large")
 
 
 @pytest.mark.parametrize("length", ["-5", "many"])

@@ -73,9 +73,7 @@ def test_a_hypothesis_is_looked_at_by_its_tokens(client, translator):
 
 
 def test_a_translation_by_hand_is_scored(client, translator, seen):
-    assert seen["token_log_probs"] == pytest.approx(
-        translator.score(["abcd"], ["dcb"])[0].token_log_probs, abs=1e-5
-    )
+    assert seen["token_log_probs"] == pytest.approx(translator.score(["abcd"], ["dcb"])[0].token_log_probs, abs=1e-5)
 
 
 def test_thumbnails_show_the_darkest(client):

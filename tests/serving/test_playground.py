@@ -25,19 +25,12 @@ def test_the_equation_is_that_of_the_library(playground):
     query, key = torch.tensor(QUERIES, dtype=torch.float64), torch.tensor(KEYS, dtype=torch.float64)
     value = torch.tensor([[1.0], [2.0], [3.0], [4.0]], dtype=torch.float64)
     seen = attend(
-        query,
-        key,
-        value,
-        attention.causal(),
-        score=attention.Cosine(strength=3.0),
-        normalize=attention.sparsemax,
+        query, key, value, attention.causal(), score=attention.Cosine(strength=3.0), normalize=attention.sparsemax
     )
     assert torch.allclose(torch.tensor(told["weights"], dtype=torch.float64), seen.weights)
     assert torch.allclose(torch.tensor(told["context"], dtype=torch.float64), seen.context)
     assert told["scores"][0][3] is None  # hidden: JSON has no minus infinity
-    assert (
-        told["code"] == "attend(query, key, value, causal(), score=Cosine(strength=3.0), normalize=sparsemax)"
-    )
+    assert told["code"] == "attend(query, key, value, causal(), score=Cosine(strength=3.0), normalize=sparsemax)"
 
 
 def test_without_values_the_keys_are_seen(playground):
@@ -69,10 +62,7 @@ def test_everything_in_the_catalogue_goes(playground):
     for normalizer in catalogue["normalizer"]:
         score = next(part for part in catalogue["score"] if part["output_kind"] == normalizer["input_kind"])
         assert (
-            asked(
-                playground, score={"name": score["name"]}, normalize={"name": normalizer["name"]}
-            ).status_code
-            == 200
+            asked(playground, score={"name": score["name"]}, normalize={"name": normalizer["name"]}).status_code == 200
         )
     for mask in catalogue["mask"]:
         assert asked(playground, mask={"name": mask["name"]}).status_code == 200

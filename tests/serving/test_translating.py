@@ -17,14 +17,7 @@ def test_model_tells_what_is_served(client, translator):
     assert (about["layers"], about["heads"], about["max_length"]) == (2, 2, 40)
     assert about["parameters"] == sum(part.numel() for part in translator.model.parameters())
     assert about["does"] == ["translate"]
-    assert told["limits"] == {
-        "characters": 2_000,
-        "texts": 3,
-        "beam": 6,
-        "points": 10,
-        "seconds": 60.0,
-        "tokens": 40,
-    }
+    assert told["limits"] == {"characters": 2_000, "texts": 3, "beam": 6, "points": 10, "seconds": 60.0, "tokens": 40}
 
 
 def test_without_a_model_there_is_the_playground_only(playground):
@@ -49,9 +42,7 @@ def test_translations_are_those_of_the_translator(client, translator):
     ):
         assert here["source"] == text
         assert [one["token_ids"] for one in here["hypotheses"]] == [one.token_ids for one in there]
-        assert [one["score"] for one in here["hypotheses"]] == pytest.approx(
-            [one.score for one in there], abs=1e-5
-        )
+        assert [one["score"] for one in here["hypotheses"]] == pytest.approx([one.score for one in there], abs=1e-5)
         assert [one["text"] for one in here["hypotheses"]] == [translator.to_text(one) for one in there]
 
 

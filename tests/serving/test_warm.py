@@ -9,9 +9,7 @@ from tests.serving.servers import tiny_run, tiny_translator
 def test_full_batches_are_translated_first_of_the_longest_texts(monkeypatch):
     translator, given = tiny_translator(max_length=30), []
     search = translator.search
-    monkeypatch.setattr(
-        translator, "search", lambda texts, how: given.append((texts, how)) or search(texts, how)
-    )
+    monkeypatch.setattr(translator, "search", lambda texts, how: given.append((texts, how)) or search(texts, how))
     warm_up(translator, 5)
     assert len(given) == TIMES
     for number, (texts, how) in enumerate(given):

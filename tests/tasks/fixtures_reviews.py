@@ -2,22 +2,7 @@
 
 from random import Random
 
-FILLERS = [
-    "the",
-    "plot",
-    "a",
-    "scene",
-    "of",
-    "actor",
-    "music",
-    "light",
-    "we",
-    "saw",
-    "it",
-    "then",
-    "city",
-    "road",
-]
+FILLERS = ["the", "plot", "a", "scene", "of", "actor", "music", "light", "we", "saw", "it", "then", "city", "road"]
 DECISIVE = {"pos": ("superb", "lovely"), "neg": ("awful", "boring")}
 SMALL = [
     "hidden_dim=16",
@@ -37,9 +22,7 @@ def reviews(count: int, seed: int = 0) -> list[tuple[str, str]]:
     random, pairs = Random(seed), []
     for _ in range(count):
         label = random.choice(sorted(DECISIVE))
-        sentences = [
-            [random.choice(FILLERS) for _ in range(random.randint(2, 6))] for _ in range(random.randint(1, 4))
-        ]
+        sentences = [[random.choice(FILLERS) for _ in range(random.randint(2, 6))] for _ in range(random.randint(1, 4))]
         random.choice(sentences).insert(random.randint(0, 2), random.choice(DECISIVE[label]))
         pairs.append((label, " ".join(f"{' '.join(words).capitalize()}." for words in sentences)))
     return pairs

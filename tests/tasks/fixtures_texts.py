@@ -14,7 +14,5 @@ def make_sentence(random: Random) -> str:
 def make_text(num_documents: int, seed: int = 0) -> str:
     """Documents of one to three sentences, separated by blank lines."""
     random = Random(seed)
-    documents = (
-        "\n".join(make_sentence(random) for _ in range(random.randint(1, 3))) for _ in range(num_documents)
-    )
+    documents = ("\n".join(make_sentence(random) for _ in range(random.randint(1, 3))) for _ in range(num_documents))
     return "\n\n".join(documents) + "\n"

@@ -63,9 +63,7 @@ def test_evaluation_counts_bits_and_repeats_exactly(run):
 
 def test_cost_is_in_bits():
     logits, targets = torch.zeros(2, 3, 4), torch.ones(2, 3, 4)
-    torch.testing.assert_close(
-        bits_per_sequence(logits, targets), torch.full((2,), 12.0)
-    )  # probability 1/2 for each
+    torch.testing.assert_close(bits_per_sequence(logits, targets), torch.full((2,), 12.0))  # probability 1/2 for each
 
 
 def test_memory_rows_can_be_changed(run):
@@ -97,11 +95,7 @@ def test_trace_has_every_step(run):
 
 @pytest.mark.parametrize("name", ["repeat-copy", "recall", "ngrams", "sort"])
 def test_every_algorithm_trains(name, tmp_path):
-    sizes = {
-        "repeat-copy": ["max_repeats=2"],
-        "recall": ["max_size=3"],
-        "ngrams": ["min_size=7", "max_size=9"],
-    }
+    sizes = {"repeat-copy": ["max_repeats=2"], "recall": ["max_size=3"], "ngrams": ["min_size=7", "max_size=9"]}
     sizes["sort"] = ["min_size=5", "max_size=5"]
     overrides = [text for text in TINY if not text.startswith(("max_size", "num_bits"))] + sizes[name]
     result = train(name, tmp_path / "run", overrides, log=quiet)
@@ -169,10 +163,7 @@ def test_sharpest_heads_are_those_on_single_rows(run):
     steps, rows = len(trace.inputs), trace.read_weights.shape[-1]
     flat, sharp = torch.full((steps, rows), 1 / rows), torch.eye(rows)[torch.arange(steps) % rows]
     readers, writers = torch.stack((flat, flat, sharp), 1), torch.stack((sharp, flat), 1)
-    vectors = {
-        "read_vectors": trace.read_vectors.expand(-1, 3, -1),
-        "add_vectors": trace.add_vectors.expand(-1, 2, -1),
-    }
+    vectors = {"read_vectors": trace.read_vectors.expand(-1, 3, -1), "add_vectors": trace.add_vectors.expand(-1, 2, -1)}
     changed = replace(trace, read_weights=readers, write_weights=writers, **vectors)
     assert changed.sharpest_heads == (2, 0)
 
@@ -230,11 +221,7 @@ def test_select_heads_takes_the_sharpest_where_the_number_is_missing():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "name"),
-    [
-        ({"memory_rows": 0}, "memory_rows"),
-        ({"num_sequences": 0}, "num_sequences"),
-    ],
+    ("arguments", "name"), [({"memory_rows": 0}, "memory_rows"), ({"num_sequences": 0}, "num_sequences")]
 )
 def test_evaluate_needs_rows_and_sequences(run, arguments, name):
     with pytest.raises(ConfigError, match=f"^invalid value '0' for {name}: must be at least 1$"):

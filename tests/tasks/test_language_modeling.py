@@ -77,9 +77,7 @@ def test_generation_continues_a_prompt(language):
 
 def test_the_same_seed_generates_the_same_text(language):
     generator = load(language)
-    one, two, other = (
-        generator.predict([""], GenerateOptions(num_samples=3, seed=seed))[0] for seed in (1, 1, 2)
-    )
+    one, two, other = (generator.predict([""], GenerateOptions(num_samples=3, seed=seed))[0] for seed in (1, 1, 2))
     assert one == two
     assert one != other
     assert len(one.samples) == len(one.to_json()["samples"]) == 3
@@ -150,17 +148,13 @@ def test_masks_of_an_evaluation_are_always_the_same(masked):
     assert report.metrics in [line["valid"] for line in best if "valid" in line]
 
 
-@pytest.mark.parametrize(
-    ("name", "more"), [("language", "num_layers=1"), ("masked-language", "layer_types=cnn,gru")]
-)
+@pytest.mark.parametrize(("name", "more"), [("language", "num_layers=1"), ("masked-language", "layer_types=cnn,gru")])
 def test_a_resumed_run_is_equal_bit_for_bit(files, tmp_path, name, more):
     overrides = [*TINY, more, "dropout=0.3"]
     train(name, tmp_path / "whole", overrides, log=quiet, **files)
     train(name, tmp_path / "parts", [*overrides, "steps=2"], log=quiet, **files)
     resume(tmp_path / "parts", log=quiet, steps=4)
-    expected, resumed = (
-        load_weights(RunFolder.open(tmp_path / part).find_weights()) for part in ("whole", "parts")
-    )
+    expected, resumed = (load_weights(RunFolder.open(tmp_path / part).find_weights()) for part in ("whole", "parts"))
     assert all(torch.equal(expected[key], resumed[key]) for key in expected)
 
 
@@ -242,11 +236,7 @@ def test_a_stack_of_several_layers_classifies_documents(tmp_path):
 @pytest.mark.parametrize(
     ("name", "overrides", "message"),
     [
-        (
-            "language",
-            ["monitor=accuracy"],
-            "for monitor: expected one of loss, perplexity, bits_per_character",
-        ),
+        ("language", ["monitor=accuracy"], "for monitor: expected one of loss, perplexity, bits_per_character"),
         ("language", ["num_layers=0"], "invalid value '0' for num_layers: must be at least 1"),
         ("language", ["passage_length=9000"], "for batch_tokens: must be above passage_length=9000"),
         ("language", ["embed_dim=30", "num_heads=4"], "a multiple of num_heads=4"),

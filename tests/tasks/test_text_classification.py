@@ -95,23 +95,13 @@ def test_a_text_may_be_a_list_of_sentences(run):
 
 
 def test_metrics_equal_a_count_by_hand(run):
-    pairs = [
-        ("pos", "lovely"),
-        ("pos", "awful"),
-        ("neg", "boring"),
-        ("neg", "awful"),
-        ("neg", "superb"),
-        ("pos", " "),
-    ]
+    pairs = [("pos", "lovely"), ("pos", "awful"), ("neg", "boring"), ("neg", "awful"), ("neg", "superb"), ("pos", " ")]
     report = load(run).evaluate([Document(text, label) for label, text in pairs])
     assert report.num_examples == 5
     assert report.tables["data"][0]["empty"] == 1
     assert report.metrics["accuracy"] == 60
     assert report.metrics["error"] == pytest.approx(100 * (0.6 * 0.4 / 5) ** 0.5)
-    assert report.tables["confusion"] == [
-        {"label": "neg", "neg": 2, "pos": 1},
-        {"label": "pos", "neg": 1, "pos": 1},
-    ]
+    assert report.tables["confusion"] == [{"label": "neg", "neg": 2, "pos": 1}, {"label": "pos", "neg": 1, "pos": 1}]
     labels = {row["label"]: row for row in report.tables["labels"]}
     assert labels["neg"]["precision"] == pytest.approx(200 / 3)
     assert labels["pos"]["recall"] == 50
@@ -164,9 +154,7 @@ def test_a_resumed_run_is_equal_bit_for_bit(files, tmp_path):
     train("documents", tmp_path / "whole", [*TINY, "dropout=0.3"], log=quiet, **files)
     train("documents", tmp_path / "parts", [*TINY, "dropout=0.3", "steps=2"], log=quiet, **files)
     resume(tmp_path / "parts", log=quiet, steps=4)
-    expected, resumed = (
-        load_weights(RunFolder.open(tmp_path / name).find_weights()) for name in ("whole", "parts")
-    )
+    expected, resumed = (load_weights(RunFolder.open(tmp_path / name).find_weights()) for name in ("whole", "parts"))
     assert all(torch.equal(expected[name], resumed[name]) for name in expected)
 
 
@@ -231,14 +219,7 @@ def test_every_twentieth_document_is_held_out_without_validation_files(name, tmp
 def test_a_single_class_is_refused(files, tmp_path):
     path = write_tsv(tmp_path / "x.tsv", [("pos", text) for _, text in reviews(30)])
     with pytest.raises(DataError, match=r"x.tsv: all documents have the label 'pos'; .* two classes or more"):
-        train(
-            "documents",
-            tmp_path / "run",
-            TINY,
-            log=quiet,
-            train_files=(path,),
-            valid_files=files["valid_files"],
-        )
+        train("documents", tmp_path / "run", TINY, log=quiet, train_files=(path,), valid_files=files["valid_files"])
     assert not (tmp_path / "run").exists()
 
 

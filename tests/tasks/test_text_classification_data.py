@@ -24,12 +24,7 @@ def shared(tmp_path_factory):
             file.writelines(f"{label}\t8\t{text}\\nYes.\n" for label, text in reviews(60, seed))
     with lzma.open(folder / "movie_reviews.jsonl.xz", "wt", encoding="utf-8") as file:
         for number, (label, text) in enumerate(reviews(50, 5)):
-            record = {
-                "id": number,
-                "label": label,
-                "fold": number % 10,
-                "sentences": text.lower().split(". "),
-            }
+            record = {"id": number, "label": label, "fold": number % 10, "sentences": text.lower().split(". ")}
             file.write(json.dumps(record) + "\n")
     chinese = folder / "chn"
     chinese.mkdir()
@@ -71,10 +66,7 @@ def test_movie_reviews_has_ten_folds(shared):
     [
         ("{bad", "line 2: not JSON"),
         ("", "line 2: not JSON"),
-        (
-            '{"label": "pos", "sentences": ["a"]}',
-            "line 2: no fold, but the fold of a document must be 0 to 9",
-        ),
+        ('{"label": "pos", "sentences": ["a"]}', "line 2: no fold, but the fold of a document must be 0 to 9"),
         ('{"label": "pos", "fold": "x", "sentences": ["a"]}', "line 2: fold 'x', but"),
         ('{"label": "pos", "fold": 10, "sentences": ["a"]}', "line 2: fold 10, but"),
         ('{"label": "pos", "fold": true, "sentences": ["a"]}', "line 2: fold True, but"),
@@ -106,10 +98,7 @@ def test_chinese_is_split_into_characters(shared, tmp_path):
 
 
 def test_the_study_compares_documents_in_pairs():
-    right = {
-        "attention": [[True, True, False, True], [True, True, True, True]],
-        "linear": [[True, False, False, True]],
-    }
+    right = {"attention": [[True, True, False, True], [True, True, True, True]], "linear": [[True, False, False, True]]}
     (found,) = compare_models(right)
     assert found["models"] == "attention - linear"
     assert found["difference"] == pytest.approx(37.5)

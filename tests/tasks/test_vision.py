@@ -154,9 +154,7 @@ def test_a_resumed_run_is_equal_bit_for_bit(name, tmp_path):
     train(name, tmp_path / "whole", overrides, log=quiet)
     train(name, tmp_path / "parts", [*overrides, "steps=2"], log=quiet)
     resume(tmp_path / "parts", log=quiet, steps=4)
-    expected, resumed = (
-        load_weights(RunFolder.open(tmp_path / which).find_weights()) for which in ("whole", "parts")
-    )
+    expected, resumed = (load_weights(RunFolder.open(tmp_path / which).find_weights()) for which in ("whole", "parts"))
     assert all(torch.equal(expected[key], resumed[key]) for key in expected)
 
 
@@ -236,12 +234,7 @@ def test_mnist_scenes_are_larger(tmp_path, monkeypatch):
     monkeypatch.setattr(vision_task, "load_mnist", lambda root, split: load_sklearn_digits(split))
     data = vision_task.mnist_cluttered(make_config("mnist-cluttered", data_dir=str(tmp_path)))
     scenes = data.train
-    assert (scenes.size, scenes.digit_sizes, scenes.num_digits, scenes.num_distractors) == (
-        96,
-        (14, 28),
-        1,
-        8,
-    )
+    assert (scenes.size, scenes.digit_sizes, scenes.num_digits, scenes.num_distractors) == (96, (14, 28), 1, 8)
     assert data.valid.load().images.shape == (12, 96, 96)
     assert list(data.tests) == ["test"]
 
@@ -268,11 +261,7 @@ def test_processors_are_saved(processor, tmp_path):
     [
         (IMAGES, ["image_size=16"], "invalid value '16' for image_size: must be at least 32"),
         (IMAGES, ["monitor=bits"], "for monitor: expected one of loss, accuracy"),
-        (
-            IMAGES,
-            ["pooling=max", "score=bilinear"],
-            "invalid value 'bilinear' for score: needs pooling=attention",
-        ),
+        (IMAGES, ["pooling=max", "score=bilinear"], "invalid value 'bilinear' for score: needs pooling=attention"),
         (
             IMAGES,
             ["pooling=average", "query_type=each"],
@@ -281,11 +270,7 @@ def test_processors_are_saved(processor, tmp_path):
         (IMAGES, ["query_type=none", "score=bilinear"], "score=bilinear needs a query"),
         (IMAGES, ["score=nothing"], "invalid value 'nothing' for score"),
         (IMAGES, ["num_distractors=-1"], "invalid value '-1' for num_distractors: must be at least 0"),
-        (
-            QUESTIONS,
-            ["pooling=average", "num_hops=2"],
-            "invalid value '2' for num_hops: needs pooling=attention",
-        ),
+        (QUESTIONS, ["pooling=average", "num_hops=2"], "invalid value '2' for num_hops: needs pooling=attention"),
         (QUESTIONS, ["num_hops=0"], "invalid value '0' for num_hops: must be at least 1"),
         ("mnist-cluttered", [], "data_dir=FOLDER with the four files of MNIST"),
         ("mnist-cluttered", ["data_dir=nowhere"], "there is no such folder"),

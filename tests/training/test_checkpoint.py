@@ -89,18 +89,14 @@ def test_if_all_checkpoints_are_damaged_an_error_is_raised(tmp_path):
     for step in (1, 2):
         (save(tmp_path, step) / checkpoint.MODEL_FILE).unlink()
     with pytest.raises(
-        CheckpointCorruptError,
-        match=r"no checkpoint .* can be used \(step-00000002: model.safetensors is missing",
+        CheckpointCorruptError, match=r"no checkpoint .* can be used \(step-00000002: model.safetensors is missing"
     ):
         checkpoint.load_latest(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("number", "message"),
-    [
-        (1, r"was written by regard 0\.1; train it again, or use regard 0\.1$"),
-        (3, r"has format 3, .* reads format 2"),
-    ],
+    [(1, r"was written by regard 0\.1; train it again, or use regard 0\.1$"), (3, r"has format 3, .* reads format 2")],
 )
 def test_other_formats_are_refused(tmp_path, monkeypatch, number, message):
     monkeypatch.setattr(checkpoint, "FORMAT", number)

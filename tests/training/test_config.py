@@ -10,9 +10,7 @@ from regard.training import TrainingConfig
 
 def test_inverse_sqrt_rises_to_its_peak_and_falls_with_the_root():
     config = TrainingConfig(schedule="inverse_sqrt", lr=0.5, warmup_steps=4)
-    assert [config.learning_rate(step) for step in (1, 2, 4, 16, 400)] == pytest.approx(
-        [0.125, 0.25, 0.5, 0.25, 0.05]
-    )
+    assert [config.learning_rate(step) for step in (1, 2, 4, 16, 400)] == pytest.approx([0.125, 0.25, 0.5, 0.25, 0.05])
 
 
 def test_cosine_reaches_zero_at_the_last_step():

@@ -82,9 +82,7 @@ def test_two_processes_train_the_transformer_of_one(tmp_path):
     first, second = weights(tmp_path / "one"), weights(tmp_path / "two")
     assert first.keys() == second.keys()
     differences = {name: float((first[name] - second[name]).abs().max()) for name in first}
-    assert max(differences.values()) < 1e-5, {
-        name: value for name, value in differences.items() if value >= 1e-5
-    }
+    assert max(differences.values()) < 1e-5, {name: value for name, value in differences.items() if value >= 1e-5}
 
 
 @pytest.mark.slow

@@ -12,15 +12,7 @@ from torch import nn
 
 from regard.errors import ConfigError, DataError, DivergedError, StorageError, UsageError
 from regard.training import Loss, RunFolder, average_weights, checkpoint, fit, load_weights
-from tests.training.toy import (
-    CountingRows,
-    ignore,
-    loss_fn,
-    make_config,
-    make_model,
-    make_validation,
-    train,
-)
+from tests.training.toy import CountingRows, ignore, loss_fn, make_config, make_model, make_validation, train
 
 
 def weights(folder, name="best"):
@@ -34,12 +26,7 @@ def equal(first, second):
 def test_a_step_is_adam_on_the_mean_over_all_tokens(tmp_path):
     """Batches of unequal size make the step of one batch with all their tokens; clipped by norm."""
     trained, _ = train(
-        tmp_path,
-        make_model(dropout=0.0),
-        steps=3,
-        grad_accumulation=3,
-        max_grad_norm=0.5,
-        schedule="constant",
+        tmp_path, make_model(dropout=0.0), steps=3, grad_accumulation=3, max_grad_norm=0.5, schedule="constant"
     )
     model = make_model(dropout=0.0)
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98))
@@ -78,9 +65,7 @@ def test_a_step_increments_the_version_of_each_parameter(tmp_path, optimizer):
     model = make_model(dropout=0.0)
     before = [parameter._version for parameter in model.parameters()]
     train(tmp_path, model, steps=2, optimizer=optimizer)
-    assert all(
-        parameter._version > version for parameter, version in zip(model.parameters(), before, strict=True)
-    )
+    assert all(parameter._version > version for parameter, version in zip(model.parameters(), before, strict=True))
 
 
 def test_the_model_learns_and_the_best_weights_are_saved(tmp_path):
@@ -114,15 +99,7 @@ def test_early_stopping_after_patience(tmp_path):
     config = make_config(steps=100, validate_every=2, patience=3)
 
     def run(model):
-        return fit(
-            model,
-            loss_fn,
-            CountingRows(),
-            config,
-            RunFolder(tmp_path),
-            lambda: {"loss": next(losses)},
-            ignore,
-        )
+        return fit(model, loss_fn, CountingRows(), config, RunFolder(tmp_path), lambda: {"loss": next(losses)}, ignore)
 
     model = make_model()
     result = run(model)
@@ -182,14 +159,7 @@ def test_a_number_that_is_not_finite_stops_with_the_step_and_advice(tmp_path, wh
 
     model = nn.Linear(1, 1)
     with pytest.raises(DivergedError) as error:
-        fit(
-            model,
-            diverging_loss,
-            CountingRows(),
-            make_config(max_grad_norm=None),
-            RunFolder(tmp_path),
-            log=ignore,
-        )
+        fit(model, diverging_loss, CountingRows(), make_config(max_grad_norm=None), RunFolder(tmp_path), log=ignore)
     assert str(error.value) == (
         f"step 13: the {what} is nan; the checkpoint of step 10 is kept; "
         "try lr below 0.02, warmup_steps above 5, max_grad_norm=1.0"
@@ -210,13 +180,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(tmp_path):
     lines, handler = [], signal.getsignal(signal.SIGINT)
     model = make_model()
     result = fit(
-        model,
-        loss_fn,
-        Interrupting(),
-        make_config(),
-        RunFolder(tmp_path),
-        make_validation(model),
-        lines.append,
+        model, loss_fn, Interrupting(), make_config(), RunFolder(tmp_path), make_validation(model), lines.append
     )
     assert result.interrupted
     assert result.step == 13
@@ -265,8 +229,7 @@ def test_batches_that_end_are_an_error(tmp_path):
 
 def test_a_metric_that_is_not_measured_cannot_be_monitored(tmp_path):
     with pytest.raises(
-        ConfigError,
-        match=r"invalid value 'bleu' for monitor: the metrics of the validation are loss, accuracy",
+        ConfigError, match=r"invalid value 'bleu' for monitor: the metrics of the validation are loss, accuracy"
     ):
         train(tmp_path, monitor="bleu")
 

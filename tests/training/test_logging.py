@@ -98,8 +98,6 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
     assert [event.value for event in events.Scalars("train/loss")] == pytest.approx(losses)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.0, "0"), (float("nan"), "nan"), (-3.5, "-3.5000"), (1234.5, "1234.50")]
-)
+@pytest.mark.parametrize(("value", "text"), [(0.0, "0"), (float("nan"), "nan"), (-3.5, "-3.5000"), (1234.5, "1234.50")])
 def test_number_formats(value, text):
     assert display.format_number(value) == text

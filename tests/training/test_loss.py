@@ -36,9 +36,7 @@ def test_without_gradient_it_is_the_same_number():
 
 def test_large_logits_stay_finite():
     hidden = torch.tensor([[1e4], [-1e4]], requires_grad=True)
-    smoothed, plain = linear_cross_entropy(
-        hidden, torch.tensor([[1.0], [-1.0]]), None, torch.tensor([1, 1]), 0.1
-    )
+    smoothed, plain = linear_cross_entropy(hidden, torch.tensor([[1.0], [-1.0]]), None, torch.tensor([1, 1]), 0.1)
     smoothed.backward()
     assert plain.tolist() == [2e4, 0]
     assert torch.isfinite(smoothed)

@@ -37,8 +37,6 @@ def test_the_best_value_and_the_validations_since(lower_is_better, best):
 
 
 def test_it_is_stored_to_the_last_bit():
-    progress = Progress(
-        step=3, data_position={"epoch": 1}, seconds=0.1 + 1 / 3, best=1 / 3, scores={"loss": 2 / 3}
-    )
+    progress = Progress(step=3, data_position={"epoch": 1}, seconds=0.1 + 1 / 3, best=1 / 3, scores={"loss": 2 / 3})
     state = json.loads(json.dumps({**progress.to_json(), "seed": 0}))
     assert Progress.from_json(state) == progress

@@ -12,12 +12,7 @@ import torch
 from regard.training import checkpoint, load_weights
 from tests.training.toy import train
 
-OPTIONS = {
-    "steps": 40,
-    "average_last": 3,
-    "grad_accumulation": 2,
-    "lr": 0.002,
-}  # slow, so that the average is used
+OPTIONS = {"steps": 40, "average_last": 3, "grad_accumulation": 2, "lr": 0.002}  # slow, so that the average is used
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +32,7 @@ def assert_same(folder, uninterrupted):
         assert tensors.keys() == expected.keys()
         assert all(torch.equal(tensors[name], expected[name]) for name in tensors)
     for name in ("best", "average"):
-        tensors, expected = (
-            load_weights(path / "weights" / f"{name}.safetensors") for path in (folder, uninterrupted)
-        )
+        tensors, expected = (load_weights(path / "weights" / f"{name}.safetensors") for path in (folder, uninterrupted))
         assert all(torch.equal(tensors[name], expected[name]) for name in expected)
     keys = ("data_position", "tokens", "best", "best_step", "validations_since_best", "scores")
     assert [first.state[key] for key in keys] == [second.state[key] for key in keys]

@@ -36,9 +36,7 @@ def test_views_empty_tensors_and_scalars_are_stored(tmp_path):
 
 
 def test_a_prefix_selects_names(tmp_path):
-    save_weights(
-        {"model.a": torch.ones(2), "model.b.c": torch.ones(1), "other": torch.ones(3)}, tmp_path / "w"
-    )
+    save_weights({"model.a": torch.ones(2), "model.b.c": torch.ones(1), "other": torch.ones(3)}, tmp_path / "w")
     assert set(load_weights(tmp_path / "w", prefix="model")) == {"a", "b.c"}
 
 

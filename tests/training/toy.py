@@ -118,12 +118,7 @@ def ignore(line: str) -> None:
 
 
 def train(
-    folder: str | Path,
-    model: nn.Module | None = None,
-    log=ignore,
-    max_rows: int = 6,
-    compile_mode="whole",
-    **kwargs,
+    folder: str | Path, model: nn.Module | None = None, log=ignore, max_rows: int = 6, compile_mode="whole", **kwargs
 ):
     """Train a run, or resume it."""
     model = make_model() if model is None else model

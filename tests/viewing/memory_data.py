@@ -17,9 +17,7 @@ def copy_with_memory(sequence: Tensor, rows: int = 12) -> MemoryPageData:
     """
     length, size = sequence.shape
     memory = torch.full((rows, size), 1e-3)
-    write_weights = torch.nn.functional.one_hot(
-        torch.tensor([rows - 1]), rows
-    ).float()  # the row before the first
+    write_weights = torch.nn.functional.one_hot(torch.tensor([rows - 1]), rows).float()  # the row before the first
     read_weights = torch.full((1, rows), 1 / rows)
     one, forward, stay = torch.ones(1), torch.tensor([[0.0, 0.02, 0.98]]), torch.tensor([[0.02, 0.96, 0.02]])
     recorded: dict[str, list[Tensor]] = {field.name: [] for field in fields(MemoryPageData)}

@@ -33,12 +33,10 @@ def test_the_same_input_gives_the_same_bytes(kind):
 @pytest.mark.slow
 def test_the_same_bytes_in_another_process():
     script = (
-        "import torch; from regard.viewing.figures import heatmap;"
-        "print(heatmap(torch.eye(3), list('注意力')).svg())"
+        "import torch; from regard.viewing.figures import heatmap;print(heatmap(torch.eye(3), list('注意力')).svg())"
     )
     first, second = (
-        subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
-        for _ in range(2)
+        subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout for _ in range(2)
     )
     assert first == second
 
@@ -114,9 +112,7 @@ def has_chinese_font() -> bool:
 def test_chinese_uses_a_font_that_covers_it():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = figures.heatmap(
-            torch.eye(7), row_labels=CHINESE, column_labels=list("abcdefg"), title="注意"
-        )
+        figure = figures.heatmap(torch.eye(7), row_labels=CHINESE, column_labels=list("abcdefg"), title="注意")
         figure.png()
     axes = figure.figure.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == CHINESE
@@ -142,8 +138,7 @@ def test_missing_fonts_give_one_warning_and_boxes():
 
 @pytest.mark.usefixtures("few_fonts")
 @pytest.mark.parametrize(
-    ("text", "font"),
-    [("नमस्ते", "Noto Sans Devanagari"), ("👩", "Noto Emoji"), ("\U0010fffd", "a font that has")],
+    ("text", "font"), [("नमस्ते", "Noto Sans Devanagari"), ("👩", "Noto Emoji"), ("\U0010fffd", "a font that has")]
 )
 def test_the_warning_names_a_font_for_the_script(text, font):
     with pytest.warns(MissingGlyphsWarning, match=font):

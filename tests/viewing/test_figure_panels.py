@@ -73,9 +73,7 @@ def test_a_shift_is_a_linear_map():
         "the dot product with itself is 4: sin^2 + cos^2, four times"
     )
     fitted = figures.position_shift(position.encoding(50), 3).figure.axes[0]
-    assert np.allclose(cells(fitted), position.shift_matrix(3), atol=1e-3), (
-        "least squares find the same matrix"
-    )
+    assert np.allclose(cells(fitted), position.shift_matrix(3), atol=1e-3), "least squares find the same matrix"
 
 
 def test_a_learned_encoding_has_a_shift_error():
@@ -104,10 +102,7 @@ def test_vectors_are_above_the_weights():
     for name, tensor in vectors.items():
         assert np.allclose(cells(named[name.replace("_", " ")]), tensor.T)
     place = {name: axes.get_position() for name, axes in named.items()}
-    columns = (
-        ("inputs", "add vectors", "write weights"),
-        ("outputs", "targets", "read vectors", "read weights"),
-    )
+    columns = (("inputs", "add vectors", "write weights"), ("outputs", "targets", "read vectors", "read weights"))
     for above, below in (pair for column in columns for pair in pairwise(column)):
         assert place[above].y0 > place[below].y1
         assert place[above].x0 == pytest.approx(place[below].x0)
@@ -238,10 +233,7 @@ def test_regression_with_a_gap_in_the_terminal():
     data = out_of_reach()
     lines = terminal.regression_curve(*data, color=False, width=60).splitlines()[:16]
     drawn = {
-        place
-        for line in lines
-        for place, sign in enumerate(line.partition("┤")[2])
-        if "\u2800" < sign <= "\u28ff"
+        place for line in lines for place, sign in enumerate(line.partition("┤")[2]) if "\u2800" < sign <= "\u28ff"
     }
     assert drawn
     assert max(drawn) < 15, "from 0.5 to 1.5 of 9"
@@ -260,18 +252,12 @@ def test_regression_with_a_gap_in_the_terminal():
         (lambda: figures.position_shift(torch.rand(9, 2), 9), r"in 1..8 for 9 positions"),
         (lambda: figures.position_shift(torch.rand(9, 8), 3), "an encoding of at least 11 positions"),
         (lambda: figures.memory_timeline(), "requires write_weights"),
-        (
-            lambda: figures.memory_timeline(add_vectors=torch.rand(4, 2)),
-            "add_vectors requires write_weights",
-        ),
+        (lambda: figures.memory_timeline(add_vectors=torch.rand(4, 2)), "add_vectors requires write_weights"),
         (
             lambda: figures.memory_timeline(write_weights=torch.rand(4, 2), read_weights=torch.rand(4, 3)),
             "rows_of_write_weights 2",
         ),
-        (
-            lambda: figures.regression_curve(*[torch.rand(3)] * 4, torch.rand(3, 2)),
-            r"= \(3, 3\), got \(3, 2\)",
-        ),
+        (lambda: figures.regression_curve(*[torch.rand(3)] * 4, torch.rand(3, 2)), r"= \(3, 3\), got \(3, 2\)"),
         (lambda: figures.position_shift(torch.full((9, 2), float("nan")), 3), "NaN"),
         (lambda: figures.regression_curve(torch.rand(3), *[torch.rand(4)] * 3), "x 3, y 4"),
     ],

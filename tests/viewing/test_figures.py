@@ -33,9 +33,7 @@ def test_zero_is_white_and_vmax_makes_figures_comparable():
 
 
 def test_row_and_column_labels():
-    axes = figures.heatmap(torch.eye(2), row_labels=["the", "cat"], column_labels=["le", "chat"]).figure.axes[
-        0
-    ]
+    axes = figures.heatmap(torch.eye(2), row_labels=["the", "cat"], column_labels=["le", "chat"]).figure.axes[0]
     assert labels_of(axes, "y") == ["the", "cat"]
     assert labels_of(axes, "x") == ["le", "chat"]
     assert axes.yaxis_inverted(), "the first query is on top"
@@ -48,21 +46,15 @@ def test_values_are_written_with_contrast():
     values = {text.get_text(): text for text in figure.figure.axes[0].texts}
     assert set(values) == {"0.90", "0.10"}
     for column, text in enumerate(values.values()):
-        shades = sorted(
-            (brightness(np.array(to_rgb(text.get_color()))), brightness(color_at(figure, 0, column)))
-        )
+        shades = sorted((brightness(np.array(to_rgb(text.get_color()))), brightness(color_at(figure, 0, column))))
         assert (shades[1] + 0.05) / (shades[0] + 0.05) > 4.5, "the contrast of WCAG"
     assert not figures.heatmap(torch.rand(20, 20)).figure.axes[0].texts
     assert figures.heatmap(torch.rand(20, 20), show_values=True).figure.axes[0].texts
 
 
 def test_gold_links_are_outlined():
-    axes = figures.heatmap(
-        torch.rand(3, 4), sure_links={(3, 0)}, possible_links={(3, 0), (1, 2)}
-    ).figure.axes[0]
-    frames = {
-        tuple(np.round(np.add(patch.get_xy(), 0.42), 6)): patch.get_linestyle() for patch in axes.patches
-    }
+    axes = figures.heatmap(torch.rand(3, 4), sure_links={(3, 0)}, possible_links={(3, 0), (1, 2)}).figure.axes[0]
+    frames = {tuple(np.round(np.add(patch.get_xy(), 0.42), 6)): patch.get_linestyle() for patch in axes.patches}
     assert set(frames) == {(3.0, 0.0), (1.0, 2.0)}
     assert frames[3.0, 0.0] == "-"
     assert frames[1.0, 2.0] != "-"
@@ -118,9 +110,7 @@ def test_color_scales_are_monotonic():
 
     steps = [brightness(build_colormap(SEQUENTIAL)(t)) for t in np.linspace(0, 1, 101)]
     assert (np.diff(steps) < 0).all()
-    assert (
-        np.diff([brightness(build_colormap(SEQUENTIAL_ON_DARK)(t)) for t in np.linspace(0, 1, 101)]) > 0
-    ).all()
+    assert (np.diff([brightness(build_colormap(SEQUENTIAL_ON_DARK)(t)) for t in np.linspace(0, 1, 101)]) > 0).all()
 
 
 def test_heads_share_one_scale_and_have_names():
@@ -164,9 +154,7 @@ def test_light_is_at_the_largest_weight():
     grid = torch.zeros(2, 4, 4)
     grid[0, 0, 3] = grid[1, 3, 0] = 0.7
     for smooth in (True, False):
-        figure = figures.image_overlay(
-            torch.full((40, 40), 200, dtype=torch.uint8), grid, ["a", "dog"], smooth=smooth
-        )
+        figure = figures.image_overlay(torch.full((40, 40), 200, dtype=torch.uint8), grid, ["a", "dog"], smooth=smooth)
         first, second = (np.asarray(axes.images[0].get_array()) for axes in figure.figure.axes[1:])
         edge = len(first) // 8
         assert np.allclose(first[edge, -edge], 200 / 255, atol=0.01)
@@ -200,13 +188,7 @@ def test_long_titles_are_wrapped():
         assert named[1] < 1.1 * plain[1], "a title is wrapped to the width of the figure"
         assert named[0] < plain[0] + 120
     assert (
-        max(
-            size(
-                figures.head_grid(
-                    torch.rand(2, 2, 3, 3), layer_names=["a.b" * 100, 1], head_names=["x" * 500, 1]
-                )
-            )
-        )
+        max(size(figures.head_grid(torch.rand(2, 2, 3, 3), layer_names=["a.b" * 100, 1], head_names=["x" * 500, 1])))
         < 2000
     )
 
@@ -222,10 +204,7 @@ def test_long_titles_are_wrapped():
         (lambda: figures.heatmap(torch.eye(2), row_labels=["a"]), "1 row labels for 2 rows"),
         (lambda: figures.heatmap(torch.eye(2), row_labels="ab"), "a list of strings"),
         (lambda: figures.heatmap(torch.eye(2), vmax=0.0), "must be above 0"),
-        (
-            lambda: figures.heatmap(torch.eye(2), sure_links=[(2, 0)]),
-            r"link \(2, 0\) is outside of 2 columns",
-        ),
+        (lambda: figures.heatmap(torch.eye(2), sure_links=[(2, 0)]), r"link \(2, 0\) is outside of 2 columns"),
         (lambda: figures.head_grid(torch.eye(2)), r"\(layers, heads, queries, keys\), got \(2, 2\)"),
         (lambda: figures.image_overlay(torch.rand(3, 8, 8), torch.eye(2)), r"image.permute\(1, 2, 0\)"),
         (lambda: figures.image_overlay(torch.rand(8, 8) * 255, torch.eye(2)), "outside of 0..1"),

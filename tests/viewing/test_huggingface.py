@@ -139,20 +139,12 @@ def test_other_implementations_are_rejected():
 def test_additive_masks_and_unsupported_arguments():
     module = torch.nn.Module()
     query, key, value = (torch.randn(2, 2, 3, 4) for _ in range(3))
-    added = torch.randn(2, 1, 3, 3).masked_fill(
-        torch.ones(3, 3).triu(1).bool(), torch.finfo(torch.float32).min
-    )
+    added = torch.randn(2, 1, 3, 3).masked_fill(torch.ones(3, 3).triu(1).bool(), torch.finfo(torch.float32).min)
     found = huggingface_attention(module, query, key, value, added)[0]
     want = torch.softmax(query @ key.mT / 2 + added, -1) @ value
     torch.testing.assert_close(found, want.transpose(1, 2))
-    with pytest.raises(
-        ValueError, match='Module needs s_aux, which attn_implementation="regard" does not support'
-    ):
+    with pytest.raises(ValueError, match='Module needs s_aux, which attn_implementation="regard" does not support'):
         huggingface_attention(module, query, key, value, None, s_aux=torch.zeros(2))
     longer = torch.cat([key, key], 2)  # a cache with room for more
-    causal = huggingface_attention(module, query, longer, torch.cat([value, value], 2), None, is_causal=True)[
-        0
-    ]
-    torch.testing.assert_close(
-        causal, huggingface_attention(module, query, key, value, None, is_causal=True)[0]
-    )
+    causal = huggingface_attention(module, query, longer, torch.cat([value, value], 2), None, is_causal=True)[0]
+    torch.testing.assert_close(causal, huggingface_attention(module, query, key, value, None, is_causal=True)[0])

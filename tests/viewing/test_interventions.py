@@ -39,9 +39,7 @@ def test_uniform_weights_are_restored():
         lambda: Attention(normalize=entmax15),
         lambda: Attention(normalize=Dropout(softmax, 0.5)).eval(),
         lambda: Attention(Gaussian()),
-        lambda: (
-            Attention(Gaussian(), kernel_sum) if Gaussian().output_kind == "kernel" else Attention(Gaussian())
-        ),
+        lambda: Attention(Gaussian(), kernel_sum) if Gaussian().output_kind == "kernel" else Attention(Gaussian()),
         lambda: LocalP(ScaledDot(), 4, 8, radius=2),
     ],
 )

@@ -56,8 +56,7 @@ def test_normalized_entropy_of_visible_keys():
 
 def test_distance_with_an_offset():
     want = [
-        [sum(w * abs(j - i) for j, w in enumerate(row)) for i, row in enumerate(head.tolist())]
-        for head in WEIGHTS[0]
+        [sum(w * abs(j - i) for j, w in enumerate(row)) for i, row in enumerate(head.tolist())] for head in WEIGHTS[0]
     ]
     torch.testing.assert_close(distance(WEIGHTS)[0], torch.tensor(want))
     step = torch.tensor([[0.5, 0.0, 0.5]])

@@ -89,10 +89,7 @@ def test_every_text_exists_in_both_languages():
         tables = re.findall(r"^  en: \{(.*?)^  \},\n  zh: \{(.*?)^  \},", text, re.DOTALL | re.MULTILINE)
         for english, chinese in tables:
             en, zh = (
-                {
-                    key: set(re.findall(r"\{\w+\}", text))
-                    for key, text in re.findall(r"'?([\w-]+)'?:\s+'([^']*)'", side)
-                }
+                {key: set(re.findall(r"\{\w+\}", text)) for key, text in re.findall(r"'?([\w-]+)'?:\s+'([^']*)'", side)}
                 for side in (english, chinese)
             )
             symbols = {key for key in en if key.startswith("m-")}  # q, k, v are the same everywhere
@@ -188,9 +185,9 @@ def test_a_trace_of_another_attention_names_its_parts():
     assert (trace.score, trace.normalize, trace.num_heads) == ("Additive", "sparsemax", 1)
     assert "dots" not in trace.matrices
     assert torch.allclose(trace.matrices["context"][0], attention(x, x, x).context)
-    stages = json.loads(
-        Elements(pages.attention_walkthrough(attention, x, ["a", "b", "c"]).html).texts["data"]
-    )["stages"]
+    stages = json.loads(Elements(pages.attention_walkthrough(attention, x, ["a", "b", "c"]).html).texts["data"])[
+        "stages"
+    ]
     assert [stage["name"] for stage in stages] == ["input", "plain", "scores", "weights", "sum"]
     assert AttentionTrace.build(Attention(Constant()), x, ["a", "b", "c"]).score == "Constant"
     assert AttentionTrace.build(Attention(Boxcar(1.0)), x, ["a", "b", "c"]).normalize == "kernel_sum"

@@ -19,12 +19,7 @@ HOSTILE = ['<script>alert("1")</script>', "שלום", "猫 & 🐈", "a\u2028b"]
 
 def example_records():
     first = AttentionRecord(
-        "encoder.self_attn",
-        0,
-        (0, 2),
-        torch.rand(2, 2, 4, 4),
-        [tuple(HOSTILE), ("a",)],
-        [tuple(HOSTILE), ("a",)],
+        "encoder.self_attn", 0, (0, 2), torch.rand(2, 2, 4, 4), [tuple(HOSTILE), ("a",)], [tuple(HOSTILE), ("a",)]
     )
     return AttentionRecords(
         [
@@ -52,9 +47,7 @@ def test_saved_records_are_loaded_bit_for_bit(tmp_path, name):
 
 def test_tensors_that_share_memory_are_saved(tmp_path):
     weights = torch.rand(2, 1, 3, 3)
-    records = AttentionRecords(
-        [AttentionRecord("a", 0, (0,), weights[:1]), AttentionRecord("b", 1, (0,), weights[:1])]
-    )
+    records = AttentionRecords([AttentionRecord("a", 0, (0,), weights[:1]), AttentionRecord("b", 1, (0,), weights[:1])])
     records.save(tmp_path / "x.safetensors")
     assert_equal_records(records, AttentionRecords.load(tmp_path / "x.safetensors"))
 
@@ -161,9 +154,7 @@ def test_records_are_selected_by_index_and_name():
     assert repr(records) == "AttentionRecords(3 records of 2 modules)"
     with pytest.raises(KeyError, match="was called 2 times: use calls"):
         records["cross_attn"]
-    with pytest.raises(
-        KeyError, match=r"no record of 'other'; there are 3 records of encoder.self_attn, cross_attn"
-    ):
+    with pytest.raises(KeyError, match=r"no record of 'other'; there are 3 records of encoder.self_attn, cross_attn"):
         records["other"]
     with pytest.raises(IndexError, match="no record 3"):
         records[3]
@@ -173,10 +164,7 @@ def test_records_are_selected_by_index_and_name():
 
 def test_tokens_are_set_where_they_fit():
     records = AttentionRecords(
-        [
-            AttentionRecord("a", 0, (0,), torch.rand(2, 1, 3, 3)),
-            AttentionRecord("b", 1, (0,), torch.rand(2, 1, 2, 3)),
-        ]
+        [AttentionRecord("a", 0, (0,), torch.rand(2, 1, 3, 3)), AttentionRecord("b", 1, (0,), torch.rand(2, 1, 2, 3))]
     )
     records.set_tokens(query_tokens=["x", "y"], key_tokens=[["k", "l", "m"], ["k"]])
     assert records["a"].query_tokens is None
@@ -196,17 +184,13 @@ def test_tokens_are_set_where_they_fit():
 
 
 @pytest.mark.bare
-@pytest.mark.parametrize(
-    "tokens", ["abc", [1, 2, 3], torch.arange(3), [[1, 2, 3]], ["a", "b", 3], ["a", ["b"]]]
-)
+@pytest.mark.parametrize("tokens", ["abc", [1, 2, 3], torch.arange(3), [[1, 2, 3]], ["a", "b", 3], ["a", ["b"]]])
 def test_invalid_tokens_are_rejected_before_the_model_runs(tokens):
     heads = MultiHead(8, 2)
     with pytest.raises(TypeError, match="tokens must be a list of strings"), watch(heads, tokens=tokens):
         pytest.fail("too late")
     with pytest.raises(TypeError, match="tokens must be a list of strings"):
-        AttentionRecords([AttentionRecord("a", 0, (0,), torch.rand(1, 1, 3, 3))]).set_tokens(
-            key_tokens=tokens
-        )
+        AttentionRecords([AttentionRecord("a", 0, (0,), torch.rand(1, 1, 3, 3))]).set_tokens(key_tokens=tokens)
 
 
 def test_calls_with_different_batches_are_not_concatenated():
@@ -237,20 +221,7 @@ def test_notebook_output_is_escaped():
     for html in (records._repr_html_(), records[0]._repr_html_(), records.measures()._repr_html_()):
         page = Tags()
         page.feed(html)
-        assert set(page.tags) <= {
-            "div",
-            "b",
-            "svg",
-            "image",
-            "rect",
-            "text",
-            "table",
-            "tr",
-            "td",
-            "th",
-            "img",
-            "p",
-        }
+        assert set(page.tags) <= {"div", "b", "svg", "image", "rect", "text", "table", "tr", "td", "th", "img", "p"}
         assert "<b>bold</b>" in page.text
     page = Tags()
     page.feed(records[0]._repr_html_())

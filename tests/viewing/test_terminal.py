@@ -58,17 +58,8 @@ def test_a_narrow_terminal_shows_one_key():
 
 
 def test_row_and_column_labels():
-    text = heatmap(
-        torch.eye(2), row_labels=["the", "cat"], column_labels=["le", "chat"], color=False, width=80
-    )
-    assert text.splitlines()[:6] == [
-        "       c",
-        "       h",
-        "     l a",
-        "     e t",
-        "the │██  │",
-        "cat │  ██│",
-    ]
+    text = heatmap(torch.eye(2), row_labels=["the", "cat"], column_labels=["le", "chat"], color=False, width=80)
+    assert text.splitlines()[:6] == ["       c", "       h", "     l a", "     e t", "the │██  │", "cat │  ██│"]
 
 
 def test_chinese_labels_are_two_columns_wide():
@@ -79,9 +70,7 @@ def test_chinese_labels_are_two_columns_wide():
 
 
 def test_labels_cannot_move_the_cursor_or_fill_the_screen():
-    text = heatmap(
-        torch.ones(1, 1), row_labels=["\x1b[2J\n" + "x" * 100], column_labels=["\t"], color=False, width=80
-    )
+    text = heatmap(torch.ones(1, 1), row_labels=["\x1b[2J\n" + "x" * 100], column_labels=["\t"], color=False, width=80)
     assert "\x1b" not in text
     assert "x" * 20 not in text
     assert len(cells_of(text)) == 1

@@ -13,9 +13,7 @@ from regard.viewing.terminal.screen import clean_label, display_width
 WEIGHTS = torch.rand(2, 8, 40, 50)
 LINES = torch.linspace(0, 6, 50)
 DRAW = {
-    "heatmap": lambda **options: terminal.heatmap(
-        WEIGHTS[0, 0], ["注意力" * 9] * 40, ["👩‍💻"] * 50, **options
-    ),
+    "heatmap": lambda **options: terminal.heatmap(WEIGHTS[0, 0], ["注意力" * 9] * 40, ["👩‍💻"] * 50, **options),
     "head grid": lambda **options: terminal.head_grid(WEIGHTS, **options),
     "mask": lambda **options: terminal.mask_matrix(causal() & window(9, 0), 50, **options),
     "positions": lambda **options: terminal.position_encoding(Sinusoidal(16).encoding(300), **options),
@@ -158,8 +156,7 @@ def test_all_panels_of_a_memory(steps, color):
 
 def test_a_short_memory_has_two_sides_and_a_long_one_is_stacked():
     short, long = (
-        terminal.memory_timeline(**memory_data(steps), width=100, color=False).splitlines()
-        for steps in (7, 60)
+        terminal.memory_timeline(**memory_data(steps), width=100, color=False).splitlines() for steps in (7, 60)
     )
     assert any("write weights" in line and "read weights" in line for line in short)
     assert not any("write weights" in line and "read weights" in line for line in long)
@@ -179,9 +176,7 @@ def test_panels_of_a_memory_share_the_time_axis():
 
 def test_outputs_and_wanted_share_a_scale_in_the_terminal_too():
     half, bits = torch.full((4, 2), 0.5), torch.ones(4, 2)
-    text = terminal.memory_timeline(
-        read_weights=torch.eye(4), outputs=half, targets=bits, width=60, color=False
-    )
+    text = terminal.memory_timeline(read_weights=torch.eye(4), outputs=half, targets=bits, width=60, color=False)
     outputs, targets = text.split("outputs")[1].split("targets")
     assert "▒" in outputs
     assert "█" not in outputs
@@ -192,12 +187,7 @@ def test_outputs_with_one_channel_are_bars():
     results, best = torch.linspace(0, 1, 16)[:, None], torch.full((16, 1), 0.5)
     target_mask = torch.arange(16) > 3
     text = terminal.memory_timeline(
-        read_weights=torch.eye(16),
-        outputs=results,
-        targets=best,
-        target_mask=target_mask,
-        width=16,
-        color=False,
+        read_weights=torch.eye(16), outputs=results, targets=best, target_mask=target_mask, width=16, color=False
     ).splitlines()
     first = text.index(next(line for line in text if line.startswith("outputs")))
     outputs, targets = text[first + 1 : first + 4], text[first + 5 : first + 8]
@@ -208,9 +198,7 @@ def test_outputs_with_one_channel_are_bars():
 
 
 def test_row_labels_of_a_memory():
-    text = terminal.memory_timeline(
-        write_weights=torch.eye(5), row_labels=[6, 7, 0, 1, 3], color=False, width=80
-    )
+    text = terminal.memory_timeline(write_weights=torch.eye(5), row_labels=[6, 7, 0, 1, 3], color=False, width=80)
     assert text.splitlines()[0] == "write weights, 5 steps, rows 6-7, 0-1, 3"
 
 
@@ -220,14 +208,8 @@ def test_row_labels_of_a_memory():
     [
         (lambda: terminal.head_grid(torch.eye(2)), r"\(layers, heads, queries, keys\), got \(2, 2\)"),
         (lambda: terminal.memory_timeline(), "requires write_weights"),
-        (
-            lambda: terminal.memory_timeline(inputs=torch.rand(4, 2)),
-            "inputs requires write_weights",
-        ),
-        (
-            lambda: terminal.memory_timeline(read_weights=torch.eye(4), outputs=torch.rand(3, 2)),
-            "steps_of_outputs 3",
-        ),
+        (lambda: terminal.memory_timeline(inputs=torch.rand(4, 2)), "inputs requires write_weights"),
+        (lambda: terminal.memory_timeline(read_weights=torch.eye(4), outputs=torch.rand(3, 2)), "steps_of_outputs 3"),
         (lambda: terminal.mask_matrix(causal()), "num_queries is required"),
         (lambda: terminal.image_overlay(torch.rand(4), torch.eye(2)), "an image is"),
         (lambda: terminal.regression_curve(torch.rand(3), *[torch.rand(4)] * 3), "x 3, y 4"),

@@ -11,9 +11,7 @@ from regard.viewing import watch
 
 BATCH, QUERIES, KEYS, DIM, HEADS = 3, 5, 7, 8, 4
 HIDDEN = torch.arange(KEYS) >= torch.tensor([7, 4, 2])[:, None]  # True is padding, as PyTorch has it
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:The PyTorch API of nested tensors", "ignore:.*enable_nested_tensor"
-)
+pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:.*enable_nested_tensor")
 
 
 def attention(**options):
@@ -151,9 +149,7 @@ def test_an_encoder_layer(fast, norm_first, mask, monkeypatch):
     assert len(records) == 1
     inner = module.norm1(x) if norm_first else x
     names = {"src_mask": "attn_mask", "src_key_padding_mask": "key_padding_mask"}
-    want = own(
-        module.self_attn, inner, inner, inner, **{names[name]: tensor for name, tensor in mask.items()}
-    )
+    want = own(module.self_attn, inner, inner, inner, **{names[name]: tensor for name, tensor in mask.items()})
     torch.testing.assert_close(records["self_attn"].weights, want)
 
 

@@ -43,9 +43,7 @@ def learned(model):
     model.zero_grad()
     hidden = model(SOURCE, LENGTHS, TARGET)
     hidden.square().sum().backward()
-    return torch.cat(
-        [hidden.detach().flatten(), *(p.grad.flatten() for p in model.parameters() if p.grad is not None)]
-    )
+    return torch.cat([hidden.detach().flatten(), *(p.grad.flatten() for p in model.parameters() if p.grad is not None)])
 
 
 @pytest.mark.parametrize("mode", ["train", "eval", "no_grad", "inference", "autocast"])
@@ -65,9 +63,7 @@ def test_outputs_do_not_change(model, mode):
         assert record.weights.dtype == torch.float32
         assert record.weights.is_contiguous()
         if not isinstance(getattr(model, "attention", None), LocalP):  # under a bell they sum to less
-            torch.testing.assert_close(
-                record.weights.sum(-1), torch.ones(record.weights.shape[:-1]), atol=2e-2, rtol=0
-            )
+            torch.testing.assert_close(record.weights.sum(-1), torch.ones(record.weights.shape[:-1]), atol=2e-2, rtol=0)
         if record.weights.shape[-1] == 6:  # attends to the source
             for row, length in enumerate(LENGTHS):
                 assert not record.weights[row, ..., length:].any()

@@ -52,10 +52,7 @@ def test_attend_in_a_module():
     with watch(model, layers=1) as records:
         model(x)
     assert records.layers() == ["2"]
-    with (
-        pytest.raises(ValueError, match=r"no layer 5; the layers are 0 \(1\), 1 \(2\)"),
-        watch(model, layers=5),
-    ):
+    with pytest.raises(ValueError, match=r"no layer 5; the layers are 0 \(1\), 1 \(2\)"), watch(model, layers=5):
         model(x)
 
 

@@ -5,13 +5,7 @@ import torch
 from regard.viewing.pages import BeamNode, NextToken, TokenizedText, TranslationPageData
 
 # Texts that a page must show and must not interpret.
-HOSTILE = (
-    "</script><script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "\u2028&amp;<!--",
-    "😀👩‍👩‍👧",
-    "שלום",
-)
+HOSTILE = ("</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "\u2028&amp;<!--", "😀👩‍👩‍👧", "שלום")
 
 
 def example_translation(has_attention: bool = True) -> TranslationPageData:
@@ -35,11 +29,7 @@ def example_translation(has_attention: bool = True) -> TranslationPageData:
     tree = [
         [BeamNode("▁small", 0.7, -0.36), BeamNode("▁little", 0.2, -1.6)],
         [BeamNode("▁cat", 0.9, -0.46, 0), BeamNode("▁cat", 0.8, -1.8, 1)],
-        [
-            BeamNode("s", 0.8, -0.7, 0),
-            BeamNode("s", 0.7, -2.2, 1),
-            BeamNode("</s>", 0.15, -2.4, 0, end=True),
-        ],
+        [BeamNode("s", 0.8, -0.7, 0), BeamNode("s", 0.7, -2.2, 1), BeamNode("</s>", 0.15, -2.4, 0, end=True)],
         [BeamNode("</s>", 0.99, -0.7, 0, end=True), BeamNode("</s>", 0.9, -2.3, 1, end=True)],
     ]
     faithfulness = {"en": "Half of it depends on the weights.", "zh": "一半取决于权重。"}
@@ -60,16 +50,9 @@ def hostile_translation() -> TranslationPageData:
     """The same with hostile text in every field."""
     tokens = [*HOSTILE, "</s>"]
     count = len(tokens)
-    next_tokens = [
-        [NextToken(text, 0.5, True), *(NextToken(other, 0.1) for other in HOSTILE)] for text in tokens
-    ]
-    tree = [
-        [BeamNode(text, 0.5, -1.0, -1 if step == 0 else 0, text == "</s>")]
-        for step, text in enumerate(tokens)
-    ]
+    next_tokens = [[NextToken(text, 0.5, True), *(NextToken(other, 0.1) for other in HOSTILE)] for text in tokens]
+    tree = [[BeamNode(text, 0.5, -1.0, -1 if step == 0 else 0, text == "</s>")] for step, text in enumerate(tokens)]
     side = TokenizedText(" ".join(HOSTILE), tokens, HOSTILE, [[i] for i in range(len(HOSTILE))])
     weights = torch.eye(count)[None, None]
     faithfulness = {"en": HOSTILE[0], "zh": HOSTILE[1]}
-    return TranslationPageData(
-        side, side, next_tokens, -1.0, weights, tree, [0] * count, faithfulness=faithfulness
-    )
+    return TranslationPageData(side, side, next_tokens, -1.0, weights, tree, [0] * count, faithfulness=faithfulness)

@@ -12,9 +12,7 @@ LENGTHS = torch.tensor([6, 4, 2])
 
 
 def transformer(dropout=0.1, **options):
-    return Transformer(
-        11, 13, embed_dim=16, num_heads=4, num_encoder_layers=2, ffn_dim=32, dropout=dropout, **options
-    )
+    return Transformer(11, 13, embed_dim=16, num_heads=4, num_encoder_layers=2, ffn_dim=32, dropout=dropout, **options)
 
 
 def recurrent(attention=None, **options):

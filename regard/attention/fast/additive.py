@@ -25,26 +25,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention._common import is_autocast_enabled
-from regard.attention.fast.pairs import (
-    compiled_or_none,
-    pairwise_sum,
-    pairwise_sum_backward,
-    require_compiled,
-)
+from regard.attention.fast.pairs import compiled_or_none, pairwise_sum, pairwise_sum_backward, require_compiled
 from regard.errors import UsageError
 
 __all__ = ["ACTIVATIONS", "additive_scores", "autocast_disabled"]
 
 ACTIVATIONS = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu}
-TANH_SCALE = {
-    "tanh": 2.0,
-    "sigmoid": 1.0,
-}  # activation(x) = TANH_SCALE sigmoid(TANH_SCALE x) - (TANH_SCALE - 1)
+TANH_SCALE = {"tanh": 2.0, "sigmoid": 1.0}  # activation(x) = TANH_SCALE sigmoid(TANH_SCALE x) - (TANH_SCALE - 1)
 MAX_REFERENCE_WORK = 2**18  # pairs x hidden; below this the definition is the fastest
-FACTOR_MARGIN = {
-    torch.float32: 20.0,
-    torch.float64: 40.0,
-}  # sigmoid(+-FACTOR_MARGIN) is 1 or 0 to working precision
+FACTOR_MARGIN = {torch.float32: 20.0, torch.float64: 40.0}  # sigmoid(+-FACTOR_MARGIN) is 1 or 0 to working precision
 FACTOR_REACH = {torch.float32: 68.0, torch.float64: 668.0}  # e^(FACTOR_REACH + FACTOR_MARGIN) is still finite
 
 

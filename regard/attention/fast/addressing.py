@@ -27,19 +27,12 @@ Gradients = Sequence[Tensor | None]
 MEMORY_INDEX, PREVIOUS_INDEX = 4, 5  # indices of these inputs in the saved tensors of an address
 # Below this norm squares lose digits (3e-16 in float32), and gradients, which are divided by the norm, overflow.
 MIN_NORM = {
-    dtype: math.sqrt(torch.finfo(dtype).tiny / torch.finfo(dtype).eps)
-    for dtype in (torch.float32, torch.float64)
+    dtype: math.sqrt(torch.finfo(dtype).tiny / torch.finfo(dtype).eps) for dtype in (torch.float32, torch.float64)
 }
 
 
 def address_forward(
-    key: Tensor,
-    strength: Tensor,
-    gate: Tensor,
-    offsets: Tensor,
-    sharpness: Tensor,
-    memory: Tensor,
-    previous: Tensor,
+    key: Tensor, strength: Tensor, gate: Tensor, offsets: Tensor, sharpness: Tensor, memory: Tensor, previous: Tensor
 ) -> tuple[Tensor, SavedTensors]:
     """sharpen(shift(interpolate(content(key, memory, strength), previous, gate), offsets), sharpness)."""
     key_scale, row_scale = inverse_norm(key), inverse_norm(memory).mT
@@ -138,9 +131,7 @@ class WriteFunction(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Gradients:
         with autocast_disabled(grad):
             if torch.is_grad_enabled():
-                return differentiable_backward(
-                    lambda *inputs: write_forward(*inputs)[0], ctx.saved_tensors[:4], grad
-                )
+                return differentiable_backward(lambda *inputs: write_forward(*inputs)[0], ctx.saved_tensors[:4], grad)
             return write_backward(ctx.saved_tensors, grad)
 
 

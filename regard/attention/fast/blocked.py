@@ -114,20 +114,12 @@ def gathered_attention(inputs: AttentionInputs, compute_context: ComputeContext)
 def blocked_attention(inputs: AttentionInputs, compute_context: ComputeContext) -> Tensor | None:
     """Blocks of queries, with the keys that may be visible to them; computed again in the backward pass."""
     row = math.prod(broadcast_batch_shape(inputs.query, inputs.key)) * inputs.num_keys
-    if (
-        inputs.num_queries * row <= MAX_SCORES
-        or inputs.is_dropout_active
-        or not _is_row_independent(inputs.normalize)
-    ):
+    if inputs.num_queries * row <= MAX_SCORES or inputs.is_dropout_active or not _is_row_independent(inputs.normalize):
         return None
     step = max(1, min(512, MAX_SCORES // 4 // row))
     if step >= inputs.num_queries or inputs.score.pairwise.restrict(_probe_grid(inputs)) is None:
         return None
-    low, high = (
-        (-math.inf, math.inf)
-        if inputs.mask is None
-        else inputs.mask.band(inputs.num_queries, inputs.num_keys)
-    )
+    low, high = (-math.inf, math.inf) if inputs.mask is None else inputs.mask.band(inputs.num_queries, inputs.num_keys)
     query = inputs.score.project_query(inputs.query, inputs.num_keys)
     key = inputs.score.project_key(inputs.key)
 
@@ -154,8 +146,7 @@ def blocked_attention(inputs: AttentionInputs, compute_context: ComputeContext) 
     has_backward = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, inputs.value))
     starts = range(0, inputs.num_queries, step)
     return torch.cat(
-        [_checkpointed(block_context, start) if has_backward else block_context(start) for start in starts],
-        -2,
+        [_checkpointed(block_context, start) if has_backward else block_context(start) for start in starts], -2
     )
 
 
@@ -178,9 +169,7 @@ def _probe_grid(inputs: AttentionInputs) -> PositionGrid:
     return PositionGrid(inputs.num_queries, inputs.num_keys, inputs.num_batch_axes, first, first)
 
 
-def _project_inputs(
-    inputs: AttentionInputs, grid: PositionGrid, project_key: bool = True
-) -> AttentionInputs | None:
+def _project_inputs(inputs: AttentionInputs, grid: PositionGrid, project_key: bool = True) -> AttentionInputs | None:
     """The call with projected vectors, and with mask and score for the positions of the grid."""
     score = inputs.score.pairwise.restrict(grid)
     if score is None:
@@ -214,9 +203,7 @@ def _gather_rows(table: Tensor, indices: Tensor) -> Tensor:
     table = table.reshape((1,) * (axes + 2 - table.dim()) + table.shape)
     indices = indices.reshape((1,) * (axes + 2 - indices.dim()) + indices.shape)
     if not table.is_contiguous():  # element by element: complete rows would have to be copied first
-        return torch.take_along_dim(table, indices.flatten(-2)[..., None], -2).unflatten(
-            -2, indices.shape[-2:]
-        )
+        return torch.take_along_dim(table, indices.flatten(-2)[..., None], -2).unflatten(-2, indices.shape[-2:])
     *batch, keys, dim = table.shape
     first = torch.arange(math.prod(batch), device=indices.device).reshape(*batch, 1, 1) * keys
     rows = first + indices

@@ -10,12 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.attention._common import broadcast_batch_shape, is_autocast_enabled, upcast_half
-from regard.attention.fast.blocked import (
-    ComputeContext,
-    banded_attention,
-    blocked_attention,
-    gathered_attention,
-)
+from regard.attention.fast.blocked import ComputeContext, banded_attention, blocked_attention, gathered_attention
 from regard.attention.masks.base import DenseMask
 from regard.attention.masks.kinds import WindowMask
 from regard.attention.normalizers import Temperature, softmax
@@ -120,9 +115,7 @@ def fused_attention(inputs: AttentionInputs) -> Tensor | None:
     dropout_p = inputs.dropout.p if inputs.is_dropout_active and inputs.dropout is not None else 0.0
     if mask is not None and mask.dtype != torch.bool and temperature != 1.0:
         mask = mask / temperature
-    return _sdpa(
-        features, inputs.value, mask, causal, features.scale / temperature, dropout_p, inputs.num_groups
-    )
+    return _sdpa(features, inputs.value, mask, causal, features.scale / temperature, dropout_p, inputs.num_groups)
 
 
 def _is_small_training_batch(inputs: AttentionInputs) -> bool:
@@ -232,11 +225,7 @@ def _to_four_axes(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, torch.Size]:
     """(*batch, n, dim) as (batch, heads, n, dim), and the shape of the result without its last axis."""
-    batch = (
-        broadcast_batch_shape(query, key, value)
-        if mask is None
-        else broadcast_batch_shape(query, key, value, mask)
-    )
+    batch = broadcast_batch_shape(query, key, value) if mask is None else broadcast_batch_shape(query, key, value, mask)
     shape = torch.Size((*batch, query.shape[-2]))
     if len(batch) == 2 and query.shape[:2] == key.shape[:2] == value.shape[:2] == batch:
         # Already in the layout of the kernel; but with a mask of three axes it would use its slow path.
@@ -246,9 +235,7 @@ def _to_four_axes(
         batch = (*batch[:-1], 1)
         query = query.expand(*shape[:-1], -1, -1).flatten(-3, -2).unsqueeze(-3)
     wide = (1,) * (2 - len(batch)) + tuple(batch)
-    query, key, value = (
-        _merge_batch_axes(t.expand(*batch, *t.shape[-2:]), wide) for t in (query, key, value)
-    )
+    query, key, value = (_merge_batch_axes(t.expand(*batch, *t.shape[-2:]), wide) for t in (query, key, value))
     if mask is not None:
         lead = (1,) * (len(wide) + 2 - mask.dim()) + tuple(mask.shape[:-2])
         if len(wide) > 2 and math.prod(lead[:-1]) > 1:

@@ -46,9 +46,7 @@ class PairFunction(NamedTuple):
 
 
 PAIR_FUNCTIONS = {
-    "product": PairFunction(
-        lambda a, b: (a * b).add_(1).reciprocal_(), lambda g, y: (gy := g * y).sub_(y.mul_(gy))
-    ),
+    "product": PairFunction(lambda a, b: (a * b).add_(1).reciprocal_(), lambda g, y: (gy := g * y).sub_(y.mul_(gy))),
     "sigmoid": PairFunction(lambda a, b: (a + b).sigmoid_(), lambda g, y: (gy := g * y).sub_(y.mul_(gy))),
     "tanh": PairFunction(lambda a, b: (a + b).tanh_(), lambda g, y: y.mul_(g * y).neg_().add_(g)),
     "relu": PairFunction(lambda a, b: (a + b).relu_(), lambda g, y: torch.where(y <= 0, 0.0, g)),
@@ -69,9 +67,7 @@ def pairwise_sum_backward(
     function: str, a: Tensor, b: Tensor, v: Tensor, g: Tensor, shift: float = 0.0
 ) -> tuple[Tensor, Tensor, Tensor]:
     """v_h sum_k g y', v_h sum_q g y' and sum_qk g (y - shift), shifted in parts, before large sums cancel."""
-    result = compiled_or_none(
-        f"backward {function}", build_backward_kernel(function), a, b, v, g, g.mT.contiguous()
-    )
+    result = compiled_or_none(f"backward {function}", build_backward_kernel(function), a, b, v, g, g.mT.contiguous())
     if result is not None:
         da, db, rows = result
         return da, db, (rows.sub_(shift * g.sum(-1, keepdim=True)) if shift else rows).sum((0, 1))
@@ -175,9 +171,7 @@ def require_compiled() -> None:
         raise RuntimeError("torch.compile ran a kernel of regard uncompiled")
 
 
-def run_compiled(
-    name: str, function: Callable[..., Any], example: Callable[..., list[Tensor]], *args: Tensor
-) -> Any:
+def run_compiled(name: str, function: Callable[..., Any], example: Callable[..., list[Tensor]], *args: Tensor) -> Any:
     """``function(*args)`` in compiled loops, or None if they are unavailable; ``name`` identifies the function."""
     if not _enabled.get() or _broken:
         return None
@@ -197,9 +191,7 @@ def _compile(key: tuple[Any, ...], function: Callable[..., Any], example: list[T
     with _lock:
         if key not in _kernels:
             if not _kernels:
-                log.info(
-                    "compiling kernels, once per process, for some seconds (REGARD_COMPILE=0 disables it)"
-                )
+                log.info("compiling kernels, once per process, for some seconds (REGARD_COMPILE=0 disables it)")
             start = time.perf_counter()
             kernel = torch.compile(_clone_code(function, len(_kernels)), fullgraph=True, dynamic=True)
             with warnings.catch_warnings():  # of torch, on first use; as errors they would stop it

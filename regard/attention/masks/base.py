@@ -179,9 +179,7 @@ class _BinaryMask(Mask):
     def is_query_independent(self) -> bool:
         return self.left.is_query_independent and self.right.is_query_independent
 
-    def _combine_prefixes(
-        self, grid: PositionGrid, combine: Callable[[Tensor, Tensor], Tensor]
-    ) -> Tensor | None:
+    def _combine_prefixes(self, grid: PositionGrid, combine: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
         left, right = self.left.prefix_lengths(grid), self.right.prefix_lengths(grid)
         return None if left is None or right is None else combine(left, right)
 

@@ -20,9 +20,7 @@ def _check_integer(name: str, argument: str, value: object, minimum: int | None 
     return value
 
 
-def _check_leading_axes(
-    table: Tensor, batch_shape: tuple[int, ...], num_trailing_axes: int, name: str
-) -> None:
+def _check_leading_axes(table: Tensor, batch_shape: tuple[int, ...], num_trailing_axes: int, name: str) -> None:
     """Raise unless the first axes of ``table`` are the leading batch axes of the scores."""
     leading = tuple(table.shape[: table.dim() - num_trailing_axes])
     if any(actual not in (1, size) and size != 1 for actual, size in zip(leading, batch_shape, strict=False)):
@@ -75,9 +73,7 @@ class WindowMask(Mask):
         return keys - queries if self.offset is None else self.offset
 
     def rule(self, grid: PositionGrid) -> Tensor:
-        step = grid.key_positions - (
-            grid.query_positions + self._resolve_offset(grid.num_queries, grid.num_keys)
-        )
+        step = grid.key_positions - (grid.query_positions + self._resolve_offset(grid.num_queries, grid.num_keys))
         return step <= self.right if self.left == math.inf else (step >= -self.left) & (step <= self.right)
 
     def band(self, queries: int, keys: int) -> tuple[float, float]:
@@ -107,11 +103,7 @@ class AroundMask(Mask):
         center = self.center.to(grid.key_positions.device)
         if center.dim() == 0:
             return center
-        return (
-            grid.align_leading(center[..., None], 2)
-            if grid.is_full
-            else grid.take(center, grid.query_positions)
-        )
+        return grid.align_leading(center[..., None], 2) if grid.is_full else grid.take(center, grid.query_positions)
 
     def rule(self, grid: PositionGrid) -> Tensor:
         return (grid.key_positions - self.center_at(grid)).abs() <= self.radius
@@ -246,9 +238,7 @@ def around(center: Tensor | float, radius: float) -> Mask:
     return AroundMask(center, radius)
 
 
-def documents(
-    query_ids: Int[Tensor, "*batch queries"], key_ids: Int[Tensor, "*other keys"] | None = None
-) -> Mask:
+def documents(query_ids: Int[Tensor, "*batch queries"], key_ids: Int[Tensor, "*other keys"] | None = None) -> Mask:
     """The keys of the query's own document, where several documents are packed into one sequence.
 
         visible(i, j) = query_ids[i] == key_ids[j]          key_ids = query_ids unless given

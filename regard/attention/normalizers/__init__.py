@@ -5,13 +5,7 @@ Those of this package give a hidden key weight 0, and a query without visible ke
 function decorated with `masked_normalizer` and a subclass of `Normalizer`.
 """
 
-from regard.attention.normalizers.base import (
-    NormalizeFunction,
-    Normalizer,
-    input_kind,
-    is_random,
-    masked_normalizer,
-)
+from regard.attention.normalizers.base import NormalizeFunction, Normalizer, input_kind, is_random, masked_normalizer
 from regard.attention.normalizers.basic import (
     Gumbel,
     Sample,

@@ -14,14 +14,7 @@ from torch import Tensor, nn
 from regard.attention._common import is_transformed, upcast_half
 from regard.errors import UsageError
 
-__all__ = [
-    "NormalizeFunction",
-    "Normalizer",
-    "as_masked_normalizer",
-    "input_kind",
-    "is_random",
-    "masked_normalizer",
-]
+__all__ = ["NormalizeFunction", "Normalizer", "as_masked_normalizer", "input_kind", "is_random", "masked_normalizer"]
 
 NormalizeFunction = Callable[[Tensor], Tensor]
 Number = int | float
@@ -112,9 +105,7 @@ def masked_normalizer(
     return _build_masked_normalizer(function, input_kind, is_random)
 
 
-def _build_masked_normalizer(
-    function: NormalizeFunction, input_kind: str, is_random: bool
-) -> NormalizeFunction:
+def _build_masked_normalizer(function: NormalizeFunction, input_kind: str, is_random: bool) -> NormalizeFunction:
     @wraps(function)
     def normalize(scores: Tensor) -> Tensor:
         return apply_masked(function, scores)

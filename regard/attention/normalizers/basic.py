@@ -18,17 +18,7 @@ from regard.attention.normalizers.base import (
 )
 from regard.errors import UsageError
 
-__all__ = [
-    "Gumbel",
-    "Sample",
-    "SigmoidSum",
-    "Temperature",
-    "TopK",
-    "hardmax",
-    "kernel_sum",
-    "sigmoid",
-    "softmax",
-]
+__all__ = ["Gumbel", "Sample", "SigmoidSum", "Temperature", "TopK", "hardmax", "kernel_sum", "sigmoid", "softmax"]
 
 
 @masked_normalizer
@@ -229,9 +219,7 @@ class Sample(Normalizer):
 
     def compute_weights(self, scores: Tensor) -> Tensor:
         # The key with the largest noisy score is a sample from softmax (the Gumbel-max trick).
-        return first_argmax_one_hot(
-            scores + sample_gumbel_noise(scores, self.generator) if self.training else scores
-        )
+        return first_argmax_one_hot(scores + sample_gumbel_noise(scores, self.generator) if self.training else scores)
 
     def log_prob(
         self, scores: Float[Tensor, "*batch queries keys"], weights: Float[Tensor, "*batch queries keys"]

@@ -31,9 +31,7 @@ class NormalizerWrapper(Normalizer):
         name = type(self).__name__
         require_callable(name, normalize)
         if isinstance(normalize, Dropout):
-            raise UsageError(
-                f"{name} cannot wrap a Dropout, which must be outermost: write Dropout({name}(...), p)"
-            )
+            raise UsageError(f"{name} cannot wrap a Dropout, which must be outermost: write Dropout({name}(...), p)")
         self.normalize = normalize
 
     @property
@@ -84,9 +82,7 @@ class Dropout(NormalizerWrapper):
     def forward(self, scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
         return self.drop_weights(self.normalize(scores))
 
-    def drop_weights(
-        self, weights: Float[Tensor, "*batch queries keys"]
-    ) -> Float[Tensor, "*batch queries keys"]:
+    def drop_weights(self, weights: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
         """The weights after dropping; in eval mode the weights."""
         if not self.training or self.p == 0:
             return weights

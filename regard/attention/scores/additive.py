@@ -71,16 +71,12 @@ class Additive(_NetworkScore):
     ):
         super().__init__()
         if activation not in ACTIVATIONS:
-            raise UsageError(
-                f"Additive: activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}"
-            )
+            raise UsageError(f"Additive: activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
         self.query_dim, self.key_dim, self.hidden_dim = query_dim, key_dim, hidden_dim
         self.activation = activation
         bias = query_dim is None if bias is None else bias
         self.query_proj = (
-            None
-            if query_dim is None
-            else nn.Linear(query_dim, hidden_dim, bias=False, device=device, dtype=dtype)
+            None if query_dim is None else nn.Linear(query_dim, hidden_dim, bias=False, device=device, dtype=dtype)
         )
         self.key_proj = nn.Linear(key_dim, hidden_dim, bias=bias, device=device, dtype=dtype)
         self.energy = nn.Parameter(torch.empty(hidden_dim, device=device, dtype=dtype))
@@ -124,9 +120,7 @@ class Additive(_NetworkScore):
 
     def reference_scores(self, query: Tensor, key: Tensor) -> Tensor:
         """The formula by definition, with the queries x keys x hidden tensor that the fast path avoids."""
-        hidden = (
-            self.project_query(query, key.shape[-2])[..., :, None, :] + self.key_proj(key)[..., None, :, :]
-        )
+        hidden = self.project_query(query, key.shape[-2])[..., :, None, :] + self.key_proj(key)[..., None, :, :]
         return upcast_half(ACTIVATIONS[self.activation](hidden) @ self.energy)
 
     def extra_repr(self) -> str:

@@ -71,16 +71,12 @@ class Score(nn.Module):
         """The projected keys."""
         return key
 
-    def dot_product_features(
-        self, query: Tensor, key: Tensor, mask: Mask | None
-    ) -> DotProductFeatures | None:
+    def dot_product_features(self, query: Tensor, key: Tensor, mask: Mask | None) -> DotProductFeatures | None:
         """The score as a dot product, for fused kernels; None if it is not one."""
         pairwise = self.pairwise
         if pairwise is self or type(pairwise).dot_product_features is Score.dot_product_features:
             return None  # before anything is projected
-        return pairwise.dot_product_features(
-            self.project_query(query, key.shape[-2]), self.project_key(key), mask
-        )
+        return pairwise.dot_product_features(self.project_query(query, key.shape[-2]), self.project_key(key), mask)
 
     def restrict(self, grid: PositionGrid) -> Score | None:
         """The same score for a part of the positions; None if that is impossible."""
@@ -139,9 +135,7 @@ class SumScore(Score):
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         return self.left(query, key) + self.right(query, key)
 
-    def dot_product_features(
-        self, query: Tensor, key: Tensor, mask: Mask | None
-    ) -> DotProductFeatures | None:
+    def dot_product_features(self, query: Tensor, key: Tensor, mask: Mask | None) -> DotProductFeatures | None:
         left = self.left.dot_product_features(query, key, mask)
         right = None if left is None else self.right.dot_product_features(query, key, mask)
         return None if left is None or right is None else _concat_features(left, right)
@@ -173,9 +167,7 @@ class ScaledScore(Score):
         self.output_kind, self.is_random = score.output_kind, score.is_random
         self.is_positional = score.is_positional or not self._is_per_query
         if score.output_kind == "kernel" and not isinstance(factor, Tensor) and not factor >= 0:
-            raise UsageError(
-                f"kernel values are at least 0, so {part_name(score)} cannot be scaled by {factor}"
-            )
+            raise UsageError(f"kernel values are at least 0, so {part_name(score)} cannot be scaled by {factor}")
 
     @property
     def _is_per_query(self) -> bool:
@@ -191,9 +183,7 @@ class ScaledScore(Score):
         hidden = scores == -math.inf  # hidden by the score itself; -inf times a factor would be +inf or NaN
         return (scores.masked_fill(hidden, 0.0) * factor).masked_fill(hidden, -math.inf)
 
-    def dot_product_features(
-        self, query: Tensor, key: Tensor, mask: Mask | None
-    ) -> DotProductFeatures | None:
+    def dot_product_features(self, query: Tensor, key: Tensor, mask: Mask | None) -> DotProductFeatures | None:
         features = self.score.dot_product_features(query, key, mask) if self._is_per_query else None
         if features is None:
             return None

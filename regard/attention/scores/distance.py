@@ -203,9 +203,7 @@ class Gaussian(_DistanceScore):
     ) -> Float[Tensor, "..."]:
         return -0.5 * self.scaled_distance(query, key).square()
 
-    def dot_product_features(
-        self, query: Tensor, key: Tensor, mask: Mask | None
-    ) -> DotProductFeatures | None:
+    def dot_product_features(self, query: Tensor, key: Tensor, mask: Mask | None) -> DotProductFeatures | None:
         width = self.width
         query, key = upcast_half(query), upcast_half(key)
         if isinstance(width, Tensor):

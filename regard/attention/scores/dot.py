@@ -91,9 +91,7 @@ class Dot(Score):
         self.check_dims(query, key)
         return upcast_half(query) @ upcast_half(key).mT * self.scale(query.shape[-1])
 
-    def dot_product_features(
-        self, query: Tensor, key: Tensor, mask: Mask | None
-    ) -> DotProductFeatures | None:
+    def dot_product_features(self, query: Tensor, key: Tensor, mask: Mask | None) -> DotProductFeatures | None:
         return DotProductFeatures(query, key, self.scale(query.shape[-1]))
 
 
@@ -133,14 +131,7 @@ class Bilinear(Score):
     torch.Size([2, 3, 5])
     """
 
-    def __init__(
-        self,
-        query_dim: int,
-        key_dim: int,
-        *,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ):
+    def __init__(self, query_dim: int, key_dim: int, *, device: Device = None, dtype: torch.dtype | None = None):
         super().__init__()
         self.query_dim, self.key_dim = query_dim, key_dim
         self.weight = nn.Parameter(torch.empty(query_dim, key_dim, device=device, dtype=dtype))
@@ -217,14 +208,7 @@ class Location(Score):
 
     is_positional = True
 
-    def __init__(
-        self,
-        query_dim: int,
-        max_keys: int,
-        *,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ):
+    def __init__(self, query_dim: int, max_keys: int, *, device: Device = None, dtype: torch.dtype | None = None):
         super().__init__()
         self.query_dim, self.max_keys = query_dim, max_keys
         self.weight = nn.Parameter(torch.empty(max_keys, query_dim, device=device, dtype=dtype))

@@ -92,9 +92,7 @@ def possible_dates(date_format: DateFormat) -> list[tuple[str, DateReading]]:
         values = (0, 60, month, 2, weekday)
         pieces = [(field, table[values[field]].text) for field, table in date_format.slots]
         numbers = tuple(
-            "-ymdw"[field]
-            for field, text in pieces
-            if _NUMBER.search("".join(map(_normalize_character, text)))
+            "-ymdw"[field] for field, text in pieces if _NUMBER.search("".join(map(_normalize_character, text)))
         )
         word = () if "m" in numbers else (month,)
         dates.append((text_shape("".join([text for _, text in pieces])), numbers + word))
@@ -201,9 +199,7 @@ def held_out_patterns() -> frozenset[PatternKey]:
         if date_format.style == "plain"
     }
     counts = Counter(text for group in texts.values() for text in group)
-    new = {
-        key for key, group in texts.items() if sum(counts[text] == 1 for text in group) * 4 > len(group) * 3
-    }
+    new = {key for key, group in texts.items() if sum(counts[text] == 1 for text in group) * 4 > len(group) * 3}
     chosen: dict[str, PatternKey] = {}
     for code, pattern in sorted(new, key=lambda key: crc32(" ".join(key).encode())):
         others = [pattern_parts(other) for language, other in texts if language == code and other != pattern]
@@ -215,11 +211,7 @@ def held_out_patterns() -> frozenset[PatternKey]:
 
 def _sample_texts(date_format: DateFormat) -> set[str]:
     """Return some texts, with every month and every weekday."""
-    return {
-        date_format.write((0, 60, month, 2, (month + shift) % 7)).text
-        for month in range(12)
-        for shift in (0, 3)
-    }
+    return {date_format.write((0, 60, month, 2, (month + shift) % 7)).text for month in range(12) for shift in (0, 3)}
 
 
 def pattern_parts(pattern: str) -> frozenset[str]:

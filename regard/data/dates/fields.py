@@ -140,9 +140,7 @@ def _format_number(value: int, width: int, system: str) -> str:
 def _spell_han_number(value: int) -> str:
     """Spell a number under 100 in Chinese and Japanese: 二十五, not 二五."""
     tens, ones = divmod(value, 10)
-    return (
-        (HAN_DIGITS[tens] if tens > 1 else "") + ("十" if tens else "") + (HAN_DIGITS[ones] if ones else "")
-    )
+    return (HAN_DIGITS[tens] if tens > 1 else "") + ("十" if tens else "") + (HAN_DIGITS[ones] if ones else "")
 
 
 def make_literal_piece(text: str, before: tuple[int, ...], after: tuple[int, ...]) -> DatePiece:
@@ -195,8 +193,6 @@ def join_pieces(pieces: Sequence[DatePiece]) -> DatePiece:
     start = 0
     for text, sure_links, possible_links in pieces:
         sure += [(start + i, j) for i, j in sure_links]
-        possible += [
-            (start + i, j) for i, j in possible_links if start + i >= 0
-        ]  # nothing precedes the first
+        possible += [(start + i, j) for i, j in possible_links if start + i >= 0]  # nothing precedes the first
         start += len(text)
     return DatePiece("".join([piece[0] for piece in pieces]), tuple(sure), tuple(possible))

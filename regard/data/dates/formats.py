@@ -175,9 +175,7 @@ def list_patterns(locale: Any) -> list[str]:
         ['EEEE, d. MMMM y', 'd. MMMM y']
     """
     skeletons = sorted(locale.datetime_skeletons.items())
-    more = [
-        _to_sentence_form(str(pattern)) for name, pattern in skeletons if re.fullmatch(r"yM+[Ec]*d+", name)
-    ]
+    more = [_to_sentence_form(str(pattern)) for name, pattern in skeletons if re.fullmatch(r"yM+[Ec]*d+", name)]
     return list(dict.fromkeys(common_patterns(locale) + more))
 
 

@@ -46,9 +46,7 @@ class FactoredAdditive:
     def __len__(self) -> int:
         return len(self.key)
 
-    def attend(
-        self, query: Float[Tensor, "rows 1 dim"], t: int
-    ) -> tuple[Float[Tensor, "rows 1 value"], AttentionStep]:
+    def attend(self, query: Float[Tensor, "rows 1 dim"], t: int) -> tuple[Float[Tensor, "rows 1 value"], AttentionStep]:
         """Contexts of the queries, and their weights."""
         queries = torch.mm(query.flatten(0, 1), self.query_proj)
         queries = queries.view(len(self.key), self.beam_width, len(self.energy))
@@ -56,17 +54,13 @@ class FactoredAdditive:
         weights = self._scores(queries).add_(self.padding_bias).softmax(-1)
         return torch.bmm(weights, self.value).flatten(0, 1)[:, None], AttentionStep(weights)
 
-    def _scores(
-        self, queries: Float[Tensor, "sentences width hidden"]
-    ) -> Float[Tensor, "sentences width src_len"]:
+    def _scores(self, queries: Float[Tensor, "sentences width hidden"]) -> Float[Tensor, "sentences width src_len"]:
         """Scores, computed for a few sentences at a time."""
         (sentences, src_len, hidden_dim), one = self.key.shape, queries.new_ones(())
         scores = queries.new_empty(sentences, self.beam_width, src_len)
         chunk_size = max(1, MAX_CACHED_PAIRS // (self.beam_width * src_len * hidden_dim))
         buffer = queries.new_empty(min(chunk_size, sentences), self.beam_width, src_len, hidden_dim)
-        chunks = zip(
-            queries.split(chunk_size), self.key.split(chunk_size), scores.split(chunk_size), strict=True
-        )
+        chunks = zip(queries.split(chunk_size), self.key.split(chunk_size), scores.split(chunk_size), strict=True)
         for query, key, out in chunks:
             pairs = buffer[: len(key)]
             torch.addcmul(one, query[:, :, None], key[:, None], out=pairs).reciprocal_()

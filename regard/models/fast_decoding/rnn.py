@@ -163,15 +163,11 @@ class FusedRNNDecoder:
     def __init__(self, model: RNNSeq2Seq):
         self.is_luong, self.input_feeding = model.order == "luong", model.input_feeding
         weight_t, bias = model.readout_proj.weight.detach().t(), model.readout_proj.bias.detach()
-        if (
-            not self.is_luong
-        ):  # maxout takes the larger of each pair: first all first elements, then all second ones
+        if not self.is_luong:  # maxout takes the larger of each pair: first all first elements, then all second ones
             weight_t, bias = (torch.cat((part[..., ::2], part[..., 1::2]), -1) for part in (weight_t, bias))
         sizes = [model.hidden_dim, model.bridge.in_features]
         sizes.append(len(weight_t) - sum(sizes))
-        self.top_weight, self.context_weight, input_weight = (
-            part.contiguous() for part in weight_t.split(sizes)
-        )
+        self.top_weight, self.context_weight, input_weight = (part.contiguous() for part in weight_t.split(sizes))
         self.bias: Tensor = bias.contiguous()
         extra = None if self.is_luong else ExtraOutputs(self.context_weight, input_weight, self.bias)
         first, *upper = (cast(RNNCell, cell) for cell in model.cells)
@@ -193,9 +189,7 @@ def fuse_rnn_decoder(model: RNNSeq2Seq) -> FusedRNNDecoder | None:
     parts = (*model.cells, model.readout_proj, model.tgt_embed, model.lm_head)
     modules = [module for part in parts for module in part.modules()]
     attention = [] if model.attention is None else list(model.attention.modules())
-    is_plain = (
-        is_plain_inference(weight) and not is_watched() and weight.dtype in (torch.float32, torch.float64)
-    )
+    is_plain = is_plain_inference(weight) and not is_watched() and weight.dtype in (torch.float32, torch.float64)
     if not (is_plain and has_no_hooks(model) and all(type(cell) in FUSED_CELLS for cell in model.cells)):
         return None
     if not all(map(is_inlineable, (*modules, *attention, model.dropout))):
@@ -249,9 +243,7 @@ class FusedRNNDecoderState:
         self.input_feed = hidden if decoder.input_feeding else None
         return hidden
 
-    def _step_bahdanau(
-        self, projected_input: Float[Tensor, "rows outputs"]
-    ) -> Float[Tensor, "rows output_dim"]:
+    def _step_bahdanau(self, projected_input: Float[Tensor, "rows outputs"]) -> Float[Tensor, "rows output_dim"]:
         decoder, context = self.decoder, self._attend(self.parents.expand(self.states[-1][0]))
         row = self._step_cells(projected_input, self.parents.pick_one(context))
         pairs = decoder.first_cell.extra_outputs(row).addmm_(self.states[-1][0], decoder.top_weight)

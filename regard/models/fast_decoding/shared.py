@@ -114,10 +114,7 @@ def cached_output_projection(lm_head: nn.Linear) -> Callable[[Tensor], Tensor]:
 
 
 def get_or_build(
-    cache: WeightCache[CachedValue],
-    model: nn.Module,
-    modules: Iterable[nn.Module],
-    build: Callable[[], CachedValue],
+    cache: WeightCache[CachedValue], model: nn.Module, modules: Iterable[nn.Module], build: Callable[[], CachedValue]
 ) -> CachedValue:
     """The cached value of a model, built again after a parameter of these modules has changed.
 
@@ -222,9 +219,7 @@ class RowGroups:
         return rows.index_select(0, index)
 
 
-def unique_rows(
-    numbers: Int[Tensor, " rows"], min_rows: int = MIN_ROWS
-) -> tuple[Int[Tensor, " groups"], RowGroups]:
+def unique_rows(numbers: Int[Tensor, " rows"], min_rows: int = MIN_ROWS) -> tuple[Int[Tensor, " groups"], RowGroups]:
     """Unique numbers and the groups of rows that have them.
 
     Args:

@@ -82,10 +82,7 @@ class FusedDecoderLayer:
         self_attn, cross_attn = layer.self_attn, layer.cross_attn
         self.qkv_proj = _fuse_linears(self_attn.q_proj, self_attn.k_proj, self_attn.v_proj)
         self.self_out_proj = _fuse_linears(self_attn.out_proj)
-        self.cross_q_proj, self.cross_out_proj = (
-            _fuse_linears(cross_attn.q_proj),
-            _fuse_linears(cross_attn.out_proj),
-        )
+        self.cross_q_proj, self.cross_out_proj = (_fuse_linears(cross_attn.q_proj), _fuse_linears(cross_attn.out_proj))
         self.linear1 = _fuse_linears(layer.feed_forward.linear1)
         self.linear2 = _fuse_linears(layer.feed_forward.linear2)
         self.norms = [_fuse_norm(norm) for norm in (layer.norm1, layer.norm2, layer.norm3)]
@@ -149,12 +146,8 @@ def _has_standard_layers(model: Transformer) -> bool:
     """Whether all decoder layers are the paper's, with as many heads in each."""
     if not all(type(layer.feed_forward) is FeedForward for layer in _decoder_layers(model)):
         return False
-    attentions = [
-        attention for layer in _decoder_layers(model) for attention in (layer.self_attn, layer.cross_attn)
-    ]
-    if not all(
-        type(attention) is MultiHead and _is_standard_attention(attention) for attention in attentions
-    ):
+    attentions = [attention for layer in _decoder_layers(model) for attention in (layer.self_attn, layer.cross_attn)]
+    if not all(type(attention) is MultiHead and _is_standard_attention(attention) for attention in attentions):
         return False
     return len({(attention.num_heads, attention.q_proj.bias is None) for attention in attentions}) == 1
 
@@ -200,10 +193,7 @@ class SourceKV:
     """
 
     def __init__(
-        self,
-        decoder: FusedDecoder,
-        memory: Float[Tensor, "sentences src_len dim"],
-        lengths: Int[Tensor, " sentences"],
+        self, decoder: FusedDecoder, memory: Float[Tensor, "sentences src_len dim"], lengths: Int[Tensor, " sentences"]
     ):
         sentences, self.src_len, dim = memory.shape
         padded = round_up_to_vector(self.src_len)
@@ -218,9 +208,7 @@ class SourceKV:
     def _store(self, kv: Float[Tensor, "sentences layers src_len kv_dim"], mask: Tensor) -> None:
         self.kv, self.mask = kv, mask
         pairs = [kv[:, index].split(self.decoder.embed_dim, -1) for index in range(kv.shape[1])]
-        self.layers = [
-            (self.decoder.split_heads(key), self.decoder.split_heads(value)) for key, value in pairs
-        ]
+        self.layers = [(self.decoder.split_heads(key), self.decoder.split_heads(value)) for key, value in pairs]
 
     def reorder(self, sentences: Int[Tensor, " new"]) -> None:
         """Keep these sentences, in this order."""
@@ -271,10 +259,7 @@ class FusedDecoderState:
     """
 
     def __init__(
-        self,
-        decoder: FusedDecoder,
-        memory: Float[Tensor, "sentences src_len dim"],
-        lengths: Int[Tensor, " sentences"],
+        self, decoder: FusedDecoder, memory: Float[Tensor, "sentences src_len dim"], lengths: Int[Tensor, " sentences"]
     ):
         self.decoder, self.beam_width, self.length = decoder, 1, 0
         self.source_kv = SourceKV(decoder, memory, lengths)
@@ -371,7 +356,5 @@ class FusedDecoderState:
             self.cache, self.visibility = self.cache[: len(rows)], compact_rows(self.visibility, *moves)
             self.source_kv.compact(*moves)
         parents = self.slots.to_slots(rows % self.beam_width)
-        self.visibility = self.visibility.gather(
-            1, parents[:, :, None].expand(-1, -1, self.visibility.shape[2])
-        )
+        self.visibility = self.visibility.gather(1, parents[:, :, None].expand(-1, -1, self.visibility.shape[2]))
         self.beam_width = rows.shape[1]

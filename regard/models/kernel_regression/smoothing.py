@@ -14,14 +14,7 @@ from torch import Tensor
 from regard.attention import Boxcar, Constant, Epanechnikov, Gaussian, Score, attend, hardmax
 from regard.models.kernel_regression.sums_1d import MAX_WIDTHS, GaussSums, RangeSums
 
-__all__ = [
-    "KERNELS",
-    "KernelSmoother",
-    "SortedNeighbors",
-    "TrainingPoints",
-    "divide_sums",
-    "smooth_in_chunks",
-]
+__all__ = ["KERNELS", "KernelSmoother", "SortedNeighbors", "TrainingPoints", "divide_sums", "smooth_in_chunks"]
 
 MAX_DIRECT_POINTS = 512  # up to so many points attention is as fast as any sum
 MAX_PAIRS = 2**21  # scores of a chunk: they fit into the cache, and the overhead of a call is small
@@ -49,10 +42,7 @@ class TrainingPoints(NamedTuple):
 
     @classmethod
     def from_targets(
-        cls,
-        key: Float[Tensor, "points features"],
-        y: Float[Tensor, "points outputs"],
-        weight: Float[Tensor, "points"],
+        cls, key: Float[Tensor, "points features"], y: Float[Tensor, "points outputs"], weight: Float[Tensor, "points"]
     ) -> TrainingPoints:
         """Training points from x, y and sample weights."""
         return cls(key, torch.cat([y * weight[:, None], weight[:, None]], 1))
@@ -191,9 +181,7 @@ class SortedNeighbors:
         rounding = 1e-15 * self.coordinates.abs().amax()
         self.reach = width.expand(points.key.shape[1])[self.axis] * (1 + REACH_MARGIN) + rounding
 
-    def sums(
-        self, query: Queries, excluded: ExcludedPoint | None = None
-    ) -> tuple[Sums, Bool[Tensor, "queries"]]:
+    def sums(self, query: Queries, excluded: ExcludedPoint | None = None) -> tuple[Sums, Bool[Tensor, "queries"]]:
         """The sums, and which of them are inexact: none."""
         sums = query.new_zeros(len(query), self.points.value.shape[1])
         for rows in query[:, self.axis].argsort().split(QUERIES_PER_GROUP):

@@ -16,9 +16,7 @@ GAUSS_REACH = 9.0  # widths; the kernel is below 3e-18 beyond
 MIN_RELATIVE_SUM = 1e-7  # of all weights; smaller sums are inexact: the query is far from every point
 QUERIES_PER_CHUNK = 8192
 MAX_WIDTHS = 2.0**40  # between the first and the last key, so that boxes can be counted from the first one
-MIN_MEAN_KERNEL = (
-    1e-6  # below it all keys are at the edge of the reach, where the expansion of 1 - u^2 cancels
-)
+MIN_MEAN_KERNEL = 1e-6  # below it all keys are at the edge of the reach, where the expansion of 1 - u^2 cancels
 
 KeyIndex = Int[Tensor, "queries"]
 
@@ -81,9 +79,7 @@ class GaussSums:
             low = low + 1
 
 
-def _compute_moments(
-    t: Tensor, value: Tensor, box: Tensor, num_boxes: int
-) -> Float[Tensor, "terms boxes columns"]:
+def _compute_moments(t: Tensor, value: Tensor, box: Tensor, num_boxes: int) -> Float[Tensor, "terms boxes columns"]:
     """sum t^p exp(-t^2 / 2) v / p! over the points of each box, for p = 0, 1, ..."""
     term = (-0.5 * t * t).exp()[:, None] * value
     moments = value.new_zeros(NUM_TERMS, num_boxes, value.shape[1])
@@ -119,11 +115,7 @@ class RangeSums:
     """
 
     def __init__(
-        self,
-        key: Float[Tensor, "points"],
-        value: Float[Tensor, "points columns"],
-        width: float,
-        curved: bool,
+        self, key: Float[Tensor, "points"], value: Float[Tensor, "points columns"], width: float, curved: bool
     ):
         self.width, self.curved = width, curved
         self.key, order = key.sort(stable=True)
@@ -176,9 +168,7 @@ class RangeSums:
             if not bool((first < last).any()):
                 return
 
-    def _add_nodes(
-        self, total: Tensor, query: Tensor, level: _SumLevel, node: KeyIndex, selected: Tensor
-    ) -> None:
+    def _add_nodes(self, total: Tensor, query: Tensor, level: _SumLevel, node: KeyIndex, selected: Tensor) -> None:
         rows = selected.nonzero()[:, 0]
         node = node[rows]
         flat = level.sums[0].index_select(0, node)

@@ -25,9 +25,7 @@ class AlgorithmConfig(TrainingConfig):
     max_repeats: int = option(10, "repeat-copy: maximum number of repeats", ge=1)
     num_bits: int = option(8, "bits of a vector", ge=1)
     # model
-    model: Literal["ntm", "lstm"] = option(
-        "ntm", "a Neural Turing Machine, or an LSTM without external memory"
-    )
+    model: Literal["ntm", "lstm"] = option("ntm", "a Neural Turing Machine, or an LSTM without external memory")
     controller: Literal["lstm", "feedforward"] = option(
         "lstm", "ntm: a controller with a recurrent state, or without", when=NTM
     )
@@ -39,11 +37,7 @@ class AlgorithmConfig(TrainingConfig):
     num_write_heads: int = option(1, "ntm: write heads", ge=1, when=NTM)
     max_shift: int = option(1, "ntm: largest shift of a head in one step", ge=0, when=NTM)
     state_grad_clip: float | None = option(
-        1e4,
-        "ntm: clipping value of gradients between steps; 10 in the paper",
-        gt=0,
-        infinite=True,
-        when=NTM,
+        1e4, "ntm: clipping value of gradients between steps; 10 in the paper", gt=0, infinite=True, when=NTM
     )
 
     def validate(self) -> None:

@@ -75,9 +75,7 @@ class MemoryTrace:
     @property
     def sharpest_heads(self) -> tuple[int, int]:
         """The read head and the write head whose weights are closest to a single row."""
-        reader, writer = (
-            int(weights.amax(-1).mean(0).argmax()) for weights in (self.read_weights, self.write_weights)
-        )
+        reader, writer = (int(weights.amax(-1).mean(0).argmax()) for weights in (self.read_weights, self.write_weights))
         return reader, writer
 
     def select_heads(self, head: int | None) -> tuple[int, int]:
@@ -87,13 +85,11 @@ class MemoryTrace:
             return self.sharpest_heads
         if not 0 <= head < max(counts):
             reads, writes = (
-                f"{count} {name} head{'s' * (count > 1)}"
-                for count, name in zip(counts, HEAD_TYPES, strict=True)
+                f"{count} {name} head{'s' * (count > 1)}" for count, name in zip(counts, HEAD_TYPES, strict=True)
             )
             raise UnknownNameError(f"no head {head}: this model has {reads} and {writes}, counted from 0")
         reader, writer = (
-            head if head < count else sharpest
-            for count, sharpest in zip(counts, self.sharpest_heads, strict=True)
+            head if head < count else sharpest for count, sharpest in zip(counts, self.sharpest_heads, strict=True)
         )
         return reader, writer
 
@@ -122,9 +118,7 @@ class AlgorithmPredictor:
         config: the config it was trained with
     """
 
-    def __init__(
-        self, model: NeuralTuringMachine | LSTMBaseline, algorithm: Algorithm, config: AlgorithmConfig
-    ):
+    def __init__(self, model: NeuralTuringMachine | LSTMBaseline, algorithm: Algorithm, config: AlgorithmConfig):
         self.model, self.algorithm, self.config = model.eval(), algorithm, config
 
     @property
@@ -166,11 +160,7 @@ class AlgorithmPredictor:
         return self.model(inputs.to(self.device), state)[0].cpu()
 
     def evaluate(
-        self,
-        num_sequences: int = EVAL_BATCH_SIZE,
-        seed: int = 0,
-        memory_rows: int | None = None,
-        **sizes: int,
+        self, num_sequences: int = EVAL_BATCH_SIZE, seed: int = 0, memory_rows: int | None = None, **sizes: int
     ) -> dict[str, Any]:
         """The cost in bits of a sequence of these sizes, and the rate of wrong bits.
 
@@ -204,9 +194,7 @@ class AlgorithmPredictor:
             **({} if rows is None else {"rows": rows}),
         }
 
-    def _sample_batches(
-        self, num_sequences: int, seed: int, sizes: dict[str, int]
-    ) -> Iterator[SequenceBatch]:
+    def _sample_batches(self, num_sequences: int, seed: int, sizes: dict[str, int]) -> Iterator[SequenceBatch]:
         for number, first in enumerate(range(0, num_sequences, EVAL_BATCH_SIZE)):
             count = min(EVAL_BATCH_SIZE, num_sequences - first)
             yield self.algorithm.sample(seeded_generator(TRIAL + seed, number), count, **sizes)

@@ -58,9 +58,7 @@ class AlgorithmTask(Task[AlgorithmConfig]):
         with torch.device("meta"):
             build_model(config, algorithm)
 
-    def experiment(
-        self, run: RunFolder, recipe: Recipe, config: AlgorithmConfig
-    ) -> Experiment[AlgorithmConfig]:
+    def experiment(self, run: RunFolder, recipe: Recipe, config: AlgorithmConfig) -> Experiment[AlgorithmConfig]:
         algorithm: Algorithm = recipe.data(config)
         objective = BitLoss(build_model(config, algorithm))
         data = GeneratedBatches(algorithm.sample, lambda batch: batch, config.batch_size, config.seed)
@@ -92,9 +90,7 @@ class Validation:
     predictor: AlgorithmPredictor
 
     def __call__(self) -> dict[str, float]:
-        report = self.predictor.evaluate(
-            num_sequences=NUM_VALID_SEQUENCES, **self.predictor.max_training_sizes
-        )
+        report = self.predictor.evaluate(num_sequences=NUM_VALID_SEQUENCES, **self.predictor.max_training_sizes)
         scores = {"bits": report["bits"], "errors": report["errors"]}
         return scores | {"loss": math.log(2) * report["bits"] * report["sequences"] / report["of"]}
 

@@ -28,9 +28,7 @@ class CaptioningConfig(TrainingConfig):
     image_size: int = option(64, "side of an image in pixels; images of other sizes are resized", ge=16)
     color: bool = option(False, "color images instead of gray ones")
     batch_size: int = option(64, "images in a batch", ge=1)
-    max_length: int = option(
-        40, "maximum length of a caption in words; longer ones are left out and reported", ge=1
-    )
+    max_length: int = option(40, "maximum length of a caption in words; longer ones are left out and reported", ge=1)
     min_word_count: int = option(1, "minimum count of a word in the training captions", ge=1, inherit=True)
     lowercase: bool = option(True, "lowercase all captions", inherit=True)
     # model
@@ -46,34 +44,19 @@ class CaptioningConfig(TrainingConfig):
     # loss
     label_smoothing: float = option(0.0, "label smoothing", ge=0, lt=1)
     doubly_stochastic_weight: float = option(
-        0.0,
-        "soft: weight of the doubly stochastic penalty",
-        ge=0,
-        when={"attention_scope": "soft"},
+        0.0, "soft: weight of the doubly stochastic penalty", ge=0, when={"attention_scope": "soft"}
     )
     soft_fraction: float = option(
-        0.5,
-        "hard: fraction of the training captions that use soft attention",
-        ge=0,
-        le=1,
-        when=HARD,
+        0.5, "hard: fraction of the training captions that use soft attention", ge=0, le=1, when=HARD
     )
     soft_warmup: float = option(
-        0.5,
-        "hard: initial fraction of the training in which all captions use soft attention",
-        ge=0,
-        le=1,
-        when=HARD,
+        0.5, "hard: initial fraction of the training in which all captions use soft attention", ge=0, le=1, when=HARD
     )
     entropy_bonus: float = option(0.01, "hard: weight of the entropy of the attention", ge=0, when=HARD)
-    reward_discount: float = option(
-        0.5, "hard: discount of the rewards of later words", ge=0, le=1, when=HARD
-    )
+    reward_discount: float = option(0.5, "hard: discount of the rewards of later words", ge=0, le=1, when=HARD)
     # search
     beam_size: int = option(1, "size of the beam; 1: greedy search", ge=1)
-    length_penalty: float = option(
-        1.0, "strength of the length penalty; above 0 prefers longer captions", ge=0
-    )
+    length_penalty: float = option(1.0, "strength of the length penalty; above 0 prefers longer captions", ge=0)
 
     def validate(self) -> None:
         """Refuse a score where there is no attention."""

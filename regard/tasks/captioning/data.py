@@ -73,9 +73,7 @@ def _scene_splits(config: CaptioningConfig, digits: Callable[..., Digits], sides
     def held(part: str, count: int) -> LoadImages:
         return lambda: fixed_scenes(scenes(part), HELD[part], count)
 
-    return Gallery(
-        lambda: scenes("train"), held("valid", NUM_VALID_SCENES), {"test": held("test", NUM_TEST_SCENES)}
-    )
+    return Gallery(lambda: scenes("train"), held("valid", NUM_VALID_SCENES), {"test": held("test", NUM_TEST_SCENES)})
 
 
 def fixed_scenes(scenes: SceneGenerator, seed: int, count: int) -> CaptionedImages:
@@ -101,9 +99,7 @@ def from_files(config: CaptioningConfig) -> Gallery:
     train = part(config.train_files)
     if config.valid_files:
         return Gallery(train, part(config.valid_files), tests)
-    return Gallery(
-        lambda: _hold_out_images(train())[0], lambda: _hold_out_images(train())[1], tests, held=True
-    )
+    return Gallery(lambda: _hold_out_images(train())[0], lambda: _hold_out_images(train())[1], tests, held=True)
 
 
 def _hold_out_images(captioned: CaptionedImages) -> tuple[CaptionedImages, CaptionedImages]:
@@ -119,9 +115,7 @@ def _hold_out_images(captioned: CaptionedImages) -> tuple[CaptionedImages, Capti
 
 def flickr8k(config: CaptioningConfig) -> Gallery:
     """Photographs as ready grids of features, five captions each: Hodosh, Young and Hockenmaier (2013)."""
-    root = find_data_folder(
-        config.data_dir, "captions.tsv (image, split, captions; with tabs) and features.npz"
-    )
+    root = find_data_folder(config.data_dir, "captions.tsv (image, split, captions; with tabs) and features.npz")
     texts, features = find_file(root, "captions.tsv"), root / "features.npz"
     if not features.is_file():
         raise ConfigError(f"data_dir={root}: there is no features.npz in it")
@@ -164,9 +158,7 @@ def _parse_caption_line(location: str, line: str) -> tuple[str, str, list[str]]:
             f"{location}: the second field should be the split ({known}), not {split!r}; between fields is a tab."
         )
     if not any(one.strip() for one in told):
-        raise DataError(
-            f"{location}: {name} has no captions; add one after the split, or leave the line out."
-        )
+        raise DataError(f"{location}: {name} has no captions; add one after the split, or leave the line out.")
     return name, split, told
 
 
@@ -174,9 +166,7 @@ def _read_features(path: Path) -> NDArray[Any]:
     """The features, as (numbers of a cell, pictures, cells)."""
     grids = _read_array(path, "q")
     if grids.ndim != 3 or grids.dtype.kind not in "iuf" or not grids.size:
-        raise DataError(
-            f"{path}: q should be numbers (dim, pictures, cells), not {grids.dtype} {grids.shape}."
-        )
+        raise DataError(f"{path}: q should be numbers (dim, pictures, cells), not {grids.dtype} {grids.shape}.")
     return grids
 
 

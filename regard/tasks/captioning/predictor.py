@@ -54,9 +54,7 @@ class CaptionExplanation:
         """The image, and for each word the same image, lit where it looked."""
         from regard.viewing import figures as pictures
 
-        return pictures.image_overlay(
-            self.image, self._require_weights(), self.words, smooth=smooth, title=title
-        )
+        return pictures.image_overlay(self.image, self._require_weights(), self.words, smooth=smooth, title=title)
 
     def to_page(self, title: str | None = None, language: str | None = None) -> HtmlPage:
         """A page in one file: the image, lit word by word."""
@@ -79,12 +77,7 @@ class CaptionExplanation:
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""
         seen = None if self.weights is None else self.weights.tolist()
-        return {
-            "caption": self.caption,
-            "words": self.words,
-            "probabilities": self.probabilities,
-            "weights": seen,
-        }
+        return {"caption": self.caption, "words": self.words, "probabilities": self.probabilities, "weights": seen}
 
     def _require_weights(self) -> Float[Tensor, "words down across"]:
         if self.weights is None:
@@ -118,9 +111,7 @@ class ImageCaptioner:
         }
         if "beam_size" in changes:
             usual["method"] = "greedy" if changes["beam_size"] == 1 else "beam"
-        return DecodingConfig(
-            max_length_ratio=0.0, max_length_offset=settings.max_length + 1, **{**usual, **changes}
-        )
+        return DecodingConfig(max_length_ratio=0.0, max_length_offset=settings.max_length + 1, **{**usual, **changes})
 
     def caption(self, images: Sequence[ImageLike], options: DecodingConfig | None = None) -> list[str]:
         """What there is to say of each image: a path, or an array (height, width) or (height, width, 3)."""
@@ -128,9 +119,7 @@ class ImageCaptioner:
             raise TypeError("caption takes many images: caption([image])")
         found = []
         for start in range(0, len(images), IMAGE_BATCH_SIZE):
-            some = torch.stack(
-                [self.to_model_input(image) for image in images[start : start + IMAGE_BATCH_SIZE]]
-            )
+            some = torch.stack([self.to_model_input(image) for image in images[start : start + IMAGE_BATCH_SIZE]])
             found += [self.to_text(best) for best in self.search(some, options)]
         return found
 
@@ -140,31 +129,24 @@ class ImageCaptioner:
         (best,) = self.search(picture, options)
         return self.explain_hypothesis(picture, best, self.to_display(image))
 
-    def explain_hypothesis(
-        self, images: Tensor, hypothesis: Hypothesis, display_image: Tensor
-    ) -> CaptionExplanation:
+    def explain_hypothesis(self, images: Tensor, hypothesis: Hypothesis, display_image: Tensor) -> CaptionExplanation:
         """A caption that was found, with the weights of its words."""
         seen = None
         if self.has_attention and hypothesis.token_ids:
             weights = self.compute_weights(images, torch.tensor([[BOS_ID, *hypothesis.token_ids]]))[0]
             seen = weights.unflatten(-1, self.grid_shape(weights.shape[-1]))
         shares = [math.exp(told) for told in hypothesis.token_log_probs[: len(hypothesis.token_ids)]]
-        words = [
-            token.removeprefix("▁") for token in self.tokenizer.convert_ids_to_tokens(hypothesis.token_ids)
-        ]
+        words = [token.removeprefix("▁") for token in self.tokenizer.convert_ids_to_tokens(hypothesis.token_ids)]
         return CaptionExplanation(words, seen, shares, display_image)
 
-    def search(
-        self, images: Float[Tensor, "rows *picture"], options: DecodingConfig | None = None
-    ) -> list[Hypothesis]:
+    def search(self, images: Float[Tensor, "rows *picture"], options: DecodingConfig | None = None) -> list[Hypothesis]:
         """The best caption of each picture, as the network is given them: see `pictured`."""
         options, found = options or self.decoding_config(), []
         for some in images.split(IMAGE_BATCH_SIZE):
             rows = torch.arange(len(some), device=self.device)[:, None]
             lengths = torch.ones(len(some), dtype=torch.long, device=self.device)
             found += [
-                best[0]
-                for best in decode(CaptioningSource(self.model, some.to(self.device)), rows, lengths, options)
+                best[0] for best in decode(CaptioningSource(self.model, some.to(self.device)), rows, lengths, options)
             ]
         return found
 
@@ -244,10 +226,7 @@ def caption_report(
     said = [captioner.to_text(one) for one in best]
     if captioned.boxes is None:
         return {"pictures": len(said), **caption_bleu(said, captioned.captions, captioner.config.lowercase)}
-    found = {
-        "pictures": len(said),
-        **caption_accuracy(said, [captions[0] for captions in captioned.captions]),
-    }
+    found = {"pictures": len(said), **caption_accuracy(said, [captions[0] for captions in captioned.captions])}
     if captioner.has_attention:
         found["inside"] = pointing_accuracy(captioner, captioned, best)
     return found
@@ -268,9 +247,7 @@ def caption_accuracy(captions: Sequence[str], references: Sequence[str]) -> dict
     return {"captions": 100 * exact / len(references), "digits": 100 * right / digits}
 
 
-def pointing_accuracy(
-    captioner: ImageCaptioner, captioned: CaptionedImages, hypotheses: Sequence[Hypothesis]
-) -> float:
+def pointing_accuracy(captioner: ImageCaptioner, captioned: CaptionedImages, hypotheses: Sequence[Hypothesis]) -> float:
     """How often the most attended cell lies in the box of the digit that is named, grown by one cell, in a hundred."""
     boxes, inside = captioned.boxes, []
     assert boxes is not None
@@ -300,9 +277,7 @@ def is_inside_box(
     return across & (top >= y0 - cell) & (top <= y1) & (cells >= 0)
 
 
-def caption_bleu(
-    captions: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool
-) -> dict[str, Any]:
+def caption_bleu(captions: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool) -> dict[str, Any]:
     """BLEU of one to four words by sacrebleu, with and without its penalty for short captions.
 
     Words are what stands between spaces, and each Han character or kana. The paper's figures are those without the
@@ -311,9 +286,7 @@ def caption_bleu(
     from sacrebleu.metrics.bleu import BLEU
 
     most = max(map(len, references))
-    wanted: list[Any] = [
-        [_normalize_reference(told, place, lowercase) for told in references] for place in range(most)
-    ]
+    wanted: list[Any] = [[_normalize_reference(told, place, lowercase) for told in references] for place in range(most)]
     found: dict[str, Any] = {}
     for order in BLEU_ORDERS:
         metric = BLEU(tokenize="none", max_ngram_order=order, force=True)

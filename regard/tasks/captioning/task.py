@@ -50,13 +50,9 @@ class ImageCaptioningTask(Task[CaptioningConfig]):
         gallery: Gallery = recipe.data(config)
         build_model(config, 8, gallery.feature_dim)
 
-    def experiment(
-        self, run: RunFolder, recipe: Recipe, config: CaptioningConfig
-    ) -> Experiment[CaptioningConfig]:
+    def experiment(self, run: RunFolder, recipe: Recipe, config: CaptioningConfig) -> Experiment[CaptioningConfig]:
         words, gallery = Tokenizer.load(run.folder / self.files[0]), recipe.data(config)
-        objective = Objective(
-            build_model(config, len(words), gallery.feature_dim), build_caption_loss(config)
-        )
+        objective = Objective(build_model(config, len(words), gallery.feature_dim), build_caption_loss(config))
         train, valid = gallery.train(), gallery.valid()
         data = (
             GeneratedBatches(train.sample, SceneCaptionCollator(words), config.batch_size, config.seed)
@@ -98,15 +94,9 @@ class ImageCaptioningTask(Task[CaptioningConfig]):
         known = {**gallery.tests, "valid": gallery.valid}
         chosen = part or next(iter(known))
         pictures = known[chosen]()
-        return {
-            **caption_report(made, pictures),
-            **nearest_neighbor_baseline(gallery, made, pictures),
-            "part": chosen,
-        }
+        return {**caption_report(made, pictures), **nearest_neighbor_baseline(gallery, made, pictures), "part": chosen}
 
-    def ready(
-        self, run: RunFolder, recipe: Recipe, config: CaptioningConfig, origin: RunFolder | None
-    ) -> None:
+    def ready(self, run: RunFolder, recipe: Recipe, config: CaptioningConfig, origin: RunFolder | None) -> None:
         """The words: learned from the training captions, or those of the run it begins with."""
         name = self.files[0]
         if origin is not None:
@@ -153,9 +143,7 @@ def nearest_neighbor_baseline(
         return {}
     train = gallery.train()
     assert isinstance(train, CaptionedImages)
-    said = [
-        text.lower() if captioner.config.lowercase else text for text in nearest_captions(train, captioned)
-    ]
+    said = [text.lower() if captioner.config.lowercase else text for text in nearest_captions(train, captioned)]
     floor = caption_bleu(said, captioned.captions, captioner.config.lowercase)
     return {"nearest": {name: value for name, value in floor.items() if isinstance(value, float)}}
 
@@ -164,9 +152,7 @@ def _make_batches(
     name: str, captioned: CaptionedImages, tokenizer: Tokenizer, config: CaptioningConfig
 ) -> CaptionBatches:
     try:
-        return CaptionBatches(
-            captioned, tokenizer, config.batch_size, max_length=config.max_length, seed=config.seed
-        )
+        return CaptionBatches(captioned, tokenizer, config.batch_size, max_length=config.max_length, seed=config.seed)
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
 
@@ -185,9 +171,7 @@ def train_tokenizer(gallery: Gallery, config: CaptioningConfig) -> Tokenizer:
             f"min_word_count={config.min_word_count}: no word is in the training captions so often; the most frequent,"
             f" {word!r}, is there {pluralize(most, 'time')}"
         )
-    return Tokenizer.train(
-        texts, "word", len(SPECIAL_TOKENS) + max(MIN_VOCAB_WORDS, often), lowercase=config.lowercase
-    )
+    return Tokenizer.train(texts, "word", len(SPECIAL_TOKENS) + max(MIN_VOCAB_WORDS, often), lowercase=config.lowercase)
 
 
 def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:

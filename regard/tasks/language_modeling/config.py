@@ -18,16 +18,12 @@ class TextConfig(TrainingConfig):
 
     # data
     train_files: tuple[str, ...] = option((), "files of plain text to train on; also .gz or .xz", path=True)
-    valid_files: tuple[str, ...] = option(
-        (), "validation files; none: every twentieth document is held out", path=True
-    )
+    valid_files: tuple[str, ...] = option((), "validation files; none: every twentieth document is held out", path=True)
     test_files: tuple[str, ...] = option((), "test files: the default of `regard evaluate`", path=True)
     document_separator: Literal["blank", "line"] = option(
         "blank", "what separates documents: a blank line, or the end of a line"
     )
-    passage_length: int = option(
-        256, "maximum tokens of a passage; a longer document is several passages", ge=1
-    )
+    passage_length: int = option(256, "maximum tokens of a passage; a longer document is several passages", ge=1)
     vocab_size: int = option(8000, "size of the vocabulary", ge=1, inherit=True)
     lowercase: bool = option(False, "lowercase all texts", inherit=True)
     batch_tokens: int = option(8192, "tokens of a batch: its rows times the length of the longest", ge=1)
@@ -64,9 +60,7 @@ class FillMaskConfig(TextConfig):
     """Options of fill-mask: an encoder that predicts masked words."""
 
     monitor: str = option("loss", MONITOR_HELP, choices=("loss", "perplexity", "accuracy"))
-    tokenizer: Literal["word", "char"] = option(
-        "word", "unit of a text, as in text classification", inherit=True
-    )
+    tokenizer: Literal["word", "char"] = option("word", "unit of a text, as in text classification", inherit=True)
     layer_types: tuple[str, ...] = option(
         ("attention", "attention"), "the layers in order: attention, cnn, gru or lstm"
     )
@@ -79,9 +73,7 @@ class GenerateOptions(Config):
 
     num_samples: int = option(1, "number of continuations", ge=1)
     max_tokens: int | None = option(None, "maximum tokens of a continuation", ge=1)
-    method: Literal["sample", "greedy"] = option(
-        "sample", "sampling, or the most probable token at each step"
-    )
+    method: Literal["sample", "greedy"] = option("sample", "sampling, or the most probable token at each step")
     temperature: float = option(1.0, "divides the logits; below 1: more probable texts", gt=0)
     top_k: int = option(0, "sample only from the k most probable tokens; 0: from all", ge=0)
     top_p: float = option(
@@ -97,10 +89,7 @@ class FillOptions(Config):
     num_best: int = option(5, "number of words for each gap", ge=1)
 
 
-CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {
-    "text-generation": TextGenerationConfig,
-    "fill-mask": FillMaskConfig,
-}
+CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {"text-generation": TextGenerationConfig, "fill-mask": FillMaskConfig}
 
 DEFAULTS = {"schedule": "cosine", "lr": 2e-3, "warmup_steps": 200, "steps": 5000}
 

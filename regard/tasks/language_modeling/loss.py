@@ -54,10 +54,7 @@ def causal_lm_loss(model: Any, batch: TextBatch) -> Loss:
         model: a `CausalLM`
         batch: passages
     """
-    hidden, targets = (
-        model.forward_hidden(batch.token_ids[:, :-1]).flatten(0, 1),
-        batch.token_ids[:, 1:].flatten(),
-    )
+    hidden, targets = (model.forward_hidden(batch.token_ids[:, :-1]).flatten(0, 1), batch.token_ids[:, 1:].flatten())
     positions = torch.arange(batch.token_ids.shape[1] - 1, device=targets.device)
     rows = (positions < (batch.lengths - 1)[:, None]).flatten().nonzero().squeeze(1)
     if len(rows) < len(targets):

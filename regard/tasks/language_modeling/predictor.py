@@ -53,10 +53,7 @@ def make_word_spacer(unit: str) -> Callable[[str], str]:
 
 
 def make_passages(
-    texts: Iterable[str],
-    tokenizer: Tokenizer,
-    config: Any,
-    preprocess: Callable[[str], str] = str,
+    texts: Iterable[str], tokenizer: Tokenizer, config: Any, preprocess: Callable[[str], str] = str
 ) -> PassageBatches:
     """The passages of texts.
 
@@ -131,17 +128,11 @@ class TextGenerator(Predictor[str, str, GeneratedText]):
         predictions = []
         for prompt in inputs:
             samples = self.generate(
-                prompt,
-                options.num_samples,
-                max_tokens=options.max_tokens,
-                generator=generator,
-                **search,
+                prompt, options.num_samples, max_tokens=options.max_tokens, generator=generator, **search
             )
             extra = tuple(samples) if options.num_samples > 1 else ()
             first = samples[0]
-            predictions.append(
-                GeneratedText(first.text, first.score, first.num_tokens, first.finished, extra)
-            )
+            predictions.append(GeneratedText(first.text, first.score, first.num_tokens, first.finished, extra))
         return predictions
 
     def generate(
@@ -341,8 +332,7 @@ class FillMask(Predictor[str, str, FilledText]):
         limit = self.config.passage_length - 1
         if len(ids) > limit:
             raise InputTooLongError(
-                f"the text has {len(ids):,} words, but this model takes {limit:,} (passage_length); shorten it",
-                row=row,
+                f"the text has {len(ids):,} words, but this model takes {limit:,} (passage_length); shorten it", row=row
             )
         return ids, positions
 

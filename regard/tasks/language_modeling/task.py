@@ -19,12 +19,7 @@ from regard.models.hybrid_encoder import ConvLayer, HybridEncoder, RNNLayer, Sel
 from regard.models.language_models import CausalLM, MaskedLM
 from regard.tasks.datasets import EvalBatches, describe_reports, held_out, not_held_out
 from regard.tasks.language_modeling.config import FillMaskConfig, TextConfig, TextGenerationConfig
-from regard.tasks.language_modeling.loss import (
-    MaskedTextBatch,
-    causal_lm_loss,
-    mask_batches,
-    masked_token_loss,
-)
+from regard.tasks.language_modeling.loss import MaskedTextBatch, causal_lm_loss, mask_batches, masked_token_loss
 from regard.tasks.language_modeling.predictor import (
     FillMask,
     TextGenerator,
@@ -57,9 +52,7 @@ PERPLEXITY = Metric("perplexity", "perplexity", lower_is_better=True, format=",.
 def from_files(config: TextConfig) -> DataSplits[str]:
     """The files in the options of the config; without validation files, every twentieth document is held out."""
     if not config.train_files:
-        raise ConfigError(
-            "the recipe needs text to train on: --train a.txt, which may be compressed (.gz, .xz)"
-        )
+        raise ConfigError("the recipe needs text to train on: --train a.txt, which may be compressed (.gz, .xz)")
     train = PlainTextFiles(config.train_files, config.document_separator)
     tests = {}
     if config.test_files:
@@ -67,9 +60,7 @@ def from_files(config: TextConfig) -> DataSplits[str]:
     files = tuple(map(Path, (*config.train_files, *config.valid_files)))
     if config.valid_files:
         return DataSplits(train, PlainTextFiles(config.valid_files, config.document_separator), tests, files)
-    return DataSplits(
-        LazyExamples(lambda: not_held_out(train)), LazyExamples(lambda: held_out(train)), tests, files
-    )
+    return DataSplits(LazyExamples(lambda: not_held_out(train)), LazyExamples(lambda: held_out(train)), tests, files)
 
 
 @dataclass(frozen=True)
@@ -150,11 +141,7 @@ class TextGenerationTask(_LanguageModelingTask[TextGenerationConfig, TextGenerat
     config_class = TextGenerationConfig
     processor_class = TextGenerationProcessor
     predictor_class = TextGenerator
-    metrics = (
-        LOSS,
-        PERPLEXITY,
-        Metric("bits_per_character", "bits a character", lower_is_better=True, format=".4f"),
-    )
+    metrics = (LOSS, PERPLEXITY, Metric("bits_per_character", "bits a character", lower_is_better=True, format=".4f"))
 
     def build_processor(self, config: TextGenerationConfig, data: DataSplits[str]) -> TextGenerationProcessor:
         """A tokenizer of the training text."""
@@ -244,9 +231,7 @@ def build_encoder(config: StackSizes, vocab_size: int) -> HybridEncoder:
     if unknown := [name for name in config.layer_types if name not in LAYER_TYPES]:
         raise ConfigError(f"layer_types: no layer {unknown[0]!r}; the layers are {known}")
     if config.embed_dim % config.num_heads or config.embed_dim % 2:
-        raise ConfigError(
-            f"embed_dim={config.embed_dim} must be even and a multiple of num_heads={config.num_heads}"
-        )
+        raise ConfigError(f"embed_dim={config.embed_dim} must be even and a multiple of num_heads={config.num_heads}")
     layers = [LAYER_TYPES[name](config) for name in config.layer_types]
     return HybridEncoder(vocab_size, config.embed_dim, layers, dropout=config.dropout)
 
@@ -269,9 +254,7 @@ class FillMaskTask(_LanguageModelingTask[FillMaskConfig, FillMaskProcessor]):
     def _build(self, config: FillMaskConfig, vocab_size: int) -> MaskedLM:
         return MaskedLM(build_encoder(config, vocab_size + 1))  # the last is the mask
 
-    def train_batches(
-        self, config: FillMaskConfig, processor: FillMaskProcessor, examples: Any
-    ) -> PassageBatches:
+    def train_batches(self, config: FillMaskConfig, processor: FillMaskProcessor, examples: Any) -> PassageBatches:
         """Passages in random order, in batches of similar length."""
         return make_passages(examples, processor.tokenizer, config, make_word_spacer(processor.unit))
 

@@ -23,23 +23,16 @@ class TextClassificationConfig(TrainingConfig):
         (), "validation files; none: every twentieth training document is held out", path=True
     )
     test_files: tuple[str, ...] = option((), "test files: the default of `regard evaluate`", path=True)
-    columns: tuple[str, ...] = option(
-        (), "columns of label and text: numbers (0,1), or names in a .csv or .jsonl"
-    )
+    columns: tuple[str, ...] = option((), "columns of label and text: numbers (0,1), or names in a .csv or .jsonl")
     data_dir: str | None = option(None, "folder with the recipe's data", path=True)
     test_fold: int = option(
-        0,
-        "movie-reviews: the fold that is the test set, 0 to 9; the next one is the validation set",
-        ge=0,
-        le=9,
+        0, "movie-reviews: the fold that is the test set, 0 to 9; the next one is the validation set", ge=0, le=9
     )
     include_test_texts: bool = option(
         False, "chnsenticorp: also train on texts that occur in the test set, as published results do"
     )
     max_sentence_words: int = option(50, "maximum length of a sentence in words", ge=1)
-    max_sentences: int = option(
-        40, "maximum length of a document in sentences; the first ones are kept", ge=1
-    )
+    max_sentences: int = option(40, "maximum length of a document in sentences; the first ones are kept", ge=1)
     overflow: Literal["split", "truncate"] = option(
         "split", "what happens to a longer sentence; the number of these is reported"
     )
@@ -56,9 +49,7 @@ class TextClassificationConfig(TrainingConfig):
         "attention", "pooling of words to a sentence and of sentences to a document"
     )
     score: str = option(
-        "additive",
-        "attention: score of a word; `regard mechanisms --kind score`",
-        when={"pooling": "attention"},
+        "additive", "attention: score of a word; `regard mechanisms --kind score`", when={"pooling": "attention"}
     )
     normalize: str | None = option(
         None,
@@ -67,28 +58,17 @@ class TextClassificationConfig(TrainingConfig):
     )
     embed_dim: int = option(100, "size of a word embedding; mixed: size of every layer", ge=1)
     hidden_dim: int = option(
-        100,
-        "hierarchical: size of a GRU state, both directions together",
-        ge=1,
-        when={"model": "hierarchical"},
+        100, "hierarchical: size of a GRU state, both directions together", ge=1, when={"model": "hierarchical"}
     )
     layer_types: tuple[str, ...] = option(
-        ("cnn", "attention", "gru"),
-        "mixed: the layers in order: attention, cnn, gru or lstm",
-        when={"model": "mixed"},
+        ("cnn", "attention", "gru"), "mixed: the layers in order: attention, cnn, gru or lstm", when={"model": "mixed"}
     )
     num_heads: int = option(4, "mixed: attention heads", ge=1, when={"model": "mixed"})
     ffn_dim: int | None = option(
-        None,
-        "mixed: inner size of the feed-forward network; none: 4 embed_dim",
-        ge=1,
-        when={"model": "mixed"},
+        None, "mixed: inner size of the feed-forward network; none: 4 embed_dim", ge=1, when={"model": "mixed"}
     )
     max_span: int = option(
-        256,
-        "mixed: words encoded together; a longer document is encoded in spans",
-        ge=1,
-        when={"model": "mixed"},
+        256, "mixed: words encoded together; a longer document is encoded in spans", ge=1, when={"model": "mixed"}
     )
     dropout: float = option(0.4, "dropout probability", ge=0, lt=1)
 

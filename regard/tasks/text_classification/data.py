@@ -27,9 +27,7 @@ def open_documents(paths: Iterable[str], config: TextClassificationConfig) -> Do
     """
     columns = config.columns
     is_numbered = bool(columns) and all(column.isdecimal() for column in columns)
-    return DocumentFiles(
-        tuple(paths), columns=tuple(int(column) for column in columns) if is_numbered else columns
-    )
+    return DocumentFiles(tuple(paths), columns=tuple(int(column) for column in columns) if is_numbered else columns)
 
 
 def documents(config: TextClassificationConfig) -> DataSplits[Document]:
@@ -76,9 +74,7 @@ def imdb(config: TextClassificationConfig) -> DataSplits[Document]:
         chosen = set(Random("imdb").sample(range(len(reviews)), count))
         return [review for index, review in enumerate(reviews) if (index in chosen) == is_valid]
 
-    return DataSplits(
-        LazyExamples(lambda: split(False)), LazyExamples(lambda: split(True)), {"test": _lazy(test)}
-    )
+    return DataSplits(LazyExamples(lambda: split(False)), LazyExamples(lambda: split(True)), {"test": _lazy(test)})
 
 
 def movie_reviews(config: TextClassificationConfig) -> DataSplits[Document]:
@@ -108,9 +104,7 @@ def chnsenticorp(config: TextClassificationConfig) -> DataSplits[Document]:
 
     Reference: Tan and Zhang (2008), "An empirical study of sentiment analysis for Chinese documents".
     """
-    root = find_data_folder(
-        config.data_dir, "train.tsv, train.nodup.tsv, dev.tsv and test.tsv: text, tab, label"
-    )
+    root = find_data_folder(config.data_dir, "train.tsv, train.nodup.tsv, dev.tsv and test.tsv: text, tab, label")
     full, clean, valid, test = (
         _open_labeled(root, f"{name}.tsv", (1, 0)) for name in ("train", "train.nodup", "dev", "test")
     )
@@ -120,9 +114,7 @@ def chnsenticorp(config: TextClassificationConfig) -> DataSplits[Document]:
         return [document for document in _drop_line_numbers(test) if document.text not in seen]
 
     train = full if config.include_test_texts else clean
-    return DataSplits(
-        _lazy(train), _lazy(valid), {"test": _lazy(test), "unseen": LazyExamples(select_unseen)}
-    )
+    return DataSplits(_lazy(train), _lazy(valid), {"test": _lazy(test), "unseen": LazyExamples(select_unseen)})
 
 
 def _open_labeled(root: Path, name: str, columns: tuple[int, int], escaped: bool = False) -> DocumentFiles:
@@ -143,7 +135,5 @@ def _read_folds(path: Path) -> Iterator[tuple[int, Document]]:
         fold = parse_record(path, number, line).get("fold")
         if type(fold) is not int or not 0 <= fold <= 9:
             problem = "no fold" if fold is None else f"fold {fold!r}"
-            raise line_error(
-                path, number, f"{problem}, but the fold of a document must be 0 to 9; correct the line"
-            )
+            raise line_error(path, number, f"{problem}, but the fold of a document must be 0 to 9; correct the line")
         yield fold, document

@@ -67,12 +67,7 @@ class DocumentExplanation(Explanation):
         probabilities = "  ".join(f"{label} {value:.3f}" for label, value in self._probabilities.items())
         weights = self._word_weight_lists(), self._sentence_weight_list()
         shaded = document(
-            self.words,
-            *weights,
-            space_before=self.leading_spaces,
-            color=color,
-            width=width,
-            language=language,
+            self.words, *weights, space_before=self.leading_spaces, color=color, width=width, language=language
         )
         return f"{probabilities}\n\n{shaded}"
 
@@ -151,9 +146,7 @@ class TextClassifier(Predictor[TextOrSentences, Document, Classification]):
     @property
     def has_attention(self) -> bool:
         """Whether the model has attention weights to show."""
-        pool = (
-            self.model.pool if isinstance(self.model, FlatDocumentClassifier) else self.model.word_level.pool
-        )
+        pool = self.model.pool if isinstance(self.model, FlatDocumentClassifier) else self.model.word_level.pool
         return not isinstance(pool, MaxPool)
 
     def check(self, inputs: Sequence[TextOrSentences]) -> None:
@@ -201,11 +194,7 @@ class TextClassifier(Predictor[TextOrSentences, Document, Classification]):
         if not documents:
             raise DataError("there is nothing to evaluate: there are no documents")
         batches = DocumentBatches(
-            documents,
-            self.tokenizer,
-            self.splitter,
-            labels=self.labels,
-            max_tokens=self.config.batch_tokens,
+            documents, self.tokenizer, self.splitter, labels=self.labels, max_tokens=self.config.batch_tokens
         )
         true: list[str] = []
         predicted: list[str] = []

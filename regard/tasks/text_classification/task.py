@@ -74,9 +74,7 @@ class TextClassificationProcessor(Processor):
         return cls(Tokenizer.load(folder / "tokenizer.json"), **cls.read_values(folder))
 
 
-class TextClassificationTask(
-    Task[TextClassificationConfig, TextClassificationProcessor, Document, DocumentBatch]
-):
+class TextClassificationTask(Task[TextClassificationConfig, TextClassificationProcessor, Document, DocumentBatch]):
     """From a document to its class."""
 
     name, verb = "text-classification", "classify"
@@ -117,9 +115,7 @@ class TextClassificationTask(
         origin = TextClassificationProcessor.load(folder)
         return _make_processor(config, origin.tokenizer, origin.labels)
 
-    def build_model(
-        self, config: TextClassificationConfig, processor: TextClassificationProcessor
-    ) -> DocumentModel:
+    def build_model(self, config: TextClassificationConfig, processor: TextClassificationProcessor) -> DocumentModel:
         """A hierarchical attention network, or a stack of layers over all words."""
         return _build_model(config, len(processor.tokenizer), len(processor.labels))
 
@@ -130,10 +126,7 @@ class TextClassificationTask(
         return _make_batches(config, processor, examples)
 
     def eval_batches(
-        self,
-        config: TextClassificationConfig,
-        processor: TextClassificationProcessor,
-        examples: Iterable[Document],
+        self, config: TextClassificationConfig, processor: TextClassificationProcessor, examples: Iterable[Document]
     ) -> EvalBatches[DocumentBatch]:
         """Every document once, in order."""
         source = _make_batches(config, processor, examples)
@@ -141,9 +134,7 @@ class TextClassificationTask(
 
     def loss(self, model: nn.Module, batch: DocumentBatch) -> Loss:
         """The cross entropy of the labels, summed."""
-        return classification_loss(
-            model(batch.token_ids, batch.lengths, batch.sentences_per_document), batch.labels
-        )
+        return classification_loss(model(batch.token_ids, batch.lengths, batch.sentences_per_document), batch.labels)
 
     def describe_data(
         self, config: TextClassificationConfig, batches: BatchSource, valid: Iterable[DocumentBatch]
@@ -156,9 +147,7 @@ class TextClassificationTask(
         """Also from a masked language model, whose encoder it takes."""
         return isinstance(other, TextClassificationTask | FillMaskTask)
 
-    def inherit_config(
-        self, config: TextClassificationConfig, other: Mapping[str, Any]
-    ) -> TextClassificationConfig:
+    def inherit_config(self, config: TextClassificationConfig, other: Mapping[str, Any]) -> TextClassificationConfig:
         """The vocabulary options of the other run; of a masked language model, also its layers."""
         config = config.inherit_from(other)
         if "mask_prob" not in other:  # the config of a text classifier
@@ -173,17 +162,13 @@ class TextClassificationTask(
             super().init_model(model, weights, origin)
             return
         assert isinstance(model, FlatDocumentClassifier)
-        encoder = {
-            name.removeprefix(ENCODER): tensor for name, tensor in weights.items() if name.startswith(ENCODER)
-        }
+        encoder = {name.removeprefix(ENCODER): tensor for name, tensor in weights.items() if name.startswith(ENCODER)}
         encoder[EMBEDDINGS] = embeddings[:-1]  # without that of the mask
         load_into(model.encoder, encoder, origin)
 
 
 def _make_splitter(config: TextClassificationConfig) -> DocumentSplitter:
-    return DocumentSplitter(
-        config.tokenizer, config.max_sentence_words, config.max_sentences, config.overflow
-    )
+    return DocumentSplitter(config.tokenizer, config.max_sentence_words, config.max_sentences, config.overflow)
 
 
 def _make_processor(

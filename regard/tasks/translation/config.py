@@ -31,33 +31,19 @@ class TranslationConfig(TrainingConfig):
 
     monitor: str = option("loss", MONITOR_HELP, choices=("loss", "perplexity", "bleu", "chrf", "exact"))
     # data
-    train_files: tuple[str, ...] = option(
-        (), "files to train on: source and target, or one .tsv or .jsonl", path=True
-    )
+    train_files: tuple[str, ...] = option((), "files to train on: source and target, or one .tsv or .jsonl", path=True)
     valid_files: tuple[str, ...] = option((), "files to choose the best weights by", path=True)
-    test_files: tuple[str, ...] = option(
-        (), "files that `regard evaluate` takes if it is given none", path=True
-    )
+    test_files: tuple[str, ...] = option((), "files that `regard evaluate` takes if it is given none", path=True)
     columns: tuple[str, ...] = option((), "columns of a .tsv (0,1) or keys of a .jsonl (source,target)")
     data_dir: str | None = option(
-        None,
-        "folder with the recipe's data; download: fetch it (multi30k, multi30k-tok, tatoeba-*, g2p)",
-        path=True,
+        None, "folder with the recipe's data; download: fetch it (multi30k, multi30k-tok, tatoeba-*, g2p)", path=True
     )
-    language_pair: str | None = option(
-        None, "languages of the recipe's data, such as en-de; the second is written"
-    )
+    language_pair: str | None = option(None, "languages of the recipe's data, such as en-de; the second is written")
     max_length: int = option(256, "longest sentence in tokens", ge=1)
-    overflow: Literal["drop", "truncate", "error"] = option(
-        "drop", "what to do with a longer one; it is counted"
-    )
-    streaming: bool = option(
-        False, "read the training files again and again instead of holding them in memory"
-    )
+    overflow: Literal["drop", "truncate", "error"] = option("drop", "what to do with a longer one; it is counted")
+    streaming: bool = option(False, "read the training files again and again instead of holding them in memory")
     # tokens
-    tokenizer: Literal["bpe", "unigram", "char", "word"] = option(
-        "bpe", "what a text is cut into", inherit=True
-    )
+    tokenizer: Literal["bpe", "unigram", "char", "word"] = option("bpe", "what a text is cut into", inherit=True)
     target_tokenizer: Literal["bpe", "unigram", "char", "word"] | None = option(
         None, "the same for the target; the source's if none", inherit=True
     )
@@ -66,9 +52,7 @@ class TranslationConfig(TrainingConfig):
     bpe_dropout: float = option(
         0.0, "merges of bpe forgotten at random in training (Provilkov et al. 2020)", ge=0, lt=1
     )
-    nfkc: bool = option(
-        False, "fold compatible characters into one, such as full-width letters", inherit=True
-    )
+    nfkc: bool = option(False, "fold compatible characters into one, such as full-width letters", inherit=True)
     lowercase: bool = option(False, "all letters small", inherit=True)
     batch_tokens: int = option(4096, "tokens in a batch, counted as rows times the longest row", ge=1)
     # model
@@ -76,22 +60,16 @@ class TranslationConfig(TrainingConfig):
     dim: Size = option(
         None, "size of a state, or of a position in the transformer; 256, transformer 512, if none", ge=1
     )
-    num_layers: Size = option(
-        None, "layers of the encoder and of the decoder; 1, transformer 6, if none", ge=1
-    )
+    num_layers: Size = option(None, "layers of the encoder and of the decoder; 1, transformer 6, if none", ge=1)
     dropout: float = option(0.2, "numbers forgotten at random in training", ge=0, lt=1)
     tie_embeddings: Literal["none", "output", "all"] = option(
         "none", "embeddings shared: target with output, or source too"
     )
-    embed_dim: int | None = option(
-        None, "recurrent: size of a word's vector; dim if none", ge=1, when=RECURRENT
-    )
+    embed_dim: int | None = option(None, "recurrent: size of a word's vector; dim if none", ge=1, when=RECURRENT)
     encoder_hidden_dim: int | None = option(
         None, "recurrent: size of a state in one direction; half of dim if none", ge=1, when=RECURRENT
     )
-    bidirectional: bool = option(
-        True, "recurrent: read forwards and backwards, or forwards only", when=RECURRENT
-    )
+    bidirectional: bool = option(True, "recurrent: read forwards and backwards, or forwards only", when=RECURRENT)
     cell_type: Literal["gru", "lstm"] = option("gru", "recurrent: kind of cell", when=RECURRENT)
     order: Literal["bahdanau", "luong"] = option(
         "bahdanau", "recurrent: look then step, or step then look", when=RECURRENT
@@ -119,9 +97,7 @@ class TranslationConfig(TrainingConfig):
     # loss
     label_smoothing: float = option(0.1, "label smoothing", ge=0, lt=1)
     entropy_bonus: float = option(0.01, "normalize=sample: reward for an open choice", ge=0)
-    reward_discount: float = option(
-        0.5, "normalize=sample: how much later words count for a look", ge=0, le=1
-    )
+    reward_discount: float = option(0.5, "normalize=sample: how much later words count for a look", ge=0, le=1)
     # writing
     beam_size: int = option(5, "translations kept side by side; 1 is greedy", ge=1)
     length_penalty: float = option(1.0, "above 0 prefers longer translations", ge=0)
@@ -143,17 +119,14 @@ class TranslationConfig(TrainingConfig):
             raise self.option("dim").error(dim, f"must be a multiple of num_heads={self.num_heads}")
         self.refuse_unused("score", "normalize", "attention_scope")
         if self.tie_embeddings == "all" and not self.shared_vocab:
-            raise self.option("tie_embeddings").error(
-                "all", "needs shared_vocab=on, one vocabulary for both languages"
-            )
+            raise self.option("tie_embeddings").error("all", "needs shared_vocab=on, one vocabulary for both languages")
         if self.tie_embeddings == "all" and self.model == "recurrent":
             raise self.option("tie_embeddings").error(
                 "all", "needs model=transformer; a recurrent model takes tie_embeddings=output"
             )
         if self.shared_vocab and self.target_tokenizer not in (None, self.tokenizer):
             raise self.option("target_tokenizer").error(
-                self.target_tokenizer,
-                "needs shared_vocab=off; shared_vocab=on is one tokenizer for both languages",
+                self.target_tokenizer, "needs shared_vocab=off; shared_vocab=on is one tokenizer for both languages"
             )
         if self.input_feeding and self.order != "luong":
             raise self.option("input_feeding").error(
@@ -162,11 +135,7 @@ class TranslationConfig(TrainingConfig):
 
     def resolve(self) -> TranslationConfig:
         """Sizes that were not given: a small recurrent network, or the Transformer as it was published."""
-        given: dict[str, int | None] = {
-            "dim": self.dim,
-            "num_layers": self.num_layers,
-            "ffn_dim": self.ffn_dim,
-        }
+        given: dict[str, int | None] = {"dim": self.dim, "num_layers": self.num_layers, "ffn_dim": self.ffn_dim}
         large = self.model == "transformer"
         dim = given["dim"] or (512 if large else 256)
         num_layers = given["num_layers"] or (6 if large else 1)
@@ -197,13 +166,9 @@ class TranslateOptions(SearchOptions):
 
     num_best: int = option(1, "translations of each text", ge=1, le=1000)
     sample: bool = option(False, "sample instead of searching")
-    temperature: float | None = option(
-        None, "of sampling: below 1 safer, above 1 more varied", ge=0.001, le=1000
-    )
+    temperature: float | None = option(None, "of sampling: below 1 safer, above 1 more varied", ge=0.001, le=1000)
     top_k: int | None = option(None, "of sampling: only the most probable tokens; 0: all", ge=0)
-    top_p: float | None = option(
-        None, "of sampling: only tokens with this probability together", ge=1e-6, le=1
-    )
+    top_p: float | None = option(None, "of sampling: only tokens with this probability together", ge=1e-6, le=1)
     seed: int | None = option(None, "of sampling: the same seed gives the same translation", ge=0, lt=1 << 63)
     align: bool = option(False, "also return the alignment")
     replace_unknown: bool = option(False, "replace unknown words by the source words that they attend to")
@@ -233,10 +198,7 @@ class TranslateOptions(SearchOptions):
         if self.coverage and beam == 1:
             raise self.option("coverage").error(self.coverage, "needs a beam search: beam of 2 or more")
         return translator.decoding_config(
-            beam_size=beam,
-            num_best=self.num_best,
-            length_penalty=self.length_penalty,
-            coverage_penalty=self.coverage,
+            beam_size=beam, num_best=self.num_best, length_penalty=self.length_penalty, coverage_penalty=self.coverage
         )
 
     def make_generator(self, device: Any) -> Any:
@@ -256,9 +218,7 @@ class TranslateOptions(SearchOptions):
 class EvaluateOptions(SearchOptions):
     """Options of `Translator.evaluate`."""
 
-    bleu_tokenizer: BleuTokenizer | None = option(
-        None, "tokenizer of BLEU; None: as in the config of the run"
-    )
+    bleu_tokenizer: BleuTokenizer | None = option(None, "tokenizer of BLEU; None: as in the config of the run")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,13 +323,7 @@ RECIPES = (
         "regard.tasks.translation.data:g2p",
         "Spelling to pronunciation (SIGMORPHON 2021); language_pair is the language, such as eng_us.",
         "由拼写预测读音（SIGMORPHON 2021）；language_pair 是语言，例如 eng_us。",
-        {
-            **CHARACTER_DEFAULTS,
-            "target_tokenizer": "word",
-            "language_pair": "eng_us",
-            "dim": 256,
-            "embed_dim": 128,
-        },
+        {**CHARACTER_DEFAULTS, "target_tokenizer": "word", "language_pair": "eng_us", "dim": 256, "embed_dim": 128},
     ),
     Recipe(
         "multi30k",

@@ -52,9 +52,7 @@ class TranslationSplits(DataSplits[SentencePair]):
 
     def select(self, name: str | None = None) -> Mapping[str, Iterable[SentencePair]]:
         """The pairs of a split; without a name all tests, or the validation split if there is no test."""
-        return {
-            name: LazyExamples(partial(iter_pairs, split)) for name, split in super().select(name).items()
-        }
+        return {name: LazyExamples(partial(iter_pairs, split)) for name, split in super().select(name).items()}
 
     def iter_vocabulary_pairs(self) -> Iterator[SentencePair]:
         """The pairs that a vocabulary is learned from."""
@@ -63,9 +61,7 @@ class TranslationSplits(DataSplits[SentencePair]):
         return iter_pairs(self.train)
 
 
-def make_splits(
-    train: Any, valid: Any, tests: Mapping[str, Any] | None = None, **values: Any
-) -> TranslationSplits:
+def make_splits(train: Any, valid: Any, tests: Mapping[str, Any] | None = None, **values: Any) -> TranslationSplits:
     """The splits, with the files to train on and to validate with."""
     files = [path for split in (train, valid) if isinstance(split, ParallelFiles) for path in split.paths]
     return TranslationSplits(train, valid, tests or {}, tuple(map(Path, files)), **values)
@@ -81,13 +77,9 @@ def from_files(config: TranslationConfig) -> TranslationSplits:
     if not config.train_files:
         raise ConfigError("translation needs text to train on: --train a.en a.de, or --train a.tsv")
     if not config.valid_files:
-        raise ConfigError(
-            "translation needs text to choose the best weights by: --valid b.en b.de, or --valid b.tsv"
-        )
+        raise ConfigError("translation needs text to choose the best weights by: --valid b.en b.de, or --valid b.tsv")
     tests = {"test": _open_parallel(config.test_files, config)} if config.test_files else {}
-    return make_splits(
-        _open_parallel(config.train_files, config), _open_parallel(config.valid_files, config), tests
-    )
+    return make_splits(_open_parallel(config.train_files, config), _open_parallel(config.valid_files, config), tests)
 
 
 def _open_parallel(files: Sequence[str], config: TranslationConfig) -> ParallelFiles:
@@ -112,9 +104,7 @@ def _columns_error(files: ParallelFiles, columns: Sequence[str], expected: str) 
 def parse_language_pair(config: TranslationConfig, known: Sequence[str]) -> tuple[str, str]:
     """The languages read and written."""
     if config.language_pair is None or config.language_pair not in known:
-        raise ConfigError(
-            f"invalid value {config.language_pair!r} for pair: expected one of {', '.join(known)}"
-        )
+        raise ConfigError(f"invalid value {config.language_pair!r} for pair: expected one of {', '.join(known)}")
     source, _, target = config.language_pair.partition("-")
     return source, target
 
@@ -129,9 +119,7 @@ def multi30k(config: TranslationConfig, file_pattern: str = "{part}.{language}")
     )
 
     def part(name: str) -> ParallelFiles:
-        return ParallelFiles(
-            [find_file(root, file_pattern.format(part=name, language=language)) for language in sides]
-        )
+        return ParallelFiles([find_file(root, file_pattern.format(part=name, language=language)) for language in sides])
 
     return make_splits(part("train"), part("val"), {"test_2016_flickr": part("test_2016_flickr")})
 
@@ -144,15 +132,11 @@ def multi30k_tok(config: TranslationConfig) -> TranslationSplits:
 def g2p(config: TranslationConfig) -> TranslationSplits:
     """Spelling to sounds: SIGMORPHON 2021, task 1 (Ashby et al. 2021)."""
     root = find_data_folder(
-        config.data_dir,
-        "eng_us_train.tsv and the like: word, tab, sounds separated by spaces",
-        downloads.download_g2p,
+        config.data_dir, "eng_us_train.tsv and the like: word, tab, sounds separated by spaces", downloads.download_g2p
     )
     known = sorted({path.name.partition("_train.tsv")[0] for path in root.glob("*_train.tsv*")})
     if config.language_pair not in known:
-        raise ConfigError(
-            f"invalid value {config.language_pair!r} for pair: in {root} there are {', '.join(known)}"
-        )
+        raise ConfigError(f"invalid value {config.language_pair!r} for pair: in {root} there are {', '.join(known)}")
 
     def part(name: str) -> ParallelFiles:
         return ParallelFiles([find_file(root, f"{config.language_pair}_{name}.tsv")])
@@ -166,11 +150,7 @@ def dates(config: TranslationConfig) -> TranslationSplits:
 
     tests = {"test": Dates(split="test").eval_set(2000), "patterns": Dates(split="patterns").eval_set(2000)}
     return make_splits(
-        Dates(split="train").sample,
-        Dates(split="valid").eval_set(1000),
-        tests,
-        cleaner="dates",
-        unaligned_words=("-",),
+        Dates(split="train").sample, Dates(split="valid").eval_set(1000), tests, cleaner="dates", unaligned_words=("-",)
     )
 
 
@@ -186,9 +166,7 @@ def reverse(config: TranslationConfig) -> TranslationSplits:
     from regard.data.strings import Reverse
 
     made = {split: Reverse(split=split, max_length=config.max_length) for split in ("train", "valid", "test")}
-    return make_splits(
-        made["train"].sample, made["valid"].eval_set(500), {"test": made["test"].eval_set(500)}
-    )
+    return make_splits(made["train"].sample, made["valid"].eval_set(500), {"test": made["test"].eval_set(500)})
 
 
 def hansards(config: TranslationConfig) -> TranslationSplits:
@@ -287,9 +265,7 @@ def normalize_french(text: str) -> str:
     return " ".join(CONTRACTIONS.get(word, word) for word in words)
 
 
-TATOEBA_URL = (
-    "https://www.manythings.org/anki"  # pairs of tatoeba.org's sentences; the files grow from time to time
-)
+TATOEBA_URL = "https://www.manythings.org/anki"  # pairs of tatoeba.org's sentences; the files grow from time to time
 
 
 TATOEBA_LANGUAGES = {"zh": "cmn", "fr": "fra"}  # of languages, there
@@ -377,9 +353,7 @@ def write_splits(archive_path: Path, name: str, folder: Path) -> None:
             if not line.strip():
                 continue
             if not tab:
-                raise DataError(
-                    f"{archive_path}: line {number:,} of {name} is no sentence, tab, translation."
-                )
+                raise DataError(f"{archive_path}: line {number:,} of {name} is no sentence, tab, translation.")
             files[assign_split(english)].write(line + "\n")
             counts[assign_split(english)] += 1
     if not all(counts.values()):

@@ -62,10 +62,7 @@ def make_report(
     if found["nfkc"]:
         signatures["references"] = "normalized by NFKC"
     return Report(
-        found["sentences"],
-        {name: found[name] for name in names},
-        signatures,
-        {"by_length": found["by_length"]},
+        found["sentences"], {name: found[name] for name in names}, signatures, {"by_length": found["by_length"]}
     )
 
 
@@ -81,9 +78,7 @@ def evaluate(
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     answers = [translator.to_text(best[0]) if best else "" for best in translator.search(sources, options)]
     settings = (
-        translator.config
-        if bleu_tokenizer is None
-        else replace(translator.config, bleu_tokenizer=bleu_tokenizer)  # type: ignore[arg-type]
+        translator.config if bleu_tokenizer is None else replace(translator.config, bleu_tokenizer=bleu_tokenizer)  # type: ignore[arg-type]
     )
     report = corpus_metrics(answers, references, settings)
     report["by_length"] = metrics_by_length(sources, answers, references, settings)
@@ -92,9 +87,7 @@ def evaluate(
     return report
 
 
-def corpus_metrics(
-    translations: Sequence[str], references: Sequence[str], config: TranslationConfig
-) -> dict[str, Any]:
+def corpus_metrics(translations: Sequence[str], references: Sequence[str], config: TranslationConfig) -> dict[str, Any]:
     """Exact matches, BLEU and chrF, with the signatures that make them comparable (Post 2018, arXiv 1804.08771)."""
     from sacrebleu.metrics.chrf import CHRF
 
@@ -145,9 +138,7 @@ def make_bleu(config: TranslationConfig, references: Sequence[str] = ()) -> BLEU
         return BLEU(lowercase=config.lowercase, tokenize=words)
     except (ImportError, RuntimeError) as error:  # its own sentence has many lines
         wanted = str(error).rpartition("pip install ")[2].strip() or "sacrebleu with its extras"
-        raise MissingDependencyError(
-            f"bleu_tokenizer={words} needs another package: pip install {wanted}"
-        ) from None
+        raise MissingDependencyError(f"bleu_tokenizer={words} needs another package: pip install {wanted}") from None
 
 
 def _normalize_reference(text: str, config: TranslationConfig) -> str:
@@ -206,8 +197,7 @@ def _find_best_head(
     errors = {}
     for layer, head in itertools.product(range(layers), range(heads)):
         found = [
-            _linkable(links[layer, head], seen, translator)
-            for links, seen in zip(linked_by, alignments, strict=True)
+            _linkable(links[layer, head], seen, translator) for links, seen in zip(linked_by, alignments, strict=True)
         ]
         errors[layer, head] = alignment_error_rate(found, sure, possible)
     layer, head = min(errors, key=lambda place: errors[place])

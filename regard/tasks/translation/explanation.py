@@ -70,9 +70,7 @@ class TranslationExplanation(Explanation):
         """The tokens, with EOS if it was reached."""
         return [*self.hypothesis.token_ids, EOS_ID][: self.hypothesis.length]
 
-    def weights(
-        self, layer: int | None = None, head: int | None = None, *, merge_words: bool = True
-    ) -> WordAlignment:
+    def weights(self, layer: int | None = None, head: int | None = None, *, merge_words: bool = True) -> WordAlignment:
         """The attention weights of words, or of tokens with the ends of the sentences.
 
         Args:
@@ -123,9 +121,7 @@ class TranslationExplanation(Explanation):
 
         if self.view.heads:
             seen = self.head_weights(merge_words=self.view.words)
-            return pages.head_grid(
-                seen.weights, seen.target, seen.source, title=self._title(), language=language
-            )
+            return pages.head_grid(seen.weights, seen.target, seen.source, title=self._title(), language=language)
         return pages.translation_page(
             self.to_page_data(),
             layer=self.view.layer,
@@ -143,9 +139,7 @@ class TranslationExplanation(Explanation):
             target=_target_sentence(self),
             next_tokens=next_token_options(self),
             score=self.hypothesis.score,
-            weights=None
-            if self.alignment is None
-            else self.alignment.weights[:, :, : self.hypothesis.length],
+            weights=None if self.alignment is None else self.alignment.weights[:, :, : self.hypothesis.length],
             tree=_search_tree(self),
             best_path=_best_path(self),
             beam_size=self.options.beam_size,
@@ -237,9 +231,7 @@ def explain(
 
 def _make_maps(alignment: Alignment) -> tuple[AttentionMap, ...]:
     """The cross-attention of each layer."""
-    names = (
-        ["cross"] if len(alignment.weights) == 1 else [f"cross {i}" for i in range(len(alignment.weights))]
-    )
+    names = ["cross"] if len(alignment.weights) == 1 else [f"cross {i}" for i in range(len(alignment.weights))]
     return tuple(
         AttentionMap(name, weights, alignment.target, alignment.source)
         for name, weights in zip(names, alignment.weights, strict=True)
@@ -288,9 +280,7 @@ def _token_options(translator: Translator, probabilities: Tensor, token: int) ->
     if token not in likeliest:
         likeliest[-1] = token
     names = translator.target.convert_ids_to_tokens(likeliest)
-    return [
-        NextToken(name, float(probabilities[i]), i == token) for i, name in zip(likeliest, names, strict=True)
-    ]
+    return [NextToken(name, float(probabilities[i]), i == token) for i, name in zip(likeliest, names, strict=True)]
 
 
 def _source_sentence(explanation: TranslationExplanation) -> TokenizedText:
@@ -333,8 +323,7 @@ def _best_path(explanation: TranslationExplanation) -> list[int]:
     index = next(
         i
         for i, candidate in enumerate(trace.steps[last])
-        if candidate.finished == explanation.hypothesis.finished
-        and trace.path(last, i) == explanation.token_ids
+        if candidate.finished == explanation.hypothesis.finished and trace.path(last, i) == explanation.token_ids
     )
     path = [-1] * len(trace.steps)
     for step in range(last, -1, -1):

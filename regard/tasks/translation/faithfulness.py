@@ -61,9 +61,7 @@ class Faithfulness:
     def sentence(self, language: str = "en") -> str:
         """What was found, for people; "en" or "zh"."""
         if language not in SENTENCES:
-            raise UnknownNameError(
-                f"there is no sentence in {language!r}; there is {' and '.join(SENTENCES)}"
-            )
+            raise UnknownNameError(f"there is no sentence in {language!r}; there is {' and '.join(SENTENCES)}")
         words, numbers = SENTENCES[language], {}
         for name in ("permuted", "uniform", "most_attended", "random", "least_attended"):
             numbers[name] = f"{100 * getattr(self, name).probability_mass:.0f} %"
@@ -75,9 +73,7 @@ class Faithfulness:
         if self.permuted.probability_mass < SMALL_CHANGE:
             return "idle"
         return (
-            "matters"
-            if self.most_attended.probability_mass > CLEAR_RATIO * self.random.probability_mass
-            else "unclear"
+            "matters" if self.most_attended.probability_mass > CLEAR_RATIO * self.random.probability_mass else "unclear"
         )
 
 
@@ -104,12 +100,7 @@ SENTENCES = {
 
 @torch.no_grad()
 def measure_faithfulness(
-    translator: Translator,
-    source: str,
-    target: str | Sequence[int] | None = None,
-    *,
-    num_draws: int = 8,
-    seed: int = 0,
+    translator: Translator, source: str, target: str | Sequence[int] | None = None, *, num_draws: int = 8, seed: int = 0
 ) -> Faithfulness:
     """Measure how much a translation depends on where it looked; without `target`, that of the translator itself.
 
@@ -121,9 +112,7 @@ def measure_faithfulness(
     said = _NextTokenProbabilities(translator, ids)
     before = said(text)
     generator = torch.Generator().manual_seed(seed)
-    change = _output_changes(
-        before, said([text] * num_draws, lambda normalize: PermutedWeights(normalize, generator))
-    )
+    change = _output_changes(before, said([text] * num_draws, lambda normalize: PermutedWeights(normalize, generator)))
     permuted = OutputChange(*change.mean((0, 1)).tolist())
     uniform = OutputChange(*_output_changes(before, said(text, UniformWeights)).mean((0, 1)).tolist())
     without = _output_changes(before, said([_remove_tokens(text, group) for group in seen.groups("source")]))
@@ -147,11 +136,7 @@ class _NextTokenProbabilities:
         rows: list[list[int]] = [sources] if sources and isinstance(sources[0], int) else sources
         longest = max([self.target.shape[1], *map(len, rows)])
         step, found = max(1, MAX_BATCH_TOKENS // longest), []
-        with (
-            nullcontext()
-            if replacement is None
-            else replace_normalizers(self.model, replacement, self.layer_pattern)
-        ):
+        with nullcontext() if replacement is None else replace_normalizers(self.model, replacement, self.layer_pattern):
             for start in range(0, len(rows), step):
                 some, lengths = pad_rows(rows[start : start + step])
                 target = self.target.expand(len(some), -1)

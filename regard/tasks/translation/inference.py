@@ -44,9 +44,7 @@ class InferenceEngine(ABC):
         self, source: Int[Tensor, "batch src_len"], source_lengths: Int[Tensor, " batch"], /
     ) -> DecoderState:
         """Begin a batch of translations; optional."""
-        raise UnsupportedError(
-            f"{self.name} returns complete translations only; use the run it was exported from"
-        )
+        raise UnsupportedError(f"{self.name} returns complete translations only; use the run it was exported from")
 
     def attention_weights(
         self,
@@ -108,9 +106,7 @@ def _thread_pool(num_threads: int) -> ThreadPoolExecutor:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        after_in_child=_thread_pool.cache_clear
-    )  # a forked process has none of its parent's threads
+    os.register_at_fork(after_in_child=_thread_pool.cache_clear)  # a forked process has none of its parent's threads
 
 
 # With less than a tenth of a batch for each thread, one batch with all threads is faster.
@@ -139,9 +135,7 @@ def group_by_length(
     group: list[int] = []
     done = ended = 0
     for row in sorted(rows, key=lambda row: -lengths[row]):
-        if group and (
-            done * groups >= total * (ended + 1) or lengths[group[0]] * (len(group) + 1) > 2 * max_tokens
-        ):
+        if group and (done * groups >= total * (ended + 1) or lengths[group[0]] * (len(group) + 1) > 2 * max_tokens):
             yield group
             group, ended = [], ended + 1
         group.append(row)
@@ -171,13 +165,7 @@ def stream_decode(
     with ThreadPoolExecutor(1) as pool:
         context = copy_context()
         work = pool.submit(
-            context.run,
-            decode,
-            ObservedModel(model, tokens.put),
-            source,
-            source_lengths,
-            config,
-            generator=generator,
+            context.run, decode, ObservedModel(model, tokens.put), source, source_lengths, config, generator=generator
         )
         work.add_done_callback(lambda _: tokens.put(None))
         token_ids: list[int] = []

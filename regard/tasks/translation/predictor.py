@@ -25,26 +25,14 @@ from regard.decoding import (
 from regard.errors import InputTooLongError, UnsupportedError, UsageError
 from regard.models import RNNSeq2Seq, Transformer
 from regard.tasks.predictor import Alignable, Explanation, InputField, Prediction, Predictor, Report, Scorable
-from regard.tasks.translation.config import (
-    EvaluateOptions,
-    ExplainOptions,
-    TranslateOptions,
-    TranslationConfig,
-)
-from regard.tasks.translation.inference import (
-    InferenceEngine,
-    group_by_length,
-    map_in_threads,
-    stream_decode,
-)
+from regard.tasks.translation.config import EvaluateOptions, ExplainOptions, TranslateOptions, TranslationConfig
+from regard.tasks.translation.inference import InferenceEngine, group_by_length, map_in_threads, stream_decode
 from regard.tasks.translation.processor import TokenizedText, TranslationProcessor, make_alignment
 from regard.training.engine import retain_freed_memory
 
 __all__ = ["Translation", "Translator", "too_long_error"]
 
-WeightsFn = Callable[
-    [Tensor, Tensor, Tensor], list[Tensor]
-]  # of source, lengths and target: the weights of each layer
+WeightsFn = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # of source, lengths and target: the weights of each layer
 
 
 MAX_BATCH_TOKENS = 16_000  # on all beams of a batch; larger ones are not faster on a CPU
@@ -132,9 +120,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
 
     @property
     def device(self) -> torch.device:
-        return (
-            self.model.device if isinstance(self.model, InferenceEngine) else self.model.lm_head.weight.device
-        )
+        return self.model.device if isinstance(self.model, InferenceEngine) else self.model.lm_head.weight.device
 
     @property
     def torch_model(self) -> RNNSeq2Seq | Transformer:
@@ -177,8 +163,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
         if flat and (options.align or options.replace_unknown) and (options.align or self.has_attention):
             alignments = self.align_token_ids([text for text, _ in flat], [one.token_ids for _, one in flat])
         made = (
-            self._make_prediction(one, alignment, options)
-            for (_, one), alignment in zip(flat, alignments, strict=True)
+            self._make_prediction(one, alignment, options) for (_, one), alignment in zip(flat, alignments, strict=True)
         )
         results = []
         for best in found:
@@ -234,16 +219,10 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
         self.check([input])
         yield from self._stream_steps(input, decoding, options)
 
-    def _stream_steps(
-        self, text: str, decoding: DecodingConfig, options: TranslateOptions
-    ) -> Iterator[Translation]:
+    def _stream_steps(self, text: str, decoding: DecodingConfig, options: TranslateOptions) -> Iterator[Translation]:
         source, lengths = pad_rows([[*self.source.encode(self.clean(text)), EOS_ID]])
         for token_ids, hypothesis in stream_decode(
-            self.model,
-            source.to(self.device),
-            lengths.to(self.device),
-            decoding,
-            options.make_generator(self.device),
+            self.model, source.to(self.device), lengths.to(self.device), decoding, options.make_generator(self.device)
         ):
             if hypothesis is None:
                 tokens = tuple(self.target.convert_ids_to_tokens(token_ids))
@@ -264,9 +243,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
         }
         values |= {name: value for name, value in options.items() if value is not None}
         if "method" not in values:
-            values["method"] = (
-                "greedy" if values["beam_size"] == 1 and values.get("num_best", 1) == 1 else "beam"
-            )
+            values["method"] = "greedy" if values["beam_size"] == 1 and values.get("num_best", 1) == 1 else "beam"
         return DecodingConfig(**values)
 
     @overload
@@ -274,9 +251,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
     @overload
     def translate(self, texts: list[str], *, replace_unknown: bool = False, **options: Any) -> list[str]: ...
 
-    def translate(
-        self, texts: str | list[str], *, replace_unknown: bool = False, **options: Any
-    ) -> str | list[str]:
+    def translate(self, texts: str | list[str], *, replace_unknown: bool = False, **options: Any) -> str | list[str]:
         """The best translation of each text.
 
         Args:
@@ -296,10 +271,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
         return "" if hypothesis is None else self.target.decode(hypothesis.token_ids)
 
     def search(
-        self,
-        texts: Sequence[str],
-        options: DecodingConfig | None = None,
-        generator: torch.Generator | None = None,
+        self, texts: Sequence[str], options: DecodingConfig | None = None, generator: torch.Generator | None = None
     ) -> list[list[Hypothesis]]:
         """The hypotheses of each text, best first; none for an empty text."""
         options = options or self.decoding_config()
@@ -309,9 +281,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
 
         def searched(batch: tuple[list[int], Tensor, Tensor]) -> None:
             rows, source, lengths = batch
-            for row, several in zip(
-                rows, decode(model, source, lengths, options, generator=generator), strict=True
-            ):
+            for row, several in zip(rows, decode(model, source, lengths, options, generator=generator), strict=True):
                 found[row] = several
 
         batches = self._iter_batches(texts, options)
@@ -327,11 +297,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
         return Translator(model, self.processor, self.config)
 
     def _search_with_engine(
-        self,
-        engine: InferenceEngine,
-        texts: Sequence[str],
-        options: DecodingConfig,
-        generator: torch.Generator | None,
+        self, engine: InferenceEngine, texts: Sequence[str], options: DecodingConfig, generator: torch.Generator | None
     ) -> list[list[Hypothesis]]:
         encoded = [[*self.source.encode(self.clean(text)), EOS_ID] for text in texts]
         self._check_lengths(encoded)
@@ -366,9 +332,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
     @overload
     def align(self, source: str, target: str, *, spaced: bool | None = None) -> Alignment: ...
     @overload
-    def align(
-        self, source: list[str], target: list[str], *, spaced: bool | None = None
-    ) -> list[Alignment]: ...
+    def align(self, source: list[str], target: list[str], *, spaced: bool | None = None) -> list[Alignment]: ...
 
     def align(
         self, source: str | list[str], target: str | list[str], *, spaced: bool | None = None
@@ -397,9 +361,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
         _require_lists("posterior_align", sources, targets)
         network = self.torch_model
         if not isinstance(network, RNNSeq2Seq):
-            raise UnsupportedError(
-                "posterior_align needs one attention over the source; a Transformer has several"
-            )
+            raise UnsupportedError("posterior_align needs one attention over the source; a Transformer has several")
         return self._align_with(sources, targets, network.posterior_alignment, spaced)
 
     def align_token_ids(self, sources: Sequence[str], targets: Sequence[list[int]]) -> list[Alignment]:
@@ -430,9 +392,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
             with torch.no_grad():
                 looks = weights_fn(source, lengths, target)
             if not looks:
-                raise UnsupportedError(
-                    "this model has no attention to align by; train one with attention_scope=global"
-                )
+                raise UnsupportedError("this model has no attention to align by; train one with attention_scope=global")
             weights = torch.stack(looks, 1).cpu()
             for row, size, some in zip(rows, lengths.tolist(), weights, strict=True):
                 found[row] = some[:, :, : len(targets[row]) + 1, :size].clone()
@@ -452,9 +412,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
             [i for i, one in enumerate(hypotheses) if one is not None and UNK_ID in one.token_ids],
         )
         ids = [one.token_ids for one in hypotheses if one is not None and UNK_ID in one.token_ids]
-        for row, numbers, seen in zip(
-            rows, ids, self.align_token_ids([sources[i] for i in rows], ids), strict=True
-        ):
+        for row, numbers, seen in zip(rows, ids, self.align_token_ids([sources[i] for i in rows], ids), strict=True):
             copied[row] = self.replace_unknown(numbers, seen)
         return copied
 

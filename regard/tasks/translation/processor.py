@@ -42,9 +42,7 @@ class TranslationProcessor(Processor):
     def clean(self) -> Callable[[str], str]:
         """The function that normalizes a source text."""
         if self.cleaner not in CLEANERS:
-            raise RunFormatError(
-                f"this version of regard has no cleaner {self.cleaner!r}; install a newer one"
-            )
+            raise RunFormatError(f"this version of regard has no cleaner {self.cleaner!r}; install a newer one")
         return CLEANERS[self.cleaner]
 
     def describe(self) -> dict[str, Any]:
@@ -99,16 +97,10 @@ class TokenizedText:
 
     @classmethod
     def _build(
-        cls,
-        tokenizer: Tokenizer,
-        token_ids: Sequence[int],
-        groups: Sequence[Sequence[int]],
-        words: Sequence[str],
+        cls, tokenizer: Tokenizer, token_ids: Sequence[int], groups: Sequence[Sequence[int]], words: Sequence[str]
     ) -> TokenizedText:
         return cls(
-            tuple(tokenizer.convert_ids_to_tokens([*token_ids, EOS_ID])),
-            tuple(map(tuple, groups)),
-            tuple(words),
+            tuple(tokenizer.convert_ids_to_tokens([*token_ids, EOS_ID])), tuple(map(tuple, groups)), tuple(words)
         )
 
 

@@ -28,13 +28,7 @@ from regard.data.parallel import ParallelFiles
 from regard.data.text_files import check_readable
 from regard.errors import ConfigError, DataError
 from regard.models import RNNSeq2Seq, Transformer
-from regard.tasks.mechanisms import (
-    NORMALIZERS,
-    build_attention,
-    build_normalizer,
-    build_score,
-    parse_mechanism,
-)
+from regard.tasks.mechanisms import NORMALIZERS, build_attention, build_normalizer, build_score, parse_mechanism
 from regard.tasks.sequence_loss import NextTokenLoss, ReinforceLoss
 from regard.tasks.task import DataSplits, Task
 from regard.tasks.translation.config import TranslationConfig
@@ -82,29 +76,21 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
         with torch.device("meta"):
             build_model(config, 8, 8)
 
-    def build_processor(
-        self, config: TranslationConfig, data: DataSplits[SentencePair]
-    ) -> TranslationProcessor:
+    def build_processor(self, config: TranslationConfig, data: DataSplits[SentencePair]) -> TranslationProcessor:
         """Train the tokenizers."""
         assert isinstance(data, TranslationSplits)
         source, target = train_tokenizers(data, config)
         return TranslationProcessor(source, target, data.cleaner, data.unaligned_words)
 
     def inherit_processor(
-        self,
-        config: TranslationConfig,
-        data: DataSplits[SentencePair],
-        other: Task[Any, Any, Any, Any],
-        folder: Path,
+        self, config: TranslationConfig, data: DataSplits[SentencePair], other: Task[Any, Any, Any, Any], folder: Path
     ) -> TranslationProcessor:
         """The tokenizers of the other run."""
         assert isinstance(data, TranslationSplits)
         processor = TranslationProcessor.load(folder)
         return replace(processor, cleaner=data.cleaner, unaligned_words=data.unaligned_words)
 
-    def build_model(
-        self, config: TranslationConfig, processor: TranslationProcessor
-    ) -> RNNSeq2Seq | Transformer:
+    def build_model(self, config: TranslationConfig, processor: TranslationProcessor) -> RNNSeq2Seq | Transformer:
         """The network of a config."""
         return build_model(config, len(processor.source), len(processor.target))
 
@@ -118,9 +104,7 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
         """Batches of pairs of similar length."""
         return _make_batches(examples, config, processor.source, processor.target)
 
-    def eval_batches(
-        self, config: TranslationConfig, processor: TranslationProcessor, examples: Any
-    ) -> EvalPairs:
+    def eval_batches(self, config: TranslationConfig, processor: TranslationProcessor, examples: Any) -> EvalPairs:
         """The pairs within the limits, in order."""
         pairs, report = usable_pairs(examples, config, processor.source, processor.target)
         return EvalPairs(pairs, report, processor)
@@ -166,8 +150,7 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
 def build_loss(config: TranslationConfig) -> NextTokenLoss:
     """The loss of a config."""
     sampled = (
-        config.normalize is not None
-        and parse_mechanism("normalize", config.normalize, NORMALIZERS)[0] == "Sample"
+        config.normalize is not None and parse_mechanism("normalize", config.normalize, NORMALIZERS)[0] == "Sample"
     )
     if sampled and config.attention_scope != "none":
         return ReinforceLoss(config.label_smoothing, config.entropy_bonus, config.reward_discount)
@@ -182,16 +165,12 @@ def train_tokenizers(data: TranslationSplits, config: TranslationConfig) -> tupl
 
     if config.shared_vocab:
         both = learn(
-            (text for pair in data.iter_vocabulary_pairs() for text in (pair.source, pair.target)),
-            config.tokenizer,
+            (text for pair in data.iter_vocabulary_pairs() for text in (pair.source, pair.target)), config.tokenizer
         )
         return both, both
     return (
         learn((pair.source for pair in data.iter_vocabulary_pairs()), config.tokenizer),
-        learn(
-            (pair.target for pair in data.iter_vocabulary_pairs()),
-            config.target_tokenizer or config.tokenizer,
-        ),
+        learn((pair.target for pair in data.iter_vocabulary_pairs()), config.target_tokenizer or config.tokenizer),
     )
 
 
@@ -208,9 +187,7 @@ def _make_batches(
     )
     if config.streaming:
         if not isinstance(examples, ParallelFiles):
-            raise ConfigError(
-                "streaming=on needs files; the training text of this recipe is not read from files"
-            )
+            raise ConfigError("streaming=on needs files; the training text of this recipe is not read from files")
         return StreamedPairs(examples, source, target, batching)
     if callable(examples):
         return GeneratedPairs(examples, source, target, batching)
@@ -218,10 +195,7 @@ def _make_batches(
 
 
 def usable_pairs(
-    split: ParallelFiles | Sequence[SentencePair],
-    config: TranslationConfig,
-    source: Tokenizer,
-    target: Tokenizer,
+    split: ParallelFiles | Sequence[SentencePair], config: TranslationConfig, source: Tokenizer, target: Tokenizer
 ) -> tuple[list[SentencePair], DataReport]:
     """The pairs of a validation split within the limits, and a report of the others."""
     batching = BatchingConfig(
@@ -248,9 +222,7 @@ def _truncate_pair(pair: SentencePair, max_length: int, source: Tokenizer, targe
     return pair if (cut.source, cut.target) == (pair.source, pair.target) else cut
 
 
-def build_model(
-    config: TranslationConfig, src_vocab_size: int, tgt_vocab_size: int
-) -> RNNSeq2Seq | Transformer:
+def build_model(config: TranslationConfig, src_vocab_size: int, tgt_vocab_size: int) -> RNNSeq2Seq | Transformer:
     """The network of a config, for vocabularies of these sizes."""
     if config.model == "transformer":
         return freeze_redundant_biases(

@@ -21,15 +21,11 @@ class VisionConfig(TrainingConfig):
     monitor: str = option("loss", MONITOR_HELP, choices=("loss", "accuracy"))
     # data
     data_dir: str | None = option(None, "folder with the recipe's data (mnist-cluttered)", path=True)
-    image_size: int = option(
-        64, "side of an image in pixels; images of other sizes are resized", ge=32, inherit=True
-    )
+    image_size: int = option(64, "side of an image in pixels; images of other sizes are resized", ge=32, inherit=True)
     num_distractors: int = option(8, "fragments of other digits in a scene", ge=0)
     batch_size: int = option(32, "images in a batch", ge=1)
     # model
-    score: str = option(
-        "additive", "attention: score of a cell; `regard mechanisms --kind score`", when=ATTENTION
-    )
+    score: str = option("additive", "attention: score of a cell; `regard mechanisms --kind score`", when=ATTENTION)
     normalize: str | None = option(
         None, "attention: how scores become weights; `regard mechanisms --kind normalizer`", when=ATTENTION
     )
@@ -49,9 +45,7 @@ class ImageClassificationConfig(VisionConfig):
 
     pooling: Literal["attention", "average", "max"] = option("attention", "pooling of the grid to one vector")
     query_type: Literal["none", "one", "each"] = option(
-        "one",
-        "attention: no query (additive score only), one learned query, or one for each class",
-        when=ATTENTION,
+        "one", "attention: no query (additive score only), one learned query, or one for each class", when=ATTENTION
     )
 
 
@@ -62,9 +56,7 @@ class VisualQAConfig(VisionConfig):
     pooling: Literal["attention", "average"] = option(
         "attention", "attend to the grid with the question as query, or always take its mean"
     )
-    num_hops: int = option(
-        1, "attention steps, each with a query updated by the one before", ge=1, when=ATTENTION
-    )
+    num_hops: int = option(1, "attention steps, each with a query updated by the one before", ge=1, when=ATTENTION)
     question_encoder: Literal["bag", "gru"] = option(
         "gru", "encode a question with a GRU, or as the mean of its word embeddings"
     )
@@ -93,13 +85,7 @@ IMAGE_DEFAULTS = {
     "save_every": 250,
 }
 
-QUESTION_DEFAULTS = {
-    **IMAGE_DEFAULTS,
-    "warmup_steps": 200,
-    "steps": 6000,
-    "validate_every": 500,
-    "save_every": 500,
-}
+QUESTION_DEFAULTS = {**IMAGE_DEFAULTS, "warmup_steps": 200, "steps": 6000, "validate_every": 500, "save_every": 500}
 
 RECIPES = (
     Recipe(

@@ -16,13 +16,7 @@ from regard.attention import Attention, Constant
 from regard.attention.pooling import AttentionPool
 from regard.config import Config
 from regard.data.images import IMAGE_BATCH_SIZE, ImageLike, load_gray_images, to_rgb
-from regard.data.questions import (
-    QUESTION_TYPES,
-    SINGLE_DIGIT_TYPES,
-    ImageQuestions,
-    QuestionBatch,
-    encode_question,
-)
+from regard.data.questions import QUESTION_TYPES, SINGLE_DIGIT_TYPES, ImageQuestions, QuestionBatch, encode_question
 from regard.data.scenes import RenderedScenes
 from regard.errors import UnsupportedError
 from regard.tasks.captioning.predictor import is_inside_box
@@ -35,13 +29,7 @@ if TYPE_CHECKING:
     from regard.viewing.figures import Figure
     from regard.viewing.pages import HtmlPage
 
-__all__ = [
-    "GridExplanation",
-    "ImageClassifier",
-    "VisualQA",
-    "accuracy_with_error",
-    "pointing_hits",
-]
+__all__ = ["GridExplanation", "ImageClassifier", "VisualQA", "accuracy_with_error", "pointing_hits"]
 
 NUM_SHOWN = 3  # answers in the text form of an explanation
 InputT = TypeVar("InputT")
@@ -96,9 +84,7 @@ class GridExplanation(Explanation):
         lines += [f"{name:<14} {value:7.1%}" for name, value in list(self.probabilities.items())[:NUM_SHOWN]]
         if (weights := self.weights) is not None:
             lines.append("")
-            lines += [
-                _format_strongest_cell(name, grid) for name, grid in zip(self.names, weights, strict=True)
-            ]
+            lines += [_format_strongest_cell(name, grid) for name, grid in zip(self.names, weights, strict=True)]
         return "\n".join(lines)
 
     def to_figure(self, title: str | None = None) -> Figure:
@@ -106,9 +92,7 @@ class GridExplanation(Explanation):
         from regard.viewing import figures
 
         title = self.title if title is None else title
-        return figures.image_overlay(
-            self.image, self._require_weights(), self.names, smooth=self.smooth, title=title
-        )
+        return figures.image_overlay(self.image, self._require_weights(), self.names, smooth=self.smooth, title=title)
 
     def to_page(self, *, title: str | None = None, language: str | None = None) -> HtmlPage:
         """An HTML page with the image, lit by the weights of each query."""
@@ -299,9 +283,7 @@ class VisualQA(_GridPredictor[tuple[ImageLike, str], ImageQuestions]):
             is_type = questions.types == index
             if not bool(is_type.any()):
                 continue
-            rows.append(
-                {"type": name, "examples": int(is_type.sum()), **accuracy_with_error(is_right[is_type])}
-            )
+            rows.append({"type": name, "examples": int(is_type.sum()), **accuracy_with_error(is_right[is_type])})
             if inside is not None and bool((is_type & has_relevant).any()):
                 rows[-1]["inside"] = [to_percent(hop) for hop in inside[is_type & has_relevant].unbind(-1)]
         metrics = accuracy_with_error(is_right)
@@ -336,8 +318,7 @@ def pointing_hits(
     side, size = math.isqrt(weights.shape[-1]), scenes.images.shape[-1]
     cells: Int[Tensor, "count hops"] = weights.argmax(-1).flatten(1)
     hits = [
-        is_inside_box(cells, box[:, None].expand(-1, cells.shape[1], -1), size, side)
-        for box in scenes.boxes.unbind(1)
+        is_inside_box(cells, box[:, None].expand(-1, cells.shape[1], -1), size, side) for box in scenes.boxes.unbind(1)
     ]
     inside = torch.stack(hits, -1).unflatten(1, weights.shape[1:3])
     return (inside & relevant_digits[:, :, None]).any(-1)

@@ -63,9 +63,7 @@ def mnist_cluttered(config: ImageClassificationConfig) -> DataSplits[RenderedSce
     root = find_data_folder(config.data_dir, MNIST_CONTENTS)
     sizes = config.image_size * 7 // 48, config.image_size * 7 // 24  # 14 to 28 pixels of 96
     return _make_splits(
-        lambda split: SceneGenerator(
-            load_mnist(root, split), config.image_size, sizes, 1, config.num_distractors
-        )
+        lambda split: SceneGenerator(load_mnist(root, split), config.image_size, sizes, 1, config.num_distractors)
     )
 
 
@@ -141,9 +139,7 @@ def _split_batch(batch: ImageBatch | QuestionBatch) -> Iterator[Any]:
     return (batch.shard(index, num_parts) for index in range(num_parts))
 
 
-class ImageClassificationTask(
-    _VisionTask[ImageClassificationConfig, ImageClassificationProcessor, RenderedScenes]
-):
+class ImageClassificationTask(_VisionTask[ImageClassificationConfig, ImageClassificationProcessor, RenderedScenes]):
     """From an image to its class."""
 
     name, verb = "image-classification", "classify"
@@ -259,9 +255,7 @@ class VisualQATask(_VisionTask[VisualQAConfig, VisualQAProcessor, ImageQuestions
             dropout=config.dropout,
         )
 
-    def train_batches(
-        self, config: VisualQAConfig, processor: VisualQAProcessor, examples: Any
-    ) -> BatchSource:
+    def train_batches(self, config: VisualQAConfig, processor: VisualQAProcessor, examples: Any) -> BatchSource:
         """Generated scenes with questions."""
         return GeneratedBatches(examples.sample, QuestionBatch.from_questions, config.batch_size, config.seed)
 
@@ -283,8 +277,6 @@ class VisualQATask(_VisionTask[VisualQAConfig, VisualQAProcessor, ImageQuestions
         assert isinstance(model, VisualQAModel)
         assert model.backbone is not None
         backbone = {
-            name.removeprefix(BACKBONE): tensor
-            for name, tensor in weights.items()
-            if name.startswith(BACKBONE)
+            name.removeprefix(BACKBONE): tensor for name, tensor in weights.items() if name.startswith(BACKBONE)
         }
         load_into(model.backbone, backbone, origin)

@@ -35,11 +35,7 @@ __all__ = [
 
 DPI = 200
 MARGIN = 0.06  # inches
-CELL_SIZE, MANY_CELLS, EXTRA_CELL_SIZE = (
-    0.42,
-    10,
-    0.14,
-)  # inches: the first 10 cells of a side, and further ones
+CELL_SIZE, MANY_CELLS, EXTRA_CELL_SIZE = (0.42, 10, 0.14)  # inches: the first 10 cells of a side, and further ones
 MAX_SIDE, MIN_SIDE = 9.0, 1.2  # inches: of a matrix
 INK_COLOR = "#222222"
 SEQUENTIAL = ("#ffffff", "#d6e6f2", "#9cc3de", "#5b97c4", "#2b68a3", "#143f78", "#081d45")
@@ -142,15 +138,12 @@ class FigureLayout:
             text.set(color=self.ink_color, size=8)
         return axes
 
-    def add_panels(
-        self, count: int, columns: int, size: tuple[float, float], gaps: tuple[float, float]
-    ) -> list[Any]:
+    def add_panels(self, count: int, columns: int, size: tuple[float, float], gaps: tuple[float, float]) -> list[Any]:
         """Add axes of one size (height, width), row by row."""
         height, width = size
         cells = [divmod(i, columns) for i in range(count)]
         return [
-            self.add_axes(column * (width + gaps[1]), row * (height + gaps[0]), width, height)
-            for row, column in cells
+            self.add_axes(column * (width + gaps[1]), row * (height + gaps[0]), width, height) for row, column in cells
         ]
 
     def finish(self) -> Figure:
@@ -172,8 +165,7 @@ def cell_sizes(rows: int, columns: int, max_side: float = MAX_SIDE) -> tuple[flo
     """Compute the height and width of a cell in inches: square, unless the matrix would be too narrow."""
     sides = [min(max_side, _matrix_side(count)) / count for count in (rows, columns)]
     height, width = (
-        min(side, max(min(sides), MIN_SIDE / count))
-        for side, count in zip(sides, (rows, columns), strict=True)
+        min(side, max(min(sides), MIN_SIDE / count)) for side, count in zip(sides, (rows, columns), strict=True)
     )
     return round_to_pixels(height), round_to_pixels(width)
 

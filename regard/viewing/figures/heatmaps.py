@@ -42,15 +42,7 @@ from regard.viewing.figures.labels import (
     show_control_characters,
 )
 
-__all__ = [
-    "PanelBox",
-    "draw_cells",
-    "draw_colorbar",
-    "draw_legend",
-    "head_grid",
-    "heatmap",
-    "nan_legend_handles",
-]
+__all__ = ["PanelBox", "draw_cells", "draw_colorbar", "draw_legend", "head_grid", "heatmap", "nan_legend_handles"]
 
 MAX_RULED_CELLS = 40  # rows or columns with lines between the cells
 MAX_HATCHED_CELLS = 400
@@ -99,10 +91,7 @@ def heatmap(
         arrays.validate_labels("heatmap", "row", row_labels, queries),
         arrays.validate_labels("heatmap", "column", column_labels, keys),
     )
-    sure, possible = (
-        _validate_links(sure_links, queries, keys),
-        _validate_links(possible_links, queries, keys),
-    )
+    sure, possible = (_validate_links(sure_links, queries, keys), _validate_links(possible_links, queries, keys))
 
     layout, (height, width) = FigureLayout(), cell_sizes(queries, keys)
     axes = layout.add_axes(0, 0, keys * width, queries * height)
@@ -299,22 +288,15 @@ def _validate_links(links: Links, num_queries: int, num_keys: int) -> set[tuple[
     pairs = {(int(j), int(i)) for j, i in links}
     for j, i in sorted(pairs):
         if not (0 <= j < num_keys and 0 <= i < num_queries):
-            raise UsageError(
-                f"heatmap: link ({j}, {i}) is outside of {num_keys} columns and {num_queries} rows."
-            )
+            raise UsageError(f"heatmap: link ({j}, {i}) is outside of {num_keys} columns and {num_queries} rows.")
     return pairs
 
 
-def _outline_links(
-    axes: Any, sure_links: set[tuple[int, int]], possible_links: set[tuple[int, int]]
-) -> list[Any]:
+def _outline_links(axes: Any, sure_links: set[tuple[int, int]], possible_links: set[tuple[int, int]]) -> list[Any]:
     """Draw frames around the linked cells and return the legend entries."""
     rectangle = require_extra("matplotlib.patches", extra="draw").Rectangle
     handles = []
-    for name, linestyle, links in (
-        ("sure", "-", sure_links),
-        ("possible", (0, (2, 1.5)), possible_links - sure_links),
-    ):
+    for name, linestyle, links in (("sure", "-", sure_links), ("possible", (0, (2, 1.5)), possible_links - sure_links)):
         style: dict[str, Any] = {"fill": False, "edgecolor": ACCENT_COLOR, "linewidth": 1.3}
         style["linestyle"] = linestyle
         for j, i in sorted(links):
@@ -370,11 +352,7 @@ def _label_tokens(
 
 
 def _label_panels(
-    layout: FigureLayout,
-    axes: Any,
-    names: tuple[list[str], list[str]],
-    boxes: list[PanelBox],
-    above_each: bool,
+    layout: FigureLayout, axes: Any, names: tuple[list[str], list[str]], boxes: list[PanelBox], above_each: bool
 ) -> None:
     """Draw the names of layers and heads at the edges, or above each panel if one layer has several rows."""
     edge = axes.get_tightbbox(layout.figure.canvas.get_renderer())

@@ -182,9 +182,7 @@ def _suggest_font(c: str) -> str:
         return "Noto Sans CJK (Debian, Ubuntu: fonts-noto-cjk)"
     if unicodedata.category(c) == "So":
         return "Noto Emoji (monochrome) or Symbola (Debian, Ubuntu: fonts-symbola)"
-    return (
-        f"a font for this script, such as Noto Sans {script.capitalize()} (Debian, Ubuntu: fonts-noto-core)"
-    )
+    return f"a font for this script, such as Noto Sans {script.capitalize()} (Debian, Ubuntu: fonts-noto-core)"
 
 
 def escape_text(*texts: str) -> tuple[list[str], dict[str, Any]]:
@@ -205,9 +203,7 @@ def show_control_characters(text: str) -> str:
         ('␣the', 'a↵\\\\x1b')
     """
     symbols = {"\n": "↵", "\t": "⇥"}
-    text = "".join(
-        symbols.get(c, repr(c)[1:-1]) if unicodedata.category(c) in ("Cc", "Cs") else c for c in text
-    )
+    text = "".join(symbols.get(c, repr(c)[1:-1]) if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
     inner = text.strip()
     start = len(text) - len(text.lstrip())
     return "␣" * start + inner + "␣" * (len(text) - start - len(inner))
@@ -220,9 +216,7 @@ def draw_title(
     if text:
         inches = axes.get_position(original=True).width if width is None else width
         columns = max(MIN_LINE_WIDTH, int(inches * 72 / (CHAR_WIDTH * size)))
-        lines, options = escape_text(
-            *wrap_lines(truncate(show_control_characters(text), MAX_TITLE_WIDTH), columns)
-        )
+        lines, options = escape_text(*wrap_lines(truncate(show_control_characters(text), MAX_TITLE_WIDTH), columns))
         options = {"loc": "left", "color": INK_COLOR, **options, **more}
         axes.set_title("\n".join(lines), fontsize=size, **options)
 
@@ -260,9 +254,7 @@ def label_columns(
     axes.tick_params(axis="x", length=0 if labels else 2, width=0.5, pad=2)
 
 
-def label_axes(
-    axes: Any, labels: AxisLabels, counts: tuple[int, int], cell_size: tuple[float, float]
-) -> None:
+def label_axes(axes: Any, labels: AxisLabels, counts: tuple[int, int], cell_size: tuple[float, float]) -> None:
     """Label rows and columns; without labels they are numbered, and the axis is named."""
     label_rows(axes, labels[0], counts[0], cell_size[0])
     label_columns(axes, labels[1], counts[1], cell_size[1])
@@ -305,8 +297,7 @@ def _choose_labels(
     step = next((step for step in LABEL_STEPS if step * cell_size >= min_space), count)
     indices = list(range(0, count, step))
     texts = [
-        str(i) if labels is None else truncate(show_control_characters(labels[i]), MAX_LABEL_WIDTH)
-        for i in indices
+        str(i) if labels is None else truncate(show_control_characters(labels[i]), MAX_LABEL_WIDTH) for i in indices
     ]
     return indices, texts, size, step * cell_size
 

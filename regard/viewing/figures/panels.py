@@ -164,9 +164,7 @@ def image_overlay(
     axis_names = "rows columns" if weights.dim() == 2 else "tokens rows columns"
     grids = arrays.validate_weights("image_overlay", weights, axis_names).reshape(-1, *weights.shape[-2:])
     if len(grids) > MAX_OVERLAYS:
-        raise UsageError(
-            f"image_overlay draws at most {MAX_OVERLAYS} tokens, got {len(grids)}; pass a part of them."
-        )
+        raise UsageError(f"image_overlay draws at most {MAX_OVERLAYS} tokens, got {len(grids)}; pass a part of them.")
     names = arrays.validate_labels("image_overlay", "token", tokens, len(grids)) or [""] * len(grids)
 
     layout, longer = FigureLayout(), max(pixels.shape[:2])
@@ -217,10 +215,7 @@ def regression_curve(
         Figure(... x ... pixels)
     """
     measured = [_flatten_column("x", x), _flatten_column("y", y)]
-    curves = [
-        _flatten_column("queries", queries),
-        _flatten_column("prediction", prediction, arrays.validate_array),
-    ]
+    curves = [_flatten_column("queries", queries), _flatten_column("prediction", prediction, arrays.validate_array)]
     curves += [] if truth is None else [_flatten_column("truth", truth)]
     arrays.validate_equal_sizes("regression_curve", x=len(measured[0]), y=len(measured[1]))
     arrays.validate_equal_sizes(
@@ -231,12 +226,8 @@ def regression_curve(
         matrix = arrays.validate_weights("regression_curve", weights, "queries keys")
         expected = (len(curves[0]), len(measured[0]))
         if matrix.shape != expected:
-            raise ShapeError(
-                f"regression_curve: weights must be (queries, keys) = {expected}, got {matrix.shape}."
-            )
-    x_label, y_label = (
-        truncate(show_control_characters(label), MAX_TITLE_WIDTH // 2) for label in axis_labels
-    )
+            raise ShapeError(f"regression_curve: weights must be (queries, keys) = {expected}, got {matrix.shape}.")
+    x_label, y_label = (truncate(show_control_characters(label), MAX_TITLE_WIDTH // 2) for label in axis_labels)
     rows, columns = np.argsort(curves[0], kind="stable"), np.argsort(measured[0], kind="stable")
 
     layout = FigureLayout()
@@ -254,10 +245,7 @@ def regression_curve(
 
 
 def _draw_level(
-    layout: FigureLayout,
-    side: MemorySide,
-    level: tuple[str | None, str],
-    box: tuple[float, float, float, float],
+    layout: FigureLayout, side: MemorySide, level: tuple[str | None, str], box: tuple[float, float, float, float]
 ) -> float:
     """Draw the vectors of one side in a row of panels and return their height in inches."""
     left, top, cell_height, cell_width = box
@@ -309,9 +297,7 @@ def _draw_curves(axes: Any, layout: FigureLayout, side: MemorySide) -> None:
     )
 
 
-def _draw_memory_weights(
-    axes: Any, layout: FigureLayout, side: MemorySide, cell_width: float, vmax: float
-) -> Any:
+def _draw_memory_weights(axes: Any, layout: FigureLayout, side: MemorySide, cell_width: float, vmax: float) -> Any:
     colormap = build_colormap(_sequential_colors(layout))
     image = draw_cells(axes, side.weights.T, colormap, 0.0, vmax, max_ruled=0)
     _style_memory_axes(axes, layout, f"{side.name} weights")
@@ -341,9 +327,7 @@ def _resize_image(image: Any, height: float, width: float) -> Any:
     pixels = torch.as_tensor(image).permute(2, 0, 1)[None]
     size = [max(1, round(2 * side * DPI)) for side in (height, width)]
     is_reduced = pixels.shape[-2] > size[0]
-    mode: dict[str, Any] = (
-        {"mode": "bilinear", "antialias": True} if is_reduced else {"mode": "nearest-exact"}
-    )
+    mode: dict[str, Any] = {"mode": "bilinear", "antialias": True} if is_reduced else {"mode": "nearest-exact"}
     return interpolate(pixels, size=size, **mode)[0].permute(1, 2, 0).clamp(0, 1).numpy()
 
 
@@ -358,9 +342,7 @@ def _draw_overlay(axes: Any, pixels: Any, name: str, largest: float | None) -> N
 
 
 def _flatten_column(
-    name: str,
-    value: ArrayLike,
-    validate: Callable[[str, Tensor, str], Any] = arrays.validate_array_without_nan,
+    name: str, value: ArrayLike, validate: Callable[[str, Tensor, str], Any] = arrays.validate_array_without_nan
 ) -> Any:
     tensor = arrays.as_tensor(value)
     if tensor.dim() == 2 and tensor.shape[-1] == 1:

@@ -13,19 +13,8 @@ line of a notebook cell.
 
 from regard.viewing.pages.content import caption_page, document_page, head_grid
 from regard.viewing.pages.page import HtmlPage
-from regard.viewing.pages.translation import (
-    BeamNode,
-    NextToken,
-    TokenizedText,
-    TranslationPageData,
-    translation_page,
-)
-from regard.viewing.pages.walkthroughs import (
-    AttentionTrace,
-    MemoryPageData,
-    attention_walkthrough,
-    memory_page,
-)
+from regard.viewing.pages.translation import BeamNode, NextToken, TokenizedText, TranslationPageData, translation_page
+from regard.viewing.pages.walkthroughs import AttentionTrace, MemoryPageData, attention_walkthrough, memory_page
 
 __all__ = [
     "AttentionTrace",

@@ -66,9 +66,7 @@ def head_grid(
     return HtmlPage.build(title, ["heads.js"], data, blocks, language)
 
 
-def build_thumbnails(
-    weights: Float[Tensor, "layers heads queries keys"],
-) -> UInt8[Tensor, "layers heads height width"]:
+def build_thumbnails(weights: Float[Tensor, "layers heads queries keys"]) -> UInt8[Tensor, "layers heads height width"]:
     """Reduce heads to thumbnails: each pixel is the maximum of its weights, 255 the maximum of its head."""
     size = [min(MAX_THUMBNAIL_SIDE, side) for side in weights.shape[2:]]
     pooled = nn.functional.adaptive_max_pool2d(weights.detach().cpu().float().flatten(0, 1), size)
@@ -180,9 +178,7 @@ def document_page(
 
 def _validate_head_grid(weights: Tensor, query_tokens: Sequence[str], key_tokens: Sequence[str]) -> None:
     if weights.dim() != 4 or not weights.numel():
-        raise ShapeError(
-            f"head_grid expects weights (layers, heads, queries, keys), got {tuple(weights.shape)}."
-        )
+        raise ShapeError(f"head_grid expects weights (layers, heads, queries, keys), got {tuple(weights.shape)}.")
     if bool(((weights < 0) | (weights > MAX_WEIGHT)).any()):
         raise UsageError("head_grid: weights must be from 0 to 1; pass weights, not scores.")
     if tuple(weights.shape[2:]) != (len(query_tokens), len(key_tokens)):

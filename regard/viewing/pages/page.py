@@ -88,9 +88,7 @@ class HtmlPage:
         if language not in (None, *LANGUAGES):
             raise UsageError(f"invalid value {language!r} for language: must be 'en' or 'zh'")
         data = {**data, "language": language}
-        html = build_page(
-            title, modules, data, blocks=blocks, styles=(*STYLE_SHEETS, *styles), language=language
-        )
+        html = build_page(title, modules, data, blocks=blocks, styles=(*STYLE_SHEETS, *styles), language=language)
         return cls(html)
 
     def save(self, path: str | PathLike[str]) -> None:

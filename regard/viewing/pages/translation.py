@@ -37,14 +37,10 @@ class TokenizedText:
         if (self.words is None) != (self.groups is None):
             raise UsageError("TokenizedText requires words and groups, or neither.")
         if self.words is not None and len(self.words) != len(self.groups or ()):
-            raise UsageError(
-                f"TokenizedText: got {len(self.words)} words, but {len(self.groups or ())} groups."
-            )
+            raise UsageError(f"TokenizedText: got {len(self.words)} words, but {len(self.groups or ())} groups.")
         valid = range(len(self.tokens))
         if any(index not in valid for group in self.groups or () for index in group):
-            raise UsageError(
-                f"TokenizedText: groups are indices of tokens, from 0 to {len(self.tokens) - 1}."
-            )
+            raise UsageError(f"TokenizedText: groups are indices of tokens, from 0 to {len(self.tokens) - 1}.")
 
     def to_page_data(self, side: str) -> dict[str, Any]:
         """The fields as JSON, with names that begin with `side`."""

@@ -14,13 +14,7 @@ from regard.attention import Attention, Dropout, Mask, MultiHead, ScaledDot, att
 from regard.errors import ShapeError, UsageError
 from regard.viewing.pages.page import HtmlPage
 
-__all__ = [
-    "AttentionTrace",
-    "MemoryPageData",
-    "attention_walkthrough",
-    "memory_page",
-    "walkthrough_stages",
-]
+__all__ = ["AttentionTrace", "MemoryPageData", "attention_walkthrough", "memory_page", "walkthrough_stages"]
 
 Stage = dict[str, Any]
 MAX_TOKENS = 64
@@ -294,8 +288,7 @@ def _build_stage(name: str, parts: list[str], **rules: Stage) -> Stage:
 
 def _projection_stage(matrix_names: set[str]) -> Stage:
     rules = {
-        name: _product_rule("x", f"w{name}", bias=f"b{name}" if f"b{name}" in matrix_names else None)
-        for name in "qkv"
+        name: _product_rule("x", f"w{name}", bias=f"b{name}" if f"b{name}" in matrix_names else None) for name in "qkv"
     }
     return _build_stage("project", ["x", "→", "q", "k", "v"], **rules)
 
@@ -319,13 +312,9 @@ def _same_cell_rule(operation: str, source: str) -> Stage:
 
 def _validate_walkthrough(attention: Any, x: Tensor, tokens: Sequence[str]) -> None:
     if not isinstance(attention, (MultiHead, Attention)):
-        raise TypeError(
-            f"attention_walkthrough expects a MultiHead or an Attention, got {type(attention).__name__}."
-        )
+        raise TypeError(f"attention_walkthrough expects a MultiHead or an Attention, got {type(attention).__name__}.")
     if x.dim() != 2 or len(x) != len(tokens):
-        raise ShapeError(
-            f"attention_walkthrough expects x ({len(tokens)} tokens, dim), got {tuple(x.shape)}."
-        )
+        raise ShapeError(f"attention_walkthrough expects x ({len(tokens)} tokens, dim), got {tuple(x.shape)}.")
     if not 1 <= len(tokens) <= MAX_TOKENS:
         raise UsageError(f"attention_walkthrough supports 1 to {MAX_TOKENS} tokens, got {len(tokens)}.")
 

@@ -178,10 +178,7 @@ def regression_curve(
         True
     """
     measured = _flatten_column("x", x), _flatten_column("y", y)
-    curve = (
-        _flatten_column("queries", queries),
-        _flatten_column("prediction", prediction, arrays.validate_array),
-    )
+    curve = (_flatten_column("queries", queries), _flatten_column("prediction", prediction, arrays.validate_array))
     arrays.validate_equal_sizes("regression_curve", x=len(measured[0]), y=len(measured[1]))
     arrays.validate_equal_sizes("regression_curve", queries=len(curve[0]), prediction=len(curve[1]))
     color, max_width = is_color_enabled() if color is None else color, terminal_width(width)
@@ -204,9 +201,7 @@ def regression_curve(
 
 
 def _document_weights(
-    tokens: Sequence[Sequence[str]],
-    weights: Sequence[Sequence[float]] | None,
-    sentence_weights: Sequence[float] | None,
+    tokens: Sequence[Sequence[str]], weights: Sequence[Sequence[float]] | None, sentence_weights: Sequence[float] | None
 ) -> list[list[float]]:
     if weights is None or sentence_weights is None:
         return [[0.0] * len(words) for words in tokens]
@@ -250,9 +245,7 @@ def _wrap_pieces(prefix: str, pieces: Sequence[tuple[bool, str, int]], width: in
     return [*lines, line.rstrip()]
 
 
-def _attach_punctuation(
-    tokens: Sequence[str], pieces: Sequence[tuple[bool, str, int]]
-) -> list[tuple[bool, str, int]]:
+def _attach_punctuation(tokens: Sequence[str], pieces: Sequence[tuple[bool, str, int]]) -> list[tuple[bool, str, int]]:
     """Keep punctuation on the line of the word before it."""
     units: list[tuple[bool, str, int]] = []
     for token, (has_space, text, size) in zip(tokens, pieces, strict=True):
@@ -289,9 +282,7 @@ def _render_gray(image: Any, color: bool) -> list[str]:
 
 
 def _flatten_column(
-    name: str,
-    value: ArrayLike,
-    validate: Callable[[str, Tensor, str], Any] = arrays.validate_array_without_nan,
+    name: str, value: ArrayLike, validate: Callable[[str, Tensor, str], Any] = arrays.validate_array_without_nan
 ) -> Any:
     tensor = arrays.as_tensor(value)
     if tensor.dim() == 2 and tensor.shape[-1] == 1:
@@ -320,10 +311,7 @@ def _render_curve(measured: Any, curve: Any, limits: Any, width: int, height: in
         for a, b in zip(*measured, strict=True)
     }
     table = dots.tolist()
-    return [
-        "".join(_render_point(table[i][j], (i, j) in points, color) for j in range(width))
-        for i in range(height)
-    ]
+    return ["".join(_render_point(table[i][j], (i, j) in points, color) for j in range(width)) for i in range(height)]
 
 
 def _render_point(dots: int, point: bool, color: bool) -> str:
@@ -334,15 +322,11 @@ def _render_point(dots: int, point: bool, color: bool) -> str:
     return f"\x1b[38;5;{code}m{character}\x1b[0m" if color and character != " " else character
 
 
-def _render_matrix(
-    weights: ArrayLike, query_order: Any, key_order: Any, width: int, color: bool
-) -> list[str]:
+def _render_matrix(weights: ArrayLike, query_order: Any, key_order: Any, width: int, color: bool) -> list[str]:
     array = arrays.validate_weights("regression_curve", weights, "queries keys")
     expected = (len(query_order), len(key_order))
     if array.shape != expected:
-        raise ShapeError(
-            f"regression_curve: weights must be (queries, keys) = {expected}, got {array.shape}."
-        )
+        raise ShapeError(f"regression_curve: weights must be (queries, keys) = {expected}, got {array.shape}.")
     vmax = arrays.resolve_vmax("regression_curve", None, array)
     panel = render_weights(array[query_order][:, key_order], vmax, min(width, 60), 15, color)
     return ["weights: queries down, keys to the right", *panel, render_legend(vmax, color)]

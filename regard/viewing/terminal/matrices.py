@@ -31,10 +31,7 @@ from regard.viewing.terminal.screen import (
 
 __all__ = ["head_grid", "heatmap", "mask_matrix", "position_encoding"]
 
-SHOWN_NOTE = {
-    "en": "shown: {} of {} queries, {} of {} keys",
-    "zh": "已显示：{} / {} 个查询，{} / {} 个键",
-}
+SHOWN_NOTE = {"en": "shown: {} of {} queries, {} of {} keys", "zh": "已显示：{} / {} 个查询，{} / {} 个键"}
 LAYER_TITLE = {"en": "layer {}", "zh": "第 {} 层"}
 HEAD_TITLE = {"en": "head {}", "zh": "第 {} 头"}
 MIN_HEAD_WIDTH, MAX_HEAD_WIDTH = 8, 24  # columns
@@ -143,9 +140,7 @@ def head_grid(
         for first in range(0, heads, per_row):
             indices = range(first, min(heads, first + per_row))
             panels = [render_weights(array[layer, head], vmax, size, size // 2, color) for head in indices]
-            titles = [
-                clean_label(localize(HEAD_TITLE, language).format(names[1][head]), size) for head in indices
-            ]
+            titles = [clean_label(localize(HEAD_TITLE, language).format(names[1][head]), size) for head in indices]
             lines += join_panels(panels, titles)
     return "\n".join(fit_lines([*lines, render_legend(vmax, color, language)], max_width))
 
@@ -199,11 +194,7 @@ def mask_matrix(
 
 
 def position_encoding(
-    encoding: Shaped[Tensor, "length dim"],
-    *,
-    color: bool | None = None,
-    width: int | None = None,
-    height: int = 40,
+    encoding: Shaped[Tensor, "length dim"], *, color: bool | None = None, width: int | None = None, height: int = 40
 ) -> str:
     """Render a position encoding: positions from left to right, a row per feature.
 
@@ -237,9 +228,7 @@ def position_encoding(
         vmin = -vmax
     notes = [_encoding_legend(vmin, vmax, color)]
     if shown.shape != array.shape:
-        notes.append(
-            f"shown: {shown.shape[1]} of {length} positions, {shown.shape[0]} of {features} features"
-        )
+        notes.append(f"shown: {shown.shape[1]} of {length} positions, {shown.shape[0]} of {features} features")
     return "\n".join(lines + fit_lines(notes, max_width))
 
 

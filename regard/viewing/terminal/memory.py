@@ -113,20 +113,12 @@ class _PanelRenderer:
     def __init__(
         self, num_steps: int, width: int, height: int, color: bool, vmax: float, row_labels: list[str] | None
     ) -> None:
-        self.width, self.height, self.color, self.vmax, self.row_labels = (
-            width,
-            height,
-            color,
-            vmax,
-            row_labels,
-        )
+        self.width, self.height, self.color, self.vmax, self.row_labels = (width, height, color, vmax, row_labels)
         cell_width = min(MAX_CELL_WIDTH, width // num_steps)
         self.cell_width = cell_width - cell_width % 2 if cell_width >= 2 else 1
         self.column_ratio = min(1.0, width / num_steps)
 
-    def render_level(
-        self, sides: list[MemorySide], names: tuple[str | None, str]
-    ) -> tuple[list[str], list[str]]:
+    def render_level(self, sides: list[MemorySide], names: tuple[str | None, str]) -> tuple[list[str], list[str]]:
         """Render the panels of both sides that stand next to each other."""
         return self.render_panel(sides[0], names[0]), self.render_panel(sides[1], names[1])
 
@@ -184,9 +176,7 @@ class _PanelRenderer:
 
 def _pool_by_magnitude(array: Any, columns: int) -> Any:
     """Reduce the number of columns; of the numbers in one, keep that with the largest absolute value."""
-    positive, negative = (
-        arrays.max_pool(np.maximum(sign * array, 0.0), len(array), columns) for sign in (1, -1)
-    )
+    positive, negative = (arrays.max_pool(np.maximum(sign * array, 0.0), len(array), columns) for sign in (1, -1))
     return np.where(negative > positive, -negative, positive)
 
 
@@ -195,9 +185,7 @@ def _render_curve(line: list[float], strip: MemoryStrip) -> list[str]:
     low, high = strip.value_range
     levels_per_line = len(BAR_LEVELS) - 1
     num_levels = CURVE_HEIGHT * levels_per_line
-    levels = [
-        0 if value != value else max(1, round((value - low) / (high - low) * num_levels)) for value in line
-    ]
+    levels = [0 if value != value else max(1, round((value - low) / (high - low) * num_levels)) for value in line]
     floors = [i * levels_per_line for i in reversed(range(CURVE_HEIGHT))]
     return ["".join(BAR_LEVELS[min(max(level - floor, 0), 8)] for level in levels) for floor in floors]
 

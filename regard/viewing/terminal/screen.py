@@ -48,10 +48,7 @@ GRAYS = tuple(range(232, 256))
 CELL_WIDTH = 2  # characters, about as wide as a line is high
 MAX_CELL_WIDTH = 4  # characters of a cell of a small matrix
 MAX_LABEL_WIDTH = 12
-LEGEND_TEXT = {
-    "en": "blank 0, {} up to {:.2g}, {} up to {:.2g}",
-    "zh": "空白为 0，{} 不超过 {:.2g}，{} 不超过 {:.2g}",
-}
+LEGEND_TEXT = {"en": "blank 0, {} up to {:.2g}, {} up to {:.2g}", "zh": "空白为 0，{} 不超过 {:.2g}，{} 不超过 {:.2g}"}
 ESCAPE_PATTERN = r"\x1b\[[0-9;]*m"
 
 
@@ -196,9 +193,7 @@ def render_half_blocks(array: Any, choose_color: Any) -> list[str]:
         array = np.concatenate([array, np.zeros_like(array[:1])])
     lines = []
     for upper, lower in zip(array[0::2].tolist(), array[1::2].tolist(), strict=True):
-        lines.append(
-            "".join(_render_half_block(a, b, choose_color) for a, b in zip(upper, lower, strict=True))
-        )
+        lines.append("".join(_render_half_block(a, b, choose_color) for a, b in zip(upper, lower, strict=True)))
     return lines
 
 

@@ -61,9 +61,7 @@ def translator(kind: str) -> Translator:
     strings = Reverse(alphabet=LETTERS, max_length=8)
     for step in range(50 if kind in TRANSFORMERS else 8):
         pairs = strings.sample(Random(step), 16)
-        batch = PairBatch.from_pairs(
-            [(letters.encode(pair.source), letters.encode(pair.target)) for pair in pairs]
-        )
+        batch = PairBatch.from_pairs([(letters.encode(pair.source), letters.encode(pair.target)) for pair in pairs])
         optimizer.zero_grad()
         (objective(batch).total / batch.num_tokens).backward()
         optimizer.step()

@@ -54,18 +54,10 @@ def test_who_stands_beside_a_text_does_not_matter(engine, kind):
 def test_steps_are_the_same(kind):
     ours = translator(kind)
     theirs = to_engine(ours, "onnx")
-    source, lengths = (
-        torch.tensor([[4, 5, 6, 7, 3], [6, 3, 0, 0, 0], [5, 4, 3, 0, 0]]),
-        torch.tensor([5, 2, 3]),
-    )
+    source, lengths = (torch.tensor([[4, 5, 6, 7, 3], [6, 3, 0, 0, 0], [5, 4, 3, 0, 0]]), torch.tensor([5, 2, 3]))
     with torch.no_grad():
         wanted, found = (one.model.start_decoding(source, lengths) for one in (ours, theirs))
-        for words, rows in (
-            ([2] * 3, None),
-            ([4, 5, 6], None),
-            ([7, 8, 4, 4], [0, 1, 2, 1]),
-            ([5, 9], [3, 0]),
-        ):
+        for words, rows in (([2] * 3, None), ([4, 5, 6], None), ([7, 8, 4, 4], [0, 1, 2, 1]), ([5, 9], [3, 0])):
             for steps in (wanted, found):
                 if rows is not None:
                     steps.reorder(torch.tensor(rows))
@@ -92,9 +84,7 @@ def test_onnx_shows_alignments_coverage_and_the_search(kind):
 def test_onnx_draws_as_pytorch_does():
     ours = translator("additive")
     drawn = [
-        one.search(
-            ["abc", "fed"], one.decoding_config(method="sample", num_best=3), torch.Generator().manual_seed(1)
-        )
+        one.search(["abc", "fed"], one.decoding_config(method="sample", num_best=3), torch.Generator().manual_seed(1))
         for one in (ours, to_engine(ours, "onnx"))
     ]
     assert [[h.token_ids for h in several] for several in drawn[0]] == [

@@ -16,21 +16,8 @@ from regard.tasks import load_translator, make_config, recipe_name, train
 from regard.tasks.translation.predictor import Translator
 from tests.recipes.exporting.models import TEXTS, translator
 
-QUICK = {
-    "steps": 3,
-    "validate_every": 3,
-    "average_last": 0,
-    "batch_tokens": 200,
-    "monitor": "loss",
-    "dim": 16,
-}
-FORMS = [
-    ("ctranslate2", None),
-    ("ctranslate2", "int8"),
-    ("onnx", None),
-    ("onnx", "int8"),
-    ("safetensors", None),
-]
+QUICK = {"steps": 3, "validate_every": 3, "average_last": 0, "batch_tokens": 200, "monitor": "loss", "dim": 16}
+FORMS = [("ctranslate2", None), ("ctranslate2", "int8"), ("onnx", None), ("onnx", "int8"), ("safetensors", None)]
 
 
 def trained(folder, name="reverse", **given):
@@ -224,9 +211,7 @@ def test_a_transformer_with_other_heads_is_refused(engine):
 
     plain = translator("post")
     for made in (lambda: MultiHead(16, 2, normalize=sparsemax), lambda: MultiHead(16, 2, 1)):
-        model = Transformer(
-            12, 12, embed_dim=16, num_heads=2, num_encoder_layers=1, ffn_dim=16, make_self_attn=made
-        )
+        model = Transformer(12, 12, embed_dim=16, num_heads=2, num_encoder_layers=1, ffn_dim=16, make_self_attn=made)
         strange = Translator(model, plain.processor, plain.config)
         with pytest.raises(ExportError, match="this one has another attention"):
             to_engine(strange, engine)
