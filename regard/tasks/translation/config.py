@@ -147,16 +147,22 @@ class TranslationConfig(TrainingConfig):
 class SearchOptions(Config):
     """How to search a translation; None: as in the config of the run."""
 
-    beam: int | None = option(None, "hypotheses kept side by side; 1 is greedy", ge=1, le=1000)
+    beam_size: int | None = option(None, "hypotheses kept side by side; 1 is greedy", ge=1, le=1000)
     length_penalty: float | None = option(None, "above 0 prefers longer translations", ge=0, le=10)
-    coverage: float | None = option(None, "above 0 prefers translations that attend to every word", ge=0)
+    coverage_penalty: float | None = option(None, "above 0 prefers translations that attend to every word", ge=0)
 
     def decoding_config(self, translator: Translator) -> DecodingConfig:
         """The options of the search for a translator."""
-        if self.coverage and (self.beam or translator.config.beam_size) == 1:
-            raise self.option("coverage").error(self.coverage, "needs a beam search: beam of 2 or more")
+        return self._beam_search(translator, self.beam_size or translator.config.beam_size)
+
+    def _beam_search(self, translator: Translator, beam_size: int, num_best: int = 1) -> DecodingConfig:
+        if self.coverage_penalty and beam_size == 1:
+            raise self.option("coverage_penalty").error(self.coverage_penalty, "needs beam_size=2 or more")
         return translator.decoding_config(
-            beam_size=self.beam, length_penalty=self.length_penalty, coverage_penalty=self.coverage
+            beam_size=beam_size,
+            num_best=num_best,
+            length_penalty=self.length_penalty,
+            coverage_penalty=self.coverage_penalty,
         )
 
 
@@ -178,10 +184,9 @@ class TranslateOptions(SearchOptions):
         for name in ("temperature", "top_k", "top_p", "seed"):
             if not self.sample and getattr(self, name) is not None:
                 raise self.option(name).error(getattr(self, name), "needs sample=on")
-        if self.sample and self.beam is not None:
-            raise self.option("beam").error(self.beam, "sample=on does not search; leave beam out")
-        if self.sample and self.coverage:
-            raise self.option("coverage").error(self.coverage, "needs a beam search; leave sample out")
+        for name in ("beam_size", "coverage_penalty"):
+            if self.sample and getattr(self, name) is not None:
+                raise self.option(name).error(getattr(self, name), "needs a beam search; leave sample out")
 
     def decoding_config(self, translator: Translator) -> DecodingConfig:
         """The options of the search for a translator."""
@@ -194,12 +199,8 @@ class TranslateOptions(SearchOptions):
                 top_k=self.top_k,
                 top_p=self.top_p,
             )
-        beam = self.beam or max(translator.config.beam_size, self.num_best)
-        if self.coverage and beam == 1:
-            raise self.option("coverage").error(self.coverage, "needs a beam search: beam of 2 or more")
-        return translator.decoding_config(
-            beam_size=beam, num_best=self.num_best, length_penalty=self.length_penalty, coverage_penalty=self.coverage
-        )
+        beam_size = self.beam_size or max(translator.config.beam_size, self.num_best)
+        return self._beam_search(translator, beam_size, self.num_best)
 
     def make_generator(self, device: Any) -> Any:
         """The random numbers of sampling; None for a search."""

@@ -210,7 +210,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
 
     def stream(self, input: str, options: TranslateOptions | None = None) -> Iterator[Translation]:
         """Ever longer translations, greedy or sampled; a beam search returns the complete one only."""
-        options = options or TranslateOptions(beam=1)
+        options = options or TranslateOptions(beam_size=1)
         decoding = options.decoding_config(self)
         takes_steps = not isinstance(self.model, InferenceEngine) or self.model.takes_steps
         if decoding.method == "beam" or not takes_steps or not input.strip():
