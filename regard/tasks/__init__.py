@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from regard.tasks.abilities import Alignable, Scorable, Tokenizable
     from regard.tasks.algorithms.config import AlgorithmConfig
     from regard.tasks.algorithms.predictor import AlgorithmPredictor
     from regard.tasks.captioning.config import CaptioningConfig
@@ -17,17 +18,7 @@ if TYPE_CHECKING:
     from regard.tasks.language_modeling.config import FillMaskConfig, TextGenerationConfig
     from regard.tasks.language_modeling.predictor import FillMask, TextGenerator
     from regard.tasks.legacy import load_translator
-    from regard.tasks.predictor import (
-        Alignable,
-        AttentionMap,
-        Explanation,
-        InputField,
-        Metric,
-        Prediction,
-        Predictor,
-        Report,
-        Scorable,
-    )
+    from regard.tasks.predictor import AttentionMap, Explanation, InputField, Metric, Prediction, Predictor, Report
     from regard.tasks.registry import RECIPES, TASKS, Recipe, TaskEntry, get_recipe, get_task
     from regard.tasks.runner import load, make_config, read_record, recipe_name, resume, train
     from regard.tasks.sequence_loss import NextTokenLoss
@@ -71,6 +62,7 @@ __all__ = [
     "TextClassifier",
     "TextGenerationConfig",
     "TextGenerator",
+    "Tokenizable",
     "TranslationConfig",
     "Translator",
     "VisualQA",
@@ -92,7 +84,7 @@ _LAZY_NAMES = {
     "TASKS": "registry",
     "AlgorithmConfig": "algorithms.config",
     "AlgorithmPredictor": "algorithms.predictor",
-    "Alignable": "predictor",
+    "Alignable": "abilities",
     "AttentionMap": "predictor",
     "CaptioningConfig": "captioning.config",
     "DataSplits": "task",
@@ -111,13 +103,14 @@ _LAZY_NAMES = {
     "Processor": "task",
     "Recipe": "registry",
     "Report": "predictor",
-    "Scorable": "predictor",
+    "Scorable": "abilities",
     "Task": "task",
     "TaskEntry": "registry",
     "TextClassificationConfig": "text_classification.config",
     "TextClassifier": "text_classification.predictor",
     "TextGenerationConfig": "language_modeling.config",
     "TextGenerator": "language_modeling.predictor",
+    "Tokenizable": "abilities",
     "TranslationConfig": "translation.config",
     "Translator": "translation.predictor",
     "VisualQA": "vision.predictor",

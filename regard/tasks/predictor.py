@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
@@ -15,18 +15,7 @@ from regard.config import Config
 from regard.errors import UnsupportedError
 from regard.files import write_json
 
-__all__ = [
-    "Alignable",
-    "AttentionMap",
-    "Explanation",
-    "InputField",
-    "Metric",
-    "NoOptions",
-    "Prediction",
-    "Predictor",
-    "Report",
-    "Scorable",
-]
+__all__ = ["AttentionMap", "Explanation", "InputField", "Metric", "NoOptions", "Prediction", "Predictor", "Report"]
 
 ExampleT = TypeVar("ExampleT")
 InputT = TypeVar("InputT")
@@ -35,11 +24,19 @@ PredictionT = TypeVar("PredictionT", bound="Prediction")
 
 @dataclass(frozen=True)
 class InputField:
-    """One part of an input: its name on the command line and over HTTP, and what it is."""
+    """One part of an input: its name on the command line and over HTTP, and what it is.
+
+    Args:
+        name: of the part
+        kind: how it is written: a text, or the file of an image or a sound
+        help: one line
+        may_be_empty: whether an empty text is an input
+    """
 
     name: str
     kind: Literal["text", "image", "audio"]
     help: str
+    may_be_empty: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,6 +50,11 @@ class Prediction:
 
     text: str
     score: float
+
+    @property
+    def token_counts(self) -> Mapping[str, int]:
+        """The numbers of tokens that were read ("input") and written ("output"), where the model has tokens."""
+        return {}
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""
@@ -113,6 +115,10 @@ class AttentionMap:
         weights: (heads, queries, keys)
         queries, keys: how the positions read
         grid: (rows, columns) if the keys are cells of an image
+        group: maps of the same group, such as the layers of a decoder, can be averaged; default: the name
+        is_self: whether queries and keys are positions of the same sequence
+        is_causal: whether a query attends to no later key
+        query_words, key_words: words of several positions, each with its positions; none: a position is a word
     """
 
     name: str
@@ -120,6 +126,11 @@ class AttentionMap:
     queries: Sequence[str]
     keys: Sequence[str]
     grid: tuple[int, int] | None = None
+    group: str = ""
+    is_self: bool = False
+    is_causal: bool = False
+    query_words: Sequence[tuple[str, Sequence[int]]] = ()
+    key_words: Sequence[tuple[str, Sequence[int]]] = ()
 
 
 @dataclass(frozen=True)
@@ -161,6 +172,10 @@ class Explanation:
             for one in self.maps
         ]
         return self.prediction.to_json() | {"attention": maps}
+
+    def faithfulness_measure(self) -> Callable[[], Mapping[str, Any]] | None:
+        """A function that measures how much the prediction depends on the weights; None if that is not possible."""
+        return None
 
     def save(self, path: str | Path, *, language: str | None = None) -> None:
         """Write the form that the suffix names: .txt, .json, .html, .png or .svg."""
@@ -214,6 +229,31 @@ class Predictor(ABC, Generic[InputT, ExampleT, PredictionT]):
         """The device of the model."""
         return next(iter(self.model.parameters())).device
 
+    @property
+    def has_attention(self) -> bool:
+        """Whether there are attention weights to explain predictions with."""
+        return type(self).explain is not Predictor.explain
+
+    def describe(self) -> dict[str, Any]:
+        """What there is to say of the model, as plain values: labels, languages, sizes."""
+        parameters = sum(one.numel() for one in self.model.parameters()) if isinstance(self.model, nn.Module) else None
+        return {"has_attention": self.has_attention, "parameters": parameters}
+
+    def is_random(self, options: Any) -> bool:
+        """Whether predictions with these options are sampled, so that they depend on the rest of the batch."""
+        return False
+
+    def num_candidates(self, options: Any) -> int:
+        """How many candidates of each input are computed side by side; a server limits them."""
+        return 1
+
+    def warm_up(self, batch_size: int) -> None:
+        """Predict meaningless inputs before the first request; by default nothing.
+
+        Args:
+            batch_size: number of inputs of a full batch
+        """
+
     def check(self, inputs: Sequence[InputT]) -> None:
         """Raise InputError, with the row, for an input that the model cannot take."""
 
@@ -244,18 +284,25 @@ class Predictor(ABC, Generic[InputT, ExampleT, PredictionT]):
         """Ever longer predictions of one input; by default only the complete one."""
         yield from self.predict([input], options)
 
+    def stream_batch(
+        self, inputs: Sequence[InputT], options: Any, emit: Callable[[int, PredictionT], None]
+    ) -> list[PredictionT]:
+        """Predict several inputs and report every partial prediction; by default one input after another.
 
-class Scorable(ABC):
-    """A predictor that can say how probable given answers are: `regard score`, /v1/score."""
+        Args:
+            inputs: the inputs
+            options: `predict_options`
+            emit: called with the row and its prediction so far
 
-    @abstractmethod
-    def score(self, inputs: Sequence[Any], targets: Sequence[str]) -> list[Any]:
-        """One scored answer for each input."""
-
-
-class Alignable(ABC):
-    """A predictor that can align the words of inputs and answers: /v1/align."""
-
-    @abstractmethod
-    def align(self, source: Any, target: Any) -> Any:
-        """The alignment of each pair."""
+        Returns:
+            The complete predictions.
+        """
+        complete = []
+        for row, input in enumerate(inputs):
+            partial: list[PredictionT] = []
+            for one in self.stream(input, options):
+                if partial:
+                    emit(row, partial[0])
+                partial = [one]
+            complete += partial
+        return complete

@@ -74,12 +74,12 @@ class GenerateOptions(Config):
     num_samples: int = option(1, "number of continuations", ge=1)
     max_tokens: int | None = option(None, "maximum tokens of a continuation", ge=1)
     method: Literal["sample", "greedy"] = option("sample", "sampling, or the most probable token at each step")
-    temperature: float = option(1.0, "divides the logits; below 1: more probable texts", gt=0)
+    temperature: float = option(1.0, "divides the logits; below 1: more probable texts", ge=0.001, le=1000)
     top_k: int = option(0, "sample only from the k most probable tokens; 0: from all", ge=0)
     top_p: float = option(
-        1.0, "sample only from the most probable tokens that together have this probability", gt=0, le=1
+        1.0, "sample only from the most probable tokens that together have this probability", ge=1e-6, le=1
     )
-    seed: int | None = option(None, "seed of the samples; none: another one every time", ge=0)
+    seed: int | None = option(None, "seed of the samples; none: another one every time", ge=0, lt=1 << 63)
 
 
 @dataclass(frozen=True, kw_only=True)

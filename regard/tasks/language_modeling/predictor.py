@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -18,6 +18,7 @@ from regard.decoding import DecodingConfig, decode
 from regard.errors import DataError, InputError, InputTooLongError
 from regard.tasks.language_modeling.config import FillOptions, GenerateOptions
 from regard.tasks.language_modeling.loss import causal_lm_loss, mask_batches, masked_token_loss
+from regard.tasks.abilities import Tokenizable, Tokenization
 from regard.tasks.predictor import InputField, Prediction, Predictor, Report
 from regard.tasks.task import LazyExamples
 from regard.training import Loss
@@ -95,10 +96,10 @@ class GeneratedText(Prediction):
         return values | ({"samples": [one.to_json() for one in self.samples]} if self.samples else {})
 
 
-class TextGenerator(Predictor[str, str, GeneratedText]):
+class TextGenerator(Predictor[str, str, GeneratedText], Tokenizable):
     """A trained text generator: what `regard.load(RUN)` returns."""
 
-    inputs = (InputField("text", "text", "the beginning of the text"),)
+    inputs = (InputField("text", "text", "the beginning of the text", may_be_empty=True),)
     prediction_class = GeneratedText
     predict_options: ClassVar[type[Config]] = GenerateOptions
 
@@ -134,6 +135,21 @@ class TextGenerator(Predictor[str, str, GeneratedText]):
             first = samples[0]
             predictions.append(GeneratedText(first.text, first.score, first.num_tokens, first.finished, extra))
         return predictions
+
+    def is_random(self, options: GenerateOptions) -> bool:
+        """Whether continuations are sampled."""
+        return options.method == "sample"
+
+    def num_candidates(self, options: GenerateOptions) -> int:
+        """Continuations of each prompt."""
+        return options.num_samples
+
+    def tokenize(self, text: str, side: Literal["input", "target"] = "input") -> Tokenization:
+        """The tokens of a text; a prompt and its continuation have the same tokenizer."""
+        token_ids = self.tokenizer.encode(text)
+        unknown = tuple(index for index, token in enumerate(token_ids) if token == UNK_ID)
+        limit = self.config.passage_length - 1
+        return Tokenization(tuple(self.tokenizer.convert_ids_to_tokens(token_ids)), unknown, limit)
 
     def generate(
         self,

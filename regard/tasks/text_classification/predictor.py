@@ -149,6 +149,10 @@ class TextClassifier(Predictor[TextOrSentences, Document, Classification]):
         pool = self.model.pool if isinstance(self.model, FlatDocumentClassifier) else self.model.word_level.pool
         return not isinstance(pool, MaxPool)
 
+    def describe(self) -> dict[str, Any]:
+        """The classes and the model."""
+        return super().describe() | {"model": self.config.model, "labels": list(self.labels)}
+
     def check(self, inputs: Sequence[TextOrSentences]) -> None:
         """Raise EmptyInputError for a text without words."""
         for row, text in enumerate(inputs, 1):

@@ -227,6 +227,8 @@ class ExplainOptions(SearchOptions):
     """Options of `Translator.explain`."""
 
     target: str | None = option(None, "explain this translation instead of searching one")
+    token_ids: tuple[int, ...] = option((), "explain the translation of these tokens instead of searching one")
+    self_attention: bool = option(False, "also the self-attention of a Transformer; takes three times as long")
     layer: int | None = option(None, "this layer, counted from 0; None: the mean", ge=0)
     head: int | None = option(None, "this head, counted from 0; None: the mean", ge=0)
     heads: bool = option(False, "every layer and head, side by side")
@@ -235,6 +237,8 @@ class ExplainOptions(SearchOptions):
 
     def validate(self) -> None:
         """Check what involves several options."""
+        if self.token_ids and (self.target is not None or min(self.token_ids) < 0):
+            raise self.option("token_ids").error(self.token_ids, "must be 0 or more, and needs no target")
         if self.heads and (self.layer is not None or self.head is not None):
             raise self.option("heads").error(True, "shows all of them; leave layer and head out")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,12 @@ from torch import Tensor
 
 from regard.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from regard.decoding import Alignment, DecodingConfig, Hypothesis, SearchTrace, WordAlignment
-from regard.errors import EmptyInputError, InputTooLongError, UnsupportedError, UsageError
+from regard.errors import EmptyInputError, InputError, InputTooLongError, UnsupportedError, UsageError
 from regard.tasks.predictor import AttentionMap, Explanation
 from regard.tasks.translation.config import ExplainOptions, TranslateOptions
 from regard.tasks.translation.faithfulness import Faithfulness
+from regard.tasks.translation.inference import InferenceEngine
+from regard.tasks.translation.maps import cross_attention_maps, self_attention_maps
 from regard.tasks.translation.predictor import Translator
 
 __all__ = ["TranslationExplanation", "explain", "next_token_options"]
@@ -163,6 +166,15 @@ class TranslationExplanation(Explanation):
             "faithfulness": None if self.faithfulness is None else self.faithfulness.to_json(),
         }
 
+    def faithfulness_measure(self) -> Callable[[], dict[str, Any]] | None:
+        """Measure how much the translation depends on the weights; None for an engine and for a long text."""
+        from regard.tasks.translation.faithfulness import can_measure, measure_faithfulness
+
+        if self.alignment is None or not can_measure(self.translator, self.alignment):
+            return None
+        translator, source, token_ids = self.translator, self.source, self.hypothesis.token_ids
+        return lambda: measure_faithfulness(translator, source, token_ids).to_json()
+
     def _viewed_weights(self) -> WordAlignment:
         return self.weights(self.view.layer, self.view.head, merge_words=self.view.words)
 
@@ -204,11 +216,20 @@ def explain(
         with_faithfulness: measure how much the translation depends on the weights, which takes a few more passes
         view: which layer and head are shown, and whether words or tokens
     """
-    options = options or translator.decoding_config()
-    best, trace = _search_or_score(translator, text, target, options)
+    options, view = options or translator.decoding_config(), view or ExplainOptions()
+    best, trace = _search_or_score(translator, text, target, options, view.token_ids)
     alignment = faithfulness = None
+    maps: tuple[AttentionMap, ...] = ()
     if translator.has_attention:
-        alignment = translator.align_token_ids([text], [best.token_ids])[0]
+        known_text = target is not None and translator.target.encode(target) == best.token_ids
+        alignment = (
+            translator.align([text], [target or ""])[0]  # words read as in the text, also unknown ones
+            if known_text
+            else translator.align_token_ids([text], [best.token_ids])[0]
+        )
+        maps = cross_attention_maps(alignment)
+        if view.self_attention:
+            maps += self_attention_maps(translator, text, best.token_ids, alignment)
     if translator.has_attention and with_faithfulness:
         from regard.tasks.translation.faithfulness import measure_faithfulness
 
@@ -216,7 +237,7 @@ def explain(
     prediction = translator.make_predictions([text], [[best]], TranslateOptions())[0]
     return TranslationExplanation(
         prediction if target is None else replace(prediction, text=target),
-        () if alignment is None else _make_maps(alignment),
+        maps,
         translator,
         text,
         best,
@@ -225,16 +246,7 @@ def explain(
         target,
         alignment,
         faithfulness,
-        view or ExplainOptions(),
-    )
-
-
-def _make_maps(alignment: Alignment) -> tuple[AttentionMap, ...]:
-    """The cross-attention of each layer."""
-    names = ["cross"] if len(alignment.weights) == 1 else [f"cross {i}" for i in range(len(alignment.weights))]
-    return tuple(
-        AttentionMap(name, weights, alignment.target, alignment.source)
-        for name, weights in zip(names, alignment.weights, strict=True)
+        view,
     )
 
 
@@ -254,11 +266,14 @@ def next_token_options(explanation: TranslationExplanation) -> list[list[NextTok
 
 
 def _search_or_score(
-    translator: Translator, text: str, target: str | None, options: DecodingConfig
+    translator: Translator, text: str, target: str | None, options: DecodingConfig, token_ids: tuple[int, ...] = ()
 ) -> tuple[Hypothesis, SearchTrace]:
     """The best translation with its search; a given one has none."""
     if not text.strip():
         raise EmptyInputError("there is nothing to show: the text is empty")
+    if token_ids:
+        _check_token_ids(translator, token_ids)
+        return _score(translator, text, list(token_ids)), SearchTrace(())
     if target is None:
         several, trace = translator.search_with_trace(text, options)
         if not several:
@@ -270,7 +285,23 @@ def _search_or_score(
         raise InputTooLongError(
             f"the translation {has}, but this model takes 1 to {translator.max_length:,} (max_length)"
         )
-    return translator.score([text], [target])[0], SearchTrace(())
+    return _score(translator, text, translator.target.encode(target)), SearchTrace(())
+
+
+def _score(translator: Translator, text: str, token_ids: list[int]) -> Hypothesis:
+    """A given translation with its log-probabilities; NaN for an engine, which returns none."""
+    if isinstance(translator.model, InferenceEngine):
+        return Hypothesis(token_ids, math.nan, math.nan, [math.nan] * (len(token_ids) + 1))
+    return translator.score_token_ids([text], [token_ids])[0]
+
+
+def _check_token_ids(translator: Translator, token_ids: tuple[int, ...]) -> None:
+    count, limit = len(translator.target), translator.max_length + 1  # an unfinished translation has one more
+    for token in token_ids:
+        if token >= count or token in (PAD_ID, BOS_ID, EOS_ID):
+            raise InputError(f"{token} is not the id of a token of the translation")
+    if len(token_ids) > limit:
+        raise InputTooLongError(f"the translation has {len(token_ids):,} tokens, but this model takes {limit - 1:,}")
 
 
 def _token_options(translator: Translator, probabilities: Tensor, token: int) -> list[NextToken]:

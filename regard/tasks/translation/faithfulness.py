@@ -16,6 +16,7 @@ from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.decoding import Alignment
 from regard.errors import EmptyInputError, UnknownNameError
 from regard.models import Transformer
+from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import MAX_BATCH_TOKENS, Translator
 from regard.viewing.interventions import PermutedWeights, UniformWeights, replace_normalizers
 
@@ -96,6 +97,22 @@ SENTENCES = {
         "unclear": "可见注意力权重有作用，但权重最大的词并不比其他词重要多少：不要把这幅图当作解释。",
     },
 }
+
+
+# Removing each word computes everything again: at most so many tokens, and probabilities, are measured.
+MAX_TOKENS, MAX_PROBABILITIES = 20_000, 50_000_000
+
+
+def can_measure(translator: Translator, alignment: Alignment) -> bool:
+    """Whether a translation is measured in reasonable time: with a PyTorch model, and not too long.
+
+    Args:
+        translator: the model
+        alignment: of the translation
+    """
+    num_tokens = len(alignment.groups("source")) * (len(alignment.source) + len(alignment.target))
+    is_short = num_tokens <= MAX_TOKENS and num_tokens * len(translator.target) <= MAX_PROBABILITIES
+    return is_short and not isinstance(translator.model, InferenceEngine)
 
 
 @torch.no_grad()

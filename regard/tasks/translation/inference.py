@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,16 +11,20 @@ from contextlib import ExitStack
 from contextvars import copy_context
 from functools import cache
 from queue import SimpleQueue
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.decoding import DecoderState, DecodingConfig, Hypothesis, decode
+from regard.data.vocabulary import EOS_ID
+from regard.decoding import DecoderState, DecodingConfig, Hypothesis
 from regard.errors import UnsupportedError
 
-__all__ = ["InferenceEngine", "ObservedModel", "group_by_length", "map_in_threads", "stream_decode"]
+if TYPE_CHECKING:
+    from regard.tasks.translation.predictor import Translator
+
+__all__ = ["InferenceEngine", "ObservedModel", "group_by_length", "iterate_emitted", "map_in_threads", "warm_up"]
 
 
 class InferenceEngine(ABC):
@@ -144,62 +149,78 @@ def group_by_length(
         yield group
 
 
-def stream_decode(
-    model: Any,
-    source: Int[Tensor, "batch src_len"],
-    source_lengths: Int[Tensor, " batch"],
-    config: DecodingConfig,
-    generator: torch.Generator | None = None,
-) -> Iterator[tuple[list[int], Hypothesis | None]]:
-    """Decode one source greedily or by sampling, and yield the tokens so far at every step.
-
-    The search runs in a thread of its own. The last item has the hypothesis.
+def iterate_emitted(work: Callable[[Callable[[ItemT], None]], Iterable[ItemT]]) -> Iterator[ItemT]:
+    """The values that some work emits, then those that it returns; the work runs in a thread of its own.
 
     Args:
-        model: a `StepwiseModel`
-        source, source_lengths: one sentence
-        config: greedy or sampling
-        generator: random numbers of sampling
+        work: called with the function that takes the values
+
+    Example:
+        >>> def work(emit):
+        ...     emit(1)
+        ...     return [2]
+        >>> list(iterate_emitted(work))
+        [1, 2]
     """
-    tokens: SimpleQueue[int | None] = SimpleQueue()
+    queue: SimpleQueue[tuple[ItemT] | None] = SimpleQueue()
     with ThreadPoolExecutor(1) as pool:
-        context = copy_context()
-        work = pool.submit(
-            context.run, decode, ObservedModel(model, tokens.put), source, source_lengths, config, generator=generator
-        )
-        work.add_done_callback(lambda _: tokens.put(None))
-        token_ids: list[int] = []
-        while (token := tokens.get()) is not None:
-            token_ids.append(token)
-            yield list(token_ids), None
-        hypothesis = work.result()[0][0]
-        yield hypothesis.token_ids, hypothesis
+        running = pool.submit(copy_context().run, work, lambda item: queue.put((item,)))
+        running.add_done_callback(lambda _: queue.put(None))
+        while (emitted := queue.get()) is not None:
+            yield emitted[0]
+        yield from running.result()
 
 
 class ObservedModel:
-    """A model of one sentence that reports each token as soon as it is chosen: when it is the input of the next step.
+    """A model that reports each token as soon as it is chosen: when it is the input of the next step.
 
     Args:
         model: a `StepwiseModel`
-        emit: called with each token
+        num_rows: number of sentences
+        emit: called with the row of a sentence and its next token
     """
 
-    def __init__(self, model: Any, emit: Callable[[int], None]):
-        self.model, self.emit = model, emit
+    def __init__(self, model: Any, num_rows: int, emit: Callable[[int, int], None]):
+        self.model, self.emit, self.rows = model, emit, list(range(num_rows))
 
     def start_decoding(self, source: Tensor, source_lengths: Tensor, /) -> ObservedModel:
-        """Begin a translation."""
+        """Begin the translations."""
         self.state, self.has_begun = self.model.start_decoding(source, source_lengths), False
         return self
 
     def step(self, tokens: Int[Tensor, " batch"], /) -> Float[Tensor, "batch vocab"]:
-        """The logits of the next token."""
+        """The logits of the next tokens."""
         if self.has_begun:  # the first token is the beginning of the sentence
-            self.emit(int(tokens[0]))
+            for row, token in zip(self.rows, tokens.tolist(), strict=True):
+                self.emit(row, token)
         self.has_begun = True
         logits: Tensor = self.state.step(tokens)
         return logits
 
     def reorder(self, rows: Int[Tensor, " batch"], /) -> None:
         """Continue with these rows."""
+        self.rows = [self.rows[row] for row in rows.tolist()]
         self.state.reorder(rows)
+
+
+WARM_UP_LENGTH = 40  # tokens: few sentences have more
+NUM_WARM_UPS = 6  # full batches; after so many, memory hardly grows
+
+
+def warm_up(translator: Translator, batch_size: int) -> None:
+    """Translate batches of random texts: first of long ones, then of all lengths.
+
+    Most of the memory that full batches need is allocated then before the first request. Without it, the memory of a
+    server grew for thousands of requests.
+
+    Args:
+        translator: the model
+        batch_size: number of texts
+    """
+    rng, tokenizer, longest = random.Random(0), translator.source, min(WARM_UP_LENGTH, translator.max_length)
+    first = min(EOS_ID + 1, len(tokenizer) - 1)  # the last one of a vocabulary of special tokens
+    for batch in range(NUM_WARM_UPS):
+        lengths = [longest if batch == 0 else rng.randint(1, longest) for _ in range(batch_size)]
+        texts = [tokenizer.decode(rng.choices(range(first, len(tokenizer)), k=length)) for length in lengths]
+        short = [text for text in texts if len(tokenizer.encode(translator.clean(text))) <= translator.max_length]
+        translator.search(short, translator.decoding_config(max_length=longest))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -24,9 +24,17 @@ from regard.decoding import (
 )
 from regard.errors import InputTooLongError, UnsupportedError, UsageError
 from regard.models import RNNSeq2Seq, Transformer
-from regard.tasks.predictor import Alignable, Explanation, InputField, Prediction, Predictor, Report, Scorable
+from regard.tasks.abilities import Alignable, AlignedText, AlignOptions, Scorable, Tokenizable, Tokenization
+from regard.tasks.predictor import Explanation, InputField, Prediction, Predictor, Report
 from regard.tasks.translation.config import EvaluateOptions, ExplainOptions, TranslateOptions, TranslationConfig
-from regard.tasks.translation.inference import InferenceEngine, group_by_length, map_in_threads, stream_decode
+from regard.tasks.translation.inference import (
+    InferenceEngine,
+    ObservedModel,
+    group_by_length,
+    iterate_emitted,
+    map_in_threads,
+    warm_up,
+)
 from regard.tasks.translation.processor import TokenizedText, TranslationProcessor, make_alignment
 from regard.training.engine import retain_freed_memory
 
@@ -61,6 +69,8 @@ class Translation(Prediction):
         finished: whether the end of the sentence was reached
         alternatives: the other hypotheses, best first
         alignment: words and weights, if they were requested
+        num_source_tokens: tokens of the source; 0 if they were not counted
+        token_ids: the ids of `tokens`
     """
 
     log_prob: float = 0.0
@@ -69,6 +79,14 @@ class Translation(Prediction):
     finished: bool = True
     alternatives: tuple[Translation, ...] = ()
     alignment: Mapping[str, Any] | None = None
+    num_source_tokens: int = 0
+    token_ids: tuple[int, ...] = ()
+
+    @property
+    def token_counts(self) -> Mapping[str, int]:
+        """The tokens of the source, and of all translations with the ends of the sentences."""
+        output = sum(len(one.token_log_probs) for one in (self, *self.alternatives))
+        return {"input": self.num_source_tokens, "output": output}
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""
@@ -77,6 +95,7 @@ class Translation(Prediction):
             "score": self.score,
             "log_prob": self.log_prob,
             "tokens": list(self.tokens),
+            "token_ids": list(self.token_ids),
             "token_log_probs": list(self.token_log_probs),
             "finished": self.finished,
         }
@@ -85,7 +104,7 @@ class Translation(Prediction):
         return plain | ({} if self.alignment is None else {"alignment": self.alignment})
 
 
-class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable):
+class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable, Tokenizable):
     """A model with its tokenizers. `regard.load(run)` returns one.
 
     `config.beam_size` and `config.length_penalty` are how it translates unless other options are given.
@@ -140,16 +159,21 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
 
     def check(self, inputs: Sequence[str]) -> None:
         """Raise InputTooLongError for a text with more tokens than the model was trained for."""
-        self._check_lengths([[*self.source.encode(self.clean(text)), EOS_ID] for text in inputs])
+        self._encode(inputs)
 
     def predict(self, inputs: Sequence[str], options: TranslateOptions | None = None) -> list[Translation]:
         """One translation of each text, in order."""
         options = options or TranslateOptions()
-        found = self.search(inputs, options.decoding_config(self), options.make_generator(self.device))
-        return self.make_predictions(inputs, found, options)
+        encoded = self._encode(inputs)
+        found = self._search(inputs, encoded, options.decoding_config(self), options.make_generator(self.device))
+        return self.make_predictions(inputs, found, options, [len(ids) - 1 for ids in encoded])
 
     def make_predictions(
-        self, inputs: Sequence[str], found: Sequence[Sequence[Hypothesis]], options: TranslateOptions
+        self,
+        inputs: Sequence[str],
+        found: Sequence[Sequence[Hypothesis]],
+        options: TranslateOptions,
+        num_source_tokens: Sequence[int] | None = None,
     ) -> list[Translation]:
         """The predictions of hypotheses that were found.
 
@@ -157,6 +181,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
             inputs: source texts
             found: the hypotheses of each text, best first
             options: whether to align and to replace unknown words
+            num_source_tokens: tokens of each source text, if they were counted
         """
         flat = [(text, one) for text, best in zip(inputs, found, strict=True) for one in best]
         alignments: Sequence[Alignment | None] = [None] * len(flat)
@@ -166,9 +191,9 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
             self._make_prediction(one, alignment, options) for (_, one), alignment in zip(flat, alignments, strict=True)
         )
         results = []
-        for best in found:
+        for best, count in zip(found, num_source_tokens or [0] * len(found), strict=True):
             first, *others = [next(made) for _ in best] or [Translation("", 0.0)]
-            results.append(replace(first, alternatives=tuple(others)))
+            results.append(replace(first, alternatives=tuple(others), num_source_tokens=count))
         return results
 
     def _make_prediction(
@@ -185,6 +210,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
             tuple(hypothesis.token_log_probs),
             hypothesis.finished,
             alignment=alignment.to_json() if options.align and alignment is not None else None,
+            token_ids=tuple(hypothesis.token_ids),
         )
 
     def evaluate(self, examples: Iterable[SentencePair], options: EvaluateOptions | None = None) -> Report:
@@ -210,25 +236,75 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
 
     def stream(self, input: str, options: TranslateOptions | None = None) -> Iterator[Translation]:
         """Ever longer translations, greedy or sampled; a beam search returns the complete one only."""
-        options = options or TranslateOptions(beam_size=1)
+        options = options or TranslateOptions()
+        yield from iterate_emitted(lambda emit: self.stream_batch([input], options, lambda row, one: emit(one)))
+
+    def stream_batch(
+        self, inputs: Sequence[str], options: TranslateOptions, emit: Callable[[int, Translation], None]
+    ) -> list[Translation]:
+        """Translate texts and report each token as soon as it is chosen, unless `beam_size` asks for a beam search.
+
+        Args:
+            inputs: the texts
+            options: greedy without `sample` and `beam_size`
+            emit: called with the row and its translation so far
+        """
+        if not options.sample and options.num_best == 1:
+            options = options.replace(beam_size=options.beam_size or 1)
         decoding = options.decoding_config(self)
         takes_steps = not isinstance(self.model, InferenceEngine) or self.model.takes_steps
-        if decoding.method == "beam" or not takes_steps or not input.strip():
-            yield from self.predict([input], options)
-            return
-        self.check([input])
-        yield from self._stream_steps(input, decoding, options)
+        rows = [row for row, text in enumerate(inputs) if text.strip()]
+        if decoding.method == "beam" or not takes_steps or options.num_best > 1 or not rows:
+            return self.predict(inputs, options)
+        encoded, token_ids = self._encode(inputs), [list[int]() for _ in rows]
 
-    def _stream_steps(self, text: str, decoding: DecodingConfig, options: TranslateOptions) -> Iterator[Translation]:
-        source, lengths = pad_rows([[*self.source.encode(self.clean(text)), EOS_ID]])
-        for token_ids, hypothesis in stream_decode(
-            self.model, source.to(self.device), lengths.to(self.device), decoding, options.make_generator(self.device)
-        ):
-            if hypothesis is None:
-                tokens = tuple(self.target.convert_ids_to_tokens(token_ids))
-                yield Translation(self.target.decode(token_ids), 0.0, tokens=tokens, finished=False)
-            else:
-                yield from self.make_predictions([text], [[hypothesis]], options)
+        def report(row: int, token: int) -> None:
+            token_ids[row].append(token)
+            tokens = tuple(self.target.convert_ids_to_tokens(token_ids[row]))
+            ids = tuple(token_ids[row])
+            partial = Translation(self.target.decode(ids), 0.0, tokens=tokens, finished=False, token_ids=ids)
+            emit(rows[row], partial)
+
+        source, lengths = (part.to(self.device) for part in pad_rows([encoded[row] for row in rows]))
+        model, generator = ObservedModel(self.model, len(rows), report), options.make_generator(self.device)
+        found = [list[Hypothesis]() for _ in inputs]
+        for row, best in zip(rows, decode(model, source, lengths, decoding, generator=generator), strict=True):
+            found[row] = best
+        return self.make_predictions(inputs, found, options, [len(ids) - 1 for ids in encoded])
+
+    def describe(self) -> dict[str, Any]:
+        """The languages, the tokenizer and the sizes of the model."""
+        source, _, target = (self.config.language_pair or "").partition("-")
+        is_transformer = self.config.model == "transformer"
+        return super().describe() | {
+            "model": self.config.model,
+            "source_language": source or None,
+            "target_language": target or None,
+            "tokenizer": self.source.model_type,
+            "num_layers": self.config.num_layers if is_transformer else 1,
+            "num_heads": self.config.num_heads if is_transformer else 1,
+            "beam_size": self.config.beam_size,
+            "max_length": self.max_length,
+        }
+
+    def is_random(self, options: TranslateOptions) -> bool:
+        """Whether translations are sampled."""
+        return options.sample
+
+    def num_candidates(self, options: TranslateOptions) -> int:
+        """Hypotheses that are kept side by side."""
+        return max(options.num_best, 1 if options.sample else options.beam_size or self.config.beam_size)
+
+    def warm_up(self, batch_size: int) -> None:
+        """Translate random texts; see `warm_up`."""
+        warm_up(self, batch_size)
+
+    def tokenize(self, text: str, side: Literal["input", "target"] = "input") -> Tokenization:
+        """The tokens of a source text or of a translation."""
+        tokenizer = self.source if side == "input" else self.target
+        token_ids = tokenizer.encode(self.clean(text) if side == "input" else text)
+        unknown = tuple(index for index, token in enumerate(token_ids) if token == UNK_ID)
+        return Tokenization(tuple(tokenizer.convert_ids_to_tokens(token_ids)), unknown, self.max_length)
 
     def decoding_config(self, **options: Any) -> DecodingConfig:
         """The options of a search: those of the run, with changes.
@@ -274,9 +350,23 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
         self, texts: Sequence[str], options: DecodingConfig | None = None, generator: torch.Generator | None = None
     ) -> list[list[Hypothesis]]:
         """The hypotheses of each text, best first; none for an empty text."""
-        options = options or self.decoding_config()
+        return self._search(texts, self._encode(texts), options or self.decoding_config(), generator)
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of source texts with EOS; InputTooLongError if there are more than the model takes."""
+        encoded = [[*self.source.encode(self.clean(text)), EOS_ID] for text in texts]
+        self._check_lengths(encoded)
+        return encoded
+
+    def _search(
+        self,
+        texts: Sequence[str],
+        encoded: Sequence[list[int]],
+        options: DecodingConfig,
+        generator: torch.Generator | None,
+    ) -> list[list[Hypothesis]]:
         if isinstance(self.model, InferenceEngine):
-            return self._search_with_engine(self.model, texts, options, generator)
+            return self._search_with_engine(self.model, texts, encoded, options, generator)
         model, found = self.model, [list[Hypothesis]() for _ in texts]
 
         def searched(batch: tuple[list[int], Tensor, Tensor]) -> None:
@@ -284,7 +374,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
             for row, several in zip(rows, decode(model, source, lengths, options, generator=generator), strict=True):
                 found[row] = several
 
-        batches = self._iter_batches(texts, options)
+        batches = self._iter_batches(texts, encoded, options)
         if _must_run_sequentially(options, self.device):
             for batch in batches:
                 searched(batch)
@@ -297,10 +387,13 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
         return Translator(model, self.processor, self.config)
 
     def _search_with_engine(
-        self, engine: InferenceEngine, texts: Sequence[str], options: DecodingConfig, generator: torch.Generator | None
+        self,
+        engine: InferenceEngine,
+        texts: Sequence[str],
+        encoded: Sequence[list[int]],
+        options: DecodingConfig,
+        generator: torch.Generator | None,
     ) -> list[list[Hypothesis]]:
-        encoded = [[*self.source.encode(self.clean(text)), EOS_ID] for text in texts]
-        self._check_lengths(encoded)
         found: list[list[Hypothesis]] = [[] for _ in texts]
         rows = [row for row, text in enumerate(texts) if text.strip()]
         best = engine.search([encoded[row] for row in rows], options, generator)
@@ -313,15 +406,18 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
     ) -> tuple[list[Hypothesis], SearchTrace]:
         """The hypotheses of a text with the search: every candidate, its score and its parent."""
         options = options or self.decoding_config()
-        for _, source, lengths in self._iter_batches([text], options):
+        for _, source, lengths in self._iter_batches([text], self._encode([text]), options):
             return decode_with_trace(self.model, source, lengths, options)[0]
         return [], SearchTrace(())
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Hypothesis]:
         """The log-probability of given translations, by token."""
         _require_lists("score", sources, targets)
+        return self.score_token_ids(sources, [self.target.encode(text) for text in targets])
+
+    def score_token_ids(self, sources: Sequence[str], ids: Sequence[list[int]]) -> list[Hypothesis]:
+        """As `score`, for translations given as token ids."""
         found: list[Any] = [None] * len(sources)
-        ids = [self.target.encode(text) for text in targets]
         for rows, source, lengths, target in self._forced_batches(sources, ids):
             known = torch.tensor([len(ids[row]) + 2 for row in rows], device=self.device)
             best = score_targets(self.torch_model, source, lengths, target, known, self.decoding_config())
@@ -348,6 +444,14 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
         if isinstance(source, str) or isinstance(target, str):
             raise TypeError("align takes two texts or two lists of texts, not one of each")
         return self._align_with(source, target, self.model.attention_weights, spaced)
+
+    def align_texts(
+        self, inputs: Sequence[str], targets: Sequence[str | None], options: AlignOptions | None = None
+    ) -> list[AlignedText]:
+        """Align texts with given translations; None stands for the best that the search finds."""
+        from regard.tasks.translation.maps import align_texts
+
+        return align_texts(self, inputs, targets, options or AlignOptions())
 
     @property
     def can_posterior_align(self) -> bool:
@@ -426,11 +530,9 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
         return self.target.decode(token_ids, replacements)
 
     def _iter_batches(
-        self, texts: Sequence[str], options: DecodingConfig
+        self, texts: Sequence[str], encoded: Sequence[list[int]], options: DecodingConfig
     ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
         """Batches of texts of similar length; empty texts are left out."""
-        encoded = [[*self.source.encode(self.clean(text)), EOS_ID] for text in texts]
-        self._check_lengths(encoded)
         width = options.beam_size if options.method == "beam" else options.num_best
         rows = [row for row, text in enumerate(texts) if text.strip()]
         together = 1 if _must_run_sequentially(options, self.device) else torch.get_num_threads()
@@ -446,8 +548,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable)
         """Batches of sources and given targets."""
         if len(sources) != len(targets):
             raise UsageError(f"there are {len(sources)} sources, but {len(targets)} translations of them")
-        encoded = [[*self.source.encode(self.clean(text)), EOS_ID] for text in sources]
-        self._check_lengths(encoded)
+        encoded = self._encode(sources)
         wanted = [[BOS_ID, *numbers, EOS_ID] for numbers in targets]
         longest = [max(len(a), len(b)) for a, b in zip(encoded, wanted, strict=True)]
         for group in group_by_length(list(range(len(sources))), longest, MAX_BATCH_TOKENS):

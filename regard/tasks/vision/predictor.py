@@ -169,6 +169,10 @@ class ImageClassifier(_GridPredictor[ImageLike, RenderedScenes]):
         pool = self.model.pool
         return isinstance(pool, AttentionPool) and not isinstance(pool.attention.score, Constant)
 
+    def describe(self) -> dict[str, Any]:
+        """The classes and the size of the images."""
+        return super().describe() | {"labels": list(self.labels), "image_size": self.processor.image_size}
+
     def get_input(self, example: RenderedScenes) -> ImageLike:
         """The image of a scene."""
         return example.images[0]
