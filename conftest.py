@@ -34,9 +34,9 @@ hypothesis.settings.load_profile("regard")
 
 
 def _shapes_are_checked(config: pytest.Config) -> bool:
-    wish = os.environ.get("REGARD_SHAPES")
-    if wish is not None:
-        return wish != "0"
+    setting = os.environ.get("REGARD_SHAPES")
+    if setting is not None:
+        return setting != "0"
     return "bare" not in (config.option.markexpr or "").replace("not bare", "")
 
 

@@ -71,10 +71,10 @@ def option(
         Traceback (most recent call last):
         regard.errors.ConfigError: invalid value '0' for layers: must be at least 1
     """
-    given = (("ge", ge), ("gt", gt), ("le", le), ("lt", lt))
+    bounds = (("ge", ge), ("gt", gt), ("le", le), ("lt", lt))
     metadata = {
         "help": help,
-        "bounds": {name: bound for name, bound in given if bound is not None},
+        "bounds": {name: bound for name, bound in bounds if bound is not None},
         "choices": tuple(choices),
         "infinite": infinite,
         "when": dict(when or {}),
@@ -188,11 +188,11 @@ class Config:
         return cls(**values).resolve()
 
     @classmethod
-    def from_dict(cls: type[ConfigT], kept: Mapping[str, Any]) -> ConfigT:
-        """The configuration that `to_dict` and JSON kept."""
-        if unknown := sorted(set(kept) - {item.name for item in cls.options()}):
+    def from_dict(cls: type[ConfigT], values: Mapping[str, Any]) -> ConfigT:
+        """Restore a configuration from the dict of `to_dict`, also after JSON."""
+        if unknown := sorted(set(values) - {item.name for item in cls.options()}):
             raise ConfigError(f"this version of regard has no option {', '.join(unknown)}")
-        return cls.from_overrides((), **kept)
+        return cls.from_overrides((), **values)
 
     def to_dict(self) -> dict[str, Any]:
         """The values by name."""
@@ -203,9 +203,9 @@ class Config:
         return dataclasses.replace(self, **changes)
 
     def differences(self, other: Config) -> dict[str, tuple[Any, Any]]:
-        """The options that differ, each with its value here and there."""
-        mine, others = self.to_dict(), other.to_dict()
-        return {name: (mine[name], others.get(name)) for name in mine if mine[name] != others.get(name)}
+        """Return the options that differ, each with its own and the other value."""
+        values, others = self.to_dict(), other.to_dict()
+        return {name: (value, others.get(name)) for name, value in values.items() if value != others.get(name)}
 
     def unused(self, names: Iterable[str]) -> dict[str, Mapping[str, object]]:
         """Of these options, those that nothing reads, each with the condition under which it is read."""

@@ -124,9 +124,9 @@ def test_inheriting_paths_and_differences(tmp_path, monkeypatch):
     assert config.inherit_from(other.to_dict()).steps == 3
     assert config.differences(other) == {"steps": (3, 9), "model": ("rnn", "transformer"), "dim": (8, 16)}
     monkeypatch.chdir(tmp_path)
-    here = Sizes.from_overrides(["train_files=a,b", "data_dir=c"]).resolve_paths()
-    assert here.train_files == (str(Path("a").resolve()), str(Path("b").resolve()))
-    assert here.data_dir == str(Path("c").resolve())
+    resolved = Sizes.from_overrides(["train_files=a,b", "data_dir=c"]).resolve_paths()
+    assert resolved.train_files == (str(Path("a").resolve()), str(Path("b").resolve()))
+    assert resolved.data_dir == str(Path("c").resolve())
     assert Sizes.from_overrides(["data_dir=download"]).resolve_paths().data_dir == "download"
 
 

@@ -167,8 +167,8 @@ class MultiHead(nn.Module):
         context = self.out_proj(output.context.transpose(-3, -2).flatten(-2))
         return notify_watchers(self, output.replace_context(context))
 
-    def _split_heads(self, joined: Tensor) -> Tensor:
-        return joined.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)
+    def _split_heads(self, projected: Tensor) -> Tensor:
+        return projected.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)
 
     def _check_inputs(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         _check_input("query", query, self.q_proj)

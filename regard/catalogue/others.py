@@ -16,6 +16,8 @@ from regard.catalogue.mechanism import (
     similarity_weights,
 )
 
+__all__ = ["ADDRESSING", "HEADS", "MASKS", "POSITIONS", "SCOPES"]
+
 MASKS = (
     Mechanism(
         "padding",

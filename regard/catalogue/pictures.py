@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NUM_QUERIES, NUM_KEYS = 8, 16
 
+__all__ = ["picture_weights"]
+
 
 @torch.no_grad()
 def picture_weights(mechanism: Mechanism, attention: Any) -> Tensor:

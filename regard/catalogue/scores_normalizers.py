@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from regard.catalogue.mechanism import POSITIONAL, RANDOM, Mechanism, half_circle
 
+__all__ = ["NORMALIZERS", "SCORES"]
+
 FUSED = "one call of PyTorch's fused scaled_dot_product_attention"
 
 

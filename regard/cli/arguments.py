@@ -2,56 +2,67 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 from typer.core import TyperCommand
 
-from regard.cli.output import print_status
-from regard.config import Config, Option, format_value
-from regard.errors import UnknownNameError, UsageError
+from regard.cli.output import describe_option, print_status
+from regard.config import Config, Option
+from regard.errors import InputError, InputTooLongError, UnknownNameError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from regard.tasks import Predictor
+    from regard.tasks import InputField, Predictor
 
 __all__ = [
     "AsJson",
     "Device",
     "Engine",
+    "Example",
+    "InputLimit",
+    "Inputs",
     "Lang",
     "MultiValueCommand",
     "Run",
+    "Split",
     "TestFiles",
+    "TooLong",
+    "TooLongOption",
     "TrainFiles",
     "ValidFiles",
     "add_options",
     "check_device",
     "check_files",
+    "check_verb",
     "find_run",
+    "group_words",
     "load_predictor",
+    "load_splits",
     "predictor_options",
+    "read_example",
     "read_file_blocks",
-    "read_record",
+    "read_run_record",
     "read_stdin_blocks",
     "read_stdin_lines",
     "repeat_option_names",
-    "task_name",
 ]
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
-FROM_FILES = ("translation", "documents", "mixed", "language", "masked-language", "captions")
 FILE_BLOCK, PIPE_BLOCK = 2048, 512  # lines in a block: more sort better by length, fewer answer sooner
 CHUNK_BYTES = 1 << 16
 OVERRIDE = re.compile(r"[A-Za-z_][A-Za-z_0-9-]*=")
 MULTI_VALUE = ("--train", "--valid", "--test")
 METAVARS = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
+ResultT = TypeVar("ResultT")
 
 
 class Lang(str, Enum):
@@ -61,8 +72,24 @@ class Lang(str, Enum):
     zh = "zh"
 
 
+class TooLong(str, Enum):
+    """What to do with an input that is longer than the model takes."""
+
+    error = "error"
+    truncate = "truncate"
+
+
 FILES = "Source and target, or one .tsv or .jsonl; also .gz or .xz. Documents: .tsv, .csv or .jsonl."
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, or of an exported model.")]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="INPUT", help="Texts or image files; without any, texts from standard input."),
+]
+Example = Annotated[
+    int | None, typer.Option(min=0, help="Take this input of --split, from 0; INPUT replaces its last parts.")
+]
+Split = Annotated[str | None, typer.Option(help="A split of the recipe: test, valid, ...; default: its tests.")]
+TooLongOption = Annotated[TooLong, typer.Option(help="Refuse inputs that are too long for the model, or cut them.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda or mps.")]
 Engine = Annotated[
@@ -85,12 +112,15 @@ def check_device(name: str) -> str:
 
 
 def check_files(recipe: str, config: Mapping[str, Any]) -> None:
-    """Refuse files for a recipe that generates its data."""
+    """Refuse files for a recipe that has its own data."""
+    from regard.tasks import RECIPES, get_recipe
+
     named = [name for name in ("train_files", "valid_files", "test_files") if config.get(name)]
-    if named and recipe not in FROM_FILES:
-        known = f"{', '.join(FROM_FILES[:-1])} or {FROM_FILES[-1]}"
+    if named and not get_recipe(recipe).reads_files:
+        *others, last = (name for name, one in RECIPES.items() if one.reads_files)
         raise UsageError(
-            f"--{named[0].removesuffix('_files')} is an option of the recipes {known}; {recipe} generates its data"
+            f"--{named[0].removesuffix('_files')} is an option of the recipes {', '.join(others)} or {last};"
+            f" {recipe} has data of its own"
         )
 
 
@@ -128,21 +158,30 @@ def find_run(args: Sequence[str]) -> Path | None:
     return next((Path(arg) for arg in args if not arg.startswith("-") and Path(arg).is_dir()), None)
 
 
-def read_record(run: Path) -> dict[str, Any]:
-    """run.json of a run, or export.json of an exported folder."""
-    from regard import export
-    from regard.tasks import read_record
+def read_run_record(run: Path) -> dict[str, Any]:
+    """run.json of a run, or export.json of an exported folder; torch is imported for the latter only."""
     from regard.training import RunFolder
 
-    return export.read_record(run) if export.is_export(run) else read_record(RunFolder.open(run))
+    if (run / "export.json").is_file():
+        from regard import export
+
+        return export.read_record(run)
+    return RunFolder.open(run).read_record()
 
 
-def task_name(run: Path) -> str | None:
-    """The task of a run; None if it is not ported to the protocol yet."""
-    from regard.tasks import Recipe, get_recipe
+def check_verb(verb: str, run: Path) -> None:
+    """Refuse a run whose task has another command."""
+    from regard.tasks import TASKS
 
-    recipe = get_recipe(read_record(run)["recipe"])
-    return recipe.task if isinstance(recipe, Recipe) else None
+    task = _task_name(run)
+    if TASKS[task].verb != verb:
+        raise UsageError(f"{run} was trained for {task}; use: regard {TASKS[task].verb} {run}")
+
+
+def _task_name(run: Path) -> str:
+    from regard.tasks import get_recipe
+
+    return str(get_recipe(str(read_run_record(run).get("recipe"))).task)
 
 
 def load_predictor(run: Path, device: str = "auto", engine: str | None = None) -> Predictor[Any, Any, Any]:
@@ -157,19 +196,16 @@ def load_predictor(run: Path, device: str = "auto", engine: str | None = None) -
     return predictor
 
 
-def predictor_options(run: Path, role: str) -> type[Config]:
+def predictor_options(run: Path, role: Literal["predict", "evaluate", "explain"]) -> type[Config]:
     """The option class of a run's predictor.
 
     Args:
         run: its folder
-        role: "predict", "evaluate" or "explain"
+        role: the method that takes the options
     """
-    from regard.tasks import get_task
+    from regard.tasks import get_options
 
-    found = getattr(get_task(task_name(run) or "").predictor_class, f"{role}_options")
-    if not isinstance(found, type):  # a property that depends on the config of the run
-        found = getattr(load_predictor(run, "cpu"), f"{role}_options")
-    return cast("type[Config]", found)
+    return get_options(_task_name(run), role)
 
 
 def add_options(function: Callable[..., None], options: type[Config] | None) -> Callable[..., None]:
@@ -212,8 +248,8 @@ def add_options(function: Callable[..., None], options: type[Config] | None) -> 
 def _option_annotation(item: Option) -> Any:
     flag = item.name.replace("_", "-")
     if item.type is bool:
-        return Annotated[bool | None, typer.Option(f"--{flag}/--no-{flag}", help=_option_help(item))]
-    return Annotated[str | None, typer.Option(f"--{flag}", metavar=_metavar(item), help=_option_help(item))]
+        return Annotated[bool | None, typer.Option(f"--{flag}/--no-{flag}", help=describe_option(item))]
+    return Annotated[str | None, typer.Option(f"--{flag}", metavar=_metavar(item), help=describe_option(item))]
 
 
 def _metavar(item: Option) -> str:
@@ -223,12 +259,114 @@ def _metavar(item: Option) -> str:
     return next((name for kind, name in METAVARS.items() if kind in kinds), "TEXT")
 
 
-def _option_help(item: Option) -> str:
-    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-    facts = [f"{words[name]} {bound:g}" for name, bound in item.bounds.items()]
-    if item.default is not None:
-        facts.append(f"default: {format_value(item.default)}")
-    return f"{item.help}{'' if item.help.endswith('.') else '.'}" + (f" [{', '.join(facts)}]" if facts else "")
+@dataclass(frozen=True)
+class InputLimit:
+    """What to do with inputs that a model cannot take: name their place, or cut those that are too long.
+
+    Args:
+        predictor: the model
+        too_long: refuse an input that is too long, or cut it
+        where: subject of messages, such as "a.txt, line"; empty where there is only one input
+    """
+
+    predictor: Predictor[Any, Any, Any]
+    too_long: TooLong
+    where: str = ""
+
+    def apply(self, inputs: Mapping[int, Any], function: Callable[[list[Any]], list[ResultT]]) -> list[ResultT]:
+        """The results of a function of all inputs.
+
+        Args:
+            inputs: by number, as messages name them
+            function: raises InputError, with the index of the input
+        """
+        try:
+            with self.located(list(inputs)):
+                return function(list(inputs.values()))
+        except InputTooLongError:
+            if self.too_long is TooLong.error:
+                raise
+        return function([self.truncate(one, number) for number, one in inputs.items()])
+
+    def truncate(self, given: Any, number: int) -> Any:
+        """The input, cut if it is too long."""
+        cut = self.predictor.truncate(given)
+        if cut != given:
+            subject = f"{self.where} {number}" if self.where else "the input"
+            print_status(f"{subject} was cut after {len(cut):,} of {len(given):,} characters")
+        return cut
+
+    @contextlib.contextmanager
+    def located(self, numbers: Sequence[int]) -> Iterator[None]:
+        """Name the place of an input in errors inside.
+
+        Args:
+            numbers: of the inputs, in their order
+        """
+        try:
+            yield
+        except InputError as error:
+            place = f"{self.where} {numbers[error.row]}: " if self.where and error.row is not None else ""
+            remedy = ""
+            if isinstance(error, InputTooLongError) and self.too_long is TooLong.error:
+                remedy = ", or cut it with --too-long truncate"
+            raise type(error)(f"{place}{error}{remedy}", row=error.row) from None
+
+
+def group_words(fields: Sequence[InputField], words: Sequence[str]) -> list[Any]:
+    """Inputs from arguments: one word each, or as many as an input has parts."""
+    count = len(fields)
+    if len(words) % count:
+        names = " ".join(one.name.upper() for one in fields)
+        raise UsageError(f"{len(words)} arguments are not inputs of the form {names}")
+    if count == 1:
+        return list(words)
+    return [tuple(words[first : first + count]) for first in range(0, len(words), count)]
+
+
+def load_splits(
+    predictor: Predictor[Any, Any, Any],
+    run: Path,
+    files: Sequence[Path] | None = None,
+    split: str | None = None,
+    columns: str | None = None,
+) -> Mapping[str, Iterable[Any]]:
+    """Examples to evaluate on: of files, or of splits of the recipe."""
+    from regard.tasks import RECIPES, get_recipe
+
+    recipe, config = get_recipe(read_run_record(run)["recipe"]), predictor.config
+    if columns is not None:
+        config = config.replace(columns=config.option("columns").parse(columns))
+    if not files:
+        return dict(recipe.load_data(config).select(split))
+    readers = [one for one in RECIPES.values() if one.reads_files and one.task == recipe.task]
+    if not readers:
+        raise UnsupportedError(f"{run} cannot be evaluated on files; use --split test or --split valid")
+    names = tuple(map(str, files))
+    data = readers[0].load_data(config.replace(train_files=names, valid_files=names, test_files=names))
+    return {"files": next(iter(data.select("test").values()))}
+
+
+def read_example(
+    predictor: Predictor[Any, Any, Any], run: Path, index: int, split: str | None, words: Sequence[str] = ()
+) -> Any:
+    """The input of an example of the recipe.
+
+    Args:
+        predictor: of the run
+        run: its folder
+        index: of the example in the split, from 0
+        split: name of the split; None: the first test
+        words: replace the last parts of the input, such as the question about an image
+    """
+    if words and len(words) >= len(predictor.inputs):
+        raise UsageError("INPUT cannot be combined with --example")
+    name, examples = next(iter(load_splits(predictor, run, split=split).items()))
+    found = next(islice(examples, index, None), None)
+    if found is None:
+        raise UsageError(f"invalid value '{index}' for --example: {name} has fewer examples")
+    taken = predictor.get_input(found)
+    return (*taken[: len(taken) - len(words)], *words) if words else taken
 
 
 def read_file_blocks(path: Path) -> Iterator[list[str]]:

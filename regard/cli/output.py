@@ -15,12 +15,14 @@ from unicodedata import east_asian_width
 
 import typer
 
+from regard.config import Option, format_conditions, format_value
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["line_breaks", "make_table", "print_blocks", "print_json", "print_status", "replace_non_finite", "wrap_text"]
+__all__ = ["describe_option", "line_breaks", "make_table", "print_blocks", "print_json", "print_status", "replace_non_finite", "wrap_text"]
 
 OPENING = "（【《〈「『“‘([{"  # what follows stays on the same line
 CLOSING = "，。、；：！？）】》〉」』”’…—％,.;:!?)]}%"  # stays on the line of what precedes it
@@ -48,6 +50,34 @@ def replace_non_finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [replace_non_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+WORDS = {
+    "en": {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "default": "default: ", "when": "for "},
+    "zh": {"ge": "不小于", "gt": "大于", "le": "不大于", "lt": "小于", "default": "默认：", "when": "仅用于 "},
+}
+
+
+def describe_option(item: Option, language: str = "en", *, with_allowed: bool = False) -> str:
+    """What an option is, with its bounds, its default and where it is read.
+
+    Args:
+        item: the option
+        language: "en" or "zh"
+        with_allowed: also the allowed values; in the help of a command they stand beside its name
+
+    Example:
+        >>> describe_option(Option("lr", float, 0.1, "Sizes", "learning rate", {"gt": 0}))
+        'learning rate [above 0; default: 0.1]'
+    """
+    words = WORDS[language]
+    facts = [", ".join(item.allowed)] if with_allowed and item.allowed else []
+    facts += [f"{words[name]} {bound:,}" for name, bound in item.bounds.items()]
+    if item.default is not None:
+        facts.append(f"{words['default']}{format_value(item.default)}")
+    if item.when:
+        facts.append(f"{words['when']}{format_conditions(item.when)}")
+    return item.localized_help(language) + (f" [{'; '.join(facts)}]" if facts else "")
 
 
 def print_blocks(*parts: RenderableType) -> None:

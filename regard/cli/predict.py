@@ -164,19 +164,13 @@ def _predict_block(
     predictor: Predictor[Any, Any, Any], block: list[Any], options: Any, done: int, file: Path | None
 ) -> Iterator[tuple[Any, Prediction | None]]:
     """Each input with its prediction; None for an empty text of a model that takes none."""
-    keep = [not (isinstance(one, str) and not one.strip() and _refuses_empty(predictor)) for one in block]
-    inputs = [one for one, kept in zip(block, keep, strict=True) if kept]
-    where = "input" if file is None else f"{file}, line"
-    try:
-        predictor.check(inputs)
-        found = iter(predictor.predict(inputs, options) if inputs else [])
-    except InputError as error:
-        if error.row is None or len(block) + done == 1:
-            raise
-        row = [index for index, kept in enumerate(keep) if kept][error.row]
-        raise type(error)(f"{where} {done + row + 1}: {error}", row=row) from None
-    for one, kept in zip(block, keep, strict=True):
-        yield one, next(found) if kept else None
+    numbered = dict(enumerate(block, done + 1))
+    empty = [number for number, one in numbered.items() if isinstance(one, str) and not one.strip()]
+    left_out = set(empty) if empty and _refuses_empty(predictor) else set()
+    kept = {number: one for number, one in numbered.items() if number not in left_out}
+    found = limit.apply(kept, lambda inputs: predictor.predict(inputs, options)) if kept else []
+    predictions = dict(zip(kept, found, strict=True))
+    return ((one, predictions.get(number)) for number, one in numbered.items())
 
 
 def _refuses_empty(predictor: Predictor[Any, Any, Any]) -> bool:

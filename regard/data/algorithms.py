@@ -108,14 +108,14 @@ class Algorithm(ABC):
         Returns:
             The batch.
         """
-        drawn = {name: _uniform_int(generator, *self.sizes[name]) for name in self.size_names}
-        if unknown := set(sizes) - set(drawn):
+        sampled = {name: _uniform_int(generator, *self.sizes[name]) for name in self.size_names}
+        if unknown := set(sizes) - set(sampled):
             raise UsageError(
                 f"{self.name} has no size {sorted(unknown)[0]!r}; its sizes are {', '.join(self.size_names)}"
             )
         if small := [name for name, size in sizes.items() if size < 1]:
             raise UsageError(f"invalid value {sizes[small[0]]} for {small[0]}: must be at least 1")
-        return self._sample(generator, batch_size, **(drawn | sizes))
+        return self._sample(generator, batch_size, **(sampled | sizes))
 
     def _sample_vectors(self, generator: Generator, *shape: int) -> Tensor:
         return torch.randint(2, (*shape, self.num_bits), generator=generator).float()

@@ -278,7 +278,7 @@ class QuestionGenerator:
         place = (draws * (is_unique[:, None] | ALLOWS_REPEATED_DIGIT[:, None])).argmax(-1)
         types = torch.arange(len(QUESTION_TYPES)).expand(len(scenes), -1)
         types = torch.where(is_unique.any(1, keepdim=True) | ALLOWS_REPEATED_DIGIT, types, COUNT)
-        offset = (_horizontal_centers(scenes) - scenes.images.shape[-1]).abs()
+        offset = (scenes.horizontal_centers - scenes.images.shape[-1]).abs()
         is_central = offset < 2 * self.scenes.min_separation
         return torch.where((types == WHERE) & is_central.gather(1, place), SIZE, types), place
 
@@ -297,11 +297,6 @@ def _encode_template(template: list[str]) -> list[int]:
     """Encode a template as padded indices of `QUESTION_WORDS`, with -1 for the word to fill in."""
     words = (-1 if word in "#@" else QUESTION_WORDS.index(word) for word in template)
     return [*words, *[0] * (MAX_QUESTION_LENGTH - len(template))]
-
-
-def _horizontal_centers(scenes: RenderedScenes) -> Int[Tensor, "count digits"]:
-    """Return twice the horizontal center of each digit, in pixels."""
-    return scenes.boxes[..., 0] + scenes.boxes[..., 2]
 
 
 def _neighbor_of(types: Int[Tensor, "count questions"], place: Tensor) -> Bool[Tensor, "count questions digits"]:
@@ -334,8 +329,7 @@ def compute_answers(
         '2'
     """
     place = mentioned.long().argmax(-1)
-    is_right = _horizontal_centers(scenes) > scenes.images.shape[-1]
-    corner = 2 * scenes.is_below.long() + is_right.long()
+    corner = 2 * scenes.is_below.long() + (scenes.horizontal_centers > scenes.images.shape[-1]).long()
     nothing = torch.full((len(scenes), 1), ANSWERS.index("nothing"))
     row = torch.cat((nothing, scenes.labels, nothing), 1)
     by_type = (

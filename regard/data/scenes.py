@@ -83,6 +83,11 @@ class RenderedScenes:
         return cls(*map(torch.cat, zip(*(vars(part).values() for part in parts), strict=True)))
 
     @property
+    def horizontal_centers(self) -> Int[Tensor, "count digits"]:
+        """Twice the horizontal center of each digit, in pixels."""
+        return self.boxes[..., 0] + self.boxes[..., 2]
+
+    @property
     def is_below(self) -> Bool[Tensor, "count digits"]:
         """Whether the center of a digit is below the center of the scene."""
         return self.boxes[..., 1] + self.boxes[..., 3] > self.images.shape[-1]

@@ -103,7 +103,7 @@ def attention_over_hypotheses(
         )
     if not hypotheses:
         return []
-    rows = [[bos, *one.token_ids, *([eos] if one.finished else [])] for one in hypotheses]
+    rows = [[bos, *hypothesis.token_ids, *([eos] if hypothesis.finished else [])] for hypothesis in hypotheses]
     longest = max(map(len, rows))
     target = torch.tensor([row + [pad] * (longest - len(row)) for row in rows], device=source.device)
     with eval_mode(model):

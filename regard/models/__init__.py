@@ -1,4 +1,4 @@
-"""Models of published papers, each in one file that can be read beside the paper."""
+"""Models of published papers, each in one file that follows the paper."""
 
 from importlib import import_module
 

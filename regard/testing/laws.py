@@ -204,9 +204,9 @@ def batch_equals_loop(
     output = attention(*sample, mask)
     visible = materialize_mask(sample, mask).expand(*sample.query.shape[:-2], sample.num_queries, sample.num_keys)
     for index, (query, key, value) in enumerate(zip(*sample, strict=True)):
-        one = attention(query, key, value, None if mask is None else visible[index])
-        require_close(one.weights, output.weights[index], "a batch is not a loop over its entries", tolerance)
-        require_close(one.context, output.context[index], "a batch is not a loop over its entries", tolerance)
+        entry = attention(query, key, value, None if mask is None else visible[index])
+        require_close(entry.weights, output.weights[index], "a batch is not a loop over its entries", tolerance)
+        require_close(entry.context, output.context[index], "a batch is not a loop over its entries", tolerance)
 
 
 def dtypes_agree(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:
@@ -243,8 +243,8 @@ def gradients_are_correct(attention: AttentionUnderTest, sample: SampleInputs, m
     sample = sample.requiring_grad()
 
     def output(*_: Tensor) -> tuple[Tensor, Tensor]:
-        found = attention(*sample, mask)
-        return found.context, found.weights
+        result = attention(*sample, mask)
+        return result.context, result.weights
 
     try:
         gradcheck(output, (*sample, *attention.parameters))

@@ -204,8 +204,8 @@ def _check_finite(loss: float, grad_norm: float, trainer: Trainer) -> None:
     advice = [f"lr below {config.lr:g}", f"warmup_steps above {config.warmup_steps}"]
     advice += ["max_grad_norm=1.0"] if config.max_grad_norm is None else []
     advice += ["precision=float32"] if config.precision == "bfloat16" else []
-    kept = f"the checkpoint of step {saved[0]:,} is kept" if saved else "there is no checkpoint yet"
-    raise DivergedError(f"step {trainer.progress.step + 1:,}: {what}; {kept}; try {', '.join(advice)}")
+    latest = f"the checkpoint of step {saved[0]:,} is kept" if saved else "there is no checkpoint yet"
+    raise DivergedError(f"step {trainer.progress.step + 1:,}: {what}; {latest}; try {', '.join(advice)}")
 
 
 @contextlib.contextmanager
@@ -291,7 +291,7 @@ def _log_failures(trainer: Trainer) -> Iterator[None]:
 
 
 def _set_threads(config: TrainingConfig, latest: Checkpoint | None) -> None:
-    """Use as many threads as before: with another number, sums differ in their last bits."""
+    """Use the same number of threads as before: with another, sums differ in their last bits."""
     threads = config.num_threads or (latest.state["num_threads"] if latest else None)
     if threads is not None and threads != torch.get_num_threads():
         torch.set_num_threads(threads)

@@ -29,7 +29,7 @@ __all__ = ["LossFn", "Objective", "Trainer", "ValidateFn"]
 
 LossFn = Callable[[nn.Module, Any], Loss]
 ValidateFn = Callable[[], dict[str, float]]
-MIN_RELATIVE_GAIN = 0.02  # the best of several noisy values is too good by chance; that of an average is not
+MIN_RELATIVE_GAIN = 0.02  # the best of several noisy values overestimates the quality; that of an average does not
 
 
 class Objective(nn.Module):
@@ -179,12 +179,12 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint, unless the latest one has the same state."""
-        now = (self.progress.step, self.progress.last_validated_step)
-        if self.last_saved == now:
+        state = (self.progress.step, self.progress.last_validated_step)
+        if self.last_saved == state:
             return
         if self.dist_context.is_main:
             self._write_checkpoint()
-        self.last_saved = now
+        self.last_saved = state
 
     def _write_checkpoint(self) -> None:
         state = {

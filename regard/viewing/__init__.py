@@ -1,7 +1,7 @@
 """Record, measure and draw the attention weights of a model."""
 
 from regard.viewing import measures, terminal
-from regard.viewing.adapters import register_huggingface
+from regard.viewing.huggingface import register_huggingface
 from regard.viewing.interventions import PermutedWeights, UniformWeights, replace_normalizers
 from regard.viewing.records import AttentionRecord, AttentionRecords
 from regard.viewing.terminal.matrices import heatmap

@@ -90,9 +90,9 @@ def max_ignoring_nan(array: Any) -> float:
 
 def validate_equal_sizes(caller: str, **sizes: int | None) -> None:
     """Check that all sizes that are not None are equal."""
-    given = {name: size for name, size in sizes.items() if size is not None}
-    if len(set(given.values())) > 1:
-        values = ", ".join(f"{name} {size}" for name, size in given.items())
+    known = {name: size for name, size in sizes.items() if size is not None}
+    if len(set(known.values())) > 1:
+        values = ", ".join(f"{name} {size}" for name, size in known.items())
         raise ShapeError(f"{caller}: these sizes must be equal: {values}.")
 
 

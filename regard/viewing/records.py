@@ -208,12 +208,12 @@ class AttentionRecords(Sequence[AttentionRecord]):
         if not any(fits):
             sizes = sorted({tuple(self._records[i].weights.shape) for i in indices})
             shapes = ", ".join(f"{size[0]} x {size[2]} x {size[3]}" for size in sizes[:5])
-            given = " and ".join(
+            requested = " and ".join(
                 f"{_max_length(rows)} {side}" + _describe_num_rows(rows)
                 for side, rows in (("queries", queries), ("keys", keys))
                 if rows is not None
             )
-            raise UsageError(f"no record has {given}; records have batch x queries x keys {shapes or 'none'}")
+            raise UsageError(f"no record has {requested}; records have batch x queries x keys {shapes or 'none'}")
         return self
 
     def _set_tokens(self, index: int, query_tokens: TokenRows | None, key_tokens: TokenRows | None) -> bool:

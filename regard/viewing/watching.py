@@ -18,15 +18,14 @@ from torch import Tensor, nn
 from regard.attention import Attention, LocalM, LocalP, MultiHead
 from regard.attention.observers import HeadSelection, register_watcher
 from regard.errors import UnsupportedError, UsageError
-from regard.viewing.adapters import (
+from regard.viewing.huggingface import (
     check_attn_implementation,
-    hook_torch_attention,
     huggingface_attention_modules,
     is_huggingface_imported,
-    is_torch_attention,
     register_huggingface,
 )
 from regard.viewing.records import AttentionRecord, AttentionRecords, Tokens
+from regard.viewing.torch_modules import hook_torch_attention, is_torch_attention
 
 __all__ = ["ATTENTION_TYPES", "AttentionModules", "LayerHeadFilter", "LayerSelection", "num_heads_of", "watch"]
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from regard.viewing import watch
-from regard.viewing.adapters import huggingface_attention
-from regard.viewing.adapters import register_huggingface as hugging_face
+from regard.viewing.huggingface import huggingface_attention, register_huggingface
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -43,7 +42,7 @@ MASK = (torch.arange(7) >= torch.tensor([0, 3])[:, None]).long()  # padded on th
 
 @cache
 def model(name):
-    hugging_face()
+    register_huggingface()
     torch.manual_seed(0)
     kind, sizes = MAKE[name]
     return getattr(transformers, kind)(getattr(transformers, f"{name}Config")(**sizes)).eval()

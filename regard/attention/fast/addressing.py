@@ -22,6 +22,22 @@ from torch import Tensor
 from regard.attention._common import is_transformed
 from regard.attention.fast.additive import autocast_disabled
 
+__all__ = [
+    "AddressFunction",
+    "WriteFunction",
+    "address_backward",
+    "address_fast",
+    "address_forward",
+    "batched_matmul",
+    "can_use_fast_address",
+    "differentiable_backward",
+    "inverse_norm",
+    "softmax_backward",
+    "write_backward",
+    "write_fast",
+    "write_forward",
+]
+
 SavedTensors = Sequence[Tensor]  # the tensors that the backward pass needs
 Gradients = Sequence[Tensor | None]
 MEMORY_INDEX, PREVIOUS_INDEX = 4, 5  # indices of these inputs in the saved tensors of an address

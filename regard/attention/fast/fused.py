@@ -22,7 +22,7 @@ __all__ = ["fused_attention", "mean_pooling", "select_fast_path"]
 
 SHORT_SEQUENCE = 32
 LARGE_QUERY = 2**16
-"""Up to so many keys, and with more numbers in the query, the definition trains faster on a CPU."""
+"""Up to SHORT_SEQUENCE keys and from LARGE_QUERY numbers in the query on, the definition trains faster on a CPU."""
 
 MAX_MASK_ENTRIES = 2**25
 """Masks with more entries are evaluated block by block instead of being materialized."""

@@ -198,8 +198,8 @@ class AndMask(_BinaryMask):
         return self._combine_prefixes(grid, torch.minimum)
 
     def find_around(self) -> Any:
-        found = self.left.find_around()
-        return self.right.find_around() if found is None else found
+        around_left = self.left.find_around()
+        return self.right.find_around() if around_left is None else around_left
 
     def __repr__(self) -> str:
         return f"({self.left} & {self.right})"

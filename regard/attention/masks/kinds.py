@@ -12,6 +12,18 @@ from torch import Tensor
 from regard.attention.masks.base import Mask, PositionGrid
 from regard.errors import DtypeError, ShapeError, UsageError
 
+__all__ = [
+    "AroundMask",
+    "DocumentMask",
+    "PaddingMask",
+    "WindowMask",
+    "around",
+    "causal",
+    "documents",
+    "padding",
+    "window",
+]
+
 
 def _check_integer(name: str, argument: str, value: object, minimum: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or (minimum is not None and value < minimum):

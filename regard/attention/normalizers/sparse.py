@@ -19,6 +19,8 @@ from regard.attention._common import is_transformed
 from regard.attention.normalizers.base import Normalizer, Number, masked_normalizer
 from regard.errors import UsageError
 
+__all__ = ["Entmax", "entmax15", "sparsemax"]
+
 
 def _threshold_weights(z: Tensor, t: Tensor, alpha: float) -> Tensor:
     """max(z + t, 0)^q with q = 1 / (alpha - 1)."""

@@ -20,6 +20,8 @@ from regard.attention.normalizers.base import (
 from regard.attention.normalizers.basic import Sample, first_argmax_one_hot, hardmax, softmax
 from regard.errors import ShapeError, UsageError
 
+__all__ = ["Dropout", "GaussianWindow", "NormalizerWrapper", "StraightThrough"]
+
 
 class NormalizerWrapper(Normalizer):
     """A normalizer that changes the weights of the wrapped one, ``normalize``."""

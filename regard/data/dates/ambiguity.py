@@ -138,15 +138,15 @@ def filter_consistent(formats: Iterable[DateFormat]) -> list[DateFormat]:
         >>> len(filter_consistent(formats)) <= len(formats)
         True
     """
-    kept: list[DateFormat] = []
+    consistent: list[DateFormat] = []
     readings: dict[str, DateReading] = {}
     for date_format in formats:
         pairs = possible_dates(date_format)
         own_readings = dict(pairs)
         if all(own_readings[shape] == reading == readings.get(shape, reading) for shape, reading in pairs):
             readings |= own_readings
-            kept.append(date_format)
-    return kept
+            consistent.append(date_format)
+    return consistent
 
 
 @cache

@@ -129,14 +129,14 @@ def formats_of(code: str) -> tuple[DateFormat, ...]:
     locale = get_locale(code)
     formats = []
     for pattern in list_patterns(locale):
-        seen = set()
+        known_texts = set()
         for style, system, case in iter_styles(code, locale):
             if system == "hanidec" and "年" not in pattern:
                 continue  # nobody writes 二〇一〇/五/三
             slots = tuple(_iter_slots(pattern, locale, system, case))
             texts = tuple(piece.text for _, table in slots for piece in table)
-            if texts not in seen:  # skips a style that changes nothing
-                seen.add(texts)
+            if texts not in known_texts:  # skips a style that changes nothing
+                known_texts.add(texts)
                 formats.append(DateFormat(code, pattern, style, slots))
     return tuple(formats)
 

@@ -277,9 +277,9 @@ class RowSlots:
         """
         num_left, slots = len(remaining), self.slots[remaining]
         is_free = torch.ones(num_left, dtype=torch.bool, device=slots.device)
-        stays = slots < num_left
-        is_free[slots[stays]] = False
-        holes, movers = is_free.nonzero().flatten(), slots[~stays]
-        slots[~stays] = holes
+        is_low = slots < num_left
+        is_free[slots[is_low]] = False
+        holes, movers = is_free.nonzero().flatten(), slots[~is_low]
+        slots[~is_low] = holes
         self.slots, self.order = slots, slots.argsort()
         return num_left, holes, movers

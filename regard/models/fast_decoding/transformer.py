@@ -143,7 +143,7 @@ def _is_unhooked(model: Transformer) -> bool:
 
 
 def _has_standard_layers(model: Transformer) -> bool:
-    """Whether all decoder layers are the paper's, with as many heads in each."""
+    """Whether all decoder layers are the paper's, with the same number of heads."""
     if not all(type(layer.feed_forward) is FeedForward for layer in _decoder_layers(model)):
         return False
     attentions = [attention for layer in _decoder_layers(model) for attention in (layer.self_attn, layer.cross_attn)]

@@ -16,7 +16,7 @@ from regard.models.kernel_regression.sums_1d import MAX_WIDTHS, GaussSums, Range
 
 __all__ = ["KERNELS", "KernelSmoother", "SortedNeighbors", "TrainingPoints", "divide_sums", "smooth_in_chunks"]
 
-MAX_DIRECT_POINTS = 512  # up to so many points attention is as fast as any sum
+MAX_DIRECT_POINTS = 512  # up to this number of points attention is as fast as any sum
 MAX_PAIRS = 2**21  # scores of a chunk: they fit into the cache, and the overhead of a call is small
 QUERIES_PER_GROUP = 64  # neighboring queries that share the keys within reach of any of them
 REACH_MARGIN = 1e-9  # relative; keys at the border are kept, and the score decides

@@ -165,10 +165,10 @@ def _warn_missing(missing: set[str]) -> None:
     for font, characters in characters_by_font.items():
         if font not in _warned_fonts:
             _warned_fonts.add(font)
-            shown = ", ".join(f"{c} (U+{ord(c):04X})" for c in characters[:3])
-            shown += " ..." if characters[3:] else ""
+            examples = ", ".join(f"{c} (U+{ord(c):04X})" for c in characters[:3])
+            examples += " ..." if characters[3:] else ""
             warnings.warn(
-                f"No font has {shown}; boxes replace missing characters. Install {font}.",
+                f"No font has {examples}; boxes replace missing characters. Install {font}.",
                 MissingGlyphsWarning,
                 stacklevel=2,
             )
@@ -191,8 +191,8 @@ def escape_text(*texts: str) -> tuple[list[str], dict[str, Any]]:
     Returns:
         The texts, and the text options of matplotlib: fonts, no formulas.
     """
-    drawn, families = choose_fonts([_reorder_right_to_left(text) for text in texts])
-    return drawn, {"family": families, "parse_math": False, "usetex": False}
+    safe_texts, families = choose_fonts([_reorder_right_to_left(text) for text in texts])
+    return safe_texts, {"family": families, "parse_math": False, "usetex": False}
 
 
 def show_control_characters(text: str) -> str:

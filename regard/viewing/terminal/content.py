@@ -291,7 +291,7 @@ def _flatten_column(
 
 
 def _render_curve(measured: Any, curve: Any, limits: Any, width: int, height: int, color: bool) -> list[str]:
-    """Lines of braille characters for the curve, and circles for data beside it."""
+    """Lines of braille characters for the curve, and circles for the data."""
     left, right, low, high = limits
     x_range, y_range = (right - left) or 1.0, (high - low) or 1.0
     order = np.argsort(curve[0], kind="stable")

@@ -218,17 +218,17 @@ def position_encoding(
     array = arrays.validate_array("position_encoding", encoding, "length dim").T
     max_width, color = terminal_width(width), is_color_enabled() if color is None else color
     features, length = array.shape
-    shown = array[: height * (2 if color else 1), :max_width]
+    visible = array[: height * (2 if color else 1), :max_width]
     vmin = -arrays.max_ignoring_nan(-array)
     vmax = arrays.resolve_vmax("position_encoding", None, np.abs(array))
     if vmin >= 0:
-        lines = render_non_negative(shown, vmax, color)
+        lines = render_non_negative(visible, vmax, color)
     else:
-        lines = render_signed(shown, vmax, color)
+        lines = render_signed(visible, vmax, color)
         vmin = -vmax
     notes = [_encoding_legend(vmin, vmax, color)]
-    if shown.shape != array.shape:
-        notes.append(f"shown: {shown.shape[1]} of {length} positions, {shown.shape[0]} of {features} features")
+    if visible.shape != array.shape:
+        notes.append(f"shown: {visible.shape[1]} of {length} positions, {visible.shape[0]} of {features} features")
     return "\n".join(lines + fit_lines(notes, max_width))
 
 

@@ -82,7 +82,7 @@ class TranslationView {
     this.stage = new Stage(stage, { onPin: (place) => this.transport.go(this.to.groups[place].at(-1) ?? 0) });
     if (this.treeSheet)
       this.tree = new Tree(tree, { steps: data.tree, path: data.bestPath, language: this.language });
-    this.grid.classList.toggle('beside', !this.tree || this.tree.width < this.grid.clientWidth / 2 - 60);
+    this.grid.classList.toggle('two-columns', !this.tree || this.tree.width < this.grid.clientWidth / 2 - 60);
     if (readHash().tree === '0') this.#toggleTree();
     this.#words();
   }
