@@ -6,7 +6,7 @@ import pytest
 @pytest.fixture
 def used_paths(monkeypatch):
     """The paths that served a call, the innermost first."""
-    from regard.attention.fast import fused  # not before the shape checks are installed
+    from regard.attention import equation  # not before the shape checks are installed
 
     names = []
     paths = {
@@ -18,11 +18,11 @@ def used_paths(monkeypatch):
     }
     for function, name in paths.items():
 
-        def spy(*args, _path=getattr(fused, function), _name=name):
+        def spy(*args, _path=getattr(equation, function), _name=name):
             context = _path(*args)
             if context is not None:
                 names.append(_name)
             return context
 
-        monkeypatch.setattr(fused, function, spy)
+        monkeypatch.setattr(equation, function, spy)
     return names

@@ -7,6 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from regard.errors import DtypeError, ShapeError
+
 HALF_DTYPES = (torch.bfloat16, torch.float16)
 
 
@@ -22,9 +24,11 @@ def is_autocast_enabled(device_type: str) -> bool:
 
 def broadcast_batch_shape(*tensors: Tensor) -> tuple[int, ...]:
     """The broadcast shape of all axes but the last two; a shortcut for equal shapes, as the general case is slow."""
-    first, *others = (tensor.shape[:-2] for tensor in tensors)
-    is_equal = all(other == first for other in others)
-    return tuple(first) if is_equal else tuple(torch.broadcast_shapes(first, *others))
+    first = tensors[0].shape[:-2]
+    for tensor in tensors[1:]:
+        if tensor.shape[:-2] != first:
+            return tuple(torch.broadcast_shapes(*[tensor.shape[:-2] for tensor in tensors]))
+    return tuple(first)
 
 
 def is_transformed() -> bool:
@@ -38,6 +42,45 @@ def is_transformed() -> bool:
         or forward_ad._current_level >= 0
         or torch._C._functorch.peek_interpreter_stack() is not None
     )
+
+
+def part_name(part: object) -> str:
+    """The name of a score or normalizer in a message."""
+    return getattr(part, "__name__", type(part).__name__)
+
+
+def check_shapes(query: Tensor | None, key: Tensor, value: Tensor) -> None:
+    """Raise unless all are tensors of at least two axes, with one value for each key; None is a query yet to come."""
+    for name, tensor, axis in (("query", query, "queries"), ("key", key, "keys"), ("value", value, "keys")):
+        if tensor is None and name == "query":
+            continue
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+        if tensor.dim() < 2:
+            raise ShapeError(f"{name} must be (*batch, {axis}, dim), got {tuple(tensor.shape)}")
+    if key.shape[-2] != value.shape[-2]:
+        raise ShapeError(
+            f"every key has one value, got {key.shape[-2]} keys and {value.shape[-2]} values: key "
+            f"{tuple(key.shape)}, value {tuple(value.shape)}"
+        )
+
+
+def check_declared_dims(
+    score: nn.Module, query: Tensor, key: Tensor, query_dim: int | None, key_dim: int | None
+) -> None:
+    """Raise unless query and key have the sizes that the score was constructed with, and its dtype."""
+    for side, tensor, dim in (("query", query, query_dim), ("key", key, key_dim)):
+        if dim is not None and tensor.shape[-1] != dim:
+            raise ShapeError(
+                f"{part_name(score)} expects {side}_dim={dim}, got {side} {tuple(tensor.shape)} of size "
+                f"{tensor.shape[-1]}"
+            )
+    dtype = next(score.parameters()).dtype
+    if dtype != query.dtype and not is_autocast_enabled(query.device.type):
+        raise DtypeError(
+            f"{part_name(score)} has parameters of {dtype}, got query of {query.dtype}; convert one of them, as in "
+            f"score.to({query.dtype})"
+        )
 
 
 def reset_module(part: object) -> None:

@@ -18,23 +18,42 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.attention._common import broadcast_batch_shape, is_autocast_enabled, reset_module, upcast_half
-from regard.attention.fast.fused import select_fast_path
+from regard.attention._common import (
+    broadcast_batch_shape,
+    check_shapes,
+    is_autocast_enabled,
+    is_transformed,
+    part_name,
+    reset_module,
+    upcast_half,
+)
+from regard.attention.fast import blocked
+from regard.attention.fast.blocked import ComputeContext, banded_attention, blocked_attention, gathered_attention
+from regard.attention.fast.fused import can_fuse_groups, fused_attention, mean_pooling
 from regard.attention.masks import Mask, as_mask
-from regard.attention.normalizers import Dropout, kernel_sum, softmax
+from regard.attention.normalizers import Dropout, Temperature, kernel_sum, softmax
 from regard.attention.normalizers.base import as_masked_normalizer, input_kind
-from regard.attention.observers import notify_watchers
+from regard.attention.observers import WATCHERS, notify_watchers
 from regard.attention.output import AttentionInputs, AttentionOutput
-from regard.attention.projected import ProjectedKV
-from regard.attention.scores import ScaledDot
-from regard.attention.scores.base import FunctionScore, Score, part_name
+from regard.attention.projected import FixedKeys, PreparedCall, ProjectedKV, TensorVersions
+from regard.attention.scores import Constant, ScaledDot
+from regard.attention.scores.base import FunctionScore, Score
 from regard.errors import DtypeError, ShapeError, UsageError
 
-__all__ = ["Attention", "NormalizerLike", "ScoreLike", "attend", "attend_unwatched", "default_normalizer"]
+__all__ = [
+    "Attention",
+    "NormalizerLike",
+    "ScoreLike",
+    "attend",
+    "attend_fixed_keys",
+    "attend_unwatched",
+    "default_normalizer",
+]
 
 ScoreLike = Callable[[Tensor, Tensor], Tensor]
 NormalizerLike = Callable[[Tensor], Tensor]
 Component = TypeVar("Component")
+FastPath = Callable[[AttentionInputs, ComputeContext], Tensor | None]
 EXAMPLES = {"score": "Additive(...)", "normalize": "sparsemax"}
 
 
@@ -71,7 +90,10 @@ def attend(
     >>> output.context.shape, output.weights.shape
     (torch.Size([2, 3, 6]), torch.Size([2, 3, 5]))
     """
-    return notify_watchers(None, attend_unwatched(query, key, value, mask, score, normalize))
+    output = attend_unwatched(query, key, value, mask, score, normalize)
+    # The compiler is asked first, so that a graph does not depend on the watchers.
+    is_unwatched = torch.compiler.is_compiling() or not WATCHERS.get()
+    return output if is_unwatched else notify_watchers(None, output)
 
 
 def attend_unwatched(
@@ -89,7 +111,43 @@ def attend_unwatched(
     batch axis.
     """
     inputs = validate(query, key, value, mask, score, normalize, num_groups)
-    context = None if inputs.is_random else select_fast_path(inputs, compute_context)
+    return _make_output(inputs, None if inputs.is_random else _fast_context(inputs))
+
+
+def attend_fixed_keys(query: Tensor, keys: FixedKeys, normalize: NormalizerLike | None) -> AttentionOutput:
+    """`attend_unwatched` with keys, values and a mask that stay the same over many calls.
+
+    For the first query of a shape all arguments are validated, the fast paths that may apply are chosen, and the mask
+    is evaluated if there are none. For later queries only the shape, dtype and device are compared.
+    """
+    if not isinstance(query, Tensor) or is_transformed():  # transformed tensors must not be kept
+        return attend_unwatched(query, keys.key, keys.value, keys.mask, keys.score, normalize, keys.num_groups)
+    autocast, inference = is_autocast_enabled(query.device.type), torch.is_inference_mode_enabled()
+    signature = (type(query), query.shape, query.dtype, query.device, autocast, inference, normalize)
+    prepared = keys.prepared
+    if prepared is None or prepared.signature != signature or not prepared.mask_versions.is_unchanged():
+        prepared = keys.prepared = _prepare(signature, query, keys, normalize)
+    inputs = prepared.inputs.with_query(query)
+    if inputs.is_random:
+        return _make_output(inputs, None)
+    return _make_output(inputs, _fast_context(inputs) if prepared.paths is None else _run(prepared.paths, inputs))
+
+
+def _prepare(
+    signature: tuple[object, ...], query: Tensor, keys: FixedKeys, normalize: NormalizerLike | None
+) -> PreparedCall:
+    inputs = validate(query, keys.key, keys.value, keys.mask, keys.score, normalize, keys.num_groups)
+    paths = None
+    if keys.num_groups == 1:
+        paths = choose_paths(inputs)
+        paths = (*paths, blocked_attention) if is_large(inputs) else paths
+        if not paths and inputs.mask is not None:
+            inputs.visible = inputs.mask.rule(inputs.positions())
+    return PreparedCall(signature, inputs, paths, TensorVersions([] if inputs.mask is None else inputs.mask.tensors()))
+
+
+def _make_output(inputs: AttentionInputs, context: Tensor | None) -> AttentionOutput:
+    """The output of a context that a fast path computed, or of the definition."""
     if context is not None:
         return AttentionOutput(context, inputs, scores_and_weights)
     scores, weights, context = reference_attention(inputs)
@@ -115,7 +173,8 @@ def apply_mask(scores: Float[Tensor, "..."], inputs: AttentionInputs) -> Float[T
     """-inf where a key is not visible."""
     if inputs.mask is None:
         return scores
-    return torch.where(inputs.mask.rule(inputs.positions()), scores, -math.inf)
+    visible = inputs.mask.rule(inputs.positions()) if inputs.visible is None else inputs.visible
+    return torch.where(visible, scores, -math.inf)
 
 
 def aggregate(weights: Tensor, value: Tensor) -> Tensor:
@@ -125,8 +184,70 @@ def aggregate(weights: Tensor, value: Tensor) -> Tensor:
 
 def compute_context(inputs: AttentionInputs) -> Tensor:
     """The context alone, by the fastest exact path; fast paths call it for parts of their work."""
-    context = select_fast_path(inputs, compute_context)
+    context = _fast_context(inputs)
     return reference_attention(inputs)[2] if context is None else context
+
+
+# ---- the choice of the fast path
+
+
+def _fast_context(inputs: AttentionInputs) -> Tensor | None:
+    """The context by a path that never builds the queries x keys matrix; None if there is none."""
+    if inputs.num_groups > 1:
+        is_fusible = _is_softmax(inputs.normalize) and inputs.num_queries * inputs.num_keys and can_fuse_groups(inputs)
+        context = fused_attention(inputs, compute_context) if is_fusible else None
+        if context is not None:
+            return context
+        inputs = inputs.ungrouped()
+    context = _run(choose_paths(inputs), inputs)
+    return blocked_attention(inputs, compute_context) if context is None and is_large(inputs) else context
+
+
+def _run(paths: tuple[FastPath, ...], inputs: AttentionInputs) -> Tensor | None:
+    for path in paths:
+        context = path(inputs, compute_context)
+        if context is not None:
+            return context
+    return None
+
+
+def choose_paths(inputs: AttentionInputs) -> tuple[FastPath, ...]:
+    """The fast paths that may apply, by one look at mask, score and normalizer; each may still decline the call."""
+    paths: list[FastPath] = []
+    score, mask = inputs.score, inputs.mask
+    if inputs.num_keys == 0 or inputs.num_queries == 0 or inputs.value.shape[-1] == 0:
+        return ()  # the definition returns the correct shapes, and has the weights
+    if mask is not None:
+        if mask.find_around() is not None:
+            paths.append(gathered_attention)
+        low, high = mask.band(inputs.num_queries, inputs.num_keys)
+        if high - low < math.inf:
+            paths.append(banded_attention)
+    if isinstance(score, Constant) and inputs.normalize is softmax:
+        paths.append(mean_pooling)
+    elif _is_softmax(inputs.normalize) and _may_be_dot_product(score):
+        paths.append(fused_attention)
+    return tuple(paths)
+
+
+def is_large(inputs: AttentionInputs) -> bool:
+    """Whether there are too many scores for one matrix."""
+    if inputs.num_keys == 0 or inputs.num_queries == 0 or inputs.value.shape[-1] == 0:
+        return False
+    batch = math.prod(broadcast_batch_shape(inputs.query, inputs.key))
+    return batch * inputs.num_queries * inputs.num_keys > blocked.MAX_SCORES
+
+
+def _is_softmax(normalize: object) -> bool:
+    return normalize is softmax or isinstance(normalize, Temperature)
+
+
+def _may_be_dot_product(score: Score) -> bool:
+    """Whether a score, or what remains of it after projections, defines `dot_product_features`."""
+    undefined = Score.dot_product_features
+    if type(score).dot_product_features is not undefined:
+        return True
+    return type(score.pairwise).dot_product_features is not undefined
 
 
 class Attention(nn.Module):
@@ -163,13 +284,15 @@ class Attention(nn.Module):
         mask: Mask | Bool[Tensor, "..."] | None = None,
     ) -> AttentionOutput:
         """Attend as `attend` does, with the score and the normalizer of this module."""
-        return self.attend_with(self.score, query, key, value, mask)
+        return self._notified(attend_unwatched(query, key, value, mask, self.score, self.normalize))
 
-    def attend_with(
-        self, score: ScoreLike, query: Tensor | None, key: Tensor, value: Tensor, mask: Mask | Tensor | None
-    ) -> AttentionOutput:
-        """Attend with another score, such as one whose keys are projected already."""
-        return notify_watchers(self, attend_unwatched(query, key, value, mask, score, self.normalize))
+    def attend_projected(self, query: Tensor, keys: FixedKeys) -> AttentionOutput:
+        """Attend to keys that are projected already; `ProjectedKV` calls it."""
+        return self._notified(attend_fixed_keys(query, keys, self.normalize))
+
+    def _notified(self, output: AttentionOutput) -> AttentionOutput:
+        is_unwatched = torch.compiler.is_compiling() or not WATCHERS.get()
+        return output if is_unwatched else notify_watchers(self, output)
 
     def precompute(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> ProjectedKV:
         """The same attention with fixed keys and values, whose projections are computed once."""
@@ -242,20 +365,6 @@ def instantiate(component: Component, argument: str) -> Component:
             f"{argument} must be a function or module, as in {argument}={EXAMPLES[argument]}, got {component!r}"
         )
     return component
-
-
-def check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Raise unless all are tensors of at least two axes, with one value for each key."""
-    for name, tensor, axis in (("query", query, "queries"), ("key", key, "keys"), ("value", value, "keys")):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-        if tensor.dim() < 2:
-            raise ShapeError(f"{name} must be (*batch, {axis}, dim), got {tuple(tensor.shape)}")
-    if key.shape[-2] != value.shape[-2]:
-        raise ShapeError(
-            f"every key has one value, got {key.shape[-2]} keys and {value.shape[-2]} values: key "
-            f"{tuple(key.shape)}, value {tuple(value.shape)}"
-        )
 
 
 def _check_dtypes(query: Tensor, key: Tensor, value: Tensor) -> None:

@@ -7,14 +7,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.types import Device
 
-from regard.attention._common import broadcast_batch_shape, reset_module, upcast_half
-from regard.attention.equation import NormalizerLike, ScoreLike, attend_unwatched, check_shapes, default_normalizer
+from regard.attention._common import broadcast_batch_shape, check_declared_dims, check_shapes, reset_module, upcast_half
+from regard.attention.equation import NormalizerLike, ScoreLike, attend_unwatched, default_normalizer
 from regard.attention.masks import Mask, PositionGrid, around, as_mask
 from regard.attention.normalizers import Dropout, GaussianWindow
 from regard.attention.observers import notify_watchers
 from regard.attention.output import AttentionOutput
-from regard.attention.projected import ProjectedKV
-from regard.attention.scores.dot import check_declared_dims
+from regard.attention.projected import FixedKeys, ProjectedKV
 from regard.errors import UsageError
 
 __all__ = ["LocalM", "LocalP"]
@@ -46,18 +45,23 @@ class _LocalAttention(nn.Module):
             mask: the visible keys
             query_positions: the position of the first query, or of each query as (*batch, queries); 0 by default
         """
-        return self.attend_with(self.score, query, key, value, mask, query_positions)
+        return self._attend(self.score, query, key, value, mask, query_positions)
 
-    def attend_with(
+    def attend_projected(
+        self, query: Tensor, keys: FixedKeys, query_positions: QueryPositions = None
+    ) -> AttentionOutput:
+        """Attend to keys that are projected already; `ProjectedKV` calls it."""
+        return self._attend(keys.score, query, keys.key, keys.value, keys.mask, query_positions)
+
+    def _attend(
         self,
         score: ScoreLike,
         query: Tensor,
         key: Tensor,
         value: Tensor,
         mask: Mask | Tensor | None,
-        query_positions: QueryPositions = None,
+        query_positions: QueryPositions,
     ) -> AttentionOutput:
-        """Attend with another score, such as one whose keys are projected already."""
         grid, mask = _make_grid(query, key, value, mask)
         center = self._centers(query, _count_visible(mask, grid), query_positions, grid)
         nearby = around(center, self.radius)

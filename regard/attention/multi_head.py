@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from copy import copy
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.types import Device
 
 from regard.attention._common import reset_module
-from regard.attention.equation import NormalizerLike, ScoreLike, attend_unwatched, default_normalizer, instantiate
+from regard.attention.equation import (
+    NormalizerLike,
+    ScoreLike,
+    attend_fixed_keys,
+    attend_unwatched,
+    default_normalizer,
+    instantiate,
+)
 from regard.attention.masks import Mask, as_mask
 from regard.attention.normalizers import Dropout, softmax
-from regard.attention.observers import notify_watchers
+from regard.attention.observers import WATCHERS, notify_watchers
 from regard.attention.output import AttentionOutput
-from regard.attention.projected import VersionGuard, project_keys, reorder_projected
+from regard.attention.projected import FixedKeys
 from regard.attention.scores import Dot, ScaledDot
 from regard.errors import ShapeError, UsageError
 
@@ -151,21 +156,30 @@ class MultiHead(nn.Module):
                 batch = (*query.shape[:-2], self.num_heads)
                 mask.check_shape(batch, query.shape[-2], len(cache) + key.shape[-2])
             heads_key, heads_value = cache.update(heads_key, heads_value)
-        return self._attend(self.score, query, heads_key, heads_value, mask)
+        heads_query = self._split_heads(self.q_proj(query))
+        return self._project_output(
+            attend_unwatched(heads_query, heads_key, heads_value, mask, self.score, self.normalize, self.num_groups)
+        )
 
     def precompute(self, key: Tensor, value: Tensor | None = None, mask: Mask | Tensor | None = None) -> ProjectedHeads:
         """The same attention with fixed keys and values, which are projected once."""
         return ProjectedHeads(self, key, key if value is None else value, mask)
 
-    def _attend(
-        self, score: ScoreLike, query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
-    ) -> AttentionOutput:
+    def attend_projected(self, query: Tensor, keys: FixedKeys) -> AttentionOutput:
+        """Attend to keys and values that are projected already; `ProjectedHeads` calls it."""
         heads_query = self._split_heads(self.q_proj(query))
-        # One head of keys for all broadcasts by itself.
-        num_groups = 1 if self.num_kv_heads == 1 else self.num_heads // self.num_kv_heads
-        output = attend_unwatched(heads_query, key, value, mask, score, self.normalize, num_groups)
+        return self._project_output(attend_fixed_keys(heads_query, keys, self.normalize))
+
+    @property
+    def num_groups(self) -> int:
+        """How many heads of queries share one head of keys; one head for all broadcasts by itself."""
+        return 1 if self.num_kv_heads == 1 else self.num_heads // self.num_kv_heads
+
+    def _project_output(self, output: AttentionOutput) -> AttentionOutput:
         context = self.out_proj(output.context.transpose(-3, -2).flatten(-2))
-        return notify_watchers(self, output.replace_context(context))
+        output = output.replace_context(context)
+        is_unwatched = torch.compiler.is_compiling() or not WATCHERS.get()
+        return output if is_unwatched else notify_watchers(self, output)
 
     def _split_heads(self, projected: Tensor) -> Tensor:
         return projected.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)
@@ -216,7 +230,7 @@ def _check_input(name: str, tensor: Tensor, layer: nn.Linear) -> None:
         )
 
 
-class ProjectedHeads:
+class ProjectedHeads(FixedKeys):
     """A MultiHead with fixed keys and values: ``attention.precompute(key, value, mask)(query)``.
 
     Args:
@@ -233,24 +247,20 @@ class ProjectedHeads:
     def __init__(self, multi_head: MultiHead, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None):
         multi_head._check_inputs(key.new_empty(1, multi_head.embed_dim), key, value)
         self.multi_head = multi_head
-        self.score, self.key = project_keys(multi_head.score, multi_head._split_heads(multi_head.k_proj(key)))
-        self.value = multi_head._split_heads(multi_head.v_proj(value))
-        self.mask = None if mask is None else as_mask(mask)
-        self.guard = VersionGuard(multi_head.k_proj, multi_head.v_proj, multi_head.score)
+        super().__init__(
+            multi_head.score,
+            multi_head._split_heads(multi_head.k_proj(key)),
+            multi_head._split_heads(multi_head.v_proj(value)),
+            mask,
+            [multi_head.k_proj, multi_head.v_proj, multi_head.score],
+            multi_head.num_groups,
+        )
 
     def __call__(self, query: Tensor) -> AttentionOutput:
         """Attend with a query (*batch, queries, embed_dim)."""
-        self.guard.assert_unchanged()
+        self.assert_unchanged()
         _check_input("query", query, self.multi_head.q_proj)
-        return self.multi_head._attend(self.score, query, self.key, self.value, self.mask)
-
-    def reorder(self, rows: Int[Tensor, " new"], mask: Mask | Tensor | None = None) -> ProjectedHeads:
-        """A copy for other rows of the first batch axis, as beam search selects them; ``mask`` is that of the copy."""
-        reordered = copy(self)
-        reordered.score, reordered.key = reorder_projected(self.score, self.key, rows)
-        reordered.value = self.value.index_select(0, rows)
-        reordered.mask = None if mask is None else as_mask(mask)
-        return reordered
+        return self.multi_head.attend_projected(query, self)
 
 
 class KVCache:

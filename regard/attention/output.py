@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -34,6 +34,9 @@ class AttentionInputs:
         normalize: from scores to weights, without its dropout
         dropout: the dropout that is applied to the weights, or None
         num_groups: how many heads of queries share one head of keys and values (grouped-query attention)
+        visible: the mask evaluated for all positions, if it is known
+        num_queries: the number of queries
+        num_keys: the number of keys
     """
 
     query: Tensor
@@ -44,14 +47,12 @@ class AttentionInputs:
     normalize: Callable[[Tensor], Tensor]
     dropout: Dropout | None = None
     num_groups: int = 1
+    visible: Tensor | None = None
+    num_queries: int = field(init=False)
+    num_keys: int = field(init=False)
 
-    @property
-    def num_queries(self) -> int:
-        return self.query.shape[-2]
-
-    @property
-    def num_keys(self) -> int:
-        return self.key.shape[-2]
+    def __post_init__(self) -> None:
+        self.num_queries, self.num_keys = self.query.shape[-2], self.key.shape[-2]
 
     @property
     def num_batch_axes(self) -> int:
@@ -72,9 +73,15 @@ class AttentionInputs:
         """Every pair of a query position and a key position."""
         return PositionGrid.full(self.num_queries, self.num_keys, self.num_batch_axes, self.query.device)
 
+    def with_query(self, query: Tensor) -> AttentionInputs:
+        """The same call with another query of the same shape."""
+        other = copy(self)
+        other.query = query
+        return other
+
     def replace(self, **arguments: object) -> AttentionInputs:
         """A copy with other arguments, as a fast path needs it for a part of the positions."""
-        return replace(self, **arguments)  # type: ignore[arg-type]
+        return replace(self, visible=None, **arguments)  # type: ignore[arg-type]
 
     def ungrouped(self) -> AttentionInputs:
         """The same call with one head of keys and values for each head of queries."""
@@ -139,8 +146,11 @@ def _list_modules(inputs: AttentionInputs) -> list[nn.Module]:
 
 def _hyperparameters(module: nn.Module) -> list[object]:
     """Everything that a module computes with: its parameters, buffers, other tensors and numbers."""
-    attributes = (value for name, value in vars(module).items() if name != "training")
-    settings = (value for value in attributes if isinstance(value, (Tensor, float, int, str)))
+    settings = [
+        value
+        for name, value in vars(module).items()
+        if isinstance(value, (Tensor, float, int, str)) and name != "training"
+    ]
     return [*module._parameters.values(), *module._buffers.values(), *settings]
 
 

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from copy import copy
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from regard.attention._common import check_shapes, part_name
 from regard.attention.masks import Mask, PositionGrid, as_mask
-from regard.attention.output import AttentionOutput
-from regard.attention.scores.base import Score, part_name
+from regard.attention.output import AttentionInputs, AttentionOutput
+from regard.attention.scores.base import Score
 from regard.errors import ShapeError, StaleStateError
 
-__all__ = ["KeyProjectedScore", "ProjectedKV", "VersionGuard", "project_keys", "reorder_projected"]
+__all__ = [
+    "FixedKeys",
+    "KeyProjectedScore",
+    "PreparedCall",
+    "ProjectedKV",
+    "TensorVersions",
+    "project_keys",
+    "reorder_projected",
+]
+
+Self = TypeVar("Self", bound="FixedKeys")
 
 
 class KeyProjectedScore(Score):
@@ -28,12 +40,13 @@ class KeyProjectedScore(Score):
     def __init__(self, score: Score, key_shape: torch.Size):
         super().__init__()
         self.score, self.key_shape = score, key_shape
+        self._pairwise = score.pairwise
         self.output_kind, self.is_positional = score.output_kind, score.is_positional
         self.is_random = score.is_random
 
     @property
     def pairwise(self) -> Score:
-        return self.score.pairwise
+        return self._pairwise
 
     def project_query(self, query: Tensor, num_keys: int) -> Tensor:
         return self.score.project_query(query, num_keys)
@@ -42,10 +55,10 @@ class KeyProjectedScore(Score):
         self.score.check_dims(query, torch.empty(self.key_shape, device="meta"))
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
-        return self.pairwise(self.project_query(query, key.shape[-2]), key)
+        return self._pairwise(self.project_query(query, key.shape[-2]), key)
 
     def restrict(self, grid: PositionGrid) -> Score | None:
-        return None if self.pairwise.restrict(grid) is None else self
+        return None if self._pairwise.restrict(grid) is None else self
 
 
 def project_keys(score: Any, key: Tensor) -> tuple[Any, Tensor]:
@@ -65,30 +78,90 @@ def reorder_projected(score: Any, key: Tensor, rows: Tensor) -> tuple[Any, Tenso
     return score, key.index_select(0, rows)
 
 
-class VersionGuard:
-    """Detects parameters that have changed since they projected the keys.
+class TensorVersions:
+    """The version counters of some tensors; inference tensors have none, so their changes go unnoticed.
 
     Args:
-        modules: the modules whose parameters are compared; others are ignored
+        tensors: the tensors whose versions are compared
     """
 
-    def __init__(self, *modules: Any):
-        parts = [module for module in modules if isinstance(module, nn.Module)]
-        parameters = [] if torch.compiler.is_compiling() else [p for part in parts for p in part.parameters()]
-        self.versions = [(p, p._version) for p in parameters if not p.is_inference()]
+    def __init__(self, tensors: Iterable[Tensor]):
+        tracked = () if torch.compiler.is_compiling() else tensors
+        self.tensors = [tensor for tensor in tracked if not tensor.is_inference()]
+        self.versions = [tensor._version for tensor in self.tensors]
+
+    def is_unchanged(self) -> bool:
+        """Whether no tensor was changed in place."""
+        return [tensor._version for tensor in self.tensors] == self.versions
+
+
+class PreparedCall(NamedTuple):
+    """A call that was validated once for all queries of one shape.
+
+    Args:
+        signature: what the validation depends on, beside the keys
+        inputs: the validated arguments
+        paths: the fast paths that may apply, in order; None: they are chosen in each call
+        mask_versions: versions of the tensors of the mask
+    """
+
+    signature: tuple[object, ...]
+    inputs: AttentionInputs
+    paths: tuple[Callable[..., Tensor | None], ...] | None
+    mask_versions: TensorVersions
+
+
+class FixedKeys:
+    """Projected keys, their values and their mask, which are validated once and used for many queries.
+
+    Args:
+        score: from query and key to scores; if it has projections of the keys, they are applied now
+        key: (*batch, keys, key_dim)
+        value: (*batch, keys, value_dim)
+        mask: the visible keys
+        modules: what the keys and values depend on; its parameters must not change
+        num_groups: how many heads of queries share one head of keys
+    """
+
+    def __init__(
+        self,
+        score: Any,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | Tensor | None,
+        modules: Iterable[object],
+        num_groups: int = 1,
+    ):
+        check_shapes(None, key, value)
+        self.score, self.key = project_keys(score, key)
+        self.value, self.num_groups = value, num_groups
+        self.mask = None if mask is None else as_mask(mask)
+        parameters = [p for module in modules if isinstance(module, nn.Module) for p in module.parameters()]
+        self.parameter_versions = TensorVersions(parameters)
+        self.prepared: PreparedCall | None = None
 
     def assert_unchanged(self) -> None:
-        if any(p._version != version for p, version in self.versions):
+        """Raise if a parameter has changed since it projected the keys."""
+        if not self.parameter_versions.is_unchanged():
             raise StaleStateError(
                 "the parameters that projected the keys have changed since precompute() (by an optimizer step, "
                 "perhaps); call precompute() again"
             )
 
+    def reorder(self: Self, rows: Int[Tensor, " new"], mask: Mask | Tensor | None = None) -> Self:
+        """A copy for other rows of the first batch axis, as beam search selects them; ``mask`` is that of the copy."""
+        reordered = copy(self)
+        reordered.score, reordered.key = reorder_projected(self.score, self.key, rows)
+        reordered.value = self.value.index_select(0, rows)
+        reordered.mask = None if mask is None else as_mask(mask)
+        reordered.prepared = None
+        return reordered
 
-class ProjectedKV:
+
+class ProjectedKV(FixedKeys):
     """An attention with fixed keys and values: ``attention.precompute(key, value, mask)(query)``.
 
-    The keys are projected once, so that a decoding step costs one query.
+    The keys are projected and validated once, so that a decoding step costs one query.
 
     Args:
         attention: an Attention, LocalM or LocalP
@@ -102,21 +175,10 @@ class ProjectedKV:
     """
 
     def __init__(self, attention: Any, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None):
+        super().__init__(attention.score, key, value, mask, [attention.score])
         self.attention = attention
-        self.score, self.key = project_keys(attention.score, key)
-        self.value = value
-        self.mask = None if mask is None else as_mask(mask)
-        self.guard = VersionGuard(attention.score)
 
     def __call__(self, query: Tensor, **arguments: Any) -> AttentionOutput:
         """Attend with (*batch, queries, query_dim); LocalM and LocalP also take ``query_positions``."""
-        self.guard.assert_unchanged()
-        return self.attention.attend_with(self.score, query, self.key, self.value, self.mask, **arguments)
-
-    def reorder(self, rows: Int[Tensor, " new"], mask: Mask | Tensor | None = None) -> ProjectedKV:
-        """A copy for other rows of the first batch axis, as beam search selects them; ``mask`` is that of the copy."""
-        reordered = copy(self)
-        reordered.score, reordered.key = reorder_projected(self.score, self.key, rows)
-        reordered.value = self.value.index_select(0, rows)
-        reordered.mask = None if mask is None else as_mask(mask)
-        return reordered
+        self.assert_unchanged()
+        return self.attention.attend_projected(query, self, **arguments)

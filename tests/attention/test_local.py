@@ -23,12 +23,12 @@ from regard.attention import (
     attend,
     causal,
     dense,
+    equation,
     padding,
     softmax,
     sparsemax,
     window,
 )
-from regard.attention.fast import fused as paths
 from regard.testing.inputs import make_inputs
 from tests.attention import reference_loops as loops
 from tests.attention.reference_loops import dot, times
@@ -51,13 +51,13 @@ def used_paths(monkeypatch):
     """How often keys were gathered."""
     calls = []
 
-    def spy(*args, _path=paths.gathered_attention):
+    def spy(*args, _path=equation.gathered_attention):
         context = _path(*args)
         if context is not None:
             calls.append(1)
         return context
 
-    monkeypatch.setattr(paths, "gathered_attention", spy)
+    monkeypatch.setattr(equation, "gathered_attention", spy)
     return calls
 
 

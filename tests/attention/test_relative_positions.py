@@ -17,12 +17,12 @@ from regard.attention import (
     ScaledDot,
     attend,
     causal,
+    equation,
     padding,
     softmax,
     sparsemax,
     window,
 )
-from regard.attention.fast import fused as paths
 from regard.testing.inputs import make_inputs
 
 # ---- ALiBi
@@ -137,13 +137,13 @@ def used_paths(monkeypatch):
     for path in ("gathered", "banded", "fused", "blocked"):
         function = f"{path}_attention"
 
-        def spy(*args, _path=getattr(paths, function), _name=path):
+        def spy(*args, _path=getattr(equation, function), _name=path):
             context = _path(*args)
             if context is not None:
                 names.append(_name)
             return context
 
-        monkeypatch.setattr(paths, function, spy)
+        monkeypatch.setattr(equation, function, spy)
     return names
 
 

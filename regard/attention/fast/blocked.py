@@ -27,7 +27,7 @@ ComputeContext = Callable[[AttentionInputs], Tensor]
 MIN_BLOCK_QUERIES = 64
 """The smallest number of queries that share one block of keys."""
 MAX_SCORES = 2**25
-"""More scores than these are computed block by block, and again in the backward pass."""
+"""More scores than these are computed block by block, and again in the backward pass; see `equation.is_large`."""
 
 
 def banded_attention(inputs: AttentionInputs, compute_context: ComputeContext) -> Tensor | None:
@@ -113,9 +113,9 @@ def gathered_attention(inputs: AttentionInputs, compute_context: ComputeContext)
 
 def blocked_attention(inputs: AttentionInputs, compute_context: ComputeContext) -> Tensor | None:
     """Blocks of queries, with the keys that may be visible to them; computed again in the backward pass."""
-    row = math.prod(broadcast_batch_shape(inputs.query, inputs.key)) * inputs.num_keys
-    if inputs.num_queries * row <= MAX_SCORES or inputs.is_dropout_active or not _is_row_independent(inputs.normalize):
+    if inputs.is_dropout_active or not _is_row_independent(inputs.normalize):
         return None
+    row = math.prod(broadcast_batch_shape(inputs.query, inputs.key)) * inputs.num_keys
     step = max(1, min(512, MAX_SCORES // 4 // row))
     if step >= inputs.num_queries or inputs.score.pairwise.restrict(_probe_grid(inputs)) is None:
         return None

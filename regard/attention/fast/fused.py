@@ -1,4 +1,4 @@
-"""The fused kernel for dot products under softmax, mean pooling without any matrix, and the choice of the path."""
+"""The fused kernel for dot products under softmax, and mean pooling without any matrix."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.attention._common import broadcast_batch_shape, is_autocast_enabled, upcast_half
-from regard.attention.fast.blocked import ComputeContext, banded_attention, blocked_attention, gathered_attention
+from regard.attention.fast.blocked import ComputeContext
 from regard.attention.masks.base import DenseMask
 from regard.attention.masks.kinds import WindowMask
-from regard.attention.normalizers import Temperature, softmax
+from regard.attention.normalizers import Temperature
 from regard.attention.output import AttentionInputs
 from regard.attention.scores.base import DotProductFeatures
-from regard.attention.scores.dot import Constant, Dot
+from regard.attention.scores.dot import Dot
 
-__all__ = ["fused_attention", "mean_pooling", "select_fast_path"]
+__all__ = ["can_fuse_groups", "fused_attention", "mean_pooling"]
 
 SHORT_SEQUENCE = 32
 LARGE_QUERY = 2**16
@@ -28,33 +28,7 @@ MAX_MASK_ENTRIES = 2**25
 """Masks with more entries are evaluated block by block instead of being materialized."""
 
 
-def select_fast_path(inputs: AttentionInputs, compute_context: ComputeContext) -> Tensor | None:
-    """The context by a path that never builds the queries x keys matrix; None if there is none.
-
-    Args:
-        inputs: the validated arguments
-        compute_context: computes the context of a part of the work; given, as it selects a path itself
-    """
-    if inputs.num_keys == 0 or inputs.num_queries == 0 or inputs.value.shape[-1] == 0:
-        return None  # the definition returns the correct shapes, and has the weights
-    if inputs.num_groups > 1:
-        context = fused_attention(inputs) if _can_fuse_groups(inputs) else None
-        if context is not None:
-            return context
-        inputs = inputs.ungrouped()
-    if inputs.mask is not None:
-        for cut in (gathered_attention, banded_attention):
-            context = cut(inputs, compute_context)
-            if context is not None:
-                return context
-    for path in (mean_pooling, fused_attention):
-        context = path(inputs)
-        if context is not None:
-            return context
-    return blocked_attention(inputs, compute_context)
-
-
-def _can_fuse_groups(inputs: AttentionInputs) -> bool:
+def can_fuse_groups(inputs: AttentionInputs) -> bool:
     """Whether the kernel computes the call with shared heads of keys, without a copy of them."""
     mask = inputs.mask
     has_simple_mask = (
@@ -66,14 +40,12 @@ def _can_fuse_groups(inputs: AttentionInputs) -> bool:
     return has_simple_mask and isinstance(inputs.score.pairwise, Dot)
 
 
-def mean_pooling(inputs: AttentionInputs) -> Tensor | None:
+def mean_pooling(inputs: AttentionInputs, _: ComputeContext) -> Tensor | None:
     """Constant scores under softmax: the mean of the visible values.
 
     context = sum_j visible_j v_j / sum_j visible_j
     """
-    if not isinstance(inputs.score, Constant) or inputs.normalize is not softmax or inputs.is_dropout_active:
-        return None
-    if inputs.mask is not None and not inputs.mask.is_query_independent:
+    if inputs.is_dropout_active or (inputs.mask is not None and not inputs.mask.is_query_independent):
         return None
     value = upcast_half(inputs.value)
     if inputs.mask is None:
@@ -86,16 +58,11 @@ def mean_pooling(inputs: AttentionInputs) -> Tensor | None:
     return context.expand(*batch, inputs.num_queries, -1).to(inputs.value.dtype)
 
 
-def fused_attention(inputs: AttentionInputs) -> Tensor | None:
-    """Scores that are dot products of features, under softmax."""
-    temperature = _get_temperature(inputs.normalize)
-    if (
-        temperature is None
-        or (inputs.is_dropout_active and inputs.query.device.type == "cpu")
-        or _is_mask_too_large(inputs)
-    ):
-        return None  # on a CPU the dropout of the kernel costs more than that of the definition
-    if _is_small_training_batch(inputs):
+def fused_attention(inputs: AttentionInputs, _: ComputeContext) -> Tensor | None:
+    """Scores that are dot products of features, under softmax with or without a temperature."""
+    is_dropped, on_cpu = inputs.is_dropout_active, inputs.query.device.type == "cpu"
+    # On a CPU the dropout of the kernel costs more than that of the definition.
+    if (is_dropped and on_cpu) or _is_mask_too_large(inputs) or (on_cpu and _is_small_training_batch(inputs)):
         return None
     query, missing = inputs.query, inputs.num_batch_axes + 2 - inputs.query.dim()
     if missing > 0:  # values or mask have more batch axes, and lengths go by the leading ones
@@ -103,6 +70,7 @@ def fused_attention(inputs: AttentionInputs) -> Tensor | None:
     features = inputs.score.dot_product_features(query, inputs.key, inputs.mask)
     if features is None or features.query is None or features.key is None:
         return None
+    temperature = inputs.normalize.temperature if isinstance(inputs.normalize, Temperature) else 1.0
     if isinstance(temperature, Tensor):
         if features.bias is not None:
             return None
@@ -112,7 +80,7 @@ def fused_attention(inputs: AttentionInputs) -> Tensor | None:
     mask, causal = _build_attn_mask(inputs, features)
     if mask is not None and inputs.query.device.type == "mps":
         return None  # it is unknown whether its kernel returns zeros for a row without visible keys
-    dropout_p = inputs.dropout.p if inputs.is_dropout_active and inputs.dropout is not None else 0.0
+    dropout_p = inputs.dropout.p if is_dropped and inputs.dropout is not None else 0.0
     if mask is not None and mask.dtype != torch.bool and temperature != 1.0:
         mask = mask / temperature
     return _sdpa(features, inputs.value, mask, causal, features.scale / temperature, dropout_p, inputs.num_groups)
@@ -124,20 +92,11 @@ def _is_small_training_batch(inputs: AttentionInputs) -> bool:
     The backward pass of the fused kernel gains nothing from a second thread there, and the definition, two batched
     products, takes half of its time.
     """
-    if (
-        inputs.query.device.type != "cpu"
-        or max(inputs.num_queries, inputs.num_keys) > SHORT_SEQUENCE
-        or torch.compiler.is_compiling()
-    ):
+    if torch.compiler.is_compiling() or max(inputs.num_queries, inputs.num_keys) > SHORT_SEQUENCE:
         return False
-    requires_grad = any(part.requires_grad for part in (inputs.query, inputs.key, inputs.value))
-    return torch.is_grad_enabled() and requires_grad and inputs.query.numel() > LARGE_QUERY
-
-
-def _get_temperature(normalize: object) -> float | Tensor | None:
-    if normalize is softmax:
-        return 1.0
-    return normalize.temperature if isinstance(normalize, Temperature) else None
+    query, key, value = inputs.query, inputs.key, inputs.value
+    requires_grad = query.requires_grad or key.requires_grad or value.requires_grad
+    return torch.is_grad_enabled() and requires_grad and query.numel() > LARGE_QUERY
 
 
 def _is_mask_too_large(inputs: AttentionInputs) -> bool:

@@ -8,10 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.types import Device
 
-from regard.attention._common import upcast_half
+from regard.attention._common import check_declared_dims, upcast_half
 from regard.attention.fast.additive import ACTIVATIONS, additive_scores
 from regard.attention.scores.base import Score
-from regard.attention.scores.dot import check_declared_dims
 from regard.errors import UsageError
 
 __all__ = ["Additive", "Concat"]

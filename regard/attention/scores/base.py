@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.attention._common import upcast_half
+from regard.attention._common import part_name, upcast_half
 from regard.attention.masks import Mask, PositionGrid
 from regard.errors import UsageError
 
-__all__ = ["DotProductFeatures", "FunctionScore", "ScaledScore", "Score", "SumScore", "part_name"]
+__all__ = ["DotProductFeatures", "FunctionScore", "ScaledScore", "Score", "SumScore"]
 
 
 class DotProductFeatures(NamedTuple):
@@ -233,8 +233,3 @@ def _concat_features(left: DotProductFeatures, right: DotProductFeatures) -> Dot
     return DotProductFeatures(
         torch.cat(query, -1), torch.cat(key, -1), 1.0, bias, left.full_precision or right.full_precision
     )
-
-
-def part_name(part: object) -> str:
-    """The name of a score or normalizer in a message."""
-    return getattr(part, "__name__", type(part).__name__)

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.types import Device
 
-from regard.attention._common import is_autocast_enabled, upcast_half
+from regard.attention._common import check_declared_dims, part_name, upcast_half
 from regard.attention.masks import Mask
-from regard.attention.scores.base import DotProductFeatures, Score, part_name
-from regard.errors import DtypeError, ShapeError
+from regard.attention.scores.base import DotProductFeatures, Score
+from regard.errors import ShapeError
 
 __all__ = ["Bilinear", "Constant", "Dot", "Energy", "Location", "ScaledDot"]
 
@@ -24,24 +24,6 @@ def check_equal_dims(score: Score, query: Tensor, key: Tensor) -> None:
         raise ShapeError(
             f"{part_name(score)} compares vectors of equal size, got query {tuple(query.shape)} and key "
             f"{tuple(key.shape)}; Bilinear, Additive and Concat accept different sizes"
-        )
-
-
-def check_declared_dims(
-    score: nn.Module, query: Tensor, key: Tensor, query_dim: int | None, key_dim: int | None
-) -> None:
-    """Raise unless query and key have the sizes that the score was constructed with, and its dtype."""
-    for side, tensor, dim in (("query", query, query_dim), ("key", key, key_dim)):
-        if dim is not None and tensor.shape[-1] != dim:
-            raise ShapeError(
-                f"{part_name(score)} expects {side}_dim={dim}, got {side} {tuple(tensor.shape)} of size "
-                f"{tensor.shape[-1]}"
-            )
-    dtype = next(score.parameters()).dtype
-    if dtype != query.dtype and not is_autocast_enabled(query.device.type):
-        raise DtypeError(
-            f"{part_name(score)} has parameters of {dtype}, got query of {query.dtype}; convert one of them, as in "
-            f"score.to({query.dtype})"
         )
 
 
