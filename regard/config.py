@@ -88,7 +88,28 @@ def option(
 
 @dataclass(frozen=True)
 class Option:
-    """What is known of one field: for the command line, the docs, the HTTP schema and error messages."""
+    """What is known of one field: for the command line, the docs, the HTTP schema and error messages.
+
+    Args:
+        name: the name of the field
+        type: its type annotation
+        default: the default value
+        group: the class that defines it; key of the translations
+        help: one line for the command line and the docs
+        bounds: limits of a number: ge, gt, le, lt
+        choices: allowed strings
+        infinite: whether infinity is allowed
+        when: values of other options under which this one is read
+        inherit: copied from the run given by `--init-from`
+        resumable: may be changed when a run is resumed
+        neutral: does not change the result of a training
+        path: a file or folder
+
+    Example:
+        >>> from regard.training import TrainingConfig
+        >>> TrainingConfig.option("steps").bounds
+        {'ge': 1}
+    """
 
     name: str
     type: Any
@@ -150,7 +171,15 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Base class of every configuration; subclasses declare fields with `option` and may override `validate`."""
+    """Base class of every configuration; subclasses declare fields with `option` and may override `validate`.
+
+    Example:
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class Sizes(Config):
+        ...     layers: int = option(2, "number of layers", ge=1)
+        >>> Sizes.from_overrides(["layers=4"]).to_dict()
+        {'layers': 4}
+    """
 
     def __post_init__(self) -> None:
         for item in self.options():

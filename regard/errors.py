@@ -86,6 +86,7 @@ class UnknownNameError(UsageError, LookupError):
     Args:
         message: the sentence
         suggestions: the names that come closest
+        details: more fields of the error
     """
 
     code = "unknown_name"
@@ -124,6 +125,7 @@ class InputError(UsageError):
     Args:
         message: the sentence
         row: the index of the input, counted from 0
+        details: more fields of the error
     """
 
     code = "invalid_input"
@@ -152,7 +154,13 @@ class UnsupportedError(UsageError):
 
 
 class MissingDependencyError(UsageError, ImportError):
-    """A package of an extra is not installed."""
+    """A package of an extra is not installed.
+
+    Args:
+        message: the sentence
+        name: the name of the package
+        details: more fields of the error
+    """
 
     code = "missing_dependency"
 
@@ -245,6 +253,7 @@ class StorageError(TrainingError, OSError):
     Args:
         message: the sentence
         errno: the number of the system's error
+        details: more fields of the error
     """
 
     code = "cannot_write"

@@ -1,4 +1,4 @@
-"""Files that are either complete or absent, their checksums, and what to tell when the disk refuses."""
+"""Files that are either complete or absent, their checksums, and errors of the disk in one sentence."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ def storage_errors(what: str) -> Iterator[None]:
 
     Args:
         what: what is written, such as a path; the subject of the sentence
+
+    Example:
+        >>> with storage_errors("the table"):
+        ...     raise OSError(28, "No space left on device")
+        Traceback (most recent call last):
+        regard.errors.StorageError: the table could not be written: no space left on device
     """
     try:
         yield
@@ -47,7 +53,12 @@ def storage_errors(what: str) -> Iterator[None]:
 
 
 def write_and_sync(path: Path, content: bytes) -> None:
-    """Write a file and wait until it is on the disk."""
+    """Write a file and wait until it is on the disk.
+
+    Args:
+        path: the file
+        content: its bytes
+    """
     with open(path, "wb", buffering=0) as file:
         remaining = memoryview(content)
         while remaining:  # one write takes 2 GB at most, and less when the disk is nearly full
@@ -56,7 +67,11 @@ def write_and_sync(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
+    """Wait until the names in a folder are on the disk.
+
+    Args:
+        folder: the folder
+    """
     if os.name == "nt":
         return  # folders cannot be opened there
     handle = os.open(folder, os.O_RDONLY)
@@ -67,7 +82,15 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Replace a file: a reader finds the old content or the new one, never a part of it."""
+    """Replace a file: a reader finds the old content or the new one, never a part of it.
+
+    Args:
+        path: the file
+        content: its bytes
+
+    Raises:
+        StorageError: the disk is full or not writable
+    """
     new = path.with_name(f".{path.name}.tmp")
     with storage_errors(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,17 +117,36 @@ def replace_atomic(path: Path, temporary: Path, fill: Callable[[Path], object]) 
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file."""
+    """Read a JSON file.
+
+    Args:
+        path: the file
+    """
     return json.loads(path.read_bytes())
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace a file by indented JSON."""
+    """Replace a file by indented JSON.
+
+    Args:
+        path: the file
+        content: data that JSON can represent
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> write_json(folder / "a.json", {"a": 1})
+        >>> read_json(folder / "a.json")
+        {'a': 1}
+    """
     write_atomic(path, (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode())
 
 
 def sha256_of_bytes(content: bytes) -> str:
-    """The SHA-256 checksum of bytes, in hexadecimal.
+    """Compute the SHA-256 checksum of bytes, in hexadecimal.
+
+    Args:
+        content: the bytes
 
     Example:
         >>> sha256_of_bytes(b"")[:8]

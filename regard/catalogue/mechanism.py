@@ -40,6 +40,12 @@ class Mechanism:
         law_exceptions: the laws that do not hold for it
         example_factory: from the module `regard.attention` to a small example; the object itself by default
         picture_factory: from the same module to the weights of its picture; derived from the kind by default
+
+    Example:
+        >>> from regard.catalogue import get_mechanism
+        >>> dot = get_mechanism("dot")
+        >>> dot.kind, dot.equation
+        ('score', 'score(q, k) = q . k')
     """
 
     name: str
@@ -89,11 +95,16 @@ class Mechanism:
 
 
 def find_by_name(mechanisms: Iterable[Mechanism], name: str) -> Mechanism:
-    """The mechanism with this name or alias; a name takes precedence over an alias.
+    """Find the mechanism with this name or alias; a name takes precedence over an alias.
 
     Args:
         mechanisms: the mechanisms to search
         name: the name; case, hyphens, underscores and spaces are ignored
+
+    Example:
+        >>> from regard.catalogue import MECHANISMS
+        >>> find_by_name(MECHANISMS, "scaled-dot").name
+        'ScaledDot'
     """
     return _find_in_index(_index(tuple(mechanisms)), name)
 
@@ -116,7 +127,13 @@ def _find_in_index(known: dict[str, Mechanism], name: str) -> Mechanism:
 
 
 def parse_docstring(doc: str) -> tuple[str, str, str]:
-    """First sentence, equation and reference of a docstring.
+    """Extract the first sentence, equation and reference of a docstring.
+
+    Args:
+        doc: the docstring
+
+    Returns:
+        The sentence, equation and reference; empty strings for what is missing.
 
     >>> parse_docstring("A score.\\n\\n    score = q . k\\n\\nReference: Luong (2015), arXiv 1234.\\n\\n>>> 1\\n1")
     ('A score.', 'score = q . k', 'Luong (2015), arXiv 1234.')

@@ -23,7 +23,18 @@ __all__ = ["picture_weights"]
 
 @torch.no_grad()
 def picture_weights(mechanism: Mechanism, attention: Any) -> Tensor:
-    """The weights (queries x keys) of the picture; ``attention`` is the module `regard.attention`."""
+    """Compute the weights of the picture of a mechanism.
+
+    Args:
+        mechanism: an entry of the catalogue
+        attention: the module `regard.attention`
+
+    Shape:
+        -> (queries, keys)
+
+    Returns:
+        The weights.
+    """
     with torch.random.fork_rng(devices=[]):  # the caller's random state is preserved
         torch.manual_seed(0)
         weights = (

@@ -23,7 +23,16 @@ COLUMN_STYLE = "font-weight:normal;writing-mode:vertical-rl;transform:rotate(180
 
 
 class WordAlignment(NamedTuple):
-    """Words of both sides and the weights between them."""
+    """Words of both sides and the weights between them.
+
+    Args:
+        source, target: the words of both sides
+        weights: attention weights, (layers, heads, tgt_words, src_words)
+
+    Example:
+        >>> WordAlignment(("cat",), ("Katze",), torch.ones(1, 1, 1, 1)).weights.shape
+        torch.Size([1, 1, 1, 1])
+    """
 
     source: tuple[str, ...]
     target: tuple[str, ...]

@@ -44,6 +44,10 @@ class HeadError(NamedTuple):
     Args:
         layer, head: indices
         aer: alignment error rate
+
+    Example:
+        >>> min([HeadError(0, 0, 0.4), HeadError(0, 1, 0.2)], key=lambda head: head.aer).head
+        1
     """
 
     layer: int

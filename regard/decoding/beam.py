@@ -66,6 +66,13 @@ def run_beam_search(
       total / length_norm(max_length). This bound is exact for every length_penalty >= 0, also with the coverage
       penalty, which is at most 0; with length_penalty = 0 it is tight;
     - when it reaches its maximum length.
+
+    Args:
+        model: the model
+        source: token ids, padded, (sentences, src_len)
+        source_lengths: tokens of each source
+        config: the search options
+        specials: ids of the special tokens
     """
     state = model.start_decoding(source, source_lengths)
     fast = state if isinstance(state, FastDecoderState) else None
@@ -169,6 +176,11 @@ class Coverage:
         penalty = coverage_penalty * sum_i log min(max(sum_j weights[j, i], 1e-6), 1)
 
     where i runs over the source including EOS and j over the target. The penalty is at most 0.
+
+    Args:
+        state: the decoder state; a penalty needs its attention weights
+        source, source_lengths: the sources
+        config: `coverage_penalty` is the strength; 0: the object does nothing
 
     Reference: Wu et al. (2016), arXiv 1609.08144, equation 14.
     """

@@ -137,10 +137,17 @@ class ContinuationRanker:
 def blockwise_topk(
     scores: Float[Tensor, "rows vocab"], count: int
 ) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
-    """The `count` largest numbers of each row and their indices, largest first, as torch.topk.
+    """Find the `count` largest numbers of each row and their indices, largest first, as torch.topk.
 
     The best `count` numbers are in the `count` blocks with the largest maxima, so only these are searched: about half
     the time of torch.topk for a vocabulary of 10,000.
+
+    Args:
+        scores: the numbers
+        count: how many to find
+
+    Returns:
+        The numbers and their indices.
 
     >>> values, indices = blockwise_topk(torch.tensor([[0.1, 0.7, 0.2]]), 2)
     >>> indices.tolist()

@@ -36,7 +36,16 @@ class TokenColumns(NamedTuple):
 
 
 class SearchStep(NamedTuple):
-    """One step as lists: first rows that continue, then finished ones, then abandoned ones."""
+    """One step as lists: first rows that continue, then finished ones, then abandoned ones.
+
+    Args:
+        sentence: the sentence of each row
+        token: the token that each row takes
+        parent: the row of the step before
+        log_prob: the log-probability of the token
+        score: the score of the sequence up to the token
+        num_unfinished, num_finished: sizes of the first two groups
+    """
 
     sentence: list[int]
     token: list[int]

@@ -134,6 +134,10 @@ class Candidate:
         score: score of the sequence up to here
         parent: index of the previous candidate among those of the step before, -1 for the first token
         finished: whether the sequence ends here
+
+    Example:
+        >>> Candidate(token=7, log_prob=-0.1, score=-0.1, parent=-1, finished=False).token
+        7
     """
 
     token: int

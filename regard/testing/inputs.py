@@ -32,7 +32,16 @@ SMALL_SIZES: dict[str, Any] = {
 
 
 def build_with_small_sizes(part: Any) -> Any:
-    """The part itself, or an instance of a class with small values for its required arguments."""
+    """Return the part itself, or an instance of a class with small values for its required arguments.
+
+    Args:
+        part: a score, normalizer or mask, or its class
+
+    Example:
+        >>> from regard.attention import Additive
+        >>> build_with_small_sizes(Additive).query_proj.in_features
+        4
+    """
     if not isinstance(part, type):
         return part
     required = {
@@ -49,7 +58,13 @@ def build_with_small_sizes(part: Any) -> Any:
 
 
 class SampleInputs(NamedTuple):
-    """Queries, keys and values for the check of a law."""
+    """Queries, keys and values for the check of a law.
+
+    Args:
+        query: queries, (*batch, queries, query_dim)
+        key: keys, (*batch, keys, key_dim)
+        value: values, (*batch, keys, value_dim)
+    """
 
     query: Tensor
     key: Tensor
@@ -86,7 +101,18 @@ def make_inputs(
     value_dim: int = 3,
     dtype: torch.dtype = torch.float64,
 ) -> SampleInputs:
-    """Normal random numbers, the same in every call; of the two batch axes the second may be that of heads."""
+    """Make normal random inputs, the same in every call; of two batch axes the second may be that of heads.
+
+    Args:
+        num_queries, num_keys: lengths
+        batch_shape: the batch axes
+        query_dim, key_dim, value_dim: sizes of the vectors
+        dtype: the dtype of all three
+
+    Example:
+        >>> [tuple(tensor.shape) for tensor in make_inputs(batch_shape=(2,))]
+        [(2, 5, 4), (2, 6, 4), (2, 6, 3)]
+    """
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
@@ -96,7 +122,15 @@ def make_inputs(
 
 
 def make_hiding_mask(num_queries: int, num_keys: int) -> Mask:
-    """A mask with some hidden keys for each query, all for the second one, and padding in one batch entry."""
+    """Make a mask that hides some keys of each query, all of the second one, and pads one batch entry.
+
+    Args:
+        num_queries, num_keys: lengths
+
+    Example:
+        >>> make_hiding_mask(3, 4).materialize(3, 4, 1)[0].sum(-1).tolist()
+        [3, 0, 4]
+    """
     generator = torch.Generator().manual_seed(1)
     visible = torch.rand(num_queries, num_keys, generator=generator) < 0.7
     visible[:, 0] = True

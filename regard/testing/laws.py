@@ -64,6 +64,11 @@ class AttentionUnderTest:
 
     Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim) ->
     AttentionOutput
+
+    Example:
+        >>> from regard.testing.inputs import make_inputs
+        >>> AttentionUnderTest(Dot())(*make_inputs(), None).context.shape
+        torch.Size([2, 3, 5, 3])
     """
 
     def __init__(self, score: Any, normalize: Any = None, dtype: torch.dtype = torch.float64):
@@ -115,14 +120,35 @@ def same_random_state() -> Iterator[None]:
 
 
 def materialize_mask(sample: SampleInputs, mask: Mask | None) -> Tensor:
-    """The mask as a bool tensor, (queries, keys), possibly with batch axes before them."""
+    """Return the mask as a bool tensor.
+
+    Args:
+        sample: queries, keys and values
+        mask: the mask; None: all keys are visible
+
+    Shape:
+        -> (queries, keys), possibly with batch axes before them
+
+    Returns:
+        True where a key is visible.
+    """
     if mask is None:
         return torch.ones(sample.num_queries, sample.num_keys, dtype=torch.bool)
     return mask.materialize(sample.num_queries, sample.num_keys, sample.num_batch_axes)
 
 
 def hidden_keys_have_zero_weight(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:
-    """1. Hidden keys have weight 0, queries without visible keys context 0; gradients are finite, and 0 there."""
+    """1. Hidden keys have weight 0, queries without visible keys context 0; gradients are finite, and 0 there.
+
+    Args:
+        attention: the attention under test
+        sample: queries, keys and values
+        mask: the mask, or None
+
+    Example:
+        >>> from regard.testing.inputs import make_hiding_mask, make_inputs
+        >>> hidden_keys_have_zero_weight(AttentionUnderTest(Dot()), make_inputs(), make_hiding_mask(5, 6))
+    """
     sample = sample.requiring_grad()
     with same_random_state():
         output = attention(*sample, mask)
@@ -155,7 +181,13 @@ def _compute_gradients(result: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]
 
 
 def reading_weights_changes_nothing(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:
-    """2. Reading the weights does not change a bit of the context, with and without gradients."""
+    """2. Reading the weights does not change a bit of the context, with and without gradients.
+
+    Args:
+        attention: the attention under test
+        sample: queries, keys and values
+        mask: the mask, or None
+    """
     for grad in (True, False):
         tensors = sample.requiring_grad() if grad else sample
         with torch.set_grad_enabled(grad):
@@ -173,7 +205,14 @@ def reading_weights_changes_nothing(attention: AttentionUnderTest, sample: Sampl
 def key_order_is_irrelevant(
     attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None, tolerance: float = 1e-9
 ) -> None:
-    """3. Permuting keys, values and mask permutes the weights and leaves the context."""
+    """3. Permuting keys, values and mask permutes the weights and leaves the context.
+
+    Args:
+        attention: the attention under test
+        sample: queries, keys and values
+        mask: the mask, or None
+        tolerance: the largest difference
+    """
     visible = materialize_mask(sample, mask)
     output = attention(*sample, visible)
     order = torch.randperm(sample.num_keys, generator=torch.Generator().manual_seed(3))
@@ -185,7 +224,14 @@ def key_order_is_irrelevant(
 def hidden_keys_are_irrelevant(
     attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None, tolerance: float = 1e-9
 ) -> None:
-    """3. Additional hidden keys change nothing."""
+    """3. Additional hidden keys change nothing.
+
+    Args:
+        attention: the attention under test
+        sample: queries, keys and values
+        mask: the mask, or None
+        tolerance: the largest difference
+    """
     visible = materialize_mask(sample, mask)
     output = attention(*sample, visible)
     key, value = (torch.cat([t, torch.full_like(t[..., :2, :], 7.0)], -2) for t in (sample.key, sample.value))
@@ -200,7 +246,14 @@ def hidden_keys_are_irrelevant(
 def batch_equals_loop(
     attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None, tolerance: float = 1e-9
 ) -> None:
-    """4. Batch axes are equivalent to a loop over them."""
+    """4. Batch axes are equivalent to a loop over them.
+
+    Args:
+        attention: the attention under test
+        sample: queries, keys and values
+        mask: the mask, or None
+        tolerance: the largest difference
+    """
     output = attention(*sample, mask)
     visible = materialize_mask(sample, mask).expand(*sample.query.shape[:-2], sample.num_queries, sample.num_keys)
     for index, (query, key, value) in enumerate(zip(*sample, strict=True)):
@@ -210,7 +263,13 @@ def batch_equals_loop(
 
 
 def dtypes_agree(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:
-    """4. float32 and bfloat16 agree with float64 to their precision, and return their own dtype."""
+    """4. float32 and bfloat16 agree with float64 to their precision, and return their own dtype.
+
+    Args:
+        attention: the attention under test
+        sample: queries, keys and values
+        mask: the mask, or None
+    """
     for dtype, tolerance in ((torch.float32, 1e-4), (torch.bfloat16, 0.05)):
         tensors = sample.to(dtype)  # rounded first, so that only the computation is compared
         other = attention.to(dtype)
@@ -225,7 +284,14 @@ def dtypes_agree(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask
 def context_equals_weighted_sum(
     attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None, tolerance: float = 1e-9
 ) -> None:
-    """5. The context is weights @ value on every path, and so are its gradients."""
+    """5. The context is weights @ value on every path, and so are its gradients.
+
+    Args:
+        attention: the attention under test
+        sample: queries, keys and values
+        mask: the mask, or None
+        tolerance: the largest difference
+    """
     sample = sample.requiring_grad()
     with same_random_state():
         output = attention(*sample, mask)
@@ -239,7 +305,13 @@ def context_equals_weighted_sum(
 
 
 def gradients_are_correct(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:
-    """5. Gradients pass gradcheck in float64: of context and weights by query, key, value and parameters."""
+    """5. Gradients pass gradcheck in float64: of context and weights by query, key, value and parameters.
+
+    Args:
+        attention: the attention under test
+        sample: queries, keys and values
+        mask: the mask, or None
+    """
     sample = sample.requiring_grad()
 
     def output(*_: Tensor) -> tuple[Tensor, Tensor]:
@@ -254,7 +326,12 @@ def gradients_are_correct(attention: AttentionUnderTest, sample: SampleInputs, m
 
 
 def empty_axes_are_handled(attention: AttentionUnderTest, sample: SampleInputs) -> None:
-    """Without keys the weights are empty and the context is 0; without queries the context is empty."""
+    """Without keys the weights are empty and the context is 0; without queries the context is empty.
+
+    Args:
+        attention: the attention under test
+        sample: queries, keys and values
+    """
     output = attention(sample.query, sample.key[..., :0, :], sample.value[..., :0, :], None)
     require(output.weights.shape[-1] == 0, "without keys there are weights")
     require((output.context == 0).all(), "the context without keys is not 0")

@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from regard.training.checkpoint import average_weights, load_into, load_weights, save_weights
     from regard.training.config import TrainingConfig
     from regard.training.engine import BatchSource, TrainingResult, fit
     from regard.training.loss import Loss, linear_cross_entropy
     from regard.training.run import RunFolder
+    from regard.training.weights import average_weights, load_into, load_weights, save_weights
 
 __all__ = [
     "BatchSource",
@@ -36,12 +36,12 @@ _LAZY_NAMES = {
     "RunFolder": "run",
     "TrainingConfig": "config",
     "TrainingResult": "engine",
-    "average_weights": "checkpoint",
+    "average_weights": "weights",
     "fit": "engine",
     "linear_cross_entropy": "loss",
-    "load_into": "checkpoint",
-    "load_weights": "checkpoint",
-    "save_weights": "checkpoint",
+    "load_into": "weights",
+    "load_weights": "weights",
+    "save_weights": "weights",
 }
 
 

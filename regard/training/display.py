@@ -96,7 +96,10 @@ def format_point(point: dict[str, Any], monitor: str = "", best: float | None = 
 
 
 def format_number(value: float) -> str:
-    """A metric with its significant digits.
+    """Format a metric with its significant digits.
+
+    Args:
+        value: the number
 
     >>> format_number(41.23456), format_number(0.98765), format_number(2)
     ('41.23', '0.9877', '2')
@@ -107,7 +110,10 @@ def format_number(value: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration in its two largest units.
+    """Format a duration in its two largest units.
+
+    Args:
+        seconds: the duration
 
     >>> format_duration(42), format_duration(754), format_duration(9000)
     ('42 s', '12 min 34 s', '2 h 30 min')

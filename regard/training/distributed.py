@@ -167,7 +167,11 @@ def no_sync(objective: object, enabled: bool) -> contextlib.AbstractContextManag
 
 
 def all_reduce_sum(numbers: list[float], device: torch.device) -> list[float]:
-    """Sums of numbers over all processes, in float64.
+    """Sum numbers over all processes, in float64.
+
+    Args:
+        numbers: the numbers of this process
+        device: the device of this process
 
     >>> all_reduce_sum([1.0, 2.0], torch.device("cpu"))
     [1.0, 2.0]
@@ -180,7 +184,15 @@ def all_reduce_sum(numbers: list[float], device: torch.device) -> list[float]:
 
 
 def broadcast_from_rank0(value: T) -> T:
-    """The value of the main process, in all processes; so they need not share a disk."""
+    """Send the value of the main process to all processes, so that they need not share a disk.
+
+    Args:
+        value: an object that can be pickled; ignored in other processes
+
+    Example:
+        >>> broadcast_from_rank0("without other processes, the value itself")
+        'without other processes, the value itself'
+    """
     if not dist.is_initialized():
         return value
     box = [value]

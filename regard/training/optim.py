@@ -49,7 +49,12 @@ def _bump_versions(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
 
 
 def set_learning_rate(optimizer: Optimizer, lr: float) -> None:
-    """Set the learning rate of all parameters."""
+    """Set the learning rate of all parameters.
+
+    Args:
+        optimizer: the optimizer
+        lr: the learning rate
+    """
     for group in optimizer.param_groups:
         group["lr"] = lr
 
@@ -79,11 +84,14 @@ def scale_and_clip_gradients(optimizer: Optimizer, factor: float, max_norm: floa
 
 
 def optimizer_tensors(optimizer: Optimizer, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-    """The state of the optimizer by parameter name, such as `exp_avg/encoder.weight`.
+    """Collect the state of the optimizer by parameter name, such as `exp_avg/encoder.weight`.
 
     Args:
         optimizer: its state
         names: the name of each parameter
+
+    Returns:
+        The tensors of the state by name.
     """
     return {
         f"{key}/{names[parameter]}": value

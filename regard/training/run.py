@@ -13,8 +13,8 @@ from torch import nn
 from regard.errors import RunExistsError, RunFormatError, RunLockedError, RunNotFoundError
 from regard.files import read_json, storage_errors, write_json
 from regard.training import checkpoint
-from regard.training.checkpoint import load_into, load_weights
 from regard.training.distributed import distributed_context
+from regard.training.weights import load_into, load_weights
 
 try:
     import fcntl

@@ -17,13 +17,14 @@ from torch.optim import Optimizer
 
 from regard.errors import ConfigError
 from regard.training import checkpoint, distributed
-from regard.training.checkpoint import Checkpoint, average_weights, load_into, save_weights
+from regard.training.checkpoint import Checkpoint
 from regard.training.config import TrainingConfig
 from regard.training.logging import MetricsLogger, NullLogger
 from regard.training.loss import Loss
 from regard.training.optim import optimizer_tensors, restore_optimizer
 from regard.training.progress import Progress, is_better, step_seed
 from regard.training.run import RunFolder
+from regard.training.weights import average_weights, load_into, save_weights
 
 __all__ = ["LossFn", "Objective", "Trainer", "ValidateFn"]
 

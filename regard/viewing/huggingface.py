@@ -33,6 +33,11 @@ def register_huggingface() -> None:
 
     `watch` calls it if transformers is imported. Call it before loading a model with
     `from_pretrained(..., attn_implementation="regard")`.
+
+    Example:
+        model = AutoModel.from_pretrained(name, attn_implementation="regard")  # after register_huggingface()
+        with regard.watch(model) as records:
+            model(**inputs)
     """
     models = require_extra("transformers.modeling_utils", extra="hugging")
     masking = require_extra("transformers.masking_utils", extra="hugging")
@@ -100,6 +105,11 @@ class BiasedDot(Dot):
 
     Shape:
         query (*batch, queries, dim), key (*batch, keys, dim) -> (*batch, queries, keys)
+
+    Example:
+        >>> query, key = torch.randn(2, 5, 4), torch.randn(2, 3, 4)
+        >>> bool(BiasedDot(0.5, None, softcap=1.0)(query, key).abs().max() <= 1)
+        True
     """
 
     is_positional = True  # the bias depends on positions
@@ -158,7 +168,14 @@ def _repeat_kv(grouped: Tensor, query: Tensor) -> Tensor:
 
 
 def check_attn_implementation(model: nn.Module) -> None:
-    """Raise UnsupportedError if a model of transformers uses an attention function that cannot be watched."""
+    """Raise UnsupportedError if a model of transformers uses an attention function that cannot be watched.
+
+    Args:
+        model: any model
+
+    Raises:
+        UnsupportedError: its message says how to change the attention function
+    """
     models = sys.modules.get("transformers.modeling_utils")
     if models is None:
         return
@@ -174,7 +191,11 @@ def check_attn_implementation(model: nn.Module) -> None:
 
 
 def huggingface_attention_modules(model: nn.Module) -> set[nn.Module]:
-    """The innermost modules of transformers with "Attention" in their class names."""
+    """Find the innermost modules of transformers with "Attention" in their class names.
+
+    Args:
+        model: any model
+    """
 
     def is_attention(part: nn.Module) -> bool:
         return type(part).__module__.startswith("transformers.models.") and "Attention" in type(part).__name__
@@ -184,4 +205,5 @@ def huggingface_attention_modules(model: nn.Module) -> set[nn.Module]:
 
 
 def is_huggingface_imported() -> bool:
+    """Whether transformers is imported, so that a model may be one of its models."""
     return "transformers.modeling_utils" in sys.modules

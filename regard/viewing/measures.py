@@ -50,6 +50,9 @@ def entropy(
     Shape:
         weights (*batch, queries, keys) -> (*batch, queries)
 
+    Returns:
+        The entropy of each query; NaN if it has no weights.
+
     Example:
         >>> entropy(torch.tensor([[1.0, 0.0], [0.5, 0.5]]), normalized=True)
         tensor([0., 1.])
@@ -74,6 +77,9 @@ def sparsity(
     Shape:
         weights (*batch, queries, keys) -> (*batch, queries)
 
+    Returns:
+        The fraction for each query; NaN if it has no weights.
+
     Example:
         >>> sparsity(torch.tensor([[0.9, 0.1, 0.0, 0.0]]))
         tensor([0.5000])
@@ -97,6 +103,9 @@ def keys_for_mass(
 
     Shape:
         weights (*batch, queries, keys) -> (*batch, queries)
+
+    Returns:
+        The number of keys for each query; NaN if it has no weights.
 
     Example:
         >>> keys_for_mass(torch.tensor([[0.7, 0.25, 0.05], [1.0, 0.0, 0.0]]))
@@ -123,6 +132,9 @@ def distance(
     Shape:
         weights (*batch, queries, keys) -> (*batch, queries)
 
+    Returns:
+        The mean distance of each query; NaN if it has no weights.
+
     Example:
         >>> distance(torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.0, 0.5]]))
         tensor([0., 1.])
@@ -148,6 +160,9 @@ def diagonality(
 
     Shape:
         weights (*batch, queries, keys) -> (*batch, queries)
+
+    Returns:
+        A number from 0 to 1 for each query; NaN if it has no weights.
 
     Example:
         >>> diagonality(torch.eye(3)), diagonality(torch.eye(3).flip(0))[0]
@@ -178,6 +193,9 @@ def head_similarity(
     Shape:
         weights (*batch, heads, queries, keys) -> (*batch, heads, heads)
 
+    Returns:
+        A number from 0 to 1 for each pair of heads.
+
     Example:
         >>> head_similarity(torch.stack([torch.eye(2), torch.eye(2), torch.eye(2).flip(0)]))[0]
         tensor([1., 1., 0.])
@@ -203,6 +221,9 @@ def rank_keys(
 
     Shape:
         weights (*batch, queries, keys) -> (*batch, queries, keys)
+
+    Returns:
+        The indices of the keys for each query.
 
     Example:
         >>> rank_keys(torch.tensor([[0.1, 0.6, 0.3]])).tolist()

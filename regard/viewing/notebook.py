@@ -66,7 +66,11 @@ def render_record(record: AttentionRecord, index: int = 0) -> str:
 
 
 def render_records(records: AttentionRecords) -> str:
-    """Render a table with one row per record: name, layer, call, shape and thumbnails of the heads."""
+    """Render a table with one row per record: name, layer, call, shape and thumbnails of the heads.
+
+    Args:
+        records: the records
+    """
     rows = []
     for record in records[:MAX_RECORDS]:
         weights = _get_example(record, 0)[2][:MAX_HEADS]
@@ -86,7 +90,16 @@ def render_records(records: AttentionRecords) -> str:
 
 
 def render_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Render a table of text."""
+    """Render a table of text.
+
+    Args:
+        header: the titles of the columns
+        rows: the cells of each row
+
+    Example:
+        >>> render_table(["a"], [["1 < 2"]])
+        '<table><tr><th>a</th></tr><tr><td>1 &lt; 2</td></tr></table>'
+    """
     lines = ["".join(f"<th>{escape(cell)}</th>" for cell in header)]
     lines += ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
     return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
@@ -127,6 +140,8 @@ class HeadMeasures:
         name: the name of the module
         head: the number of the head
         entropy: see `measures.entropy`; the other measures have the names of their functions as well
+        sparsity, keys_for_mass, distance, diagonality, head_similarity: see the functions of `measures`
+            with these names
     """
 
     name: str

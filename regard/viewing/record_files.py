@@ -29,6 +29,10 @@ NOT_RECORDS = "is not a file of AttentionRecords.save, or it is damaged"
 def write_records(path: Path, records: list[RecordData]) -> None:
     """Write records to a .json file, a .safetensors file or, without a suffix, a folder with a file per record.
 
+    Args:
+        path: the file or folder
+        records: metadata and weights of each record
+
     Raises:
         UsageError: another suffix
         FileExistsError: a folder that is not empty
@@ -53,6 +57,9 @@ def write_records(path: Path, records: list[RecordData]) -> None:
 def read_records(path: Path) -> Iterator[RecordData]:
     """Read what `write_records` wrote, in the same order.
 
+    Args:
+        path: the file or folder
+
     Raises:
         FileNotFoundError: no such file or folder, or an empty folder
         DataError: another or a truncated file, or a missing one in a folder
@@ -68,7 +75,14 @@ def read_records(path: Path) -> Iterator[RecordData]:
 
 
 def create_folder(path: Path) -> Path:
-    """Create an empty folder; an existing folder must be empty."""
+    """Create an empty folder; an existing folder must be empty.
+
+    Args:
+        path: the folder
+
+    Raises:
+        FileExistsError: there is a file of this name, or the folder is not empty
+    """
     if path.exists() and not path.is_dir():
         raise FileExistsError(f"{path} is a file: records need a new folder")
     path.mkdir(parents=True, exist_ok=True)
@@ -78,11 +92,26 @@ def create_folder(path: Path) -> Path:
 
 
 def record_path(folder: Path, index: int) -> Path:
+    """Return the path of a record in a folder of records.
+
+    Args:
+        folder: the folder
+        index: the number of the record
+    """
     return folder / f"{index:06}.safetensors"
 
 
 def memory_map(path: Path, metadata: dict[str, Any], weights: Tensor) -> Tensor:
-    """Write weights to a file and return a tensor that maps it, which takes no memory until it is read."""
+    """Write weights to a file and return a tensor that maps it, which takes no memory until it is read.
+
+    Args:
+        path: the file to write
+        metadata: what is saved with the weights
+        weights: the weights
+
+    Returns:
+        The same weights, mapped from the file.
+    """
     _write_safetensors(path, [metadata], {"0": weights})
     return next(_read_safetensors(path))[1]
 

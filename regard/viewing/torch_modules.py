@@ -35,7 +35,11 @@ _call_stack: ContextVar[tuple[list[nn.Module], ...]] = ContextVar("_call_stack",
 
 
 def is_torch_attention(module: nn.Module) -> bool:
-    """Whether a module is an attention or encoder layer of PyTorch with PyTorch's own forward."""
+    """Whether a module is an attention or encoder layer of PyTorch with PyTorch's own forward.
+
+    Args:
+        module: the module
+    """
     if isinstance(module, nn.TransformerEncoderLayer) and type(module)._sa_block is not _SELF_ATTENTION_BLOCK:
         return False
     is_torch_class = isinstance(module, (nn.MultiheadAttention, nn.TransformerEncoderLayer))

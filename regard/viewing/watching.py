@@ -78,7 +78,11 @@ def _is_torch_multihead(module: nn.Module) -> bool:
 
 
 def num_heads_of(module: nn.Module | None) -> int | None:
-    """The number of heads of a module, or None if it is unknown."""
+    """Return the number of heads of a module, or None if it is unknown.
+
+    Args:
+        module: the module; None: unknown
+    """
     if isinstance(module, nn.MultiheadAttention):
         return int(module.num_heads)
     return module.num_heads if isinstance(module, MultiHead) else None

@@ -162,7 +162,15 @@ class FigureLayout:
 
 
 def cell_sizes(rows: int, columns: int, max_side: float = MAX_SIDE) -> tuple[float, float]:
-    """Compute the height and width of a cell in inches: square, unless the matrix would be too narrow."""
+    """Compute the height and width of a cell in inches: square, unless the matrix would be too narrow.
+
+    Args:
+        rows, columns: the shape of the matrix
+        max_side: the largest side of a cell
+
+    Returns:
+        Height and width.
+    """
     sides = [min(max_side, _matrix_side(count)) / count for count in (rows, columns)]
     height, width = (
         min(side, max(min(sides), MIN_SIDE / count)) for side, count in zip(sides, (rows, columns), strict=True)
@@ -171,12 +179,20 @@ def cell_sizes(rows: int, columns: int, max_side: float = MAX_SIDE) -> tuple[flo
 
 
 def round_to_pixels(inches: float) -> float:
-    """Round down to full pixels, unless that would be zero."""
+    """Round down to full pixels, unless that would be zero.
+
+    Args:
+        inches: a length
+    """
     return math.floor(inches * DPI) / DPI if inches * DPI >= 1 else inches
 
 
 def build_colormap(colors: tuple[str, ...]) -> Any:
-    """Build a color map of matplotlib with gray for NaN."""
+    """Build a color map of matplotlib with gray for NaN.
+
+    Args:
+        colors: colors from the lowest to the highest value
+    """
     colormaps = require_extra("matplotlib.colors", extra="draw").LinearSegmentedColormap
     return colormaps.from_list("regard", list(colors)).with_extremes(bad=NAN_COLOR)
 
@@ -185,6 +201,13 @@ def brightness(color: Any) -> float:
     """Compute the relative luminance of a color (WCAG), from 0 to 1.
 
     0.2126 r + 0.7152 g + 0.0722 b, of linear light
+
+    Args:
+        color: red, green and blue from 0 to 1
+
+    Example:
+        >>> brightness((1.0, 1.0, 1.0)), brightness((0.0, 0.0, 0.0))
+        (1.0, 0.0)
     """
     factors = (0.2126, 0.7152, 0.0722)
     linear = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in map(float, color[:3]))
@@ -192,7 +215,15 @@ def brightness(color: Any) -> float:
 
 
 def choose_text_color(color: Any) -> str:
-    """Choose black or white, whichever has more contrast with a background color."""
+    """Choose black or white, whichever has more contrast with a background color.
+
+    Args:
+        color: red, green and blue from 0 to 1
+
+    Example:
+        >>> choose_text_color((0.1, 0.1, 0.4))
+        'white'
+    """
     return "black" if brightness(color) > 0.179 else "white"
 
 

@@ -218,7 +218,14 @@ def draw_cells(
 def draw_colorbar(
     layout: FigureLayout, image: Any, left: float, top: float, height: float, label: str = "weight"
 ) -> None:
-    """Draw a color bar with its ends and middle labeled."""
+    """Draw a color bar with its ends and middle labeled.
+
+    Args:
+        layout: the figure
+        image: the image of matplotlib whose colors are explained
+        left, top, height: the place, in inches
+        label: what the colors stand for
+    """
     axes = layout.add_axes(left, top, 0.09, height)
     colorbar = layout.figure.colorbar(image, cax=axes)
     colorbar.ax.tick_params(colors=layout.ink_color)
@@ -231,7 +238,12 @@ def draw_colorbar(
 
 
 def draw_legend(axes: Any, handles: list[Any]) -> None:
-    """Draw a legend below the axes, if there are handles."""
+    """Draw a legend below the axes, if there are handles.
+
+    Args:
+        axes: the axes of matplotlib
+        handles: the entries
+    """
     if handles:
         axes.legend(
             handles=handles,
@@ -250,7 +262,11 @@ def draw_legend(axes: Any, handles: list[Any]) -> None:
 
 
 def nan_legend_handles(array: Any) -> list[Any]:
-    """The legend entry with the number of NaN, if there are any."""
+    """Build the legend entry with the number of NaN, if there are any.
+
+    Args:
+        array: the numbers of the figure
+    """
     count = int(np.isnan(array).sum())
     if not count:
         return []

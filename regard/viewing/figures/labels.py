@@ -63,6 +63,9 @@ class MissingGlyphsWarning(UserWarning):
 def choose_fonts(texts: list[str]) -> tuple[list[str], list[str]]:
     """Choose font families for texts; characters without a font are replaced by boxes.
 
+    Args:
+        texts: all texts of a figure
+
     Returns:
         The texts and the families.
     """
@@ -75,7 +78,12 @@ def choose_fonts(texts: list[str]) -> tuple[list[str], list[str]]:
 
 
 def covers(family: str, characters: Iterable[str]) -> bool:
-    """Whether the font that matplotlib uses for a family has all these characters."""
+    """Whether the font that matplotlib uses for a family has all these characters.
+
+    Args:
+        family: a font family
+        characters: the characters to draw
+    """
     manager = require_extra("matplotlib.font_manager", extra="draw")
     path = manager.findfont(manager.FontProperties(family=[family]))
     code_points = _read_code_points(str(path), getattr(path, "face_index", 0))  # a .ttc has several faces
@@ -188,6 +196,9 @@ def _suggest_font(c: str) -> str:
 def escape_text(*texts: str) -> tuple[list[str], dict[str, Any]]:
     """Prepare texts to be drawn literally.
 
+    Args:
+        texts: the texts to draw
+
     Returns:
         The texts, and the text options of matplotlib: fonts, no formulas.
     """
@@ -197,6 +208,9 @@ def escape_text(*texts: str) -> tuple[list[str], dict[str, Any]]:
 
 def show_control_characters(text: str) -> str:
     """Replace control characters and outer spaces by visible symbols.
+
+    Args:
+        text: the text
 
     Example:
         >>> show_control_characters(" the"), show_control_characters("a\\n\\x1b")
@@ -212,7 +226,15 @@ def show_control_characters(text: str) -> str:
 def draw_title(
     axes: Any, text: str | None, size: float = FONT_SIZE + 1, width: float | None = None, **more: Any
 ) -> None:
-    """Draw a title, wrapped to the width of the axes or to `width` inches."""
+    """Draw a title, wrapped to the width of the axes or to `width` inches.
+
+    Args:
+        axes: the axes of matplotlib
+        text: the title; None: no title
+        size: the font size
+        width: inches; None: the width of the axes
+        more: options of `Axes.set_title`
+    """
     if text:
         inches = axes.get_position(original=True).width if width is None else width
         columns = max(MIN_LINE_WIDTH, int(inches * 72 / (CHAR_WIDTH * size)))
@@ -222,7 +244,12 @@ def draw_title(
 
 
 def draw_headline(layout: FigureLayout, text: str | None) -> None:
-    """Draw a title above the content of the figure."""
+    """Draw a title above the content of the figure.
+
+    Args:
+        layout: the figure
+        text: the title; None: no title
+    """
     if text:
         edge = layout.figure.get_tightbbox(layout.figure.canvas.get_renderer())
         axes = layout.add_axes(edge.x0, -edge.y1 - 0.02, 0.01, 0.01)
@@ -255,7 +282,14 @@ def label_columns(
 
 
 def label_axes(axes: Any, labels: AxisLabels, counts: tuple[int, int], cell_size: tuple[float, float]) -> None:
-    """Label rows and columns; without labels they are numbered, and the axis is named."""
+    """Label rows and columns; without labels they are numbered, and the axis is named.
+
+    Args:
+        axes: the axes of matplotlib
+        labels: labels of rows and of columns, each a list or None
+        counts: numbers of rows and columns
+        cell_size: height and width of a cell, in inches
+    """
     label_rows(axes, labels[0], counts[0], cell_size[0])
     label_columns(axes, labels[1], counts[1], cell_size[1])
     if labels[0] is None:
@@ -266,7 +300,13 @@ def label_axes(axes: Any, labels: AxisLabels, counts: tuple[int, int], cell_size
 
 
 def number_columns(axes: Any, count: int, cell_size: float) -> None:
-    """Number the columns below the matrix."""
+    """Number the columns below the matrix.
+
+    Args:
+        axes: the axes of matplotlib
+        count: the number of columns
+        cell_size: the width of a cell, in inches
+    """
     indices, texts, size, _ = _choose_labels(None, count, cell_size)
     axes.set_xticks(indices, texts, fontsize=size)
     axes.tick_params(axis="x", length=2, width=0.5, pad=2)
@@ -275,7 +315,15 @@ def number_columns(axes: Any, count: int, cell_size: float) -> None:
 def label_rows(
     axes: Any, labels: Sequence[str] | None, count: int, cell_size: float, starts: PanelStarts = None
 ) -> None:
-    """Label rows at the left of the matrix; see `label_columns`."""
+    """Label rows at the left of the matrix; see `label_columns`.
+
+    Args:
+        axes: the axes of matplotlib
+        labels: a label per row; None: numbers
+        count: the number of rows
+        cell_size: the height of a cell, in inches
+        starts: the first row of each panel, if there are panels
+    """
     indices, texts, size, _ = _choose_labels(labels, count, cell_size)
     escaped, options = escape_text(*texts)
     axes.set_yticks(*_repeat_labels(indices, escaped, cell_size, starts), fontsize=size, **options)
@@ -283,7 +331,11 @@ def label_rows(
 
 
 def remove_labels(axes: Any) -> None:
-    """Remove the ticks of both axes."""
+    """Remove the ticks of both axes.
+
+    Args:
+        axes: the axes of matplotlib
+    """
     axes.set_xticks([])
     axes.set_yticks([])
 

@@ -67,7 +67,17 @@ def head_grid(
 
 
 def build_thumbnails(weights: Float[Tensor, "layers heads queries keys"]) -> UInt8[Tensor, "layers heads height width"]:
-    """Reduce heads to thumbnails: each pixel is the maximum of its weights, 255 the maximum of its head."""
+    """Reduce heads to thumbnails: each pixel is the maximum of its weights, 255 the maximum of its head.
+
+    Args:
+        weights: the weights of all heads
+
+    Shape:
+        (layers, heads, queries, keys) -> (layers, heads, height, width)
+
+    Returns:
+        The pixels, from 0 to 255.
+    """
     size = [min(MAX_THUMBNAIL_SIDE, side) for side in weights.shape[2:]]
     pooled = nn.functional.adaptive_max_pool2d(weights.detach().cpu().float().flatten(0, 1), size)
     vmax = pooled.amax((-2, -1), keepdim=True).clamp(min=1e-9)

@@ -167,13 +167,21 @@ def build_page(
 
 
 def read_asset(name: str) -> str:
-    """Read a script or style sheet of regard/viewing/web."""
+    """Read a script or style sheet of regard/viewing/web.
+
+    Args:
+        name: the file name
+    """
     return (ASSET_FOLDER / name).read_text(encoding="utf-8")
 
 
 @lru_cache
 def bundle_scripts(modules: tuple[str, ...]) -> str:
-    """Bundle modules and their imports into one script, each once and after its imports."""
+    """Bundle modules and their imports into one script, each once and after its imports.
+
+    Args:
+        modules: file names of scripts
+    """
     order: list[str] = []
 
     def visit(name: str) -> None:
@@ -192,6 +200,9 @@ def bundle_scripts(modules: tuple[str, ...]) -> str:
 def dump_safe_json(data: Any) -> str:
     """Dump JSON that can be embedded in HTML: it has no characters of tags.
 
+    Args:
+        data: data that JSON can represent
+
     Example:
         >>> dump_safe_json({"word": "</script>"})
         '{"word":"\\\\u003c/script\\\\u003e"}'
@@ -205,6 +216,9 @@ def dump_safe_json(data: Any) -> str:
 def quantize_uint16(weights: Float[Tensor, "..."]) -> bytes:
     """Quantize weights from 0 to 1 to 16-bit integers, little-endian; 65535 stands for 1.
 
+    Args:
+        weights: a tensor of any shape
+
     Example:
         >>> import torch
         >>> quantize_uint16(torch.tensor([[0.0, 1.0]])).hex()
@@ -215,7 +229,15 @@ def quantize_uint16(weights: Float[Tensor, "..."]) -> bytes:
 
 
 def deflate_base64(data: bytes) -> str:
-    """Compress bytes and encode them in base64, to be embedded in a page."""
+    """Compress bytes and encode them in base64, to be embedded in a page.
+
+    Args:
+        data: the bytes
+
+    Example:
+        >>> zlib.decompress(base64.b64decode(deflate_base64(b"weights")))
+        b'weights'
+    """
     return base64.b64encode(zlib.compress(data, COMPRESSION_LEVEL)).decode("ascii")
 
 

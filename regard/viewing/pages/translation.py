@@ -25,6 +25,10 @@ class TokenizedText:
         words: its words; None: every token is a word
         groups: for each word, the indices of its tokens
         end: whether the last token is the end of the sentence
+
+    Example:
+        >>> TokenizedText("Katze", ["Kat", "ze", "</s>"], words=["Katze"], groups=[[0, 1]]).end
+        True
     """
 
     text: str
@@ -64,6 +68,10 @@ class BeamNode:
         score: the score of the hypothesis up to this token
         parent: the index of its parent in the previous step
         end: whether the hypothesis is finished
+
+    Example:
+        >>> BeamNode("cat", p=0.9, score=-0.1).parent
+        -1
     """
 
     text: str
@@ -81,6 +89,10 @@ class NextToken:
         text: the token
         p: its probability
         chosen: whether it is the next token of the translation
+
+    Example:
+        >>> NextToken("cat", p=0.9, chosen=True).text
+        'cat'
     """
 
     text: str
@@ -106,6 +118,12 @@ class TranslationPageData:
 
     Shape:
         weights (layers, heads, target, source)
+
+    Example:
+        >>> text = TokenizedText("a", ["a", "</s>"])
+        >>> next_tokens = [[NextToken("a", 0.9, True)], [NextToken("</s>", 0.8, True)]]
+        >>> TranslationPageData(text, text, next_tokens, score=-0.3).beam_size
+        1
     """
 
     source: TokenizedText

@@ -41,6 +41,12 @@ class AttentionTrace:
         num_heads: the number of heads
         score: the name of the score function
         normalize: the name of the normalizer
+
+    Example:
+        >>> from regard.attention import MultiHead
+        >>> trace = AttentionTrace.build(MultiHead(4, 2), torch.randn(3, 4), ["a", "b", "c"])
+        >>> trace.num_heads, trace.matrices["weights"].shape
+        (2, torch.Size([2, 3, 3]))
     """
 
     tokens: Sequence[str]
@@ -187,6 +193,12 @@ class MemoryPageData:
     Shape:
         inputs (steps, inputs), outputs and targets (steps, outputs), weights (steps, heads, rows),
         memory (steps, rows, columns), vectors (steps, heads, columns), target_mask (steps,)
+
+    Example:
+        >>> weights = torch.eye(3)[:, None]  # one head, which moves on by one row in each step
+        >>> data = MemoryPageData(torch.rand(3, 2), torch.rand(3, 2), weights, weights, torch.rand(3, 3, 4))
+        >>> len(data.tensors())
+        5
     """
 
     inputs: Float[Tensor, "steps inputs"]

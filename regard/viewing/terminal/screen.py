@@ -58,19 +58,44 @@ def is_color_enabled() -> bool:
 
 
 def terminal_width(width: int | None) -> int:
-    """Return `width`, or the width of the terminal if it is None."""
+    """Return `width`, or the width of the terminal if it is None.
+
+    Args:
+        width: columns, or None
+
+    Example:
+        >>> terminal_width(40)
+        40
+    """
     return shutil.get_terminal_size().columns if width is None else max(1, width)
 
 
 def shade_index(weight: float, vmax: float, num_shades: int) -> int:
-    """The number of the shade of a weight, from 1; 0 for exactly 0."""
+    """Choose the shade of a weight: its number from 1, or 0 for exactly 0.
+
+    Args:
+        weight: the weight
+        vmax: the weight with the darkest shade
+        num_shades: the number of shades
+
+    Example:
+        >>> [shade_index(weight, 1.0, 4) for weight in (0.0, 0.1, 0.5, 1.0)]
+        [0, 1, 2, 4]
+    """
     if weight == 0:
         return 0
     return num_shades if weight >= vmax else max(1, math.ceil(weight / vmax * num_shades))
 
 
 def render_cell(weight: float, vmax: float, color: bool, width: int = CELL_WIDTH) -> str:
-    """Render a weight as shade characters or as a background color."""
+    """Render a weight as shade characters or as a background color.
+
+    Args:
+        weight: the weight; NaN becomes ?
+        vmax: the weight with the darkest shade
+        color: whether to use background colors
+        width: columns
+    """
     if math.isnan(weight):
         return "?" * width
     index = shade_index(weight, vmax, len(COLORS if color else SHADES))
@@ -80,14 +105,29 @@ def render_cell(weight: float, vmax: float, color: bool, width: int = CELL_WIDTH
 
 
 def localize(texts: Mapping[str, str], language: str) -> str:
-    """Select the text of a language."""
+    """Select the text of a language.
+
+    Args:
+        texts: the text by language
+        language: "en" or "zh"
+
+    Example:
+        >>> localize({"en": "weight", "zh": "权重"}, "zh")
+        '权重'
+    """
     if language not in texts:
         raise UsageError(f"invalid value {language!r} for language: must be 'en' or 'zh'")
     return texts[language]
 
 
 def render_legend(vmax: float, color: bool, language: str = "en") -> str:
-    """Render the legend of the shades."""
+    """Render the legend of the shades.
+
+    Args:
+        vmax: the weight with the darkest shade
+        color: whether background colors are used
+        language: "en" or "zh"
+    """
     num_shades = len(COLORS) if color else len(SHADES)
     width = CELL_WIDTH if color else 1
     first, last = render_cell(vmax / num_shades, vmax, color, width), render_cell(vmax, vmax, color, width)
@@ -99,6 +139,10 @@ def clean_label(label: str, max_width: int = MAX_LABEL_WIDTH) -> str:
 
     Of emoji joined to one, whose width differs between terminals, the first is kept.
 
+    Args:
+        label: the text of a token
+        max_width: columns
+
     Example:
         >>> clean_label("a\\x1b[2J"), clean_label("internationalization")
         ('a·[2J', 'internation…')
@@ -108,7 +152,12 @@ def clean_label(label: str, max_width: int = MAX_LABEL_WIDTH) -> str:
 
 
 def fit_lines(lines: list[str], max_width: int) -> list[str]:
-    """Strip trailing spaces and truncate lines that are too wide."""
+    """Strip trailing spaces and truncate lines that are too wide.
+
+    Args:
+        lines: the lines of a figure
+        max_width: columns
+    """
     lines = [line.rstrip(" ") for line in lines]
     return [
         line if display_width(line) <= max_width else truncate(re.sub(ESCAPE_PATTERN, "", line), max_width)
@@ -117,17 +166,38 @@ def fit_lines(lines: list[str], max_width: int) -> list[str]:
 
 
 def display_width(line: str) -> int:
-    """The width of a line in columns, without color codes."""
+    """Return the width of a line in columns, without color codes.
+
+    Args:
+        line: the line
+
+    Example:
+        >>> display_width("权重"), display_width("\\x1b[1mw\\x1b[0m")
+        (4, 1)
+    """
     return text_width(re.sub(ESCAPE_PATTERN, "", line))
 
 
 def render_weights(array: Any, vmax: float, width: int, height: int, color: bool) -> list[str]:
-    """Render weights in at most `width` columns and `height` lines; cells are pooled by their maximum."""
+    """Render weights in at most `width` columns and `height` lines; cells are pooled by their maximum.
+
+    Args:
+        array: (rows, columns)
+        vmax: the weight with the darkest shade
+        width, height: the size of the screen area
+        color: whether to use colors
+    """
     return render_shades(resize_to_panel(array, width, height), vmax, color)
 
 
 def render_shades(array: Any, vmax: float, color: bool) -> list[str]:
-    """Render weights, two rows per line; without color, the maximum of both."""
+    """Render weights, two rows per line; without color, the maximum of both.
+
+    Args:
+        array: (rows, columns)
+        vmax: the weight with the darkest shade
+        color: whether to use colors
+    """
     if not color:
         pooled = max_pool(array, -(-array.shape[0] // 2), array.shape[1])
         return ["".join(render_cell(weight, vmax, False, 1) for weight in row) for row in pooled.tolist()]
@@ -140,12 +210,24 @@ def render_shades(array: Any, vmax: float, color: bool) -> list[str]:
 
 
 def render_non_negative(array: Any, vmax: float, color: bool) -> list[str]:
-    """Render numbers from 0 on, a line per row."""
+    """Render numbers from 0 on, a line per row.
+
+    Args:
+        array: (rows, columns)
+        vmax: the number with the darkest shade
+        color: whether to use colors
+    """
     return ["".join(render_cell(number, vmax, color, 1) for number in row) for row in array.tolist()]
 
 
 def render_signed(array: Any, vmax: float, color: bool) -> list[str]:
-    """Render positive and negative numbers; without color, blank is the lowest."""
+    """Render positive and negative numbers; without color, blank is the lowest.
+
+    Args:
+        array: (rows, columns)
+        vmax: the absolute value with the darkest shade
+        color: whether to use colors
+    """
     if not color:
         rows = ((array + vmax) / 2).tolist()
         return ["".join(render_cell(max(0.0, number), vmax, False, 1) for number in row) for row in rows]
@@ -158,7 +240,16 @@ def render_signed(array: Any, vmax: float, color: bool) -> list[str]:
 
 
 def join_panels(panels: list[list[str]], titles: list[str]) -> list[str]:
-    """Place panels of one height side by side, each below its title."""
+    """Place panels of one height side by side, each below its title.
+
+    Args:
+        panels: the lines of each panel
+        titles: the title of each panel
+
+    Example:
+        >>> join_panels([["ab"], ["cd"]], ["1", "2"])
+        ['1  2', 'ab cd']
+    """
     width = max(display_width(line) for line in (*titles, *(line for panel in panels for line in panel)))
     rows = [titles, *zip(*panels, strict=True)]
     return [" ".join(cell + " " * (width - display_width(cell)) for cell in row).rstrip(" ") for row in rows]
@@ -166,6 +257,10 @@ def join_panels(panels: list[list[str]], titles: list[str]) -> list[str]:
 
 def resize_to_panel(array: Any, width: int, height: int) -> Any:
     """Resize a matrix to the pixels of a panel, two per line: large ones are pooled, small ones repeated.
+
+    Args:
+        array: (rows, columns)
+        width, height: the size of the panel in columns and lines
 
     Example:
         >>> resize_to_panel(np.eye(2), width=8, height=8).shape

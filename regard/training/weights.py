@@ -1,0 +1,179 @@
+"""Weights as safetensors files: read, write, average, and load into a module."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+from torch import Tensor, nn
+
+from regard.errors import CheckpointCorruptError, RunNotFoundError, UsageError, WeightsMismatchError
+from regard.files import write_atomic
+
+__all__ = ["average_weights", "from_safetensors", "load_into", "load_weights", "save_weights", "to_safetensors"]
+
+
+def to_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
+    """Serialize named tensors as safetensors. A tensor with several names (tied weights) is stored once.
+
+    Args:
+        tensors: tensors by name
+
+    Example:
+        >>> sorted(from_safetensors(to_safetensors({"a": torch.ones(2), "b": torch.zeros(1)})))
+        ['a', 'b']
+    """
+    stored: dict[str, Tensor] = {}
+    names: dict[tuple[object, ...], str] = {}
+    shared: dict[str, str] = {}
+    for name, tensor in tensors.items():
+        tensor = tensor.detach()
+        key = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() and key in names:
+            shared[name] = names[key]
+            continue
+        names[key] = name
+        stored[name] = tensor.cpu().contiguous()
+    if len({tensor.untyped_storage().data_ptr() for tensor in stored.values()}) < len(stored):
+        stored = {name: tensor.clone() for name, tensor in stored.items()}  # views of one storage, or empty ones
+    return safetensors.torch.save(stored, {"shared": json.dumps(shared)})
+
+
+def from_safetensors(content: bytes) -> dict[str, Tensor]:
+    """Load the tensors of `to_safetensors`; names that shared a tensor share one again.
+
+    Args:
+        content: the bytes of a safetensors file
+
+    Returns:
+        The tensors by name, on the CPU.
+    """
+    tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(content).items()}
+    length = int.from_bytes(content[:8], "little")
+    metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+    for name, same in json.loads(metadata.get("shared", "{}")).items():
+        tensors[name] = tensors[same]
+    return tensors
+
+
+def save_weights(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write weights to a safetensors file; a reader finds the old file or the new one.
+
+    Args:
+        tensors: usually `model.state_dict()`
+        path: the file
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "weights.safetensors")
+        >>> save_weights(nn.Linear(2, 1).state_dict(), path)
+        >>> sorted(load_weights(path))
+        ['bias', 'weight']
+    """
+    write_atomic(path, to_safetensors(tensors))
+
+
+def load_weights(path: Path, prefix: str = "") -> dict[str, Tensor]:
+    """Read a safetensors file.
+
+    Args:
+        path: the file
+        prefix: return only the tensors below this name, without it
+
+    Returns:
+        The tensors by name.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "weights.safetensors")
+        >>> save_weights({"encoder.weight": torch.ones(2), "bias": torch.ones(1)}, path)
+        >>> load_weights(path, prefix="encoder")
+        {'weight': tensor([1., 1.])}
+    """
+    try:
+        tensors = from_safetensors(path.read_bytes())
+    except FileNotFoundError:
+        raise RunNotFoundError(f"no weights in {path}: no such file") from None
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointCorruptError(f"{path} is damaged or not a safetensors file: {error}") from None
+    if not prefix:
+        return tensors
+    start = prefix + "."
+    return {name[len(start) :]: tensor for name, tensor in tensors.items() if name.startswith(start)}
+
+
+def load_into(module: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
+    """Load weights into a module.
+
+    Args:
+        module: its state dict must have the same names and shapes
+        tensors: the weights
+        origin: where they come from, for the error message
+
+    Raises:
+        WeightsMismatchError: names or shapes differ
+
+    Example:
+        >>> model = nn.Linear(2, 1)
+        >>> load_into(model, {"weight": torch.ones(1, 2), "bias": torch.zeros(1)}, "a file")
+        >>> model.weight.tolist()
+        [[1.0, 1.0]]
+    """
+    expected = module.state_dict()
+    problems = [
+        *(f"{name} is missing there" for name in expected if name not in tensors),
+        *(f"{name} is not in this model" for name in tensors if name not in expected),
+        *(
+            f"{name} is {_format_shape(tensors[name])} there and {_format_shape(expected[name])} here"
+            for name in expected
+            if name in tensors and tensors[name].shape != expected[name].shape
+        ),
+    ]
+    if problems:
+        more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
+        raise WeightsMismatchError(f"the weights of {origin} do not fit: {'; '.join(problems[:5])}{more}")
+    module.load_state_dict(dict(tensors))
+
+
+def average_weights(paths: Iterable[Path]) -> dict[str, Tensor]:
+    """The mean of the weights of several files, summed in float64.
+
+    Tensors of integers (counters) are taken from the last file.
+
+    Args:
+        paths: safetensors files with the same names and shapes
+
+    Returns:
+        The averaged tensors by name.
+
+    Reference: Polyak and Juditsky (1992): the average of the last weights is often better than each of them.
+
+    Example:
+        >>> import tempfile
+        >>> paths = [Path(tempfile.mkdtemp(), "weights.safetensors") for _ in range(2)]
+        >>> for value, path in enumerate(paths):
+        ...     save_weights({"weight": torch.full((2,), float(value))}, path)
+        >>> average_weights(paths)
+        {'weight': tensor([0.5000, 0.5000])}
+    """
+    files = list(paths)
+    if not files:
+        raise UsageError("average_weights: no files")
+    last = load_weights(files[-1])
+    means = {name: tensor.double() for name, tensor in last.items() if tensor.is_floating_point()}
+    for path in files[:-1]:
+        other = load_weights(path)
+        if {n: t.shape for n, t in other.items()} != {n: t.shape for n, t in last.items()}:
+            raise WeightsMismatchError(f"{path} and {files[-1]} cannot be averaged: their names or shapes differ")
+        means = {name: mean + other[name] for name, mean in means.items()}
+    shared: dict[int, Tensor] = {}  # names that share a tensor still do afterwards
+    for name, mean in means.items():
+        shared.setdefault(id(last[name]), (mean / len(files)).to(last[name].dtype))
+    return {name: shared.get(id(tensor), tensor) for name, tensor in last.items()}
+
+
+def _format_shape(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape)) or "a number"
