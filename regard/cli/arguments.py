@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 
 from regard.cli.output import describe_option, print_status
 from regard.config import Config, Option
-from regard.errors import InputError, InputTooLongError, UnknownNameError, UnsupportedError, UsageError
+from regard.errors import InputError, InputTooLongError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from regard.tasks import InputField, Predictor
@@ -154,8 +154,12 @@ def repeat_option_names(args: Sequence[str], names: Sequence[str] = MULTI_VALUE)
 
 
 def find_run(args: Sequence[str]) -> Path | None:
-    """The first argument that is a folder: the run whose task has the options of the command."""
-    return next((Path(arg) for arg in args if not arg.startswith("-") and Path(arg).is_dir()), None)
+    """The run whose task has the options of the command: the first argument that is a folder, else the first one.
+
+    None if there is no argument but options, as in `regard predict --help`.
+    """
+    words = [arg for arg in args if not arg.startswith("-")]
+    return next((Path(arg) for arg in words if Path(arg).is_dir()), Path(words[0]) if words else None)
 
 
 def read_run_record(run: Path) -> dict[str, Any]:
@@ -171,11 +175,11 @@ def read_run_record(run: Path) -> dict[str, Any]:
 
 def check_verb(verb: str, run: Path) -> None:
     """Refuse a run whose task has another command."""
-    from regard.tasks import TASKS
+    from regard.tasks.registry import get_entry
 
     task = _task_name(run)
-    if TASKS[task].verb != verb:
-        raise UsageError(f"{run} was trained for {task}; use: regard {TASKS[task].verb} {run}")
+    if (own := get_entry(task).verb) != verb:
+        raise UsageError(f"{run} was trained for {task}; use: regard {own} {run}")
 
 
 def _task_name(run: Path) -> str:
@@ -322,51 +326,6 @@ def group_words(fields: Sequence[InputField], words: Sequence[str]) -> list[Any]
     if count == 1:
         return list(words)
     return [tuple(words[first : first + count]) for first in range(0, len(words), count)]
-
-
-def load_splits(
-    predictor: Predictor[Any, Any, Any],
-    run: Path,
-    files: Sequence[Path] | None = None,
-    split: str | None = None,
-    columns: str | None = None,
-) -> Mapping[str, Iterable[Any]]:
-    """Examples to evaluate on: of files, or of splits of the recipe."""
-    from regard.tasks import RECIPES, get_recipe
-
-    recipe, config = get_recipe(read_run_record(run)["recipe"]), predictor.config
-    if columns is not None:
-        config = config.replace(columns=config.option("columns").parse(columns))
-    if not files:
-        return dict(recipe.load_data(config).select(split))
-    readers = [one for one in RECIPES.values() if one.reads_files and one.task == recipe.task]
-    if not readers:
-        raise UnsupportedError(f"{run} cannot be evaluated on files; use --split test or --split valid")
-    names = tuple(map(str, files))
-    data = readers[0].load_data(config.replace(train_files=names, valid_files=names, test_files=names))
-    return {"files": next(iter(data.select("test").values()))}
-
-
-def read_example(
-    predictor: Predictor[Any, Any, Any], run: Path, index: int, split: str | None, words: Sequence[str] = ()
-) -> Any:
-    """The input of an example of the recipe.
-
-    Args:
-        predictor: of the run
-        run: its folder
-        index: of the example in the split, from 0
-        split: name of the split; None: the first test
-        words: replace the last parts of the input, such as the question about an image
-    """
-    if words and len(words) >= len(predictor.inputs):
-        raise UsageError("INPUT cannot be combined with --example")
-    name, examples = next(iter(load_splits(predictor, run, split=split).items()))
-    found = next(islice(examples, index, None), None)
-    if found is None:
-        raise UsageError(f"invalid value '{index}' for --example: {name} has fewer examples")
-    taken = predictor.get_input(found)
-    return (*taken[: len(taken) - len(words)], *words) if words else taken
 
 
 def read_file_blocks(path: Path) -> Iterator[list[str]]:

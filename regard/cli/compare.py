@@ -12,30 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.arguments import AsJson, Lang, Run, TestFiles, TrainFiles, ValidFiles, check_files
+from regard.cli.arguments import AsJson, Lang, Run, TestFiles, TooLong, TrainFiles, ValidFiles, check_files
+from regard.cli.evaluate import evaluate_splits, load_splits
 from regard.cli.info import config_as_json
 from regard.cli.output import make_table, print_blocks, print_json, print_status, replace_non_finite
 from regard.errors import ConfigError, DivergedError, InputTooLongError, RunError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
+    from regard.tasks import Metric
     from regard.training import RunFolder
 
 __all__ = ["average_weights", "compare", "expand_grid", "grid_folder_name", "reproduce"]
 
-COLUMNS = {
-    "exact": ("exact", ".2f"),
-    "bits": ("bits", ".3f"),
-    "wrong %": ("errors", ".3f"),
-    "accuracy": ("accuracy", ".2f"),
-    "BLEU": ("bleu", ".2f"),
-    "chrF": ("chrf", ".2f"),
-    "AER": ("aer", ".4f"),
-    "tokens/s": ("tokens_per_second", ",.0f"),
-    "parameters": ("parameters", ","),
-    "minutes": ("minutes", ".1f"),
-}
+COLUMNS = {"tokens/s": ("tokens_per_second", ",.0f"), "parameters": ("parameters", ","), "minutes": ("minutes", ".1f")}
 LISTS = ("train_files", "valid_files", "test_files", "columns")  # a comma in their values separates no alternatives
-SCORES = ("exact", "bleu", "chrf")
 
 
 def compare(
@@ -66,9 +56,8 @@ def compare(
     if len(choices) < 2:
         raise UsageError("nothing to compare: list at least two values of an option, such as score=dot,additive")
     known = make_config(recipe, shared)
-    for name, value in choices[0].items():
-        if not hasattr(known, name):  # a value may be refused in the table, but a name is wrong in all rows
-            make_config(recipe, [f"{name}={value}"])
+    for name in choices[0]:
+        known.option(name)  # a value may be refused in the table, but a name is wrong in all rows
     result = _train_choices(recipe, shared, choices, out)
     if as_json:
         print_json(result)
@@ -114,8 +103,9 @@ def average_weights(
         return
     typer.echo(f"averaged the weights of steps {', '.join(f'{step:,}' for step in steps)} into {target}")
     if scores:
-        rows = [(when, *(f"{found[name]:.2f}" for name in SCORES)) for when, found in scores.items()]
-        print_blocks("", make_table(rows, ("", "exact", "BLEU", "chrF"), numbers=[1, 2, 3]))
+        metrics = [one for one in _list_metrics(folder.read_record()["recipe"]) if one.name in scores["after"]]
+        rows = [(when, *(format(found[one.name], one.format) for one in metrics)) for when, found in scores.items()]
+        print_blocks("", make_table(rows, ["", *(one.title for one in metrics)], range(1, len(metrics) + 1)))
 
 
 def reproduce(
@@ -224,7 +214,7 @@ def _train_choice(recipe: str, overrides: Sequence[str], folder: Path) -> dict[s
         row = run_trial(recipe, folder, **given)
     except (ConfigError, InputTooLongError, DivergedError) as error:
         return {"refused": str(error)}
-    return {name: value for name, value in row.items() if name != "by_length"}
+    return {name: value for name, value in row.items() if not isinstance(value, list)}  # without tables
 
 
 def _remove_unstarted(folder: Path) -> None:
@@ -236,25 +226,23 @@ def _remove_unstarted(folder: Path) -> None:
 def _format_rows(result: dict[str, Any]) -> list[dict[str, str]]:
     """The rows for people, without columns that are empty in all rows."""
     rows = result["rows"]
-    filled = [name for name, (key, _) in COLUMNS.items() if any(row.get(key) is not None for row in rows)]
-    return [{**row["config"], **_format_numbers(row, filled or list(COLUMNS)[:1])} for row in rows]
+    columns = {one.title: (one.name, one.format) for one in _list_metrics(result["recipe"])} | COLUMNS
+    filled = [name for name, (key, _) in columns.items() if any(row.get(key) is not None for row in rows)]
+    shown = {name: columns[name] for name in filled or list(columns)[:1]}
+    return [{**row["config"], **_format_numbers(row, shown)} for row in rows]
 
 
-def _format_numbers(row: dict[str, Any], columns: list[str]) -> dict[str, str]:
+def _format_numbers(row: dict[str, Any], columns: dict[str, tuple[str, str]]) -> dict[str, str]:
     if "refused" in row:
-        return dict.fromkeys(columns, "") | {columns[0]: "refused"}
-    return {name: _format_cell(row, *COLUMNS[name]) for name in columns}
-
-
-def _format_cell(row: dict[str, Any], key: str, form: str) -> str:
-    return "" if row.get(key) is None else format(row[key], form)
+        return dict.fromkeys(columns, "") | {next(iter(columns)): "refused"}
+    return {name: "" if row.get(key) is None else format(row[key], form) for name, (key, form) in columns.items()}
 
 
 def _remarks(result: dict[str, Any]) -> list[str]:
     """Why rows were refused, and whether the others were measured on the split that chose their weights."""
     rows = result["rows"]
     reasons = [f"- {row['folder']}: {row['refused']}" for row in rows if "refused" in row]
-    validated = any(row.get("part") == "valid" for row in rows)
+    validated = any(row.get("split") == "valid" for row in rows)
     return reasons + ["Measured on the validation split, as there is no other; --test names one."] * validated
 
 
@@ -290,15 +278,18 @@ def _newest_weights(run: RunFolder, last: int) -> dict[int, Path]:
 
 
 def _validation_scores(run: RunFolder, weights: Path) -> dict[str, float]:
-    """The scores of greedy translations of the validation split."""
-    from regard.cli._parts import from_recipe
-    from regard.tasks import evaluate, load_translator
+    """The metrics of the validation split; inputs that are too long are cut."""
+    from regard.tasks import load
 
-    translator = load_translator(run.folder, weights=weights)
-    pairs = from_recipe(run.read_record()["recipe"], translator.config, "valid")["valid"]
-    usable = [pair for pair in pairs if len(translator.source.encode(pair.source)) <= translator.max_length]
-    found = evaluate(translator, usable, translator.decoding_config(method="greedy"))
-    return {name: found[name] for name in SCORES}
+    predictor = load(run.folder, weights=weights)
+    splits = load_splits(predictor, run.folder, split="valid")
+    return dict(evaluate_splits(predictor, splits, too_long=TooLong.truncate)["valid"].metrics)
+
+
+def _list_metrics(recipe: str) -> tuple[Metric, ...]:
+    from regard.tasks import get_recipe, get_task
+
+    return get_task(get_recipe(recipe).task).metrics
 
 
 def _print_studies(as_json: bool, lang: Lang) -> None:

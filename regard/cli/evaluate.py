@@ -1,4 +1,4 @@
-"""`regard evaluate RUN`: how good a model is, in numbers that can be compared."""
+"""`regard evaluate RUN` and `regard score RUN`: how good a model is, and how probable given answers are."""
 
 from __future__ import annotations
 
@@ -9,14 +9,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.arguments import FROM_FILES, AsJson, Device, Engine, Run, load_predictor, read_record, task_name
+from regard.cli.arguments import (
+    AsJson,
+    Device,
+    Engine,
+    InputLimit,
+    Run,
+    Split,
+    TooLong,
+    TooLongOption,
+    load_predictor,
+    read_run_record,
+)
 from regard.cli.output import make_table, print_blocks, print_json, print_status
-from regard.errors import UnsupportedError, UsageError
+from regard.errors import InputTooLongError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from regard.tasks import Metric, Predictor, Report
+    from regard.tasks import Metric, Predictor, Report, ScoredTarget
 
-__all__ = ["evaluate", "load_splits", "read_example"]
+__all__ = ["evaluate", "evaluate_splits", "load_splits", "read_example", "score"]
+
+Columns = Annotated[str | None, typer.Option(help="Columns of a .tsv (0,1) or keys of a .jsonl.")]
 
 
 def evaluate(
@@ -25,9 +38,10 @@ def evaluate(
         list[Path] | None,
         typer.Argument(metavar="FILE", help="Files such as those of --test in training; default: the recipe's tests."),
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Only this split of the recipe: test, valid, ...")] = None,
-    columns: Annotated[str | None, typer.Option(help="Columns of a .tsv (0,1) or keys of a .jsonl.")] = None,
+    split: Split = None,
+    columns: Columns = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Number of examples of each split, at most.")] = None,
+    too_long: TooLongOption = TooLong.error,
     device: Device = "auto",
     engine: Engine = None,
     as_json: AsJson = False,
@@ -47,19 +61,50 @@ def evaluate(
         raise UsageError("FILE cannot be combined with --split")
     predictor = load_predictor(run, device, engine)
     chosen = predictor.evaluate_options(**options)
-    reports: dict[str, Report] = {}
-    for name, examples in load_splits(predictor, run, files, split, columns).items():
-        print_status(f"evaluating {name}")
-        reports[name] = predictor.evaluate(examples if limit is None else list(islice(examples, limit)), chosen)
+    splits = dict(predictor.get_examples(chosen) or {})
+    if not splits or files or split is not None:
+        splits = {**load_splits(predictor, run, files, split, columns), **splits}
+    reports = evaluate_splits(predictor, splits, chosen, limit, too_long, files[0] if files else None)
     if as_json:
         results = {name: report.to_json() for name, report in reports.items()}
-        print_json(
-            {"run": str(run), "recipe": read_record(run)["recipe"], "options": chosen.to_dict(), "splits": results}
-        )
+        facts = {"run": str(run), "recipe": read_run_record(run)["recipe"], "options": chosen.to_dict()}
+        print_json({**facts, "splits": results})
         return
-    metrics = {metric.name: metric for metric in _metrics_of(run)}
     for name, report in reports.items():
-        _print_report(name, report, metrics)
+        _print_report(name, report, _list_metrics(run))
+
+
+def evaluate_splits(
+    predictor: Predictor[Any, Any, Any],
+    splits: Mapping[str, Any],
+    options: Any = None,
+    limit: int | None = None,
+    too_long: TooLong = TooLong.error,
+    file: Path | None = None,
+) -> dict[str, Report]:
+    """The report of each split.
+
+    Args:
+        predictor: the model
+        splits: examples by name
+        options: of `Predictor.evaluate`
+        limit: number of examples of each split, at most
+        too_long: refuse inputs that are too long, or cut them
+        file: where the examples come from, for messages
+    """
+    reports: dict[str, Report] = {}
+    for name, examples in splits.items():
+        print_status(f"evaluating {name}")
+        some = examples if limit is None else list(islice(examples, limit))
+        place = InputLimit(predictor, too_long, f"{file or name}, line" if file else f"{name}, example")
+        try:
+            reports[name] = predictor.evaluate(some, options)
+        except InputTooLongError:
+            if too_long is TooLong.error:
+                with place.located(range(1, 1 << 62)):
+                    raise
+            reports[name] = predictor.evaluate(_truncate(predictor, some, place), options)
+    return reports
 
 
 def load_splits(
@@ -72,17 +117,17 @@ def load_splits(
     """Examples to evaluate on: of files, or of splits of the recipe."""
     from regard.tasks import RECIPES, get_recipe
 
-    recipe, config = get_recipe(read_record(run)["recipe"]), predictor.config
+    recipe, config = get_recipe(read_run_record(run)["recipe"]), predictor.config
     if columns is not None:
-        config = config.replace(columns=tuple(column.strip() for column in columns.split(",")))
+        config = config.replace(columns=config.option("columns").parse(columns))
     if not files:
         return dict(recipe.load_data(config).select(split))
-    names = tuple(map(str, files))
-    readers = [RECIPES[name] for name in FROM_FILES if RECIPES[name].task == recipe.task]
+    readers = [one for one in RECIPES.values() if one.reads_files and one.task == recipe.task]
     if not readers:
         raise UnsupportedError(f"{run} cannot be evaluated on files; use --split test or --split valid")
-    config = config.replace(train_files=names, valid_files=names, test_files=names)
-    return {"files": readers[0].load_data(config).tests["test"]}
+    names = tuple(map(str, files))
+    data = readers[0].load_data(config.replace(train_files=names, valid_files=names, test_files=names))
+    return {"files": next(iter(data.select("test").values()))}
 
 
 def read_example(
@@ -97,30 +142,91 @@ def read_example(
         split: name of the split; None: the first test
         words: replace the last parts of the input, such as the question about an image
     """
+    if words and len(words) >= len(predictor.inputs):
+        raise UsageError("INPUT cannot be combined with --example")
     name, examples = next(iter(load_splits(predictor, run, split=split).items()))
     found = next(islice(examples, index, None), None)
     if found is None:
         raise UsageError(f"invalid value '{index}' for --example: {name} has fewer examples")
-    if words and len(words) >= len(predictor.inputs):
-        raise UsageError("INPUT cannot be combined with --example")
     taken = predictor.get_input(found)
     return (*taken[: len(taken) - len(words)], *words) if words else taken
 
 
-def _metrics_of(run: Path) -> Sequence[Metric]:
-    from regard.tasks import get_task
+def _truncate(predictor: Predictor[Any, Any, Any], examples: Any, place: InputLimit) -> list[Any]:
+    """The examples with inputs that are not too long, without those of which nothing remains."""
+    found: list[Any] = []
+    for number, example in enumerate(examples, 1):
+        given = predictor.get_input(example)
+        cut = place.truncate(given, number)
+        found.append(example if cut == given else predictor.replace_input(example, cut))
+    kept = [one for one in found if one is not None]
+    if left_out := len(found) - len(kept):
+        print_status(f"{left_out:,} of {len(found):,} examples cannot be cut, and are left out")
+    return kept
 
-    return get_task(task_name(run) or "").metrics
+
+def score(
+    run: Run,
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", help="Two files side by side, or one .tsv or .jsonl.")
+    ] = None,
+    text: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="SOURCE TARGET", help="One text and its answer.")
+    ] = None,
+    columns: Columns = None,
+    too_long: TooLongOption = TooLong.error,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Compute how probable given answers are, such as translations.
+
+    For each pair a line: log-probability, the same per token, and perplexity, with tabs between them.
+
+    Example: regard score runs/en-de news.en news.de
+
+    Example: regard score runs/dates --text "3. Mai 2021" 2021-05-03
+    """
+    from regard.tasks import Scorable
+
+    if bool(files) == (text is not None):
+        raise UsageError("expected files, or --text with a text and its answer")
+    predictor = load_predictor(run, device)
+    if not isinstance(predictor, Scorable):
+        raise UnsupportedError(
+            f"{run} was trained for {read_run_record(run)['recipe']}, which has no scores of answers"
+        )
+    if text is not None:
+        pairs = [text]
+    else:
+        (examples,) = load_splits(predictor, run, files, columns=columns).values()
+        pairs = [(predictor.get_input(one), predictor.get_target(one)) for one in examples]
+    targets = [target for _, target in pairs]
+    limit = InputLimit(predictor, too_long, f"{files[0]}, line" if files else "")
+    found = limit.apply(
+        {number: given for number, (given, _) in enumerate(pairs, 1)}, lambda inputs: predictor.score(inputs, targets)
+    )
+    total = _sum_up(found)
+    if as_json:
+        print_json({"run": str(run), **total, "targets": [_as_dict(one) for one in found]})
+    elif text is not None:
+        _print_score(found[0])
+    else:
+        for one in found:
+            typer.echo("\t".join(f"{value:.4f}" for value in (one.log_prob, one.mean_log_prob, one.perplexity)))
+        print_status(f"{len(found):,} answers, {total['num_tokens']:,} tokens: perplexity {total['perplexity']:.4g}")
+
+
+def _list_metrics(run: Path) -> dict[str, Metric]:
+    from regard.tasks import get_recipe, get_task
+
+    return {metric.name: metric for metric in get_task(get_recipe(read_run_record(run)["recipe"]).task).metrics}
 
 
 def _print_report(name: str, report: Report, metrics: Mapping[str, Metric]) -> None:
-    print_blocks(f"{name}: {report.num_examples:,} examples")
+    print_blocks(f"{name}: {report.num_examples:,} example{'s' * (report.num_examples != 1)}")
+    titles = {key: metric.title for key, metric in metrics.items()}
     rows = [
-        (
-            metrics[key].title if key in metrics else key.replace("_", " "),
-            format(value, metrics[key].format if key in metrics else ",.4g"),
-            report.signatures.get(key, ""),
-        )
+        (titles.get(key, _spaced(key)), _format_cell(key, value, metrics), report.signatures.get(key, ""))
         for key, value in report.metrics.items()
     ]
     print_blocks(make_table(rows, numbers=[1]), "")
@@ -130,13 +236,53 @@ def _print_report(name: str, report: Report, metrics: Mapping[str, Metric]) -> N
             numbers = [
                 index for index, key in enumerate(head) if all(not isinstance(row.get(key), str) for row in cells)
             ]
-            table = [[_format_cell(row.get(key)) for key in head] for row in cells]
+            table = [[_format_cell(key, row.get(key), metrics) for key in head] for row in cells]
             print_blocks(
-                title.replace("_", " "), make_table(table, [key.replace("_", " ") for key in head], numbers), ""
+                _spaced(title), make_table(table, [titles.get(key, _spaced(key)) for key in head], numbers), ""
             )
 
 
-def _format_cell(value: Any) -> str:
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _format_cell(name: str, value: Any, metrics: Mapping[str, Metric]) -> str:
     if value is None:
         return ""
-    return f"{value:.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, float):
+        return format(value, metrics[name].format if name in metrics else ",.2f")
+    if isinstance(value, list | tuple):
+        return " ".join(_format_cell(name, one, metrics) for one in value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _as_dict(one: ScoredTarget) -> dict[str, Any]:
+    tokens = {"tokens": one.tokens, "token_log_probs": one.token_log_probs}
+    return {**_sum_up([one]), **tokens}
+
+
+def _sum_up(found: list[ScoredTarget]) -> dict[str, Any]:
+    """Logarithms are natural; tokens count the end of the sequence."""
+    from regard.tasks import ScoredTarget
+
+    tokens = tuple(token for one in found for token in one.tokens)
+    total = ScoredTarget(sum(one.log_prob for one in found), tokens, ())
+    return {
+        "log_prob": total.log_prob,
+        "num_tokens": len(tokens),
+        "log_prob_per_token": total.mean_log_prob,
+        "perplexity": total.perplexity,
+    }
+
+
+def _print_score(one: ScoredTarget) -> None:
+    rows = [
+        ("log-probability", f"{one.log_prob:.4f}"),
+        ("per token", f"{one.mean_log_prob:.4f}"),
+        ("perplexity", f"{one.perplexity:.4f}"),
+    ]
+    print_blocks(make_table(rows, numbers=[1]), "")
+    tokens = zip(one.tokens, one.token_log_probs, strict=True)
+    print_blocks(
+        make_table(((name, f"{value:.4f}") for name, value in tokens), ("token", "log-probability"), numbers=[1])
+    )

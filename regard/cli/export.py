@@ -1,28 +1,28 @@
-"""`regard export RUN` and `regard bench translate RUN`."""
+"""`regard export RUN` and `regard bench VERB RUN`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from enum import Enum
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli._parts import to_translate
-from regard.cli._translate import load_translator_on
-from regard.cli.arguments import AsJson, Device, Run
+from regard.cli.arguments import AsJson, Device, Run, check_verb, load_predictor, read_run_record
+from regard.cli.evaluate import load_splits
 from regard.cli.output import make_table, print_blocks, print_json, print_status
-from regard.errors import UnknownNameError
+from regard.errors import UnknownNameError, UnsupportedError
 
 if TYPE_CHECKING:
-    from regard.tasks import Translator
+    from regard.tasks import Predictor
     from regard.tasks.benchmark import Throughput
 
 __all__ = ["bench", "export"]
 
-HEAD = ("engine", "batch", "sentences/s", "tokens/s", "p50", "p95", "p99", "memory")
+HEAD = ("engine", "batch", "inputs/s", "tokens/s", "p50", "p95", "p99", "memory")
 
 
 class Target(str, Enum):
@@ -58,6 +58,7 @@ def export(
     Example: regard translate en-de-int8 "A dog runs."
     """
     from regard.export import export as export_run
+    from regard.tasks.registry import get_entry, get_recipe
 
     folder = export_run(run, to.value, out, None if quantize is None else quantize.value, weights)
     files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
@@ -65,73 +66,81 @@ def export(
         print_json({"run": str(run), "to": to.value, "out": str(folder), "files": files})
         return
     print_blocks(make_table(((name, f"{size:,} bytes") for name, size in files.items()), numbers=[1]), "")
-    typer.echo(f"exported to {folder}; translate with: regard translate {folder}")
+    verb = get_entry(get_recipe(read_run_record(run)["recipe"]).task).verb
+    typer.echo(f"exported to {folder}; use it: regard {verb} {folder}")
 
 
 def bench(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="What to measure: translate.")],
+    verb: Annotated[str, typer.Argument(metavar="VERB", help="What to measure: the command of the run's task.")],
     run: Run,
     file: Annotated[
         Path | None, typer.Option(help="A file with one text a line; default: the test splits, else validation.")
     ] = None,
     engine: Annotated[list[str] | None, typer.Option(help="torch, ctranslate2 or onnx; can be repeated.")] = None,
     batch: Annotated[
-        list[int] | None, typer.Option(min=0, help="Texts in a call; 0: all, grouped by the engine. Can be repeated.")
+        list[int] | None, typer.Option(min=0, help="Inputs of a call; 0: all, grouped by the engine. Can be repeated.")
     ] = None,
-    beam_size: Annotated[int, typer.Option(min=1, help="Hypotheses of the beam search; 1 is greedy.")] = 5,
-    limit: Annotated[int, typer.Option(min=1, help="Number of texts, at most.")] = 200,
+    limit: Annotated[int, typer.Option(min=1, help="Number of inputs, at most.")] = 200,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads to compute with; default: all.")] = None,
     device: Device = "auto",
     as_json: AsJson = False,
+    options: Mapping[str, Any] = {},
 ) -> None:
-    """Measure how fast a model translates.
+    """Measure how fast a model is.
 
-    For every engine and batch size: sentences and tokens per second, the time of one call (median, 95th and 99th
+    For every engine and batch size: inputs and tokens per second, the time of one call (median, 95th and 99th
     percentile) and the peak memory of the process. Default of --batch: 1, 32 and all.
 
-    Example: regard bench translate runs/en-de --engine torch --engine onnx --batch 1 --batch 64
+    The options of the task are those of the run: regard bench VERB RUN --help
+
+    Example: regard bench translate runs/en-de --engine torch --engine onnx --batch 1 --batch 64 --beam-size 5
     """
     import torch
 
     from regard.tasks.benchmark import measure_throughput
+    from regard.tasks.registry import list_verbs
 
-    if what != "translate":
-        raise UnknownNameError.among("benchmark", what, ["translate"])
+    if verb not in list_verbs():
+        raise UnknownNameError.among("benchmark", verb, list_verbs())
+    check_verb(verb, run)
     if threads is not None:
         torch.set_num_threads(threads)
     found: list[Throughput] = []
-    texts: list[str] = []
+    inputs: list[Any] = []
+    chosen: Any = None
     for name in engine or ["torch"]:
-        translator = load_translator_on(run, device, name)
-        texts = texts or _read_texts(translator, run, file, limit)
+        predictor = load_predictor(run, device, name)
+        chosen = predictor.predict_options(**options)
+        inputs = inputs or _read_inputs(predictor, run, file, limit)
         for size in batch or [1, 32, 0]:
-            print_status(f"{name}, batch {size or 'all'}: {len(texts):,} texts ...")
-            options = translator.decoding_config(beam_size=beam_size)
-            found.append(measure_throughput(translator, texts, size, options))
+            print_status(f"{name}, batch {size or 'all'}: {len(inputs):,} inputs ...")
+            found.append(measure_throughput(predictor, inputs, size, chosen))
     if as_json:
-        facts = {"run": str(run), "beam_size": beam_size, "threads": torch.get_num_threads()}
+        facts = {"run": str(run), "options": chosen.to_dict(), "threads": torch.get_num_threads()}
         print_json({**facts, "speeds": [_as_dict(one) for one in found]})
     else:
         print_blocks(make_table(map(_row, found), HEAD, numbers=range(1, len(HEAD))))
 
 
-def _read_texts(translator: Translator, run: Path, file: Path | None, limit: int) -> list[str]:
+def _read_inputs(predictor: Predictor[Any, Any, Any], run: Path, file: Path | None, limit: int) -> list[Any]:
     from regard.data.text_files import read_lines
-    from regard.tasks import recipe_name
 
+    if not predictor.inputs:
+        raise UnsupportedError(f"{run} takes no input, so there is nothing to measure")
     if file is not None:
         return list(islice(read_lines(file), limit))
-    return to_translate(recipe_name(run), translator.config)[:limit]
+    splits = load_splits(predictor, run).values()
+    return [predictor.get_input(one) for one in islice(chain.from_iterable(splits), limit)]
 
 
 def _as_dict(one: Throughput) -> dict[str, Any]:
-    rates = {"sentences_per_second": one.sentences_per_second, "tokens_per_second": one.tokens_per_second}
+    rates = {"inputs_per_second": one.inputs_per_second, "tokens_per_second": one.tokens_per_second}
     latency = dict(zip(("p50", "p95", "p99"), one.latency, strict=True))
     return {**asdict(one), **rates, "latency": latency}
 
 
 def _row(one: Throughput) -> list[str]:
-    rates = [f"{one.sentences_per_second:,.1f}", f"{one.tokens_per_second:,.0f}"]
+    rates = [f"{one.inputs_per_second:,.1f}", f"{one.tokens_per_second:,.0f}"]
     memory = "" if one.peak_memory_mb is None else f"{one.peak_memory_mb:,.0f} MB"
     return [one.engine, str(one.batch_size or "all"), *rates, *map(_format_time, one.latency), memory]
 

@@ -95,25 +95,12 @@ def config_as_json(recipe: str, overrides: tuple[str, ...] = (), **values: Any) 
 
 def num_parameters(record: Mapping[str, Any]) -> int:
     """The number of parameters of the model of a run, from its run.json."""
-    return int(record.get("model", record)["parameters"])
+    return int(record["model"]["parameters"])
 
 
 def describe_data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How many pairs or documents were read, used and skipped, by split; nothing for generated data."""
-    from dataclasses import fields
-
-    from regard.data import DataReport
-    from regard.data.document_splitter import DocumentReport
-    from regard.data.passages import PassageReport
-
-    kinds: dict[str, Any] = {"max_sentences": DocumentReport, "passages": PassageReport}
-
-    def describe(counts: Mapping[str, Any]) -> str:
-        kind = next((kind for key, kind in kinds.items() if key in counts), DataReport)
-        known = {one.name for one in fields(kind)}
-        return str(kind(**{name: value for name, value in counts.items() if name in known}))
-
-    return [(name, describe(counts)) for name, counts in data.items() if counts["read"]]
+    """What was read of each split, and what of it was left out; nothing for generated data."""
+    return [(name, str(counts["summary"])) for name, counts in data.items() if counts.get("read", 1)]
 
 
 def _as_dict(status: RunStatus) -> dict[str, Any]:
@@ -125,7 +112,7 @@ def _as_dict(status: RunStatus) -> dict[str, Any]:
         "config": status.config,
         "changed": status.changed(),
         "parameters": num_parameters(record),
-        "vocab_size": record.get("processor", {}).get("vocab_size", record.get("vocab_size", {})),
+        "vocab_size": record.get("processor", {}).get("vocab_size", {}),
         "data": record.get("data", {}),
         "damaged": _is_damaged(status),
         "step": state.get("step"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 from typer.core import TyperGroup
@@ -15,8 +15,9 @@ from typer.core import TyperGroup
 from regard._imports import resolve
 from regard._version import __version__
 from regard.errors import RegardError, UsageError, as_out_of_memory, closest
+from regard.tasks.registry import list_verbs
 
-__all__ = ["COMMANDS", "app", "main", "to_regard_error"]
+__all__ = ["COMMANDS", "CommandEntry", "app", "build_command", "main", "to_regard_error"]
 
 
 class CommandEntry(NamedTuple):
@@ -26,40 +27,29 @@ class CommandEntry(NamedTuple):
         target: "module:function"
         help: one line
         role: "predict", "evaluate" or "explain": the command has these options of the task of its run
-        legacy: the function in regard.cli for runs of tasks that are not ported to the protocol yet
     """
 
     target: str
     help: str
-    role: str = ""
-    legacy: str = ""
+    role: Literal["", "predict", "evaluate", "explain"] = ""
 
 
-PREDICT = "regard.cli.predict:predict"
+PREDICT = CommandEntry("regard.cli.predict:predict", "Predict with a model of any task.", "predict")
 COMMANDS = {
     "train": CommandEntry("regard.cli.train:train", "Train a recipe into a new folder."),
     "resume": CommandEntry("regard.cli.train:resume", "Resume a run from its newest checkpoint."),
     "info": CommandEntry("regard.cli.info:info", "Print what a run is and how far it is."),
-    "predict": CommandEntry(PREDICT, "Predict with a model of any task.", "predict"),
-    "translate": CommandEntry(PREDICT, "Translate texts.", "predict", "_translate:translate"),
-    "classify": CommandEntry(PREDICT, "Classify documents or images.", "predict", "_classify:classify"),
-    "caption": CommandEntry(PREDICT, "Describe images in words.", "predict", "_caption:caption"),
-    "ask": CommandEntry(PREDICT, "Answer a question about an image.", "predict"),
-    "generate": CommandEntry(PREDICT, "Continue a text.", "predict", "_generate:generate"),
-    "fill": CommandEntry(PREDICT, "Fill the gaps of a text.", "predict", "_generate:generate"),
-    "show": CommandEntry(
-        "regard.cli.show:show", "Show a prediction with its attention weights.", "explain", "_show:show"
-    ),
-    "evaluate": CommandEntry(
-        "regard.cli.evaluate:evaluate", "Measure how good a model is.", "evaluate", "_evaluate:evaluate"
-    ),
-    "score": CommandEntry("regard.cli._score:score", "Compute how probable given translations are."),
+    "predict": PREDICT,
+    **{verb: PREDICT._replace(help=help) for verb, help in list_verbs().items() if help},
+    "show": CommandEntry("regard.cli.show:show", "Show a prediction with its attention weights.", "explain"),
+    "evaluate": CommandEntry("regard.cli.evaluate:evaluate", "Measure how good a model is.", "evaluate"),
+    "score": CommandEntry("regard.cli.evaluate:score", "Compute how probable given answers are."),
     "average-weights": CommandEntry("regard.cli.compare:average_weights", "Average the newest weights of a run."),
     "compare": CommandEntry("regard.cli.compare:compare", "Train alternatives and compare them in a table."),
     "reproduce": CommandEntry("regard.cli.compare:reproduce", "Reproduce the findings of a paper."),
     "serve": CommandEntry("regard.cli.serve:serve", "Explore a model in the browser, and serve it over HTTP."),
     "export": CommandEntry("regard.cli.export:export", "Export a model for other programs."),
-    "bench": CommandEntry("regard.cli.export:bench", "Measure how fast a model translates."),
+    "bench": CommandEntry("regard.cli.export:bench", "Measure how fast a model is.", "predict"),
     "mechanisms": CommandEntry("regard.cli.mechanisms:mechanisms", "List the mechanisms, or explain one."),
 }
 SETTINGS: dict[str, Any] = {
@@ -80,9 +70,9 @@ class LazyGroup(TyperGroup):
         return build_command(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and (args[0] in COMMANDS or args[0] in _other_verbs()):
+        if args and (args[0] in COMMANDS or args[0] in list_verbs()):
             return args[0], build_command(args[0], args[1:]), args[1:]
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+        if args and not args[0].startswith("-"):
             names = closest(args[0], list(COMMANDS))
             hint = f"did you mean {' or '.join(names)}?" if names else "regard --help lists all commands"
             raise UsageError(f"no command {args[0]!r}; {hint}")
@@ -93,13 +83,6 @@ class LazyGroup(TyperGroup):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 
 
-def _other_verbs() -> set[str]:
-    """The commands of tasks that other packages bring."""
-    from regard.tasks import TASKS
-
-    return {entry.verb for entry in TASKS.values()}
-
-
 def build_command(name: str, args: Sequence[str] = ()) -> Any:
     """The command of that name for typer.
 
@@ -107,25 +90,18 @@ def build_command(name: str, args: Sequence[str] = ()) -> Any:
         name: of the command
         args: its arguments; a run among them decides which options of its task the command has
     """
-    from regard.cli.arguments import MultiValueCommand
+    from regard.cli.arguments import MultiValueCommand, add_options, check_verb, find_run, predictor_options
 
+    entry = COMMANDS.get(name, PREDICT)  # a verb that was registered after the import
+    function = resolve(entry.target)
+    if entry.role:
+        run = find_run(args)
+        if run is not None and name in list_verbs():
+            check_verb(name, run)
+        function = add_options(function, None if run is None else predictor_options(run, entry.role))
     single = typer.Typer(**SETTINGS)
-    cls = MultiValueCommand if name in ("train", "compare") else None
-    single.command(name, cls=cls)(_resolve_function(name, COMMANDS.get(name, COMMANDS["predict"]), args))
+    single.command(name, cls=MultiValueCommand if name in ("train", "compare") else None)(function)
     return typer.main.get_command(single)
-
-
-def _resolve_function(name: str, entry: CommandEntry, args: Sequence[str]) -> Any:
-    if not entry.role:
-        return resolve(entry.target)
-    from regard.cli.arguments import add_options, find_run, predictor_options, task_name
-
-    run = find_run(args)
-    if run is not None and task_name(run) is None and entry.legacy:
-        return resolve(f"regard.cli.{entry.legacy}")
-    if run is not None and entry.role == "predict" and name != "predict":
-        resolve("regard.cli.predict:check_verb")(name, run)
-    return add_options(resolve(entry.target), None if run is None else predictor_options(run, entry.role))
 
 
 app = typer.Typer(name="regard", cls=LazyGroup, no_args_is_help=True, **SETTINGS)

@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["describe_option", "line_breaks", "make_table", "print_blocks", "print_json", "print_status", "replace_non_finite", "wrap_text"]
+__all__ = [
+    "describe_option",
+    "line_breaks",
+    "make_table",
+    "print_blocks",
+    "print_json",
+    "print_status",
+    "replace_non_finite",
+    "wrap_text",
+]
 
 OPENING = "（【《〈「『“‘([{"  # what follows stays on the same line
 CLOSING = "，。、；：！？）】》〉」』”’…—％,.;:!?)]}%"  # stays on the line of what precedes it

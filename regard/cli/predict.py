@@ -14,26 +14,27 @@ from regard.cli.arguments import (
     AsJson,
     Device,
     Engine,
+    Example,
+    InputLimit,
+    Inputs,
     Run,
+    Split,
+    TooLong,
+    TooLongOption,
+    group_words,
     load_predictor,
     read_file_blocks,
     read_stdin_blocks,
     read_stdin_lines,
-    task_name,
 )
 from regard.cli.evaluate import read_example
 from regard.cli.output import print_json, print_status
-from regard.errors import EmptyInputError, InputError, UnsupportedError, UsageError
+from regard.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from regard.tasks import Prediction, Predictor
 
 __all__ = ["predict"]
-
-Inputs = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="INPUT", help="Texts or image files; without any, texts from standard input."),
-]
 
 
 def predict(
@@ -43,13 +44,11 @@ def predict(
     as_one_document: Annotated[
         bool, typer.Option("--as-one-document", help="The file or standard input is one text of many lines.")
     ] = False,
-    example: Annotated[
-        int | None, typer.Option(min=0, help="Take this input of --split, from 0; INPUT replaces its last parts.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="--example: a split of the recipe; default: its first test.")
-    ] = None,
+    example: Example = None,
+    split: Split = None,
     out: Annotated[Path | None, typer.Option(help="Write the predictions to this file, one a line.")] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Print each text while it is generated.")] = False,
+    too_long: TooLongOption = TooLong.error,
     device: Device = "auto",
     engine: Engine = None,
     as_json: AsJson = False,
@@ -70,37 +69,41 @@ def predict(
     if inputs and (file is not None or as_one_document):
         option = "--file" if file is not None else "--as-one-document"
         raise UsageError(f"{option} cannot be combined with INPUT")
+    if stream and (as_json or out is not None):
+        raise UsageError("--stream prints to the terminal; it cannot be combined with --json or --out")
     predictor = load_predictor(run, device, engine)
     if not predictor.inputs:
         raise UnsupportedError(f"{run} takes no input; use regard evaluate {run} or regard show {run}")
     chosen = predictor.predict_options(**options)
+    if example is not None or split is not None:
+        blocks = iter([[read_example(predictor, run, example or 0, split, inputs or ())]])
+    else:
+        blocks = _read_blocks(predictor, inputs, file, as_one_document, too_long, bool(options))
+    limit = InputLimit(predictor, too_long, _describe_source(inputs, file, as_one_document, example))
+    if stream:
+        _stream(predictor, blocks, chosen, limit)
+        return
     results: list[dict[str, Any]] = []
     number = 0
-    with _open_output(out, as_json) as stream:
-        if example is not None or split is not None:
-            blocks = iter([[read_example(predictor, run, example or 0, split, inputs or ())]])
-        else:
-            blocks = _read_blocks(predictor, inputs, file, as_one_document, bool(options))
+    with _open_output(out, as_json) as output:
         for block in blocks:
-            for given, prediction in _predict_block(predictor, block, chosen, number, file):
+            for given, prediction in _predict_block(predictor, block, chosen, number, limit):
                 number += 1
-                if stream is not None:
-                    stream.write(_format_lines(predictor, given, prediction, number))
+                if output is not None:
+                    output.write(_format_lines(predictor, given, prediction, number))
                 if as_json:
                     results.append(_as_dict(predictor, given, prediction))
-            if stream is not None:
-                stream.flush()
+            if output is not None:
+                output.flush()
     if as_json:
         print_json({"run": str(run), "predictions": results})
 
 
-def check_verb(verb: str, run: Path) -> None:
-    """Refuse a run whose task has another command."""
-    from regard.tasks import get_task
-
-    task = task_name(run)
-    if task is not None and (other := get_task(task).verb) != verb:
-        raise UsageError(f"{run} was trained for {task}; use: regard {other} {run}")
+def _describe_source(words: Sequence[str] | None, file: Path | None, is_one: bool, example: int | None) -> str:
+    """The subject of messages about an input; empty if there is only one."""
+    if is_one or example is not None or (words and len(words) == 1):
+        return ""
+    return f"{file}, line" if file is not None else "input" if words else "standard input, line"
 
 
 def _read_blocks(
@@ -108,6 +111,7 @@ def _read_blocks(
     words: Sequence[str] | None,
     file: Path | None,
     as_one_document: bool,
+    too_long: TooLong,
     full: bool,
 ) -> Iterator[list[Any]]:
     """The inputs in blocks: of arguments, of a file, or of standard input as they arrive."""
@@ -122,63 +126,50 @@ def _read_blocks(
         blocks = read_file_blocks(file) if file is not None else read_stdin_lines(False)
         yield ["\n".join(line for block in blocks for line in block)]
     elif file is not None:
-        _check_file(predictor, file)
+        if too_long is TooLong.error:
+            _check_file(predictor, file)
         yield from read_file_blocks(file)
     else:
         yield from read_stdin_blocks("One line, one input; Ctrl-D ends.", full)
 
 
-def group_words(fields: Sequence[Any], words: Sequence[str]) -> list[Any]:
-    """Inputs from arguments: one word each, or as many as an input has parts."""
-    count = len(fields)
-    if len(words) % count:
-        names = " ".join(one.name.upper() for one in fields)
-        raise UsageError(f"{len(words)} arguments are not inputs of the form {names}")
-    if count == 1:
-        return list(words)
-    return [tuple(words[first : first + count]) for first in range(0, len(words), count)]
-
-
 def _check_file(predictor: Predictor[Any, Any, Any], file: Path) -> None:
     """Refuse a file with an input that the model cannot take, before anything is predicted."""
-    first = 1
+    limit, first = InputLimit(predictor, TooLong.error, f"{file}, line"), 1
     for block in read_file_blocks(file):
-        _check(predictor, [line for line in block if line.strip()], block, first, f"{file}, line")
+        texts = {number: line for number, line in enumerate(block, first) if line.strip()}
+        with limit.located(list(texts)):
+            predictor.check(list(texts.values()))
         first += len(block)
 
 
-def _check(
-    predictor: Predictor[Any, Any, Any], inputs: list[Any], block: Sequence[Any], first: int, where: str
-) -> None:
-    try:
-        predictor.check(inputs)
-    except InputError as error:
-        if error.row is None:
-            raise
-        rows = [index for index, one in enumerate(block) if not isinstance(one, str) or one.strip()]
-        row = rows[error.row]
-        raise type(error)(f"{where} {first + row}: {error}", row=row) from None
-
-
 def _predict_block(
-    predictor: Predictor[Any, Any, Any], block: list[Any], options: Any, done: int, file: Path | None
+    predictor: Predictor[Any, Any, Any], block: Sequence[Any], options: Any, done: int, limit: InputLimit
 ) -> Iterator[tuple[Any, Prediction | None]]:
     """Each input with its prediction; None for an empty text of a model that takes none."""
     numbered = dict(enumerate(block, done + 1))
-    empty = [number for number, one in numbered.items() if isinstance(one, str) and not one.strip()]
-    left_out = set(empty) if empty and _refuses_empty(predictor) else set()
-    kept = {number: one for number, one in numbered.items() if number not in left_out}
+    keeps_empty = any(field.may_be_empty for field in predictor.inputs)
+    kept = {number: one for number, one in numbered.items() if keeps_empty or not isinstance(one, str) or one.strip()}
     found = limit.apply(kept, lambda inputs: predictor.predict(inputs, options)) if kept else []
     predictions = dict(zip(kept, found, strict=True))
     return ((one, predictions.get(number)) for number, one in numbered.items())
 
 
-def _refuses_empty(predictor: Predictor[Any, Any, Any]) -> bool:
-    try:
-        predictor.check([""])
-    except EmptyInputError:
-        return True
-    return False
+def _stream(predictor: Predictor[Any, Any, Any], blocks: Iterator[list[Any]], options: Any, limit: InputLimit) -> None:
+    """Print each prediction while it grows."""
+    for number, given in enumerate((one for block in blocks for one in block), 1):
+        shown, last = "", None
+        with limit.located([number]):
+            for last in predictor.stream(given, options):
+                if not last.text.startswith(shown):  # the end changed what was shown
+                    typer.echo()
+                    shown = ""
+                typer.echo(last.text[len(shown) :], nl=False)
+                sys.stdout.flush()
+                shown = last.text
+        typer.echo()
+        for remark in () if last is None else last.remarks():
+            print_status(remark)
 
 
 @contextlib.contextmanager
@@ -192,21 +183,13 @@ def _open_output(out: Path | None, as_json: bool) -> Iterator[TextIO | None]:
 
 
 def _format_lines(predictor: Predictor[Any, Any, Any], given: Any, prediction: Prediction | None, number: int) -> str:
-    """The line of a prediction: `text`, or `label<TAB>probability`, or several with their numbers and scores."""
-    from regard.tasks.classification import Classification
-
+    """The lines of a prediction, after the file of an input that is no text."""
     if prediction is None:
         return "\n"
-    alternatives = getattr(prediction, "alternatives", ())
-    if len(alternatives) > 1 and hasattr(alternatives[0], "score"):
-        return "".join(f"{number}\t{one.score:.4f}\t{one.text}\n" for one in alternatives)
-    cells = [given] if isinstance(given, str) and all(field.kind != "text" for field in predictor.inputs) else []
-    cells.append(prediction.text)
-    if isinstance(prediction, Classification):
-        cells.append(f"{prediction.score:.4f}")
-    if truncation := getattr(prediction, "truncation", None):
-        print_status(f"input {number}: {truncation} truncated")
-    return "\t".join(map(str, cells)) + "\n"
+    for remark in prediction.remarks():
+        print_status(f"input {number}: {remark}")
+    is_file = isinstance(given, str) and all(field.kind != "text" for field in predictor.inputs)
+    return "".join(f"{given}\t{line}\n" if is_file else f"{line}\n" for line in prediction.to_lines(number))
 
 
 def _as_dict(predictor: Predictor[Any, Any, Any], given: Any, prediction: Prediction | None) -> dict[str, Any]:

@@ -9,10 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.arguments import AsJson, Device, Lang, Run, load_predictor, read_stdin_lines
+from regard.cli.arguments import (
+    AsJson,
+    Device,
+    Example,
+    InputLimit,
+    Inputs,
+    Lang,
+    Run,
+    Split,
+    TooLong,
+    TooLongOption,
+    group_words,
+    load_predictor,
+    read_stdin_lines,
+)
 from regard.cli.evaluate import read_example
 from regard.cli.output import print_json, print_status
-from regard.cli.predict import Inputs, group_words
 from regard.errors import EmptyInputError, UsageError
 
 if TYPE_CHECKING:
@@ -29,13 +42,10 @@ def show(
     out: Annotated[
         Path | None, typer.Option(help="x.html, x.png, x.svg, x.txt or x.json; default: the terminal.")
     ] = None,
-    example: Annotated[
-        int | None, typer.Option(min=0, help="Take this input of --split, from 0; INPUT replaces its last parts.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="--example: a split of the recipe; default: its first test.")
-    ] = None,
+    example: Example = None,
+    split: Split = None,
     lang: Annotated[Lang | None, typer.Option(help="Language of the page and of legends.")] = None,
+    too_long: TooLongOption = TooLong.error,
     device: Device = "auto",
     as_json: AsJson = False,
     options: Mapping[str, Any] = {},
@@ -59,16 +69,18 @@ def show(
     predictor = load_predictor(run, device)
     chosen = predictor.explain_options(**options)
     given = _read_input(predictor, run, inputs, example, split)
-    if predictor.inputs:
-        predictor.check([given])
-    explanation = predictor.explain(given, chosen)
+    (explanation,) = InputLimit(predictor, too_long).apply(
+        {1: given}, lambda texts: [predictor.explain(texts[0], chosen)]
+    )
+    for remark in explanation.prediction.remarks():
+        print_status(remark)
     language = None if lang is None else lang.value
     if out is not None:
         _save(explanation, out, language)
     if as_json:
         print_json(explanation.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
     elif out is not None:
-        typer.echo(explanation.prediction.text)
+        typer.echo(explanation.summary(language or "en"))
     else:
         typer.echo(explanation.to_text(language=language or "en"))
 
@@ -79,7 +91,7 @@ def _read_input(
     """One input: of arguments, of a split of the recipe, or a text from standard input."""
     fields = predictor.inputs
     if words and not fields:
-        raise UsageError(f"{run} takes no input")
+        raise UsageError(f"{run} takes no input; regard show {run} --help lists its options")
     if words and index is None and split is None:
         found = group_words(fields, words)
         if len(found) > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 
 from regard.cli.arguments import AsJson, Lang, Run, TestFiles, TrainFiles, ValidFiles, check_files
 from regard.cli.info import config_as_json, describe_data, num_parameters
-from regard.cli.output import make_table, print_blocks, print_json, print_status
+from regard.cli.output import describe_option, make_table, print_blocks, print_json, print_status
 from regard.config import Option, format_value, split_override
 from regard.errors import ConfigError, UsageError
 
@@ -39,7 +40,7 @@ def train(
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Print the options without training.")] = False,
     as_json: AsJson = False,
-    lang: Annotated[Lang, typer.Option(help="Language of the list of recipes.")] = Lang.en,
+    lang: Annotated[Lang, typer.Option(help="Language of the lists of recipes and options.")] = Lang.en,
 ) -> None:
     """Train a recipe into a new folder.
 
@@ -60,7 +61,7 @@ def train(
         return
     check_files(recipe, config_as_json(recipe, tuple(overrides or ()), **values))
     if show:
-        _print_options(recipe, _resolve_config(recipe, overrides or [], init_from, values), as_json)
+        _print_options(recipe, _resolve_config(recipe, overrides or [], init_from, values), as_json, lang)
         return
     folder = out or _next_free_folder(recipe)
     _train(recipe, folder, overrides or [], init_from, values, as_json)
@@ -135,6 +136,8 @@ def _resolve_config(
     recipe: str, overrides: Sequence[str], init_from: Path | None, values: dict[str, Any]
 ) -> dict[str, Any]:
     """The config of the training that would start, as run.json would keep it."""
+    if not (overrides or init_from or values):
+        return config_as_json(recipe)  # nothing can be wrong, and nothing needs torch
     from regard.tasks.runner import resolve_config
 
     config = resolve_config(recipe, overrides, init_from=init_from, **values).to_dict()
@@ -179,30 +182,49 @@ def _print_recipes(as_json: bool, lang: Lang) -> None:
         print_blocks(make_table(summaries.items()))
 
 
-def _print_options(recipe: str, config: dict[str, Any], as_json: bool) -> None:
-    from regard.tasks import RECIPES
+def _print_options(recipe: str, config: dict[str, Any], as_json: bool, lang: Lang) -> None:
+    from regard.tasks import get_recipe
 
     usual = config_as_json(recipe)
     changed = {name: value for name, value in usual.items() if config[name] != value}
+    options = get_recipe(recipe).config_class.options()
     if as_json:
-        print_json({"recipe": recipe, "config": config, "changed_from": changed})
-        return
-    options = {item.name: item for item in RECIPES[recipe].config_class.options()}
-    rows = [
-        (
-            name,
-            format_value(value),
-            f"not {format_value(changed[name])}" if name in changed else "",
-            _option_help(options[name]),
+        print_json(
+            {
+                "recipe": recipe,
+                "config": config,
+                "changed_from": changed,
+                "options": [_option_as_dict(item, usual[item.name], lang) for item in options],
+            }
         )
-        for name, value in config.items()
-    ]
-    print_blocks(make_table(rows, ("option", "value", "changed", "what it is")))
+        return
+    titles = {"en": ("option", "value", "description"), "zh": ("选项", "值", "说明")}[lang.value]
+    for group in dict.fromkeys(item.group for item in options):
+        rows = [
+            (
+                item.name,
+                format_value(config[item.name]) + (" *" if item.name in changed else ""),
+                describe_option(replace(item, default=usual[item.name]), lang.value, with_allowed=True),
+            )
+            for item in options
+            if item.group == group
+        ]
+        print_blocks(group, make_table(rows, titles), "")
+    if changed:
+        typer.echo({"en": "* differs from the recipe", "zh": "* 与配方不同"}[lang.value])
 
 
-def _option_help(item: Option) -> str:
-    """The help of an option with its allowed values."""
-    return f"{item.help} [{', '.join(item.allowed)}]" if item.allowed else item.help
+def _option_as_dict(item: Option, usual: Any, lang: Lang) -> dict[str, Any]:
+    return {
+        "name": item.name,
+        "group": item.group,
+        "default": usual,
+        "help": item.localized_help(lang.value),
+        "bounds": dict(item.bounds),
+        "allowed": list(item.allowed),
+        "when": dict(item.when),
+        "resumable": item.resumable,
+    }
 
 
 def _result_as_dict(folder: Path, result: TrainingResult, record: dict[str, Any]) -> dict[str, Any]:
@@ -223,7 +245,7 @@ def _result_as_dict(folder: Path, result: TrainingResult, record: dict[str, Any]
 
 
 def _print_result(folder: Path, result: TrainingResult, record: dict[str, Any]) -> None:
-    from regard.tasks import Recipe, get_recipe
+    from regard.tasks import get_recipe
     from regard.training.display import format_duration, format_number
 
     best = "none"
@@ -236,13 +258,8 @@ def _print_result(folder: Path, result: TrainingResult, record: dict[str, Any]) 
     ]
     print_blocks(make_table(rows))
     typer.echo(f"\nThe run is in {folder}. Use it:")  # never wrapped: these lines are copied
-    recipe = get_recipe(record["recipe"])
-    if isinstance(recipe, Recipe):
-        for command in _available_commands(recipe):
-            typer.echo(f"  regard {command} {folder}")
-        return
-    for line in recipe.task.available_commands(recipe.config_class.from_dict(record["config"])):
-        typer.echo(f"  regard {line.format(run=folder)}")
+    for command in _available_commands(get_recipe(record["recipe"])):
+        typer.echo(f"  regard {command} {folder}")
 
 
 def _available_commands(recipe: Any) -> list[str]:

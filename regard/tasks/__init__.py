@@ -19,8 +19,18 @@ if TYPE_CHECKING:
     from regard.tasks.language_modeling.predictor import FillMask, TextGenerator
     from regard.tasks.legacy import load_translator
     from regard.tasks.predictor import AttentionMap, Explanation, InputField, Metric, Prediction, Predictor, Report
-    from regard.tasks.registry import RECIPES, TASKS, Recipe, TaskEntry, get_recipe, get_task
-    from regard.tasks.runner import load, make_config, read_record, recipe_name, resume, train
+    from regard.tasks.registry import (
+        RECIPES,
+        TASKS,
+        Recipe,
+        TaskEntry,
+        get_options,
+        get_recipe,
+        get_task,
+        list_verbs,
+        make_config,
+    )
+    from regard.tasks.runner import load, read_record, recipe_name, resume, train
     from regard.tasks.sequence_loss import NextTokenLoss
     from regard.tasks.task import DataSplits, LazyExamples, Processor, Task
     from regard.tasks.text_classification.config import TextClassificationConfig
@@ -56,6 +66,7 @@ __all__ = [
     "Recipe",
     "Report",
     "Scorable",
+    "ScoredTarget",
     "Task",
     "TaskEntry",
     "TextClassificationConfig",
@@ -68,8 +79,10 @@ __all__ = [
     "VisualQA",
     "VisualQAConfig",
     "evaluate",
+    "get_options",
     "get_recipe",
     "get_task",
+    "list_verbs",
     "load",
     "load_translator",
     "make_config",
@@ -104,6 +117,7 @@ _LAZY_NAMES = {
     "Recipe": "registry",
     "Report": "predictor",
     "Scorable": "abilities",
+    "ScoredTarget": "abilities",
     "Task": "task",
     "TaskEntry": "registry",
     "TextClassificationConfig": "text_classification.config",
@@ -116,11 +130,13 @@ _LAZY_NAMES = {
     "VisualQA": "vision.predictor",
     "VisualQAConfig": "vision.config",
     "evaluate": "translation.evaluation",
+    "get_options": "registry",
     "get_recipe": "registry",
     "get_task": "registry",
+    "list_verbs": "registry",
     "load": "runner",
     "load_translator": "legacy",
-    "make_config": "runner",
+    "make_config": "registry",
     "read_record": "runner",
     "recipe_name": "runner",
     "resume": "runner",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,15 +10,50 @@ from typing import Any, ClassVar, Literal
 
 from regard.config import Config, option
 
-__all__ = ["AlignOptions", "Alignable", "AlignedText", "Scorable", "Tokenizable", "Tokenization"]
+__all__ = ["AlignOptions", "Alignable", "AlignedText", "Scorable", "ScoredTarget", "Tokenizable", "Tokenization"]
+
+MAX_EXPONENT = 700.0  # of a perplexity
+
+
+@dataclass(frozen=True)
+class ScoredTarget:
+    """How probable a given answer is.
+
+    Args:
+        log_prob: its natural log-probability
+        tokens: as the tokenizer writes them, the end of the sequence last
+        token_log_probs: of each token
+    """
+
+    log_prob: float
+    tokens: tuple[str, ...]
+    token_log_probs: tuple[float, ...]
+
+    @property
+    def mean_log_prob(self) -> float:
+        """The log-probability of a token, on average."""
+        return self.log_prob / max(len(self.tokens), 1)
+
+    @property
+    def perplexity(self) -> float:
+        """The exponential of the negative mean log-probability of a token."""
+        return math.exp(min(-self.mean_log_prob, MAX_EXPONENT))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists and numbers."""
+        return asdict(self) | {"log_prob_per_token": self.mean_log_prob, "perplexity": self.perplexity}
 
 
 class Scorable(ABC):
     """A predictor that can say how probable given answers are: `regard score`, /v1/score."""
 
     @abstractmethod
-    def score(self, inputs: Sequence[Any], targets: Sequence[str]) -> list[Any]:
-        """One scored answer for each input, with `to_json`."""
+    def score(self, inputs: Sequence[Any], targets: Sequence[str]) -> list[ScoredTarget]:
+        """The log-probability of the target of each input."""
+
+    @abstractmethod
+    def get_target(self, example: Any) -> str:
+        """The target of an example of a split."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How fast a translator is: sentences and tokens a second, the time of one sentence, and memory."""
+"""How fast a predictor is: inputs and tokens per second, the time of one call, and memory."""
 
 from __future__ import annotations
 
@@ -9,74 +9,94 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from regard.decoding import DecodingConfig
 from regard.errors import UsageError
-from regard.tasks.translation.predictor import Translator
+from regard.tasks.predictor import Predictor
 
-NUM_WARMUP = 8  # sentences translated before the clock runs: caches, allocators and kernels are ready then
+__all__ = ["Throughput", "measure_throughput"]
 
-
+NUM_WARMUP = 8  # inputs predicted before the clock runs: caches, allocators and kernels are ready then
 RESET, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")  # Linux only
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """What it took to translate texts, `batch` of them at a time; 0 is all at once, grouped as the engine likes it.
+    """How long a predictor took for some inputs.
 
-    `latency` has the seconds of one call at the 50th, 95th and 99th percentile; `memory` is the most that the process
-    held meanwhile, in megabytes, None where the system does not tell.
+    Args:
+        engine: what computed the model
+        batch_size: inputs of a call; 0: all, grouped by the predictor
+        num_inputs, num_tokens: of all calls; tokens are those generated, the ends of sequences included
+        seconds: of all calls
+        latency: seconds of one call: 50th, 95th and 99th percentile
+        peak_memory_mb: the most that the process held, in megabytes; None where the system does not tell
     """
 
     engine: str
     batch_size: int
-    num_sentences: int
+    num_inputs: int
     num_tokens: int
     seconds: float
     latency: tuple[float, float, float]
     peak_memory_mb: float | None
 
     @property
-    def sentences_per_second(self) -> float:
-        return self.num_sentences / self.seconds
+    def inputs_per_second(self) -> float:
+        """Inputs per second."""
+        return self.num_inputs / self.seconds
 
     @property
     def tokens_per_second(self) -> float:
+        """Generated tokens per second."""
         return self.num_tokens / self.seconds
 
 
 def measure_throughput(
-    translator: Translator, texts: Sequence[str], batch_size: int = 0, options: DecodingConfig | None = None
+    predictor: Predictor[Any, Any, Any], inputs: Sequence[Any], batch_size: int = 0, options: Any = None
 ) -> Throughput:
-    """Translate the texts once on the clock, after a few for warming up; texts of similar length go together.
+    """Predict all inputs once, after a few to warm up; empty texts are left out.
 
-    A batch of 1 takes them in their own order, as they would come one by one. Tokens are those written, the ends of
-    sentences counted.
+    Args:
+        predictor: the model
+        inputs: of the model; texts of similar length share a batch
+        batch_size: inputs of a call; 1: in their order, as they would arrive; 0: all, grouped by the predictor
+        options: of `Predictor.predict`
+
+    Returns:
+        Times, tokens and memory.
     """
-    texts = [text for text in texts if text.strip()]
-    if not texts:
-        raise UsageError("there is nothing to measure with: give at least one text that is not empty")
+    inputs = [one for one in inputs if not (isinstance(one, str) and not one.strip())]
+    if not inputs:
+        raise UsageError("there is nothing to measure with: expected at least one text that is not empty")
     if batch_size < 0:
-        raise UsageError(f"a batch has 1 or more texts, not {batch_size}; 0 is all of them")
-    options = options or translator.decoding_config()
-    translator.search(texts[:NUM_WARMUP], options)
-    took, tokens = [], 0
+        raise UsageError(f"invalid batch size {batch_size}: must be at least 0, which is all inputs")
+    predictor.predict(inputs[:NUM_WARMUP], options)
+    seconds: list[float] = []
+    num_tokens = 0
     with _garbage_collection_off(), _track_peak_memory() as peak:
-        for group in _split_into_batches(texts, batch_size):
+        for batch in _split_into_batches(inputs, batch_size):
             start = time.perf_counter()
-            found = translator.search(group, options)
-            took.append(time.perf_counter() - start)
-            tokens += sum(len(best[0].token_ids) + best[0].finished for best in found if best)
-    name = getattr(translator.model, "name", "torch")
-    return Throughput(name, batch_size, len(texts), tokens, sum(took), _percentiles(took), peak[0] if peak else None)
+            predictions = predictor.predict(batch, options)
+            seconds.append(time.perf_counter() - start)
+            num_tokens += sum(one.token_counts.get("output", 0) for one in predictions)
+    return Throughput(
+        predictor.engine,
+        batch_size,
+        len(inputs),
+        num_tokens,
+        sum(seconds),
+        _percentiles(seconds),
+        peak[0] if peak else None,
+    )
 
 
-def _split_into_batches(texts: Sequence[str], batch_size: int) -> Iterator[list[str]]:
-    if batch_size > 1:
-        texts = sorted(texts, key=len, reverse=True)
-    size = batch_size or len(texts)
-    for start in range(0, len(texts), size):
-        yield list(texts[start : start + size])
+def _split_into_batches(inputs: Sequence[Any], batch_size: int) -> Iterator[list[Any]]:
+    if batch_size > 1 and all(isinstance(one, str) for one in inputs):
+        inputs = sorted(inputs, key=len, reverse=True)
+    size = batch_size or len(inputs)
+    for start in range(0, len(inputs), size):
+        yield list(inputs[start : start + size])
 
 
 def _percentiles(values: Sequence[float]) -> tuple[float, float, float]:
@@ -92,7 +112,7 @@ def _percentiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 @contextmanager
 def _garbage_collection_off() -> Iterator[None]:
-    """Nobody collects garbage while the clock runs."""
+    """No garbage collection during the measurement."""
     gc.collect()
     gc.disable()
     try:
@@ -103,7 +123,7 @@ def _garbage_collection_off() -> Iterator[None]:
 
 @contextmanager
 def _track_peak_memory() -> Iterator[list[float]]:
-    """Afterwards the list has the most memory that the process held inside, in megabytes, if the system tells."""
+    """A list that has the peak memory of the process in megabytes afterwards, if the system tells it."""
     found: list[float] = []
     known = STATUS.exists()
     if known:

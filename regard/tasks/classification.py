@@ -86,6 +86,14 @@ class Classification(Prediction):
         """Its probability."""
         return self.score
 
+    def to_lines(self, number: int = 1) -> list[str]:
+        """The label, a tab, its probability."""
+        return [f"{self.label}\t{self.probability:.4f}"]
+
+    def remarks(self) -> list[str]:
+        """What was left out of a text that is too long."""
+        return [f"{self.truncation} truncated"] if self.truncation else []
+
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""
         plain = {"text": self.text, "score": self.score, "label": self.label, "probabilities": self.probabilities}

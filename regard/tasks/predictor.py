@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Config
-from regard.errors import UnsupportedError
+from regard.errors import InputTooLongError, UnsupportedError
 from regard.files import write_json
+from regard.tasks.registry import NoOptions
 
 __all__ = ["AttentionMap", "Explanation", "InputField", "Metric", "NoOptions", "Prediction", "Predictor", "Report"]
 
@@ -55,6 +56,18 @@ class Prediction:
     def token_counts(self) -> Mapping[str, int]:
         """The numbers of tokens that were read ("input") and written ("output"), where the model has tokens."""
         return {}
+
+    def to_lines(self, number: int = 1) -> list[str]:
+        """How the command line prints the prediction: as one line, its text.
+
+        Args:
+            number: of the input, from 1; for predictions of several lines
+        """
+        return [self.text]
+
+    def remarks(self) -> list[str]:
+        """What the command line says about the prediction beside it, such as what was left out of the input."""
+        return []
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""
@@ -143,6 +156,14 @@ class Explanation:
     prediction: Prediction
     maps: tuple[AttentionMap, ...]
 
+    def summary(self, language: str = "en") -> str:
+        """What the command line prints when the explanation is saved: the text of the prediction.
+
+        Args:
+            language: "en" or "zh"
+        """
+        return self.prediction.text
+
     def to_text(self, *, color: bool | None = None, width: int | None = None, language: str = "en") -> str:
         """For the terminal."""
         from regard.viewing.terminal import heatmap
@@ -199,11 +220,6 @@ class Explanation:
         return self.maps[0]
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoOptions(Config):
-    """The options of what has none."""
-
-
 class Predictor(ABC, Generic[InputT, ExampleT, PredictionT]):
     """A trained model with its processor: what `regard.load(run)` returns.
 
@@ -257,16 +273,51 @@ class Predictor(ABC, Generic[InputT, ExampleT, PredictionT]):
     def check(self, inputs: Sequence[InputT]) -> None:
         """Raise InputError, with the row, for an input that the model cannot take."""
 
+    @property
+    def engine(self) -> str:
+        """What computes the model: "torch", or the name of another engine."""
+        return "torch"
+
+    def truncate(self, input: InputT) -> InputT:
+        """The longest beginning of a text that the model can take.
+
+        Other inputs, and texts that are not too long, are returned as they are.
+        """
+        if not isinstance(input, str) or self._can_take(input):
+            return input
+        fits, too_long = 0, len(input)
+        while too_long - fits > 1:
+            middle = (fits + too_long) // 2
+            fits, too_long = (middle, too_long) if self._can_take(input[:middle]) else (fits, middle)
+        return cast(InputT, input[:fits])
+
+    def _can_take(self, text: str) -> bool:
+        try:
+            self.check([cast(InputT, text)])
+        except InputTooLongError:
+            return False
+        return True
+
     def get_input(self, example: ExampleT) -> InputT:
-        """The input of an example of a split: its fields of these names, or the first parts of a tuple."""
-        names = [field.name for field in self.inputs]
-        if isinstance(example, tuple):
-            parts: tuple[Any, ...] = tuple(example[: len(names)])
-        elif all(hasattr(example, name) for name in names):
-            parts = tuple(getattr(example, name) for name in names)
-        else:
-            parts = (getattr(example, "source", example),)
-        return cast(InputT, parts[0] if len(parts) == 1 else parts)
+        """The input of an example of a split: the first parts of a tuple, else the example itself."""
+        if not isinstance(example, tuple):
+            return cast(InputT, example)
+        return cast(InputT, example[0] if len(self.inputs) == 1 else tuple(example[: len(self.inputs)]))
+
+    def replace_input(self, example: ExampleT, input: InputT) -> ExampleT | None:
+        """The same example with another input, without what is known of the old one only; None if nothing remains."""
+        if not isinstance(example, tuple):
+            return cast(ExampleT, input)
+        parts = (input,) if len(self.inputs) == 1 else cast("tuple[Any, ...]", input)
+        return cast(ExampleT, (*parts, *example[len(parts) :]))
+
+    def get_examples(self, options: Any) -> Mapping[str, Iterable[ExampleT]] | None:
+        """Examples, by name, that the options of an evaluation bring; None: those of the recipe, or of files.
+
+        Args:
+            options: of `evaluate_options`
+        """
+        return None
 
     @abstractmethod
     def predict(self, inputs: Sequence[InputT], options: Any = None) -> list[PredictionT]:

@@ -1,24 +1,42 @@
-"""The tasks and recipes by name; importing it imports neither torch nor any task."""
+"""The tasks, recipes and configs by name; importing it imports neither torch nor any task."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from inspect import isabstract
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from regard._imports import resolve
+from regard.config import Config
 from regard.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from regard.tasks.task import DataSplits, Task
     from regard.training import TrainingConfig
 
-__all__ = ["RECIPES", "TASKS", "Recipe", "TaskEntry", "get_recipe", "get_task"]
+__all__ = [
+    "RECIPES",
+    "TASKS",
+    "NoOptions",
+    "Recipe",
+    "TaskEntry",
+    "get_entry",
+    "get_options",
+    "get_recipe",
+    "get_task",
+    "list_verbs",
+    "make_config",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoOptions(Config):
+    """The options of what has none."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +48,12 @@ class TaskEntry:
     Args:
         package: name of the package
         verb: name of its command
+        help: one line about the command; empty: it is not listed, such as one of a task without inputs
     """
 
     package: str
     verb: str
+    help: str = ""
 
     def import_part(self, name: str) -> Any:
         """The module of a part, or the package if it has no such module."""
@@ -53,6 +73,7 @@ class Recipe:
         data: "module:function" from a config to DataSplits; imported when it is needed
         summary, summary_zh: one line
         defaults: options that differ from the defaults of the config
+        reads_files: whether its data are files that the user names: train_files, valid_files, test_files
     """
 
     name: str
@@ -61,6 +82,7 @@ class Recipe:
     summary: str
     summary_zh: str = ""
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    reads_files: bool = False
 
     def load_data(self, config: Any) -> DataSplits[Any]:
         """The splits for a config."""
@@ -75,14 +97,16 @@ class Recipe:
 
 
 TASKS: dict[str, TaskEntry] = {
-    "translation": TaskEntry("regard.tasks.translation", verb="translate"),
+    "translation": TaskEntry("regard.tasks.translation", verb="translate", help="Translate texts."),
     "algorithm": TaskEntry("regard.tasks.algorithms", verb="run"),
-    "text-classification": TaskEntry("regard.tasks.text_classification", verb="classify"),
-    "text-generation": TaskEntry("regard.tasks.language_modeling", verb="generate"),
-    "fill-mask": TaskEntry("regard.tasks.language_modeling", verb="fill"),
-    "image-to-text": TaskEntry("regard.tasks.captioning", verb="caption"),
+    "text-classification": TaskEntry(
+        "regard.tasks.text_classification", verb="classify", help="Classify texts or images."
+    ),
+    "text-generation": TaskEntry("regard.tasks.language_modeling", verb="generate", help="Continue a text."),
+    "fill-mask": TaskEntry("regard.tasks.language_modeling", verb="fill", help="Fill the gaps of a text."),
+    "image-to-text": TaskEntry("regard.tasks.captioning", verb="caption", help="Describe images in words."),
     "image-classification": TaskEntry("regard.tasks.vision", verb="classify"),
-    "visual-question-answering": TaskEntry("regard.tasks.vision", verb="ask"),
+    "visual-question-answering": TaskEntry("regard.tasks.vision", verb="ask", help="Answer a question about an image."),
 }
 
 
@@ -133,13 +157,59 @@ def get_recipe(name: str) -> Any:
 
 def get_task(name: str) -> Task[Any, Any, Any, Any]:
     """The task of a name; its module is imported."""
-    entries = _entries()
-    if name not in entries:
-        raise UnknownNameError.among("task", name, entries)
-    for value in vars(entries[name].import_part("task")).values():
+    entry = get_entry(name)
+    for value in vars(entry.import_part("task")).values():
         if isinstance(value, type) and not isabstract(value) and getattr(value, "name", None) == name:
             return value()
-    raise UnknownNameError(f"{entries[name].package} has no task {name!r}")
+    raise UnknownNameError(f"{entry.package} has no task {name!r}")
+
+
+def get_options(task: str, role: Literal["predict", "evaluate", "explain"]) -> type[Config]:
+    """The option class of a method of a task's predictor.
+
+    It is that of `OPTION_CLASSES` in the config module of the task, which imports no torch; a package without this
+    table is asked for the predictor.
+
+    Example:
+        >>> get_options("translation", "evaluate").__name__
+        'EvaluateOptions'
+    """
+    table = getattr(get_entry(task).import_part("config"), "OPTION_CLASSES", {})
+    if task in table:
+        return cast("type[Config]", table[task].get(role, NoOptions))
+    return cast("type[Config]", getattr(get_task(task).predictor_class, f"{role}_options"))
+
+
+def get_entry(task: str) -> TaskEntry:
+    """Where a task is, and the name of its command."""
+    entries = _entries()
+    if task not in entries:
+        raise UnknownNameError.among("task", task, entries)
+    return entries[task]
+
+
+def list_verbs() -> dict[str, str]:
+    """The commands of the tasks, each with its help; the help is empty for one that is not listed."""
+    verbs: dict[str, str] = {}
+    for entry in _entries().values():
+        verbs.setdefault(entry.verb, entry.help)
+    return verbs
+
+
+def make_config(name: str, overrides: Iterable[str] = (), **values: Any) -> Any:
+    """The config of a recipe with changes.
+
+    Args:
+        name: of the recipe
+        overrides: `key=value` texts
+        values: options as values
+
+    Example:
+        >>> make_config("reverse", ["steps=10"]).steps
+        10
+    """
+    recipe = get_recipe(name)
+    return recipe.config_class.from_overrides(overrides, **{**recipe.defaults, **values})
 
 
 def _entries() -> dict[str, TaskEntry]:

@@ -30,7 +30,7 @@ from regard.files import DISK_FULL_ERRNOS, sync_folder
 from regard.tasks.datasets import DOWNLOAD
 from regard.tasks.mechanisms import check_mechanisms, training_warnings
 from regard.tasks.predictor import Predictor, Report
-from regard.tasks.registry import Recipe, get_recipe, get_task
+from regard.tasks.registry import Recipe, get_recipe, get_task, make_config
 from regard.tasks.task import Task
 from regard.training import (
     RunFolder,
@@ -68,22 +68,6 @@ ALLOCATION_MARGIN = 10_000_000  # elements of buffers that are not saved, such a
 
 AnyTask = Task[Any, Any, Any, Any]
 ModelT = TypeVar("ModelT", bound=nn.Module)
-
-
-def make_config(name: str, overrides: Iterable[str] = (), **values: Any) -> Any:
-    """The config of a recipe with changes.
-
-    Args:
-        name: of the recipe
-        overrides: `key=value` texts
-        values: options as values
-
-    Example:
-        >>> make_config("reverse", ["steps=10"]).steps
-        10
-    """
-    recipe = get_recipe(name)
-    return recipe.config_class.from_overrides(overrides, **{**recipe.defaults, **values})
 
 
 def train(
@@ -461,7 +445,8 @@ def _fit_recipe(
                 "model": {"parameters": sum(p.numel() for p in model.parameters())},
                 "processor": processor.describe(),
             }
-            read = {"data": {name: report.as_dict() for name, report in reports.items()}} if reports else {}
+            summaries = {name: {**report.as_dict(), "summary": str(report)} for name, report in reports.items()}
+            read = {"data": summaries} if reports else {}
             run.write_record({**record, **facts, **read})
             for line in (
                 *(f"{name}: {one}" for name, one in reports.items() if one.as_dict().get("read", 1)),

@@ -1,4 +1,4 @@
-"""The folder of a run and the names in it."""
+"""The folder of a run and the names in it. Importing it imports no torch."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from regard.errors import RunExistsError, RunFormatError, RunLockedError, RunNotFoundError
 from regard.files import read_json, storage_errors, write_json
-from regard.training import checkpoint
-from regard.training.distributed import distributed_context
-from regard.training.weights import load_into, load_weights
+
+if TYPE_CHECKING:
+    from torch import nn
 
 try:
     import fcntl
@@ -68,6 +66,8 @@ class RunFolder:
         Raises:
             RunExistsError: the folder is in use
         """
+        from regard.training.distributed import distributed_context
+
         run = cls(folder)
         if not distributed_context().is_main:
             return run  # the main process creates it
@@ -121,6 +121,8 @@ class RunFolder:
 
     def find_weights(self) -> Path:
         """The file of the weights to use: the average, else the best, else those of the latest checkpoint."""
+        from regard.training import checkpoint
+
         for path in (self.average, self.best):
             if path.is_file():
                 return path
@@ -136,6 +138,8 @@ class RunFolder:
             module: a model of the same architecture
             prefix: take only the weights below this name
         """
+        from regard.training.weights import load_into, load_weights
+
         load_into(module, load_weights(self.find_weights(), prefix), str(self.folder))
 
     @contextlib.contextmanager

@@ -33,10 +33,10 @@ def clock(monkeypatch):
 
 def test_rates_are_counts_over_seconds(translator, clock):
     speed = measure_throughput(translator, TEXTS, batch_size=1)
-    assert (speed.engine, speed.batch_size, speed.num_sentences) == ("torch", 1, 4)
+    assert (speed.engine, speed.batch_size, speed.num_inputs) == ("torch", 1, 4)
     assert speed.seconds == 2 + 4 + 6 + 8
     assert speed.latency == (5.0, 7.7, 7.94)
-    assert speed.sentences_per_second == 4 / 20
+    assert speed.inputs_per_second == 4 / 20
     assert speed.tokens_per_second == speed.num_tokens / 20
     found = translator.search([text for text in TEXTS if text])
     assert speed.num_tokens == sum(len(best[0].token_ids) + best[0].finished for best in found)
@@ -46,15 +46,15 @@ def test_rates_are_counts_over_seconds(translator, clock):
 def test_a_batch_is_a_call(translator, monkeypatch, batch, calls):
     sizes = []
     search = translator.search
-    monkeypatch.setattr(translator, "search", lambda texts, options: sizes.append(len(texts)) or search(texts, options))
+    monkeypatch.setattr(translator, "search", lambda texts, *rest: sizes.append(len(texts)) or search(texts, *rest))
     speed = measure_throughput(translator, TEXTS, batch)
     assert len(sizes) == 1 + calls  # the first is for warming up
-    assert sum(sizes[1:]) == speed.num_sentences == 4
+    assert sum(sizes[1:]) == speed.num_inputs == 4
     assert speed.peak_memory_mb is None or speed.peak_memory_mb > 10
 
 
 def test_what_cannot_be_measured(translator):
     with pytest.raises(ValueError, match="nothing to measure"):
         measure_throughput(translator, ["", " "])
-    with pytest.raises(ValueError, match="1 or more"):
+    with pytest.raises(ValueError, match="invalid batch size -1"):
         measure_throughput(translator, ["a"], batch_size=-1)

@@ -86,10 +86,14 @@ class GenerateOptions(Config):
 class FillOptions(Config):
     """Options of filled gaps."""
 
-    num_best: int = option(5, "number of words for each gap", ge=1)
+    num_best: int = option(1, "number of words for each gap, the most probable first", ge=1)
 
 
 CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {"text-generation": TextGenerationConfig, "fill-mask": FillMaskConfig}
+OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {
+    "text-generation": {"predict": GenerateOptions},
+    "fill-mask": {"predict": FillOptions},
+}
 
 DEFAULTS = {"schedule": "cosine", "lr": 2e-3, "warmup_steps": 200, "steps": 5000}
 
@@ -101,6 +105,7 @@ RECIPES = (
         "Language model of your own plain text (decoder only): --train a.txt.",
         "用你自己的纯文本训练语言模型（仅解码器）：--train a.txt。",
         DEFAULTS,
+        reads_files=True,
     ),
     Recipe(
         "masked-language",
@@ -109,5 +114,6 @@ RECIPES = (
         "Masked language model of your own plain text (encoder only): --train a.txt.",
         "用你自己的纯文本训练掩码语言模型（仅编码器）：--train a.txt。",
         {**DEFAULTS, "vocab_size": 30_000, "lowercase": True, "embed_dim": 128},
+        reads_files=True,
     ),
 )

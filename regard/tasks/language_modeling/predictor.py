@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -84,15 +84,26 @@ class GeneratedText(Prediction):
         num_tokens: the tokens of the continuation
         finished: whether it ended before the maximum length
         samples: all continuations, if several were asked for
+        seed: gives the same continuations again; None if nothing was sampled
     """
 
     num_tokens: int = 0
     finished: bool = True
     samples: tuple[GeneratedText, ...] = ()
+    seed: int | None = None
+
+    def to_lines(self, number: int = 1) -> list[str]:
+        """The texts, with "..." after one that was cut off at the maximum length, and empty lines between them."""
+        texts = [one.text + ("" if one.finished else " ...") for one in self.samples or (self,)]
+        return "\n\n".join(texts).split("\n")
+
+    def remarks(self) -> list[str]:
+        """How to get the same texts again."""
+        return [] if self.seed is None else [f"seed {self.seed}"]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; `samples` only if there are several."""
-        values = {name: value for name, value in vars(self).items() if name != "samples"}
+        """Plain values; `samples` only if there are several, `seed` only if there is one."""
+        values = {name: value for name, value in vars(self).items() if name != "samples" and value is not None}
         return values | ({"samples": [one.to_json() for one in self.samples]} if self.samples else {})
 
 
@@ -121,10 +132,8 @@ class TextGenerator(Predictor[str, str, GeneratedText], Tokenizable):
         self.check(inputs)
         options = options or GenerateOptions()
         generator = torch.Generator(self.device)
-        if options.seed is not None:
-            generator.manual_seed(options.seed)
-        else:
-            generator.seed()
+        seed = generator.seed() % (1 << 63) if options.seed is None else options.seed
+        generator.manual_seed(seed)
         search = {name: getattr(options, name) for name in ("method", "temperature", "top_k", "top_p")}
         predictions = []
         for prompt in inputs:
@@ -133,7 +142,8 @@ class TextGenerator(Predictor[str, str, GeneratedText], Tokenizable):
             )
             extra = tuple(samples) if options.num_samples > 1 else ()
             first = samples[0]
-            predictions.append(GeneratedText(first.text, first.score, first.num_tokens, first.finished, extra))
+            used = seed if options.method == "sample" else None
+            predictions.append(replace(first, samples=extra, seed=used))
         return predictions
 
     def is_random(self, options: GenerateOptions) -> bool:
@@ -264,6 +274,15 @@ class FilledText(Prediction):
     """
 
     gaps: tuple[tuple[TokenGuess, ...], ...] = field(default=())
+
+    def to_lines(self, number: int = 1) -> list[str]:
+        """The text; if several words were asked for, a line for each gap below it."""
+        rows = [
+            f"gap {i}\t" + "\t".join(f"{one.word} {one.probability:.3f}" for one in gap)
+            for i, gap in enumerate(self.gaps, 1)
+            if len(gap) > 1
+        ]
+        return [self.text, *rows]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

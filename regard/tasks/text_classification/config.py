@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.config import option
+from regard.config import Config, option
 from regard.tasks.registry import Recipe
 from regard.training.config import MONITOR_HELP, TrainingConfig
 
@@ -82,6 +82,7 @@ class TextClassificationConfig(TrainingConfig):
 
 
 CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {"text-classification": TextClassificationConfig}
+OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {"text-classification": {}}
 
 DEFAULTS = {
     "monitor": "accuracy",
@@ -101,6 +102,7 @@ RECIPES = (
         "Your own labeled documents: --train x.tsv --valid y.tsv (hierarchical attention network).",
         "你自己的带类别的文档：--train x.tsv --valid y.tsv（层次注意力网络）。",
         DEFAULTS,
+        reads_files=True,
     ),
     Recipe(
         "imdb",
@@ -133,5 +135,6 @@ RECIPES = (
         "Your own labeled documents, encoded by a stack of layers: layer_types=cnn,attention,gru.",
         "你自己的带类别的文档，由卷积、自注意力、循环层混合编码：layer_types=cnn,attention,gru。",
         {**DEFAULTS, "model": "mixed", "embed_dim": 96, "dropout": 0.3, "lr": 1e-3},
+        reads_files=True,
     ),
 )

@@ -238,7 +238,7 @@ class TextClassifier(Predictor[TextOrSentences, Document, Classification]):
     def _split(self, text: TextOrSentences, row: int) -> tuple[SplitDocument, Truncation]:
         document, truncation = self.splitter.split(text)
         if not document:
-            raise EmptyInputError(f"text {row} is empty: it has no words", row=row - 1)
+            raise EmptyInputError("the text is empty: it has no words", row=row - 1)
         return document, truncation
 
 

@@ -176,7 +176,10 @@ class TranslateOptions(SearchOptions):
     top_k: int | None = option(None, "of sampling: only the most probable tokens; 0: all", ge=0)
     top_p: float | None = option(None, "of sampling: only tokens with this probability together", ge=1e-6, le=1)
     seed: int | None = option(None, "of sampling: the same seed gives the same translation", ge=0, lt=1 << 63)
-    align: bool = option(False, "also return the alignment")
+    align: bool = option(False, "also return the alignment: the attention weights of the words")
+    layer: int | None = option(None, "align: this layer, counted from 0; none: all, drawn as their mean", ge=0)
+    head: int | None = option(None, "align: this head, counted from 0; none: all, drawn as their mean", ge=0)
+    trace: bool = option(False, "also return the search: the candidates of each step")
     replace_unknown: bool = option(False, "replace unknown words by the source words that they attend to")
 
     def validate(self) -> None:
@@ -184,8 +187,11 @@ class TranslateOptions(SearchOptions):
         for name in ("temperature", "top_k", "top_p", "seed"):
             if not self.sample and getattr(self, name) is not None:
                 raise self.option(name).error(getattr(self, name), "needs sample=on")
-        for name in ("beam_size", "coverage_penalty"):
-            if self.sample and getattr(self, name) is not None:
+        for name in ("layer", "head"):
+            if not self.align and getattr(self, name) is not None:
+                raise self.option(name).error(getattr(self, name), "needs align=on")
+        for name in ("beam_size", "coverage_penalty", "trace"):
+            if self.sample and getattr(self, name):
                 raise self.option(name).error(getattr(self, name), "needs a beam search; leave sample out")
 
     def decoding_config(self, translator: Translator) -> DecodingConfig:
@@ -219,7 +225,12 @@ class TranslateOptions(SearchOptions):
 class EvaluateOptions(SearchOptions):
     """Options of `Translator.evaluate`."""
 
-    bleu_tokenizer: BleuTokenizer | None = option(None, "tokenizer of BLEU; None: as in the config of the run")
+    bleu_tokenizer: BleuTokenizer | None = option(None, "tokenizer of BLEU; none: as in the config of the run")
+    gold_alignments: str | None = option(
+        None,
+        "alignment error rate of every head on this file: source, target and links (0-0 1?2), with tabs",
+        path=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,6 +255,9 @@ class ExplainOptions(SearchOptions):
 
 
 CONFIG_CLASSES = {"translation": TranslationConfig}
+OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {
+    "translation": {"predict": TranslateOptions, "evaluate": EvaluateOptions, "explain": ExplainOptions}
+}
 
 TEXT_DEFAULTS = {"monitor": "bleu", "average_last": 5, "beam_size": 5}
 CHARACTER_DEFAULTS = {
@@ -385,5 +399,6 @@ RECIPES = (
         "Your own files: --train a.en a.de --valid b.en b.de.",
         "你自己的文本：--train a.en a.de --valid b.en b.de。",
         TEXT_DEFAULTS,
+        reads_files=True,
     ),
 )

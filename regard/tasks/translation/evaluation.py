@@ -13,8 +13,8 @@ from torch import Tensor
 from regard.data import SentencePair
 from regard.data.segmentation import HAN, KANA
 from regard.data.segmentation import split_words_or_characters as words_of
-from regard.decoding import Alignment, DecodingConfig, alignment_error_rate
-from regard.errors import DataError, MissingDependencyError
+from regard.decoding import Alignment, DecodingConfig, GoldAlignment, alignment_error_rate
+from regard.errors import DataError, InputError, MissingDependencyError
 from regard.tasks.predictor import Metric, Report
 from regard.tasks.translation.config import BleuTokenizer, TranslationConfig
 
@@ -64,6 +64,36 @@ def make_report(
     return Report(
         found["sentences"], {name: found[name] for name in names}, signatures, {"by_length": found["by_length"]}
     )
+
+
+def make_gold_report(translator: Translator, gold: Sequence[GoldAlignment]) -> Report:
+    """The alignment error rate of the mean weights and of every head, for given translations (forced decoding).
+
+    Args:
+        translator: the model
+        gold: sentence pairs with links by people
+    """
+    sources, targets = (list(side) for side in zip(*map(translator.join_words, gold), strict=True))
+    alignments = translator.align(sources, targets, spaced=True)
+    for row, (pair, alignment) in enumerate(zip(gold, alignments, strict=True)):
+        for side, words in (("source", pair.source), ("target", pair.target)):
+            if (count := len(alignment.groups(side))) != len(words):
+                raise InputError(f"the {side} has {len(words)} words, but {count} for the tokenizer", row=row)
+    sure, possible = [pair.sure for pair in gold], [pair.possible for pair in gold]
+
+    def error_rate(found: Sequence[Alignment] = alignments, layer: int | None = None, head: int | None = None) -> float:
+        return alignment_error_rate([one.links(layer, head) for one in found], sure, possible)
+
+    metrics = {"aer": error_rate()}
+    if translator.can_posterior_align:
+        metrics["aer_posterior"] = error_rate(translator.posterior_align(sources, targets, spaced=True))
+    num_layers, num_heads = alignments[0].weights.shape[:2]
+    rows = [
+        {"layer": layer, "head": head, "aer": error_rate(alignments, layer, head)}
+        for layer, head in itertools.product(range(num_layers), range(num_heads))
+    ]
+    signatures = {"aer": "mean of all layers and heads, forced decoding"}
+    return Report(len(gold), metrics, signatures, {"heads": sorted(rows, key=lambda row: row["aer"])})
 
 
 def evaluate(

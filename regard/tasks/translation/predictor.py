@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, overload
 
 import torch
@@ -15,17 +16,28 @@ from regard.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from regard.decoding import (
     Alignment,
     DecodingConfig,
+    GoldAlignment,
     Hypothesis,
     SearchTrace,
     decode,
     decode_with_trace,
+    parse_gold,
     replace_unknown,
     score_targets,
 )
-from regard.errors import InputTooLongError, UnsupportedError, UsageError
+from regard.errors import InputTooLongError, UnknownNameError, UnsupportedError, UsageError
 from regard.models import RNNSeq2Seq, Transformer
-from regard.tasks.abilities import Alignable, AlignedText, AlignOptions, Scorable, Tokenizable, Tokenization
+from regard.tasks.abilities import (
+    Alignable,
+    AlignedText,
+    AlignOptions,
+    Scorable,
+    ScoredTarget,
+    Tokenizable,
+    Tokenization,
+)
 from regard.tasks.predictor import Explanation, InputField, Prediction, Predictor, Report
+from regard.tasks.task import LazyExamples
 from regard.tasks.translation.config import EvaluateOptions, ExplainOptions, TranslateOptions, TranslationConfig
 from regard.tasks.translation.inference import (
     InferenceEngine,
@@ -49,11 +61,19 @@ MAX_BATCH_TOKENS = 16_000  # on all beams of a batch; larger ones are not faster
 def too_long_error(row: int, length: int, limit: int) -> InputTooLongError:
     """The error for a text with more tokens than the model was trained for; `row` is counted from 0."""
     return InputTooLongError(
-        f"text {row + 1} has {length:,} tokens, but this model takes {limit:,} (max_length); split it",
+        f"the text has {length:,} tokens, but this model takes {limit:,} (max_length); split it",
         row=row,
         length=length,
         limit=limit,
     )
+
+
+def select_view(alignment: Alignment, layer: int | None, head: int | None) -> Alignment:
+    """The alignment of one layer or head; of all if neither is given."""
+    for name, number, count in zip(("layer", "head"), (layer, head), alignment.weights.shape[:2], strict=True):
+        if number is not None and number >= count:
+            raise UnknownNameError(f"no {name} {number}: this model has {count}, counted from 0")
+    return alignment if layer is None and head is None else alignment.select_head(layer, head)
 
 
 @dataclass(frozen=True)
@@ -71,6 +91,7 @@ class Translation(Prediction):
         alignment: words and weights, if they were requested
         num_source_tokens: tokens of the source; 0 if they were not counted
         token_ids: the ids of `tokens`
+        search: the candidates of each step, if they were requested
     """
 
     log_prob: float = 0.0
@@ -81,12 +102,24 @@ class Translation(Prediction):
     alignment: Mapping[str, Any] | None = None
     num_source_tokens: int = 0
     token_ids: tuple[int, ...] = ()
+    search: tuple[Any, ...] | None = None
 
     @property
     def token_counts(self) -> Mapping[str, int]:
         """The tokens of the source, and of all translations with the ends of the sentences."""
         output = sum(len(one.token_log_probs) for one in (self, *self.alternatives))
         return {"input": self.num_source_tokens, "output": output}
+
+    def to_lines(self, number: int = 1) -> list[str]:
+        """The text, or the number, score and text of each alternative; below it the alignment, if there is one."""
+        several = (self, *self.alternatives) if self.alternatives else ()
+        lines = [f"{number}\t{one.score:.4f}\t{one.text}" for one in several] or [self.text]
+        if self.alignment is not None and self.alignment["source_words"] and self.alignment["target_words"]:
+            from regard.viewing.terminal import heatmap
+
+            weights = torch.tensor(self.alignment["word_weights"]).mean((0, 1))
+            lines += [*heatmap(weights, self.alignment["target_words"], self.alignment["source_words"]).split("\n"), ""]
+        return lines
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""
@@ -101,7 +134,8 @@ class Translation(Prediction):
         }
         if self.alternatives:
             plain["alternatives"] = [one.to_json() for one in self.alternatives]
-        return plain | ({} if self.alignment is None else {"alignment": self.alignment})
+        plain |= {} if self.alignment is None else {"alignment": self.alignment}
+        return plain | ({} if self.search is None else {"search": list(self.search)})
 
 
 class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable, Tokenizable):
@@ -142,6 +176,11 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
         return self.model.device if isinstance(self.model, InferenceEngine) else self.model.lm_head.weight.device
 
     @property
+    def engine(self) -> str:
+        """What computes the model."""
+        return self.model.name if isinstance(self.model, InferenceEngine) else "torch"
+
+    @property
     def torch_model(self) -> RNNSeq2Seq | Transformer:
         """The PyTorch model; an engine has none."""
         if isinstance(self.model, InferenceEngine):
@@ -157,6 +196,33 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
             return self.model.has_attention
         return not isinstance(self.model, RNNSeq2Seq) or self.model.attention is not None
 
+    def get_input(self, example: SentencePair | GoldAlignment) -> str:
+        """The source of a pair."""
+        return self.join_words(example)[0] if isinstance(example, GoldAlignment) else example.source
+
+    def join_words(self, gold: GoldAlignment) -> tuple[str, str]:
+        """Source and target of a gold alignment; words of characters are not separated by spaces."""
+        separators = ("" if side.model_type == "char" else " " for side in (self.source, self.target))
+        source, target = (glue.join(words) for glue, words in zip(separators, (gold.source, gold.target), strict=True))
+        return source, target
+
+    def replace_input(self, example: SentencePair | GoldAlignment, input: str) -> SentencePair | None:
+        """The pair with another source, without its links; None for a gold alignment, which has nothing else."""
+        return None if isinstance(example, GoldAlignment) else SentencePair(input, example.target)
+
+    def get_target(self, example: SentencePair) -> str:
+        """The target of a pair."""
+        return example.target
+
+    def get_examples(self, options: EvaluateOptions) -> Mapping[str, Iterable[Any]] | None:
+        """The gold alignments, if the options name a file of them."""
+        if options.gold_alignments is None:
+            return None
+        from regard.data.text_files import read_lines
+
+        path = options.gold_alignments
+        return {"gold_alignments": LazyExamples(lambda: parse_gold(read_lines(Path(path)), path))}
+
     def check(self, inputs: Sequence[str]) -> None:
         """Raise InputTooLongError for a text with more tokens than the model was trained for."""
         self._encode(inputs)
@@ -164,9 +230,19 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
     def predict(self, inputs: Sequence[str], options: TranslateOptions | None = None) -> list[Translation]:
         """One translation of each text, in order."""
         options = options or TranslateOptions()
-        encoded = self._encode(inputs)
-        found = self._search(inputs, encoded, options.decoding_config(self), options.make_generator(self.device))
-        return self.make_predictions(inputs, found, options, [len(ids) - 1 for ids in encoded])
+        decoding, encoded = options.decoding_config(self), self._encode(inputs)
+        if options.trace:
+            both = [self.search_with_trace(text, decoding) for text in inputs]
+            found, traces = [best for best, _ in both], [trace for _, trace in both]
+        else:
+            generator = options.make_generator(self.device)
+            found, traces = self._search(inputs, encoded, decoding, generator), []
+        predictions = self.make_predictions(inputs, found, options, [len(ids) - 1 for ids in encoded])
+        if not options.trace:
+            return predictions
+        names = self.target.convert_ids_to_tokens
+        steps = (trace.to_json(lambda token: names([token])[0])["steps"] for trace in traces)
+        return [replace(one, search=tuple(some)) for one, some in zip(predictions, steps, strict=True)]
 
     def make_predictions(
         self,
@@ -202,6 +278,8 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
         text = self.to_text(hypothesis)
         if options.replace_unknown and alignment is not None:
             text = self.replace_unknown(hypothesis.token_ids, alignment)
+        if options.align and alignment is not None:
+            alignment = select_view(alignment, options.layer, options.head)
         return Translation(
             text,
             hypothesis.score,
@@ -215,10 +293,13 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
 
     def evaluate(self, examples: Iterable[SentencePair], options: EvaluateOptions | None = None) -> Report:
         """Exact matches, BLEU, chrF and, if the pairs have gold links, the alignment error rate."""
-        from regard.tasks.translation.evaluation import make_report
+        from regard.tasks.translation.evaluation import make_gold_report, make_report
 
         options = options or EvaluateOptions()
-        return make_report(self, list(examples), options.decoding_config(self), options.bleu_tokenizer)
+        pairs: list[Any] = list(examples)
+        if pairs and isinstance(pairs[0], GoldAlignment):
+            return make_gold_report(self, pairs)
+        return make_report(self, pairs, options.decoding_config(self), options.bleu_tokenizer)
 
     def explain(self, input: str, options: ExplainOptions | None = None) -> Explanation:
         """A translation with its search, its alignment and how much it depends on the weights."""
@@ -410,10 +491,17 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
             return decode_with_trace(self.model, source, lengths, options)[0]
         return [], SearchTrace(())
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Hypothesis]:
+    def score(self, inputs: Sequence[str], targets: Sequence[str]) -> list[ScoredTarget]:
         """The log-probability of given translations, by token."""
-        _require_lists("score", sources, targets)
-        return self.score_token_ids(sources, [self.target.encode(text) for text in targets])
+        _require_lists("score", inputs, targets)
+        return [
+            ScoredTarget(
+                one.log_prob,
+                tuple(self.target.convert_ids_to_tokens([*one.token_ids, EOS_ID])[: one.length]),
+                tuple(one.token_log_probs),
+            )
+            for one in self.score_token_ids(inputs, [self.target.encode(text) for text in targets])
+        ]
 
     def score_token_ids(self, sources: Sequence[str], ids: Sequence[list[int]]) -> list[Hypothesis]:
         """As `score`, for translations given as token ids."""

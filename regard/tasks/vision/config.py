@@ -74,6 +74,7 @@ CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {
     "image-classification": ImageClassificationConfig,
     "visual-question-answering": VisualQAConfig,
 }
+OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {name: {"explain": GridExplainOptions} for name in CONFIG_CLASSES}
 
 IMAGE_DEFAULTS = {
     "monitor": "accuracy",
