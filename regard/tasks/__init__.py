@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from regard.tasks.abilities import Alignable, Scorable, Tokenizable
+    from regard.tasks.abilities import Alignable, Scorable, ScoredTarget, Tokenizable
     from regard.tasks.algorithms.config import AlgorithmConfig
     from regard.tasks.algorithms.predictor import AlgorithmPredictor
     from regard.tasks.captioning.config import CaptioningConfig

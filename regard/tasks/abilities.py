@@ -23,11 +23,13 @@ class ScoredTarget:
         log_prob: its natural log-probability
         tokens: as the tokenizer writes them, the end of the sequence last
         token_log_probs: of each token
+        token_ids: without the end of the sequence
     """
 
     log_prob: float
     tokens: tuple[str, ...]
     token_log_probs: tuple[float, ...]
+    token_ids: tuple[int, ...] = ()
 
     @property
     def mean_log_prob(self) -> float:

@@ -141,6 +141,7 @@ class Recipe:
     task: Task[Any] = field(kw_only=True)
     clean: Callable[[str], str] = str  # what a text goes through before it is read
     unaligned_words: frozenset[str] = frozenset()  # target words that belong to no source word
+    reads_files: bool = False
 
     def load_data(self, config: Any) -> Any:
         """The data for a config."""

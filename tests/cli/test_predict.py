@@ -30,7 +30,7 @@ def run(tmp_path_factory):
 def test_help_lists_the_options_of_the_task_with_bounds(run):
     shown = call("predict", run, "--help").stdout
     assert "--repeats INTEGER" in shown
-    assert "number of passes. [at least 1, at most 3, default: 1]" in " ".join(shown.split())
+    assert "number of passes [at least 1; at most 3; default: 1]" in " ".join(shown.split())
     assert "--exact / --no-exact" in shown
     assert "--repeats" not in call("predict", "--help").stdout
     assert "--repeats" not in call("show", run, "--help").stdout

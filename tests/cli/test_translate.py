@@ -75,13 +75,15 @@ def test_files_plain_and_packed(backwards, tmp_path, suffix, pack):
 def test_a_line_that_is_too_long_stops_before_anything_is_done(backwards, tmp_path):
     file = tmp_path / "in.txt"
     file.write_text("abc\nabcdef\n", encoding="utf-8")
-    refused(call("translate", backwards, "--file", file), f"{file}, line 2 has 6 tokens, but this model takes 4")
+    refused(
+        call("translate", backwards, "--file", file), f"{file}, line 2: the text has 6 tokens, but this model takes 4"
+    )
 
 
 def test_a_line_that_is_too_long_can_be_cut(backwards):
-    answer = call("translate", backwards, "--too-long", "cut", stdin=b"abc\nwxyzzz\n")
+    answer = call("translate", backwards, "--too-long", "truncate", stdin=b"abc\nwxyzzz\n")
     assert answer.stdout == "cba\nzyxw\n"
-    assert answer.stderr == "standard input, line 2 has 6 tokens and was cut to 4\n"
+    assert answer.stderr == "standard input, line 2 was cut after 4 of 6 characters\n"
 
 
 def test_the_best_ones_with_their_scores(backwards):
@@ -90,28 +92,26 @@ def test_the_best_ones_with_their_scores(backwards):
     assert [rows[0][2], rows[3][2]] == ["cba", "yx"]
     scores = [float(row[1]) for row in rows]
     assert scores[0] == max(scores[:3])
-    refused(call("translate", backwards, "abc", "--num-best", 3, "--beam-size", 2), "take a wider beam")
+    refused(call("translate", backwards, "abc", "--num-best", 3, "--beam-size", 2), "increase beam_size")
 
 
 def test_json_is_one_object_with_all_of_it(backwards):
     answer = call("translate", backwards, "abc", "", "--json", "--num-best", 2, "--align")
-    first, empty = json.loads(answer.stdout)["translations"]
-    assert (first["line"], first["source"], first["translation"]) == (1, "abc", "cba")
+    first, empty = json.loads(answer.stdout)["predictions"]
+    assert (first["input"], first["text"]) == ({"text": "abc"}, "cba")
     assert first["tokens"] == ["c", "b", "a"]
     assert first["log_prob"] == pytest.approx(sum(first["token_log_probs"]))
-    assert first["nbest"][0]["translation"] == "cba"
-    assert len(first["nbest"]) == 2
+    assert [len(one["text"]) > 0 and one["score"] < first["score"] for one in first["alternatives"]] == [True]
     assert first["alignment"]["source_words"] == ["a", "b", "c"]
     assert first["alignment"]["target_words"] == ["c", "b", "a"]
     assert [len(first["alignment"]["word_weights"][0][0]), first["alignment"]["shape"]] == [3, [1, 1, 4, 4]]
-    assert (empty["line"], empty["translation"], empty["nbest"]) == (2, "", [])
+    assert empty == {"input": {"text": ""}, "text": ""}
 
 
-@pytest.mark.parametrize("way", [["--beam-size", 1], ["--beam-size", 3], ["--sample", "--seed", 1], ["--trace", "{}"]])
-def test_alignments_of_every_way_of_decoding_have_words(backwards, tmp_path, way):
-    way = [str(word).format(tmp_path / "trace.json") for word in way]
+@pytest.mark.parametrize("way", [["--beam-size", 1], ["--beam-size", 3], ["--sample", "--seed", 1], ["--trace"]])
+def test_alignments_of_every_way_of_decoding_have_words(backwards, way):
     answer = call("translate", backwards, "abc", "--align", "--json", *way)
-    (found,) = json.loads(answer.stdout)["translations"]
+    (found,) = json.loads(answer.stdout)["predictions"]
     seen = found["alignment"]
     assert seen["target_words"] == found["tokens"]
     assert len(seen["word_weights"][0][0]) == len(seen["target_words"])
@@ -127,10 +127,16 @@ def test_an_alignment_is_drawn(backwards):
     assert darkest == sorted(darkest, reverse=True), "it reads from behind"
 
 
-@pytest.mark.parametrize("words", [["--layer", 1], ["--head", -1], ["--layer", 1, "--json"]])
-def test_a_layer_that_is_not_there_is_refused_before_anything_is_printed(backwards, words):
-    answer = call("translate", backwards, "", "abcd", "--align", *words)
-    refused(answer, f"There is no {words[0][2:]} {words[1]}; this model has 1, counted from 0.")
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--layer", 1], "no layer 1: this model has 1, counted from 0"),
+        (["--head", 1, "--json"], "no head 1: this model has 1, counted from 0"),
+        (["--head", -1], "invalid value '-1' for head: must be at least 0"),
+    ],
+)
+def test_a_layer_that_is_not_there_is_refused_before_anything_is_printed(backwards, words, sentence):
+    refused(call("translate", backwards, "", "abcd", "--align", *words), sentence)
 
 
 def test_chance_can_be_repeated(backwards):
@@ -143,46 +149,62 @@ def test_chance_can_be_repeated(backwards):
     assert safe.stdout == "cba\n"
 
 
-def test_the_search_is_kept(backwards, tmp_path):
-    answer = call("translate", backwards, "abc", "xy", "--beam-size", 3, "--trace", tmp_path / "trace.json")
-    assert answer.stdout == "cba\nyx\n"
-    first, second = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))["traces"]
-    assert (first["source"], second["translation"]) == ("abc", "yx")
-    assert {candidate["parent"] for candidate in first["steps"][0]} == {-1}
-    assert "c" in {candidate["text"] for candidate in first["steps"][0]}
+def test_the_search_is_returned(backwards):
+    answer = call("translate", backwards, "abc", "xy", "--beam-size", 3, "--trace", "--json")
+    first, second = json.loads(answer.stdout)["predictions"]
+    assert (first["text"], second["text"]) == ("cba", "yx")
+    assert {candidate["parent"] for candidate in first["search"][0]} == {-1}
+    assert "c" in {candidate["text"] for candidate in first["search"][0]}
+
+
+def test_a_text_is_streamed(backwards):
+    assert call("translate", backwards, "abc", "xy", "--stream").stdout == "cba\nyx\n"
+    refused(call("translate", backwards, "abc", "--stream", "--json"), "cannot be combined with --json")
 
 
 def test_unknown_letters_are_copied(backwards):
-    """A model that wrote <unk> is hard to come by here, so the search is given one."""
-    from regard.cli._answers import Searching
-    from regard.cli._translate import load_translator_on
+    """A model that writes <unk> is hard to come by, so its hypothesis is changed."""
     from regard.data import UNK_ID
+    from regard.tasks import load
+    from regard.tasks.translation.config import TranslateOptions
 
-    translator = load_translator_on(backwards, "cpu")
+    translator = load(backwards)
     (best,) = translator.search(["aßc"], translator.decoding_config())
     ids = list(best[0].token_ids)
     ids[1] = UNK_ID
-    wrote = replace(best[0], token_ids=ids)
-    searching = Searching(translator, translator.decoding_config(), unknown=True)
-    (found,) = searching._found(["aßc"], [wrote])
+    wrong = [[replace(best[0], token_ids=ids)]]
+    (found,) = translator.make_predictions(["aßc"], wrong, TranslateOptions(replace_unknown=True))
     assert found.text[1] in "aßc"
-    assert "<unk>" in replace(searching, unknown=False)._found(["aßc"], [wrote])[0].text
+    assert "<unk>" in translator.make_predictions(["aßc"], wrong, TranslateOptions())[0].text
+    assert call("translate", backwards, "abc", "--replace-unknown").stdout == "cba\n"
+
+
+def test_help_lists_the_options_of_the_run(backwards):
+    shown = " ".join(call("translate", backwards, "--help").stdout.split())
+    for words in (
+        "--beam-size INTEGER hypotheses kept side by side; 1 is greedy [at least 1; at most 1,000]",
+        "--align / --no-align",
+        "--top-p NUMBER",
+        "--too-long",
+    ):
+        assert words in shown
+    refused(call("translate", backwards, "abc", "--beam-siz", 3), "--beam-size")
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["abc", "--file", "in.txt"], "Give texts or --file, not both."),
-        (["abc", "--seed", "1"], "are for --sample"),
-        (["abc", "--sample", "--beam-size", "3"], "--sample draws and does not search"),
-        (["abc", "--coverage-penalty", "0.2"], "take --beam-size 2 or more"),
-        (["abc", "--beam-size", "0"], "Invalid value for '--beam-size'"),
-        (["abc", "--num-best", "0"], "Invalid value for '--num-best'"),
-        (["abc", "--length-penalty", "-1"], "Invalid value for '--length-penalty'"),
-        (["abc", "--coverage-penalty", "-1"], "Invalid value for '--coverage-penalty'"),
-        (["abc", "--sample", "--temperature", "0"], "Invalid value for '--temperature'"),
-        (["abc", "--sample", "--top-k", "-1"], "Invalid value for '--top-k'"),
-        (["abc", "--sample", "--top-p", "2"], "Invalid value for '--top-p'"),
+        (["abc", "--file", "in.txt"], "--file cannot be combined with INPUT"),
+        (["abc", "--seed", "1"], "invalid value '1' for seed: needs sample=on"),
+        (["abc", "--sample", "--beam-size", "3"], "for beam_size: needs a beam search; leave sample out"),
+        (["abc", "--coverage-penalty", "0.2"], "for coverage_penalty: needs beam_size=2 or more"),
+        (["abc", "--beam-size", "0"], "invalid value '0' for beam_size: must be at least 1"),
+        (["abc", "--num-best", "0"], "invalid value '0' for num_best: must be at least 1"),
+        (["abc", "--length-penalty", "-1"], "for length_penalty: must be at least 0"),
+        (["abc", "--coverage-penalty", "-1"], "for coverage_penalty: must be at least 0"),
+        (["abc", "--sample", "--temperature", "0"], "for temperature: must be at least 0.001"),
+        (["abc", "--sample", "--top-k", "-1"], "for top_k: must be at least 0"),
+        (["abc", "--sample", "--top-p", "2"], "for top_p: must be at most 1"),
         (["abc", "--device", "gpu"], "no device 'gpu'; did you mean cpu"),
         (["--file", "nowhere.txt"], "There is no file nowhere.txt"),
         (["abc", "--out", "no/such/folder/x"], "no/such/folder/x: no such file or directory"),

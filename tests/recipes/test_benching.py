@@ -45,8 +45,10 @@ def test_rates_are_counts_over_seconds(translator, clock):
 @pytest.mark.parametrize(("batch", "calls"), [(0, 1), (2, 2), (3, 2), (10, 1)])
 def test_a_batch_is_a_call(translator, monkeypatch, batch, calls):
     sizes = []
-    search = translator.search
-    monkeypatch.setattr(translator, "search", lambda texts, *rest: sizes.append(len(texts)) or search(texts, *rest))
+    predict = translator.predict
+    monkeypatch.setattr(
+        translator, "predict", lambda texts, options: sizes.append(len(texts)) or predict(texts, options)
+    )
     speed = measure_throughput(translator, TEXTS, batch)
     assert len(sizes) == 1 + calls  # the first is for warming up
     assert sum(sizes[1:]) == speed.num_inputs == 4

@@ -41,7 +41,7 @@ def test_a_translation_scores_what_the_search_said(any_translator, method):
     assert rows
     texts = [any_translator.to_text(found[i]) for i in rows]
     for i, forced in zip(rows, any_translator.score([TEXTS[i] for i in rows], texts), strict=True):
-        assert forced.token_ids == found[i].token_ids
+        assert list(forced.token_ids) == found[i].token_ids
         assert forced.log_prob == pytest.approx(found[i].log_prob, abs=1e-4)
         assert forced.token_log_probs == pytest.approx(found[i].token_log_probs, abs=1e-4)
         if method != "sample":
@@ -66,7 +66,7 @@ def test_too_long_says_which(any_translator):
     limit = any_translator.max_length
     assert isinstance(any_translator.translate("a" * limit), str)
     with pytest.raises(
-        InputTooLongError, match=rf"^text 2 has {limit + 1} tokens, but this model takes {limit}"
+        InputTooLongError, match=rf"^the text has {limit + 1} tokens, but this model takes {limit}"
     ) as caught:
         any_translator.translate(["a", "b" * (limit + 1)])
     assert caught.value.row == 1

@@ -79,7 +79,7 @@ def test_predictions_report_truncation(run):
 def test_empty_and_unusual_texts(run):
     classifier = load(run)
     for method in (classifier.predict, classifier.check):
-        with pytest.raises(EmptyInputError, match="text 2 is empty") as caught:
+        with pytest.raises(EmptyInputError, match="the text is empty") as caught:
             method(["lovely", " \n"])
         assert caught.value.row == 1
     with pytest.raises(TypeError, match="expects a list of texts"):

@@ -16,9 +16,9 @@ from regard.data.passages import PassageBatches, PassageReport
 from regard.data.segmentation import SPLITTERS
 from regard.decoding import DecodingConfig, decode
 from regard.errors import DataError, InputError, InputTooLongError
+from regard.tasks.abilities import Tokenizable, Tokenization
 from regard.tasks.language_modeling.config import FillOptions, GenerateOptions
 from regard.tasks.language_modeling.loss import causal_lm_loss, mask_batches, masked_token_loss
-from regard.tasks.abilities import Tokenizable, Tokenization
 from regard.tasks.predictor import InputField, Prediction, Predictor, Report
 from regard.tasks.task import LazyExamples
 from regard.training import Loss

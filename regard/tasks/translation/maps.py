@@ -10,7 +10,7 @@ import torch
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.decoding import Alignment, Hypothesis
 from regard.models import Transformer
-from regard.tasks.abilities import AlignedText, AlignOptions
+from regard.tasks.abilities import AlignedText, AlignOptions, ScoredTarget
 from regard.tasks.predictor import AttentionMap
 from regard.tasks.translation.inference import InferenceEngine
 from regard.viewing import watch
@@ -112,14 +112,14 @@ def _score_or_search(
     missing = [source for source, target in zip(sources, targets, strict=True) if target is None]
     given = [(source, target) for source, target in zip(sources, targets, strict=True) if target is not None]
     found = iter([best[0] for best in translator.search(missing)])
-    scores: list[Hypothesis | None] = [None] * len(given)
+    scores: list[ScoredTarget | None] = [None] * len(given)
     if not isinstance(translator.model, InferenceEngine):
         scores = [*translator.score([source for source, _ in given], [target for _, target in given])]
     known = iter(scores)
     results: list[tuple[list[int], float | None]] = []
     for target in targets:
-        one = next(found) if target is None else next(known)
-        token_ids = translator.target.encode(target or "") if one is None else one.token_ids
+        one: Hypothesis | ScoredTarget | None = next(found) if target is None else next(known)
+        token_ids = translator.target.encode(target or "") if one is None else list(one.token_ids)
         results.append((token_ids, None if one is None else one.log_prob))
     return results
 

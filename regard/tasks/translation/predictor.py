@@ -499,6 +499,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
                 one.log_prob,
                 tuple(self.target.convert_ids_to_tokens([*one.token_ids, EOS_ID])[: one.length]),
                 tuple(one.token_log_probs),
+                tuple(one.token_ids),
             )
             for one in self.score_token_ids(inputs, [self.target.encode(text) for text in targets])
         ]

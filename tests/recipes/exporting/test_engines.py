@@ -110,7 +110,7 @@ def test_what_ctranslate2_does_not_do_is_said():
 
 @pytest.mark.parametrize(("engine", "kind"), SOME)
 def test_too_long_is_too_long_everywhere(engine, kind):
-    with pytest.raises(ValueError, match="text 2 has 21 tokens, but this model takes 20"):
+    with pytest.raises(ValueError, match="the text has 21 tokens, but this model takes 20"):
         to_engine(translator(kind), engine).translate(["a", "b" * 21])
 
 
