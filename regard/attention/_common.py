@@ -81,10 +81,3 @@ def check_declared_dims(
             f"{part_name(score)} has parameters of {dtype}, got query of {query.dtype}; convert one of them, as in "
             f"score.to({query.dtype})"
         )
-
-
-def reset_module(part: object) -> None:
-    """Call ``part.reset_parameters()`` if it is a module that has this method."""
-    reset = getattr(part, "reset_parameters", None)
-    if isinstance(part, nn.Module) and reset is not None:
-        reset()

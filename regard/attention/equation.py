@@ -24,13 +24,13 @@ from regard.attention._common import (
     is_autocast_enabled,
     is_transformed,
     part_name,
-    reset_module,
     upcast_half,
 )
 from regard.attention.fast import blocked
 from regard.attention.fast.blocked import ComputeContext, banded_attention, blocked_attention, gathered_attention
 from regard.attention.fast.fused import can_fuse_groups, fused_attention, mean_pooling
 from regard.attention.masks import Mask, as_mask
+from regard.attention.module import ResettableModule
 from regard.attention.normalizers import Dropout, Temperature, kernel_sum, softmax
 from regard.attention.normalizers.base import as_masked_normalizer, input_kind
 from regard.attention.observers import WATCHERS, notify_watchers
@@ -250,7 +250,7 @@ def _may_be_dot_product(score: Score) -> bool:
     return type(score.pairwise).dot_product_features is not undefined
 
 
-class Attention(nn.Module):
+class Attention(ResettableModule):
     """Attention as a module: a score and a normalizer, to be trained inside a model.
 
         attention(query, key, value, mask) = attend(query, key, value, mask, score=score, normalize=normalize)
@@ -271,10 +271,6 @@ class Attention(nn.Module):
         super().__init__()
         self.score = ScaledDot() if score is None else instantiate(score, "score")
         self.normalize = None if normalize is None else instantiate(normalize, "normalize")
-
-    def reset_parameters(self) -> None:
-        """Initialize the parameters of the score."""
-        reset_module(self.score)
 
     def forward(
         self,

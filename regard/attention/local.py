@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.types import Device
 
-from regard.attention._common import broadcast_batch_shape, check_declared_dims, check_shapes, reset_module, upcast_half
+from regard.attention._common import broadcast_batch_shape, check_declared_dims, check_shapes, upcast_half
 from regard.attention.equation import NormalizerLike, ScoreLike, attend_unwatched, default_normalizer
 from regard.attention.masks import Mask, PositionGrid, around, as_mask
+from regard.attention.module import Device, Dtype, ResettableModule
 from regard.attention.normalizers import Dropout, GaussianWindow
 from regard.attention.observers import notify_watchers
 from regard.attention.output import AttentionOutput
@@ -21,7 +21,7 @@ __all__ = ["LocalM", "LocalP"]
 QueryPositions = Int[Tensor, "*p queries"] | int | None
 
 
-class _LocalAttention(nn.Module):
+class _LocalAttention(ResettableModule):
     """What LocalM and LocalP share: a score, a radius, and a mask and a normalizer that depend on the query."""
 
     def __init__(self, score: ScoreLike, radius: int, normalize: NormalizerLike | None):
@@ -80,10 +80,6 @@ class _LocalAttention(nn.Module):
     def precompute(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> ProjectedKV:
         """The same attention with fixed keys and values, whose projections are computed once."""
         return ProjectedKV(self, key, value, mask)
-
-    def reset_parameters(self) -> None:
-        """Initialize the parameters of the score."""
-        reset_module(self.score)
 
     def extra_repr(self) -> str:
         return f"radius={self.radius}"
@@ -161,7 +157,7 @@ class LocalP(_LocalAttention):
         normalize: NormalizerLike | None = None,
         *,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         if not radius > 0:
             raise UsageError(f"LocalP: radius must be above 0, got {radius}")
@@ -169,15 +165,9 @@ class LocalP(_LocalAttention):
         self.query_dim = query_dim
         self.query_proj = nn.Linear(query_dim, hidden_dim, bias=False, device=device, dtype=dtype)
         self.energy = nn.Parameter(torch.empty(hidden_dim, device=device, dtype=dtype))
-        self._init_energy()
+        self._init_parameters()
 
-    def reset_parameters(self) -> None:
-        """Initialize all parameters as the constructors do: the same seed gives the same values."""
-        super().reset_parameters()
-        self.query_proj.reset_parameters()
-        self._init_energy()
-
-    def _init_energy(self) -> None:
+    def _init_parameters(self) -> None:
         bound = len(self.energy) ** -0.5
         nn.init.uniform_(self.energy, -bound, bound)
 

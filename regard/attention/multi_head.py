@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.types import Device
 
-from regard.attention._common import reset_module
 from regard.attention.equation import (
     NormalizerLike,
     ScoreLike,
@@ -17,6 +15,7 @@ from regard.attention.equation import (
     instantiate,
 )
 from regard.attention.masks import Mask, as_mask
+from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs, reset_modules
 from regard.attention.normalizers import Dropout, softmax
 from regard.attention.observers import WATCHERS, notify_watchers
 from regard.attention.output import AttentionOutput
@@ -27,7 +26,7 @@ from regard.errors import ShapeError, UsageError
 __all__ = ["KVCache", "MultiHead", "ProjectedHeads"]
 
 
-class MultiHead(nn.Module):
+class MultiHead(ResettableModule):
     """Multi-head attention: project, split into heads, attend, concatenate, project.
 
         head_h  = attend(W_q^h query, W_k^h key, W_v^h value).context
@@ -73,7 +72,7 @@ class MultiHead(nn.Module):
         score: ScoreLike | None = None,
         normalize: NormalizerLike | None = None,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -92,15 +91,16 @@ class MultiHead(nn.Module):
         kv_dim = num_kv_heads * self.head_dim
         key_dim = embed_dim if key_dim is None else key_dim
         value_dim = key_dim if value_dim is None else value_dim
-        self.q_proj = nn.Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
-        self.k_proj = nn.Linear(key_dim, kv_dim, bias=bias, device=device, dtype=dtype)
-        self.v_proj = nn.Linear(value_dim, kv_dim, bias=bias, device=device, dtype=dtype)
-        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
+        factory = factory_kwargs(device, dtype)
+        self.q_proj = nn.Linear(embed_dim, embed_dim, bias=bias, **factory)
+        self.k_proj = nn.Linear(key_dim, kv_dim, bias=bias, **factory)
+        self.v_proj = nn.Linear(value_dim, kv_dim, bias=bias, **factory)
+        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias, **factory)
         self.score = ScaledDot() if score is None else instantiate(score, "score")
         self.normalize = None if normalize is None else instantiate(normalize, "normalize")
         if dropout:
             self.normalize = Dropout(self.normalize or default_normalizer(self.score), dropout)
-        self._init_projections()
+        self._init_parameters()
 
     @property
     def is_key_bias_redundant(self) -> bool:
@@ -113,16 +113,15 @@ class MultiHead(nn.Module):
         return type(self.score) in (Dot, ScaledDot) and inner in (None, softmax)
 
     def reset_parameters(self) -> None:
-        """Initialize the score and the projections as the constructors do: the same seed gives the same values."""
-        reset_module(self.score)
-        for layer in self._projections():
-            layer.reset_parameters()  # overwritten below, but the constructor of nn.Linear draws these too
-        self._init_projections()
+        """Initialize all parameters again: the score, which the caller created first, then the projections."""
+        # The values that nn.Linear draws are overwritten, but they advance the random number generator.
+        reset_modules(self.score, self.normalize, *self._projections())
+        self._init_parameters()
 
     def _projections(self) -> tuple[nn.Linear, ...]:
         return self.q_proj, self.k_proj, self.v_proj, self.out_proj
 
-    def _init_projections(self) -> None:
+    def _init_parameters(self) -> None:
         for layer in self._projections():
             nn.init.xavier_uniform_(layer.weight)
             if layer.bias is not None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.types import Device
 
-from regard.attention._common import reset_module
 from regard.attention.equation import Attention
 from regard.attention.masks import padding
+from regard.attention.module import Device, Dtype, ResettableModule
 from regard.errors import UnsupportedError, UsageError
 
 __all__ = ["AttentionPool", "MaxPool"]
 
 
-class AttentionPool(nn.Module):
+class AttentionPool(ResettableModule):
     """Attention with learned queries, or with none, over the vectors of each row.
 
     Args:
@@ -43,7 +42,7 @@ class AttentionPool(nn.Module):
         num_queries: int = 1,
         init_std: float = 1.0,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         if query_dim is None and num_queries != 1:
@@ -54,14 +53,9 @@ class AttentionPool(nn.Module):
         self.query: nn.Parameter | None = None
         if query_dim is not None:
             self.query = nn.Parameter(torch.empty(num_queries, query_dim, device=device, dtype=dtype))
-            self._init_query()
+            self._init_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the parameters again: those of the attention, then the queries."""
-        reset_module(self.attention)
-        self._init_query()
-
-    def _init_query(self) -> None:
+    def _init_parameters(self) -> None:
         if self.query is not None:
             with torch.no_grad():
                 self.query.normal_().mul_(self.init_std)
@@ -81,7 +75,7 @@ class AttentionPool(nn.Module):
         return f"num_queries={self.num_queries}"
 
 
-class MaxPool(nn.Module):
+class MaxPool(ResettableModule):
     """The maximum of each element over the vectors of each row. It has no weights.
 
     Shape: features (batch, positions, dim), lengths (batch,) -> (batch, 1, dim) and None

@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.types import Device
 
+from regard.attention.module import Device, Dtype, ResettableModule
 from regard.attention.relative_positions import (
     Alibi,
     RelativeBias,
@@ -36,7 +36,7 @@ __all__ = [
 Offset = int | Int[Tensor, "*leading"]
 
 
-class Sinusoidal(nn.Module):
+class Sinusoidal(ResettableModule):
     """Adds sines and cosines of different frequencies to each position.
 
         p[i, 2j] = sin(i / base^(2j / d)),    p[i, 2j+1] = cos(i / base^(2j / d))
@@ -72,7 +72,7 @@ class Sinusoidal(nn.Module):
         return (x + self.encoding(x.shape[-2], offset, dtype=wide, device=x.device)).to(x.dtype)
 
     def encoding(
-        self, length: int, offset: Offset = 0, *, dtype: torch.dtype | None = None, device: Device = None
+        self, length: int, offset: Offset = 0, *, dtype: Dtype = None, device: Device = None
     ) -> Float[Tensor, "*leading length {self.embed_dim}"]:
         """The vectors of the positions offset .. offset + length - 1.
 
@@ -84,7 +84,7 @@ class Sinusoidal(nn.Module):
         return pairs.flatten(-2).to(dtype or torch.get_default_dtype())
 
     def shift_matrix(
-        self, delta: float | int, *, dtype: torch.dtype | None = None, device: Device = None
+        self, delta: float | int, *, dtype: Dtype = None, device: Device = None
     ) -> Float[Tensor, "{self.embed_dim} {self.embed_dim}"]:
         """The linear map that shifts every encoding by delta, whatever the position: a rotation for each frequency.
 
@@ -109,7 +109,7 @@ class Sinusoidal(nn.Module):
         return f"embed_dim={self.embed_dim}, base={self.base}"
 
 
-class Learned(nn.Module):
+class Learned(ResettableModule):
     """Adds a learned vector to each position.
 
         p[i] = row i of a table
@@ -129,16 +129,13 @@ class Learned(nn.Module):
     torch.Size([2, 5, 8])
     """
 
-    def __init__(
-        self, max_positions: int, embed_dim: int, *, device: Device = None, dtype: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, max_positions: int, embed_dim: int, *, device: Device = None, dtype: Dtype = None) -> None:
         super().__init__()
         self.max_positions, self.embed_dim = max_positions, embed_dim
         self.table = nn.Parameter(torch.empty(max_positions, embed_dim, device=device, dtype=dtype))
-        self.reset_parameters()
+        self._init_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the table from a normal distribution."""
+    def _init_parameters(self) -> None:
         nn.init.normal_(self.table, std=0.02)
 
     def forward(

@@ -10,10 +10,10 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.types import Device
 
 from regard.attention._common import upcast_half
 from regard.attention.masks import Mask, PositionGrid
+from regard.attention.module import Device, Dtype
 from regard.attention.scores.base import DotProductFeatures, Score
 from regard.errors import ShapeError, UsageError
 
@@ -68,12 +68,6 @@ class Rotary(Score):
 
     def project_key(self, key: Tensor) -> Tensor:
         return self.score.project_key(self._rotate(key, 0))
-
-    def forward(
-        self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
-    ) -> Float[Tensor, "..."]:
-        self.check_dims(query, key)
-        return self.pairwise(self.project_query(query, key.shape[-2]), self.project_key(key))
 
     def restrict(self, grid: PositionGrid) -> Score | None:
         """None: only ``pairwise``, whose vectors are rotated already, can be restricted."""
@@ -191,6 +185,7 @@ class Alibi(RelativePositionBias):
         num_heads: the number of heads
         offset: the key position of the first query; keys - queries by default
         device: the device of the slopes
+        dtype: the dtype of the slopes
 
     Shape: query (*batch, heads, queries, dim), key (*batch, heads, keys, dim) -> (*batch, heads, queries, keys)
 
@@ -200,14 +195,13 @@ class Alibi(RelativePositionBias):
     torch.Size([2, 8, 3, 5])
     """
 
-    def __init__(self, num_heads: int, offset: int | None = None, *, device: Device = None):
+    def __init__(self, num_heads: int, offset: int | None = None, *, device: Device = None, dtype: Dtype = None):
         super().__init__(num_heads, offset)
         self.slopes: Tensor
-        slopes = torch.tensor(_compute_slopes(num_heads), device=device)
+        slopes = torch.tensor(_compute_slopes(num_heads), device=device, dtype=dtype)
         self.register_buffer("slopes", slopes, persistent=False)
 
-    def reset_parameters(self) -> None:
-        """Compute the slopes again, which are not part of the state dict."""
+    def _init_parameters(self) -> None:
         self.slopes.copy_(torch.tensor(_compute_slopes(self.num_heads)))
 
     def bias_of_distance(self, distance: Tensor) -> Tensor:
@@ -258,7 +252,7 @@ class RelativeBias(RelativePositionBias):
         offset: int | None = None,
         *,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__(num_heads, offset)
         directions = 2 if bidirectional else 1
@@ -269,10 +263,9 @@ class RelativeBias(RelativePositionBias):
             )
         self.num_buckets, self.max_distance, self.bidirectional = num_buckets, max_distance, bidirectional
         self.table = nn.Parameter(torch.empty(num_buckets, num_heads, device=device, dtype=dtype))
-        self.reset_parameters()
+        self._init_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the table from a normal distribution."""
+    def _init_parameters(self) -> None:
         nn.init.normal_(self.table, std=0.02)
 
     def bucket(self, distance: Tensor) -> Tensor:

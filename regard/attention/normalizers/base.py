@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention._common import is_transformed, upcast_half
+from regard.attention.module import ResettableModule
 from regard.errors import UsageError
 
 __all__ = ["NormalizeFunction", "Normalizer", "as_masked_normalizer", "input_kind", "is_random", "masked_normalizer"]
@@ -114,7 +115,7 @@ def _build_masked_normalizer(function: NormalizeFunction, input_kind: str, is_ra
     return normalize
 
 
-class Normalizer(nn.Module):
+class Normalizer(ResettableModule):
     """A normalizer with settings, as a module; hidden keys get weight 0.
 
         forward(scores) = compute_weights(scores) where a key is visible, 0 where it is hidden

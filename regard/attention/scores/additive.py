@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.types import Device
 
 from regard.attention._common import check_declared_dims, upcast_half
 from regard.attention.fast.additive import ACTIVATIONS, additive_scores
+from regard.attention.module import Device, Dtype, factory_kwargs, reset_modules
 from regard.attention.scores.base import Score
 from regard.errors import UsageError
 
@@ -22,12 +22,14 @@ class _NetworkScore(Score):
     query_dim: int | None
     key_dim: int
     hidden_dim: int
+    energy: nn.Parameter
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
         check_declared_dims(self, query, key, self.query_dim, self.key_dim)
 
-    def _init_energy(self, energy: Tensor) -> None:
-        nn.init.uniform_(energy, -(self.hidden_dim**-0.5), self.hidden_dim**-0.5)
+    def _init_parameters(self) -> None:
+        reset_modules(*self.children())  # drawn a second time, after their constructors
+        nn.init.uniform_(self.energy, -(self.hidden_dim**-0.5), self.hidden_dim**-0.5)
 
 
 class Additive(_NetworkScore):
@@ -66,7 +68,7 @@ class Additive(_NetworkScore):
         bias: bool | None = None,
         activation: str = "tanh",
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         if activation not in ACTIVATIONS:
@@ -74,26 +76,11 @@ class Additive(_NetworkScore):
         self.query_dim, self.key_dim, self.hidden_dim = query_dim, key_dim, hidden_dim
         self.activation = activation
         bias = query_dim is None if bias is None else bias
-        self.query_proj = (
-            None if query_dim is None else nn.Linear(query_dim, hidden_dim, bias=False, device=device, dtype=dtype)
-        )
-        self.key_proj = nn.Linear(key_dim, hidden_dim, bias=bias, device=device, dtype=dtype)
-        self.energy = nn.Parameter(torch.empty(hidden_dim, device=device, dtype=dtype))
+        factory = factory_kwargs(device, dtype)
+        self.query_proj = None if query_dim is None else nn.Linear(query_dim, hidden_dim, bias=False, **factory)
+        self.key_proj = nn.Linear(key_dim, hidden_dim, bias=bias, **factory)
+        self.energy = nn.Parameter(torch.empty(hidden_dim, **factory))
         self._init_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialize all parameters as the constructor does: the same seed gives the same values."""
-        self._init_projections()  # overwritten below, but the constructors of nn.Linear draw these too
-        self._init_parameters()
-
-    def _init_projections(self) -> None:
-        for layer in (self.query_proj, self.key_proj):
-            if layer is not None:
-                layer.reset_parameters()
-
-    def _init_parameters(self) -> None:
-        self._init_projections()
-        self._init_energy(self.energy)
 
     @property
     def pairwise(self) -> Score:
@@ -172,32 +159,18 @@ class Concat(_NetworkScore):
         num_layers: int = 1,
         *,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         if num_layers < 1:
             raise UsageError(f"Concat: num_layers must be at least 1, got {num_layers}")
         self.query_dim, self.key_dim, self.hidden_dim = query_dim, key_dim, hidden_dim
         self.num_layers = num_layers
-        self.in_proj = nn.Linear(query_dim + key_dim, hidden_dim, bias=False, device=device, dtype=dtype)
-        self.layers = nn.ModuleList(
-            nn.Linear(hidden_dim, hidden_dim, device=device, dtype=dtype) for _ in range(num_layers - 1)
-        )
-        self.energy = nn.Parameter(torch.empty(hidden_dim, device=device, dtype=dtype))
+        factory = factory_kwargs(device, dtype)
+        self.in_proj = nn.Linear(query_dim + key_dim, hidden_dim, bias=False, **factory)
+        self.layers = nn.ModuleList(nn.Linear(hidden_dim, hidden_dim, **factory) for _ in range(num_layers - 1))
+        self.energy = nn.Parameter(torch.empty(hidden_dim, **factory))
         self._init_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialize all parameters as the constructor does: the same seed gives the same values."""
-        self._init_projections()  # overwritten below, but the constructors of nn.Linear draw these too
-        self._init_parameters()
-
-    def _init_projections(self) -> None:
-        for layer in (self.in_proj, *self.layers):
-            layer.reset_parameters()
-
-    def _init_parameters(self) -> None:
-        self._init_projections()
-        self._init_energy(self.energy)
 
     @property
     def pairwise(self) -> Score:
@@ -208,12 +181,6 @@ class Concat(_NetworkScore):
 
     def project_key(self, key: Tensor) -> Tensor:
         return F.linear(key, self.in_proj.weight[:, self.query_dim :])
-
-    def forward(
-        self, query: Float[Tensor, "*batch queries query_dim"], key: Float[Tensor, "*other keys key_dim"]
-    ) -> Float[Tensor, "..."]:
-        self.check_dims(query, key)
-        return self.pairwise(self.project_query(query, key.shape[-2]), self.project_key(key))
 
     def extra_repr(self) -> str:
         return f"num_layers={self.num_layers}"

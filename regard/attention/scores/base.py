@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 
 from regard.attention._common import part_name, upcast_half
 from regard.attention.masks import Mask, PositionGrid
+from regard.attention.module import ResettableModule
 from regard.errors import UsageError
 
 __all__ = ["DotProductFeatures", "FunctionScore", "ScaledScore", "Score", "SumScore"]
@@ -36,13 +38,22 @@ class DotProductFeatures(NamedTuple):
     full_precision: bool = False
 
 
-class Score(nn.Module):
+class Score(ResettableModule):
     """The score of a query and a key: how well the key matches the query.
 
         score(query, key): (*batch, queries, dim), (*batch, keys, dim) -> (*batch, queries, keys)
 
-    A new score implements ``forward`` only. All other members tell the fast paths what is possible, and have safe
-    defaults. Scores can be added, subtracted and scaled.
+    A new score implements ``forward`` only, or ``pairwise`` with ``project_query`` and ``project_key``. All other
+    members tell the fast paths what is possible, and have safe defaults. Scores can be added, subtracted and scaled.
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim) -> (*batch, queries, keys)
+
+    Example:
+        >>> class SquaredDistance(Score):
+        ...     def forward(self, query, key):
+        ...         return -torch.cdist(query, key).square()
+        >>> attend(torch.randn(3, 4), torch.randn(5, 4), torch.randn(5, 6), score=SquaredDistance()).context.shape
+        torch.Size([3, 6])
     """
 
     output_kind = "logits"
@@ -51,6 +62,16 @@ class Score(nn.Module):
     """Whether the score depends on the position of a key, so that it changes when keys are permuted."""
     is_random = False
     """Whether the score draws random numbers, so that it must be computed once and stored."""
+
+    def forward(
+        self, query: Float[Tensor, "*batch queries query_dim"], key: Float[Tensor, "*other keys key_dim"]
+    ) -> Float[Tensor, "..."]:
+        """The scores of all pairs, by default ``pairwise`` of the projected vectors."""
+        pairwise = self.pairwise
+        if pairwise is self:
+            raise NotImplementedError(f"{type(self).__name__} must implement forward(query, key)")
+        self.check_dims(query, key)
+        return pairwise(self.project_query(query, key.shape[-2]), self.project_key(key))
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
         """Raise if the sizes of query and key do not fit this score."""

@@ -7,11 +7,11 @@ from contextlib import nullcontext
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.types import Device
 
 from regard.attention._common import is_autocast_enabled, upcast_half
 from regard.attention.fast.addressing import inverse_norm
 from regard.attention.masks import Mask, PositionGrid
+from regard.attention.module import Device, Dtype
 from regard.attention.scores.base import DotProductFeatures, Score
 from regard.attention.scores.dot import Dot, check_equal_dims
 from regard.errors import ShapeError, UsageError
@@ -58,7 +58,7 @@ class Cosine(Score):
         learned: bool = False,
         *,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         self.learned = learned
@@ -69,7 +69,7 @@ class Cosine(Score):
         self.strength = strength
         self._dot = Dot()
 
-    def reset_parameters(self) -> None:
+    def _init_parameters(self) -> None:
         """Set a learned strength to its initial value."""
         if isinstance(self.strength, nn.Parameter):
             with torch.no_grad():
@@ -102,12 +102,6 @@ class Cosine(Score):
         """None with a strength for each query; ``pairwise``, whose queries are scaled already, can be restricted."""
         return None if isinstance(self.strength, Tensor) and self.strength.dim() else self
 
-    def forward(
-        self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
-    ) -> Float[Tensor, "..."]:
-        self.check_dims(query, key)
-        return self.pairwise(self.project_query(query, key.shape[-2]), self.project_key(key))
-
     def extra_repr(self) -> str:
         return f"strength={'learned' if self.learned else self.strength}"
 
@@ -126,7 +120,7 @@ class _DistanceScore(Score):
         learned: bool = False,
         *,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         initial = torch.as_tensor(width, dtype=dtype, device=device)
@@ -141,7 +135,7 @@ class _DistanceScore(Score):
         self.log_width = nn.Parameter(initial.log()) if learned else None
         self._width: float | Tensor = initial if initial.dim() else float(width)
 
-    def reset_parameters(self) -> None:
+    def _init_parameters(self) -> None:
         """Set a learned width to its initial value."""
         if self.log_width is not None:
             with torch.no_grad():

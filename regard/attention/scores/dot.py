@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.types import Device
 
 from regard.attention._common import check_declared_dims, part_name, upcast_half
 from regard.attention.masks import Mask
+from regard.attention.module import Device, Dtype
 from regard.attention.scores.base import DotProductFeatures, Score
 from regard.errors import ShapeError
 
@@ -113,15 +113,14 @@ class Bilinear(Score):
     torch.Size([2, 3, 5])
     """
 
-    def __init__(self, query_dim: int, key_dim: int, *, device: Device = None, dtype: torch.dtype | None = None):
+    def __init__(self, query_dim: int, key_dim: int, *, device: Device = None, dtype: Dtype = None):
         super().__init__()
         self.query_dim, self.key_dim = query_dim, key_dim
         self.weight = nn.Parameter(torch.empty(query_dim, key_dim, device=device, dtype=dtype))
         self._dot = Dot()
-        self.reset_parameters()
+        self._init_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the weight from the Xavier uniform distribution."""
+    def _init_parameters(self) -> None:
         nn.init.xavier_uniform_(self.weight)
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
@@ -133,12 +132,6 @@ class Bilinear(Score):
 
     def project_query(self, query: Tensor, num_keys: int) -> Tensor:
         return F.linear(query, self.weight.mT)
-
-    def forward(
-        self, query: Float[Tensor, "*batch queries query_dim"], key: Float[Tensor, "*other keys key_dim"]
-    ) -> Float[Tensor, "..."]:
-        self.check_dims(query, key)
-        return self.pairwise(self.project_query(query, key.shape[-2]), key)
 
     def extra_repr(self) -> str:
         return f"query_dim={self.query_dim}, key_dim={self.key_dim}"
@@ -190,14 +183,13 @@ class Location(Score):
 
     is_positional = True
 
-    def __init__(self, query_dim: int, max_keys: int, *, device: Device = None, dtype: torch.dtype | None = None):
+    def __init__(self, query_dim: int, max_keys: int, *, device: Device = None, dtype: Dtype = None):
         super().__init__()
         self.query_dim, self.max_keys = query_dim, max_keys
         self.weight = nn.Parameter(torch.empty(max_keys, query_dim, device=device, dtype=dtype))
-        self.reset_parameters()
+        self._init_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the weight from the Xavier uniform distribution."""
+    def _init_parameters(self) -> None:
         nn.init.xavier_uniform_(self.weight)
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
