@@ -9,18 +9,18 @@ from __future__ import annotations
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.types import Device
 
 from regard.attention import Attention, AttentionOutput, Normalizer, ProjectedKV, Sample, softmax
+from regard.attention.module import Device, Dtype, factory_kwargs, reset_modules
 from regard.errors import UsageError
-from regard.models.image_models import encode_image
-from regard.models.layers import CellState, FastDropout, LSTMCell, reset_modules
+from regard.models.image_models import GridModel, Images
+from regard.models.layers import CellState, FastDropout, LSTMCell
 from regard.models.rnn_decoding import DecoderOutput
 
 __all__ = ["CaptionDecoderState", "PartiallySampled", "ShowAttendTell", "doubly_stochastic_penalty"]
 
 
-class ShowAttendTell(nn.Module):
+class ShowAttendTell(GridModel):
     """Image captioning: an LSTM that attends to a grid before each token.
 
         z_t = attend(h_{t-1}, grid)
@@ -61,45 +61,43 @@ class ShowAttendTell(nn.Module):
         dropout: float = 0.0,
         soft_fraction: float = 0.5,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         if not 0 <= soft_fraction <= 1:
             raise UsageError(f"ShowAttendTell: invalid value {soft_fraction} for soft_fraction: must be from 0 to 1")
         self.hidden_dim, self.feature_dim, self.soft_fraction = hidden_dim, feature_dim, soft_fraction
         self.backbone, self.attention = backbone, attention
-        self.tgt_embed = nn.Embedding(vocab_size, embed_dim, device=device, dtype=dtype)
-        self.bridge = nn.Linear(feature_dim, 2 * hidden_dim, device=device, dtype=dtype)
-        self.gate = nn.Linear(hidden_dim, 1, device=device, dtype=dtype)
-        self.cell = LSTMCell(embed_dim, feature_dim, hidden_dim, device=device, dtype=dtype)
-        self.readout_proj = nn.Linear(hidden_dim + feature_dim, embed_dim, device=device, dtype=dtype)
-        self.lm_head = nn.Linear(embed_dim, vocab_size, device=device, dtype=dtype)
+        factory = factory_kwargs(device, dtype)
+        self.tgt_embed = nn.Embedding(vocab_size, embed_dim, **factory)
+        self.bridge = nn.Linear(feature_dim, 2 * hidden_dim, **factory)
+        self.gate = nn.Linear(hidden_dim, 1, **factory)
+        self.cell = LSTMCell(embed_dim, feature_dim, hidden_dim, **factory)
+        self.readout_proj = nn.Linear(hidden_dim + feature_dim, embed_dim, **factory)
+        self.lm_head = nn.Linear(embed_dim, vocab_size, **factory)
         self.dropout = FastDropout(dropout)
 
     def reset_parameters(self) -> None:
-        """Draw all parameters again: those of `attention` and `backbone`, then the others in constructor order."""
         reset_modules(self.attention, self.backbone, self.tgt_embed, self.bridge, self.gate)
         reset_modules(self.cell, self.readout_proj, self.lm_head)
 
-    def forward(
-        self, images: Float[Tensor, "batch *image"], target: Int[Tensor, "batch tgt_len"]
-    ) -> Float[Tensor, "batch tgt_len vocab"]:
+    def forward(self, images: Images, target: Int[Tensor, "batch tgt_len"]) -> Float[Tensor, "batch tgt_len vocab"]:
         """Logits of the next token after each token of the caption."""
         return self.lm_head(self.forward_hidden(images, target))
 
     def forward_hidden(
-        self, images: Float[Tensor, "batch *image"], target: Int[Tensor, "batch tgt_len"]
+        self, images: Images, target: Int[Tensor, "batch tgt_len"]
     ) -> Float[Tensor, "batch tgt_len embed_dim"]:
         """The input of `lm_head`, for losses that compute logits in chunks."""
         return self.decode(images, target).hidden
 
     def attention_weights(
-        self, images: Float[Tensor, "batch *image"], target: Int[Tensor, "batch tgt_len"]
+        self, images: Images, target: Int[Tensor, "batch tgt_len"]
     ) -> Float[Tensor, "batch tgt_len-1 cells"]:
         """Attention weights of `target[:, 1:]` over the grid."""
         return torch.cat([output.weights for output in self.decode(images, target[:, :-1]).attention], 1)
 
-    def start_decoding(self, images: Float[Tensor, "batch *image"]) -> CaptionDecoderState:
+    def start_decoding(self, images: Images) -> CaptionDecoderState:
         """Encode the images once and return the state of a decoder that takes one token per step."""
         return CaptionDecoderState(self, *self.encode(images))
 
@@ -129,10 +127,6 @@ class ShowAttendTell(nn.Module):
             soft_rows = torch.rand(len(grid), device=grid.device) < fraction
             attention = Attention(attention.score, PartiallySampled(attention.normalize, soft_rows))
         return attention.precompute(grid, grid), tuple(start.chunk(2, -1))
-
-    def encode_image(self, images: Float[Tensor, "batch *image"]) -> Float[Tensor, "batch cells feature_dim"]:
-        """The grid of each image, cells row by row."""
-        return encode_image(self.backbone, images, self.feature_dim)
 
     def decode_step(
         self, projected_input: Tensor, projected_kv: ProjectedKV, state: CellState

@@ -5,18 +5,18 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.types import Device
 
 from regard.attention import AttentionPool, MaxPool
-from regard.models.hierarchical import HierarchicalWeights, split_by_length
-from regard.models.layers import FastDropout, reset_modules
+from regard.attention.module import Device, Dtype, ResettableModule
+from regard.models.hierarchical import Counts, HierarchicalWeights, Lengths, Tokens, split_by_length
+from regard.models.layers import FastDropout
 
 __all__ = ["FlatDocumentClassifier", "segment_sum", "split_lengths"]
 
 RowCounts = Int[Tensor, " rows"]
 
 
-class FlatDocumentClassifier(nn.Module):
+class FlatDocumentClassifier(ResettableModule):
     """Document classification with any encoder and pooling over all words.
 
         h_1, h_2, ... = encoder(words)        d = pool(h_1, h_2, ...)        logits = W d + b
@@ -59,27 +59,19 @@ class FlatDocumentClassifier(nn.Module):
         max_span: int = 256,
         dropout: float = 0.0,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         self.encoder, self.pool, self.max_span = encoder, pool, max_span
         self.classifier = nn.Linear(embed_dim, num_classes, device=device, dtype=dtype)
         self.dropout = FastDropout(dropout)
 
-    def reset_parameters(self) -> None:
-        """Draw all parameters again: those of `encoder`, of `pool`, then the classifier's."""
-        reset_modules(self.encoder, self.pool, self.classifier)
-
-    def forward(
-        self, tokens: Int[Tensor, " tokens"], lengths: Int[Tensor, " sentences"], counts: Int[Tensor, " documents"]
-    ) -> Float[Tensor, "documents classes"]:
+    def forward(self, tokens: Tokens, lengths: Lengths, counts: Counts) -> Float[Tensor, "documents classes"]:
         """Logits of the classes."""
         totals = segment_sum(lengths, counts)
         return self.classifier(self.dropout(self._pool(self._encode_tokens(tokens, totals), totals)[0]))
 
-    def attention_weights(
-        self, tokens: Int[Tensor, " tokens"], lengths: Int[Tensor, " sentences"], counts: Int[Tensor, " documents"]
-    ) -> HierarchicalWeights:
+    def attention_weights(self, tokens: Tokens, lengths: Lengths, counts: Counts) -> HierarchicalWeights:
         """The weights of words as products: of a word in its sentence and of the sentence in its document."""
         totals = segment_sum(lengths, counts)
         weights = self._pool(self._encode_tokens(tokens, totals), totals, need_weights=True)[1]

@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
-from torch.types import Device
 
 from regard.attention import AttentionPool, MaxPool
+from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs, reset_modules
 from regard.errors import UsageError
-from regard.models.layers import FastDropout, reset_modules
+from regard.models.layers import FastDropout
 
 __all__ = [
     "HANLevel",
@@ -28,10 +28,13 @@ __all__ = [
     "split_by_length",
 ]
 
+Tokens = Int[Tensor, " tokens"]  # of all sentences of all documents, end to end
+Lengths = Int[Tensor, " sentences"]  # tokens of each sentence
+Counts = Int[Tensor, " documents"]  # sentences of each document
 MIN_LENGTH_RATIO = 0.75  # rows are pooled in one group if they have at least this fraction of the longest
 
 
-class HierarchicalAttentionNetwork(nn.Module):
+class HierarchicalAttentionNetwork(ResettableModule):
     """Document classification with attention to words and to sentences.
 
         h_it = [forward GRU; backward GRU](word t of sentence i)       s_i = pool(h_i1, h_i2, ...)
@@ -75,7 +78,7 @@ class HierarchicalAttentionNetwork(nn.Module):
         hidden_dim: int = 100,
         dropout: float = 0.0,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         if hidden_dim % 2:
@@ -83,30 +86,29 @@ class HierarchicalAttentionNetwork(nn.Module):
                 f"HierarchicalAttentionNetwork: invalid value {hidden_dim} for hidden_dim: must be even, half of it is"
                 " for each direction"
             )
-        self.embed = nn.Embedding(vocab_size, embed_dim, device=device, dtype=dtype)
-        self.word_level = HANLevel(embed_dim, hidden_dim, word_pool, device=device, dtype=dtype)
-        self.sentence_level = HANLevel(hidden_dim, hidden_dim, sentence_pool, device=device, dtype=dtype)
-        self.classifier = nn.Linear(hidden_dim, num_classes, device=device, dtype=dtype)
+        factory = factory_kwargs(device, dtype)
+        self.embed = nn.Embedding(vocab_size, embed_dim, **factory)
+        self.word_level = HANLevel(embed_dim, hidden_dim, word_pool, **factory)
+        self.sentence_level = HANLevel(hidden_dim, hidden_dim, sentence_pool, **factory)
+        self.classifier = nn.Linear(hidden_dim, num_classes, **factory)
         self.dropout = FastDropout(dropout)
-        nn.init.normal_(self.embed.weight, std=0.1)
+        self._init_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters again: those of the pools, then the others in the order of the constructor."""
         reset_modules(self.word_level.pool, self.sentence_level.pool)
         reset_modules(self.embed, self.word_level.rnn, self.sentence_level.rnn, self.classifier)
+        self._init_parameters()
+
+    def _init_parameters(self) -> None:
         nn.init.normal_(self.embed.weight, std=0.1)
 
-    def forward(
-        self, tokens: Int[Tensor, " tokens"], lengths: Int[Tensor, " sentences"], counts: Int[Tensor, " documents"]
-    ) -> Float[Tensor, "documents classes"]:
+    def forward(self, tokens: Tokens, lengths: Lengths, counts: Counts) -> Float[Tensor, "documents classes"]:
         """Logits of the classes."""
         sentences, _ = self.word_level(self.dropout(self.embed(tokens)), lengths)
         documents, _ = self.sentence_level(self.dropout(sentences), counts)
         return self.classifier(self.dropout(documents))
 
-    def attention_weights(
-        self, tokens: Int[Tensor, " tokens"], lengths: Int[Tensor, " sentences"], counts: Int[Tensor, " documents"]
-    ) -> HierarchicalWeights:
+    def attention_weights(self, tokens: Tokens, lengths: Lengths, counts: Counts) -> HierarchicalWeights:
         """The weight of each word in its sentence and of each sentence in its document; 0 on padding."""
         sentences, word_weights = self.word_level(self.dropout(self.embed(tokens)), lengths, need_weights=True)
         _, sentence_weights = self.sentence_level(self.dropout(sentences), counts, need_weights=True)
@@ -122,7 +124,7 @@ class HierarchicalWeights(NamedTuple):
     sentences: Float[Tensor, "documents longest_document"]
 
 
-class HANLevel(nn.Module):
+class HANLevel(ResettableModule):
     """One level: a bidirectional GRU over the vectors of each row, and one pooled vector per row.
 
     Args:
@@ -149,14 +151,13 @@ class HANLevel(nn.Module):
         pool: AttentionPool | MaxPool,
         *,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         self.rnn = nn.GRU(input_dim, hidden_dim // 2, bidirectional=True, device=device, dtype=dtype)
         self.pool = pool
 
     def reset_parameters(self) -> None:
-        """Draw all parameters again: those of the pool, then the GRU's."""
         reset_modules(self.pool, self.rnn)
 
     def forward(

@@ -18,11 +18,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from torch.types import Device
 
 from regard.attention import MultiHead, padding, window
+from regard.attention.module import Device, Dtype, ResettableModule, reset_modules
 from regard.errors import UsageError
-from regard.models.layers import FastDropout, TokenEmbedding, reset_modules
+from regard.models.layers import FastDropout, TokenEmbedding
 from regard.models.transformer_layers import TransformerEncoderLayer
 
 __all__ = [
@@ -40,7 +40,7 @@ Lengths = Int[Tensor, " batch"]
 Vectors = Float[Tensor, "batch seq_len embed_dim"]
 
 
-class HybridEncoder(nn.Module):
+class HybridEncoder(ResettableModule):
     """Token embeddings with positions, and a stack of self-attention, convolutional and recurrent layers.
 
         x_0 = embed(tokens)
@@ -69,7 +69,7 @@ class HybridEncoder(nn.Module):
         *,
         dropout: float = 0.0,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         self.embed = TokenEmbedding(vocab_size, embed_dim, dropout, device=device, dtype=dtype)
@@ -77,7 +77,6 @@ class HybridEncoder(nn.Module):
         self.norm = nn.LayerNorm(embed_dim, device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
-        """Draw all parameters again: those of the layers, then the embeddings."""
         reset_modules(self.layers, self.embed, self.norm)
 
     def forward(self, tokens: Int[Tensor, "batch seq_len"], lengths: Lengths) -> Vectors:
@@ -87,7 +86,7 @@ class HybridEncoder(nn.Module):
         return self.norm(x)
 
 
-class SelfAttentionLayer(nn.Module):
+class SelfAttentionLayer(ResettableModule):
     """A pre-norm Transformer encoder layer for a `HybridEncoder`.
 
     Args:
@@ -112,7 +111,7 @@ class SelfAttentionLayer(nn.Module):
         ffn_dim: int | None = None,
         dropout: float = 0.0,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         self.layer = TransformerEncoderLayer(
@@ -125,15 +124,11 @@ class SelfAttentionLayer(nn.Module):
             dtype=dtype,
         )
 
-    def reset_parameters(self) -> None:
-        """Draw all parameters again."""
-        reset_modules(self.layer)
-
     def forward(self, x: Vectors, lengths: Lengths) -> Vectors:
         return self.layer(x, padding(lengths))
 
 
-class ConvBlock(nn.Module):
+class ConvBlock(ResettableModule):
     """Each position from its neighbors, by convolution.
 
         y_t = W relu(sum_j K_j x_{t+j} + b) + c          j from -(kernel_size - 1) / 2 to (kernel_size - 1) / 2
@@ -150,18 +145,12 @@ class ConvBlock(nn.Module):
         torch.Size([2, 5, 12])
     """
 
-    def __init__(
-        self, embed_dim: int, kernel_size: int = 3, *, device: Device = None, dtype: torch.dtype | None = None
-    ):
+    def __init__(self, embed_dim: int, kernel_size: int = 3, *, device: Device = None, dtype: Dtype = None):
         super().__init__()
         if kernel_size < 1 or kernel_size % 2 == 0:
             raise UsageError(f"ConvBlock: invalid value {kernel_size} for kernel_size: must be odd")
         self.conv = nn.Conv1d(embed_dim, embed_dim, kernel_size, padding=kernel_size // 2, device=device, dtype=dtype)
         self.out_proj = nn.Linear(embed_dim, embed_dim, device=device, dtype=dtype)
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again, in the order of the constructor."""
-        reset_modules(*self.children())
 
     def forward(self, x: Vectors, lengths: Lengths | None = None) -> Vectors:
         if lengths is not None:  # padding is a neighbor of the last position: it must be 0
@@ -186,13 +175,7 @@ class ConvLayer(ConvBlock):
     """
 
     def __init__(
-        self,
-        embed_dim: int,
-        kernel_size: int = 3,
-        *,
-        dropout: float = 0.0,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        self, embed_dim: int, kernel_size: int = 3, *, dropout: float = 0.0, device: Device = None, dtype: Dtype = None
     ):
         super().__init__(embed_dim, kernel_size, device=device, dtype=dtype)
         self.norm = nn.LayerNorm(embed_dim, device=device, dtype=dtype)
@@ -202,7 +185,7 @@ class ConvLayer(ConvBlock):
         return x + self.dropout(super().forward(self.norm(x), lengths))
 
 
-class RNNBlock(nn.Module):
+class RNNBlock(ResettableModule):
     """Each position from all before it, by a recurrent layer.
 
         h_t = rnn(x_t, h_{t-1}),    y_t = W h_t + c
@@ -229,7 +212,7 @@ class RNNBlock(nn.Module):
         bidirectional: bool = False,
         rnn_type: type[Any] = nn.GRU,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         hidden_dim = hidden_dim or 2 * embed_dim // 3
@@ -237,10 +220,6 @@ class RNNBlock(nn.Module):
             embed_dim, hidden_dim, batch_first=True, bidirectional=bidirectional, device=device, dtype=dtype
         )
         self.out_proj = nn.Linear(hidden_dim * (1 + bidirectional), embed_dim, device=device, dtype=dtype)
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again, in the order of the constructor."""
-        reset_modules(*self.children())
 
     def forward(self, x: Vectors, lengths: Lengths | None = None) -> Vectors:
         if lengths is None:
@@ -273,7 +252,7 @@ class RNNLayer(RNNBlock):
         rnn_type: type[Any] = nn.GRU,
         dropout: float = 0.0,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__(embed_dim, embed_dim // 2, bidirectional=True, rnn_type=rnn_type, device=device, dtype=dtype)
         self.norm = nn.LayerNorm(embed_dim, device=device, dtype=dtype)
@@ -283,7 +262,7 @@ class RNNLayer(RNNBlock):
         return x + self.dropout(super().forward(self.norm(x), lengths))
 
 
-class SelfAttentionBlock(nn.Module):
+class SelfAttentionBlock(ResettableModule):
     """Each position from all positions, by multi-head self-attention.
 
     Args:
@@ -298,19 +277,15 @@ class SelfAttentionBlock(nn.Module):
         torch.Size([2, 5, 12])
     """
 
-    def __init__(self, embed_dim: int, num_heads: int = 4, *, device: Device = None, dtype: torch.dtype | None = None):
+    def __init__(self, embed_dim: int, num_heads: int = 4, *, device: Device = None, dtype: Dtype = None):
         super().__init__()
         self.self_attn = MultiHead(embed_dim, num_heads, device=device, dtype=dtype)
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again."""
-        reset_modules(self.self_attn)
 
     def forward(self, x: Vectors, lengths: Lengths | None = None) -> Vectors:
         return self.self_attn(x, mask=None if lengths is None else padding(lengths)).context
 
 
-class LocalAttentionBlock(nn.Module):
+class LocalAttentionBlock(ResettableModule):
     """Each position from those within a radius, by multi-head self-attention (restricted self-attention).
 
     Args:
@@ -327,20 +302,10 @@ class LocalAttentionBlock(nn.Module):
     """
 
     def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int = 4,
-        *,
-        radius: int = 16,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        self, embed_dim: int, num_heads: int = 4, *, radius: int = 16, device: Device = None, dtype: Dtype = None
     ):
         super().__init__()
         self.self_attn, self.radius = MultiHead(embed_dim, num_heads, device=device, dtype=dtype), radius
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again."""
-        reset_modules(self.self_attn)
 
     def forward(self, x: Vectors, lengths: Lengths | None = None) -> Vectors:
         mask = window(self.radius, self.radius)

@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d
-from torch.types import Device
 
 from regard.attention import Attention, AttentionOutput, AttentionPool, MaxPool
+from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs, reset_modules
 from regard.errors import ShapeError, UsageError
-from regard.models.layers import FastDropout, reset_modules
+from regard.models.layers import FastDropout
 
 __all__ = [
     "POSITION_DIM",
@@ -33,11 +33,14 @@ __all__ = [
 ]
 
 STRIDE = 8  # pixels of an image per grid cell, along each axis
+Images = Float[Tensor, "batch *image"]
+Questions = Int[Tensor, "batch questions tokens"]
+QuestionLengths = Int[Tensor, "batch questions"]
 NUM_TURNS = (1, 2, 4, 8)  # frequencies of the position encoding, in half turns
 POSITION_DIM = 4 * len(NUM_TURNS)  # numbers that encode the position of a cell
 
 
-class ConvBackbone(nn.Module):
+class ConvBackbone(ResettableModule):
     """A small convolutional network from pixels to a grid of vectors, one for each 8 x 8 pixels.
 
         image -> 4 convolutions with batch norm, ReLU and pooling -> 1x1 convolution with positions -> [cell; position]
@@ -65,7 +68,7 @@ class ConvBackbone(nn.Module):
         *,
         width: int = 24,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         if feature_dim <= POSITION_DIM:
@@ -76,17 +79,13 @@ class ConvBackbone(nn.Module):
         self.in_channels, self.feature_dim = in_channels, feature_dim
         sizes = (in_channels, width, 2 * width, feature_dim, feature_dim)
         kernels, strides, self.pool_sizes = (5, 3, 3, 3), (2, 1, 1, 1), (1, 2, 2, 1)
+        factory = factory_kwargs(device, dtype)
         self.layers = nn.ModuleList(
-            nn.Conv2d(before, after, kernel, stride, padding=kernel // 2, bias=False, device=device, dtype=dtype)
+            nn.Conv2d(before, after, kernel, stride, padding=kernel // 2, bias=False, **factory)
             for before, after, kernel, stride in zip(sizes, sizes[1:], kernels, strides, strict=False)
         )
-        self.norms = nn.ModuleList(nn.BatchNorm2d(size, device=device, dtype=dtype) for size in sizes[1:])
-        self.out_proj = nn.Conv2d(feature_dim + POSITION_DIM, feature_dim - POSITION_DIM, 1, device=device, dtype=dtype)
-        self._init_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again, in the order of the constructor."""
-        reset_modules(self.layers, self.norms, self.out_proj)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(size, **factory) for size in sizes[1:])
+        self.out_proj = nn.Conv2d(feature_dim + POSITION_DIM, feature_dim - POSITION_DIM, 1, **factory)
         self._init_parameters()
 
     def _init_parameters(self) -> None:
@@ -128,17 +127,23 @@ def grid_position_encoding(height: int, width: int) -> Float[Tensor, "position h
     return torch.stack([wave(angle) for angle in angles for wave in (torch.sin, torch.cos)])
 
 
-def encode_image(
-    backbone: nn.Module | None, images: Float[Tensor, "batch *image"], feature_dim: int
-) -> Float[Tensor, "batch cells feature_dim"]:
-    """The grid of each image: the backbone's output, or `images` themselves if they are grids already."""
-    grid = images if backbone is None else backbone(images)
-    if grid.dim() != 3 or grid.shape[-1] != feature_dim:
-        raise ShapeError(f"a grid must be (batch, cells, {feature_dim}), got {tuple(grid.shape)}")
-    return grid
+class GridModel(ResettableModule):
+    """What the models of image grids share: a backbone, and the size of a grid vector."""
+
+    backbone: nn.Module | None
+    feature_dim: int
+
+    def encode_image(self, images: Images) -> Float[Tensor, "batch cells feature_dim"]:
+        """The grid of each image, cells row by row: the output of `backbone`, or `images` if they are grids already."""
+        grid = images if self.backbone is None else self.backbone(images)
+        if grid.dim() != 3 or grid.shape[-1] != self.feature_dim:
+            raise ShapeError(
+                f"{type(self).__name__}: a grid must be (batch, cells, {self.feature_dim}), got {tuple(grid.shape)}"
+            )
+        return grid
 
 
-class AttentionPoolClassifier(nn.Module):
+class AttentionPoolClassifier(GridModel):
     """Image classification by attention with learned queries over a grid.
 
         context_c = attend(query_c, grid)
@@ -171,7 +176,7 @@ class AttentionPoolClassifier(nn.Module):
         feature_dim: int = 96,
         dropout: float = 0.0,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         if pool.num_queries not in (1, num_classes):
@@ -184,28 +189,23 @@ class AttentionPoolClassifier(nn.Module):
         self.dropout = FastDropout(dropout)
 
     def reset_parameters(self) -> None:
-        """Draw all parameters again: those of `pool`, of `backbone`, then the classifier's."""
         reset_modules(self.pool, self.backbone, self.classifier)
 
-    def forward(self, images: Float[Tensor, "batch *image"]) -> Float[Tensor, "batch classes"]:
+    def forward(self, images: Images) -> Float[Tensor, "batch classes"]:
         """Logits of the classes."""
         context = self.dropout(self.pool(self.encode_image(images))[0])
         if context.shape[1] == 1:
             return self.classifier(context[:, 0])
         return (context * self.classifier.weight).sum(-1) + self.classifier.bias
 
-    def attention_weights(self, images: Float[Tensor, "batch *image"]) -> Float[Tensor, "batch queries cells"]:
+    def attention_weights(self, images: Images) -> Float[Tensor, "batch queries cells"]:
         """Attention weights of each query over the grid."""
         weights = self.pool(self.encode_image(images), need_weights=True)[1]
         assert weights is not None
         return weights
 
-    def encode_image(self, images: Float[Tensor, "batch *image"]) -> Float[Tensor, "batch cells feature_dim"]:
-        """The grid of each image, cells row by row."""
-        return encode_image(self.backbone, images, self.feature_dim)
 
-
-class VisualQAModel(nn.Module):
+class VisualQAModel(GridModel):
     """Visual question answering: a question becomes the query of one or more attentions over a grid.
 
         u_0    = question_encoder(question)
@@ -246,7 +246,7 @@ class VisualQAModel(nn.Module):
         feature_dim: int = 96,
         dropout: float = 0.0,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         if not attentions:
@@ -256,30 +256,24 @@ class VisualQAModel(nn.Module):
         self.feature_dim, self.backbone, self.question_encoder = feature_dim, backbone, question_encoder
         dim = question_encoder.output_dim
         self.attentions = nn.ModuleList(attentions)
-        self.query_updates = nn.ModuleList(nn.Linear(feature_dim, dim, device=device, dtype=dtype) for _ in attentions)
-        self.readout_proj = nn.Linear(feature_dim + dim, dim, device=device, dtype=dtype)
-        self.classifier = nn.Linear(dim, num_answers, device=device, dtype=dtype)
+        factory = factory_kwargs(device, dtype)
+        self.query_updates = nn.ModuleList(nn.Linear(feature_dim, dim, **factory) for _ in attentions)
+        self.readout_proj = nn.Linear(feature_dim + dim, dim, **factory)
+        self.classifier = nn.Linear(dim, num_answers, **factory)
         self.dropout = FastDropout(dropout)
 
     def reset_parameters(self) -> None:
-        """Draw all parameters again: those of the modules that were passed, then the model's own."""
         reset_modules(self.question_encoder, self.attentions, self.backbone)
         reset_modules(self.query_updates, self.readout_proj, self.classifier)
 
     def forward(
-        self,
-        images: Float[Tensor, "batch *image"],
-        questions: Int[Tensor, "batch questions tokens"],
-        lengths: Int[Tensor, "batch questions"],
+        self, images: Images, questions: Questions, lengths: QuestionLengths
     ) -> Float[Tensor, "batch questions answers"]:
         """Logits of the answers."""
         return self.forward_with_attention(images, questions, lengths).logits
 
     def attention_weights(
-        self,
-        images: Float[Tensor, "batch *image"],
-        questions: Int[Tensor, "batch questions tokens"],
-        lengths: Int[Tensor, "batch questions"],
+        self, images: Images, questions: Questions, lengths: QuestionLengths
     ) -> Float[Tensor, "batch questions attentions cells"]:
         """Weights of each attention over the grid."""
         outputs = self.forward_with_attention(images, questions, lengths).attention
@@ -296,19 +290,13 @@ class VisualQAModel(nn.Module):
         hidden = torch.relu(self.readout_proj(torch.cat((output.context, query), -1)))
         return VQAOutput(self.classifier(self.dropout(hidden)), outputs)
 
-    def encode_questions(
-        self, questions: Int[Tensor, "batch questions tokens"], lengths: Int[Tensor, "batch questions"]
-    ) -> Float[Tensor, "batch questions dim"]:
+    def encode_questions(self, questions: Questions, lengths: QuestionLengths) -> Float[Tensor, "batch questions dim"]:
         """One vector per question."""
         vectors = self.question_encoder(questions.flatten(0, 1), lengths.flatten())
         return self.dropout(vectors.unflatten(0, lengths.shape))
 
-    def encode_image(self, images: Float[Tensor, "batch *image"]) -> Float[Tensor, "batch cells feature_dim"]:
-        """The grid of each image, cells row by row."""
-        return encode_image(self.backbone, images, self.feature_dim)
 
-
-class BagOfWordsEncoder(nn.Module):
+class BagOfWordsEncoder(ResettableModule):
     """The mean of the vectors of a question's tokens, in any order.
 
     Args:
@@ -323,14 +311,10 @@ class BagOfWordsEncoder(nn.Module):
         torch.Size([2, 6])
     """
 
-    def __init__(self, vocab_size: int, embed_dim: int, *, device: Device = None, dtype: torch.dtype | None = None):
+    def __init__(self, vocab_size: int, embed_dim: int, *, device: Device = None, dtype: Dtype = None):
         super().__init__()
         self.output_dim = embed_dim
         self.embed = nn.Embedding(vocab_size, embed_dim, device=device, dtype=dtype)
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again."""
-        reset_modules(self.embed)
 
     def forward(
         self, tokens: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"]
@@ -339,7 +323,7 @@ class BagOfWordsEncoder(nn.Module):
         return (self.embed(tokens) * (is_token / lengths[:, None])[..., None]).sum(1)
 
 
-class GRUEncoder(nn.Module):
+class GRUEncoder(ResettableModule):
     """The state of a GRU after the last token of a question.
 
     Args:
@@ -355,23 +339,11 @@ class GRUEncoder(nn.Module):
         torch.Size([2, 8])
     """
 
-    def __init__(
-        self,
-        vocab_size: int,
-        embed_dim: int,
-        hidden_dim: int,
-        *,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
-    ):
+    def __init__(self, vocab_size: int, embed_dim: int, hidden_dim: int, *, device: Device = None, dtype: Dtype = None):
         super().__init__()
         self.output_dim = hidden_dim
         self.embed = nn.Embedding(vocab_size, embed_dim, device=device, dtype=dtype)
         self.gru = nn.GRU(embed_dim, hidden_dim, batch_first=True, device=device, dtype=dtype)
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again, in the order of the constructor."""
-        reset_modules(self.embed, self.gru)
 
     def forward(
         self, tokens: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"]

@@ -6,15 +6,14 @@ arXiv 1810.04805.
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.types import Device
 
 from regard.attention import KVCache, causal
+from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs
 from regard.errors import UsageError
 from regard.models.hybrid_encoder import HybridEncoder
-from regard.models.layers import TokenEmbedding, reset_modules, reset_tied
+from regard.models.layers import TokenEmbedding, untie
 from regard.models.transformer_layers import TransformerEncoder
 
 __all__ = ["CausalDecoderState", "CausalLM", "MaskedLM"]
@@ -23,7 +22,7 @@ Lengths = Int[Tensor, " batch"]
 Vectors = Float[Tensor, "batch seq_len embed_dim"]
 
 
-class CausalLM(nn.Module):
+class CausalLM(ResettableModule):
     """Causal language model: a Transformer decoder without a source, with tied embeddings.
 
     Args:
@@ -55,27 +54,22 @@ class CausalLM(nn.Module):
         dropout: float = 0.1,
         norm_first: bool = True,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
-        self.embed = TokenEmbedding(vocab_size, embed_dim, dropout, device=device, dtype=dtype)
-        self.decoder = TransformerEncoder(
-            embed_dim,
-            num_heads,
-            num_layers=num_layers,
-            ffn_dim=ffn_dim or 4 * embed_dim,
-            dropout=dropout,
-            norm_first=norm_first,
-            device=device,
-            dtype=dtype,
-        )
-        self.lm_head = nn.Linear(embed_dim, vocab_size, bias=False, device=device, dtype=dtype)
-        self.lm_head.weight = self.embed.weight
+        factory, ffn_dim = factory_kwargs(device, dtype), ffn_dim or 4 * embed_dim
+        self.embed = TokenEmbedding(vocab_size, embed_dim, dropout, **factory)
+        options = {"num_layers": num_layers, "dropout": dropout, "norm_first": norm_first, **factory}
+        self.decoder = TransformerEncoder(embed_dim, num_heads, ffn_dim=ffn_dim, **options)
+        self.lm_head = nn.Linear(embed_dim, vocab_size, bias=False, **factory)
+        self._init_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters again, in the order of the constructor."""
-        reset_modules(self.embed, self.decoder)
-        reset_tied(self.lm_head, self.embed)
+        untie(self.lm_head)
+        super().reset_parameters()
+
+    def _init_parameters(self) -> None:
+        self.lm_head.weight = self.embed.weight
 
     def forward(self, tokens: Int[Tensor, "batch seq_len"]) -> Float[Tensor, "batch seq_len vocab"]:
         """Logits of the next token after each token; padding comes after the tokens, so causal masking hides it."""
@@ -127,7 +121,7 @@ class CausalDecoderState:
         return self.model.decoder(x, causal(), self.caches)
 
 
-class MaskedLM(nn.Module):
+class MaskedLM(ResettableModule):
     """Masked language model: predicts the tokens at masked positions from both sides.
 
         logits of token t = E x_t + b          x = encoder(tokens), E the encoder's embeddings
@@ -149,18 +143,19 @@ class MaskedLM(nn.Module):
         torch.Size([2, 5, 20])
     """
 
-    def __init__(self, encoder: HybridEncoder, *, device: Device = None, dtype: torch.dtype | None = None):
+    def __init__(self, encoder: HybridEncoder, *, device: Device = None, dtype: Dtype = None):
         super().__init__()
         self.encoder = encoder
         vocab_size, embed_dim = encoder.embed.weight.shape
         self.lm_head = nn.Linear(embed_dim, vocab_size, device=device, dtype=dtype)
-        self.lm_head.weight = encoder.embed.weight
-        nn.init.zeros_(self.lm_head.bias)
+        self._init_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters again: those of the encoder, then those of `lm_head`."""
-        reset_modules(self.encoder)
-        reset_tied(self.lm_head, self.encoder.embed)
+        untie(self.lm_head)
+        super().reset_parameters()
+
+    def _init_parameters(self) -> None:
+        self.lm_head.weight = self.encoder.embed.weight
         nn.init.zeros_(self.lm_head.bias)
 
     def forward(self, tokens: Int[Tensor, "batch seq_len"], lengths: Lengths) -> Float[Tensor, "batch seq_len vocab"]:

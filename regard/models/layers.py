@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.types import Device
 
 from regard.attention import Sinusoidal
+from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs
 from regard.errors import UsageError
 
 __all__ = [
@@ -25,15 +25,14 @@ __all__ = [
     "LSTMCell",
     "RNNCell",
     "TokenEmbedding",
-    "reset_modules",
-    "reset_tied",
+    "untie",
 ]
 
 NUM_LEVELS = 1 << 16  # FastDropout compares 16 random bits per element with a threshold
 CellState = tuple[Tensor, ...]  # (h,) of a GRU, (h, c) of an LSTM, each (batch, hidden_dim)
 
 
-class FastDropout(nn.Module):
+class FastDropout(ResettableModule):
     """Dropout that is fast on a CPU.
 
         y = x / (1 - p) with probability 1 - p, else 0
@@ -94,7 +93,7 @@ def _random_uint16(count: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
     return np.random.SFC64(seed).random_raw(-(-count // 4)).view(np.uint16)[:count]
 
 
-class RNNCell(nn.Module):
+class RNNCell(ResettableModule):
     """One step of a recurrent layer with the input [x; context], where x is known before the context.
 
     `project_input` computes the part of the gates that depends on x for all steps in one product; `forward` adds the
@@ -119,26 +118,14 @@ class RNNCell(nn.Module):
     num_states: int
 
     def __init__(
-        self,
-        input_dim: int,
-        context_dim: int,
-        hidden_dim: int,
-        *,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        self, input_dim: int, context_dim: int, hidden_dim: int, *, device: Device = None, dtype: Dtype = None
     ):
         super().__init__()
         gates_dim = self.num_gates * hidden_dim
-        self.input_proj = nn.Linear(input_dim, gates_dim, device=device, dtype=dtype)
-        self.context_proj = (
-            nn.Linear(context_dim, gates_dim, bias=False, device=device, dtype=dtype) if context_dim else None
-        )
-        self.hidden_proj = nn.Linear(hidden_dim, gates_dim, device=device, dtype=dtype)
-        self._init_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again, in the order of the constructor."""
-        reset_modules(self.input_proj, self.context_proj, self.hidden_proj)
+        factory = factory_kwargs(device, dtype)
+        self.input_proj = nn.Linear(input_dim, gates_dim, **factory)
+        self.context_proj = nn.Linear(context_dim, gates_dim, bias=False, **factory) if context_dim else None
+        self.hidden_proj = nn.Linear(hidden_dim, gates_dim, **factory)
         self._init_parameters()
 
     def _init_parameters(self) -> None:
@@ -165,6 +152,13 @@ class GRUCell(RNNCell):
 
         h' = z h + (1 - z) tanh(W x + r (U h))
 
+    Args, Shape: as in `RNNCell`; the state is (h,)
+
+    Example:
+        >>> cell = GRUCell(3, 0, 5)
+        >>> cell(cell.project_input(torch.randn(2, 3)), None, (torch.zeros(2, 5),))[0].shape
+        torch.Size([2, 5])
+
     Reference: Cho et al. (2014), arXiv 1406.1078.
     """
 
@@ -185,6 +179,13 @@ class LSTMCell(RNNCell):
 
         c' = f c + i g,    h' = o tanh(c')
 
+    Args, Shape: as in `RNNCell`; the state is (h, c)
+
+    Example:
+        >>> cell, state = LSTMCell(3, 0, 5), (torch.zeros(2, 5), torch.zeros(2, 5))
+        >>> [part.shape for part in cell(cell.project_input(torch.randn(2, 3)), None, state)]
+        [torch.Size([2, 5]), torch.Size([2, 5])]
+
     Reference: Hochreiter and Schmidhuber (1997); Gers et al. (2000).
     """
 
@@ -202,7 +203,7 @@ RNN_CELLS: dict[str, type[RNNCell]] = {"gru": GRUCell, "lstm": LSTMCell}
 RNN_LAYERS: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
-class FeedForward(nn.Module):
+class FeedForward(ResettableModule):
     """Position-wise feed-forward network.
 
         y = W2 relu(W1 x + b1) + b2
@@ -221,15 +222,10 @@ class FeedForward(nn.Module):
     Reference: Vaswani et al. (2017), arXiv 1706.03762, 3.3.
     """
 
-    def __init__(self, embed_dim: int, ffn_dim: int, *, device: Device = None, dtype: torch.dtype | None = None):
+    def __init__(self, embed_dim: int, ffn_dim: int, *, device: Device = None, dtype: Dtype = None):
         super().__init__()
         self.linear1 = nn.Linear(embed_dim, ffn_dim, device=device, dtype=dtype)
         self.linear2 = nn.Linear(ffn_dim, embed_dim, device=device, dtype=dtype)
-        self._init_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again, in the order of the constructor."""
-        reset_modules(self.linear1, self.linear2)
         self._init_parameters()
 
     def _init_parameters(self) -> None:
@@ -260,13 +256,7 @@ class TokenEmbedding(nn.Embedding):
     """
 
     def __init__(
-        self,
-        vocab_size: int,
-        embed_dim: int,
-        dropout: float = 0.0,
-        *,
-        device: Device = None,
-        dtype: torch.dtype | None = None,
+        self, vocab_size: int, embed_dim: int, dropout: float = 0.0, *, device: Device = None, dtype: Dtype = None
     ):
         super().__init__(vocab_size, embed_dim, device=device, dtype=dtype)
         self.scale = math.sqrt(embed_dim)
@@ -284,29 +274,17 @@ class TokenEmbedding(nn.Embedding):
         return self.dropout(self.positions(super().forward(tokens) * self.scale, offset))
 
 
-def reset_modules(*modules: nn.Module | None) -> None:
-    """Call `reset_parameters` of each module in turn, or of its children where it has none."""
-    for module in modules:
-        if module is None:
-            continue
-        reset = getattr(module, "reset_parameters", None)
-        if callable(reset):
-            reset()
-        else:
-            reset_modules(*module.children())
-
-
-def reset_tied(output: nn.Linear, embedding: nn.Embedding) -> None:
-    """Reset an output layer whose weight is that of an embedding: the same draws, but the embedding keeps its values.
-
-    `to_empty` unties parameters, so they are tied again.
+def untie(output: nn.Linear) -> None:
+    """Give an output layer a weight of its own, so that resetting it leaves a tied embedding unchanged.
 
     Args:
         output: the output layer
-        embedding: the embedding
+
+    Example:
+        >>> embedding, output = torch.nn.Embedding(5, 3), torch.nn.Linear(3, 5, bias=False)
+        >>> output.weight = embedding.weight
+        >>> untie(output)
+        >>> output.weight is embedding.weight
+        False
     """
-    values = embedding.weight.detach().clone()
-    output.weight = embedding.weight
-    output.reset_parameters()
-    with torch.no_grad():
-        output.weight.copy_(values)
+    output.weight = nn.Parameter(torch.empty_like(output.weight))

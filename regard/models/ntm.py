@@ -22,12 +22,11 @@ from typing import Literal, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.types import Device
 
 from regard.attention import addressing, observers
 from regard.attention.fast.addressing import can_use_fast_address
+from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs
 from regard.errors import ShapeError, UsageError
-from regard.models.layers import reset_modules
 from regard.models.ntm_controllers import CONTROLLERS
 from regard.models.ntm_fast import ClipGradient, HeadLayout, cast_tensors, memory_step, promote_tensors
 
@@ -68,7 +67,7 @@ class NTMStep(NamedTuple):
     add: Tensor
 
 
-class NeuralTuringMachine(nn.Module):
+class NeuralTuringMachine(ResettableModule):
     """Neural Turing Machine with a memory of `memory_rows` x `memory_width` numbers.
 
     What is written determines what is read later, so a gradient may grow with every step that it flows back, and
@@ -111,7 +110,7 @@ class NeuralTuringMachine(nn.Module):
         max_shift: int = 1,
         state_grad_clip: float | None = None,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         for name, value, minimum in (
@@ -139,15 +138,11 @@ class NeuralTuringMachine(nn.Module):
         self.head_layout = HeadLayout(num_read_heads, num_write_heads, memory_width, max_shift)
         self.hidden_dim, self.is_compiled = hidden_dim, False
         read_dim = num_read_heads * memory_width
-        self.controller = CONTROLLERS[controller](input_dim + read_dim, hidden_dim, device=device, dtype=dtype)
-        self.interface_proj = nn.Linear(hidden_dim, sum(self.head_layout.sizes), device=device, dtype=dtype)
-        self.output_proj = nn.Linear(hidden_dim + read_dim, output_dim, device=device, dtype=dtype)
-        self.initial_read = nn.Parameter(torch.zeros(num_read_heads, memory_width, device=device, dtype=dtype))
-        self._init_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again, in the order of the constructor."""
-        reset_modules(self.controller, self.interface_proj, self.output_proj)
+        factory = factory_kwargs(device, dtype)
+        self.controller = CONTROLLERS[controller](input_dim + read_dim, hidden_dim, **factory)
+        self.interface_proj = nn.Linear(hidden_dim, sum(self.head_layout.sizes), **factory)
+        self.output_proj = nn.Linear(hidden_dim + read_dim, output_dim, **factory)
+        self.initial_read = nn.Parameter(torch.zeros(num_read_heads, memory_width, **factory))
         self._init_parameters()
 
     def _init_parameters(self) -> None:
@@ -266,7 +261,7 @@ def _head_weights(state: NTMState, heads: observers.HeadSelection) -> Float[Tens
     return (weights if heads is None else weights[:, list(heads)]).unsqueeze(2)
 
 
-class LSTMBaseline(nn.Module):
+class LSTMBaseline(ResettableModule):
     """The paper's baseline: LSTM layers without a memory.
 
     Args:
@@ -291,16 +286,12 @@ class LSTMBaseline(nn.Module):
         hidden_dim: int = 256,
         num_layers: int = 3,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         self.input_dim, self.output_dim = input_dim, output_dim
         self.lstm = nn.LSTM(input_dim, hidden_dim, num_layers, batch_first=True, device=device, dtype=dtype)
         self.output_proj = nn.Linear(hidden_dim, output_dim, device=device, dtype=dtype)
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again, in the order of the constructor."""
-        reset_modules(self.lstm, self.output_proj)
 
     def forward(
         self, inputs: Float[Tensor, "batch steps input_dim"], state: tuple[Tensor, Tensor] | None = None

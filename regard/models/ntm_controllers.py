@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.types import Device
 
-from regard.models.layers import reset_modules
+from regard.attention.module import Device, Dtype, ResettableModule
 
 __all__ = ["CONTROLLERS", "FeedForwardController", "LSTMController"]
 
 
-class LSTMController(nn.Module):
+class LSTMController(ResettableModule):
     """An LSTM cell with a learned initial state.
 
     Args:
@@ -27,15 +26,10 @@ class LSTMController(nn.Module):
         torch.Size([2, 8])
     """
 
-    def __init__(self, input_dim: int, hidden_dim: int, *, device: Device = None, dtype: torch.dtype | None = None):
+    def __init__(self, input_dim: int, hidden_dim: int, *, device: Device = None, dtype: Dtype = None):
         super().__init__()
         self.cell = nn.LSTMCell(input_dim, hidden_dim, device=device, dtype=dtype)
         self.initial_state = nn.Parameter(torch.zeros(2, hidden_dim, device=device, dtype=dtype))
-        self._init_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again, in the order of the constructor."""
-        reset_modules(self.cell)
         self._init_parameters()
 
     def _init_parameters(self) -> None:
@@ -53,7 +47,7 @@ class LSTMController(nn.Module):
         return hidden, (hidden, cell)
 
 
-class FeedForwardController(nn.Module):
+class FeedForwardController(ResettableModule):
     """A linear layer with ReLU; all it has of the past is what the read heads read.
 
     Args:
@@ -68,13 +62,9 @@ class FeedForwardController(nn.Module):
         torch.Size([2, 8])
     """
 
-    def __init__(self, input_dim: int, hidden_dim: int, *, device: Device = None, dtype: torch.dtype | None = None):
+    def __init__(self, input_dim: int, hidden_dim: int, *, device: Device = None, dtype: Dtype = None):
         super().__init__()
         self.layer = nn.Linear(input_dim, hidden_dim, device=device, dtype=dtype)
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again."""
-        reset_modules(self.layer)
 
     def init_state(self, batch_size: int) -> tuple[Tensor, ...]:
         """The empty state."""

@@ -13,14 +13,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from torch.types import Device
 
 from regard.attention import Attention, AttentionOutput, LocalM, LocalP, padding
+from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs, reset_modules
 from regard.attention.relative_positions import uses_relative_positions
 from regard.errors import UsageError
 from regard.models.fast_decoding.additive import factor_memory
 from regard.models.fast_decoding.rnn import FusedRNNDecoderState, fuse_rnn_decoder
-from regard.models.layers import RNN_CELLS, RNN_LAYERS, CellState, FastDropout, RNNCell, reset_modules, reset_tied
+from regard.models.layers import RNN_CELLS, RNN_LAYERS, CellState, FastDropout, RNNCell, untie
 from regard.models.rnn_decoding import DecoderOutput, EncoderMemory, RNNDecoderState, RNNState, posterior_alignment
 
 __all__ = ["AttentionModule", "CellType", "DecoderOrder", "RNNEncoder", "RNNSeq2Seq"]
@@ -28,9 +28,12 @@ __all__ = ["AttentionModule", "CellType", "DecoderOrder", "RNNEncoder", "RNNSeq2
 DecoderOrder = Literal["bahdanau", "luong"]
 CellType = Literal["gru", "lstm"]
 AttentionModule = Attention | LocalM | LocalP
+SourceTokens = Int[Tensor, "batch src_len"]
+TargetTokens = Int[Tensor, "batch tgt_len"]
+Lengths = Int[Tensor, " batch"]
 
 
-class RNNSeq2Seq(nn.Module):
+class RNNSeq2Seq(ResettableModule):
     """Recurrent encoder-decoder with attention.
 
         order="bahdanau"                            order="luong"
@@ -86,13 +89,11 @@ class RNNSeq2Seq(nn.Module):
         dropout: float = 0.0,
         tie_embeddings: bool = False,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
-        for name, value, choices in (
-            ("cell_type", cell_type, tuple(RNN_CELLS)),
-            ("order", order, ("bahdanau", "luong")),
-        ):
+        checks = (("cell_type", cell_type, tuple(RNN_CELLS)), ("order", order, ("bahdanau", "luong")))
+        for name, value, choices in checks:
             if value not in choices:
                 raise UsageError(f"RNNSeq2Seq: invalid value {value!r} for {name}: must be one of {', '.join(choices)}")
         if input_feeding and order == "bahdanau":
@@ -105,100 +106,66 @@ class RNNSeq2Seq(nn.Module):
                 " none between a decoder state and a source token; pass a score without them"
             )
         num_directions = 1 + bidirectional
-        if encoder_hidden_dim is None:
-            encoder_hidden_dim = hidden_dim // num_directions
+        encoder_hidden_dim = hidden_dim // num_directions if encoder_hidden_dim is None else encoder_hidden_dim
         self.hidden_dim, self.order, self.input_feeding = hidden_dim, order, input_feeding
-        self.src_embed = nn.Embedding(src_vocab_size, embed_dim, device=device, dtype=dtype)
-        self.tgt_embed = nn.Embedding(tgt_vocab_size, embed_dim, device=device, dtype=dtype)
-        self.encoder = RNNEncoder(
-            embed_dim,
-            encoder_hidden_dim,
-            num_layers=num_layers,
-            cell_type=cell_type,
-            bidirectional=bidirectional,
-            dropout=dropout,
-            device=device,
-            dtype=dtype,
-        )
+        factory = factory_kwargs(device, dtype)
+        self.src_embed = nn.Embedding(src_vocab_size, embed_dim, **factory)
+        self.tgt_embed = nn.Embedding(tgt_vocab_size, embed_dim, **factory)
+        options = {"num_layers": num_layers, "cell_type": cell_type, "bidirectional": bidirectional, **factory}
+        self.encoder = RNNEncoder(embed_dim, encoder_hidden_dim, dropout=dropout, **options)
         self.attention = attention
-        output_dim, memory_dim = (embed_dim if tie_embeddings else hidden_dim, num_directions * encoder_hidden_dim)
+        output_dim, memory_dim = embed_dim if tie_embeddings else hidden_dim, num_directions * encoder_hidden_dim
         make_cell = RNN_CELLS[cell_type]
         context_dim = memory_dim if order == "bahdanau" else output_dim * input_feeding
-        self.cells = nn.ModuleList(
-            make_cell(
-                hidden_dim if layer else embed_dim, 0 if layer else context_dim, hidden_dim, device=device, dtype=dtype
-            )
-            for layer in range(num_layers)
-        )
-        self.bridge = nn.Linear(memory_dim, num_layers * make_cell.num_states * hidden_dim, device=device, dtype=dtype)
+        cell_dims = [(embed_dim, context_dim), *[(hidden_dim, 0)] * (num_layers - 1)]
+        self.cells = nn.ModuleList(make_cell(*dims, hidden_dim, **factory) for dims in cell_dims)
+        self.bridge = nn.Linear(memory_dim, num_layers * make_cell.num_states * hidden_dim, **factory)
         readout_dim = hidden_dim + memory_dim + embed_dim * (order == "bahdanau")
-        self.readout_proj = nn.Linear(
-            readout_dim, output_dim * (2 if order == "bahdanau" else 1), device=device, dtype=dtype
-        )
-        self.lm_head = nn.Linear(output_dim, tgt_vocab_size, bias=False, device=device, dtype=dtype)
-        self.dropout = FastDropout(dropout)
-        self.tie_embeddings = tie_embeddings
-        self._init_embeddings()
-        if tie_embeddings:
-            self.lm_head.weight = self.tgt_embed.weight
+        self.readout_proj = nn.Linear(readout_dim, output_dim * (2 if order == "bahdanau" else 1), **factory)
+        self.lm_head = nn.Linear(output_dim, tgt_vocab_size, bias=False, **factory)
+        self.dropout, self.tie_embeddings = FastDropout(dropout), tie_embeddings
+        self._init_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters again: first those of the attention, then the others in the order of the constructor."""
+        untie(self.lm_head)
         reset_modules(self.attention, self.src_embed, self.tgt_embed, self.encoder)
-        reset_modules(self.cells, self.bridge, self.readout_proj)
-        if self.tie_embeddings:
-            reset_tied(self.lm_head, self.tgt_embed)
-        else:
-            reset_modules(self.lm_head)
-        self._init_embeddings()
+        reset_modules(self.cells, self.bridge, self.readout_proj, self.lm_head)
+        self._init_parameters()
 
-    def _init_embeddings(self) -> None:
+    def _init_parameters(self) -> None:
         for embedding in (self.src_embed, self.tgt_embed):
-            std = embedding.embedding_dim**-0.5 if self.tie_embeddings else 0.1
-            nn.init.normal_(embedding.weight, std=std)
+            nn.init.normal_(embedding.weight, std=embedding.embedding_dim**-0.5 if self.tie_embeddings else 0.1)
+        if self.tie_embeddings:
+            self.lm_head.weight = self.tgt_embed.weight
 
     def forward(
-        self,
-        source: Int[Tensor, "batch src_len"],
-        source_lengths: Int[Tensor, " batch"],
-        target: Int[Tensor, "batch tgt_len"],
+        self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
     ) -> Float[Tensor, "batch tgt_len vocab"]:
         """Logits of the next token after each target token."""
         return self.lm_head(self.forward_hidden(source, source_lengths, target))
 
     def forward_hidden(
-        self,
-        source: Int[Tensor, "batch src_len"],
-        source_lengths: Int[Tensor, " batch"],
-        target: Int[Tensor, "batch tgt_len"],
+        self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
     ) -> Float[Tensor, "batch tgt_len output_dim"]:
         """The input of `lm_head`, for losses that compute logits in chunks."""
         return self.decode(source, source_lengths, target).hidden
 
     def attention_weights(
-        self,
-        source: Int[Tensor, "batch src_len"],
-        source_lengths: Int[Tensor, " batch"],
-        target: Int[Tensor, "batch tgt_len"],
+        self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
     ) -> list[Float[Tensor, "batch 1 tgt_len-1 src_len"]]:
         """Attention weights of `target[:, 1:]` over the source: one layer, one head; empty without attention."""
         outputs = self.decode(source, source_lengths, target[:, :-1]).attention
         return [torch.cat([output.weights for output in outputs], 1)[:, None]] if outputs else []
 
     def posterior_alignment(
-        self,
-        source: Int[Tensor, "batch src_len"],
-        source_lengths: Int[Tensor, " batch"],
-        target: Int[Tensor, "batch tgt_len"],
+        self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
     ) -> list[Float[Tensor, "batch 1 tgt_len-1 src_len"]]:
         """Attention weights corrected by the target tokens themselves; see `rnn_decoding.posterior_alignment`."""
         if self.attention is None:
             return []
         return [posterior_alignment(self, source, source_lengths, target)[:, None]]
 
-    def start_decoding(
-        self, source: Int[Tensor, "batch src_len"], source_lengths: Int[Tensor, " batch"]
-    ) -> RNNDecoderState | FusedRNNDecoderState:
+    def start_decoding(self, source: SourceTokens, source_lengths: Lengths) -> RNNDecoderState | FusedRNNDecoderState:
         """Encode the source once and return the state of a decoder that takes one token per step.
 
         Without gradients, hooks and watchers it is a `FusedRNNDecoderState`, which computes the same faster.
@@ -301,7 +268,7 @@ class RNNSeq2Seq(nn.Module):
         return f"order={self.order}, input_feeding={self.input_feeding}, tie_embeddings={self.tie_embeddings}"
 
 
-class RNNEncoder(nn.Module):
+class RNNEncoder(ResettableModule):
     """A recurrent encoder, by default bidirectional.
 
     Args:
@@ -332,24 +299,13 @@ class RNNEncoder(nn.Module):
         bidirectional: bool = True,
         dropout: float = 0.0,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         self.num_directions = 1 + bidirectional
-        self.layers = RNN_LAYERS[cell_type](
-            embed_dim,
-            hidden_dim,
-            num_layers,
-            batch_first=True,
-            bidirectional=bidirectional,
-            dropout=dropout if num_layers > 1 else 0.0,
-            device=device,
-            dtype=dtype,
-        )
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again."""
-        reset_modules(self.layers)
+        options = {"batch_first": True, "bidirectional": bidirectional, **factory_kwargs(device, dtype)}
+        dropout = dropout if num_layers > 1 else 0.0
+        self.layers = RNN_LAYERS[cell_type](embed_dim, hidden_dim, num_layers, dropout=dropout, **options)
 
     def forward(
         self, embedded: Float[Tensor, "batch src_len embed_dim"], lengths: Int[Tensor, " batch"]

@@ -12,20 +12,23 @@ from typing import Literal, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.types import Device
 
 from regard.attention import AttentionOutput, KVCache, MultiHead, padding
+from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs
 from regard.errors import UsageError
 from regard.models.fast_decoding.transformer import FusedDecoderState, fuse_decoder
-from regard.models.layers import TokenEmbedding, reset_modules, reset_tied
+from regard.models.layers import TokenEmbedding, untie
 from regard.models.transformer_layers import MakeAttention, TransformerDecoder, TransformerEncoder
 
 __all__ = ["TieEmbeddings", "Transformer", "TransformerDecoderState"]
 
 TieEmbeddings = Literal["none", "output", "all"]
+SourceTokens = Int[Tensor, "batch src_len"]
+TargetTokens = Int[Tensor, "batch tgt_len"]
+Lengths = Int[Tensor, " batch"]
 
 
-class Transformer(nn.Module):
+class Transformer(ResettableModule):
     """Encoder-decoder Transformer. The defaults are the paper's base model.
 
     Args:
@@ -71,7 +74,7 @@ class Transformer(nn.Module):
         make_self_attn: MakeAttention | None = None,
         make_cross_attn: MakeAttention | None = None,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
         if tie_embeddings == "all" and src_vocab_size != tgt_vocab_size:
@@ -80,81 +83,49 @@ class Transformer(nn.Module):
                 f" {src_vocab_size} and {tgt_vocab_size}"
             )
         self.tie_embeddings = tie_embeddings
-        self.encoder = TransformerEncoder(
-            embed_dim,
-            num_heads,
-            num_layers=num_encoder_layers,
-            ffn_dim=ffn_dim,
-            dropout=dropout,
-            norm_first=norm_first,
-            make_self_attn=make_self_attn,
-            device=device,
-            dtype=dtype,
-        )
-        self.decoder = TransformerDecoder(
-            embed_dim,
-            num_heads,
-            num_layers=num_decoder_layers or num_encoder_layers,
-            ffn_dim=ffn_dim,
-            dropout=dropout,
-            norm_first=norm_first,
-            make_self_attn=make_self_attn,
-            make_cross_attn=make_cross_attn,
-            device=device,
-            dtype=dtype,
-        )
-        self.src_embed = TokenEmbedding(src_vocab_size, embed_dim, dropout, device=device, dtype=dtype)
-        self.tgt_embed = (
-            self.src_embed
-            if tie_embeddings == "all"
-            else TokenEmbedding(tgt_vocab_size, embed_dim, dropout, device=device, dtype=dtype)
-        )
-        self.lm_head = nn.Linear(embed_dim, tgt_vocab_size, bias=False, device=device, dtype=dtype)
-        if tie_embeddings == "none":
+        factory = factory_kwargs(device, dtype)
+        options = {"ffn_dim": ffn_dim, "dropout": dropout, "norm_first": norm_first, **factory}
+        options |= {"make_self_attn": make_self_attn}
+        num_decoder_layers = num_decoder_layers or num_encoder_layers
+        self.encoder = TransformerEncoder(embed_dim, num_heads, num_layers=num_encoder_layers, **options)
+        options |= {"make_cross_attn": make_cross_attn}
+        self.decoder = TransformerDecoder(embed_dim, num_heads, num_layers=num_decoder_layers, **options)
+        self.src_embed = self.tgt_embed = TokenEmbedding(src_vocab_size, embed_dim, dropout, **factory)
+        if tie_embeddings != "all":
+            self.tgt_embed = TokenEmbedding(tgt_vocab_size, embed_dim, dropout, **factory)
+        self.lm_head = nn.Linear(embed_dim, tgt_vocab_size, bias=False, **factory)
+        self._init_parameters()
+
+    def reset_parameters(self) -> None:
+        untie(self.lm_head)
+        super().reset_parameters()
+
+    def _init_parameters(self) -> None:
+        if self.tie_embeddings == "none":
             nn.init.xavier_uniform_(self.lm_head.weight)
         else:
             self.lm_head.weight = self.tgt_embed.weight
 
-    def reset_parameters(self) -> None:
-        """Draw all parameters again, in the order of the constructor."""
-        reset_modules(self.encoder, self.decoder, self.src_embed)
-        if self.tie_embeddings != "all":
-            reset_modules(self.tgt_embed)
-        if self.tie_embeddings == "none":
-            reset_modules(self.lm_head)
-            nn.init.xavier_uniform_(self.lm_head.weight)
-        else:
-            reset_tied(self.lm_head, self.tgt_embed)
-
     def forward(
-        self,
-        source: Int[Tensor, "batch src_len"],
-        source_lengths: Int[Tensor, " batch"],
-        target: Int[Tensor, "batch tgt_len"],
+        self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
     ) -> Float[Tensor, "batch tgt_len vocab"]:
         """Logits of the next token after each target token."""
         return self.lm_head(self.forward_hidden(source, source_lengths, target))
 
     def forward_hidden(
-        self,
-        source: Int[Tensor, "batch src_len"],
-        source_lengths: Int[Tensor, " batch"],
-        target: Int[Tensor, "batch tgt_len"],
+        self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
     ) -> Float[Tensor, "batch tgt_len embed_dim"]:
         """The input of `lm_head`, for losses that compute logits in chunks."""
         return self._decode(source, source_lengths, target)[0]
 
     def attention_weights(
-        self,
-        source: Int[Tensor, "batch src_len"],
-        source_lengths: Int[Tensor, " batch"],
-        target: Int[Tensor, "batch tgt_len"],
+        self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
     ) -> list[Float[Tensor, "batch heads tgt_len-1 src_len"]]:
         """Cross-attention weights of `target[:, 1:]` over the source, one tensor per decoder layer."""
         return [output.weights for output in self._decode(source, source_lengths, target[:, :-1])[1]]
 
     def start_decoding(
-        self, source: Int[Tensor, "batch src_len"], source_lengths: Int[Tensor, " batch"]
+        self, source: SourceTokens, source_lengths: Lengths
     ) -> TransformerDecoderState | FusedDecoderState:
         """Encode the source once and return the state of a decoder that takes one token per step.
 
@@ -165,9 +136,7 @@ class Transformer(nn.Module):
             return TransformerDecoderState(self, memory, source_lengths)
         return FusedDecoderState(fused, memory, source_lengths)
 
-    def encode(
-        self, source: Int[Tensor, "batch src_len"], source_lengths: Int[Tensor, " batch"]
-    ) -> Float[Tensor, "batch src_len embed_dim"]:
+    def encode(self, source: SourceTokens, source_lengths: Lengths) -> Float[Tensor, "batch src_len embed_dim"]:
         """Encoder output."""
         return self.encoder(self.src_embed(source), padding(source_lengths))
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.types import Device
 
 from regard.attention import AttentionOutput, KVCache, Mask, MultiHead, causal
+from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs
 from regard.attention.relative_positions import uses_relative_positions
 from regard.errors import UsageError
-from regard.models.layers import FastDropout, FeedForward, reset_modules
+from regard.models.layers import FastDropout, FeedForward
 
 __all__ = [
     "MakeAttention",
@@ -28,7 +27,7 @@ __all__ = [
 MakeAttention = Callable[[], MultiHead]
 
 
-class TransformerEncoder(nn.Module):
+class TransformerEncoder(ResettableModule):
     """A stack of self-attention layers.
 
     Args:
@@ -56,27 +55,14 @@ class TransformerEncoder(nn.Module):
         norm_first: bool = False,
         make_self_attn: MakeAttention | None = None,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
-        self.layers = nn.ModuleList(
-            TransformerEncoderLayer(
-                embed_dim,
-                num_heads,
-                ffn_dim=ffn_dim,
-                dropout=dropout,
-                norm_first=norm_first,
-                make_self_attn=make_self_attn,
-                device=device,
-                dtype=dtype,
-            )
-            for _ in range(num_layers)
-        )
-        self.norm = nn.LayerNorm(embed_dim, device=device, dtype=dtype) if norm_first else nn.Identity()
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again, in the order of the constructor."""
-        reset_modules(self.layers, self.norm)
+        factory = factory_kwargs(device, dtype)
+        options = {"ffn_dim": ffn_dim, "dropout": dropout, "norm_first": norm_first, **factory}
+        options |= {"make_self_attn": make_self_attn}
+        self.layers = nn.ModuleList(TransformerEncoderLayer(embed_dim, num_heads, **options) for _ in range(num_layers))
+        self.norm = nn.LayerNorm(embed_dim, **factory) if norm_first else nn.Identity()
 
     def forward(
         self,
@@ -90,7 +76,7 @@ class TransformerEncoder(nn.Module):
         return self.norm(x)
 
 
-class _ResidualLayer(nn.Module):
+class _ResidualLayer(ResettableModule):
     """Shared by encoder and decoder layers: a sublayer with dropout, a residual connection and layer norm."""
 
     dropout: FastDropout
@@ -137,26 +123,23 @@ class TransformerEncoderLayer(_ResidualLayer):
         norm_first: bool = False,
         make_self_attn: MakeAttention | None = None,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
-        make = make_self_attn or (lambda: MultiHead(embed_dim, num_heads, device=device, dtype=dtype))
+        factory = factory_kwargs(device, dtype)
+        make = make_self_attn or (lambda: MultiHead(embed_dim, num_heads, **factory))
         self.self_attn = make()
-        self.feed_forward = FeedForward(embed_dim, ffn_dim, device=device, dtype=dtype)
-        self.norm1 = nn.LayerNorm(embed_dim, device=device, dtype=dtype)
-        self.norm2 = nn.LayerNorm(embed_dim, device=device, dtype=dtype)
+        self.feed_forward = FeedForward(embed_dim, ffn_dim, **factory)
+        self.norm1 = nn.LayerNorm(embed_dim, **factory)
+        self.norm2 = nn.LayerNorm(embed_dim, **factory)
         self.dropout, self.norm_first = FastDropout(dropout), norm_first
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again, in the order of the constructor."""
-        reset_modules(self.self_attn, self.feed_forward, self.norm1, self.norm2)
 
     def forward(self, x: Tensor, mask: Mask | Tensor | None = None, cache: KVCache | None = None) -> Tensor:
         x = self._residual(x, self.norm1, lambda x: self.self_attn(x, mask=mask, cache=cache).context)
         return self._residual(x, self.norm2, self.feed_forward)
 
 
-class TransformerDecoder(nn.Module):
+class TransformerDecoder(ResettableModule):
     """A stack of layers with causal self-attention and cross-attention to encoder output.
 
     Args:
@@ -187,28 +170,14 @@ class TransformerDecoder(nn.Module):
         make_self_attn: MakeAttention | None = None,
         make_cross_attn: MakeAttention | None = None,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
-        self.layers = nn.ModuleList(
-            TransformerDecoderLayer(
-                embed_dim,
-                num_heads,
-                ffn_dim=ffn_dim,
-                dropout=dropout,
-                norm_first=norm_first,
-                make_self_attn=make_self_attn,
-                make_cross_attn=make_cross_attn,
-                device=device,
-                dtype=dtype,
-            )
-            for _ in range(num_layers)
-        )
-        self.norm = nn.LayerNorm(embed_dim, device=device, dtype=dtype) if norm_first else nn.Identity()
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again, in the order of the constructor."""
-        reset_modules(self.layers, self.norm)
+        factory = factory_kwargs(device, dtype)
+        options = {"ffn_dim": ffn_dim, "dropout": dropout, "norm_first": norm_first, **factory}
+        options |= {"make_self_attn": make_self_attn, "make_cross_attn": make_cross_attn}
+        self.layers = nn.ModuleList(TransformerDecoderLayer(embed_dim, num_heads, **options) for _ in range(num_layers))
+        self.norm = nn.LayerNorm(embed_dim, **factory) if norm_first else nn.Identity()
 
     def forward(
         self,
@@ -259,10 +228,11 @@ class TransformerDecoderLayer(_ResidualLayer):
         make_self_attn: MakeAttention | None = None,
         make_cross_attn: MakeAttention | None = None,
         device: Device = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ):
         super().__init__()
-        make = make_self_attn or (lambda: MultiHead(embed_dim, num_heads, device=device, dtype=dtype))
+        factory = factory_kwargs(device, dtype)
+        make = make_self_attn or (lambda: MultiHead(embed_dim, num_heads, **factory))
         self.self_attn, self.cross_attn = make(), (make_cross_attn or make)()
         if uses_relative_positions(self.cross_attn):
             raise UsageError(
@@ -270,15 +240,11 @@ class TransformerDecoderLayer(_ResidualLayer):
                 " RelativeBias), because there are none between positions of two texts; pass"
                 " make_cross_attn=lambda: MultiHead(embed_dim, num_heads)"
             )
-        self.feed_forward = FeedForward(embed_dim, ffn_dim, device=device, dtype=dtype)
-        self.norm1 = nn.LayerNorm(embed_dim, device=device, dtype=dtype)
-        self.norm2 = nn.LayerNorm(embed_dim, device=device, dtype=dtype)
-        self.norm3 = nn.LayerNorm(embed_dim, device=device, dtype=dtype)
+        self.feed_forward = FeedForward(embed_dim, ffn_dim, **factory)
+        self.norm1 = nn.LayerNorm(embed_dim, **factory)
+        self.norm2 = nn.LayerNorm(embed_dim, **factory)
+        self.norm3 = nn.LayerNorm(embed_dim, **factory)
         self.dropout, self.norm_first = FastDropout(dropout), norm_first
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters again, in the order of the constructor."""
-        reset_modules(self.self_attn, self.cross_attn, self.feed_forward, self.norm1, self.norm2, self.norm3)
 
     def forward(
         self, x: Tensor, cross_attend: Callable[[Tensor], AttentionOutput], cache: KVCache | None = None

@@ -6,6 +6,7 @@ from torch import nn
 
 from regard import attention as a
 from regard import models
+from regard.attention.module import reset_modules
 from regard.models import hybrid_encoder, image_models, layers, ntm_controllers, rnn_seq2seq
 
 
@@ -98,7 +99,7 @@ def test_reset_parameters_equals_construction(name):
     for tensor in (*model.parameters(), *model.buffers()):
         nn.init.constant_(tensor, 7) if tensor.is_floating_point() else tensor.detach().fill_(7)
     torch.manual_seed(3)
-    layers.reset_modules(model)
+    reset_modules(model)
     assert torch.rand(()) == next_number
     for (key, ours), (_, theirs) in zip(model.state_dict().items(), expected.state_dict().items(), strict=True):
         assert torch.equal(ours, theirs), key
