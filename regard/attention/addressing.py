@@ -87,8 +87,9 @@ def content(
 
     Reference: Graves et al. (2014), arXiv 1410.5401, equations 5 and 6.
 
-    >>> content(torch.randn(2, 1, 4), torch.randn(2, 8, 4), torch.ones(2, 1)).shape
-    torch.Size([2, 1, 8])
+    Example:
+        >>> content(torch.randn(2, 1, 4), torch.randn(2, 8, 4), torch.ones(2, 1)).shape
+        torch.Size([2, 1, 8])
     """
     dtype, (key, memory, strength) = _check_and_upcast("content", key=key, memory=memory, strength=strength)
     with autocast_disabled(memory):
@@ -119,8 +120,9 @@ def interpolate(
 
     Reference: Graves et al. (2014), arXiv 1410.5401, equation 7.
 
-    >>> interpolate(torch.eye(3), torch.eye(3), torch.ones(3)).shape
-    torch.Size([3, 3])
+    Example:
+        >>> interpolate(torch.eye(3), torch.eye(3), torch.ones(3)).shape
+        torch.Size([3, 3])
     """
     dtype, (weights, previous, gate) = _check_and_upcast("interpolate", weights=weights, previous=previous, gate=gate)
     return torch.lerp(previous, weights, gate.unsqueeze(-1)).to(dtype)  # exact at both ends
@@ -141,8 +143,9 @@ def shift(
 
     Reference: Graves et al. (2014), arXiv 1410.5401, equation 8.
 
-    >>> shift(torch.eye(5), torch.tensor([0.0, 0.1, 0.9]).expand(5, 3)).shape
-    torch.Size([5, 5])
+    Example:
+        >>> shift(torch.eye(5), torch.tensor([0.0, 0.1, 0.9]).expand(5, 3)).shape
+        torch.Size([5, 5])
     """
     dtype, (weights, offsets) = _check_and_upcast("shift", weights=weights, offsets=offsets)
     rows, width = weights.shape[-1], offsets.shape[-1]
@@ -187,8 +190,9 @@ def sharpen(
 
     Reference: Graves et al. (2014), arXiv 1410.5401, equation 9.
 
-    >>> sharpen(torch.rand(2, 1, 8), torch.full((2, 1), 3.0)).shape
-    torch.Size([2, 1, 8])
+    Example:
+        >>> sharpen(torch.rand(2, 1, 8), torch.full((2, 1), 3.0)).shape
+        torch.Size([2, 1, 8])
     """
     dtype, (weights, sharpness) = _check_and_upcast("sharpen", weights=weights, sharpness=sharpness)
     # In logarithms no power underflows to 0 / 0. The logarithm of 0 needs a floor, added and not clamped to,
@@ -220,14 +224,15 @@ def address(
         previous: the weights of the previous step
 
     Shape: key (*batch, heads, width), strength, gate and sharpness (*batch, heads), offsets (*batch, heads, 2 r + 1),
-    memory (*batch, rows, width), previous (*batch, heads, rows) -> (*batch, heads, rows)
+        memory (*batch, rows, width), previous (*batch, heads, rows) -> (*batch, heads, rows)
 
     Reference: Graves et al. (2014), arXiv 1410.5401, figure 2.
 
-    >>> ones, previous = torch.ones(2, 1), torch.full((2, 1, 8), 1 / 8)
-    >>> offsets = torch.tensor([0.1, 0.8, 0.1]).expand(2, 1, 3)
-    >>> address(torch.randn(2, 1, 4), ones, ones, offsets, ones, torch.randn(2, 8, 4), previous).shape
-    torch.Size([2, 1, 8])
+    Example:
+        >>> ones, previous = torch.ones(2, 1), torch.full((2, 1, 8), 1 / 8)
+        >>> offsets = torch.tensor([0.1, 0.8, 0.1]).expand(2, 1, 3)
+        >>> address(torch.randn(2, 1, 4), ones, ones, offsets, ones, torch.randn(2, 8, 4), previous).shape
+        torch.Size([2, 1, 8])
     """
     dtype, (key, strength, gate, offsets, sharpness, memory, previous) = _check_and_upcast(
         "address",
@@ -261,8 +266,9 @@ def read(
 
     Reference: Graves et al. (2014), arXiv 1410.5401, equation 2.
 
-    >>> read(torch.full((2, 1, 8), 1 / 8), torch.randn(2, 8, 4)).shape
-    torch.Size([2, 1, 4])
+    Example:
+        >>> read(torch.full((2, 1, 8), 1 / 8), torch.randn(2, 8, 4)).shape
+        torch.Size([2, 1, 4])
     """
     dtype, (weights, memory) = _check_and_upcast("read", weights=weights, memory=memory)
     with autocast_disabled(memory):
@@ -286,13 +292,14 @@ def write(
         add: what a head adds to each column
 
     Shape: memory (*batch, rows, width), weights (*batch, heads, rows), erase and add (*batch, heads, width) ->
-    (*batch, rows, width)
+        (*batch, rows, width)
 
     Reference: Graves et al. (2014), arXiv 1410.5401, equations 3 and 4.
 
-    >>> weights, ones = torch.full((2, 1, 8), 1 / 8), torch.ones(2, 1, 4)
-    >>> write(torch.randn(2, 8, 4), weights, erase=ones, add=ones).shape
-    torch.Size([2, 8, 4])
+    Example:
+        >>> weights, ones = torch.full((2, 1, 8), 1 / 8), torch.ones(2, 1, 4)
+        >>> write(torch.randn(2, 8, 4), weights, erase=ones, add=ones).shape
+        torch.Size([2, 8, 4])
     """
     dtype, (memory, weights, erase, add) = _check_and_upcast(
         "write", memory=memory, weights=weights, erase=erase, add=add

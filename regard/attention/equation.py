@@ -82,13 +82,14 @@ def attend(
         normalize: from scores to weights; softmax by default, and kernel_sum for a score that returns kernel values
 
     Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim); the batch
-    axes broadcast
+        axes broadcast
 
     Returns: an AttentionOutput with ``context`` (*batch, queries, value_dim) and ``weights`` (*batch, queries, keys)
 
-    >>> output = attend(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6))
-    >>> output.context.shape, output.weights.shape
-    (torch.Size([2, 3, 6]), torch.Size([2, 3, 5]))
+    Example:
+        >>> output = attend(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6))
+        >>> output.context.shape, output.weights.shape
+        (torch.Size([2, 3, 6]), torch.Size([2, 3, 5]))
     """
     output = attend_unwatched(query, key, value, mask, score, normalize)
     # The compiler is asked first, so that a graph does not depend on the watchers.
@@ -107,8 +108,16 @@ def attend_unwatched(
 ) -> AttentionOutput:
     """`attend` without notifying watchers: the caller notifies them with its own module.
 
-    With ``num_groups`` above 1 that many heads of queries share each head of keys and values; heads are the last
-    batch axis.
+    Args:
+        query, key, value, mask, score, normalize: as in `attend`
+        num_groups: how many heads of queries share one head of keys and values; heads are the last batch axis
+
+    Returns: the output
+
+    Example:
+        >>> key = value = torch.randn(2, 5, 4)  # 2 heads of keys for 6 heads of queries
+        >>> attend_unwatched(torch.randn(6, 3, 4), key, value, None, ScaledDot(), None, num_groups=3).context.shape
+        torch.Size([6, 3, 4])
     """
     inputs = validate(query, key, value, mask, score, normalize, num_groups)
     return _make_output(inputs, None if inputs.is_random else _fast_context(inputs))
@@ -260,11 +269,12 @@ class Attention(ResettableModule):
         normalize: from scores to weights; softmax by default, and kernel_sum for a score that returns kernel values
 
     Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim) ->
-    AttentionOutput with context (*batch, queries, value_dim)
+        AttentionOutput with context (*batch, queries, value_dim)
 
-    >>> attention = Attention(ScaledDot())
-    >>> attention(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)).context.shape
-    torch.Size([2, 3, 6])
+    Example:
+        >>> attention = Attention(ScaledDot())
+        >>> attention(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)).context.shape
+        torch.Size([2, 3, 6])
     """
 
     def __init__(self, score: ScoreLike | None = None, normalize: NormalizerLike | None = None):
@@ -339,7 +349,17 @@ def validate(
 
 
 def default_normalizer(score: object) -> Callable[[Tensor], Tensor]:
-    """The normalizer that goes with a score: softmax for logits, kernel_sum for kernel values."""
+    """The normalizer that goes with a score: softmax for logits, kernel_sum for kernel values.
+
+    Args:
+        score: a score or a function
+
+    Returns: the normalizer
+
+    Example:
+        >>> default_normalizer(ScaledDot()) is softmax, default_normalizer(Boxcar()) is kernel_sum
+        (True, True)
+    """
     return kernel_sum if getattr(score, "output_kind", "logits") == "kernel" else softmax
 
 

@@ -98,13 +98,14 @@ class LocalM(_LocalAttention):
         normalize: from scores to weights; that of the score by default
 
     Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim) ->
-    AttentionOutput with context (*batch, queries, value_dim)
+        AttentionOutput with context (*batch, queries, value_dim)
 
     Reference: Luong, Pham and Manning (2015), arXiv 1508.04025, 3.2, "local-m".
 
-    >>> local = LocalM(ScaledDot(), radius=1)
-    >>> local(torch.randn(2, 3, 4), torch.randn(2, 9, 4), torch.randn(2, 9, 6)).context.shape
-    torch.Size([2, 3, 6])
+    Example:
+        >>> local = LocalM(ScaledDot(), radius=1)
+        >>> local(torch.randn(2, 3, 4), torch.randn(2, 9, 4), torch.randn(2, 9, 6)).context.shape
+        torch.Size([2, 3, 6])
     """
 
     def __init__(self, score: ScoreLike, radius: int, normalize: NormalizerLike | None = None):
@@ -139,13 +140,14 @@ class LocalP(_LocalAttention):
         dtype: the dtype of the parameters
 
     Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim) ->
-    AttentionOutput with context (*batch, queries, value_dim)
+        AttentionOutput with context (*batch, queries, value_dim)
 
     Reference: Luong, Pham and Manning (2015), arXiv 1508.04025, eq. 9 and 10, "local-p".
 
-    >>> local = LocalP(ScaledDot(), query_dim=4, hidden_dim=8, radius=2)
-    >>> local(torch.randn(2, 3, 4), torch.randn(2, 9, 4), torch.randn(2, 9, 6)).context.shape
-    torch.Size([2, 3, 6])
+    Example:
+        >>> local = LocalP(ScaledDot(), query_dim=4, hidden_dim=8, radius=2)
+        >>> local(torch.randn(2, 3, 4), torch.randn(2, 9, 4), torch.randn(2, 9, 6)).context.shape
+        torch.Size([2, 3, 6])
     """
 
     def __init__(

@@ -47,16 +47,17 @@ class MultiHead(ResettableModule):
         dtype: the dtype of the parameters
 
     Shape: query (*batch, queries, embed_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim) ->
-    AttentionOutput with context (*batch, queries, embed_dim) and weights (*batch, heads, queries, keys). A dense mask
-    broadcasts to the weights from the right; the axes of padding(lengths) are the leading batch axes.
+        AttentionOutput with context (*batch, queries, embed_dim) and weights (*batch, heads, queries, keys). A dense
+        mask broadcasts to the weights from the right; the axes of padding(lengths) are the leading batch axes.
 
     Reference: Vaswani et al. (2017), arXiv 1706.03762, 3.2.2; grouped-query: Ainslie et al. (2023), arXiv 2305.13245;
-    multi-query: Shazeer (2019), arXiv 1911.02150.
+        multi-query: Shazeer (2019), arXiv 1911.02150.
 
-    >>> attention = MultiHead(16, 4)
-    >>> output = attention(torch.randn(2, 3, 16))
-    >>> output.context.shape, output.weights.shape
-    (torch.Size([2, 3, 16]), torch.Size([2, 4, 3, 3]))
+    Example:
+        >>> attention = MultiHead(16, 4)
+        >>> output = attention(torch.randn(2, 3, 16))
+        >>> output.context.shape, output.weights.shape
+        (torch.Size([2, 3, 16]), torch.Size([2, 4, 3, 3]))
     """
 
     def __init__(
@@ -238,9 +239,10 @@ class ProjectedHeads(FixedKeys):
         value: (*batch, keys, value_dim)
         mask: the visible keys
 
-    >>> memory = MultiHead(8, 2).precompute(torch.randn(2, 5, 8))
-    >>> memory(torch.randn(2, 1, 8)).weights.shape
-    torch.Size([2, 2, 1, 5])
+    Example:
+        >>> memory = MultiHead(8, 2).precompute(torch.randn(2, 5, 8))
+        >>> memory(torch.randn(2, 1, 8)).weights.shape
+        torch.Size([2, 2, 1, 5])
     """
 
     def __init__(self, multi_head: MultiHead, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None):
@@ -268,11 +270,12 @@ class KVCache:
     Without gradients it writes into a preallocated buffer, so that a step copies no earlier keys. Rows that a step has
     returned are never overwritten, so the weights of that step can still be read later.
 
-    >>> attention, cache = MultiHead(8, 2), KVCache()
-    >>> with torch.no_grad():
-    ...     steps = [attention(torch.randn(1, 1, 8), mask=causal(), cache=cache) for _ in range(3)]
-    >>> [step.weights.shape[-1] for step in steps], len(cache)
-    ([1, 2, 3], 3)
+    Example:
+        >>> attention, cache = MultiHead(8, 2), KVCache()
+        >>> with torch.no_grad():
+        ...     steps = [attention(torch.randn(1, 1, 8), mask=causal(), cache=cache) for _ in range(3)]
+        >>> [step.weights.shape[-1] for step in steps], len(cache)
+        ([1, 2, 3], 3)
     """
 
     def __init__(self) -> None:

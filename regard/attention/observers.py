@@ -31,13 +31,33 @@ WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("WATCHERS", default=())
 
 
 def is_watched() -> bool:
-    """Whether any watcher is registered in this thread."""
+    """Whether any watcher is registered in this thread.
+
+    Returns: True inside of `register_watcher`
+
+    Example:
+        >>> is_watched()
+        False
+    """
     return bool(WATCHERS.get())
 
 
 @contextmanager
 def register_watcher(watcher: Watcher) -> Iterator[None]:
-    """Notify the watcher of every attention call of this thread within the block."""
+    """Notify the watcher of every attention call of this thread within the block.
+
+    Args:
+        watcher: called with the module of a call and a function that computes its weights
+
+    Returns: a context manager
+
+    Example:
+        >>> shapes = []
+        >>> with register_watcher(lambda module, compute_weights: shapes.append(compute_weights(None).shape)):
+        ...     output = attend(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6))
+        >>> shapes
+        [torch.Size([2, 3, 5])]
+    """
     WATCHERS.set((*WATCHERS.get(), watcher))
     try:
         yield
@@ -46,7 +66,19 @@ def register_watcher(watcher: Watcher) -> Iterator[None]:
 
 
 def notify_watchers(module: nn.Module | None, output: AttentionOutput) -> AttentionOutput:
-    """The output, after every watcher has been notified of it; a compiled graph has no watchers."""
+    """The output, after every watcher has been notified of it; a compiled graph has no watchers.
+
+    Args:
+        module: the module of the call, or None
+        output: the output of the call
+
+    Returns: the same output
+
+    Example:
+        >>> output = attend(*torch.randn(3, 2, 4))
+        >>> notify_watchers(None, output) is output
+        True
+    """
     # The compiler is checked first, so that a graph does not depend on the watchers.
     if not torch.compiler.is_compiling() and WATCHERS.get():
         emit(module, partial(compute_weights_detached, output))
@@ -54,7 +86,17 @@ def notify_watchers(module: nn.Module | None, output: AttentionOutput) -> Attent
 
 
 def emit(module: nn.Module | None, compute_weights: Callable[[HeadSelection], Tensor]) -> None:
-    """Notify the watchers of weights that are computed elsewhere, such as by a module of another library."""
+    """Notify the watchers of weights that are computed elsewhere, such as by a module of another library.
+
+    Args:
+        module: the module of the call, or None
+        compute_weights: from a selection of heads, None for all, to their weights
+
+    Example:
+        >>> with register_watcher(lambda module, compute_weights: print(compute_weights([0]).shape)):
+        ...     emit(None, lambda heads: torch.ones(1, 4, 2, 2)[:, heads])
+        torch.Size([1, 1, 2, 2])
+    """
     if not torch.compiler.is_compiling():
         for watcher in WATCHERS.get():
             watcher(module, compute_weights)

@@ -37,6 +37,11 @@ class AttentionInputs:
         visible: the mask evaluated for all positions, if it is known
         num_queries: the number of queries
         num_keys: the number of keys
+
+    Example:
+        >>> inputs = AttentionInputs(*torch.randn(3, 2, 4), None, ScaledDot(), softmax)
+        >>> inputs.num_queries, inputs.num_keys, inputs.is_random
+        (2, 2, False)
     """
 
     query: Tensor
@@ -95,6 +100,18 @@ class StateSnapshot:
     """The state of one call: grad, autocast and training modes, hyperparameters, and versions of tensors.
 
     Under a compiler and for inference tensors there are no version counters, so changes of those go unnoticed.
+
+    Args:
+        inputs: the inputs of the call
+
+    Example:
+        >>> query, key, value = torch.randn(3, 2, 4)
+        >>> snapshot = StateSnapshot(AttentionInputs(query, key, value, None, ScaledDot(), softmax))
+        >>> snapshot.assert_unchanged()
+        >>> _ = key.zero_()
+        >>> snapshot.assert_unchanged()
+        Traceback (most recent call last):
+        regard.errors.StaleStateError: the weights can no longer be read: ...
     """
 
     def __init__(self, inputs: AttentionInputs):
@@ -172,6 +189,12 @@ class AttentionOutput:
     are computed when they are first read, from the tensors, parameters and modes of the call; reading them never
     changes the context. If one of those tensors has been changed in place since, reading raises a StaleStateError.
 
+    Args:
+        context: (*batch, queries, value_dim)
+        inputs: the inputs of the call
+        compute: from these inputs to scores and weights
+        computed: the scores and weights, if they have been computed with the context
+
     Attributes:
         context: (*batch, queries, value_dim)
         weights: (*batch, queries, keys), in the dtype of the query
@@ -179,9 +202,10 @@ class AttentionOutput:
         log_prob: (*batch, queries), the log-probability of a sampled key; None for other normalizers
         entropy: (*batch, queries), the entropy of the distribution it was sampled from; None for other normalizers
 
-    >>> output = attend(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6))
-    >>> output.context.shape, output.weights.shape
-    (torch.Size([2, 3, 6]), torch.Size([2, 3, 5]))
+    Example:
+        >>> output = attend(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6))
+        >>> output.context.shape, output.weights.shape
+        (torch.Size([2, 3, 6]), torch.Size([2, 3, 5]))
     """
 
     context: Tensor
@@ -246,7 +270,15 @@ def _find_sampler(normalize: Any) -> Any:
 
 
 class ExportedAttentionOutput(AttentionOutput):
-    """An AttentionOutput rebuilt from its tensors, as torch.export returns it."""
+    """An AttentionOutput rebuilt from its tensors, as torch.export returns it.
+
+    Args:
+        tensors: context, weights, scores, log_prob and entropy
+
+    Example:
+        >>> ExportedAttentionOutput([torch.ones(2, 3), torch.ones(2, 4), torch.zeros(2, 4), None, None]).weights.shape
+        torch.Size([2, 4])
+    """
 
     def __init__(self, tensors: list[Any]):
         self.context, weights, scores, self._log_prob, self._entropy = tensors

@@ -48,12 +48,13 @@ class Sinusoidal(ResettableModule):
         base: the ratio of the longest wavelength to the shortest, approximately
 
     Shape: x (*batch, length, embed_dim) -> the same. ``offset`` is the position of the first vector, or a tensor of
-    them, one for each entry of the leading batch axes.
+        them, one for each entry of the leading batch axes.
 
     Reference: Vaswani et al. (2017), arXiv 1706.03762, section 3.5.
 
-    >>> Sinusoidal(8)(torch.randn(2, 5, 8), offset=100).shape
-    torch.Size([2, 5, 8])
+    Example:
+        >>> Sinusoidal(8)(torch.randn(2, 5, 8), offset=100).shape
+        torch.Size([2, 5, 8])
     """
 
     def __init__(self, embed_dim: int, base: float | int = 10000.0) -> None:
@@ -76,8 +77,9 @@ class Sinusoidal(ResettableModule):
     ) -> Float[Tensor, "*leading length {self.embed_dim}"]:
         """The vectors of the positions offset .. offset + length - 1.
 
-        >>> Sinusoidal(8).encoding(5).shape
-        torch.Size([5, 8])
+        Example:
+            >>> Sinusoidal(8).encoding(5).shape
+            torch.Size([5, 8])
         """
         angles = self._angles(_make_positions(length, offset, device))
         pairs = torch.stack((angles.sin(), angles.cos()), -1)
@@ -90,8 +92,9 @@ class Sinusoidal(ResettableModule):
 
             p[i + delta] = M p[i],    M = diag([[cos, sin], [-sin, cos]] of delta / base^(2j / d))
 
-        >>> Sinusoidal(8).shift_matrix(3).shape
-        torch.Size([8, 8])
+        Example:
+            >>> Sinusoidal(8).shift_matrix(3).shape
+            torch.Size([8, 8])
         """
         angles = self._angles(torch.tensor(delta, device=device))
         off_diagonal = torch.stack((angles.sin(), torch.zeros_like(angles)), -1).flatten()[:-1]
@@ -121,12 +124,13 @@ class Learned(ResettableModule):
         dtype: the dtype of the table
 
     Shape: x (*batch, length, embed_dim) -> the same. ``offset`` is the position of the first vector, or a tensor of
-    them, one for each entry of the leading batch axes.
+        them, one for each entry of the leading batch axes.
 
     Reference: Gehring et al. (2017), arXiv 1705.03122, section 3.1.
 
-    >>> Learned(10, 8)(torch.randn(2, 5, 8), offset=5).shape
-    torch.Size([2, 5, 8])
+    Example:
+        >>> Learned(10, 8)(torch.randn(2, 5, 8), offset=5).shape
+        torch.Size([2, 5, 8])
     """
 
     def __init__(self, max_positions: int, embed_dim: int, *, device: Device = None, dtype: Dtype = None) -> None:
@@ -173,8 +177,9 @@ def binary_code(length: int, bits: int | None = None) -> Int[Tensor, "length bit
 
     Shape: -> (length, bits)
 
-    >>> binary_code(6).shape
-    torch.Size([6, 3])
+    Example:
+        >>> binary_code(6).shape
+        torch.Size([6, 3])
     """
     bits = max(1, (length - 1).bit_length()) if bits is None else bits
     return torch.arange(length).unsqueeze(-1) >> torch.arange(bits) & 1

@@ -35,6 +35,13 @@ class KeyProjectedScore(Score):
     Args:
         score: the score that projected the keys
         key_shape: the shape of the keys before their projection, for the check of sizes
+
+    Shape: query (*batch, queries, query_dim), projected key (*batch, keys, dim) -> (*batch, queries, keys)
+
+    Example:
+        >>> score, key = project_keys(Additive(4, 6, 8), torch.randn(5, 6))
+        >>> type(score).__name__, key.shape, score(torch.randn(3, 4), key).shape
+        ('KeyProjectedScore', torch.Size([5, 8]), torch.Size([3, 5]))
     """
 
     def __init__(self, score: Score, key_shape: torch.Size):
@@ -62,7 +69,18 @@ class KeyProjectedScore(Score):
 
 
 def project_keys(score: Any, key: Tensor) -> tuple[Any, Tensor]:
-    """The score without its projection of the keys, and the projected keys."""
+    """The score without its projection of the keys, and the projected keys.
+
+    Args:
+        score: a score; one that does not project keys is returned as it is
+        key: (*batch, keys, key_dim)
+
+    Returns: the score and the projected keys, (*batch, keys, dim)
+
+    Example:
+        >>> project_keys(Additive(4, 6, 8), torch.randn(5, 6))[1].shape
+        torch.Size([5, 8])
+    """
     if not isinstance(score, Score) or score.pairwise is score:
         return score, key
     try:
@@ -72,7 +90,19 @@ def project_keys(score: Any, key: Tensor) -> tuple[Any, Tensor]:
 
 
 def reorder_projected(score: Any, key: Tensor, rows: Tensor) -> tuple[Any, Tensor]:
-    """The result of `project_keys` for other rows of the first batch axis."""
+    """The result of `project_keys` for other rows of the first batch axis.
+
+    Args:
+        score, key: as `project_keys` returns them
+        rows: the selected rows
+
+    Returns: the score and the keys of these rows
+
+    Example:
+        >>> score, key = project_keys(Additive(4, 6, 8), torch.randn(2, 5, 6))
+        >>> reorder_projected(score, key, torch.tensor([1, 1, 0]))[1].shape
+        torch.Size([3, 5, 8])
+    """
     if isinstance(score, KeyProjectedScore):
         score = KeyProjectedScore(score.score, torch.Size([len(rows), *score.key_shape[1:]]))
     return score, key.index_select(0, rows)
@@ -169,9 +199,10 @@ class ProjectedKV(FixedKeys):
         value: (*batch, keys, value_dim)
         mask: the visible keys
 
-    >>> memory = Attention(Additive(4, 6, 8)).precompute(torch.randn(2, 5, 6), torch.randn(2, 5, 3))
-    >>> memory(torch.randn(2, 1, 4)).context.shape
-    torch.Size([2, 1, 3])
+    Example:
+        >>> memory = Attention(Additive(4, 6, 8)).precompute(torch.randn(2, 5, 6), torch.randn(2, 5, 3))
+        >>> memory(torch.randn(2, 1, 4)).context.shape
+        torch.Size([2, 1, 3])
     """
 
     def __init__(self, attention: Any, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None):

@@ -21,7 +21,17 @@ __all__ = ["Alibi", "RelativeBias", "RelativePositionBias", "Rotary", "uses_rela
 
 
 def uses_relative_positions(module: nn.Module) -> bool:
-    """Whether a score, or one inside a module, depends on the distance of a key from the query."""
+    """Whether a score, or one inside a module, depends on the distance of a key from the query.
+
+    Args:
+        module: a score, or a module that contains scores
+
+    Returns: True if there is a `Rotary`, `Alibi` or `RelativeBias`
+
+    Example:
+        >>> uses_relative_positions(MultiHead(8, 2, score=Rotary(ScaledDot())))
+        True
+    """
     return any(isinstance(part, Rotary | RelativePositionBias) for part in module.modules())
 
 
@@ -41,8 +51,9 @@ class Rotary(Score):
 
     Reference: Su et al. (2021), arXiv 2104.09864.
 
-    >>> Rotary(ScaledDot())(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
-    torch.Size([2, 3, 5])
+    Example:
+        >>> Rotary(ScaledDot())(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
+        torch.Size([2, 3, 5])
     """
 
     is_positional = True
@@ -95,7 +106,17 @@ class RelativePositionBias(Score):
 
     Args:
         num_heads: the number of heads, the axis before the queries
-        offset: the key position of the first query; keys - queries by default
+        offset: the key position of the first query; keys - queries if None
+
+    Shape: query (*batch, heads, queries, dim), key (*batch, heads, keys, dim) -> (*batch, heads, queries, keys)
+
+    Example:
+        >>> class NearestFirst(RelativePositionBias):
+        ...     def bias_of_distance(self, distance):
+        ...         return -distance.abs().float().expand(self.num_heads, *distance.shape)
+        >>> NearestFirst(1, offset=None)(torch.randn(2, 4), torch.randn(2, 4))
+        tensor([[[-0., -1.],
+                 [-1., -0.]]])
     """
 
     is_positional = True
@@ -191,8 +212,9 @@ class Alibi(RelativePositionBias):
 
     Reference: Press, Smith and Lewis (2022), arXiv 2108.12409.
 
-    >>> (ScaledDot() + Alibi(8))(torch.randn(2, 8, 3, 4), torch.randn(2, 8, 5, 4)).shape
-    torch.Size([2, 8, 3, 5])
+    Example:
+        >>> (ScaledDot() + Alibi(8))(torch.randn(2, 8, 3, 4), torch.randn(2, 8, 5, 4)).shape
+        torch.Size([2, 8, 3, 5])
     """
 
     def __init__(self, num_heads: int, offset: int | None = None, *, device: Device = None, dtype: Dtype = None):
@@ -239,8 +261,9 @@ class RelativeBias(RelativePositionBias):
 
     Reference: Raffel et al. (2020), arXiv 1910.10683, 2.1 (T5).
 
-    >>> (Dot() + RelativeBias(8))(torch.randn(2, 8, 3, 4), torch.randn(2, 8, 5, 4)).shape
-    torch.Size([2, 8, 3, 5])
+    Example:
+        >>> (Dot() + RelativeBias(8))(torch.randn(2, 8, 3, 4), torch.randn(2, 8, 5, 4)).shape
+        torch.Size([2, 8, 3, 5])
     """
 
     def __init__(

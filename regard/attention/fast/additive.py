@@ -54,10 +54,11 @@ def additive_scores(
         activation: "tanh", "sigmoid" or "relu"
 
     Shape: a (*batch, queries, hidden), b (*batch, keys, hidden), v (hidden) -> (*batch, queries, keys); the batch axes
-    broadcast, and half precision is computed, and returned, in float32
+        broadcast, and half precision is computed, and returned, in float32
 
-    >>> additive_scores(torch.randn(2, 3, 8), torch.randn(2, 5, 8), torch.randn(8)).shape
-    torch.Size([2, 3, 5])
+    Example:
+        >>> additive_scores(torch.randn(2, 3, 8), torch.randn(2, 5, 8), torch.randn(8)).shape
+        torch.Size([2, 3, 5])
     """
     if activation not in ACTIVATIONS:
         raise UsageError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
@@ -89,7 +90,18 @@ def reference_additive_scores(a: Tensor, b: Tensor, v: Tensor, activation: str) 
 
 
 def autocast_disabled(tensor: Tensor) -> AbstractContextManager[Any]:
-    """A context without autocast for the device of a tensor; it would compute sums in half precision."""
+    """A context without autocast for the device of a tensor; it would compute sums in half precision.
+
+    Args:
+        tensor: a tensor
+
+    Returns: a context manager
+
+    Example:
+        >>> with torch.autocast("cpu", torch.bfloat16), autocast_disabled(torch.ones(2, 2)):
+        ...     (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+        torch.float32
+    """
     device = tensor.device.type
     return torch.autocast(device, enabled=False) if is_autocast_enabled(device) else nullcontext()
 

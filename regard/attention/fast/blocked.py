@@ -35,6 +35,20 @@ def banded_attention(inputs: AttentionInputs, compute_context: ComputeContext) -
 
     Time and memory are linear in the number of queries. With b queries per block and a window of w keys, a block has
     b + w - 1 keys.
+
+    Args:
+        inputs: the validated arguments
+        compute_context: computes the context of each part
+
+    Returns: the context, or None if this path does not apply
+
+    Example:
+        >>> from regard.attention.equation import compute_context, validate
+        >>> inputs = validate(*torch.randn(3, 500, 4), window(3, 3), ScaledDot(), None)
+        >>> banded_attention(inputs, compute_context).shape
+        torch.Size([500, 4])
+
+    Reference: Beltagy, Peters and Cohan (2020), arXiv 2004.05150.
     """
     if inputs.mask is None or not _is_row_independent(inputs.normalize):
         return None
@@ -71,7 +85,20 @@ def banded_attention(inputs: AttentionInputs, compute_context: ComputeContext) -
 
 
 def gathered_attention(inputs: AttentionInputs, compute_context: ComputeContext) -> Tensor | None:
-    """Attention around a center: each query with the keys near it; the cost does not grow with the number of keys."""
+    """Attention around a center: each query with the keys near it; the cost does not grow with the number of keys.
+
+    Args:
+        inputs: the validated arguments
+        compute_context: computes the context of each part
+
+    Returns: the context, or None if this path does not apply
+
+    Example:
+        >>> from regard.attention.equation import compute_context, validate
+        >>> inputs = validate(*torch.randn(3, 50, 4), around(torch.arange(50.0), 2), ScaledDot(), None)
+        >>> gathered_attention(inputs, compute_context).shape
+        torch.Size([50, 4])
+    """
     nearby: AroundMask | None = None if inputs.mask is None else inputs.mask.find_around()
     compiling = torch.compiler.is_compiling()  # a choice by size would tie the graph to that size
     if nearby is None or (not compiling and 2 * nearby.radius + 2 >= inputs.num_keys):
@@ -112,7 +139,16 @@ def gathered_attention(inputs: AttentionInputs, compute_context: ComputeContext)
 
 
 def blocked_attention(inputs: AttentionInputs, compute_context: ComputeContext) -> Tensor | None:
-    """Blocks of queries, with the keys that may be visible to them; computed again in the backward pass."""
+    """Blocks of queries, with the keys that may be visible to them; computed again in the backward pass.
+
+    Args:
+        inputs: the validated arguments
+        compute_context: computes the context of each part
+
+    Returns: the context, or None if this path does not apply
+
+    Reference: Rabe and Staats (2021), arXiv 2112.05682.
+    """
     if inputs.is_dropout_active or not _is_row_independent(inputs.normalize):
         return None
     row = math.prod(broadcast_batch_shape(inputs.query, inputs.key)) * inputs.num_keys

@@ -43,7 +43,17 @@ def can_fuse_groups(inputs: AttentionInputs) -> bool:
 def mean_pooling(inputs: AttentionInputs, _: ComputeContext) -> Tensor | None:
     """Constant scores under softmax: the mean of the visible values.
 
-    context = sum_j visible_j v_j / sum_j visible_j
+        context = sum_j visible_j v_j / sum_j visible_j
+
+    Args:
+        inputs: the validated arguments
+
+    Returns: the context, or None if this path does not apply
+
+    Example:
+        >>> from regard.attention.equation import compute_context, validate
+        >>> mean_pooling(validate(*torch.randn(3, 5, 4), None, Constant(), None), compute_context).shape
+        torch.Size([5, 4])
     """
     if inputs.is_dropout_active or (inputs.mask is not None and not inputs.mask.is_query_independent):
         return None
@@ -59,7 +69,20 @@ def mean_pooling(inputs: AttentionInputs, _: ComputeContext) -> Tensor | None:
 
 
 def fused_attention(inputs: AttentionInputs, _: ComputeContext) -> Tensor | None:
-    """Scores that are dot products of features, under softmax with or without a temperature."""
+    """Scores that are dot products of features, under softmax with or without a temperature, by PyTorch's fused kernel.
+
+    Args:
+        inputs: the validated arguments
+
+    Returns: the context, or None if this path does not apply
+
+    Example:
+        >>> from regard.attention.equation import compute_context, validate
+        >>> fused_attention(validate(*torch.randn(3, 5, 4), None, Gaussian(0.5), None), compute_context).shape
+        torch.Size([5, 4])
+
+    Reference: Dao et al. (2022), "FlashAttention", arXiv 2205.14135.
+    """
     is_dropped, on_cpu = inputs.is_dropout_active, inputs.query.device.type == "cpu"
     # On a CPU the dropout of the kernel costs more than that of the definition.
     if (is_dropped and on_cpu) or _is_mask_too_large(inputs) or (on_cpu and _is_small_training_batch(inputs)):

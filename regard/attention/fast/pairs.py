@@ -54,7 +54,20 @@ PAIR_FUNCTIONS = {
 
 
 def pairwise_sum(function: str, a: Tensor, b: Tensor, v: Tensor) -> Tensor:
-    """sum_h v_h y_qkh."""
+    """The scores sum_h v_h y_qkh of all pairs.
+
+    Args:
+        function: a name in PAIR_FUNCTIONS
+        a: the side of the queries
+        b: the side of the keys
+        v: the weight of each hidden unit
+
+    Shape: a (batch, queries, hidden), b (batch, keys, hidden), v (hidden) -> (batch, queries, keys)
+
+    Example:
+        >>> pairwise_sum("tanh", torch.randn(2, 3, 8), torch.randn(2, 5, 8), torch.randn(8)).shape
+        torch.Size([2, 3, 5])
+    """
     scores = compiled_or_none(f"forward {function}", build_forward_kernel(function), a, b, v)
     if scores is None:
         scores = a.new_empty(a.shape[0], a.shape[1], b.shape[1])
@@ -66,7 +79,20 @@ def pairwise_sum(function: str, a: Tensor, b: Tensor, v: Tensor) -> Tensor:
 def pairwise_sum_backward(
     function: str, a: Tensor, b: Tensor, v: Tensor, g: Tensor, shift: float = 0.0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """v_h sum_k g y', v_h sum_q g y' and sum_qk g (y - shift), shifted in parts, before large sums cancel."""
+    """The gradients of `pairwise_sum`: v_h sum_k g y', v_h sum_q g y' and sum_qk g (y - shift).
+
+    Args:
+        function, a, b, v: as in `pairwise_sum`
+        g: the gradient of the scores
+        shift: subtracted from y part by part, before large sums cancel
+
+    Shape: g (batch, queries, keys) -> the shapes of a, b and v
+
+    Example:
+        >>> a, b, v, g = torch.randn(2, 3, 8), torch.randn(2, 5, 8), torch.randn(8), torch.randn(2, 3, 5)
+        >>> [tuple(gradient.shape) for gradient in pairwise_sum_backward("tanh", a, b, v, g)]
+        [(2, 3, 8), (2, 5, 8), (8,)]
+    """
     result = compiled_or_none(f"backward {function}", build_backward_kernel(function), a, b, v, g, g.mT.contiguous())
     if result is not None:
         da, db, rows = result
@@ -96,7 +122,19 @@ def iter_blocks(a: Tensor, b: Tensor) -> Iterator[tuple[slice, slice, slice]]:
 
 
 def compiled_or_none(name: str, kernel: Callable[..., Any], a: Tensor, b: Tensor, *others: Tensor) -> Any:
-    """``kernel(a, b, *others)`` in compiled loops, or None if the work is small or there is no compiler."""
+    """``kernel(a, b, *others)`` in compiled loops, or None if the work is small or there is no compiler.
+
+    Args:
+        name: identifies the kernel
+        kernel: the function to compile
+        a, b, others: its arguments
+
+    Returns: the result of the kernel, or None
+
+    Example:
+        >>> compiled_or_none("product", torch.bmm, torch.ones(1, 2, 2), torch.ones(1, 2, 2)) is None  # little work
+        True
+    """
     sizes = (a.shape[1], b.shape[1], a.shape[2])
     if (
         a.shape[0] * math.prod(sizes) < MIN_COMPILED_WORK or min(sizes) < 2
@@ -154,7 +192,17 @@ _broken = False  # after one failure no other kernel is tried: the reason is the
 
 @contextmanager
 def compile_kernels(enabled: bool) -> Iterator[None]:
-    """Enable or disable compiled kernels within the block."""
+    """Enable or disable compiled kernels within the block.
+
+    Args:
+        enabled: whether kernels may be compiled
+
+    Returns: a context manager
+
+    Example:
+        >>> with compile_kernels(False):
+        ...     scores = Additive(4, 6, 8)(torch.randn(3, 4), torch.randn(5, 6))
+    """
     token = _enabled.set(enabled)
     try:
         yield
@@ -166,6 +214,11 @@ def require_compiled() -> None:
     """Raise when a kernel runs uncompiled: it would allocate the tensor that it exists to avoid.
 
     torch.compile may run a function uncompiled (when it is disabled, or at its limit on recompilations).
+
+    Example:
+        >>> require_compiled()
+        Traceback (most recent call last):
+        RuntimeError: torch.compile ran a kernel of regard uncompiled
     """
     if not torch.compiler.is_compiling():
         raise RuntimeError("torch.compile ran a kernel of regard uncompiled")

@@ -36,8 +36,9 @@ class PositionGrid:
         is_full: whether these are all positions
         is_consecutive: whether positions are consecutive, at the same distances in every block
 
-    >>> PositionGrid.full(2, 3).key_positions
-    tensor([[0, 1, 2]])
+    Example:
+        >>> PositionGrid.full(2, 3).key_positions
+        tensor([[0, 1, 2]])
     """
 
     num_queries: int
@@ -81,11 +82,12 @@ class Mask:
 
     A subclass implements ``rule``; all other methods have a safe default. Masks combine with ``&``, ``|`` and ``~``.
 
-    >>> from regard.attention import causal, padding
-    >>> (causal() & padding(torch.tensor([2]))).materialize(3, 3).int()
-    tensor([[[1, 0, 0],
-             [1, 1, 0],
-             [1, 1, 0]]], dtype=torch.int32)
+    Example:
+        >>> from regard.attention import causal, padding
+        >>> (causal() & padding(torch.tensor([2]))).materialize(3, 3).int()
+        tensor([[[1, 0, 0],
+                 [1, 1, 0],
+                 [1, 1, 0]]], dtype=torch.int32)
     """
 
     def rule(self, grid: PositionGrid) -> Bool[Tensor, "..."]:
@@ -256,8 +258,12 @@ class DenseMask(Mask):
 
         visible(i, j) = tensor[..., i, j]
 
-    >>> dense(torch.tensor([True, False])).materialize(1, 2)
-    tensor([[ True, False]])
+    Args:
+        tensor: True where a key is visible to a query
+
+    Example:
+        >>> dense(torch.tensor([True, False])).materialize(1, 2)
+        tensor([[ True, False]])
     """
 
     def __init__(self, tensor: Bool[Tensor, "..."]):
@@ -315,13 +321,26 @@ def dense(tensor: Bool[Tensor, "..."]) -> Mask:
     Args:
         tensor: a bool tensor that broadcasts to (*batch, queries, keys) from the right
 
-    >>> dense(torch.tensor([[True, False], [True, True]])).materialize(2, 2).int()
-    tensor([[1, 0],
-            [1, 1]], dtype=torch.int32)
+    Returns: the mask
+
+    Example:
+        >>> dense(torch.tensor([[True, False], [True, True]])).materialize(2, 2).int()
+        tensor([[1, 0],
+                [1, 1]], dtype=torch.int32)
     """
     return DenseMask(tensor)
 
 
 def as_mask(mask: Mask | Tensor) -> Mask:
-    """The mask itself, or a bool tensor as ``dense``; anything else is a TypeError."""
+    """The mask itself, or a bool tensor as ``dense``; anything else is a TypeError.
+
+    Args:
+        mask: a mask, or a bool tensor that broadcasts to (*batch, queries, keys)
+
+    Returns: the mask
+
+    Example:
+        >>> as_mask(torch.tensor([True, False]))
+        dense((1, 2))
+    """
     return mask if isinstance(mask, Mask) else DenseMask(mask)

@@ -43,6 +43,16 @@ def _check_leading_axes(table: Tensor, batch_shape: tuple[int, ...], num_trailin
 
 
 class PaddingMask(Mask):
+    """The mask that `padding` returns.
+
+    Args:
+        lengths: the number of keys of each sequence
+
+    Example:
+        >>> PaddingMask([1, 3])
+        padding((2,))
+    """
+
     def __init__(self, lengths: Int[Tensor, "*batch"] | Sequence[int] | int):
         lengths = torch.as_tensor(lengths)
         if lengths.dtype.is_floating_point or lengths.dtype == torch.bool or lengths.is_complex():
@@ -76,7 +86,17 @@ class PaddingMask(Mask):
 
 
 class WindowMask(Mask):
-    """The band -left <= key - (query + offset) <= right; causal is the band without a left bound."""
+    """The mask that `window` and `causal` return: the band -left <= key - (query + offset) <= right.
+
+    Args:
+        left: the number of visible keys before the query's position; infinite for a causal mask
+        right: the number of visible keys after it
+        offset: the key position of the first query; keys - queries if None
+
+    Example:
+        >>> WindowMask(1, 0, None).band(3, 5)
+        (1, 2)
+    """
 
     def __init__(self, left: float, right: int, offset: int | None):
         self.left, self.right, self.offset = left, right, offset
@@ -103,6 +123,17 @@ class WindowMask(Mask):
 
 
 class AroundMask(Mask):
+    """The mask that `around` returns.
+
+    Args:
+        center: a number, or (*batch, queries) with the leading batch axes
+        radius: the largest distance of a visible key
+
+    Example:
+        >>> AroundMask(torch.tensor([0.0, 2.5]), 1)
+        around((2,), radius=1)
+    """
+
     def __init__(self, center: Tensor | float, radius: float):
         if not radius >= 0:
             raise UsageError(f"around: radius must be at least 0, got {radius!r}")
@@ -143,6 +174,17 @@ class AroundMask(Mask):
 
 
 class DocumentMask(Mask):
+    """The mask that `documents` returns.
+
+    Args:
+        query_ids: the document of each query, (*batch, queries)
+        key_ids: the document of each key, (*batch, keys); query_ids if None
+
+    Example:
+        >>> DocumentMask(torch.tensor([0, 0, 1]), None)
+        documents((3,))
+    """
+
     def __init__(self, query_ids: Int[Tensor, "*batch queries"], key_ids: Int[Tensor, "*batch keys"] | None):
         self.query_ids = torch.as_tensor(query_ids)
         self.key_ids = self.query_ids if key_ids is None else torch.as_tensor(key_ids)
@@ -183,10 +225,13 @@ def padding(lengths: Int[Tensor, "*batch"] | Sequence[int] | int) -> Mask:
     Args:
         lengths: the number of keys of each sequence; its axes are the leading batch axes, heads and queries follow
 
-    >>> padding([1, 3]).materialize(1, 3).int()
-    tensor([[[1, 0, 0]],
-    <BLANKLINE>
-            [[1, 1, 1]]], dtype=torch.int32)
+    Returns: the mask
+
+    Example:
+        >>> padding([1, 3]).materialize(1, 3).int()
+        tensor([[[1, 0, 0]],
+        <BLANKLINE>
+                [[1, 1, 1]]], dtype=torch.int32)
     """
     return PaddingMask(lengths)
 
@@ -202,11 +247,14 @@ def causal(offset: int | None = None) -> Mask:
     Args:
         offset: the key position of the first query; keys - queries by default
 
+    Returns: the mask
+
     Reference: Vaswani et al. (2017), arXiv 1706.03762, 3.2.3.
 
-    >>> causal().materialize(2, 3).int()
-    tensor([[1, 1, 0],
-            [1, 1, 1]], dtype=torch.int32)
+    Example:
+        >>> causal().materialize(2, 3).int()
+        tensor([[1, 1, 0],
+                [1, 1, 1]], dtype=torch.int32)
     """
     return WindowMask(math.inf, 0, offset if offset is None else _check_integer("causal", "offset", offset))
 
@@ -221,12 +269,15 @@ def window(left: int, right: int, offset: int | None = None) -> Mask:
         right: the number of visible keys after it
         offset: the key position of the first query; keys - queries by default
 
+    Returns: the mask
+
     Reference: Beltagy, Peters and Cohan (2020), arXiv 2004.05150.
 
-    >>> window(1, 0).materialize(3, 3).int()
-    tensor([[1, 0, 0],
-            [1, 1, 0],
-            [0, 1, 1]], dtype=torch.int32)
+    Example:
+        >>> window(1, 0).materialize(3, 3).int()
+        tensor([[1, 0, 0],
+                [1, 1, 0],
+                [0, 1, 1]], dtype=torch.int32)
     """
     left, right = _check_integer("window", "left", left, 0), _check_integer("window", "right", right, 0)
     return WindowMask(left, right, offset if offset is None else _check_integer("window", "offset", offset))
@@ -241,11 +292,14 @@ def around(center: Tensor | float, radius: float) -> Mask:
         center: a number, or (*batch, queries) with the leading batch axes
         radius: the largest distance of a visible key
 
+    Returns: the mask
+
     Reference: Luong, Pham and Manning (2015), arXiv 1508.04025, 3.2, for local attention.
 
-    >>> around(torch.tensor([0.0, 2.5]), 1).materialize(2, 5).int()
-    tensor([[1, 1, 0, 0, 0],
-            [0, 0, 1, 1, 0]], dtype=torch.int32)
+    Example:
+        >>> around(torch.tensor([0.0, 2.5]), 1).materialize(2, 5).int()
+        tensor([[1, 1, 0, 0, 0],
+                [0, 0, 1, 1, 0]], dtype=torch.int32)
     """
     return AroundMask(center, radius)
 
@@ -259,11 +313,14 @@ def documents(query_ids: Int[Tensor, "*batch queries"], key_ids: Int[Tensor, "*o
         query_ids: the document of each query, (*batch, queries)
         key_ids: the document of each key, (*batch, keys); query_ids by default
 
+    Returns: the mask
+
     Reference: Krell et al. (2021), arXiv 2107.02027.
 
-    >>> documents(torch.tensor([0, 0, 1])).materialize(3, 3).int()
-    tensor([[1, 1, 0],
-            [1, 1, 0],
-            [0, 0, 1]], dtype=torch.int32)
+    Example:
+        >>> documents(torch.tensor([0, 0, 1])).materialize(3, 3).int()
+        tensor([[1, 1, 0],
+                [1, 1, 0],
+                [0, 0, 1]], dtype=torch.int32)
     """
     return DocumentMask(query_ids, key_ids)

@@ -95,11 +95,14 @@ def masked_normalizer(
         input_kind: what the scores are, "logits" or "kernel" (kernel values)
         is_random: whether the function draws random numbers
 
-    >>> @masked_normalizer
-    ... def squared_relu(scores):
-    ...     return scores.relu().square()
-    >>> squared_relu(torch.tensor([[2.0, -1.0, -torch.inf], [-torch.inf, -torch.inf, -torch.inf]])).tolist()
-    [[4.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    Returns: the normalizer; with keyword arguments only, a decorator
+
+    Example:
+        >>> @masked_normalizer
+        ... def squared_relu(scores):
+        ...     return scores.relu().square()
+        >>> squared_relu(torch.tensor([[2.0, -1.0, -torch.inf], [-torch.inf, -torch.inf, -torch.inf]])).tolist()
+        [[4.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     if function is None:
         return lambda decorated: _build_masked_normalizer(decorated, input_kind, is_random)
@@ -124,11 +127,12 @@ class Normalizer(ResettableModule):
 
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
-    >>> class Power(Normalizer):
-    ...     def compute_weights(self, scores):
-    ...         return scores.relu() ** 3
-    >>> Power()(torch.tensor([[2.0, 1.0, -torch.inf]])).tolist()
-    [[8.0, 1.0, 0.0]]
+    Example:
+        >>> class Power(Normalizer):
+        ...     def compute_weights(self, scores):
+        ...         return scores.relu() ** 3
+        >>> Power()(torch.tensor([[2.0, 1.0, -torch.inf]])).tolist()
+        [[8.0, 1.0, 0.0]]
     """
 
     @property
@@ -180,8 +184,14 @@ class FunctionNormalizer(Normalizer):
 def as_masked_normalizer(normalize: NormalizeFunction) -> NormalizeFunction:
     """The normalizer itself if it gives hidden keys weight 0, otherwise a FunctionNormalizer around it.
 
-    >>> as_masked_normalizer(torch.nn.Softmax(-1))(torch.full((1, 2), -torch.inf))
-    tensor([[0., 0.]])
+    Args:
+        normalize: from scores to weights
+
+    Returns: a normalizer that gives hidden keys weight 0
+
+    Example:
+        >>> as_masked_normalizer(torch.nn.Softmax(-1))(torch.full((1, 2), -torch.inf))
+        tensor([[0., 0.]])
     """
     is_masked = isinstance(normalize, Normalizer) or getattr(normalize, "is_masked", False)
     return normalize if is_masked or hasattr(normalize, "log_prob") else FunctionNormalizer(normalize)
@@ -190,8 +200,14 @@ def as_masked_normalizer(normalize: NormalizeFunction) -> NormalizeFunction:
 def input_kind(normalize: NormalizeFunction) -> str:
     """What scores a normalizer expects, "logits" or "kernel" (kernel values); logits by default.
 
-    >>> input_kind(torch.nn.Softmax(-1))
-    'logits'
+    Args:
+        normalize: from scores to weights
+
+    Returns: "logits" or "kernel"
+
+    Example:
+        >>> input_kind(torch.nn.Softmax(-1))
+        'logits'
     """
     return getattr(normalize, "input_kind", "logits")
 
@@ -199,7 +215,13 @@ def input_kind(normalize: NormalizeFunction) -> str:
 def is_random(normalize: NormalizeFunction) -> bool:
     """Whether a call of the normalizer draws random numbers in the current mode; False by default.
 
-    >>> is_random(torch.nn.Softmax(-1))
-    False
+    Args:
+        normalize: from scores to weights
+
+    Returns: its ``is_random``
+
+    Example:
+        >>> is_random(torch.nn.Softmax(-1))
+        False
     """
     return getattr(normalize, "is_random", False)

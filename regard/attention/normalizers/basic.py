@@ -27,12 +27,16 @@ def softmax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*bat
 
         w_i = exp(s_i) / sum_j exp(s_j)
 
+    Args:
+        scores: the masked scores
+
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
     Reference: Bridle (1990), "Probabilistic Interpretation of Feedforward Classification Network Outputs".
 
-    >>> softmax(torch.tensor([[0.0, 0.0, -torch.inf]])).tolist()
-    [[0.5, 0.5, 0.0]]
+    Example:
+        >>> softmax(torch.tensor([[0.0, 0.0, -torch.inf]])).tolist()
+        [[0.5, 0.5, 0.0]]
     """
     return torch.softmax(scores, -1)
 
@@ -43,10 +47,14 @@ def sigmoid(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*bat
 
         w_i = 1 / (1 + exp(-s_i))
 
+    Args:
+        scores: the masked scores
+
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
-    >>> sigmoid(torch.tensor([[0.0, 0.0, -torch.inf]])).tolist()
-    [[0.5, 0.5, 0.0]]
+    Example:
+        >>> sigmoid(torch.tensor([[0.0, 0.0, -torch.inf]])).tolist()
+        [[0.5, 0.5, 0.0]]
     """
     return torch.sigmoid(scores)
 
@@ -57,12 +65,16 @@ def kernel_sum(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*
 
         w_i = s_i / sum_j s_j
 
-    Shape: scores (*batch, queries, keys), 0 or more, -inf for hidden keys -> weights of the same shape
+    Args:
+        scores: kernel values, 0 or more
+
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
     Reference: Nadaraya (1964) and Watson (1964): kernel regression.
 
-    >>> kernel_sum(torch.tensor([[1.0, 3.0, -torch.inf], [0.0, 0.0, 0.0]])).tolist()
-    [[0.25, 0.75, 0.0], [0.0, 0.0, 0.0]]
+    Example:
+        >>> kernel_sum(torch.tensor([[1.0, 3.0, -torch.inf], [0.0, 0.0, 0.0]])).tolist()
+        [[0.25, 0.75, 0.0], [0.0, 0.0, 0.0]]
     """
     values = zero_hidden(scores, scores)
     total = values.sum(-1, keepdim=True)
@@ -91,8 +103,9 @@ class Temperature(Normalizer):
 
     Reference: Hinton, Vinyals and Dean (2015), arXiv 1503.02531.
 
-    >>> Temperature(0.001)(torch.tensor([[1.0, 2.0, -torch.inf]])).tolist()
-    [[0.0, 1.0, 0.0]]
+    Example:
+        >>> Temperature(0.001)(torch.tensor([[1.0, 2.0, -torch.inf]])).tolist()
+        [[0.0, 1.0, 0.0]]
     """
 
     temperature: Tensor | Number
@@ -118,8 +131,9 @@ class SigmoidSum(Normalizer):
 
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
-    >>> SigmoidSum()(torch.tensor([[50.0, 99.0, -torch.inf]])).tolist()
-    [[0.5, 0.5, 0.0]]
+    Example:
+        >>> SigmoidSum()(torch.tensor([[50.0, 99.0, -torch.inf]])).tolist()
+        [[0.5, 0.5, 0.0]]
     """
 
     def compute_weights(self, scores: Tensor) -> Tensor:
@@ -136,8 +150,9 @@ class TopK(Normalizer):
 
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
-    >>> TopK(2)(torch.tensor([[0.0, 1.0, 1.0, 1.0]])).tolist()
-    [[0.0, 0.5, 0.5, 0.0]]
+    Example:
+        >>> TopK(2)(torch.tensor([[0.0, 1.0, 1.0, 1.0]])).tolist()
+        [[0.0, 0.5, 0.5, 0.0]]
     """
 
     def __init__(self, k: int) -> None:
@@ -182,10 +197,14 @@ def hardmax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*bat
 
         w_i = 1 if i = argmax_j s_j else 0
 
+    Args:
+        scores: the masked scores
+
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
-    >>> hardmax(torch.tensor([[1.0, 3.0, 3.0, -torch.inf]])).tolist()
-    [[0.0, 1.0, 0.0, 0.0]]
+    Example:
+        >>> hardmax(torch.tensor([[1.0, 3.0, 3.0, -torch.inf]])).tolist()
+        [[0.0, 1.0, 0.0, 0.0]]
     """
     return first_argmax_one_hot(scores)
 
@@ -204,9 +223,10 @@ class Sample(Normalizer):
 
     Reference: Xu et al. (2015), arXiv 1502.03044, hard attention.
 
-    >>> weights = Sample()(torch.tensor([[0.5, 1.0, -torch.inf]]))
-    >>> weights.sum().item(), weights[0, 2].item()
-    (1.0, 0.0)
+    Example:
+        >>> weights = Sample()(torch.tensor([[0.5, 1.0, -torch.inf]]))
+        >>> weights.sum().item(), weights[0, 2].item()
+        (1.0, 0.0)
     """
 
     def __init__(self, generator: torch.Generator | None = None) -> None:
@@ -255,8 +275,9 @@ class Gumbel(Normalizer):
 
     Reference: Jang, Gu and Poole (2017), arXiv 1611.01144; Maddison, Mnih and Teh (2017), arXiv 1611.00712.
 
-    >>> Gumbel(temperature=0.5).eval()(torch.zeros(1, 4)).tolist()
-    [[0.25, 0.25, 0.25, 0.25]]
+    Example:
+        >>> Gumbel(temperature=0.5).eval()(torch.zeros(1, 4)).tolist()
+        [[0.25, 0.25, 0.25, 0.25]]
     """
 
     temperature: Tensor | Number

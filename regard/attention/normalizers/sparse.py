@@ -142,12 +142,16 @@ def sparsemax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*b
 
         w = argmin_p |p - s|^2,    so w_i = max(s_i - tau, 0)
 
+    Args:
+        scores: the masked scores
+
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
     Reference: Martins and Astudillo (2016), arXiv 1602.02068.
 
-    >>> sparsemax(torch.tensor([[1.0, 0.5, -1.0, -torch.inf]])).tolist()
-    [[0.75, 0.25, 0.0, 0.0]]
+    Example:
+        >>> sparsemax(torch.tensor([[1.0, 0.5, -1.0, -torch.inf]])).tolist()
+        [[0.75, 0.25, 0.0, 0.0]]
     """
     return _entmax_weights(scores, 2.0)
 
@@ -158,12 +162,16 @@ def entmax15(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*ba
 
         w_i = max(s_i / 2 - tau, 0)^2
 
+    Args:
+        scores: the masked scores
+
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
     Reference: Peters, Niculae and Martins (2019), arXiv 1905.05702.
 
-    >>> entmax15(torch.tensor([[1.0, 1.0, -2.0, -torch.inf]])).tolist()
-    [[0.5, 0.5, 0.0, 0.0]]
+    Example:
+        >>> entmax15(torch.tensor([[1.0, 1.0, -2.0, -torch.inf]])).tolist()
+        [[0.5, 0.5, 0.0, 0.0]]
     """
     return _entmax_weights(scores, 1.5)
 
@@ -179,10 +187,11 @@ class Entmax(Normalizer):
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
     Reference: Peters, Niculae and Martins (2019), arXiv 1905.05702; Blondel, Martins and Niculae (2019), arXiv
-    1805.09717.
+        1805.09717.
 
-    >>> Entmax(2)(torch.tensor([[1.0, 0.5, -1.0, -torch.inf]])).tolist()
-    [[0.75, 0.25, 0.0, 0.0]]
+    Example:
+        >>> Entmax(2)(torch.tensor([[1.0, 0.5, -1.0, -torch.inf]])).tolist()
+        [[0.75, 0.25, 0.0, 0.0]]
     """
 
     def __init__(self, alpha: Number) -> None:

@@ -24,7 +24,20 @@ __all__ = ["Dropout", "GaussianWindow", "NormalizerWrapper", "StraightThrough"]
 
 
 class NormalizerWrapper(Normalizer):
-    """A normalizer that changes the weights of the wrapped one, ``normalize``."""
+    """A normalizer that changes the weights of the wrapped one, ``normalize``.
+
+    Args:
+        normalize: the wrapped normalizer
+
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
+
+    Example:
+        >>> class Halved(NormalizerWrapper):
+        ...     def compute_weights(self, scores):
+        ...         return self.normalize(scores) / 2
+        >>> Halved(softmax)(torch.zeros(1, 2)).tolist()
+        [[0.25, 0.25]]
+    """
 
     normalize: NormalizeFunction
 
@@ -67,8 +80,9 @@ class Dropout(NormalizerWrapper):
 
     Reference: Srivastava et al. (2014); on attention weights Vaswani et al. (2017), arXiv 1706.03762.
 
-    >>> Dropout(softmax, p=0.5).eval()(torch.zeros(1, 4)).tolist()
-    [[0.25, 0.25, 0.25, 0.25]]
+    Example:
+        >>> Dropout(softmax, p=0.5).eval()(torch.zeros(1, 4)).tolist()
+        [[0.25, 0.25, 0.25, 0.25]]
     """
 
     def __init__(self, normalize: NormalizeFunction, p: Number) -> None:
@@ -112,10 +126,11 @@ class StraightThrough(NormalizerWrapper):
 
     Reference: Bengio, Léonard and Courville (2013), arXiv 1308.3432; Jang, Gu and Poole (2017), arXiv 1611.01144.
 
-    >>> scores = torch.tensor([[0.0, 1.0, -torch.inf]], requires_grad=True)
-    >>> weights = StraightThrough(softmax)(scores)
-    >>> weights.tolist(), torch.autograd.grad(weights[0, 1], scores)[0].abs().sum().item() > 0
-    ([[0.0, 1.0, 0.0]], True)
+    Example:
+        >>> scores = torch.tensor([[0.0, 1.0, -torch.inf]], requires_grad=True)
+        >>> weights = StraightThrough(softmax)(scores)
+        >>> weights.tolist(), torch.autograd.grad(weights[0, 1], scores)[0].abs().sum().item() > 0
+        ([[0.0, 1.0, 0.0]], True)
     """
 
     def __init__(self, normalize: NormalizeFunction) -> None:
@@ -151,8 +166,9 @@ class GaussianWindow(NormalizerWrapper):
 
     Reference: Luong, Pham and Manning (2015), arXiv 1508.04025, eq. 10, "local-p".
 
-    >>> GaussianWindow(softmax, center=torch.tensor([0.0]), sigma=1.0)(torch.zeros(1, 2))
-    tensor([[0.5000, 0.3033]])
+    Example:
+        >>> GaussianWindow(softmax, center=torch.tensor([0.0]), sigma=1.0)(torch.zeros(1, 2))
+        tensor([[0.5000, 0.3033]])
     """
 
     center: Tensor | Number

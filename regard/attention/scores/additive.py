@@ -52,11 +52,12 @@ class Additive(_NetworkScore):
     Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim) -> (*batch, queries, keys)
 
     Reference: Bahdanau, Cho and Bengio (2015), arXiv 1409.0473, A.1.2; without a query: Yang et al. (2016),
-    "Hierarchical Attention Networks", eq. 5.
+        "Hierarchical Attention Networks", eq. 5.
 
-    >>> score = Additive(query_dim=4, key_dim=6, hidden_dim=8)
-    >>> score(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
-    torch.Size([2, 3, 5])
+    Example:
+        >>> score = Additive(query_dim=4, key_dim=6, hidden_dim=8)
+        >>> score(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
+        torch.Size([2, 3, 5])
     """
 
     def __init__(
@@ -144,9 +145,10 @@ class Concat(_NetworkScore):
 
     Reference: Luong, Pham and Manning (2015), arXiv 1508.04025, 3.1, "concat".
 
-    >>> score = Concat(query_dim=4, key_dim=6, hidden_dim=8, num_layers=2)
-    >>> score(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
-    torch.Size([2, 3, 5])
+    Example:
+        >>> score = Concat(query_dim=4, key_dim=6, hidden_dim=8, num_layers=2)
+        >>> score(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
+        torch.Size([2, 3, 5])
     """
 
     query_dim: int

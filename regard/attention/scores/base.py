@@ -29,6 +29,10 @@ class DotProductFeatures(NamedTuple):
         scale: the factor of the dot product
         bias: broadcastable to (*batch, queries, keys)
         full_precision: whether the features keep their precision under autocast
+
+    Example:
+        >>> ScaledDot().dot_product_features(torch.randn(2, 4), torch.randn(3, 4), None).scale
+        0.5
     """
 
     query: Tensor | None
@@ -133,8 +137,11 @@ class SumScore(Score):
         left: a score
         right: a score with the same kind of output
 
-    >>> (Dot() + 2 * Dot())(torch.ones(2, 3), torch.ones(4, 3))[0, 0]
-    tensor(9.)
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim) -> (*batch, queries, keys)
+
+    Example:
+        >>> (Dot() + 2 * Dot())(torch.ones(2, 3), torch.ones(4, 3))[0, 0]
+        tensor(9.)
     """
 
     def __init__(self, left: Score, right: Score):
@@ -178,8 +185,11 @@ class ScaledScore(Score):
         score: a score
         factor: a number, or a tensor that broadcasts to the scores; a Parameter is trained
 
-    >>> (0.5 * Dot())(torch.ones(2, 4), torch.ones(3, 4))[0, 0]
-    tensor(2.)
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim) -> (*batch, queries, keys)
+
+    Example:
+        >>> (0.5 * Dot())(torch.ones(2, 4), torch.ones(3, 4))[0, 0]
+        tensor(2.)
     """
 
     def __init__(self, score: Score, factor: float | Tensor):
@@ -227,7 +237,17 @@ class ScaledScore(Score):
 
 
 class FunctionScore(Score):
-    """A plain function as a score; without further information there is no fast path."""
+    """A plain function as a score; without further information there is no fast path.
+
+    Args:
+        function: from query and key to scores
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim) -> (*batch, queries, keys)
+
+    Example:
+        >>> FunctionScore(lambda query, key: query @ key.mT)(torch.ones(2, 3), torch.ones(4, 3)).shape
+        torch.Size([2, 4])
+    """
 
     is_positional = True
 

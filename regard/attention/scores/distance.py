@@ -48,8 +48,9 @@ class Cosine(Score):
 
     Reference: Graves, Wayne and Danihelka (2014), arXiv 1410.5401, eq. 5 and 6.
 
-    >>> Cosine(strength=2.0)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
-    torch.Size([2, 3, 5])
+    Example:
+        >>> Cosine(strength=2.0)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
+        torch.Size([2, 3, 5])
     """
 
     def __init__(
@@ -188,8 +189,9 @@ class Gaussian(_DistanceScore):
 
     Reference: Nadaraya (1964), "On Estimating Regression"; Watson (1964), "Smooth Regression Analysis".
 
-    >>> Gaussian(width=0.5)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
-    torch.Size([2, 3, 5])
+    Example:
+        >>> Gaussian(width=0.5)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
+        torch.Size([2, 3, 5])
     """
 
     def forward(
@@ -227,8 +229,9 @@ class Boxcar(_FiniteKernel):
 
     Reference: Nadaraya (1964) and Watson (1964).
 
-    >>> Boxcar(width=0.5)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
-    torch.Size([2, 3, 5])
+    Example:
+        >>> Boxcar(width=0.5)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
+        torch.Size([2, 3, 5])
     """
 
     def forward(
@@ -250,8 +253,9 @@ class Epanechnikov(_FiniteKernel):
 
     Reference: Epanechnikov (1969); the kernel of least mean squared error.
 
-    >>> Epanechnikov(width=0.5)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
-    torch.Size([2, 3, 5])
+    Example:
+        >>> Epanechnikov(width=0.5)(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
+        torch.Size([2, 3, 5])
     """
 
     def forward(

@@ -36,8 +36,9 @@ class Constant(Score):
 
     Reference: average pooling, the baseline of Nadaraya (1964) and Watson (1964).
 
-    >>> Constant()(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
-    torch.Size([2, 3, 5])
+    Example:
+        >>> Constant()(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
+        torch.Size([2, 3, 5])
     """
 
     def forward(
@@ -56,8 +57,9 @@ class Dot(Score):
 
     Reference: Luong, Pham and Manning (2015), arXiv 1508.04025, 3.1, "dot".
 
-    >>> Dot()(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
-    torch.Size([2, 3, 5])
+    Example:
+        >>> Dot()(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
+        torch.Size([2, 3, 5])
     """
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
@@ -86,8 +88,9 @@ class ScaledDot(Dot):
 
     Reference: Vaswani et al. (2017), arXiv 1706.03762, 3.2.1.
 
-    >>> ScaledDot()(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
-    torch.Size([2, 3, 5])
+    Example:
+        >>> ScaledDot()(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
+        torch.Size([2, 3, 5])
     """
 
     def scale(self, dim: int) -> float:
@@ -109,8 +112,9 @@ class Bilinear(Score):
 
     Reference: Luong, Pham and Manning (2015), arXiv 1508.04025, 3.1, "general".
 
-    >>> Bilinear(query_dim=4, key_dim=6)(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
-    torch.Size([2, 3, 5])
+    Example:
+        >>> Bilinear(query_dim=4, key_dim=6)(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
+        torch.Size([2, 3, 5])
     """
 
     def __init__(self, query_dim: int, key_dim: int, *, device: Device = None, dtype: Dtype = None):
@@ -154,8 +158,9 @@ class Energy(Bilinear):
 
     Reference: LeCun et al. (2006), "A Tutorial on Energy-Based Learning".
 
-    >>> Energy(query_dim=4, key_dim=6)(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
-    torch.Size([2, 3, 5])
+    Example:
+        >>> Energy(query_dim=4, key_dim=6)(torch.randn(2, 3, 4), torch.randn(2, 5, 6)).shape
+        torch.Size([2, 3, 5])
     """
 
     def project_query(self, query: Tensor, num_keys: int) -> Tensor:
@@ -177,8 +182,9 @@ class Location(Score):
 
     Reference: Luong, Pham and Manning (2015), arXiv 1508.04025, eq. 8.
 
-    >>> Location(query_dim=4, max_keys=6)(torch.randn(2, 3, 4), torch.randn(2, 5, 7)).shape
-    torch.Size([2, 3, 5])
+    Example:
+        >>> Location(query_dim=4, max_keys=6)(torch.randn(2, 3, 4), torch.randn(2, 5, 7)).shape
+        torch.Size([2, 3, 5])
     """
 
     is_positional = True
