@@ -155,6 +155,14 @@ class PartiallySampled(Normalizer):
     Args:
         sample: the normalizer that samples
         soft_rows: True for each row with softmax
+
+    Shape: scores (rows, queries, keys), -inf for hidden keys -> weights of the same shape
+
+    Example:
+        >>> PartiallySampled(Sample(), torch.tensor([True, False])).eval()(torch.tensor([[[0.0, 0.0]], [[0.0, 1.0]]]))
+        tensor([[[0.5000, 0.5000]],
+        <BLANKLINE>
+                [[0.0000, 1.0000]]])
     """
 
     def __init__(self, sample: Sample, soft_rows: Bool[Tensor, " rows"]):
@@ -187,6 +195,13 @@ class CaptionDecoderState:
         model: the model
         projected_kv: the attention over the grids
         state: the initial state
+
+    Example:
+        >>> attention = Attention(Additive(query_dim=16, key_dim=8, hidden_dim=8))
+        >>> model = ShowAttendTell(11, attention, feature_dim=8, embed_dim=8, hidden_dim=16)
+        >>> decoder = model.start_decoding(torch.rand(2, 49, 8))
+        >>> decoder.step(torch.tensor([1, 1])).shape, decoder.weights().shape
+        (torch.Size([2, 11]), torch.Size([2, 49]))
     """
 
     def __init__(self, model: ShowAttendTell, projected_kv: ProjectedKV, state: CellState):
@@ -229,6 +244,11 @@ def doubly_stochastic_penalty(
 
     Returns:
         the penalty of each caption
+
+    Example:
+        >>> output = attend(torch.zeros(1, 2, 4), torch.zeros(1, 2, 4), torch.zeros(1, 2, 4))  # 2 tokens, 2 cells
+        >>> doubly_stochastic_penalty([output], torch.ones(1, 2, dtype=torch.bool)).tolist()
+        [0.0]
 
     Reference: Xu et al. (2015), eq. 14.
     """

@@ -115,6 +115,13 @@ class FlatDocumentClassifier(ResettableModule):
 def split_lengths(totals: RowCounts, max_span: int) -> Int[Tensor, " parts"]:
     """Sizes of the parts of each document: nearly equal within a document, and at most `max_span`.
 
+    Args:
+        totals: words of each document
+        max_span: words of the longest part
+
+    Returns:
+        the sizes of the parts of all documents
+
     Example:
         >>> split_lengths(torch.tensor([3, 10]), max_span=4).tolist()
         [3, 4, 3, 3]
@@ -128,6 +135,13 @@ def split_lengths(totals: RowCounts, max_span: int) -> Int[Tensor, " parts"]:
 
 def segment_sum(values: Tensor, counts: Int[Tensor, " rows"]) -> Tensor:
     """The sum of the first counts[0] values, of the next counts[1], and so on.
+
+    Args:
+        values: the values of all rows, end to end
+        counts: values of each row
+
+    Returns:
+        the sum of each row
 
     Example:
         >>> segment_sum(torch.tensor([1, 2, 3]), torch.tensor([2, 1])).tolist()

@@ -118,7 +118,16 @@ class HierarchicalAttentionNetwork(ResettableModule):
 
 
 class HierarchicalWeights(NamedTuple):
-    """Attention weights of both levels."""
+    """Attention weights of both levels.
+
+    Args:
+        words: the weight of each word in its sentence
+        sentences: the weight of each sentence in its document
+
+    Example:
+        >>> HierarchicalWeights(torch.ones(3, 4) / 4, torch.ones(2, 2) / 2).sentences.shape
+        torch.Size([2, 2])
+    """
 
     words: Float[Tensor, "sentences longest"]
     sentences: Float[Tensor, "documents longest_document"]
@@ -220,6 +229,11 @@ def iter_length_groups(
 
     Returns:
         an iterator over the padded rows of a group and their lengths
+
+    Example:
+        >>> packed, order = pack_rows(torch.arange(6.0)[:, None], torch.tensor([1, 5]))
+        >>> [tuple(group.shape) for group, lengths in iter_length_groups(packed, torch.tensor([5, 1]))]
+        [(1, 5, 1), (1, 1, 1)]
     """
     starts, groups = packed.batch_sizes.cumsum(0) - packed.batch_sizes, split_by_length(lengths.tolist())
     indices = []
@@ -234,7 +248,13 @@ def iter_length_groups(
 
 
 def split_by_length(lengths: list[int]) -> list[tuple[int, int, int]]:
-    """Split rows, longest first, where they become much shorter: (first, last, longest) of each group.
+    """Split rows, longest first, where they become much shorter.
+
+    Args:
+        lengths: the length of each row, longest first
+
+    Returns:
+        (first row, row behind the last one, length of the longest) of each group
 
     Example:
         >>> split_by_length([10, 9, 6, 5, 1])

@@ -27,6 +27,7 @@ __all__ = [
     "BagOfWordsEncoder",
     "ConvBackbone",
     "GRUEncoder",
+    "GridModel",
     "VQAOutput",
     "VisualQAModel",
     "grid_position_encoding",
@@ -114,6 +115,12 @@ class ConvBackbone(ResettableModule):
 def grid_position_encoding(height: int, width: int) -> Float[Tensor, "position height width"]:
     """Row and column of each grid cell, as sine and cosine of half a turn, one, two and four turns.
 
+    Args:
+        height, width: cells of the grid along each axis
+
+    Returns:
+        `POSITION_DIM` numbers for each cell
+
     Example:
         >>> grid_position_encoding(4, 6).shape
         torch.Size([16, 4, 6])
@@ -128,7 +135,16 @@ def grid_position_encoding(height: int, width: int) -> Float[Tensor, "position h
 
 
 class GridModel(ResettableModule):
-    """What the models of image grids share: a backbone, and the size of a grid vector."""
+    """What the models of image grids share: a backbone, and the size of a grid vector.
+
+    Shape: that of the subclass
+
+    Example:
+        >>> class MeanColor(GridModel):
+        ...     backbone, feature_dim = None, 3
+        >>> MeanColor().encode_image(torch.rand(2, 49, 3)).shape
+        torch.Size([2, 49, 3])
+    """
 
     backbone: nn.Module | None
     feature_dim: int
@@ -353,7 +369,16 @@ class GRUEncoder(ResettableModule):
 
 
 class VQAOutput(NamedTuple):
-    """Logits of the answers, and the output of each attention."""
+    """Logits of the answers, and the output of each attention.
+
+    Args:
+        logits: the logits
+        attention: the outputs
+
+    Example:
+        >>> VQAOutput(torch.zeros(2, 3, 5), []).logits.shape
+        torch.Size([2, 3, 5])
+    """
 
     logits: Float[Tensor, "batch questions answers"]
     attention: list[AttentionOutput]

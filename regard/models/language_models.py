@@ -97,6 +97,12 @@ class CausalDecoderState:
     Args:
         model: the model
         prefix: the tokens so far, (batch, seq_len)
+
+    Example:
+        >>> model = CausalLM(20, embed_dim=8, num_heads=2, num_layers=1).eval()
+        >>> decoder = model.start_decoding(torch.randint(4, 20, (2, 5)), torch.tensor([5, 5]))
+        >>> decoder.step(torch.tensor([4, 4])).shape
+        torch.Size([2, 20])
     """
 
     def __init__(self, model: CausalLM, prefix: Int[Tensor, "batch seq_len"]):

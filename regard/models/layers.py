@@ -152,7 +152,10 @@ class GRUCell(RNNCell):
 
         h' = z h + (1 - z) tanh(W x + r (U h))
 
-    Args, Shape: as in `RNNCell`; the state is (h,)
+    Args:
+        input_dim, context_dim, hidden_dim, device, dtype: as in `RNNCell`
+
+    Shape: as in `RNNCell`; the state is (h,)
 
     Example:
         >>> cell = GRUCell(3, 0, 5)
@@ -179,7 +182,10 @@ class LSTMCell(RNNCell):
 
         c' = f c + i g,    h' = o tanh(c')
 
-    Args, Shape: as in `RNNCell`; the state is (h, c)
+    Args:
+        input_dim, context_dim, hidden_dim, device, dtype: as in `RNNCell`
+
+    Shape: as in `RNNCell`; the state is (h, c)
 
     Example:
         >>> cell, state = LSTMCell(3, 0, 5), (torch.zeros(2, 5), torch.zeros(2, 5))

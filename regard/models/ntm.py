@@ -37,7 +37,19 @@ INITIAL_MEMORY = 1e-6  # every element of a memory that nothing was written to
 
 @dataclass(frozen=True)
 class NTMState:
-    """What a Neural Turing Machine passes from step to step."""
+    """What a Neural Turing Machine passes from step to step.
+
+    Args:
+        memory: the memory
+        read: the vectors that the read heads have read
+        read_weights: the weights of the rows, for each read head
+        write_weights: the weights of the rows, for each write head
+        controller: the state of the controller
+
+    Example:
+        >>> NeuralTuringMachine(9, 8, memory_rows=16, memory_width=6).init_state(2).memory.shape
+        torch.Size([2, 16, 6])
+    """
 
     memory: Float[Tensor, "batch rows width"]
     read: Float[Tensor, "batch read_heads width"]
@@ -59,7 +71,19 @@ class NTMState:
 
 
 class NTMStep(NamedTuple):
-    """One step: the output, the state after it, and what the write heads erased and added."""
+    """One step: the output, the state after it, and what the write heads erased and added.
+
+    Args:
+        output: (batch, output_dim)
+        state: the state after the step
+        erase: (batch, write_heads, width)
+        add: (batch, write_heads, width)
+
+    Example:
+        >>> model = NeuralTuringMachine(9, 8, memory_rows=16, memory_width=6)
+        >>> model.step(torch.rand(2, 9), model.init_state(2)).output.shape
+        torch.Size([2, 8])
+    """
 
     output: Tensor
     state: NTMState

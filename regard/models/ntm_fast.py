@@ -45,7 +45,17 @@ MAX_STRENGTH = 100.0
 
 
 class HeadParameters(NamedTuple):
-    """Parameters of the read heads or of the write heads in one step."""
+    """Parameters of the read heads or of the write heads in one step.
+
+    Args:
+        key, strength, gate, offsets, sharpness: as in `regard.attention.addressing.address`
+
+    Example:
+        >>> layout = HeadLayout(num_read=1, num_write=1, memory_width=4, max_shift=1)
+        >>> readers, writers, erase, add = layout.split(*layout.activate(torch.randn(2, sum(layout.sizes))))
+        >>> readers.key.shape, readers.offsets.shape
+        (torch.Size([2, 1, 4]), torch.Size([2, 1, 3]))
+    """
 
     key: Tensor
     strength: Tensor
@@ -55,7 +65,18 @@ class HeadParameters(NamedTuple):
 
 
 class HeadLayout(NamedTuple):
-    """Numbers of heads, and the layout of the interface vector."""
+    """Numbers of heads, and the layout of the interface vector.
+
+    Args:
+        num_read: read heads
+        num_write: write heads
+        memory_width: size of a row of the memory
+        max_shift: farthest shift of a head in one step, in rows
+
+    Example:
+        >>> HeadLayout(num_read=1, num_write=1, memory_width=4, max_shift=1).sizes
+        [12, 6, 4, 6]
+    """
 
     num_read: int
     num_write: int
@@ -95,6 +116,13 @@ def bounded_softplus(x: Tensor, limit: float = MAX_STRENGTH) -> Tensor:
 
     The slope vanishes soon above the limit: in float32 it is 0 from about nine times the limit on.
 
+    Args:
+        x: any tensor
+        limit: the bound
+
+    Returns:
+        a tensor of the same shape
+
     Example:
         >>> bounded_softplus(torch.tensor([0.0, 1e6])).tolist()
         [0.693..., 100.0]
@@ -103,7 +131,14 @@ def bounded_softplus(x: Tensor, limit: float = MAX_STRENGTH) -> Tensor:
 
 
 class ClipGradient(torch.autograd.Function):
-    """Identity; backward clips gradients elementwise to [-limit, limit]."""
+    """Identity; backward clips gradients elementwise to [-limit, limit].
+
+    Example:
+        >>> x = torch.zeros(2, requires_grad=True)
+        >>> (ClipGradient.apply(1.0, x)[0] * torch.tensor([0.5, 5.0])).sum().backward()
+        >>> x.grad.tolist()
+        [0.5, 1.0]
+    """
 
     @staticmethod
     def forward(ctx: Any, limit: float, *state: Tensor) -> tuple[Tensor, ...]:
@@ -116,7 +151,18 @@ class ClipGradient(torch.autograd.Function):
 
 
 def promote_tensors(*tensors: Tensor) -> Sequence[Tensor]:
-    """The tensors in one dtype: the widest of theirs, and at least float32."""
+    """The tensors in one dtype: the widest of theirs, and at least float32.
+
+    Args:
+        tensors: any tensors
+
+    Returns:
+        the tensors in this dtype
+
+    Example:
+        >>> [tensor.dtype for tensor in promote_tensors(torch.ones(1).half(), torch.ones(1).double())]
+        [torch.float64, torch.float64]
+    """
     widest = torch.float32
     for tensor in tensors:
         widest = widest if tensor.dtype == widest else torch.promote_types(widest, tensor.dtype)
@@ -124,7 +170,19 @@ def promote_tensors(*tensors: Tensor) -> Sequence[Tensor]:
 
 
 def cast_tensors(dtype: torch.dtype, *tensors: Tensor) -> Sequence[Tensor]:
-    """The tensors in a dtype; `to` is not called where it would do nothing, because the call itself costs time."""
+    """The tensors in a dtype; `to` is not called where it would do nothing, because the call itself costs time.
+
+    Args:
+        dtype: the dtype
+        tensors: any tensors
+
+    Returns:
+        the tensors in this dtype
+
+    Example:
+        >>> [tensor.dtype for tensor in cast_tensors(torch.float64, torch.ones(1))]
+        [torch.float64]
+    """
     return tensors if all(tensor.dtype == dtype for tensor in tensors) else [tensor.to(dtype) for tensor in tensors]
 
 
@@ -138,6 +196,15 @@ def memory_step(
         interface: (batch, sum(layout.sizes)), the controller's output for all heads
         memory: (batch, rows, width)
         read_weights, write_weights: (batch, heads, rows), of the step before
+
+    Returns:
+        the four tensors
+
+    Example:
+        >>> layout = HeadLayout(num_read=1, num_write=1, memory_width=4, max_shift=1)
+        >>> focus, memory = torch.full((2, 1, 8), 1 / 8), torch.randn(2, 8, 4)
+        >>> [tuple(part.shape) for part in memory_step(layout, torch.randn(2, 28), memory, focus, focus)]
+        [(2, 8, 4), (2, 1, 4), (2, 1, 8), (2, 1, 8)]
     """
     inputs = promote_tensors(interface, memory, read_weights, write_weights)
     with autocast_disabled(memory):

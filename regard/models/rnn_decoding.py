@@ -24,7 +24,16 @@ MAX_LOGITS = 1 << 24  # computed at a time by posterior_alignment
 
 
 class DecoderOutput(NamedTuple):
-    """Hidden states of a decoder, the input of `lm_head`, and its attention: one per step, or one for all steps."""
+    """Hidden states of a decoder, the input of `lm_head`, and its attention: one per step, or one for all steps.
+
+    Args:
+        hidden: the hidden states
+        attention: the outputs of the attention
+
+    Example:
+        >>> DecoderOutput(torch.zeros(2, 7, 16), []).hidden.shape
+        torch.Size([2, 7, 16])
+    """
 
     hidden: Float[Tensor, "batch tgt_len output_dim"]
     attention: list[AttentionOutput]
@@ -32,7 +41,16 @@ class DecoderOutput(NamedTuple):
 
 @dataclass(frozen=True)
 class RNNState:
-    """State of a recurrent decoder: that of each layer, and the vector that input feeding passes on."""
+    """State of a recurrent decoder: that of each layer, and the vector that input feeding passes on.
+
+    Args:
+        states: the state of each layer, first layer first
+        input_feed: the attentional hidden state of the step before
+
+    Example:
+        >>> RNNState([(torch.zeros(2, 16),)], torch.zeros(2, 16)).reorder(torch.tensor([0, 0, 1])).top_hidden.shape
+        torch.Size([3, 16])
+    """
 
     states: list[CellState]
     input_feed: Tensor
@@ -52,12 +70,27 @@ class EncoderMemory:
     """What a recurrent decoder attends to: all encoder states, or without attention the final ones only.
 
     In a beam search, `beam_width` neighboring rows are hypotheses of one sentence and share its keys.
+
+    Args:
+        projected_kv: the attention over the encoder states, or None
+        lengths: numbers of source tokens
+        final_state: the final encoder states
+        needs_positions: whether the attention takes the position of the query, as LocalM and LocalP do
+        beam_width: rows of each sentence
+
+    Example:
+        >>> from regard.models import RNNSeq2Seq
+        >>> model = RNNSeq2Seq(11, 13, Attention(Additive(16, 16, 8)), embed_dim=8, hidden_dim=16)
+        >>> source, lengths = torch.randint(4, 11, (2, 5)), torch.tensor([5, 3])
+        >>> memory, state = model.encode(source, lengths)
+        >>> memory.attend(state.top_hidden[:, None], 0)[0].shape
+        torch.Size([2, 1, 16])
     """
 
     projected_kv: ProjectedKV | None
     lengths: Int[Tensor, " sentences"]
     final_state: Float[Tensor, "sentences dim"]
-    needs_positions: bool  # LocalM and LocalP take the position of the query
+    needs_positions: bool
     beam_width: int = 1
 
     def attend(self, query: Float[Tensor, "rows queries dim"], t: int) -> tuple[Tensor, AttentionOutput | None]:
@@ -99,6 +132,14 @@ class RNNDecoderState:
         model: the model
         memory: what the decoder attends to
         state: the initial state
+
+    Example:
+        >>> from regard.models import RNNSeq2Seq
+        >>> model = RNNSeq2Seq(11, 13, Attention(Additive(16, 16, 8)), embed_dim=8, hidden_dim=16)
+        >>> source, lengths = torch.randint(4, 11, (2, 5)), torch.tensor([5, 3])
+        >>> decoder = RNNDecoderState(model, *model.encode(source, lengths))
+        >>> decoder.step(torch.tensor([1, 1])).shape, decoder.weights().shape
+        (torch.Size([2, 13]), torch.Size([2, 5]))
     """
 
     def __init__(self, model: RNNSeq2Seq, memory: EncoderMemory, state: RNNState):
@@ -168,6 +209,13 @@ def posterior_alignment(
 
     Returns:
         weights of `target[:, 1:]` over the source, which sum to 1; 0 where the attention weight is 0
+
+    Example:
+        >>> from regard.models import RNNSeq2Seq
+        >>> model = RNNSeq2Seq(11, 13, Attention(Additive(16, 16, 8)), embed_dim=8, hidden_dim=16)
+        >>> source, lengths = torch.randint(4, 11, (2, 5)), torch.tensor([5, 3])
+        >>> posterior_alignment(model, source, lengths, torch.randint(4, 13, (2, 7))).shape
+        torch.Size([2, 6, 5])
 
     Reference: Shankar and Sarawagi (2019), "Posterior attention models for sequence to sequence learning", who train
         with it.

@@ -153,6 +153,13 @@ class TransformerDecoderState:
         model: the model
         memory: encoder output
         lengths: numbers of source tokens
+
+    Example:
+        >>> model = Transformer(11, 13, embed_dim=16, num_heads=2, num_encoder_layers=2, ffn_dim=32).eval()
+        >>> source, lengths = torch.randint(4, 11, (2, 5)), torch.tensor([5, 3])
+        >>> decoder = TransformerDecoderState(model, model.encode(source, lengths), lengths)
+        >>> decoder.step(torch.tensor([1, 1])).shape, decoder.weights().shape
+        (torch.Size([2, 13]), torch.Size([2, 5]))
     """
 
     def __init__(self, model: Transformer, memory: Tensor, lengths: Tensor):

@@ -23,8 +23,6 @@ from regard.attention._common import is_transformed
 from regard.attention.fast.additive import autocast_disabled
 
 __all__ = [
-    "AddressFunction",
-    "WriteFunction",
     "address_backward",
     "address_fast",
     "address_forward",
@@ -50,7 +48,20 @@ MIN_NORM = {
 def address_forward(
     key: Tensor, strength: Tensor, gate: Tensor, offsets: Tensor, sharpness: Tensor, memory: Tensor, previous: Tensor
 ) -> tuple[Tensor, SavedTensors]:
-    """sharpen(shift(interpolate(content(key, memory, strength), previous, gate), offsets), sharpness)."""
+    """sharpen(shift(interpolate(content(key, memory, strength), previous, gate), offsets), sharpness).
+
+    Args:
+        key, strength, gate, offsets, sharpness, memory, previous: as in `regard.attention.addressing.address`
+
+    Returns: the weights (*batch, heads, rows), and the tensors that `address_backward` needs
+
+    Example:
+        >>> key, memory, previous = torch.randn(2, 1, 4), torch.randn(2, 8, 4), torch.full((2, 1, 8), 1 / 8)
+        >>> ones, offsets = torch.ones(2, 1), torch.tensor([0.1, 0.8, 0.1]).expand(2, 1, 3)
+        >>> weights, saved = address_forward(key, ones, ones, offsets, ones, memory, previous)
+        >>> weights.shape
+        torch.Size([2, 1, 8])
+    """
     key_scale, row_scale = inverse_norm(key), inverse_norm(memory).mT
     unit_key = key * key_scale
     cosine = batched_matmul(unit_key, memory.mT).mul_(row_scale)
@@ -66,7 +77,21 @@ def address_forward(
 
 
 def address_backward(saved: SavedTensors, grad: Tensor) -> SavedTensors:
-    """Gradients in the order of the arguments of `address_forward`."""
+    """Gradients in the order of the arguments of `address_forward`.
+
+    Args:
+        saved: the tensors that `address_forward` returns
+        grad: the gradient of the weights
+
+    Returns: the gradients
+
+    Example:
+        >>> key, memory, previous = torch.randn(2, 1, 4), torch.randn(2, 8, 4), torch.full((2, 1, 8), 1 / 8)
+        >>> ones, offsets = torch.ones(2, 1), torch.tensor([0.1, 0.8, 0.1]).expand(2, 1, 3)
+        >>> weights, saved = address_forward(key, ones, ones, offsets, ones, memory, previous)
+        >>> [tuple(part.shape) for part in address_backward(saved, torch.ones_like(weights))]
+        [(2, 1, 4), (2, 1), (2, 1), (2, 1, 3), (2, 1), (2, 8, 4), (2, 1, 8)]
+    """
     strength, gate, offsets, sharpness, memory, previous, key_scale, row_scale, unit_key, cosine = saved[:10]
     content, windows, shifted, logs, weights = saved[10:]
     slope = softmax_backward(grad, weights)
@@ -90,7 +115,18 @@ def address_backward(saved: SavedTensors, grad: Tensor) -> SavedTensors:
 
 
 def write_forward(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> tuple[Tensor, SavedTensors]:
-    """memory * prod_heads(1 - weights erase) + sum_heads weights add."""
+    """memory * prod_heads(1 - weights erase) + sum_heads weights add.
+
+    Args:
+        memory, weights, erase, add: as in `regard.attention.addressing.write`
+
+    Returns: the memory (*batch, rows, width), and the tensors that `write_backward` needs
+
+    Example:
+        >>> memory, weights, ones = torch.randn(2, 8, 4), torch.full((2, 1, 8), 1 / 8), torch.ones(2, 1, 4)
+        >>> write_forward(memory, weights, ones, ones)[0].shape
+        torch.Size([2, 8, 4])
+    """
     column, row = weights.unsqueeze(-1), erase.unsqueeze(-2)
     factors = [1 - column[..., h, :, :] * row[..., h, :, :] for h in range(weights.shape[-2])]
     remaining = functools.reduce(torch.mul, factors)
@@ -100,7 +136,20 @@ def write_forward(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -
 
 
 def write_backward(saved: SavedTensors, grad: Tensor) -> SavedTensors:
-    """Gradients in the order of the arguments of `write_forward`."""
+    """Gradients in the order of the arguments of `write_forward`.
+
+    Args:
+        saved: the tensors that `write_forward` returns
+        grad: the gradient of the memory
+
+    Returns: the gradients
+
+    Example:
+        >>> memory, weights, ones = torch.randn(2, 8, 4), torch.full((2, 1, 8), 1 / 8), torch.ones(2, 1, 4)
+        >>> result, saved = write_forward(memory, weights, ones, ones)
+        >>> [tuple(part.shape) for part in write_backward(saved, torch.ones_like(result))]
+        [(2, 8, 4), (2, 1, 8), (2, 1, 4), (2, 1, 4)]
+    """
     memory, weights, erase, add, remaining, *per_head = saved
     to_remaining, to_weights = grad * memory, batched_matmul(add, grad.mT)
     if not per_head:
@@ -155,6 +204,18 @@ def differentiable_backward(function: Callable[..., Any], inputs: SavedTensors, 
     """The gradients of the inputs by autograd, so that they can be differentiated again.
 
     It is used where the backward pass builds a graph: explicit gradients would be constants in it.
+
+    Args:
+        function: the forward pass
+        inputs: its arguments
+        grads: the gradients of its results
+
+    Returns: the gradients, None for inputs that require none
+
+    Example:
+        >>> x = torch.tensor([3.0], requires_grad=True)
+        >>> differentiable_backward(lambda x: x**2, [x], torch.ones(1))[0].tolist()
+        [6.0]
     """
     # Views, since one input may have been computed from another, and gradients must not propagate to that.
     views = [tensor.view_as(tensor) for tensor in inputs]
@@ -165,27 +226,82 @@ def differentiable_backward(function: Callable[..., Any], inputs: SavedTensors, 
 
 
 def address_fast(*inputs: Tensor) -> Tensor:
-    """`address_forward`, with a backward pass if gradients are enabled; all inputs are float32 or wider."""
+    """`address_forward`, with a backward pass if gradients are enabled; all inputs are float32 or wider.
+
+    Args:
+        inputs: the arguments of `address_forward`
+
+    Returns: the weights (*batch, heads, rows)
+
+    Example:
+        >>> key, memory, previous = torch.randn(2, 1, 4), torch.randn(2, 8, 4), torch.full((2, 1, 8), 1 / 8)
+        >>> ones, offsets = torch.ones(2, 1), torch.tensor([0.1, 0.8, 0.1]).expand(2, 1, 3)
+        >>> address_fast(key, ones, ones, offsets, ones, memory, previous).shape
+        torch.Size([2, 1, 8])
+    """
     return AddressFunction.apply(*inputs) if torch.is_grad_enabled() else address_forward(*inputs)[0]
 
 
 def write_fast(*inputs: Tensor) -> Tensor:
-    """`write_forward`, with a backward pass if gradients are enabled."""
+    """`write_forward`, with a backward pass if gradients are enabled.
+
+    Args:
+        inputs: the arguments of `write_forward`
+
+    Returns: the memory (*batch, rows, width)
+
+    Example:
+        >>> ones = torch.ones(2, 1, 4)
+        >>> write_fast(torch.randn(2, 8, 4), torch.full((2, 1, 8), 1 / 8), ones, ones).shape
+        torch.Size([2, 8, 4])
+    """
     return WriteFunction.apply(*inputs) if torch.is_grad_enabled() else write_forward(*inputs)[0]
 
 
 def can_use_fast_address(num_rows: int, num_offsets: int) -> bool:
-    """Whether the explicit passes apply: no transform traces the operations, and offsets lead to different rows."""
+    """Whether the explicit passes apply: no transform traces the operations, and offsets lead to different rows.
+
+    Args:
+        num_rows: the number of rows of the memory
+        num_offsets: the number of offsets of a shift
+
+    Returns: True if they apply
+
+    Example:
+        >>> can_use_fast_address(num_rows=8, num_offsets=3), can_use_fast_address(num_rows=2, num_offsets=3)
+        (True, False)
+    """
     return num_offsets % 2 == 1 and num_offsets <= num_rows and not is_transformed()
 
 
 def batched_matmul(left: Tensor, right: Tensor) -> Tensor:
-    """The matrix product, with less overhead than ``@`` for three axes."""
+    """The matrix product, with less overhead than ``@`` for three axes.
+
+    Args:
+        left, right: the factors
+
+    Returns: the product
+
+    Example:
+        >>> batched_matmul(torch.ones(2, 3, 4), torch.ones(2, 4, 5)).shape
+        torch.Size([2, 3, 5])
+    """
     return torch.bmm(left, right) if left.dim() == 3 else left @ right
 
 
 def softmax_backward(grad: Tensor, weights: Tensor) -> Tensor:
-    """The gradient of the scores from that of the softmax weights."""
+    """The gradient of the scores from that of the softmax weights.
+
+    Args:
+        grad: the gradient of the weights
+        weights: the weights
+
+    Returns: the gradient of the scores
+
+    Example:
+        >>> softmax_backward(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.5, 0.5]])).tolist()
+        [[0.25, -0.25]]
+    """
     return torch.ops.aten._softmax_backward_data(grad, weights, -1, weights.dtype)
 
 
@@ -205,7 +321,17 @@ def _window_positions(rows: int, width: int, direction: int, device: torch.devic
 
 
 def inverse_norm(vector: Tensor) -> Tensor:
-    """One over the norm of a vector; 0, without a gradient, if the norm is too small."""
+    """One over the norm of a vector; 0, without a gradient, if the norm is too small.
+
+    Args:
+        vector: (*batch, dim)
+
+    Returns: (*batch, 1)
+
+    Example:
+        >>> inverse_norm(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
+        [[0.2...], [0.0]]
+    """
     length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
     # Norms that are too small become infinity, whose reciprocal and slope are 0.
     return torch.threshold(length, MIN_NORM[vector.dtype], math.inf).reciprocal_()

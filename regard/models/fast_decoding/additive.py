@@ -19,7 +19,15 @@ MAX_CACHED_PAIRS = 2**18  # pairs x hidden_dim that fit into the cache of a core
 
 
 class AttentionStep(NamedTuple):
-    """Attention of one decoding step."""
+    """Attention of one decoding step.
+
+    Args:
+        weights: the attention weights
+
+    Example:
+        >>> AttentionStep(torch.ones(2, 1, 5) / 5).weights.shape
+        torch.Size([2, 1, 5])
+    """
 
     weights: Float[Tensor, "sentences width src_len"]
 
@@ -32,15 +40,34 @@ class FactoredAdditive:
 
     See regard/attention/fast/additive.py. Here c is the center of a sentence's keys, so that B and its range are known
     before any query; softmax cancels the constant. `beam_width` neighboring rows are hypotheses of one sentence.
+
+    Args:
+        query_proj: from a state to -s a
+        energy: s v
+        key: B
+        center: -s c
+        bound: beyond it the network is saturated for every key
+        value: the values
+        padding_bias: -inf on padding, else 0
+        beam_width: rows of each sentence
+
+    Example:
+        >>> from regard.models import RNNSeq2Seq
+        >>> model = RNNSeq2Seq(11, 13, Attention(Additive(16, 16, 8)), embed_dim=8, hidden_dim=16)
+        >>> with torch.no_grad():
+        ...     memory, state = model.encode(torch.randint(4, 11, (2, 5)), torch.tensor([5, 3]))
+        ...     factored = factor_memory(memory, model.attention)
+        ...     factored.attend(state.top_hidden[:, None], 0)[0].shape
+        torch.Size([2, 1, 16])
     """
 
-    query_proj: Float[Tensor, "dim hidden"]  # from a state to -s a
-    energy: Float[Tensor, " hidden"]  # s v
-    key: Float[Tensor, "sentences src_len hidden"]  # B
-    center: Float[Tensor, "sentences 1 hidden"]  # -s c
-    bound: Float[Tensor, "sentences 1 hidden"]  # beyond it the network is saturated for every key
+    query_proj: Float[Tensor, "dim hidden"]
+    energy: Float[Tensor, " hidden"]
+    key: Float[Tensor, "sentences src_len hidden"]
+    center: Float[Tensor, "sentences 1 hidden"]
+    bound: Float[Tensor, "sentences 1 hidden"]
     value: Float[Tensor, "sentences src_len value"]
-    padding_bias: Float[Tensor, "sentences 1 src_len"]  # -inf on padding
+    padding_bias: Float[Tensor, "sentences 1 src_len"]
     beam_width: int = 1
 
     def __len__(self) -> int:
@@ -87,6 +114,14 @@ def factor_memory(memory: Any, attention: Any) -> Any:
     Returns:
         the factored memory if the attention is additive with softmax, on a CPU, and the range of its keys allows
         exponentials; else the memory
+
+    Example:
+        >>> from regard.models import RNNSeq2Seq
+        >>> model = RNNSeq2Seq(11, 13, Attention(Additive(16, 16, 8)), embed_dim=8, hidden_dim=16)
+        >>> with torch.no_grad():
+        ...     memory, _ = model.encode(torch.randint(4, 11, (2, 5)), torch.tensor([5, 3]))
+        ...     type(factor_memory(memory, model.attention)).__name__
+        'FactoredAdditive'
     """
     if not _is_standard_additive(attention) or memory.projected_kv.key.device.type != "cpu":
         return memory

@@ -50,7 +50,17 @@ __all__ = [
 
 
 class ExtraOutputs(NamedTuple):
-    """Weights of other outputs of a cell's inputs, computed in the same products."""
+    """Weights of other outputs of a cell's inputs, computed in the same products.
+
+    Args:
+        context_weight: from the context
+        input_weight: from the input
+        bias: their bias
+
+    Example:
+        >>> ExtraOutputs(torch.zeros(4, 2), torch.zeros(3, 2), torch.zeros(2)).bias.shape
+        torch.Size([2])
+    """
 
     context_weight: Float[Tensor, "context extra"]
     input_weight: Float[Tensor, "input extra"]
@@ -63,6 +73,13 @@ class FusedCell:
     Args:
         cell: the cell
         extra: weights of other outputs of the cell's inputs
+
+    Example:
+        >>> cell, state = GRUCell(3, 0, 5), (torch.zeros(2, 5),)
+        >>> fused, x = FusedGRU(cell), torch.randn(2, 3)
+        >>> new = fused.update(fused.project_state(state[0], None), fused.project_input(x), state)[0]
+        >>> torch.allclose(new, cell(cell.project_input(x), None, state)[0], atol=1e-6)
+        True
     """
 
     hidden_gates: tuple[int, ...]  # the cell's gates that depend on the state, in the order of a row
@@ -124,7 +141,15 @@ class FusedCell:
 
 
 class FusedGRU(FusedCell):
-    """`GRUCell` for `FusedRNNDecoder`."""
+    """`GRUCell` for `FusedRNNDecoder`.
+
+    Args:
+        cell, extra: as in `FusedCell`
+
+    Example:
+        >>> FusedGRU(GRUCell(3, 0, 5)).input_weight.shape
+        torch.Size([3, 15])
+    """
 
     hidden_gates, input_gates, num_hidden_only = (2, 0, 1), (0, 1, 2), 1
 
@@ -136,7 +161,15 @@ class FusedGRU(FusedCell):
 
 
 class FusedLSTM(FusedCell):
-    """`LSTMCell` for `FusedRNNDecoder`."""
+    """`LSTMCell` for `FusedRNNDecoder`.
+
+    Args:
+        cell, extra: as in `FusedCell`
+
+    Example:
+        >>> FusedLSTM(LSTMCell(3, 0, 5)).input_weight.shape
+        torch.Size([3, 20])
+    """
 
     hidden_gates, input_gates, num_hidden_only = (0, 1, 3, 2), (0, 1, 3, 2), 0
 
@@ -158,6 +191,12 @@ class FusedRNNDecoder:
 
     Args:
         model: the model
+
+    Example:
+        >>> from regard.models import RNNSeq2Seq
+        >>> model = RNNSeq2Seq(11, 13, embed_dim=8, hidden_dim=16).eval()
+        >>> len(FusedRNNDecoder(model).upper_cells)
+        0
     """
 
     def __init__(self, model: RNNSeq2Seq):
@@ -184,6 +223,18 @@ def fuse_rnn_decoder(model: RNNSeq2Seq) -> FusedRNNDecoder | None:
     """The fused decoder of a recurrent model, cached as long as its weights are unchanged.
 
     None if every module must be called: with gradients, watchers, hooks, compilation or autocast.
+
+    Args:
+        model: the model
+
+    Returns:
+        the fused decoder, or None
+
+    Example:
+        >>> from regard.models import RNNSeq2Seq
+        >>> model = RNNSeq2Seq(11, 13, embed_dim=8, hidden_dim=16).eval()
+        >>> fuse_rnn_decoder(model) is None  # gradients are enabled
+        True
     """
     weight = model.lm_head.weight
     parts = (*model.cells, model.readout_proj, model.tgt_embed, model.lm_head)
@@ -206,6 +257,14 @@ class FusedRNNDecoderState:
         decoder: the fused weights
         memory: an `EncoderMemory` or a `FactoredAdditive`
         state: the initial `RNNState`
+
+    Example:
+        >>> from regard.models import RNNSeq2Seq
+        >>> model = RNNSeq2Seq(11, 13, embed_dim=8, hidden_dim=16).eval()
+        >>> with torch.no_grad():
+        ...     decoder = model.start_decoding(torch.randint(4, 11, (2, 5)), torch.tensor([5, 3]))
+        ...     type(decoder).__name__, decoder.step(torch.tensor([1, 1])).shape
+        ('FusedRNNDecoderState', torch.Size([2, 13]))
     """
 
     def __init__(self, decoder: FusedRNNDecoder, memory: Any, state: Any):

@@ -40,6 +40,10 @@ class OutputProjection:
 
     Args:
         weight: W, (vocab, dim)
+
+    Example:
+        >>> OutputProjection(torch.randn(13, 8))(torch.randn(2, 8)).shape
+        torch.Size([2, 13])
     """
 
     def __init__(self, weight: Tensor):
@@ -72,6 +76,13 @@ def base2_logits(
         x: hidden states
         block_size: the width of the result is a multiple of it
         buffer: the result of an earlier call, which is overwritten if it is large enough
+
+    Returns:
+        the logits
+
+    Example:
+        >>> base2_logits(OutputProjection(torch.randn(13, 8)), torch.randn(2, 8), 16, None).shape
+        torch.Size([2, 16])
     """
     if isinstance(projection, OutputProjection) and x.dtype == torch.float32:
         vocab_size = projection.weight_t_base2.shape[1]
@@ -92,7 +103,18 @@ def _buffer(buffer: Tensor | None, x: Tensor, vocab_size: int, block_size: int) 
 
 
 class WeightsVersion(NamedTuple):
-    """Identity and contents of some parameters: equal as long as they are the same tensors and unchanged."""
+    """Identity and contents of some parameters: equal as long as they are the same tensors and unchanged.
+
+    Args:
+        parameter_ids: the identity of each tensor
+        versions: its version counter
+        data_pointers: the address of its data
+        fingerprints: its `fingerprint`
+
+    Example:
+        >>> WeightsVersion((1,), (0,), (64,), (0.5,)) == WeightsVersion((1,), (1,), (64,), (0.5,))
+        False
+    """
 
     parameter_ids: tuple[int, ...]
     versions: tuple[int, ...]
@@ -105,7 +127,19 @@ OUTPUT_PROJECTIONS: WeightCache[OutputProjection] = WeakKeyDictionary()
 
 
 def cached_output_projection(lm_head: nn.Linear) -> Callable[[Tensor], Tensor]:
-    """The output layer as an `OutputProjection`, or the layer itself where it must be called."""
+    """The output layer as an `OutputProjection`, or the layer itself where it must be called.
+
+    Args:
+        lm_head: the layer
+
+    Returns:
+        from hidden states to logits
+
+    Example:
+        >>> with torch.no_grad():
+        ...     type(cached_output_projection(nn.Linear(8, 13, bias=False))).__name__
+        'OutputProjection'
+    """
     weight = lm_head.weight
     is_plain = has_no_hooks(lm_head) and lm_head._parameters["bias"] is None
     if not (is_plain and is_plain_inference(weight)) or weight.is_inference():
@@ -123,6 +157,18 @@ def get_or_build(
         model: the model
         modules: the modules whose parameters the value depends on
         build: returns a new value
+
+    Returns:
+        the value
+
+    Example:
+        >>> cache, model = WeakKeyDictionary(), nn.Linear(2, 3)
+        >>> first = get_or_build(cache, model, [model], object)
+        >>> first is get_or_build(cache, model, [model], object)
+        True
+        >>> model.reset_parameters()
+        >>> first is get_or_build(cache, model, [model], object)
+        False
     """
     tensors = [p for module in modules for p in module._parameters.values() if p is not None]
     if any(p.is_inference() for p in tensors):  # inference tensors have no version counter
@@ -146,6 +192,16 @@ def fingerprint(weight: Tensor) -> float:
     """A number that changes with the weights: fused optimizers and `.data` change them without counting a version.
 
     Each element is weighted by its position, so a permutation changes the number too.
+
+    Args:
+        weight: a parameter
+
+    Returns:
+        the number
+
+    Example:
+        >>> fingerprint(torch.tensor([0.0, 1.0])), fingerprint(torch.tensor([1.0, 0.0]))
+        (2.0, 1.0)
     """
     remaining = weight.detach()
     while remaining.dim():
@@ -155,7 +211,19 @@ def fingerprint(weight: Tensor) -> float:
 
 
 def is_plain_inference(weight: Tensor) -> bool:
-    """Whether no graph is recorded and no autocast changes the dtype of a product with this weight."""
+    """Whether no graph is recorded and no autocast changes the dtype of a product with this weight.
+
+    Args:
+        weight: a parameter
+
+    Returns:
+        True in ordinary inference
+
+    Example:
+        >>> with torch.no_grad():
+        ...     is_plain_inference(torch.ones(2))
+        True
+    """
     return not (
         torch.is_grad_enabled()
         or torch.compiler.is_compiling()
@@ -165,7 +233,22 @@ def is_plain_inference(weight: Tensor) -> bool:
 
 
 def has_no_hooks(module: nn.Module) -> bool:
-    """Whether a module computes what its class in regard or PyTorch defines: no hooks, no overridden methods."""
+    """Whether a module computes what its class in regard or PyTorch defines: no hooks, no overridden methods.
+
+    Args:
+        module: the module
+
+    Returns:
+        True if its class may be replaced by an equal computation
+
+    Example:
+        >>> layer = nn.Linear(2, 3)
+        >>> has_no_hooks(layer)
+        True
+        >>> handle = layer.register_forward_hook(lambda module, args, output: None)
+        >>> has_no_hooks(layer)
+        False
+    """
     if "forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks:
         return False
     for cls in type(module).__mro__:
@@ -184,7 +267,18 @@ def _is_override(name: str, value: object) -> bool:
 
 
 def is_inlineable(module: nn.Module) -> bool:
-    """Whether a module need not be called: it computes what its class defines, and is in eval mode."""
+    """Whether a module need not be called: it computes what its class defines, and is in eval mode.
+
+    Args:
+        module: the module
+
+    Returns:
+        True if the fast decoders may read its weights in place of a call
+
+    Example:
+        >>> is_inlineable(nn.Linear(2, 3)), is_inlineable(nn.Linear(2, 3).eval())
+        (False, True)
+    """
     return has_no_hooks(module) and not module.training
 
 
@@ -225,6 +319,13 @@ def unique_rows(numbers: Int[Tensor, " rows"], min_rows: int = MIN_ROWS) -> tupl
     Args:
         numbers: a number per row
         min_rows: fewer rows are not grouped; nor are rows on a GPU, which would have to synchronize
+
+    Returns:
+        the numbers and the groups
+
+    Example:
+        >>> unique_rows(torch.tensor([7, 3, 7]), min_rows=1)[0].tolist()
+        [3, 7]
     """
     if len(numbers) < min_rows or numbers.device.type != "cpu":
         return numbers, RowGroups()

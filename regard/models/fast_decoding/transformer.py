@@ -33,17 +33,7 @@ if TYPE_CHECKING:
     from regard.models.transformer import Transformer
     from regard.models.transformer_layers import TransformerDecoderLayer
 
-__all__ = [
-    "FusedDecoder",
-    "FusedDecoderLayer",
-    "FusedDecoderState",
-    "FusedLayerNorm",
-    "FusedLinear",
-    "SourceKV",
-    "compact_rows",
-    "fuse_decoder",
-    "round_up_to_vector",
-]
+__all__ = ["FusedDecoder", "FusedDecoderState", "fuse_decoder"]
 
 VECTOR_SIZE = 16  # keys; PyTorch's fused attention needs half the time for multiples of it
 BUFFER_STEPS = 16  # initial capacity of the cache, in tokens per hypothesis
@@ -93,6 +83,12 @@ class FusedDecoder:
 
     Args:
         model: the model
+
+    Example:
+        >>> from regard.models import Transformer
+        >>> model = Transformer(11, 13, embed_dim=16, num_heads=2, num_encoder_layers=2, ffn_dim=32).eval()
+        >>> len(FusedDecoder(model).layers)
+        2
     """
 
     def __init__(self, model: Transformer):
@@ -130,6 +126,18 @@ def fuse_decoder(model: Transformer) -> FusedDecoder | None:
 
     None if every module must be called: with gradients, watchers, hooks, compilation or autocast, and with attention
     other than the paper's.
+
+    Args:
+        model: the model
+
+    Returns:
+        the fused decoder, or None
+
+    Example:
+        >>> from regard.models import Transformer
+        >>> model = Transformer(11, 13, embed_dim=16, num_heads=2, num_encoder_layers=2, ffn_dim=32).eval()
+        >>> fuse_decoder(model) is None  # gradients are enabled
+        True
     """
     modules = [*model.decoder.modules(), *model.tgt_embed.modules(), model.lm_head]
     if not (_is_unhooked(model) and _has_standard_layers(model) and all(map(is_inlineable, modules))):
@@ -175,6 +183,12 @@ def _fuse_norm(norm: nn.LayerNorm) -> FusedLayerNorm:
 
 def round_up_to_vector(num_keys: int) -> int:
     """The next multiple of `VECTOR_SIZE`; the keys beyond `num_keys` are masked.
+
+    Args:
+        num_keys: the number of keys
+
+    Returns:
+        the number with padding
 
     Example:
         >>> round_up_to_vector(16), round_up_to_vector(17)
@@ -244,6 +258,13 @@ def compact_rows(tensor: Tensor, num_left: int, holes: Tensor, movers: Tensor) -
         num_left: number of rows to keep
         holes: rows below `num_left` that are overwritten
         movers: rows from `num_left` on that move there
+
+    Returns:
+        the first `num_left` rows
+
+    Example:
+        >>> compact_rows(torch.arange(4), 2, torch.tensor([0]), torch.tensor([3])).tolist()
+        [3, 1]
     """
     tensor.index_copy_(0, holes, tensor.index_select(0, movers))
     return tensor[:num_left]
@@ -256,6 +277,14 @@ class FusedDecoderState:
         decoder: the fused weights
         memory: encoder output
         lengths: numbers of source tokens
+
+    Example:
+        >>> from regard.models import Transformer
+        >>> model = Transformer(11, 13, embed_dim=16, num_heads=2, num_encoder_layers=2, ffn_dim=32).eval()
+        >>> with torch.no_grad():
+        ...     decoder = model.start_decoding(torch.randint(4, 11, (2, 5)), torch.tensor([5, 3]))
+        ...     type(decoder).__name__, decoder.step(torch.tensor([1, 1])).shape
+        ('FusedDecoderState', torch.Size([2, 13]))
     """
 
     def __init__(

@@ -30,7 +30,16 @@ MAX_SWEEPS, MIN_GAIN = 4, 1e-3
 
 
 class OutOfReachWarning(UserWarning):
-    """Some queries have no point within the reach of the kernel."""
+    """Some queries have no point within the reach of the kernel.
+
+    Example:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     prediction = KernelRegression("boxcar", width=1.0).fit([[0], [1]], [0, 1]).predict([[9]])
+        >>> prediction.tolist(), caught[0].category.__name__
+        ([nan], 'OutOfReachWarning')
+    """
 
 
 class KernelRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -181,6 +190,13 @@ def learn_bandwidths(kernel: str, points: TrainingPoints) -> Float[Tensor, "feat
 
     Returns:
         the widths
+
+    Example:
+        >>> from regard.models.kernel_regression.smoothing import TrainingPoints
+        >>> x, y, weight = torch.rand(9, 1).double(), torch.rand(9, 1).double(), torch.ones(9).double()
+        >>> points = TrainingPoints.from_targets(x, y, weight)
+        >>> learn_bandwidths("gaussian", points).shape
+        torch.Size([1])
     """
     spread = points.key.std(0, correction=0)
     spread = torch.where(spread > 0, spread, 1.0)
@@ -210,6 +226,16 @@ def leave_one_out_error(kernel: str, width: Tensor, points: TrainingPoints) -> f
         kernel: name of the kernel
         width: one width, or one per feature
         points: the training points
+
+    Returns:
+        the error, averaged over the outputs
+
+    Example:
+        >>> from regard.models.kernel_regression.smoothing import TrainingPoints
+        >>> x, y, weight = torch.rand(9, 1).double(), torch.rand(9, 1).double(), torch.ones(9).double()
+        >>> points = TrainingPoints.from_targets(x, y, weight)
+        >>> leave_one_out_error("average", torch.tensor(1.0), points)  # (n / (n - 1))^2
+        1.265...
     """
     fraction = (points.weight / points.weight.sum())[:, None]
     y = points.y

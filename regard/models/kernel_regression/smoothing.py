@@ -35,7 +35,16 @@ KERNELS: dict[str, Callable[[Tensor | float], Score]] = {
 
 
 class TrainingPoints(NamedTuple):
-    """Keys x, and values: weight times y, and the weight as the last column."""
+    """Keys x, and values: weight times y, and the weight as the last column.
+
+    Args:
+        key: x
+        value: the columns weight * y and weight
+
+    Example:
+        >>> TrainingPoints.from_targets(torch.rand(9, 2), torch.rand(9, 3), torch.ones(9)).value.shape
+        torch.Size([9, 4])
+    """
 
     key: Float[Tensor, "points features"]
     value: Float[Tensor, "points columns"]
@@ -70,6 +79,12 @@ class KernelSmoother:
         kernel: a name in `KERNELS`
         width: one width, or one per feature
         points: the training points
+
+    Example:
+        >>> x, y, weight = torch.rand(9, 1).double(), torch.rand(9, 1).double(), torch.ones(9).double()
+        >>> points = TrainingPoints.from_targets(x, y, weight)
+        >>> KernelSmoother("gaussian", torch.tensor(0.1), points).sums(torch.rand(3, 1).double()).shape
+        torch.Size([3, 2])
     """
 
     def __init__(self, kernel: str, width: Width, points: TrainingPoints):
@@ -109,7 +124,18 @@ class KernelSmoother:
 
 
 def divide_sums(sums: Sums) -> Float[Tensor, "queries outputs"]:
-    """Predictions from sums: NaN where no point is within reach."""
+    """Predictions from sums: NaN where no point is within reach.
+
+    Args:
+        sums: numerators and, as the last column, the denominator
+
+    Returns:
+        the predictions
+
+    Example:
+        >>> divide_sums(torch.tensor([[3.0, 2.0], [0.0, 0.0]])).tolist()
+        [[1.5], [nan]]
+    """
     return torch.where(sums[:, -1:] > 0, sums[:, :-1] / sums[:, -1:], math.nan)
 
 
@@ -144,6 +170,15 @@ def smooth_in_chunks(
         score: the kernel
         excluded: a point to hide from each query
         normalize: the normalizer, as in `attend`
+
+    Returns:
+        the contexts
+
+    Example:
+        >>> x, y, weight = torch.rand(9, 1).double(), torch.rand(9, 1).double(), torch.ones(9).double()
+        >>> points = TrainingPoints.from_targets(x, y, weight)
+        >>> smooth_in_chunks(torch.rand(3, 1).double(), points, Boxcar(0.5)).shape
+        torch.Size([3, 2])
     """
     key, value = points
     if not len(query) or not len(key):
@@ -168,6 +203,12 @@ class SortedNeighbors:
         points: the training points
         width: one width, or one per feature
         score: a kernel of finite reach
+
+    Example:
+        >>> x, y, weight = torch.rand(9, 1).double(), torch.rand(9, 1).double(), torch.ones(9).double()
+        >>> points = TrainingPoints.from_targets(x, y, weight)
+        >>> SortedNeighbors(points, torch.tensor(0.5), Boxcar(0.5)).sums(torch.rand(3, 1).double())[0].shape
+        torch.Size([3, 2])
     """
 
     def __init__(self, points: TrainingPoints, width: Tensor, score: Score):

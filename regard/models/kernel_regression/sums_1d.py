@@ -38,6 +38,10 @@ class GaussSums:
         value: values to sum, the weights as the last column
         width: width of the kernel
 
+    Example:
+        >>> GaussSums(torch.tensor([0.0, 1.0]), torch.ones(2, 1), 1.0).sums(torch.tensor([[0.0]]))[0]
+        tensor([[1.6065]])
+
     Reference: Greengard and Strain (1991), "The Fast Gauss Transform".
     """
 
@@ -112,6 +116,10 @@ class RangeSums:
         value: values to sum, the weights as the last column
         width: width of the kernel
         curved: True for Epanechnikov, False for boxcar
+
+    Example:
+        >>> RangeSums(torch.arange(9.0), torch.ones(9, 1), 2.0, curved=False).sums(torch.tensor([[4.0]]))[0]
+        tensor([[5.]])
     """
 
     def __init__(
