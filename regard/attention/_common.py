@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -9,6 +11,8 @@ from torch.autograd import forward_ad
 
 from regard.errors import DtypeError, ShapeError
 
+Component = TypeVar("Component")
+EXAMPLES = {"score": "Additive(...)", "normalize": "sparsemax"}
 HALF_DTYPES = (torch.bfloat16, torch.float16)
 
 
@@ -81,3 +85,19 @@ def check_declared_dims(
             f"{part_name(score)} has parameters of {dtype}, got query of {query.dtype}; convert one of them, as in "
             f"score.to({query.dtype})"
         )
+
+
+def instantiate(component: Component, argument: str) -> Component:
+    """An instance of a class without required arguments, such as ``SigmoidSum`` for ``SigmoidSum()``."""
+    if isinstance(component, type):
+        try:
+            return component()
+        except TypeError:
+            raise TypeError(
+                f"{argument} must be an instance, not a class: write {component.__name__}(...) with its arguments"
+            ) from None
+    if not callable(component):
+        raise TypeError(
+            f"{argument} must be a function or module, as in {argument}={EXAMPLES[argument]}, got {component!r}"
+        )
+    return component

@@ -85,6 +85,8 @@ def content(
 
     Shape: key (*batch, heads, width), memory (*batch, rows, width), strength (*batch, heads) -> (*batch, heads, rows)
 
+    Returns: the weights
+
     Reference: Graves et al. (2014), arXiv 1410.5401, equations 5 and 6.
 
     Example:
@@ -118,6 +120,8 @@ def interpolate(
 
     Shape: weights and previous (*batch, heads, rows), gate (*batch, heads) -> (*batch, heads, rows)
 
+    Returns: the weights
+
     Reference: Graves et al. (2014), arXiv 1410.5401, equation 7.
 
     Example:
@@ -140,6 +144,8 @@ def shift(
         offsets: a distribution over -r..r, in this order: mass on +1, right of the middle, moves one row forward
 
     Shape: weights (*batch, heads, rows), offsets (*batch, heads, 2 r + 1) -> (*batch, heads, rows)
+
+    Returns: the shifted weights
 
     Reference: Graves et al. (2014), arXiv 1410.5401, equation 8.
 
@@ -188,6 +194,8 @@ def sharpen(
 
     Shape: weights (*batch, heads, rows), sharpness (*batch, heads) -> (*batch, heads, rows)
 
+    Returns: the weights
+
     Reference: Graves et al. (2014), arXiv 1410.5401, equation 9.
 
     Example:
@@ -225,6 +233,8 @@ def address(
 
     Shape: key (*batch, heads, width), strength, gate and sharpness (*batch, heads), offsets (*batch, heads, 2 r + 1),
         memory (*batch, rows, width), previous (*batch, heads, rows) -> (*batch, heads, rows)
+
+    Returns: the weights
 
     Reference: Graves et al. (2014), arXiv 1410.5401, figure 2.
 
@@ -264,6 +274,8 @@ def read(
 
     Shape: weights (*batch, heads, rows), memory (*batch, rows, width) -> (*batch, heads, width)
 
+    Returns: the vector that each head reads
+
     Reference: Graves et al. (2014), arXiv 1410.5401, equation 2.
 
     Example:
@@ -293,6 +305,8 @@ def write(
 
     Shape: memory (*batch, rows, width), weights (*batch, heads, rows), erase and add (*batch, heads, width) ->
         (*batch, rows, width)
+
+    Returns: the new memory
 
     Reference: Graves et al. (2014), arXiv 1410.5401, equations 3 and 4.
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from regard.attention._common import (
     broadcast_batch_shape,
     check_shapes,
+    instantiate,
     is_autocast_enabled,
     is_transformed,
     part_name,
@@ -52,9 +52,7 @@ __all__ = [
 
 ScoreLike = Callable[[Tensor, Tensor], Tensor]
 NormalizerLike = Callable[[Tensor], Tensor]
-Component = TypeVar("Component")
 FastPath = Callable[[AttentionInputs, ComputeContext], Tensor | None]
-EXAMPLES = {"score": "Additive(...)", "normalize": "sparsemax"}
 
 
 def attend(
@@ -112,12 +110,9 @@ def attend_unwatched(
         query, key, value, mask, score, normalize: as in `attend`
         num_groups: how many heads of queries share one head of keys and values; heads are the last batch axis
 
-    Returns: the output
+    Shape: as in `attend`; with groups key and value are (*batch, heads / num_groups, keys, dim)
 
-    Example:
-        >>> key = value = torch.randn(2, 5, 4)  # 2 heads of keys for 6 heads of queries
-        >>> attend_unwatched(torch.randn(6, 3, 4), key, value, None, ScaledDot(), None, num_groups=3).context.shape
-        torch.Size([6, 3, 4])
+    Returns: the output
     """
     inputs = validate(query, key, value, mask, score, normalize, num_groups)
     return _make_output(inputs, None if inputs.is_random else _fast_context(inputs))
@@ -128,6 +123,13 @@ def attend_fixed_keys(query: Tensor, keys: FixedKeys, normalize: NormalizerLike 
 
     For the first query of a shape all arguments are validated, the fast paths that may apply are chosen, and the mask
     is evaluated if there are none. For later queries only the shape, dtype and device are compared.
+
+    Args:
+        query: (*batch, queries, query_dim)
+        keys: the projected keys with their values and mask
+        normalize: as in `attend`
+
+    Shape: query (*batch, queries, query_dim) -> context (*batch, queries, value_dim)
     """
     if not isinstance(query, Tensor) or is_transformed():  # transformed tensors must not be kept
         return attend_unwatched(query, keys.key, keys.value, keys.mask, keys.score, normalize, keys.num_groups)
@@ -221,7 +223,7 @@ def _run(paths: tuple[FastPath, ...], inputs: AttentionInputs) -> Tensor | None:
 
 
 def choose_paths(inputs: AttentionInputs) -> tuple[FastPath, ...]:
-    """The fast paths that may apply, by one look at mask, score and normalizer; each may still decline the call."""
+    """The fast paths that may apply to this mask, score and normalizer; each may still decline the call."""
     paths: list[FastPath] = []
     score, mask = inputs.score, inputs.mask
     if inputs.num_keys == 0 or inputs.num_queries == 0 or inputs.value.shape[-1] == 0:
@@ -355,32 +357,12 @@ def default_normalizer(score: object) -> Callable[[Tensor], Tensor]:
         score: a score or a function
 
     Returns: the normalizer
-
-    Example:
-        >>> default_normalizer(ScaledDot()) is softmax, default_normalizer(Boxcar()) is kernel_sum
-        (True, True)
     """
     return kernel_sum if getattr(score, "output_kind", "logits") == "kernel" else softmax
 
 
 def _describe_kind(output_kind: str) -> str:
     return "kernel values" if output_kind == "kernel" else output_kind
-
-
-def instantiate(component: Component, argument: str) -> Component:
-    """An instance of a class without required arguments, such as ``SigmoidSum`` for ``SigmoidSum()``."""
-    if isinstance(component, type):
-        try:
-            return component()
-        except TypeError:
-            raise TypeError(
-                f"{argument} must be an instance, not a class: write {component.__name__}(...) with its arguments"
-            ) from None
-    if not callable(component):
-        raise TypeError(
-            f"{argument} must be a function or module, as in {argument}={EXAMPLES[argument]}, got {component!r}"
-        )
-    return component
 
 
 def _check_dtypes(query: Tensor, key: Tensor, value: Tensor) -> None:

@@ -6,14 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention.equation import (
-    NormalizerLike,
-    ScoreLike,
-    attend_fixed_keys,
-    attend_unwatched,
-    default_normalizer,
-    instantiate,
-)
+from regard.attention._common import instantiate
+from regard.attention.equation import NormalizerLike, ScoreLike, attend_fixed_keys, attend_unwatched, default_normalizer
 from regard.attention.masks import Mask, as_mask
 from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs, reset_modules
 from regard.attention.normalizers import Dropout, softmax

@@ -92,6 +92,8 @@ def emit(module: nn.Module | None, compute_weights: Callable[[HeadSelection], Te
         module: the module of the call, or None
         compute_weights: from a selection of heads, None for all, to their weights
 
+    Shape: weights (*batch, heads, queries, keys)
+
     Example:
         >>> with register_watcher(lambda module, compute_weights: print(compute_weights([0]).shape)):
         ...     emit(None, lambda heads: torch.ones(1, 4, 2, 2)[:, heads])

@@ -177,6 +177,8 @@ def binary_code(length: int, bits: int | None = None) -> Int[Tensor, "length bit
 
     Shape: -> (length, bits)
 
+    Returns: the bits of each position, 0 or 1
+
     Example:
         >>> binary_code(6).shape
         torch.Size([6, 3])

@@ -75,6 +75,8 @@ def project_keys(score: Any, key: Tensor) -> tuple[Any, Tensor]:
         score: a score; one that does not project keys is returned as it is
         key: (*batch, keys, key_dim)
 
+    Shape: key (*batch, keys, key_dim) -> (*batch, keys, dim)
+
     Returns: the score and the projected keys, (*batch, keys, dim)
 
     Example:
@@ -95,6 +97,8 @@ def reorder_projected(score: Any, key: Tensor, rows: Tensor) -> tuple[Any, Tenso
     Args:
         score, key: as `project_keys` returns them
         rows: the selected rows
+
+    Shape: key (batch, *, keys, dim), rows (new,) -> (new, *, keys, dim)
 
     Returns: the score and the keys of these rows
 
@@ -129,7 +133,7 @@ class PreparedCall(NamedTuple):
     """A call that was validated once for all queries of one shape.
 
     Args:
-        signature: what the validation depends on, beside the keys
+        signature: what the validation depends on, except for the keys
         inputs: the validated arguments
         paths: the fast paths that may apply, in order; None: they are chosen in each call
         mask_versions: versions of the tensors of the mask

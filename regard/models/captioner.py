@@ -242,6 +242,8 @@ def doubly_stochastic_penalty(
         attention: the attention of each step, as in `DecoderOutput`
         word_mask: True for tokens, False for padding
 
+    Shape: word_mask (batch, tokens) -> (batch,)
+
     Returns:
         the penalty of each caption
 

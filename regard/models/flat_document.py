@@ -140,6 +140,8 @@ def segment_sum(values: Tensor, counts: Int[Tensor, " rows"]) -> Tensor:
         values: the values of all rows, end to end
         counts: values of each row
 
+    Shape: values (values,), counts (rows,) -> (rows,)
+
     Returns:
         the sum of each row
 

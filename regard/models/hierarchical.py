@@ -195,6 +195,8 @@ def pack_rows(
         vectors: the vectors of all rows, end to end
         lengths: vectors of each row, at least 1
 
+    Shape: vectors (vectors, dim), lengths (rows,) -> packed vectors, order (rows,)
+
     Returns:
         the packed sequence, longest row first, and the row at each place of it
 
@@ -226,6 +228,8 @@ def iter_length_groups(
     Args:
         packed: rows, longest first
         lengths: vectors of each row, in the same order
+
+    Shape: lengths (rows,) -> (group, longest, dim) and (group,) of each group
 
     Returns:
         an iterator over the padded rows of a group and their lengths

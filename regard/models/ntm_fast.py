@@ -120,6 +120,8 @@ def bounded_softplus(x: Tensor, limit: float = MAX_STRENGTH) -> Tensor:
         x: any tensor
         limit: the bound
 
+    Shape: (*) -> (*)
+
     Returns:
         a tensor of the same shape
 
@@ -196,6 +198,8 @@ def memory_step(
         interface: (batch, sum(layout.sizes)), the controller's output for all heads
         memory: (batch, rows, width)
         read_weights, write_weights: (batch, heads, rows), of the step before
+
+    Shape: as above; read vectors (batch, read_heads, width)
 
     Returns:
         the four tensors

@@ -207,6 +207,8 @@ def posterior_alignment(
         model: a model with attention
         source, source_lengths, target: as in `RNNSeq2Seq.forward`
 
+    Shape: source (batch, src_len), source_lengths (batch,), target (batch, tgt_len) -> (batch, tgt_len - 1, src_len)
+
     Returns:
         weights of `target[:, 1:]` over the source, which sum to 1; 0 where the attention weight is 0
 

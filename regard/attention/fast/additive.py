@@ -56,6 +56,8 @@ def additive_scores(
     Shape: a (*batch, queries, hidden), b (*batch, keys, hidden), v (hidden) -> (*batch, queries, keys); the batch axes
         broadcast, and half precision is computed, and returned, in float32
 
+    Returns: the scores
+
     Example:
         >>> additive_scores(torch.randn(2, 3, 8), torch.randn(2, 5, 8), torch.randn(8)).shape
         torch.Size([2, 3, 5])
@@ -94,6 +96,8 @@ def autocast_disabled(tensor: Tensor) -> AbstractContextManager[Any]:
 
     Args:
         tensor: a tensor
+
+    Shape: tensor (*)
 
     Returns: a context manager
 

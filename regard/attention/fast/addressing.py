@@ -53,6 +53,8 @@ def address_forward(
     Args:
         key, strength, gate, offsets, sharpness, memory, previous: as in `regard.attention.addressing.address`
 
+    Shape: as in `regard.attention.addressing.address`
+
     Returns: the weights (*batch, heads, rows), and the tensors that `address_backward` needs
 
     Example:
@@ -82,6 +84,8 @@ def address_backward(saved: SavedTensors, grad: Tensor) -> SavedTensors:
     Args:
         saved: the tensors that `address_forward` returns
         grad: the gradient of the weights
+
+    Shape: grad (*batch, heads, rows) -> the shapes of the arguments
 
     Returns: the gradients
 
@@ -120,6 +124,8 @@ def write_forward(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -
     Args:
         memory, weights, erase, add: as in `regard.attention.addressing.write`
 
+    Shape: as in `regard.attention.addressing.write`
+
     Returns: the memory (*batch, rows, width), and the tensors that `write_backward` needs
 
     Example:
@@ -141,6 +147,8 @@ def write_backward(saved: SavedTensors, grad: Tensor) -> SavedTensors:
     Args:
         saved: the tensors that `write_forward` returns
         grad: the gradient of the memory
+
+    Shape: grad (*batch, rows, width) -> the shapes of the arguments
 
     Returns: the gradients
 
@@ -209,6 +217,8 @@ def differentiable_backward(function: Callable[..., Any], inputs: SavedTensors, 
         function: the forward pass
         inputs: its arguments
         grads: the gradients of its results
+
+    Shape: the shapes of the inputs
 
     Returns: the gradients, None for inputs that require none
 
@@ -280,6 +290,8 @@ def batched_matmul(left: Tensor, right: Tensor) -> Tensor:
     Args:
         left, right: the factors
 
+    Shape: left (*batch, n, k), right (*batch, k, m) -> (*batch, n, m)
+
     Returns: the product
 
     Example:
@@ -295,6 +307,8 @@ def softmax_backward(grad: Tensor, weights: Tensor) -> Tensor:
     Args:
         grad: the gradient of the weights
         weights: the weights
+
+    Shape: grad and weights (*batch, keys) -> (*batch, keys)
 
     Returns: the gradient of the scores
 
@@ -325,6 +339,8 @@ def inverse_norm(vector: Tensor) -> Tensor:
 
     Args:
         vector: (*batch, dim)
+
+    Shape: (*batch, dim) -> (*batch, 1)
 
     Returns: (*batch, 1)
 

@@ -29,7 +29,11 @@ MAX_MASK_ENTRIES = 2**25
 
 
 def can_fuse_groups(inputs: AttentionInputs) -> bool:
-    """Whether the kernel computes the call with shared heads of keys, without a copy of them."""
+    """Whether the kernel computes the call with shared heads of keys, without a copy of them.
+
+    Args:
+        inputs: the validated arguments
+    """
     mask = inputs.mask
     has_simple_mask = (
         mask is None

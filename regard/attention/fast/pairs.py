@@ -64,6 +64,8 @@ def pairwise_sum(function: str, a: Tensor, b: Tensor, v: Tensor) -> Tensor:
 
     Shape: a (batch, queries, hidden), b (batch, keys, hidden), v (hidden) -> (batch, queries, keys)
 
+    Returns: the scores
+
     Example:
         >>> pairwise_sum("tanh", torch.randn(2, 3, 8), torch.randn(2, 5, 8), torch.randn(8)).shape
         torch.Size([2, 3, 5])
@@ -87,6 +89,8 @@ def pairwise_sum_backward(
         shift: subtracted from y part by part, before large sums cancel
 
     Shape: g (batch, queries, keys) -> the shapes of a, b and v
+
+    Returns: the gradients of a, b and v
 
     Example:
         >>> a, b, v, g = torch.randn(2, 3, 8), torch.randn(2, 5, 8), torch.randn(8), torch.randn(2, 3, 5)
@@ -128,6 +132,8 @@ def compiled_or_none(name: str, kernel: Callable[..., Any], a: Tensor, b: Tensor
         name: identifies the kernel
         kernel: the function to compile
         a, b, others: its arguments
+
+    Shape: a (batch, queries, hidden), b (batch, keys, hidden)
 
     Returns: the result of the kernel, or None
 

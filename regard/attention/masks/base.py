@@ -321,6 +321,8 @@ def dense(tensor: Bool[Tensor, "..."]) -> Mask:
     Args:
         tensor: a bool tensor that broadcasts to (*batch, queries, keys) from the right
 
+    Shape: (*batch, queries, keys), each axis of that size or 1
+
     Returns: the mask
 
     Example:
@@ -336,6 +338,8 @@ def as_mask(mask: Mask | Tensor) -> Mask:
 
     Args:
         mask: a mask, or a bool tensor that broadcasts to (*batch, queries, keys)
+
+    Shape: (*batch, queries, keys), each axis of that size or 1
 
     Returns: the mask
 

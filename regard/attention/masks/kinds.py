@@ -225,6 +225,8 @@ def padding(lengths: Int[Tensor, "*batch"] | Sequence[int] | int) -> Mask:
     Args:
         lengths: the number of keys of each sequence; its axes are the leading batch axes, heads and queries follow
 
+    Shape: lengths (*batch,)
+
     Returns: the mask
 
     Example:
@@ -292,6 +294,8 @@ def around(center: Tensor | float, radius: float) -> Mask:
         center: a number, or (*batch, queries) with the leading batch axes
         radius: the largest distance of a visible key
 
+    Shape: center () or (*batch, queries)
+
     Returns: the mask
 
     Reference: Luong, Pham and Manning (2015), arXiv 1508.04025, 3.2, for local attention.
@@ -312,6 +316,8 @@ def documents(query_ids: Int[Tensor, "*batch queries"], key_ids: Int[Tensor, "*o
     Args:
         query_ids: the document of each query, (*batch, queries)
         key_ids: the document of each key, (*batch, keys); query_ids by default
+
+    Shape: query_ids (*batch, queries), key_ids (*batch, keys)
 
     Returns: the mask
 

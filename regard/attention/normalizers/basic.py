@@ -32,6 +32,8 @@ def softmax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*bat
 
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
+    Returns: the weights
+
     Reference: Bridle (1990), "Probabilistic Interpretation of Feedforward Classification Network Outputs".
 
     Example:
@@ -52,6 +54,8 @@ def sigmoid(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*bat
 
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
+    Returns: the weights
+
     Example:
         >>> sigmoid(torch.tensor([[0.0, 0.0, -torch.inf]])).tolist()
         [[0.5, 0.5, 0.0]]
@@ -69,6 +73,8 @@ def kernel_sum(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*
         scores: kernel values, 0 or more
 
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
+
+    Returns: the weights
 
     Reference: Nadaraya (1964) and Watson (1964): kernel regression.
 
@@ -201,6 +207,8 @@ def hardmax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*bat
         scores: the masked scores
 
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
+
+    Returns: the weights
 
     Example:
         >>> hardmax(torch.tensor([[1.0, 3.0, 3.0, -torch.inf]])).tolist()

@@ -147,6 +147,8 @@ def sparsemax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*b
 
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
+    Returns: the weights
+
     Reference: Martins and Astudillo (2016), arXiv 1602.02068.
 
     Example:
@@ -166,6 +168,8 @@ def entmax15(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*ba
         scores: the masked scores
 
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
+
+    Returns: the weights
 
     Reference: Peters, Niculae and Martins (2019), arXiv 1905.05702.
 

@@ -77,6 +77,8 @@ def base2_logits(
         block_size: the width of the result is a multiple of it
         buffer: the result of an earlier call, which is overwritten if it is large enough
 
+    Shape: x (rows, dim) -> (rows, padded)
+
     Returns:
         the logits
 
@@ -196,6 +198,8 @@ def fingerprint(weight: Tensor) -> float:
     Args:
         weight: a parameter
 
+    Shape: weight (*)
+
     Returns:
         the number
 
@@ -215,6 +219,8 @@ def is_plain_inference(weight: Tensor) -> bool:
 
     Args:
         weight: a parameter
+
+    Shape: weight (*)
 
     Returns:
         True in ordinary inference
@@ -319,6 +325,8 @@ def unique_rows(numbers: Int[Tensor, " rows"], min_rows: int = MIN_ROWS) -> tupl
     Args:
         numbers: a number per row
         min_rows: fewer rows are not grouped; nor are rows on a GPU, which would have to synchronize
+
+    Shape: numbers (rows,) -> (groups,)
 
     Returns:
         the numbers and the groups

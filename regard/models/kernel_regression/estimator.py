@@ -227,6 +227,8 @@ def leave_one_out_error(kernel: str, width: Tensor, points: TrainingPoints) -> f
         width: one width, or one per feature
         points: the training points
 
+    Shape: width () or (features,)
+
     Returns:
         the error, averaged over the outputs
 

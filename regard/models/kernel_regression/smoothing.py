@@ -171,6 +171,8 @@ def smooth_in_chunks(
         excluded: a point to hide from each query
         normalize: the normalizer, as in `attend`
 
+    Shape: query (queries, features), excluded (queries,) -> (queries, columns)
+
     Returns:
         the contexts
 
