@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from regard.attention._common import check_shapes, part_name
 from regard.attention.masks import Mask, PositionGrid, as_mask
@@ -22,6 +24,7 @@ __all__ = [
     "PreparedCall",
     "ProjectedKV",
     "TensorVersions",
+    "count_optimizer_step",
     "project_keys",
     "reorder_projected",
 ]
@@ -110,6 +113,15 @@ def reorder_projected(score: Any, key: Tensor, rows: Tensor) -> tuple[Any, Tenso
     if isinstance(score, KeyProjectedScore):
         score = KeyProjectedScore(score.score, torch.Size([len(rows), *score.key_shape[1:]]))
     return score, key.index_select(0, rows)
+
+
+def count_optimizer_step(optimizer: Optimizer, *_: object) -> None:
+    """Increment the version of each parameter that an optimizer has changed, which fused optimizers do not."""
+    stepped = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    torch.autograd.graph.increment_version(stepped)
+
+
+register_optimizer_step_post_hook(count_optimizer_step)  # once for the process, for every optimizer
 
 
 class TensorVersions:

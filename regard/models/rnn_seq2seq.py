@@ -170,10 +170,22 @@ class RNNSeq2Seq(ResettableModule):
 
         Without gradients, hooks and watchers it is a `FusedRNNDecoderState`, which computes the same faster.
         """
-        (memory, state), fused = self.encode(source, source_lengths), fuse_rnn_decoder(self)
+        memory, state = self.encode(source, source_lengths)
+        fused = fuse_rnn_decoder(self) if self._has_standard_steps else None
         if fused is None:
             return RNNDecoderState(self, memory, state)
         return FusedRNNDecoderState(fused, factor_memory(memory, self.attention), state)
+
+    @property
+    def _has_standard_steps(self) -> bool:
+        """Whether a step is what `RNNSeq2Seq` defines, also in a subclass."""
+        own, base = type(self), RNNSeq2Seq
+        return (own.decode_step, own._step_cells, own.readout, own._attentional_state) == (
+            base.decode_step,
+            base._step_cells,
+            base.readout,
+            base._attentional_state,
+        )
 
     def decode(self, source: Tensor, source_lengths: Tensor, target: Tensor) -> DecoderOutput:
         """Hidden states of `forward_hidden` and the attention of each step, with log-probabilities if it is sampled."""

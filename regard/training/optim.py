@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,15 +36,7 @@ def make_optimizer(module: nn.Module, config: TrainingConfig) -> Optimizer:
         return RMSprop(groups, lr=config.lr, alpha=config.beta2, eps=config.eps, momentum=config.momentum)
     optimizer_class = AdamW if config.optimizer == "adamw" else Adam
     # fused is three times as fast as the loop over parameters, also on a CPU
-    optimizer = optimizer_class(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
-    optimizer.register_step_post_hook(_bump_versions)
-    return optimizer
-
-
-def _bump_versions(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    """Increment the version of each parameter, as other in-place changes do; a fused step does not."""
-    for group in optimizer.param_groups:
-        torch.autograd.graph.increment_version(group["params"])
+    return optimizer_class(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
 
 
 def set_learning_rate(optimizer: Optimizer, lr: float) -> None:

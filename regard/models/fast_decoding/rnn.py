@@ -33,7 +33,7 @@ from regard.models.fast_decoding.shared import (
     is_plain_inference,
     unique_rows,
 )
-from regard.models.layers import CellState, GRUCell, LSTMCell, RNNCell
+from regard.models.layers import CellState, FastDropout, GRUCell, LSTMCell, RNNCell
 
 if TYPE_CHECKING:
     from regard.models.rnn_seq2seq import RNNSeq2Seq
@@ -180,6 +180,7 @@ class FusedLSTM(FusedCell):
         return torch.tanh(c).mul_(o.sigmoid_()), c
 
 
+INLINED = (RNNCell, nn.Linear, nn.Embedding, FastDropout)
 FUSED_CELLS: dict[type[RNNCell], type[FusedCell]] = {GRUCell: FusedGRU, LSTMCell: FusedLSTM}
 
 
@@ -243,7 +244,9 @@ def fuse_rnn_decoder(model: RNNSeq2Seq) -> FusedRNNDecoder | None:
     is_plain = is_plain_inference(weight) and not is_watched() and weight.dtype in (torch.float32, torch.float64)
     if not (is_plain and has_no_hooks(model) and all(type(cell) in FUSED_CELLS for cell in model.cells)):
         return None
-    if not all(map(is_inlineable, (*modules, *attention, model.dropout))):
+    if not all(is_inlineable(module, INLINED) for module in (*modules, model.dropout)):
+        return None
+    if any(module.training or not has_no_hooks(module) for module in attention):
         return None
     return get_or_build(FUSED_RNN_DECODERS, model, modules, lambda: FusedRNNDecoder(model))
 

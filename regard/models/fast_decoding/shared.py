@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 __all__ = [
     "OutputProjection",
@@ -30,7 +31,6 @@ __all__ = [
 
 LOG2E = 1 / math.log(2)
 MIN_ROWS = 32  # a product with fewer rows is bound by reading its weights and takes as long for one row
-KNOWN_PACKAGES = ("regard.", "torch.nn.modules.")
 
 CachedValue = TypeVar("CachedValue")
 
@@ -105,23 +105,23 @@ def _buffer(buffer: Tensor | None, x: Tensor, vocab_size: int, block_size: int) 
 
 
 class WeightsVersion(NamedTuple):
-    """Identity and contents of some parameters: equal as long as they are the same tensors and unchanged.
+    """Identity of some parameters and a sample of their contents: equal as long as they are the same and unchanged.
 
     Args:
         parameter_ids: the identity of each tensor
         versions: its version counter
         data_pointers: the address of its data
-        fingerprints: its `fingerprint`
+        fingerprint: the `fingerprint` of all tensors
 
     Example:
-        >>> WeightsVersion((1,), (0,), (64,), (0.5,)) == WeightsVersion((1,), (1,), (64,), (0.5,))
+        >>> WeightsVersion((1,), (0,), (64,), 0.5) == WeightsVersion((1,), (1,), (64,), 0.5)
         False
     """
 
     parameter_ids: tuple[int, ...]
     versions: tuple[int, ...]
     data_pointers: tuple[int, ...]
-    fingerprints: tuple[float, ...]
+    fingerprint: float
 
 
 WeightCache = WeakKeyDictionary[nn.Module, tuple[WeightsVersion, CachedValue]]
@@ -143,8 +143,9 @@ def cached_output_projection(lm_head: nn.Linear) -> Callable[[Tensor], Tensor]:
         'OutputProjection'
     """
     weight = lm_head.weight
-    is_plain = has_no_hooks(lm_head) and lm_head._parameters["bias"] is None
-    if not (is_plain and is_plain_inference(weight)) or weight.is_inference():
+    is_known = has_no_hooks(lm_head) and type(lm_head).forward is nn.Linear.forward
+    is_known = is_known and lm_head._parameters["bias"] is None
+    if not (is_known and is_plain_inference(weight)) or weight.is_inference():
         return lm_head
     return get_or_build(OUTPUT_PROJECTIONS, lm_head, [lm_head], lambda: OutputProjection(weight))
 
@@ -186,32 +187,53 @@ def _weights_version(tensors: Sequence[Tensor]) -> WeightsVersion:
         tuple(map(id, tensors)),
         tuple(p._version for p in tensors),
         tuple(p.data_ptr() for p in tensors),
-        tuple(map(fingerprint, tensors)),
+        fingerprint(tensors),
     )
 
 
-def fingerprint(weight: Tensor) -> float:
-    """A number that changes with the weights: fused optimizers and `.data` change them without counting a version.
+def fingerprint(weights: Sequence[Tensor]) -> float:
+    """A number from elements of every row and every column of all weights, for writes that count no version.
 
-    Each element is weighted by its position, so a permutation changes the number too.
+    Version counters miss writes through `.data` only (steps of fused optimizers are counted, see
+    `regard.attention.projected`). Such a write to a vector, to rows, columns or blocks of a matrix or to all of it
+    changes the number; one to a few single elements of a matrix may not. Each element is weighted by its place, so a
+    permutation changes the number too.
 
     Args:
-        weight: a parameter
-
-    Shape: weight (*)
+        weights: parameters on one device
 
     Returns:
         the number
 
     Example:
-        >>> fingerprint(torch.tensor([0.0, 1.0])), fingerprint(torch.tensor([1.0, 0.0]))
-        (2.0, 1.0)
+        >>> weight = torch.rand(300, 70)
+        >>> before = fingerprint([weight])
+        >>> weight.data[17] = 0.0
+        >>> fingerprint([weight]) == before
+        False
     """
-    remaining = weight.detach()
-    while remaining.dim():
-        size = remaining.shape[-1]
-        remaining = remaining @ torch.linspace(1, 2, size, dtype=remaining.dtype, device=remaining.device)
-    return float(remaining)
+    sample = torch.cat([_sample(weight) for weight in weights]).double()
+    return float(sample @ torch.linspace(1, 2, len(sample), dtype=torch.float64, device=sample.device))
+
+
+def _sample(weight: Tensor) -> Tensor:
+    count, step = _sample_size(weight.shape)
+    weight = weight.detach()
+    return weight.as_strided((count,), (step,)) if weight.is_contiguous() else weight.reshape(-1)[::step]
+
+
+@cache
+def _sample_size(shape: tuple[int, ...]) -> tuple[int, int]:
+    """How many elements are sampled, and the largest step through a tensor that reaches all its rows and columns.
+
+    A step below the number of columns skips no row; one below the number of rows leaves at least as many elements as
+    there are columns, which are all different if the step has no divisor in common with their number.
+    """
+    size, columns = math.prod(shape), math.prod(shape[1:])
+    step = max(min(shape[0], columns) - 1, 1) if shape else 1
+    while math.gcd(step, columns) > 1:
+        step -= 1
+    return -(-size // step), step
 
 
 def is_plain_inference(weight: Tensor) -> bool:
@@ -239,13 +261,10 @@ def is_plain_inference(weight: Tensor) -> bool:
 
 
 def has_no_hooks(module: nn.Module) -> bool:
-    """Whether a module computes what its class in regard or PyTorch defines: no hooks, no overridden methods.
+    """Whether calling a module calls the `forward` of its class and nothing else, with its own parameters.
 
     Args:
         module: the module
-
-    Returns:
-        True if its class may be replaced by an equal computation
 
     Example:
         >>> layer = nn.Linear(2, 3)
@@ -255,37 +274,28 @@ def has_no_hooks(module: nn.Module) -> bool:
         >>> has_no_hooks(layer)
         False
     """
-    if "forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks:
-        return False
-    for cls in type(module).__mro__:
-        if cls.__module__.startswith(KNOWN_PACKAGES):
-            return True
-        if any(_is_override(name, value) for name, value in vars(cls).items()):
-            return False
-    return False
+    return not (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or "forward" in vars(module)
+        or type(module).__call__ is not nn.Module.__call__
+        or is_parametrized(module)
+    )
 
 
-def _is_override(name: str, value: object) -> bool:
-    """Whether a member of a user's class may change what is computed."""
-    if name.startswith("__") and name not in ("__call__", "__getattr__", "__getattribute__"):
-        return False
-    return name != "extra_repr" and (callable(value) or hasattr(value, "__get__"))
-
-
-def is_inlineable(module: nn.Module) -> bool:
-    """Whether a module need not be called: it computes what its class defines, and is in eval mode.
+def is_inlineable(module: nn.Module, known: Iterable[type[nn.Module]]) -> bool:
+    """Whether a module need not be called, as it is in eval mode and computes what one of these classes defines.
 
     Args:
-        module: the module
-
-    Returns:
-        True if the fast decoders may read its weights in place of a call
+        module: a part of a model
+        known: classes of which a subclass counts too, unless it has a `forward` of its own
 
     Example:
-        >>> is_inlineable(nn.Linear(2, 3)), is_inlineable(nn.Linear(2, 3).eval())
-        (False, True)
+        >>> is_inlineable(nn.Linear(2, 3).eval(), [nn.Linear]), is_inlineable(nn.Linear(2, 3), [nn.Linear])
+        (True, False)
     """
-    return has_no_hooks(module) and not module.training
+    forward = type(module).forward
+    return not module.training and has_no_hooks(module) and any(forward is cls.forward for cls in known)
 
 
 class RowGroups:

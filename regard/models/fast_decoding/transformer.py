@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention import Dropout, MultiHead, ScaledDot, softmax
+from regard.attention import Dropout, MultiHead, ScaledDot, Sinusoidal, softmax
 from regard.attention.observers import is_watched
 from regard.models.fast_decoding.shared import (
     RowSlots,
@@ -27,14 +27,29 @@ from regard.models.fast_decoding.shared import (
     is_inlineable,
     is_plain_inference,
 )
-from regard.models.layers import FeedForward
+from regard.models.layers import FastDropout, FeedForward, TokenEmbedding
+from regard.models.transformer_layers import TransformerDecoder, TransformerDecoderLayer
 
 if TYPE_CHECKING:
     from regard.models.transformer import Transformer
-    from regard.models.transformer_layers import TransformerDecoderLayer
 
 __all__ = ["FusedDecoder", "FusedDecoderState", "fuse_decoder"]
 
+INLINED = (
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    MultiHead,
+    ScaledDot,
+    Dropout,
+    FeedForward,
+    TokenEmbedding,
+    Sinusoidal,
+    FastDropout,
+    nn.Linear,
+    nn.LayerNorm,
+    nn.ModuleList,
+    nn.Identity,
+)
 VECTOR_SIZE = 16  # keys; PyTorch's fused attention needs half the time for multiples of it
 BUFFER_STEPS = 16  # initial capacity of the cache, in tokens per hypothesis
 
@@ -140,7 +155,8 @@ def fuse_decoder(model: Transformer) -> FusedDecoder | None:
         True
     """
     modules = [*model.decoder.modules(), *model.tgt_embed.modules(), model.lm_head]
-    if not (_is_unhooked(model) and _has_standard_layers(model) and all(map(is_inlineable, modules))):
+    is_standard = _is_unhooked(model) and all(is_inlineable(module, INLINED) for module in modules)
+    if not (is_standard and _has_standard_layers(model)):
         return None
     return get_or_build(FUSED_DECODERS, model, modules, lambda: FusedDecoder(model))
 
@@ -152,10 +168,11 @@ def _is_unhooked(model: Transformer) -> bool:
 
 def _has_standard_layers(model: Transformer) -> bool:
     """Whether all decoder layers are the paper's, with the same number of heads."""
-    if not all(type(layer.feed_forward) is FeedForward for layer in _decoder_layers(model)):
+    layers, residual = _decoder_layers(model), TransformerDecoderLayer._residual
+    if not all(isinstance(layer.feed_forward, FeedForward) and type(layer)._residual is residual for layer in layers):
         return False
-    attentions = [attention for layer in _decoder_layers(model) for attention in (layer.self_attn, layer.cross_attn)]
-    if not all(type(attention) is MultiHead and _is_standard_attention(attention) for attention in attentions):
+    attentions = [attention for layer in layers for attention in (layer.self_attn, layer.cross_attn)]
+    if not all(isinstance(attention, MultiHead) and _is_standard_attention(attention) for attention in attentions):
         return False
     return len({(attention.num_heads, attention.q_proj.bias is None) for attention in attentions}) == 1
 
@@ -168,7 +185,7 @@ def _is_standard_attention(attention: MultiHead) -> bool:
 
 
 def _decoder_layers(model: Transformer) -> list[TransformerDecoderLayer]:
-    return [cast("TransformerDecoderLayer", layer) for layer in model.decoder.layers]
+    return [cast(TransformerDecoderLayer, layer) for layer in model.decoder.layers]
 
 
 def _fuse_linears(*layers: nn.Linear) -> FusedLinear:
