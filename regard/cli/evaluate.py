@@ -230,6 +230,8 @@ def _print_report(name: str, report: Report, metrics: Mapping[str, Metric]) -> N
         for key, value in report.metrics.items()
     ]
     print_blocks(make_table(rows, numbers=[1]), "")
+    for sentence in report.remarks:
+        print_blocks(sentence, "")
     for title, cells in report.tables.items():
         if cells:
             head = list(dict.fromkeys(key for row in cells for key in row))

@@ -107,12 +107,14 @@ class Report:
         metrics: numbers by the names of the task's `metrics`
         signatures: how a number was computed, such as sacreBLEU's signature
         tables: breakdowns by name: rows of equal columns
+        remarks: sentences about the examples, such as how many were truncated
     """
 
     num_examples: int
     metrics: Mapping[str, float]
     signatures: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""

@@ -22,13 +22,13 @@ def test_bench_measures_every_batch(backwards, texts):
     )
     assert answer.returncode == 0, answer.stderr
     told = json.loads(answer.stdout)
-    assert (told["run"], told["beam_size"]) == (str(backwards), 2)
-    assert [(one["engine"], one["batch_size"], one["num_sentences"]) for one in told["speeds"]] == [
+    assert (told["run"], told["options"]["beam_size"]) == (str(backwards), 2)
+    assert [(one["engine"], one["batch_size"], one["num_inputs"]) for one in told["speeds"]] == [
         ("torch", 1, 15),
         ("torch", 0, 15),
     ]
     for one in told["speeds"]:
-        assert one["sentences_per_second"] > 0
+        assert one["inputs_per_second"] > 0
         assert one["latency"]["p50"] <= one["latency"]["p95"] <= one["latency"]["p99"]
 
 
@@ -36,9 +36,9 @@ def test_bench_takes_the_tests_of_the_recipe_and_prints_a_table(backwards):
     answer = call("bench", "translate", backwards, "--batch", 0, "--limit", 5)
     assert answer.returncode == 0, answer.stderr
     head, row = answer.stdout.splitlines()
-    assert head.split() == ["engine", "batch", "sentences/s", "tokens/s", "p50", "p95", "p99", "memory"]
+    assert head.split() == ["engine", "batch", "inputs/s", "tokens/s", "p50", "p95", "p99", "memory"]
     assert row.split()[:2] == ["torch", "all"]
-    assert "5 texts" in answer.stderr
+    assert "5 inputs" in answer.stderr
 
 
 def test_bench_knows_one_thing(backwards):

@@ -64,26 +64,26 @@ def test_classify_a_file_and_standard_input(read, tmp_path):
 
 def test_classify_as_json_and_what_is_left_out(read):
     answer = call("classify", read, "The superb one. " * 5, " ", "--json")
-    found = json.loads(answer.stdout)["documents"]
+    found = json.loads(answer.stdout)["predictions"]
     assert found[0]["label"] == "pos"
     assert sum(found[0]["probabilities"].values()) == pytest.approx(1)
     assert found[0]["truncation"]["sentences"] == 2
-    assert found[1]["label"] is None
-    assert "document 1: 2 sentences left out" in answer.stderr
+    assert found[1]["text"] == ""
+    assert "input 1: 2 sentences truncated" in answer.stderr
 
 
 def test_evaluate(read, tmp_path):
     path = write_tsv(tmp_path / "z.tsv", reviews(30, 2))
-    found = json.loads(call("evaluate", read, path, "--json").stdout)["parts"]["files"]
-    assert found["documents"] == 30
-    assert found["accuracy"] > 90
+    found = json.loads(call("evaluate", read, path, "--json").stdout)["splits"]["files"]
+    assert found["num_examples"] == 30
+    assert found["metrics"]["accuracy"] > 90
     shown = call("evaluate", read, "--split", "valid", "--limit", "10").stdout
-    assert "valid: 10 documents" in shown
+    assert "valid: 10 examples" in shown
     assert "precision" in shown
-    assert "said neg" in shown
+    assert "confusion" in shown
     swapped = tmp_path / "s.tsv"
     swapped.write_text("The plot superb.\tpos\n", encoding="utf-8")
-    assert "1 right" in call("evaluate", read, swapped, "--columns", "1,0").stdout
+    assert "100.00" in call("evaluate", read, swapped, "--columns", "1,0").stdout
 
 
 def test_evaluate_says_what_was_cut_and_left_out(read, tmp_path):
@@ -93,13 +93,12 @@ def test_evaluate_says_what_was_cut_and_left_out(read, tmp_path):
     assert "3 documents read, 2 used" in shown
     assert "1 empty left out (line 2)" in shown
     assert "1 document over 3 sentences truncated (line 1; 98 sentences left out)" in shown
-    found = json.loads(call("evaluate", read, path, "--json").stdout)["parts"]["files"]
-    assert (found["empty"], found["data"]["omitted_sentences"], found["data"]["long_documents"]) == (1, 98, 1)
+    (found,) = json.loads(call("evaluate", read, path, "--json").stdout)["splits"]["files"]["tables"]["data"]
+    assert (found["empty"], found["omitted_sentences"], found["long_documents"]) == (1, 98, 1)
     path.write_text("pos\tfine\nodd\tawful\n", encoding="utf-8")
     refused(call("evaluate", read, path), "long.tsv, line 2: invalid label 'odd'; the classes")
     one = call("evaluate", read, path, "--limit", "1")
-    assert "files: reading 1 document\n" in one.stderr
-    assert one.stdout.startswith("files: 1 document,")
+    assert one.stdout.startswith("files: 1 example\n")
 
 
 def test_documents_can_be_held_out_of_one_file(tmp_path):
@@ -145,23 +144,22 @@ def test_info(read):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["classify", "{run}", "a", "--file", "x"], "Give texts or --file"),
-        (["classify", "{run}", "a", "--as-one-document"], "--as-one-document is for --file"),
+        (["classify", "{run}", "a", "--file", "x"], "--file cannot be combined with INPUT"),
+        (["classify", "{run}", "a", "--as-one-document"], "--as-one-document cannot be combined with INPUT"),
         (["classify", "{run}", "a", "--device", "moon"], "no device 'moon'"),
-        (["translate", "{run}", "x"], "was trained for documents and cannot translate"),
+        (["translate", "{run}", "x"], "was trained for text-classification; use: regard classify {run}"),
         (["show", "{run}", " "], "the text is empty"),
-        (["show", "{run}", "x", "--out", "x.png"], "A document is shown as .html or .txt"),
-        (["show", "{run}", "x", "--heads"], "are for translations"),
-        (["evaluate", "{run}"], "no documents to test with"),
+        (["show", "{run}", "x", "--out", "x.png"], "a document is shown as .html, .txt or .json, not as a figure"),
+        (["show", "{run}", "x", "--heads"], "No such option: --heads"),
         (["evaluate", "{run}", "--split", "moon"], "no split 'moon'"),
-        (["evaluate", "{run}", "--length", "3"], "--length is for a machine with a memory"),
+        (["evaluate", "{run}", "--length", "3"], "No such option: --length"),
         (["train", "documents"], "--train x.tsv"),
         (["train", "mixed"], "mixed needs files to train on: --train x.tsv"),
     ],
 )
 def test_what_cannot_be_done_is_said(read, words, sentence):
-    refused(call(*(word.format(run=read) for word in words)), sentence)
+    refused(call(*(word.format(run=read) for word in words)), sentence.format(run=read))
 
 
 def test_a_translator_does_not_classify(backwards):
-    refused(call("classify", backwards, "x"), "was trained for reverse and cannot classify")
+    refused(call("classify", backwards, "x"), "was trained for translation; use: regard translate")

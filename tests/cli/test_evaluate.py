@@ -14,55 +14,61 @@ def test_the_tests_of_the_recipe(backwards):
     answer = call("evaluate", backwards)
     assert answer.returncode == 0, answer.stderr
     rows = {line.split("  ")[0]: line.split() for line in answer.stdout.splitlines() if line}
-    assert float(rows["exact match"][2]) > 90
+    assert answer.stdout.startswith("test: 500 examples\n")
+    assert float(rows["exact match, %"][3]) > 90
     assert "nrefs:1|case:mixed" in rows["BLEU"][-1]
     assert rows["chrF"][-1].startswith("nrefs:1|")
     assert 0 <= float(rows["alignment error rate"][3]) < 0.5
-    assert rows["1 to 10"][3] == "500"
-    assert "test: translating 500 sentences" in answer.stderr
+    assert "by length" in rows
+    assert answer.stderr == "evaluating test\n"
 
 
 def test_the_same_as_json(backwards):
     answer = json.loads(
         call("evaluate", backwards, "--split", "valid", "--limit", 50, "--beam-size", 2, "--json").stdout
     )
-    assert set(answer["parts"]) == {"valid"}
-    part = answer["parts"]["valid"]
-    assert part["sentences"] == 50
-    assert part["exact"] > 90
-    assert answer["decoding"]["beam_size"] == 2
+    assert set(answer["splits"]) == {"valid"}
+    report = answer["splits"]["valid"]
+    assert report["num_examples"] == 50
+    assert report["metrics"]["exact"] > 90
+    assert report["tables"]["by_length"][0]["sentences"] == 50
+    assert answer["options"]["beam_size"] == 2
 
 
 def test_files_of_ones_own(backwards, tmp_path):
     file = tmp_path / "a.tsv"
     file.write_text("cba\tabc\nzzz\txyz\n", encoding="utf-8")
     answer = json.loads(call("evaluate", backwards, file, "--columns", "1,0", "--json").stdout)
-    assert answer["parts"]["files"]["exact"] == 50
+    assert answer["splits"]["files"]["metrics"]["exact"] == 50
     file.write_text("abcdefg\tgfedcba\n", encoding="utf-8")
-    refused(call("evaluate", backwards, file), f"regard: {file}, line 1 has 7 tokens, but this model takes 4")
-    cut = call("evaluate", backwards, file, "--too-long", "cut")
-    assert cut.returncode == 0
-    assert "was cut to 4" in cut.stderr
+    refused(call("evaluate", backwards, file), f"regard: {file}, line 1: the text has 7 tokens, but this model takes 4")
+    cut = call("evaluate", backwards, file, "--too-long", "truncate")
+    assert cut.returncode == 0, cut.stderr
+    assert f"{file}, line 1 was cut after 4 of 7 characters" in cut.stderr
 
 
 def test_gold_alignments_rate_each_head(backwards, tmp_path):
     file = tmp_path / "gold.tsv"
     file.write_text("a b c d\td c b a\t3-0 2-1 1-2 0-3\nx y\ty x\t1-0 0-1\n", encoding="utf-8")
     found = json.loads(call("evaluate", backwards, "--gold-alignments", file, "--json").stdout)
-    assert found["parts"] == {}
-    assert found["gold"]["sentences"] == 2
-    (head,) = found["gold"]["heads"]
+    assert set(found["splits"]) == {"gold_alignments"}
+    report = found["splits"]["gold_alignments"]
+    assert report["num_examples"] == 2
+    (head,) = report["tables"]["heads"]
     assert (head["layer"], head["head"]) == (0, 0)
-    assert head["aer"] == found["gold"]["mean"]
-    assert head["aer"] <= 0.5
+    assert head["aer"] == report["metrics"]["aer"] <= 0.5
     printed = call("evaluate", backwards, "--gold-alignments", file).stdout.splitlines()
-    assert printed[1].split() == ["layer", "head", "error"]
-    assert printed[-2].split()[:2] == ["all", "mean"]
-    assert printed[-1].split() == ["in", "hindsight", f"{found['gold']['hindsight']:.4f}"]
+    assert printed[0] == "gold_alignments: 2 examples"
+    assert f"{report['metrics']['aer_posterior']:.4f}" in printed[2]
+    assert printed[-2].split() == ["layer", "head", "alignment", "error", "rate"]
+    both = json.loads(
+        call("evaluate", backwards, "--split", "valid", "--limit", 2, "--gold-alignments", file, "--json").stdout
+    )
+    assert set(both["splits"]) == {"valid", "gold_alignments"}
     file.write_text("", encoding="utf-8")
-    refused(call("evaluate", backwards, "--gold-alignments", file), "is empty")
+    refused(call("evaluate", backwards, "--gold-alignments", file), "no pairs were given")
     file.write_text("a\tb\n", encoding="utf-8")
-    refused(call("evaluate", backwards, "--gold-alignments", file), "line 1: source, target and links")
+    refused(call("evaluate", backwards, "--gold-alignments", file), "line 1: expected source, target and links")
     refused(call("evaluate", backwards, "--gold-alignments", tmp_path / "none"), "There is no file")
 
 
@@ -72,19 +78,20 @@ def test_gold_is_read_as_all_other_text_is(backwards, tmp_path):
     file.write_bytes(lzma.compress("\r\n".join(lines).encode()))
     refused(
         call("evaluate", backwards, "--gold-alignments", file),
-        f"{file}, line 2 has 6 tokens, but this model takes 4 (max_length); split it, or take --too-long cut.",
+        "gold_alignments, example 2: the text has 6 tokens, but this model takes 4 (max_length); split it, or cut it",
     )
-    cut = call("evaluate", backwards, "--gold-alignments", file, "--too-long", "cut", "--json")
-    assert json.loads(cut.stdout)["gold"]["sentences"] == 2
-    assert "line 2 has 6 tokens and was cut to 4" in cut.stderr
-    assert "1 of 3 pairs was cut, so its links are not judged" in cut.stderr
+    cut = call("evaluate", backwards, "--gold-alignments", file, "--too-long", "truncate", "--json")
+    assert json.loads(cut.stdout)["splits"]["gold_alignments"]["num_examples"] == 2
+    assert "example 2 was cut after 4 of 6 characters" in cut.stderr
+    assert "1 of 3 examples cannot be cut, and are left out" in cut.stderr
     one = json.loads(call("evaluate", backwards, "--gold-alignments", file, "--limit", 1, "--json").stdout)
-    assert one["gold"]["sentences"] == 1
+    assert one["splits"]["gold_alignments"]["num_examples"] == 1
     file.write_bytes(lzma.compress(lines[1].encode()))
-    refused(call("evaluate", backwards, "--gold-alignments", file, "--too-long", "cut"), "no pair is left to judge")
+    refused(call("evaluate", backwards, "--gold-alignments", file, "--too-long", "truncate"), "no pairs were given")
     file.write_bytes(lzma.compress(b"a b\tb\t0-0\nab c\tc\t0-0"))
     refused(
-        call("evaluate", backwards, "--gold-alignments", file), f"{file}, line 2: the source has 2 words, but the model"
+        call("evaluate", backwards, "--gold-alignments", file),
+        "gold_alignments, example 2: the source has 2 words, but 3 for the tokenizer",
     )
 
 
@@ -97,9 +104,9 @@ def test_segmented_gold_is_judged_by_its_words(texts):
     (texts / "gold.tsv").write_text("北京\tx\t0-0\n学校 在 北京\tx y\t0-0 2-1\n", encoding="utf-8")
     found = call("evaluate", texts / "zh", "--gold-alignments", texts / "gold.tsv", "--json")
     assert found.returncode == 0, found.stderr
-    assert json.loads(found.stdout)["gold"]["sentences"] == 2
+    assert json.loads(found.stdout)["splits"]["gold_alignments"]["num_examples"] == 2
     linked = call("evaluate", texts / "zh", texts / "gold.tsv", "--columns", "0,1,2", "--json")
-    assert json.loads(linked.stdout)["parts"]["files"]["aer_sentences"] == 2
+    assert "2 sentences" in json.loads(linked.stdout)["splits"]["files"]["signatures"]["aer"]
 
 
 def test_words_for_bleu_can_be_chosen(backwards, tmp_path):
@@ -107,14 +114,14 @@ def test_words_for_bleu_can_be_chosen(backwards, tmp_path):
 
     def signature(*words):
         found = json.loads(call("evaluate", backwards, tmp_path / "a.tsv", *words, "--json").stdout)
-        return found["parts"]["files"]["bleu_signature"]
+        return found["splits"]["files"]["signatures"]["bleu"]
 
     assert "tok:char" in signature()
-    assert "tok:zh" in signature("--bleu", "zh")
-    assert "tok:13a" in signature("--bleu", "13a")
+    assert "tok:zh" in signature("--bleu-tokenizer", "zh")
+    assert "tok:13a" in signature("--bleu-tokenizer", "13a")
     refused(
-        call("evaluate", backwards, tmp_path / "a.tsv", "--bleu", "chinese"),
-        "There is no --bleu chinese; there are auto, none, 13a, intl, zh, char",
+        call("evaluate", backwards, tmp_path / "a.tsv", "--bleu-tokenizer", "chinese"),
+        "invalid value 'chinese' for bleu_tokenizer: expected one of auto, none, 13a, intl, zh, char",
     )
 
 
@@ -133,7 +140,7 @@ def test_folded_references_are_told(texts):
     assert call("train", "translation", *files, *words, "--out", texts / "folded").returncode == 0
     answer = call("evaluate", texts / "folded", texts / "c.tsv").stdout
     assert "case:lc" in answer
-    assert "references folded by NFKC, as the model reads them" in answer
+    assert "references are normalized by NFKC" in answer
 
 
 def test_many_heads_and_none(texts):
@@ -143,12 +150,13 @@ def test_many_heads_and_none(texts):
     heads = ["model=transformer", "num_layers=2", "num_heads=2"]
     assert call("train", "translation", *files, *words, *heads, "--out", texts / "some").returncode == 0
     (texts / "gold").write_text("ab bca c\tc acb ba\t2-0 1?1 0-2\n", encoding="utf-8")
-    rated = json.loads(call("evaluate", texts / "some", "--gold-alignments", texts / "gold", "--json").stdout)["gold"]
-    assert sorted((one["layer"], one["head"]) for one in rated["heads"]) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    errors = [one["aer"] for one in rated["heads"]]
+    rated = json.loads(call("evaluate", texts / "some", "--gold-alignments", texts / "gold", "--json").stdout)
+    rated = rated["splits"]["gold_alignments"]["tables"]["heads"]
+    assert sorted((one["layer"], one["head"]) for one in rated) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    errors = [one["aer"] for one in rated]
     assert errors == sorted(errors)
     drawn = call("translate", texts / "some", "ab c", "--align", "--layer", 1, "--head", 1, "--json")
-    assert json.loads(drawn.stdout)["translations"][0]["alignment"]["shape"][:2] == [2, 2]
+    assert json.loads(drawn.stdout)["predictions"][0]["alignment"]["shape"][:2] == [1, 1]
 
     assert call("train", "translation", *files, *words, "attention_scope=none", "--out", texts / "none").returncode == 0
     for arguments in (
@@ -163,7 +171,7 @@ def test_many_heads_and_none(texts):
     ("arguments", "words"),
     [
         (["--split", "tset"], "no split 'tset'; did you mean test?"),
-        (["a.tsv", "--split", "test"], "Give files or --split, not both."),
+        (["a.tsv", "--split", "test"], "FILE cannot be combined with --split"),
         (["nowhere.tsv"], "There is no file nowhere.tsv"),
     ],
 )
@@ -179,13 +187,13 @@ def test_scores_of_files(backwards, tmp_path):
     right, wrong = ([float(x) for x in line.split("\t")] for line in answer.stdout.splitlines())
     assert right[0] > wrong[0]
     assert right[1] == pytest.approx(right[0] / 4, abs=1e-3)
-    assert "2 sentences, 8 tokens: perplexity" in answer.stderr
+    assert "2 answers, 8 tokens: perplexity" in answer.stderr
 
 
 def test_the_score_of_a_text(backwards):
     found = json.loads(call("score", backwards, "--text", "abc", "cba", "--json").stdout)
-    (one,) = found["sentences"]
-    assert one["names"] == ["c", "b", "a", "</s>"]
+    (one,) = found["targets"]
+    assert one["tokens"] == ["c", "b", "a", "</s>"]
     assert one["log_prob"] == pytest.approx(sum(one["token_log_probs"]))
     assert one["perplexity"] == pytest.approx(math.exp(-one["log_prob"] / 4))
     assert found["perplexity"] == one["perplexity"] < 1.5
@@ -195,11 +203,13 @@ def test_the_score_of_a_text(backwards):
 
 
 def test_mistakes_of_score(backwards, tmp_path):
-    refused(call("score", backwards), "Give two files, or --text")
-    refused(call("score", backwards, "a", "--text", "a", "b"), "Give two files, or --text")
+    refused(call("score", backwards), "expected files, or --text")
+    refused(call("score", backwards, "a", "--text", "a", "b"), "expected files, or --text")
     (tmp_path / "a").write_text("a\nb\n", encoding="utf-8")
     (tmp_path / "b").write_text("a\n", encoding="utf-8")
     refused(call("score", backwards, tmp_path / "a", tmp_path / "b"), "has 2 lines")
     (tmp_path / "b").write_text("abcdefg\na\n", encoding="utf-8")
-    refused(call("score", backwards, tmp_path / "b", tmp_path / "a"), f"{tmp_path / 'b'}, line 1 has 7 tokens")
-    refused(call("score", backwards, "--text", "abcdefg", "a"), "regard: text 1 has 7 tokens")
+    refused(
+        call("score", backwards, tmp_path / "b", tmp_path / "a"), f"{tmp_path / 'b'}, line 1: the text has 7 tokens"
+    )
+    refused(call("score", backwards, "--text", "abcdefg", "a"), "regard: the text has 7 tokens")

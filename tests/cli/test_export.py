@@ -12,7 +12,7 @@ def exported(backwards, tmp_path_factory):
     out = tmp_path_factory.mktemp("exported") / "model"
     answer = call("export", backwards, "--to", "onnx", "--out", out)
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.endswith(f"exported to {out}; translate with: regard translate {out}\n")
+    assert answer.stdout.endswith(f"exported to {out}; use it: regard translate {out}\n")
     return out
 
 
@@ -36,7 +36,7 @@ def test_json_tells_what_was_written(backwards, tmp_path):
     answer = call("export", backwards, "--to", "safetensors", "--out", out, "--json")
     told = json.loads(answer.stdout)
     assert (told["to"], told["out"]) == ("safetensors", str(out))
-    assert set(told["files"]) == {"README.md", "export.json", "model.safetensors", "source.json", "target.json"}
+    assert set(told["files"]) == {"README.md", "export.json", "model.safetensors"}
 
 
 def test_mistakes_are_answered_in_words(backwards, exported, tmp_path):

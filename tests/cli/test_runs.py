@@ -32,7 +32,7 @@ def test_info_as_json(trained):
     assert answer["best"] == told["best"]
     assert answer["vocab_size"] == {"source": 30, "target": 30}
     assert answer["parameters"] > 1000
-    assert answer["files"]["source.json"] == (folder / "source.json").stat().st_size
+    assert answer["files"]["processor/source.json"] == (folder / "processor" / "source.json").stat().st_size
     assert answer["tokens_per_second"] > 0
 
 
@@ -81,11 +81,11 @@ def test_compare_makes_one_table(texts, monkeypatch):
     answer = call("compare", *words, "steps=2")
     assert answer.returncode == 0, answer.stderr
     lines = answer.stdout.splitlines()
-    assert lines[0].split() == ["score", "exact", "BLEU", "chrF", "tokens/s", "parameters", "minutes"]
+    assert lines[0].split() == ["score", "BLEU", "chrF", "exact", "match,", "%", "tokens/s", "parameters", "minutes"]
     assert lines[1].startswith("dot")
     assert lines[2].split() == ["qqq", "refused"]
     assert "- score=qqq: invalid value 'qqq' for score: expected one of Constant, Dot," in answer.stdout
-    assert "| score | exact | BLEU |" in (texts / "table" / "table.md").read_text(encoding="utf-8")
+    assert "| score | BLEU | chrF | exact match, % |" in (texts / "table" / "table.md").read_text(encoding="utf-8")
     kept = json.loads((texts / "table" / "table.json").read_text(encoding="utf-8"))
 
     again = call("compare", *words, "steps=2", "--json")
@@ -105,7 +105,7 @@ def test_compare_takes_files_as_training_does_and_judges_by_the_validation_part(
     assert answer.returncode == 0, answer.stderr
     assert "Measured on the validation split, as there is no other; --test names one." in answer.stdout
     rows = json.loads(call("compare", *words, "--json").stdout)["rows"]
-    assert [(row["config"]["score"], row["part"]) for row in rows] == [("dot", "valid"), ("additive", "valid")]
+    assert [(row["config"]["score"], row["split"]) for row in rows] == [("dot", "valid"), ("additive", "valid")]
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ class GeneratedText(Prediction):
         num_tokens: the tokens of the continuation
         finished: whether it ended before the maximum length
         samples: all continuations, if several were asked for
-        seed: gives the same continuations again; None if nothing was sampled
+        seed: a random seed that gives the same texts again; None if a seed was given, or nothing was sampled
     """
 
     num_tokens: int = 0
@@ -99,7 +99,7 @@ class GeneratedText(Prediction):
 
     def remarks(self) -> list[str]:
         """How to get the same texts again."""
-        return [] if self.seed is None else [f"seed {self.seed}"]
+        return [] if self.seed is None else [f"seed {self.seed} gives the same text again"]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `samples` only if there are several, `seed` only if there is one."""
@@ -142,7 +142,7 @@ class TextGenerator(Predictor[str, str, GeneratedText], Tokenizable):
             )
             extra = tuple(samples) if options.num_samples > 1 else ()
             first = samples[0]
-            used = seed if options.method == "sample" else None
+            used = seed if options.method == "sample" and options.seed is None else None
             predictions.append(replace(first, samples=extra, seed=used))
         return predictions
 

@@ -206,7 +206,8 @@ class TextClassifier(Predictor[TextOrSentences, Document, Classification]):
             true += [self.labels[index] for index in batch.labels.tolist()]
             predicted += [self.labels[index] for index in self.predict_batch(batch)]
         metrics, tables = classification_tables(true, predicted, self.labels)
-        return Report(len(true), metrics, tables={**tables, "data": [batches.report.as_dict()]})
+        counts = {"data": [batches.report.as_dict()]}
+        return Report(len(true), metrics, tables={**tables, **counts}, remarks=[str(batches.report)])
 
     @torch.no_grad()
     def predict_batch(self, batch: DocumentBatch) -> list[int]:

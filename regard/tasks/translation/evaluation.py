@@ -59,10 +59,13 @@ def make_report(
     if "aer" in found:
         head = f"layer {found['aer_layer']}, head {found['aer_head']}; {found['aer_sentences']:,} sentences"
         signatures["aer"] = head
-    if found["nfkc"]:
-        signatures["references"] = "normalized by NFKC"
+    remarks = ["references are normalized by NFKC"] if found["nfkc"] else []
     return Report(
-        found["sentences"], {name: found[name] for name in names}, signatures, {"by_length": found["by_length"]}
+        found["sentences"],
+        {name: found[name] for name in names},
+        signatures,
+        {"by_length": found["by_length"]},
+        remarks,
     )
 
 

@@ -18,7 +18,7 @@ from regard.tasks.translation.config import ExplainOptions, TranslateOptions
 from regard.tasks.translation.faithfulness import Faithfulness
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.maps import cross_attention_maps, self_attention_maps
-from regard.tasks.translation.predictor import Translator
+from regard.tasks.translation.predictor import Translator, check_head
 
 __all__ = ["TranslationExplanation", "explain", "next_token_options"]
 
@@ -234,6 +234,7 @@ def explain(
         from regard.tasks.translation.faithfulness import measure_faithfulness
 
         faithfulness = measure_faithfulness(translator, text, best.token_ids)
+    check_head(view.layer, view.head, (0, 0) if alignment is None else alignment.weights.shape[:2])
     prediction = translator.make_predictions([text], [[best]], TranslateOptions())[0]
     return TranslationExplanation(
         prediction if target is None else replace(prediction, text=target),

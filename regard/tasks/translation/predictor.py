@@ -50,7 +50,7 @@ from regard.tasks.translation.inference import (
 from regard.tasks.translation.processor import TokenizedText, TranslationProcessor, make_alignment
 from regard.training.engine import retain_freed_memory
 
-__all__ = ["Translation", "Translator", "too_long_error"]
+__all__ = ["Translation", "Translator", "check_head", "too_long_error"]
 
 WeightsFn = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # of source, lengths and target: the weights of each layer
 
@@ -68,12 +68,16 @@ def too_long_error(row: int, length: int, limit: int) -> InputTooLongError:
     )
 
 
-def select_view(alignment: Alignment, layer: int | None, head: int | None) -> Alignment:
-    """The alignment of one layer or head; of all if neither is given."""
-    for name, number, count in zip(("layer", "head"), (layer, head), alignment.weights.shape[:2], strict=True):
+def check_head(layer: int | None, head: int | None, counts: Sequence[int]) -> None:
+    """Refuse a layer or a head that a model does not have.
+
+    Args:
+        layer, head: counted from 0; None: all
+        counts: how many layers and heads there are
+    """
+    for name, number, count in zip(("layer", "head"), (layer, head), counts, strict=True):
         if number is not None and number >= count:
             raise UnknownNameError(f"no {name} {number}: this model has {count}, counted from 0")
-    return alignment if layer is None and head is None else alignment.select_head(layer, head)
 
 
 @dataclass(frozen=True)
@@ -279,7 +283,9 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
         if options.replace_unknown and alignment is not None:
             text = self.replace_unknown(hypothesis.token_ids, alignment)
         if options.align and alignment is not None:
-            alignment = select_view(alignment, options.layer, options.head)
+            check_head(options.layer, options.head, alignment.weights.shape[:2])
+            if options.layer is not None or options.head is not None:
+                alignment = alignment.select_head(options.layer, options.head)
         return Translation(
             text,
             hypothesis.score,

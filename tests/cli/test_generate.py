@@ -1,6 +1,7 @@
-"""Plain text on the command line: train, write, evaluate, info."""
+"""Language models on the command line: train, generate, fill, evaluate, info."""
 
 import json
+import re
 
 import pytest
 
@@ -53,42 +54,57 @@ def test_train_says_what_was_read_and_what_can_be_done(begun):
     assert f"regard generate {folder}" in answer.stdout
 
 
-def test_write_goes_on(written):
-    words = ("generate", written, "one two", "--seed", "3", "--length", "4")
+def test_a_text_is_continued(written):
+    words = ("generate", written, "one two", "--seed", "3", "--max-tokens", "4")
     one, two = (call(*words) for _ in range(2))
     assert one.returncode == 0, one.stderr
     assert one.stdout == two.stdout
     assert one.stdout.startswith("one two")
-    other = call(*words[:3], "--length", "4", "--temperature", "0.5", "--top-k", "5", "--top-p", "0.9")
-    assert "gives the same again" in other.stderr
-    assert call("generate", written, "one", "--temperature", "0", "--length", "2").returncode == 0
+    other = call(*words[:3], "--max-tokens", "4", "--temperature", "0.5", "--top-k", "5", "--top-p", "0.9")
+    assert re.fullmatch(r"input 1: seed \d+ gives the same text again\n", other.stderr)
+    assert (
+        call(
+            *words[:3],
+            *words[5:],
+            "--seed",
+            other.stderr.split()[3],
+            "--temperature",
+            "0.5",
+            "--top-k",
+            "5",
+            "--top-p",
+            "0.9",
+        ).stdout
+        == other.stdout
+    )
+    assert call("generate", written, "one", "--method", "greedy", "--max-tokens", "2").stderr == ""
 
 
-def test_write_as_json(written):
-    answer = call("generate", written, "one", "-n", "3", "--length", "5", "--seed", "1", "--json")
-    found = json.loads(answer.stdout)
-    assert len(found["texts"]) == 3
-    assert found["seed"] == 1
-    assert all(one["tokens"] <= 5 and one["log_prob"] < 0 for one in found["texts"])
+def test_texts_as_json(written):
+    answer = call("generate", written, "one", "--num-samples", "3", "--max-tokens", "5", "--seed", "1", "--json")
+    (found,) = json.loads(answer.stdout)["predictions"]
+    assert len(found["samples"]) == 3
+    assert all(one["num_tokens"] <= 5 and one["score"] < 0 for one in found["samples"])
 
 
-def test_write_fills_in(filled):
-    answer = call("generate", filled, "one ___ three ___.", "-n", "3")
+def test_gaps_are_filled(filled):
+    answer = call("fill", filled, "one ___ three ___.", "--num-best", "3")
     assert answer.returncode == 0, answer.stderr
     assert "___" not in answer.stdout
     assert "gap 2" in answer.stdout
-    found = json.loads(call("generate", filled, "one ___.", "-n", "2", "--json").stdout)
+    (found,) = json.loads(call("fill", filled, "one ___.", "--num-best", "2", "--json").stdout)["predictions"]
     assert len(found["gaps"][0]) == 2
+    assert len(call("fill", filled, "one ___.", "three ___").stdout.splitlines()) == 2, "one line for each input"
 
 
 def test_evaluate_both(written, filled, files):
-    found = json.loads(call("evaluate", written, files / "b.txt", "--json").stdout)["parts"]["files"]
-    assert found["read"] == 10
-    assert found["bits_per_character"] > 0
+    found = json.loads(call("evaluate", written, files / "b.txt", "--json").stdout)["splits"]["files"]
+    assert found["num_examples"] == 10
+    assert found["metrics"]["bits_per_character"] > 0
     shown = call("evaluate", written, "--split", "valid", "--limit", "2").stdout
-    assert "valid: 2 documents" in shown
-    assert "bits a character" in shown
-    assert "hidden words guessed" in call("evaluate", filled).stdout
+    assert "valid: 2 examples" in shown
+    assert "bits per character" in shown
+    assert "accuracy" in call("evaluate", filled).stdout
 
 
 def test_info(written):
@@ -103,12 +119,13 @@ def test_info(written):
         (["generate", "{written}", "x", "--temperature", "-1"], "for temperature: must be at least 0.001"),
         (["generate", "{written}", "x", "--top-p", "2"], "for top_p: must be at most 1"),
         (["generate", "{written}", "one two " * 20], "shorten it"),
-        (["generate", "{written}", "x", "--temperature", "0", "--top-k", "3"], "draws nothing"),
+        (["generate", "{written}", "x", "--beam-size", "3"], "No such option: --beam-size"),
         (["generate", "{written}", "x", "--device", "moon"], "no device 'moon'"),
-        (["generate", "{filled}", "no gap"], "there is no gap"),
-        (["generate", "{filled}", "a ___", "--seed", "1"], "takes --number alone"),
+        (["fill", "{filled}", "no gap"], "there is no gap"),
+        (["fill", "{filled}", "a ___", "--seed", "1"], "No such option: --seed"),
+        (["generate", "{filled}", "a ___"], "use: regard fill"),
         (["evaluate", "{written}", "--split", "moon"], "no split 'moon'"),
-        (["translate", "{written}", "x"], "was trained for language and cannot translate"),
+        (["translate", "{written}", "x"], "was trained for text-generation; use: regard generate"),
         (["train", "language"], "--train a.txt"),
     ],
 )
@@ -117,9 +134,9 @@ def test_what_cannot_be_done_is_said(written, filled, words, sentence):
 
 
 def test_a_translator_does_not_write(backwards):
-    refused(call("generate", backwards, "x"), "was trained for reverse and does not write")
+    refused(call("generate", backwards, "x"), "was trained for translation; use: regard translate")
 
 
 def test_a_file_without_text_is_named(written, tmp_path):
     (tmp_path / "blank.txt").write_text("\n\n", encoding="utf-8")
-    refused(call("evaluate", written, tmp_path / "blank.txt"), "blank.txt is empty")
+    refused(call("evaluate", written, tmp_path / "blank.txt"), "there is nothing to evaluate")
