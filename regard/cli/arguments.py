@@ -210,12 +210,15 @@ def predictor_options(run: Path, role: Literal["predict", "evaluate", "explain"]
     return get_options(_task_name(run), role)
 
 
-def add_options(function: Callable[..., None], options: type[Config] | None) -> Callable[..., None]:
+def add_options(
+    function: Callable[..., None], options: type[Config] | None, *, with_help: bool = True
+) -> Callable[..., None]:
     """A command with the options of a Config as options of its own.
 
     Args:
         function: a command with a parameter `options`, a mapping of the values that were given
         options: the option class of the predictor of a run; None where there is no run, as in `--help`
+        with_help: describe the options
 
     Returns:
         The function as typer needs it: `options` is replaced by one parameter for each option. Values are parsed and
@@ -225,7 +228,9 @@ def add_options(function: Callable[..., None], options: type[Config] | None) -> 
     own = [parameter for parameter in signature.parameters.values() if parameter.name != "options"]
     items = {} if options is None else {item.name: item for item in options.options()}
     extra = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option_annotation(item))
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option_annotation(item, with_help)
+        )
         for name, item in items.items()
     ]
 
@@ -247,11 +252,12 @@ def add_options(function: Callable[..., None], options: type[Config] | None) -> 
     return command
 
 
-def _option_annotation(item: Option) -> Any:
+def _option_annotation(item: Option, with_help: bool) -> Any:
+    help = describe_option(item) if with_help else None
     flag = item.name.replace("_", "-")
     if item.type is bool:
-        return Annotated[bool | None, typer.Option(f"--{flag}/--no-{flag}", help=describe_option(item))]
-    return Annotated[str | None, typer.Option(f"--{flag}", metavar=_metavar(item), help=describe_option(item))]
+        return Annotated[bool | None, typer.Option(f"--{flag}/--no-{flag}", help=help)]
+    return Annotated[str | None, typer.Option(f"--{flag}", metavar=_metavar(item), help=help)]
 
 
 def _metavar(item: Option) -> str:

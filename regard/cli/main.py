@@ -52,11 +52,12 @@ COMMANDS = {
     "bench": CommandEntry("regard.cli.export:bench", "Measure how fast a model is.", "predict"),
     "mechanisms": CommandEntry("regard.cli.mechanisms:mechanisms", "List the mechanisms, or explain one."),
 }
+HELP_FLAGS = ["-h", "--help"]
 SETTINGS: dict[str, Any] = {
     "add_completion": False,
     "rich_markup_mode": None,  # plain help: rich takes longer to import than everything else here
     "pretty_exceptions_enable": False,
-    "context_settings": {"help_option_names": ["-h", "--help"]},
+    "context_settings": {"help_option_names": HELP_FLAGS},
 }
 
 
@@ -98,7 +99,8 @@ def build_command(name: str, args: Sequence[str] = ()) -> Any:
         run = find_run(args)
         if run is not None and name in list_verbs():
             check_verb(name, run)
-        function = add_options(function, None if run is None else predictor_options(run, entry.role))
+        options = None if run is None else predictor_options(run, entry.role)
+        function = add_options(function, options, with_help=any(arg in args for arg in HELP_FLAGS))
     single = typer.Typer(**SETTINGS)
     single.command(name, cls=MultiValueCommand if name in ("train", "compare") else None)(function)
     return typer.main.get_command(single)

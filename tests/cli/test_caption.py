@@ -48,18 +48,19 @@ def images(told):
 
 def test_train_says_what_can_be_done(learned):
     folder, answer = learned
-    assert f"regard caption {folder} IMAGE" in answer.stdout
+    assert f"regard caption {folder}" in answer.stdout
 
 
 def test_caption(told, images):
     answer = call("caption", told, *(path for path, _ in images))
     assert answer.stdout.splitlines() == [f"{path}\t{text}" for path, text in images]
     plain = json.loads(call("caption", told, images[0][0], "--beam-size", "3", "--json").stdout)
-    assert plain["images"] == [{"image": images[0][0], "caption": images[0][1]}]
+    (found,) = plain["predictions"]
+    assert (found["input"], found["text"]) == ({"image": images[0][0]}, images[0][1])
 
 
 def test_what_cannot_be_described_is_said(told, tmp_path):
-    refused(call("caption", told), "Name one image or more")
+    refused(call("caption", told), "no input: this model takes IMAGE as arguments")
     refused(call("caption", told, tmp_path / "no.png"), "There is no image")
     (tmp_path / "bad.png").write_text("no image")
     refused(call("caption", told, tmp_path / "bad.png"), "cannot be read as an image")
@@ -68,12 +69,12 @@ def test_what_cannot_be_described_is_said(told, tmp_path):
 
 def test_evaluate(told):
     answer = call("evaluate", told)
-    assert "valid: 12 pictures" in answer.stdout
+    assert "valid: 12 examples" in answer.stdout
     assert "BLEU-4" in answer.stdout
     plain = json.loads(call("evaluate", told, told.parent / "x.jsonl", "--limit", "9", "--json").stdout)
-    assert plain["parts"]["files"]["pictures"] == 9
-    assert plain["parts"]["files"]["bleu1"] > 90
-    assert "valid: 1 picture\n" in call("evaluate", told, "--limit", "1").stdout
+    assert plain["splits"]["files"]["num_examples"] == 9
+    assert plain["splits"]["files"]["metrics"]["bleu1"] > 90
+    assert "valid: 1 example\n" in call("evaluate", told, "--limit", "1").stdout
     refused(call("evaluate", told, "--split", "nowhere"), "no split 'nowhere'")
 
 
@@ -89,9 +90,9 @@ def test_show(told, images, tmp_path):
     plain = json.loads(call("show", told, path, "--json").stdout)
     assert plain["caption"] == text
     assert len(plain["weights"]) == len(plain["words"])
-    assert call("show", told, "--seed", "1").stdout.startswith(images[1][1])
-    refused(call("show", told, "--seed", "99"), "--seed 99 is none of the 12 pictures")
-    refused(call("show", told, path, "--heads"), "describes pictures")
+    assert call("show", told, "--example", "1").stdout.startswith(images[1][1])
+    refused(call("show", told, "--example", "99"), "invalid value '99' for --example: valid has fewer examples")
+    refused(call("show", told, path, "--heads"), "No such option: --heads")
 
 
 def test_info(told):
@@ -113,12 +114,12 @@ def test_features_cannot_be_shown_as_images(tmp_path):
     assert answer.returncode == 0, answer.stderr
     assert "IMAGE" not in answer.stdout
     assert f"regard show {tmp_path / 'run'} --seed 3" in answer.stdout
-    assert call("show", tmp_path / "run", "--seed", "3").returncode == 0
+    assert call("show", tmp_path / "run", "--example", "3").returncode == 0
     refused(call("caption", tmp_path / "run", "x.jpg"), "trained on ready features")
     refused(call("evaluate", tmp_path / "run", "x.jsonl"), "trained on ready features")
     assert "caption of the nearest picture" in call("evaluate", tmp_path / "run").stdout
 
 
 def test_others_do_not_describe(backwards, images):
-    refused(call("caption", backwards, images[0][0]), "describes no pictures")
+    refused(call("caption", backwards, images[0][0]), "was trained for translation; use: regard translate")
     assert Path(images[0][0]).is_file()

@@ -59,6 +59,7 @@ def test_help_names_the_verbs():
     assert answer.returncode == 0
     for verb in VERBS:
         assert f"\n  {verb} " in answer.stdout
+    assert "\n  run " not in answer.stdout, "a task without inputs has no command"
 
 
 def test_the_console_script_is_installed():

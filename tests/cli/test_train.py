@@ -29,7 +29,7 @@ def test_without_a_recipe_all_are_listed():
     assert answer.returncode == 0
     assert any(line.startswith("dates ") and "ISO 8601" in line for line in answer.stdout.splitlines())
     chinese = json.loads(call("train", "--json", "--lang", "zh").stdout)["recipes"]
-    assert {"name": "reverse", "summary": "把字母倒过来：几秒钟就能学会的任务。"} in chinese
+    assert {"name": "reverse", "summary": "字符串反转：几秒钟就能学会的任务。"} in chinese
 
 
 def test_show_prints_the_settings_and_trains_nothing(tmp_path, monkeypatch):
@@ -37,10 +37,11 @@ def test_show_prints_the_settings_and_trains_nothing(tmp_path, monkeypatch):
     answer = call("train", "reverse", "steps=7", "--show")
     assert answer.returncode == 0
     rows = {line.split()[0]: line for line in answer.stdout.splitlines() if line[:1].isalpha()}
-    assert "7" in rows["steps"]
-    assert "not 300" in rows["steps"]
-    assert "not" not in rows["lr"]
-    assert "peak learning rate" in rows["lr"]
+    assert rows["steps"].split()[1:3] == ["7", "*"]
+    assert "default: 300" in rows["steps"]
+    assert rows["lr"].split()[1:3] == ["0.01", "peak"]
+    assert "* differs from the recipe" in answer.stdout
+    assert {"TrainingConfig", "TranslationConfig"} <= set(rows), "the options are grouped"
     assert not list(tmp_path.iterdir())
 
 
@@ -49,6 +50,20 @@ def test_show_as_json():
     assert answer["config"]["steps"] == 7
     assert answer["config"]["tokenizer"] == "char"
     assert answer["changed_from"] == {"steps": 300, "cell_type": "gru"}
+    steps = next(one for one in answer["options"] if one["name"] == "steps")
+    assert (steps["group"], steps["default"], steps["bounds"], steps["resumable"]) == (
+        "TrainingConfig",
+        300,
+        {"ge": 1},
+        True,
+    )
+
+
+def test_show_in_chinese_lists_bounds_allowed_values_and_conditions():
+    shown = run("train", "reverse", "--show", "--lang", "zh", COLUMNS="300").stdout
+    rows = {line.split()[0]: line for line in shown.splitlines() if line[:1].isalpha()}
+    assert "最高学习率 [大于 0; 默认：0.01]" in rows["lr"]
+    assert "[gru, lstm; 默认：gru; 仅用于 model=" in rows["cell_type"]
 
 
 def test_the_transformer_is_shown_as_published():
@@ -82,7 +97,7 @@ def test_several_files_after_one_option(tmp_path, monkeypatch):
         (["reverse", "steps"], "'steps' is not an option"),
         (["steps=3"], "no recipe: write regard train RECIPE"),
         (["--train", "a", "b"], "no recipe: write regard train RECIPE"),
-        (["reverse", "--train", "a", "b"], "--train is an option of the recipes translation"),
+        (["reverse", "--train", "a", "b"], "--train is an option of the recipes "),
         (["translation", "--train", "a", "b"], "translation needs text to choose the best weights by"),
         (["translation", "--train", "no.en", "no.de", "--valid", "no.tsv"], "There is no file"),
     ],
@@ -140,17 +155,16 @@ def test_from_raw_text_to_translations(texts):
     assert answer.returncode == 0, answer.stderr
     assert "2 steps in" in answer.stdout
     assert "20 pairs read, 15 used; 5 with an empty side left out (lines 3, 7, 11, ...)." in answer.stdout
-    for words in (f"translate {folder}", f"evaluate {folder} --split valid", f"info {folder}"):
+    for words in (f"translate {folder}", f"show {folder}", f"evaluate {folder}", f"info {folder}"):
         assert f"  regard {words}" in answer.stdout
     assert "step 2/2" in answer.stderr, "progress goes to standard error"
     assert "step 2/2" not in answer.stdout
 
     assert call("translate", folder, "abc").returncode == 0
-    refused(call("evaluate", folder), "name files, or take --split valid")
-    assert "2 sentences" in call("evaluate", folder, "--split", "valid").stdout
+    assert "valid: 2 examples" in call("evaluate", folder).stdout, "there is no test, so it is the validation split"
     timed = call("bench", "translate", folder, "--batch", 0)
     assert timed.returncode == 0, timed.stderr
-    assert "2 texts" in timed.stderr, "there is no test, so it is the validation part"
+    assert "2 inputs" in timed.stderr
 
 
 def test_files_to_test_with_are_looked_for_before_the_training(texts):
@@ -284,14 +298,14 @@ def test_the_options_that_may_change_are_named_where_another_is_refused(backward
 def test_show_lists_the_allowed_values():
     shown = run("train", "reverse", "--show", COLUMNS="400").stdout
     for values in (
-        "[constant, inverse_sqrt, cosine]",
-        "[none, output, all]",
-        "[global, local-m, local-p, none]",
-        "[drop, cut, stop]",
-        "[bpe, unigram, char, word]",
-        "[bahdanau, luong]",
-        "[post, pre]",
-        "[gru, lstm]",
-        "[loss, perplexity, bleu, chrf, exact]",
+        "[constant, inverse_sqrt, cosine;",
+        "[none, output, all;",
+        "[global, local-m, local-p, none;",
+        "[drop, truncate, error;",
+        "[bpe, unigram, char, word;",
+        "[bahdanau, luong;",
+        "[post, pre;",
+        "[gru, lstm;",
+        "[loss, perplexity, bleu, chrf, exact;",
     ):
         assert values in shown
