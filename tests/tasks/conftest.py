@@ -1,0 +1,22 @@
+"""Fixtures that tests of tasks share. Imports stand inside: shapes are checked only in what is imported later."""
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def small_vocabulary():
+    """Letters are known after some hundred strings."""
+    from regard.tasks.translation import data
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data, "VOCAB_SAMPLE_SIZE", 500)
+        yield
+
+
+@pytest.fixture
+def few_scenes(monkeypatch):
+    """Validate and test with some scenes only."""
+    from regard.tasks.captioning import data
+
+    monkeypatch.setattr(data, "NUM_VALID_SCENES", 12)
+    monkeypatch.setattr(data, "NUM_TEST_SCENES", 20)
