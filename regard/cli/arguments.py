@@ -168,7 +168,13 @@ def read_run_record(run: Path) -> dict[str, Any]:
         from regard import export
 
         return export.read_record(run)
-    return RunFolder.open(run).read_record()
+    folder = RunFolder.open(run)
+    record = folder.read_record()
+    if not isinstance(record.get("recipe"), str):  # damaged, or of another version: the error says which
+        from regard.tasks import read_record
+
+        return read_record(folder)
+    return record
 
 
 def check_verb(verb: str, run: Path) -> None:

@@ -297,7 +297,9 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
             token_ids=tuple(hypothesis.token_ids),
         )
 
-    def evaluate(self, examples: Iterable[SentencePair], options: EvaluateOptions | None = None) -> Report:
+    def evaluate(
+        self, examples: Iterable[SentencePair | GoldAlignment], options: EvaluateOptions | None = None
+    ) -> Report:
         """Exact matches, BLEU, chrF and, if the pairs have gold links, the alignment error rate."""
         from regard.tasks.translation.evaluation import make_gold_report, make_report
 
