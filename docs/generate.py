@@ -209,7 +209,7 @@ def generate_api(package: str, language: str) -> str:
             continue
         summary, _, rest = (inspect.getdoc(value) or "").partition("\n\n")
         parts.append(
-            f"### {escape(name)}\n\n```python\n{name}{_signature(value)}\n```\n\n{escape(' '.join(summary.split()))}"
+            f"### {escape(name)}\n\n```text\n{name}{_signature(value)}\n```\n\n{escape(' '.join(summary.split()))}"
         )
         if language != "en":
             continue
