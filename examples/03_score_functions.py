@@ -1,6 +1,6 @@
-"""3. Scores side by side: what counts as alike is the only thing that changes.
+"""3. Score functions side by side: the score is all that differs between these attention mechanisms.
 
-The equation stays; another value for the letter `score` makes it the attention of another paper.
+The equation is the same; another `score` makes it the attention of another paper.
 """
 
 import torch
@@ -11,7 +11,9 @@ from regard.viewing import heatmap
 
 torch.manual_seed(0)
 angle = torch.linspace(0, torch.pi, 8)[:, None]
-key = torch.cat([angle.cos(), angle.sin()], -1) * torch.linspace(1, 4, 8)[:, None]  # turning, and growing longer
+key = (
+    torch.cat([angle.cos(), angle.sin()], -1) * torch.linspace(1, 4, 8)[:, None]
+)  # key i: angle and length grow with i
 query = key[[1, 6]]
 
 scores = {
@@ -25,19 +27,19 @@ scores = {
     "Location        (W q)_i": Location(query_dim=2, max_keys=8),
 }
 for name, score in scores.items():
-    learned = sum(p.numel() for p in score.parameters())
-    print(f"\n{name}" + (f"          {learned} numbers to learn, here untrained" if learned else ""))
+    num_parameters = sum(p.numel() for p in score.parameters())
+    print(f"\n{name}" + (f"          {num_parameters} parameters, untrained" if num_parameters else ""))
     print(heatmap(attend(query, key, key, score=score).weights.detach(), row_labels=["q = k1", "q = k6"]))
 
-print("\nDot products prefer long keys, whatever their direction. Cosine sees the direction only,")
-print("and Gaussian the distance. The others learn what alike shall mean.")
+print("\nDot products prefer long keys. Cosine depends on the direction only, Gaussian on the distance only.")
+print("The scores with parameters learn what is similar.")
 
-# Similarities can be combined: half by angle, half by distance.
+# Scores can be added and scaled.
 both = 0.5 * Cosine(strength=8.0) + 0.5 * Gaussian()
 print("\n0.5 * Cosine(8) + 0.5 * Gaussian()")
 print(heatmap(attend(query, key, key, score=both).weights, row_labels=["q = k1", "q = k6"]))
 
-# Sizes may differ where the score has a matrix between them; elsewhere it says so in a sentence.
+# Queries and keys may differ in size if the score has a matrix for each; otherwise there is an error.
 attend(torch.randn(1, 3), torch.randn(4, 5), torch.randn(4, 2), score=Additive(3, 5, 16))
 try:
     attend(torch.randn(1, 3), torch.randn(4, 5), torch.randn(4, 2), score=Dot())

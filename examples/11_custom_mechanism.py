@@ -1,7 +1,7 @@
-"""11. A mechanism of your own: ten lines, and a test that it keeps the laws.
+"""11. Custom mechanisms: a score, a normalizer and a mask, and how to check the laws of attention for them.
 
-A score is a module with a `forward(query, key)`; a normalizer is a function of visible scores; a mask is a
-rule on positions. Each goes into the same equation, and gets batches, heads and weights on demand from it.
+A score is a module with `forward(query, key)`, a normalizer a function of scores, a mask a rule on positions. The
+equation adds batch axes, heads and weights on demand.
 """
 
 import torch
@@ -13,7 +13,7 @@ from regard.viewing import heatmap
 
 
 class Manhattan(Score):
-    """The nearer a key, counted along the axes, the better: score(q, k) = -sum_i |q_i - k_i| / width."""
+    """Negative Manhattan distance: score(q, k) = -sum_i |q_i - k_i| / width."""
 
     def __init__(self, width: float = 1.0):
         super().__init__()
@@ -23,15 +23,15 @@ class Manhattan(Score):
         return -(query[..., :, None, :] - key[..., None, :, :]).abs().sum(-1) / self.width
 
 
-@masked_normalizer  # keeps the law of hidden keys: weight 0, gradient 0
+@masked_normalizer  # hidden keys get weight 0 and gradient 0
 def squared(scores):
-    """Weights that grow with the square of a positive score, and sum to at most 1."""
+    """Weights proportional to the square of a positive score, with a sum below 1."""
     power = scores.relu().square()
     return power / (1 + power.sum(-1, keepdim=True))
 
 
 class EverySecond(Mask):
-    """A query sees keys at even distances from it."""
+    """Keys at even distances from the query are visible."""
 
     def rule(self, grid):
         return (grid.key_positions - grid.query_positions) % 2 == 0
@@ -40,15 +40,15 @@ class EverySecond(Mask):
 check_score(Manhattan)
 check_normalizer(squared)
 check_mask(EverySecond())
-print("all three keep the laws")
+print("all three satisfy the laws")
 
 x = torch.linspace(0, 3, 12)[:, None]
 print(heatmap(attend(x, x, x, EverySecond() & causal(), score=Manhattan(0.5)).weights))
-print("four heads of it:", tuple(MultiHead(16, 4, score=Manhattan())(torch.randn(2, 5, 16)).weights.shape))
+print("with four heads:", tuple(MultiHead(16, 4, score=Manhattan())(torch.randn(2, 5, 16)).weights.shape))
 
 
 class Broken(Score):
-    """Takes the place of a key for a property of it, and does not say so."""
+    """Depends on the positions of keys without declaring `is_positional = True`."""
 
     def forward(self, query, key):
         return query @ key.mT + torch.arange(key.shape[-2])
@@ -56,5 +56,5 @@ class Broken(Score):
 
 try:
     check_score(Broken)
-except LawViolation as law:
-    print("and this one does not:", law)
+except LawViolation as violation:
+    print("Broken violates one:", violation)

@@ -1,7 +1,7 @@
-"""13. Use a run: translate, see where each letter looked, and judge translations that somebody else made.
+"""13. Use a trained model: translate, align, search, score given translations, evaluate.
 
-The recipe `reverse` writes letters from behind, and learns it in seconds. What is done with it here goes for every
-run, also for those that `regard train` made: `regard.load("runs/dates")`.
+The recipe `reverse` reverses strings and is learned in seconds. Everything here works for every translation run, such
+as those of `regard train`: `regard.load("runs/dates")`.
 """
 
 import math
@@ -17,22 +17,22 @@ with TemporaryDirectory() as run:
 
 print("\ntranslate:", translator.translate("regard"), translator.translate(["on", "time"]))
 
-seen = translator.align("regard", "drager")  # also of a translation that the model did not make
-words = seen.words()
-print("\nalign: each row is a letter that is written, each column one that is read")
+alignment = translator.align("regard", "drager")  # also of translations from elsewhere
+words = alignment.merge_words()
+print("\nalign: one row per target letter, one column per source letter")
 print(heatmap(words.weights[0, 0], words.target, words.source))
-print("links (read, written):", sorted(seen.links()))
+print("links (source, target):", sorted(alignment.links()))
 
-print("\nsearch: the three best of a beam of five, with their probabilities")
-for one in translator.search(["star"], translator.decoding_config(beam=5, best=3))[0]:
-    print(f"  {translator.to_text(one):6} {math.exp(one.log_prob):9.6f}")
+print("\nsearch: the three best hypotheses of a beam of five, with their probabilities")
+for hypothesis in translator.search(["star"], translator.decoding_config(beam_size=5, num_best=3))[0]:
+    print(f"  {translator.to_text(hypothesis):6} {math.exp(hypothesis.log_prob):9.6f}")
 
-print("\nscore: which letter of a wrong translation surprises the model?")
+print("\nscore: the probability of each letter of a wrong translation")
 wrong = translator.score(["star"], ["rbts"])[0]
-for letter, log_prob in zip([*"rbts", "end"], wrong.log_probs, strict=True):
+for letter, log_prob in zip([*"rbts", "end"], wrong.token_log_probs, strict=True):
     print(f"  {letter:3} {math.exp(log_prob):9.6f}")
 
 tests = RECIPES["reverse"].load_data(translator.config).tests["test"]
 report = evaluate(translator, tests)
-print(f"\nevaluate: {report['exact']:.1f} % of {report['sentences']} new words are right,", end=" ")
+print(f"\nevaluate: {report['exact']:.1f} % of {report['sentences']} test strings are correct,", end=" ")
 print(f"alignment error rate {report['aer']:.3f}")

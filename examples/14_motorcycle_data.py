@@ -1,7 +1,7 @@
-"""14. A motorcycle crash: kernel regression on real measurements.
+"""14. Kernel regression on measurements of a motorcycle crash.
 
-The measurements are keys and values, the time to predict at is the query. How wide the kernel should be is
-learned by gradient descent: each point is predicted from all others, as a mask hides every point from itself.
+The measured times are keys, the accelerations values, the time to predict at is the query. The width of the kernel is
+learned by gradient descent on the leave-one-out error: a mask hides each point from itself.
 """
 
 import csv
@@ -19,22 +19,22 @@ times, accel = (torch.tensor([[float(row[name])] for row in rows]) for name in (
 others = ~torch.eye(len(times), dtype=torch.bool)
 
 
-def left_out(score: nn.Module) -> Tensor:
-    """How far off each point is predicted from the others, on average, in g."""
+def leave_one_out_error(score: nn.Module) -> Tensor:
+    """The root mean square error of predicting each point from all others, in g."""
     return (attend(times, times, accel, others, score=score).context - accel).square().mean().sqrt()
 
 
-print(f"{len(times)} measurements of the acceleration of a head, each predicted from the others; error in g:\n")
-print(f"average of all (Constant)         {left_out(Constant()).item():6.2f}")
+print(f"{len(times)} measurements of the acceleration of a head; leave-one-out error in g:\n")
+print(f"average of all (Constant)         {leave_one_out_error(Constant()).item():6.2f}")
 for width in (8.0, 4.0, 2.0, 1.0, 0.5, 0.25):
-    print(f"Gaussian, width {width:<5g}             {left_out(Gaussian(width)).item():6.2f}")
+    print(f"Gaussian, width {width:<5g}             {leave_one_out_error(Gaussian(width)).item():6.2f}")
 
 score = Gaussian(width=8.0, learned=True)
-steps = torch.optim.Adam(score.parameters(), lr=0.1)
+optimizer = torch.optim.Adam(score.parameters(), lr=0.1)
 for _ in range(80):
-    steps.zero_grad()
-    left_out(score).backward()
-    steps.step()
-error = left_out(score).item()
-print(f"Gaussian, width learned: {score.width.item():.2f} ms  {error:6.2f}   (training began at 8)")
-assert abs(error - 24.41) < 0.01  # the best there is
+    optimizer.zero_grad()
+    leave_one_out_error(score).backward()
+    optimizer.step()
+error = leave_one_out_error(score).item()
+print(f"Gaussian, width learned: {score.width.item():.2f} ms  {error:6.2f}   (initially 8)")
+assert abs(error - 24.41) < 0.01  # the minimum over all widths
