@@ -8,7 +8,7 @@ import math
 from tempfile import TemporaryDirectory
 
 import regard
-from regard.tasks import RECIPES, evaluate, train
+from regard.tasks import get_recipe, train
 from regard.viewing import heatmap
 
 with TemporaryDirectory() as run:
@@ -32,7 +32,7 @@ wrong = translator.score(["star"], ["rbts"])[0]
 for letter, log_prob in zip([*"rbts", "end"], wrong.token_log_probs, strict=True):
     print(f"  {letter:3} {math.exp(log_prob):9.6f}")
 
-tests = RECIPES["reverse"].load_data(translator.config).tests["test"]
-report = evaluate(translator, tests)
-print(f"\nevaluate: {report['exact']:.1f} % of {report['sentences']} test strings are correct,", end=" ")
-print(f"alignment error rate {report['aer']:.3f}")
+tests = get_recipe("reverse").load_data(translator.config).tests["test"]
+report = translator.evaluate(tests)
+print(f"\nevaluate: {report.metrics['exact']:.1f} % of {report.num_examples} test strings are correct,", end=" ")
+print(f"alignment error rate {report.metrics['aer']:.3f}")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from regard._imports import require_extra
 from regard.data.dates import list_languages
-from regard.tasks import Translator, evaluate, get_recipe, load, resume, train
+from regard.tasks import Translator, get_recipe, load, resume, train
 from regard.training import RunFolder
 from regard.viewing import heatmap
 
@@ -45,8 +45,8 @@ def print_report(translator: Translator, limit: int | None) -> None:
     tests = get_recipe("dates").load_data(translator.config).tests
     names = {"test": "new dates and years in known formats", "patterns": "new formats"}
     for split, pairs in tests.items():
-        report = evaluate(translator, list(pairs)[:limit])
-        print(f"{report['exact']:6.2f} % exactly right, alignment error rate {report['aer']:.3f}: {names[split]}")
+        metrics = translator.evaluate(list(pairs)[:limit]).metrics
+        print(f"{metrics['exact']:6.2f} % exactly right, alignment error rate {metrics['aer']:.3f}: {names[split]}")
 
 
 def print_weights(translator: Translator) -> None:
