@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from regard.catalogue import KINDS, MECHANISMS, Mechanism
 from regard.config import Config, format_value
@@ -146,19 +146,14 @@ def _values(item: Any, language: str) -> str:
     return f"{found} {bounds}".strip() + none
 
 
-def generate_task_options(role: str, language: str) -> str:
+def generate_task_options(role: Literal["predict", "evaluate", "explain"], language: str) -> str:
     """The options that tasks add to a command: `predict`, `evaluate` or `explain` (`regard show`)."""
-    from regard.errors import UnknownNameError
-    from regard.tasks import TASKS, get_task
+    from regard.tasks import TASKS, get_options
 
     parts = []
     for name in TASKS:
-        try:
-            options: type[Config] = getattr(get_task(name).predictor_class, f"{role}_options")
-        except UnknownNameError:  # a task that is not ported to the protocol
-            continue
-        if items := options.options():
-            rows = [_option_row(item, language, command=True) for item in items]
+        rows = [_option_row(item, language, command=True) for item in get_options(name, role).options()]
+        if rows:
             parts.append(f"#### {name}\n\n{table(TEXT[language]['options'], rows)}")
     return "\n\n".join(parts)
 
@@ -170,22 +165,13 @@ def generate_recipes(language: str) -> str:
     rows = [
         (
             f"`{name}`",
-            f"`{_task_name(recipe)}`",
+            f"`{recipe.task}`",
             escape(recipe.summary_zh if language == "zh" else recipe.summary),
             " ".join(f"`{key}={format_value(value)}`" for key, value in recipe.defaults.items()),
         )
         for name, recipe in RECIPES.items()
     ]
     return table(TEXT[language]["recipes"], rows)
-
-
-def _task_name(recipe: Any) -> str:
-    from regard.tasks import TASKS
-
-    if isinstance(recipe.task, str):
-        return recipe.task
-    module = type(recipe.task).__module__  # a task that is not ported to the protocol
-    return next(name for name, entry in TASKS.items() if module.startswith(entry.package))
 
 
 def generate_command(name: str, language: str) -> str:
