@@ -280,19 +280,17 @@ class TokenEmbedding(nn.Embedding):
         return self.dropout(self.positions(super().forward(tokens) * self.scale, offset))
 
 
-def untie(output: nn.Linear, embedding: nn.Embedding) -> None:
+def untie(output: nn.Linear) -> None:
     """Give an output layer a weight of its own, so that resetting it leaves a tied embedding unchanged.
 
     Args:
         output: the output layer
-        embedding: the embedding; if its weight is another one, nothing is done
 
     Example:
         >>> embedding, output = torch.nn.Embedding(5, 3), torch.nn.Linear(3, 5, bias=False)
         >>> output.weight = embedding.weight
-        >>> untie(output, embedding)
+        >>> untie(output)
         >>> output.weight is embedding.weight
         False
     """
-    if output.weight is embedding.weight:
-        output.weight = nn.Parameter(torch.empty_like(output.weight))
+    output.weight = nn.Parameter(torch.empty_like(output.weight))

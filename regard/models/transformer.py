@@ -97,7 +97,7 @@ class Transformer(ResettableModule):
         self._init_parameters()
 
     def reset_parameters(self) -> None:
-        untie(self.lm_head, self.tgt_embed)
+        untie(self.lm_head)
         super().reset_parameters()
 
     def _init_parameters(self) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "NoOptions",
     "Recipe",
     "TaskEntry",
+    "find_task",
     "get_entry",
     "get_options",
     "get_recipe",
@@ -110,14 +111,14 @@ TASKS: dict[str, TaskEntry] = {
 }
 
 
-class RecipeTable(Mapping[str, Recipe]):
+class RecipeTable(Mapping[str, Any]):
     """The recipes of all tasks by name; the configs of the tasks are imported at the first access.
 
     A test or a package may add recipes with `add`.
     """
 
     def __init__(self) -> None:
-        self._added: dict[str, Recipe] = {}
+        self._added: dict[str, Any] = {}
 
     def add(self, recipe: Recipe) -> None:
         """Add a recipe."""
@@ -127,10 +128,10 @@ class RecipeTable(Mapping[str, Recipe]):
         """Remove a recipe that was added."""
         del self._added[name]
 
-    def _all(self) -> dict[str, Recipe]:
+    def _all(self) -> dict[str, Any]:
         return _recipes_of(tuple(_entries().values())) | self._added
 
-    def __getitem__(self, name: str) -> Recipe:
+    def __getitem__(self, name: str) -> Any:
         return self._all()[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -143,7 +144,7 @@ class RecipeTable(Mapping[str, Recipe]):
 RECIPES = RecipeTable()
 
 
-def get_recipe(name: str) -> Recipe:
+def get_recipe(name: str) -> Any:
     """The recipe of a name.
 
     Example:
@@ -212,6 +213,21 @@ def make_config(name: str, overrides: Iterable[str] = (), **values: Any) -> Any:
     return recipe.config_class.from_overrides(overrides, **{**recipe.defaults, **values})
 
 
+def find_task(predictor: object) -> Task[Any, Any, Any, Any] | None:
+    """The task of a predictor; None if no registered task has its class.
+
+    Args:
+        predictor: what `regard.load` returns
+    """
+    module = type(predictor).__module__
+    for name, entry in _entries().items():
+        if module == entry.package or module.startswith(f"{entry.package}."):
+            task = get_task(name)
+            if isinstance(predictor, task.predictor_class):
+                return task
+    return None
+
+
 def _entries() -> dict[str, TaskEntry]:
     """`TASKS`, and the entry points of the group "regard.tasks", which name a `TaskEntry` each."""
     return {**_installed_entries(), **TASKS}
@@ -223,9 +239,10 @@ def _installed_entries() -> dict[str, TaskEntry]:
 
 
 @cache
-def _recipes_of(entries: tuple[TaskEntry, ...]) -> dict[str, Recipe]:
-    recipes: dict[str, Recipe] = {}
+def _recipes_of(entries: tuple[TaskEntry, ...]) -> dict[str, Any]:
+    recipes: dict[str, Any] = {}
     for entry in dict.fromkeys(entries):
-        for recipe in getattr(entry.import_part("config"), "RECIPES", ()):
-            recipes.setdefault(recipe.name, recipe)
+        for part in ("config", "recipes"):  # `recipes` of tasks that are not ported yet
+            for recipe in getattr(entry.import_part(part), "RECIPES", ()):
+                recipes.setdefault(recipe.name, recipe)
     return recipes

@@ -1,0 +1,162 @@
+"""What a describer of pictures learns from, and how it is judged."""
+
+import pytest
+import torch
+
+from regard.attention import Sample
+from regard.data.captions import CaptionBatch, CaptionedImages, ImageArray
+from regard.data.sources import seeded_generator
+from regard.studies.vision import xu2015
+from regard.tasks import make_config
+from regard.tasks.captioning.predictor import caption_accuracy, caption_bleu, is_inside_box, nearest_captions
+from regard.tasks.captioning.task import build_model
+from regard.tasks.sequence_loss import build_caption_loss
+from regard.training import load_into
+from regard.training.trainer import Objective
+from tests.recipes.albums import TINY
+from tests.recipes.tiny import quiet
+
+pytest.importorskip("PIL.Image")
+pytestmark = pytest.mark.usefixtures("few_scenes")
+
+
+def objective(*words):
+    settings = make_config("digit-scenes", [*TINY, *words])
+    net = Objective(build_model(settings, 19, None), build_caption_loss(settings))
+    return net, CaptionBatch.from_captions(torch.rand(6, 1, 32, 32), [[5, 6, 7]] * 5 + [[5]])
+
+
+def test_the_penalty_is_added_for_soft_attention_in_training():
+    net, batch = objective("doubly_stochastic_weight=2")
+    plain, _ = objective()
+    plain.load_state_dict(net.state_dict())
+    penalty = net(batch).total - plain(batch).total
+    assert float(penalty.detach()) > 0
+    net.eval()
+    plain.eval()
+    torch.testing.assert_close(net(batch).total, plain(batch).total)
+    penalty.backward()
+    assert float(net.model.attention.score.energy.grad.abs().sum()) > 0
+
+
+def test_hard_attention_is_rewarded():
+    net, batch = objective("attention_scope=hard", "soft_fraction=0", "soft_warmup=0")
+    assert isinstance(net.model.attention.normalize, Sample)
+    loss = net(batch)
+    loss.total.backward()
+    assert float(net.model.attention.score.energy.grad.abs().sum()) > 0  # by REINFORCE: no other way leads there
+    assert (net.baseline[: batch.target.shape[1] - 1] < 0).all()
+    assert loss.count == batch.num_tokens == 5 * 4 + 2
+
+
+def test_hard_attention_begins_softly():
+    """In the first part of the training all captions see the expected look, then so many as `expected` says."""
+    net, batch = objective(
+        "attention_scope=hard", "soft_fraction=0", "soft_warmup=0.5", "steps=4", "grad_accumulation=1"
+    )
+    drawn = []
+    for _ in range(4):
+        _, seen = net._decode(batch)
+        drawn.append(all(bool((look.weights.amax(-1) == 1).all()) for look in seen))
+    assert drawn == [False, False, True, True]
+    assert float(net.state_dict()["num_batches"]) == 4  # so that a resumed training goes on with it
+    other, _ = objective("attention_scope=hard")
+    load_into(other.model, net.model.state_dict(), "a run")
+    assert float(other.num_batches) == 0
+    assert not other.baseline.any()
+
+
+def test_hard_attention_learns_where_to_look():
+    """One cell of nine tells the word: REINFORCE alone finds it."""
+    settings = make_config(
+        "flickr8k",
+        ["attention_scope=hard", "hidden_dim=16", "embed_dim=8", "dropout=0", "soft_fraction=0", "soft_warmup=0"],
+    )
+    net = Objective(build_model(settings, 8, 8), build_caption_loss(settings))
+    optimizer = torch.optim.Adam(net.parameters(), 0.01)
+    random = seeded_generator(0)
+    for _ in range(150):
+        batch = told_by_one_cell(random, 64)
+        optimizer.zero_grad()
+        loss = net(batch)
+        (loss.total / loss.count).backward()
+        optimizer.step()
+    net.eval()
+    batch = told_by_one_cell(random, 200)
+    cells = net.model.attention_weights(batch.images, batch.target)[:, 0].argmax(-1)
+    assert float((cells == batch.images[..., 7].argmax(-1)).float().mean()) > 0.9
+
+
+def told_by_one_cell(random, rows):
+    """Grids in which a mark (the last number) stands in the cell that says the word; the others say another."""
+    words, cell = (torch.randint(most, (rows,), generator=random) for most in (4, 9))
+    grid = torch.zeros(rows, 9, 8)
+    grid.scatter_(2, torch.randint(4, (rows, 9, 1), generator=random), 1.0)
+    row = torch.arange(rows)
+    grid[row, cell] = 0
+    grid[row, cell, words] = 1
+    grid[row, cell, 7] = 1
+    return CaptionBatch.from_captions(grid, [[4 + word] for word in words.tolist()])
+
+
+def test_measures_of_scenes():
+    true = ["small 1 above , large 2 below", "small 3 above , small 4 above"]
+    assert caption_accuracy(true, true) == {"captions": 100.0, "digits": 100.0}
+    said = ["small 1 above , large 2 above", "small 3"]
+    assert caption_accuracy(said, true) == {"captions": 0.0, "digits": 75.0}
+
+
+def test_cells_within_boxes_grown_by_a_cell():
+    box = torch.tensor([16, 24, 26, 34])
+    inside = [
+        [bool(is_inside_box(torch.tensor([[row * 8 + column]]), box[None, None], 64, 8)) for column in range(8)]
+        for row in range(8)
+    ]
+    for row in range(8):
+        for column in range(8):
+            left, top = 8 * column, 8 * row
+            wanted = left >= 8 and left + 8 <= 34 and top >= 16 and top + 8 <= 42
+            assert inside[row][column] == wanted
+    assert not bool(is_inside_box(torch.tensor([[-1]]), box[None, None] * 0, 64, 8))
+
+
+def test_bleu_with_and_without_the_penalty():
+    found = caption_bleu(["a dog", "a cat sits"], [["A dog", "the dog runs far"], ["a cat sits"]], lowercase=True)
+    assert found["bleu1"] == found["bleu1_bare"] == pytest.approx(100)
+    short = caption_bleu(["a dog runs"], [["a dog runs to me"]], lowercase=False)
+    assert short["bleu1_bare"] == pytest.approx(100)
+    assert short["bleu1"] == pytest.approx(100 * 2.718281828 ** (1 - 5 / 3))
+    assert caption_bleu(["a dog"], [["A Dog"]], lowercase=False)["bleu1"] < 60
+    assert "tok:none" in found["bleu_signature"]
+
+
+def test_the_nearest_picture():
+    grids = torch.eye(3)[:, None].repeat(1, 4, 1)
+    train = CaptionedImages(ImageArray(grids, 1.0), [["a", "x"], ["b"], ["c"]])
+    asked = CaptionedImages(ImageArray(grids[[2, 0]] * 5 + 0.1, 1.0), [["?"], ["?"]])
+    assert nearest_captions(train, asked) == ["c", "a"]
+
+
+def test_the_study_has_its_table(tmp_path, monkeypatch):
+    from regard.studies import vision as _xu2015
+
+    def small(*given, **more):
+        shared = {
+            "image_size": 32,
+            "conv_channels": 4,
+            "feature_dim": 24,
+            "hidden_dim": 16,
+            "embed_dim": 8,
+            "batch_size": 8,
+            "num_threads": 1,
+        }
+        return trial(*given, **more, **shared)
+
+    trial = _xu2015.run_trial
+    monkeypatch.setattr(_xu2015, "run_trial", small)
+    found = xu2015(tmp_path, "reverse", {"steps": 2, "validate_every": 2, "save_every": 2}, quiet)
+    assert [row["scope"] for row in found["rows"]] == ["soft", "hard", "none"]
+    assert "| scope | captions | digits | inside |" in found["table"]
+    assert (tmp_path / "table.md").is_file()
+    with pytest.raises(ValueError, match="neither Flickr8k"):
+        xu2015(tmp_path, "reverse", {"data_dir": str(tmp_path)}, quiet)

@@ -1,0 +1,247 @@
+"""Runs that begin with files of one's own: every form, what is left out, what is wrong with them."""
+
+import json
+import shutil
+
+import pytest
+
+from regard.errors import ConfigError, DataError
+from regard.tasks import load, make_config, resume, train
+from regard.tasks.translation import data as _material
+from tests.recipes.tiny import FILES, PAIRS, TINY, final, quiet, written
+
+pytestmark = pytest.mark.usefixtures("small_vocabulary")
+
+
+def words_for(folder, form):
+    extra = {"tsv columns": ["columns=2,0"], "jsonl keys": ["columns=en,fr"]}.get(form, [])
+    return [
+        *FILES,
+        f"train_files={written(folder, form)}",
+        f"valid_files={written(folder, form, 'v', PAIRS[::5])}",
+        *extra,
+    ]
+
+
+@pytest.fixture(scope="module")
+def from_files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    train("translation", folder / "run", words_for(folder, "two"), log=quiet)
+    return folder / "run"
+
+
+@pytest.mark.parametrize("form", ["tsv", "tsv columns", "gz", "jsonl", "jsonl keys"])
+def test_every_form_of_file_gives_the_same_run(from_files, tmp_path, form):
+    train("translation", tmp_path / "run", words_for(tmp_path, form), log=quiet)
+    assert final(tmp_path / "run") == final(from_files)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["data"]["train"]["used"] == len(PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("form", "columns", "part"),
+    [
+        ("tsv columns", "en,de", "numbers"),
+        ("tsv columns", "-1,0", "numbers"),
+        ("tsv columns", "0,en", "numbers"),
+        ("jsonl keys", "0,1", "names"),
+    ],
+)
+def test_columns_go_by_the_kind_of_file(tmp_path, form, columns, part):
+    files = written(tmp_path, form)
+    with pytest.raises(ConfigError) as caught:
+        train(
+            "translation",
+            tmp_path / "run",
+            [*FILES, f"train_files={files}", f"valid_files={files}", f"columns={columns}"],
+            log=quiet,
+        )
+    for said in (f"columns {columns}", files, part):
+        assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_columns_leave_plain_files_alone(tmp_path):
+    words = [
+        f"train_files={written(tmp_path, 'tsv columns')}",
+        f"valid_files={written(tmp_path, 'two')}",
+        "columns=2,0",
+    ]
+    material = _material.from_files(make_config("translation", [*FILES, *words]))
+    (first, _), (same, _) = next(iter(material.train)), next(iter(material.valid))
+    assert first == same
+
+
+def test_a_stream_trains_and_resumes(tmp_path):
+    words = [*words_for(tmp_path, "gz"), "streaming=on"]
+    train("translation", tmp_path / "run", words, log=quiet)
+    shutil.copytree(tmp_path / "run", tmp_path / "cut")
+    for step in (6, 8):
+        shutil.rmtree(tmp_path / "cut" / "checkpoints" / f"step-{step:08d}")
+    (tmp_path / "cut" / "weights" / "best.safetensors").unlink()
+    resume(tmp_path / "cut", log=quiet)
+    assert final(tmp_path / "cut")["model.safetensors"] == final(tmp_path / "run")["model.safetensors"]
+    assert len(load(tmp_path / "run").translate(["the red cat is here"])) == 1
+
+
+def test_relative_paths_are_found_from_elsewhere(tmp_path, monkeypatch):
+    written(tmp_path / "text", "tsv")
+    monkeypatch.chdir(tmp_path / "text")
+    train("translation", tmp_path / "run", [*FILES, "train_files=a.tsv", "valid_files=a.tsv", "steps=4"], log=quiet)
+    monkeypatch.chdir(tmp_path)
+    assert resume(tmp_path / "run", log=quiet, steps=5).step == 5
+
+
+def test_what_was_left_out_is_said(tmp_path):
+    pairs = [("", "vide"), *PAIRS, ("the cat " * 40, "le chat"), ("un", " ")]
+    train_files, valid = written(tmp_path, "tsv", "a", pairs), written(tmp_path, "tsv", "v", pairs)
+    said = []
+    words = [*FILES, f"train_files={train_files}", f"valid_files={valid}", "max_length=30", "steps=2"]
+    train("translation", tmp_path / "run", words, log=said.append)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
+    for part in ("train", "valid"):
+        assert (record[part]["read"], record[part]["used"]) == (len(pairs), len(PAIRS))
+        assert record[part]["empty_lines"] == [1, len(pairs)]
+        assert record[part]["too_long_lines"] == [len(pairs) - 1]
+    assert any("2 with an empty side left out" in line for line in said)
+
+
+@pytest.mark.parametrize("which", ["train", "valid"])
+def test_too_long_stops_wherever_it_is_read(tmp_path, which):
+    pairs = [*PAIRS, ("the cat " * 40, "le chat")]
+    good, long = written(tmp_path, "tsv"), written(tmp_path, "tsv", "v", pairs)
+    given = {"train": good, "valid": good, which: long}
+    words = [*FILES, *(f"{k}={v}" for k, v in given.items()), "max_length=30", "overflow=error"]
+    with pytest.raises(DataError) as caught:
+        train("translation", tmp_path / "run", words, log=quiet)
+    assert f"Line {len(pairs)} of {tmp_path}/v.tsv" in str(caught.value)
+    assert "set overflow to drop or truncate" in str(caught.value)
+
+
+def test_too_long_cuts_what_is_validated_with(tmp_path):
+    pairs = [*PAIRS[:4], ("the cat " * 40, "le chat"), ("the cat", "le chat " * 40)]
+    valid, files = written(tmp_path, "tsv", "v", pairs), written(tmp_path, "tsv", "a", PAIRS)
+    words = [
+        *FILES,
+        f"train_files={files}",
+        f"valid_files={valid}",
+        "max_length=30",
+        "steps=1",
+        "overflow=truncate",
+        "monitor=bleu",
+    ]
+    said = []
+    train("translation", tmp_path / "run", words, log=said.append)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["valid"]
+    assert (record["read"], record["used"], record["too_long_lines"]) == (6, 6, [5, 6])
+    assert any("2 over 30 tokens cut (lines 5, 6)" in line for line in said)
+
+
+def test_batches_that_are_too_small_name_their_setting(tmp_path):
+    files = written(tmp_path, "tsv", "a", [*PAIRS, ("the cat " * 40, "le chat")])
+    words = [*FILES, f"train_files={files}", f"valid_files={files}", "batch_tokens=30"]
+    with pytest.raises(DataError, match="a batch holds 30; raise batch_tokens, or set max_length"):
+        train("translation", tmp_path / "run", words, log=quiet)
+
+
+def test_what_is_made_on_the_fly_is_counted_too(tmp_path):
+    said = []
+    train("dates", tmp_path / "run", [*TINY, "steps=1", "max_length=12"], log=said.append)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["train"]
+    assert record["read"] == record["used"] + record["too_long"] > record["too_long"] > 0
+    assert record["is_generated"] is True
+    assert any(line.startswith("train: ") and "over 12 tokens left out" in line for line in said)
+
+
+def test_a_file_that_changed_since_is_noticed(tmp_path):
+    words = [
+        *FILES,
+        f"train_files={written(tmp_path, 'tsv')}",
+        f"valid_files={written(tmp_path, 'tsv', 'v')}",
+        "steps=4",
+    ]
+    train("translation", tmp_path / "run", words, log=quiet)
+    written(tmp_path, "tsv", "a", PAIRS[::-1])
+    with pytest.raises(DataError, match="changed"):
+        resume(tmp_path / "run", log=quiet, steps=8)
+
+
+def wrong_files(folder):
+    good = written(folder, "tsv", "good")
+    (folder / "short.en").write_text("a\nb\n")
+    (folder / "long.fr").write_text("a\nb\nc\n")
+    (folder / "latin.tsv").write_bytes(b"a\tb\n\xe9t\xe9\tc\n")
+    (folder / "one.tsv").write_text("a\tb\nonly one\n")
+    (folder / "bad.jsonl").write_text('{"source": "a", "target": "b"}\n{"source"\n')
+    (folder / "keys.jsonl").write_text('{"src": "a", "tgt": "b"}\n')
+    (folder / "empty.tsv").write_text("")
+    (folder / "blank.tsv").write_text("\t\n \t \n")
+    (folder / "bad.tsv.gz").write_bytes(b"no gzip at all")
+    return good
+
+
+@pytest.mark.parametrize(
+    ("files", "parts"),
+    [
+        ("missing.tsv", ["missing.tsv"]),
+        ("short.en,long.fr", ["short.en has 2 lines", "long.fr has 3 lines"]),
+        ("latin.tsv", ["latin.tsv", "line 2"]),
+        ("one.tsv", ["one.tsv, line 2"]),
+        ("bad.jsonl", ["bad.jsonl, line 2"]),
+        ("keys.jsonl", ["keys.jsonl, line 1", "'src'"]),
+        ("empty.tsv", ["empty.tsv"]),
+        ("bad.tsv.gz", ["bad.tsv.gz"]),
+        ("short.en", ["short.en"]),
+        ("blank.tsv", []),
+    ],
+)
+@pytest.mark.parametrize("which", ["train", "valid"])
+@pytest.mark.parametrize("stream", ["off", "on"])
+def test_wrong_files_are_sentences(tmp_path, files, parts, which, stream):
+    good = wrong_files(tmp_path)
+    paths = ",".join(f"{tmp_path}/{name}" for name in files.split(","))
+    given = {"train": good, "valid": good, which: paths, "streaming": stream}
+    with pytest.raises(DataError) as caught:
+        train("translation", tmp_path / "run", [*FILES, *(f"{k}={v}" for k, v in given.items())], log=quiet)
+    for part in parts:
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", ["train_files=latin.tsv", "valid_files=one.tsv", "score=dott", "init_from"])
+def test_a_run_that_never_began_leaves_its_folder_free(tmp_path, wrong):
+    """Who mends the word that was wrong can give the same command again."""
+    good = wrong_files(tmp_path)
+    right = [*FILES, f"train_files={good}", f"valid_files={good}", "steps=1"]
+    name, _, value = wrong.partition("=")
+    if not value:
+        train("reverse", tmp_path / "letters", [*TINY, "steps=1"], log=quiet)  # its weights do not fit
+    bad = [f"{name}={tmp_path / value if name != 'score' else value}"] if value else ["dim=24"]
+    with pytest.raises(ValueError):  # noqa: PT011 - what is said is tested above
+        train(
+            "translation",
+            tmp_path / "run",
+            [*right, *bad],
+            init_from=None if value else tmp_path / "letters",
+            log=quiet,
+        )
+    train("translation", tmp_path / "run", right, log=quiet)
+
+
+@pytest.mark.parametrize("words", [[], ["train_files=a.tsv"], ["valid_files=a.tsv"]])
+def test_files_are_needed(tmp_path, words):
+    with pytest.raises(ConfigError, match="translation needs text"):
+        train("translation", tmp_path / "run", [*FILES, *words], log=quiet)
+    assert not (tmp_path / "run").exists()
+
+
+def test_recipes_with_data_say_what_they_need(tmp_path):
+    for name in ("multi30k", "multi30k-tok", "tatoeba-zh-en", "tatoeba-fr-en", "g2p"):
+        with pytest.raises(ConfigError, match="data_dir=FOLDER"):
+            train(name, tmp_path / "run", log=quiet)
+        with pytest.raises(ConfigError, match="there is no such folder"):
+            train(name, tmp_path / "run", [f"data_dir={tmp_path}/none"], log=quiet)
+    with pytest.raises(ConfigError, match="language_pair=en-ja"):
+        train("multi30k", tmp_path / "run", [f"data_dir={tmp_path}", "language_pair=en-ja"], log=quiet)
+    assert make_config("g2p").pair == "eng_us"

@@ -1,0 +1,177 @@
+"""The life of a run where something is wrong: a text that changed, a full disk, steps that are done, settings."""
+
+import errno
+import json
+import shutil
+
+import pytest
+
+from regard.data import Tokenizer
+from regard.errors import CheckpointCorruptError, ConfigError, DataError, StorageError
+from regard.tasks import RECIPES, resume, train
+from regard.tasks import runner as unchanged
+from regard.tasks.runner import resolve_config
+from tests.recipes.tiny import FILES, PAIRS, TINY, quiet, written
+
+pytestmark = pytest.mark.usefixtures("small_vocabulary")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, small_vocabulary):
+    """A run of four steps."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    train("reverse", folder, [*TINY, "steps=4"], log=quiet)
+    return folder
+
+
+@pytest.fixture
+def run(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "run")
+
+
+# -- files that changed
+
+
+@pytest.mark.parametrize("which", ["train", "valid"])
+@pytest.mark.parametrize("stream", ["off", "on"])
+def test_a_run_does_not_go_on_with_another_text(tmp_path, which, stream):
+    files = {name: written(tmp_path, "tsv", name) for name in ("train", "valid")}
+    words = [*FILES, *(f"{name}={path}" for name, path in files.items()), f"streaming={stream}", "steps=2"]
+    train("translation", tmp_path / "run", words, log=quiet)
+    record = (tmp_path / "run" / "run.json").read_bytes()
+    assert json.loads(record)["files"].keys() == set(files.values())
+    written(tmp_path, "tsv", which, PAIRS[::-1])  # of the same size
+    with pytest.raises(DataError) as caught:
+        resume(tmp_path / "run", log=quiet, steps=4)
+    assert f"{files[which]} has changed since the run began" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / "run" / "run.json").read_bytes() == record
+    written(tmp_path, "tsv", which)
+    assert resume(tmp_path / "run", log=quiet, steps=4).step == 4
+
+
+def test_a_run_from_before_files_were_remembered_goes_on(tmp_path):
+    files = written(tmp_path, "tsv")
+    words = [*FILES, f"train_files={files}", f"valid_files={files}", "streaming=on", "steps=2"]
+    train("translation", tmp_path / "run", words, log=quiet)
+    path = tmp_path / "run" / "run.json"
+    record = json.loads(path.read_text())
+    del record["files"]
+    path.write_text(json.dumps(record))
+    assert resume(tmp_path / "run", log=quiet, steps=3).step == 3
+
+
+def test_what_is_made_on_the_fly_has_no_files(whole):
+    assert json.loads((whole / "run.json").read_text())["files"] == {}
+
+
+@pytest.mark.parametrize("size", [0, 5, 40, 41, 1000])
+def test_a_fingerprint_sees_the_size_and_both_ends(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(unchanged, "CHUNK_BYTES", 10)
+    monkeypatch.setattr(unchanged, "MAX_CHUNKS", 4)
+    path = tmp_path / "a"
+    path.write_bytes(bytes(size))
+    kept = {str(path): unchanged.fingerprint_file(path)}
+    unchanged.check_files_unchanged(kept)
+    others = [bytes(size) + b"x"]
+    if size:
+        others += [b"x" + bytes(size - 1), bytes(size - 1) + b"x"]
+    for other in others:
+        path.write_bytes(other)
+        with pytest.raises(DataError, match="has changed"):
+            unchanged.check_files_unchanged(kept)
+
+
+# -- a disk that is full
+
+
+@pytest.mark.parametrize("place", [1, 2])
+def test_a_disk_full_of_tokenizers_is_a_sentence(tmp_path, monkeypatch, place):
+    saved, save = [], Tokenizer.save
+
+    def full(self, path):
+        saved.append(path)
+        if len(saved) < place:
+            return save(self, path)
+        path.with_suffix(".part").write_text("{")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tokenizer, "save", full)
+        with pytest.raises(StorageError) as caught:
+            train("reverse", tmp_path / "run", TINY, log=quiet)
+    assert str(caught.value).startswith(f"{tmp_path / 'run'} could not be written: no space left on device")
+    assert not (tmp_path / "run").exists()
+    train("reverse", tmp_path / "run", [*TINY, "steps=1"], log=quiet)
+
+
+# -- resumed with other settings
+
+
+def test_steps_that_are_done_cannot_be_taken_back(run):
+    before = (run / "run.json").read_bytes()
+    with pytest.raises(ConfigError) as caught:
+        resume(run, log=quiet, steps=3)
+    assert f"invalid value '3' for steps: {run} has made 4 steps already" in str(caught.value)
+    assert (run / "run.json").read_bytes() == before
+    assert resume(run, log=quiet, steps=4).stop_reason == "all 4 steps are done"
+
+
+def test_a_run_that_cannot_go_on_stays_as_it_is(run):
+    for path in run.glob("checkpoints/*/model.safetensors"):
+        path.write_bytes(b"")
+    before = (run / "run.json").read_bytes()
+    with pytest.raises(CheckpointCorruptError, match="no checkpoint"):
+        resume(run, log=quiet, steps=9)
+    assert (run / "run.json").read_bytes() == before
+
+
+# -- what is said
+
+
+def test_hard_attention_shows_the_loss_that_people_know(tmp_path):
+    said = []
+    train("reverse", tmp_path / "run", [*TINY, "normalize=sample", "steps=4"], log=said.append)
+    points = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    (point,) = [point for point in points if "nll" in point]
+    assert point["loss"] != pytest.approx(point["nll"], abs=0.01), "what is trained on has more terms"
+    assert any(f"loss {point['nll']:.3f}" in line for line in said)
+
+
+def test_hardmax_says_that_it_has_no_gradient(tmp_path):
+    said = []
+    train("reverse", tmp_path / "run", [*TINY, "normalize=hardmax", "steps=1"], log=said.append)
+    assert sum("hardmax has no gradient" in line for line in said) == 1
+    resume(tmp_path / "run", log=said.append, steps=2)
+    assert sum("hardmax has no gradient" in line for line in said) == 1
+
+
+# -- settings before there is a run
+
+
+@pytest.mark.parametrize("name", list(RECIPES))
+def test_settings_can_be_seen_before_there_is_data(name):
+    settings = resolve_config(name)
+    assert isinstance(settings, RECIPES[name].config_class)
+    assert {key: getattr(settings, key) for key in RECIPES[name].defaults} == dict(RECIPES[name].defaults)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "sentence"),
+    [
+        ("reverse", ["normalize=spasemax"], "did you mean sparsemax"),
+        ("translation", ["score=adative"], "did you mean additive"),
+        ("reverse", ["score=dot", "encoder_hidden_dim=3"], "the keys 6"),
+        ("multi30k", ["data_dir=.", "language_pair=en-zh"], "invalid value 'en-zh' for pair"),
+        ("translation", ["train_files=a.tsv"], "translation needs text to choose the best weights by"),
+    ],
+)
+def test_a_plan_is_refused_as_its_training_is(name, words, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        resolve_config(name, words)
+
+
+def test_a_plan_begins_with_another_run(whole):
+    assert resolve_config("reverse", init_from=whole).tokenizer == "char"
+    with pytest.raises(ConfigError, match=r"tokenizer is that of .*: char, not word"):
+        resolve_config("reverse", ["tokenizer=word"], init_from=whole)
