@@ -2,10 +2,10 @@
 
     python -m benchmarks.decoding RUN --joey JOEY/bin/python --sources test.en --references test.de
 
-RUN is a trained Transformer (norm=post, tie_embeddings=all), or a recurrent network such as JoeyNMT has:
+RUN is a trained Transformer (norm_first=off, tie_embeddings=all), or a recurrent network such as JoeyNMT has:
 
-    regard train multi30k-tok data_dir=DATA/multi30k model=recurrent order=luong input_feeding=on score=additive \\
-        dim=256 encoder_hidden_dim=256 num_layers=1 num_heads=1 ffn_dim=none tie_embeddings=none --out RUN
+    regard train multi30k-tok data_dir=DATA/multi30k model=rnn order=luong input_feeding=on score=additive \\
+        hidden_dim=256 encoder_hidden_dim=256 num_layers=1 num_heads=1 ffn_dim=none tie_embeddings=none --out RUN
 
 CTranslate2, Hugging Face's Marian (Transformers only) and JoeyNMT, which needs its own environment (see throughput.py),
 get its weights, so that BLEU shows whether they do the same work. Every side is measured with each ``--batch``, and

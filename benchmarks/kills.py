@@ -23,7 +23,7 @@ from pathlib import Path
 
 OPTIONS = [
     "steps=120",
-    "dim=32",
+    "hidden_dim=32",
     "embed_dim=16",
     "dropout=0.2",
     "validate_every=30",

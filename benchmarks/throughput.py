@@ -45,7 +45,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of `_joey_side.py`, as opt
         "order": "luong",
         "input_feeding": True,
         "score": "additive",
-        "dim": 256,
+        "hidden_dim": 256,
         "encoder_hidden_dim": 256,
         "num_layers": 1,
         "dropout": 0.2,

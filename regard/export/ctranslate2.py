@@ -15,7 +15,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS
 from regard.decoding import DecodingConfig, Hypothesis
 from regard.errors import ExportCorruptError, ExportError, UnsupportedError
-from regard.export.folder import check_export_length, check_exportable, num_export_positions
+from regard.export.folder import check_export_length, check_exportable, num_export_positions, position_table
 from regard.models import Transformer
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import Translator
@@ -66,7 +66,7 @@ def _copy_model(spec: Any, model: Transformer, positions: int) -> None:
         (spec.decoder, model.tgt_embed, spec.decoder.embeddings),
     ):
         words.weight = embedding.weight.detach()
-        stack.position_encodings.encodings = embedding.positions.encoding(positions)
+        stack.position_encodings.encodings = position_table(embedding, positions)
     for place, layer in zip(spec.encoder.layer, model.encoder.layers, strict=True):
         _copy_attention(place.self_attention, layer.self_attn, layer.norm1)
         _copy_feed_forward(place.ffn, layer.feed_forward, layer.norm2)

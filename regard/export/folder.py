@@ -10,11 +10,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from regard._version import __version__
 from regard.attention import MultiHead, ScaledDot, Sinusoidal, softmax
 from regard.errors import ExportCorruptError, ExportError, RunExistsError, RunFormatError, RunNotFoundError, UsageError
 from regard.files import sha256_of_file, storage_errors, sync_folder, write_json
 from regard.models import Transformer
+from regard.models.layers import TokenEmbedding
 
 __all__ = [
     "CARD_FACTS",
@@ -27,6 +30,7 @@ __all__ = [
     "model_card",
     "new_export_folder",
     "num_export_positions",
+    "position_table",
     "read_record",
 ]
 
@@ -37,16 +41,22 @@ CARD_FACTS = ("model", "processor", "step", "tokens", "scores")
 CARD_OPTIONS = (
     "model",
     "num_layers",
-    "dim",
+    "embed_dim",
+    "hidden_dim",
     "num_heads",
+    "positions",
+    "self_score",
+    "self_normalize",
+    "score",
+    "normalize",
     "tokenizer",
     "vocab_size",
-    "score",
     "order",
     "cell_type",
     "beam_size",
     "length_penalty",
 )
+UNUSED_CARD_OPTIONS = {"transformer": ("hidden_dim", "order", "cell_type"), "rnn": ("num_heads", "positions")}
 TARGET_LIBRARIES = {"ctranslate2": "CTranslate2", "onnx": "ONNX Runtime", "safetensors": "PyTorch"}
 
 
@@ -152,9 +162,9 @@ def _quantization_note(record: Mapping[str, Any]) -> str:
 
 
 def _facts_table(record: Mapping[str, Any]) -> str:
-    rows = [(key, record["config"][key]) for key in CARD_OPTIONS if record["config"].get(key) is not None]
-    transformer = record["config"].get("model") == "transformer"
-    rows = [row for row in rows if row[0] not in (("score", "order", "cell_type") if transformer else ("num_heads",))]
+    config = record["config"]
+    unused = UNUSED_CARD_OPTIONS.get(config.get("model"), ())
+    rows = [(key, config[key]) for key in CARD_OPTIONS if config.get(key) is not None and key not in unused]
     rows += [(key, _format_fact(record[key])) for key in CARD_FACTS if record.get(key)]
     return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows)])
 
@@ -186,6 +196,12 @@ def check_export_length(length: int, positions: int) -> None:
             f"this exported model has {positions:,} positions, too few for a translation of {length:,} tokens; take a"
             " smaller max_length"
         )
+
+
+def position_table(embedding: TokenEmbedding, num_positions: int) -> Tensor:
+    """The sinusoidal positions of an embedding as a table: (num_positions, embed_dim)."""
+    assert isinstance(embedding.positions, Sinusoidal)  # see `check_exportable`
+    return embedding.positions.encoding(num_positions)
 
 
 def check_exportable(model: Transformer, engine: str) -> None:

@@ -144,8 +144,8 @@ def check_attention(attention: Any) -> None:
     """Refuse an attention that has no nodes here."""
     if type(attention) not in (Attention, LocalM, LocalP):
         raise ExportError(
-            f"{type(attention).__name__} cannot be exported to ONNX, but attention_scope=global, local-m and local-p can;"
-            " use it with PyTorch, or export it to safetensors"
+            f"{type(attention).__name__} cannot be exported to ONNX, but attention_scope=global, local-m and"
+            " local-p can; use it with PyTorch, or export it to safetensors"
         )
     if type(attention.score) not in SCORES:
         raise ExportError(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.attention import LocalM, LocalP, MultiHead
 from regard.export import onnx_graph as looking
+from regard.export.folder import position_table
 from regard.export.onnx_graph import OnnxGraph, padding_bias
 from regard.models import RNNSeq2Seq, Transformer
 
@@ -176,7 +177,7 @@ def transformer_encoder_graph(model: Transformer, num_positions: int) -> OnnxGra
     graph = OnnxGraph("read")
     source, lengths = (graph.input("source", ("rows", "source"), np.int64), graph.input("lengths", ("rows",), np.int64))
     bias = graph("Unsqueeze", padding_bias(graph, source, lengths), graph.int_tensor(1, 2))
-    table = graph.constant(model.src_embed.positions.encoding(num_positions))
+    table = graph.constant(position_table(model.src_embed, num_positions))
     places = graph("Slice", table, graph.int_tensor(0), graph.size(source, 1), graph.int_tensor(0))
     x = graph("Add", _embed(graph, model.src_embed, source), places)
     for layer in model.encoder.layers:
@@ -205,7 +206,7 @@ def transformer_decoder_step_graph(model: Transformer, num_positions: int) -> On
     graph = OnnxGraph("write")
     tokens, position = graph.input("tokens", ("rows",), np.int64), graph.input("position", (), np.int64)
     bias = graph.input("memory.hidden", ("rows", 1, 1, "source"))
-    place = graph("Gather", graph.constant(model.tgt_embed.positions.encoding(num_positions)), position)
+    place = graph("Gather", graph.constant(position_table(model.tgt_embed, num_positions)), position)
     x = graph("Add", _embed(graph, model.tgt_embed, tokens), place)
     looks: list[str] = []
     for number, layer in enumerate(model.decoder.layers):

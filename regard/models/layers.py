@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Sinusoidal
-from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs
+from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs, reset_modules
 from regard.errors import UsageError
 
 __all__ = [
@@ -23,12 +24,14 @@ __all__ = [
     "FeedForward",
     "GRUCell",
     "LSTMCell",
+    "MakePositions",
     "RNNCell",
     "TokenEmbedding",
     "untie",
 ]
 
 NUM_LEVELS = 1 << 16  # FastDropout compares 16 random bits per element with a threshold
+MakePositions = Callable[[], nn.Module | None]
 CellState = tuple[Tensor, ...]  # (h,) of a GRU, (h, c) of an LSTM, each (batch, hidden_dim)
 
 
@@ -244,12 +247,14 @@ class FeedForward(ResettableModule):
 
 
 class TokenEmbedding(nn.Embedding):
-    """Token vectors times sqrt(embed_dim), plus sinusoidal positions, with dropout.
+    """Token vectors times sqrt(embed_dim), plus positions, with dropout.
 
     Args:
         vocab_size: number of tokens
         embed_dim: size of a vector; even
         dropout: probability of dropout on the sum
+        make_positions: returns the module that adds positions, called with the vectors and the first position, or None
+            for no positions; `Sinusoidal(embed_dim)` if None
         device, dtype: of the parameters, as in PyTorch
 
     Shape: (batch, seq_len) -> (batch, seq_len, embed_dim)
@@ -262,22 +267,32 @@ class TokenEmbedding(nn.Embedding):
     """
 
     def __init__(
-        self, vocab_size: int, embed_dim: int, dropout: float = 0.0, *, device: Device = None, dtype: Dtype = None
+        self,
+        vocab_size: int,
+        embed_dim: int,
+        dropout: float = 0.0,
+        *,
+        make_positions: MakePositions | None = None,
+        device: Device = None,
+        dtype: Dtype = None,
     ):
         super().__init__(vocab_size, embed_dim, device=device, dtype=dtype)
         self.scale = math.sqrt(embed_dim)
-        self.positions, self.dropout = Sinusoidal(embed_dim), FastDropout(dropout)
+        self.positions = Sinusoidal(embed_dim) if make_positions is None else make_positions()
+        self.dropout = FastDropout(dropout)
 
     def reset_parameters(self) -> None:
-        """Draw the vectors again; the first draw, that of nn.Embedding, is overwritten."""
+        """Draw the vectors and the positions again; the first draw, that of nn.Embedding, is overwritten."""
         super().reset_parameters()
         nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
+        reset_modules(self._modules.get("positions"))  # not set yet when the constructor of nn.Embedding calls this
 
     def forward(
         self, tokens: Int[Tensor, "batch seq_len"], offset: int = 0
     ) -> Float[Tensor, "batch seq_len embed_dim"]:
         """The vectors of tokens at positions offset, offset + 1, ..."""
-        return self.dropout(self.positions(super().forward(tokens) * self.scale, offset))
+        vectors = super().forward(tokens) * self.scale
+        return self.dropout(vectors if self.positions is None else self.positions(vectors, offset))
 
 
 def untie(output: nn.Linear) -> None:

@@ -17,7 +17,7 @@ from regard.attention import AttentionOutput, KVCache, MultiHead, padding
 from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs
 from regard.errors import UsageError
 from regard.models.fast_decoding.transformer import FusedDecoderState, fuse_decoder
-from regard.models.layers import TokenEmbedding, untie
+from regard.models.layers import MakePositions, TokenEmbedding, untie
 from regard.models.transformer_layers import MakeAttention, TransformerDecoder, TransformerEncoder
 
 __all__ = ["TieEmbeddings", "Transformer", "TransformerDecoderState"]
@@ -46,8 +46,10 @@ class Transformer(ResettableModule):
         make_self_attn: returns the self-attention of a layer; `MultiHead(embed_dim, num_heads)` if None
         make_cross_attn: returns the cross-attention of a decoder layer; `make_self_attn` if None. Its score must not
             depend on distances, because there are none between positions of two texts
-        device, dtype: of the parameters, as in PyTorch; attention made by `make_self_attn` or `make_cross_attn` has
-            its own
+        make_positions: returns the module that adds positions to embeddings, such as `Learned(512, embed_dim)`, or
+            None for no positions, as with a score that depends on distances; `Sinusoidal(embed_dim)` if None
+        device, dtype: of the parameters, as in PyTorch; what `make_self_attn`, `make_cross_attn` and
+            `make_positions` return has its own
 
     Shape: source (batch, src_len), source_lengths (batch,), target (batch, tgt_len) -> (batch, tgt_len, tgt_vocab)
 
@@ -73,6 +75,7 @@ class Transformer(ResettableModule):
         tie_embeddings: TieEmbeddings = "none",
         make_self_attn: MakeAttention | None = None,
         make_cross_attn: MakeAttention | None = None,
+        make_positions: MakePositions | None = None,
         device: Device = None,
         dtype: Dtype = None,
     ):
@@ -90,9 +93,10 @@ class Transformer(ResettableModule):
         self.encoder = TransformerEncoder(embed_dim, num_heads, num_layers=num_encoder_layers, **options)
         options |= {"make_cross_attn": make_cross_attn}
         self.decoder = TransformerDecoder(embed_dim, num_heads, num_layers=num_decoder_layers, **options)
-        self.src_embed = self.tgt_embed = TokenEmbedding(src_vocab_size, embed_dim, dropout, **factory)
+        embed_options = {"make_positions": make_positions, **factory}
+        self.src_embed = self.tgt_embed = TokenEmbedding(src_vocab_size, embed_dim, dropout, **embed_options)
         if tie_embeddings != "all":
-            self.tgt_embed = TokenEmbedding(tgt_vocab_size, embed_dim, dropout, **factory)
+            self.tgt_embed = TokenEmbedding(tgt_vocab_size, embed_dim, dropout, **embed_options)
         self.lm_head = nn.Linear(embed_dim, tgt_vocab_size, bias=False, **factory)
         self._init_parameters()
 

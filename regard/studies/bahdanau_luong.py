@@ -24,10 +24,11 @@ from regard.tasks.translation.predictor import Translator
 
 # What the models of a study have in common: small enough for an afternoon on two cores.
 SHARED_OPTIONS: dict[str, dict[str, Any]] = {
-    "reverse": {"max_length": 40, "dim": 128, "embed_dim": 64, "dropout": 0.0, "steps": 3000, "lr": 3e-3},
+    "reverse": {"max_length": 40, "hidden_dim": 128, "embed_dim": 64, "dropout": 0.0, "steps": 3000, "lr": 3e-3},
     "multi30k": {
-        "model": "recurrent",
-        "dim": 256,
+        "model": "rnn",
+        "hidden_dim": 256,
+        "embed_dim": 256,
         "num_layers": 1,
         "tie_embeddings": "none",
         "dropout": 0.3,

@@ -1,4 +1,4 @@
-"""Attention from names: here, at the border, "additive" becomes an object; inside, objects are passed."""
+"""Attention from the names in options: "additive" becomes an object here, and models receive objects."""
 
 from __future__ import annotations
 
@@ -14,10 +14,24 @@ from regard.attention.normalizers.base import input_kind
 from regard.catalogue import MECHANISMS, get_mechanism
 from regard.errors import ConfigError, closest
 
+__all__ = [
+    "MECHANISM_ARGUMENTS",
+    "NORMALIZERS",
+    "SCORES",
+    "build_attention",
+    "build_multi_head",
+    "build_normalizer",
+    "build_positions",
+    "build_score",
+    "check_mechanisms",
+    "invalid_mechanism",
+    "parse_mechanism",
+    "training_warnings",
+]
+
 MECHANISM_PATTERN = re.compile(r"\s*([^()]+?)\s*(?:\(\s*([0-9.eE+-]+)\s*\))?\s*")
 
-
-# What each score needs of a model: the sizes of its queries and keys, of a hidden layer, and a number of its own.
+# Functions of the sizes of queries, keys and a hidden layer, and of the number in parentheses.
 SCORES: dict[str, Callable[[int, int, int, Any], Any]] = {
     "Constant": lambda query, key, hidden, x: a.Constant(),
     "Dot": lambda query, key, hidden, x: a.Dot(),
@@ -32,8 +46,6 @@ SCORES: dict[str, Callable[[int, int, int, Any], Any]] = {
     "Location": lambda query, key, hidden, x: a.Location(query, max_keys=x),
     "Energy": lambda query, key, hidden, x: a.Energy(query, key),
 }
-
-
 NORMALIZERS: dict[str, Callable[[Any], Any]] = {
     "softmax": lambda x: a.softmax,
     "Temperature": lambda x: a.Temperature(x),
@@ -49,9 +61,7 @@ NORMALIZERS: dict[str, Callable[[Any], Any]] = {
     "Gumbel": lambda x: a.Gumbel(x),
     "TopK": lambda x: a.TopK(x),
 }
-
-
-# Those that have a number of their own, and what it is if none is given; a whole one must be given whole.
+# The number in parentheses if none is given; where it is an integer, an integer must be given.
 MECHANISM_ARGUMENTS: dict[str, int | float] = {
     "Concat": 1,
     "Cosine": 5.0,
@@ -64,105 +74,198 @@ MECHANISM_ARGUMENTS: dict[str, int | float] = {
     "Gumbel": 1.0,
     "TopK": 4,
 }
-
-
 EQUAL_SIZE_SCORES = ("Dot", "ScaledDot", "Cosine", "Gaussian", "Boxcar", "Epanechnikov")
+OPTIONS: dict[str, dict[str, Any]] = {
+    "score": SCORES,
+    "normalize": NORMALIZERS,
+    "self_score": SCORES,
+    "self_normalize": NORMALIZERS,
+}
 
 
 def parse_mechanism(option: str, text: str, known: dict[str, Any]) -> tuple[str, int | float | None]:
-    """The name in the catalogue, and the number in parentheses or the one it has without.
+    """The name of a mechanism in the catalogue, and its number: that in parentheses, its default, or None.
 
-    >>> parse_mechanism("normalize", "top-k(3)", NORMALIZERS)
-    ('TopK', 3)
+    Args:
+        option: name of the option, for errors
+        text: value of the option
+        known: the mechanisms that the option takes, by name
+
+    Example:
+        >>> parse_mechanism("normalize", "top-k(3)", NORMALIZERS)
+        ('TopK', 3)
     """
     match = MECHANISM_PATTERN.fullmatch(text)
     if match is None:
-        raise invalid(option, text, "expected a name, or a name with a number, such as topk(4)")
+        raise invalid_mechanism(option, text, "expected a name, or a name with a number, such as topk(4)")
     try:
         name = get_mechanism(match[1]).name
     except LookupError:
-        raise invalid(option, text, _expected(match[1], known)) from None
-    if name not in known:  # it is something else
-        raise invalid(option, text, f"expected one of {', '.join(known)}")
+        raise invalid_mechanism(option, text, _expected(match[1], known)) from None
+    if name not in known:  # a mechanism of another kind
+        raise invalid_mechanism(option, text, f"expected one of {', '.join(known)}")
     return name, _parse_argument(option, text, name, match[2])
 
 
-def invalid(kind: str, words: str, why: str) -> ConfigError:
+def invalid_mechanism(option: str, text: str, why: str) -> ConfigError:
     """The error for the value of an option that names a mechanism."""
-    return ConfigError(f"invalid value {words!r} for {kind}: {why}", option=kind)
+    return ConfigError(f"invalid value {text!r} for {option}: {why}", option=option)
 
 
 def _expected(word: str, known: dict[str, Any]) -> str:
-    """The names that come closest, in small letters as people type them; else all."""
+    """The closest names in lower case, or all names."""
     names = [name.lower() for e in MECHANISMS if e.name in known for name in (e.name, *e.aliases)]
     near = closest(word.lower(), names)
     return f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(known)}"
 
 
 def check_mechanisms(config: Any) -> None:
-    """Refuse settings whose score or normalizer there is not."""
-    for kind, known in (("score", SCORES), ("normalize", NORMALIZERS)):
-        if (words := getattr(config, kind, None)) is not None:
-            parse_mechanism(kind, words, known)
+    """Raise ConfigError if an option of a config names an unknown score or normalizer."""
+    for option, known in OPTIONS.items():
+        if (text := getattr(config, option, None)) is not None:
+            parse_mechanism(option, text, known)
 
 
-def training_warnings(objective: nn.Module) -> list[str]:
-    """What somebody who trains this should know before it begins."""
-    if not any(getattr(part, "normalize", None) is a.hardmax for part in objective.modules()):
+def training_warnings(model: nn.Module) -> list[str]:
+    """Sentences about parts of a model that do not learn, to be shown before training."""
+    if not any(getattr(part, "normalize", None) is a.hardmax for part in model.modules()):
         return []
     return [
-        "hardmax has no gradient, so its score stays as it is at the start and does not learn where to look; sample"
-        " and straight-through do"
+        "hardmax has no gradient, so its score keeps its initial parameters; sample and straight-through are trained"
     ]
 
 
-def _parse_argument(kind: str, words: str, name: str, text: str | None) -> int | float | None:
-    if text is None:
+def _parse_argument(option: str, text: str, name: str, number_text: str | None) -> int | float | None:
+    if number_text is None:
         return MECHANISM_ARGUMENTS.get(name)
     if name not in MECHANISM_ARGUMENTS:
-        raise invalid(kind, words, f"{name} takes no number")
+        raise invalid_mechanism(option, text, f"{name} takes no number")
     try:
-        number = float(text)
+        number = float(number_text)
     except ValueError:
         number = math.nan
     whole = isinstance(MECHANISM_ARGUMENTS[name], int)
     if not 0 < number < math.inf or (whole and number != int(number)):
-        raise invalid(kind, words, f"{name} takes {'an integer' if whole else 'a number'} above 0")
+        raise invalid_mechanism(option, text, f"{name} takes {'an integer' if whole else 'a number'} above 0")
     return int(number) if whole else number
 
 
-def build_score(text: str, query_dim: int, key_dim: int, hidden_dim: int) -> Any:
-    """A score for queries and keys of these sizes."""
-    name, number = parse_mechanism("score", text, SCORES)
+def build_score(text: str, query_dim: int, key_dim: int, hidden_dim: int, option: str = "score") -> Any:
+    """The score that an option names.
+
+    Args:
+        text: value of the option
+        query_dim, key_dim: sizes of queries and keys
+        hidden_dim: size of the hidden layer of scores that have one
+        option: name of the option, for errors
+    """
+    name, number = parse_mechanism(option, text, SCORES)
     if name in EQUAL_SIZE_SCORES and query_dim != key_dim:
         raise ConfigError(
-            f"score={text} compares vectors of one size, but the queries have {query_dim} numbers and the keys "
+            f"{option}={text} compares vectors of one size, but the queries have {query_dim} numbers and the keys "
             f"{key_dim}; set encoder_hidden_dim so that they agree, or leave it out"
         )
     return SCORES[name](query_dim, key_dim, hidden_dim, number)
 
 
-def build_normalizer(text: str | None) -> Any:
-    """A normalizer; without a name the one that goes with the score."""
+def build_normalizer(text: str | None, option: str = "normalize") -> Any:
+    """The normalizer that an option names; None without a name: that of the score."""
     if text is None:
         return None
-    name, number = parse_mechanism("normalize", text, NORMALIZERS)
+    name, number = parse_mechanism(option, text, NORMALIZERS)
     try:
         return NORMALIZERS[name](number)
     except ValueError as error:
-        raise invalid("normalize", text, str(error)) from None
+        raise invalid_mechanism(option, text, str(error)) from None
 
 
 def build_attention(scope: str, score: Any, normalize: Any, query_dim: int, hidden_dim: int, window_radius: int) -> Any:
-    """An attention of this scope."""
+    """An attention module.
+
+    Args:
+        scope: "global", "local-m" or "local-p"
+        score, normalize: objects
+        query_dim, hidden_dim: sizes of a query and of the hidden layer that predicts the center, of local-p
+        window_radius: of local-m and local-p
+    """
+    _check_pair(score, normalize)
+    if scope == "local-m":
+        return a.LocalM(score, window_radius, normalize)
+    if scope == "local-p":
+        return a.LocalP(score, query_dim, hidden_dim, window_radius, normalize)
+    return a.Attention(score, normalize)
+
+
+def build_multi_head(
+    score: str,
+    normalize: str | None,
+    embed_dim: int,
+    num_heads: int,
+    max_positions: int,
+    positions: str = "none",
+    prefix: str = "",
+) -> a.MultiHead:
+    """Multi-head attention of a Transformer.
+
+    Args:
+        score, normalize: values of the options; the heads share the score
+        embed_dim, num_heads: as in `MultiHead`
+        max_positions: the largest number of keys
+        positions: "rotary", "alibi" and "relative" change the score; the others do not
+        prefix: of the names of the options, for errors
+
+    Example:
+        >>> build_multi_head("dot", "sparsemax", 8, 2, 100, "alibi").score
+        SumScore(...)
+    """
+    option, head_dim = f"{prefix}score", embed_dim // num_heads
+    name, number = parse_mechanism(option, score, SCORES)
+    if name == "Location" and "(" not in score:
+        score = f"{score}({max_positions})"
+    elif name == "Location" and number is not None and number < max_positions:
+        raise invalid_mechanism(option, score, f"needs a number of at least {max_positions}, 2 max_length + 2")
+    scorer = build_score(score, head_dim, head_dim, head_dim, option)
+    if normalize is not None and parse_mechanism(f"{prefix}normalize", normalize, NORMALIZERS)[0] == "Sample":
+        raise invalid_mechanism(
+            f"{prefix}normalize", normalize, "needs model=rnn, which is trained with REINFORCE; take straight-through"
+        )
+    if positions == "rotary":
+        if head_dim % 2:
+            raise ConfigError(
+                f"positions=rotary needs heads of an even size, but embed_dim / num_heads is {head_dim}",
+                option="positions",
+            )
+        scorer = a.Rotary(scorer)
+    elif positions in ("alibi", "relative"):
+        if scorer.output_kind == "kernel":
+            raise ConfigError(
+                f"positions={positions} adds a bias to real-valued scores, but {option}={score} returns kernel values; "
+                "take another score or positions=rotary",
+                option="positions",
+            )
+        scorer = scorer + (a.Alibi(num_heads) if positions == "alibi" else a.RelativeBias(num_heads))
+    normalizer = build_normalizer(normalize, f"{prefix}normalize")
+    _check_pair(scorer, normalizer)
+    return a.MultiHead(embed_dim, num_heads, score=scorer, normalize=normalizer)
+
+
+def build_positions(name: str, embed_dim: int, max_positions: int) -> nn.Module | None:
+    """The module that adds absolute positions to embeddings, or None.
+
+    Args:
+        name: "sinusoidal" or "learned"; None is returned for all others
+        embed_dim: size of a vector
+        max_positions: number of learned positions
+    """
+    if name == "sinusoidal":
+        return a.Sinusoidal(embed_dim)
+    return a.Learned(max_positions, embed_dim) if name == "learned" else None
+
+
+def _check_pair(score: Any, normalize: Any) -> None:
     if normalize is not None and input_kind(normalize) != score.output_kind:
         kinds = {"logits": "any real numbers", "kernel": "kernel values, which kernel_sum normalizes"}
         raise ConfigError(
             f"this score and this normalizer do not go together: the score returns {kinds[score.output_kind]}, the "
             f"normalizer expects {kinds[input_kind(normalize)]}"
         )
-    if scope == "local-m":
-        return a.LocalM(score, window_radius, normalize)
-    if scope == "local-p":
-        return a.LocalP(score, query_dim, hidden_dim, window_radius, normalize)
-    return a.Attention(score, normalize)

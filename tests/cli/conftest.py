@@ -7,8 +7,8 @@ import pytest
 
 from tests.cli.calls import run
 
-TINY = ["tokenizer=char", "dim=8", "monitor=loss", "average_last=0", "beam_size=1"]
-SMALL = ["max_length=4", "dim=48", "embed_dim=16", "batch_tokens=800", "warmup_steps=20", "lr=0.02", "dropout=0"]
+TINY = ["tokenizer=char", "hidden_dim=8", "monitor=loss", "average_last=0", "beam_size=1"]
+SMALL = ["max_length=4", "hidden_dim=48", "embed_dim=16", "batch_tokens=800", "warmup_steps=20", "lr=0.02", "dropout=0"]
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ def test_info_says_what_a_run_is(backwards):
     assert answer.returncode == 0, answer.stderr
     rows = {line.split("  ")[0]: line for line in answer.stdout.splitlines()}
     assert rows["recipe"].endswith("reverse")
-    assert "dim=48" in answer.stdout
+    assert "hidden_dim=48" in answer.stdout
     assert "cell_type=" not in answer.stdout, "only settings that are not the recipe's"
     assert rows["step"].endswith("150 of 150")
     assert "exact" in rows["best"]
@@ -30,7 +30,7 @@ def test_info_as_json(trained):
     assert "lr" in answer["changed"]
     assert "cell_type" not in answer["changed"]
     assert answer["best"] == told["best"]
-    assert answer["processor"] == {"vocab_size": {"source": 30, "target": 30}}
+    assert answer["vocab_size"] == {"source": 30, "target": 30}
     assert answer["parameters"] > 1000
     assert answer["files"]["processor/source.json"] == (folder / "processor" / "source.json").stat().st_size
     assert answer["tokens_per_second"] > 0

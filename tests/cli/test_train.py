@@ -68,8 +68,8 @@ def test_show_in_chinese_lists_bounds_allowed_values_and_conditions():
 
 def test_the_transformer_is_shown_as_published():
     settings = json.loads(call("train", "translation", "model=transformer", "--show", "--json").stdout)["config"]
-    sizes = {name: settings[name] for name in ("num_layers", "dim", "ffn_dim", "num_heads")}
-    assert sizes == {"num_layers": 6, "dim": 512, "ffn_dim": 2048, "num_heads": 8}
+    sizes = {name: settings[name] for name in ("num_layers", "embed_dim", "ffn_dim", "num_heads")}
+    assert sizes == {"num_layers": 6, "embed_dim": 512, "ffn_dim": 2048, "num_heads": 8}
 
 
 def test_several_files_after_one_option(tmp_path, monkeypatch):
@@ -92,7 +92,10 @@ def test_several_files_after_one_option(tmp_path, monkeypatch):
         (["reverse", "cell_type=rnn"], "invalid value 'rnn' for cell_type: expected one of gru, lstm"),
         (["reverse", "streaming=maybe"], "invalid value 'maybe' for streaming: expected on or off"),
         (["reverse", "dropout=2"], "invalid value '2.0' for dropout: must be below 1"),
-        (["reverse", "dim=1"], "invalid value '1' for dim: must be at least 2, a half for each direction"),
+        (
+            ["reverse", "hidden_dim=1"],
+            "invalid value '1' for hidden_dim: must be at least 2, a half for each direction",
+        ),
         (["reverse", f"seed={1 << 64}"], "for seed: must be below 9,223,372,036,854,775,808"),
         (["reverse", "steps"], "'steps' is not an option"),
         (["steps=3"], "no recipe: write regard train RECIPE"),
@@ -175,7 +178,7 @@ def test_files_to_test_with_are_looked_for_before_the_training(texts):
 
 def test_settings_that_change_nothing_are_told(texts):
     files = ["--train", texts / "a.x.xz", texts / "a.y", "--valid", texts / "b.tsv"]
-    answer = call("train", "translation", *files, *TINY, "steps=1", "norm=pre", "--out", texts / "run")
+    answer = call("train", "translation", *files, *TINY, "steps=1", "norm_first=on", "--out", texts / "run")
     assert "norm is for model=transformer, and changes nothing here" in answer.stderr
     assert "cell_type is for" not in answer.stderr
 
@@ -192,7 +195,7 @@ def test_beginning_with_the_weights_of_another_run(texts, backwards):
     answer = call("train", "reverse", *words, "--init-from", backwards, "--out", texts / "more")
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout)["best"] > 90
-    other = call("train", "reverse", "dim=8", "--init-from", backwards, "--out", texts / "other")
+    other = call("train", "reverse", "hidden_dim=8", "--init-from", backwards, "--out", texts / "other")
     refused(other, "do not fit")
 
 
@@ -247,7 +250,7 @@ def test_ctrl_c_before_the_first_step_says_how_to_go_on(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["dim=3"], "dim cannot change in a resumed run, whose result must be that of one training"),
+        (["hidden_dim=3"], "hidden_dim cannot change in a resumed run, whose result must be that of one training"),
         (["dimm=3"], "no option 'dimm'; did you mean dim"),
         (["steps=x"], "invalid value 'x' for steps: expected an integer"),
         (["steps"], "'steps' is not an option"),

@@ -27,19 +27,27 @@ def runs(tmp_path_factory):
     files = {
         name: (write_tsv(folder / f"{name}.tsv", reviews(30, seed)),) for seed, name in enumerate(("train", "valid"))
     }
-    small = ["dim=8", "embed_dim=8", "vocab_size=60", "steps=2", "validate_every=2", "save_every=2", "num_threads=1"]
+    small = [
+        "hidden_dim=8",
+        "embed_dim=8",
+        "vocab_size=60",
+        "steps=2",
+        "validate_every=2",
+        "save_every=2",
+        "num_threads=1",
+    ]
     train("documents", folder / "documents", small, log=lambda line: None, **files)
     return {"translation": tiny_run(folder / "translation"), "documents": folder / "documents"}
 
 
 def told(error):
     """The sentence that the command line would print; an error that has none is a bug."""
-    from regard.cli.main import to_regard_error
+    from regard.cli._errors import in_words
 
-    known = to_regard_error(error)
-    assert known is not None, "".join(traceback.format_exception(error))
-    assert len(str(known)) < 2_000
-    return str(known)
+    words = in_words(error)
+    assert words is not None, "".join(traceback.format_exception(error))
+    assert len(words[0]) < 2_000
+    return words[0]
 
 
 @pytest.mark.parametrize("kind", FILES)

@@ -19,7 +19,7 @@ MODELS = {
     "additive": [],
     "luong": ["order=luong", "input_feeding=on", "score=dot", "cell_type=lstm"],
     "hard": ["normalize=sample"],
-    "transformer": ["model=transformer", "num_heads=2", "num_layers=2", "norm=pre", "dropout=0"],
+    "transformer": ["model=transformer", "num_heads=2", "num_layers=2", "norm_first=on", "dropout=0"],
 }
 
 
@@ -27,7 +27,7 @@ MODELS = {
 def translator(*words, max_length=40):
     """A model that has learned a little: it has opinions, and mostly comes to an end."""
     torch.manual_seed(0)
-    settings = make_config("reverse", ["dim=16", "embed_dim=16", f"max_length={max_length}", *words])
+    settings = make_config("reverse", ["hidden_dim=16", "embed_dim=16", f"max_length={max_length}", *words])
     letters = Tokenizer.train([LETTERS], model_type="char", vocab_size=50)
     objective = Objective(
         build_model(settings, len(letters), len(letters)), build_loss(settings.replace(label_smoothing=0.0))

@@ -16,7 +16,7 @@ PAIRS = [SentencePair("abcdefghij", "jihgfedcba"), SentencePair("abc", "cba"), S
 
 @pytest.fixture
 def translator():
-    settings = make_config("reverse", ["dim=8", "embed_dim=6", "dropout=0", "bidirectional=off"])
+    settings = make_config("reverse", ["hidden_dim=8", "embed_dim=6", "dropout=0", "bidirectional=off"])
     letters = Tokenizer.train(["abcdefghij"], model_type="char")
     return Translator(
         build_model(settings, len(letters), len(letters)), TranslationProcessor(letters, letters), settings

@@ -20,7 +20,9 @@ def translator():
     torch.manual_seed(0)
     letters = Tokenizer.train(["abc"], model_type="char", vocab_size=50)
     model = Transformer(len(letters), len(letters), embed_dim=16, num_heads=2, num_encoder_layers=1, ffn_dim=16)
-    settings = make_config("reverse", model="transformer", dim=16, num_heads=2, num_layers=1, max_length=6, beam_size=2)
+    settings = make_config(
+        "reverse", model="transformer", embed_dim=16, num_heads=2, num_layers=1, max_length=6, beam_size=2
+    )
     return Translator(model, TranslationProcessor(letters, letters), settings)
 
 

@@ -35,7 +35,7 @@ def validations(folder):
 def test_a_run_holds_all_that_is_needed(whole):
     record = json.loads((whole / "run.json").read_text())
     assert (record["format"], record["recipe"]) == (1, "reverse")
-    assert record["config"]["dim"] == 16
+    assert record["config"]["hidden_dim"] == 16
     assert record["words"] == [len(load(whole).source), len(load(whole).target)]
     weights = load_weights(RunFolder.open(whole).find_weights())
     assert record["parameters"] == sum(w.numel() for w in weights.values())
@@ -106,7 +106,7 @@ def test_more_steps_can_be_asked_for(whole, tmp_path):
 
 
 @pytest.mark.bare
-@pytest.mark.parametrize("changes", [{"stepps": 10}, {"steps": "10"}, {"dim": 32}])
+@pytest.mark.parametrize("changes", [{"stepps": 10}, {"steps": "10"}, {"hidden_dim": 32}])
 def test_changes_that_make_no_sense_are_sentences(whole, tmp_path, changes):
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
@@ -121,7 +121,7 @@ def test_a_refused_change_leaves_the_run_usable(whole, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
     with pytest.raises(ValueError, match="dim cannot change"):
-        resume(folder, log=quiet, dim=32)
+        resume(folder, log=quiet, hidden_dim=32)
     load(folder)
 
 
@@ -168,7 +168,7 @@ def test_the_other_run_is_not_forgotten_if_the_first_checkpoint_cannot_be_writte
 
 
 @pytest.mark.parametrize(
-    "words", [["dim=24"], ["cell_type=lstm"], ["attention_scope=none"], ["model=transformer", "num_heads=2"]]
+    "words", [["hidden_dim=24"], ["cell_type=lstm"], ["attention_scope=none"], ["model=transformer", "num_heads=2"]]
 )
 def test_weights_that_do_not_fit_are_refused(whole, tmp_path, words):
     with pytest.raises(ValueError, match="do not fit") as caught:

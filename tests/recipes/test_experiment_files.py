@@ -217,7 +217,7 @@ def test_a_run_that_never_began_leaves_its_folder_free(tmp_path, wrong):
     name, _, value = wrong.partition("=")
     if not value:
         train("reverse", tmp_path / "letters", [*TINY, "steps=1"], log=quiet)  # its weights do not fit
-    bad = [f"{name}={tmp_path / value if name != 'score' else value}"] if value else ["dim=24"]
+    bad = [f"{name}={tmp_path / value if name != 'score' else value}"] if value else ["hidden_dim=24"]
     with pytest.raises(ValueError):  # noqa: PT011 - what is said is tested above
         train(
             "translation",

@@ -13,7 +13,7 @@ from tests.recipes.tiny import PAIRS, quiet, written
 @pytest.fixture
 def captions(tmp_path, monkeypatch):
     """A folder in the form of Multi30k, and networks as small as it."""
-    small = {"dim": 8, "embed_dim": 8, "vocab_size": 40, "batch_tokens": 400, "warmup_steps": 1}
+    small = {"hidden_dim": 8, "embed_dim": 8, "vocab_size": 40, "batch_tokens": 400, "warmup_steps": 1}
     monkeypatch.setitem(_luong2015.SHARED_OPTIONS, "multi30k", {**_shared.SHARED_OPTIONS["multi30k"], **small})
     folder = tmp_path / "multi30k"
     for part, pairs in {"train": PAIRS[8:], "val": PAIRS[:4], "test_2016_flickr": PAIRS[4:8]}.items():

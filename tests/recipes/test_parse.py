@@ -159,8 +159,8 @@ def test_settings_of_a_newer_regard_are_refused():
 @pytest.mark.parametrize(
     "words",
     [
-        ["dim=0"], ["num_layers=0"], ["beam_size=0"], ["dropout=1"], ["dropout=nan"], ["label_smoothing=-0.1"], ["lr=0"], ["lr=nan"],
-        ["steps=0"], ["bpe_dropout=0.1", "tokenizer=char"], ["dim=30", "model=transformer", "num_heads=4"],
+        ["hidden_dim=0"], ["num_layers=0"], ["beam_size=0"], ["dropout=1"], ["dropout=nan"], ["label_smoothing=-0.1"], ["lr=0"], ["lr=nan"],
+        ["steps=0"], ["bpe_dropout=0.1", "tokenizer=char"], ["embed_dim=30", "model=transformer", "num_heads=4"],
         ["tie_embeddings=all", "model=transformer", "shared_vocab=off"], ["tie_embeddings=all", "shared_vocab=on", "tokenizer=bpe"],
         ["shared_vocab=on", "tokenizer=char", "target_tokenizer=word"], ["input_feeding=on"], ["num_threads=0"],
     ],
@@ -183,8 +183,8 @@ def test_optional_sizes_are_checked(words):
     [
         ([], (256, 1, None)),
         (["model=transformer"], (512, 6, 2048)),
-        (["model=transformer", "dim=none", "layer_types=none", "ffn_dim=none"], (512, 6, 2048)),
-        (["model=transformer", "dim=64", "num_layers=2"], (64, 2, 256)),
+        (["model=transformer", "embed_dim=none", "num_layers=none", "ffn_dim=none"], (512, 6, 2048)),
+        (["model=transformer", "embed_dim=64", "num_layers=2"], (64, 2, 256)),
         (["model=transformer", "ffn_dim=100"], (512, 6, 100)),
     ],
 )
@@ -222,7 +222,14 @@ def test_names_are_checked_before_anything_is_trained(words):
 @pytest.mark.bare
 @pytest.mark.parametrize(
     "given",
-    [{"stepps": 3}, {"dim": "16"}, {"model": "transformr"}, {"joint": "off"}, {"dim": 16.5}, {"train": "a.tsv"}],
+    [
+        {"stepps": 3},
+        {"hidden_dim": "16"},
+        {"model": "transformr"},
+        {"joint": "off"},
+        {"hidden_dim": 16.5},
+        {"train": "a.tsv"},
+    ],
 )
 def test_values_given_in_python_are_checked(given):
     with pytest.raises(ConfigError):

@@ -3,7 +3,15 @@
 import gzip
 import json
 
-TINY = ["dim=16", "embed_dim=8", "steps=8", "warmup_steps=2", "batch_tokens=400", "validate_every=4", "save_every=2"]
+TINY = [
+    "hidden_dim=16",
+    "embed_dim=8",
+    "steps=8",
+    "warmup_steps=2",
+    "batch_tokens=400",
+    "validate_every=4",
+    "save_every=2",
+]
 TINY += ["keep_checkpoints=9", "monitor=loss", "num_threads=1", "device=cpu"]
 FILES = [*TINY, "vocab_size=60", "average_last=0", "beam_size=2"]
 PAIRS = [(f"the {a} {b} is {c}", f"le {b} {a} est {c}") for a in ("red", "big", "old") for b in ("cat", "dog", "car")

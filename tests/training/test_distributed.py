@@ -61,7 +61,7 @@ def test_two_processes_equal_one(tmp_path, two):
 
 TRANSLATOR = [
     "model=transformer",
-    "dim=16",
+    "hidden_dim=16",
     "num_heads=2",
     "num_layers=1",
     "dropout=0",

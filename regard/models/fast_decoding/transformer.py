@@ -140,7 +140,7 @@ def fuse_decoder(model: Transformer) -> FusedDecoder | None:
     """The fused decoder of a Transformer, cached as long as its weights are unchanged.
 
     None if every module must be called: with gradients, watchers, hooks, compilation or autocast, and with attention
-    other than the paper's.
+    or positions other than the paper's.
 
     Args:
         model: the model
@@ -167,7 +167,9 @@ def _is_unhooked(model: Transformer) -> bool:
 
 
 def _has_standard_layers(model: Transformer) -> bool:
-    """Whether all decoder layers are the paper's, with the same number of heads."""
+    """Whether positions and all decoder layers are the paper's, with the same number of heads."""
+    if type(model.tgt_embed.positions) is not Sinusoidal:
+        return False
     layers, residual = _decoder_layers(model), TransformerDecoderLayer._residual
     if not all(isinstance(layer.feed_forward, FeedForward) and type(layer)._residual is residual for layer in layers):
         return False

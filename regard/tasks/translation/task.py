@@ -1,4 +1,4 @@
-"""The translation task: tokenizers, batches, networks and validation."""
+"""The translation task: tokenizers, batches, models and validation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,15 @@ from regard.data.parallel import ParallelFiles
 from regard.data.text_files import check_readable
 from regard.errors import ConfigError, DataError
 from regard.models import RNNSeq2Seq, Transformer
-from regard.tasks.mechanisms import NORMALIZERS, build_attention, build_normalizer, build_score, parse_mechanism
+from regard.tasks.mechanisms import (
+    NORMALIZERS,
+    build_attention,
+    build_multi_head,
+    build_normalizer,
+    build_positions,
+    build_score,
+    parse_mechanism,
+)
 from regard.tasks.sequence_loss import NextTokenLoss, ReinforceLoss
 from regard.tasks.task import DataSplits, Task
 from regard.tasks.translation.config import TranslationConfig
@@ -39,9 +47,17 @@ from regard.tasks.translation.processor import TranslationProcessor
 from regard.training import Loss, TrainingConfig
 from regard.training.engine import CompileMode
 
-__all__ = ["TranslationTask", "build_loss", "build_model", "train_tokenizers", "usable_pairs"]
+__all__ = [
+    "EvalPairs",
+    "TranslationTask",
+    "build_loss",
+    "build_model",
+    "freeze_redundant_biases",
+    "train_tokenizers",
+    "usable_pairs",
+]
 
-OPTION_NAMES = ("batch_tokens", "overflow")  # of max_tokens and overflow of a BatchingConfig
+OPTION_NAMES = ("batch_tokens", "overflow")  # the options that set max_tokens and overflow of a BatchingConfig
 
 
 @dataclass(frozen=True)
@@ -58,7 +74,7 @@ class EvalPairs:
 
 
 class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair, PairBatch]):
-    """From a text to its translation."""
+    """Translation of a text into another language or notation."""
 
     name = "translation"
     verb = "translate"
@@ -68,7 +84,7 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
     metrics = METRICS
 
     def validate(self, config: TranslationConfig, data: DataSplits[SentencePair]) -> None:
-        """Refuse files that cannot be read, BLEU that needs another package, and sizes that do not fit."""
+        """Raise an error for unreadable files, missing packages of BLEU, and options that do not fit together."""
         for file in (*config.train_files, *config.valid_files, *config.test_files):
             check_readable(Path(file))
         if config.bleu_tokenizer != "auto":
@@ -91,7 +107,7 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
         return replace(processor, cleaner=data.cleaner, unaligned_words=data.unaligned_words)
 
     def build_model(self, config: TranslationConfig, processor: TranslationProcessor) -> RNNSeq2Seq | Transformer:
-        """The network of a config."""
+        """The model of a config."""
         return build_model(config, len(processor.source), len(processor.target))
 
     def build_loss(self, config: TranslationConfig) -> NextTokenLoss:
@@ -105,7 +121,7 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
         return _make_batches(examples, config, processor.source, processor.target)
 
     def eval_batches(self, config: TranslationConfig, processor: TranslationProcessor, examples: Any) -> EvalPairs:
-        """The pairs within the limits, in order."""
+        """The validation pairs within the length limit, in order."""
         pairs, report = usable_pairs(examples, config, processor.source, processor.target)
         return EvalPairs(pairs, report, processor)
 
@@ -116,7 +132,7 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
     def describe_data(
         self, config: TranslationConfig, batches: Any, valid: Iterable[PairBatch]
     ) -> dict[str, DataReport]:
-        """What was read, dropped and truncated."""
+        """How many pairs were read, dropped and truncated."""
         assert isinstance(valid, EvalPairs)
         train = batches.report if isinstance(batches, InMemoryPairs) else batches.compute_report()
         return {"train": train, "valid": valid.report}
@@ -126,7 +142,7 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
         config: TranslationConfig,
         predictor: Any,
         loss: Callable[[nn.Module, PairBatch], Loss],
-        batches: Iterable[PairBatch],
+        batches: Sequence[PairBatch],
         examples: Any,
     ) -> dict[str, float]:
         """Cross entropy per token without label smoothing, its exponential, and the quality of greedy translations
@@ -187,7 +203,9 @@ def _make_batches(
     )
     if config.streaming:
         if not isinstance(examples, ParallelFiles):
-            raise ConfigError("streaming=on needs files; the training text of this recipe is not read from files")
+            raise ConfigError(
+                "streaming=on needs training files, but this recipe does not read its training pairs from files"
+            )
         return StreamedPairs(examples, source, target, batching)
     if callable(examples):
         return GeneratedPairs(examples, source, target, batching)
@@ -197,14 +215,14 @@ def _make_batches(
 def usable_pairs(
     split: ParallelFiles | Sequence[SentencePair], config: TranslationConfig, source: Tokenizer, target: Tokenizer
 ) -> tuple[list[SentencePair], DataReport]:
-    """The pairs of a validation split within the limits, and a report of the others."""
+    """The pairs of a validation split within the length limit, and a report of the others."""
     batching = BatchingConfig(
         max_tokens=config.max_length + 1,
         max_length=config.max_length,
         overflow=config.overflow,
         option_names=OPTION_NAMES,
     )
-    name = str(split) if isinstance(split, ParallelFiles) else "the pairs to validate with"
+    name = str(split) if isinstance(split, ParallelFiles) else "the validation pairs"
     encoder = PairEncoder(source, target, batching, name)
     report = encoder.make_report()
     used = [
@@ -212,47 +230,73 @@ def usable_pairs(
         for pair, _ in encoder.encode_all(with_line_numbers(split), report)
     ]
     if not used:
-        raise DataError(f"nothing is left to validate with: {report}")
+        raise DataError(f"no validation pairs are left: {report}")
     return used, report
 
 
 def _truncate_pair(pair: SentencePair, max_length: int, source: Tokenizer, target: Tokenizer) -> SentencePair:
-    """A pair with at most `max_length` tokens; a truncated one has no links."""
+    """A pair with at most `max_length` tokens; a truncated pair has no alignment links."""
     cut = SentencePair(source.truncate(pair.source, max_length), target.truncate(pair.target, max_length))
     return pair if (cut.source, cut.target) == (pair.source, pair.target) else cut
 
 
 def build_model(config: TranslationConfig, src_vocab_size: int, tgt_vocab_size: int) -> RNNSeq2Seq | Transformer:
-    """The network of a config, for vocabularies of these sizes."""
-    if config.model == "transformer":
-        return freeze_redundant_biases(
-            Transformer(
-                src_vocab_size,
-                tgt_vocab_size,
-                embed_dim=config.dim,
-                num_heads=config.num_heads,
-                num_encoder_layers=config.num_layers,
-                ffn_dim=config.ffn_dim or 4 * config.dim,
-                dropout=config.dropout,
-                norm_first=config.norm == "pre",
-                tie_embeddings=config.tie_embeddings,
-            )
+    """The model of a config, for vocabularies of these sizes."""
+    build = _build_transformer if config.model == "transformer" else _build_rnn
+    return build(config, src_vocab_size, tgt_vocab_size)
+
+
+def _build_transformer(config: TranslationConfig, src_vocab_size: int, tgt_vocab_size: int) -> Transformer:
+    embed_dim, num_heads = config.embed_dim, config.num_heads
+    max_positions = 2 * config.max_length + 2  # a translation may be twice as long as the longest training text
+
+    def make_self_attn() -> MultiHead:
+        return build_multi_head(
+            config.self_score or "scaled-dot",
+            config.self_normalize,
+            embed_dim,
+            num_heads,
+            max_positions,
+            config.positions,
+            prefix="self_",
         )
-    num_directions = 1 + config.bidirectional
-    encoder_dim = config.encoder_hidden_dim or config.dim // num_directions
+
+    return freeze_redundant_biases(
+        Transformer(
+            src_vocab_size,
+            tgt_vocab_size,
+            embed_dim=embed_dim,
+            num_heads=num_heads,
+            num_encoder_layers=config.num_layers,
+            ffn_dim=config.ffn_dim or 4 * embed_dim,
+            dropout=config.dropout,
+            norm_first=config.norm_first,
+            tie_embeddings=config.tie_embeddings,
+            make_self_attn=make_self_attn,
+            make_cross_attn=lambda: build_multi_head(
+                config.score, config.normalize, embed_dim, num_heads, max_positions
+            ),
+            make_positions=lambda: build_positions(config.positions, embed_dim, max_positions),
+        )
+    )
+
+
+def _build_rnn(config: TranslationConfig, src_vocab_size: int, tgt_vocab_size: int) -> RNNSeq2Seq:
+    hidden_dim, num_directions = config.hidden_dim, 1 + config.bidirectional
+    encoder_dim = config.encoder_hidden_dim or hidden_dim // num_directions
     attention = None
     if config.attention_scope != "none":
-        score = build_score(config.score, config.dim, num_directions * encoder_dim, config.dim)
+        score = build_score(config.score, hidden_dim, num_directions * encoder_dim, hidden_dim)
         normalize = build_normalizer(config.normalize)
         attention = build_attention(
-            config.attention_scope, score, normalize, config.dim, config.dim, config.window_radius
+            config.attention_scope, score, normalize, hidden_dim, hidden_dim, config.window_radius
         )
     return RNNSeq2Seq(
         src_vocab_size,
         tgt_vocab_size,
         attention,
-        embed_dim=config.embed_dim or config.dim,
-        hidden_dim=config.dim,
+        embed_dim=config.embed_dim,
+        hidden_dim=hidden_dim,
         encoder_hidden_dim=encoder_dim,
         num_layers=config.num_layers,
         cell_type=config.cell_type,
@@ -265,7 +309,7 @@ def build_model(config: TranslationConfig, src_vocab_size: int, tgt_vocab_size: 
 
 
 def freeze_redundant_biases(model: Transformer) -> Transformer:
-    """Freeze key biases that softmax cancels: so training with two processes ends with the weights of one."""
+    """Freeze key biases that softmax cancels; otherwise their rounding errors differ with the number of processes."""
     for part in model.modules():
         if isinstance(part, MultiHead) and part.k_proj.bias is not None and part.is_key_bias_redundant:
             part.k_proj.bias.requires_grad_(False)
