@@ -62,7 +62,8 @@ bench: $(BENCH) ## benchmarks against textbook code, PyTorch and other libraries
 demo: $(READY) ## train a small translator and draw its attention weights
 	$(BIN)/python examples/demo.py
 
-docs: $(DOCS) ## build the documentation in docs/_build
+docs: $(DOCS) ## update the generated pages and build the documentation in docs/_build
+	$(BIN)/python docs/generate.py
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 clean: ## remove build output, but not .venv

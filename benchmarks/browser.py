@@ -21,7 +21,7 @@ from torch import Tensor
 
 from regard._imports import require_extra
 from regard.decoding import Hypothesis
-from regard.serving import application
+from regard.serving import build_app
 from regard.viewing.pages import head_grid
 from tests.browser.timing import answered, looks, opened
 from tests.serving.servers import in_thread, tiny_translator
@@ -65,16 +65,17 @@ def report(browser: object, name: str, weights: Tensor, times: int) -> None:
 
 def explore(browser: object, tokens: int, times: int) -> None:
     """Ask the explorer for a sentence, from an empty page to the drawn matrix and its measures, and move over it."""
-    translator = tiny_translator(max_length=tokens, layers=8, heads=8, dim=64, hidden_dim=128)
+    translator = tiny_translator(max_length=tokens, num_layers=8, num_heads=8, dim=64, ffn_dim=128)
     text = ("hello world " * tokens)[: tokens - 1]
     written = translator.target.encode(text[::-1])[: tokens - 1]  # nobody has trained it: it would not find an end
-    translator.search = lambda *given: [[Hypothesis(written, -1.0, -1.0, [-0.1] * tokens)]]  # type: ignore[method-assign]
+    hypothesis, make = Hypothesis(written, -1.0, -1.0, [-0.1] * tokens), translator.make_predictions
+    translator.predict = lambda inputs, options: make(inputs, [[hypothesis]], options)
     opening, hovering = [], []
-    with in_thread(application(translator)) as address:
+    with in_thread(build_app(translator)) as address:
         for _ in range(times + 1):
             page = browser.new_page(viewport={"width": 1280, "height": 800})  # type: ignore[attr-defined]
             began = time.perf_counter()
-            page.goto(f"{address}/#translate?text={text}")
+            page.goto(f"{address}/#predict?text={text}")
             page.wait_for_selector(".measures dd")
             page.wait_for_selector(".heat-ramp")
             opening.append(1000 * (time.perf_counter() - began))

@@ -1,11 +1,12 @@
 """Write the generated parts of the documentation: options, recipes, commands, the catalogue and the API.
 
-    python docs/generate.py            rewrite the parts that changed
+    python docs/generate.py            update the parts that changed; `make docs` does it before it builds the pages
     python docs/generate.py --check    list the pages that are out of date; exit code 1 if there are any
 
-A page says where: between `<!-- generated: options translation en -->` and `<!-- end generated -->`. The first word names a
-function of GENERATORS below, the others are its arguments. The pages are complete in the repository, so they read the same
-on a code host, and a test checks that they are current.
+A part is between `<!-- generated: options TranslationConfig en -->` and `<!-- end generated -->`. The first word names
+a function of GENERATORS below, the others are its arguments. The pages in the repository are complete, so that they can
+be read on a code host; tests/test_docs.py checks that they are current. A part whose generator fails is left as it is,
+and reported.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from regard.catalogue import KINDS, MECHANISMS, Mechanism
 from regard.config import Config, format_value
@@ -42,7 +43,7 @@ TEXT = {
         "law_exceptions": "Exceptions",
         "colon": ": ",
         "options": ("option", "default", "values", "meaning"),
-        "recipes": ("recipe", "task", "data", "options it sets"),
+        "recipes": ("recipe", "task", "description", "options that it sets"),
         "arguments": ("argument or option", "meaning"),
         "types": {"int": "integer", "float": "number", "str": "text", "tuple": "a,b"},
         "when": "with",
@@ -64,7 +65,7 @@ TEXT = {
         "law_exceptions": "例外",
         "colon": "：",
         "options": ("选项", "默认值", "取值", "含义"),
-        "recipes": ("配方", "任务", "数据", "设定的选项"),
+        "recipes": ("配方", "任务", "说明", "设定的选项"),
         "arguments": ("参数或选项", "含义"),
         "types": {"int": "整数", "float": "数", "str": "文字", "tuple": "a,b"},
         "when": "用于",
@@ -121,12 +122,13 @@ def _config_class(name: str) -> type[Config]:
     ]
 
 
-def _option_row(item: Any, language: str) -> tuple[str, ...]:
+def _option_row(item: Any, language: str, *, command: bool = False) -> tuple[str, ...]:
     conditions = ", ".join(f"`{key}={format_value(value)}`" for key, value in item.when.items())
     meaning = escape(item.localized_help(language)) + (
         f" ({TEXT[language]['when']} {conditions})" if conditions else ""
     )
-    return f"`{item.name}`", f"`{format_value(item.default)}`", _values(item, language), meaning
+    name = f"--{item.name.replace('_', '-')}" if command else item.name
+    return f"`{name}`", f"`{format_value(item.default)}`", _values(item, language), meaning
 
 
 def _values(item: Any, language: str) -> str:
@@ -144,6 +146,18 @@ def _values(item: Any, language: str) -> str:
     return f"{found} {bounds}".strip() + none
 
 
+def generate_task_options(role: Literal["predict", "evaluate", "explain"], language: str) -> str:
+    """The options that tasks add to a command: `predict`, `evaluate` or `explain` (`regard show`)."""
+    from regard.tasks import TASKS, get_options
+
+    parts = []
+    for name in TASKS:
+        rows = [_option_row(item, language, command=True) for item in get_options(name, role).options()]
+        if rows:
+            parts.append(f"#### {name}\n\n{table(TEXT[language]['options'], rows)}")
+    return "\n\n".join(parts)
+
+
 def generate_recipes(language: str) -> str:
     """The recipes with the options in which they differ from the defaults."""
     from regard.tasks import RECIPES
@@ -151,7 +165,7 @@ def generate_recipes(language: str) -> str:
     rows = [
         (
             f"`{name}`",
-            f"`{recipe.task if isinstance(recipe.task, str) else recipe.task.name}`",
+            f"`{recipe.task}`",
             escape(recipe.summary_zh if language == "zh" else recipe.summary),
             " ".join(f"`{key}={format_value(value)}`" for key, value in recipe.defaults.items()),
         )
@@ -181,7 +195,7 @@ def generate_api(package: str, language: str) -> str:
             continue
         summary, _, rest = (inspect.getdoc(value) or "").partition("\n\n")
         parts.append(
-            f"### {escape(name)}\n\n```python\n{name}{_signature(value)}\n```\n\n{escape(' '.join(summary.split()))}"
+            f"### {escape(name)}\n\n```text\n{name}{_signature(value)}\n```\n\n{escape(' '.join(summary.split()))}"
         )
         if language != "en":
             continue
@@ -242,34 +256,54 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "command": generate_command,
     "options": generate_options,
     "recipes": generate_recipes,
+    "task-options": generate_task_options,
 }
 
 
-def render(page: str) -> str:
-    """A page with its generated parts as the code is now."""
+class GenerationError(Exception):
+    """A generated part cannot be generated."""
+
+
+def render(page: str, failures: list[str] | None = None) -> str:
+    """A page whose generated parts are current.
+
+    Args:
+        page: its text
+        failures: receives a line for each part that cannot be generated and stays as it is; None: raise GenerationError
+    """
 
     def replace(match: re.Match[str]) -> str:
         name, *arguments = match[2].split()
-        return f"{match[1]}\n{GENERATORS[name](*arguments)}\n\n{match[3]}"
+        try:
+            return f"{match[1]}\n{GENERATORS[name](*arguments)}\n\n{match[3]}"
+        except Exception as error:
+            if failures is None:
+                raise GenerationError(match[2]) from error
+            failures.append(f"{match[2]}: {type(error).__name__}: {error}")
+            return match[0]
 
     return MARK.sub(replace, page)
 
 
-def outdated_pages() -> dict[Path, str]:
-    """The pages whose generated parts differ from the code, with their new text."""
-    pages = {
-        path: path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts
-    }
-    return {path: new for path, text in pages.items() if (new := render(text)) != text}
+def find_pages() -> list[Path]:
+    """The pages of both languages."""
+    return sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
 
 
 def main(arguments: Sequence[str]) -> int:
-    outdated = outdated_pages()
-    for path, text in outdated.items():
-        if "--check" not in arguments:
-            path.write_text(text, encoding="utf-8")
-        print(path.relative_to(DOCS.parent))
-    return 1 if outdated and "--check" in arguments else 0
+    failures: list[str] = []
+    outdated = 0
+    for path in find_pages():
+        text = path.read_text(encoding="utf-8")
+        new = render(text, failures)
+        if new != text:
+            outdated += 1
+            sys.stdout.write(f"{path.relative_to(DOCS.parent)}\n")
+            if "--check" not in arguments:
+                path.write_text(new, encoding="utf-8")
+    for failure in dict.fromkeys(failures):
+        sys.stderr.write(f"cannot generate {failure}\n")
+    return 1 if failures or (outdated and "--check" in arguments) else 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""9. Hard attention: look at one key only, and learn where by trial and error (REINFORCE).
+"""9. Hard attention: attend to a single sampled key, trained by REINFORCE (Xu et al. 2015, arXiv 1502.03044).
 
-The task: eight boxes, each with a tag and a digit. Told a tag, name its digit. Looking into one box is all
-that is allowed, so no gradient says which box would have been better. What can be known is the reward after
-the choice: make choices more likely that were better than usual (Xu et al. 2015, arXiv 1502.03044).
+The task: eight boxes, each with a tag and a digit; given a tag, predict its digit. Only one box may be opened, so no
+gradient tells which box would have been better. REINFORCE makes choices more probable whose reward is above a
+baseline.
 """
 
 import torch
@@ -13,46 +13,46 @@ from regard.attention import Attention, Bilinear, Sample
 from regard.viewing import heatmap
 
 torch.manual_seed(0)
-BOXES, BATCH = 8, 256
+NUM_BOXES, BATCH_SIZE = 8, 256
 
-attention = Attention(Bilinear(query_dim=BOXES, key_dim=BOXES), Sample())
-reader = nn.Linear(10, 10)
-optimizer = torch.optim.Adam([*attention.parameters(), *reader.parameters()], lr=0.03)
-baseline = -2.3  # what reward is usual; at first that of guessing one of ten digits
+attention = Attention(Bilinear(query_dim=NUM_BOXES, key_dim=NUM_BOXES), Sample())
+classifier = nn.Linear(10, 10)
+optimizer = torch.optim.Adam([*attention.parameters(), *classifier.parameters()], lr=0.03)
+baseline = -2.3  # moving average of the reward; it begins at that of a uniform guess of ten digits
 
 
-def boxes(count: int):
-    """Tags in random order, a digit in each box, and which tag is asked for."""
-    order = torch.rand(count, BOXES).argsort(-1)
-    digits = torch.randint(10, (count, BOXES))
-    asked = torch.randint(BOXES, (count,))
-    wanted = digits.gather(1, (order == asked[:, None]).long().argmax(-1, keepdim=True)).squeeze(1)
+def sample_boxes(count: int):
+    """Queries (a tag), keys (the tags of the boxes in random order), values (their digits), and the correct digits."""
+    order = torch.rand(count, NUM_BOXES).argsort(-1)
+    digits = torch.randint(10, (count, NUM_BOXES))
+    tags = torch.randint(NUM_BOXES, (count,))
+    target = digits.gather(1, (order == tags[:, None]).long().argmax(-1, keepdim=True)).squeeze(1)
     return (
-        F.one_hot(asked, BOXES).float()[:, None],
-        F.one_hot(order, BOXES).float(),
+        F.one_hot(tags, NUM_BOXES).float()[:, None],
+        F.one_hot(order, NUM_BOXES).float(),
         F.one_hot(digits, 10).float(),
-        wanted,
+        target,
     )
 
 
 for step in range(301):
-    query, key, value, wanted = boxes(BATCH)
-    seen = attention(query, key, value)  # weights are one-hot: one box was opened
-    loss = F.cross_entropy(reader(seen.context.squeeze(1)), wanted, reduction="none")
+    query, key, value, target = sample_boxes(BATCH_SIZE)
+    output = attention(query, key, value)  # the weights are one-hot
+    loss = F.cross_entropy(classifier(output.context.squeeze(1)), target, reduction="none")
     reward = -loss.detach()
-    better = reward - baseline  # than usual; without it every choice would seem bad
-    surprise = -(better * seen.log_prob.squeeze(1)).mean()
-    openness = seen.entropy.mean()  # a bonus for not deciding too early
+    advantage = reward - baseline
+    policy_loss = -(advantage * output.log_prob.squeeze(1)).mean()
+    entropy = output.entropy.mean()  # its bonus keeps the model exploring
     optimizer.zero_grad()
-    (loss.mean() + surprise - 0.02 * openness).backward()
+    (loss.mean() + policy_loss - 0.02 * entropy).backward()
     optimizer.step()
     baseline = 0.9 * baseline + 0.1 * reward.mean().item()
     if step % 100 == 0:
-        print(f"step {step:3}: usual reward {baseline:6.2f}, entropy of the choice {openness.item():.2f}")
+        print(f"step {step:3}: mean reward {baseline:6.2f}, entropy of the choice {entropy.item():.2f}")
 
-attention.eval()  # now it takes the most likely box instead of drawing one
-query, key, value, wanted = boxes(2000)
-right = (reader(attention(query, key, value).context.squeeze(1)).argmax(-1) == wanted).float().mean()
-print(f"\ndigits named right: {100 * right.item():.1f} %")
-print("for each tag asked (rows), the box looked into, boxes in order of their tags:")
-print(heatmap(attention(torch.eye(BOXES), torch.eye(BOXES), torch.eye(BOXES)).weights))
+attention.eval()  # takes the most probable box instead of sampling
+query, key, value, target = sample_boxes(2000)
+accuracy = (classifier(attention(query, key, value).context.squeeze(1)).argmax(-1) == target).float().mean()
+print(f"\naccuracy: {100 * accuracy.item():.1f} %")
+print("the box that is opened for each tag (rows: tags, columns: boxes in the order of their tags):")
+print(heatmap(attention(torch.eye(NUM_BOXES), torch.eye(NUM_BOXES), torch.eye(NUM_BOXES)).weights))

@@ -1,7 +1,7 @@
-"""12. A translator in a program of your own: data, a model and the training engine, without a recipe.
+"""12. Train a translator without a recipe: data, a model and the training engine in your own program.
 
-Numbers in words, English to German, where the last two change places: "forty two" is "zwei und vierzig". One in
-ten is kept out of training. `fit` keeps checkpoints in a folder and goes on from the newest; here it is thrown away.
+Number words from English to German, where the last two are swapped: "forty two" is "zwei und vierzig". One tenth is
+held out for testing. `fit` saves checkpoints in a folder, from which the same call resumes; here it is temporary.
 """
 
 from itertools import product
@@ -12,16 +12,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from regard.attention import Additive, Attention
-from regard.data import (
-    EOS_ID,
-    PAD_ID,
-    BatchingConfig,
-    InMemoryPairs,
-    PairBatch,
-    SentencePair,
-    Tokenizer,
-    iter_eval_batches,
-)
+from regard.data import EOS_ID, PAD_ID, BatchingConfig, InMemoryPairs, PairBatch, SentencePair, Tokenizer
+from regard.data.pair_sources import iter_eval_batches
 from regard.decoding import Alignment, attention_over_hypotheses, greedy
 from regard.models import RNNSeq2Seq
 from regard.training import Loss, RunFolder, TrainingConfig, fit
@@ -36,9 +28,9 @@ pairs = [
     SentencePair(f"{ONES[h]} hundred {TENS[t]} {ONES[o]}", f"{EINER[h]} hundert {EINER[o]} und {ZEHNER[t]}")
     for h, t, o in product(range(9), range(8), range(9))
 ]
-known, new = [p for i, p in enumerate(pairs) if i % 10], pairs[::10]
-english = Tokenizer.train((p.source for p in known), model_type="word")
-german = Tokenizer.train((p.target for p in known), model_type="word")
+train_pairs, test_pairs = [p for i, p in enumerate(pairs) if i % 10], pairs[::10]
+english = Tokenizer.train((p.source for p in train_pairs), model_type="word")
+german = Tokenizer.train((p.target for p in train_pairs), model_type="word")
 
 
 def next_token_loss(model: nn.Module, batch: PairBatch) -> Loss:
@@ -50,20 +42,17 @@ def next_token_loss(model: nn.Module, batch: PairBatch) -> Loss:
 
 torch.manual_seed(0)
 model = RNNSeq2Seq(len(english), len(german), Attention(Additive(64, 64, 32)), embed_dim=32, hidden_dim=64)
-data = InMemoryPairs(known, english, german, BatchingConfig(max_tokens=512))
+data = InMemoryPairs(train_pairs, english, german, BatchingConfig(max_tokens=512))
 with TemporaryDirectory() as folder:
     config = TrainingConfig(steps=100, lr=0.01, warmup_steps=20)
     fit(model, next_token_loss, data, config, RunFolder(folder), log=print)
 
-batch, rows = next(iter_eval_batches(new, english, german))
-found = greedy(model, batch.source, batch.source_lengths)
-right = sum(german.decode(one.token_ids) == new[row].target for one, row in zip(found, rows, strict=True))
-print(f"\n{right} of {len(rows)} numbers that it never saw are right. Where it looked, writing one of them:")
-tokens = (
-    english.convert_ids_to_tokens(batch.source[-1].tolist()),
-    german.convert_ids_to_tokens([*found[-1].token_ids, EOS_ID]),
-)
-seen = Alignment(
-    *map(tuple, tokens), attention_over_hypotheses(model, batch.source, batch.source_lengths, found)[-1]
-).merge_words()
-print(heatmap(seen.weights[0, 0], seen.target, seen.source))
+batch, rows = next(iter_eval_batches(test_pairs, english, german))
+hypotheses = greedy(model, batch.source, batch.source_lengths)
+correct = sum(german.decode(h.token_ids) == test_pairs[row].target for h, row in zip(hypotheses, rows, strict=True))
+print(f"\n{correct} of {len(rows)} test numbers are translated correctly. The attention weights of one of them:")
+source = tuple(english.convert_ids_to_tokens(batch.source[-1].tolist()))
+target = tuple(german.convert_ids_to_tokens([*hypotheses[-1].token_ids, EOS_ID]))
+weights = attention_over_hypotheses(model, batch.source, batch.source_lengths, hypotheses)[-1]
+words = Alignment(source, target, weights).merge_words()
+print(heatmap(words.weights[0, 0], words.target, words.source))

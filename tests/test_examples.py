@@ -1,4 +1,4 @@
-"""Every example runs as a newcomer would run it, says something, and warns of nothing."""
+"""Every example runs in an empty folder, prints something, and warns of nothing."""
 
 import os
 import subprocess
@@ -12,19 +12,19 @@ COURSE = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
 ONE_SCREEN = 60
 
 
-def run(script: Path, cwd: Path, *words: str, quiet: bool = True) -> str:
+def run(script: Path, cwd: Path, *arguments: str, quiet: bool = True) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(
-        [sys.executable, str(script), *words],
+    process = subprocess.run(
+        [sys.executable, str(script), *arguments],
         cwd=cwd,
         env=environment,
         capture_output=True,
         encoding="utf-8",
         timeout=600,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == "" or not quiet  # progress goes there
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    assert process.stderr == "" or not quiet  # progress goes there
+    return process.stdout
 
 
 def test_the_course_is_numbered_without_a_gap() -> None:
@@ -44,25 +44,25 @@ def test_the_readme_of_the_examples_names_each(path: Path) -> None:
     assert f"]({path.name})" in (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
 
 
-def demo(out: Path, *words: str) -> str:
+def demo(out: Path, *arguments: str) -> str:
     pytest.importorskip("matplotlib")
     pytest.importorskip("babel")
-    return run(ROOT / "examples" / "demo.py", out, "--out", str(out), *words, quiet=False)
+    return run(ROOT / "examples" / "demo.py", out, "--out", str(out), *arguments, quiet=False)
 
 
 def test_the_demo_runs_to_its_end_and_again(tmp_path: Path) -> None:
-    said = demo(tmp_path, "steps=2", "hidden_dim=8", "embed_dim=8", "--limit", "50")
-    assert "2 steps" in said
-    assert "exactly right" in said
+    output = demo(tmp_path, "steps=2", "hidden_dim=8", "embed_dim=8", "--limit", "50")
+    assert "2 steps" in output
+    assert "exactly right" in output
     assert (tmp_path / "demo.png").stat().st_size > 10_000
-    assert "is there already" in demo(tmp_path, "--limit", "1")
+    assert "exists already" in demo(tmp_path, "--limit", "1")
 
 
 @pytest.mark.slow
 def test_the_demo_learns(tmp_path: Path) -> None:
-    said = demo(tmp_path)
-    right = [float(line.split("%")[0]) for line in said.splitlines() if "exactly right" in line]
-    errors = [float(line.split("error rate ")[1].split(":")[0]) for line in said.splitlines() if "error rate" in line]
-    assert right[0] >= 99
+    output = demo(tmp_path)
+    accuracies = [float(line.split("%")[0]) for line in output.splitlines() if "exactly right" in line]
+    errors = [float(line.split("error rate ")[1].split(":")[0]) for line in output.splitlines() if "error rate" in line]
+    assert accuracies[0] >= 99
     assert errors[0] <= 0.05
-    assert "2031-10-17" in said
+    assert "2031-10-17" in output

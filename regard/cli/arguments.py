@@ -162,13 +162,14 @@ def find_run(args: Sequence[str]) -> Path | None:
 
 def read_run_record(run: Path) -> dict[str, Any]:
     """run.json of a run, or export.json of an exported folder; torch is imported for the latter only."""
+    from regard.tasks.run_record import read_record
     from regard.training import RunFolder
 
     if (run / "export.json").is_file():
         from regard import export
 
         return export.read_record(run)
-    return RunFolder.open(run).read_record()
+    return read_record(RunFolder.open(run))
 
 
 def check_verb(verb: str, run: Path) -> None:
@@ -183,7 +184,7 @@ def check_verb(verb: str, run: Path) -> None:
 def _task_name(run: Path) -> str:
     from regard.tasks import get_recipe
 
-    return str(get_recipe(str(read_run_record(run).get("recipe"))).task)
+    return get_recipe(read_run_record(run)["recipe"]).task
 
 
 def load_predictor(run: Path, device: str = "auto", engine: str | None = None) -> Predictor[Any, Any, Any]:

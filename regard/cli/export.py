@@ -61,7 +61,8 @@ def export(
     from regard.tasks.registry import get_entry, get_recipe
 
     folder = export_run(run, to.value, out, None if quantize is None else quantize.value, weights)
-    files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
     if as_json:
         print_json({"run": str(run), "to": to.value, "out": str(folder), "files": files})
         return

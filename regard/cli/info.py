@@ -112,7 +112,7 @@ def _as_dict(status: RunStatus) -> dict[str, Any]:
         "config": status.config,
         "changed": status.changed(),
         "parameters": num_parameters(record),
-        "vocab_size": record.get("processor", {}).get("vocab_size", {}),
+        "processor": record.get("processor", {}),
         "data": record.get("data", {}),
         "damaged": _is_damaged(status),
         "step": state.get("step"),
@@ -154,7 +154,7 @@ def _print(facts: dict[str, Any]) -> None:
         ("recipe", facts["recipe"]),
         ("config", changed or "that of the recipe"),
         ("parameters", f"{facts['parameters']:,}"),
-        *_vocabulary(facts["vocab_size"]),
+        *_processor_rows(facts["processor"]),
         *((f"{name} data", counts) for name, counts in describe_data(facts["data"])),
         *_progress(facts),
         ("weights", facts["weights"] or "none yet"),
@@ -164,8 +164,15 @@ def _print(facts: dict[str, Any]) -> None:
     print_blocks(make_table(((name, f"{size:,} bytes") for name, size in facts["files"].items()), numbers=[1]))
 
 
-def _vocabulary(sizes: dict[str, int]) -> list[tuple[str, str]]:
-    return [("vocabulary", ", ".join(f"{count:,} {side}" for side, count in sizes.items()))] if sizes else []
+def _processor_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a run says of its processor, such as the sizes of vocabularies."""
+    return [(name.replace("_", " "), _format_fact(value)) for name, value in facts.items()]
+
+
+def _format_fact(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_format_fact(one)}" for name, one in value.items())
+    return f"{value:,}" if isinstance(value, int) else format_value(value)
 
 
 def _remedy(facts: dict[str, Any]) -> str:

@@ -70,10 +70,10 @@ def serve(
 
 
 def _build_app(run: Path | None, host: str, device: str, engine: str | None, token: str | None) -> FastAPI:
-    from regard.serving import application
+    from regard.serving import build_app
 
     if run is None:
-        return application(host=host, token=token)
+        return build_app(host=host, token=token)
     from regard.tasks import recipe_name
 
     checked = check_device(device)
@@ -82,22 +82,17 @@ def _build_app(run: Path | None, host: str, device: str, engine: str | None, tok
     # all sleep between operations, which made small batches of the worker twice as slow.
     with ThreadPoolExecutor(1) as loading:
         model = loading.submit(_load_and_warm_up, run, checked if engine in (None, "torch") else "cpu", engine).result()
-    app = application(model, about={"run": run.resolve().name, "recipe": recipe}, host=host, token=token)
-    if not app.state.served.does:
-        raise UnsupportedError(
-            f"{run} was trained for {recipe}, which cannot be served; `regard info` prints what it can do"
-        )
-    return app
+    if not model.inputs:
+        raise UnsupportedError(f"{run} takes no input, so it cannot be served; use regard evaluate or regard show")
+    return build_app(model, about={"run": run.resolve().name, "recipe": recipe}, host=host, token=token)
 
 
 def _load_and_warm_up(run: Path, device: str, engine: str | None) -> Any:
-    from regard.serving._limits import Limits
-    from regard.serving._warm import warm_up
-    from regard.tasks import Translator, load
+    from regard.serving import Limits
+    from regard.tasks import load
 
     model = load(run, device=device, engine=engine)
-    if isinstance(model, Translator):
-        warm_up(model, Limits().together)
+    model.warm_up(Limits().max_batch_size)
     return model
 
 
@@ -110,7 +105,7 @@ def _check_token(token: str | None) -> str | None:
 
 def _run_server(app: FastAPI, listener: socket.socket) -> None:
     """Serve until Ctrl-C or SIGTERM; requests that arrived before are answered."""
-    from regard.serving._server import serve as run_server
+    from regard.serving.server import run_server
 
     run_server(app, listener)
 

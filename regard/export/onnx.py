@@ -22,7 +22,7 @@ from regard.models import RNNSeq2Seq, Transformer
 from regard.tasks.translation.inference import InferenceEngine, group_by_length
 from regard.tasks.translation.predictor import Translator
 
-ENCODER_FILE, DECODER_FILE = "read.onnx", "write.onnx"
+ENCODER_FILE, DECODER_FILE = "encoder.onnx", "decoder.onnx"
 
 
 MAX_BATCH_TOKENS = 6_000  # tokens on all beams of a batch

@@ -1,42 +1,52 @@
-"""Models behind HTTP: the explorer at `/`, and the API at `/v1/`.
+"""Models over HTTP: the explorer at `/` and the API under `/v1/`.
 
-`regard serve RUN` starts it. FastAPI and uvicorn come with the extra `serve`; nothing here imports them before
-an application is built.
+`regard serve RUN` starts a server. FastAPI, uvicorn and prometheus_client come with the extra `serve` and are imported
+when an application is built.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from regard._imports import require_extra
-from regard.serving._limits import Limits
+from regard.serving.worker import Limits
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from regard.tasks import TextClassifier, Translator
+    from regard.tasks import Predictor
 
-__all__ = ["Limits", "application"]
+__all__ = ["Limits", "build_app"]
 
 
-def application(
-    model: Translator | TextClassifier | None = None,
+def build_app(
+    predictor: Predictor[Any, Any, Any] | None = None,
     *,
-    about: dict[str, Any] | None = None,
+    about: Mapping[str, Any] | None = None,
     host: str = "127.0.0.1",
     limits: Limits | None = None,
     token: str | None = None,
 ) -> FastAPI:
-    """The web application around what `regard.load` gave; without it there is the playground only.
+    """The web application of a predictor, for any ASGI server.
 
-    `about` is told at `/v1/model`: the name of the run and its recipe. `host` is where the application will be
-    found; requests that were sent to another name are refused, so that no page elsewhere can reach it. With a
-    `token`, whoever asks for something under `/v1/` has to send it.
+    Args:
+        predictor: what `regard.load` returns; None: only the playground
+        about: further fields of `/v1/model`, such as the name of the run
+        host: the name under which the application is reached; requests to another name are refused, so that no page
+            of another site can reach it
+        limits: of requests
+        token: requests under `/v1/` must send it
 
-    >>> application().title
-    'regard'
+    Returns:
+        The application.
+
+    Example:
+        >>> build_app().title
+        'regard'
     """
     require_extra("fastapi", extra="serve")
-    from regard.serving._application import build
+    require_extra("prometheus_client", extra="serve")
+    from regard.serving.app import make_app
 
-    return build(model, about or {}, host, limits or Limits(), token)
+    return make_app(predictor, dict(about or {}), host, limits or Limits(), token)

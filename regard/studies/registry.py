@@ -46,7 +46,7 @@ STUDIES = {
         "图像上的软注意力、硬注意力与无注意力：数字画面、MNIST 画面或 Flickr8k（--data 文件夹）。",
         xu2015,
     ),
-    "looking": Study(
+    "vision": Study(
         "Images with and without attention: one digit among clutter, and questions about scenes (--data: MNIST).",
         "有无注意力的看图：杂乱碎片中的一个数字，以及关于画面的提问（--data：MNIST）。",
         vision,

@@ -257,6 +257,11 @@ class Predictor(ABC, Generic[InputT, ExampleT, PredictionT]):
         parameters = sum(one.numel() for one in self.model.parameters()) if isinstance(self.model, nn.Module) else None
         return {"has_attention": self.has_attention, "parameters": parameters}
 
+    @property
+    def quick_explain_options(self) -> Any:
+        """Options of `explain` that compute nothing but the prediction and its weights; None: the defaults."""
+        return None
+
     def is_random(self, options: Any) -> bool:
         """Whether predictions with these options are sampled, so that they depend on the rest of the batch."""
         return False

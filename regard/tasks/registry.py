@@ -25,6 +25,7 @@ __all__ = [
     "NoOptions",
     "Recipe",
     "TaskEntry",
+    "find_task",
     "get_entry",
     "get_options",
     "get_recipe",
@@ -210,6 +211,21 @@ def make_config(name: str, overrides: Iterable[str] = (), **values: Any) -> Any:
     """
     recipe = get_recipe(name)
     return recipe.config_class.from_overrides(overrides, **{**recipe.defaults, **values})
+
+
+def find_task(predictor: object) -> Task[Any, Any, Any, Any] | None:
+    """The task of a predictor; None if no registered task has its class.
+
+    Args:
+        predictor: what `regard.load` returns
+    """
+    module = type(predictor).__module__
+    for name, entry in _entries().items():
+        if module == entry.package or module.startswith(f"{entry.package}."):
+            task = get_task(name)
+            if isinstance(predictor, task.predictor_class):
+                return task
+    return None
 
 
 def _entries() -> dict[str, TaskEntry]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, cast
@@ -178,7 +178,7 @@ class Task(ABC, Generic[ConfigT, ProcessorT, ExampleT, BatchT]):
         config: ConfigT,
         predictor: Predictor[Any, Any, Any],
         loss: Callable[[nn.Module, BatchT], Loss],
-        batches: Sequence[BatchT],
+        batches: Iterable[BatchT],
         examples: Iterable[ExampleT],
     ) -> dict[str, float]:
         """The metrics of a validation during the training.

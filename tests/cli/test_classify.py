@@ -67,7 +67,7 @@ def test_classify_as_json_and_what_is_left_out(read):
     found = json.loads(answer.stdout)["predictions"]
     assert found[0]["label"] == "pos"
     assert sum(found[0]["probabilities"].values()) == pytest.approx(1)
-    assert found[0]["truncation"]["sentences"] == 2
+    assert sum(found[0]["truncation"].values()) == 2
     assert found[1]["text"] == ""
     assert "input 1: 2 sentences truncated" in answer.stderr
 
@@ -114,7 +114,7 @@ def test_show_in_the_terminal_and_as_text(read, tmp_path):
     assert answer.stdout.startswith("neg ")
     assert "█awful" in answer.stdout
     chinese = call("show", read, text, "--lang", "zh").stdout.splitlines()
-    assert chinese[-1].startswith("词前：▒ ▓ █ 超过最大份额 ")
+    assert chinese[-1].startswith("词前：▒ ▓ █ 表示超过最大权重 ")
     call("show", read, text, "--out", tmp_path / "x.txt")
     assert "█awful" in (tmp_path / "x.txt").read_text(encoding="utf-8")
     piped = call("show", read, stdin=b"We saw\nThe music awful then.")

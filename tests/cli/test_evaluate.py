@@ -60,7 +60,10 @@ def test_gold_alignments_rate_each_head(backwards, tmp_path):
     printed = call("evaluate", backwards, "--gold-alignments", file).stdout.splitlines()
     assert printed[0] == "gold_alignments: 2 examples"
     assert f"{report['metrics']['aer_posterior']:.4f}" in printed[2]
-    assert printed[-2].split() == ["layer", "head", "alignment", "error", "rate"]
+    assert [line.split() for line in printed[-3:-1]] == [
+        ["layer", "head", "alignment", "error", "rate"],
+        ["0", "0", f"{head['aer']:.4f}"],
+    ]
     both = json.loads(
         call("evaluate", backwards, "--split", "valid", "--limit", 2, "--gold-alignments", file, "--json").stdout
     )

@@ -36,12 +36,16 @@ def test_json_tells_what_was_written(backwards, tmp_path):
     answer = call("export", backwards, "--to", "safetensors", "--out", out, "--json")
     told = json.loads(answer.stdout)
     assert (told["to"], told["out"]) == ("safetensors", str(out))
-    assert set(told["files"]) == {"README.md", "export.json", "model.safetensors"}
+    assert set(told["files"]) == {"README.md", "export.json", "model.safetensors"} | {
+        f"processor/{name}.json" for name in ("processor", "source", "target")
+    }
 
 
 def test_mistakes_are_answered_in_words(backwards, exported, tmp_path):
-    refused(call("export", backwards, "--to", "onnx", "--out", exported), "is there already")
+    refused(
+        call("export", backwards, "--to", "onnx", "--out", exported), "is not empty; choose an empty or a new folder"
+    )
     refused(call("export", backwards, "--to", "ctranslate2", "--out", tmp_path / "x"), "no recurrent models")
     refused(call("export", tmp_path, "--to", "onnx", "--out", tmp_path / "x"), f"no run in {tmp_path}")
-    (exported / "source.json").write_text("{}", encoding="utf-8")
+    (exported / "processor" / "source.json").write_text("{}", encoding="utf-8")
     refused(call("translate", exported, "abc"), "source.json has changed since it was exported")

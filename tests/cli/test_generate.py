@@ -103,7 +103,7 @@ def test_evaluate_both(written, filled, files):
     assert found["metrics"]["bits_per_character"] > 0
     shown = call("evaluate", written, "--split", "valid", "--limit", "2").stdout
     assert "valid: 2 examples" in shown
-    assert "bits per character" in shown
+    assert "bits a character" in shown
     assert "accuracy" in call("evaluate", filled).stdout
 
 
@@ -139,4 +139,4 @@ def test_a_translator_does_not_write(backwards):
 
 def test_a_file_without_text_is_named(written, tmp_path):
     (tmp_path / "blank.txt").write_text("\n\n", encoding="utf-8")
-    refused(call("evaluate", written, tmp_path / "blank.txt"), "there is nothing to evaluate")
+    refused(call("evaluate", written, tmp_path / "blank.txt"), "blank.txt is empty")

@@ -30,7 +30,7 @@ def test_info_as_json(trained):
     assert "lr" in answer["changed"]
     assert "cell_type" not in answer["changed"]
     assert answer["best"] == told["best"]
-    assert answer["vocab_size"] == {"source": 30, "target": 30}
+    assert answer["processor"] == {"vocab_size": {"source": 30, "target": 30}}
     assert answer["parameters"] > 1000
     assert answer["files"]["processor/source.json"] == (folder / "processor" / "source.json").stat().st_size
     assert answer["tokens_per_second"] > 0

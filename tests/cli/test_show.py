@@ -37,25 +37,25 @@ def test_in_the_terminal_in_chinese(backwards):
 def test_a_page_has_the_search_the_weights_and_the_measure(backwards, tmp_path):
     answer = call("show", backwards, "abc", "--beam-size", 3, "--out", tmp_path / "x.html", "--lang", "zh")
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.startswith("cba\n把这些权重随机打乱")
+    assert answer.stdout.startswith("cba\n随机打乱注意力权重后")
     data = data_of(tmp_path / "x.html")
     assert (data["text"], data["target"]) == (["abc", "cba"], ["c", "b", "a", "</s>"])
-    assert (data["layers"], data["heads"], data["beam"], data["forced"], data["language"]) == (1, 1, 3, False, "zh")
-    assert set(data["faith"]) == {"en", "zh"}
-    winner = [step[place] for step, place in zip(data["tree"], data["path"], strict=True)]
+    assert (data["layers"], data["heads"], data["beamSize"], data["forced"], data["language"]) == (1, 1, 3, False, "zh")
+    assert set(data["faithfulness"]) == {"en", "zh"}
+    winner = [step[place] for step, place in zip(data["tree"], data["bestPath"], strict=True)]
     assert [node["text"] for node in winner] == data["target"]
     assert winner[-1]["end"]
-    chosen = [[option for option in step if option["chosen"]] for step in data["next"]]
+    chosen = [[option for option in step if option["chosen"]] for step in data["nextTokens"]]
     assert [one["text"] for (one,) in chosen] == data["target"]
     assert [one["p"] for (one,) in chosen] == pytest.approx([node["p"] for node in winner], abs=1e-4)
-    assert all(sum(option["p"] for option in step) <= 1.0001 for step in data["next"])
+    assert all(sum(option["p"] for option in step) <= 1.0001 for step in data["nextTokens"])
 
 
 def test_a_given_translation(backwards, tmp_path):
     answer = call("show", backwards, "abc", "--target", "abc", "--out", tmp_path / "x.html", "--no-faithfulness")
     assert answer.stdout == "abc\n"
     data = data_of(tmp_path / "x.html")
-    assert (data["forced"], data["tree"], data["faith"]) == (True, [], None)
+    assert (data["forced"], data["tree"], data["faithfulness"]) == (True, [], None)
     assert data["target"] == ["a", "b", "c", "</s>"]
     assert data["score"] < -3, "the model would not have written it"
 
@@ -122,7 +122,7 @@ def test_tags_in_a_given_translation_stay_text(backwards, tmp_path):
 def test_a_letter_without_a_font_is_a_sentence_not_a_warning_of_python(backwards, tmp_path):
     answer = call("show", backwards, "a\U000f0000", "--out", tmp_path / "x.png", "--no-faithfulness")
     assert answer.returncode == 0, answer.stderr
-    assert answer.stderr.startswith("No font here has")
+    assert answer.stderr.startswith("No font has")
     assert "MissingGlyphs" not in answer.stderr
 
 
@@ -175,7 +175,7 @@ def test_a_model_without_attention(blind, tmp_path):
     answer = call("show", blind, "abc", "--beam-size", 2, "--out", tmp_path / "x.html")
     assert answer.returncode == 0, answer.stderr
     data = data_of(tmp_path / "x.html")
-    assert (data["layers"], data["heads"], data["faith"]) == (0, 0, None)
+    assert (data["layers"], data["heads"], data["faithfulness"]) == (0, 0, None)
     assert data["tree"]
     assert "no attention" in call("show", blind, "abc").stdout
     refused(call("show", blind, "abc", "--out", tmp_path / "x.png"), "this model has no attention")

@@ -83,7 +83,7 @@ def test_weights_of_a_folder_can_be_run_by_any_engine(run, tmp_path):
         export(again, "ctranslate2", tmp_path / "more")
 
 
-@pytest.mark.parametrize(("to", "name"), [("onnx", "write.onnx"), ("ctranslate2", "model.bin")])
+@pytest.mark.parametrize(("to", "name"), [("onnx", "decoder.onnx"), ("ctranslate2", "model.bin")])
 def test_a_file_that_its_maker_spoiled_is_refused_too(run, tmp_path, to, name):
     """The checksum is right, but the engine cannot read what is there."""
     folder = export(run, to, tmp_path / "model")

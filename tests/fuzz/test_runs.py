@@ -42,12 +42,12 @@ def runs(tmp_path_factory):
 
 def told(error):
     """The sentence that the command line would print; an error that has none is a bug."""
-    from regard.cli._errors import in_words
+    from regard.cli.main import to_regard_error
 
-    words = in_words(error)
-    assert words is not None, "".join(traceback.format_exception(error))
-    assert len(words[0]) < 2_000
-    return words[0]
+    known = to_regard_error(error)
+    assert known is not None, "".join(traceback.format_exception(error))
+    assert len(str(known)) < 2_000
+    return str(known)
 
 
 @pytest.mark.parametrize("kind", FILES)

@@ -15,12 +15,13 @@ def translator():
 
 @pytest.fixture(scope="session")
 def client(translator):
-    from regard.serving import application
-    from regard.serving._limits import Limits
+    from regard.serving import Limits, build_app
 
-    limits = Limits(body=20_000, characters=2_000, texts=3, beam=6, points=10, looks=3)
+    limits = Limits(
+        max_body_bytes=20_000, max_characters=2_000, max_inputs=3, max_candidates=6, max_points=10, max_explanations=3
+    )
     with (
-        in_thread(application(translator, about={"run": "tiny", "recipe": "reverse"}, limits=limits)) as address,
+        in_thread(build_app(translator, about={"run": "tiny", "recipe": "reverse"}, limits=limits)) as address,
         httpx.Client(base_url=address, timeout=30) as client,
     ):
         yield client
@@ -29,7 +30,7 @@ def client(translator):
 @pytest.fixture(scope="session")
 def playground():
     """A server without a model."""
-    from regard.serving import application
+    from regard.serving import build_app
 
-    with in_thread(application()) as address, httpx.Client(base_url=address, timeout=30) as client:
+    with in_thread(build_app()) as address, httpx.Client(base_url=address, timeout=30) as client:
         yield client

@@ -1,5 +1,7 @@
 """Servers for tests: in a thread of this process, or as `regard serve` in a process of its own."""
 
+import base64
+import io
 import os
 import signal
 import subprocess
@@ -11,8 +13,6 @@ from contextlib import contextmanager
 
 import httpx
 
-from regard.tasks.translation.processor import TranslationProcessor
-
 REGARD = [sys.executable, "-m", "regard"]
 ENVIRONMENT = {
     "PYTHONIOENCODING": "utf-8",
@@ -21,7 +21,6 @@ ENVIRONMENT = {
     "DISPLAY": "",
     "WAYLAND_DISPLAY": "",
 }
-# Two layers of two heads that would write letters from behind, had they had the time to learn it.
 TINY = {
     "model": "transformer",
     "embed_dim": 16,
@@ -35,10 +34,11 @@ LINES = ["abc def", "hello world", "lower newer", "lowest newest", "ghi jkl mno"
 
 
 def tiny_translator(tokenizer: str = "char", **given):
-    """A translator that nobody has trained: quick to make, and it looks as well as any."""
+    """An untrained translator with two layers of two heads."""
     from regard.data import Tokenizer
     from regard.models import Transformer
     from regard.tasks import TranslationConfig, Translator
+    from regard.tasks.translation.processor import TranslationProcessor
 
     settings = TranslationConfig(**{**TINY, "tokenizer": tokenizer, **given})
     cut = Tokenizer.train(LINES * 5, tokenizer, 60)
@@ -51,27 +51,68 @@ def tiny_translator(tokenizer: str = "char", **given):
     return Translator(Transformer(len(cut), len(cut), **shape), TranslationProcessor(cut, cut), settings)
 
 
+def untrained(name, processor, **options):
+    """A predictor of a task that nobody has trained."""
+    from regard.tasks import get_task
+
+    task = get_task(name)
+    config = task.config_class(**options)
+    return task.predictor_class(task.build_model(config, processor), processor, config)
+
+
 def tiny_classifier():
-    """A classifier of documents that nobody has trained."""
+    """A classifier of documents."""
     from regard.data import Tokenizer
-    from regard.tasks import TextClassificationConfig, TextClassifier
-    from regard.tasks.text_classification.task import build_model
+    from regard.tasks.text_classification.task import TextClassificationProcessor
 
-    settings = TextClassificationConfig(hidden_dim=8, embed_dim=8, max_sentence_words=20, max_sentences=10)
-    words = Tokenizer.train(LINES, "word", 40)
-    return TextClassifier(build_model(settings, len(words), 2), words, ("neg", "pos"), settings)
+    processor = TextClassificationProcessor(
+        Tokenizer.train(LINES, "word", 40), ("neg", "pos"), max_sentence_words=20, max_sentences=10
+    )
+    return untrained("text-classification", processor, hidden_dim=8, embed_dim=8)
 
 
-def tiny_captioner():
-    """A describer of images that nobody has trained."""
+TINY_IMAGES = {"conv_channels": 4, "feature_dim": 24, "hidden_dim": 8, "image_size": 32}
+
+
+def tiny_image_classifier():
+    """A classifier of images of digits."""
+    from regard.tasks.vision.task import ImageClassificationProcessor
+
+    return untrained("image-classification", ImageClassificationProcessor(image_size=32), **TINY_IMAGES)
+
+
+def tiny_visual_qa():
+    """A model that answers questions about images of digits."""
+    from regard.tasks.vision.task import VisualQAProcessor
+
+    return untrained("visual-question-answering", VisualQAProcessor(image_size=32), **TINY_IMAGES)
+
+
+def tiny_generator():
+    """A text generator."""
     from regard.data import Tokenizer
-    from regard.tasks.captioning.config import CaptioningConfig
-    from regard.tasks.captioning.predictor import ImageCaptioner
-    from regard.tasks.captioning.task import build_model
+    from regard.tasks.language_modeling.task import TextGenerationProcessor
 
-    settings = CaptioningConfig(image_size=16, conv_channels=4, feature_dim=24, embed_dim=8, hidden_dim=8, max_length=5)
-    words = Tokenizer.train(LINES, "word", 40)
-    return ImageCaptioner(build_model(settings, len(words), None), words, settings)
+    sizes = {"embed_dim": 16, "num_heads": 2, "num_layers": 1, "passage_length": 20}
+    return untrained("text-generation", TextGenerationProcessor(Tokenizer.train(LINES * 5, "bpe", 60)), **sizes)
+
+
+def picture(side=8, kind="PNG"):
+    """A gray image as base64."""
+    import numpy
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(numpy.arange(side * side, dtype=numpy.uint8).reshape(side, side)).save(file, kind)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def decoded(text):
+    """The pixels of an image in base64."""
+    import numpy
+    from PIL import Image
+
+    return numpy.asarray(Image.open(io.BytesIO(base64.b64decode(text))).convert("RGB"))
 
 
 def tiny_run(folder, **given):
@@ -139,11 +180,11 @@ def until(true, seconds: float = 20.0) -> None:
 
 
 def refused(answer: httpx.Response, status: int, code: str, words: str = "") -> None:
-    """One sentence in the one form that refusals have, and no traceback."""
+    """The one form of errors, with one sentence and no traceback."""
     assert answer.status_code == status, answer.text
-    told = answer.json()
-    assert set(told) == {"error"}
-    assert told["error"]["code"] == code
-    assert words in told["error"]["message"]
-    assert told["error"]["message"].endswith(".")
+    assert set(answer.json()) == {"error"}
+    error = answer.json()["error"]
+    assert error["code"] == code
+    assert words in error["message"]
+    assert error["message"].endswith(".")
     assert "Traceback" not in answer.text

@@ -17,7 +17,7 @@ def asked(playground, **more):
 
 def test_the_equation_is_that_of_the_library(playground):
     choices = {
-        "score": {"name": "Cosine", "settings": {"strength": 3.0}},
+        "score": {"name": "Cosine", "arguments": {"strength": 3.0}},
         "normalize": {"name": "sparsemax"},
         "mask": {"name": "causal"},
     }
@@ -40,10 +40,10 @@ def test_without_values_the_keys_are_seen(playground):
 
 
 def test_keys_can_be_hidden_by_hand(playground):
-    told = asked(playground, hidden=[0, 2], mask={"name": "padding", "settings": {"length": 3}}).json()
+    told = asked(playground, hidden_keys=[0, 2], mask={"name": "padding", "arguments": {"length": 3}}).json()
     assert told["weights"] == [[0.0, 1.0, 0.0, 0.0]] * 2
     assert "padding(3) & dense(visible)" in told["code"]
-    told = asked(playground, hidden=[0, 1, 2, 3]).json()
+    told = asked(playground, hidden_keys=[0, 1, 2, 3]).json()
     assert told["weights"] == [[0.0] * 4] * 2  # who may look at nothing sees nothing
     assert told["context"] == [[0.0, 0.0]] * 2
 
@@ -67,15 +67,15 @@ def test_everything_in_the_catalogue_goes(playground):
     for mask in catalogue["mask"]:
         assert asked(playground, mask={"name": mask["name"]}).status_code == 200
     for part in (part for parts in catalogue.values() for part in parts):
-        assert part["sentence"]["en"].endswith(".")
-        assert part["sentence"]["zh"].endswith("。")
-        for setting in part["settings"]:
-            assert setting["low"] <= setting["start"] <= setting["high"]
+        assert part["summary"]["en"].endswith(".")
+        assert part["summary"]["zh"].endswith("。")
+        for one in part["arguments"]:
+            assert one["min"] <= one["default"] <= one["max"]
 
 
 def test_a_seed_gives_the_same_weights_again(playground):
     def additive(seed):
-        return asked(playground, score={"name": "Additive", "settings": {"seed": seed}}).json()["weights"]
+        return asked(playground, score={"name": "Additive", "arguments": {"seed": seed}}).json()["weights"]
 
     first, other = additive(1), additive(2)
     assert first == additive(1)
@@ -84,8 +84,8 @@ def test_a_seed_gives_the_same_weights_again(playground):
 
 def test_the_code_computes_the_same(playground):
     choices = {
-        "score": {"name": "Gaussian", "settings": {"width": 0.7}},
-        "normalize": {"name": "Entmax", "settings": {"alpha": 1.5}},
+        "score": {"name": "Gaussian", "arguments": {"width": 0.7}},
+        "normalize": {"name": "Entmax", "arguments": {"alpha": 1.5}},
         "mask": {"name": "window"},
     }
     told = asked(playground, **choices).json()
@@ -99,19 +99,19 @@ def test_the_code_computes_the_same(playground):
     ("more", "status", "code", "words"),
     [
         ({"score": {"name": "Boxcar"}, "normalize": {"name": "softmax"}}, 422, "usage", "kernel"),
-        ({"score": {"name": "os.system"}}, 422, "no_part", "ScaledDot"),
-        ({"score": {"name": "__class__"}}, 422, "no_part", "ScaledDot"),
-        ({"score": {"name": "Cosine", "settings": {"power": 3}}}, 422, "no_setting", "strength"),
-        ({"score": {"name": "Dot", "settings": {"power": 3}}}, 422, "no_setting", "no settings"),
-        ({"score": {"name": "Cosine", "settings": {"strength": 300}}}, 422, "out_of_range", "from 0 to 20"),
-        ({"normalize": {"name": "TopK", "settings": {"k": 1.5}}}, 422, "out_of_range", "whole"),
-        ({"keys": []}, 422, "invalid", "keys"),
+        ({"score": {"name": "os.system"}}, 422, "unknown_name", "ScaledDot"),
+        ({"score": {"name": "__class__"}}, 422, "unknown_name", "ScaledDot"),
+        ({"score": {"name": "Cosine", "arguments": {"power": 3}}}, 422, "unknown_name", "strength"),
+        ({"score": {"name": "Dot", "arguments": {"power": 3}}}, 422, "unknown_name", "argument of Dot"),
+        ({"score": {"name": "Cosine", "arguments": {"strength": 300}}}, 422, "invalid_input", "from 0 to 20"),
+        ({"normalize": {"name": "TopK", "arguments": {"k": 1.5}}}, 422, "invalid_input", "integer"),
+        ({"keys": []}, 422, "invalid_request", "keys"),
         ({"keys": [[1.0, 2.0], [1.0]]}, 422, "shape_mismatch", "same number"),
         ({"keys": [[1.0]]}, 422, "shape_mismatch", ""),
-        ({"keys": [[1e300, 0]]}, 422, "invalid", "keys.0.0"),
+        ({"keys": [[1e300, 0]]}, 422, "invalid_request", "keys.0.0"),
         ({"values": [[1.0]]}, 422, "shape_mismatch", ""),
-        ({"hidden": [4]}, 422, "no_key", "from 0 to 3"),
-        ({"hidden": [-1]}, 422, "no_key", "from 0 to 3"),
+        ({"hidden_keys": [4]}, 422, "invalid_input", "from 0 to 3"),
+        ({"hidden_keys": [-1]}, 422, "invalid_input", "from 0 to 3"),
         ({"keys": [[0.0, 0.0]] * 65}, 413, "too_many_points", "at most 64"),
     ],
 )
@@ -144,6 +144,6 @@ def test_where_nothing_is_near_there_is_no_curve(playground):
     told = playground.get("/v1/regression", params={"kernel": "boxcar", "width": 0.1, "at": 5}).json()
     assert told["prediction"] is None
     assert None in told["curve"]
-    assert told["alone"] > 0
-    refused(playground.get("/v1/regression", params={"kernel": "tent"}), 422, "invalid", "kernel")
-    refused(playground.get("/v1/regression", params={"width": "nan"}), 422, "invalid", "width")
+    assert told["num_isolated"] > 0
+    refused(playground.get("/v1/regression", params={"kernel": "tent"}), 422, "invalid_request", "kernel")
+    refused(playground.get("/v1/regression", params={"width": "nan"}), 422, "invalid_request", "width")

@@ -26,8 +26,8 @@ def test_a_run_is_served_until_it_is_told_to_stop(run):
         assert "explorer.js" in httpx.get(root).text
         told = httpx.get(f"{root}v1/model").json()["model"]
         assert (told["run"], told["recipe"]) == ("tiny", "translation")
-        best = httpx.post(f"{root}v1/translate", json={"texts": ["abc"]}).json()
-        assert best["translations"][0]["hypotheses"]
+        best = httpx.post(f"{root}v1/translate", json={"inputs": ["abc"]}).json()
+        assert best["predictions"][0]["tokens"]
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
         assert process.stderr.read() == ""
@@ -51,7 +51,7 @@ def test_sigterm_under_load_loses_no_answer(run):
             with httpx.Client(base_url=address, timeout=60) as client:
                 while True:
                     try:
-                        answer = client.post("/v1/translate", json={"texts": ["abc def ghi", "lower"]})
+                        answer = client.post("/v1/translate", json={"inputs": ["abc def ghi", "lower"]})
                     except httpx.ConnectError:
                         return  # nobody listens any more
                     except httpx.HTTPError as error:
@@ -114,7 +114,7 @@ def test_a_run_that_can_do_nothing_of_use_here_is_refused(tmp_path):
         "batch_size": 2,
     }
     train("copy", tmp_path / "copy", log=lambda line: None, **small)
-    refused(call("serve", tmp_path / "copy", "--port", "0"), "was trained for copy, which cannot be served")
+    refused(call("serve", tmp_path / "copy", "--port", "0"), "takes no input, so it cannot be served")
     refused(call("serve", "--port", "0", "--token", "two words"), "without spaces")
 
 

@@ -83,3 +83,25 @@ def test_a_run_of_an_old_format_is_refused(run, tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({"format": 1, "recipe": "needle", "settings": {}}))
     with pytest.raises(RunFormatError):
         load(tmp_path)
+
+
+def test_the_run_is_served_over_http(run):
+    import httpx
+
+    from regard.serving import build_app
+    from tests.serving.servers import in_thread, refused
+
+    with in_thread(build_app(load(run), about={"run": "needle"})) as address, httpx.Client(base_url=address) as client:
+        model = client.get("/v1/model").json()["model"]
+        assert (model["task"], model["verb"]) == ("needle", "find")
+        assert model["capabilities"] == ["predict", "find", "stream", "explanations"]
+        for path in ("find", "predict"):
+            answer = client.post(f"/v1/{path}", json={"inputs": ["abcdefgh3jkl", "7bcdefghijkl"]}).json()
+            assert [one["text"] for one in answer["predictions"]] == ["3", "7"]
+        stored = client.post("/v1/explanations", json={"input": "abcdefgh3jkl"}).json()
+        assert (stored["prediction"]["label"], stored["maps"][0]["name"]) == ("3", "pooling")
+        weights = client.get(f"/v1/explanations/{stored['id']}/maps/pooling/heads/mean")
+        assert weights.headers["x-shape"] == "1,12"
+        values = torch.frombuffer(bytearray(weights.content), dtype=torch.uint16).float()
+        assert int(values.argmax()) == 8
+        refused(client.post("/v1/translate", json={"inputs": ["a"]}), 404, "unsupported", "find")

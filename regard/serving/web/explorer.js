@@ -1,90 +1,104 @@
-// The explorer: a head with the views, and the view that the address names.
+// The explorer: a header with the views, and the view that the address names.
 
 import { make } from '../web/dom.js';
-import { setLanguage, languageButton, detectLanguage, localize } from '../web/language.js';
-import { ask } from './ask.js';
-import { equationView } from './equation.js';
-import { hashOf, keep, placeNow } from './place.js';
-import { regressionView } from './regression.js';
+import { detectLanguage, languageButton, localize, setLanguage } from '../web/language.js';
+import { request } from './api.js';
+import { equationView } from './equation-view.js';
+import { predictView, takesText } from './predict-view.js';
+import { regressionView } from './regression-view.js';
 import { TEXTS } from './texts.js';
-import { translateView } from './translate.js';
 
-const VIEWS = { translate: translateView, equation: equationView, regression: regressionView };
+const VIEWS = { predict: predictView, equation: equationView, regression: regressionView };
 const root = document.getElementById('explorer');
-const last = {}; // the state in which each view was left, for when the reader comes back
+const lastStates = {}; // the state in which each view was left
 let language = detectLanguage();
-let served = null;
+let server = null;
 
 function words(key, values) {
   return localize(TEXTS, key, language, values);
 }
 
-function translates() {
-  return Boolean(served?.model?.does.includes('translate'));
+// The state of a view is in the address, #view?name=value, so that a link opens the same again.
+function readAddress() {
+  const [view, query = ''] = location.hash.slice(1).split(/\?(.*)/s);
+  return { view, state: Object.fromEntries(new URLSearchParams(query)) };
 }
 
-function link(view, current) {
-  const here = view === current;
-  const options = { href: hashOf(view, last[view]), class: 'view', 'aria-current': here ? 'page' : null };
-  return make('a', options, words(view));
+function formatAddress(view, state = {}) {
+  const kept = Object.entries(state).filter(([, value]) => value !== null && value !== undefined && value !== '');
+  const query = new URLSearchParams(kept).toString();
+  return `#${view}${query ? `?${query}` : ''}`;
 }
 
-function head(current) {
-  const change = (other) => {
-    language = other;
-    show();
-  };
+function keepState(view, state) {
+  lastStates[view] = state;
+  const current = readAddress().view;
+  if (current === view || !current) history.replaceState(null, '', formatAddress(view, state)); // no entry in the history
+}
+
+function availableViews() {
+  return Object.keys(VIEWS).filter((view) => view !== 'predict' || takesText(server.model));
+}
+
+// The name of what the model does: its verb in the reader's language.
+function verbName() {
+  const verb = server.model?.verb ?? 'predict';
+  return verb in TEXTS[language] ? words(verb) : verb[0].toUpperCase() + verb.slice(1);
+}
+
+function viewName(view) {
+  return view === 'predict' ? verbName() : words(view);
+}
+
+function header(current) {
+  const link = (view) => make('a', {
+    href: formatAddress(view, lastStates[view]), class: 'view', 'aria-current': view === current ? 'page' : null,
+  }, viewName(view));
   return make('header', { class: 'top' },
-    make('a', { class: 'skip', href: '#main', onclick: skip }, words('skip')),
+    make('a', { class: 'skip', href: '#main', onclick: skipToMain }, words('skip')),
     make('a', { class: 'name', href: '#' }, 'regard'),
-    make('nav', { 'aria-label': words('views') }, ...Object.keys(VIEWS).filter((view) => translates() || view !== 'translate').map((view) => link(view, current))),
-    languageButton(language, change));
+    make('nav', { 'aria-label': words('views') }, ...availableViews().map(link)),
+    languageButton(language, (other) => {
+      language = other;
+      show();
+    }));
 }
 
-function skip(event) {
+function skipToMain(event) {
   event.preventDefault();
   document.querySelector('main').focus();
 }
 
-function about() {
-  const { model } = served;
+function describeModel() {
+  const { model } = server;
   if (!model) return words('noModel');
-  if (!translates()) return words('otherModel', { ...model, run: model.run || model.recipe || 'regard', does: model.does.join(', ') });
-  const values = { ...model, run: model.run || model.recipe || 'regard', kind: words(model.model), parameters: model.parameters?.toLocaleString(language) ?? '?' };
-  return words(model.layers * model.heads > 1 ? 'model' : 'model1', values);
-}
-
-// What a view may use: words, the state in the address and how to change it, what is served.
-function helpOf(view, state) {
-  return {
-    language, served, state, words,
-    keep: (changed) => {
-      last[view] = changed;
-      if (placeNow().view === view || !placeNow().view) keep(view, changed);
-    },
-  };
+  const name = model.run || model.recipe || 'regard';
+  if (!takesText(model)) return words('otherModel', { name, capabilities: model.capabilities.join(', ') });
+  const kind = model.model in TEXTS[language] ? words(model.model) : model.model || model.task || '';
+  const values = { name, kind, layers: model.num_layers, heads: model.num_heads, parameters: model.parameters?.toLocaleString(language) ?? '?' };
+  return words(model.num_layers * model.num_heads > 1 ? 'modelWithHeads' : 'modelInfo', values);
 }
 
 function show() {
-  const asked = placeNow();
-  const view = asked.view in VIEWS && (translates() || asked.view !== 'translate') ? asked.view : translates() ? 'translate' : 'equation';
-  const state = asked.view === view ? asked.state : last[view] || {};
-  last[view] = state;
+  const address = readAddress();
+  const views = availableViews();
+  const view = views.includes(address.view) ? address.view : views[0];
+  const state = address.view === view ? address.state : lastStates[view] || {};
+  lastStates[view] = state;
   document.documentElement.lang = language === 'zh' ? 'zh-Hans' : 'en';
-  document.title = `${words(view)} · regard`;
-  const main = make('main', { id: 'main', tabindex: -1, class: `of-${view}` });
-  const foot = make('footer', { class: 'about note' }, about());
-  root.replaceChildren(head(view), main, foot);
-  VIEWS[view](main, helpOf(view, state));
+  document.title = `${viewName(view)} · regard`;
+  const main = make('main', { id: 'main', tabindex: -1, class: `${view}-view` });
+  root.replaceChildren(header(view), main, make('footer', { class: 'about note' }, describeModel()));
+  VIEWS[view](main, { language, server, state, words, verb: verbName(), keep: (changed) => keepState(view, changed) });
 }
 
-async function begin() {
+async function start() {
   root.replaceChildren(make('main', {}, make('p', { class: 'note', role: 'status' }, words('wait'))));
   try {
-    served = await ask('v1/model');
-  } catch (trouble) {
-    const again = make('button', { type: 'button', onclick: begin }, words('again'));
-    root.replaceChildren(make('main', {}, make('p', { class: 'trouble', role: 'alert' }, trouble.in(language)), again));
+    server = await request('v1/model');
+  } catch (error) {
+    const retry = make('button', { type: 'button', onclick: start }, words('retry'));
+    root.replaceChildren(make('main', {}, make('p', { class: 'error', role: 'alert' }, error.localized(language)), retry));
     return;
   }
   if (new URLSearchParams(location.search).has('lang')) setLanguage(language);
@@ -92,4 +106,4 @@ async function begin() {
 }
 
 window.addEventListener('hashchange', show);
-begin();
+start();

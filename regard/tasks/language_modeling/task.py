@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -181,7 +181,7 @@ class TextGenerationTask(_LanguageModelingTask[TextGenerationConfig, TextGenerat
         config: TextGenerationConfig,
         predictor: Predictor[Any, Any, Any],
         loss: Callable[[nn.Module, TextBatch], Loss],
-        batches: Sequence[TextBatch],
+        batches: Iterable[TextBatch],
         examples: Iterable[str],
     ) -> dict[str, float]:
         """Loss, perplexity and bits a character."""
@@ -276,7 +276,7 @@ class FillMaskTask(_LanguageModelingTask[FillMaskConfig, FillMaskProcessor]):
         config: FillMaskConfig,
         predictor: Predictor[Any, Any, Any],
         loss: Callable[[nn.Module, Any], Loss],
-        batches: Sequence[MaskedTextBatch],
+        batches: Iterable[MaskedTextBatch],
         examples: Iterable[str],
     ) -> dict[str, float]:
         """Loss, perplexity and accuracy of masked words."""

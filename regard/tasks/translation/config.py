@@ -188,6 +188,10 @@ class SearchOptions(Config):
         None, "values above 0 prefer translations that attend to every source word", ge=0
     )
 
+    def num_candidates(self, beam_size: int) -> int:
+        """Hypotheses that are kept side by side; `beam_size` is that of the run."""
+        return self.beam_size or beam_size
+
     def decoding_config(self, translator: Translator) -> DecodingConfig:
         """The options of the search for a translator."""
         return self._beam_search(translator, self.beam_size or translator.config.beam_size)
@@ -234,6 +238,10 @@ class TranslateOptions(SearchOptions):
         for name in ("beam_size", "coverage_penalty", "trace"):
             if self.sample and getattr(self, name):
                 raise self.option(name).error(getattr(self, name), "sample=on does not search")
+
+    def num_candidates(self, beam_size: int) -> int:
+        """Hypotheses that are kept side by side; `beam_size` is that of the run."""
+        return self.num_best if self.sample else max(self.num_best, self.beam_size or beam_size)
 
     def decoding_config(self, translator: Translator) -> DecodingConfig:
         """The options of the search for a translator."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -49,7 +50,6 @@ class TranslationExplanation(Explanation):
         options: of the search
         target: the translation, if it was given
         alignment: None for a model without attention
-        faithfulness: how much the translation depends on the weights; None if it was not measured
         view: which layer and head are shown, and whether words or tokens
     """
 
@@ -60,8 +60,16 @@ class TranslationExplanation(Explanation):
     options: DecodingConfig
     target: str | None = None
     alignment: Alignment | None = None
-    faithfulness: Faithfulness | None = None
     view: ExplainOptions = field(default_factory=ExplainOptions)
+
+    @cached_property
+    def faithfulness(self) -> Faithfulness | None:
+        """How much the translation depends on the weights, measured when it is read; None without attention."""
+        from regard.tasks.translation.faithfulness import measure_faithfulness
+
+        if self.alignment is None or not self.view.faithfulness:
+            return None
+        return measure_faithfulness(self.translator, self.source, self.hypothesis.token_ids)
 
     @property
     def translation(self) -> str:
@@ -214,11 +222,11 @@ def explain(
         target: a translation of it; None: the best that the search finds
         options: of the search
         with_faithfulness: measure how much the translation depends on the weights, which takes a few more passes
-        view: which layer and head are shown, and whether words or tokens
+        view: which layer and head are shown, and whether words or tokens; it replaces `with_faithfulness`
     """
-    options, view = options or translator.decoding_config(), view or ExplainOptions()
+    options, view = options or translator.decoding_config(), view or ExplainOptions(faithfulness=with_faithfulness)
     best, trace = _search_or_score(translator, text, target, options, view.token_ids)
-    alignment = faithfulness = None
+    alignment = None
     maps: tuple[AttentionMap, ...] = ()
     if translator.has_attention:
         known_text = target is not None and translator.target.encode(target) == best.token_ids
@@ -230,10 +238,6 @@ def explain(
         maps = cross_attention_maps(alignment)
         if view.self_attention:
             maps += self_attention_maps(translator, text, best.token_ids, alignment)
-    if translator.has_attention and with_faithfulness:
-        from regard.tasks.translation.faithfulness import measure_faithfulness
-
-        faithfulness = measure_faithfulness(translator, text, best.token_ids)
     check_head(view.layer, view.head, (0, 0) if alignment is None else alignment.weights.shape[:2])
     prediction = translator.make_predictions([text], [[best]], TranslateOptions())[0]
     return TranslationExplanation(
@@ -246,7 +250,6 @@ def explain(
         options,
         target,
         alignment,
-        faithfulness,
         view,
     )
 

@@ -297,7 +297,9 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
             token_ids=tuple(hypothesis.token_ids),
         )
 
-    def evaluate(self, examples: Iterable[SentencePair], options: EvaluateOptions | None = None) -> Report:
+    def evaluate(
+        self, examples: Iterable[SentencePair | GoldAlignment], options: EvaluateOptions | None = None
+    ) -> Report:
         """Exact matches, BLEU, chrF and, if the pairs have gold links, the alignment error rate."""
         from regard.tasks.translation.evaluation import make_gold_report, make_report
 
@@ -312,14 +314,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
         from regard.tasks.translation.explanation import explain
 
         options = options or ExplainOptions()
-        return explain(
-            self,
-            input,
-            options.target,
-            options.decoding_config(self),
-            with_faithfulness=options.faithfulness,
-            view=options,
-        )
+        return explain(self, input, options.target, options.decoding_config(self), view=options)
 
     def stream(self, input: str, options: TranslateOptions | None = None) -> Iterator[Translation]:
         """Ever longer translations, greedy or sampled; a beam search returns the complete one only."""
@@ -374,13 +369,18 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
             "max_length": self.max_length,
         }
 
+    @property
+    def quick_explain_options(self) -> ExplainOptions:
+        """Without the measure of faithfulness."""
+        return ExplainOptions(faithfulness=False)
+
     def is_random(self, options: TranslateOptions) -> bool:
         """Whether translations are sampled."""
         return options.sample
 
-    def num_candidates(self, options: TranslateOptions) -> int:
+    def num_candidates(self, options: TranslateOptions | ExplainOptions) -> int:
         """Hypotheses that are kept side by side."""
-        return max(options.num_best, 1 if options.sample else options.beam_size or self.config.beam_size)
+        return options.num_candidates(self.config.beam_size)
 
     def warm_up(self, batch_size: int) -> None:
         """Translate random texts; see `warm_up`."""

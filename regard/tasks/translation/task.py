@@ -142,7 +142,7 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
         config: TranslationConfig,
         predictor: Any,
         loss: Callable[[nn.Module, PairBatch], Loss],
-        batches: Sequence[PairBatch],
+        batches: Iterable[PairBatch],
         examples: Any,
     ) -> dict[str, float]:
         """Cross entropy per token without label smoothing, its exponential, and the quality of greedy translations

@@ -1,0 +1,208 @@
+"""The application: its state, its routers and middleware, and the files of the explorer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import Response
+from pydantic import BaseModel
+
+from regard._version import __version__
+from regard.config import Config
+from regard.errors import RegardError, RequestError, UnsupportedError
+from regard.serving.explanations import ExplanationStore, make_explanation_router
+from regard.serving.middleware import Metrics, MetricsMiddleware, SecurityMiddleware
+from regard.serving.playground import make_playground_router
+from regard.serving.routes import make_predict_router, make_status_router
+from regard.serving.schemas import decode_inputs, install_error_handlers, make_options
+from regard.serving.worker import BatchingWorker, Limits, shutdown_error
+from regard.tasks.abilities import Alignable, Scorable, Tokenizable
+from regard.tasks.predictor import Predictor
+from regard.tasks.registry import find_task
+
+__all__ = ["ServerState", "make_app"]
+
+HEALTH_PATHS = ("/v1/health", "/v1/health/live", "/v1/health/ready", "/v1/metrics")
+ABILITIES = {"score": Scorable, "align": Alignable, "tokens": Tokenizable}
+ASSET_PACKAGES = {"web": "regard.viewing", "explorer": "regard.serving"}  # the folder `web` of each
+ASSET_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+@dataclass
+class ServerState:
+    """What the routes of an application share.
+
+    Args:
+        predictor: the model in use; None: only the playground
+        about: further fields of /v1/model
+        limits: of requests
+    """
+
+    predictor: Predictor[Any, Any, Any] | None
+    about: dict[str, Any]
+    limits: Limits
+    task: str | None = None
+    verb: str | None = None
+    worker: BatchingWorker = field(init=False)
+    explanations: ExplanationStore = field(init=False)
+    metrics: Metrics = field(init=False)
+    is_stopping: bool = False
+    num_active: int = 0  # requests that were accepted and are not answered
+
+    def __post_init__(self) -> None:
+        if (task := find_task(self.predictor)) is not None:
+            self.task, self.verb = task.name, task.verb
+        self.metrics = Metrics(lambda: self.worker.num_queued)
+        self.worker = BatchingWorker(self.limits, self.metrics.count_batch)
+        self.explanations = ExplanationStore(self.limits.max_explanations, self.limits.max_explanation_bytes)
+        paths = ("predict/stream" if name == "stream" else name for name in self.capabilities if name != "tokens")
+        self._model_paths = frozenset(f"/v1/{name}" for name in paths)
+
+    @property
+    def capabilities(self) -> list[str]:
+        """The names of what the model can be asked for, as in the paths under /v1/."""
+        if self.predictor is None:
+            return []
+        names = ["predict", *([self.verb] if self.verb else []), "stream"]
+        names += ["explanations"] if self.predictor.has_attention else []
+        return names + [name for name, ability in ABILITIES.items() if isinstance(self.predictor, ability)]
+
+    def admission_error(self, path: str) -> RequestError | None:
+        """Why a request to this path cannot be accepted now; None if it can. Nothing of it is parsed before."""
+        if path in HEALTH_PATHS:
+            return None
+        if self.is_stopping:
+            return shutdown_error()
+        is_full = path in self._model_paths and self.worker.is_full
+        if is_full or self.metrics.num_open > self.limits.max_requests:
+            return self.worker.busy_error()
+        return None
+
+    def describe_missing(self, request: Request) -> RegardError | None:
+        """The error for an address under /v1/ that this model does not have."""
+        if request.method != "POST" or not request.url.path.startswith("/v1/"):
+            return None
+        if self.predictor is None:
+            return RequestError(404, "no_model", "This server has no model, only the playground; start it with a RUN")
+        return UnsupportedError(f"this model has no {request.url.path}; it has {', '.join(self.capabilities)}")
+
+    def make_options(self, options: type[Config], body: BaseModel) -> Any:
+        """The options of a request, within the limit of candidates."""
+        assert self.predictor is not None
+        made = make_options(options, body)
+        count, limit = self.predictor.num_candidates(made), self.limits.max_candidates
+        if count > limit:
+            message = f"These options ask for {count} candidates of each input; at most {limit} are computed"
+            raise RequestError(413, "too_many_candidates", message)
+        return made
+
+    async def decode_inputs(self, values: list[Any]) -> list[Any]:
+        """Inputs as the predictor takes them; images are decoded in a thread."""
+        assert self.predictor is not None
+        inputs = self.predictor.inputs
+        if all(one.kind == "text" for one in inputs):
+            return decode_inputs(inputs, values, self.limits)
+        return await asyncio.to_thread(decode_inputs, inputs, values, self.limits)
+
+
+def make_app(
+    predictor: Predictor[Any, Any, Any] | None, about: dict[str, Any], host: str, limits: Limits, token: str | None
+) -> FastAPI:
+    """The application; see `build_app`.
+
+    Args:
+        predictor: the model in use
+        about: further fields of /v1/model
+        host: the name under which the application is reached
+        limits: of requests
+        token: requests under /v1/ must send it
+    """
+    state = ServerState(predictor, about, limits)
+    app = FastAPI(
+        title="regard",
+        version=__version__,
+        summary="Predictions with attention weights, and the attention equation itself.",
+        openapi_url="/v1/openapi.json",
+        docs_url=None,  # its page comes from another server, and no page here asks one
+        redoc_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+        lifespan=_close_at_end,
+    )
+    app.state.server = state
+    install_error_handlers(app, state.describe_missing)
+    routers = [make_status_router(state), make_playground_router(limits), make_asset_router()]
+    if predictor is not None:
+        routers.append(make_predict_router(state, predictor))
+        if predictor.has_attention:
+            routers.append(make_explanation_router(state, predictor))
+    for router in routers:
+        app.include_router(router)
+    app.add_middleware(SecurityMiddleware, host=host, token=token, state=state)
+    app.add_middleware(
+        MetricsMiddleware,
+        metrics=state.metrics,
+        routes=frozenset(_paths(routers)) | {"/v1/openapi.json"},
+        is_stopping=lambda: state.is_stopping,
+    )
+    return app
+
+
+def _paths(routers: list[APIRouter]) -> Iterator[str]:
+    for router in routers:
+        yield from (route.path for route in router.routes)  # type: ignore[attr-defined]
+
+
+@asynccontextmanager
+async def _close_at_end(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    await asyncio.to_thread(app.state.server.worker.close)
+
+
+def make_asset_router() -> APIRouter:
+    """The page of the explorer with its files: a fixed table, so that no other file can be requested."""
+    router = APIRouter(include_in_schema=False)
+
+    def respond(name: str) -> Response:
+        if name not in _assets():
+            raise RequestError(404, "not_found", "There is nothing at this address")
+        kind, content = _assets()[name]
+        return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
+
+    @router.get("/")
+    async def explorer() -> Response:
+        return respond("explorer/index.html")
+
+    @router.get("/web/{name}")
+    async def shared_file(name: str) -> Response:
+        return respond(f"web/{name}")
+
+    @router.get("/explorer/{name}")
+    async def own_file(name: str) -> Response:
+        return respond(f"explorer/{name}")
+
+    return router
+
+
+@cache
+def _assets() -> dict[str, tuple[str, bytes]]:
+    """The type and the content of every file."""
+    found: dict[str, tuple[str, bytes]] = {}
+    for folder, package in ASSET_PACKAGES.items():
+        for file in files(package).joinpath("web").iterdir():
+            suffix = "." + file.name.rpartition(".")[2]
+            if suffix in ASSET_TYPES:
+                found[f"{folder}/{file.name}"] = ASSET_TYPES[suffix], file.read_bytes()
+    return found

@@ -1,0 +1,317 @@
+"""What every request passes: counting, then the checks of host, origin, token and size."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import ipaddress
+import socket
+import time
+from collections.abc import Callable, Container, Mapping
+from typing import Protocol, runtime_checkable
+from urllib.parse import urlsplit
+
+import prometheus_client
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from regard._version import __version__
+from regard.errors import RequestError
+from regard.serving.schemas import error_response
+from regard.serving.worker import Limits
+
+__all__ = ["Metrics", "MetricsMiddleware", "SecurityMiddleware", "is_allowed_host"]
+
+PUBLIC_PATHS = ("/v1/health/live", "/v1/health/ready")  # without a token, for those who supervise the server
+MAX_DISCARDED = 16_000_000  # bytes of a body that is too large: read, so that its sender reads the response
+DURATIONS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+# Browsers run, show and request only what this server sends, and no other page can frame it.
+SECURITY_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Metrics:
+    """The metrics of one application for Prometheus, in a registry of its own.
+
+    Args:
+        num_queued: the number of inputs that wait for the model
+
+    Example:
+        >>> metrics = Metrics(lambda: 0)
+        >>> metrics.count_request("/v1/predict", "POST", 200, 0.2)
+        >>> [line for line in metrics.to_text().splitlines() if line.startswith("regard_requests_total")]
+        ['regard_requests_total{method="POST",route="/v1/predict",status="200"} 1.0']
+    """
+
+    content_type = "text/plain; version=0.0.4; charset=utf-8"
+
+    def __init__(self, num_queued: Callable[[], float]) -> None:
+        self.registry = registry = prometheus_client.CollectorRegistry()
+        self.num_open = 0
+        self._requests = prometheus_client.Counter(
+            "regard_requests", "Responses by route, method and status", ["route", "method", "status"], registry=registry
+        )
+        self._durations = prometheus_client.Histogram(
+            "regard_request_duration_seconds",
+            "Time from a request to the end of its response",
+            ["route"],
+            buckets=DURATIONS,
+            registry=registry,
+        )
+        self._batches = prometheus_client.Histogram(
+            "regard_batch_size", "Inputs that were computed together", buckets=BATCH_SIZES, registry=registry
+        )
+        self._tokens = prometheus_client.Counter(
+            "regard_tokens", "Tokens of inputs and outputs", ["direction"], registry=registry
+        )
+        queued = prometheus_client.Gauge("regard_queued_inputs", "Inputs that are not computed", registry=registry)
+        queued.set_function(num_queued)
+        in_progress = prometheus_client.Gauge("regard_requests_in_progress", "Open requests", registry=registry)
+        in_progress.set_function(lambda: self.num_open)
+        prometheus_client.Info("regard", "Version of regard", registry=registry).info({"version": __version__})
+        prometheus_client.ProcessCollector(registry=registry)
+
+    def count_request(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count a response.
+
+        Args:
+            route: one of few, as each has numbers of its own
+            method: GET, POST or other
+            status: of the response
+            seconds: since the request
+        """
+        self._requests.labels(route, method, str(status)).inc()
+        self._durations.labels(route).observe(seconds)
+
+    def count_batch(self, size: int) -> None:
+        """Count a batch of so many inputs."""
+        self._batches.observe(size)
+
+    def count_tokens(self, counts: Mapping[str, int]) -> None:
+        """Count tokens by direction: input, output."""
+        for direction, count in counts.items():
+            self._tokens.labels(direction).inc(count)
+
+    def to_text(self) -> str:
+        """All metrics in the text format of Prometheus."""
+        return prometheus_client.generate_latest(self.registry).decode()
+
+
+class MetricsMiddleware:
+    """Counts every request; while the server stops, it asks clients to close their connections.
+
+    Args:
+        app: the application
+        metrics: of the application
+        routes: the paths that are counted by name
+        is_stopping: whether the server stops
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, routes: Container[str], is_stopping: Callable[[], bool]) -> None:
+        self.app, self.metrics, self.routes, self.is_stopping = app, metrics, routes, is_stopping
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started_at, status = time.perf_counter(), 500
+
+        async def send_counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if self.is_stopping():
+                    MutableHeaders(scope=message)["Connection"] = "close"
+            await send(message)
+
+        self.metrics.num_open += 1
+        try:
+            await self.app(scope, receive, send_counted)
+        finally:
+            self.metrics.num_open -= 1
+            method = scope["method"] if scope["method"] in ("GET", "POST") else "other"
+            self.metrics.count_request(self._route(scope), method, status, time.perf_counter() - started_at)
+
+    def _route(self, scope: Scope) -> str:
+        """One of few names: clients choose paths, and a metric for each would fill the memory."""
+        path: str = scope["route"].path if "route" in scope else scope["path"]
+        return path if path in self.routes else "other"
+
+
+@runtime_checkable
+class _Admission(Protocol):
+    """What the middleware asks of the server's state."""
+
+    limits: Limits
+    num_active: int
+
+    def admission_error(self, path: str) -> RequestError | None: ...
+
+
+class SecurityMiddleware:
+    """Refuses requests to another host, of another site's page, without the token, too large, or at overload.
+
+    The state is asked whether a request can be accepted before anything of its body is parsed.
+
+    Args:
+        app: the application
+        host: the name of the server
+        token: requests under /v1/ must send it, if it is not None
+        state: limits and admission
+    """
+
+    def __init__(self, app: ASGIApp, host: str, token: str | None, state: _Admission) -> None:
+        self.app, self.host, self.state, self.limits = app, host, state, state.limits
+        self.token = None if token is None else token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers, path = Headers(scope=scope), scope["path"]
+        try:
+            self._authorize(headers, path)
+            body = await self._read(headers, receive)
+            if (error := self.state.admission_error(path)) is not None:
+                raise error
+        except RequestError as refusal:
+            await error_response(refusal)(scope, receive, _with_security_headers(send))
+            return
+        self.state.num_active += 1
+        try:
+            await self.app(scope, _replay(body, receive), _with_security_headers(send))
+        finally:
+            self.state.num_active -= 1
+
+    def _authorize(self, headers: Headers, path: str) -> None:
+        if not is_allowed_host(headers.get("host", ""), self.host):
+            raise RequestError(421, "forbidden_host", "This server does not answer to that host name")
+        if not _is_same_origin(headers):
+            raise RequestError(403, "forbidden_origin", "Pages of other sites may not use this server")
+        if self.token is not None and path.startswith("/v1/") and path not in PUBLIC_PATHS:
+            kind, _, given = headers.get("authorization", "").partition(" ")
+            # In constant time, so that a token cannot be guessed character by character.
+            is_right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self.token)
+            if kind.lower() != "bearer" or not is_right:
+                message = "This server requires a token, in the header Authorization: Bearer TOKEN"
+                raise RequestError(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
+
+    async def _read(self, headers: Headers, receive: Receive) -> list[Message]:
+        """The complete body, within the limit of its size."""
+        if "content-length" not in headers and "transfer-encoding" not in headers:
+            return []
+        length, limit = headers.get("content-length", "0"), self.limits.max_body_bytes
+        is_large = length.isdecimal() and int(length) > limit
+        try:
+            found = None if is_large else await asyncio.wait_for(self._read_body(receive), self.limits.timeout)
+            if found is not None:
+                return found
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(_discard(receive), 1)
+        except asyncio.TimeoutError:
+            message = f"The request did not arrive within {self.limits.timeout:g} seconds"
+            raise RequestError(408, "request_timeout", message, {"Connection": "close"}) from None
+        message = f"The request is too large; at most {limit:,} bytes are read"
+        raise RequestError(413, "body_too_large", message, {"Connection": "close"})
+
+    async def _read_body(self, receive: Receive) -> list[Message] | None:
+        found: list[Message] = []
+        remaining, is_more = self.limits.max_body_bytes, True
+        while is_more:
+            message = await receive()
+            found.append(message)
+            remaining -= len(message.get("body", b""))
+            is_more = message.get("more_body", False)
+            if remaining < 0:
+                return None
+        return found
+
+
+async def _discard(receive: Receive) -> None:
+    """Read on: a client that is still sending would not read the response."""
+    remaining = MAX_DISCARDED
+    while remaining > 0:
+        message = await receive()
+        remaining -= len(message.get("body", b""))
+        if not message.get("more_body", False):
+            return
+
+
+def _replay(messages: list[Message], receive: Receive) -> Receive:
+    """Messages that were read, then those that follow."""
+    remaining = iter(messages)
+
+    async def receive_again() -> Message:
+        for message in remaining:
+            return message
+        return await receive()
+
+    return receive_again
+
+
+def _with_security_headers(send: Send) -> Send:
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in SECURITY_HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return send_with_headers
+
+
+def is_allowed_host(header: str, host: str) -> bool:
+    """Whether the Host header of a request names this server.
+
+    A page elsewhere can let its own name resolve to this machine (DNS rebinding); then the name is not allowed. Bound
+    to every address (0.0.0.0), the server accepts any address, because an address cannot be rebound.
+
+    Args:
+        header: the Host header
+        host: the name that the server listens on
+
+    Example:
+        >>> is_allowed_host("localhost:8000", "127.0.0.1"), is_allowed_host("evil.example:8000", "127.0.0.1")
+        (True, False)
+        >>> is_allowed_host("192.168.1.7:8000", "0.0.0.0"), is_allowed_host("evil.example", "0.0.0.0")
+        (True, False)
+    """
+    try:
+        name = (urlsplit(f"//{header}").hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    if name in ("localhost", "127.0.0.1", "::1", host.lower()):
+        return True
+    return _is_unspecified(host) and (_is_address(name) or name == socket.gethostname().lower())
+
+
+def _is_unspecified(host: str) -> bool:
+    return _is_address(host) and ipaddress.ip_address(host).is_unspecified
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_same_origin(headers: Headers) -> bool:
+    """Browsers send the page's origin; programs mostly send none."""
+    origin = headers.get("origin")
+    try:
+        return origin is None or urlsplit(origin).netloc == headers.get("host")
+    except ValueError:  # such as http://[
+        return False

@@ -1,0 +1,382 @@
+"""The playground: the attention equation and kernel regression over HTTP, computed by the library."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any, Literal
+
+import torch
+from fastapi import APIRouter, Query
+from jaxtyping import Float
+from pydantic import BaseModel, Field
+from torch import Tensor
+
+from regard import attention
+from regard.attention.normalizers.base import input_kind
+from regard.catalogue import get_mechanism
+from regard.errors import InputError, RegardError, RequestError, ShapeError, UnknownNameError
+from regard.serving.schemas import StrictModel, error_responses
+from regard.serving.worker import Limits
+
+__all__ = ["PlaygroundCatalogue", "PlaygroundPart", "PlaygroundSlider", "build_part", "make_playground_router"]
+
+HIDDEN_DIM = 8  # of scores with a small network
+SIZES = {"query_dim": 2, "key_dim": 2}  # of a plane
+Values = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class PlaygroundSlider:
+    """A numeric argument of a mechanism: its range, default and step; a step of 1 is an integer."""
+
+    name: str
+    min: float
+    max: float
+    default: float
+    step: float = 0.05
+
+    def check(self, value: float) -> float:
+        """The value, if it is in the range."""
+        if not self.min <= value <= self.max:
+            raise InputError(f"{self.name} must be from {self.min:g} to {self.max:g}, not {value:g}")
+        if self.step == 1 and value != int(value):
+            raise InputError(f"{self.name} must be an integer, not {value:g}")
+        return int(value) if self.step == 1 else value
+
+
+@dataclass(frozen=True)
+class PlaygroundPart:
+    """A mechanism of the catalogue with its sliders and its Python code.
+
+    Args:
+        name: in the catalogue
+        code: with the arguments in braces, and query_dim and key_dim
+        build: from the arguments to the mechanism; a `seed` draws its weights
+        arguments: the sliders
+    """
+
+    name: str
+    code: str
+    build: Callable[[Values], Any]
+    arguments: tuple[PlaygroundSlider, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of /v1/catalogue."""
+        entry = get_mechanism(self.name)
+        part = self.build({**{one.name: one.default for one in self.arguments}, **SIZES})
+        kinds = {"output_kind": part.output_kind} if entry.kind == "score" else {}
+        if entry.kind == "normalizer":
+            kinds = {"input_kind": input_kind(part)}
+        return {
+            "name": self.name,
+            "summary": {"en": entry.summary, "zh": entry.summary_zh},
+            "equation": entry.equation,
+            **kinds,
+            "arguments": [asdict(one) for one in self.arguments],
+        }
+
+
+SEED = PlaygroundSlider("seed", 0, 99, 0, step=1)
+WIDTH = PlaygroundSlider("width", 0.05, 4.0, 1.0)
+
+
+def _score(name: str, code: str, *arguments: PlaygroundSlider) -> PlaygroundPart:
+    """A score whose arguments have sliders."""
+
+    def build(values: Values) -> Any:
+        return getattr(attention, name)(**{one.name: values[one.name] for one in arguments})
+
+    return PlaygroundPart(name, code, build, arguments)
+
+
+def _parametric_score(name: str, takes_key_dim: bool = True, **sizes: int) -> PlaygroundPart:
+    """A score with parameters, which are drawn from a seed."""
+    names = ["query_dim", "key_dim"] if takes_key_dim else ["query_dim"]
+
+    def build(values: Values) -> Any:
+        score = getattr(attention, name)(**{one: int(values[one]) for one in names}, **sizes)
+        generator = torch.Generator().manual_seed(int(values["seed"]))
+        for weight in score.parameters():
+            weight.requires_grad_(False).copy_(torch.randn(weight.shape, generator=generator))
+        return score.double()
+
+    arguments = [*(f"{one}={{{one}}}" for one in names), *(f"{key}={value}" for key, value in sizes.items())]
+    return PlaygroundPart(name, f"{name}({', '.join(arguments)})", build, (SEED,))
+
+
+SCORES = (
+    _score("ScaledDot", "ScaledDot()"),
+    _score("Dot", "Dot()"),
+    _score("Cosine", "Cosine(strength={strength})", PlaygroundSlider("strength", 0.0, 20.0, 5.0, 0.1)),
+    _score("Gaussian", "Gaussian(width={width})", WIDTH),
+    _score("Boxcar", "Boxcar(width={width})", WIDTH),
+    _score("Epanechnikov", "Epanechnikov(width={width})", PlaygroundSlider("width", 0.05, 4.0, 1.5)),
+    _score("Constant", "Constant()"),
+    _parametric_score("Bilinear"),
+    _parametric_score("Additive", hidden_dim=HIDDEN_DIM),
+    _parametric_score("Concat", hidden_dim=HIDDEN_DIM),
+    _parametric_score("Energy"),
+    _parametric_score("Location", takes_key_dim=False, max_keys=64),
+)
+TEMPERATURE = PlaygroundSlider("temperature", 0.05, 5.0, 0.5)
+NORMALIZERS = (
+    PlaygroundPart("softmax", "softmax", lambda _: attention.softmax),
+    PlaygroundPart(
+        "Temperature", "Temperature({temperature})", lambda v: attention.Temperature(v["temperature"]), (TEMPERATURE,)
+    ),
+    PlaygroundPart("sparsemax", "sparsemax", lambda _: attention.sparsemax),
+    PlaygroundPart("entmax15", "entmax15", lambda _: attention.entmax15),
+    PlaygroundPart(
+        "Entmax", "Entmax({alpha})", lambda v: attention.Entmax(v["alpha"]), (PlaygroundSlider("alpha", 1.0, 3.0, 1.3),)
+    ),
+    PlaygroundPart(
+        "TopK", "TopK({k})", lambda v: attention.TopK(int(v["k"])), (PlaygroundSlider("k", 1, 8, 2, step=1),)
+    ),
+    PlaygroundPart("hardmax", "hardmax", lambda _: attention.hardmax),
+    PlaygroundPart("sigmoid", "sigmoid", lambda _: attention.sigmoid),
+    PlaygroundPart("SigmoidSum", "SigmoidSum()", lambda _: attention.SigmoidSum()),
+    PlaygroundPart("kernel_sum", "kernel_sum", lambda _: attention.kernel_sum),
+    PlaygroundPart(
+        "Sample",
+        "Sample(torch.Generator().manual_seed({seed}))",
+        lambda v: attention.Sample(torch.Generator().manual_seed(int(v["seed"]))),
+        (SEED,),
+    ),
+)
+MASKS = (
+    PlaygroundPart("causal", "causal()", lambda _: attention.causal()),
+    PlaygroundPart(
+        "padding",
+        "padding({length})",
+        lambda v: attention.padding(int(v["length"])),
+        (PlaygroundSlider("length", 0, 64, 4, 1),),
+    ),
+    PlaygroundPart(
+        "window",
+        "window({left}, {right})",
+        lambda v: attention.window(int(v["left"]), int(v["right"])),
+        (PlaygroundSlider("left", 0, 16, 1, 1), PlaygroundSlider("right", 0, 16, 1, 1)),
+    ),
+    PlaygroundPart(
+        "around",
+        "around({center}, {radius})",
+        lambda v: attention.around(v["center"], v["radius"]),
+        (PlaygroundSlider("center", 0.0, 16.0, 2.0, 0.5), PlaygroundSlider("radius", 0.0, 16.0, 1.0, 0.5)),
+    ),
+)
+KINDS: dict[str, tuple[PlaygroundPart, ...]] = {"score": SCORES, "normalizer": NORMALIZERS, "mask": MASKS}
+
+
+def build_part(kind: str, name: str, arguments: Values, query_dim: int, key_dim: int) -> tuple[Any, str]:
+    """A mechanism with its arguments, and its Python code.
+
+    Args:
+        kind: score, normalizer or mask
+        name: in the catalogue
+        arguments: of its sliders; others have their default
+        query_dim, key_dim: sizes of a query and a key
+
+    Example:
+        >>> build_part("score", "Cosine", {"strength": 2.0}, 2, 2)[1]
+        'Cosine(strength=2.0)'
+    """
+    part = next((part for part in KINDS[kind] if part.name == name), None)
+    if part is None:
+        raise UnknownNameError.among(f"{kind} of the playground", name, [part.name for part in KINDS[kind]])
+    sliders = {one.name: one for one in part.arguments}
+    for unknown in arguments.keys() - sliders.keys():
+        raise UnknownNameError.among(f"argument of {name}", unknown[:40], sliders)
+    values = {name: one.check(arguments.get(name, one.default)) for name, one in sliders.items()}
+    sizes = {"query_dim": query_dim, "key_dim": key_dim}
+    return part.build({**values, **sizes}), part.code.format(**values, **sizes)
+
+
+Number = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
+Point = Annotated[list[Number], Field(min_length=1, max_length=16)]
+Points = Annotated[list[Point], Field(min_length=1)]
+Kernel = Literal["gaussian", "boxcar", "epanechnikov"]
+KERNELS = {"gaussian": attention.Gaussian, "boxcar": attention.Boxcar, "epanechnikov": attention.Epanechnikov}
+
+
+class PartChoice(StrictModel):
+    """A mechanism by name, with the arguments that differ from their defaults."""
+
+    name: str
+    arguments: dict[str, Number] = Field(default_factory=dict)
+
+
+class AttendRequest(StrictModel):
+    """The arguments of the equation; without values, the keys are the values."""
+
+    queries: Points
+    keys: Points
+    values: Points | None = None
+    score: PartChoice = PartChoice(name="ScaledDot")
+    normalize: PartChoice | None = None
+    mask: PartChoice | None = None
+    hidden_keys: list[int] = Field(default_factory=list, description="Indices of keys that are hidden as well.")
+
+
+class PlaygroundCatalogue(BaseModel):
+    """The mechanisms that can be chosen for each argument of the equation."""
+
+    score: list[dict[str, Any]]
+    normalizer: list[dict[str, Any]]
+    mask: list[dict[str, Any]]
+
+
+class AttendResponse(BaseModel):
+    """Each line of the equation, a row for each query; null for the score of a hidden key."""
+
+    scores: list[list[float | None]]
+    weights: list[list[float | None]]
+    context: list[list[float | None]]
+    code: str = Field(description="Python code that computes the same.")
+
+
+class RegressionResponse(BaseModel):
+    """Measurements (x, y), the curve on a grid, and the weights of the measurements at one query."""
+
+    x: list[float]
+    y: list[float]
+    grid: list[float]
+    curve: list[float | None]
+    at: float
+    weights: list[float]
+    prediction: float | None
+    error: float | None = Field(description="Root mean squared error of each measurement predicted from the others.")
+    num_isolated: int = Field(description="Measurements without any other in the width of the kernel.")
+
+
+def make_playground_router(limits: Limits) -> APIRouter:
+    """The routes of the playground.
+
+    Args:
+        limits: of points
+    """
+    router = APIRouter(prefix="/v1")
+
+    @router.get("/catalogue", responses=error_responses())
+    def catalogue() -> PlaygroundCatalogue:
+        """The mechanisms of the playground, in both languages."""
+        return PlaygroundCatalogue(**{kind: [part.to_json() for part in parts] for kind, parts in KINDS.items()})
+
+    @router.post("/attend", responses=error_responses())
+    def attend(body: AttendRequest) -> AttendResponse:
+        """Scores, weights and context of a few points, and Python code that computes the same."""
+        return _attend(body, limits)
+
+    @router.get("/regression", responses=error_responses())
+    def regression(
+        kernel: Kernel = "gaussian",
+        width: Annotated[float, Query(ge=0.1, le=50)] = 2.0,
+        at: Annotated[float, Query(ge=-20, le=100)] = 20.0,
+    ) -> RegressionResponse:
+        """Kernel regression on a motorcycle crash; null where no measurement is near enough."""
+        return _regression(kernel, width, at)
+
+    return router
+
+
+def _attend(body: AttendRequest, limits: Limits) -> AttendResponse:
+    for name in ("queries", "keys", "values"):
+        points = getattr(body, name) or []
+        if len(points) > limits.max_points:
+            message = f"There are {len(points):,} {name}; at most {limits.max_points} are taken"
+            raise RequestError(413, "too_many_points", message)
+    query, key = _to_tensor(body.queries, "queries"), _to_tensor(body.keys, "keys")
+    if body.values is not None and len(body.values) != len(body.keys):
+        raise ShapeError(f"every key has one value, got {len(body.keys)} keys and {len(body.values)} values")
+    value = key if body.values is None else _to_tensor(body.values, "values")
+    sizes = query.shape[-1], key.shape[-1]
+    score, code = build_part("score", body.score.name, body.score.arguments, *sizes)
+    arguments, codes = {"score": score}, [f"score={code}"]
+    if body.normalize is not None:
+        normalize, code = build_part("normalizer", body.normalize.name, body.normalize.arguments, *sizes)
+        arguments["normalize"] = normalize
+        codes.append(f"normalize={code}")
+    mask, mask_codes = _build_mask(body, len(body.keys))
+    try:
+        output = attention.attend(query, key, value, mask, **arguments)
+        weights, scores = output.weights, output.scores
+    except RegardError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise InputError(str(error)) from None
+    return AttendResponse(
+        scores=_to_lists(scores),
+        weights=_to_lists(weights),
+        context=_to_lists(output.context),
+        code=f"attend({', '.join(['query', 'key', 'value', *mask_codes, *codes])})",
+    )
+
+
+def _regression(kernel: Kernel, width: float, at: float) -> RegressionResponse:
+    x, y = motorcycle_data()
+    score = KERNELS[kernel](width=width)
+    grid = torch.arange(0.0, 60.01, 0.25, dtype=torch.float64)[:, None]
+    curve = attention.attend(grid, x, y, score=score)
+    query = attention.attend(torch.tensor([[at]], dtype=torch.float64), x, y, score=score)
+    others = ~torch.eye(len(x), dtype=torch.bool)
+    left_out = attention.attend(x, x, y, others, score=score)
+    has_neighbors = left_out.weights.sum(-1) > 0
+    error = (left_out.context - y)[has_neighbors].square().mean().sqrt()
+    return RegressionResponse(
+        x=x.squeeze(-1).tolist(),
+        y=y.squeeze(-1).tolist(),
+        grid=grid.squeeze(-1).tolist(),
+        curve=_where_defined(curve.context, curve.weights),
+        at=at,
+        weights=query.weights[0].tolist(),
+        prediction=_where_defined(query.context, query.weights)[0],
+        error=float(error) if has_neighbors.any() else None,
+        num_isolated=int((~has_neighbors).sum()),
+    )
+
+
+@cache
+def motorcycle_data() -> tuple[Float[Tensor, "133 1"], Float[Tensor, "133 1"]]:
+    """Times (ms) and accelerations of the head (g); the file has the reference."""
+    with files("regard.serving").joinpath("data/mcycle.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    columns = ([[float(row[name])] for row in rows] for name in ("times", "accel"))
+    x, y = (torch.tensor(column, dtype=torch.float64) for column in columns)
+    return x, y
+
+
+def _build_mask(body: AttendRequest, num_keys: int) -> tuple[Any, list[str]]:
+    """The mask joined with the hidden keys, and its code."""
+    mask, codes = None, []
+    if body.mask is not None:
+        mask, code = build_part("mask", body.mask.name, body.mask.arguments, 1, 1)
+        codes.append(code)
+    if body.hidden_keys:
+        if not all(0 <= index < num_keys for index in body.hidden_keys):
+            raise InputError(f"hidden_keys has indices of keys, from 0 to {num_keys - 1}")
+        visible = torch.ones(num_keys, dtype=torch.bool)
+        visible[body.hidden_keys] = False
+        hidden = attention.dense(visible)
+        mask = hidden if mask is None else mask & hidden
+        codes.append("dense(visible)")
+    return mask, [" & ".join(codes)] if codes else []
+
+
+def _to_tensor(points: list[list[float]], name: str) -> Tensor:
+    if len({len(point) for point in points}) > 1:
+        raise ShapeError(f"all {name} must have the same number of features")
+    return torch.tensor(points, dtype=torch.float64)
+
+
+def _to_lists(numbers: Tensor) -> list[list[float | None]]:
+    """Plain lists; JSON has no infinity, so the score of a hidden key is null."""
+    return [[one if math.isfinite(one) else None for one in row] for row in numbers.tolist()]
+
+
+def _where_defined(context: Tensor, weights: Tensor) -> list[float | None]:
+    pairs = zip(context.squeeze(-1).tolist(), weights.sum(-1).tolist(), strict=True)
+    return [value if total > 0 else None for value, total in pairs]

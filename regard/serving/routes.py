@@ -1,0 +1,371 @@
+"""The routes of a model, written once for every task, and those that describe the server."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse, Response, StreamingResponse
+from pydantic import BaseModel, Field, create_model
+
+from regard._version import __version__
+from regard.decoding import Hypothesis
+from regard.errors import InputTooLongError, RegardError, RequestError
+from regard.serving.schemas import (
+    StrictModel,
+    UnicodeText,
+    check_text,
+    encode_json,
+    error_body,
+    error_responses,
+    input_model,
+    json_list_response,
+    make_options,
+    options_model,
+    result_model,
+)
+from regard.tasks.abilities import Alignable, AlignedText, Scorable, Tokenizable
+from regard.tasks.predictor import Predictor
+
+if TYPE_CHECKING:
+    from regard.serving.app import ServerState
+
+__all__ = ["add_post", "make_predict_router", "make_status_router"]
+
+EVENT_STREAM = "text/event-stream"
+EVENT_SCHEMA = {
+    "type": "object",
+    "description": "An event; its data are JSON: the prediction so far, the complete prediction, or an error.",
+    "properties": {"event": {"enum": ["partial", "end", "error"]}, "data": {"type": "string"}},
+    "required": ["event", "data"],
+}
+EVENT_EXAMPLE = 'event: partial\ndata: {"text":"Ein",...}\n\nevent: end\ndata: {"text":"Ein Hund.",...}\n\n'
+
+
+class HealthResponse(BaseModel):
+    """Whether the server is up, and whether it has a model."""
+
+    status: Literal["ok", "stopping"]
+    version: str
+    model: bool
+
+
+class ReadyResponse(BaseModel):
+    """All is well."""
+
+    status: Literal["ok"] = "ok"
+
+
+class ModelResponse(BaseModel):
+    """What is served: task, inputs, capabilities and options; `model` is null if there is only the playground."""
+
+    model: dict[str, Any] | None
+    limits: dict[str, float]
+
+
+class TokensRequest(StrictModel):
+    """A text, and whether it is an input or an answer."""
+
+    text: UnicodeText
+    side: Literal["input", "target"] = "input"
+
+
+class TokensResponse(BaseModel):
+    """A text as the model reads or writes it."""
+
+    count: int
+    fits: bool
+    tokens: list[str]
+    unknown: list[int] = Field(description="Indices of tokens that stand for what the model does not know.")
+    limit: int | None
+
+
+@dataclass(frozen=True)
+class StreamItem:
+    """An input of a stream, and the function that receives its partial predictions as JSON."""
+
+    input: Any
+    emit: Callable[[bytes], None]
+
+
+def make_status_router(state: ServerState) -> APIRouter:
+    """Health, metrics and the description of the model.
+
+    Args:
+        state: of the application
+    """
+    router = APIRouter(prefix="/v1")
+
+    @router.get("/health", responses=error_responses())
+    async def health() -> HealthResponse:
+        """Whether the server is up, and whether it has a model."""
+        status: Literal["ok", "stopping"] = "stopping" if state.is_stopping else "ok"
+        return HealthResponse(status=status, version=__version__, model=state.predictor is not None)
+
+    @router.get("/health/live", responses=error_responses())
+    async def live() -> ReadyResponse:
+        """The process answers; needs no token."""
+        return ReadyResponse()
+
+    @router.get("/health/ready", responses=error_responses())
+    async def ready() -> ReadyResponse:
+        """Requests are accepted; 503 while the server stops. Needs no token."""
+        if state.is_stopping or not state.worker.is_alive:
+            raise RequestError(503, "stopping", "The server accepts no more requests")
+        return ReadyResponse()
+
+    @router.get("/metrics", response_class=PlainTextResponse, responses=error_responses())
+    async def metrics() -> PlainTextResponse:
+        """Requests, durations, queue, batches and tokens for Prometheus."""
+        return PlainTextResponse(state.metrics.to_text(), media_type=state.metrics.content_type)
+
+    @router.get("/model", responses=error_responses())
+    async def model() -> ModelResponse:
+        """What is served: task, inputs, capabilities, options, sizes, and the limits of requests."""
+        predictor, found = state.predictor, None
+        if predictor is not None:
+            options = {"predict": predictor.predict_options, "explain": predictor.explain_options}
+            found = {
+                **state.about,
+                "task": state.task,
+                "verb": state.verb,
+                "inputs": [asdict(one) for one in predictor.inputs],
+                "capabilities": state.capabilities,
+                "options": {name: options_model(one).model_json_schema() for name, one in options.items()},
+                **predictor.describe(),
+            }
+        return ModelResponse(model=found, limits=asdict(state.limits))
+
+    return router
+
+
+def make_predict_router(state: ServerState, predictor: Predictor[Any, Any, Any]) -> APIRouter:
+    """Predictions, streams and the abilities of a predictor.
+
+    Args:
+        state: of the application
+        predictor: the model in use
+    """
+    router = APIRouter(prefix="/v1")
+    one_input, options_type = input_model(predictor.inputs), options_model(predictor.predict_options)
+    options_field = (options_type, Field(default_factory=options_type))
+    explain_field = (bool, Field(False, description="Return each prediction with its `explanation`."))
+    inputs_field = (Annotated[list[one_input], Field(min_length=1)], ...)
+    request = create_model(
+        "PredictRequest", __base__=StrictModel, inputs=inputs_field, options=options_field, explain=explain_field
+    )
+    predictions = (list[result_model(predictor.prediction_class)], ...)  # type: ignore[misc]
+    response = create_model("PredictResponse", predictions=predictions)
+
+    async def predict(body: Any) -> Response:
+        """A prediction for each input, in order. Requests with equal options are computed as one batch."""
+        options = state.make_options(predictor.predict_options, body.options)
+        inputs = await state.decode_inputs(body.inputs)
+        key = None if predictor.is_random(options) else ("predict", options, body.explain)
+        work = _explained if body.explain else _predicted
+        results = await state.worker.submit_items(key, lambda items: work(state, predictor, items, options), inputs)
+        return json_list_response("predictions", results)
+
+    for path in ("/predict", *([f"/{state.verb}"] if state.verb else [])):
+        add_post(router, path, predict, request, response_model=response)
+
+    stream_request = create_model("StreamRequest", __base__=StrictModel, input=(one_input, ...), options=options_field)
+    stream_description = {
+        "description": "Server-sent events: `partial` predictions, then `end` with the complete one, or `error`.",
+        "content": {EVENT_STREAM: {"schema": EVENT_SCHEMA, "example": EVENT_EXAMPLE}},
+    }
+
+    async def stream(body: Any) -> StreamingResponse:
+        """A prediction while it grows. Models that cannot return a part of it send only the end."""
+        options = state.make_options(predictor.predict_options, body.options)
+        (input,) = await state.decode_inputs([body.input])
+        events: asyncio.Queue[bytes | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def emit(data: bytes) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(events.put_nowait, data)
+
+        key = None if predictor.is_random(options) else ("stream", options)
+        job = asyncio.ensure_future(
+            state.worker.submit_items(
+                key, lambda items: _streamed(state, predictor, items, options), [StreamItem(input, emit)]
+            )
+        )
+        job.add_done_callback(lambda _: events.put_nowait(None))
+        first = await events.get()
+        if first is None:
+            await job  # an error before the first event has its own status
+        return StreamingResponse(_iterate_events(job, events, first), media_type=EVENT_STREAM)
+
+    add_post(
+        router,
+        "/predict/stream",
+        stream,
+        stream_request,
+        response_class=StreamingResponse,
+        responses={**error_responses(404, 504), 200: stream_description},
+    )
+    if isinstance(predictor, Scorable):
+        _add_score(router, state, predictor, one_input)
+    if isinstance(predictor, Alignable):
+        _add_align(router, state, predictor, one_input)
+    if isinstance(predictor, Tokenizable):
+        _add_tokens(router, state, predictor)
+    return router
+
+
+def add_post(router: APIRouter, path: str, endpoint: Any, request: type[BaseModel], **settings: Any) -> None:
+    """Add a route whose body is a model made at run time.
+
+    Args:
+        router: gets the route
+        path: after the prefix of the router
+        endpoint: called with `body`
+        request: the model of the body
+        settings: of `APIRouter.add_api_route`
+    """
+    body = inspect.Parameter("body", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=request)
+    endpoint.__signature__ = inspect.Signature([body])
+    router.add_api_route(
+        path,
+        endpoint,
+        methods=["POST"],
+        name=path.strip("/").replace("/", "_") or None,
+        **{"responses": error_responses(404, 504), **settings},
+    )
+
+
+def _predicted(
+    state: ServerState, predictor: Predictor[Any, Any, Any], inputs: Sequence[Any], options: Any
+) -> list[bytes]:
+    predictions = predictor.predict(inputs, options)
+    for one in predictions:
+        state.metrics.count_tokens(one.token_counts)
+    return [encode_json(one.to_json()) for one in predictions]
+
+
+def _explained(
+    state: ServerState, predictor: Predictor[Any, Any, Any], inputs: Sequence[Any], options: Any
+) -> list[bytes]:
+    predictions = predictor.predict(inputs, options)
+    explanations = [predictor.explain(one, predictor.quick_explain_options) for one in inputs]
+    return [
+        encode_json({**prediction.to_json(), "explanation": explanation.to_json()})
+        for prediction, explanation in zip(predictions, explanations, strict=True)
+    ]
+
+
+def _streamed(
+    state: ServerState, predictor: Predictor[Any, Any, Any], items: Sequence[StreamItem], options: Any
+) -> list[bytes]:
+    predictions = predictor.stream_batch(
+        [item.input for item in items], options, lambda row, one: items[row].emit(encode_json(one.to_json()))
+    )
+    for one in predictions:
+        state.metrics.count_tokens(one.token_counts)
+    return [encode_json(one.to_json()) for one in predictions]
+
+
+async def _iterate_events(
+    job: asyncio.Future[Any], events: asyncio.Queue[bytes | None], first: bytes | None
+) -> AsyncIterator[bytes]:
+    data = first
+    try:
+        while data is not None:
+            yield _format_event("partial", data)
+            data = await events.get()
+        (complete,) = await job
+        yield _format_event("end", complete)
+    except Exception as error:
+        if not isinstance(error, RegardError) or error.http_status == 500:
+            logging.getLogger("uvicorn.error").exception("a stream failed")
+            error = RequestError(500, "internal", "Something went wrong in the server; its log says what")
+        yield _format_event("error", encode_json(error_body(error)))
+    finally:
+        job.cancel()  # a client that is gone needs no prediction
+
+
+def _format_event(name: str, data: bytes) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), data)
+
+
+def _pairs_model(one_input: Any, target: Any, description: str) -> Any:
+    fields: dict[str, Any] = {"input": (one_input, ...), "target": (target, Field(..., description=description))}
+    if type(None) in getattr(target, "__args__", ()):
+        fields["target"] = (target, Field(None, description=description))
+    pair = create_model("Pair", __base__=StrictModel, **fields)
+    return Annotated[list[pair], Field(min_length=1)]
+
+
+async def _decode_pairs(state: ServerState, pairs: Sequence[Any]) -> list[tuple[Any, Any]]:
+    inputs = await state.decode_inputs([pair.input for pair in pairs])
+    for row, pair in enumerate(pairs):
+        check_text(pair.target or "", f"target {row + 1}", state.limits, row)
+    return [(one, pair.target) for one, pair in zip(inputs, pairs, strict=True)]
+
+
+def _check_targets(predictor: object, pairs: Sequence[tuple[Any, str | None]]) -> None:
+    """Refuse a target with more tokens than the model takes."""
+    if not isinstance(predictor, Tokenizable):
+        return
+    for row, (_, target) in enumerate(pairs):
+        tokens = predictor.tokenize(target or "", "target")
+        count, limit = len(tokens.tokens), tokens.limit
+        if limit is not None and count > limit:
+            message = f"target {row + 1} has {count:,} tokens, but this model takes {limit:,}"
+            raise InputTooLongError(message, row=row)
+
+
+def _add_score(router: APIRouter, state: ServerState, predictor: Scorable, one_input: Any) -> None:
+    pairs = _pairs_model(one_input, UnicodeText, "An answer to the input.")
+    request = create_model("ScoreRequest", __base__=StrictModel, pairs=(pairs, ...))
+    response = create_model("ScoreResponse", scores=(list[result_model(Hypothesis)], ...))  # type: ignore[misc]
+
+    def work(items: Sequence[tuple[Any, str]]) -> list[bytes]:
+        _check_targets(predictor, items)
+        inputs, targets = zip(*items, strict=True)
+        return [encode_json(one.to_json()) for one in predictor.score(list(inputs), list(targets))]
+
+    async def score(body: Any) -> Response:
+        """How probable given answers are, in total and by token."""
+        items = await _decode_pairs(state, body.pairs)
+        return json_list_response("scores", await state.worker.submit_items(("score",), work, items))
+
+    add_post(router, "/score", score, request, response_model=response)
+
+
+def _add_align(router: APIRouter, state: ServerState, predictor: Alignable, one_input: Any) -> None:
+    options_type = options_model(predictor.align_options)
+    pairs = _pairs_model(one_input, UnicodeText | None, "An answer to the input; null: that of the model.")
+    options_field = (options_type, Field(default_factory=options_type))
+    request = create_model("AlignRequest", __base__=StrictModel, pairs=(pairs, ...), options=options_field)
+    response = create_model("AlignResponse", alignments=(list[result_model(AlignedText)], ...))  # type: ignore[misc]
+
+    async def align(body: Any) -> Response:
+        """Which words of inputs and answers belong together, by the attention weights."""
+        options = make_options(predictor.align_options, body.options)
+        items = await _decode_pairs(state, body.pairs)
+
+        def work(items: Sequence[tuple[Any, str | None]]) -> list[bytes]:
+            _check_targets(predictor, items)
+            inputs, targets = zip(*items, strict=True)
+            return [encode_json(one.to_json()) for one in predictor.align_texts(list(inputs), list(targets), options)]
+
+        return json_list_response("alignments", await state.worker.submit_items(("align", options), work, items))
+
+    add_post(router, "/align", align, request, response_model=response)
+
+
+def _add_tokens(router: APIRouter, state: ServerState, predictor: Tokenizable) -> None:
+    def tokens(body: Any) -> Any:
+        """The tokens of a text, and whether the model takes so many."""
+        check_text(body.text, "the text", state.limits)
+        return predictor.tokenize(body.text, body.side).to_json()
+
+    add_post(router, "/tokens", tokens, TokensRequest, response_model=TokensResponse)

@@ -1,0 +1,394 @@
+"""Request and response models made from options, input fields and predictions, and the one form of every error."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from http import HTTPStatus
+from io import BytesIO
+from typing import Annotated, Any, ForwardRef, Literal, get_args, get_origin, get_type_hints
+
+import numpy
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
+from starlette.exceptions import HTTPException
+
+from regard._imports import require_extra
+from regard.config import Config, Option
+from regard.errors import EmptyInputError, InputError, InputTooLongError, RegardError, RequestError
+from regard.serving.worker import Limits
+from regard.tasks.predictor import InputField
+
+__all__ = [
+    "ErrorBody",
+    "ErrorResponse",
+    "StrictModel",
+    "UnicodeText",
+    "check_text",
+    "decode_inputs",
+    "encode_json",
+    "error_body",
+    "error_response",
+    "error_responses",
+    "input_model",
+    "install_error_handlers",
+    "json_list_response",
+    "make_options",
+    "options_model",
+    "result_model",
+]
+
+IMAGE_FORMATS = ("PNG", "JPEG", "WEBP")  # Pillow reads many more; each is one more parser that strangers can reach
+INTERNAL_ERROR = "Something went wrong in the server; its log says what"
+HTTP_ERRORS = {
+    404: ("not_found", "There is nothing at this address"),
+    405: ("method_not_allowed", "This address does not take that method"),
+}
+STATUS_MEANINGS = {
+    400: "The request could not be read.",
+    401: "The server requires a token, and the request had none or another.",
+    403: "A page of another site sent the request.",
+    404: "There is nothing at this address, or the model does not have this ability.",
+    405: "This address does not take that method.",
+    408: "The body of the request did not arrive.",
+    413: "The request is above a limit; the message names it.",
+    421: "The request was sent to a name that is not this server's.",
+    422: "The request is invalid; the message says where.",
+    429: "Too many requests are waiting; the header Retry-After has the seconds to wait.",
+    500: "A fault of the server; its log says which.",
+    503: "The server is stopping, or not ready yet.",
+    504: "The response took longer than the limit.",
+}
+
+
+class StrictModel(BaseModel):
+    """A request body that refuses unknown fields and values of another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _replace_surrogates(text: str) -> str:
+    """Half a surrogate pair is no character and could not be sent back."""
+    return text.encode("utf-8", "replace").decode()
+
+
+UnicodeText = Annotated[str, AfterValidator(_replace_surrogates)]
+
+
+class ErrorBody(BaseModel):
+    """What is wrong; some errors have further fields, such as `row`, the index of an input."""
+
+    model_config = ConfigDict(extra="allow")
+    code: str = Field(description="A stable word for programs.", examples=["input_too_long"])
+    message: str = Field(description="One sentence: what is wrong, where, what is allowed, what to do.")
+
+
+class ErrorResponse(BaseModel):
+    """The form of every error."""
+
+    error: ErrorBody
+
+
+def options_model(options: type[Config]) -> type[BaseModel]:
+    """A model with the fields, bounds and defaults of a config.
+
+    Args:
+        options: the config
+    """
+    fields: dict[str, Any] = {}
+    for one in options.options():
+        bounds: dict[str, Any] = dict(one.bounds) if _is_number(one.type) else {}
+        default = list(one.default) if isinstance(one.default, tuple) else one.default
+        fields[one.name] = (Annotated[_json_type(one), Field(description=one.help, **bounds)], default)
+    return create_model(options.__name__, __base__=StrictModel, **fields)
+
+
+def _json_type(one: Option) -> Any:
+    """The type of an option in JSON: lists for tuples, a Literal where choices are listed."""
+    kinds = get_args(one.type) if type(None) in get_args(one.type) else (one.type,)
+    converted = []
+    for kind in kinds:
+        if kind is str and one.choices:
+            converted.append(Literal[one.choices])
+        elif kind is str:
+            converted.append(UnicodeText)
+        elif get_origin(kind) is tuple:
+            converted.append(list[get_args(kind)[0]])
+        elif kind is float:
+            converted.append(Annotated[float, Field(allow_inf_nan=False)])
+        else:
+            converted.append(kind)
+    result = converted[0]
+    for kind in converted[1:]:
+        result = result | kind
+    return result
+
+
+def _is_number(kind: Any) -> bool:
+    return any(one in (int, float) for one in (kind, *get_args(kind)))
+
+
+def make_options(options: type[Config], body: BaseModel) -> Any:
+    """The config of a request; equal options are one object.
+
+    Args:
+        options: the config
+        body: an instance of its `options_model`
+    """
+    values = ((name, getattr(body, name)) for name in sorted(body.model_fields_set))
+    return _cached_options(
+        options, tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in values)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _cached_options(options: type[Config], values: tuple[tuple[str, Any], ...]) -> Config:
+    return options(**dict(values))
+
+
+def input_model(inputs: Sequence[InputField]) -> Any:
+    """The type of an input: a text, or an object with a field for each part. Images and sounds are base64.
+
+    Args:
+        inputs: the parts
+    """
+    if len(inputs) == 1:
+        return Annotated[UnicodeText, Field(description=_describe_field(inputs[0]))]
+    fields: dict[str, Any] = {one.name: (UnicodeText, Field(description=_describe_field(one))) for one in inputs}
+    return create_model("Input", __base__=StrictModel, **fields)
+
+
+def _describe_field(field: InputField) -> str:
+    formats = {"text": "", "image": "; a PNG, JPEG or WebP file as base64", "audio": "; a file as base64"}
+    return f"{field.help}{formats[field.kind]}"
+
+
+def decode_inputs(inputs: Sequence[InputField], values: Sequence[Any], limits: Limits) -> list[Any]:
+    """Inputs as a predictor takes them, within the limits of their kind.
+
+    Args:
+        inputs: the parts of an input
+        values: as in the request
+        limits: of characters, pixels and inputs
+    """
+    if len(values) > limits.max_inputs:
+        message = f"There are {len(values):,} inputs; at most {limits.max_inputs} are taken"
+        raise RequestError(413, "too_many_inputs", message)
+    decoded = []
+    for row, value in enumerate(values):
+        where = f"input {row + 1}"
+        if len(inputs) == 1:
+            decoded.append(_decode_part(inputs[0], value, where, row, limits))
+            continue
+        parts = [(one, getattr(value, one.name)) for one in inputs]
+        decoded.append(tuple(_decode_part(one, part, f"{one.name} of {where}", row, limits) for one, part in parts))
+    return decoded
+
+
+def _decode_part(field: InputField, value: str, where: str, row: int, limits: Limits) -> Any:
+    if field.kind == "text":
+        if not field.may_be_empty and not value.strip():
+            raise EmptyInputError(f"{where} is empty", row=row)
+        check_text(value, where, limits, row)
+        return value
+    try:
+        content = base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise InputError(f"{where} is not base64", row=row) from None
+    return _decode_image(content, where, row, limits.max_pixels) if field.kind == "image" else content
+
+
+def check_text(text: str, where: str, limits: Limits, row: int | None = None) -> None:
+    """Refuse a text with too many characters.
+
+    Args:
+        text: the text
+        where: what it is, for the message
+        limits: of characters
+        row: its index among the inputs
+    """
+    if len(text) > limits.max_characters:
+        message = f"{where} has {len(text):,} characters; at most {limits.max_characters:,} are taken"
+        raise InputTooLongError(message, row=row)
+
+
+def _decode_image(content: bytes, where: str, row: int, max_pixels: int) -> Any:
+    """An image as (height, width, 3) numbers from 0 to 255."""
+    pillow, operations = require_extra("PIL.Image", extra="images"), require_extra("PIL.ImageOps", extra="images")
+    try:
+        with pillow.open(BytesIO(content), formats=IMAGE_FORMATS) as file:
+            width, height = file.size
+            if width * height > max_pixels:  # a small file can unpack to gigabytes
+                message = f"{where} has {width:,} x {height:,} pixels; at most {max_pixels:,} are taken"
+                raise InputTooLongError(message, row=row)
+            return numpy.array(operations.exif_transpose(file).convert("RGB"))
+    except RegardError:
+        raise
+    except Exception:  # damaged files lead to any exception; Pillow's have no common base
+        raise InputError(f"{where} is not a PNG, JPEG or WebP file, or damaged", row=row) from None
+
+
+def result_model(result: type[Any]) -> type[BaseModel]:
+    """The schema of a dataclass in a response; fields with a default may be absent.
+
+    Args:
+        result: the dataclass, such as a `Prediction`
+    """
+    hints, help_texts = get_type_hints(result), _argument_help(result)
+    fields: dict[str, Any] = {}
+    for one in dataclasses.fields(result):
+        is_required = one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+        default: dict[str, Any] = {} if is_required else {"default_factory": lambda: None}  # never used
+        info = Field(description=help_texts.get(one.name), **default)
+        fields[one.name] = (_replace_self(hints[one.name], result), info)
+    model = create_model(result.__name__, __doc__=(result.__doc__ or "").split("\n")[0], **fields)
+    model.model_rebuild(_types_namespace={result.__name__: model})
+    return model
+
+
+def _replace_self(kind: Any, cls: type[Any]) -> Any:
+    """A type with tuples as lists, and references to the class itself by name."""
+    if kind is cls:
+        return ForwardRef(cls.__name__)
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is tuple and arguments[-1:] == (...,):
+        return list[_replace_self(arguments[0], cls)]  # type: ignore[misc]
+    return kind
+
+
+def _argument_help(cls: type[Any]) -> dict[str, str]:
+    """The lines of "Args:" in a docstring, by name."""
+    _, _, section = (cls.__doc__ or "").partition("Args:\n")
+    lines = re.findall(r"^\s+([\w, ]+): (.+)$", section, re.MULTILINE)
+    return {name: text for names, text in lines for name in names.split(", ")}
+
+
+def encode_json(value: Any) -> bytes:
+    """Compact JSON, null for what is not finite. Called in the computing thread; the event loop only sends it.
+
+    Args:
+        value: plain lists and numbers
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        text = json.dumps(_without_non_finite(value), ensure_ascii=False, separators=(",", ":"))
+    return text.encode()
+
+
+def _without_non_finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _without_non_finite(one) for name, one in value.items()}
+    return [_without_non_finite(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def json_list_response(name: str, parts: Iterable[bytes]) -> Response:
+    """A response with one list, whose parts are JSON already.
+
+    Args:
+        name: of the list
+        parts: its elements
+
+    Example:
+        >>> json_list_response("texts", [b'"a"', b'"b"']).body
+        b'{"texts":["a","b"]}'
+    """
+    return Response(b'{"%s":[%s]}' % (name.encode(), b",".join(parts)), media_type="application/json")
+
+
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The description of the errors of a route.
+
+    Args:
+        statuses: beside those that every route has
+    """
+    every = (400, 401, 403, 405, 408, 413, 421, 422, 429, 500, 503)
+    return {
+        status: {"model": ErrorResponse, "description": STATUS_MEANINGS[status]}
+        for status in sorted({*every, *statuses})
+    }
+
+
+def error_body(error: RegardError) -> dict[str, Any]:
+    """The JSON of an error.
+
+    Args:
+        error: with code, sentence and details
+    """
+    return {"error": error.to_json() | {"message": f"{str(error).rstrip('.')}."}}
+
+
+def error_response(error: RegardError) -> JSONResponse:
+    """The response to a request that fails; code and status are those of the error's class.
+
+    Args:
+        error: with code, sentence and details
+    """
+    headers = error.headers if isinstance(error, RequestError) else None
+    return JSONResponse(json.loads(encode_json(error_body(error))), error.http_status, headers)
+
+
+def install_error_handlers(app: FastAPI, describe_missing: Callable[[Request], RegardError | None]) -> None:
+    """Send every error of an application in the one form.
+
+    Args:
+        app: the application
+        describe_missing: the error for an address that does not exist, if there is more to say than that
+    """
+
+    async def send(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RegardError)
+        if error.http_status == 500:
+            raise error  # a fault of the server, which is logged
+        return error_response(error)
+
+    async def send_invalid(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        return error_response(RequestError(422, "invalid_request", describe_validation_error(error.errors()[0])))
+
+    async def send_http(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        status, phrase = error.status_code, HTTPStatus(error.status_code).phrase
+        missing = describe_missing(request) if status == 404 else None
+        code, sentence = HTTP_ERRORS.get(status, (phrase.lower().replace(" ", "_"), phrase))
+        response = error_response(missing or RequestError(status, code, sentence))
+        response.headers.update(error.headers or {})  # 405 has the allowed methods in Allow
+        return response
+
+    async def send_internal(request: Request, error: Exception) -> JSONResponse:
+        return error_response(RequestError(500, "internal", INTERNAL_ERROR))  # the traceback is logged
+
+    app.add_exception_handler(RegardError, send)
+    app.add_exception_handler(RequestValidationError, send_invalid)
+    app.add_exception_handler(HTTPException, send_http)
+    app.add_exception_handler(Exception, send_internal)
+
+
+def describe_validation_error(problem: Mapping[str, Any]) -> str:
+    """One problem that pydantic found, as a sentence.
+
+    Args:
+        problem: of `ValidationError.errors()`
+
+    Example:
+        >>> describe_validation_error({"loc": ("body", "inputs", 0), "msg": "expected a string", "type": ""})
+        'inputs.0: expected a string'
+        >>> describe_validation_error({"loc": ("body", 12), "msg": "JSON decode error", "type": "json_invalid"})
+        'The request is not valid JSON'
+    """
+    if problem["type"] == "json_invalid":
+        return "The request is not valid JSON"
+    place = ".".join(str(part) for part in problem["loc"][1:])[:200] or "The request"
+    if any("\ud800" <= character <= "\udfff" for character in place):
+        place = json.dumps(place)[1:-1]
+    return f"{place}: {problem['msg'].removeprefix('Value error, ')}"

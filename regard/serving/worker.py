@@ -1,0 +1,261 @@
+"""One thread computes, so that the event loop never waits for a model; similar requests are computed as one batch."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, ParamSpec, TypeVar
+
+from regard.errors import InputError, RequestError
+
+__all__ = ["BatchingWorker", "Job", "Limits", "shutdown_error"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Item = TypeVar("Item")
+MAX_DELAYS = 10  # a batch waits for further requests at most so many times `batch_delay`
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of requests; a model has limits of its own, such as its maximum length.
+
+    Args:
+        max_body_bytes: bytes of a request
+        max_characters: characters of a text
+        max_pixels: pixels of an image
+        max_inputs: inputs of a request
+        max_candidates: candidates of an input, such as the hypotheses of a beam search
+        max_points: queries, and keys, of the playground
+        max_queued: inputs of all requests that wait for the model; above it, 429
+        max_requests: open requests; above it, 429
+        timeout: seconds from a request to its response; after it, 504
+        max_batch_size: inputs of several requests that are computed as one batch
+        batch_delay: seconds that a batch waits for one more request
+        max_explanations: explanations that are kept for further requests
+        max_explanation_bytes: their bytes
+
+    Example:
+        >>> Limits(max_inputs=8).timeout
+        60.0
+    """
+
+    max_body_bytes: int = 1_000_000
+    max_characters: int = 20_000
+    max_pixels: int = 20_000_000
+    max_inputs: int = 64
+    max_candidates: int = 16
+    max_points: int = 64
+    max_queued: int = 256
+    max_requests: int = 512
+    timeout: float = 60.0
+    max_batch_size: int = 64
+    batch_delay: float = 0.005
+    max_explanations: int = 32
+    max_explanation_bytes: int = 512_000_000
+
+
+@dataclass(eq=False)
+class Job:
+    """The inputs of a request and the future of their results.
+
+    Args:
+        batch_key: jobs of equal keys can be computed together; None: alone
+        work: returns a result for each item
+        items: the inputs
+        result: of all items
+        arrived_at: time of `time.monotonic`
+    """
+
+    batch_key: Hashable
+    work: Callable[[Any], Sequence[Any]]
+    items: Sequence[Any]
+    result: asyncio.Future[Any]
+    arrived_at: float = field(default_factory=time.monotonic)
+
+    def resolve(self, found: Any) -> None:
+        """Set the results or the error, unless nobody waits any more."""
+        if self.result.done():
+            return
+        if isinstance(found, Exception):
+            self.result.set_exception(found)
+        else:
+            self.result.set_result(found)
+
+
+class BatchingWorker:
+    """Computes jobs in the order of their arrival, those of equal keys in batches.
+
+    A job that would have to wait too long is refused at once, and none waits longer than `limits.timeout`.
+
+    Args:
+        limits: of waiting and of batches
+        on_batch: called with the number of items of every batch
+    """
+
+    def __init__(self, limits: Limits, on_batch: Callable[[int], None] = lambda size: None) -> None:
+        self._limits, self._on_batch = limits, on_batch
+        self._queue: deque[Job] = deque()
+        self._changed = threading.Condition()
+        self._num_queued, self._seconds_per_item = 0, 0.0
+        self._last_arrival = self._last_finish = 0.0
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._loop, name="regard", daemon=True)
+        self._thread.start()
+
+    @property
+    def num_queued(self) -> int:
+        """Items that arrived and are not computed."""
+        return self._num_queued
+
+    @property
+    def is_full(self) -> bool:
+        """Whether even one more item would be refused."""
+        return self._num_queued >= self._limits.max_queued
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether jobs are accepted."""
+        return self._thread.is_alive() and not self._is_closed
+
+    async def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of a call in the computing thread."""
+        (found,) = await self.submit_items(None, lambda items: [work(*args, **kwargs)], [None])
+        return found
+
+    async def submit_items(
+        self, batch_key: Hashable, work: Callable[[Sequence[Item]], Sequence[T]], items: Sequence[Item]
+    ) -> Sequence[T]:
+        """The result of each item.
+
+        If a batch fails with an InputError that names a row, the job of that row is computed alone and gets its own
+        error; the others are computed again as one batch.
+
+        Args:
+            batch_key: jobs of equal keys can be computed together; None: alone
+            work: returns a result for each item; its items may be those of several jobs
+            items: of this job
+        """
+        job = Job(batch_key, work, items, asyncio.get_running_loop().create_future())
+        self._enqueue(job)
+        try:
+            return await asyncio.wait_for(job.result, self._limits.timeout)
+        except asyncio.TimeoutError:
+            message = f"The response took longer than {self._limits.timeout:g} seconds; send fewer inputs at once"
+            raise RequestError(504, "timeout", message) from None
+
+    def busy_error(self) -> RequestError:
+        """The refusal of a request that would wait too long."""
+        seconds = min(max(1, math.ceil(self._num_queued * self._seconds_per_item)), 60)
+        message = f"Too many inputs are waiting for the model; try again in {seconds} s"
+        return RequestError(429, "busy", message, {"Retry-After": str(seconds)})
+
+    def close(self) -> None:
+        """Finish all jobs, then end the thread."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _enqueue(self, job: Job) -> None:
+        with self._changed:
+            if self._is_closed:
+                raise shutdown_error()
+            if self._num_queued and self._num_queued + len(job.items) > self._limits.max_queued:
+                raise self.busy_error()
+            self._num_queued += len(job.items)
+            self._last_arrival = job.arrived_at
+            self._queue.append(job)
+            self._changed.notify()
+
+    def _loop(self) -> None:
+        while jobs := self._wait_for_batch():
+            started_at = time.monotonic()
+            waiting = [job for job in jobs if not job.result.done()]
+            if waiting:
+                _resolve_all(waiting, _compute(waiting))
+                self._on_batch(sum(len(job.items) for job in waiting))
+            self._finish(jobs, started_at)
+
+    def _finish(self, jobs: list[Job], started_at: float) -> None:
+        with self._changed:
+            count = sum(len(job.items) for job in jobs)
+            self._num_queued -= count
+            self._last_finish = time.monotonic()
+            self._seconds_per_item += 0.2 * ((self._last_finish - started_at) / count - self._seconds_per_item)
+
+    def _wait_for_batch(self) -> list[Job]:
+        """The oldest job and those of its key; none if the worker is closed and all is computed."""
+        with self._changed:
+            while not self._queue and not self._is_closed:
+                self._changed.wait()
+            while self._queue and not self._is_closed and (delay := self._remaining_delay()) > 0:
+                self._changed.wait(delay)
+            return self._pop_batch()
+
+    def _remaining_delay(self) -> float:
+        """How long to wait for further jobs. Clients that just got a response ask again, so it counts from then."""
+        first, now = self._queue[0], time.monotonic()
+        count = sum(len(job.items) for job in self._queue if job.batch_key == first.batch_key)
+        if first.batch_key is None or count >= self._limits.max_batch_size:
+            return 0.0
+        delay = self._limits.batch_delay
+        quiet = now - max(self._last_arrival, self._last_finish)
+        waited = now - max(first.arrived_at, self._last_finish)
+        return min(delay - quiet, MAX_DELAYS * delay - waited)
+
+    def _pop_batch(self) -> list[Job]:
+        taken: list[Job] = []
+        count = 0
+        for job in list(self._queue):
+            fits = not taken or (job.batch_key is not None and job.batch_key == taken[0].batch_key)
+            if fits and (not taken or count + len(job.items) <= self._limits.max_batch_size):
+                taken.append(job)
+                count += len(job.items)
+                self._queue.remove(job)
+        return taken
+
+
+def shutdown_error() -> RequestError:
+    """The refusal while the server stops."""
+    return RequestError(503, "stopping", "The server is stopping; ask another, or later", {"Retry-After": "5"})
+
+
+def _compute(jobs: list[Job]) -> list[Any]:
+    """The results of each job, or its error: a batch that fails is computed again without the job at fault."""
+    items = [item for job in jobs for item in job.items]
+    try:
+        found = iter(jobs[0].work(items))
+        return [[next(found) for _ in job.items] for job in jobs]
+    except Exception as error:
+        if len(jobs) == 1:
+            return [error]
+        index = _find_job(jobs, error)
+        if index is None:
+            return [result for job in jobs for result in _compute([job])]
+        results = _compute([*jobs[:index], *jobs[index + 1 :]])
+        return [*results[:index], *_compute([jobs[index]]), *results[index:]]
+
+
+def _find_job(jobs: list[Job], error: Exception) -> int | None:
+    """The index of the job with the row that an error names."""
+    if not isinstance(error, InputError) or error.row is None:
+        return None
+    row = error.row
+    for index, job in enumerate(jobs):
+        if row < len(job.items):
+            return index
+        row -= len(job.items)
+    return None
+
+
+def _resolve_all(jobs: list[Job], results: list[Any]) -> None:
+    for job, result in zip(jobs, results, strict=True):
+        with suppress(RuntimeError):  # the loop of a client that is gone may be closed
+            job.result.get_loop().call_soon_threadsafe(job.resolve, result)

@@ -1,0 +1,146 @@
+"""The same routes for other tasks: documents, images, questions about images, generated text."""
+
+import base64
+
+import httpx
+import pytest
+
+from tests.serving.servers import (
+    decoded,
+    in_thread,
+    picture,
+    refused,
+    tiny_classifier,
+    tiny_generator,
+    tiny_image_classifier,
+    tiny_visual_qa,
+)
+
+
+@pytest.fixture(scope="module")
+def serve():
+    """A function that serves a predictor and returns a client."""
+    from contextlib import ExitStack
+
+    from regard.serving import Limits, build_app
+
+    with ExitStack() as stack:
+
+        def start(predictor):
+            app = build_app(predictor, limits=Limits(max_pixels=1000, max_inputs=2, max_candidates=3))
+            return stack.enter_context(httpx.Client(base_url=stack.enter_context(in_thread(app)), timeout=30))
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def documents(serve):
+    classifier = tiny_classifier()
+    return serve(classifier), classifier
+
+
+@pytest.fixture(scope="module")
+def images(serve):
+    classifier = tiny_image_classifier()
+    return serve(classifier), classifier
+
+
+def test_documents_are_classified(documents):
+    client, classifier = documents
+    texts = ["hello world. lower newer!", "abc"]
+    for path in ("classify", "predict"):
+        answer = client.post(f"/v1/{path}", json={"inputs": texts}).json()["predictions"]
+        for one, wanted in zip(answer, classifier.predict(texts), strict=True):
+            assert one["label"] == one["text"] == wanted.label
+            assert one["probabilities"] == pytest.approx(wanted.probabilities, abs=1e-5)
+
+
+def test_documents_are_explained(documents):
+    client, _ = documents
+    text = "hello world. lower newer!"
+    (prediction,) = client.post("/v1/classify", json={"inputs": [text], "explain": True}).json()["predictions"]
+    sentences = prediction["explanation"]["sentences"]
+    assert [one["words"] for one in sentences] == [["hello", "world", "."], ["lower", "newer", "!"]]
+    assert sum(one["weight"] for one in sentences) == pytest.approx(1, abs=1e-4)
+    stored = client.post("/v1/explanations", json={"input": text}).json()
+    assert [one["group"] for one in stored["maps"]] == ["sentences", "sentence 1", "sentence 2"]
+    answer = client.get(f"/v1/explanations/{stored['id']}/maps/1/heads/0")
+    assert answer.headers["x-shape"] == "1,3"
+    refused(client.get(f"/v1/explanations/{stored['id']}/faithfulness"), 404, "unsupported")
+
+
+def test_a_model_says_what_it_can_do_and_what_not(documents):
+    client, _ = documents
+    model = client.get("/v1/model").json()["model"]
+    assert model["capabilities"] == ["predict", "classify", "stream", "explanations"]
+    assert (model["task"], model["labels"]) == ("text-classification", ["neg", "pos"])
+    refused(client.post("/v1/translate", json={"inputs": ["a"]}), 404, "unsupported", "predict, classify")
+    refused(client.post("/v1/score", json={"pairs": []}), 404, "unsupported")
+    refused(client.post("/v1/classify", json={"inputs": [""]}), 422, "empty_input")
+
+
+def test_images_are_classified(images):
+    client, classifier = images
+    pictures = [picture(), picture(kind="JPEG")]
+    answer = client.post("/v1/classify", json={"inputs": pictures}).json()["predictions"]
+    for one, wanted in zip(answer, classifier.predict([decoded(text) for text in pictures]), strict=True):
+        assert one["label"] == wanted.label
+        assert one["probabilities"] == pytest.approx(wanted.probabilities, abs=1e-5)
+    (explained,) = client.post("/v1/classify", json={"inputs": pictures[:1], "explain": True}).json()["predictions"]
+    assert explained["explanation"]["attention"][0]["name"] == "grid"
+    stored = client.post("/v1/explanations", json={"input": pictures[0]}).json()
+    rows, columns = stored["maps"][0]["grid"]
+    shape = client.get(f"/v1/explanations/{stored['id']}/maps/0/heads/0").headers["x-shape"]
+    assert int(shape.split(",")[1]) == rows * columns
+
+
+def test_what_is_no_image_is_refused(images, tmp_path):
+    client, _ = images
+    secret = tmp_path / "secret.png"
+    secret.write_bytes(base64.b64decode(picture()))
+
+    def ask(*pictures):
+        return client.post("/v1/classify", json={"inputs": pictures})
+
+    refused(ask("no base64!"), 422, "invalid_input", "input 1")
+    refused(ask(base64.b64encode(b"GIF89a").decode()), 422, "invalid_input")
+    refused(ask(str(secret)), 422, "invalid_input")  # a path is not opened
+    refused(ask(base64.b64encode(str(secret).encode()).decode()), 422, "invalid_input")
+    refused(ask(picture(40)), 413, "input_too_long", "40 x 40")
+    refused(ask(*[picture()] * 3), 413, "too_many_inputs")
+
+
+def test_questions_about_images_are_answered(serve):
+    model = tiny_visual_qa()
+    client, question = serve(model), "how many 3s"
+    body = {"inputs": [{"image": picture(), "question": question}]}
+    (answer,) = client.post("/v1/ask", json=body).json()["predictions"]
+    assert answer["probabilities"] == pytest.approx(
+        model.predict([(decoded(picture()), question)])[0].probabilities, abs=1e-5
+    )
+    assert client.post("/v1/explanations", json={"input": body["inputs"][0]}).json()["maps"]
+    schema = client.get("/v1/openapi.json").json()["components"]["schemas"]["Input"]
+    assert (set(schema["properties"]), schema["additionalProperties"]) == ({"image", "question"}, False)
+    refused(client.post("/v1/ask", json={"inputs": [picture()]}), 422, "invalid_request", "inputs.0")
+    refused(
+        client.post("/v1/ask", json={"inputs": [{"image": "a", "question": "b"}]}), 422, "invalid_input", "image of"
+    )
+    wrong = {"image": picture(), "question": "why"}
+    refused(client.post("/v1/ask", json={"inputs": [wrong]}), 422, "invalid_input")
+
+
+def test_texts_are_generated(serve):
+    generator = tiny_generator()
+    client = serve(generator)
+    body = {"inputs": ["hello", ""], "options": {"max_tokens": 4, "seed": 1}}
+    first, second = (client.post("/v1/generate", json=body).json() for _ in range(2))
+    assert first == second
+    assert [one["text"] for one in first["predictions"]] == [
+        one.text for one in generator.predict(["hello", ""], generator.predict_options(max_tokens=4, seed=1))
+    ]
+    assert client.post("/v1/tokens", json={"text": "hello"}).json()["count"] > 0
+    refused(
+        client.post("/v1/generate", json={"inputs": ["a"], "options": {"num_samples": 4}}), 413, "too_many_candidates"
+    )
+    assert "explanations" not in client.get("/v1/model").json()["model"]["capabilities"]
+    refused(client.post("/v1/explanations", json={"input": "a"}), 404, "unsupported")
