@@ -22,6 +22,7 @@ import torch
 
 from regard.studies.runner import format_markdown_table, run_trial
 from regard.tasks import AlgorithmPredictor, load
+from regard.tasks.algorithms.config import AlgorithmEvaluateOptions
 from regard.training import RunFolder
 
 RUNS: dict[str, dict[str, Any]] = {str(seed): {"seed": seed} for seed in range(5)}
@@ -36,7 +37,7 @@ def row(name: str, folder: Path) -> dict[str, Any]:
     """Train, or take what is there, and try it on longer and longer sequences."""
     trained = run_trial("copy", folder, log=print, num_threads=1, **RUNS[name])
     machine: AlgorithmPredictor = load(folder)
-    many = machine.evaluate(num_sequences=MANY, length=20)
+    many = _evaluate(machine, MANY, 20)
     found: dict[str, Any] = {
         "run": name,
         "sequences": trained["steps"] * RunFolder.open(folder).read_record()["config"]["batch_size"],
@@ -45,14 +46,20 @@ def row(name: str, folder: Path) -> dict[str, Any]:
         "right of 2,000 at 20": round(many["exact"] * MANY / 100),
     }
     for length in NEAR:
-        found[f"wrong at {length}"] = _wrong(machine.evaluate(num_sequences=20, length=length))
+        found[f"wrong at {length}"] = _wrong(_evaluate(machine, 20, length))
     for tried, (sequences, length, rows) in FAR.items() if name != "lstm" else ():
-        found[f"wrong at {tried}"] = _wrong(machine.evaluate(sequences, memory_rows=rows, length=length))
+        found[f"wrong at {tried}"] = _wrong(_evaluate(machine, sequences, length, rows))
     return found
 
 
+def _evaluate(machine: AlgorithmPredictor, count: int, length: int, memory_rows: int | None = None) -> dict[str, Any]:
+    """The row of the report for sequences of one length."""
+    options = AlgorithmEvaluateOptions(num_sequences=count, length=length, memory_rows=memory_rows)
+    return dict(machine.evaluate((), options).tables["sizes"][0])
+
+
 def _wrong(found: dict[str, Any]) -> str:
-    return f"{found['wrong']:,} of {found['of']:,} ({found['errors']:.2f} %)"
+    return f"{found['wrong_bits']:,} of {found['target_bits']:,} ({found['errors']:.2f} %)"
 
 
 def main() -> None:

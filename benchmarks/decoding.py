@@ -73,9 +73,9 @@ def ctranslate2_side(run: str, facts: dict[str, Any], batch_per_thread: bool = F
     import torch
 
     from regard.export import export
-    from regard.tasks import load_translator
+    from regard.tasks import load
 
-    translator, threads = load_translator(run), torch.get_num_threads()
+    translator, threads = load(run), torch.get_num_threads()
     tokens = translator.source.vocabulary.tokens
     numbers = {token: number for number, token in enumerate(translator.target.vocabulary.tokens)}
     sizes = {"inter_threads": threads, "intra_threads": 1} if batch_per_thread else {"intra_threads": threads}
@@ -180,9 +180,9 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Write the inputs of all sides to a folder."""
     import torch
 
-    from regard.tasks import load_translator
+    from regard.tasks import load
 
-    translator = load_translator(options.run)
+    translator = load(options.run)
     texts = lines(options.sources)[: options.limit]
     model: Any = translator.model
     options.model = "transformer" if translator.config.model == "transformer" else "gru"
@@ -216,11 +216,11 @@ def bleu(options: argparse.Namespace, found: IDS) -> str:
     """BLEU of the tokens; the references are tokenized."""
     import sacrebleu
 
-    from regard.tasks import load_translator
+    from regard.tasks import load
 
     if options.references is None:
         return ""
-    target = load_translator(options.run).target
+    target = load(options.run).target
     texts = [target.decode(one) for one in found]
     references = lines(options.references)[: len(texts)]
     return f"{sacrebleu.corpus_bleu(texts, [references], tokenize='none', force=True).score:.2f}"

@@ -29,7 +29,7 @@ from benchmarks.timing import spread
 from regard.data.vocabulary import EOS_ID
 from regard.export import export
 from regard.export.ctranslate2 import MAX_BATCH_SENTENCES
-from regard.tasks import Translator, load_translator
+from regard.tasks import Translator, load
 from regard.training.engine import retain_freed_memory
 
 ENGINES = (("ctranslate2", None), ("ctranslate2", "int8"), ("onnx", None), ("onnx", "int8"))
@@ -46,11 +46,11 @@ class Made(NamedTuple):
 
 
 def engines(run: Path, folder: Path, alpha: float) -> list[Made]:
-    found = [Made("torch", None, through(load_translator(run), alpha))]
+    found = [Made("torch", None, through(load(run), alpha))]
     for to, quantize in ENGINES:
         made = export(run, to, folder / f"{to}-{quantize}", quantize=quantize)
         name = f"{to}, {quantize or 'float32'}"
-        found.append(Made(name, quantize, through(load_translator(made, engine=to), alpha)))
+        found.append(Made(name, quantize, through(load(made, engine=to), alpha)))
     return found
 
 
@@ -77,9 +77,9 @@ def measure(side: str, run: str, made: Path, texts: list[str], alpha: float) -> 
     """Sentences a second of three passes, after one that is not counted."""
     work: Callable[[], object]
     if side == PAIR[0]:
-        work = partial(through(load_translator(made, engine="ctranslate2"), alpha), texts)
+        work = partial(through(load(made, engine="ctranslate2"), alpha), texts)
     else:
-        work = direct(load_translator(run), made, texts, alpha)
+        work = direct(load(run), made, texts, alpha)
     work()
     windows = []
     for _ in range(3):

@@ -20,7 +20,7 @@ import torch
 
 from regard.data import SentencePair
 from regard.studies.runner import Row, format_markdown_table, run_trial
-from regard.tasks import load_translator
+from regard.tasks import load
 from regard.tasks.registry import get_recipe
 from regard.tasks.translation.data import iter_pairs
 from regard.tasks.translation.evaluation import evaluate
@@ -87,7 +87,7 @@ def measured(name: str, data: Path, runs: Path) -> Row:
 
 def longer(run: Path, known: str, part: str) -> Row:
     """The test part with the length penalty that is best on the validation part; and with 1, to compare."""
-    translator = load_translator(run)
+    translator = load(run)
     material = get_recipe(known).load_data(translator.config)
     valid, test = list(iter_pairs(material.valid)), list(iter_pairs(material.tests[part]))
 

@@ -119,6 +119,7 @@ class CaptionedImages:
         captions: the captions of each image.
         file_names: the file of each image.
         boxes: (left, top, right, bottom) of each thing, in pixels.
+        baselines: a caption of each image that a model has to surpass.
 
     Example:
         >>> captioned = CaptionedImages(ImageArray(torch.zeros(2, 1, 8, 8)), [["a dog"], ["a cat", "the cat"]])
@@ -130,6 +131,7 @@ class CaptionedImages:
     captions: Sequence[Sequence[str]]
     file_names: Sequence[str] = ()
     boxes: Int[Tensor, "count things 4"] | None = None
+    baselines: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.captions)
@@ -157,6 +159,7 @@ class CaptionedImages:
             [captions for part in parts for captions in part.captions],
             [name for part in parts for name in part.file_names],
             None if first.boxes is None else torch.cat([part.boxes for part in parts if part.boxes is not None]),
+            [caption for part in parts for caption in part.baselines],
         )
 
     def head(self, count: int) -> CaptionedImages:
@@ -185,6 +188,7 @@ class CaptionedImages:
             [self.captions[row] for row in rows],
             [self.file_names[row] for row in rows if self.file_names],
             None if self.boxes is None else self.boxes[rows],
+            [self.baselines[row] for row in rows if self.baselines],
         )
 
 

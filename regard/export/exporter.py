@@ -23,9 +23,9 @@ from regard.export import ctranslate2 as _ctranslate2
 from regard.export import folder as _folder
 from regard.export import onnx as _onnx
 from regard.export.folder import card_facts, model_card
+from regard.tasks.loading import load_predictor
 from regard.tasks.registry import get_recipe
-from regard.tasks.runner import load_predictor
-from regard.tasks.runner import read_record as read_run_record
+from regard.tasks.run_record import read_record as read_run_record
 from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import Translator

@@ -65,7 +65,7 @@ class CausalLM(ResettableModule):
         self._init_parameters()
 
     def reset_parameters(self) -> None:
-        untie(self.lm_head)
+        untie(self.lm_head, self.embed)
         super().reset_parameters()
 
     def _init_parameters(self) -> None:
@@ -157,7 +157,7 @@ class MaskedLM(ResettableModule):
         self._init_parameters()
 
     def reset_parameters(self) -> None:
-        untie(self.lm_head)
+        untie(self.lm_head, self.encoder.embed)
         super().reset_parameters()
 
     def _init_parameters(self) -> None:

@@ -295,17 +295,19 @@ class TokenEmbedding(nn.Embedding):
         return self.dropout(vectors if self.positions is None else self.positions(vectors, offset))
 
 
-def untie(output: nn.Linear) -> None:
+def untie(output: nn.Linear, embedding: nn.Embedding) -> None:
     """Give an output layer a weight of its own, so that resetting it leaves a tied embedding unchanged.
 
     Args:
         output: the output layer
+        embedding: the embedding; if its weight is another one, nothing is done
 
     Example:
         >>> embedding, output = torch.nn.Embedding(5, 3), torch.nn.Linear(3, 5, bias=False)
         >>> output.weight = embedding.weight
-        >>> untie(output)
+        >>> untie(output, embedding)
         >>> output.weight is embedding.weight
         False
     """
-    output.weight = nn.Parameter(torch.empty_like(output.weight))
+    if output.weight is embedding.weight:
+        output.weight = nn.Parameter(torch.empty_like(output.weight))

@@ -127,7 +127,7 @@ class RNNSeq2Seq(ResettableModule):
         self._init_parameters()
 
     def reset_parameters(self) -> None:
-        untie(self.lm_head)
+        untie(self.lm_head, self.tgt_embed)
         reset_modules(self.attention, self.src_embed, self.tgt_embed, self.encoder)
         reset_modules(self.cells, self.bridge, self.readout_proj, self.lm_head)
         self._init_parameters()

@@ -101,7 +101,7 @@ class Transformer(ResettableModule):
         self._init_parameters()
 
     def reset_parameters(self) -> None:
-        untie(self.lm_head)
+        untie(self.lm_head, self.tgt_embed)
         super().reset_parameters()
 
     def _init_parameters(self) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from regard._imports import require_extra
 from regard.data import SentencePair, iter_eval_batches
 from regard.studies.runner import LogFn, Row, format_markdown_table, run_trial
-from regard.tasks.legacy import load_translator
+from regard.tasks.loading import load
 from regard.tasks.registry import get_recipe
 from regard.tasks.sequence_loss import NextTokenLoss
 from regard.tasks.translation.predictor import Translator
@@ -63,7 +63,7 @@ def bahdanau2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> di
         log(f"{label}:")
         row = run_trial(name, out / scope, log=log, **{**shared, "attention_scope": scope})
         rows.append({"model": label, **row})
-        translator = load_translator(out / scope)
+        translator = load(out / scope)
         tests = next(iter(get_recipe(name).load_data(translator.config).select().values()))
         arrived[label] = gradient_by_position(translator, list(tests))
     quality = QUALITY_METRIC[name]

@@ -14,8 +14,8 @@ from regard._imports import require_extra
 from regard.data.documents import Document
 from regard.errors import UsageError
 from regard.studies.runner import Row, format_markdown_table, run_trial
-from regard.tasks.registry import get_recipe
-from regard.tasks.runner import load, make_config
+from regard.tasks.loading import load
+from regard.tasks.registry import get_recipe, make_config
 from regard.tasks.text_classification.predictor import TextClassifier
 from regard.training.display import LogFn
 

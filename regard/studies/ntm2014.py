@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 from regard._imports import require_extra
 from regard.studies.runner import Row, format_markdown_table, run_trial
-from regard.tasks.algorithms.predictor import NUM_VALID_SEQUENCES, AlgorithmPredictor
-from regard.tasks.runner import load
+from regard.tasks.algorithms.config import AlgorithmEvaluateOptions, AlgorithmExplainOptions
+from regard.tasks.algorithms.data import NUM_VALID_SEQUENCES
+from regard.tasks.algorithms.predictor import AlgorithmPredictor
+from regard.tasks.loading import load
 from regard.training import RunFolder
 from regard.training.display import LogFn
 
@@ -70,7 +72,7 @@ def ntm2014(out: Path, name: str, values: dict[str, Any], log: LogFn, parts: Seq
         "best": ".2f",
         "errors": ".3f",
         "exact": ".1f",
-        "rows": ",",
+        "memory_rows": ",",
     }
     table = format_markdown_table(rows, {**columns, "sequences": ",", "minutes": ".0f", "paper": ""})
     (out / "table.md").write_text(table + "\n", encoding="utf-8")
@@ -82,14 +84,14 @@ def _train_and_test(name: str, model: str, folder: Path, values: dict[str, Any],
     part = ALGORITHM_TRIALS[name]
     settings = {"model": model, **({"hidden_dim": part.hidden_dim} if model == "lstm" else {}), **values}
     trained = run_trial(name, folder, log=log, **settings)
-    machine = load(folder)
+    predictor = load(folder)
     return [
         {
             "task": name,
             "model": model,
             "tried": ", ".join(f"{key} {value}" for key, value in sizes.items()),
-            **_evaluate_sizes(machine, sizes),
-            "sequences": trained["steps"] * machine.config.batch,
+            **_evaluate_sizes(predictor, sizes),
+            "sequences": trained["steps"] * predictor.config.batch_size,
             "minutes": trained["minutes"],
             "paper": part.paper_result,
         }
@@ -97,9 +99,10 @@ def _train_and_test(name: str, model: str, folder: Path, values: dict[str, Any],
     ]
 
 
-def _evaluate_sizes(machine: AlgorithmPredictor, sizes: dict[str, int]) -> Row:
-    found = machine.evaluate(num_sequences=NUM_TEST_SEQUENCES, **sizes)
-    return {name: found[name] for name in ("bits", "best", "errors", "exact", "wrong", "of", "rows") if name in found}
+def _evaluate_sizes(predictor: AlgorithmPredictor, sizes: dict[str, int], count: int | None = None) -> Row:
+    """The row of the report for sequences of these sizes."""
+    options = AlgorithmEvaluateOptions(num_sequences=count or NUM_TEST_SEQUENCES)
+    return dict(predictor.evaluate([sizes], options).tables["sizes"][0])
 
 
 def _save_curves(path: Path, out: Path, name: str) -> None:
@@ -128,22 +131,22 @@ def _plot_curves(out: Path, name: str) -> Any:
 
 
 def _read_curve(run: RunFolder) -> list[tuple[int, float]]:
-    batch = run.read_record()["config"]["batch"]
+    batch = run.read_record()["config"]["batch_size"]
     points = map(json.loads, run.metrics.read_text(encoding="utf-8").splitlines())
     return [(point["step"] * batch, point["valid"]["bits"]) for point in points if "valid" in point]
 
 
 def _optimal_bits(folder: Path) -> float | None:
     """What the best possible guess costs on the sequences of the validation; None where no mistake is needed."""
-    machine = load(folder)
-    return machine.evaluate(sequences=NUM_VALID_SEQUENCES, **machine.greatest).get("best")
+    predictor = load(folder)
+    return _evaluate_sizes(predictor, predictor.max_training_sizes, NUM_VALID_SEQUENCES).get("best")
 
 
 def _draw_memory(out: Path) -> None:
     """The memory while a sequence is copied that is longer than any of training: figure 6 of the paper."""
     from regard.viewing import figures as pictures
 
-    trace = load(out / "copy-ntm").explain(length=40)
+    trace = load(out / "copy-ntm").explain(None, AlgorithmExplainOptions(length=40))
     pictures.memory_timeline(
         write_weights=trace.write_weights[:, 0],
         read_weights=trace.read_weights[:, 0],

@@ -11,8 +11,10 @@ from typing import Any
 
 from regard.config import format_value, split_override
 from regard.errors import ConfigError, RunExistsError, UnknownNameError, UsageError, suggest
-from regard.tasks.registry import Recipe, get_recipe
-from regard.tasks.runner import load, make_config, read_record, resume, train
+from regard.tasks.loading import load
+from regard.tasks.registry import Recipe, get_recipe, make_config
+from regard.tasks.run_record import read_record
+from regard.tasks.runner import resume, train
 from regard.training import RunFolder, TrainingConfig
 
 LogFn = Callable[[str], None]
@@ -54,10 +56,8 @@ def run_trial(
     }
 
 
-def _evaluate(predictor: Any, recipe: Any, split: str | None) -> Row:
+def _evaluate(predictor: Any, recipe: Recipe, split: str | None) -> Row:
     """The metrics and tables of one split, by default the first test."""
-    if not isinstance(recipe, Recipe):
-        return dict(recipe.task.judge(recipe, predictor, split))
     name, examples = next(iter(recipe.load_data(predictor.config).select(split).items()))
     report = predictor.evaluate(examples)
     return {**report.metrics, **report.tables, "split": name}

@@ -5,13 +5,16 @@ Images seen with and without attention, side by side: one digit among clutter, a
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from regard.data.questions import QUESTION_TYPES
 from regard.errors import UsageError
 from regard.studies.runner import Row, format_markdown_table, run_trial
-from regard.tasks.runner import load
+from regard.tasks.loading import load
+from regard.tasks.registry import get_recipe
 from regard.tasks.vision.task import digit_questions
 from regard.training.display import LogFn
 
@@ -39,15 +42,26 @@ def xu2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> dict[str
     for scope in SCOPES:
         log(f"{recipe}, {scope}:")
         row = run_trial(recipe, out / f"{recipe}-{scope}", log=log, **values, attention_scope=scope)
-        rows.append({"scope": scope, **row})
+        rows.append({"scope": scope, **row, **_bleu_scores(row.get("comparison", ())[:2])})
     if recipe == "flickr8k":
-        rows += [{"scope": "caption of the nearest picture", **rows[0]["nearest"]}, *PAPER_ROWS]
+        nearest = _bleu_scores(rows[0]["comparison"][2:])
+        rows += [{"scope": "caption of the nearest training image", **nearest}, *PAPER_ROWS]
     else:
         _draw_captions(out, recipe)
     columns = {"scope": "", **(BLEU_COLUMNS if recipe == "flickr8k" else SCENE_COLUMNS)}
     table = format_markdown_table(rows, {**columns, "parameters": ",", "steps": ",", "minutes": ".1f"})
     (out / "table.md").write_text(table + "\n", encoding="utf-8")
     return {"recipe": recipe, "rows": rows, "table": table}
+
+
+def _bleu_scores(table: Sequence[Mapping[str, Any]]) -> Row:
+    """BLEU with and without brevity penalty, from two rows of the table of a report."""
+    return {
+        f"{name}{ending}": value
+        for row, ending in zip(table, ("", "_bare"), strict=False)
+        for name, value in row.items()
+        if name.startswith("bleu")
+    }
 
 
 def _choose_recipe(values: dict[str, Any]) -> str:
@@ -64,15 +78,12 @@ def _choose_recipe(values: dict[str, Any]) -> str:
 
 def _draw_captions(out: Path, recipe: str) -> None:
     """Figure 2 of the paper: the first scene of the test, word by word, with soft and with hard attention."""
-    from regard.tasks.registry import get_recipe as found
-
     for scope in SCOPES[:2]:
         captioner = load(out / f"{recipe}-{scope}")
-        image = found(recipe).load_data(captioner.config).tests["test"]().images.select(slice(1))[0, 0]
-        explanation = captioner.explain(image)
-        if explanation.words:
-            figure = explanation.to_figure(f"{scope}: {explanation.caption}", smooth=scope == "soft")
-            figure.save(out / f"{scope}.png")
+        example = next(iter(get_recipe(recipe).load_data(captioner.config).tests["test"]))
+        explanation = replace(captioner.explain(captioner.get_input(example)), smooth=scope == "soft")
+        if explanation.names:
+            explanation.to_figure(f"{scope}: {explanation.prediction.text}").save(out / f"{scope}.png")
 
 
 IMAGE_VARIANTS: dict[str, dict[str, Any]] = {

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from regard.tasks.captioning.predictor import ImageCaptioner
     from regard.tasks.language_modeling.config import FillMaskConfig, TextGenerationConfig
     from regard.tasks.language_modeling.predictor import FillMask, TextGenerator
-    from regard.tasks.legacy import load_translator
+    from regard.tasks.loading import load, recipe_name
     from regard.tasks.predictor import AttentionMap, Explanation, InputField, Metric, Prediction, Predictor, Report
     from regard.tasks.registry import (
         RECIPES,
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
         list_verbs,
         make_config,
     )
-    from regard.tasks.runner import load, read_record, recipe_name, resume, train
+    from regard.tasks.run_record import read_record
+    from regard.tasks.runner import resume, train
     from regard.tasks.sequence_loss import NextTokenLoss
     from regard.tasks.task import DataSplits, LazyExamples, Processor, Task
     from regard.tasks.text_classification.config import TextClassificationConfig
@@ -84,7 +85,6 @@ __all__ = [
     "get_task",
     "list_verbs",
     "load",
-    "load_translator",
     "make_config",
     "read_record",
     "recipe_name",
@@ -134,11 +134,10 @@ _LAZY_NAMES = {
     "get_recipe": "registry",
     "get_task": "registry",
     "list_verbs": "registry",
-    "load": "runner",
-    "load_translator": "legacy",
+    "load": "loading",
     "make_config": "registry",
-    "read_record": "runner",
-    "recipe_name": "runner",
+    "read_record": "run_record",
+    "recipe_name": "loading",
     "resume": "runner",
     "train": "runner",
 }

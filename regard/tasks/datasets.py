@@ -18,6 +18,7 @@ from regard.errors import ConfigError, DataError
 from regard.tasks.task import LazyExamples
 
 DOWNLOAD = "download"  # in place of the folder
+MNIST_CONTENTS = "the four files of MNIST, such as train-images-idx3-ubyte.gz"
 
 
 def find_data_folder(data_dir: str | None, contents: str, download: Callable[[], Path] | None = None) -> Path:

@@ -111,14 +111,14 @@ TASKS: dict[str, TaskEntry] = {
 }
 
 
-class RecipeTable(Mapping[str, Any]):
+class RecipeTable(Mapping[str, Recipe]):
     """The recipes of all tasks by name; the configs of the tasks are imported at the first access.
 
     A test or a package may add recipes with `add`.
     """
 
     def __init__(self) -> None:
-        self._added: dict[str, Any] = {}
+        self._added: dict[str, Recipe] = {}
 
     def add(self, recipe: Recipe) -> None:
         """Add a recipe."""
@@ -128,10 +128,10 @@ class RecipeTable(Mapping[str, Any]):
         """Remove a recipe that was added."""
         del self._added[name]
 
-    def _all(self) -> dict[str, Any]:
+    def _all(self) -> dict[str, Recipe]:
         return _recipes_of(tuple(_entries().values())) | self._added
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Recipe:
         return self._all()[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -144,7 +144,7 @@ class RecipeTable(Mapping[str, Any]):
 RECIPES = RecipeTable()
 
 
-def get_recipe(name: str) -> Any:
+def get_recipe(name: str) -> Recipe:
     """The recipe of a name.
 
     Example:
@@ -239,10 +239,9 @@ def _installed_entries() -> dict[str, TaskEntry]:
 
 
 @cache
-def _recipes_of(entries: tuple[TaskEntry, ...]) -> dict[str, Any]:
-    recipes: dict[str, Any] = {}
+def _recipes_of(entries: tuple[TaskEntry, ...]) -> dict[str, Recipe]:
+    recipes: dict[str, Recipe] = {}
     for entry in dict.fromkeys(entries):
-        for part in ("config", "recipes"):  # `recipes` of tasks that are not ported yet
-            for recipe in getattr(entry.import_part(part), "RECIPES", ()):
-                recipes.setdefault(recipe.name, recipe)
+        for recipe in getattr(entry.import_part("config"), "RECIPES", ()):
+            recipes.setdefault(recipe.name, recipe)
     return recipes

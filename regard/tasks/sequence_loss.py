@@ -6,9 +6,10 @@ from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.attention import AttentionOutput
+from regard.attention.module import ResettableModule
 from regard.data.captions import CaptionBatch
 from regard.data.pair_batches import PairBatch
 from regard.models.captioner import doubly_stochastic_penalty
@@ -30,7 +31,7 @@ BASELINE_DECAY = 0.9  # of the moving average of the reward
 BASELINE_POSITIONS = 64  # each target position has its own baseline; later positions share the last
 
 
-class NextTokenLoss(nn.Module):
+class NextTokenLoss(ResettableModule):
     """The cross entropy of each next token, summed over a batch.
 
     Args:
@@ -45,6 +46,9 @@ class NextTokenLoss(nn.Module):
     def __init__(self, label_smoothing: float = 0.1):
         super().__init__()
         self.label_smoothing = label_smoothing
+
+    def extra_repr(self) -> str:
+        return f"label_smoothing={self.label_smoothing}"
 
     def forward(self, model: Any, batch: Any) -> Loss:
         """The loss of a batch.
@@ -94,6 +98,9 @@ class ReinforceLoss(NextTokenLoss):
         super().__init__(label_smoothing)
         self.entropy_bonus, self.reward_discount = entropy_bonus, reward_discount
         self.register_buffer("baseline", torch.zeros(BASELINE_POSITIONS))
+
+    def _init_parameters(self) -> None:
+        self.baseline.zero_()
 
     def forward(self, model: Any, batch: Any) -> Loss:
         """The loss of a batch; in evaluation mode, cross entropy only."""
@@ -180,6 +187,10 @@ class HardCaptionLoss(ReinforceLoss):
         super().__init__(label_smoothing, entropy_bonus, reward_discount)
         self.num_soft_batches, self.soft_fraction = num_soft_batches, soft_fraction
         self.register_buffer("num_batches", torch.zeros(()))  # of training
+
+    def _init_parameters(self) -> None:
+        super()._init_parameters()
+        self.num_batches.zero_()
 
     def forward(self, model: Any, batch: CaptionBatch) -> Loss:
         """The loss of a batch; in evaluation mode, cross entropy only."""

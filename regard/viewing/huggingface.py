@@ -120,6 +120,9 @@ class BiasedDot(Dot):
         if bias is None:
             self.is_positional = False
 
+    def extra_repr(self) -> str:
+        return f"scaling={self.scaling}, softcap={self.softcap}"
+
     def scale(self, dim: int) -> float:
         return self.scaling
 

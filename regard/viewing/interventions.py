@@ -93,6 +93,9 @@ class UniformWeights(Normalizer):
     def input_kind(self) -> str:
         return self._input_kind
 
+    def extra_repr(self) -> str:
+        return f"input_kind={self._input_kind}"
+
     def compute_weights(self, scores: Tensor) -> Tensor:
         return (scores > -torch.inf) / (scores > -torch.inf).sum(-1, keepdim=True).clamp(min=1)
 
@@ -122,6 +125,9 @@ class PermutedWeights(Normalizer):
     def __init__(self, normalize: NormalizeFunction, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.normalize, self.generator = normalize, generator
+
+    def extra_repr(self) -> str:
+        return getattr(self.normalize, "__name__", "")
 
     @property
     def input_kind(self) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.calls import call, refused, run
-from tests.recipes.albums import features, squares
+from tests.tasks.fixtures_images import write_features, write_squares
 
 pytest.importorskip("PIL.Image")
 
@@ -26,7 +26,7 @@ RATE = ["lr=0.01", "schedule=constant", "steps=100", "validate_every=50", "num_t
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("squares")
-    train, valid = squares(folder, "x", 60, 0), squares(folder, "y", 12, 1)
+    train, valid = write_squares(folder, "x", 60, 0), write_squares(folder, "y", 12, 1)
     words = [*NET, *RATE]
     answer = run("train", "captions", "--train", train, "--valid", valid, *words, "--out", str(folder / "run"))
     assert answer.returncode == 0, answer.stderr
@@ -109,7 +109,7 @@ def test_features_cannot_be_shown_as_images(tmp_path):
         "num_threads=1",
         "min_word_count=1",
     ]
-    data = features(tmp_path / "flickr")
+    data = write_features(tmp_path / "flickr")
     answer = call("train", "flickr8k", *words, f"data_dir={data}", "--out", tmp_path / "run")
     assert answer.returncode == 0, answer.stderr
     assert "IMAGE" not in answer.stdout

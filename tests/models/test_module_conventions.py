@@ -1,90 +1,49 @@
-"""PyTorch's conventions: device=, dtype= and reset_parameters() of every module."""
+"""PyTorch's conventions, for every public module of regard: device=, dtype=, reset_parameters(), repr, copies."""
+
+import copy
+import importlib
+import inspect
+import pickle
+import pkgutil
 
 import pytest
 import torch
 from torch import nn
 
+import regard
 from regard import attention as a
 from regard import models
-from regard.attention.module import reset_modules
-from regard.models import hybrid_encoder, image_models, layers, ntm_controllers, rnn_seq2seq
+from regard.attention.module import ResettableModule
+from tests.models.builders import BASE_CLASSES, BUILD, WITHOUT_OWN_PARAMETERS, attention, seq2seq
+
+PARAMETRIC = [name for name, build in BUILD.items() if any(True for _ in build().parameters())]
 
 
-def attention(query_dim=16, key_dim=16):
-    return a.Attention(a.Additive(query_dim, key_dim, 8))
+def public_modules():
+    for info in pkgutil.walk_packages(regard.__path__, "regard."):
+        if not any(part.startswith("_") for part in info.name.split(".")):
+            module = importlib.import_module(info.name)
+            for value in (getattr(module, name) for name in getattr(module, "__all__", ())):
+                if inspect.isclass(value) and issubclass(value, nn.Module):
+                    yield value
 
 
-def pool(dim=8):
-    return a.AttentionPool(attention(5, dim), query_dim=5)
+def state_of(module):
+    return {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
 
 
-def hybrid(**factory):
-    return models.HybridEncoder(
-        20,
-        12,
-        [
-            hybrid_encoder.ConvLayer(12, **factory),
-            hybrid_encoder.SelfAttentionLayer(12, 2, **factory),
-            hybrid_encoder.RNNLayer(12, **factory),
-        ],
-        **factory,
-    )
+def assert_equal_states(actual, expected):
+    actual, expected = state_of(actual), state_of(expected)
+    assert actual.keys() == expected.keys()
+    for key, tensor in actual.items():
+        assert tensor.dtype == expected[key].dtype, key
+        assert torch.equal(tensor, expected[key]), key
 
 
-SIZES = {"embed_dim": 16, "num_heads": 2, "num_encoder_layers": 2, "ffn_dim": 24}
-BUILD = {
-    "RNNCell": lambda **f: layers.GRUCell(3, 4, 5, **f),
-    "FeedForward": lambda **f: layers.FeedForward(4, 8, **f),
-    "TokenEmbedding": lambda **f: layers.TokenEmbedding(9, 4, **f),
-    "RNNEncoder": lambda **f: rnn_seq2seq.RNNEncoder(4, 6, num_layers=2, **f),
-    "RNNSeq2Seq": lambda **f: models.RNNSeq2Seq(11, 13, attention(), embed_dim=8, hidden_dim=16, **f),
-    "RNNSeq2Seq, tied": lambda **f: models.RNNSeq2Seq(
-        11,
-        13,
-        attention(),
-        embed_dim=8,
-        hidden_dim=16,
-        num_layers=2,
-        order="luong",
-        input_feeding=True,
-        cell_type="lstm",
-        tie_embeddings=True,
-        **f,
-    ),
-    "Transformer": lambda **f: models.Transformer(11, 13, norm_first=True, **SIZES, **f),
-    "Transformer, tied": lambda **f: models.Transformer(11, 13, tie_embeddings="output", **SIZES, **f),
-    "Transformer, all tied": lambda **f: models.Transformer(13, 13, tie_embeddings="all", **SIZES, **f),
-    "CausalLM": lambda **f: models.CausalLM(20, embed_dim=8, num_heads=2, num_layers=2, **f),
-    "MaskedLM": lambda **f: models.MaskedLM(hybrid(**f), **f),
-    "HybridEncoder": hybrid,
-    "ConvBlock": lambda **f: hybrid_encoder.ConvBlock(8, **f),
-    "RNNBlock": lambda **f: hybrid_encoder.RNNBlock(9, **f),
-    "SelfAttentionBlock": lambda **f: hybrid_encoder.SelfAttentionBlock(8, 2, **f),
-    "LocalAttentionBlock": lambda **f: hybrid_encoder.LocalAttentionBlock(8, 2, **f),
-    "ConvBackbone": lambda **f: models.ConvBackbone(1, 24, width=8, **f),
-    "AttentionPoolClassifier": lambda **f: models.AttentionPoolClassifier(
-        10, pool(24), backbone=models.ConvBackbone(1, 24, width=8, **f), feature_dim=24, **f
-    ),
-    "VisualQAModel": lambda **f: models.VisualQAModel(
-        image_models.GRUEncoder(20, 6, 16, **f), [attention(16, 8) for _ in range(2)], 5, feature_dim=8, **f
-    ),
-    "VisualQAModel, bag of words": lambda **f: models.VisualQAModel(
-        image_models.BagOfWordsEncoder(20, 16, **f), [attention(16, 8)], 5, feature_dim=8, **f
-    ),
-    "ShowAttendTell": lambda **f: models.ShowAttendTell(
-        11, attention(16, 8), feature_dim=8, embed_dim=8, hidden_dim=16, **f
-    ),
-    "HierarchicalAttentionNetwork": lambda **f: models.HierarchicalAttentionNetwork(
-        20, 3, pool(), pool(), embed_dim=6, hidden_dim=8, **f
-    ),
-    "FlatDocumentClassifier": lambda **f: models.FlatDocumentClassifier(hybrid(**f), pool(12), 12, 3, **f),
-    "NeuralTuringMachine": lambda **f: models.NeuralTuringMachine(4, 3, memory_rows=8, memory_width=5, **f),
-    "NeuralTuringMachine, feed-forward": lambda **f: models.NeuralTuringMachine(
-        4, 3, memory_rows=8, memory_width=5, controller="feedforward", **f
-    ),
-    "FeedForwardController": lambda **f: ntm_controllers.FeedForwardController(4, 5, **f),
-    "LSTMBaseline": lambda **f: models.LSTMBaseline(4, 3, hidden_dim=6, num_layers=2, **f),
-}
+def test_every_public_module_is_tested_here():
+    built = {type(build()) for build in BUILD.values()}
+    assert set(public_modules()) - built - BASE_CLASSES == set()
+    assert not built & BASE_CLASSES
 
 
 @pytest.mark.parametrize("name", BUILD)
@@ -93,29 +52,106 @@ def test_reset_parameters_equals_construction(name):
     expected = BUILD[name]()
     next_number = torch.rand(())
     with torch.device("meta"):
-        model = BUILD[name]()
-    assert all(parameter.is_meta for parameter in model.parameters())
-    model.to_empty(device="cpu")
-    for tensor in (*model.parameters(), *model.buffers()):
-        nn.init.constant_(tensor, 7) if tensor.is_floating_point() else tensor.detach().fill_(7)
+        module = BUILD[name]()
+    assert isinstance(module, ResettableModule) or callable(module.reset_parameters)
+    assert all(tensor.is_meta for tensor in state_of(module).values())
+    module.to_empty(device="cpu")
+    for tensor in state_of(module).values():
+        tensor.detach().fill_(7)
     torch.manual_seed(3)
-    reset_modules(model)
+    module.reset_parameters()
     assert torch.rand(()) == next_number
-    for (key, ours), (_, theirs) in zip(model.state_dict().items(), expected.state_dict().items(), strict=True):
-        assert torch.equal(ours, theirs), key
+    assert_equal_states(module, expected)
 
 
 @pytest.mark.parametrize("name", BUILD)
-def test_dtype_and_device(name):
-    """Parameters of the model, not those of modules that are passed to it, have the dtype and the device."""
-    model = BUILD[name](device="cpu", dtype=torch.float64)
-    passed = ("attention", "pool.", "word_level.pool", "sentence_level.pool")
-    for key, tensor in model.state_dict().items():
-        if tensor.is_floating_point() and not key.startswith(passed):
-            assert tensor.dtype == torch.float64, key
+def test_resetting_again_keeps_tied_parameters_tied(name):
+    module = BUILD[name]()
+    before = {key: id(tensor) for key, tensor in module.named_parameters(remove_duplicate=False)}
+    torch.manual_seed(3)
+    module.reset_parameters()
+    assert {key: id(tensor) for key, tensor in module.named_parameters(remove_duplicate=False)} == before
+    torch.manual_seed(3)
+    assert_equal_states(module, BUILD[name]())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", PARAMETRIC)
+def test_device_and_dtype(name, dtype):
+    tensors = state_of(BUILD[name](device="meta", dtype=dtype))
+    assert all(tensor.is_meta for tensor in tensors.values())
+    assert {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()} == {dtype}
+
+
+@pytest.mark.parametrize("name", PARAMETRIC)
+def test_device_and_dtype_are_keyword_only(name):
+    cls = type(BUILD[name]())
+    parameters = inspect.signature(cls).parameters
+    for argument in ("device", "dtype") if cls not in WITHOUT_OWN_PARAMETERS else ():
+        assert parameters[argument].kind is inspect.Parameter.KEYWORD_ONLY
+        assert parameters[argument].default is None
+
+
+@pytest.mark.parametrize("name", BUILD)
+def test_copies(name):
+    module = BUILD[name]().eval()
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert_equal_states(other, module)
+        assert repr(other) == repr(module)
+        shared = {id(tensor) for tensor in state_of(module).values()}
+        assert not shared & {id(tensor) for tensor in state_of(other).values()}
+        tied = len({id(tensor) for tensor in state_of(module).values()})
+        assert len({id(tensor) for tensor in state_of(other).values()}) == tied
+
+
+@pytest.mark.parametrize("name", BUILD)
+def test_repr_shows_settings(name):
+    """A module without submodules shows what it was constructed with, one with submodules shows those."""
+    module = BUILD[name]()
+    parameters = inspect.signature(type(module)).parameters
+    settings = set(parameters) - {"device", "dtype", "generator", "args", "kwargs"}
+    has_parts = any(not isinstance(part, a.Dot) for part in module.children())
+    assert module.extra_repr() or has_parts or not settings
+
+
+MODELS = {
+    "Transformer": lambda model, source, lengths, target: (source, lengths, target),
+    "RNNSeq2Seq": lambda model, source, lengths, target: (source, lengths, target),
+    "CausalLM": lambda model, source, lengths, target: (target,),
+    "MaskedLM": lambda model, source, lengths, target: (source, lengths),
+    "ShowAttendTell": lambda model, source, lengths, target: (torch.rand(2, 9, 8), target),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_forward_returns_logits_and_forward_hidden_the_input_of_the_head(name):
+    model = BUILD[name]().eval()
+    source, target = torch.randint(4, 11, (2, 5)), torch.randint(4, 11, (2, 7))
+    arguments = MODELS[name](model, source, torch.tensor([5, 3]), target)
+    logits, hidden = model(*arguments), model.forward_hidden(*arguments)
+    assert logits.shape[-1] == model.lm_head.out_features
+    assert hidden.shape[-1] == model.lm_head.in_features
+    assert torch.equal(logits, model.lm_head(hidden))
 
 
 def test_attention_of_another_dtype_is_left_alone():
     model = models.RNNSeq2Seq(11, 13, attention(), embed_dim=8, hidden_dim=16, dtype=torch.float64)
     assert model.attention.score.key_proj.weight.dtype == torch.float32
     assert model.bridge.weight.dtype == torch.float64
+
+
+def test_tied_parameters_stay_tied_in_a_copy():
+    model = copy.deepcopy(seq2seq(tie_embeddings=True))
+    assert model.lm_head.weight is model.tgt_embed.weight
+
+
+def test_learned_parameters_return_to_their_initial_values():
+    widths = torch.tensor([0.5, 2.0, 3.0])
+    score, cosine = a.Gaussian(widths, learned=True), a.Cosine(3.0, learned=True)
+    with torch.no_grad():
+        score.log_width.add_(1)
+        cosine.strength.add_(1)
+    score.reset_parameters()
+    cosine.reset_parameters()
+    torch.testing.assert_close(score.width, widths)
+    assert cosine.strength.item() == 3.0

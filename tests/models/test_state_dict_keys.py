@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.models.test_module_conventions import BUILD
+from tests.models.builders import BUILD
 
 LINEAR = ("weight", "bias")
 

@@ -1,10 +1,29 @@
-"""Fixtures of the tests of tasks. Imports are inside: shapes are checked only in modules that are imported later."""
+"""Fixtures that tests of tasks share. Imports stand inside: shapes are checked only in what is imported later."""
 
 import pytest
 
 
+@pytest.fixture(scope="module")
+def small_vocabulary():
+    """Letters are known after some hundred strings."""
+    from regard.tasks.translation import data
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data, "VOCAB_SAMPLE_SIZE", 500)
+        yield
+
+
+@pytest.fixture
+def few_scenes(monkeypatch):
+    """Validate and test with some scenes only."""
+    from regard.tasks.captioning import data
+
+    monkeypatch.setattr(data, "NUM_VALID_SCENES", 12)
+    monkeypatch.setattr(data, "NUM_TEST_SCENES", 20)
+
+
 @pytest.fixture(params=["additive", "luong", "hard", "transformer"])
 def any_translator(request):
-    from tests.recipes.letters import MODELS, translator
+    from tests.tasks.letters import MODELS, translator
 
     return translator(*MODELS[request.param])

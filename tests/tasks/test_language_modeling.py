@@ -9,11 +9,11 @@ import torch
 from regard.errors import ConfigError, DataError, InputError, InputTooLongError
 from regard.tasks import FillMask, TextGenerator, load, resume, train
 from regard.tasks.language_modeling.config import FillOptions, GenerateOptions
-from regard.tasks.runner import evaluate
+from regard.tasks.loading import evaluate
 from regard.training import RunFolder, load_weights
-from tests.recipes.tiny import quiet
 from tests.tasks.fixtures_reviews import reviews, write_tsv
 from tests.tasks.fixtures_texts import NUMBERS, make_text
+from tests.tasks.tiny_runs import quiet
 
 SMALL = [
     "embed_dim=32",

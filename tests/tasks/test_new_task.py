@@ -7,7 +7,7 @@ import torch
 
 from regard.errors import ConfigError, RunFormatError, UnknownNameError
 from regard.tasks import TASKS, TaskEntry, get_recipe, get_task, load, make_config, resume, train
-from regard.tasks.runner import evaluate
+from regard.tasks.loading import evaluate
 from tests.tasks.needle import NeedlePredictor
 
 

@@ -8,10 +8,10 @@ import torch
 from regard.data.documents import Document
 from regard.errors import ConfigError, DataError, EmptyInputError, UnsupportedError
 from regard.tasks import TextClassifier, get_recipe, load, load_translator, make_config, resume, train
-from regard.tasks.runner import evaluate
+from regard.tasks.loading import evaluate
 from regard.training import RunFolder, load_weights
-from tests.recipes.tiny import quiet
 from tests.tasks.fixtures_reviews import SMALL, TINY, reviews, write_tsv
+from tests.tasks.tiny_runs import quiet
 
 
 @pytest.fixture(scope="module")

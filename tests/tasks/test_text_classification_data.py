@@ -11,8 +11,8 @@ import torch
 from regard.errors import DataError
 from regard.studies.han2016 import compare_models, han2016
 from regard.tasks import get_recipe, load, make_config, train
-from tests.recipes.tiny import quiet
 from tests.tasks.fixtures_reviews import TINY, reviews
+from tests.tasks.tiny_runs import quiet
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from regard.tasks import get_recipe, get_task, make_config, train
 from regard.tasks.mechanisms import NORMALIZERS, SCORES
 from regard.tasks.translation.task import build_loss, build_model
 from regard.training.trainer import Objective
-from tests.recipes.letters import LETTERS
+from tests.tasks.letters import LETTERS
 
 BATCH = PairBatch.from_pairs([([5, 6, 7], [4, 5]), ([8], [6, 7, 8]), ([4, 4, 9, 5, 6], [9])])
 VOCAB_SIZE = 11

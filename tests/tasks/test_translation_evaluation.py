@@ -12,7 +12,7 @@ from regard.decoding import DecodingConfig
 from regard.models import RNNSeq2Seq
 from regard.tasks import evaluate, make_config
 from regard.tasks.translation.evaluation import choose_bleu_tokenizer, corpus_metrics, metrics_by_length
-from tests.recipes.letters import LETTERS, translator
+from tests.tasks.letters import LETTERS, translator
 
 
 def test_bleu_is_sacrebleus():

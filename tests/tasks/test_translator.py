@@ -14,7 +14,7 @@ from regard.tasks import Translator, make_config
 from regard.tasks.translation.predictor import group_by_length
 from regard.tasks.translation.processor import TranslationProcessor
 from regard.tasks.translation.task import build_model
-from tests.recipes.letters import TEXTS, translator
+from tests.tasks.letters import TEXTS, translator
 
 
 @pytest.mark.parametrize("options", [{"beam_size": 1}, {"beam_size": 3}])

@@ -11,9 +11,8 @@ from regard.data.questions import ANSWERS, QUESTION_TYPES, QuestionGenerator
 from regard.data.scenes import SceneGenerator
 from regard.data.sources import seeded_generator
 from regard.errors import ConfigError, InputError, UnsupportedError
-from regard.studies.vision import vision
 from regard.tasks import ImageClassifier, Processor, VisualQA, get_recipe, load, make_config, resume, train
-from regard.tasks.runner import evaluate
+from regard.tasks.loading import evaluate
 from regard.tasks.vision import task as vision_task
 from regard.tasks.vision.predictor import pointing_hits
 from regard.tasks.vision.task import (
@@ -23,7 +22,7 @@ from regard.tasks.vision.task import (
     VisualQATask,
 )
 from regard.training import RunFolder, load_weights
-from tests.recipes.tiny import quiet
+from tests.tasks.tiny_runs import quiet
 
 TINY = [
     "conv_channels=4",
@@ -280,30 +279,3 @@ def test_invalid_options_are_refused_before_a_folder_is_made(name, overrides, me
     with pytest.raises(ConfigError, match=message):
         train(name, tmp_path / "run", overrides, log=quiet)
     assert not (tmp_path / "run").exists()
-
-
-def test_the_study_writes_a_table(tmp_path, monkeypatch):
-    from regard.studies import vision as _looking
-
-    def small(*given, **more):
-        shared = {
-            "image_size": 32,
-            "conv_channels": 4,
-            "feature_dim": 24,
-            "hidden_dim": 8,
-            "batch_size": 8,
-            "num_threads": 1,
-        }
-        return trial(*given, **more, **shared)
-
-    trial = _looking.run_trial
-    monkeypatch.setattr(_looking, "run_trial", small)
-    for name in ("IMAGE_VARIANTS", "QUESTION_VARIANTS"):  # the first and the last are enough
-        ways = list(getattr(_looking, name).items())
-        monkeypatch.setattr(_looking, name, dict([ways[0], ways[-1]]))
-    found = vision(tmp_path, "reverse", {"steps": 2, "validate_every": 2, "save_every": 2}, quiet)
-    assert [row["pooling"] for row in found["images"]] == [*_looking.IMAGE_VARIANTS]
-    assert [row["pooling"] for row in found["questions"]] == [*_looking.QUESTION_VARIANTS]
-    assert "| pooling | accuracy | inside |" in found["table"]
-    assert "| there | count | where |" in found["table"]
-    assert (tmp_path / "table.md").is_file()

@@ -260,6 +260,9 @@ class FunctionScore(Score):
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         return self.function(query, key)
 
+    def extra_repr(self) -> str:
+        return part_name(self.function)
+
 
 def _concat_features(left: DotProductFeatures, right: DotProductFeatures) -> DotProductFeatures:
     """The sum of two dot products as one dot product of the concatenated features."""

@@ -1,14 +1,15 @@
-"""Options of the algorithm tasks."""
+"""Options and recipes of the algorithm task: the algorithms of Graves et al. (2014)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from regard.config import option
+from regard.config import Config, option
+from regard.tasks.registry import Recipe
 from regard.training.config import MONITOR_HELP, TrainingConfig
 
-__all__ = ["AlgorithmConfig"]
+__all__ = ["AlgorithmConfig", "AlgorithmEvaluateOptions", "AlgorithmExplainOptions"]
 
 NTM = {"model": "ntm"}
 
@@ -44,3 +45,139 @@ class AlgorithmConfig(TrainingConfig):
         """Refuse an empty range of lengths."""
         if self.max_size < self.min_size:
             raise self.option("max_size").error(self.max_size, f"must be at least min_size={self.min_size}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceOptions(Config):
+    """Options of generated sequences; a size that is not given is the largest of training."""
+
+    length: int | None = option(None, "length of a sequence: vectors, bits of ngrams", ge=1)
+    repeats: int | None = option(None, "repeat-copy: number of repeats", ge=1)
+    items: int | None = option(None, "recall: number of items", ge=2)
+    memory_rows: int | None = option(None, "ntm: rows of the memory; none: as many as the sequence needs", ge=1)
+    seed: int = option(0, "seed of the sequences", ge=0)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes that are given, by name."""
+        sizes = {"length": self.length, "repeats": self.repeats, "items": self.items}
+        return {name: size for name, size in sizes.items() if size is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmEvaluateOptions(SequenceOptions):
+    """Options of `AlgorithmPredictor.evaluate`; with a size, only sequences of this size are generated."""
+
+    num_sequences: int = option(20, "sequences of each size", ge=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmExplainOptions(SequenceOptions):
+    """Options of `AlgorithmPredictor.explain`."""
+
+    head: int | None = option(None, "this head, counted from 0; none: the one with the sharpest weights", ge=0)
+
+
+CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {"algorithm": AlgorithmConfig}
+OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {
+    "algorithm": {"evaluate": AlgorithmEvaluateOptions, "explain": AlgorithmExplainOptions}
+}
+
+DEFAULTS = {
+    "monitor": "bits",
+    "optimizer": "rmsprop",
+    "lr": 3e-4,
+    "beta2": 0.95,
+    "momentum": 0.9,
+    "eps": 1e-4,
+    "schedule": "constant",
+    "warmup_steps": 0,
+    "steps": 5000,
+    "validate_every": 250,
+    "save_every": 250,
+}
+LONG_TRAINING = {"schedule": "cosine", "average_last": 5}
+LARGE_BATCHES = {"batch_size": 32}  # difficult sequences are rare
+
+
+def feedforward_controller(hidden_dim: int, num_heads: int) -> dict[str, Any]:
+    """The best networks of table 1: without a recurrent state, the controller has to use the memory."""
+    head_options = {"num_read_heads": num_heads, "num_write_heads": num_heads}
+    return {"controller": "feedforward", "hidden_dim": hidden_dim, **head_options}
+
+
+RECIPES = (
+    Recipe(
+        "copy",
+        "algorithm",
+        "regard.tasks.algorithms.data:copy",
+        "Read vectors of bits and output them again (Neural Turing Machine).",
+        "读入一串比特向量，再原样输出（神经图灵机）。",
+        {
+            **DEFAULTS,
+            "memory_rows": 32,  # few rows: a head that moves the wrong way overwrites data and learns not to
+            "max_grad_norm": 0.05,  # a rare sequence changes the weights only a little
+        },
+    ),
+    Recipe(
+        "repeat-copy",
+        "algorithm",
+        "regard.tasks.algorithms.data:repeat_copy",
+        "Read vectors and a number n, and output the vectors n times.",
+        "读入一串向量和一个数字，按该次数重复输出。",
+        {**DEFAULTS, **LONG_TRAINING, **LARGE_BATCHES, "steps": 12_000, "max_size": 10},
+    ),
+    Recipe(
+        "recall",
+        "algorithm",
+        "regard.tasks.algorithms.data:recall",
+        "Read items, then one of them again, and output the item that followed it.",
+        "读入若干项，再给出其中一项，输出它后面的那一项。",
+        {
+            **DEFAULTS,
+            **LONG_TRAINING,
+            **LARGE_BATCHES,
+            **feedforward_controller(hidden_dim=256, num_heads=4),
+            "steps": 8000,
+            "min_size": 2,
+            "max_size": 6,
+            "num_bits": 6,
+            "memory_rows": 64,
+        },
+    ),
+    Recipe(
+        "ngrams",
+        "algorithm",
+        "regard.tasks.algorithms.data:ngrams",
+        "Predict each bit of a source that depends on its last five bits; the optimal prediction is known.",
+        "预测信号源的每一个比特，它依赖前五个比特；最优预测已知。",
+        {
+            **DEFAULTS,
+            **LONG_TRAINING,
+            "lr": 1e-3,
+            "eps": 1e-5,
+            "max_grad_norm": 0.05,
+            "state_grad_clip": 10.0,  # as in the paper: over 200 steps, gradients may explode
+            "steps": 15_000,
+            "min_size": 200,
+            "max_size": 200,
+            "num_bits": 1,
+        },
+    ),
+    Recipe(
+        "sort",
+        "algorithm",
+        "regard.tasks.algorithms.data:sort",
+        "Read vectors with priorities and output them in that order.",
+        "读入带优先级的向量，按优先级顺序输出。",
+        {
+            **DEFAULTS,
+            **LONG_TRAINING,
+            **LARGE_BATCHES,
+            **feedforward_controller(hidden_dim=512, num_heads=8),
+            "steps": 20_000,
+            "min_size": 20,
+            "max_size": 20,
+        },
+    ),
+)

@@ -2,144 +2,137 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from regard.data.algorithms import (
-    Algorithm,
-    AssociativeRecall,
-    Copy,
-    DynamicNGrams,
-    PrioritySort,
-    RepeatCopy,
-    SequenceBatch,
-)
+from regard.data.algorithms import Algorithm, SequenceBatch
 from regard.data.sources import GeneratedBatches
 from regard.models import LSTMBaseline, NeuralTuringMachine
 from regard.tasks.algorithms.config import AlgorithmConfig
-from regard.tasks.algorithms.predictor import NUM_VALID_SEQUENCES, AlgorithmPredictor
-from regard.tasks.legacy import Experiment, Recipe, Task
-from regard.tasks.runner import build_and_load
-from regard.training import Loss, RunFolder, TrainingConfig
+from regard.tasks.algorithms.data import ALGORITHMS, NUM_VALID_SEQUENCES, sample_batches
+from regard.tasks.algorithms.predictor import AlgorithmPredictor
+from regard.tasks.predictor import Metric, Predictor
+from regard.tasks.task import DataSplits, Processor, Task
+from regard.training import BatchSource, Loss
 from regard.training.engine import CompileMode
 
-
-class BitLoss(nn.Module):
-    """The cross entropy of the target bits, summed over a batch."""
-
-    def __init__(self, model: NeuralTuringMachine | LSTMBaseline):
-        super().__init__()
-        self.model = model
-
-    def forward(self, batch: SequenceBatch) -> Loss:
-        outputs = self.model(batch.inputs)[0][:, batch.target_mask]
-        total = nn.functional.binary_cross_entropy_with_logits(
-            outputs, batch.targets[:, batch.target_mask], reduction="sum"
-        )
-        return Loss(total, batch.num_tokens)
-
-
-class AlgorithmTask(Task[AlgorithmConfig]):
-    """Sequence to sequence of bits, by an algorithm."""
-
-    config_class: ClassVar[type[TrainingConfig]] = AlgorithmConfig
-    uses = ("evaluate {run}", "show {run}", "info {run}")
-
-    def available_commands(self, config: AlgorithmConfig) -> tuple[str, ...]:
-        return tuple(use for use in self.uses if config.model == "ntm" or not use.startswith("show"))
-
-    def validate(self, recipe: Recipe, config: AlgorithmConfig) -> None:
-        algorithm: Algorithm = recipe.data(config)
-        with torch.device("meta"):
-            build_model(config, algorithm)
-
-    def experiment(self, run: RunFolder, recipe: Recipe, config: AlgorithmConfig) -> Experiment[AlgorithmConfig]:
-        algorithm: Algorithm = recipe.data(config)
-        objective = BitLoss(build_model(config, algorithm))
-        data = GeneratedBatches(algorithm.sample, lambda batch: batch, config.batch_size, config.seed)
-        predictor = AlgorithmPredictor(objective.model, algorithm, config)
-        mode: CompileMode = "step" if config.model == "ntm" else "off"
-        return Experiment(run, config, objective, data, Validation(predictor), compile_mode=mode)
-
-    def load(
-        self,
-        run: RunFolder,
-        recipe: Recipe,
-        config: AlgorithmConfig,
-        weights: Mapping[str, Tensor],
-        where: str,
-        device: str,
-    ) -> AlgorithmPredictor:
-        algorithm: Algorithm = recipe.data(config)
-        model = build_and_load(lambda: build_model(config, algorithm), weights, where)
-        return AlgorithmPredictor(model.to(device), algorithm, config)
-
-    def judge(self, recipe: Recipe, made: AlgorithmPredictor, part: str | None = None) -> dict[str, Any]:
-        return made.evaluate(num_sequences=200, **made.max_training_sizes)
+__all__ = ["AlgorithmProcessor", "AlgorithmTask"]
 
 
 @dataclass(frozen=True)
-class Validation:
-    """The cost in bits and the percentage of wrong bits, for sequences of the largest training size."""
-
-    predictor: AlgorithmPredictor
-
-    def __call__(self) -> dict[str, float]:
-        report = self.predictor.evaluate(num_sequences=NUM_VALID_SEQUENCES, **self.predictor.max_training_sizes)
-        scores = {"bits": report["bits"], "errors": report["errors"]}
-        return scores | {"loss": math.log(2) * report["bits"] * report["sequences"] / report["of"]}
-
-
-def build_model(config: AlgorithmConfig, algorithm: Algorithm) -> NeuralTuringMachine | LSTMBaseline:
-    """The network of a config, for the sizes of an algorithm.
+class AlgorithmProcessor(Processor):
+    """The algorithm that a network learned.
 
     Args:
-        config: its sizes
-        algorithm: the number of inputs and outputs
+        name: of the algorithm
+        num_bits: bits of a vector
+        sizes: the range of each size in training
     """
-    inputs, outputs = algorithm.dims
-    if config.model == "lstm":
-        return LSTMBaseline(inputs, outputs, hidden_dim=config.hidden_dim, num_layers=config.num_layers)
-    return NeuralTuringMachine(
-        inputs,
-        outputs,
-        memory_rows=config.memory_rows,
-        memory_width=config.memory_width,
-        num_read_heads=config.num_read_heads,
-        num_write_heads=config.num_write_heads,
-        controller=config.controller,
-        hidden_dim=config.hidden_dim,
-        max_shift=config.max_shift,
-        state_grad_clip=config.state_grad_clip,
+
+    name: str
+    num_bits: int
+    sizes: Mapping[str, Sequence[int]]
+
+    @cached_property
+    def algorithm(self) -> Algorithm:
+        """The generator of its sequences."""
+        sizes = {name: (low, high) for name, (low, high) in self.sizes.items()}
+        return ALGORITHMS[self.name](sizes, self.num_bits)
+
+    def describe(self) -> dict[str, Any]:
+        """The name of the algorithm."""
+        return {"algorithm": self.name}
+
+
+class AlgorithmTask(Task[AlgorithmConfig, AlgorithmProcessor, Mapping[str, int], SequenceBatch]):
+    """Sequence to sequence of bits, by an algorithm; an example is the size of sequences to generate."""
+
+    name, verb = "algorithm", "run"
+    config_class = AlgorithmConfig
+    processor_class = AlgorithmProcessor
+    predictor_class = AlgorithmPredictor
+    metrics = (
+        Metric("bits", "cost, bits per sequence", lower_is_better=True, format=".4f"),
+        Metric("best", "best possible, bits per sequence", lower_is_better=True, format=".4f"),
+        Metric("errors", "wrong bits, %", lower_is_better=True, format=".3f"),
+        Metric("exact", "sequences without a wrong bit, %", format=".1f"),
+        Metric("loss", "loss, nats per bit", lower_is_better=True, format=".4f"),
     )
 
+    def validate(self, config: AlgorithmConfig, data: DataSplits[Mapping[str, int]]) -> None:
+        """Refuse sizes that the network cannot have."""
+        with torch.device("meta"):
+            self.build_model(config, self.build_processor(config, data))
 
-def copy(config: AlgorithmConfig) -> Algorithm:
-    """Repeat a sequence of vectors."""
-    return Copy({"length": (config.min_size, config.max_size)}, config.num_bits)
+    def build_processor(self, config: AlgorithmConfig, data: DataSplits[Mapping[str, int]]) -> AlgorithmProcessor:
+        """The algorithm with its sizes."""
+        algorithm: Algorithm = data.train
+        return AlgorithmProcessor(algorithm.name, algorithm.num_bits, algorithm.sizes)
 
+    def inherit_processor(
+        self,
+        config: AlgorithmConfig,
+        data: DataSplits[Mapping[str, int]],
+        other: Task[Any, Any, Any, Any],
+        folder: Path,
+    ) -> AlgorithmProcessor:
+        """The same: the sizes are those of the new run."""
+        return self.build_processor(config, data)
 
-def repeat_copy(config: AlgorithmConfig) -> Algorithm:
-    """Repeat a sequence of vectors a given number of times."""
-    sizes = {"length": (config.min_size, config.max_size), "repeats": (1, config.max_repeats)}
-    return RepeatCopy(sizes, config.num_bits)
+    def build_model(self, config: AlgorithmConfig, processor: AlgorithmProcessor) -> NeuralTuringMachine | LSTMBaseline:
+        """The network, for the inputs and outputs of the algorithm."""
+        input_dim, output_dim = processor.algorithm.dims
+        if config.model == "lstm":
+            return LSTMBaseline(input_dim, output_dim, hidden_dim=config.hidden_dim, num_layers=config.num_layers)
+        return NeuralTuringMachine(
+            input_dim,
+            output_dim,
+            memory_rows=config.memory_rows,
+            memory_width=config.memory_width,
+            num_read_heads=config.num_read_heads,
+            num_write_heads=config.num_write_heads,
+            controller=config.controller,
+            hidden_dim=config.hidden_dim,
+            max_shift=config.max_shift,
+            state_grad_clip=config.state_grad_clip,
+        )
 
+    def train_batches(self, config: AlgorithmConfig, processor: AlgorithmProcessor, examples: Algorithm) -> BatchSource:
+        """Generated sequences."""
+        return GeneratedBatches(examples.sample, lambda batch: batch, config.batch_size, config.seed)
 
-def recall(config: AlgorithmConfig) -> Algorithm:
-    """The item after a given item."""
-    return AssociativeRecall({"items": (config.min_size, config.max_size)}, config.num_bits)
+    def eval_batches(
+        self, config: AlgorithmConfig, processor: AlgorithmProcessor, examples: Iterable[Mapping[str, int]]
+    ) -> list[SequenceBatch]:
+        """160 sequences of each size."""
+        algorithm = processor.algorithm
+        return [batch for sizes in examples for batch in sample_batches(algorithm, sizes, NUM_VALID_SEQUENCES)]
 
+    def loss(self, model: nn.Module, batch: SequenceBatch) -> Loss:
+        """The cross entropy of the target bits, summed over a batch."""
+        logits, targets = model(batch.inputs)[0][:, batch.target_mask], batch.targets[:, batch.target_mask]
+        total = nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
+        return Loss(total, batch.num_tokens)
 
-def ngrams(config: AlgorithmConfig) -> Algorithm:
-    """The next bit of a random source."""
-    return DynamicNGrams({"length": (config.min_size, config.max_size)}, 1)
+    def compile_mode(self, config: AlgorithmConfig) -> CompileMode:
+        """One step of the memory; a library computes the LSTM."""
+        return "step" if config.model == "ntm" else "off"
 
-
-def sort(config: AlgorithmConfig) -> Algorithm:
-    """Vectors in the order of their priorities."""
-    return PrioritySort({"length": (config.min_size, config.max_size)}, config.num_bits)
+    def compute_metrics(
+        self,
+        config: AlgorithmConfig,
+        predictor: Predictor[Any, Any, Any],
+        loss: Callable[[nn.Module, SequenceBatch], Loss],
+        batches: Sequence[SequenceBatch],
+        examples: Iterable[Mapping[str, int]],
+    ) -> dict[str, float]:
+        """The cost in bits, the percentage of wrong bits and the loss, for sequences of the largest training size."""
+        assert isinstance(predictor, AlgorithmPredictor)
+        result = predictor.evaluate_batches(batches)
+        return {name: result[name] for name in ("bits", "errors", "loss")}

@@ -1,12 +1,15 @@
-"""Options of image captioning."""
+"""Options and recipes of image captioning."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from regard.config import option
+from regard.config import Config, option
+from regard.tasks.registry import Recipe
 from regard.training.config import MONITOR_HELP, TrainingConfig
+
+__all__ = ["CaptionExplainOptions", "CaptionOptions", "CaptioningConfig"]
 
 HARD = {"attention_scope": "hard"}
 
@@ -62,3 +65,85 @@ class CaptioningConfig(TrainingConfig):
         """Refuse a score where there is no attention."""
         if self.attention_scope == "none" and self.score != "additive":
             raise self.option("score").error(self.score, "needs attention_scope=soft or attention_scope=hard")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionOptions(Config):
+    """Options of the search for a caption; None: as in the config of the run."""
+
+    beam_size: int | None = option(None, "hypotheses kept side by side; 1: greedy search", ge=1)
+    length_penalty: float | None = option(None, "strength of the length penalty; above 0 prefers longer captions", ge=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionExplainOptions(CaptionOptions):
+    """Options of `ImageCaptioner.explain`."""
+
+    smooth: bool = option(True, "interpolate the weights between cells in figures")
+
+
+CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {"image-to-text": CaptioningConfig}
+OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {
+    "image-to-text": {"predict": CaptionOptions, "evaluate": CaptionOptions, "explain": CaptionExplainOptions}
+}
+
+SCENE_DEFAULTS = {
+    "monitor": "captions",
+    "schedule": "cosine",
+    "lr": 3e-3,
+    "warmup_steps": 200,
+    "steps": 6000,
+    "batch_size": 32,
+    "average_last": 3,
+    "entropy_bonus": 0.001,  # soft attention finds the digits; a larger bonus only blurs it
+}
+
+PHOTOGRAPH_DEFAULTS = {
+    "monitor": "bleu",
+    "schedule": "cosine",
+    "lr": 1e-3,
+    "warmup_steps": 400,
+    "steps": 3000,
+    "min_word_count": 5,
+    "embed_dim": 256,
+    "hidden_dim": 512,
+    "dropout": 0.5,
+    "doubly_stochastic_weight": 1.0,
+    "beam_size": 5,
+}
+
+RECIPES = (
+    Recipe(
+        "digit-scenes",
+        "image-to-text",
+        "regard.tasks.captioning.data:digit_scenes",
+        "Captions of scenes of handwritten digits, from left to right; the digits come with scikit-learn.",
+        "为手写数字场景生成从左到右的描述；数字来自 scikit-learn 自带的数据集。",
+        SCENE_DEFAULTS,
+    ),
+    Recipe(
+        "mnist-scenes",
+        "image-to-text",
+        "regard.tasks.captioning.data:mnist_scenes",
+        "Captions of larger scenes of MNIST digits (data_dir=FOLDER).",
+        "为更大的 MNIST 数字场景生成描述（data_dir=文件夹）。",
+        {**SCENE_DEFAULTS, "image_size": 96, "conv_channels": 32, "steps": 15_000},
+    ),
+    Recipe(
+        "flickr8k",
+        "image-to-text",
+        "regard.tasks.captioning.data:flickr8k",
+        "Photographs as precomputed features, five captions each (data_dir=FOLDER).",
+        "照片（预先计算的特征），每张五条描述（data_dir=文件夹）。",
+        PHOTOGRAPH_DEFAULTS,
+    ),
+    Recipe(
+        "captions",
+        "image-to-text",
+        "regard.tasks.captioning.data:captions",
+        "Your own images and captions: --train x.jsonl --valid y.jsonl.",
+        "你自己的图片及描述：--train x.jsonl --valid y.jsonl。",
+        {"color": True, "schedule": "cosine", "dropout": 0.3, "min_word_count": 2, "beam_size": 5},
+        reads_files=True,
+    ),
+)

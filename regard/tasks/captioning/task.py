@@ -1,198 +1,216 @@
-"""The task of describing pictures: words, batches of pictures, a network that looks and writes, and how good it is."""
+"""The image captioning task: words, batches of images, a network that attends to a grid, and its loss."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, cast
 
-from torch import Tensor
+from torch import nn
 
 from regard.attention import Attention, Constant, Sample
 from regard.data import Tokenizer
-from regard.data.captions import CaptionBatches, CaptionedImages, SceneCaptionCollator
+from regard.data.captions import CaptionBatch, CaptionBatches, CaptionedImages, SceneCaptionCollator
 from regard.data.parallel import pluralize
 from regard.data.scenes import CAPTION_WORDS, SceneGenerator
 from regard.data.segmentation import separate_characters
 from regard.data.sources import GeneratedBatches
 from regard.data.vocabulary import SPECIAL_TOKENS
 from regard.errors import DataError
+from regard.files import write_json
 from regard.models.captioner import ShowAttendTell
 from regard.models.image_models import ConvBackbone
-from regard.tasks.captioning.config import CaptioningConfig
-from regard.tasks.captioning.data import Gallery
-from regard.tasks.captioning.predictor import ImageCaptioner, caption_bleu, caption_report, nearest_captions
-from regard.tasks.datasets import describe_splits
-from regard.tasks.legacy import Experiment, Recipe, Task
+from regard.tasks.captioning.config import CaptioningConfig, CaptionOptions
+from regard.tasks.captioning.data import CaptionSplits
+from regard.tasks.captioning.predictor import ImageCaptioner
+from regard.tasks.datasets import EvalBatches, concatenate_examples, describe_reports
 from regard.tasks.mechanisms import build_score
-from regard.tasks.runner import build_and_load
+from regard.tasks.predictor import Metric, Predictor
 from regard.tasks.sequence_loss import build_caption_loss
-from regard.training import RunFolder, TrainingConfig
-from regard.training.trainer import Objective
+from regard.tasks.task import DataSplits, Processor, Task
+from regard.training import BatchSource, Loss
+from regard.training.engine import CompileMode
+
+__all__ = ["CaptioningProcessor", "ImageCaptioningTask", "train_tokenizer"]
 
 MIN_VOCAB_WORDS = 5  # words that are known, however rare they are
 
 
-class ImageCaptioningTask(Task[CaptioningConfig]):
-    """From a picture to a caption."""
-
-    config_class: ClassVar[type[TrainingConfig]] = CaptioningConfig
-    uses: ClassVar[tuple[str, ...]] = (
-        "caption {run} IMAGE",
-        "show {run} IMAGE --out x.png",
-        "evaluate {run}",
-        "info {run}",
-    )
-    files = ("words.json",)
-
-    def validate(self, recipe: Recipe, config: CaptioningConfig) -> None:
-        gallery: Gallery = recipe.data(config)
-        build_model(config, 8, gallery.feature_dim)
-
-    def experiment(self, run: RunFolder, recipe: Recipe, config: CaptioningConfig) -> Experiment[CaptioningConfig]:
-        words, gallery = Tokenizer.load(run.folder / self.files[0]), recipe.data(config)
-        objective = Objective(build_model(config, len(words), gallery.feature_dim), build_caption_loss(config))
-        train, valid = gallery.train(), gallery.valid()
-        data = (
-            GeneratedBatches(train.sample, SceneCaptionCollator(words), config.batch_size, config.seed)
-            if isinstance(train, SceneGenerator)
-            else _make_batches("train", train, words, config)
-        )
-        album = _make_batches("valid", valid, words, config)
-        validation = Validation(objective, ImageCaptioner(objective.model, words, config), valid, album)
-        objective.train()
-        reports = {"train": data.report} if isinstance(data, CaptionBatches) else {}
-        reports["valid"] = album.report
-        return Experiment(
-            run,
-            config,
-            objective,
-            data,
-            validation,
-            {"vocabulary": len(words), "data": {name: one.as_dict() for name, one in reports.items()}},
-            describe_splits(reports, gallery.held, "image"),
-            compile_mode="off",
-        )
-
-    def load(
-        self,
-        run: RunFolder,
-        recipe: Recipe,
-        config: CaptioningConfig,
-        weights: Mapping[str, Tensor],
-        where: str,
-        device: str,
-    ) -> ImageCaptioner:
-        words = Tokenizer.load(run.folder / self.files[0])
-        grid_dim = recipe.data(config).feature_dim
-        model = build_and_load(lambda: build_model(config, len(words), grid_dim), weights, where)
-        return ImageCaptioner(model.to(device), words, config)
-
-    def judge(self, recipe: Recipe, made: ImageCaptioner, part: str | None = None) -> dict[str, Any]:
-        gallery: Gallery = recipe.data(made.config)
-        known = {**gallery.tests, "valid": gallery.valid}
-        chosen = part or next(iter(known))
-        pictures = known[chosen]()
-        return {**caption_report(made, pictures), **nearest_neighbor_baseline(gallery, made, pictures), "part": chosen}
-
-    def ready(self, run: RunFolder, recipe: Recipe, config: CaptioningConfig, origin: RunFolder | None) -> None:
-        """The words: learned from the training captions, or those of the run it begins with."""
-        name = self.files[0]
-        if origin is not None:
-            words = Tokenizer.load(origin.folder / name)
-        else:
-            words = train_tokenizer(recipe.data(config), config)
-        words.save(run.folder / name)
-
-
-class DescribingFeatures(ImageCaptioningTask):
-    """From a grid of features to a caption: nobody can give it an image, but those of its test can be shown."""
-
-    uses = ("show {run} --seed 3", "evaluate {run}", "info {run}")
-
-
 @dataclass(frozen=True)
-class Validation:
-    """The loss on the pictures held out and, if that is watched, how good greedy captions of them are."""
+class CaptioningProcessor(Processor):
+    """What a captioner needs beside its weights.
 
-    objective: Objective
-    captioner: ImageCaptioner
-    valid: CaptionedImages
-    album: CaptionBatches  # the same as batches
+    Args:
+        tokenizer: the words
+        image_size: side of an image in pixels
+        color: whether images have colors
+        feature_dim: size of a feature vector if inputs are grids of features; None for images
+    """
 
-    def __call__(self) -> dict[str, float]:
-        captioner, settings = self.captioner, self.captioner.config
+    tokenizer: Tokenizer
+    image_size: int = 64
+    color: bool = False
+    feature_dim: int | None = None
+
+    def save(self, folder: Path) -> None:
+        """Write tokenizer.json and processor.json."""
+        self.tokenizer.save(folder / "tokenizer.json")
+        values = {name: value for name, value in vars(self).items() if name != "tokenizer"}
+        write_json(folder / "processor.json", values)
+
+    @classmethod
+    def load(cls, folder: Path) -> CaptioningProcessor:
+        """Read what `save` wrote."""
+        return cls(Tokenizer.load(folder / "tokenizer.json"), **cls.read_values(folder))
+
+    def describe(self) -> dict[str, Any]:
+        """The size of the vocabulary."""
+        return {"vocab_size": len(self.tokenizer)}
+
+
+class ImageCaptioningTask(Task[CaptioningConfig, CaptioningProcessor, CaptionedImages, CaptionBatch]):
+    """From an image, or a grid of features, to a caption."""
+
+    name, verb = "image-to-text", "caption"
+    config_class = CaptioningConfig
+    processor_class = CaptioningProcessor
+    predictor_class = ImageCaptioner
+    metrics = (
+        Metric("captions", "captions without a mistake, %"),
+        Metric("digits", "digits named at their place, %"),
+        Metric("inside", "largest weight inside the named digit, %"),
+        Metric("bleu", "BLEU"),
+        *(Metric(f"bleu{order}", f"BLEU-{order}") for order in (1, 2, 3, 4)),
+        Metric("brevity_penalty", "brevity penalty", format=".3f"),
+        Metric("loss", "loss, nats per word", lower_is_better=True, format=".4f"),
+    )
+
+    def validate(self, config: CaptioningConfig, data: DataSplits[CaptionedImages]) -> None:
+        """Refuse mechanisms that do not go together."""
+        _build_model(config, 8, cast(CaptionSplits, data).feature_dim)
+
+    def build_processor(self, config: CaptioningConfig, data: DataSplits[CaptionedImages]) -> CaptioningProcessor:
+        """The words of the training captions that are frequent enough."""
+        return _make_processor(config, data, train_tokenizer(data.train, config))
+
+    def inherit_processor(
+        self, config: CaptioningConfig, data: DataSplits[CaptionedImages], other: Task[Any, Any, Any, Any], folder: Path
+    ) -> CaptioningProcessor:
+        """The words of the other run."""
+        return _make_processor(config, data, CaptioningProcessor.load(folder).tokenizer)
+
+    def build_model(self, config: CaptioningConfig, processor: CaptioningProcessor) -> ShowAttendTell:
+        """An LSTM that attends to the grid of a backbone, or to a grid of features."""
+        return _build_model(config, len(processor.tokenizer), processor.feature_dim)
+
+    def train_batches(self, config: CaptioningConfig, processor: CaptioningProcessor, examples: Any) -> BatchSource:
+        """Generated scenes, or captions in random order."""
+        if isinstance(examples, SceneGenerator):
+            collate = SceneCaptionCollator(processor.tokenizer)
+            return GeneratedBatches(examples.sample, collate, config.batch_size, config.seed)
+        return _make_batches("train", examples, config, processor)
+
+    def eval_batches(
+        self, config: CaptioningConfig, processor: CaptioningProcessor, examples: Iterable[CaptionedImages]
+    ) -> EvalBatches[CaptionBatch]:
+        """Every caption once, in order."""
+        source = _make_batches("valid", examples, config, processor)
+        return EvalBatches(source.iter_eval_batches(), source.report)
+
+    def build_loss(self, config: CaptioningConfig) -> nn.Module:
+        """The loss of the words; hard attention counts its batches and has a baseline."""
+        return build_caption_loss(config)
+
+    def compile_mode(self, config: CaptioningConfig) -> CompileMode:
+        """Nothing: captions have many lengths."""
+        return "off"
+
+    def describe_data(
+        self, config: CaptioningConfig, batches: BatchSource, valid: Iterable[CaptionBatch]
+    ) -> Mapping[str, Any]:
+        """What was read, and whether validation images were held out."""
+        is_held_out = bool(config.train_files) and not config.valid_files
+        return describe_reports(batches, valid, "image" if is_held_out else None)
+
+    def compute_metrics(
+        self,
+        config: CaptioningConfig,
+        predictor: Predictor[Any, Any, Any],
+        loss: Callable[[nn.Module, CaptionBatch], Loss],
+        batches: Sequence[CaptionBatch],
+        examples: Iterable[CaptionedImages],
+    ) -> dict[str, float]:
+        """The loss without label smoothing and, if another metric is monitored, how good greedy captions are."""
         total = count = 0.0
-        for batch in self.album.iter_eval_batches():
-            loss = self.objective(batch.to(captioner.device))
-            total, count = total + float(loss.metrics["nll"]), count + loss.count
-        scores = {"loss": total / count}
-        if settings.monitor == "loss":
-            return scores
-        found = caption_report(captioner, self.valid, captioner.decoding_config(beam_size=1))
+        for batch in batches:
+            found = loss(predictor.model, batch.to(predictor.device))
+            total, count = total + float(found.metrics["nll"]), count + found.count
+        metrics = {"loss": total / count}
+        if config.monitor == "loss":
+            return metrics
+        report = predictor.evaluate(examples, CaptionOptions(beam_size=1))
         names = ("captions", "digits", "inside", "bleu")
-        return scores | {name: found[name] for name in names if name in found}
+        return metrics | {name: report.metrics[name] for name in names if name in report.metrics}
 
 
-def nearest_neighbor_baseline(
-    gallery: Gallery, captioner: ImageCaptioner, captioned: CaptionedImages
-) -> dict[str, Any]:
-    """What copying the caption of the nearest training picture would get, where pictures are features."""
-    if gallery.feature_dim is None:
-        return {}
-    train = gallery.train()
-    assert isinstance(train, CaptionedImages)
-    said = [text.lower() if captioner.config.lowercase else text for text in nearest_captions(train, captioned)]
-    floor = caption_bleu(said, captioned.captions, captioner.config.lowercase)
-    return {"nearest": {name: value for name, value in floor.items() if isinstance(value, float)}}
+def _make_processor(
+    config: CaptioningConfig, data: DataSplits[CaptionedImages], tokenizer: Tokenizer
+) -> CaptioningProcessor:
+    return CaptioningProcessor(tokenizer, config.image_size, config.color, cast(CaptionSplits, data).feature_dim)
 
 
 def _make_batches(
-    name: str, captioned: CaptionedImages, tokenizer: Tokenizer, config: CaptioningConfig
+    split: str, examples: Any, config: CaptioningConfig, processor: CaptioningProcessor
 ) -> CaptionBatches:
+    images = concatenate_examples(CaptionedImages, examples)
     try:
-        return CaptionBatches(captioned, tokenizer, config.batch_size, max_length=config.max_length, seed=config.seed)
+        return CaptionBatches(
+            images, processor.tokenizer, config.batch_size, max_length=config.max_length, seed=config.seed
+        )
     except DataError as error:
-        raise DataError(f"{name}: {error}") from None
+        raise DataError(f"{split}: {error}") from None
 
 
-def train_tokenizer(gallery: Gallery, config: CaptioningConfig) -> Tokenizer:
-    """The words of scenes, or those of the training captions that are there often enough."""
-    train = gallery.train()
-    if isinstance(train, SceneGenerator):
+def train_tokenizer(examples: Any, config: CaptioningConfig) -> Tokenizer:
+    """The words of scenes, or those that occur often enough in captions.
+
+    Args:
+        examples: a `SceneGenerator`, or captioned images
+        config: how often, and whether in lowercase
+    """
+    if isinstance(examples, SceneGenerator):
         return Tokenizer.train([" ".join(CAPTION_WORDS)], "word", len(SPECIAL_TOKENS) + len(CAPTION_WORDS))
-    texts = [separate_characters(text) for captions in train.captions for text in captions]
-    counts = _count_words(texts, config.lowercase)
-    often = sum(count >= config.min_word_count for count in counts.values())
-    if counts and not often:
+    images = concatenate_examples(CaptionedImages, examples)
+    texts = [separate_characters(text) for captions in images.captions for text in captions]
+    counts = Counter(word for text in texts for word in (text.lower() if config.lowercase else text).split())
+    num_frequent = sum(count >= config.min_word_count for count in counts.values())
+    if counts and not num_frequent:
         word, most = counts.most_common(1)[0]
         raise DataError(
-            f"min_word_count={config.min_word_count}: no word is in the training captions so often; the most frequent,"
-            f" {word!r}, is there {pluralize(most, 'time')}"
+            f"min_word_count={config.min_word_count}: no word of the training captions is so frequent; the most"
+            f" frequent, {word!r}, occurs {pluralize(most, 'time')}"
         )
-    return Tokenizer.train(texts, "word", len(SPECIAL_TOKENS) + max(MIN_VOCAB_WORDS, often), lowercase=config.lowercase)
+    size = len(SPECIAL_TOKENS) + max(MIN_VOCAB_WORDS, num_frequent)
+    return Tokenizer.train(texts, "word", size, lowercase=config.lowercase)
 
 
-def _count_words(texts: Iterable[str], lowercase: bool) -> Counter[str]:
-    return Counter(word for text in texts for word in (text.lower() if lowercase else text).split())
-
-
-def build_model(config: CaptioningConfig, vocab_size: int, feature_dim: int | None) -> ShowAttendTell:
-    """The network that the settings describe; of pictures that are grids already, `grid_dim` is their size."""
-    eyes = None
+def _build_model(config: CaptioningConfig, vocab_size: int, feature_dim: int | None) -> ShowAttendTell:
+    """The network; without a backbone if inputs are grids of features of size `feature_dim`."""
+    backbone = None
     if feature_dim is None:
         feature_dim = config.feature_dim
-        eyes = ConvBackbone(3 if config.color else 1, feature_dim, width=config.conv_channels)
+        backbone = ConvBackbone(3 if config.color else 1, feature_dim, width=config.conv_channels)
     if config.attention_scope == "none":
         attention = Attention(Constant())
     else:
-        how = build_score(config.score, config.hidden_dim, feature_dim, config.hidden_dim // 2)
-        attention = Attention(how, Sample() if config.attention_scope == "hard" else None)
+        score = build_score(config.score, config.hidden_dim, feature_dim, config.hidden_dim // 2)
+        attention = Attention(score, Sample() if config.attention_scope == "hard" else None)
     return ShowAttendTell(
         vocab_size,
         attention,
-        backbone=eyes,
+        backbone=backbone,
         feature_dim=feature_dim,
         embed_dim=config.embed_dim,
         hidden_dim=config.hidden_dim,

@@ -18,18 +18,16 @@ from regard.config import Config
 from regard.data.images import IMAGE_BATCH_SIZE, ImageLike, load_gray_images, to_rgb
 from regard.data.questions import QUESTION_TYPES, SINGLE_DIGIT_TYPES, ImageQuestions, QuestionBatch, encode_question
 from regard.data.scenes import RenderedScenes
-from regard.errors import UnsupportedError
-from regard.tasks.captioning.predictor import is_inside_box
 from regard.tasks.classification import Classification, ranked_probabilities
 from regard.tasks.datasets import concatenate_examples
-from regard.tasks.predictor import AttentionMap, Explanation, InputField, Predictor, Report
+from regard.tasks.grid import GridExplanation, is_inside_box, make_grid_map, to_percent
+from regard.tasks.predictor import AttentionMap, InputField, Predictor, Report
 from regard.tasks.vision.config import GridExplainOptions
 
 if TYPE_CHECKING:
-    from regard.viewing.figures import Figure
-    from regard.viewing.pages import HtmlPage
+    pass
 
-__all__ = ["GridExplanation", "ImageClassifier", "VisualQA", "accuracy_with_error", "pointing_hits"]
+__all__ = ["ImageClassifier", "VisionExplanation", "VisualQA", "accuracy_with_error", "pointing_hits"]
 
 NUM_SHOWN = 3  # answers in the text form of an explanation
 InputT = TypeVar("InputT")
@@ -37,40 +35,20 @@ ExampleT = TypeVar("ExampleT")
 
 
 @dataclass(frozen=True)
-class GridExplanation(Explanation):
-    """A prediction with the attention weights over the grid of the image.
+class VisionExplanation(GridExplanation):
+    """A class or an answer, with the weights of each query over the grid of the image.
 
     Args:
-        prediction: the class or the answer, with the probabilities of all
-        maps: one map of (1, queries, cells); none for a model without attention
-        image: the image, (height, width, 3)
         question: the question, if there is one
-        smooth: whether figures interpolate the weights between cells
     """
 
-    image: Float[Tensor, "height width 3"]
+    prediction: Classification
     question: str | None = None
-    smooth: bool = True
 
     @property
     def probabilities(self) -> dict[str, float]:
         """The probability of each class or answer, the largest first."""
-        assert isinstance(self.prediction, Classification)
         return self.prediction.probabilities
-
-    @property
-    def names(self) -> list[str]:
-        """What each query of the attention stands for: a class, or a hop."""
-        return list(self.maps[0].queries) if self.maps else []
-
-    @property
-    def weights(self) -> Float[Tensor, "queries rows columns"] | None:
-        """The weights of each query over the grid; None without attention."""
-        if not self.maps:
-            return None
-        grid = self.maps[0].grid
-        assert grid is not None
-        return self.maps[0].weights[0].unflatten(-1, grid)
 
     @property
     def title(self) -> str:
@@ -78,50 +56,23 @@ class GridExplanation(Explanation):
         answer = f"{self.prediction.text} ({self.prediction.score:.0%})"
         return answer if self.question is None else f"{self.question}? {answer}"
 
+    @property
+    def values(self) -> list[float]:
+        """The probability of each query's class, or of the answer."""
+        return [self.probabilities.get(name, self.prediction.score) for name in self.names]
+
     def to_text(self, *, color: bool | None = None, width: int | None = None, language: str = "en") -> str:
         """The most probable answers, and the cell with the largest weight of each query."""
         lines = [self.title, ""]
         lines += [f"{name:<14} {value:7.1%}" for name, value in list(self.probabilities.items())[:NUM_SHOWN]]
-        if (weights := self.weights) is not None:
-            lines.append("")
-            lines += [_format_strongest_cell(name, grid) for name, grid in zip(self.names, weights, strict=True)]
+        if cells := self._strongest_cells():
+            lines += ["", *(f"{name:<14} {cell}" for name, cell in zip(self.names, cells, strict=True))]
         return "\n".join(lines)
-
-    def to_figure(self, title: str | None = None) -> Figure:
-        """The image and, for each query, the image with its weights."""
-        from regard.viewing import figures
-
-        title = self.title if title is None else title
-        return figures.image_overlay(self.image, self._require_weights(), self.names, smooth=self.smooth, title=title)
-
-    def to_page(self, *, title: str | None = None, language: str | None = None) -> HtmlPage:
-        """An HTML page with the image, lit by the weights of each query."""
-        from regard.viewing import pages
-
-        weights, title = self._require_weights(), self.title if title is None else title
-        values = [self.probabilities.get(name, self.prediction.score) for name in self.names]
-        return pages.caption_page(self.image, self.names, weights, values, title=title, language=language)
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""
         question = {} if self.question is None else {"question": self.question}
         return question | super().to_json()
-
-    def _require_weights(self) -> Float[Tensor, "queries rows columns"]:
-        if (weights := self.weights) is None:
-            raise UnsupportedError("this model has no attention: there are no weights to draw")
-        return weights
-
-
-def _format_strongest_cell(name: str, grid: Float[Tensor, "rows columns"]) -> str:
-    row, column = divmod(int(grid.argmax()), grid.shape[1])
-    return f"{name:<14} row {row}, column {column}: {float(grid.max()):.2f}"
-
-
-def _make_maps(names: Sequence[str], weights: Float[Tensor, "queries cells"]) -> tuple[AttentionMap, ...]:
-    side = math.isqrt(weights.shape[-1])
-    cells = [f"row {row}, column {column}" for row in range(side) for column in range(side)]
-    return (AttentionMap("grid", weights[None], list(names), cells, grid=(side, side)),)
 
 
 class _GridPredictor(Predictor[InputT, ExampleT, Classification]):
@@ -186,7 +137,7 @@ class ImageClassifier(_GridPredictor[ImageLike, RenderedScenes]):
         logits = self.compute_logits(load_gray_images(inputs, self.processor.image_size))
         return [Classification.from_probabilities(ranked_probabilities(row, self.labels)) for row in logits]
 
-    def explain(self, input: ImageLike, options: Any = None) -> GridExplanation:
+    def explain(self, input: ImageLike, options: Any = None) -> VisionExplanation:
         """The class of an image with the weights over its grid, for one query or for each class."""
         options = options or GridExplainOptions()
         image = load_gray_images([input], self.processor.image_size)
@@ -197,8 +148,8 @@ class ImageClassifier(_GridPredictor[ImageLike, RenderedScenes]):
             if len(weights) > 1:  # one query for each class
                 names = list(prediction.probabilities)
                 weights = weights[[self.labels.index(name) for name in names]]
-            maps = _make_maps(names, weights)
-        return GridExplanation(prediction, maps, to_rgb(input), smooth=options.smooth)
+            maps = make_grid_map(names, weights)
+        return VisionExplanation(prediction, maps, to_rgb(input), options.smooth)
 
     def evaluate(self, examples: Iterable[RenderedScenes], options: Any = None) -> Report:
         """Accuracy, in total and by class, and how often the largest weight is inside the box of the digit."""
@@ -256,7 +207,7 @@ class VisualQA(_GridPredictor[tuple[ImageLike, str], ImageQuestions]):
         logits = [self.compute_logits(*self._encode(*pair))[0, 0] for pair in inputs]
         return [Classification.from_probabilities(ranked_probabilities(row, answers)) for row in logits]
 
-    def explain(self, input: tuple[ImageLike, str], options: Any = None) -> GridExplanation:
+    def explain(self, input: tuple[ImageLike, str], options: Any = None) -> VisionExplanation:
         """The answer to a question with the weights over the grid, for each hop."""
         options = options or GridExplainOptions()
         (prediction,) = self.predict([input])
@@ -264,10 +215,10 @@ class VisualQA(_GridPredictor[tuple[ImageLike, str], ImageQuestions]):
         if self.has_attention:
             weights = self.compute_weights(*self._encode(*input))[0, 0]
             names = [f"hop {number}" for number in range(1, len(weights) + 1)]
-            maps = _make_maps(names if len(weights) > 1 else [prediction.text], weights)
+            maps = make_grid_map(names if len(weights) > 1 else [prediction.text], weights)
         image, question = input
         question = question.strip().rstrip("?").strip()
-        return GridExplanation(prediction, maps, to_rgb(image), question, options.smooth)
+        return VisionExplanation(prediction, maps, to_rgb(image), options.smooth, question)
 
     def evaluate(self, examples: Iterable[ImageQuestions], options: Any = None) -> Report:
         """Accuracy, in total and by type of question, and how often a largest weight is inside a relevant box.
@@ -340,8 +291,3 @@ def accuracy_with_error(correct: Bool[Tensor, "*examples"]) -> dict[str, float]:
     """
     rate = float(correct.double().mean())
     return {"accuracy": 100 * rate, "error": 100 * math.sqrt(rate * (1 - rate) / correct.numel())}
-
-
-def to_percent(hits: Bool[Tensor, " examples"]) -> float:
-    """The percentage of true values."""
-    return 100 * float(hits.double().mean())

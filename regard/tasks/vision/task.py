@@ -23,7 +23,7 @@ from regard.models.image_models import (
     VisualQAModel,
 )
 from regard.tasks.classification import classification_loss
-from regard.tasks.datasets import SCENE_SEEDS, concatenate_examples, find_data_folder
+from regard.tasks.datasets import MNIST_CONTENTS, SCENE_SEEDS, concatenate_examples, find_data_folder
 from regard.tasks.mechanisms import build_attention, build_normalizer, build_score
 from regard.tasks.predictor import Metric
 from regard.tasks.task import DataSplits, LazyExamples, Processor, Task
@@ -44,7 +44,6 @@ __all__ = [
 
 NUM_VALID_SCENES, NUM_TEST_SCENES = 500, 2000
 VALID_BATCH_SIZE = 100  # scenes
-MNIST_CONTENTS = "the four files of MNIST, such as train-images-idx3-ubyte.gz"
 BACKBONE, QUESTION_ENCODER = "backbone.", "question_encoder."  # prefixes of weights
 DIGIT_LABELS = tuple(map(str, range(10)))
 

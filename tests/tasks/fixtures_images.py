@@ -1,4 +1,4 @@
-"""Small pictures and captions for tests: squares of one color, and grids of features."""
+"""Small images with captions: squares of one color, and grids of features."""
 
 import json
 import lzma
@@ -6,19 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-NET = [
-    "conv_channels=4",
-    "feature_dim=24",
-    "embed_dim=16",
-    "hidden_dim=24",
-    "num_threads=1",
-    "warmup_steps=5",
-]  # a small describer
+NET = ["conv_channels=4", "feature_dim=24", "embed_dim=16", "hidden_dim=24", "num_threads=1", "warmup_steps=5"]
 TINY = [*NET, "image_size=32", "batch_size=8", "steps=4", "validate_every=2", "save_every=2"]
 COLORS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (40, 60, 230)}
 
 
-def squares(folder: Path, name: str, count: int, seed: int) -> str:
+def write_squares(folder: Path, name: str, count: int, seed: int) -> str:
     """Images with one colored half, left or right, and a list of them: "red left" and "the left is red"."""
     from PIL import Image
 
@@ -36,19 +29,19 @@ def squares(folder: Path, name: str, count: int, seed: int) -> str:
     return str(file)
 
 
-def features(folder: Path, pictures: int = 24) -> str:
-    """A folder as that of Flickr8k: in a cell of its own, each picture says which of four captions is its."""
+def write_features(folder: Path, count: int = 24) -> str:
+    """A folder as that of Flickr8k: one cell of each image says which of four captions it has."""
     folder.mkdir(exist_ok=True)
     texts = ("a dog runs .", "two cats sleep .", "the boat is red .", "people walk in snow .")
     random = np.random.default_rng(0)
-    q, lines = np.zeros((8, pictures, 9), dtype=np.int8), []
-    for number in range(pictures):
+    q, lines = np.zeros((8, count, 9), dtype=np.int8), []
+    for number in range(count):
         which = number % 4
         q[which, number, random.integers(9)] = 100
         split = ("train", "train", "dev", "test")[number // 4 % 4]
         others = [texts[which], texts[which].upper(), f"{texts[which]} once"]
         lines.append("\t".join([f"{number}.jpg", split, *others]))
-    np.savez_compressed(folder / "features.npz", q=q, image=[f"{number}.jpg" for number in range(pictures)])
+    np.savez_compressed(folder / "features.npz", q=q, image=[f"{number}.jpg" for number in range(count)])
     with lzma.open(folder / "captions.tsv.xz", "wt", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
     return str(folder)

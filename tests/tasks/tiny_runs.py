@@ -1,4 +1,4 @@
-"""Trainings of some steps, for tests of runs."""
+"""Options of short trainings, and small parallel files."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ def quiet(line):
     pass
 
 
-def final(folder):
+def final_state(folder):
     """Every weight and every number of the optimizer, as bytes."""
     last = folder / "checkpoints" / "step-00000008"
     return {
@@ -31,8 +31,8 @@ def final(folder):
     }
 
 
-def written(folder, form, name="a", pairs=PAIRS):
-    """The pairs as files of this form; the words that say so."""
+def write_pairs(folder, form, name="a", pairs=PAIRS):
+    """Write the pairs as files of this form and return their paths."""
     folder.mkdir(exist_ok=True)
     if form == "two":
         for side, end in enumerate(("en", "fr")):

@@ -11,7 +11,7 @@ from regard.errors import CheckpointCorruptError, ConfigError, DataError, Storag
 from regard.tasks import RECIPES, resume, train
 from regard.tasks import runner as unchanged
 from regard.tasks.runner import resolve_config
-from tests.recipes.tiny import FILES, PAIRS, TINY, quiet, written
+from tests.tasks.tiny_runs import FILES, PAIRS, TINY, quiet, write_pairs
 
 pytestmark = pytest.mark.usefixtures("small_vocabulary")
 
@@ -35,23 +35,23 @@ def run(whole, tmp_path):
 @pytest.mark.parametrize("which", ["train", "valid"])
 @pytest.mark.parametrize("stream", ["off", "on"])
 def test_a_run_does_not_go_on_with_another_text(tmp_path, which, stream):
-    files = {name: written(tmp_path, "tsv", name) for name in ("train", "valid")}
+    files = {name: write_pairs(tmp_path, "tsv", name) for name in ("train", "valid")}
     words = [*FILES, *(f"{name}={path}" for name, path in files.items()), f"streaming={stream}", "steps=2"]
     train("translation", tmp_path / "run", words, log=quiet)
     record = (tmp_path / "run" / "run.json").read_bytes()
     assert json.loads(record)["files"].keys() == set(files.values())
-    written(tmp_path, "tsv", which, PAIRS[::-1])  # of the same size
+    write_pairs(tmp_path, "tsv", which, PAIRS[::-1])  # of the same size
     with pytest.raises(DataError) as caught:
         resume(tmp_path / "run", log=quiet, steps=4)
     assert f"{files[which]} has changed since the run began" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert (tmp_path / "run" / "run.json").read_bytes() == record
-    written(tmp_path, "tsv", which)
+    write_pairs(tmp_path, "tsv", which)
     assert resume(tmp_path / "run", log=quiet, steps=4).step == 4
 
 
 def test_a_run_from_before_files_were_remembered_goes_on(tmp_path):
-    files = written(tmp_path, "tsv")
+    files = write_pairs(tmp_path, "tsv")
     words = [*FILES, f"train_files={files}", f"valid_files={files}", "streaming=on", "steps=2"]
     train("translation", tmp_path / "run", words, log=quiet)
     path = tmp_path / "run" / "run.json"

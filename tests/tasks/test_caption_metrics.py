@@ -1,4 +1,4 @@
-"""What a describer of pictures learns from, and how it is judged."""
+"""The losses of image captioning, and the metrics of captions."""
 
 import pytest
 import torch
@@ -6,23 +6,28 @@ import torch
 from regard.attention import Sample
 from regard.data.captions import CaptionBatch, CaptionedImages, ImageArray
 from regard.data.sources import seeded_generator
-from regard.studies.vision import xu2015
-from regard.tasks import make_config
-from regard.tasks.captioning.predictor import caption_accuracy, caption_bleu, is_inside_box, nearest_captions
-from regard.tasks.captioning.task import build_model
+from regard.tasks import get_task, make_config
+from regard.tasks.captioning.data import nearest_captions
+from regard.tasks.captioning.predictor import caption_accuracy, caption_bleu
+from regard.tasks.captioning.task import CaptioningProcessor
+from regard.tasks.grid import is_inside_box
 from regard.tasks.sequence_loss import build_caption_loss
 from regard.training import load_into
 from regard.training.trainer import Objective
-from tests.recipes.albums import TINY
-from tests.recipes.tiny import quiet
+from tests.tasks.fixtures_images import TINY
 
 pytest.importorskip("PIL.Image")
 pytestmark = pytest.mark.usefixtures("few_scenes")
 
 
-def objective(*words):
-    settings = make_config("digit-scenes", [*TINY, *words])
-    net = Objective(build_model(settings, 19, None), build_caption_loss(settings))
+def make_objective(config, vocab_size, feature_dim=None):
+    processor = CaptioningProcessor(range(vocab_size), feature_dim=feature_dim)  # only the number of words matters
+    model = get_task("image-to-text").build_model(config, processor)
+    return Objective(model, build_caption_loss(config))
+
+
+def objective(*options):
+    net = make_objective(make_config("digit-scenes", [*TINY, *options]), 19)
     return net, CaptionBatch.from_captions(torch.rand(6, 1, 32, 32), [[5, 6, 7]] * 5 + [[5]])
 
 
@@ -45,7 +50,7 @@ def test_hard_attention_is_rewarded():
     loss = net(batch)
     loss.total.backward()
     assert float(net.model.attention.score.energy.grad.abs().sum()) > 0  # by REINFORCE: no other way leads there
-    assert (net.baseline[: batch.target.shape[1] - 1] < 0).all()
+    assert (net.loss_fn.baseline[: batch.target.shape[1] - 1] < 0).all()
     assert loss.count == batch.num_tokens == 5 * 4 + 2
 
 
@@ -56,14 +61,14 @@ def test_hard_attention_begins_softly():
     )
     drawn = []
     for _ in range(4):
-        _, seen = net._decode(batch)
+        _, seen = net.loss_fn._decode(net.model, batch)
         drawn.append(all(bool((look.weights.amax(-1) == 1).all()) for look in seen))
     assert drawn == [False, False, True, True]
-    assert float(net.state_dict()["num_batches"]) == 4  # so that a resumed training goes on with it
+    assert float(net.loss_state()["num_batches"]) == 4  # so that a resumed training goes on with it
     other, _ = objective("attention_scope=hard")
     load_into(other.model, net.model.state_dict(), "a run")
-    assert float(other.num_batches) == 0
-    assert not other.baseline.any()
+    assert float(other.loss_fn.num_batches) == 0
+    assert not other.loss_fn.baseline.any()
 
 
 def test_hard_attention_learns_where_to_look():
@@ -72,7 +77,7 @@ def test_hard_attention_learns_where_to_look():
         "flickr8k",
         ["attention_scope=hard", "hidden_dim=16", "embed_dim=8", "dropout=0", "soft_fraction=0", "soft_warmup=0"],
     )
-    net = Objective(build_model(settings, 8, 8), build_caption_loss(settings))
+    net = make_objective(settings, 8, feature_dim=8)
     optimizer = torch.optim.Adam(net.parameters(), 0.01)
     random = seeded_generator(0)
     for _ in range(150):
@@ -121,13 +126,15 @@ def test_cells_within_boxes_grown_by_a_cell():
 
 
 def test_bleu_with_and_without_the_penalty():
-    found = caption_bleu(["a dog", "a cat sits"], [["A dog", "the dog runs far"], ["a cat sits"]], lowercase=True)
+    found, signature = caption_bleu(
+        ["a dog", "a cat sits"], [["A dog", "the dog runs far"], ["a cat sits"]], lowercase=True
+    )
     assert found["bleu1"] == found["bleu1_bare"] == pytest.approx(100)
-    short = caption_bleu(["a dog runs"], [["a dog runs to me"]], lowercase=False)
+    short, _ = caption_bleu(["a dog runs"], [["a dog runs to me"]], lowercase=False)
     assert short["bleu1_bare"] == pytest.approx(100)
     assert short["bleu1"] == pytest.approx(100 * 2.718281828 ** (1 - 5 / 3))
-    assert caption_bleu(["a dog"], [["A Dog"]], lowercase=False)["bleu1"] < 60
-    assert "tok:none" in found["bleu_signature"]
+    assert caption_bleu(["a dog"], [["A Dog"]], lowercase=False)[0]["bleu1"] < 60
+    assert "tok:none" in signature
 
 
 def test_the_nearest_picture():
@@ -135,28 +142,3 @@ def test_the_nearest_picture():
     train = CaptionedImages(ImageArray(grids, 1.0), [["a", "x"], ["b"], ["c"]])
     asked = CaptionedImages(ImageArray(grids[[2, 0]] * 5 + 0.1, 1.0), [["?"], ["?"]])
     assert nearest_captions(train, asked) == ["c", "a"]
-
-
-def test_the_study_has_its_table(tmp_path, monkeypatch):
-    from regard.studies import vision as _xu2015
-
-    def small(*given, **more):
-        shared = {
-            "image_size": 32,
-            "conv_channels": 4,
-            "feature_dim": 24,
-            "hidden_dim": 16,
-            "embed_dim": 8,
-            "batch_size": 8,
-            "num_threads": 1,
-        }
-        return trial(*given, **more, **shared)
-
-    trial = _xu2015.run_trial
-    monkeypatch.setattr(_xu2015, "run_trial", small)
-    found = xu2015(tmp_path, "reverse", {"steps": 2, "validate_every": 2, "save_every": 2}, quiet)
-    assert [row["scope"] for row in found["rows"]] == ["soft", "hard", "none"]
-    assert "| scope | captions | digits | inside |" in found["table"]
-    assert (tmp_path / "table.md").is_file()
-    with pytest.raises(ValueError, match="neither Flickr8k"):
-        xu2015(tmp_path, "reverse", {"data_dir": str(tmp_path)}, quiet)

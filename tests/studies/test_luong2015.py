@@ -7,7 +7,7 @@ import pytest
 from regard.studies import STUDIES
 from regard.studies import bahdanau_luong as _luong2015
 from regard.studies import bahdanau_luong as _shared
-from tests.recipes.tiny import PAIRS, quiet, written
+from tests.tasks.tiny_runs import PAIRS, quiet, write_pairs
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def captions(tmp_path, monkeypatch):
     monkeypatch.setitem(_luong2015.SHARED_OPTIONS, "multi30k", {**_shared.SHARED_OPTIONS["multi30k"], **small})
     folder = tmp_path / "multi30k"
     for part, pairs in {"train": PAIRS[8:], "val": PAIRS[:4], "test_2016_flickr": PAIRS[4:8]}.items():
-        written(folder, "two", part, pairs)
+        write_pairs(folder, "two", part, pairs)
         (folder / f"{part}.fr").rename(folder / f"{part}.de")
     return folder
 

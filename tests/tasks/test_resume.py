@@ -11,7 +11,7 @@ import torch
 from regard.errors import ConfigError, StorageError
 from regard.tasks import load, resume, train
 from regard.training import RunFolder, checkpoint, load_weights
-from tests.recipes.tiny import TINY, final, quiet
+from tests.tasks.tiny_runs import TINY, final_state, quiet
 
 pytestmark = pytest.mark.usefixtures("small_vocabulary")
 
@@ -45,9 +45,9 @@ def test_a_run_holds_all_that_is_needed(whole):
 
 def test_the_same_seed_gives_the_same_run(whole, tmp_path):
     train("reverse", tmp_path / "again", TINY, log=quiet)
-    assert final(tmp_path / "again") == final(whole)
+    assert final_state(tmp_path / "again") == final_state(whole)
     train("reverse", tmp_path / "other", [*TINY, "seed=1"], log=quiet)
-    assert final(tmp_path / "other") != final(whole)
+    assert final_state(tmp_path / "other") != final_state(whole)
 
 
 class Crash(Exception):
@@ -85,16 +85,16 @@ def test_an_interrupted_run_goes_on_bit_for_bit(whole, tmp_path, monkeypatch, ho
     torch.manual_seed(99)  # whatever has happened since
     outcome = resume(folder, log=quiet)
     assert (outcome.step, outcome.interrupted) == (8, False)
-    assert final(folder) == final(whole)
+    assert final_state(folder) == final_state(whole)
     assert validations(folder) == validations(whole)
 
 
 def test_a_finished_run_resumed_stays_as_it_is(whole, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
-    before = final(folder)
+    before = final_state(folder)
     assert resume(folder, log=quiet).step == 8
-    assert final(folder) == before
+    assert final_state(folder) == before
 
 
 def test_more_steps_can_be_asked_for(whole, tmp_path):

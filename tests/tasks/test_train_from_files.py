@@ -8,7 +8,7 @@ import pytest
 from regard.errors import ConfigError, DataError
 from regard.tasks import load, make_config, resume, train
 from regard.tasks.translation import data as _material
-from tests.recipes.tiny import FILES, PAIRS, TINY, final, quiet, written
+from tests.tasks.tiny_runs import FILES, PAIRS, TINY, final_state, quiet, write_pairs
 
 pytestmark = pytest.mark.usefixtures("small_vocabulary")
 
@@ -17,8 +17,8 @@ def words_for(folder, form):
     extra = {"tsv columns": ["columns=2,0"], "jsonl keys": ["columns=en,fr"]}.get(form, [])
     return [
         *FILES,
-        f"train_files={written(folder, form)}",
-        f"valid_files={written(folder, form, 'v', PAIRS[::5])}",
+        f"train_files={write_pairs(folder, form)}",
+        f"valid_files={write_pairs(folder, form, 'v', PAIRS[::5])}",
         *extra,
     ]
 
@@ -33,7 +33,7 @@ def from_files(tmp_path_factory):
 @pytest.mark.parametrize("form", ["tsv", "tsv columns", "gz", "jsonl", "jsonl keys"])
 def test_every_form_of_file_gives_the_same_run(from_files, tmp_path, form):
     train("translation", tmp_path / "run", words_for(tmp_path, form), log=quiet)
-    assert final(tmp_path / "run") == final(from_files)
+    assert final_state(tmp_path / "run") == final_state(from_files)
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["data"]["train"]["used"] == len(PAIRS)
 
@@ -48,7 +48,7 @@ def test_every_form_of_file_gives_the_same_run(from_files, tmp_path, form):
     ],
 )
 def test_columns_go_by_the_kind_of_file(tmp_path, form, columns, part):
-    files = written(tmp_path, form)
+    files = write_pairs(tmp_path, form)
     with pytest.raises(ConfigError) as caught:
         train(
             "translation",
@@ -64,8 +64,8 @@ def test_columns_go_by_the_kind_of_file(tmp_path, form, columns, part):
 
 def test_columns_leave_plain_files_alone(tmp_path):
     words = [
-        f"train_files={written(tmp_path, 'tsv columns')}",
-        f"valid_files={written(tmp_path, 'two')}",
+        f"train_files={write_pairs(tmp_path, 'tsv columns')}",
+        f"valid_files={write_pairs(tmp_path, 'two')}",
         "columns=2,0",
     ]
     material = _material.from_files(make_config("translation", [*FILES, *words]))
@@ -81,12 +81,12 @@ def test_a_stream_trains_and_resumes(tmp_path):
         shutil.rmtree(tmp_path / "cut" / "checkpoints" / f"step-{step:08d}")
     (tmp_path / "cut" / "weights" / "best.safetensors").unlink()
     resume(tmp_path / "cut", log=quiet)
-    assert final(tmp_path / "cut")["model.safetensors"] == final(tmp_path / "run")["model.safetensors"]
+    assert final_state(tmp_path / "cut")["model.safetensors"] == final_state(tmp_path / "run")["model.safetensors"]
     assert len(load(tmp_path / "run").translate(["the red cat is here"])) == 1
 
 
 def test_relative_paths_are_found_from_elsewhere(tmp_path, monkeypatch):
-    written(tmp_path / "text", "tsv")
+    write_pairs(tmp_path / "text", "tsv")
     monkeypatch.chdir(tmp_path / "text")
     train("translation", tmp_path / "run", [*FILES, "train_files=a.tsv", "valid_files=a.tsv", "steps=4"], log=quiet)
     monkeypatch.chdir(tmp_path)
@@ -95,7 +95,7 @@ def test_relative_paths_are_found_from_elsewhere(tmp_path, monkeypatch):
 
 def test_what_was_left_out_is_said(tmp_path):
     pairs = [("", "vide"), *PAIRS, ("the cat " * 40, "le chat"), ("un", " ")]
-    train_files, valid = written(tmp_path, "tsv", "a", pairs), written(tmp_path, "tsv", "v", pairs)
+    train_files, valid = write_pairs(tmp_path, "tsv", "a", pairs), write_pairs(tmp_path, "tsv", "v", pairs)
     said = []
     words = [*FILES, f"train_files={train_files}", f"valid_files={valid}", "max_length=30", "steps=2"]
     train("translation", tmp_path / "run", words, log=said.append)
@@ -110,7 +110,7 @@ def test_what_was_left_out_is_said(tmp_path):
 @pytest.mark.parametrize("which", ["train", "valid"])
 def test_too_long_stops_wherever_it_is_read(tmp_path, which):
     pairs = [*PAIRS, ("the cat " * 40, "le chat")]
-    good, long = written(tmp_path, "tsv"), written(tmp_path, "tsv", "v", pairs)
+    good, long = write_pairs(tmp_path, "tsv"), write_pairs(tmp_path, "tsv", "v", pairs)
     given = {"train": good, "valid": good, which: long}
     words = [*FILES, *(f"{k}={v}" for k, v in given.items()), "max_length=30", "overflow=error"]
     with pytest.raises(DataError) as caught:
@@ -121,7 +121,7 @@ def test_too_long_stops_wherever_it_is_read(tmp_path, which):
 
 def test_too_long_cuts_what_is_validated_with(tmp_path):
     pairs = [*PAIRS[:4], ("the cat " * 40, "le chat"), ("the cat", "le chat " * 40)]
-    valid, files = written(tmp_path, "tsv", "v", pairs), written(tmp_path, "tsv", "a", PAIRS)
+    valid, files = write_pairs(tmp_path, "tsv", "v", pairs), write_pairs(tmp_path, "tsv", "a", PAIRS)
     words = [
         *FILES,
         f"train_files={files}",
@@ -139,7 +139,7 @@ def test_too_long_cuts_what_is_validated_with(tmp_path):
 
 
 def test_batches_that_are_too_small_name_their_setting(tmp_path):
-    files = written(tmp_path, "tsv", "a", [*PAIRS, ("the cat " * 40, "le chat")])
+    files = write_pairs(tmp_path, "tsv", "a", [*PAIRS, ("the cat " * 40, "le chat")])
     words = [*FILES, f"train_files={files}", f"valid_files={files}", "batch_tokens=30"]
     with pytest.raises(DataError, match="a batch holds 30; raise batch_tokens, or set max_length"):
         train("translation", tmp_path / "run", words, log=quiet)
@@ -157,18 +157,18 @@ def test_what_is_made_on_the_fly_is_counted_too(tmp_path):
 def test_a_file_that_changed_since_is_noticed(tmp_path):
     words = [
         *FILES,
-        f"train_files={written(tmp_path, 'tsv')}",
-        f"valid_files={written(tmp_path, 'tsv', 'v')}",
+        f"train_files={write_pairs(tmp_path, 'tsv')}",
+        f"valid_files={write_pairs(tmp_path, 'tsv', 'v')}",
         "steps=4",
     ]
     train("translation", tmp_path / "run", words, log=quiet)
-    written(tmp_path, "tsv", "a", PAIRS[::-1])
+    write_pairs(tmp_path, "tsv", "a", PAIRS[::-1])
     with pytest.raises(DataError, match="changed"):
         resume(tmp_path / "run", log=quiet, steps=8)
 
 
 def wrong_files(folder):
-    good = written(folder, "tsv", "good")
+    good = write_pairs(folder, "tsv", "good")
     (folder / "short.en").write_text("a\nb\n")
     (folder / "long.fr").write_text("a\nb\nc\n")
     (folder / "latin.tsv").write_bytes(b"a\tb\n\xe9t\xe9\tc\n")

@@ -1,0 +1,134 @@
+"""From the folder of a run to its predictor, and to reports: neither the recipe nor its data is needed to load."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from regard.errors import ConfigError, WeightsMismatchError
+from regard.tasks.predictor import Predictor, Report
+from regard.tasks.registry import get_recipe, get_task
+from regard.tasks.run_record import read_record
+from regard.training import RunFolder, load_into, load_weights
+
+__all__ = ["AllocationLimit", "build_and_load", "evaluate", "load", "load_predictor", "recipe_name"]
+
+ALLOCATION_FUNCTIONS = (torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand)
+ALLOCATION_MARGIN = 10_000_000  # elements of buffers that are not saved, such as tables of positions
+
+ModelT = TypeVar("ModelT", bound=nn.Module)
+
+
+def load(
+    folder: str | Path, device: str = "cpu", weights: str | Path | None = None, *, engine: str | None = None
+) -> Any:
+    """The predictor of a run: with its averaged weights, else its best, else its last.
+
+    Args:
+        folder: of a run, or one that `regard export` wrote
+        device: where to compute
+        weights: another file of weights
+        engine: "torch", or an engine for translations: "ctranslate2", "onnx"
+    """
+    from regard import export  # it imports this module
+
+    if export.is_export(folder):
+        return export.open_export(folder, engine, device)
+    if engine is not None:
+        return export.to_engine(load(folder, device, weights), engine)
+    run = RunFolder.open(folder)
+    record = read_record(run)
+    path = run.find_weights() if weights is None else Path(weights)
+    return load_predictor(record, run, load_weights(path), str(path), device)
+
+
+def load_predictor(
+    record: Mapping[str, Any], run: RunFolder, weights: Mapping[str, Tensor], path: str, device: str = "cpu"
+) -> Any:
+    """The predictor of a record of a run, whose processor is in the folder of the run.
+
+    Args:
+        record: with `task` and `config`
+        run: its folder
+        weights: state dict of the model
+        path: where the weights come from, for error messages
+        device: where to compute
+    """
+    task = get_task(record["task"])
+    config = task.config_class.from_dict(record["config"])
+    num_layers = getattr(config, "num_layers", 1)
+    if isinstance(num_layers, int) and num_layers > len(weights):  # building them would take forever
+        raise ConfigError(f"{run.record_path} has num_layers={num_layers:,}, but {path} has fewer layers")
+    processor = task.processor_class.load(run.processor)
+    model = build_and_load(lambda: task.build_model(config, processor), weights, path)
+    return task.predictor_class(model.to(device), processor, config)
+
+
+def evaluate(
+    folder: str | Path, split: str | None = None, options: Any = None, *, device: str = "cpu", limit: int | None = None
+) -> dict[str, Report]:
+    """Evaluate a run on the splits of its recipe.
+
+    Args:
+        folder: of the run
+        split: name of one split; None: all tests
+        options: `Predictor.evaluate_options`
+        device: where to compute
+        limit: maximum number of examples of each split
+
+    Returns:
+        A report for each split.
+    """
+    predictor: Predictor[Any, Any, Any] = load(folder, device)
+    recipe = get_recipe(recipe_name(folder))
+    splits = recipe.load_data(predictor.config).select(split)
+    return {
+        name: predictor.evaluate(
+            examples if limit is None else [one for one, _ in zip(examples, range(limit), strict=False)], options
+        )
+        for name, examples in splits.items()
+    }
+
+
+def recipe_name(folder: str | Path) -> str:
+    """The name of the recipe that a run or an exported model was trained with."""
+    from regard import export
+
+    is_export = export.is_export(folder)
+    record = export.read_record(folder) if is_export else read_record(RunFolder.open(folder))
+    return str(record["recipe"])
+
+
+def build_and_load(build: Callable[[], ModelT], weights: Mapping[str, Tensor], path: str) -> ModelT:
+    """A model with these weights; a damaged config cannot make it take all memory.
+
+    Args:
+        build: builds the model
+        weights: its state dict
+        path: where the weights come from, for error messages
+    """
+    with AllocationLimit(sum(tensor.numel() for tensor in weights.values()), path):
+        model = build()
+    load_into(model, dict(weights), path)
+    return model
+
+
+class AllocationLimit(TorchFunctionMode):
+    """A context in which no tensor is created that has far more elements than all weights of a file together."""
+
+    def __init__(self, num_elements: int, path: str):
+        super().__init__()
+        self.max_elements, self.path = 2 * num_elements + ALLOCATION_MARGIN, path
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in ALLOCATION_FUNCTIONS:
+            sizes = args[0] if args and isinstance(args[0], list | tuple) else args
+            if math.prod(size for size in sizes if isinstance(size, int)) > self.max_elements:
+                raise WeightsMismatchError(f"the config of the run needs a larger model than {self.path} has")
+        return func(*args, **(kwargs or {}))
