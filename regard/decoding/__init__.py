@@ -20,6 +20,7 @@ from regard.decoding.alignment_error import (
 from regard.decoding.config import DecodingConfig
 from regard.decoding.forced import attention_over_hypotheses, score_targets
 from regard.decoding.search import beam_search, decode, decode_with_trace, greedy, sample
+from regard.decoding.streaming import ObservedModel, iterate_emitted
 from regard.decoding.types import (
     AttendingDecoderState,
     Candidate,
@@ -40,6 +41,7 @@ __all__ = [
     "GoldAlignment",
     "HeadError",
     "Hypothesis",
+    "ObservedModel",
     "SearchTrace",
     "StepwiseModel",
     "WordAlignment",
@@ -50,6 +52,7 @@ __all__ = [
     "decode",
     "decode_with_trace",
     "greedy",
+    "iterate_emitted",
     "parse_gold",
     "read_gold",
     "replace_unknown",

@@ -80,6 +80,12 @@ def test_a_text_is_continued(written):
     assert call("generate", written, "one", "--method", "greedy", "--max-tokens", "2").stderr == ""
 
 
+def test_a_text_is_streamed(written):
+    words = ("generate", written, "one two", "--seed", "3", "--max-tokens", "4")
+    whole = call(*words).stdout.removesuffix("\n").removesuffix(" ...")
+    assert call(*words, "--stream").stdout == whole + "\n"
+
+
 def test_texts_as_json(written):
     answer = call("generate", written, "one", "--num-samples", "3", "--max-tokens", "5", "--seed", "1", "--json")
     (found,) = json.loads(answer.stdout)["predictions"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -14,7 +14,7 @@ from regard.config import Config
 from regard.data import BOS_ID, EOS_ID, UNK_ID, Tokenizer
 from regard.data.passages import PassageBatches, PassageReport
 from regard.data.segmentation import SPLITTERS
-from regard.decoding import DecodingConfig, decode
+from regard.decoding import DecodingConfig, ObservedModel, decode, iterate_emitted
 from regard.errors import DataError, InputError, InputTooLongError
 from regard.tasks.abilities import Tokenizable, Tokenization
 from regard.tasks.language_modeling.config import FillOptions, GenerateOptions
@@ -127,6 +127,25 @@ class TextGenerator(Predictor[str, str, GeneratedText], Tokenizable):
 
     def predict(self, inputs: Sequence[str], options: Any = None) -> list[GeneratedText]:
         """A continuation of each prompt; with `num_samples` above 1, all of them are in `samples`."""
+        return self.stream_batch(inputs, options)
+
+    def stream(self, input: str, options: Any = None) -> Iterator[GeneratedText]:
+        """Ever longer texts; several samples are complete at once."""
+        yield from iterate_emitted(lambda emit: self.stream_batch([input], options, lambda row, one: emit(one)))
+
+    def stream_batch(
+        self, inputs: Sequence[str], options: Any = None, emit: Callable[[int, GeneratedText], None] | None = None
+    ) -> list[GeneratedText]:
+        """Continue prompts, one after another, and report each token as soon as it is chosen.
+
+        Args:
+            inputs: the prompts
+            options: `GenerateOptions`
+            emit: called with the row and its text so far, if one sample is requested; None: nothing is reported
+
+        Returns:
+            The complete texts.
+        """
         if isinstance(inputs, str):
             raise TypeError("predict expects a list of texts: predict([text])")
         self.check(inputs)
@@ -136,14 +155,18 @@ class TextGenerator(Predictor[str, str, GeneratedText], Tokenizable):
         generator.manual_seed(seed)
         search = {name: getattr(options, name) for name in ("method", "temperature", "top_k", "top_p")}
         predictions = []
-        for prompt in inputs:
+        for row, prompt in enumerate(inputs):
             samples = self.generate(
-                prompt, options.num_samples, max_tokens=options.max_tokens, generator=generator, **search
+                prompt,
+                options.num_samples,
+                max_tokens=options.max_tokens,
+                generator=generator,
+                emit=None if emit is None else partial(emit, row),
+                **search,
             )
-            extra = tuple(samples) if options.num_samples > 1 else ()
-            first = samples[0]
             used = seed if options.method == "sample" and options.seed is None else None
-            predictions.append(replace(first, samples=extra, seed=used))
+            extra = tuple(samples) if options.num_samples > 1 else ()
+            predictions.append(replace(samples[0], samples=extra, seed=used))
         return predictions
 
     def is_random(self, options: GenerateOptions) -> bool:
@@ -168,6 +191,7 @@ class TextGenerator(Predictor[str, str, GeneratedText], Tokenizable):
         *,
         max_tokens: int | None = None,
         generator: torch.Generator | None = None,
+        emit: Callable[[GeneratedText], None] | None = None,
         **options: Any,
     ) -> list[GeneratedText]:
         """Continuations of a prompt.
@@ -177,6 +201,7 @@ class TextGenerator(Predictor[str, str, GeneratedText], Tokenizable):
             num_samples: number of continuations
             max_tokens: maximum tokens of a continuation; never more than fit into a training passage after the prompt
             generator: source of randomness
+            emit: called with the text so far after each token, for one continuation
             options: fields of `DecodingConfig`; the method is `sample` by default
         """
         ids = self._encode(prompt)
@@ -191,18 +216,23 @@ class TextGenerator(Predictor[str, str, GeneratedText], Tokenizable):
         )
         prefix = torch.tensor([[BOS_ID, *ids]], device=self.device)
         lengths = torch.tensor([prefix.shape[1]], device=self.device)
-        hypotheses = decode(self.model, prefix, lengths, search, generator=generator)[0]
         surfaces = self.tokenizer.surface_forms(prompt)
         unknown = {index: surfaces[index] for index, token in enumerate(ids) if token == UNK_ID}
-        return [
-            GeneratedText(
-                self.tokenizer.decode([*ids, *hypothesis.token_ids], unknown),
-                hypothesis.log_prob,
-                len(hypothesis.token_ids),
-                hypothesis.finished,
-            )
-            for hypothesis in hypotheses
-        ]
+
+        def make(token_ids: Sequence[int], score: float = 0.0, finished: bool = False) -> GeneratedText:
+            return GeneratedText(self.tokenizer.decode([*ids, *token_ids], unknown), score, len(token_ids), finished)
+
+        model: Any = self.model
+        if emit is not None and num_samples == 1:
+            token_ids: list[int] = []
+
+            def report(row: int, token: int) -> None:
+                token_ids.append(token)
+                emit(make(token_ids))
+
+            model = ObservedModel(self.model, 1, report)
+        hypotheses = decode(model, prefix, lengths, search, generator=generator)[0]
+        return [make(one.token_ids, one.log_prob, one.finished) for one in hypotheses]
 
     def get_input(self, example: str) -> str:
         """The text itself."""

@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
 from functools import cache
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -24,7 +23,7 @@ from regard.errors import UnsupportedError
 if TYPE_CHECKING:
     from regard.tasks.translation.predictor import Translator
 
-__all__ = ["InferenceEngine", "ObservedModel", "group_by_length", "iterate_emitted", "map_in_threads", "warm_up"]
+__all__ = ["InferenceEngine", "group_by_length", "map_in_threads", "warm_up"]
 
 
 class InferenceEngine(ABC):
@@ -147,60 +146,6 @@ def group_by_length(
         done += lengths[row]
     if group:
         yield group
-
-
-def iterate_emitted(work: Callable[[Callable[[ItemT], None]], Iterable[ItemT]]) -> Iterator[ItemT]:
-    """The values that some work emits, then those that it returns; the work runs in a thread of its own.
-
-    Args:
-        work: called with the function that takes the values
-
-    Example:
-        >>> def work(emit):
-        ...     emit(1)
-        ...     return [2]
-        >>> list(iterate_emitted(work))
-        [1, 2]
-    """
-    queue: SimpleQueue[tuple[ItemT] | None] = SimpleQueue()
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(copy_context().run, work, lambda item: queue.put((item,)))
-        running.add_done_callback(lambda _: queue.put(None))
-        while (emitted := queue.get()) is not None:
-            yield emitted[0]
-        yield from running.result()
-
-
-class ObservedModel:
-    """A model that reports each token as soon as it is chosen: when it is the input of the next step.
-
-    Args:
-        model: a `StepwiseModel`
-        num_rows: number of sentences
-        emit: called with the row of a sentence and its next token
-    """
-
-    def __init__(self, model: Any, num_rows: int, emit: Callable[[int, int], None]):
-        self.model, self.emit, self.rows = model, emit, list(range(num_rows))
-
-    def start_decoding(self, source: Tensor, source_lengths: Tensor, /) -> ObservedModel:
-        """Begin the translations."""
-        self.state, self.has_begun = self.model.start_decoding(source, source_lengths), False
-        return self
-
-    def step(self, tokens: Int[Tensor, " batch"], /) -> Float[Tensor, "batch vocab"]:
-        """The logits of the next tokens."""
-        if self.has_begun:  # the first token is the beginning of the sentence
-            for row, token in zip(self.rows, tokens.tolist(), strict=True):
-                self.emit(row, token)
-        self.has_begun = True
-        logits: Tensor = self.state.step(tokens)
-        return logits
-
-    def reorder(self, rows: Int[Tensor, " batch"], /) -> None:
-        """Continue with these rows."""
-        self.rows = [self.rows[row] for row in rows.tolist()]
-        self.state.reorder(rows)
 
 
 WARM_UP_LENGTH = 40  # tokens: few sentences have more

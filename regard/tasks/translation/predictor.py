@@ -25,6 +25,7 @@ from regard.decoding import (
     replace_unknown,
     score_targets,
 )
+from regard.decoding.streaming import ObservedModel, iterate_emitted
 from regard.errors import InputTooLongError, UnknownNameError, UnsupportedError, UsageError
 from regard.models import RNNSeq2Seq, Transformer
 from regard.tasks.abilities import (
@@ -39,14 +40,7 @@ from regard.tasks.abilities import (
 from regard.tasks.predictor import Explanation, InputField, Prediction, Predictor, Report
 from regard.tasks.task import LazyExamples
 from regard.tasks.translation.config import EvaluateOptions, ExplainOptions, TranslateOptions, TranslationConfig
-from regard.tasks.translation.inference import (
-    InferenceEngine,
-    ObservedModel,
-    group_by_length,
-    iterate_emitted,
-    map_in_threads,
-    warm_up,
-)
+from regard.tasks.translation.inference import InferenceEngine, group_by_length, map_in_threads, warm_up
 from regard.tasks.translation.processor import TokenizedText, TranslationProcessor, make_alignment
 from regard.training.engine import retain_freed_memory
 
