@@ -7,7 +7,7 @@ import torch
 
 from regard.data import SentencePair, Tokenizer, iter_eval_batches
 from regard.studies import bahdanau_luong as study
-from regard.tasks import NextTokenLoss, Translator, make_config
+from regard.tasks import DataSplits, NextTokenLoss, Translator, make_config
 from regard.tasks.translation.processor import TranslationProcessor
 from regard.tasks.translation.task import build_model
 
@@ -56,7 +56,7 @@ def test_the_study_tells_sizes_beside_shares(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "run_trial", judged)
     monkeypatch.setattr(study, "get_recipe", lambda name: _Recipe())
     monkeypatch.setattr(study, "gradient_by_position", lambda translator, part: next(arrivals))
-    monkeypatch.setattr(study, "load_translator", lambda folder: _Recipe())
+    monkeypatch.setattr(study, "load", lambda folder: _Recipe())
     found = json.loads(json.dumps(study.bahdanau2015(tmp_path, "reverse", {}, lambda line: None)))
     assert found["gradient_sizes"][0] == {
         "place": "first word", "without attention": 1e-7, "with attention": 0.25,
@@ -66,9 +66,9 @@ def test_the_study_tells_sizes_beside_shares(tmp_path, monkeypatch):
 
 
 class _Recipe:
-    """As much of a recipe, its material and its translator as the study looks at."""
+    """As much of a recipe, its data and its translator as the study reads."""
 
-    settings, tests = None, {"test": ()}
+    config = None
 
-    def material(self, settings):
-        return self
+    def load_data(self, config):
+        return DataSplits((), (), {"test": ()})

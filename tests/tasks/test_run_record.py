@@ -9,7 +9,7 @@ import pytest
 from regard.data import Tokenizer
 from regard.errors import CheckpointCorruptError, ConfigError, DataError, StorageError
 from regard.tasks import RECIPES, resume, train
-from regard.tasks import runner as unchanged
+from regard.tasks import run_record
 from regard.tasks.runner import resolve_config
 from tests.tasks.tiny_runs import FILES, PAIRS, TINY, quiet, write_pairs
 
@@ -67,19 +67,19 @@ def test_what_is_made_on_the_fly_has_no_files(whole):
 
 @pytest.mark.parametrize("size", [0, 5, 40, 41, 1000])
 def test_a_fingerprint_sees_the_size_and_both_ends(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(unchanged, "CHUNK_BYTES", 10)
-    monkeypatch.setattr(unchanged, "MAX_CHUNKS", 4)
+    monkeypatch.setattr(run_record, "CHUNK_BYTES", 10)
+    monkeypatch.setattr(run_record, "MAX_CHUNKS", 4)
     path = tmp_path / "a"
     path.write_bytes(bytes(size))
-    kept = {str(path): unchanged.fingerprint_file(path)}
-    unchanged.check_files_unchanged(kept)
+    kept = {str(path): run_record.fingerprint_file(path)}
+    run_record.check_files_unchanged(kept)
     others = [bytes(size) + b"x"]
     if size:
         others += [b"x" + bytes(size - 1), bytes(size - 1) + b"x"]
     for other in others:
         path.write_bytes(other)
         with pytest.raises(DataError, match="has changed"):
-            unchanged.check_files_unchanged(kept)
+            run_record.check_files_unchanged(kept)
 
 
 # -- a disk that is full

@@ -7,7 +7,7 @@ import torch
 
 from regard.data.documents import Document
 from regard.errors import ConfigError, DataError, EmptyInputError, UnsupportedError
-from regard.tasks import TextClassifier, get_recipe, load, load_translator, make_config, resume, train
+from regard.tasks import TextClassifier, get_recipe, load, make_config, resume, train
 from regard.tasks.loading import evaluate
 from regard.training import RunFolder, load_weights
 from tests.tasks.fixtures_reviews import SMALL, TINY, reviews, write_tsv
@@ -260,8 +260,3 @@ def test_invalid_options(overrides, message, files, tmp_path):
 def test_missing_files(name, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         train(name, tmp_path / "run", log=quiet)
-
-
-def test_a_run_of_documents_is_no_translator(run):
-    with pytest.raises(ConfigError, match="was trained for documents and cannot translate"):
-        load_translator(run)
