@@ -129,7 +129,7 @@ class AlgorithmTask(Task[AlgorithmConfig, AlgorithmProcessor, Mapping[str, int],
         config: AlgorithmConfig,
         predictor: Predictor[Any, Any, Any],
         loss: Callable[[nn.Module, SequenceBatch], Loss],
-        batches: Sequence[SequenceBatch],
+        batches: Iterable[SequenceBatch],
         examples: Iterable[Mapping[str, int]],
     ) -> dict[str, float]:
         """The cost in bits, the percentage of wrong bits and the loss, for sequences of the largest training size."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -139,7 +139,7 @@ class ImageCaptioningTask(Task[CaptioningConfig, CaptioningProcessor, CaptionedI
         config: CaptioningConfig,
         predictor: Predictor[Any, Any, Any],
         loss: Callable[[nn.Module, CaptionBatch], Loss],
-        batches: Sequence[CaptionBatch],
+        batches: Iterable[CaptionBatch],
         examples: Iterable[CaptionedImages],
     ) -> dict[str, float]:
         """The loss without label smoothing and, if another metric is monitored, how good greedy captions are."""
