@@ -55,7 +55,7 @@ TEXT = {
             "mask": "掩码",
             "scope": "范围",
             "position": "位置编码",
-            "addressing": "记忆寻址",
+            "addressing": "存储器寻址",
             "heads": "多头注意力",
         },
         "aliases": "别名",

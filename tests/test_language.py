@@ -48,16 +48,10 @@ PENDING = (
     "tests/data",
     "tests/decoding",
     "tests/models",
-    "tests/test_examples.py",
-    "tests/test_readme.py",
     "tests/test_testing.py",
     "tests/training",
     "tests/viewing",
     "benchmarks",
-    "docs",
-    "examples",
-    "README.md",
-    "README.zh-CN.md",
 )
 
 

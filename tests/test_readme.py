@@ -1,4 +1,4 @@
-"""What the READMEs and the documentation say is so: code runs, output is real, links lead somewhere.
+"""The READMEs and the documentation are true: code runs, output is as shown, links lead to files.
 
 The blocks of a page run one after the other in one namespace:
 
@@ -25,7 +25,7 @@ READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
 DOCS = sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
 PAGES = [*READMES, *DOCS]
 
-# The messages on the pages are the package's own, so they are seen without the checker of shapes.
+# Error messages on the pages are those of the package itself, without the checker of shapes.
 pytestmark = pytest.mark.bare
 
 
@@ -37,20 +37,20 @@ class Block(NamedTuple):
 
 def blocks(page: Path, *kinds: str) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    found = re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    everything = [Block(block[1], block[2], text.count("\n", 0, block.start()) + 2) for block in found]
-    return [block for block in everything if block.kind in kinds]
+    matches = re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    found_blocks = [Block(match[1], match[2], text.count("\n", 0, match.start()) + 2) for match in matches]
+    return [block for block in found_blocks if block.kind in kinds]
 
 
 def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def having(*kinds: str) -> Any:
+def pages_with(*kinds: str) -> Any:
     return pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, *kinds)], ids=name)
 
 
-@having("python", "pycon")
+@pages_with("python", "pycon")
 def test_the_code_of_a_page_runs(page: Path) -> None:
     torch.manual_seed(0)
     names: dict[str, Any] = {"__name__": "page"}
@@ -59,42 +59,42 @@ def test_the_code_of_a_page_runs(page: Path) -> None:
             lines = "\n" * (block.line - 1) + block.text  # so that an error names the line of the page
             exec(compile(lines, str(page), "exec"), names)
         else:
-            said = shown(block, page, names)
-            assert not said, said
+            failures = run_doctest(block, page, names)
+            assert not failures, failures
 
 
-def shown(block: Block, page: Path, names: dict[str, Any]) -> str:
-    """What a doctest of the block complains about."""
+def run_doctest(block: Block, page: Path, names: dict[str, Any]) -> str:
+    """The failures of a doctest of the block."""
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     test = doctest.DocTestParser().get_doctest(block.text, names, name(page), str(page), block.line - 1)
-    complaints = io.StringIO()
-    doctest.DocTestRunner(optionflags=flags, verbose=False).run(test, out=complaints.write, clear_globs=False)
+    failures = io.StringIO()
+    doctest.DocTestRunner(optionflags=flags, verbose=False).run(test, out=failures.write, clear_globs=False)
     names.update(test.globs)
-    return complaints.getvalue()
+    return failures.getvalue()
 
 
-@having("console")
-def test_the_commands_of_a_page_answer_so(page: Path) -> None:
+@pages_with("console")
+def test_the_commands_of_a_page_print_what_it_shows(page: Path) -> None:
     for block in blocks(page, "console"):
-        command, _, wanted = block.text.partition("\n")
+        command, _, expected = block.text.partition("\n")
         assert command.startswith("$ regard ")
-        got = answer(command.split()[2:])
-        if wanted.endswith("...\n"):
-            wanted = wanted.removesuffix("...\n")
-            got = got[: len(wanted)]
-        assert words(got) == words(wanted), f"{name(page)}:{block.line}"
+        actual = run_command(command.split()[2:])
+        if expected.endswith("...\n"):
+            expected = expected.removesuffix("...\n")
+            actual = actual[: len(expected)]
+        assert split_words(actual) == split_words(expected), f"{name(page)}:{block.line}"
 
 
-def answer(arguments: list[str]) -> str:
+def run_command(arguments: list[str]) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "regard", *arguments], env=environment, capture_output=True, encoding="utf-8"
     )
-    return done.stdout + done.stderr
+    return process.stdout + process.stderr
 
 
-def words(text: str) -> list[str]:
-    """The words, however they are wrapped."""
+def split_words(text: str) -> list[str]:
+    """The words, independent of line breaks."""
     return text.replace("`", "").split()
 
 
@@ -113,7 +113,7 @@ def test_both_readmes_show_the_same_code() -> None:
 
 
 def code(block: Block) -> str:
-    """The code without its comments and docstrings, which are in two languages."""
+    """The code without comments and docstrings, which are in two languages."""
     tree = ast.parse(block.text)
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
