@@ -139,11 +139,11 @@ def _values(item: Any, language: str) -> str:
     hint = str(getattr(item.type, "__name__", item.type))
     if hint == "bool":
         return "`on`, `off`"
-    found = next((names[name] for name in ("tuple", "float", "int", "str") if name in hint), names["str"])
+    type_name = next((names[name] for name in ("tuple", "float", "int", "str") if name in hint), names["str"])
     symbols = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-    bounds = " ".join(f"{symbols[name]} {bound:g}" for name, bound in item.bounds.items())
+    bounds = ", ".join(f"{symbols[name]} {bound:g}" for name, bound in item.bounds.items())
     none = ", `none`" if "None" in hint else ""
-    return f"{found} {bounds}".strip() + none
+    return f"{type_name} {bounds}".strip() + none
 
 
 def generate_task_options(role: Literal["predict", "evaluate", "explain"], language: str) -> str:

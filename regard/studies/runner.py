@@ -32,7 +32,7 @@ def run_trial(
     log: LogFn | None = None,
     **values: Any,
 ) -> Row:
-    """Train a recipe, or go on with it where it was stopped, and measure it on one of its tests.
+    """Train a recipe, or resume an interrupted training, and evaluate it on one of its test splits.
 
     A folder that holds another experiment is refused: its numbers would stand in the wrong row.
     """

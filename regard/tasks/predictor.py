@@ -66,7 +66,7 @@ class Prediction:
         return [self.text]
 
     def remarks(self) -> list[str]:
-        """What the command line says about the prediction beside it, such as what was left out of the input."""
+        """Notes about the prediction that the command line prints, such as what was left out of the input."""
         return []
 
     def to_json(self) -> dict[str, Any]:

@@ -134,7 +134,7 @@ RECIPES = (
         "translation",
         "regard.tasks.translation.data:hansards",
         "English and French, evaluated with the gold alignments of the Hansards (alignment error rate).",
-        "英法双语，用 Hansards 的人工词对齐评判（对齐错误率）。",
+        "英法双语，用 Hansards 的人工词对齐评估（对齐错误率）。",
         {
             **TEXT_DEFAULTS,
             "language_pair": "en-fr",
