@@ -35,6 +35,16 @@ def broadcast_batch_shape(*tensors: Tensor) -> tuple[int, ...]:
     return tuple(first)
 
 
+def fold_heads(tensor: Tensor, num_groups: int) -> Tensor:
+    """(*batch, heads, n, dim) as (*batch, heads / num_groups, num_groups * n, dim): heads that share keys are one."""
+    return tensor.unflatten(-3, (-1, num_groups)).flatten(-3, -2)
+
+
+def unfold_heads(tensor: Tensor, num_groups: int) -> Tensor:
+    """The inverse of `fold_heads`."""
+    return tensor.unflatten(-2, (num_groups, tensor.shape[-2] // num_groups)).flatten(-4, -3)
+
+
 def is_transformed() -> bool:
     """Whether a compiler, torch.func or forward-mode differentiation traces every operation.
 

@@ -20,10 +20,12 @@ from torch import Tensor, nn
 from regard.attention._common import (
     broadcast_batch_shape,
     check_shapes,
+    fold_heads,
     instantiate,
     is_autocast_enabled,
     is_transformed,
     part_name,
+    unfold_heads,
     upcast_half,
 )
 from regard.attention.fast import blocked
@@ -167,16 +169,16 @@ def _make_output(inputs: AttentionInputs, context: Tensor | None) -> AttentionOu
 
 def reference_attention(inputs: AttentionInputs) -> tuple[Tensor, Tensor, Tensor]:
     """The equation by definition: scores, weights, context."""
-    inputs = inputs.ungrouped()
     scores, weights = scores_and_weights(inputs)
     used = weights if inputs.dropout is None else inputs.dropout.drop_weights(weights)
-    return scores, weights, aggregate(used, inputs.value)
+    return scores, weights, aggregate(used, inputs.value, inputs.num_groups)
 
 
 def scores_and_weights(inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
     """The first three lines of the equation: the masked scores, and the weights."""
-    inputs = inputs.ungrouped()
-    scores = apply_mask(inputs.score(inputs.query, inputs.key), inputs)
+    query, key, num_groups = inputs.query, inputs.key, inputs.num_groups
+    scores = inputs.score(query, key) if num_groups == 1 else inputs.score.forward_grouped(query, key, num_groups)
+    scores = apply_mask(scores, inputs)
     return scores, inputs.normalize(scores)
 
 
@@ -188,9 +190,11 @@ def apply_mask(scores: Float[Tensor, "..."], inputs: AttentionInputs) -> Float[T
     return torch.where(visible, scores, -math.inf)
 
 
-def aggregate(weights: Tensor, value: Tensor) -> Tensor:
+def aggregate(weights: Tensor, value: Tensor, num_groups: int = 1) -> Tensor:
     """The last line of the equation, summed in float32 at least."""
-    return (weights.to(upcast_half(value).dtype) @ upcast_half(value)).to(value.dtype)
+    weights = weights if num_groups == 1 else fold_heads(weights, num_groups)
+    context = (weights.to(upcast_half(value).dtype) @ upcast_half(value)).to(value.dtype)
+    return context if num_groups == 1 else unfold_heads(context, num_groups)
 
 
 def compute_context(inputs: AttentionInputs) -> Tensor:
@@ -209,7 +213,9 @@ def _fast_context(inputs: AttentionInputs) -> Tensor | None:
         context = fused_attention(inputs, compute_context) if is_fusible else None
         if context is not None:
             return context
-        inputs = inputs.ungrouped()
+        if not choose_paths(inputs) and not is_large(inputs):
+            return None  # the definition needs no copy of the keys either
+        inputs = inputs.ungrouped()  # the other paths gather, unfold or slice the keys
     context = _run(choose_paths(inputs), inputs)
     return blocked_attention(inputs, compute_context) if context is None and is_large(inputs) else context
 
@@ -245,8 +251,9 @@ def is_large(inputs: AttentionInputs) -> bool:
     """Whether there are too many scores for one matrix."""
     if inputs.num_keys == 0 or inputs.num_queries == 0 or inputs.value.shape[-1] == 0:
         return False
-    batch = math.prod(broadcast_batch_shape(inputs.query, inputs.key))
-    return batch * inputs.num_queries * inputs.num_keys > blocked.MAX_SCORES
+    query, key = inputs.query, inputs.key
+    batch = query.shape[:-2] if inputs.num_groups > 1 else broadcast_batch_shape(query, key)
+    return math.prod(batch) * inputs.num_queries * inputs.num_keys > blocked.MAX_SCORES
 
 
 def _is_softmax(normalize: object) -> bool:

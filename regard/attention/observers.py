@@ -110,7 +110,7 @@ def compute_weights_detached(output: AttentionOutput, heads: HeadSelection) -> T
     if output._computed is not None:
         weights = output._computed[1].detach()
     else:
-        inputs = output._inputs.ungrouped()
+        inputs = output._inputs
         selected = None if heads is None else _select_heads(inputs, heads)
         if selected is not None:
             return _compute_with_rng_restored(selected, output)
@@ -128,15 +128,16 @@ def _compute_with_rng_restored(inputs: AttentionInputs, output: AttentionOutput)
 def _select_heads(inputs: AttentionInputs, heads: Sequence[int]) -> AttentionInputs | None:
     """The call for some heads only, where the result of a head does not depend on its index; otherwise None."""
     is_plain = type(inputs.score) in (Dot, ScaledDot) and inputs.normalize is softmax
-    batch = broadcast_batch_shape(inputs.query, inputs.key)
+    batch = inputs.query.shape[:-2] if inputs.num_groups > 1 else broadcast_batch_shape(inputs.query, inputs.key)
     if not is_plain or not batch or not _is_head_independent(inputs.mask, inputs.num_batch_axes):
         return None
 
-    def select(tensor: Tensor) -> Tensor:
-        has_heads = tensor.dim() > 2 and tensor.shape[-3] == batch[-1]
-        return tensor[..., list(heads), :, :] if has_heads else tensor
+    def select(tensor: Tensor, num_groups: int = 1) -> Tensor:
+        has_heads = tensor.dim() > 2 and tensor.shape[-3] * num_groups == batch[-1]
+        return tensor[..., [head // num_groups for head in heads], :, :] if has_heads else tensor
 
-    return inputs.replace(query=select(inputs.query), key=select(inputs.key), value=select(inputs.value))
+    key, value = select(inputs.key, inputs.num_groups), select(inputs.value, inputs.num_groups)
+    return inputs.replace(query=select(inputs.query), key=key, value=value, num_groups=1)
 
 
 def _is_head_independent(mask: Mask | None, num_batch_axes: int) -> bool:

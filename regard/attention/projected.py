@@ -67,6 +67,9 @@ class KeyProjectedScore(Score):
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         return self._pairwise(self.project_query(query, key.shape[-2]), key)
 
+    def forward_grouped(self, query: Tensor, key: Tensor, num_groups: int) -> Tensor:
+        return self._pairwise.forward_grouped(self.project_query(query, key.shape[-2]), key, num_groups)
+
     def restrict(self, grid: PositionGrid) -> Score | None:
         return None if self._pairwise.restrict(grid) is None else self
 

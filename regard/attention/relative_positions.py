@@ -167,6 +167,9 @@ class RelativePositionBias(Score):
         batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], bias.shape[:-2])
         return bias.to(upcast_half(query).dtype).expand(*batch, -1, -1)
 
+    def forward_grouped(self, query: Tensor, key: Tensor, num_groups: int) -> Tensor:
+        return self(query, key[..., :1, :, :])  # only the number of keys matters
+
     def dot_product_features(self, query: Tensor, key: Tensor, mask: Mask | None) -> DotProductFeatures | None:
         bias = self.bias(PositionGrid.full(query.shape[-2], key.shape[-2], 0, query.device))
         return DotProductFeatures(None, None, bias=bias)

@@ -5,14 +5,18 @@ import torch
 import torch.nn.functional as F
 
 from regard.attention import (
+    Additive,
     Alibi,
+    Bilinear,
     Cosine,
     Gaussian,
     KVCache,
     MultiHead,
+    RelativeBias,
     Rotary,
     ScaledDot,
     Temperature,
+    attend,
     causal,
     padding,
     softmax,
@@ -149,3 +153,33 @@ def test_one_graph_without_breaks():
     x = torch.randn(2, 5, DIM).double()
     compiled = torch.compile(lambda x: grouped(x, mask=causal()).context, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(x), grouped(x, mask=causal()).context)
+
+
+@pytest.mark.parametrize("mask", [None, "causal and padding", "dense by head"])
+@pytest.mark.parametrize("score", [*SCORES, "additive", "sum of projections"])
+@pytest.mark.parametrize("normalize", ["softmax", "sparsemax"])
+def test_keys_are_not_repeated(monkeypatch, score, normalize, mask):
+    """Neither the context nor the weights need one head of keys for each head of queries."""
+    extra = {
+        "additive": lambda: Additive(4, 4, 5).double(),
+        "sum of projections": lambda: Bilinear(4, 4).double() + 0.5 * Cosine() + RelativeBias(HEADS).double(),
+    }
+    grouped, _ = build(normalize=normalize)
+    grouped.score = (SCORES | extra)[score]()
+    x = torch.randn(2, LENGTH, DIM).double()
+    repeated = attend(
+        grouped._split_heads(grouped.q_proj(x)),
+        *(grouped._split_heads(proj(x)).repeat_interleave(3, -3) for proj in (grouped.k_proj, grouped.v_proj)),
+        None if mask is None else MASKS[mask],
+        score=grouped.score,
+        normalize=grouped.normalize,
+    )
+    if (score, normalize) not in {("gaussian", "softmax"), ("cosine", "softmax"), ("sum of projections", "softmax")}:
+        # Under softmax the features of these scores are new tensors in any case.
+        monkeypatch.setattr(torch.Tensor, "repeat_interleave", None)
+    with torch.no_grad():
+        output = grouped(x, mask=None if mask is None else MASKS[mask])
+        weights = output.weights
+    torch.testing.assert_close(weights, repeated.weights)
+    context = repeated.context.transpose(-3, -2).flatten(-2)
+    torch.testing.assert_close(output.context, grouped.out_proj(context))

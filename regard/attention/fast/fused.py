@@ -15,7 +15,8 @@ from regard.attention.masks.base import DenseMask
 from regard.attention.masks.kinds import WindowMask
 from regard.attention.normalizers import Temperature
 from regard.attention.output import AttentionInputs
-from regard.attention.scores.base import DotProductFeatures
+from regard.attention.relative_positions import RelativePositionBias
+from regard.attention.scores.base import DotProductFeatures, Score, SumScore
 from regard.attention.scores.dot import Dot
 
 __all__ = ["can_fuse_groups", "fused_attention", "mean_pooling"]
@@ -34,14 +35,20 @@ def can_fuse_groups(inputs: AttentionInputs) -> bool:
     Args:
         inputs: the validated arguments
     """
-    mask = inputs.mask
-    has_simple_mask = (
-        mask is None
-        or isinstance(mask, DenseMask)
-        or mask.is_query_independent
-        or _causal_upper_bound(inputs) is not None
-    )
-    return has_simple_mask and isinstance(inputs.score.pairwise, Dot)
+    if inputs.mask is not None:
+        low, high = inputs.mask.band(inputs.num_queries, inputs.num_keys)
+        if high - low < math.inf or inputs.mask.find_around() is not None:
+            return False  # other paths compute fewer scores
+    return _keeps_keys(inputs.score)
+
+
+def _keeps_keys(score: Score) -> bool:
+    """Whether the features of the keys are the keys themselves."""
+    if isinstance(score, SumScore):
+        parts = (score.left, score.right)
+        biases = [isinstance(part, RelativePositionBias) for part in parts]
+        return any(biases) and all(is_bias or _keeps_keys(part) for is_bias, part in zip(biases, parts, strict=True))
+    return isinstance(score.pairwise, Dot)
 
 
 def mean_pooling(inputs: AttentionInputs, _: ComputeContext) -> Tensor | None:

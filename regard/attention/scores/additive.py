@@ -117,6 +117,8 @@ class Additive(_NetworkScore):
 class AdditivePairs(Score):
     """v . tanh(q + k) of projected vectors: the part of Additive that is computed for each pair."""
 
+    is_pointwise = True
+
     def __init__(self, energy: Tensor, activation: str = "tanh"):
         super().__init__()
         self.energy, self.activation = energy, activation
@@ -190,6 +192,8 @@ class Concat(_NetworkScore):
 
 class MLPPairs(Score):
     """v . tanh(W_n ... tanh(q + k)) of projected vectors; each pair passes through the layers."""
+
+    is_pointwise = True
 
     def __init__(self, layers: nn.ModuleList, energy: Tensor):
         super().__init__()

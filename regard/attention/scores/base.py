@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention._common import part_name, upcast_half
+from regard.attention._common import fold_heads, part_name, unfold_heads, upcast_half
 from regard.attention.masks import Mask, PositionGrid
 from regard.attention.module import ResettableModule
 from regard.errors import UsageError
@@ -66,6 +66,8 @@ class Score(ResettableModule):
     """Whether the score depends on the position of a key, so that it changes when keys are permuted."""
     is_random = False
     """Whether the score draws random numbers, so that it must be computed once and stored."""
+    is_pointwise = False
+    """Whether the score of a pair is a function of its two vectors alone, whatever their head and position."""
 
     def forward(
         self, query: Float[Tensor, "*batch queries query_dim"], key: Float[Tensor, "*other keys key_dim"]
@@ -76,6 +78,20 @@ class Score(ResettableModule):
             raise NotImplementedError(f"{type(self).__name__} must implement forward(query, key)")
         self.check_dims(query, key)
         return pairwise(self.project_query(query, key.shape[-2]), self.project_key(key))
+
+    def forward_grouped(self, query: Tensor, key: Tensor, num_groups: int) -> Tensor:
+        """The scores where ``num_groups`` heads of queries share one head of keys, without a copy of the keys.
+
+        A score that is not pointwise, such as that of a user, gets one head of keys for each head of queries.
+        """
+        pairwise = self.pairwise
+        if pairwise is not self:
+            self.check_dims(query, key)
+            query = self.project_query(query, key.shape[-2])
+            return pairwise.forward_grouped(query, self.project_key(key), num_groups)
+        if not self.is_pointwise:
+            return self(query, key.repeat_interleave(num_groups, -3))
+        return unfold_heads(self(fold_heads(query, num_groups), key), num_groups)
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
         """Raise if the sizes of query and key do not fit this score."""
@@ -163,6 +179,10 @@ class SumScore(Score):
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         return self.left(query, key) + self.right(query, key)
 
+    def forward_grouped(self, query: Tensor, key: Tensor, num_groups: int) -> Tensor:
+        left, right = (part.forward_grouped(query, key, num_groups) for part in (self.left, self.right))
+        return left + right
+
     def dot_product_features(self, query: Tensor, key: Tensor, mask: Mask | None) -> DotProductFeatures | None:
         left = self.left.dot_product_features(query, key, mask)
         right = None if left is None else self.right.dot_product_features(query, key, mask)
@@ -209,7 +229,12 @@ class ScaledScore(Score):
         self.score.check_dims(query, key)
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
-        scores = self.score(query, key)
+        return self._scale(self.score(query, key))
+
+    def forward_grouped(self, query: Tensor, key: Tensor, num_groups: int) -> Tensor:
+        return self._scale(self.score.forward_grouped(query, key, num_groups))
+
+    def _scale(self, scores: Tensor) -> Tensor:
         factor = self.factor.to(scores) if isinstance(self.factor, Tensor) else self.factor
         hidden = scores == -math.inf  # hidden by the score itself; -inf times a factor would be +inf or NaN
         return (scores.masked_fill(hidden, 0.0) * factor).masked_fill(hidden, -math.inf)

@@ -115,6 +115,8 @@ def _is_valid_width(width: Tensor) -> bool:
 class _DistanceScore(Score):
     """A score of the distance u = |(q - k) / width|, with one width or one for each feature."""
 
+    is_pointwise = True
+
     def __init__(
         self,
         width: float | Float[Tensor, "#dim"] = 1.0,

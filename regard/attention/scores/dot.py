@@ -47,6 +47,9 @@ class Constant(Score):
         batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
         return upcast_half(key.new_zeros(())).expand(*batch, query.shape[-2], key.shape[-2])
 
+    def forward_grouped(self, query: Tensor, key: Tensor, num_groups: int) -> Tensor:
+        return self(query, key[..., :1, :, :])  # only the number of keys matters
+
 
 class Dot(Score):
     """The dot product of query and key.
@@ -61,6 +64,8 @@ class Dot(Score):
         >>> Dot()(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
         torch.Size([2, 3, 5])
     """
+
+    is_pointwise = True
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
         check_equal_dims(self, query, key)
@@ -211,6 +216,9 @@ class Location(Score):
             scores = F.pad(scores, (0, keys - self.max_keys), value=-math.inf)
         batch = torch.broadcast_shapes(scores.shape[:-2], key.shape[:-2])
         return scores.expand(*batch, -1, -1)
+
+    def forward_grouped(self, query: Tensor, key: Tensor, num_groups: int) -> Tensor:
+        return self(query, key[..., :1, :, :])  # only the number of keys matters
 
     def extra_repr(self) -> str:
         return f"query_dim={self.query_dim}, max_keys={self.max_keys}"
