@@ -19,7 +19,19 @@ import pytest
 from tests.test_layout import PUBLIC, TREES
 
 # Packages that fulfill the rules; the others follow.
-DONE = ["attention", "catalogue", "config.py", "data", "decoding", "errors.py", "files.py", "models", "testing", "training", "viewing"]
+DONE = [
+    "attention",
+    "catalogue",
+    "config.py",
+    "data",
+    "decoding",
+    "errors.py",
+    "files.py",
+    "models",
+    "testing",
+    "training",
+    "viewing",
+]
 SECTIONS = "Args|Attributes|Shape|Returns|Yields|Raises|Reference|Example"
 
 

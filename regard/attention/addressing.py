@@ -22,7 +22,7 @@ from regard.attention.fast.additive import autocast_disabled
 from regard.attention.fast.addressing import address_fast, can_use_fast_address, write_fast
 from regard.attention.observers import notify_watchers
 from regard.attention.output import AttentionOutput
-from regard.attention.scores import Cosine
+from regard.attention.scores.distance import Cosine
 from regard.errors import ShapeError, UsageError
 
 __all__ = ["address", "content", "interpolate", "read", "sharpen", "shift", "write"]

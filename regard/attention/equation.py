@@ -33,13 +33,14 @@ from regard.attention.fast.blocked import ComputeContext, banded_attention, bloc
 from regard.attention.fast.fused import can_fuse_groups, fused_attention, mean_pooling
 from regard.attention.masks import Mask, as_mask
 from regard.attention.module import ResettableModule
-from regard.attention.normalizers import Dropout, Temperature, kernel_sum, softmax
 from regard.attention.normalizers.base import as_masked_normalizer, input_kind
+from regard.attention.normalizers.basic import Temperature, kernel_sum, softmax
+from regard.attention.normalizers.wrappers import Dropout
 from regard.attention.observers import WATCHERS, notify_watchers
 from regard.attention.output import AttentionInputs, AttentionOutput
 from regard.attention.projected import FixedKeys, PreparedCall, ProjectedKV, TensorVersions
-from regard.attention.scores import Constant, ScaledDot
 from regard.attention.scores.base import FunctionScore, Score
+from regard.attention.scores.dot import Constant, ScaledDot
 from regard.errors import DtypeError, ShapeError, UsageError
 
 __all__ = [

@@ -10,11 +10,12 @@ from regard.attention._common import instantiate
 from regard.attention.equation import NormalizerLike, ScoreLike, attend_fixed_keys, attend_unwatched, default_normalizer
 from regard.attention.masks import Mask, as_mask
 from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs, reset_modules
-from regard.attention.normalizers import Dropout, softmax
+from regard.attention.normalizers.basic import softmax
+from regard.attention.normalizers.wrappers import Dropout
 from regard.attention.observers import WATCHERS, notify_watchers
 from regard.attention.output import AttentionOutput
 from regard.attention.projected import FixedKeys
-from regard.attention.scores import Dot, ScaledDot
+from regard.attention.scores.dot import Dot, ScaledDot
 from regard.errors import ShapeError, UsageError
 
 __all__ = ["KVCache", "MultiHead", "ProjectedHeads"]

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from regard.attention._common import broadcast_batch_shape
 from regard.attention.masks import Mask
 from regard.attention.masks.base import DenseMask, NotMask, _BinaryMask
-from regard.attention.normalizers import softmax
+from regard.attention.normalizers.basic import softmax
 from regard.attention.output import AttentionInputs, AttentionOutput
-from regard.attention.scores import Dot, ScaledDot
+from regard.attention.scores.dot import Dot, ScaledDot
 
 __all__ = ["WATCHERS", "HeadSelection", "Watcher", "emit", "is_watched", "notify_watchers", "register_watcher"]
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention._common import upcast_half
 from regard.attention.masks import Mask, PositionGrid
 from regard.attention.module import Device, Dtype
-from regard.attention.scores.base import DotProductFeatures, Score
+from regard.attention.scores.base import DotProductFeatures, KeyVectors, QueryVectors, Score, ScoreMatrix
 from regard.errors import ShapeError, UsageError
 
 __all__ = ["Alibi", "RelativeBias", "RelativePositionBias", "Rotary", "uses_relative_positions"]
@@ -159,9 +158,7 @@ class RelativePositionBias(Score):
         rows = self.bias_of_distance(distances).unfold(-1, keys, 1).flip(-2)
         return rows.reshape(self.num_heads, *[1] * grid.num_inner_axes, queries, keys)
 
-    def forward(
-        self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
-    ) -> Float[Tensor, "..."]:
+    def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:
         self.check_dims(query, key)
         bias = self.bias(PositionGrid.full(query.shape[-2], key.shape[-2], 0, query.device))
         batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], bias.shape[:-2])

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention import MultiHead, padding, window
-from regard.attention.module import Device, Dtype, ResettableModule, reset_modules
+from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs, reset_modules
 from regard.errors import UsageError
 from regard.models.layers import FastDropout, TokenEmbedding
 from regard.models.transformer_layers import TransformerEncoderLayer
@@ -86,7 +86,7 @@ class HybridEncoder(ResettableModule):
         return self.norm(x)
 
 
-class SelfAttentionLayer(ResettableModule):
+class SelfAttentionLayer(TransformerEncoderLayer):
     """A pre-norm Transformer encoder layer for a `HybridEncoder`.
 
     Args:
@@ -113,19 +113,11 @@ class SelfAttentionLayer(ResettableModule):
         device: Device = None,
         dtype: Dtype = None,
     ):
-        super().__init__()
-        self.layer = TransformerEncoderLayer(
-            embed_dim,
-            num_heads,
-            ffn_dim=ffn_dim or 4 * embed_dim,
-            dropout=dropout,
-            norm_first=True,
-            device=device,
-            dtype=dtype,
-        )
+        options = {"dropout": dropout, "norm_first": True, **factory_kwargs(device, dtype)}
+        super().__init__(embed_dim, num_heads, ffn_dim=ffn_dim or 4 * embed_dim, **options)
 
-    def forward(self, x: Vectors, lengths: Lengths) -> Vectors:
-        return self.layer(x, padding(lengths))
+    def forward(self, x: Vectors, lengths: Lengths) -> Vectors:  # type: ignore[override]
+        return super().forward(x, padding(lengths))
 
 
 class ConvBlock(ResettableModule):
@@ -285,7 +277,7 @@ class SelfAttentionBlock(ResettableModule):
         return self.self_attn(x, mask=None if lengths is None else padding(lengths)).context
 
 
-class LocalAttentionBlock(ResettableModule):
+class LocalAttentionBlock(SelfAttentionBlock):
     """Each position from those within a radius, by multi-head self-attention (restricted self-attention).
 
     Args:
@@ -304,8 +296,8 @@ class LocalAttentionBlock(ResettableModule):
     def __init__(
         self, embed_dim: int, num_heads: int = 4, *, radius: int = 16, device: Device = None, dtype: Dtype = None
     ):
-        super().__init__()
-        self.self_attn, self.radius = MultiHead(embed_dim, num_heads, device=device, dtype=dtype), radius
+        super().__init__(embed_dim, num_heads, device=device, dtype=dtype)
+        self.radius = radius
 
     def forward(self, x: Vectors, lengths: Lengths | None = None) -> Vectors:
         mask = window(self.radius, self.radius)

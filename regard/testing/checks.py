@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from regard.attention import Dot, Epanechnikov, Mask, PositionGrid, causal, padding
-from regard.attention.normalizers import input_kind, is_random
+from regard.attention.normalizers.base import input_kind, is_random
 from regard.testing import laws
 from regard.testing.inputs import SampleInputs, build_with_small_sizes, make_hiding_mask, make_inputs
 from regard.testing.laws import AttentionUnderTest, require

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from regard.attention.normalizers import (
+from regard.attention import (
     Dropout,
     Entmax,
     GaussianWindow,

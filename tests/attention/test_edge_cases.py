@@ -16,11 +16,13 @@ from regard.attention import (
     attend,
     causal,
     dense,
+    entmax15,
+    hardmax,
     padding,
+    sigmoid,
     softmax,
     sparsemax,
 )
-from regard.attention.normalizers import entmax15, hardmax, sigmoid
 from regard.testing.inputs import make_inputs
 from tests.contract.mechanisms import SCORES
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from regard.attention.normalizers import Entmax, entmax15, softmax, sparsemax
+from regard.attention import Entmax, entmax15, softmax, sparsemax
 from regard.attention.normalizers.sparse import _bisect, _newton
 
 ALPHAS = [1.05, 1.3, 1.5, 1.7, 2.0, 2.5, 4.0]

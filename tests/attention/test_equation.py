@@ -13,6 +13,7 @@ from regard.attention import (
     Attention,
     AttentionOutput,
     Bilinear,
+    Boxcar,
     Concat,
     Cosine,
     Dot,
@@ -32,7 +33,6 @@ from regard.attention import (
     sparsemax,
     window,
 )
-from regard.attention.scores import Boxcar
 from regard.testing.inputs import make_inputs
 
 BATCHES = {"2D": (), "3D": (2,), "4D": (2, 3), "5D": (2, 1, 3)}

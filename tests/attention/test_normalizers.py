@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.autograd import forward_ad, gradcheck
 
-from regard.attention.normalizers import (
+from regard.attention import (
     Dropout,
     Entmax,
     GaussianWindow,
@@ -22,12 +22,11 @@ from regard.attention.normalizers import (
     Temperature,
     TopK,
     hardmax,
-    input_kind,
-    is_random,
     kernel_sum,
     masked_normalizer,
     softmax,
 )
+from regard.attention.normalizers.base import input_kind, is_random
 from tests.attention.normalizer_cases import ALL, HARD, INF, KERNEL, SMOOTH, SUMS_TO_ONE, every, scores_for
 
 

@@ -3,15 +3,8 @@
 import pytest
 import torch
 
-from regard.attention.normalizers import (
-    Dropout,
-    GaussianWindow,
-    Sample,
-    StraightThrough,
-    Temperature,
-    input_kind,
-    softmax,
-)
+from regard.attention import Dropout, GaussianWindow, Sample, StraightThrough, Temperature, softmax
+from regard.attention.normalizers.base import input_kind
 from tests.attention.normalizer_cases import ALL, INF, RANDOM, every, scores_for
 
 pytestmark = pytest.mark.bare

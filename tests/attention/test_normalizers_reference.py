@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.autograd import gradcheck
 
-from regard.attention.normalizers import (
+from regard.attention import (
     Dropout,
     Entmax,
     GaussianWindow,
@@ -19,12 +19,12 @@ from regard.attention.normalizers import (
     TopK,
     entmax15,
     hardmax,
-    input_kind,
     kernel_sum,
     sigmoid,
     softmax,
     sparsemax,
 )
+from regard.attention.normalizers.base import input_kind
 from tests.attention import reference_loops as loops
 from tests.attention.normalizer_cases import INF, called
 

@@ -9,6 +9,7 @@ from regard.attention import (
     Additive,
     Alibi,
     Bilinear,
+    Boxcar,
     Constant,
     Cosine,
     Dot,
@@ -18,6 +19,7 @@ from regard.attention import (
     Rotary,
     Sample,
     ScaledDot,
+    Score,
     StraightThrough,
     Temperature,
     around,
@@ -34,7 +36,6 @@ from regard.attention import (
 )
 from regard.attention.fast import blocked as blocks
 from regard.attention.fast import fused
-from regard.attention.scores import Boxcar, Score
 from regard.testing import laws
 from regard.testing.inputs import make_inputs
 

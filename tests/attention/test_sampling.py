@@ -7,17 +7,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from regard.attention.normalizers import (
-    Gumbel,
-    Sample,
-    StraightThrough,
-    Temperature,
-    TopK,
-    hardmax,
-    sigmoid,
-    softmax,
-    sparsemax,
-)
+from regard.attention import Gumbel, Sample, StraightThrough, Temperature, TopK, hardmax, sigmoid, softmax, sparsemax
 from tests.attention import reference_loops as loops
 from tests.attention.normalizer_cases import INF, called, scores_for
 

@@ -6,8 +6,7 @@ from regard.attention import projected
 from regard.attention.module import ResettableModule
 from regard.attention.normalizers.wrappers import NormalizerWrapper
 from regard.attention.relative_positions import RelativePositionBias
-from regard.attention.scores import ScaledScore, SumScore
-from regard.attention.scores.base import FunctionScore
+from regard.attention.scores.base import FunctionScore, ScaledScore, SumScore
 from regard.models import captioner, hierarchical, hybrid_encoder, image_models, layers, ntm_controllers, rnn_seq2seq
 from regard.tasks import sequence_loss
 from regard.training.trainer import Objective

@@ -101,7 +101,7 @@ def test_watch():
     with watch(model) as records:
         model(tokens, lengths, counts)
     names = {record.name for record in records}
-    assert names == {"encoder.layers.1.layer.self_attn", "pool.attention"}
+    assert names == {"encoder.layers.1.self_attn", "pool.attention"}
 
 
 def test_all_parameters_get_gradients():

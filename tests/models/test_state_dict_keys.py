@@ -24,7 +24,7 @@ ADDITIVE = {"score.query_proj.weight", "score.key_proj.weight", "score.energy"}
 HYBRID = (
     {"embed.weight"}
     | linears("norm", *(f"layers.N.{name}" for name in ("conv", "rnn", "out_proj", "norm")))
-    | {f"layers.N.layer.{key}" for key in ENCODER_LAYER}
+    | {f"layers.N.{key}" for key in ENCODER_LAYER}
 )
 HYBRID -= linears("layers.N.rnn")
 RECURRENT = {f"{part}_{gates}" for part in ("weight", "bias") for gates in ("ih", "hh")}

@@ -13,7 +13,7 @@ from regard.attention._common import broadcast_batch_shape, is_autocast_enabled,
 from regard.attention.fast.blocked import ComputeContext
 from regard.attention.masks.base import DenseMask
 from regard.attention.masks.kinds import WindowMask
-from regard.attention.normalizers import Temperature
+from regard.attention.normalizers.basic import Temperature
 from regard.attention.output import AttentionInputs
 from regard.attention.relative_positions import RelativePositionBias
 from regard.attention.scores.base import DotProductFeatures, Score, SumScore

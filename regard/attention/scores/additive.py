@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention._common import check_declared_dims, upcast_half
 from regard.attention.fast.additive import ACTIVATIONS, additive_scores
 from regard.attention.module import Device, Dtype, factory_kwargs, reset_modules
-from regard.attention.scores.base import Score
+from regard.attention.scores.base import KeyVectors, QueryVectors, Score, ScoreMatrix
 from regard.errors import UsageError
 
 __all__ = ["Additive", "Concat"]
@@ -95,9 +94,7 @@ class Additive(_NetworkScore):
     def project_key(self, key: Tensor) -> Tensor:
         return self.key_proj(key)
 
-    def forward(
-        self, query: Float[Tensor, "*batch queries query_dim"], key: Float[Tensor, "*other keys key_dim"]
-    ) -> Float[Tensor, "..."]:
+    def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:
         self.check_dims(query, key)
         if self.query_proj is None:  # the score is the same for every query
             batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])

@@ -17,6 +17,10 @@ from regard.errors import UsageError
 
 __all__ = ["DotProductFeatures", "FunctionScore", "ScaledScore", "Score", "SumScore"]
 
+QueryVectors = Float[Tensor, "*batch queries query_dim"]
+KeyVectors = Float[Tensor, "*other keys key_dim"]
+ScoreMatrix = Float[Tensor, "..."]  # (*batch, queries, keys), batch axes broadcast
+
 
 class DotProductFeatures(NamedTuple):
     """A score as a dot product, up to a constant for each query, which softmax cancels.
@@ -69,9 +73,7 @@ class Score(ResettableModule):
     is_pointwise = False
     """Whether the score of a pair is a function of its two vectors alone, whatever their head and position."""
 
-    def forward(
-        self, query: Float[Tensor, "*batch queries query_dim"], key: Float[Tensor, "*other keys key_dim"]
-    ) -> Float[Tensor, "..."]:
+    def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:
         """The scores of all pairs, by default ``pairwise`` of the projected vectors."""
         pairwise = self.pairwise
         if pairwise is self:

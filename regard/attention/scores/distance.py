@@ -12,7 +12,7 @@ from regard.attention._common import is_autocast_enabled, upcast_half
 from regard.attention.fast.addressing import inverse_norm
 from regard.attention.masks import Mask, PositionGrid
 from regard.attention.module import Device, Dtype
-from regard.attention.scores.base import DotProductFeatures, Score
+from regard.attention.scores.base import DotProductFeatures, KeyVectors, QueryVectors, Score, ScoreMatrix
 from regard.attention.scores.dot import Dot, check_equal_dims
 from regard.errors import ShapeError, UsageError
 
@@ -196,9 +196,7 @@ class Gaussian(_DistanceScore):
         torch.Size([2, 3, 5])
     """
 
-    def forward(
-        self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
-    ) -> Float[Tensor, "..."]:
+    def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:
         return -0.5 * self.scaled_distance(query, key).square()
 
     def dot_product_features(self, query: Tensor, key: Tensor, mask: Mask | None) -> DotProductFeatures | None:
@@ -236,9 +234,7 @@ class Boxcar(_FiniteKernel):
         torch.Size([2, 3, 5])
     """
 
-    def forward(
-        self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
-    ) -> Float[Tensor, "..."]:
+    def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:
         u = self.scaled_distance(query, key)
         return (u <= 1).to(u.dtype)
 
@@ -260,9 +256,7 @@ class Epanechnikov(_FiniteKernel):
         torch.Size([2, 3, 5])
     """
 
-    def forward(
-        self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
-    ) -> Float[Tensor, "..."]:
+    def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:
         return (1 - self.scaled_distance(query, key).square()).clamp(min=0)
 
 

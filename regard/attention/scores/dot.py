@@ -6,13 +6,12 @@ import math
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention._common import check_declared_dims, part_name, upcast_half
 from regard.attention.masks import Mask
 from regard.attention.module import Device, Dtype
-from regard.attention.scores.base import DotProductFeatures, Score
+from regard.attention.scores.base import DotProductFeatures, KeyVectors, QueryVectors, Score, ScoreMatrix
 from regard.errors import ShapeError
 
 __all__ = ["Bilinear", "Constant", "Dot", "Energy", "Location", "ScaledDot"]
@@ -41,9 +40,7 @@ class Constant(Score):
         torch.Size([2, 3, 5])
     """
 
-    def forward(
-        self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
-    ) -> Float[Tensor, "..."]:
+    def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:
         batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
         return upcast_half(key.new_zeros(())).expand(*batch, query.shape[-2], key.shape[-2])
 
@@ -74,9 +71,7 @@ class Dot(Score):
         """The factor of the dot product for vectors of size ``dim``."""
         return 1.0
 
-    def forward(
-        self, query: Float[Tensor, "*batch queries dim"], key: Float[Tensor, "*other keys size"]
-    ) -> Float[Tensor, "..."]:
+    def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:
         self.check_dims(query, key)
         return upcast_half(query) @ upcast_half(key).mT * self.scale(query.shape[-1])
 
@@ -206,9 +201,7 @@ class Location(Score):
     def check_dims(self, query: Tensor, key: Tensor) -> None:
         check_declared_dims(self, query, key, self.query_dim, None)
 
-    def forward(
-        self, query: Float[Tensor, "*batch queries query_dim"], key: Float[Tensor, "*other keys size"]
-    ) -> Float[Tensor, "..."]:
+    def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:
         self.check_dims(query, key)
         keys = key.shape[-2]
         scores = upcast_half(F.linear(query, self.weight[:keys]))
