@@ -11,7 +11,8 @@ from regard.decoding import Hypothesis
 from regard.errors import InputTooLongError
 from regard.models import RNNSeq2Seq
 from regard.tasks import Translator, make_config
-from regard.tasks.translation.predictor import group_by_length
+from regard.tasks.translation.config import TranslateOptions
+from regard.tasks.translation.inference import group_by_length
 from regard.tasks.translation.processor import TranslationProcessor
 from regard.tasks.translation.task import build_model
 from tests.tasks.letters import TEXTS, translator
@@ -146,12 +147,18 @@ def test_chinese_words_are_its_tokens():
     assert spaced.words_of("source") == spaced.words_of("target") == ("学校", "在", "北京", "。")
 
 
+def copy_unknown(translator, text, hypothesis):
+    """The text of a hypothesis, its unknown words copied from the source."""
+    made = translator.make_predictions([text], [[hypothesis]], TranslateOptions(replace_unknown=True))
+    return [one.text for one in made]
+
+
 def test_of_chinese_a_word_is_copied_and_not_the_sentence():
     this, text = chinese(), "我昨天在鬱校学习。"
     ids = [*this.target.encode("我昨天"), UNK_ID, *this.target.encode("我在学校")[1:]]
     (seen,) = this.align_token_ids([text], [ids])
     found = Hypothesis(ids, -1.0, -1.0, [-0.3] * (len(ids) + 1))
-    (copied,) = this._replace_unknown([text], [found], ["?"])
+    (copied,) = copy_unknown(this, text, found)
     assert copied in [f"我昨天{word}在学校" for word in seen.words_of("source")]
     assert "鬱" in seen.words_of("source")
 
@@ -196,11 +203,20 @@ def test_without_attention_there_is_nothing_to_align():
         plain.align("abc", "cba")
 
 
+def test_a_text_is_encoded_once(monkeypatch):
+    this, texts = translator(), []
+    encode = this.source.encode
+    monkeypatch.setattr(type(this.source), "encode", lambda self, text: texts.append(text) or encode(text))
+    this.check(["abcd"])
+    this.predict(["abcd"])
+    assert texts == ["abcd"]
+
+
 def test_unknown_words_are_copied_from_where_they_looked():
     this = translator()
     ids = [UNK_ID, this.target.encode("a")[0], UNK_ID]
     found = Hypothesis(ids, -1.0, -1.0, [-0.3] * 4)
-    (copied,) = this._replace_unknown(["xyzzy"], [found], ["?a?"])
+    (copied,) = copy_unknown(this, "xyzzy", found)
     weights = this.align_token_ids(["xyzzy"], [ids])[0].weights[0, 0, :, :5]  # not the EOS of the source
     assert copied == "".join(["xyzzy"[weights[0].argmax()], "a", "xyzzy"[weights[2].argmax()]])
 
@@ -213,8 +229,8 @@ def test_asking_for_no_unknown_words_changes_nothing(any_translator):
 
 def test_copying_without_attention_leaves_unknown_words():
     this = translator("attention_scope=none")
-    (copied,) = this._replace_unknown(["xyz"], [Hypothesis([UNK_ID], -1.0, -1.0, [-0.5, -0.5])], ["<unk>"])
-    assert copied == "<unk>"
+    found = Hypothesis([UNK_ID], -1.0, -1.0, [-0.5, -0.5])
+    assert copy_unknown(this, "xyz", found) == [this.to_text(found)]
 
 
 @pytest.mark.parametrize("together", [1, 2, 3])

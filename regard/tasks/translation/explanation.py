@@ -19,7 +19,8 @@ from regard.tasks.translation.config import ExplainOptions, TranslateOptions
 from regard.tasks.translation.faithfulness import Faithfulness
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.maps import cross_attention_maps, self_attention_maps
-from regard.tasks.translation.predictor import Translator, check_head
+from regard.tasks.translation.prediction import check_head
+from regard.tasks.translation.predictor import Translator
 
 __all__ = ["TranslationExplanation", "explain", "next_token_options"]
 

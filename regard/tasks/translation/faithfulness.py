@@ -17,7 +17,8 @@ from regard.decoding import Alignment
 from regard.errors import EmptyInputError, UnknownNameError
 from regard.models import Transformer
 from regard.tasks.translation.inference import InferenceEngine
-from regard.tasks.translation.predictor import MAX_BATCH_TOKENS, Translator
+from regard.tasks.translation.predictor import Translator
+from regard.tasks.translation.scorer import MAX_BATCH_TOKENS
 from regard.viewing.interventions import PermutedWeights, UniformWeights, replace_normalizers
 
 SMALL_CHANGE = 0.1  # of probability that moves: below it, a change is small

@@ -167,5 +167,5 @@ def warm_up(translator: Translator, batch_size: int) -> None:
     for batch in range(NUM_WARM_UPS):
         lengths = [longest if batch == 0 else rng.randint(1, longest) for _ in range(batch_size)]
         texts = [tokenizer.decode(rng.choices(range(first, len(tokenizer)), k=length)) for length in lengths]
-        short = [text for text in texts if len(tokenizer.encode(translator.clean(text))) <= translator.max_length]
+        short = [text for text in texts if len(translator.encode_source(text)) <= translator.max_length]
         translator.search(short, translator.decoding_config(max_length=longest))

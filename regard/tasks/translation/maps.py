@@ -53,7 +53,7 @@ def self_attention_maps(
     model = translator.model
     if not isinstance(model, Transformer):
         return ()
-    source = [*translator.source.encode(translator.clean(text)), EOS_ID]
+    source = [*translator.encode_source(text), EOS_ID]
     with torch.no_grad(), watch(model, layers=SELF_ATTENTION) as records:
         tensors = (torch.tensor([row], device=translator.device) for row in (source, [BOS_ID, *token_ids]))
         source_ids, target_ids = tensors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.data import SentencePair
 from regard.data.batching import pad_rows
-from regard.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
+from regard.data.vocabulary import UNK_ID
 from regard.decoding import (
     Alignment,
     DecodingConfig,
@@ -22,121 +22,20 @@ from regard.decoding import (
     decode,
     decode_with_trace,
     parse_gold,
-    replace_unknown,
-    score_targets,
 )
 from regard.decoding.streaming import ObservedModel, iterate_emitted
-from regard.errors import InputTooLongError, UnknownNameError, UnsupportedError, UsageError
-from regard.models import RNNSeq2Seq, Transformer
-from regard.tasks.abilities import (
-    Alignable,
-    AlignedText,
-    AlignOptions,
-    Scorable,
-    ScoredTarget,
-    Tokenizable,
-    Tokenization,
-)
-from regard.tasks.predictor import Explanation, InputField, Prediction, Predictor, Report
+from regard.tasks.abilities import Tokenizable, Tokenization
+from regard.tasks.predictor import Explanation, InputField, Report
 from regard.tasks.task import LazyExamples
-from regard.tasks.translation.config import EvaluateOptions, ExplainOptions, TranslateOptions, TranslationConfig
+from regard.tasks.translation.config import EvaluateOptions, ExplainOptions, TranslateOptions
 from regard.tasks.translation.inference import InferenceEngine, group_by_length, map_in_threads, warm_up
-from regard.tasks.translation.processor import TokenizedText, TranslationProcessor, make_alignment
-from regard.training.engine import retain_freed_memory
+from regard.tasks.translation.prediction import Translation, check_head, too_long_error
+from regard.tasks.translation.scorer import MAX_BATCH_TOKENS, TranslationScorer
 
-__all__ = ["Translation", "Translator", "check_head", "too_long_error"]
-
-WeightsFn = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # of source, lengths and target: the weights of each layer
+__all__ = ["Translation", "Translator", "too_long_error"]
 
 
-MAX_BATCH_TOKENS = 16_000  # on all beams of a batch; larger ones are not faster on a CPU
-
-
-def too_long_error(row: int, length: int, limit: int) -> InputTooLongError:
-    """The error for a text with more tokens than the model was trained for; `row` is counted from 0."""
-    return InputTooLongError(
-        f"the text has {length:,} tokens, but this model takes {limit:,} (max_length); split it",
-        row=row,
-        length=length,
-        limit=limit,
-    )
-
-
-def check_head(layer: int | None, head: int | None, counts: Sequence[int]) -> None:
-    """Refuse a layer or a head that a model does not have.
-
-    Args:
-        layer, head: counted from 0; None: all
-        counts: how many layers and heads there are
-    """
-    for name, number, count in zip(("layer", "head"), (layer, head), counts, strict=True):
-        if number is not None and number >= count:
-            raise UnknownNameError(f"no {name} {number}: this model has {count}, counted from 0")
-
-
-@dataclass(frozen=True)
-class Translation(Prediction):
-    """A translation.
-
-    Args:
-        text: the translation; empty for an empty source
-        score: its log-probability divided by the length penalty
-        log_prob: its log-probability
-        tokens: as the tokenizer writes them
-        token_log_probs: of each token, the end of the sentence last if it is `finished`
-        finished: whether the end of the sentence was reached
-        alternatives: the other hypotheses, best first
-        alignment: words and weights, if they were requested
-        num_source_tokens: tokens of the source; 0 if they were not counted
-        token_ids: the ids of `tokens`
-        search: the candidates of each step, if they were requested
-    """
-
-    log_prob: float = 0.0
-    tokens: tuple[str, ...] = ()
-    token_log_probs: tuple[float, ...] = ()
-    finished: bool = True
-    alternatives: tuple[Translation, ...] = ()
-    alignment: Mapping[str, Any] | None = None
-    num_source_tokens: int = 0
-    token_ids: tuple[int, ...] = ()
-    search: tuple[Any, ...] | None = None
-
-    @property
-    def token_counts(self) -> Mapping[str, int]:
-        """The tokens of the source, and of all translations with the ends of the sentences."""
-        output = sum(len(one.token_log_probs) for one in (self, *self.alternatives))
-        return {"input": self.num_source_tokens, "output": output}
-
-    def to_lines(self, number: int = 1) -> list[str]:
-        """The text, or the number, score and text of each alternative; below it the alignment, if there is one."""
-        several = (self, *self.alternatives) if self.alternatives else ()
-        lines = [f"{number}\t{one.score:.4f}\t{one.text}" for one in several] or [self.text]
-        if self.alignment is not None and self.alignment["source_words"] and self.alignment["target_words"]:
-            from regard.viewing.terminal import heatmap
-
-            weights = torch.tensor(self.alignment["word_weights"]).mean((0, 1))
-            lines += [*heatmap(weights, self.alignment["target_words"], self.alignment["source_words"]).split("\n"), ""]
-        return lines
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain lists and numbers."""
-        plain = {
-            "text": self.text,
-            "score": self.score,
-            "log_prob": self.log_prob,
-            "tokens": list(self.tokens),
-            "token_ids": list(self.token_ids),
-            "token_log_probs": list(self.token_log_probs),
-            "finished": self.finished,
-        }
-        if self.alternatives:
-            plain["alternatives"] = [one.to_json() for one in self.alternatives]
-        plain |= {} if self.alignment is None else {"alignment": self.alignment}
-        return plain | ({} if self.search is None else {"search": list(self.search)})
-
-
-class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable, Tokenizable):
+class Translator(TranslationScorer, Tokenizable):
     """A model with its tokenizers. `regard.load(run)` returns one.
 
     `config.beam_size` and `config.length_penalty` are how it translates unless other options are given.
@@ -152,47 +51,11 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
     predict_options = TranslateOptions
     evaluate_options = EvaluateOptions
     explain_options = ExplainOptions
-    model: RNNSeq2Seq | Transformer | InferenceEngine
-    processor: TranslationProcessor
-    config: TranslationConfig
-
-    def __init__(
-        self,
-        model: RNNSeq2Seq | Transformer | InferenceEngine,
-        processor: TranslationProcessor,
-        config: TranslationConfig,
-    ):
-        retain_freed_memory()  # a step needs again what the last one freed
-        super().__init__(model, processor, config)
-        self.source, self.target = processor.source, processor.target
-        self.max_length = config.max_length
-        self.clean = processor.clean
-        self.unaligned_words = frozenset(processor.unaligned_words)
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device if isinstance(self.model, InferenceEngine) else self.model.lm_head.weight.device
 
     @property
     def engine(self) -> str:
         """What computes the model."""
         return self.model.name if isinstance(self.model, InferenceEngine) else "torch"
-
-    @property
-    def torch_model(self) -> RNNSeq2Seq | Transformer:
-        """The PyTorch model; an engine has none."""
-        if isinstance(self.model, InferenceEngine):
-            raise UnsupportedError(
-                f"this needs the PyTorch model, which {self.model.name} does not have; use the run it was exported from"
-            )
-        return self.model
-
-    @property
-    def has_attention(self) -> bool:
-        """Whether there are attention weights."""
-        if isinstance(self.model, InferenceEngine):
-            return self.model.has_attention
-        return not isinstance(self.model, RNNSeq2Seq) or self.model.attention is not None
 
     def get_input(self, example: SentencePair | GoldAlignment) -> str:
         """The source of a pair."""
@@ -223,12 +86,12 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
 
     def check(self, inputs: Sequence[str]) -> None:
         """Raise InputTooLongError for a text with more tokens than the model was trained for."""
-        self._encode(inputs)
+        self.encode(inputs)
 
     def predict(self, inputs: Sequence[str], options: TranslateOptions | None = None) -> list[Translation]:
         """One translation of each text, in order."""
         options = options or TranslateOptions()
-        decoding, encoded = options.decoding_config(self), self._encode(inputs)
+        decoding, encoded = options.decoding_config(self), self.encode(inputs)
         if options.trace:
             both = [self.search_with_trace(text, decoding) for text in inputs]
             found, traces = [best for best, _ in both], [trace for _, trace in both]
@@ -258,12 +121,11 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
             num_source_tokens: tokens of each source text, if they were counted
         """
         flat = [(text, one) for text, best in zip(inputs, found, strict=True) for one in best]
-        alignments: Sequence[Alignment | None] = [None] * len(flat)
-        if flat and (options.align or options.replace_unknown) and (options.align or self.has_attention):
-            alignments = self.align_token_ids([text for text, _ in flat], [one.token_ids for _, one in flat])
-        made = (
-            self._make_prediction(one, alignment, options) for (_, one), alignment in zip(flat, alignments, strict=True)
-        )
+        copies = options.replace_unknown and self.has_attention
+        chosen = [i for i, (_, one) in enumerate(flat) if options.align or (copies and UNK_ID in one.token_ids)]
+        aligned = self.align_token_ids([flat[i][0] for i in chosen], [flat[i][1].token_ids for i in chosen])
+        alignments = dict(zip(chosen, aligned, strict=True))
+        made = (self._make_prediction(one, alignments.get(i), options) for i, (_, one) in enumerate(flat))
         results = []
         for best, count in zip(found, num_source_tokens or [0] * len(found), strict=True):
             first, *others = [next(made) for _ in best] or [Translation("", 0.0)]
@@ -332,7 +194,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
         rows = [row for row, text in enumerate(inputs) if text.strip()]
         if decoding.method == "beam" or not takes_steps or options.num_best > 1 or not rows:
             return self.predict(inputs, options)
-        encoded, token_ids = self._encode(inputs), [list[int]() for _ in rows]
+        encoded, token_ids = self.encode(inputs), [list[int]() for _ in rows]
 
         def report(row: int, token: int) -> None:
             token_ids[row].append(token)
@@ -383,7 +245,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
     def tokenize(self, text: str, side: Literal["input", "target"] = "input") -> Tokenization:
         """The tokens of a source text or of a translation."""
         tokenizer = self.source if side == "input" else self.target
-        token_ids = tokenizer.encode(self.clean(text) if side == "input" else text)
+        token_ids = self.encode_source(text) if side == "input" else tokenizer.encode(text)
         unknown = tuple(index for index, token in enumerate(token_ids) if token == UNK_ID)
         return Tokenization(tuple(tokenizer.convert_ids_to_tokens(token_ids)), unknown, self.max_length)
 
@@ -417,10 +279,9 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
             options: fields of `DecodingConfig`
         """
         inputs = [texts] if isinstance(texts, str) else list(texts)
-        found = [best[0] if best else None for best in self.search(inputs, self.decoding_config(**options))]
-        answers = [self.to_text(one) for one in found]
-        if replace_unknown:
-            answers = self._replace_unknown(inputs, found, answers)
+        found = [best[:1] for best in self.search(inputs, self.decoding_config(**options))]
+        chosen = TranslateOptions(replace_unknown=replace_unknown)
+        answers = [one.text for one in self.make_predictions(inputs, found, chosen)]
         return answers[0] if isinstance(texts, str) else answers
 
     def to_text(self, hypothesis: Hypothesis | None) -> str:
@@ -431,13 +292,7 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
         self, texts: Sequence[str], options: DecodingConfig | None = None, generator: torch.Generator | None = None
     ) -> list[list[Hypothesis]]:
         """The hypotheses of each text, best first; none for an empty text."""
-        return self._search(texts, self._encode(texts), options or self.decoding_config(), generator)
-
-    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of source texts with EOS; InputTooLongError if there are more than the model takes."""
-        encoded = [[*self.source.encode(self.clean(text)), EOS_ID] for text in texts]
-        self._check_lengths(encoded)
-        return encoded
+        return self._search(texts, self.encode(texts), options or self.decoding_config(), generator)
 
     def _search(
         self,
@@ -487,136 +342,9 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
     ) -> tuple[list[Hypothesis], SearchTrace]:
         """The hypotheses of a text with the search: every candidate, its score and its parent."""
         options = options or self.decoding_config()
-        for _, source, lengths in self._iter_batches([text], self._encode([text]), options):
+        for _, source, lengths in self._iter_batches([text], self.encode([text]), options):
             return decode_with_trace(self.model, source, lengths, options)[0]
         return [], SearchTrace(())
-
-    def score(self, inputs: Sequence[str], targets: Sequence[str]) -> list[ScoredTarget]:
-        """The log-probability of given translations, by token."""
-        _require_lists("score", inputs, targets)
-        return [
-            ScoredTarget(
-                one.log_prob,
-                tuple(self.target.convert_ids_to_tokens([*one.token_ids, EOS_ID])[: one.length]),
-                tuple(one.token_log_probs),
-                tuple(one.token_ids),
-            )
-            for one in self.score_token_ids(inputs, [self.target.encode(text) for text in targets])
-        ]
-
-    def score_token_ids(self, sources: Sequence[str], ids: Sequence[list[int]]) -> list[Hypothesis]:
-        """As `score`, for translations given as token ids."""
-        found: list[Any] = [None] * len(sources)
-        for rows, source, lengths, target in self._forced_batches(sources, ids):
-            known = torch.tensor([len(ids[row]) + 2 for row in rows], device=self.device)
-            best = score_targets(self.torch_model, source, lengths, target, known, self.decoding_config())
-            for row, one in zip(rows, best, strict=True):
-                found[row] = one
-        return found
-
-    @overload
-    def align(self, source: str, target: str, *, spaced: bool | None = None) -> Alignment: ...
-    @overload
-    def align(self, source: list[str], target: list[str], *, spaced: bool | None = None) -> list[Alignment]: ...
-
-    def align(
-        self, source: str | list[str], target: str | list[str], *, spaced: bool | None = None
-    ) -> Alignment | list[Alignment]:
-        """Align given translations by the attention weights.
-
-        Args:
-            source, target: two texts, or two lists of texts
-            spaced: words are separated by spaces only, also in Chinese and Japanese, as in gold alignments
-        """
-        if isinstance(source, str) and isinstance(target, str):
-            return self.align([source], [target], spaced=spaced)[0]
-        if isinstance(source, str) or isinstance(target, str):
-            raise TypeError("align takes two texts or two lists of texts, not one of each")
-        return self._align_with(source, target, self.model.attention_weights, spaced)
-
-    def align_texts(
-        self, inputs: Sequence[str], targets: Sequence[str | None], options: AlignOptions | None = None
-    ) -> list[AlignedText]:
-        """Align texts with given translations; None stands for the best that the search finds."""
-        from regard.tasks.translation.maps import align_texts
-
-        return align_texts(self, inputs, targets, options or AlignOptions())
-
-    @property
-    def can_posterior_align(self) -> bool:
-        """Whether `posterior_align` is possible: with an RNN that has attention."""
-        return isinstance(self.model, RNNSeq2Seq) and self.has_attention
-
-    def posterior_align(
-        self, sources: Sequence[str], targets: Sequence[str], *, spaced: bool | None = None
-    ) -> list[Alignment]:
-        """Alignments by the posterior of the attention given each target word (Bayes' rule), for an RNN."""
-        _require_lists("posterior_align", sources, targets)
-        network = self.torch_model
-        if not isinstance(network, RNNSeq2Seq):
-            raise UnsupportedError("posterior_align needs one attention over the source; a Transformer has several")
-        return self._align_with(sources, targets, network.posterior_alignment, spaced)
-
-    def align_token_ids(self, sources: Sequence[str], targets: Sequence[list[int]]) -> list[Alignment]:
-        """As `align`, for translations given as token ids."""
-        weights = self._compute_weights(sources, targets, self.model.attention_weights)
-        return [
-            make_alignment(self._tokenize_source(text), TokenizedText.from_ids(self.target, ids), some)
-            for text, ids, some in zip(sources, targets, weights, strict=True)
-        ]
-
-    def _align_with(
-        self, sources: Sequence[str], targets: Sequence[str], weights_fn: WeightsFn, spaced: bool | None
-    ) -> list[Alignment]:
-        weights = self._compute_weights(sources, [self.target.encode(text) for text in targets], weights_fn)
-        return [
-            make_alignment(
-                self._tokenize_source(text, spaced), TokenizedText.from_text(self.target, given, spaced), some
-            )
-            for text, given, some in zip(sources, targets, weights, strict=True)
-        ]
-
-    def _compute_weights(
-        self, sources: Sequence[str], targets: Sequence[list[int]], weights_fn: WeightsFn
-    ) -> list[Tensor]:
-        """The weights (layers, heads, target tokens, source tokens) of each pair, the ends of sentences included."""
-        found: list[Any] = [None] * len(sources)
-        for rows, source, lengths, target in self._forced_batches(sources, targets):
-            with torch.no_grad():
-                looks = weights_fn(source, lengths, target)
-            if not looks:
-                raise UnsupportedError("this model has no attention to align by; train one with attention_scope=global")
-            weights = torch.stack(looks, 1).cpu()
-            for row, size, some in zip(rows, lengths.tolist(), weights, strict=True):
-                found[row] = some[:, :, : len(targets[row]) + 1, :size].clone()
-        return found
-
-    def _tokenize_source(self, text: str, spaced: bool | None = None) -> TokenizedText:
-        return TokenizedText.from_text(self.source, self.clean(text), spaced)
-
-    def _replace_unknown(
-        self, sources: Sequence[str], hypotheses: Sequence[Hypothesis | None], translations: Sequence[str]
-    ) -> list[str]:
-        """Replace unknown words by the source words that they attend to."""
-        if not self.has_attention:
-            return list(translations)
-        copied, rows = (
-            list(translations),
-            [i for i, one in enumerate(hypotheses) if one is not None and UNK_ID in one.token_ids],
-        )
-        ids = [one.token_ids for one in hypotheses if one is not None and UNK_ID in one.token_ids]
-        for row, numbers, seen in zip(rows, ids, self.align_token_ids([sources[i] for i in rows], ids), strict=True):
-            copied[row] = self.replace_unknown(numbers, seen)
-        return copied
-
-    def replace_unknown(self, token_ids: Sequence[int], alignment: Alignment) -> str:
-        """The text of a translation, its unknown words replaced by the source words that they attend to."""
-        unknown = {place for place, number in enumerate(token_ids) if number == UNK_ID}
-        replacements: dict[int, str] = {}
-        for word, group in zip(replace_unknown(alignment, unknown), alignment.groups("target"), strict=True):
-            if not unknown.isdisjoint(group):
-                replacements |= {**dict.fromkeys(group, ""), group[0]: word}
-        return self.target.decode(token_ids, replacements)
 
     def _iter_batches(
         self, texts: Sequence[str], encoded: Sequence[list[int]], options: DecodingConfig
@@ -630,31 +358,6 @@ class Translator(Predictor[str, SentencePair, Translation], Scorable, Alignable,
         ):
             source, lengths = pad_rows([encoded[row] for row in group])
             yield group, source.to(self.device), lengths.to(self.device)
-
-    def _forced_batches(
-        self, sources: Sequence[str], targets: Sequence[list[int]]
-    ) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
-        """Batches of sources and given targets."""
-        if len(sources) != len(targets):
-            raise UsageError(f"there are {len(sources)} sources, but {len(targets)} translations of them")
-        encoded = self._encode(sources)
-        wanted = [[BOS_ID, *numbers, EOS_ID] for numbers in targets]
-        longest = [max(len(a), len(b)) for a, b in zip(encoded, wanted, strict=True)]
-        for group in group_by_length(list(range(len(sources))), longest, MAX_BATCH_TOKENS):
-            source, lengths = pad_rows([encoded[row] for row in group])
-            target, _ = pad_rows([wanted[row] for row in group])
-            yield group, source.to(self.device), lengths.to(self.device), target.to(self.device)
-
-    def _check_lengths(self, encoded: Sequence[Sequence[int]]) -> None:
-        for row, numbers in enumerate(encoded):
-            if len(numbers) > self.max_length + 1:
-                raise too_long_error(row, len(numbers) - 1, self.max_length)
-
-
-def _require_lists(name: str, sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Refuse a text, whose characters would be taken for texts."""
-    if isinstance(sources, str) or isinstance(targets, str):
-        raise TypeError(f"{name} takes two lists of texts; for one pair, {name}([source], [target])")
 
 
 def _must_run_sequentially(options: DecodingConfig, device: torch.device) -> bool:

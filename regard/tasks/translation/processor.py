@@ -79,9 +79,19 @@ class TokenizedText:
     words: tuple[str, ...]
 
     @classmethod
-    def from_text(cls, tokenizer: Tokenizer, text: str, spaced: bool | None = None) -> TokenizedText:
-        """Tokenize a text; words read as in the text, even those without a token."""
-        token_ids, surfaces = tokenizer.encode(text), tokenizer.surface_forms(text)
+    def from_text(
+        cls, tokenizer: Tokenizer, text: str, spaced: bool | None = None, token_ids: Sequence[int] | None = None
+    ) -> TokenizedText:
+        """Tokenize a text; words read as in the text, even those without a token.
+
+        Args:
+            tokenizer: of the language
+            text: the sentence
+            spaced: words are separated by spaces only; None: as the tokenizer separates them
+            token_ids: the tokens of the text, if they are known
+        """
+        token_ids = tokenizer.encode(text) if token_ids is None else token_ids
+        surfaces = tokenizer.surface_forms(text)
         groups = tokenizer.group_words(token_ids, surfaces, spaces_only=spaced)
         words = ["".join(surfaces[index] for index in group) for group in groups]
         if tokenizer.model_type != "char" and len(split := text.split()) == len(words):
