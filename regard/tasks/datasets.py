@@ -1,13 +1,8 @@
-"""Where the data of a recipe lies.
-
-What is held out of the training documents, where nobody names others to choose the best weights by.
-
-Data from the network for those who have one: addresses, and the checksums of what they should give.
-"""
+"""The data of recipes: folders, examples held out for validation, reports, and downloads with their checksums."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -17,12 +12,36 @@ from regard.data.parallel import pluralize
 from regard.errors import ConfigError, DataError
 from regard.tasks.task import LazyExamples
 
+__all__ = [
+    "DOWNLOAD",
+    "HELD_OUT_EVERY",
+    "MNIST_CONTENTS",
+    "SCENE_SEEDS",
+    "EvalBatches",
+    "HeldOutReport",
+    "concatenate_examples",
+    "describe_reports",
+    "download_g2p",
+    "download_multi30k",
+    "download_multi30k_tok",
+    "find_data_folder",
+    "find_file",
+    "held_out",
+    "not_held_out",
+]
+
 DOWNLOAD = "download"  # in place of the folder
 MNIST_CONTENTS = "the four files of MNIST, such as train-images-idx3-ubyte.gz"
 
 
 def find_data_folder(data_dir: str | None, contents: str, download: Callable[[], Path] | None = None) -> Path:
-    """The folder of a recipe's data, or a sentence that says what it should hold and how to get it."""
+    """The folder of a recipe's data; ConfigError says what it must hold and how to get it.
+
+    Args:
+        data_dir: the option of the config
+        contents: what the folder holds
+        download: downloads the data and returns its folder
+    """
     if data_dir == DOWNLOAD and download is not None:
         return download()
     if data_dir is None:
@@ -34,11 +53,16 @@ def find_data_folder(data_dir: str | None, contents: str, download: Callable[[],
 
 
 def find_file(directory: Path, stem: str) -> Path:
-    """A file of this name, packed or not."""
+    """A file of this name, compressed or not.
+
+    Args:
+        directory: its folder
+        stem: its name without .xz or .gz
+    """
     for suffix in ("", ".xz", ".gz"):
         if (path := directory / f"{stem}{suffix}").is_file():
             return path
-    return directory / stem  # the reader says that it is missing, and what is there
+    return directory / stem  # the reader reports that it is missing
 
 
 HELD_OUT_EVERY = 20  # one of so many documents is held out
@@ -51,20 +75,26 @@ BatchT = TypeVar("BatchT")
 
 
 def not_held_out(documents: Iterable[ItemT]) -> list[ItemT]:
-    """The documents to train on: all but every twentieth."""
+    """The examples to train on: all but every twentieth.
+
+    Example:
+        >>> len(not_held_out(range(1, 50)))
+        47
+    """
     return [one for place, one in enumerate(documents, 1) if place % HELD_OUT_EVERY]
 
 
 def held_out(documents: Iterable[ItemT]) -> list[ItemT]:
-    """The documents to choose by: every twentieth.
+    """The examples to validate with: every twentieth.
 
-    >>> held_out(range(1, 50)), len(not_held_out(range(1, 50)))
-    ([20, 40], 47)
+    Example:
+        >>> held_out(range(1, 50))
+        [20, 40]
     """
     every = list(documents)
     if len(every) < HELD_OUT_EVERY:
         has = f"{documents} has {pluralize(len(every), 'document')}"
-        raise DataError(f"{has}, too few to hold one of {HELD_OUT_EVERY} out; name others to choose by: --valid FILE")
+        raise DataError(f"{has}, too few to hold one of {HELD_OUT_EVERY} out; give validation files: --valid FILE")
     return every[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
 
 
@@ -134,20 +164,10 @@ def describe_reports(train: Any, valid: Any, held_out: str | None = None) -> dic
     return reports
 
 
-def describe_splits(reports: Mapping[str, object], held: bool, noun: str = "document") -> list[str]:
-    """What was read, a line for each part; that the last one was held out is said."""
-    lines = [f"{name}: {report}" for name, report in reports.items()]
-    return [*lines[:-1], f"{lines[-1]} Every twentieth {noun} was held out for it."] if held else lines
-
-
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1"
-
-
 G2P_URL = "https://raw.githubusercontent.com/sigmorphon/2021-task1/821bcdece5a47820872215969f275004b0abe80c/data"
 
-
-# SHA-256 of the text itself: packed files differ from packer to packer.
-
+# SHA-256 of the uncompressed text: compressed files differ between programs.
 MULTI30K_FILES = {
     "raw/train.en.gz": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
     "raw/train.de.gz": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
@@ -159,8 +179,6 @@ MULTI30K_FILES = {
     "raw/test_2016_flickr.de.gz": "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
     "raw/test_2016_flickr.fr.gz": "cb3160d69b002bb638e66cc7612fcd56cb0af82eadc9c142dedc438afb885ef6",
 }
-
-
 MULTI30K_TOK_FILES = {
     "tok/train.lc.norm.tok.en": "08925f8e0572bcd5a006702fc5fe20e2d77c6917d4eebd576fc20de6693c2119",
     "tok/train.lc.norm.tok.de": "cb5a23529b65ec2061f1dc446192a9c37382b63cc75f81a0be59d34894b3a505",
@@ -169,8 +187,6 @@ MULTI30K_TOK_FILES = {
     "tok/test_2016_flickr.lc.norm.tok.en": "5b7f32627cf99eced828311b955dae9800bb52bc8b91cf8b6526829e605b29d2",
     "tok/test_2016_flickr.lc.norm.tok.de": "c6a33d39d48f9f510de147651316cd9d918e09ad0219df734a2f16b6baccacc4",
 }
-
-
 G2P_FILES = {
     "medium/arm_e_dev.tsv": "151b26dd407836cbaea4110018a2090e6d627cb98ca5febcfe29bb48bec3bff1",
     "medium/arm_e_test.tsv": "4b2301ef999b9f63d71b05825002a015ef4ce62b1dd56de924c78f237ebb5545",
@@ -200,12 +216,12 @@ G2P_FILES = {
 
 
 def download_multi30k() -> Path:
-    """The folder of Multi30k's raw text, fetched unless it is there."""
+    """The folder of Multi30k's raw text, downloaded if it is missing."""
     return _download_files("multi30k", MULTI30K_URL, MULTI30K_FILES)
 
 
 def download_multi30k_tok() -> Path:
-    """The same for its tokenized text, which is in a folder tok inside."""
+    """The folder of Multi30k, with its tokenized text in the folder tok."""
     return _download_files("multi30k", MULTI30K_URL, MULTI30K_TOK_FILES, subfolder="tok")
 
 

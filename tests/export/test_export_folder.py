@@ -12,7 +12,7 @@ from regard.decoding import DecodingConfig
 from regard.errors import ConfigError, ExportCorruptError, ExportError, UnknownNameError, UnsupportedError
 from regard.export import export, to_engine
 from regard.export import onnx as _onnx
-from regard.tasks import load_translator, make_config, recipe_name, train
+from regard.tasks import make_config, recipe_name, train
 from regard.tasks.translation.predictor import Translator
 from tests.export.fixtures_translators import TEXTS, translator
 
@@ -247,5 +247,3 @@ def test_other_kinds_of_models_go_as_safetensors(tmp_path):
     folder = export(copy, "safetensors", tmp_path / "machine")
     shutil.rmtree(copy)
     assert type(regard.load(folder)).__name__ == "AlgorithmPredictor"
-    with pytest.raises(ConfigError, match="cannot translate"):
-        load_translator(folder)

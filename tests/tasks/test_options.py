@@ -145,7 +145,7 @@ def test_never_another_exception_for_any_words(words):
 def test_settings_survive_json(name):
     import json
 
-    kind = RECIPES[name].kind
+    kind = RECIPES[name].config_class
     files = ["train_files=a.en,a.de"] if hasattr(kind, "train") else []
     settings = make_config(name, [*files, "max_grad_norm=none"])
     assert kind.from_dict(json.loads(json.dumps(asdict(settings)))) == settings
@@ -190,19 +190,21 @@ def test_optional_sizes_are_checked(words):
 )
 def test_sizes_that_nobody_chose_go_by_the_model(words, sizes):
     settings = make_config("translation", words)
-    assert (settings.dim, settings.layers, settings.hidden_dim) == sizes
+    assert (settings.embed_dim, settings.num_layers, settings.ffn_dim) == sizes
 
 
 def test_recipes_with_sizes_of_their_own_keep_them():
-    sizes = {name: (make_config(name).dim, make_config(name).layers) for name in ("multi30k", "dates", "reverse")}
+    sizes = {
+        name: (make_config(name).hidden_dim, make_config(name).num_layers) for name in ("multi30k", "dates", "reverse")
+    }
     assert sizes == {"multi30k": (128, 4), "dates": (128, 1), "reverse": (64, 1)}
-    assert make_config("multi30k").hidden_dim == 256
+    assert make_config("multi30k").ffn_dim == 256
 
 
 def test_runs_from_before_sizes_went_by_the_model_are_as_they_were():
-    kept = {**asdict(make_config("translation")), "model": "transformer", "hidden_dim": None}
+    kept = {**asdict(make_config("translation")), "model": "transformer"}
     found = TranslationConfig.from_dict(kept)
-    assert (found.dim, found.num_layers, found.ffn_dim) == (256, 1, 1024)
+    assert (found.embed_dim, found.num_layers, found.ffn_dim) == (256, 1, 1024)
 
 
 @pytest.mark.parametrize(

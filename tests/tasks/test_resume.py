@@ -34,11 +34,12 @@ def validations(folder):
 
 def test_a_run_holds_all_that_is_needed(whole):
     record = json.loads((whole / "run.json").read_text())
-    assert (record["format"], record["recipe"]) == (1, "reverse")
+    assert (record["format"], record["recipe"]) == (2, "reverse")
     assert record["config"]["hidden_dim"] == 16
-    assert record["words"] == [len(load(whole).source), len(load(whole).target)]
+    assert record["task"] == "translation"
+    assert record["processor"] == load(whole).processor.describe()
     weights = load_weights(RunFolder.open(whole).find_weights())
-    assert record["parameters"] == sum(w.numel() for w in weights.values())
+    assert record["model"]["parameters"] == sum(w.numel() for w in weights.values())
     assert record["data"]["valid"]["used"] == 500
     assert os.fspath(whole.parent) not in (whole / "run.json").read_text()
 
