@@ -24,7 +24,7 @@ from regard.export import folder as _folder
 from regard.export import onnx as _onnx
 from regard.export.folder import card_facts, model_card
 from regard.tasks.loading import load_predictor
-from regard.tasks.registry import get_recipe
+from regard.tasks.registry import get_recipe, get_task
 from regard.tasks.run_record import read_record as read_run_record
 from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.inference import InferenceEngine
@@ -45,7 +45,7 @@ class ExportSource:
 
     Args:
         run: the folder with the processor
-        record: its record, with `recipe` and `config`
+        record: its record, with `task` and `config`
         weights: state dict of the model
         weights_path: where the weights come from
         facts: for the model card
@@ -89,6 +89,7 @@ def export(
     record = {
         "to": to,
         "quantize": quantize,
+        "task": recipe.task,
         "recipe": recipe.name,
         "config": {**config, **{name: value for name, value in defaults.items() if name in config}},
         **source.facts,
@@ -98,11 +99,7 @@ def export(
             save_weights(source.weights, partial / WEIGHTS_FILE)
         else:
             _model_writer(to)(predictor, partial, quantize)
-        if source.run.processor.is_dir():
-            shutil.copytree(source.run.processor, partial / source.run.processor.name)
-        else:  # of a task that is not ported to the protocol yet
-            for name in recipe.task.files:
-                shutil.copyfile(source.run.folder / name, partial / name)
+        shutil.copytree(source.run.processor, partial / source.run.processor.name)
         card = model_card(recipe.name, record, Path(out).resolve().name)
         (partial / _folder.CARD_FILE).write_text(card, encoding="utf-8")
     return Path(out)
@@ -128,7 +125,7 @@ def open_export(folder: str | Path, engine: str | None = None, device: str = "cp
     if target == "safetensors":
         predictor = _open_source(folder, None).load(device if engine in (None, "torch") else "cpu")
         return predictor if engine in (None, "torch") else to_engine(predictor, str(engine))
-    get_recipe(record["recipe"])  # raises UnknownNameError for a recipe of a newer version
+    get_task(record["task"])  # raises UnknownNameError for a task of a newer version
     config = TranslationConfig.from_dict(record["config"])
     processor = TranslationProcessor.load(RunFolder(folder).processor)
     return Translator(_make_engine(target, folder, processor, config.max_length), processor, config)

@@ -107,8 +107,8 @@ def read_record(folder: str | Path) -> dict[str, Any]:
                 f"{path} has format {record['format']!r}, but this regard reads {FORMAT}; install a newer regard"
             )
         files = {str(name): str(value) for name, value in record["files"].items()}
-        if not all(isinstance(record[key], str) for key in ("to", "recipe")):
-            raise TypeError("to and recipe must be texts")
+        if not all(isinstance(record[key], str) for key in ("to", "task", "recipe")):
+            raise TypeError("to, task and recipe must be texts")
         dict(record["config"])
     except FileNotFoundError:
         raise RunNotFoundError(f"there is no exported model in {folder}: {RECORD_FILE} is missing") from None

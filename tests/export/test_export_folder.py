@@ -141,7 +141,7 @@ def test_graphs_of_two_models_are_refused(tmp_path, kinds):
         ({"to": ["onnx"]}, "is damaged"),
         ({"config": 3}, "is damaged"),
         ({"to": "pickle"}, "which this version of regard does not have"),
-        ({"recipe": "no-such"}, "no-such"),
+        ({"task": "no-such"}, "no-such"),
         ({"config": {"no_such": 1}}, "no_such"),
     ],
 )
