@@ -48,7 +48,6 @@ __all__ = [
     "load_predictor",
     "predictor_options",
     "read_file_blocks",
-    "read_run_record",
     "read_stdin_blocks",
     "read_stdin_lines",
     "repeat_option_names",
@@ -160,18 +159,6 @@ def find_run(args: Sequence[str]) -> Path | None:
     return next((Path(arg) for arg in words if Path(arg).is_dir()), Path(words[0]) if words else None)
 
 
-def read_run_record(run: Path) -> dict[str, Any]:
-    """run.json of a run, or export.json of an exported folder; torch is imported for the latter only."""
-    from regard.tasks.run_record import read_record
-    from regard.training import RunFolder
-
-    if (run / "export.json").is_file():
-        from regard import export
-
-        return export.read_record(run)
-    return read_record(RunFolder.open(run))
-
-
 def check_verb(verb: str, run: Path) -> None:
     """Refuse a run whose task has another command."""
     from regard.tasks.registry import get_entry
@@ -182,9 +169,10 @@ def check_verb(verb: str, run: Path) -> None:
 
 
 def _task_name(run: Path) -> str:
-    from regard.tasks import get_recipe
+    from regard.tasks.registry import get_recipe
+    from regard.tasks.run_record import open_record
 
-    return get_recipe(read_run_record(run)["recipe"]).task
+    return get_recipe(open_record(run)["recipe"]).task
 
 
 def load_predictor(run: Path, device: str = "auto", engine: str | None = None) -> Predictor[Any, Any, Any]:

@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.arguments import (
-    AsJson,
-    Device,
-    Engine,
-    InputLimit,
-    Run,
-    Split,
-    TooLong,
-    TooLongOption,
-    load_predictor,
-    read_run_record,
-)
+from regard.cli.arguments import AsJson, Device, Engine, InputLimit, Run, Split, TooLong, TooLongOption, load_predictor
 from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.errors import InputTooLongError, UnsupportedError, UsageError
 
@@ -66,8 +55,10 @@ def evaluate(
         splits = {**load_splits(predictor, run, files, split, columns), **splits}
     reports = evaluate_splits(predictor, splits, chosen, limit, too_long, files[0] if files else None)
     if as_json:
+        from regard.tasks import recipe_name
+
         results = {name: report.to_json() for name, report in reports.items()}
-        facts = {"run": str(run), "recipe": read_run_record(run)["recipe"], "options": chosen.to_dict()}
+        facts = {"run": str(run), "recipe": recipe_name(run), "options": chosen.to_dict()}
         print_json({**facts, "splits": results})
         return
     for name, report in reports.items():
@@ -98,11 +89,11 @@ def evaluate_splits(
         some = examples if limit is None else list(islice(examples, limit))
         place = InputLimit(predictor, too_long, f"{file or name}, line" if file else f"{name}, example")
         try:
-            reports[name] = predictor.evaluate(some, options)
+            with place.located(range(1, 1 << 62)):
+                reports[name] = predictor.evaluate(some, options)
         except InputTooLongError:
             if too_long is TooLong.error:
-                with place.located(range(1, 1 << 62)):
-                    raise
+                raise
             reports[name] = predictor.evaluate(_truncate(predictor, some, place), options)
     return reports
 
@@ -115,9 +106,9 @@ def load_splits(
     columns: str | None = None,
 ) -> Mapping[str, Iterable[Any]]:
     """Examples to evaluate on: of files, or of splits of the recipe."""
-    from regard.tasks import RECIPES, get_recipe
+    from regard.tasks import RECIPES, get_recipe, recipe_name
 
-    recipe, config = get_recipe(read_run_record(run)["recipe"]), predictor.config
+    recipe, config = get_recipe(recipe_name(run)), predictor.config
     if columns is not None:
         config = config.replace(columns=config.option("columns").parse(columns))
     if not files:
@@ -186,15 +177,13 @@ def score(
 
     Example: regard score runs/dates --text "3. Mai 2021" 2021-05-03
     """
-    from regard.tasks import Scorable
+    from regard.tasks import Scorable, recipe_name
 
     if bool(files) == (text is not None):
         raise UsageError("expected files, or --text with a text and its answer")
     predictor = load_predictor(run, device)
     if not isinstance(predictor, Scorable):
-        raise UnsupportedError(
-            f"{run} was trained for {read_run_record(run)['recipe']}, which has no scores of answers"
-        )
+        raise UnsupportedError(f"{run} was trained for {recipe_name(run)}, which has no scores of answers")
     if text is not None:
         pairs = [text]
     else:
@@ -217,9 +206,9 @@ def score(
 
 
 def _list_metrics(run: Path) -> dict[str, Metric]:
-    from regard.tasks import get_recipe, get_task
+    from regard.tasks import get_recipe, get_task, recipe_name
 
-    return {metric.name: metric for metric in get_task(get_recipe(read_run_record(run)["recipe"]).task).metrics}
+    return {metric.name: metric for metric in get_task(get_recipe(recipe_name(run)).task).metrics}
 
 
 def _print_report(name: str, report: Report, metrics: Mapping[str, Metric]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.arguments import AsJson, Device, Run, check_verb, load_predictor, read_run_record
+from regard.cli.arguments import AsJson, Device, Run, check_verb, load_predictor
 from regard.cli.evaluate import load_splits
 from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.errors import UnknownNameError, UnsupportedError
@@ -58,6 +58,7 @@ def export(
     Example: regard translate en-de-int8 "A dog runs."
     """
     from regard.export import export as export_run
+    from regard.tasks import recipe_name
     from regard.tasks.registry import get_entry, get_recipe
 
     folder = export_run(run, to.value, out, None if quantize is None else quantize.value, weights)
@@ -67,7 +68,7 @@ def export(
         print_json({"run": str(run), "to": to.value, "out": str(folder), "files": files})
         return
     print_blocks(make_table(((name, f"{size:,} bytes") for name, size in files.items()), numbers=[1]), "")
-    verb = get_entry(get_recipe(read_run_record(run)["recipe"]).task).verb
+    verb = get_entry(get_recipe(recipe_name(run)).task).verb
     typer.echo(f"exported to {folder}; use it: regard {verb} {folder}")
 
 

@@ -18,6 +18,8 @@ from regard.errors import ExportCorruptError, ExportError, RunExistsError, RunFo
 from regard.files import sha256_of_file, storage_errors, sync_folder, write_json
 from regard.models import Transformer
 from regard.models.layers import TokenEmbedding
+from regard.tasks.run_record import EXPORT_FILE as RECORD_FILE
+from regard.tasks.run_record import is_export
 
 __all__ = [
     "CARD_FACTS",
@@ -35,7 +37,6 @@ __all__ = [
 ]
 
 FORMAT = 2  # of export.json
-RECORD_FILE = "export.json"
 CARD_FILE = "README.md"  # may be edited, so it has no checksum
 CARD_FACTS = ("model", "processor", "step", "tokens", "scores")
 CARD_OPTIONS = (
@@ -58,11 +59,6 @@ CARD_OPTIONS = (
 )
 UNUSED_CARD_OPTIONS = {"transformer": ("hidden_dim", "order", "cell_type"), "rnn": ("num_heads", "positions")}
 TARGET_LIBRARIES = {"ctranslate2": "CTranslate2", "onnx": "ONNX Runtime", "safetensors": "PyTorch"}
-
-
-def is_export(folder: str | Path) -> bool:
-    """Whether `export` wrote this folder."""
-    return (Path(folder) / RECORD_FILE).is_file()
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from regard.errors import ConfigError, WeightsMismatchError
 from regard.tasks.predictor import Predictor, Report
 from regard.tasks.registry import get_recipe, get_task
-from regard.tasks.run_record import read_record
+from regard.tasks.run_record import is_export, open_record, read_record
 from regard.training import RunFolder, load_into, load_weights
 
 __all__ = ["AllocationLimit", "build_and_load", "evaluate", "load", "load_predictor", "recipe_name"]
@@ -36,11 +36,13 @@ def load(
         weights: another file of weights
         engine: "torch", or an engine for translations: "ctranslate2", "onnx"
     """
-    from regard import export  # it imports this module
+    if is_export(folder):
+        from regard import export  # it imports this module
 
-    if export.is_export(folder):
         return export.open_export(folder, engine, device)
     if engine is not None:
+        from regard import export
+
         return export.to_engine(load(folder, device, weights), engine)
     run = RunFolder.open(folder)
     record = read_record(run)
@@ -98,11 +100,7 @@ def evaluate(
 
 def recipe_name(folder: str | Path) -> str:
     """The name of the recipe that a run or an exported model was trained with."""
-    from regard import export
-
-    is_export = export.is_export(folder)
-    record = export.read_record(folder) if is_export else read_record(RunFolder.open(folder))
-    return str(record["recipe"])
+    return str(open_record(folder)["recipe"])
 
 
 def build_and_load(build: Callable[[], ModelT], weights: Mapping[str, Tensor], path: str) -> ModelT:

@@ -12,9 +12,18 @@ from regard.errors import DataError, RunFormatError
 from regard.tasks.registry import Recipe
 from regard.training import RunFolder, TrainingConfig
 
-__all__ = ["check_files_unchanged", "fingerprint_file", "make_record", "read_record"]
+__all__ = [
+    "EXPORT_FILE",
+    "check_files_unchanged",
+    "fingerprint_file",
+    "is_export",
+    "make_record",
+    "open_record",
+    "read_record",
+]
 
 FORMAT = 2  # of run.json
+EXPORT_FILE = "export.json"  # the record of an exported model
 CHUNK_BYTES = 1 << 20  # bytes that are read at once for a fingerprint
 MAX_CHUNKS = 64  # of a file: all of most files, and a sample of one that is larger than memory
 
@@ -54,6 +63,24 @@ def read_record(run: RunFolder) -> dict[str, Any]:
     if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
         raise RunFormatError(f"{run.record_path} is damaged: it must have a task, a recipe and a config; copy it again")
     return record
+
+
+def is_export(folder: str | Path) -> bool:
+    """Whether a folder is an exported model."""
+    return (Path(folder) / EXPORT_FILE).is_file()
+
+
+def open_record(folder: str | Path) -> dict[str, Any]:
+    """The record of a run, or of an exported model, whose files are compared with their checksums.
+
+    Args:
+        folder: of the run or of the exported model
+    """
+    if is_export(folder):
+        from regard import export  # it imports torch, and this package
+
+        return export.read_record(folder)
+    return read_record(RunFolder.open(folder))
 
 
 def fingerprint_file(path: Path) -> dict[str, Any]:

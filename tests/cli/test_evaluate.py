@@ -69,7 +69,7 @@ def test_gold_alignments_rate_each_head(backwards, tmp_path):
     )
     assert set(both["splits"]) == {"valid", "gold_alignments"}
     file.write_text("", encoding="utf-8")
-    refused(call("evaluate", backwards, "--gold-alignments", file), "no pairs were given")
+    refused(call("evaluate", backwards, "--gold-alignments", file), "is empty")
     file.write_text("a\tb\n", encoding="utf-8")
     refused(call("evaluate", backwards, "--gold-alignments", file), "line 1: expected source, target and links")
     refused(call("evaluate", backwards, "--gold-alignments", tmp_path / "none"), "There is no file")

@@ -84,7 +84,7 @@ def test_show_in_every_way(machine, tmp_path):
     here = call("show", folder, "--length", "3")
     for panel in ("inputs", "add vectors", "write weights", "outputs", "targets", "read vectors", "read weights"):
         assert panel in here.stdout
-    assert "of 9 bits wrong" in here.stderr
+    assert "of 9 bits wrong" in here.stdout.splitlines()[0]
     for name, start in (("x.txt", b"copy: the"), ("x.svg", b"<?xml")):
         answer = call("show", folder, "--length", "3", "--out", str(tmp_path / name))
         assert answer.returncode == 0, answer.stderr
@@ -94,7 +94,7 @@ def test_show_in_every_way(machine, tmp_path):
 def test_show_as_json(machine, tmp_path):
     answer = call("show", str(machine[0]), "--length", "3", "--json", "--out", str(tmp_path / "x.html"))
     found = json.loads(answer.stdout)
-    assert (found["recipe"], found["of"], found["read_head"], found["write_head"]) == ("copy", 9, 0, 0)
+    assert (found["num_target_bits"], found["read_head"], found["write_head"]) == (9, 0, 0)
     assert [len(found[name]) for name in ("write_weights", "read_weights")] == [7, 7]
     assert len(found["write_weights"][0]) == len(found["rows"])
     sizes = {"inputs": 4, "outputs": 3, "targets": 3, "add_vectors": 5, "read_vectors": 5}
