@@ -69,6 +69,8 @@ CLOCK = {"time", "train_seconds", "seconds", "tokens_per_second"}
 SINGLE = {"lr", "grad_norm", "epoch"}
 # Training metrics of version 0.1 in another unit: the number of right answers is now `accuracy`, in percent.
 REPLACED = {"right"}
+# Counts of version 0.1 that have another name.
+COUNTS = {"sentences": "num_examples"}
 # Fields that repeat the input, or a path.
 INPUTS = {"run", "recipe", "line", "source", "document", "image", "beginning", "question", "decoding", "data", "seed"}
 
@@ -178,7 +180,7 @@ def compare_json(old: Any, new: Any, name: str = "") -> tuple[int, list[str]]:
         return max(results, key=lambda result: result[0] - len(result[1]), default=(0, [f"{name} is missing"]))
     values, others = leaves(old), [(key, leaves(value)) for key, value in nodes(new)]
     if all(value is None or isinstance(value, int) for value in values):  # too common: compared by name only
-        others = [(key, other) for key, other in others if key == name]
+        others = [(key, other) for key, other in others if key in (name, COUNTS.get(name))]
         if not others or not values or None in values:
             return 0, []
     others = [(key, other) for key, other in others if len(other) == len(values)]
