@@ -50,7 +50,6 @@ PENDING = (
     "tests/models",
     "tests/test_testing.py",
     "tests/training",
-    "tests/viewing",
     "benchmarks",
 )
 

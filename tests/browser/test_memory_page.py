@@ -78,7 +78,7 @@ def test_initial_heads(page, play):
 def test_chinese(page, play):
     play(many_heads())
     page.get_by_role("button", name="中文").click()
-    shown = page.inner_text("main")
+    text = page.inner_text("main")
     for words in ("目标输出", "写入存储器的向量", "从存储器读出的向量", "写头", "读头"):
-        assert words in shown
+        assert words in text
     assert read_cell(page, "输出", 1).endswith("这一步没有目标输出")

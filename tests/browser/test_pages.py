@@ -5,8 +5,8 @@ import torch
 
 from regard.attention import MultiHead, causal
 from regard.viewing import pages
-from regard.viewing.pages import NextToken, TokenizedText, TranslationPageData
-from tests.browser.timing import answered, looks, opened
+from regard.viewing.pages import NextToken, TokenizedSentence, TranslationPageData
+from tests.browser.timing import measure_opening, measure_responses, model_weights
 from tests.viewing.memory_data import copy_page, copy_with_memory
 from tests.viewing.translation_data import HOSTILE, example_translation, hostile_translation
 
@@ -167,19 +167,19 @@ def test_a_model_without_attention(page, play, shot):
 def test_text_is_never_markup(page, play, shot, width):
     page.set_viewport_size({"width": width, "height": 800})
     page.on("dialog", lambda dialog: pytest.fail(f"the page opened a dialog: {dialog.message}"))
-    built = {
+    html_pages = {
         "translation": pages.translation_page(hostile_translation()),
         "walkthrough": pages.attention_walkthrough(MultiHead(8, 2), torch.randn(5, 8), HOSTILE),
         "memory": pages.memory_page(copy_with_memory(torch.eye(4)), title=HOSTILE[0]),
         "heads": head_page(list(HOSTILE)),
     }
-    for name, html_page in built.items():
+    for name, html_page in html_pages.items():
         play(html_page, "#step=2&row=1&column=1")
         page.wait_for_timeout(100)
         assert page.locator("img, script[src], main script").count() == 0, name
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
         shot(name)
-    play(built["translation"], "#step=2")
+    play(html_pages["translation"], "#step=2")
     assert page.locator(".lit").nth(1).inner_text() == HOSTILE[1]
     assert page.locator(".lit").nth(4).evaluate("word => getComputedStyle(word).direction") == "rtl"
 
@@ -187,7 +187,7 @@ def test_text_is_never_markup(page, play, shot, width):
 def test_five_hundred_words(page, play):
     words = [f"word{i}" for i in range(500)]
     options = [[NextToken(word, 1.0, True)] for word in words]
-    side = TokenizedText(" ".join(words), words, end=False)
+    side = TokenizedSentence(" ".join(words), words, end=False)
     weights = torch.eye(500)[None, None]
     page.set_viewport_size({"width": 360, "height": 800})
     play(pages.translation_page(TranslationPageData(side, side, options, -1.0, weights)), "#step=400")
@@ -253,8 +253,8 @@ def test_heads_are_selected_by_pointer_and_keys(page, play, shot):
 def test_512_tokens_open_and_respond_quickly(page, tmp_path, shot):
     torch.manual_seed(0)
     tokens = [f"token{i}" for i in range(512)]
-    pages.head_grid(looks(512), tokens, title="8 x 8 heads of 512 tokens").save(tmp_path / "large.html")
-    opening, hovering = opened(page, (tmp_path / "large.html").as_uri()), answered(page)
+    pages.head_grid(model_weights(512), tokens, title="8 x 8 heads of 512 tokens").save(tmp_path / "large.html")
+    opening, hovering = measure_opening(page, (tmp_path / "large.html").as_uri()), measure_responses(page)
     shot("large")
     assert opening < SLOWDOWN * 2000
     assert sorted(hovering)[len(hovering) // 2] < SLOWDOWN * 100

@@ -58,10 +58,10 @@ def test_the_suffix_selects_the_format(tmp_path):
 def test_labels_are_drawn_literally():
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         svg = figures.heatmap(torch.eye(8), row_labels=HOSTILE, title="$y_1$ <script>").svg()
-    written = text_of(svg)
+    text = text_of(svg)
     for label in ("$x^2$", "\\frac", "a↵b", "<b>&amp;</b>", "\\x1b[2J\\x00", "-->", "\\ud800", "␣␣x␣"):
-        assert label in written
-    assert "$y_1$ <script>" in written
+        assert label in text
+    assert "$y_1$ <script>" in text
     assert "<script" not in svg
 
 

@@ -22,7 +22,7 @@ def cells(axes):
     return np.asarray(axes.images[0].get_array())
 
 
-def test_visible_keys_are_dark_and_the_rule_is_the_title():
+def test_visible_keys_are_dark_and_the_title_is_the_expression():
     rule = causal() & window(2, 0)
     figure = figures.mask_matrix(rule, 6)
     visible = rule.materialize(6, 6)
@@ -30,7 +30,7 @@ def test_visible_keys_are_dark_and_the_rule_is_the_title():
     assert dark == visible.tolist()
     assert figure.figure.axes[0].get_title("left") == "causal() & window(left=2,\nright=0)"
     assert figures.mask_matrix(visible).figure.axes[0].get_title("left") == ""
-    assert figures.mask_matrix(visible, title="mine").figure.axes[0].get_title("left") == "mine"
+    assert figures.mask_matrix(visible, title="own").figure.axes[0].get_title("left") == "own"
 
 
 def test_a_mask_with_more_keys_than_queries():
@@ -154,7 +154,7 @@ def test_outputs_with_one_channel_are_curves():
     assert axes.get_ylim()[0] <= 0 < 1 <= axes.get_ylim()[1]
 
 
-def test_what_was_not_asked_for_is_left_out():
+def test_steps_without_a_target_are_blank():
     target_mask = torch.tensor([False, True, True, True, True])
     named = panels_of(outputs=torch.full((5, 2), 0.7), targets=torch.ones(5, 2), target_mask=target_mask)
     assert cells(named["outputs"])[:, 0].tolist() == [0, 0]
@@ -204,10 +204,10 @@ def test_regression_in_the_terminal():
     lines = text.splitlines()
     assert all(len(line) <= 70 for line in lines)
     curve = [line.partition("┤")[2] for line in lines[:16]]
-    drawn = [i for i, line in enumerate(curve) if any("\u2800" < c <= "\u28ff" for c in line)]
-    assert min(drawn) > 0, "the largest value is above the curve"
+    curve_lines = [i for i, line in enumerate(curve) if any("\u2800" < c <= "\u28ff" for c in line)]
+    assert min(curve_lines) > 0, "the largest value is above the curve"
     assert sum(line.count("∘") for line in curve) > 50
-    lowest = next(c for c in range(len(curve[drawn[-1]])) if "\u2800" < curve[drawn[-1]][c] <= "\u28ff")
+    lowest = next(c for c in range(len(curve[curve_lines[-1]])) if "\u2800" < curve[curve_lines[-1]][c] <= "\u28ff")
     assert 20 < lowest < 30, "the crash is at 21 of 58 milliseconds"
 
 
@@ -232,11 +232,14 @@ def test_regression_of_arrays_with_a_gap():
 def test_regression_with_a_gap_in_the_terminal():
     data = out_of_reach()
     lines = terminal.regression_curve(*data, color=False, width=60).splitlines()[:16]
-    drawn = {
-        place for line in lines for place, sign in enumerate(line.partition("┤")[2]) if "\u2800" < sign <= "\u28ff"
+    curve_columns = {
+        column
+        for line in lines
+        for column, character in enumerate(line.partition("┤")[2])
+        if "\u2800" < character <= "\u28ff"
     }
-    assert drawn
-    assert max(drawn) < 15, "from 0.5 to 1.5 of 9"
+    assert curve_columns
+    assert max(curve_columns) < 15, "from 0.5 to 1.5 of 9"
 
 
 @pytest.mark.bare

@@ -74,8 +74,8 @@ def test_five_hundred_tokens():
     words = [f"token{i}" for i in range(500)]
     figure = figures.heatmap(torch.rand(500, 500), words, words)
     assert max(size(figure)) < 4000
-    shown = labels_of(figure.figure.axes[0])
-    assert 20 < len(shown) < 100
+    labels = labels_of(figure.figure.axes[0])
+    assert 20 < len(labels) < 100
     boxes = [text.get_window_extent() for text in figure.figure.axes[0].get_xticklabels()]
     assert not any(a.overlaps(b) for a, b in pairwise(boxes))
 

@@ -22,13 +22,13 @@ WIDE = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
 }
-HALF = {"layers": 2, "attention_heads": 2, "ffn_dim": 32}
-BOTH = {f"{side}_{what}": size for side in ("encoder", "decoder") for what, size in HALF.items()}
+STACK = {"layers": 2, "attention_heads": 2, "ffn_dim": 32}
+STACKS = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in STACK.items()}
 BART = {"d_model": 16, "decoder_start_token_id": 2, "forced_eos_token_id": None}
 T5 = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
 CAPPED = {"head_dim": 8, "sliding_window": 4, "attn_logit_softcapping": 5.0}
 MAKE = {
-    "Bart": ("BartForConditionalGeneration", {**SIZES, **BOTH, **BART}),
+    "Bart": ("BartForConditionalGeneration", {**SIZES, **STACKS, **BART}),
     "T5": ("T5ForConditionalGeneration", {"vocab_size": 50, **T5}),
     "GPT2": ("GPT2LMHeadModel", {**SIZES, "n_embd": 16, "n_layer": 2, "n_head": 2}),
     "Llama": ("LlamaForCausalLM", {**SIZES, **WIDE}),
@@ -48,17 +48,17 @@ def model(name):
     return getattr(transformers, kind)(getattr(transformers, f"{name}Config")(**sizes)).eval()
 
 
-def given(name, mask):
-    both = {"decoder_input_ids": IDS[:, :5]} if name in ("Bart", "T5") else {}
-    return {"input_ids": IDS, "attention_mask": mask, "use_cache": False, **both}
+def model_inputs(name, mask):
+    targets = {"decoder_input_ids": IDS[:, :5]} if name in ("Bart", "T5") else {}
+    return {"input_ids": IDS, "attention_mask": mask, "use_cache": False, **targets}
 
 
-def attentions(answer):
+def attentions(output):
     """The attentions of the model's output, in the order of the modules."""
-    if answer.get("encoder_attentions") is None:
-        return list(answer.attentions)
-    pairs = zip(answer.decoder_attentions, answer.cross_attentions, strict=True)
-    return [*answer.encoder_attentions, *(one for pair in pairs for one in pair)]
+    if output.get("encoder_attentions") is None:
+        return list(output.attentions)
+    pairs = zip(output.decoder_attentions, output.cross_attentions, strict=True)
+    return [*output.encoder_attentions, *(one for pair in pairs for one in pair)]
 
 
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all", "padded"])
@@ -67,11 +67,11 @@ def test_equal_to_eager(name, mask):
     one = model(name)
     one.set_attn_implementation("eager")
     with torch.no_grad():
-        theirs = one(**given(name, mask), output_attentions=True)
+        theirs = one(**model_inputs(name, mask), output_attentions=True)
         one.set_attn_implementation("regard")
-        plain = one(**given(name, mask))[0]
+        plain = one(**model_inputs(name, mask))[0]
         with watch(one) as records:
-            ours = one(**given(name, mask))[0]
+            ours = one(**model_inputs(name, mask))[0]
     assert torch.equal(plain, ours)
     there = torch.ones(2, 7).bool() if mask is None else mask.bool()
     rows = there if ours.shape[1] == 7 else torch.ones(2, 5).bool()
@@ -103,7 +103,7 @@ def test_layers_and_heads():
     one = model("Bart")
     one.set_attn_implementation("regard")
     with torch.no_grad(), watch(one, layers="*.encoder_attn", heads=1) as records:
-        one(**given("Bart", None))
+        one(**model_inputs("Bart", None))
     assert records.layers() == [f"model.decoder.layers.{i}.encoder_attn" for i in (0, 1)]
     assert records[0].weights.shape == (2, 1, 5, 7)
     with pytest.raises(ValueError, match="no layer 9; the layers are 0"), watch(one, layers=9):
@@ -116,10 +116,10 @@ def test_training_with_dropout():
     one.train()
     try:
         torch.manual_seed(1)
-        plain = one(**given("Bart", MASK), labels=IDS[:, :5].clone()).loss
+        plain = one(**model_inputs("Bart", MASK), labels=IDS[:, :5].clone()).loss
         torch.manual_seed(1)
         with watch(one):
-            watched = one(**given("Bart", MASK), labels=IDS[:, :5].clone()).loss
+            watched = one(**model_inputs("Bart", MASK), labels=IDS[:, :5].clone()).loss
         assert torch.equal(plain, watched)
         watched.backward()
     finally:
@@ -139,9 +139,9 @@ def test_additive_masks_and_unsupported_arguments():
     module = torch.nn.Module()
     query, key, value = (torch.randn(2, 2, 3, 4) for _ in range(3))
     added = torch.randn(2, 1, 3, 3).masked_fill(torch.ones(3, 3).triu(1).bool(), torch.finfo(torch.float32).min)
-    found = huggingface_attention(module, query, key, value, added)[0]
-    want = torch.softmax(query @ key.mT / 2 + added, -1) @ value
-    torch.testing.assert_close(found, want.transpose(1, 2))
+    output = huggingface_attention(module, query, key, value, added)[0]
+    expected = torch.softmax(query @ key.mT / 2 + added, -1) @ value
+    torch.testing.assert_close(output, expected.transpose(1, 2))
     with pytest.raises(ValueError, match='Module needs s_aux, which attn_implementation="regard" does not support'):
         huggingface_attention(module, query, key, value, None, s_aux=torch.zeros(2))
     longer = torch.cat([key, key], 2)  # a cache with room for more

@@ -75,28 +75,28 @@ def test_diagonality_from_0_to_1():
 def test_padding_does_not_change_the_diagonal():
     padded = torch.zeros(6, 7)
     padded[:3, :3] = torch.eye(3)
-    found = diagonality(padded, padding(torch.tensor(3)))
-    torch.testing.assert_close(found[:3], torch.ones(3))
-    assert found[3:].isnan().all()
+    measure = diagonality(padded, padding(torch.tensor(3)))
+    torch.testing.assert_close(measure[:3], torch.ones(3))
+    assert measure[3:].isnan().all()
 
 
 def test_head_similarity():
-    found = head_similarity(WEIGHTS)
-    torch.testing.assert_close(found, found.mT)
-    torch.testing.assert_close(found.diagonal(dim1=-2, dim2=-1), torch.ones(2, 3))
-    apart = torch.stack([torch.eye(4), torch.eye(4).roll(1, 0)])
-    assert head_similarity(apart)[0, 1] == 0
+    similarity = head_similarity(WEIGHTS)
+    torch.testing.assert_close(similarity, similarity.mT)
+    torch.testing.assert_close(similarity.diagonal(dim1=-2, dim2=-1), torch.ones(2, 3))
+    disjoint = torch.stack([torch.eye(4), torch.eye(4).roll(1, 0)])
+    assert head_similarity(disjoint)[0, 1] == 0
     p, q = WEIGHTS[0, 0], WEIGHTS[0, 1]
     m = (p + q) / 2
     js = ((p * (p / m).log() + q * (q / m).log()).sum(-1) / 2).mean()
-    torch.testing.assert_close(found[0, 0, 1], 1 - js / math.log(2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(similarity[0, 0, 1], 1 - js / math.log(2), atol=1e-5, rtol=0)
 
 
 def test_a_query_without_weight_gives_nan():
-    blind = torch.zeros(2, 3)
-    blind[0] = torch.tensor([0.5, 0.5, 0.0])
+    weights = torch.zeros(2, 3)
+    weights[0] = torch.tensor([0.5, 0.5, 0.0])
     for measure in (entropy, sparsity, keys_for_mass, distance, diagonality):
-        assert measure(blind).isnan().tolist() == [False, True]
+        assert measure(weights).isnan().tolist() == [False, True]
 
 
 def test_inputs_sorted_by_weight():

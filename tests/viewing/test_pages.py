@@ -11,7 +11,7 @@ import torch
 
 from regard.attention import Additive, Attention, Boxcar, Constant, MultiHead, causal, sparsemax
 from regard.viewing import pages
-from regard.viewing.pages import AttentionTrace, MemoryPageData, NextToken, TokenizedText, TranslationPageData
+from regard.viewing.pages import AttentionTrace, MemoryPageData, NextToken, TokenizedSentence, TranslationPageData
 from regard.viewing.pages import page as page_module
 from regard.viewing.pages.content import MAX_THUMBNAIL_SIDE, build_thumbnails
 from tests.viewing.memory_data import copy_with_memory
@@ -30,27 +30,27 @@ class Elements(HTMLParser):
 
     def __init__(self, html: str):
         super().__init__(convert_charrefs=True)
-        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.texts: dict[str, str] = {}
         self.feed(html)
         self.close()
 
     def handle_starttag(self, tag, attributes):
-        self.found.append((tag, dict(attributes)))
+        self.tags.append((tag, dict(attributes)))
 
     def handle_data(self, data):
-        if self.found and self.found[-1][0] == "script":
-            self.texts.setdefault(self.found[-1][1].get("id") or "script", data)
+        if self.tags and self.tags[-1][0] == "script":
+            self.texts.setdefault(self.tags[-1][1].get("id") or "script", data)
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_one_file_with_escaped_text(name):
     html = PAGES[name]().html
     page = Elements(html)
-    tags = {tag for tag, _ in page.found}
+    tags = {tag for tag, _ in page.tags}
     assert tags == {"html", "meta", "link", "title", "style", "main", "script"}
-    assert not any("src" in attributes for _, attributes in page.found)
-    assert [a["href"] for tag, a in page.found if tag == "link"] == ["data:,"]
+    assert not any("src" in attributes for _, attributes in page.tags)
+    assert [a["href"] for tag, a in page.tags if tag == "link"] == ["data:,"]
     assert set(re.findall(r"https?://[^\s'\"]+", html)) <= {"http://www.w3.org/2000/svg"}
     data = json.loads(page.texts["data"])
     text = json.dumps(data, ensure_ascii=False)
@@ -118,7 +118,7 @@ def test_quantized_weights_are_clamped():
         ({"weights": torch.rand(1, 1, 2, 2)}, r"\(layers, heads, 4, 5\)"),
         ({"next_tokens": [[NextToken("a", 1.0)]]}, "got 1 steps of next_tokens for 4 target tokens"),
         ({"best_path": [0]}, "tree and best_path"),
-        ({"source": TokenizedText("", [], end=False)}, "source or the target has no tokens"),
+        ({"source": TokenizedSentence("", [], end=False)}, "source or the target has no tokens"),
     ],
 )
 def test_inconsistent_translations_are_rejected(change, message):
@@ -128,11 +128,11 @@ def test_inconsistent_translations_are_rejected(change, message):
 
 def test_inconsistent_texts_are_rejected():
     with pytest.raises(ValueError, match="words and groups"):
-        TokenizedText("a", ["a"], words=["a"])
+        TokenizedSentence("a", ["a"], words=["a"])
     with pytest.raises(ValueError, match="2 words, but 1 groups"):
-        TokenizedText("a", ["a"], words=["a", "b"], groups=[[0]])
+        TokenizedSentence("a", ["a"], words=["a", "b"], groups=[[0]])
     with pytest.raises(ValueError, match="from 0 to 0"):
-        TokenizedText("a", ["a"], words=["a"], groups=[[1]])
+        TokenizedSentence("a", ["a"], words=["a"], groups=[[1]])
 
 
 @pytest.mark.parametrize("selection", [{"layer": 2}, {"head": -1}])
@@ -152,7 +152,7 @@ def test_a_page_is_saved_and_displayed(tmp_path):
     page.save(tmp_path / "x.html")
     assert (tmp_path / "x.html").read_text(encoding="utf-8") == page.html
     assert 'lang="zh-Hans"' in page.html
-    frame = Elements(page._repr_html_()).found
+    frame = Elements(page._repr_html_()).tags
     assert [tag for tag, _ in frame] == ["iframe"]
     assert frame[0][1]["srcdoc"] == page.html
     with pytest.raises(ValueError, match=r"invalid file name 'x\.pdf'"):

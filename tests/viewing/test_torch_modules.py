@@ -10,7 +10,7 @@ from torch import nn
 from regard.viewing import watch
 
 BATCH, QUERIES, KEYS, DIM, HEADS = 3, 5, 7, 8, 4
-HIDDEN = torch.arange(KEYS) >= torch.tensor([7, 4, 2])[:, None]  # True is padding, as PyTorch has it
+HIDDEN = torch.arange(KEYS) >= torch.tensor([7, 4, 2])[:, None]  # True is padding, as in PyTorch
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:.*enable_nested_tensor")
 
 
@@ -20,8 +20,8 @@ def attention(**options):
 
 
 def inputs(batch_first=True, kdim=DIM, vdim=DIM):
-    found = [torch.randn(BATCH, n, d) for n, d in ((QUERIES, DIM), (KEYS, kdim), (KEYS, vdim))]
-    return found if batch_first else [x.transpose(0, 1) for x in found]
+    tensors = [torch.randn(BATCH, n, d) for n, d in ((QUERIES, DIM), (KEYS, kdim), (KEYS, vdim))]
+    return tensors if batch_first else [x.transpose(0, 1) for x in tensors]
 
 
 def equal(a, b):
@@ -34,18 +34,18 @@ def watched(module, *args, **kwargs):
     plain = module(*args, **kwargs)
     torch.manual_seed(5)
     with watch(module) as records:
-        found = module(*args, **kwargs)
-    for a, b in zip(plain, found, strict=True) if isinstance(plain, tuple) else [(plain, found)]:
+        output = module(*args, **kwargs)
+    for a, b in zip(plain, output, strict=True) if isinstance(plain, tuple) else [(plain, output)]:
         if isinstance(a, torch.Tensor):
             equal(a, b)
     return records
 
 
-def own(module, *args, **kwargs):
-    """The weights that the module gives if it is asked for them; 0 where nothing may be output at."""
+def torch_weights(module, *args, **kwargs):
+    """The weights that the module returns with need_weights=True; 0 for queries without a visible key."""
     with torch.no_grad():
-        found = module(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})[1]
-    return (found if found.dim() == 4 else found[None]).nan_to_num(0.0)
+        weights = module(*args, **{**kwargs, "need_weights": True, "average_attn_weights": False})[1]
+    return (weights if weights.dim() == 4 else weights[None]).nan_to_num(0.0)
 
 
 OPTIONS = {
@@ -60,7 +60,7 @@ OPTIONS = {
 MASKS = {
     "none": {},
     "padding": {"key_padding_mask": HIDDEN},
-    "padding in numbers": {"key_padding_mask": torch.zeros(BATCH, KEYS).masked_fill(HIDDEN, -torch.inf)},
+    "additive padding": {"key_padding_mask": torch.zeros(BATCH, KEYS).masked_fill(HIDDEN, -torch.inf)},
     "matrix": {"attn_mask": torch.rand(QUERIES, KEYS) > 0.7},
     "added": {"attn_mask": torch.randn(QUERIES, KEYS)},
     "a head": {"attn_mask": torch.rand(BATCH * HEADS, QUERIES, KEYS) > 0.7},
@@ -74,17 +74,17 @@ MASKS = {
 def test_every_attention_and_mask(options, mask, grad):
     options, mask = OPTIONS[options], MASKS[mask]
     module = attention(**options)
-    given = inputs(options.get("batch_first", True), options.get("kdim", DIM), options.get("vdim", DIM))
+    tensors = inputs(options.get("batch_first", True), options.get("kdim", DIM), options.get("vdim", DIM))
     with torch.set_grad_enabled(grad):
-        records = watched(module, *given, need_weights=False, **mask)
-        watched(module, *given, **mask)
-    torch.testing.assert_close(records[0].weights, own(module, *given, **mask))
+        records = watched(module, *tensors, need_weights=False, **mask)
+        watched(module, *tensors, **mask)
+    torch.testing.assert_close(records[0].weights, torch_weights(module, *tensors, **mask))
     with watch(module, heads=[2, 0]) as some:
-        module(*given, **mask)
+        module(*tensors, **mask)
     torch.testing.assert_close(some[0].weights, records[0].weights[:, [2, 0]])
-    with watch(module, heads=[3, 2, 1, 0]) as turned:
-        module(*given, **mask)
-    torch.testing.assert_close(turned[0].weights, records[0].weights.flip(1))
+    with watch(module, heads=[3, 2, 1, 0]) as reversed_heads:
+        module(*tensors, **mask)
+    torch.testing.assert_close(reversed_heads[0].weights, records[0].weights.flip(1))
 
 
 @pytest.mark.parametrize("mask", ["none", "padding", "matrix"])
@@ -92,7 +92,7 @@ def test_one_text_without_a_batch(mask):
     module, (query, key, value) = attention(), (x[0] for x in inputs())
     mask = {name: tensor[0] if name == "key_padding_mask" else tensor for name, tensor in MASKS[mask].items()}
     records = watched(module, query, key, value, **mask)
-    torch.testing.assert_close(records[0].weights, own(module, query, key, value, **mask))
+    torch.testing.assert_close(records[0].weights, torch_weights(module, query, key, value, **mask))
 
 
 @pytest.mark.parametrize("grad", [True, False])
@@ -102,18 +102,18 @@ def test_self_attention_by_its_fast_path(grad):
     for mask in ({}, {"key_padding_mask": HIDDEN}, {"attn_mask": causal, "is_causal": True}):
         with torch.set_grad_enabled(grad):
             records = watched(module, x, x, x, need_weights=False, **mask)
-        torch.testing.assert_close(records[0].weights, own(module, x, x, x, **mask))
+        torch.testing.assert_close(records[0].weights, torch_weights(module, x, x, x, **mask))
 
 
 def test_training_with_dropout():
-    module, given = attention(dropout=0.5).train(), inputs()
-    records = watched(module, *given)
-    torch.testing.assert_close(records[0].weights, own(module.eval(), *given))
+    module, tensors = attention(dropout=0.5).train(), inputs()
+    records = watched(module, *tensors)
+    torch.testing.assert_close(records[0].weights, torch_weights(module.eval(), *tensors))
 
 
 def test_half_precision_and_autocast():
     module, x = attention(), torch.randn(BATCH, KEYS, DIM)
-    exact = own(module, x, x, x)
+    exact = torch_weights(module, x, x, x)
     with torch.autocast("cpu", torch.bfloat16):
         records = watched(module, x, x, x)
     torch.testing.assert_close(records[0].weights, exact, atol=1e-2, rtol=0)
@@ -140,17 +140,18 @@ def test_an_encoder_layer(fast, norm_first, mask, monkeypatch):
         "matrix": {"src_mask": square},
         "both": {"src_mask": square, "src_key_padding_mask": HIDDEN},
     }[mask]
-    went = []
+    fast_calls = []
     real = torch._transformer_encoder_layer_fwd
-    monkeypatch.setattr(torch, "_transformer_encoder_layer_fwd", lambda *a: went.append(1) or real(*a))
+    monkeypatch.setattr(torch, "_transformer_encoder_layer_fwd", lambda *a: fast_calls.append(1) or real(*a))
     with torch.set_grad_enabled(not fast):
         records = watched(module, x, **mask)
-    assert len(went) == 2 * fast
+    assert len(fast_calls) == 2 * fast
     assert len(records) == 1
     inner = module.norm1(x) if norm_first else x
     names = {"src_mask": "attn_mask", "src_key_padding_mask": "key_padding_mask"}
-    want = own(module.self_attn, inner, inner, inner, **{names[name]: tensor for name, tensor in mask.items()})
-    torch.testing.assert_close(records["self_attn"].weights, want)
+    masks = {names[name]: tensor for name, tensor in mask.items()}
+    expected = torch_weights(module.self_attn, inner, inner, inner, **masks)
+    torch.testing.assert_close(records["self_attn"].weights, expected)
 
 
 @pytest.mark.parametrize("nested", [True, False])
@@ -160,9 +161,9 @@ def test_an_encoder_with_nested_tensors(nested):
     with torch.no_grad():
         records = watched(model, x, src_key_padding_mask=HIDDEN)
     assert records.layers() == [f"layers.{i}.self_attn" for i in range(3)]
-    want = own(model.layers[0].self_attn, x, x, x, key_padding_mask=HIDDEN)
-    rows = ~HIDDEN[:, None, :, None]  # what padding looks at is not there in a nested tensor
-    torch.testing.assert_close(records[0].weights * rows, want * rows)
+    expected = torch_weights(model.layers[0].self_attn, x, x, x, key_padding_mask=HIDDEN)
+    rows = ~HIDDEN[:, None, :, None]  # a nested tensor has no padded queries
+    torch.testing.assert_close(records[0].weights * rows, expected * rows)
     with torch.no_grad(), watch(model, layers=1) as one:
         model(x, src_key_padding_mask=HIDDEN)
     assert torch.equal(one[0].weights, records[1].weights)
@@ -174,11 +175,11 @@ def test_a_layer_with_a_nested_tensor():
     with torch.no_grad():
         plain = module(torch.nested.nested_tensor(rows)).to_padded_tensor(0.0)
         with watch(module) as records:
-            found = module(torch.nested.nested_tensor(rows)).to_padded_tensor(0.0)
-    assert torch.equal(plain, found)
+            output = module(torch.nested.nested_tensor(rows)).to_padded_tensor(0.0)
+    assert torch.equal(plain, output)
     for row, x in enumerate(rows):
         n = len(x)
-        torch.testing.assert_close(records[0].weights[row, :, :n, :n], own(module.self_attn, x, x, x)[0])
+        torch.testing.assert_close(records[0].weights[row, :, :n, :n], torch_weights(module.self_attn, x, x, x)[0])
         assert not records[0].weights[row, :, n:].any()
 
 
@@ -224,14 +225,14 @@ def test_a_replaced_forward_is_restored():
     model, x, calls = attention(), torch.randn(1, 3, DIM), []
     real = model.forward
 
-    def mine(*args, **kwargs):
+    def replacement(*args, **kwargs):
         calls.append(1)
         return real(*args, **kwargs)
 
-    model.forward = mine
+    model.forward = replacement
     with watch(model) as records:
         model(x, x, x)
-    assert model.forward is mine
+    assert model.forward is replacement
     assert (len(calls), len(records)) == (1, 1)
 
 
@@ -245,33 +246,33 @@ def test_a_forward_replaced_during_a_watch_stays():
 
 
 def test_an_overridden_forward_is_not_recorded():
-    class Mine(nn.MultiheadAttention):
+    class CustomModule(nn.MultiheadAttention):
         def forward(self, x):
             return super().forward(x, x, x)[0]
 
-    model = Mine(DIM, HEADS)
+    model = CustomModule(DIM, HEADS)
     with pytest.warns(UserWarning, match="nothing was recorded"), watch(model):
         model(torch.randn(2, 3, DIM))
 
 
 def test_a_layer_with_another_attention_is_not_recorded():
-    class Mine(nn.MultiheadAttention):
+    class CustomModule(nn.MultiheadAttention):
         def forward(self, *args, **kwargs):
             return super().forward(*args, **kwargs)
 
     model, x = layer(), torch.randn(BATCH, KEYS, DIM)
-    model.self_attn = Mine(DIM, HEADS, batch_first=True)
+    model.self_attn = CustomModule(DIM, HEADS, batch_first=True)
     plain = model(x)
     with pytest.warns(UserWarning, match="nothing was recorded"), watch(model):
         assert torch.equal(model(x), plain)
 
 
 def test_an_overridden_block_is_not_recorded():
-    class Mine(nn.TransformerEncoderLayer):
+    class CustomModule(nn.TransformerEncoderLayer):
         def _sa_block(self, x, *others, **more):
             return torch.zeros_like(x)
 
-    model = Mine(DIM, HEADS, 16, batch_first=True)
+    model = CustomModule(DIM, HEADS, 16, batch_first=True)
     with pytest.warns(UserWarning, match="nothing was recorded"), watch(model):
         model(torch.randn(BATCH, KEYS, DIM))
 
@@ -303,4 +304,4 @@ def test_other_hooks_still_run():
     module.register_forward_pre_hook(lambda module, args: (2 * args[0], *args[1:]))
     records = watched(module, query, key, value)
     module._forward_pre_hooks.clear()
-    torch.testing.assert_close(records[0].weights, own(module, 2 * query, key, value))
+    torch.testing.assert_close(records[0].weights, torch_weights(module, 2 * query, key, value))

@@ -115,22 +115,22 @@ def test_weights_are_recorded_before_dropout():
 )
 def test_selected_heads_equal_those_of_all(mask, score):
     heads, x = MultiHead(16, 4, score=score), torch.randn(2, 5, 16)
-    with watch(heads) as all_of_them, watch(heads, heads=[3, 1]) as some:
+    with watch(heads) as all_records, watch(heads, heads=[3, 1]) as selected:
         output = heads(x, mask=mask)
-    assert some[0].heads == (3, 1)
-    assert torch.equal(all_of_them[0].weights, output.weights)
-    torch.testing.assert_close(some[0].weights, output.weights[:, [3, 1]])
+    assert selected[0].heads == (3, 1)
+    assert torch.equal(all_records[0].weights, output.weights)
+    torch.testing.assert_close(selected[0].weights, output.weights[:, [3, 1]])
 
 
 def test_layers_by_number_name_and_pattern():
     model = transformer()
-    wanted = {
+    expected = {
         1: ["encoder.layers.1.self_attn"],
         "decoder.layers.0": ["decoder.layers.0.self_attn", "decoder.layers.0.cross_attn"],
         "*.cross_attn": ["decoder.layers.0.cross_attn", "decoder.layers.1.cross_attn"],
         (0, "*.1.cross_attn"): ["encoder.layers.0.self_attn", "decoder.layers.1.cross_attn"],
     }
-    for layers, names in wanted.items():
+    for layers, names in expected.items():
         with watch(model, layers=layers) as records:
             model(SOURCE, LENGTHS, TARGET)
         assert records.layers() == names

@@ -35,9 +35,9 @@ def test_a_growing_cache():
         for _ in range(3):
             heads(torch.randn(2, 1, 8), mask=causal(), cache=cache)
     assert [record.weights.shape[-1] for record in records] == [1, 2, 3]
-    joined = records.concat_calls("MultiHead")
-    assert joined.weights.shape == (2, 2, 3, 3)
-    assert not joined.weights.triu(1).any()
+    merged = records.concat_calls("MultiHead")
+    assert merged.weights.shape == (2, 2, 3, 3)
+    assert not merged.weights.triu(1).any()
 
 
 def test_attend_in_a_module():
@@ -169,20 +169,20 @@ def test_heads_of_a_neural_turing_machine(grad):
     inputs, state, steps = torch.rand(3, 4, 5), machine.init_state(3), []
     with torch.set_grad_enabled(grad):
         records = compare_watched(machine, lambda machine: machine(inputs)[0])
-        for now in inputs.unbind(1):
-            state = machine.step(now, state).state
+        for vector in inputs.unbind(1):
+            state = machine.step(vector, state).state
             steps.append(torch.cat((state.read_weights, state.write_weights), 1))
-    found = records.concat_calls("NeuralTuringMachine")
-    torch.testing.assert_close(found.weights, torch.stack(steps, 2).detach())
-    with watch(machine, heads=2) as written:
+    merged = records.concat_calls("NeuralTuringMachine")
+    torch.testing.assert_close(merged.weights, torch.stack(steps, 2).detach())
+    with watch(machine, heads=2) as write_records:
         machine(inputs)
-    torch.testing.assert_close(written.concat_calls("NeuralTuringMachine").weights, found.weights[:, 2:])
+    torch.testing.assert_close(write_records.concat_calls("NeuralTuringMachine").weights, merged.weights[:, 2:])
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("kind", ["ours", "theirs"])
 def test_per_sample_gradients_by_torch_func(kind):
-    class Mine(nn.Module):
+    class SumOfSquares(nn.Module):
         def __init__(self):
             super().__init__()
             self.self_attn = MultiHead(8, 2) if kind == "ours" else nn.MultiheadAttention(8, 2)
@@ -190,13 +190,13 @@ def test_per_sample_gradients_by_torch_func(kind):
         def forward(self, x):
             return (self.self_attn(x).context if kind == "ours" else self.self_attn(x, x, x)[0]).square().sum()
 
-    model, x = Mine(), torch.randn(5, 3, 8)
+    model, x = SumOfSquares(), torch.randn(5, 3, 8)
     parameters = dict(model.named_parameters())
-    one = torch.func.grad(lambda parameters, x: torch.func.functional_call(model, parameters, (x,)))
+    one_gradient = torch.func.grad(lambda parameters, x: torch.func.functional_call(model, parameters, (x,)))
 
     def gradients(model):
-        found = torch.func.vmap(one, (None, 0))(parameters, x)
-        return torch.cat([part.flatten() for part in found.values()])
+        grads = torch.func.vmap(one_gradient, (None, 0))(parameters, x)
+        return torch.cat([part.flatten() for part in grads.values()])
 
     records = compare_watched(model, gradients)
     with watch(model) as plain:

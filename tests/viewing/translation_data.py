@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.viewing.pages import BeamNode, NextToken, TokenizedText, TranslationPageData
+from regard.viewing.pages import BeamNode, NextToken, TokenizedSentence, TranslationPageData
 
 # Texts that a page must show and must not interpret.
 HOSTILE = ("</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "\u2028&amp;<!--", "😀👩‍👩‍👧", "שלום")
@@ -10,10 +10,10 @@ HOSTILE = ("</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>",
 
 def example_translation(has_attention: bool = True) -> TranslationPageData:
     """Two words in four tokens, two words in three tokens, two layers of two heads, a beam of two."""
-    source = TokenizedText(
+    source = TokenizedSentence(
         "kleine Katzen", ["▁klein", "e", "▁Katz", "en", "</s>"], ["kleine", "Katzen"], [[0, 1], [2, 3]]
     )
-    target = TokenizedText("small cats", ["▁small", "▁cat", "s", "</s>"], ["small", "cats"], [[0], [1, 2]])
+    target = TokenizedSentence("small cats", ["▁small", "▁cat", "s", "</s>"], ["small", "cats"], [[0], [1, 2]])
     weights = torch.zeros(2, 2, 4, 5)
     weights[:, :, 0, 0], weights[:, :, 0, 1] = 0.75, 0.25
     weights[:, :, 1, 2] = 1.0
@@ -52,7 +52,7 @@ def hostile_translation() -> TranslationPageData:
     count = len(tokens)
     next_tokens = [[NextToken(text, 0.5, True), *(NextToken(other, 0.1) for other in HOSTILE)] for text in tokens]
     tree = [[BeamNode(text, 0.5, -1.0, -1 if step == 0 else 0, text == "</s>")] for step, text in enumerate(tokens)]
-    side = TokenizedText(" ".join(HOSTILE), tokens, HOSTILE, [[i] for i in range(len(HOSTILE))])
+    side = TokenizedSentence(" ".join(HOSTILE), tokens, HOSTILE, [[i] for i in range(len(HOSTILE))])
     weights = torch.eye(count)[None, None]
     faithfulness = {"en": HOSTILE[0], "zh": HOSTILE[1]}
     return TranslationPageData(side, side, next_tokens, -1.0, weights, tree, [0] * count, faithfulness=faithfulness)

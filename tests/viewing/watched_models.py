@@ -40,5 +40,5 @@ class Pooled(nn.Module):
         self.line, self.arguments = nn.Linear(8, 8), arguments
 
     def forward(self, x):
-        found = [attend(self.line(x), x, x, causal(), **self.arguments) for _ in range(1)]
-        return found[0].context
+        outputs = [attend(self.line(x), x, x, causal(), **self.arguments) for _ in range(1)]
+        return outputs[0].context

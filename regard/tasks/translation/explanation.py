@@ -26,7 +26,7 @@ __all__ = ["TranslationExplanation", "explain", "next_token_options"]
 
 if TYPE_CHECKING:
     from regard.viewing.figures import Figure
-    from regard.viewing.pages import BeamNode, HtmlPage, NextToken, TokenizedText, TranslationPageData
+    from regard.viewing.pages import BeamNode, HtmlPage, NextToken, TokenizedSentence, TranslationPageData
 
 NUM_OPTIONS = 8  # alternatives of a token that are shown
 
@@ -319,18 +319,18 @@ def _token_options(translator: Translator, probabilities: Tensor, token: int) ->
     return [NextToken(name, float(probabilities[i]), i == token) for i, name in zip(likeliest, names, strict=True)]
 
 
-def _source_sentence(explanation: TranslationExplanation) -> TokenizedText:
-    from regard.viewing.pages import TokenizedText
+def _source_sentence(explanation: TranslationExplanation) -> TokenizedSentence:
+    from regard.viewing.pages import TokenizedSentence
 
     text, seen = explanation.translator.clean(explanation.source), explanation.alignment
     if seen is None:
         tokenizer = explanation.translator.source
-        return TokenizedText(text, tokenizer.convert_ids_to_tokens([*tokenizer.encode(text), EOS_ID]))
-    return TokenizedText(text, seen.source, seen.words_of("source"), seen.groups("source"))
+        return TokenizedSentence(text, tokenizer.convert_ids_to_tokens([*tokenizer.encode(text), EOS_ID]))
+    return TokenizedSentence(text, seen.source, seen.words_of("source"), seen.groups("source"))
 
 
-def _target_sentence(explanation: TranslationExplanation) -> TokenizedText:
-    from regard.viewing.pages import TokenizedText
+def _target_sentence(explanation: TranslationExplanation) -> TokenizedSentence:
+    from regard.viewing.pages import TokenizedSentence
 
     tokenizer = explanation.translator.target
     tokens, groups = (
@@ -338,7 +338,7 @@ def _target_sentence(explanation: TranslationExplanation) -> TokenizedText:
         tokenizer.group_words(explanation.hypothesis.token_ids),
     )
     words = ["".join(tokens[place] for place in group).strip("▁") for group in groups]
-    return TokenizedText(explanation.translation, tokens, words, groups, explanation.hypothesis.finished)
+    return TokenizedSentence(explanation.translation, tokens, words, groups, explanation.hypothesis.finished)
 
 
 def _search_tree(explanation: TranslationExplanation) -> list[list[BeamNode]]:

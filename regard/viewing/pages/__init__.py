@@ -13,7 +13,13 @@ line of a notebook cell.
 
 from regard.viewing.pages.content import caption_page, document_page, head_grid
 from regard.viewing.pages.page import HtmlPage
-from regard.viewing.pages.translation import BeamNode, NextToken, TokenizedText, TranslationPageData, translation_page
+from regard.viewing.pages.translation import (
+    BeamNode,
+    NextToken,
+    TokenizedSentence,
+    TranslationPageData,
+    translation_page,
+)
 from regard.viewing.pages.walkthroughs import AttentionTrace, MemoryPageData, attention_walkthrough, memory_page
 
 __all__ = [
@@ -22,7 +28,7 @@ __all__ = [
     "HtmlPage",
     "MemoryPageData",
     "NextToken",
-    "TokenizedText",
+    "TokenizedSentence",
     "TranslationPageData",
     "attention_walkthrough",
     "caption_page",

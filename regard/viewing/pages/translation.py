@@ -12,11 +12,11 @@ from torch import Tensor
 from regard.errors import ShapeError, UsageError
 from regard.viewing.pages.page import HtmlPage, quantize_uint16
 
-__all__ = ["BeamNode", "NextToken", "TokenizedText", "TranslationPageData", "translation_page"]
+__all__ = ["BeamNode", "NextToken", "TokenizedSentence", "TranslationPageData", "translation_page"]
 
 
 @dataclass(frozen=True)
-class TokenizedText:
+class TokenizedSentence:
     """A text with its tokens, and optionally the words that they belong to.
 
     Args:
@@ -27,7 +27,7 @@ class TokenizedText:
         end: whether the last token is the end of the sentence
 
     Example:
-        >>> TokenizedText("Katze", ["Kat", "ze", "</s>"], words=["Katze"], groups=[[0, 1]]).end
+        >>> TokenizedSentence("Katze", ["Kat", "ze", "</s>"], words=["Katze"], groups=[[0, 1]]).end
         True
     """
 
@@ -39,12 +39,12 @@ class TokenizedText:
 
     def __post_init__(self) -> None:
         if (self.words is None) != (self.groups is None):
-            raise UsageError("TokenizedText requires words and groups, or neither.")
+            raise UsageError("TokenizedSentence requires words and groups, or neither.")
         if self.words is not None and len(self.words) != len(self.groups or ()):
-            raise UsageError(f"TokenizedText: got {len(self.words)} words, but {len(self.groups or ())} groups.")
+            raise UsageError(f"TokenizedSentence: got {len(self.words)} words, but {len(self.groups or ())} groups.")
         valid = range(len(self.tokens))
         if any(index not in valid for group in self.groups or () for index in group):
-            raise UsageError(f"TokenizedText: groups are indices of tokens, from 0 to {len(self.tokens) - 1}.")
+            raise UsageError(f"TokenizedSentence: groups are indices of tokens, from 0 to {len(self.tokens) - 1}.")
 
     def to_page_data(self, side: str) -> dict[str, Any]:
         """The fields as JSON, with names that begin with `side`."""
@@ -120,14 +120,14 @@ class TranslationPageData:
         weights (layers, heads, target, source)
 
     Example:
-        >>> text = TokenizedText("a", ["a", "</s>"])
+        >>> text = TokenizedSentence("a", ["a", "</s>"])
         >>> next_tokens = [[NextToken("a", 0.9, True)], [NextToken("</s>", 0.8, True)]]
         >>> TranslationPageData(text, text, next_tokens, score=-0.3).beam_size
         1
     """
 
-    source: TokenizedText
-    target: TokenizedText
+    source: TokenizedSentence
+    target: TokenizedSentence
     next_tokens: Sequence[Sequence[NextToken]]
     score: float
     weights: Float[Tensor, "layers heads target source"] | None = None
@@ -179,8 +179,8 @@ def translation_page(
         language: "en" or "zh"; None: that of the browser
 
     Example:
-        >>> source = TokenizedText("chat", ["chat", "</s>"])
-        >>> target = TokenizedText("cat", ["cat", "</s>"])
+        >>> source = TokenizedSentence("chat", ["chat", "</s>"])
+        >>> target = TokenizedSentence("cat", ["cat", "</s>"])
         >>> next_tokens = [[NextToken("cat", 0.9, chosen=True)], [NextToken("</s>", 1.0, chosen=True)]]
         >>> weights = torch.tensor([[[[0.9, 0.1], [0.2, 0.8]]]])
         >>> translation_page(TranslationPageData(source, target, next_tokens, -0.1, weights))

@@ -94,14 +94,9 @@ class WalkthroughView {
   #show() {
     const stage = this.data.stages[this.transport.step];
     const { headDim, numHeads, score, normalize } = this.data;
-    this.heading.textContent = this.localize(`${stage.name}-name`, { score, normalize });
-    this.text.textContent = this.localize(stage.name, {
-      d: headDim,
-      root: formatNumber(Math.sqrt(headDim)),
-      heads: numHeads,
-      score,
-      normalize,
-    });
+    const values = { d: headDim, root: formatNumber(Math.sqrt(headDim)), heads: numHeads, score, normalize };
+    this.heading.textContent = this.localize(`${stage.name}-name`, values);
+    this.text.textContent = this.localize(stage.name, values);
     this.grids = {};
     this.equation.replaceChildren(
       ...stage.parts.map((part, place) => {
