@@ -45,10 +45,10 @@ Translate = Callable[[list[IDS]], list[IDS]]
 def regard_side(run: str, facts: dict[str, Any]) -> Translate:
     """What `Translator.search` does with its batches."""
     import regard
-    from regard.data.batching import pad_rows
+    from regard.data.tokenizer import pad_rows
     from regard.decoding import decode
     from regard.tasks.translation.inference import map_in_threads
-    from regard.training.engine import retain_freed_memory
+    from regard.training.weights import retain_freed_memory
 
     retain_freed_memory()
     model: Any = regard.load(run).model
@@ -96,7 +96,7 @@ def marian_side(run: str, facts: dict[str, Any]) -> Translate:
     from transformers import MarianConfig, MarianMTModel
 
     import regard
-    from regard.data.batching import pad_rows
+    from regard.data.tokenizer import pad_rows
 
     ours: Any = regard.load(run).model
     first, dim = ours.encoder.layers[0], ours.lm_head.weight.shape[1]

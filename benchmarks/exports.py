@@ -30,7 +30,7 @@ from regard.data.vocabulary import EOS_ID
 from regard.export import export
 from regard.export.ctranslate2 import MAX_BATCH_SENTENCES
 from regard.tasks import Translator, load
-from regard.training.engine import retain_freed_memory
+from regard.training.weights import retain_freed_memory
 
 ENGINES = (("ctranslate2", None), ("ctranslate2", "int8"), ("onnx", None), ("onnx", "int8"))
 SAME, WITHIN = 99.5, {None: 0.1, "int8": 0.5}  # per cent of equal translations; BLEU

@@ -62,9 +62,9 @@ def measure_regard(model: str, files: Path, tokens_per_batch: int, seconds: floa
     from regard.data import BatchingConfig, InMemoryPairs, ParallelFiles, Tokenizer
     from regard.tasks import make_config
     from regard.tasks.translation.task import build_loss, build_model
-    from regard.training.engine import retain_freed_memory
     from regard.training.optim import make_optimizer, scale_and_clip_gradients, set_learning_rate
     from regard.training.trainer import Objective
+    from regard.training.weights import retain_freed_memory
 
     retain_freed_memory()  # as the engine does
     config = make_config("multi30k", **OPTIONS[model])

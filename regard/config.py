@@ -322,7 +322,7 @@ def _translations(language: str) -> dict[str, str]:
     """Help texts by `Group.option`, where a group is the class that declares the option."""
     if language == "en":
         return {}
-    path = files("regard").joinpath("locale", f"{language}.json")
+    path = files("regard") / "locale" / f"{language}.json"
     return cast("dict[str, str]", json.loads(path.read_text(encoding="utf-8")))
 
 

@@ -15,7 +15,6 @@ from regard.errors import RegardError, StorageError
 
 __all__ = [
     "DISK_FULL_ERRNOS",
-    "read_json",
     "replace_atomic",
     "sha256_of_bytes",
     "sha256_of_file",
@@ -116,15 +115,6 @@ def replace_atomic(path: Path, temporary: Path, fill: Callable[[Path], object]) 
     os.replace(temporary, path)
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    Args:
-        path: the file
-    """
-    return json.loads(path.read_bytes())
-
-
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Replace a file by indented JSON.
 
@@ -136,7 +126,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
         >>> write_json(folder / "a.json", {"a": 1})
-        >>> read_json(folder / "a.json")
+        >>> json.loads((folder / "a.json").read_text())
         {'a': 1}
     """
     write_atomic(path, (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode())

@@ -101,7 +101,7 @@ TestFiles = Annotated[
 
 def check_device(name: str) -> str:
     """The device to compute on; UnknownNameError if there is none of this name."""
-    from regard.training.distributed import resolve_device
+    from regard.training.weights import resolve_device
 
     if name not in DEVICES:
         raise UnknownNameError.among("device", name, DEVICES)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.data.vocabulary import PAD_ID
 
-__all__ = ["IntArray", "RaggedArray", "TensorBatch", "pad_rows", "split_by_tokens"]
+__all__ = ["IntArray", "RaggedArray", "TensorBatch", "split_by_tokens"]
 
 IntArray = npt.NDArray[np.int64]
 if TYPE_CHECKING:
@@ -125,26 +125,6 @@ class RaggedArray:
         positions = np.where(inside, self.starts[indices][:, None] + columns, 0)
         matrix = np.where(inside, self.values[positions], PAD_ID).astype(np.int64)
         return torch.from_numpy(matrix), torch.from_numpy(lengths)
-
-
-def pad_rows(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Pad lists of ids to one matrix.
-
-    Args:
-        rows: lists of ids.
-
-    Returns:
-        The matrix (rows, longest row), padded with `PAD_ID`, and the lengths of its rows.
-
-    Example:
-        >>> pad_rows([[7, 8], [9]])[0].tolist()
-        [[7, 8], [9, 0]]
-    """
-    lengths = torch.tensor([len(row) for row in rows])
-    matrix = torch.full((len(rows), max(map(len, rows), default=0)), PAD_ID)
-    for i, row in enumerate(rows):
-        matrix[i, : len(row)] = torch.tensor(row)
-    return matrix, lengths
 
 
 def split_by_tokens(order: IntArray, lengths: IntArray, max_tokens: int, *, is_padded: bool = True) -> list[IntArray]:

@@ -14,14 +14,14 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
 
-from regard.data.batching import TensorBatch, pad_rows
+from regard.data.batching import TensorBatch
 from regard.data.images import read_image
 from regard.data.parallel import DataReport
 from regard.data.scenes import CAPTION_WORDS, RenderedScenes
 from regard.data.segmentation import separate_characters
 from regard.data.sources import EpochBatches, data_fingerprint, seeded_generator
 from regard.data.text_files import read_lines
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer import Tokenizer, pad_rows
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.errors import DataError
 

@@ -9,6 +9,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from regard.data.segmentation import UNKNOWN_CHARACTER, is_space_delimited, split_token_group
 from regard.data.vocabulary import (
     BOS_ID,
@@ -26,7 +29,7 @@ from regard.data.vocabulary import (
 )
 from regard.errors import DataError, UnknownNameError, UsageError
 
-__all__ = ["Tokenizer"]
+__all__ = ["Tokenizer", "pad_rows"]
 
 FORMAT_VERSION = 2
 MAX_CACHED_LENGTH = 64  # characters of a word that is cached: many long ones would fill the memory
@@ -323,3 +326,23 @@ class Tokenizer:
         if len(piece) <= MAX_CACHED_LENGTH:
             self._cache[piece] = ids
         return ids
+
+
+def pad_rows(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Pad lists of ids to one matrix.
+
+    Args:
+        rows: lists of ids.
+
+    Returns:
+        The matrix (rows, longest row), padded with `PAD_ID`, and the lengths of its rows.
+
+    Example:
+        >>> pad_rows([[7, 8], [9]])[0].tolist()
+        [[7, 8], [9, 0]]
+    """
+    lengths = torch.tensor([len(row) for row in rows])
+    matrix = torch.full((len(rows), max(map(len, rows), default=0)), PAD_ID)
+    for i, row in enumerate(rows):
+        matrix[i, : len(row)] = torch.tensor(row)
+    return matrix, lengths

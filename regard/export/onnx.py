@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard._imports import require_extra
-from regard.data.batching import pad_rows
+from regard.data.tokenizer import pad_rows
 from regard.decoding import DecodingConfig, Hypothesis, decode
 from regard.errors import ExportCorruptError, UnsupportedError
 from regard.export import onnx_models

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from regard.studies.costs import DIM, LAYER_KINDS
-from regard.training.engine import retain_freed_memory
+from regard.training.weights import retain_freed_memory
 
 MIN_SECONDS, MIN_RUNS, MAX_RUNS = 0.5, 3, 5  # seconds of measuring at one length; runs at least and at most
 

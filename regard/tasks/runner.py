@@ -29,6 +29,7 @@ from regard.tasks.run_record import check_files_unchanged, make_record, read_rec
 from regard.tasks.task import DataSplits, Processor, Task
 from regard.training import RunFolder, TrainingConfig, TrainingResult, checkpoint, distributed, fit, load_weights
 from regard.training.display import LogFn
+from regard.training.weights import resolve_device
 
 __all__ = ["resolve_config", "resume", "train"]
 
@@ -184,7 +185,7 @@ def _run_training(run: RunFolder, log: LogFn | None) -> TrainingResult:
     """Train a run from its latest checkpoint, or from the start; under torchrun, all processes call this."""
     log = log or _log_to_stderr
     record = _wait_for_record(run)
-    distributed.init_process_group(distributed.resolve_device(_read_config(record).device))
+    distributed.init_process_group(resolve_device(_read_config(record).device))
     record = read_record(run)
     origin = None if record["init_from"] is None else RunFolder.open(record["init_from"])
     check_files_unchanged(record.get("files", {}))

@@ -20,8 +20,6 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from regard.errors import UnsupportedError
-
 __all__ = [
     "DistributedContext",
     "all_reduce_sum",
@@ -31,7 +29,6 @@ __all__ = [
     "distributed_context",
     "init_process_group",
     "no_sync",
-    "resolve_device",
     "wrap_ddp",
 ]
 
@@ -70,27 +67,6 @@ def distributed_context() -> DistributedContext:
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return DistributedContext()
     return DistributedContext(int(get("RANK", "0")), int(get("WORLD_SIZE", "1")), int(get("LOCAL_RANK", "0")))
-
-
-def resolve_device(name: str) -> torch.device:
-    """The device of an option.
-
-    Args:
-        name: "cpu", "cuda", "mps", or "auto" for the fastest available one
-    """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-        if name == "mps" and distributed_context().world_size > 1:
-            name = "cpu"  # gradients cannot be summed on mps
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UnsupportedError("device=cuda: no CUDA device found; use device=auto or device=cpu")
-    if name == "mps" and not torch.backends.mps.is_available():
-        raise UnsupportedError("device=mps: no Apple GPU found; use device=auto or device=cpu")
-    if name == "cuda":
-        device = torch.device("cuda", distributed_context().local_rank)
-        torch.cuda.set_device(device)
-        return device
-    return torch.device(name)
 
 
 def init_process_group(device: torch.device) -> DistributedContext:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -29,13 +27,11 @@ from regard.training.optim import make_optimizer, scale_and_clip_gradients, set_
 from regard.training.progress import Progress
 from regard.training.run import RunFolder
 from regard.training.trainer import LossFn, Objective, Trainer, ValidateFn
+from regard.training.weights import resolve_device, retain_freed_memory
 
-__all__ = ["Batch", "BatchSource", "CompileMode", "TrainingResult", "fit", "retain_freed_memory"]
+__all__ = ["Batch", "BatchSource", "CompileMode", "TrainingResult", "fit"]
 
 CompileMode = Literal["whole", "step", "off"]
-
-# Parameters of mallopt, from malloc.h of the GNU C library.
-TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8
 
 
 @runtime_checkable
@@ -226,7 +222,7 @@ def open_trainer(
         validate_fn: `validate` of `fit`
     """
     retain_freed_memory()
-    device = distributed.resolve_device(config.device)
+    device = resolve_device(config.device)
     context = distributed.init_process_group(device)
     with contextlib.ExitStack() as stack:
         notes: list[str] = []
@@ -353,25 +349,3 @@ class StopSignal:
         while self._previous_handlers:
             number, handler = self._previous_handlers.popitem()
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-def retain_freed_memory() -> bool:
-    """Make the C library keep freed memory for later steps.
-
-    A training step frees matrices of megabytes and allocates the same sizes again. The GNU C library returns such
-    blocks to the system, which clears every page before it is used again: a third of the time of a small model's
-    element-wise work.
-
-    Returns:
-        Whether it is done; other C libraries are not changed.
-    """
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-    except (OSError, AttributeError):
-        return False
-    # The largest threshold of the library; larger matrices are still returned at once. And one arena for all threads:
-    # otherwise each thread would retain memory of its own, and a server that starts threads would grow.
-    options = {MMAP_THRESHOLD: 1 << 30, TRIM_THRESHOLD: (1 << 31) - 1, ARENA_MAX: 1}
-    return all(mallopt(name, value) for name, value in options.items())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import RunExistsError, RunFormatError, RunLockedError, RunNotFoundError
-from regard.files import read_json, storage_errors, write_json
+from regard.files import storage_errors, write_json
 
 if TYPE_CHECKING:
     from torch import nn
@@ -110,7 +111,7 @@ class RunFolder:
     def read_record(self) -> dict[str, Any]:
         """Read run.json."""
         try:
-            record = read_json(self.record_path)
+            record = json.loads(self.record_path.read_bytes())
         except FileNotFoundError:
             raise RunNotFoundError(f"no run in {self.folder}: run.json is missing") from None
         except ValueError as error:

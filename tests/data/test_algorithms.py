@@ -83,8 +83,8 @@ def test_recall():
         assert inputs[[0, 4, 8, 12, 16], 6].tolist() == [1.0] * 5
         assert inputs[[20, 24], 7].tolist() == [1.0] * 2
         assert inputs[:, 6:].sum() == 7  # no other marks
-        asked = inputs[21:24, :6]
-        (place,) = (i for i in range(5) if torch.equal(items[i], asked))
+        query = inputs[21:24, :6]
+        (place,) = (i for i in range(5) if torch.equal(items[i], query))
         assert torch.equal(targets[-3:], items[place + 1])
         places.add(place)
     assert places == {0, 1, 2, 3}  # never the last, which nothing follows
@@ -93,26 +93,26 @@ def test_recall():
 def test_sort():
     batch = SORT.sample(seeded_generator(0), batch_size=5)
     for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
-        seen = sorted(range(20), key=lambda i: -float(inputs[i, 8]))
-        assert torch.equal(targets[21:], inputs[seen[:16], :8])
+        order = sorted(range(20), key=lambda i: -float(inputs[i, 8]))
+        assert torch.equal(targets[21:], inputs[order[:16], :8])
     assert batch.inputs[:, :20, 8].abs().max() <= 1
     assert batch.inputs[:, 20, 9].tolist() == [1.0] * 5
 
 
 def test_ngrams_come_from_their_table():
-    """Each next bit is a function of five, so contexts that were seen often have a share near 0 or 1 often."""
+    """Each next bit is a function of five, so frequent contexts have a share near 0 or 1 often."""
     batch = NGRAMS.sample(seeded_generator(0), batch_size=400)
     bits = batch.targets[..., 0]
     assert torch.equal(batch.inputs[:, 1:, 0], bits[:, :-1])
     assert not batch.inputs[:, 0].any()
     shares = []
     for row in bits[:200].int().tolist():
-        seen = {}
+        next_bits = {}
         for i in range(5, 200):
-            seen.setdefault(tuple(row[i - 5 : i]), []).append(row[i])
-        shares += [sum(after) / len(after) for after in seen.values() if len(after) >= 10]
-    near = sum(share < 0.1 or share > 0.9 for share in shares) / len(shares)
-    assert 0.35 < near < 0.6  # Beta(1/2, 1/2) has 41 % of its mass there; fair coins had 2 %
+            next_bits.setdefault(tuple(row[i - 5 : i]), []).append(row[i])
+        shares += [sum(after) / len(after) for after in next_bits.values() if len(after) >= 10]
+    extreme_share = sum(share < 0.1 or share > 0.9 for share in shares) / len(shares)
+    assert 0.35 < extreme_share < 0.6  # Beta(1/2, 1/2) has 41 % of its mass there; fair coins had 2 %
 
 
 def test_optimal_prediction_counts_contexts():
@@ -120,9 +120,9 @@ def test_optimal_prediction_counts_contexts():
     bits = algorithm.sample(seeded_generator(4), batch_size=3).targets[..., 0]
     best = algorithm.optimal_prediction(bits)
     for row, step in itertools.product(range(3), range(5, 20)):
-        known = bits[row].int().tolist()
-        context = known[step - 5 : step]
-        after = [known[i] for i in range(5, step) if known[i - 5 : i] == context]
+        row_bits = bits[row].int().tolist()
+        context = row_bits[step - 5 : step]
+        after = [row_bits[i] for i in range(5, step) if row_bits[i - 5 : i] == context]
         assert float(best[row, step]) == pytest.approx((sum(after) + 0.5) / (len(after) + 1))
 
 
@@ -131,22 +131,22 @@ def test_no_prediction_beats_the_optimal_one():
     bits = batch.targets[..., 0]
     best = NGRAMS.optimal_prediction(bits)
 
-    def price(probability):
-        said = torch.where(bits > 0.5, probability, 1 - probability)[:, batch.target_mask]
-        return -said.log2().sum(1).mean()
+    def code_length(probability):
+        likelihood = torch.where(bits > 0.5, probability, 1 - probability)[:, batch.target_mask]
+        return -likelihood.log2().sum(1).mean()
 
-    assert price(best) < price(0.9 * best + 0.05)
-    assert price(best) < price((1.1 * (best - 0.5) + 0.5).clamp(0.01, 0.99))
-    assert price(best) < 195 * 0.8
+    assert code_length(best) < code_length(0.9 * best + 0.05)
+    assert code_length(best) < code_length((1.1 * (best - 0.5) + 0.5).clamp(0.01, 0.99))
+    assert code_length(best) < 195 * 0.8
 
 
 def test_generated_batches_resume_at_any_position():
     source = GeneratedBatches(COPY.sample, lambda batch: batch, batch_size=2, seed=3)
-    whole = list(itertools.islice(source.batches(None), 5))
-    again = list(itertools.islice(source.batches(whole[2][1]), 2))
-    for (one, place), (other, same) in zip(whole[3:], again, strict=True):
-        assert torch.equal(one.inputs, other.inputs)
-        assert place == same
+    uninterrupted = list(itertools.islice(source.batches(None), 5))
+    resumed = list(itertools.islice(source.batches(uninterrupted[2][1]), 2))
+    for (batch, position), (other, other_position) in zip(uninterrupted[3:], resumed, strict=True):
+        assert torch.equal(batch.inputs, other.inputs)
+        assert position == other_position
 
 
 def test_shards_make_up_the_batch():

@@ -32,11 +32,11 @@ def test_an_epoch_is_every_caption_once(captioned, words):
     data = CaptionBatches(captioned, words, batch_size=4)
     batches = [batch for batch, _ in islice(data.batches(), 4)]
     assert [len(batch) for batch in batches].count(4) == 3
-    seen = []
+    pairs = []
     for batch in batches:
         for image, row in zip(batch.images[:, 0, 0, 0].tolist(), batch.target.tolist(), strict=True):
-            seen.append((int(image), words.decode(row)))
-    assert sorted(seen) == sorted((i, text) for i, texts in enumerate(TEXTS) for text in texts)
+            pairs.append((int(image), words.decode(row)))
+    assert sorted(pairs) == sorted((i, text) for i, texts in enumerate(TEXTS) for text in texts)
     shuffled = [batch for batch, _ in islice(data.batches(), 8)][4:]
     assert [b.target.tolist() for b in batches] != [b.target.tolist() for b in shuffled]
 
@@ -44,10 +44,10 @@ def test_an_epoch_is_every_caption_once(captioned, words):
 def test_every_position_resumes_exactly(captioned, words):
     stream = list(islice(CaptionBatches(captioned, words, batch_size=4, seed=3).batches(), 9))
     for start in (0, 3, 5):
-        again = CaptionBatches(captioned, words, batch_size=4, seed=3).batches(stream[start][1])
+        resumed = CaptionBatches(captioned, words, batch_size=4, seed=3).batches(stream[start][1])
         for batch, position in stream[start + 1 :]:
-            same, there = next(again)
-            assert there == position
+            same, same_position = next(resumed)
+            assert same_position == position
             assert torch.equal(same.target, batch.target)
             assert torch.equal(same.images, batch.images)
     with pytest.raises(DataError, match="changed since this position was saved"):
@@ -76,7 +76,7 @@ def folder(tmp_path):
 
 
 def _jsonl(path, *records):
-    path.write_text("".join(f"{one if isinstance(one, str) else json.dumps(one)}\n" for one in records))
+    path.write_text("".join(f"{record if isinstance(record, str) else json.dumps(record)}\n" for record in records))
     return path
 
 
@@ -111,8 +111,8 @@ def test_a_file_that_is_not_an_image_is_refused(tmp_path):
     (tmp_path / "bad.png").write_bytes(b"no image at all")
     with pytest.raises(DataError) as caught:
         read_image(tmp_path / "bad.png")
-    why = "cannot be read as an image: unknown format; repair it or leave it out."
-    assert str(caught.value) == f"{tmp_path / 'bad.png'} {why}"
+    reason = "cannot be read as an image: unknown format; repair it or leave it out."
+    assert str(caught.value) == f"{tmp_path / 'bad.png'} {reason}"
 
 
 def test_exif_orientation(tmp_path):
@@ -131,10 +131,10 @@ def test_read_captioned_images(folder):
         {"image": "images/b.jpg", "caption": "gray"},
         {"image": "images/a.png", "captions": ["red again"]},
     )
-    found = read_captioned_images([file], 16)
-    assert found.captions == [["red", "all red", "red again"], ["gray"]]
-    assert len(found.images) == 2
-    assert found.images.select(slice(1))[0, :, 0, 0].tolist() == [1, 0, 0]
+    captioned = read_captioned_images([file], 16)
+    assert captioned.captions == [["red", "all red", "red again"], ["gray"]]
+    assert len(captioned.images) == 2
+    assert captioned.images.select(slice(1))[0, :, 0, 0].tolist() == [1, 0, 0]
 
 
 @pytest.mark.parametrize(

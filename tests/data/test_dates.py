@@ -51,13 +51,13 @@ def test_every_pattern_matches_babel(code):
 
 
 def test_native_digits():
-    seen = set()
+    styles = set()
     for date_format in all_formats():
         if date_format.style not in ("plain", "lower", "upper", "capital", "hanidec"):
-            seen.add(date_format.style)
+            styles.add(date_format.style)
             text = "".join(str(unicodedata.decimal(sign, sign)) for sign in text_without_tag(date_format, DAYS[4]))
             assert text == text_without_tag(find_format(date_format.language, date_format.pattern), DAYS[4])
-    assert {"arab", "arabext", "beng", "deva", "tamldec", "telu", "thai"} == seen
+    assert {"arab", "arabext", "beng", "deva", "tamldec", "telu", "thai"} == styles
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def meanings():
 
 def test_a_text_without_a_tag_has_one_reading_in_every_language(meanings):
     bodies, texts = meanings
-    free = [text for text in texts if not text.startswith("<")]
-    assert len(free) > 50_000
-    assert [text for text in free if len(bodies[text]) > 1] == []
+    untagged = [text for text in texts if not text.startswith("<")]
+    assert len(untagged) > 50_000
+    assert [text for text in untagged if len(bodies[text]) > 1] == []
 
 
 def test_a_text_with_a_tag_has_one_reading(meanings):
@@ -245,11 +245,11 @@ def test_dates_and_years_are_held_out():
     assert sum(map(len, dates.values())) == len(set.union(*dates.values())) == 36525
     years = {split: {iso[:4] for iso in group} for split, group in dates.items()}
     for split, others in (("valid", ("train", "test")), ("test", ("train", "valid"))):
-        only = years[split].difference(*(years[other] for other in others))
-        share = sum(iso[:4] in only for iso in dates[split]) / len(dates[split])
-        assert len(only) >= 5
+        own_years = years[split].difference(*(years[other] for other in others))
+        share = sum(iso[:4] in own_years for iso in dates[split]) / len(dates[split])
+        assert len(own_years) >= 5
         assert 0.4 < share < 0.6
-        assert {iso[:2] for iso in only} == {"19", "20"}
+        assert {iso[:2] for iso in own_years} == {"19", "20"}
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test", "patterns"])
@@ -275,10 +275,10 @@ def test_most_texts_of_held_out_patterns_are_new():
         for date_format in all_formats()
         if (date_format.language, date_format.pattern) not in held_out_patterns()
     ]
-    elsewhere = {date_format.write(values(day)).text for date_format in others for day in DAYS}
+    other_texts = {date_format.write(values(day)).text for date_format in others for day in DAYS}
     for language, pattern in held_out_patterns():
         texts = [find_format(language, pattern).write(values(day)).text for day in DAYS]
-        assert sum(text in elsewhere for text in texts) < len(texts) / 2
+        assert sum(text in other_texts for text in texts) < len(texts) / 2
 
 
 # The class.
@@ -316,9 +316,11 @@ def test_invalid_arguments():
         Dates(languages=[])
     with pytest.raises(ValueError, match="no split 'tests'; choose one of train, valid, test, patterns"):
         Dates(split="tests")
-    free = next(code for code in LANGUAGE_CODES if code not in {language for language, _ in held_out_patterns()})
-    with pytest.raises(ValueError, match=f"no pattern of {free} is held out"):
-        Dates(split="patterns", languages=[free])
+    without_held_out = next(
+        code for code in LANGUAGE_CODES if code not in {language for language, _ in held_out_patterns()}
+    )
+    with pytest.raises(ValueError, match=f"no pattern of {without_held_out} is held out"):
+        Dates(split="patterns", languages=[without_held_out])
 
 
 @pytest.mark.bare

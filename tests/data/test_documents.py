@@ -16,7 +16,7 @@ from regard.errors import DataError
 
 
 def read(path, **options):
-    return [(found.label, found.text, line) for found, line in DocumentFiles([path], **options)]
+    return [(document.label, document.text, line) for document, line in DocumentFiles([path], **options)]
 
 
 def test_tsv(tmp_path):
@@ -96,7 +96,7 @@ def test_long_sentences_are_split_or_truncated():
     assert str(truncation) == "1 sentence and 2 words of long sentences"
 
 
-def test_given_sentences_are_kept():
+def test_texts_that_are_split_already_stay_split():
     document, _ = DocumentSplitter().split(["a . b .", "", "c"])
     assert document == [["a", ".", "b", "."], ["c"]]
 
@@ -110,12 +110,12 @@ def test_invalid_splitter_options(options):
 def test_leading_spaces():
     text = "It's well-data.\nYes! 好的。Ok"
     document, _ = DocumentSplitter().split(text)
-    shown = "".join(
+    merged = "".join(
         " " * space + word
         for sentence, spaces in zip(document, leading_spaces(text, document), strict=True)
         for word, space in zip(sentence, spaces, strict=True)
     )
-    assert shown == text.replace("\n", " ")
+    assert merged == text.replace("\n", " ")
 
 
 def test_the_report_counts_everything():
@@ -148,7 +148,7 @@ def make_batches():
 
 def test_an_epoch_is_every_document_once(make_batches):
     data = make_batches()
-    seen, position = [], None
+    documents, position = [], None
     for batch, position in data.batches():
         assert len(batch.token_ids) <= 12
         assert int(batch.lengths.sum()) == len(batch.token_ids)
@@ -156,7 +156,7 @@ def test_an_epoch_is_every_document_once(make_batches):
         parts = batch.token_ids.split(batch.lengths.tolist())
         for count, label in zip(batch.sentences_per_document.tolist(), batch.labels.tolist(), strict=True):
             own, parts = parts[:count], parts[count:]
-            seen.append((label, tuple(map(tuple, (part.tolist() for part in own)))))
+            documents.append((label, tuple(map(tuple, (part.tolist() for part in own)))))
         if position["epoch"] == 1:
             break
     expected = []
@@ -166,8 +166,8 @@ def test_an_epoch_is_every_document_once(make_batches):
             own, parts = parts[:count], parts[count:]
             expected.append((label, tuple(map(tuple, (part.tolist() for part in own)))))
     assert len(expected) == 24
-    assert sorted(seen) == sorted(expected)
-    assert seen != expected  # shuffled
+    assert sorted(documents) == sorted(expected)
+    assert documents != expected  # shuffled
 
 
 def test_every_position_resumes_exactly(make_batches):
@@ -189,9 +189,9 @@ def test_a_position_of_other_data_is_refused(make_batches):
 
 def test_unknown_labels_and_empty_data_are_refused():
     words = Tokenizer.train(["a"], model_type="word", vocab_size=10)
-    strange = [Document("a", "x"), Document("a", "z")]
+    unknown = [Document("a", "x"), Document("a", "z")]
     with pytest.raises(DataError, match="document 2: invalid label 'z'; the classes are 'x', 'y'"):
-        DocumentBatches(strange, words, DocumentSplitter(), labels=("x", "y"))
+        DocumentBatches(unknown, words, DocumentSplitter(), labels=("x", "y"))
     with pytest.raises(DataError, match="1 empty left out"):
         DocumentBatches([Document("", "z")], words, DocumentSplitter())
 
@@ -199,11 +199,11 @@ def test_unknown_labels_and_empty_data_are_refused():
 def test_documents_from_files_have_their_location(tmp_path):
     words, path = Tokenizer.train(["a"], model_type="word", vocab_size=10), tmp_path / "a.tsv"
     path.write_text("x\ta\n\nz\ta\n", encoding="utf-8")
-    found = [document for document, _ in DocumentFiles([path])]
-    assert found[0] == Document("a", "x")
+    documents = [document for document, _ in DocumentFiles([path])]
+    assert documents[0] == Document("a", "x")
     with pytest.raises(DataError, match=r"a.tsv, line 3: invalid label 'z'; the classes are"):
-        DocumentBatches(found, words, DocumentSplitter(), labels=("x", "y"))
-    assert DocumentBatches(found[1:], words, DocumentSplitter()).report.empty_lines == [2]
+        DocumentBatches(documents, words, DocumentSplitter(), labels=("x", "y"))
+    assert DocumentBatches(documents[1:], words, DocumentSplitter()).report.empty_lines == [2]
 
 
 def test_unknown_words_are_counted():

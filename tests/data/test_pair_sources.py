@@ -78,15 +78,15 @@ def texts(batch):
 
 
 def epochs(source, count):
-    """The batches of the first epochs, by what the positions say."""
-    found = [[] for _ in range(count + 1)]
+    """The batches of the first epochs, by their positions."""
+    batches = [[] for _ in range(count + 1)]
     epoch = 0
     for batch, position in source.batches():
-        found[epoch].append(batch)
+        batches[epoch].append(batch)
         epoch = position["epoch"]
         if epoch == count:
             break
-    return found[:count]
+    return batches[:count]
 
 
 NAMES = ("in-memory", "streamed", "generated")

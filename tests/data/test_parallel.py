@@ -199,7 +199,7 @@ def test_source_and_target_are_different_columns(tmp_path):
     assert f"a.jsonl: keys {message} en,en." in read_error(["a.jsonl"], keys=("en", "en"))
 
 
-messy = st.one_of(
+any_bytes = st.one_of(
     st.binary(max_size=60),
     st.text(st.sampled_from("ab\t\n\r \u2028\x00\ud800\\"), max_size=30).map(
         lambda t: t.encode("utf-8", "surrogatepass")
@@ -208,18 +208,23 @@ messy = st.one_of(
 )
 
 
-@given(messy, messy, st.sampled_from(["a.tsv", "a.jsonl", "a.tsv.gz", "a.jsonl.xz", "a.x", "a.x.gz"]), st.booleans())
-def test_whatever_bytes_give_pairs_or_a_sentence(first, second, name, compress):
+@given(
+    any_bytes,
+    any_bytes,
+    st.sampled_from(["a.tsv", "a.jsonl", "a.tsv.gz", "a.jsonl.xz", "a.x", "a.x.gz"]),
+    st.booleans(),
+)
+def test_any_bytes_give_pairs_or_a_data_error(first, second, name, compress):
     with tempfile.TemporaryDirectory() as folder:
         path, other = Path(folder, name), Path(folder, "other")
         packer = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes) if compress else bytes
         path.write_bytes(packer(first))
         other.write_bytes(second)
         pairs = ParallelFiles([path, other] if ".x" in name and "jsonl" not in name else [path])
-        found = None
+        result = None
         with contextlib.suppress(DataError):
-            found = list(pairs)
-        if found is not None:
-            assert len(found) == pairs.count_lines() >= 1
-            assert all("\n" not in pair.source or pairs.file_type == ".jsonl" for pair, _ in found)
-            "".join(pair.source + pair.target for pair, _ in found).encode()  # no half characters
+            result = list(pairs)
+        if result is not None:
+            assert len(result) == pairs.count_lines() >= 1
+            assert all("\n" not in pair.source or pairs.file_type == ".jsonl" for pair, _ in result)
+            "".join(pair.source + pair.target for pair, _ in result).encode()  # no half characters

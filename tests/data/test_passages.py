@@ -48,7 +48,7 @@ def test_invalid_arguments_are_refused(tmp_path, tokenizer):
 
 def test_every_token_is_predicted_once(tokenizer):
     text = PassageBatches(TEXTS, tokenizer, length=5, max_tokens=30)
-    expected = sorted(token for one in TEXTS for token in [*tokenizer.encode(one), EOS_ID])
+    expected = sorted(token for text in TEXTS for token in [*tokenizer.encode(text), EOS_ID])
     for batches in (list(text.iter_eval_batches()), [b for b, _ in islice(text.batches(), len(text._plan_batches(0)))]):
         assert sorted(token for batch in batches for row in rows(batch) for token in row[1:]) == expected
         assert sum(batch.num_tokens for batch in batches) == len(expected) == text.report.tokens
@@ -59,9 +59,11 @@ def test_every_token_is_predicted_once(tokenizer):
 
 def test_passages_overlap_by_one_token(tokenizer):
     text = PassageBatches(["one two three four five six seven"], tokenizer, length=3, max_tokens=30)
-    found = sorted((row for batch in text.iter_eval_batches() for row in rows(batch)), key=lambda row: row[0] != BOS_ID)
+    passages = sorted(
+        (row for batch in text.iter_eval_batches() for row in rows(batch)), key=lambda row: row[0] != BOS_ID
+    )
     ids = [BOS_ID, *tokenizer.encode("one two three four five six seven"), EOS_ID]
-    assert sorted(found) == sorted([ids[0:4], ids[3:7], ids[6:9]])
+    assert sorted(passages) == sorted([ids[0:4], ids[3:7], ids[6:9]])
 
 
 def test_every_position_resumes_exactly(tokenizer):

@@ -65,13 +65,13 @@ syllables_of = st.lists(st.lists(st.sampled_from(["dà", "zhǎng", "，", "", "a
 
 @given(st.dictionaries(signs, syllables_of))
 def test_only_han_characters_with_one_syllable_each_are_kept(phrases):
-    kept = clean_phrases(phrases)
+    cleaned = clean_phrases(phrases)
     for phrase, choices in phrases.items():
         han = set(phrase) <= set("长大一〇")
         single = len(choices) == len(phrase) and all(group in (["dà"], ["zhǎng"]) for group in choices)
-        assert (phrase in kept) == (han and single)
-        if phrase in kept:
-            assert list(kept[phrase]) == [group[0] for group in choices]
+        assert (phrase in cleaned) == (han and single)
+        if phrase in cleaned:
+            assert list(cleaned[phrase]) == [group[0] for group in choices]
 
 
 @pytest.mark.bare

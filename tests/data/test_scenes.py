@@ -27,9 +27,9 @@ def rendered(scenes):
 def test_splits_share_no_digit():
     parts = [load_sklearn_digits(name) for name in ("train", "valid", "test")]
     assert [len(part) for part in parts] == [1347, 150, 300]
-    seen = [{tuple(image.flatten().tolist()) for image in part.images} for part in parts]
-    assert not seen[0] & seen[1]
-    assert not (seen[0] | seen[1]) & seen[2]
+    digits = [{tuple(image.flatten().tolist()) for image in part.images} for part in parts]
+    assert not digits[0] & digits[1]
+    assert not (digits[0] | digits[1]) & digits[2]
     assert all(set(part.labels.tolist()) == set(range(10)) for part in parts)
 
 

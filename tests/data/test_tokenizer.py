@@ -260,16 +260,16 @@ for kind in MODEL_TYPES:
 
 def test_training_is_deterministic_across_processes():
     env = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    given = {"input": json.dumps(all_texts()), "text": True, "env": env}
-    there = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, check=True, **given).stdout
-    here = "".join(
+    options = {"input": json.dumps(all_texts()), "text": True, "env": env}
+    other_process = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, check=True, **options).stdout
+    this_process = "".join(
         f"{kind} {size} "
         + hashlib.sha256(json.dumps(Tokenizer.train(all_texts(), kind, size)._as_dict()).encode()).hexdigest()
         + "\n"
         for kind in MODEL_TYPES
         for size in (150, 500)
     )
-    assert there == here
+    assert other_process == this_process
 
 
 @given(text=words)
@@ -322,12 +322,12 @@ def exact_distribution(symbols, ranks, dropout):
 @pytest.mark.parametrize("word", ["ab", "abc", "abcdef", "ababc"])
 def test_dropout_has_the_distribution_of_the_paper(word):
     ranks = {("a", "b"): 0, ("c", "d"): 1, ("e", "f"): 2, ("b", "c"): 3, ("ab", "cd"): 4, ("ab", "ab"): 5}
-    drawn = Counter(tuple(apply_merges(word, ranks, 0.4, Random(i))) for i in range(8000))
+    samples = Counter(tuple(apply_merges(word, ranks, 0.4, Random(i))) for i in range(8000))
     expected = exact_distribution(tuple(word), ranks, 0.4)
     assert sum(expected.values()) == pytest.approx(1)
-    assert set(drawn) <= set(expected)
+    assert set(samples) <= set(expected)
     for segmentation, probability in expected.items():  # tolerance: more than three standard deviations
-        assert abs(drawn[segmentation] / 8000 - probability) < 0.018, segmentation
+        assert abs(samples[segmentation] / 8000 - probability) < 0.018, segmentation
 
 
 def test_dropout_needs_merges():

@@ -68,15 +68,15 @@ def test_a_damaged_file_is_detected_and_the_previous_checkpoint_is_used(tmp_path
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_every_altered_byte_is_detected(tmp_path, file):
+def test_every_flipped_bit_is_detected(tmp_path, file):
     """Every flipped bit is detected, or (a blank between tokens of JSON) changes nothing."""
     path = save(tmp_path, 2)
     before, content = checkpoint.load(path), (path / file).read_bytes()
     for place in range(0, len(content), 7):
         for bit in (1, 128):
-            altered = bytearray(content)
-            altered[place] ^= bit
-            (path / file).write_bytes(altered)
+            damaged = bytearray(content)
+            damaged[place] ^= bit
+            (path / file).write_bytes(damaged)
             try:
                 after = checkpoint.load(path)
             except CheckpointCorruptError:

@@ -129,8 +129,8 @@ def _second(parent):
     """The process with rank 1 among the children of torchrun."""
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            mine = int((path / "stat").read_text().rpartition(")")[2].split()[1]) == parent
-            if mine and b"RANK=1\0" in (path / "environ").read_bytes().replace(b"LOCAL_RANK", b"LOCAL"):
+            is_child = int((path / "stat").read_text().rpartition(")")[2].split()[1]) == parent
+            if is_child and b"RANK=1\0" in (path / "environ").read_bytes().replace(b"LOCAL_RANK", b"LOCAL"):
                 return int(path.name)
         except OSError:
             continue

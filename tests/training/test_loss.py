@@ -21,8 +21,8 @@ def test_value_and_gradients_are_those_of_cross_entropy(smoothing, with_bias, ch
     expected = F.cross_entropy(logits, target, label_smoothing=smoothing, reduction="sum")
     torch.testing.assert_close(smoothed, expected)
     torch.testing.assert_close(plain, F.cross_entropy(logits, target, reduction="none"))
-    given = [x for x in inputs if x is not None]
-    ours, theirs = (torch.autograd.grad(3 * loss, given) for loss in (smoothed, expected))
+    variables = [x for x in inputs if x is not None]
+    ours, theirs = (torch.autograd.grad(3 * loss, variables) for loss in (smoothed, expected))
     torch.testing.assert_close(ours, theirs)
 
 

@@ -29,9 +29,9 @@ def test_the_state_of_frozen_parameters_is_dropped():
     layer.bias.requires_grad_(False)
     restored = make_optimizer(layer, TrainingConfig())
     restore_optimizer(restored, names_of(layer), tensors)
-    found = optimizer_tensors(restored, names_of(layer))
-    assert found.keys() == {name for name in tensors if name.endswith("/weight")}
-    assert torch.equal(found["exp_avg/weight"], tensors["exp_avg/weight"])
+    state = optimizer_tensors(restored, names_of(layer))
+    assert state.keys() == {name for name in tensors if name.endswith("/weight")}
+    assert torch.equal(state["exp_avg/weight"], tensors["exp_avg/weight"])
 
 
 def test_the_state_of_other_parameters_is_refused():

@@ -19,11 +19,11 @@ from torch import Tensor
 from regard.attention import Constant
 from regard.config import Config
 from regard.data import BOS_ID, EOS_ID, UNK_ID, Tokenizer
-from regard.data.batching import pad_rows
 from regard.data.captions import CaptionedImages
 from regard.data.images import IMAGE_BATCH_SIZE, ImageLike, load_image, to_rgb
 from regard.data.scenes import WORDS_PER_DIGIT
 from regard.data.segmentation import join_characters, separate_characters
+from regard.data.tokenizer import pad_rows
 from regard.decoding import DecodingConfig, Hypothesis, decode
 from regard.errors import DataError, InputError, UnsupportedError
 from regard.models.captioner import CaptionDecoderState, ShowAttendTell

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.data.batching import pad_rows
+from regard.data.tokenizer import pad_rows
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.decoding import Alignment
 from regard.errors import EmptyInputError, UnknownNameError

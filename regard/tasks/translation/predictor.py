@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.data import SentencePair
-from regard.data.batching import pad_rows
+from regard.data.tokenizer import pad_rows
 from regard.data.vocabulary import UNK_ID
 from regard.decoding import (
     Alignment,

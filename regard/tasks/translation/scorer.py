@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.data import SentencePair
-from regard.data.batching import pad_rows
+from regard.data.tokenizer import pad_rows
 from regard.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from regard.decoding import Alignment, Hypothesis, replace_unknown, score_targets
 from regard.errors import UnsupportedError, UsageError
@@ -21,7 +21,7 @@ from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.inference import InferenceEngine, group_by_length
 from regard.tasks.translation.prediction import Translation, too_long_error
 from regard.tasks.translation.processor import TokenizedText, TranslationProcessor, make_alignment
-from regard.training.engine import retain_freed_memory
+from regard.training.weights import retain_freed_memory
 
 __all__ = ["MAX_BATCH_TOKENS", "TranslationScorer"]
 
