@@ -18,7 +18,6 @@ Randomness. The seed is set before each test; hypothesis draws the same examples
 
 import os
 import sys
-from types import ModuleType
 from typing import Any
 
 import hypothesis
@@ -75,6 +74,5 @@ def _names_of_examples(request: pytest.FixtureRequest, doctest_namespace: dict[s
     if isinstance(request.node, pytest.DoctestItem):
         from regard import attention
 
-        public = {name: getattr(attention, name) for name in dir(attention) if not name.startswith("_")}
-        parts = {name: part for name, part in public.items() if not isinstance(part, ModuleType)}
-        doctest_namespace.update(parts, torch=torch)
+        public = {name: getattr(attention, name) for name in attention.__all__}
+        doctest_namespace.update(public, torch=torch)

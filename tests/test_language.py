@@ -40,12 +40,9 @@ PENDING = (
     "tests/tasks",
     "tests/recipes",
     "tests/fuzz",
-    "tests/attention",
     "tests/browser",
-    "tests/contract",
     "tests/decoding",
     "tests/models",
-    "tests/test_testing.py",
     "benchmarks",
 )
 

@@ -1,4 +1,4 @@
-"""Checks that pass what keeps the laws, and say in one sentence which law a part breaks."""
+"""The checks accept valid mechanisms, and name the violated law in one sentence."""
 
 import copy
 
@@ -29,13 +29,13 @@ from regard.attention import (
 from regard.testing import LawViolation, check_mask, check_normalizer, check_score
 
 
-def broken(check, *args, match, **options):
+def assert_fails(check, *args, match, **options):
     with pytest.raises(LawViolation, match=match) as error:
         check(*args, **options)
     assert "\n" not in str(error.value)
 
 
-# ---- what passes
+# ---- valid mechanisms
 
 
 class Manhattan(Score):
@@ -44,7 +44,7 @@ class Manhattan(Score):
 
 
 class Recent(Score):
-    """Later keys are better: it goes by position and says so."""
+    """Later keys have higher scores; it declares that it is positional."""
 
     is_positional = True
 
@@ -69,7 +69,7 @@ class EveryOther(Mask):
 
 
 class Near(Mask):
-    """A band that says how wide it is."""
+    """A band that declares its width."""
 
     def rule(self, grid):
         return (grid.key_positions - grid.query_positions).abs() <= 2
@@ -112,44 +112,46 @@ def test_the_mechanism_is_not_changed():
     assert all(parameter.grad is None for parameter in score.parameters())
 
 
-# ---- scores that do not
+# ---- invalid scores
 
 
 def test_a_score_of_the_wrong_shape():
-    broken(check_score, lambda query, key: key @ query.mT, match=r"have shape \(2, 3, 6, 5\), not \(2, 3, 5, 6\)")
+    assert_fails(check_score, lambda query, key: key @ query.mT, match=r"have shape \(2, 3, 6, 5\), not \(2, 3, 5, 6\)")
 
 
 def test_a_score_that_mixes_batch_entries():
-    broken(check_score, lambda q, k: q @ k.mT - (q @ k.mT).mean(0).detach(), match="a batch is not a loop")
+    assert_fails(check_score, lambda q, k: q @ k.mT - (q @ k.mT).mean(0).detach(), match="a batch is not a loop")
 
 
 def test_a_positional_score_without_is_positional():
-    class Sly(Recent):
+    class Undeclared(Recent):
         is_positional = False
 
-    broken(check_score, Sly, match="permuting keys does not permute the weights")
+    assert_fails(check_score, Undeclared, match="permuting keys does not permute the weights")
 
 
 def test_a_score_that_depends_on_hidden_keys():
-    """Centred by all keys, hidden ones too, under a normalizer that feels a shift."""
+    """Centered by all keys, including hidden ones, with a normalizer that is not shift-invariant."""
 
-    def centred(query, key):
+    def centered(query, key):
         return query @ (key - key.mean(-2, keepdim=True)).mT
 
     def detached(query, key):
         return query @ (key - key.mean(-2, keepdim=True).detach()).mT
 
-    broken(check_score, centred, normalize=sigmoid, match="hidden from every query has a gradient by the context")
-    broken(check_score, detached, normalize=sigmoid, match="additional hidden keys change the weights")
+    assert_fails(
+        check_score, centered, normalize=sigmoid, match="hidden from every query has a gradient by the context"
+    )
+    assert_fails(check_score, detached, normalize=sigmoid, match="additional hidden keys change the weights")
 
 
 def test_a_score_with_wrong_dot_product_features():
     class Hasty(Dot):
         def dot_product_features(self, query, key, mask):
-            found = super().dot_product_features(query, key, mask)
-            return found._replace(scale=0.9)
+            features = super().dot_product_features(query, key, mask)
+            return features._replace(scale=0.9)
 
-    broken(check_score, Hasty, match=r"the context is not weights @ value: off by .*, allowed")
+    assert_fails(check_score, Hasty, match=r"the context is not weights @ value: off by .*, allowed")
 
 
 def test_a_score_with_a_wrong_gradient():
@@ -162,26 +164,26 @@ def test_a_score_with_a_wrong_gradient():
         def backward(ctx, g):
             return 2 * g
 
-    broken(check_score, lambda q, k: Wrong.apply(q) @ k.mT, match="gradcheck fails")
+    assert_fails(check_score, lambda q, k: Wrong.apply(q) @ k.mT, match="gradcheck fails")
     check_score(lambda q, k: Wrong.apply(q) @ k.mT, gradient=False)
 
 
 def test_a_score_with_infinite_gradients():
-    def rooted(query, key):
+    def square_root(query, key):
         return -(query.unsqueeze(-2) - key.unsqueeze(-3)).abs().sum(-1).mul(0).sqrt()
 
-    broken(check_score, rooted, match="a gradient of the .* is not finite")
+    assert_fails(check_score, square_root, match="a gradient of the .* is not finite")
 
 
 def test_a_score_that_rounds():
-    broken(check_score, lambda q, k: (q @ k.mT).bfloat16().to(q.dtype), match="disagree|gradcheck", gradient=True)
+    assert_fails(check_score, lambda q, k: (q @ k.mT).bfloat16().to(q.dtype), match="disagree|gradcheck", gradient=True)
 
 
-# ---- normalizers that do not
+# ---- invalid normalizers
 
 
 def test_a_softmax_without_a_mask():
-    broken(check_normalizer, nn.Softmax(-1), match="where every key is hidden, weights are not 0")
+    assert_fails(check_normalizer, nn.Softmax(-1), match="where every key is hidden, weights are not 0")
 
 
 def test_a_normalizer_with_weights_for_hidden_keys():
@@ -189,7 +191,7 @@ def test_a_normalizer_with_weights_for_hidden_keys():
         output = (scores > -torch.inf).any(-1, keepdim=True)
         return torch.ones_like(scores) / scores.shape[-1] * output
 
-    broken(check_normalizer, even, match="a hidden key has weight")
+    assert_fails(check_normalizer, even, match="a hidden key has weight")
 
 
 def test_a_normalizer_that_mixes_batch_entries():
@@ -197,7 +199,7 @@ def test_a_normalizer_that_mixes_batch_entries():
     def over_everything(scores):
         return torch.softmax(scores, 0)
 
-    broken(check_normalizer, over_everything, match="a batch is not a loop")
+    assert_fails(check_normalizer, over_everything, match="a batch is not a loop")
 
 
 def test_a_random_normalizer_without_is_random():
@@ -205,7 +207,7 @@ def test_a_random_normalizer_without_is_random():
     def noisy(scores):
         return torch.softmax(scores + torch.randn_like(scores), -1)
 
-    broken(check_normalizer, noisy, match="context|loop|permut")
+    assert_fails(check_normalizer, noisy, match="context|loop|permut")
 
     @masked_normalizer(is_random=True)
     def honest(scores):
@@ -224,14 +226,14 @@ def test_a_normalizer_with_a_state():
             self.calls += 1
             return torch.softmax(scores * self.calls, -1)
 
-    broken(check_normalizer, Drifting, match="the same call gave a different context")
+    assert_fails(check_normalizer, Drifting, match="the same call gave a different context")
 
 
 def test_a_normalizer_of_the_wrong_shape():
-    broken(check_normalizer, lambda scores: scores.exp().sum(-1), match=r"scores \(2, 3\) became weights \(2,\)")
+    assert_fails(check_normalizer, lambda scores: scores.exp().sum(-1), match=r"scores \(2, 3\) became weights \(2,\)")
 
 
-# ---- masks that do not
+# ---- invalid masks
 
 
 @pytest.mark.bare
@@ -240,7 +242,7 @@ def test_a_mask_of_numbers():
         def rule(self, grid):
             return (grid.key_positions <= grid.query_positions).float()
 
-    broken(check_mask, Numbers, match="a mask is bool, not torch.float32")
+    assert_fails(check_mask, Numbers, match="a mask is bool, not torch.float32")
 
 
 def test_a_mask_that_ignores_the_grid():
@@ -249,7 +251,7 @@ def test_a_mask_that_ignores_the_grid():
             queries, keys = grid.query_positions.shape[-2], grid.key_positions.shape[-1]
             return torch.ones(queries, keys).tril().bool()
 
-    broken(check_mask, Corner, match="for a part of the positions the rule differs")
+    assert_fails(check_mask, Corner, match="for a part of the positions the rule differs")
 
 
 def test_a_mask_with_too_narrow_a_band():
@@ -257,7 +259,7 @@ def test_a_mask_with_too_narrow_a_band():
         def band(self, queries, keys):
             return -1, 1
 
-    broken(check_mask, Narrow, match="outside of the band is visible")
+    assert_fails(check_mask, Narrow, match="outside of the band is visible")
 
 
 def test_a_mask_with_a_wrong_prefix():
@@ -268,7 +270,7 @@ def test_a_mask_with_a_wrong_prefix():
         def prefix_lengths(self, grid):
             return grid.query_positions
 
-    broken(check_mask, Wrong, match="prefix|count")
+    assert_fails(check_mask, Wrong, match="prefix|count")
 
 
 def test_a_mask_without_num_batch_axes():
@@ -276,15 +278,15 @@ def test_a_mask_without_num_batch_axes():
         def rule(self, grid):
             return (grid.key_positions < torch.tensor([2, 5])[:, None, None]) & (grid.query_positions >= 0)
 
-    broken(check_mask, Batched, match=r"num_batch_axes\(\) is 0, but the mask has shape \(2, 7, 9\)")
+    assert_fails(check_mask, Batched, match=r"num_batch_axes\(\) is 0, but the mask has shape \(2, 7, 9\)")
 
 
-# ---- words
+# ---- messages
 
 
 def test_a_class_that_cannot_be_constructed_is_named():
     class Needy(Score):
-        def __init__(self, unheard_of):
+        def __init__(self, unknown_argument):
             super().__init__()
 
     with pytest.raises(TypeError, match=r"Needy could not be constructed .*pass an instance instead of the class"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -11,8 +9,6 @@ from torch.autograd import forward_ad
 
 from regard.errors import DtypeError, ShapeError
 
-Component = TypeVar("Component")
-EXAMPLES = {"score": "Additive(...)", "normalize": "sparsemax"}
 HALF_DTYPES = (torch.bfloat16, torch.float16)
 
 
@@ -63,22 +59,6 @@ def part_name(part: object) -> str:
     return getattr(part, "__name__", type(part).__name__)
 
 
-def check_shapes(query: Tensor | None, key: Tensor, value: Tensor) -> None:
-    """Raise unless all are tensors of at least two axes, with one value for each key; None is a query yet to come."""
-    for name, tensor, axis in (("query", query, "queries"), ("key", key, "keys"), ("value", value, "keys")):
-        if tensor is None and name == "query":
-            continue
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-        if tensor.dim() < 2:
-            raise ShapeError(f"{name} must be (*batch, {axis}, dim), got {tuple(tensor.shape)}")
-    if key.shape[-2] != value.shape[-2]:
-        raise ShapeError(
-            f"every key has one value, got {key.shape[-2]} keys and {value.shape[-2]} values: key "
-            f"{tuple(key.shape)}, value {tuple(value.shape)}"
-        )
-
-
 def check_declared_dims(
     score: nn.Module, query: Tensor, key: Tensor, query_dim: int | None, key_dim: int | None
 ) -> None:
@@ -95,19 +75,3 @@ def check_declared_dims(
             f"{part_name(score)} has parameters of {dtype}, got query of {query.dtype}; convert one of them, as in "
             f"score.to({query.dtype})"
         )
-
-
-def instantiate(component: Component, argument: str) -> Component:
-    """An instance of a class without required arguments, such as ``SigmoidSum`` for ``SigmoidSum()``."""
-    if isinstance(component, type):
-        try:
-            return component()
-        except TypeError:
-            raise TypeError(
-                f"{argument} must be an instance, not a class: write {component.__name__}(...) with its arguments"
-            ) from None
-    if not callable(component):
-        raise TypeError(
-            f"{argument} must be a function or module, as in {argument}={EXAMPLES[argument]}, got {component!r}"
-        )
-    return component

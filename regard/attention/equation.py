@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,9 +20,7 @@ from torch import Tensor, nn
 
 from regard.attention._common import (
     broadcast_batch_shape,
-    check_shapes,
     fold_heads,
-    instantiate,
     is_autocast_enabled,
     is_transformed,
     part_name,
@@ -38,7 +37,7 @@ from regard.attention.normalizers.basic import Temperature, kernel_sum, softmax
 from regard.attention.normalizers.wrappers import Dropout
 from regard.attention.observers import WATCHERS, notify_watchers
 from regard.attention.output import AttentionInputs, AttentionOutput
-from regard.attention.projected import FixedKeys, PreparedCall, ProjectedKV, TensorVersions
+from regard.attention.projected import FixedKeys, PreparedCall, ProjectedKV, TensorVersions, check_shapes
 from regard.attention.scores.base import FunctionScore, Score
 from regard.attention.scores.dot import Constant, ScaledDot
 from regard.errors import DtypeError, ShapeError, UsageError
@@ -56,6 +55,9 @@ __all__ = [
 ScoreLike = Callable[[Tensor, Tensor], Tensor]
 NormalizerLike = Callable[[Tensor], Tensor]
 FastPath = Callable[[AttentionInputs, ComputeContext], Tensor | None]
+Component = TypeVar("Component")
+EXAMPLES = {"score": "Additive(...)", "normalize": "sparsemax"}
+KIND_NAMES = {"kernel": "kernel values"}
 
 
 def attend(
@@ -179,16 +181,10 @@ def scores_and_weights(inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
     """The first three lines of the equation: the masked scores, and the weights."""
     query, key, num_groups = inputs.query, inputs.key, inputs.num_groups
     scores = inputs.score(query, key) if num_groups == 1 else inputs.score.forward_grouped(query, key, num_groups)
-    scores = apply_mask(scores, inputs)
+    if inputs.mask is not None:
+        visible = inputs.mask.rule(inputs.positions()) if inputs.visible is None else inputs.visible
+        scores = torch.where(visible, scores, -math.inf)
     return scores, inputs.normalize(scores)
-
-
-def apply_mask(scores: Float[Tensor, "..."], inputs: AttentionInputs) -> Float[Tensor, "..."]:
-    """-inf where a key is not visible."""
-    if inputs.mask is None:
-        return scores
-    visible = inputs.mask.rule(inputs.positions()) if inputs.visible is None else inputs.visible
-    return torch.where(visible, scores, -math.inf)
 
 
 def aggregate(weights: Tensor, value: Tensor, num_groups: int = 1) -> Tensor:
@@ -250,11 +246,9 @@ def choose_paths(inputs: AttentionInputs) -> tuple[FastPath, ...]:
 
 def is_large(inputs: AttentionInputs) -> bool:
     """Whether there are too many scores for one matrix."""
-    if inputs.num_keys == 0 or inputs.num_queries == 0 or inputs.value.shape[-1] == 0:
-        return False
-    query, key = inputs.query, inputs.key
-    batch = query.shape[:-2] if inputs.num_groups > 1 else broadcast_batch_shape(query, key)
-    return math.prod(batch) * inputs.num_queries * inputs.num_keys > blocked.MAX_SCORES
+    batch = inputs.query.shape[:-2] if inputs.num_groups > 1 else broadcast_batch_shape(inputs.query, inputs.key)
+    num_scores = math.prod(batch) * inputs.num_queries * inputs.num_keys
+    return num_scores > blocked.MAX_SCORES and inputs.value.shape[-1] > 0
 
 
 def _is_softmax(normalize: object) -> bool:
@@ -263,10 +257,8 @@ def _is_softmax(normalize: object) -> bool:
 
 def _may_be_dot_product(score: Score) -> bool:
     """Whether a score, or what remains of it after projections, defines `dot_product_features`."""
-    undefined = Score.dot_product_features
-    if type(score).dot_product_features is not undefined:
-        return True
-    return type(score.pairwise).dot_product_features is not undefined
+    default = Score.dot_product_features
+    return type(score).dot_product_features is not default or type(score.pairwise).dot_product_features is not default
 
 
 class Attention(ResettableModule):
@@ -348,14 +340,30 @@ def validate(
     if normalize is None:
         normalize = default_normalizer(scorer)
     elif input_kind(normalize) != scorer.output_kind:
+        returned, expected = (KIND_NAMES.get(kind, kind) for kind in (scorer.output_kind, input_kind(normalize)))
         raise UsageError(
-            f"{part_name(score)} returns {_describe_kind(scorer.output_kind)}, but {part_name(normalize)} expects "
-            f"{_describe_kind(input_kind(normalize))}; leave normalize out to use "
-            f"{part_name(default_normalizer(scorer))}"
+            f"{part_name(score)} returns {returned}, but {part_name(normalize)} expects {expected}; leave normalize "
+            f"out to use {part_name(default_normalizer(scorer))}"
         )
     dropout = normalize if isinstance(normalize, Dropout) else None
     normalize = as_masked_normalizer(normalize if dropout is None else dropout.normalize)
     return AttentionInputs(query, key, value, mask, scorer, normalize, dropout, num_groups)
+
+
+def instantiate(component: Component, argument: str) -> Component:
+    """An instance of a class without required arguments, such as ``SigmoidSum`` for ``SigmoidSum()``."""
+    if isinstance(component, type):
+        try:
+            return component()
+        except TypeError:
+            raise TypeError(
+                f"{argument} must be an instance, not a class: write {component.__name__}(...) with its arguments"
+            ) from None
+    if not callable(component):
+        raise TypeError(
+            f"{argument} must be a function or module, as in {argument}={EXAMPLES[argument]}, got {component!r}"
+        )
+    return component
 
 
 def default_normalizer(score: object) -> Callable[[Tensor], Tensor]:
@@ -367,10 +375,6 @@ def default_normalizer(score: object) -> Callable[[Tensor], Tensor]:
     Returns: the normalizer
     """
     return kernel_sum if getattr(score, "output_kind", "logits") == "kernel" else softmax
-
-
-def _describe_kind(output_kind: str) -> str:
-    return "kernel values" if output_kind == "kernel" else output_kind
 
 
 def _check_dtypes(query: Tensor, key: Tensor, value: Tensor) -> None:

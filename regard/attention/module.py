@@ -8,9 +8,11 @@ import torch
 from torch import nn
 from torch.types import Device
 
-__all__ = ["Device", "Dtype", "ResettableModule", "factory_kwargs", "reset_modules"]
+__all__ = ["Device", "Dtype", "FactoryKwargs", "ResettableModule", "reset_modules"]
 
 Dtype = torch.dtype | None
+FactoryKwargs = dict[str, Any]
+"""The arguments `device` and `dtype`, for the parts of a module."""
 
 
 class ResettableModule(nn.Module):
@@ -56,20 +58,3 @@ def reset_modules(*modules: object) -> None:
                 reset()
             else:
                 reset_modules(*module.children())
-
-
-def factory_kwargs(device: Device, dtype: Dtype) -> dict[str, Any]:
-    """The keyword arguments with which a module creates its parameters, as in PyTorch.
-
-    Args:
-        device: the device of the parameters
-        dtype: their dtype
-
-    Returns:
-        the arguments as a dictionary
-
-    Example:
-        >>> torch.nn.Linear(2, 3, **factory_kwargs(None, torch.float64)).weight.dtype
-        torch.float64
-    """
-    return {"device": device, "dtype": dtype}

@@ -6,10 +6,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention._common import instantiate
-from regard.attention.equation import NormalizerLike, ScoreLike, attend_fixed_keys, attend_unwatched, default_normalizer
+from regard.attention.equation import (
+    NormalizerLike,
+    ScoreLike,
+    attend_fixed_keys,
+    attend_unwatched,
+    default_normalizer,
+    instantiate,
+)
 from regard.attention.masks import Mask, as_mask
-from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs, reset_modules
+from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
 from regard.attention.normalizers.basic import softmax
 from regard.attention.normalizers.wrappers import Dropout
 from regard.attention.observers import WATCHERS, notify_watchers
@@ -87,7 +93,7 @@ class MultiHead(ResettableModule):
         kv_dim = num_kv_heads * self.head_dim
         key_dim = embed_dim if key_dim is None else key_dim
         value_dim = key_dim if value_dim is None else value_dim
-        factory = factory_kwargs(device, dtype)
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         self.q_proj = nn.Linear(embed_dim, embed_dim, bias=bias, **factory)
         self.k_proj = nn.Linear(key_dim, kv_dim, bias=bias, **factory)
         self.v_proj = nn.Linear(value_dim, kv_dim, bias=bias, **factory)

@@ -20,26 +20,14 @@ from regard.attention.normalizers.basic import softmax
 from regard.attention.output import AttentionInputs, AttentionOutput
 from regard.attention.scores.dot import Dot, ScaledDot
 
-__all__ = ["WATCHERS", "HeadSelection", "Watcher", "emit", "is_watched", "notify_watchers", "register_watcher"]
+__all__ = ["WATCHERS", "HeadSelection", "Watcher", "emit", "notify_watchers", "register_watcher"]
 
 HeadSelection = Sequence[int] | None
 Watcher = Callable[[nn.Module | None, Callable[[HeadSelection], Tensor]], None]
 """Called with the module of the call, if known, and a function from a selection of heads to their weights."""
 
 WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("WATCHERS", default=())
-"""The watchers of this thread."""
-
-
-def is_watched() -> bool:
-    """Whether any watcher is registered in this thread.
-
-    Returns: True inside of `register_watcher`
-
-    Example:
-        >>> is_watched()
-        False
-    """
-    return bool(WATCHERS.get())
+"""The watchers of this thread; a hot path reads it directly instead of calling a function."""
 
 
 @contextmanager

@@ -13,25 +13,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.module import Device, Dtype, ResettableModule
-from regard.attention.relative_positions import (
-    Alibi,
-    RelativeBias,
-    RelativePositionBias,
-    Rotary,
-    uses_relative_positions,
-)
+from regard.attention.relative_positions import Alibi, RelativeBias, RelativePositionBias, Rotary
 from regard.errors import ShapeError, UsageError
 
-__all__ = [
-    "Alibi",
-    "Learned",
-    "RelativeBias",
-    "RelativePositionBias",
-    "Rotary",
-    "Sinusoidal",
-    "binary_code",
-    "uses_relative_positions",
-]
+__all__ = ["Alibi", "Learned", "RelativeBias", "RelativePositionBias", "Rotary", "Sinusoidal", "binary_code"]
 
 Offset = int | Int[Tensor, "*leading"]
 

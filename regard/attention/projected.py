@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from regard.attention._common import check_shapes, part_name
+from regard.attention._common import part_name
 from regard.attention.masks import Mask, PositionGrid, as_mask
 from regard.attention.output import AttentionInputs, AttentionOutput
 from regard.attention.scores.base import Score
@@ -24,6 +24,7 @@ __all__ = [
     "PreparedCall",
     "ProjectedKV",
     "TensorVersions",
+    "check_shapes",
     "count_optimizer_step",
     "project_keys",
     "reorder_projected",
@@ -119,9 +120,13 @@ def reorder_projected(score: Any, key: Tensor, rows: Tensor) -> tuple[Any, Tenso
 
 
 def count_optimizer_step(optimizer: Optimizer, *_: object) -> None:
-    """Increment the version of each parameter that an optimizer has changed, which fused optimizers do not."""
-    stepped = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    torch.autograd.graph.increment_version(stepped)
+    """Increment the version of each parameter that an optimizer has changed, which fused optimizers do not.
+
+    Args:
+        optimizer: the optimizer, after a step
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    torch.autograd.graph.increment_version(parameters)
 
 
 register_optimizer_step_post_hook(count_optimizer_step)  # once for the process, for every optimizer
@@ -160,6 +165,30 @@ class PreparedCall(NamedTuple):
     mask_versions: TensorVersions
 
 
+def check_shapes(query: Tensor | None, key: Tensor, value: Tensor) -> None:
+    """Raise unless all are tensors of at least two axes, with one value for each key.
+
+    Args:
+        query: the queries, or None if they are not known yet
+        key: the keys
+        value: the values
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim)
+    """
+    for name, tensor, axis in (("query", query, "queries"), ("key", key, "keys"), ("value", value, "keys")):
+        if tensor is None and name == "query":
+            continue
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+        if tensor.dim() < 2:
+            raise ShapeError(f"{name} must be (*batch, {axis}, dim), got {tuple(tensor.shape)}")
+    if key.shape[-2] != value.shape[-2]:
+        raise ShapeError(
+            f"every key has one value, got {key.shape[-2]} keys and {value.shape[-2]} values: key "
+            f"{tuple(key.shape)}, value {tuple(value.shape)}"
+        )
+
+
 class FixedKeys:
     """Projected keys, their values and their mask, which are validated once and used for many queries.
 
@@ -184,7 +213,7 @@ class FixedKeys:
         check_shapes(None, key, value)
         self.score, self.key = project_keys(score, key)
         self.value, self.num_groups = value, num_groups
-        self.mask = None if mask is None else as_mask(mask)
+        self.mask = mask if mask is None or isinstance(mask, Mask) else as_mask(mask)
         parameters = [p for module in modules if isinstance(module, nn.Module) for p in module.parameters()]
         self.parameter_versions = TensorVersions(parameters)
         self.prepared: PreparedCall | None = None

@@ -16,22 +16,7 @@ from regard.attention.module import Device, Dtype
 from regard.attention.scores.base import DotProductFeatures, KeyVectors, QueryVectors, Score, ScoreMatrix
 from regard.errors import ShapeError, UsageError
 
-__all__ = ["Alibi", "RelativeBias", "RelativePositionBias", "Rotary", "uses_relative_positions"]
-
-
-def uses_relative_positions(module: nn.Module) -> bool:
-    """Whether a score, or one inside a module, depends on the distance of a key from the query.
-
-    Args:
-        module: a score, or a module that contains scores
-
-    Returns: True if there is a `Rotary`, `Alibi` or `RelativeBias`
-
-    Example:
-        >>> uses_relative_positions(MultiHead(8, 2, score=Rotary(ScaledDot())))
-        True
-    """
-    return any(isinstance(part, Rotary | RelativePositionBias) for part in module.modules())
+__all__ = ["Alibi", "RelativeBias", "RelativePositionBias", "Rotary"]
 
 
 class Rotary(Score):
@@ -55,7 +40,7 @@ class Rotary(Score):
         torch.Size([2, 3, 5])
     """
 
-    is_positional = True
+    is_positional = is_relative = True
 
     def __init__(self, score: Score, base: float = 10000.0, offset: int | None = None):
         super().__init__()
@@ -118,7 +103,7 @@ class RelativePositionBias(Score):
                  [-1., -0.]]])
     """
 
-    is_positional = True
+    is_positional = is_relative = True
 
     def __init__(self, num_heads: int, offset: int | None):
         super().__init__()

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Attention, AttentionOutput, Normalizer, ProjectedKV, Sample, softmax
-from regard.attention.module import Device, Dtype, factory_kwargs, reset_modules
+from regard.attention.module import Device, Dtype, FactoryKwargs, reset_modules
 from regard.errors import UsageError
 from regard.models.image_models import GridModel, Images
 from regard.models.layers import CellState, FastDropout, LSTMCell
@@ -68,7 +68,7 @@ class ShowAttendTell(GridModel):
             raise UsageError(f"ShowAttendTell: invalid value {soft_fraction} for soft_fraction: must be from 0 to 1")
         self.hidden_dim, self.feature_dim, self.soft_fraction = hidden_dim, feature_dim, soft_fraction
         self.backbone, self.attention = backbone, attention
-        factory = factory_kwargs(device, dtype)
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         self.tgt_embed = nn.Embedding(vocab_size, embed_dim, **factory)
         self.bridge = nn.Linear(feature_dim, 2 * hidden_dim, **factory)
         self.gate = nn.Linear(hidden_dim, 1, **factory)

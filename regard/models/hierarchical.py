@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from regard.attention import AttentionPool, MaxPool
-from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs, reset_modules
+from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
 from regard.errors import UsageError
 from regard.models.layers import FastDropout
 
@@ -86,7 +86,7 @@ class HierarchicalAttentionNetwork(ResettableModule):
                 f"HierarchicalAttentionNetwork: invalid value {hidden_dim} for hidden_dim: must be even, half of it is"
                 " for each direction"
             )
-        factory = factory_kwargs(device, dtype)
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         self.embed = nn.Embedding(vocab_size, embed_dim, **factory)
         self.word_level = HANLevel(embed_dim, hidden_dim, word_pool, **factory)
         self.sentence_level = HANLevel(hidden_dim, hidden_dim, sentence_pool, **factory)

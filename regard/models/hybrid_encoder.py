@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention import MultiHead, padding, window
-from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs, reset_modules
+from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
 from regard.errors import UsageError
 from regard.models.layers import FastDropout, TokenEmbedding
 from regard.models.transformer_layers import TransformerEncoderLayer
@@ -113,7 +113,7 @@ class SelfAttentionLayer(TransformerEncoderLayer):
         device: Device = None,
         dtype: Dtype = None,
     ):
-        options = {"dropout": dropout, "norm_first": True, **factory_kwargs(device, dtype)}
+        options: FactoryKwargs = {"dropout": dropout, "norm_first": True, "device": device, "dtype": dtype}
         super().__init__(embed_dim, num_heads, ffn_dim=ffn_dim or 4 * embed_dim, **options)
 
     def forward(self, x: Vectors, lengths: Lengths) -> Vectors:  # type: ignore[override]

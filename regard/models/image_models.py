@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import max_pool2d
 
 from regard.attention import Attention, AttentionOutput, AttentionPool, MaxPool
-from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs, reset_modules
+from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
 from regard.errors import ShapeError, UsageError
 from regard.models.layers import FastDropout
 
@@ -80,7 +80,7 @@ class ConvBackbone(ResettableModule):
         self.in_channels, self.feature_dim = in_channels, feature_dim
         sizes = (in_channels, width, 2 * width, feature_dim, feature_dim)
         kernels, strides, self.pool_sizes = (5, 3, 3, 3), (2, 1, 1, 1), (1, 2, 2, 1)
-        factory = factory_kwargs(device, dtype)
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         self.layers = nn.ModuleList(
             nn.Conv2d(before, after, kernel, stride, padding=kernel // 2, bias=False, **factory)
             for before, after, kernel, stride in zip(sizes, sizes[1:], kernels, strides, strict=False)
@@ -272,7 +272,7 @@ class VisualQAModel(GridModel):
         self.feature_dim, self.backbone, self.question_encoder = feature_dim, backbone, question_encoder
         dim = question_encoder.output_dim
         self.attentions = nn.ModuleList(attentions)
-        factory = factory_kwargs(device, dtype)
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         self.query_updates = nn.ModuleList(nn.Linear(feature_dim, dim, **factory) for _ in attentions)
         self.readout_proj = nn.Linear(feature_dim + dim, dim, **factory)
         self.classifier = nn.Linear(dim, num_answers, **factory)

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import KVCache, causal
-from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs
+from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
 from regard.errors import UsageError
 from regard.models.hybrid_encoder import HybridEncoder
 from regard.models.layers import TokenEmbedding, untie
@@ -57,7 +57,8 @@ class CausalLM(ResettableModule):
         dtype: Dtype = None,
     ):
         super().__init__()
-        factory, ffn_dim = factory_kwargs(device, dtype), ffn_dim or 4 * embed_dim
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
+        ffn_dim = ffn_dim or 4 * embed_dim
         self.embed = TokenEmbedding(vocab_size, embed_dim, dropout, **factory)
         options = {"num_layers": num_layers, "dropout": dropout, "norm_first": norm_first, **factory}
         self.decoder = TransformerEncoder(embed_dim, num_heads, ffn_dim=ffn_dim, **options)

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Sinusoidal
-from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs, reset_modules
+from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
 from regard.errors import UsageError
 
 __all__ = [
@@ -125,7 +125,7 @@ class RNNCell(ResettableModule):
     ):
         super().__init__()
         gates_dim = self.num_gates * hidden_dim
-        factory = factory_kwargs(device, dtype)
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         self.input_proj = nn.Linear(input_dim, gates_dim, **factory)
         self.context_proj = nn.Linear(context_dim, gates_dim, bias=False, **factory) if context_dim else None
         self.hidden_proj = nn.Linear(hidden_dim, gates_dim, **factory)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from regard.attention import addressing, observers
 from regard.attention.fast.addressing import can_use_fast_address
-from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs
+from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
 from regard.errors import ShapeError, UsageError
 from regard.models.ntm_controllers import CONTROLLERS
 from regard.models.ntm_fast import ClipGradient, HeadLayout, cast_tensors, memory_step, promote_tensors
@@ -162,7 +162,7 @@ class NeuralTuringMachine(ResettableModule):
         self.head_layout = HeadLayout(num_read_heads, num_write_heads, memory_width, max_shift)
         self.hidden_dim, self.is_compiled = hidden_dim, False
         read_dim = num_read_heads * memory_width
-        factory = factory_kwargs(device, dtype)
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         self.controller = CONTROLLERS[controller](input_dim + read_dim, hidden_dim, **factory)
         self.interface_proj = nn.Linear(hidden_dim, sum(self.head_layout.sizes), **factory)
         self.output_proj = nn.Linear(hidden_dim + read_dim, output_dim, **factory)

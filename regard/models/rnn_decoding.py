@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention import AttentionOutput, ProjectedKV, padding, softmax
-from regard.attention.observers import is_watched
+from regard.attention.observers import WATCHERS
 from regard.errors import UnsupportedError
 from regard.models.fast_decoding.shared import base2_logits, cached_output_projection
 from regard.models.layers import CellState
@@ -180,7 +180,7 @@ class RNNDecoderState:
 
     def reorder_beams(self, rows: Int[Tensor, "sentences width"]) -> None:
         """`reorder` where each line of `rows` is the beam of one sentence, and sentences keep their order."""
-        if is_watched():  # watchers get weights row by row
+        if WATCHERS.get():  # watchers get weights row by row
             self.reorder(rows.flatten())
             return
         self.state = self.state.reorder(rows.flatten())

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention import Attention, AttentionOutput, LocalM, LocalP, padding
-from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs, reset_modules
-from regard.attention.relative_positions import uses_relative_positions
+from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
 from regard.errors import UsageError
 from regard.models.fast_decoding.additive import factor_memory
 from regard.models.fast_decoding.rnn import FusedRNNDecoderState, fuse_rnn_decoder
@@ -100,7 +99,7 @@ class RNNSeq2Seq(ResettableModule):
             raise UsageError(
                 "RNNSeq2Seq: input_feeding needs order='luong'; in Bahdanau's order a step already has its context"
             )
-        if attention is not None and uses_relative_positions(attention):
+        if attention is not None and any(getattr(part, "is_relative", False) for part in attention.modules()):
             raise UsageError(
                 "RNNSeq2Seq: the score must not depend on distances (Rotary, Alibi, RelativeBias), because there are"
                 " none between a decoder state and a source token; pass a score without them"
@@ -108,7 +107,7 @@ class RNNSeq2Seq(ResettableModule):
         num_directions = 1 + bidirectional
         encoder_hidden_dim = hidden_dim // num_directions if encoder_hidden_dim is None else encoder_hidden_dim
         self.hidden_dim, self.order, self.input_feeding = hidden_dim, order, input_feeding
-        factory = factory_kwargs(device, dtype)
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         self.src_embed = nn.Embedding(src_vocab_size, embed_dim, **factory)
         self.tgt_embed = nn.Embedding(tgt_vocab_size, embed_dim, **factory)
         options = {"num_layers": num_layers, "cell_type": cell_type, "bidirectional": bidirectional, **factory}
@@ -315,7 +314,7 @@ class RNNEncoder(ResettableModule):
     ):
         super().__init__()
         self.num_directions = 1 + bidirectional
-        options = {"batch_first": True, "bidirectional": bidirectional, **factory_kwargs(device, dtype)}
+        options: FactoryKwargs = {"batch_first": True, "bidirectional": bidirectional, "device": device, "dtype": dtype}
         dropout = dropout if num_layers > 1 else 0.0
         self.layers = RNN_LAYERS[cell_type](embed_dim, hidden_dim, num_layers, dropout=dropout, **options)
 

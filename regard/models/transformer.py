@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import AttentionOutput, KVCache, MultiHead, padding
-from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs
+from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
 from regard.errors import UsageError
 from regard.models.fast_decoding.transformer import FusedDecoderState, fuse_decoder
 from regard.models.layers import MakePositions, TokenEmbedding, untie
@@ -86,7 +86,7 @@ class Transformer(ResettableModule):
                 f" {src_vocab_size} and {tgt_vocab_size}"
             )
         self.tie_embeddings = tie_embeddings
-        factory = factory_kwargs(device, dtype)
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         options = {"ffn_dim": ffn_dim, "dropout": dropout, "norm_first": norm_first, **factory}
         options |= {"make_self_attn": make_self_attn}
         num_decoder_layers = num_decoder_layers or num_encoder_layers

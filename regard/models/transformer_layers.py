@@ -11,8 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import AttentionOutput, KVCache, Mask, MultiHead, causal
-from regard.attention.module import Device, Dtype, ResettableModule, factory_kwargs
-from regard.attention.relative_positions import uses_relative_positions
+from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
 from regard.errors import UsageError
 from regard.models.layers import FastDropout, FeedForward
 
@@ -58,7 +57,7 @@ class TransformerEncoder(ResettableModule):
         dtype: Dtype = None,
     ):
         super().__init__()
-        factory = factory_kwargs(device, dtype)
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         options = {"ffn_dim": ffn_dim, "dropout": dropout, "norm_first": norm_first, **factory}
         options |= {"make_self_attn": make_self_attn}
         self.layers = nn.ModuleList(TransformerEncoderLayer(embed_dim, num_heads, **options) for _ in range(num_layers))
@@ -126,7 +125,7 @@ class TransformerEncoderLayer(_ResidualLayer):
         dtype: Dtype = None,
     ):
         super().__init__()
-        factory = factory_kwargs(device, dtype)
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         make = make_self_attn or (lambda: MultiHead(embed_dim, num_heads, **factory))
         self.self_attn = make()
         self.feed_forward = FeedForward(embed_dim, ffn_dim, **factory)
@@ -173,7 +172,7 @@ class TransformerDecoder(ResettableModule):
         dtype: Dtype = None,
     ):
         super().__init__()
-        factory = factory_kwargs(device, dtype)
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         options = {"ffn_dim": ffn_dim, "dropout": dropout, "norm_first": norm_first, **factory}
         options |= {"make_self_attn": make_self_attn, "make_cross_attn": make_cross_attn}
         self.layers = nn.ModuleList(TransformerDecoderLayer(embed_dim, num_heads, **options) for _ in range(num_layers))
@@ -231,10 +230,10 @@ class TransformerDecoderLayer(_ResidualLayer):
         dtype: Dtype = None,
     ):
         super().__init__()
-        factory = factory_kwargs(device, dtype)
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         make = make_self_attn or (lambda: MultiHead(embed_dim, num_heads, **factory))
         self.self_attn, self.cross_attn = make(), (make_cross_attn or make)()
-        if uses_relative_positions(self.cross_attn):
+        if any(getattr(part, "is_relative", False) for part in self.cross_attn.modules()):
             raise UsageError(
                 "TransformerDecoderLayer: the score of cross-attention must not depend on distances (Rotary, Alibi,"
                 " RelativeBias), because there are none between positions of two texts; pass"

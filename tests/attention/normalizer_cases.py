@@ -1,4 +1,4 @@
-"""Every normalizer by name, made anew for each test, and scores to give them."""
+"""Builders of every normalizer by name, and scores for them."""
 
 import math
 
@@ -27,14 +27,14 @@ from regard.attention import (
 INF = math.inf
 
 
-def called(normalize: object) -> str:
+def stable_name(normalize: object) -> str:
     """A name for a test that is the same in every process."""
     return getattr(normalize, "__name__", str(normalize))
 
 
 @masked_normalizer
-def _foreign(scores):
-    """A careless function: NaN at every hidden key, and NaN gradients there."""
+def _nan_at_hidden_keys(scores):
+    """A function with NaN values and NaN gradients at hidden keys."""
     return scores * torch.sigmoid(scores)
 
 
@@ -51,7 +51,7 @@ SMOOTH = {
     "gumbel_eval": lambda: Gumbel(0.5).eval(),
     "topk": lambda: TopK(3),
     "bell": lambda: GaussianWindow(softmax, 1.5, 2.0),
-    "foreign": lambda: _foreign,
+    "foreign": lambda: _nan_at_hidden_keys,
 }
 HARD = {
     "hardmax": lambda: hardmax,

@@ -1,4 +1,4 @@
-"""Every function of addressing again, as a loop over numbers: one batch entry, nested lists in and out."""
+"""The functions of addressing as loops over numbers: one batch entry, nested lists in and out."""
 
 import math
 
@@ -7,11 +7,11 @@ def content(key, memory, strength):
     def cosine(a, b):
         return sum(x * y for x, y in zip(a, b, strict=True)) / (math.hypot(*a) * math.hypot(*b))
 
-    found = []
+    weights = []
     for k, beta in zip(key, strength, strict=True):
         powers = [math.exp(beta * cosine(k, row)) for row in memory]
-        found.append([power / sum(powers) for power in powers])
-    return found
+        weights.append([power / sum(powers) for power in powers])
+    return weights
 
 
 def interpolate(weights, previous, gate):

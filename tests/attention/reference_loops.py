@@ -1,4 +1,4 @@
-"""The definitions once more, as plain loops over Python numbers: slow, and with nothing to hide."""
+"""The definitions as plain loops over Python numbers."""
 
 import math
 
@@ -18,7 +18,7 @@ def norm(vector):
 
 
 def softmax(scores):
-    """-inf where hidden; zeros where everything is."""
+    """Softmax of scores that are -inf for hidden keys; zeros if all are hidden."""
     top = max(scores, default=-math.inf)
     if top == -math.inf:
         return [0.0] * len(scores)
@@ -39,8 +39,8 @@ def attend(pair, query, key, value, visible=None, normalize=softmax):
     table = scores(pair, query, key).tolist()
     weights, context = [], []
     for i, row in enumerate(table):
-        output = [visible is None or bool(visible[i][j]) for j in range(len(row))]
-        row = normalize([s if may else -math.inf for s, may in zip(row, output, strict=True)])
+        is_visible = [visible is None or bool(visible[i][j]) for j in range(len(row))]
+        row = normalize([s if may else -math.inf for s, may in zip(row, is_visible, strict=True)])
         weights.append(row)
         context.append([sum(w * v[c] for w, v in zip(row, value, strict=True)) for c in range(len(value[0]))])
     return torch.tensor(context, dtype=torch.float64), torch.tensor(weights, dtype=torch.float64)

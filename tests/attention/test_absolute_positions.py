@@ -1,4 +1,4 @@
-"""Positions that are added: against plain loops, and the laws of the clocks."""
+"""Absolute positions against plain loops, and the properties of sinusoids."""
 
 import math
 
@@ -13,7 +13,7 @@ from regard.attention.positions import Learned, Sinusoidal, binary_code
 
 DIM, LENGTH, TABLE = 6, 5, 40
 EVEN = st.integers(1, 8).map(lambda half: 2 * half)
-PLACE = st.integers(-(10**6), 10**6)
+POSITION = st.integers(-(10**6), 10**6)
 law = settings(max_examples=30)
 
 
@@ -24,7 +24,7 @@ def make(kind: type[nn.Module]) -> nn.Module:
 both = pytest.mark.parametrize("kind", [Sinusoidal, Learned])
 
 
-def slow_encoding(length: int, dim: int, base: float, offset: int) -> torch.Tensor:
+def reference_encoding(length: int, dim: int, base: float, offset: int) -> torch.Tensor:
     rows = []
     for i in range(offset, offset + length):
         rows.append([])
@@ -35,41 +35,41 @@ def slow_encoding(length: int, dim: int, base: float, offset: int) -> torch.Tens
 
 
 @law
-@given(EVEN, st.integers(1, 12), PLACE, st.sampled_from([10000.0, 100, 2.0]))
+@given(EVEN, st.integers(1, 12), POSITION, st.sampled_from([10000.0, 100, 2.0]))
 def test_encoding_equals_the_formula(dim, length, offset, base):
-    found = Sinusoidal(dim, base).encoding(length, offset, dtype=torch.float64)
-    assert_close(found, slow_encoding(length, dim, base, offset), atol=1e-9, rtol=0)
+    encoding = Sinusoidal(dim, base).encoding(length, offset, dtype=torch.float64)
+    assert_close(encoding, reference_encoding(length, dim, base, offset), atol=1e-9, rtol=0)
 
 
 @law
-@given(EVEN, PLACE, PLACE)
+@given(EVEN, POSITION, POSITION)
 def test_a_shift_is_one_linear_map_for_every_position(dim, i, delta):
-    clocks = Sinusoidal(dim)
-    matrix = clocks.shift_matrix(delta, dtype=torch.float64)
-    here = clocks.encoding(4, i, dtype=torch.float64)
-    there = clocks.encoding(4, i + delta, dtype=torch.float64)
-    assert_close(here @ matrix.mT, there, atol=1e-8, rtol=0)
+    sinusoidal = Sinusoidal(dim)
+    matrix = sinusoidal.shift_matrix(delta, dtype=torch.float64)
+    start = sinusoidal.encoding(4, i, dtype=torch.float64)
+    shifted = sinusoidal.encoding(4, i + delta, dtype=torch.float64)
+    assert_close(start @ matrix.mT, shifted, atol=1e-8, rtol=0)
     assert_close(matrix @ matrix.mT, torch.eye(dim, dtype=torch.float64))
 
 
 def test_shift_matrices_compose_and_invert():
-    clocks = Sinusoidal(8)
-    assert_close(clocks.shift_matrix(2) @ clocks.shift_matrix(5), clocks.shift_matrix(7))
-    assert_close(clocks.shift_matrix(-3), clocks.shift_matrix(3).mT)
-    assert_close(clocks.shift_matrix(0), torch.eye(8))
-    assert_close(clocks.shift_matrix(0.5) @ clocks.shift_matrix(0.5), clocks.shift_matrix(1))
+    sinusoidal = Sinusoidal(8)
+    assert_close(sinusoidal.shift_matrix(2) @ sinusoidal.shift_matrix(5), sinusoidal.shift_matrix(7))
+    assert_close(sinusoidal.shift_matrix(-3), sinusoidal.shift_matrix(3).mT)
+    assert_close(sinusoidal.shift_matrix(0), torch.eye(8))
+    assert_close(sinusoidal.shift_matrix(0.5) @ sinusoidal.shift_matrix(0.5), sinusoidal.shift_matrix(1))
 
 
 def test_large_positions_are_as_accurate_as_small_ones():
     far = Sinusoidal(DIM).encoding(2, 10**7)
-    assert_close(far, slow_encoding(2, DIM, 10000.0, 10**7).float(), atol=1e-6, rtol=0)
+    assert_close(far, reference_encoding(2, DIM, 10000.0, 10**7).float(), atol=1e-6, rtol=0)
 
 
 def test_encodings_differ_and_their_dot_product_depends_on_the_distance():
     code = Sinusoidal(32).encoding(200, dtype=torch.float64)
-    likeness = code @ code.mT
+    products = code @ code.mT
     for distance in (0, 1, 17):
-        along = likeness.diagonal(distance)
+        along = products.diagonal(distance)
         assert_close(along, along[:1].expand_as(along))
     assert (torch.cdist(code, code) + torch.eye(200) > 0.1).all()
 
@@ -96,10 +96,10 @@ def test_an_offset_selects_a_later_part(kind, offset, data):
 @both
 def test_one_offset_for_each_batch_entry(kind):
     module, x, offsets = make(kind), torch.randn(2, 3, LENGTH, DIM), torch.randint(0, 30, (2, 3))
-    found = module(x, offsets)
+    output = module(x, offsets)
     for i in range(2):
         for j in range(3):
-            assert torch.equal(found[i, j], module(x[i, j], int(offsets[i, j])))
+            assert torch.equal(output[i, j], module(x[i, j], int(offsets[i, j])))
     shared = module(x, offsets[:, 0])  # the first axis only, as lengths have it
     assert torch.equal(shared, torch.stack([module(x[i], int(offsets[i, 0])) for i in range(2)]))
 

@@ -1,4 +1,4 @@
-"""Addressing a memory: against plain loops, in the limits, and as laws."""
+"""Addressing a memory: against plain loops, at extreme values, and properties that always hold."""
 
 import math
 
@@ -24,11 +24,11 @@ def distribution(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def example(batch: tuple[int, ...] = BATCH, heads: int = HEADS, rows: int = ROWS, radius: int = 1) -> dict[str, Tensor]:
-    """One argument for every name that the functions know."""
+    """One tensor for every argument of the functions."""
     draw = {"key": (heads, WIDTH), "memory": (rows, WIDTH), "add": (heads, WIDTH)}
     arguments = {name: torch.randn(*batch, *shape, dtype=torch.float64) for name, shape in draw.items()}
-    shares = {"weights": rows, "previous": rows, "offsets": 2 * radius + 1}
-    arguments |= {name: distribution(*batch, heads, size) for name, size in shares.items()}
+    distributions = {"weights": rows, "previous": rows, "offsets": 2 * radius + 1}
+    arguments |= {name: distribution(*batch, heads, size) for name, size in distributions.items()}
     return arguments | {
         "strength": 1 + torch.rand(*batch, heads, dtype=torch.float64),
         "gate": torch.rand(*batch, heads, dtype=torch.float64),
@@ -50,8 +50,8 @@ every_function = pytest.mark.parametrize("function", ARGUMENTS, ids=lambda funct
 
 
 def arguments_of(function, **sizes) -> list[Tensor]:
-    given = example(**sizes)
-    return [given[name] for name in ARGUMENTS[function]]
+    values = example(**sizes)
+    return [values[name] for name in ARGUMENTS[function]]
 
 
 @every_function
@@ -61,8 +61,8 @@ def test_any_number_of_batch_axes_equals_a_loop(function, batch):
     slow = getattr(reference_addressing, function.__name__)
     flat = [argument.flatten(0, len(batch) - 1) if batch else argument[None] for argument in arguments]
     loop = [slow(*(argument.tolist() for argument in entry)) for entry in zip(*flat, strict=True)]
-    found = function(*arguments)
-    assert_close(found, torch.tensor(loop, dtype=torch.float64).view_as(found))
+    actual = function(*arguments)
+    assert_close(actual, torch.tensor(loop, dtype=torch.float64).view_as(actual))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 8])
@@ -100,11 +100,11 @@ def test_content_is_attention_with_a_cosine_score():
 def test_weights_stay_a_distribution_after_every_step(sizes, seed):
     torch.manual_seed(seed)
     batch, heads, rows = sizes
-    given = example((batch,), heads, rows)
-    weights = content(given["key"], given["memory"], 20 * given["strength"])
-    steps = [weights, interpolate(weights, given["previous"], given["gate"])]
-    steps.append(shift(steps[-1], given["offsets"]))
-    steps.append(sharpen(steps[-1], 10 * given["sharpness"]))
+    arguments = example((batch,), heads, rows)
+    weights = content(arguments["key"], arguments["memory"], 20 * arguments["strength"])
+    steps = [weights, interpolate(weights, arguments["previous"], arguments["gate"])]
+    steps.append(shift(steps[-1], arguments["offsets"]))
+    steps.append(sharpen(steps[-1], 10 * arguments["sharpness"]))
     for step in steps:
         assert (step >= 0).all()
         assert_close(step.sum(-1), torch.ones(batch, heads, dtype=torch.float64))
@@ -186,12 +186,12 @@ def test_every_head_erases_before_any_head_adds(sizes, seed):
 
 @law
 @given(SIZES, SEEDS)
-def test_written_content_is_found_by_content_addressing(sizes, seed):
+def test_content_addressing_reads_back_what_was_written(sizes, seed):
     torch.manual_seed(seed)
     batch, _, rows = sizes
     memory = torch.randn(batch, rows + 1, WIDTH, dtype=torch.float64)
-    found = content(memory[:, :1], memory, torch.full((batch, 1), 1e6, dtype=torch.float64))
-    assert_close(read(found, memory), memory[:, :1], atol=1e-2, rtol=1e-2)
+    actual = content(memory[:, :1], memory, torch.full((batch, 1), 1e6, dtype=torch.float64))
+    assert_close(read(actual, memory), memory[:, :1], atol=1e-2, rtol=1e-2)
 
 
 # Extremes.
@@ -212,9 +212,9 @@ def values_and_gradients_are_finite(function, *arguments: Tensor) -> Tensor:
 def test_content_of_zero_vectors(dtype, strength, zero):
     key = torch.randn(2, 1, WIDTH, dtype=dtype) * (zero != "key")
     memory = torch.randn(2, ROWS, WIDTH, dtype=dtype) * (zero != "memory")
-    found = values_and_gradients_are_finite(content, key, memory, torch.full((2, 1), strength, dtype=dtype))
+    actual = values_and_gradients_are_finite(content, key, memory, torch.full((2, 1), strength, dtype=dtype))
     if zero != "neither" or strength == 0:
-        assert_close(found, torch.full((2, 1, ROWS), 1 / ROWS, dtype=dtype))
+        assert_close(actual, torch.full((2, 1, ROWS), 1 / ROWS, dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -226,7 +226,7 @@ def test_sharpen_at_extreme_values(dtype, sharpness, weights):
     weights = torch.tensor([weights], dtype=dtype)
     sharp = values_and_gradients_are_finite(sharpen, weights, torch.tensor([sharpness], dtype=dtype))
     assert_close(sharp.sum(-1), torch.ones(1, dtype=dtype))
-    assert (sharp.diff() <= 0)[weights.diff() <= 0].all()  # the order of the weights is kept
+    assert (sharp.diff() <= 0)[weights.diff() <= 0].all()  # the order of the weights does not change
     if weights.any():
         assert (sharp[weights == 0] < 1e-29).all()
 
@@ -269,8 +269,8 @@ def test_gradients_over_many_steps_neither_explode_nor_vanish():
 @every_function
 def test_bfloat16_is_computed_in_float32_and_rounded_once(function):
     arguments = [argument.bfloat16() for argument in arguments_of(function)]
-    found, exact = function(*arguments), function(*(argument.float() for argument in arguments))
-    assert torch.equal(found, exact.bfloat16())
+    actual, exact = function(*arguments), function(*(argument.float() for argument in arguments))
+    assert torch.equal(actual, exact.bfloat16())
 
 
 @every_function
@@ -294,9 +294,9 @@ def test_inputs_are_not_changed_in_place(function):
 def test_compiles_to_one_graph(function, radius):
     arguments = [argument.requires_grad_() for argument in arguments_of(function, rows=11, radius=radius)]
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
-    found, exact = compiled(*arguments), function(*arguments)
-    assert_close(found, exact)
-    assert_close(*(torch.autograd.grad(result.square().sum(), arguments) for result in (found, exact)))
+    actual, exact = compiled(*arguments), function(*arguments)
+    assert_close(actual, exact)
+    assert_close(*(torch.autograd.grad(result.square().sum(), arguments) for result in (actual, exact)))
 
 
 @pytest.mark.bare
@@ -304,9 +304,9 @@ def test_compiles_to_one_graph(function, radius):
 def test_compiles_to_machine_code():
     torch.compiler.reset()
     arguments = [argument.float().requires_grad_() for argument in arguments_of(address)]
-    found, exact = torch.compile(address, fullgraph=True)(*arguments), address(*arguments)
-    assert_close(found, exact)
-    assert_close(*(torch.autograd.grad(result.square().sum(), arguments) for result in (found, exact)))
+    actual, exact = torch.compile(address, fullgraph=True)(*arguments), address(*arguments)
+    assert_close(actual, exact)
+    assert_close(*(torch.autograd.grad(result.square().sum(), arguments) for result in (actual, exact)))
 
 
 @pytest.mark.bare
@@ -326,9 +326,9 @@ def test_compiles_to_machine_code():
 )
 def test_a_wrong_shape_is_one_sentence(function, name, shape, words):
     arguments = {key: example()[key] for key in ARGUMENTS[function]} | {name: torch.rand(shape)}
-    with pytest.raises(ValueError, match=f"^{function.__name__}: [^.]*{words}") as refusal:
+    with pytest.raises(ValueError, match=f"^{function.__name__}: [^.]*{words}") as error:
         function(**arguments)
-    assert "\n" not in str(refusal.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.bare

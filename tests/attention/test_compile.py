@@ -28,7 +28,16 @@ from regard.attention import (
     window,
 )
 from regard.testing.inputs import make_inputs
-from tests.contract.mechanisms import BATCH, LISTED_NORMALIZERS, LISTED_SCORES, MADE_SCORES, MASKS, SCORES, cells, kind
+from tests.contract.mechanisms import (
+    BATCH,
+    COMBINED_SCORES,
+    LISTED_NORMALIZERS,
+    LISTED_SCORES,
+    MASKS,
+    SCORES,
+    kind,
+    matching_pairs,
+)
 
 pytestmark = pytest.mark.bare
 Q, K = 5, 6
@@ -45,10 +54,10 @@ def tracked(queries=Q, keys=K, batch=BATCH):
     return make_inputs(queries, keys, batch, dtype=torch.float32).requiring_grad()
 
 
-def same(function, given, inputs, backend="aot_eager", dynamic=None, again=(), tolerance=1e-5):
-    """function(*given) -> tensors: compiled in one graph it gives what it gives plainly, and its gradients."""
+def same(function, arguments, inputs, backend="aot_eager", dynamic=None, again=(), tolerance=1e-5):
+    """Compiled into one graph, function(*arguments) returns the same tensors, with the same gradients."""
     compiled = torch.compile(function, fullgraph=True, backend=backend, dynamic=dynamic)
-    for args, leaves in ((given, inputs), *again):
+    for args, leaves in ((arguments, inputs), *again):
         torch.manual_seed(4)
         expected = function(*args)
         torch.manual_seed(4)
@@ -67,33 +76,33 @@ def same(function, given, inputs, backend="aot_eager", dynamic=None, again=(), t
                 torch.testing.assert_close(*torch.broadcast_tensors(a, b), rtol=10 * tolerance, atol=10 * tolerance)
 
 
-def looking(score, normalize, mask):
+def attention_function(score, normalize, mask):
     """Context and weights, as a function of three tensors."""
 
-    def look(query, key, value):
+    def compute(query, key, value):
         output = attend(query, key, value, mask, score=score, normalize=normalize)
         return output.context, output.weights
 
-    return look
+    return compute
 
 
-def parts(score, normalize):
-    made = SCORES[score](), LISTED_NORMALIZERS[normalize]()
-    parameters = [p for part in made if isinstance(part, torch.nn.Module) for p in part.parameters()]
-    for part in made:
+def build_parts(score, normalize):
+    mechanisms = SCORES[score](), LISTED_NORMALIZERS[normalize]()
+    parameters = [p for part in mechanisms if isinstance(part, torch.nn.Module) for p in part.parameters()]
+    for part in mechanisms:
         if isinstance(part, torch.nn.Module):
             part.eval()  # random numbers differ under a compiler; they have a test of their own
-    return made, parameters
+    return mechanisms, parameters
 
 
 def pairwise():
-    """Every score, every normalizer and every mask at least once, each time in other company."""
+    """Every score, every normalizer and every mask at least once, in different combinations."""
     logits = [n for n in LISTED_NORMALIZERS if kind(LISTED_NORMALIZERS[n]()) == "logits"]
     kernels = [n for n in LISTED_NORMALIZERS if n not in logits]
     masks = itertools.cycle(MASKS)
     used = {"logits": itertools.cycle(logits), "kernel": itertools.cycle(kernels)}
-    made = ("Dot + Cosine", "ScaledDot + RelativeBias", "Rotary Additive", "parameter * ", "Additive, pooling")
-    scores = [*LISTED_SCORES, *made]
+    combined = ("Dot + Cosine", "ScaledDot + RelativeBias", "Rotary Additive", "parameter * ", "Additive, pooling")
+    scores = [*LISTED_SCORES, *combined]
     scores += ["ScaledDot"] * max(0, len(MASKS) - len(scores))
     return [(score, next(used[kind(SCORES[score]())]), next(masks)) for score in scores]
 
@@ -110,22 +119,22 @@ def test_the_selection_covers_every_mechanism():
 
 @pytest.mark.parametrize(("score", "normalize", "mask"), PAIRWISE, ids=[" x ".join(case) for case in PAIRWISE])
 def test_one_graph(score, normalize, mask):
-    made, parameters = parts(score, normalize)
+    mechanisms, parameters = build_parts(score, normalize)
     w = tracked()
-    same(looking(*made, MASKS[mask](Q, K)), w, [*w, *parameters])
+    same(attention_function(*mechanisms, MASKS[mask](Q, K)), w, [*w, *parameters])
 
 
-GRID = [*cells(LISTED_SCORES, LISTED_NORMALIZERS), *cells(MADE_SCORES, ["softmax", "kernel_sum"])]
+GRID = [*matching_pairs(LISTED_SCORES, LISTED_NORMALIZERS), *matching_pairs(COMBINED_SCORES, ["softmax", "kernel_sum"])]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("score", "normalize"), GRID, ids=[" x ".join(case) for case in GRID])
 def test_one_graph_for_every_combination(score, normalize):
-    made, parameters = parts(score, normalize)
+    mechanisms, parameters = build_parts(score, normalize)
     w = tracked()
     for mask in MASKS.values():
         torch.compiler.reset()
-        same(looking(*made, mask(Q, K)), w, [*w, *parameters], backend="eager")
+        same(attention_function(*mechanisms, mask(Q, K)), w, [*w, *parameters], backend="eager")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +150,7 @@ def test_one_graph_for_every_combination(score, normalize):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it first compiles
 def test_compiled_loops(score, normalize, mask):
     w = tracked()
-    same(looking(score, normalize, mask), w, [*w, *score.parameters()], backend="inductor")
+    same(attention_function(score, normalize, mask), w, [*w, *score.parameters()], backend="inductor")
 
 
 @pytest.mark.parametrize(
@@ -158,22 +167,24 @@ def test_compiled_loops(score, normalize, mask):
 def test_dynamic_sizes(score, mask, backend):
     first, *others = tracked(5, 6), tracked(7, 9), tracked(8, 8)
     again = [(w, [*w, *score.parameters()]) for w in others]
-    given = first, [*first, *score.parameters()]
-    same(looking(score, None, mask), *given, backend=backend, dynamic=True, again=again)
+    inputs = [*first, *score.parameters()]
+    same(attention_function(score, None, mask), first, inputs, backend=backend, dynamic=True, again=again)
 
 
 def test_one_graph_serves_every_length():
     counter = torch._dynamo.testing.CompileCounter()
-    look = torch.compile(looking(ScaledDot(), None, causal()), backend=counter, fullgraph=True, dynamic=True)
+    compute = torch.compile(
+        attention_function(ScaledDot(), None, causal()), backend=counter, fullgraph=True, dynamic=True
+    )
     for length in (5, 9, 12, 17):
-        look(*make_inputs(length, length, BATCH, dtype=torch.float32))
+        compute(*make_inputs(length, length, BATCH, dtype=torch.float32))
     assert counter.frame_count == 1
 
 
 @pytest.mark.parametrize("mask", [window(2, 1), around(torch.arange(80.0), 2), window(2, 1) & padding([80, 9, 0])])
 def test_partial_paths(mask):
     w = tracked(80, 160)
-    same(looking(ScaledDot(), None, mask), w, list(w), backend="eager")
+    same(attention_function(ScaledDot(), None, mask), w, list(w), backend="eager")
 
 
 MODULES = {
@@ -191,11 +202,11 @@ def test_modules(name):
     query, key, value = tracked(7, 12, (3,))
     value = torch.randn(3, 12, 4, requires_grad=True)
 
-    def look(query, key, value):
+    def compute(query, key, value):
         output = module(query, key, value, padding([12, 5, 0]))
         return output.context, output.weights
 
-    same(look, (query, key, value), [query, key, value, *module.parameters()])
+    same(compute, (query, key, value), [query, key, value, *module.parameters()])
 
 
 def test_context_alone():
@@ -203,11 +214,11 @@ def test_context_alone():
     w = tracked()
     graphs = []
 
-    def keep(graph, _):
+    def store_graph(graph, _):
         graphs.append(graph)
         return graph
 
-    compiled = torch.compile(lambda *given: attend(*given).context, fullgraph=True, backend=keep)
+    compiled = torch.compile(lambda *arguments: attend(*arguments).context, fullgraph=True, backend=store_graph)
     torch.testing.assert_close(compiled(*w), attend(*w).context)
     names = [str(node.target) for node in graphs[0].graph.nodes]
     assert any("scaled_dot_product" in name for name in names)
@@ -226,11 +237,11 @@ def test_a_module_that_returns_the_output():
 def test_sampling_compiles():
     w = tracked()
 
-    def look(query, key, value):
+    def compute(query, key, value):
         output = attend(query, key, value, normalize=Sample())
         return output.context, output.weights, output.log_prob, output.entropy
 
-    context, weights, log_prob, entropy = torch.compile(look, fullgraph=True, backend="aot_eager")(*w)
+    context, weights, log_prob, entropy = torch.compile(compute, fullgraph=True, backend="aot_eager")(*w)
     assert (weights.sum(-1) == 1).all()
     torch.testing.assert_close(context, weights @ w.value)
     torch.testing.assert_close(log_prob, (weights * attend(*w).weights).sum(-1).log())

@@ -1,4 +1,4 @@
-"""Devices other than the CPU: what is there agrees with it, and masks and settings follow."""
+"""Devices other than the CPU: results agree, and masks and settings follow the query."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ from tests.contract.mechanisms import BATCH, LISTED_NORMALIZERS, LISTED_SCORES, 
 
 pytestmark = pytest.mark.bare
 
-ELSEWHERE = {  # masks and settings made on the CPU, for queries that live on another device
+ON_CPU = {  # masks and settings made on the CPU, for queries on another device
     "padding": {"mask": padding([1, 2])},
     "around": {"mask": around(torch.zeros(2, 5), 1)},
     "around one place": {"mask": around(2.0, 1)},
@@ -42,18 +42,18 @@ ELSEWHERE = {  # masks and settings made on the CPU, for queries that live on an
 
 
 @pytest.mark.parametrize("normalize", [None, sparsemax], ids=["softmax", "sparsemax"])
-@pytest.mark.parametrize("case", ELSEWHERE)
+@pytest.mark.parametrize("case", ON_CPU)
 def test_masks_and_settings_follow_the_query_to_its_device(case, normalize):
-    """The meta device stands for any other: it computes shapes, and refuses to meet the CPU."""
-    given = (torch.empty(2, n, 4, device="meta") for n in (5, 6, 6))
-    output = attend(*given, **ELSEWHERE[case], normalize=normalize)
+    """The meta device stands for any other: it computes shapes, and rejects CPU tensors."""
+    tensors = (torch.empty(2, n, 4, device="meta") for n in (5, 6, 6))
+    output = attend(*tensors, **ON_CPU[case], normalize=normalize)
     assert output.context.shape == (2, 5, 4)
     assert output.weights.device.type == "meta"
 
 
 def devices():
-    found = [name for name in ("cuda", "mps") if getattr(torch, name).is_available()]
-    return found or ["none"]
+    available = [name for name in ("cuda", "mps") if getattr(torch, name).is_available()]
+    return available or ["none"]
 
 
 @pytest.mark.gpu

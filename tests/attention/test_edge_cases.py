@@ -1,4 +1,4 @@
-"""Input that nobody should give, and somebody will."""
+"""Unusual inputs: empty axes, extreme values, zero vectors, memory layouts."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ from tests.contract.mechanisms import SCORES
 each_score = pytest.mark.parametrize("score", SCORES)
 BATCH = (3, 2)
 
-# ---- few, none, many
+# ---- sizes
 
 
 @each_score
@@ -38,7 +38,7 @@ def test_one_key(score):
     part = SCORES[score]()
     part = part.double() if isinstance(part, torch.nn.Module) else part
     output = attend(*w, score=part)
-    kernel = getattr(part, "output_kind", "") == "kernel"  # a key out of reach is not output at all
+    kernel = getattr(part, "output_kind", "") == "kernel"  # a key beyond the width has weight 0
     assert ((output.weights == 1) | ((output.weights == 0) & kernel)).all()
     torch.testing.assert_close(output.context, output.weights * w.value)
 
@@ -168,8 +168,8 @@ def test_distance_zero():
 # ---- layouts of memory
 
 
-def awkward(tensor):
-    """The same numbers in four uncomfortable layouts."""
+def layouts(tensor):
+    """The same values in four memory layouts."""
     yield "transposed", tensor.mT.contiguous().mT
     yield ("every other one", torch.stack([tensor, tensor.new_full(tensor.shape, 9.0)], -1).flatten(-2)[..., ::2])
     yield "reversed twice", tensor.flip(-2).flip(-2)
@@ -183,7 +183,7 @@ def test_layouts(score):
     part = part.double() if isinstance(part, torch.nn.Module) else part
     for mask in (None, padding([6, 2, 0])):
         expected = attend(*w, mask, score=part)
-        for (_, query), (_, key), (_, value) in zip(*(awkward(t) for t in w), strict=True):
+        for (_, query), (_, key), (_, value) in zip(*(layouts(t) for t in w), strict=True):
             output = attend(query, key, value, mask, score=part)
             torch.testing.assert_close(output.context, expected.context)
             torch.testing.assert_close(output.weights, expected.weights)

@@ -1,4 +1,4 @@
-"""The sparse family: against the closed forms, another library, and itself."""
+"""The sparse normalizers against closed forms and the entmax package; Newton against bisection."""
 
 import math
 
@@ -62,9 +62,9 @@ def test_agrees_with_the_entmax_package(keys):
     pairs = [(sparsemax, entmax.sparsemax), (entmax15, entmax.entmax15)]
     pairs += [(Entmax(a), lambda s, a=a: entmax.entmax_bisect(s, a, n_iter=80)) for a in ALPHAS]
     for ours, theirs in pairs:
-        mine, other = ours(scores), theirs(scores)
-        torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-9)
-        actual, expected = (torch.autograd.grad((w * pull).sum(), scores)[0] for w in (mine, other))
+        weights = ours(scores), theirs(scores)
+        torch.testing.assert_close(*weights, rtol=1e-6, atol=1e-9)
+        actual, expected = (torch.autograd.grad((w * pull).sum(), scores)[0] for w in weights)
         torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-8)
 
 

@@ -1,4 +1,4 @@
-"""The equation itself: parity with PyTorch, broadcasting, the result object and what it computes when."""
+"""The equation: parity with PyTorch, broadcasting, the output and when its parts are computed."""
 
 import copy
 
@@ -38,7 +38,7 @@ from regard.testing.inputs import make_inputs
 BATCHES = {"2D": (), "3D": (2,), "4D": (2, 3), "5D": (2, 1, 3)}
 
 
-def thrice(shape, queries=5, keys=7, dim=8, value_dim=8, **options):
+def random_inputs(shape, queries=5, keys=7, dim=8, value_dim=8, **options):
     make = lambda n, d: torch.randn(*shape, n, d, requires_grad=True, **options)  # noqa: E731
     return make(queries, dim), make(keys, dim), make(keys, value_dim)
 
@@ -58,13 +58,13 @@ def same(ours, theirs, inputs, tolerance=1e-5):
 @pytest.mark.parametrize("value_dim", [8, 3, 20])
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 def test_parity_without_a_mask(batch, value_dim):
-    inputs = thrice(batch, value_dim=value_dim)
+    inputs = random_inputs(batch, value_dim=value_dim)
     same(attend(*inputs).context, F.scaled_dot_product_attention(*inputs), inputs)
 
 
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 def test_parity_with_a_bool_mask(batch):
-    inputs = thrice(batch)
+    inputs = random_inputs(batch)
     for shape in ((5, 7), (1, 7), (*batch, 5, 7)):
         mask = torch.rand(shape) < 0.6
         mask[..., 0] = True
@@ -74,24 +74,24 @@ def test_parity_with_a_bool_mask(batch):
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 def test_parity_with_is_causal(batch):
     for queries, keys in ((5, 5), (5, 7), (7, 5)):  # PyTorch aligns to the top left
-        inputs = thrice(batch, queries, keys)
+        inputs = random_inputs(batch, queries, keys)
         theirs = F.scaled_dot_product_attention(*inputs, is_causal=True)
         same(attend(*inputs, causal(offset=0)).context, theirs, inputs)
-    square = thrice(batch, 6, 6)
+    square = random_inputs(batch, 6, 6)
     same(attend(*square, causal()).context, F.scaled_dot_product_attention(*square, is_causal=True), square)
 
 
 def test_parity_of_every_dtype():
     for dtype, tolerance in ((torch.float64, 1e-10), (torch.bfloat16, 2e-2)):
-        inputs = thrice((2, 3), dtype=dtype)
+        inputs = random_inputs((2, 3), dtype=dtype)
         same(attend(*inputs).context, F.scaled_dot_product_attention(*inputs), inputs, tolerance)
         assert attend(*inputs).weights.dtype == dtype
 
 
 def test_parity_with_one_query_for_many_heads_of_keys():
-    """Grouped queries: keys and values of one head, output by all."""
-    query, _, _ = thrice((2, 4))
-    _, key, value = thrice((2, 1))
+    """Grouped queries: keys and values of one head, used by all."""
+    query, _, _ = random_inputs((2, 4))
+    _, key, value = random_inputs((2, 1))
     theirs = F.scaled_dot_product_attention(query, key.expand(2, 4, 7, 8), value.expand(2, 4, 7, 8))
     same(attend(query, key, value).context, theirs, (query, key, value))
     masked = attend(query, key, value, padding([7, 2])).context
@@ -112,7 +112,7 @@ def test_leading_axes_broadcast(score, q, k, v):
     query, key, value = torch.randn(*q, 5, 8), torch.randn(*k, 7, 8), torch.randn(*v, 7, 4)
     wide = query.expand(2, 3, 5, 8), key.expand(2, 3, 7, 8), value.expand(2, 3, 7, 4)
     for mask in (None, padding(torch.tensor([7, 3])), torch.rand(3, 5, 7) < 0.5, causal()):
-        output, expected = (attend(*given, mask, score=score) for given in ((query, key, value), wide))
+        output, expected = (attend(*inputs, mask, score=score) for inputs in ((query, key, value), wide))
         torch.testing.assert_close(output.context.expand(2, 3, 5, 4), expected.context)
         torch.testing.assert_close(output.weights.expand(2, 3, 5, 7), expected.weights)
 
@@ -121,7 +121,7 @@ def test_leading_axes_broadcast(score, q, k, v):
 
 
 class Counting(ScaledDot):
-    """Counts how often the matrix of scores is made."""
+    """Counts how often the matrix of scores is computed."""
 
     def __init__(self):
         super().__init__()
@@ -265,9 +265,9 @@ def test_the_context_uses_dropped_weights_and_weights_are_those_before():
     output = attend(w.query, w.key, value, normalize=drop)
     plain = attend(w.query, w.key, value).weights
     torch.testing.assert_close(output.weights, plain)
-    kept = output.context != 0
-    assert 0.65 < kept.double().mean() < 0.75
-    torch.testing.assert_close(output.context[kept], plain[kept] / 0.7)
+    retained = output.context != 0
+    assert 0.65 < retained.double().mean() < 0.75
+    torch.testing.assert_close(output.context[retained], plain[retained] / 0.7)
     quiet = attend(w.query, w.key, value, normalize=drop.eval())
     torch.testing.assert_close(quiet.context, plain)
     everything = attend(w.query, w.key, value, normalize=Dropout(softmax, 1.0))
@@ -288,7 +288,7 @@ def test_a_later_switch_to_eval_does_not_change_the_weights():
 
 def test_training_and_grad_mode_are_those_of_the_call():
     class Loud(nn.Module):
-        """A score that differs in training, so that a mode can be told from the weights."""
+        """A score that differs in training, so that the weights show the mode."""
 
         def forward(self, query, key):
             return query @ key.mT * (2 if self.training else 1)
@@ -361,7 +361,7 @@ def test_log_prob_and_entropy_without_visible_keys():
 
 
 def test_reinforce_estimates_the_gradient_of_the_expected_reward():
-    """E[r] = sum_i p_i r_i has gradient sum_i p_i (r_i - E[r]) ds_i; chance must find it on average."""
+    """E[r] = sum_i p_i r_i has gradient sum_i p_i (r_i - E[r]) ds_i; the sampled estimate equals it on average."""
     torch.manual_seed(3)
     query = torch.randn(1, 3, dtype=torch.float64, requires_grad=True)
     key = torch.randn(4, 3, dtype=torch.float64)

@@ -37,7 +37,7 @@ def agree(a: Tensor, b: Tensor, v: Tensor, activation: str = "tanh", tolerance: 
         torch.testing.assert_close(ours, right, rtol=0, atol=limit)
 
 
-def given(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
+def random_inputs(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
     *batch, queries, keys, hidden = shape
     a, b = torch.randn(*batch, queries, hidden), torch.randn(*batch, keys, hidden)
     return a.to(dtype), b.to(dtype), torch.randn(hidden).to(dtype)
@@ -66,12 +66,12 @@ SHAPES = [(2, 3, 5, 4), (3, 5, 4), (2, 2, 4, 3, 8), (2, 1, 7, 4), (2, 7, 1, 4), 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_operator_is_the_definition(operator: None, shape: tuple[int, ...], activation: str) -> None:
-    agree(*given(*shape), activation)
+    agree(*random_inputs(*shape), activation)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_float64_stays_exact(operator: None, activation: str) -> None:
-    agree(*given(2, 6, 7, 5, dtype=torch.float64), activation, tolerance=1e-14)
+    agree(*random_inputs(2, 6, 7, 5, dtype=torch.float64), activation, tolerance=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -81,7 +81,7 @@ def test_float64_stays_exact(operator: None, activation: str) -> None:
 def test_extreme_numbers(
     operator: None, dtype: torch.dtype, activation: str, spread: float, left: float, right: float
 ) -> None:
-    a, b, v = given(2, 6, 9, 4, dtype=dtype)
+    a, b, v = random_inputs(2, 6, 9, 4, dtype=dtype)
     tolerance = 2e-6 if dtype == torch.float32 else 1e-14
     tolerance *= 5 if spread > 10 else 1  # exp(x) is as exact as x, and x is rounded at its size
     for x, y in ((spread * a, spread * b), (spread * a, b), (a, spread * b), (spread * a[:, :1], b)):
@@ -104,7 +104,7 @@ def test_the_product_is_used_up_to_its_limit(operator: None, dtype: torch.dtype)
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("where", ["a", "b", "v", "both"])
 def test_nan_and_infinity_agree_with_the_definition(operator: None, activation: str, poison: float, where: str) -> None:
-    a, b, v = given(2, 3, 4, 5)
+    a, b, v = random_inputs(2, 3, 4, 5)
     for tensor, names in ((a, ("a", "both")), (b, ("b", "both")), (v, ("v",))):
         if where in names:
             tensor.view(-1)[1] = poison if tensor is not b else -poison
@@ -122,7 +122,7 @@ def test_nan_and_infinity_agree_with_the_definition(operator: None, activation: 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("shape", [(2, 0, 3, 4), (2, 3, 0, 4), (0, 3, 4, 5), (2, 3, 4, 0)])
 def test_empty_axes(operator: None, shape: tuple[int, ...], activation: str) -> None:
-    a, b, v = given(*shape)
+    a, b, v = random_inputs(*shape)
     agree(a, b, v, activation)
     agree(*(t.double() for t in (a, b, v)), activation)
     # torch.compile hands the operator what is small or empty, too
@@ -139,7 +139,7 @@ def test_leading_axes_broadcast_with_any_strides(operator: None) -> None:
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_first_and_second_derivatives(operator: None, activation: str) -> None:
-    inputs = tuple(t.requires_grad_() for t in given(2, 3, 4, 2, dtype=torch.float64))
+    inputs = tuple(t.requires_grad_() for t in random_inputs(2, 3, 4, 2, dtype=torch.float64))
 
     def function(*tensors: Tensor) -> Tensor:
         return additive_scores(*tensors, activation=activation)
@@ -149,7 +149,7 @@ def test_first_and_second_derivatives(operator: None, activation: str) -> None:
 
 
 def test_only_the_required_gradients(operator: None) -> None:
-    a, b, v = given(2, 3, 4, 5)
+    a, b, v = random_inputs(2, 3, 4, 5)
     b.requires_grad_()
     (first,) = torch.autograd.grad(additive_scores(a, b, v).pow(2).sum(), b, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), b)
@@ -159,10 +159,10 @@ def test_only_the_required_gradients(operator: None) -> None:
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_the_operators_pass_opcheck(activation: str) -> None:
-    a, b, v = (t.requires_grad_() for t in given(2, 3, 5, 4))
+    a, b, v = (t.requires_grad_() for t in random_inputs(2, 3, 5, 4))
     torch.library.opcheck(additive.forward_op, (a, b, v, activation))
-    _, *kept = additive.forward_op(a, b, v, activation)
-    arguments = [t.detach() for t in (torch.randn(2, 3, 5), a, b, v, *kept)]
+    _, *saved = additive.forward_op(a, b, v, activation)
+    arguments = [t.detach() for t in (torch.randn(2, 3, 5), a, b, v, *saved)]
     torch.library.opcheck(additive.backward_op, (*arguments, activation))
 
 
@@ -172,7 +172,7 @@ def test_half_precision_is_computed_in_float32(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, small: bool
 ) -> None:
     monkeypatch.setattr(additive, "MAX_REFERENCE_WORK", additive.MAX_REFERENCE_WORK if small else 0)
-    a, b, v = given(2, 3, 4, 8, dtype=dtype)
+    a, b, v = random_inputs(2, 3, 4, 8, dtype=dtype)
     scores = additive_scores(a, b, v)
     assert scores.dtype == torch.float32
     assert torch.equal(scores, additive_scores(a.float(), b.float(), v.float()))
@@ -183,7 +183,7 @@ def test_half_precision_is_computed_in_float32(
 
 
 def test_grad_mode_does_not_change_the_result(operator: None) -> None:
-    a, b, v = given(2, 6, 7, 8)
+    a, b, v = random_inputs(2, 6, 7, 8)
     with torch.no_grad():
         without = additive_scores(a, b, v)
     with torch.inference_mode():
@@ -193,13 +193,13 @@ def test_grad_mode_does_not_change_the_result(operator: None) -> None:
 
 
 def test_small_work_is_the_definition_itself() -> None:
-    a, b, v = given(8, 1, 30, 64)
+    a, b, v = random_inputs(8, 1, 30, 64)
     assert torch.equal(additive_scores(a, b, v), torch.tanh(a[:, :, None] + b[:, None]) @ v)
 
 
 def test_an_unknown_activation_is_an_error() -> None:
     with pytest.raises(ValueError, match="tanh, sigmoid, relu, got 'gelu'"):
-        additive_scores(*given(2, 3, 4), activation="gelu")
+        additive_scores(*random_inputs(2, 3, 4), activation="gelu")
 
 
 def test_blocks_cover_every_pair_once_and_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,8 +224,8 @@ def test_without_a_compiler_blocks_are_used(
     monkeypatch.setattr(kernels, "_kernels", {})
     monkeypatch.setattr(torch, "compile", broken)
     with caplog.at_level(logging.INFO, "regard"):
-        agree(*given(3, 5, 6, 4))
-        agree(*given(3, 5, 6, 4))
+        agree(*random_inputs(3, 5, 6, 4))
+        agree(*random_inputs(3, 5, 6, 4))
     assert len(tried) == 1  # and never again
     assert ["computing in blocks" in m for m in caplog.messages] == [False, True]
 
@@ -233,7 +233,7 @@ def test_without_a_compiler_blocks_are_used(
 def test_a_kernel_that_torch_left_uncompiled_is_not_run(large: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "_kernels", {})
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
-    agree(*given(3, 5, 6, 4))
+    agree(*random_inputs(3, 5, 6, 4))
     assert kernels._broken
 
 
@@ -255,7 +255,7 @@ def test_compiled_loops_serve_all_shapes_and_threads(
 
     def work() -> None:
         try:
-            agree(*given(4, 5, 6, 7))
+            agree(*random_inputs(4, 5, 6, 7))
         except BaseException as error:  # a thread's failure must reach the test
             failures.append(error)
 
@@ -269,8 +269,8 @@ def test_compiled_loops_serve_all_shapes_and_threads(
     assert len(caplog.messages) == 1
     with torch._dynamo.config.patch(error_on_recompile=True):
         for shape in ((64, 30, 30, 32), (2, 40, 3, 257), (5, 2, 9, 8), (9, 9, 9, 9)):
-            agree(*given(*shape))
-        a, _, v = given(3, 20, 20, 16)
+            agree(*random_inputs(*shape))
+        a, _, v = random_inputs(3, 20, 20, 16)
         agree(a, a, v)
         agree(a.mT.contiguous().mT, a.expand(3, 20, 16), v)
         agree(1e4 * a[:, :1], a, v)  # one query: in blocks
@@ -285,7 +285,7 @@ def test_compiled_loops_serve_all_shapes_and_threads(
 def test_inside_a_compiled_or_exported_model() -> None:
     compiled = torch.compile(additive_scores, fullgraph=True, backend="aot_eager", dynamic=True)
     for scale in (1.0, 1e4):  # the branch on data lies inside the operator
-        a, b, v = ((scale * t).requires_grad_() for t in given(2, 5, 6, 8))
+        a, b, v = ((scale * t).requires_grad_() for t in random_inputs(2, 5, 6, 8))
         ours, right = compiled(a, b, v), oracle(a, b, v, "tanh")
         torch.testing.assert_close(ours.double(), right, rtol=1e-5, atol=1e-5)
         for x, y in zip(*(gradients(s, torch.ones(2, 5, 6), a, b, v) for s in (ours, right)), strict=True):
@@ -297,6 +297,6 @@ def test_inside_a_compiled_or_exported_model() -> None:
 
     batch, queries, keys = (torch.export.Dim(name) for name in ("batch", "queries", "keys"))
     shapes = ({0: batch, 1: queries}, {0: batch, 1: keys}, None)
-    program = torch.export.export(Scores(), given(2, 5, 6, 8), dynamic_shapes=shapes)
-    a, b, v = given(3, 7, 4, 8)
+    program = torch.export.export(Scores(), random_inputs(2, 5, 6, 8), dynamic_shapes=shapes)
+    a, b, v = random_inputs(3, 7, 4, 8)
     torch.testing.assert_close(program.module()(a, b, v).double(), oracle(a, b, v, "tanh"), rtol=0, atol=1e-5)

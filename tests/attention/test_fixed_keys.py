@@ -1,4 +1,4 @@
-"""Keys that are validated once: every call equals a call with all arguments, whatever has changed in between."""
+"""Fixed keys, which are validated once: every call equals a call with all arguments, after any change."""
 
 import pytest
 import torch
@@ -64,7 +64,7 @@ def test_a_decoding_step_validates_nothing(monkeypatch):
         memory(torch.randn(2, 1, 3))
 
 
-def test_bad_values_are_refused_at_once():
+def test_invalid_values_are_an_error_of_precompute():
     with pytest.raises(ShapeError, match="every key has one value"):
         Attention(ScaledDot()).precompute(torch.randn(2, 5, 4), torch.randn(2, 4, 3))
 
@@ -101,9 +101,9 @@ def test_training_and_evaluation_mode(score):
 def test_samples_are_drawn_in_every_call():
     memory = Attention(Additive(4, 4, 6), Sample()).precompute(torch.randn(2, 5, 4), torch.randn(2, 5, 3))
     query = torch.zeros(2, 1, 4)
-    drawn = [memory(query) for _ in range(20)]
-    assert len({tuple(output.weights.argmax(-1).flatten().tolist()) for output in drawn}) > 1
-    assert all(output.log_prob.shape == (2, 1) for output in drawn)
+    outputs = [memory(query) for _ in range(20)]
+    assert len({tuple(output.weights.argmax(-1).flatten().tolist()) for output in outputs}) > 1
+    assert all(output.log_prob.shape == (2, 1) for output in outputs)
 
 
 def test_inference_mode_leaves_nothing_behind():
@@ -146,7 +146,7 @@ def test_heads(kv_heads):
         torch.testing.assert_close(memory(query).weights, theirs.weights)
 
 
-def test_reordered_keys_are_validated_anew():
+def test_reordered_keys_are_validated_again():
     attention, key = Attention(Additive(4, 4, 6)), torch.randn(3, 5, 4)
     memory, query, rows = attention.precompute(key, key, padding([5, 2, 3])), torch.randn(3, 1, 4), torch.tensor([2, 0])
     memory(query)
@@ -155,12 +155,12 @@ def test_reordered_keys_are_validated_anew():
 
 
 def test_watchers_are_notified_of_every_call():
-    attention, seen = Attention(Additive(4, 4, 6)), []
+    attention, calls = Attention(Additive(4, 4, 6)), []
     memory = attention.precompute(torch.randn(2, 5, 4), torch.randn(2, 5, 3))
     memory(torch.randn(2, 1, 4))
-    with register_watcher(lambda module, weights: seen.append((module, weights(None)))):
+    with register_watcher(lambda module, weights: calls.append((module, weights(None)))):
         outputs = [memory(torch.randn(2, 1, 4)) for _ in range(2)]
     memory(torch.randn(2, 1, 4))
-    assert [module for module, _ in seen] == [attention] * 2
-    for output, (_, weights) in zip(outputs, seen, strict=True):
+    assert [module for module, _ in calls] == [attention] * 2
+    for output, (_, weights) in zip(outputs, calls, strict=True):
         torch.testing.assert_close(weights, output.weights)

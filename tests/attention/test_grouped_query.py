@@ -130,11 +130,11 @@ def test_a_cache_holds_the_few_heads():
 @pytest.mark.parametrize("heads", [None, [1], [5, 0]])
 def test_watchers_get_the_selected_heads(heads):
     grouped, _ = build()
-    x, seen = torch.randn(2, 5, DIM).double(), []
-    with register_watcher(lambda module, weights: seen.append((module, weights(heads)))):
+    x, calls = torch.randn(2, 5, DIM).double(), []
+    with register_watcher(lambda module, weights: calls.append((module, weights(heads)))):
         weights = grouped(x).weights
-    assert seen[0][0] is grouped
-    torch.testing.assert_close(seen[0][1], weights.detach() if heads is None else weights[:, heads].detach())
+    assert calls[0][0] is grouped
+    torch.testing.assert_close(calls[0][1], weights.detach() if heads is None else weights[:, heads].detach())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -61,30 +61,30 @@ def used_paths(monkeypatch):
     return calls
 
 
-def full_width(query, key, value, visible, center, radius, bell):
-    """One sequence: softmax over the visible keys near the center, times a bell, not renormalized."""
+def full_width(query, key, value, visible, center, radius, has_window):
+    """One sequence: softmax over the visible keys near the center, with a Gaussian window, not renormalized."""
     contexts, weights = [], []
-    for i, (q, seen) in enumerate(zip(query.tolist(), visible.tolist(), strict=True)):
-        p = center(i, q, sum(seen))
-        near = [may and abs(s - p) <= radius for s, may in enumerate(seen)]
+    for i, (q, is_visible) in enumerate(zip(query.tolist(), visible.tolist(), strict=True)):
+        p = center(i, q, sum(is_visible))
+        near = [may and abs(s - p) <= radius for s, may in enumerate(is_visible)]
         row = loops.softmax([dot(q, k) if m else -math.inf for k, m in zip(key.tolist(), near, strict=True)])
-        if bell:
+        if has_window:
             row = [w * math.exp(-((s - p) ** 2) / (2 * (radius / 2) ** 2)) for s, w in enumerate(row)]
         weights.append(row)
         contexts.append([sum(w * v[c] for w, v in zip(row, value.tolist(), strict=True)) for c in range(3)])
     return torch.tensor(contexts, dtype=torch.float64), torch.tensor(weights, dtype=torch.float64)
 
 
-def compare(seen, w, mask, center, radius, bell=False):
+def compare(output, w, mask, center, radius, has_window=False):
     visible = torch.ones(w.num_queries, w.num_keys, dtype=torch.bool)
     visible = visible if mask is None else mask.materialize(w.num_queries, w.num_keys, 1)
     visible = visible.expand(3, w.num_queries, w.num_keys)
     for b in range(3):
         context, weights = full_width(
-            w.query[b], w.key[b], w.value[b], visible[b], lambda *a, b=b: center(b, *a), radius, bell
+            w.query[b], w.key[b], w.value[b], visible[b], lambda *a, b=b: center(b, *a), radius, has_window
         )
-        torch.testing.assert_close(seen.weights[b].detach(), weights, rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(seen.context[b].detach(), context, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(output.weights[b].detach(), weights, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(output.context[b].detach(), context, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -92,9 +92,9 @@ def compare(seen, w, mask, center, radius, bell=False):
 @pytest.mark.parametrize(("queries", "keys"), SIZES)
 def test_local_m_is_its_definition(queries, keys, radius, mask):
     w, mask = make_inputs(queries, keys, (3,)), MASKS[mask](queries, keys)
-    seen = LocalM(Dot(), radius)(*w, mask)
-    compare(seen, w, mask, lambda b, i, q, S: max(min(i, S - 1), 0), radius)
-    assert seen.weights.shape == (3, queries, keys)
+    output = LocalM(Dot(), radius)(*w, mask)
+    compare(output, w, mask, lambda b, i, q, S: max(min(i, S - 1), 0), radius)
+    assert output.weights.shape == (3, queries, keys)
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -108,51 +108,51 @@ def test_local_p_is_its_definition(queries, keys, radius, mask):
     def center(b, i, q, S):
         return S / (1 + math.exp(-dot(v, [math.tanh(x) for x in times(W, q)])))
 
-    seen = local(*w, mask)
-    compare(seen, w, mask, center, radius, bell=True)
-    assert seen.weights.shape == (3, queries, keys)
+    output = local(*w, mask)
+    compare(output, w, mask, center, radius, has_window=True)
+    assert output.weights.shape == (3, queries, keys)
 
 
-@pytest.mark.parametrize("positions", [5, torch.tensor([9, 0, 28, 50]), "batch"], ids=str)
-def test_positions_of_the_queries(positions):
+@pytest.mark.parametrize("case", [5, torch.tensor([9, 0, 28, 50]), "batch"], ids=str)
+def test_positions_of_the_queries(case):
     w = make_inputs(4, 30, (3,))
     table = torch.tensor([[9, 0, 28, 50], [1, 1, 1, 1], [29, 3, 2, 1]])
-    given = table if isinstance(positions, str) else positions
-    seen = LocalM(Dot(), 2)(*w, padding(LENGTHS), query_positions=given)
+    query_positions = table if isinstance(case, str) else case
+    output = LocalM(Dot(), 2)(*w, padding(LENGTHS), query_positions=query_positions)
 
-    def place(b, i):
-        if isinstance(positions, str):
+    def position(b, i):
+        if isinstance(case, str):
             return table[b, i].item()
-        return positions[i].item() if isinstance(positions, torch.Tensor) else 5 + i
+        return case[i].item() if isinstance(case, torch.Tensor) else 5 + i
 
-    compare(seen, w, padding(LENGTHS), lambda b, i, q, S: max(min(place(b, i), S - 1), 0), 2)
+    compare(output, w, padding(LENGTHS), lambda b, i, q, S: max(min(position(b, i), S - 1), 0), 2)
 
 
 def test_a_decoding_step_is_a_row_of_the_full_call():
     w = make_inputs(6, 40, (3,))
     for local in (LocalM(ScaledDot(), 2), LocalP(ScaledDot(), 4, 5, 2).double()):
-        whole = local(*w, padding(LENGTHS))
+        full = local(*w, padding(LENGTHS))
         for t in range(6):
             step = local(w.query[:, t : t + 1], w.key, w.value, padding(LENGTHS), query_positions=t)
-            torch.testing.assert_close(step.context, whole.context[:, t : t + 1])
-            torch.testing.assert_close(step.weights, whole.weights[:, t : t + 1])
+            torch.testing.assert_close(step.context, full.context[:, t : t + 1])
+            torch.testing.assert_close(step.weights, full.weights[:, t : t + 1])
 
 
 def test_the_gradient_of_the_center_passes_through_the_gaussian_only():
     local = LocalP(Dot(), 4, 5, 3).double()
     w = make_inputs(6, 30, (3,)).requiring_grad()
     factor = torch.randn(3, 6, 3, dtype=torch.float64)
-    seen = local(*w, padding(LENGTHS)).context
-    # The definition, at full width: who is visible is a choice, and has no gradient.
-    place = LENGTHS[:, None] * torch.sigmoid(torch.tanh(local.query_proj(w.query)) @ local.energy)
-    away = torch.arange(30) - place[..., None]
+    output = local(*w, padding(LENGTHS)).context
+    # The definition, at full width: the choice of visible keys has no gradient.
+    position = LENGTHS[:, None] * torch.sigmoid(torch.tanh(local.query_proj(w.query)) @ local.energy)
+    away = torch.arange(30) - position[..., None]
     visible = (away.detach().abs() <= 3) & (torch.arange(30) < LENGTHS[:, None, None])
     scores = torch.where(visible, w.query @ w.key.mT, -math.inf)
-    want = (softmax(scores) * torch.exp(-0.5 * (away / 1.5) ** 2)) @ w.value
-    torch.testing.assert_close(seen, want)
+    expected_context = (softmax(scores) * torch.exp(-0.5 * (away / 1.5) ** 2)) @ w.value
+    torch.testing.assert_close(output, expected_context)
     inputs = [*w, *local.parameters()]
     for actual, expected in zip(
-        torch.autograd.grad(seen, inputs, factor), torch.autograd.grad(want, inputs, factor), strict=True
+        torch.autograd.grad(output, inputs, factor), torch.autograd.grad(expected_context, inputs, factor), strict=True
     ):
         torch.testing.assert_close(actual, expected)
     assert local.energy.requires_grad
@@ -171,20 +171,20 @@ def test_gathered_keys_agree_with_the_definition(make, queries, used_paths):
     for score in (ScaledDot(), Additive(4, 4, 5), Rotary(ScaledDot()), ScaledDot() + Alibi(2), Boxcar(2.5)):
         local = make(score).double()
         w = make_inputs(queries, 50, (3, 2))
-        seen = local(*w, padding(torch.tensor([50, 20, 0])))
-        torch.testing.assert_close(seen.context, seen.weights @ w.value)
+        output = local(*w, padding(torch.tensor([50, 20, 0])))
+        torch.testing.assert_close(output.context, output.weights @ w.value)
     assert len(used_paths) >= 4
 
 
 class Widths(Score):
-    """Keeps how many keys it was shown."""
+    """Records the number of keys of each call."""
 
     def __init__(self):
         super().__init__()
-        self.shown = []
+        self.num_keys = []
 
     def forward(self, query, key):
-        self.shown.append(key.shape[-2])
+        self.num_keys.append(key.shape[-2])
         return query @ key.mT
 
 
@@ -193,7 +193,7 @@ def test_the_cost_of_a_query_does_not_grow_with_the_keys(keys):
     for make in (lambda s: LocalM(s, 3), lambda s: LocalP(s, 4, 5, 3).double()):
         score = Widths()
         make(score)(*make_inputs(2, keys, ()))
-        assert score.shown == [8]
+        assert score.num_keys == [8]
 
 
 EITHER = {"m": lambda n: LocalM(Dot(), 2, n), "p": lambda n: LocalP(Dot(), 4, 5, 2, n)}
@@ -203,17 +203,17 @@ EITHER = {"m": lambda n: LocalM(Dot(), 2, n), "p": lambda n: LocalP(Dot(), 4, 5,
 def test_other_normalizers(make):
     w = make_inputs(6, 30, (3,)).to(torch.float32)
     for normalize in (None, sparsemax, Temperature(0.5), Dropout(softmax, 0.5), Dropout(softmax, 0.5).eval()):
-        seen = make(normalize)(*w, padding(LENGTHS))
-        assert seen.context.isfinite().all()
+        output = make(normalize)(*w, padding(LENGTHS))
+        assert output.context.isfinite().all()
         if not isinstance(normalize, Dropout) or not normalize.training:
-            torch.testing.assert_close(seen.context, seen.weights @ w.value)
+            torch.testing.assert_close(output.context, output.weights @ w.value)
         else:
             torch.manual_seed(0)
-            loud = make(normalize)
+            dropped = make(normalize)
             plain = make(softmax)
-            plain.load_state_dict(loud.state_dict(), strict=False)
-            torch.testing.assert_close(loud(*w).weights, plain(*w).weights)
-            assert not torch.equal(loud(*w).context, plain(*w).context)
+            plain.load_state_dict(dropped.state_dict(), strict=False)
+            torch.testing.assert_close(dropped(*w).weights, plain(*w).weights)
+            assert not torch.equal(dropped(*w).context, plain(*w).context)
 
 
 def test_kernel_values_are_divided_by_their_sum():
@@ -232,19 +232,19 @@ def test_precomputed_keys_equal_the_keys(make):
     again = local.precompute(w.key, w.value, padding(LENGTHS))
     steps = [again(w.query[:, t : t + 1], query_positions=t) for t in range(6)]
     assert len(calls) == 1
-    whole = local(*w, padding(LENGTHS))
-    torch.testing.assert_close(torch.cat([step.context for step in steps], 1), whole.context)
-    torch.testing.assert_close(torch.cat([step.weights for step in steps], 1), whole.weights)
+    full = local(*w, padding(LENGTHS))
+    torch.testing.assert_close(torch.cat([step.context for step in steps], 1), full.context)
+    torch.testing.assert_close(torch.cat([step.weights for step in steps], 1), full.weights)
 
 
 @pytest.mark.parametrize("make", EITHER.values(), ids=EITHER)
 def test_a_query_without_visible_keys_has_context_0(make):
     local = make(None).double()
     w = make_inputs(6, 30, (3,)).requiring_grad()
-    seen = local(*w, padding(LENGTHS))
-    assert (seen.context[2] == 0).all()
-    assert (seen.weights[2] == 0).all()
-    seen.context.square().sum().backward()
+    output = local(*w, padding(LENGTHS))
+    assert (output.context[2] == 0).all()
+    assert (output.weights[2] == 0).all()
+    output.context.square().sum().backward()
     for tensor in (*w, *local.parameters()):
         assert tensor.grad.isfinite().all()
     assert (w.query.grad[2] == 0).all()
@@ -252,23 +252,23 @@ def test_a_query_without_visible_keys_has_context_0(make):
         assert (empty.context == 0).all()
 
 
-def test_local_m_is_a_window_where_both_run_side_by_side():
+def test_local_m_is_a_window_for_aligned_sequences():
     w = make_inputs(30, 30, (3,))
-    want = attend(*w, window(2, 2), score=Dot()).context
-    torch.testing.assert_close(LocalM(Dot(), 2)(*w).context, want)
+    expected_context = attend(*w, window(2, 2), score=Dot()).context
+    torch.testing.assert_close(LocalM(Dot(), 2)(*w).context, expected_context)
 
 
 def test_large_positions_in_half_precision():
-    """bfloat16 cannot tell place 1001 from 1004; the places are computed in float32."""
+    """bfloat16 cannot represent both 1001 and 1004; positions are computed in float32."""
     w = make_inputs(4, 2000, (1,)).to(torch.float32)
     local = LocalP(ScaledDot(), 4, 5, 4)
-    want = local(*w).context
-    seen = local.to(torch.bfloat16)(*w.to(torch.bfloat16)).context
-    places = local.predict_center(w.query.to(torch.bfloat16), torch.tensor([[2000]]))
-    assert places.dtype == torch.float32
-    assert seen.dtype == torch.bfloat16
-    assert seen.isfinite().all()
-    assert want.isfinite().all()
+    expected_context = local(*w).context
+    output = local.to(torch.bfloat16)(*w.to(torch.bfloat16)).context
+    positions = local.predict_center(w.query.to(torch.bfloat16), torch.tensor([[2000]]))
+    assert positions.dtype == torch.float32
+    assert output.dtype == torch.bfloat16
+    assert output.isfinite().all()
+    assert expected_context.isfinite().all()
 
 
 @pytest.mark.bare

@@ -35,11 +35,11 @@ def test_window(queries, keys, offset, left, right):
 @each_size
 def test_padding(queries, keys):
     lengths = [[0, 1, keys], [keys + 3, 2, -1]]
-    found = padding(torch.tensor(lengths)).materialize(queries, keys)
+    visible = padding(torch.tensor(lengths)).materialize(queries, keys)
     for a in range(2):
         for b in range(3):
             expected = loops.mask(lambda i, j, n=lengths[a][b]: j < n, queries, keys)
-            assert torch.equal(found[a, b], expected)
+            assert torch.equal(visible[a, b], expected)
     assert torch.equal(padding(2).materialize(queries, keys), loops.mask(lambda i, j: j < 2, queries, keys))
 
 
@@ -47,20 +47,20 @@ def test_padding(queries, keys):
 @pytest.mark.parametrize("radius", [0, 1, 1.5, math.inf])
 def test_around(queries, keys, radius):
     center = torch.linspace(-2, keys + 1, 2 * max(queries, 1)).reshape(2, -1)[:, :queries]
-    found = around(center, radius).materialize(queries, keys)
+    visible = around(center, radius).materialize(queries, keys)
     for b in range(2):
         expected = loops.mask(lambda i, j, b=b: abs(j - center[b, i].item()) <= radius, queries, keys)
-        assert torch.equal(found[b], expected)
+        assert torch.equal(visible[b], expected)
     alone = around(1.25, radius).materialize(queries, keys)
     assert torch.equal(alone, loops.mask(lambda i, j: abs(j - 1.25) <= radius, queries, keys))
 
 
 def test_documents():
     query_ids, key_ids = torch.tensor([[0, 1, 1], [5, 5, 7]]), torch.tensor([[0, 0, 1, 2], [7, 7, 7, 5]])
-    found = documents(query_ids, key_ids).materialize(3, 4)
+    visible = documents(query_ids, key_ids).materialize(3, 4)
     for b in range(2):
         expected = loops.mask(lambda i, j, b=b: query_ids[b, i] == key_ids[b, j], 3, 4)
-        assert torch.equal(found[b], expected)
+        assert torch.equal(visible[b], expected)
     packed = documents(key_ids[0]).materialize(4, 4)
     assert torch.equal(packed, loops.mask(lambda i, j: key_ids[0, i] == key_ids[0, j], 4, 4))
 
@@ -68,8 +68,8 @@ def test_documents():
 @pytest.mark.parametrize("shape", [(3, 4), (4,), (1, 4), (3, 1), (2, 3, 4), (2, 1, 1, 4), ()])
 def test_dense(shape):
     tensor = torch.rand(shape) < 0.5
-    found = dense(tensor).materialize(3, 4)
-    assert torch.equal(found, tensor.expand(*shape[:-2], 3, 4))
+    visible = dense(tensor).materialize(3, 4)
+    assert torch.equal(visible, tensor.expand(*shape[:-2], 3, 4))
     assert dense(tensor).materialize(3, 4).dtype == torch.bool
 
 
@@ -96,7 +96,7 @@ def test_lengths_are_for_the_leading_axes_and_dense_tensors_for_the_last(batch, 
 
 
 @pytest.mark.parametrize(("batch", "heads"), [(2, 5), (2, 2)])
-def test_centres_and_documents_are_for_the_leading_axes(batch, heads):
+def test_centers_and_documents_are_for_the_leading_axes(batch, heads):
     center = torch.tensor([[0.0, 1.0, 2.0], [3.0, 3.0, 0.0]])
     weights = weights_of(around(center, 0), batch, heads)
     ids, key_ids = torch.tensor([[0, 0, 1], [1, 0, 1]]), torch.tensor([[0, 1, 0, 1], [1, 1, 1, 0]])
@@ -107,7 +107,7 @@ def test_centres_and_documents_are_for_the_leading_axes(batch, heads):
             assert torch.equal(packed[b, h] > 0, ids[b][:, None] == key_ids[b])
 
 
-def test_axes_of_different_masks_meet():
+def test_masks_with_different_axes_broadcast():
     lengths, center = torch.tensor([[4, 2], [1, 3]]), torch.tensor([[0.0, 1.0, 2.0], [3.0, 2.0, 1.0]])
     by_head = torch.rand(2, 3, 4) < 0.8
     weights = weights_of(padding(lengths) & around(center, 1) & by_head & causal(), 2, 2)
@@ -123,7 +123,7 @@ def test_axes_of_different_masks_meet():
             assert torch.equal(weights[b, h] > 0, expected)
 
 
-def test_a_mask_may_bring_the_batch():
+def test_a_mask_with_more_batch_axes_than_the_inputs():
     output = attend(torch.zeros(3, 2), torch.zeros(4, 2), torch.arange(4.0)[:, None], padding([1, 2, 4]))
     assert output.context.shape == (3, 3, 1)
     assert output.context[:, 0, 0].tolist() == [0.0, 0.5, 1.5]
@@ -133,13 +133,13 @@ def test_a_mask_may_bring_the_batch():
 
 
 @st.composite
-def recipes(draw, queries=6, keys=7, depth=2):
-    """How to make a mask; made in the test itself, where the shape checks may roll their dice."""
+def mask_builders(draw, queries=6, keys=7, depth=2):
+    """Functions that build a mask; the test calls them, because the shape checks draw random numbers."""
     number = st.integers(-2, 9)
     if depth and draw(st.booleans()):
-        left, right = draw(recipes(queries, keys, depth - 1)), draw(recipes(queries, keys, depth - 1))
-        ways = [lambda: left() & right(), lambda: left() | right(), lambda: ~left()]
-        return draw(st.sampled_from(ways))
+        left, right = draw(mask_builders(queries, keys, depth - 1)), draw(mask_builders(queries, keys, depth - 1))
+        combinations = [lambda: left() & right(), lambda: left() | right(), lambda: ~left()]
+        return draw(st.sampled_from(combinations))
     name = draw(st.sampled_from(["causal", "window", "padding", "around", "documents", "dense"]))
     if name == "causal":
         offset = draw(st.none() | number)
@@ -153,8 +153,8 @@ def recipes(draw, queries=6, keys=7, depth=2):
     if name == "around":
         lead, radius = draw(st.sampled_from([(), (2,)])), draw(st.floats(0, 4))
         count = math.prod(lead) * queries
-        places = draw(st.lists(st.floats(-2, 9), min_size=count, max_size=count))
-        return lambda: around(torch.tensor(places).reshape(*lead, queries), radius)
+        centers = draw(st.lists(st.floats(-2, 9), min_size=count, max_size=count))
+        return lambda: around(torch.tensor(centers).reshape(*lead, queries), radius)
     if name == "documents":
         ids = draw(st.lists(st.integers(0, 2), min_size=queries + keys, max_size=queries + keys))
         return lambda: documents(torch.tensor(ids[:queries]), torch.tensor(ids[queries:]))
@@ -162,36 +162,36 @@ def recipes(draw, queries=6, keys=7, depth=2):
     return lambda: dense(torch.tensor(bits).reshape(queries, keys))
 
 
-def whole(mask):
+def full_mask(mask):
     return mask.materialize(6, 7, 1).expand(2, 6, 7)
 
 
 @settings(max_examples=60)
-@given(recipes(), recipes())
+@given(mask_builders(), mask_builders())
 def test_joined_masks_are_sets(make, other):
     left, right = make(), other()
-    a, b = whole(left), whole(right)
-    assert torch.equal(whole(left & right), a & b)
-    assert torch.equal(whole(left | right), a | b)
-    assert torch.equal(whole(~left), ~a)
-    assert torch.equal(whole(~(left & right)), whole(~left | ~right))
-    assert torch.equal(whole(~(left | right)), whole(~left & ~right))
-    assert torch.equal(whole(~~left), a)
+    a, b = full_mask(left), full_mask(right)
+    assert torch.equal(full_mask(left & right), a & b)
+    assert torch.equal(full_mask(left | right), a | b)
+    assert torch.equal(full_mask(~left), ~a)
+    assert torch.equal(full_mask(~(left & right)), full_mask(~left | ~right))
+    assert torch.equal(full_mask(~(left | right)), full_mask(~left & ~right))
+    assert torch.equal(full_mask(~~left), a)
 
 
 @settings(max_examples=60)
-@given(recipes())
+@given(mask_builders())
 def test_no_key_outside_of_the_band_is_visible(make):
     low, high = make().band(6, 7)
     step = torch.arange(7) - torch.arange(6)[:, None]
-    assert not (whole(make()) & ((step < low) | (step > high))).any()
+    assert not (full_mask(make()) & ((step < low) | (step > high))).any()
 
 
 @settings(max_examples=60)
-@given(recipes())
-def test_prefix_and_count_tell_how_many_keys_are_visible(make):
+@given(mask_builders())
+def test_prefix_lengths_and_count_visible(make):
     mask, grid = make(), PositionGrid.full(6, 7, 1)
-    output = whole(mask)
+    output = full_mask(mask)
     assert torch.equal(mask.count_visible(grid).expand(2, 6, 1), output.sum(-1, keepdim=True))
     prefix = mask.prefix_lengths(grid)
     if prefix is not None:
@@ -199,32 +199,32 @@ def test_prefix_and_count_tell_how_many_keys_are_visible(make):
 
 
 @settings(max_examples=60)
-@given(recipes(), st.integers(0, 5), st.integers(0, 6), st.integers(1, 6), st.integers(1, 7))
+@given(mask_builders(), st.integers(0, 5), st.integers(0, 6), st.integers(1, 6), st.integers(1, 7))
 def test_a_part_of_the_grid_is_a_slice_of_the_full_mask(make, first_query, first_key, queries, keys):
     queries = torch.arange(first_query, min(first_query + queries, 6))
     keys = torch.arange(first_key, min(first_key + keys, 7))
     output = make().rule(PositionGrid(6, 7, 1, queries[:, None], keys[None, :])).expand(2, len(queries), len(keys))
-    assert torch.equal(output, whole(make())[:, queries][:, :, keys])
+    assert torch.equal(output, full_mask(make())[:, queries][:, :, keys])
 
 
 @settings(max_examples=60)
-@given(recipes(), st.lists(st.integers(0, 4), min_size=12, max_size=12))
+@given(mask_builders(), st.lists(st.integers(0, 4), min_size=12, max_size=12))
 def test_gathered_positions_agree_with_the_full_mask(make, starts):
     key_at = torch.tensor(starts).reshape(2, 6, 1, 1) + torch.arange(3)
     grid = PositionGrid(6, 7, 1, torch.arange(6)[:, None, None], key_at, num_inner_axes=1)
     output = make().rule(grid).expand(2, 6, 1, 3).squeeze(-2)
-    assert torch.equal(output, whole(make()).gather(-1, key_at.squeeze(-2)))
+    assert torch.equal(output, full_mask(make()).gather(-1, key_at.squeeze(-2)))
 
 
 @settings(max_examples=40)
-@given(recipes())
-def test_every_query_alike_means_it(make):
+@given(mask_builders())
+def test_is_query_independent(make):
     if make().is_query_independent:
-        output = whole(make())
+        output = full_mask(make())
         assert torch.equal(output, output[:, :1].expand(2, 6, 7))
 
 
-# ---- words
+# ---- messages
 
 
 def test_masks_have_no_truth_value():
@@ -242,9 +242,9 @@ def test_masks_have_no_truth_value():
     ids=lambda mask: type(mask).__name__,
 )
 def test_masks_have_a_short_repr(mask):
-    for shown in (mask, ~mask, mask & causal(), mask | causal()):
-        assert len(repr(shown)) < 80
-        assert "\n" not in repr(shown)
+    for combined in (mask, ~mask, mask & causal(), mask | causal()):
+        assert len(repr(combined)) < 80
+        assert "\n" not in repr(combined)
 
 
 @pytest.mark.bare

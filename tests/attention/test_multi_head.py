@@ -31,7 +31,7 @@ from regard.attention import (
 def theirs_and_ours(dim=12, heads=3, **options):
     theirs = nn.MultiheadAttention(dim, heads, batch_first=True, **options).double()
     with torch.no_grad():
-        for parameter in theirs.parameters():  # biases are zeros when made
+        for parameter in theirs.parameters():  # the initial biases are zeros
             parameter.add_(0.1 * torch.randn_like(parameter))
     return theirs, MultiHead.from_torch(theirs)
 
@@ -107,8 +107,8 @@ def test_gradients_equal_torch():
     torch.testing.assert_close(actual, expected)
     theirs(x, x, x)[0].backward(factor)
     ours(x).context.backward(factor)
-    mine = torch.cat([ours.q_proj.weight.grad, ours.k_proj.weight.grad, ours.v_proj.weight.grad])
-    torch.testing.assert_close(mine, theirs.in_proj_weight.grad)
+    in_proj_grad = torch.cat([ours.q_proj.weight.grad, ours.k_proj.weight.grad, ours.v_proj.weight.grad])
+    torch.testing.assert_close(in_proj_grad, theirs.in_proj_weight.grad)
 
 
 def test_weights_are_copied_with_mode_and_dropout():
@@ -206,7 +206,7 @@ def test_dropout_with_every_score():
         torch.testing.assert_close(heads.train()(x).weights, plain(x).weights)
 
 
-# ---- keys given once
+# ---- fixed keys
 
 
 @pytest.mark.parametrize("score", [None, Additive(4, 4, 5), Rotary(ScaledDot())], ids=lambda s: type(s).__name__)
@@ -230,14 +230,14 @@ def test_precomputed_keys_equal_the_keys_and_are_projected_once(score, kv_heads)
 # ---- the cache
 
 
-def named_part(given):
-    """A name that every process gives alike: no address of a function."""
-    return " ".join(f"{name} {getattr(part, '__name__', type(part).__name__)}" for name, part in given.items())
+def named_part(options):
+    """A name that is the same in every process: no address of a function."""
+    return " ".join(f"{name} {getattr(part, '__name__', type(part).__name__)}" for name, part in options.items())
 
 
-@pytest.mark.parametrize("given", [{}, {"normalize": softmax}, {"dropout": 0.1}, {"score": Dot()}], ids=named_part)
-def test_a_redundant_key_bias(given):
-    heads = MultiHead(12, 3, **given)
+@pytest.mark.parametrize("options", [{}, {"normalize": softmax}, {"dropout": 0.1}, {"score": Dot()}], ids=named_part)
+def test_a_redundant_key_bias(options):
+    heads = MultiHead(12, 3, **options)
     assert heads.is_key_bias_redundant
     x = torch.randn(2, 5, 12)
     before = heads.eval()(x).weights
@@ -246,9 +246,9 @@ def test_a_redundant_key_bias(given):
     torch.testing.assert_close(heads(x).weights, before)
 
 
-@pytest.mark.parametrize("given", [{"normalize": sigmoid}, {"score": Rotary(ScaledDot())}], ids=named_part)
-def test_a_key_bias_that_has_influence(given):
-    heads = MultiHead(12, 3, **given)
+@pytest.mark.parametrize("options", [{"normalize": sigmoid}, {"score": Rotary(ScaledDot())}], ids=named_part)
+def test_a_key_bias_that_has_influence(options):
+    heads = MultiHead(12, 3, **options)
     assert not heads.is_key_bias_redundant
     x = torch.randn(2, 5, 12)
     before = heads.eval()(x).weights
@@ -334,15 +334,15 @@ def test_two_caches_of_one_prompt_are_independent():
 
 def test_a_step_without_gradients_copies_no_earlier_keys():
     heads, cache = MultiHead(12, 3), KVCache()
-    places = set()
+    storages = set()
     with torch.no_grad():
         for _ in range(64):
             output = heads(torch.randn(1, 1, 12), mask=causal(), cache=cache)
-            places.add(output._inputs.key.untyped_storage().data_ptr())
-    assert len(places) <= 4
+            storages.add(output._inputs.key.untyped_storage().data_ptr())
+    assert len(storages) <= 4
 
 
-# ---- words
+# ---- messages
 
 
 @pytest.mark.bare

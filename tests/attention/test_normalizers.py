@@ -1,4 +1,4 @@
-"""The laws of normalizers, what they say of themselves, and what they refuse."""
+"""The laws of normalizers, their properties, and their error messages."""
 
 import copy
 import math
@@ -39,7 +39,7 @@ def test_hidden_keys_have_weight_0(name, dtype):
     assert weights.shape == scores.shape
     assert weights.isfinite().all()
     assert (weights[scores == -INF] == 0).all()
-    if not weights.requires_grad:  # the hard ones: no gradient, and no harm to others
+    if not weights.requires_grad:  # the hard ones have no gradient, and must not disturb others
         weights = weights * torch.ones_like(weights, requires_grad=True)
     (gradient,) = torch.autograd.grad((weights * torch.randn(6)).sum(), scores, allow_unused=True)
     if gradient is not None:
@@ -131,29 +131,29 @@ def test_all_modes_of_differentiation_agree(name):
     torch.testing.assert_close(torch.func.jacfwd(normalize)(scores), expected)
     torch.testing.assert_close(torch.func.jacrev(normalize)(scores), expected)
     with forward_ad.dual_level():
-        found = forward_ad.unpack_dual(normalize(forward_ad.make_dual(scores, tangent))).tangent
-    torch.testing.assert_close(found, (expected * tangent).sum((-1, -2)))
-    if "bell" not in name:  # its places are those of the whole
+        actual = forward_ad.unpack_dual(normalize(forward_ad.make_dual(scores, tangent))).tangent
+    torch.testing.assert_close(actual, (expected * tangent).sum((-1, -2)))
+    if "bell" not in name:  # its positions are those of the full tensor
         rows = torch.func.jacrev(lambda rows: torch.func.vmap(normalize)(rows[:, None])[:, 0])(scores)
         torch.testing.assert_close(rows, expected)
 
 
 def test_forward_mode_of_softmax_is_that_of_torch():
     scores, tangent = torch.randn(3, 5), torch.randn(3, 5)
-    found = torch.func.jvp(softmax, (scores,), (tangent,))
-    torch.testing.assert_close(found, torch.func.jvp(lambda s: torch.softmax(s, -1), (scores,), (tangent,)))
+    actual = torch.func.jvp(softmax, (scores,), (tangent,))
+    torch.testing.assert_close(actual, torch.func.jvp(lambda s: torch.softmax(s, -1), (scores,), (tangent,)))
 
 
 def test_forward_mode_of_a_temperature_with_hidden_keys():
     scores = scores_for("temperature", 3, 4, dtype=torch.float64)
 
-    def cooled(t):
+    def weights_at(t):
         return Temperature(t)(scores)
 
     t = torch.tensor(0.7, dtype=torch.float64)
-    slope = torch.func.jacfwd(cooled)(t)
+    slope = torch.func.jacfwd(weights_at)(t)
     assert slope.isfinite().all()
-    torch.testing.assert_close(slope, (cooled(t + 1e-6) - cooled(t - 1e-6)) / 2e-6)
+    torch.testing.assert_close(slope, (weights_at(t + 1e-6) - weights_at(t - 1e-6)) / 2e-6)
 
 
 rows = st.lists(st.floats(-20, 20, width=32) | st.just(-INF), min_size=1, max_size=9)
@@ -257,6 +257,6 @@ def test_a_user_defined_normalizer():
     ],
 )
 def test_wrong_arguments(make, error, words):
-    with pytest.raises(error, match=words) as caught:
+    with pytest.raises(error, match=words) as caught_error:
         make()
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(caught_error.value)

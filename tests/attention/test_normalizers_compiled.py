@@ -40,7 +40,7 @@ def test_compile_with_inductor(name):
 
 def test_bound_inside_a_compiled_function():
     @torch.compile(backend="aot_eager", fullgraph=True)
-    def look(scores, center, t):
+    def compute(scores, center, t):
         assert input_kind(Dropout(softmax, 0.1)) == "logits"
         straight = StraightThrough(Sample())
         weights = straight(scores)
@@ -48,7 +48,7 @@ def test_bound_inside_a_compiled_function():
         return local(scores), straight.log_prob(scores, weights) + straight.entropy(scores)
 
     scores, center, t = torch.randn(2, 3, 5), torch.rand(2, 3, requires_grad=True), torch.zeros(3, 1)
-    weights, log_prob = look(scores, center, t)
+    weights, log_prob = compute(scores, center, t)
     expected = GaussianWindow(softmax, center * 2, 1.0).with_key_positions(torch.arange(5) * 2)(scores)
     torch.testing.assert_close(weights, expected)
     assert log_prob.shape == (2, 3)

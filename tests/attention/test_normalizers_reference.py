@@ -26,7 +26,7 @@ from regard.attention import (
 )
 from regard.attention.normalizers.base import input_kind
 from tests.attention import reference_loops as loops
-from tests.attention.normalizer_cases import INF, called
+from tests.attention.normalizer_cases import INF, stable_name
 
 
 def _gate(s):
@@ -83,7 +83,7 @@ ORACLES = {
 }
 
 
-@pytest.mark.parametrize("normalize", ORACLES, ids=called)
+@pytest.mark.parametrize("normalize", ORACLES, ids=stable_name)
 def test_plain_loop(normalize):
     scores = torch.randn(40, 7, dtype=torch.float64).mul(2).round(decimals=1)  # with ties
     scores = scores.abs() if input_kind(normalize) == "kernel" else scores
@@ -116,9 +116,9 @@ def test_temperature_per_query_and_learned():
 def test_dropout_keeps_the_mean():
     drop = Dropout(softmax, 0.25)
     weights = drop(torch.zeros(1, 40_000))
-    kept = weights > 0
-    assert abs(kept.float().mean() - 0.75) < 0.01
-    torch.testing.assert_close(weights[kept], torch.full_like(weights[kept], 1 / 40_000 / 0.75))
+    retained = weights > 0
+    assert abs(retained.float().mean() - 0.75) < 0.01
+    torch.testing.assert_close(weights[retained], torch.full_like(weights[retained], 1 / 40_000 / 0.75))
     assert (Dropout(softmax, 1)(torch.zeros(2, 3)) == 0).all()
     assert torch.equal(Dropout(softmax, 0.0)(torch.zeros(2, 3)), softmax(torch.zeros(2, 3)))
     assert drop.normalize is softmax

@@ -95,39 +95,40 @@ SCORES = {
 @pytest.mark.parametrize("mask", LONG)
 @pytest.mark.parametrize("score", SCORES)
 def test_long_sequences_keep_the_laws(score, mask, used_paths):
-    look, w = laws.AttentionUnderTest(SCORES[score]()), make_inputs(320, 330, (2,))
-    laws.hidden_keys_have_zero_weight(look, w, LONG[mask])
-    laws.reading_weights_changes_nothing(look, w, LONG[mask])
-    laws.context_equals_weighted_sum(look, w, LONG[mask])
+    attention, w = laws.AttentionUnderTest(SCORES[score]()), make_inputs(320, 330, (2,))
+    laws.hidden_keys_have_zero_weight(attention, w, LONG[mask])
+    laws.reading_weights_changes_nothing(attention, w, LONG[mask])
+    laws.context_equals_weighted_sum(attention, w, LONG[mask])
     if score not in ("by query *", "Cosine by query, summed"):
         assert {"banded", "gathered"} & set(used_paths) or score == "Alibi"
 
 
+CENTERS = torch.linspace(0, 330, 320)
 NORMALIZERS = {
     "sigmoid": lambda: sigmoid,
     "Temperature by query": lambda: Temperature(torch.linspace(0.2, 2, 320)[:, None]),
     "Temperature by query, learned": lambda: Temperature(torch.nn.Parameter(torch.linspace(0.2, 2, 320)[:, None])),
-    "Bell": lambda: GaussianWindow(softmax, 100.0, 30.0),
-    "Bell by query": lambda: GaussianWindow(sparsemax, torch.linspace(0, 330, 320), torch.linspace(5, 20, 320)),
-    "StraightThrough of Bell": lambda: StraightThrough(GaussianWindow(softmax, torch.linspace(0, 330, 320), 3.0)),
-    "Bell of Bell": lambda: GaussianWindow(GaussianWindow(softmax, 100.0, 30.0), torch.linspace(0, 330, 320), 9.0),
-    "Dropout of Bell": lambda: Dropout(GaussianWindow(softmax, 100.0, 30.0), 0.5).eval(),
+    "window": lambda: GaussianWindow(softmax, 100.0, 30.0),
+    "window by query": lambda: GaussianWindow(sparsemax, CENTERS, torch.linspace(5, 20, 320)),
+    "StraightThrough of a window": lambda: StraightThrough(GaussianWindow(softmax, CENTERS, 3.0)),
+    "window of a window": lambda: GaussianWindow(GaussianWindow(softmax, 100.0, 30.0), CENTERS, 9.0),
+    "Dropout of a window": lambda: Dropout(GaussianWindow(softmax, 100.0, 30.0), 0.5).eval(),
 }
 
 
 @pytest.mark.parametrize("mask", LONG)
 @pytest.mark.parametrize("normalize", NORMALIZERS)
 def test_settings_by_position_or_query_in_partial_paths(normalize, mask):
-    look, w = laws.AttentionUnderTest(ScaledDot(), NORMALIZERS[normalize]()), make_inputs(320, 330, (2,))
-    laws.context_equals_weighted_sum(look.train(False), w, LONG[mask])
+    attention, w = laws.AttentionUnderTest(ScaledDot(), NORMALIZERS[normalize]()), make_inputs(320, 330, (2,))
+    laws.context_equals_weighted_sum(attention.train(False), w, LONG[mask])
 
 
-@pytest.mark.parametrize("normalize", ["Temperature by query", "Bell by query", "StraightThrough of Bell"])
+@pytest.mark.parametrize("normalize", ["Temperature by query", "window by query", "StraightThrough of a window"])
 def test_settings_by_query_in_blocks(normalize, monkeypatch):
     monkeypatch.setattr(blocks, "MAX_SCORES", 2**15)
     monkeypatch.setattr(fused, "MAX_MASK_ENTRIES", 0)
-    look, w = laws.AttentionUnderTest(ScaledDot(), NORMALIZERS[normalize]()), make_inputs(320, 330, (2,))
-    laws.context_equals_weighted_sum(look, w, causal() & padding([330, 7]))
+    attention, w = laws.AttentionUnderTest(ScaledDot(), NORMALIZERS[normalize]()), make_inputs(320, 330, (2,))
+    laws.context_equals_weighted_sum(attention, w, causal() & padding([330, 7]))
 
 
 @pytest.mark.parametrize("normalize", [None, sparsemax], ids=["softmax", "sparsemax"])
@@ -137,16 +138,16 @@ def test_settings_by_query_in_blocks(normalize, monkeypatch):
 def test_blocks_of_queries(score, normalize, used_paths, monkeypatch):
     monkeypatch.setattr(blocks, "MAX_SCORES", 2**15)
     monkeypatch.setattr(fused, "MAX_MASK_ENTRIES", 2**13)
-    look, w = laws.AttentionUnderTest(score, normalize), make_inputs(120, 130, (3, 2))
+    attention, w = laws.AttentionUnderTest(score, normalize), make_inputs(120, 130, (3, 2))
     for mask in (None, causal(), causal() & padding([130, 0, 9]), window(400, 0), dense(torch.rand(120, 130) < 0.5)):
         used_paths.clear()
-        laws.hidden_keys_have_zero_weight(look, w, mask)
-        laws.context_equals_weighted_sum(look, w, mask)
+        laws.hidden_keys_have_zero_weight(attention, w, mask)
+        laws.context_equals_weighted_sum(attention, w, mask)
         assert "blocked" in used_paths
 
 
 class Widest(Score):
-    """Keeps the largest number of scores that were made at once."""
+    """Records the number of scores of each call."""
 
     def __init__(self):
         super().__init__()
@@ -197,7 +198,7 @@ def exact(query, key, value, width, mask=None):
 @pytest.mark.parametrize("center", [0.0, 1000.0, -5e4])
 @pytest.mark.parametrize("width", [0.1, 1.0, torch.tensor([0.1])], ids=str)
 def test_gaussian_far_from_zero(center, width):
-    """x = 1000 +- 0.5 and width 0.1: without moving the data to zero first the answer is wrong by 0.28."""
+    """x = 1000 +- 0.5 and width 0.1: without centering the data the context is wrong by 0.28."""
     key = center + torch.rand(2, 40, 1) - 0.5
     query = center + torch.rand(2, 9, 1) - 0.5
     value = torch.randn(2, 40, 3)
@@ -211,7 +212,7 @@ def test_gaussian_far_from_zero(center, width):
 
 
 def test_gaussian_of_widely_spread_data():
-    """Where centring does not help, more digits do."""
+    """Where centering does not help, more digits do."""
     key = 1e3 * torch.randn(2, 40, 3)
     query = key[:, :9] + 0.3 * torch.randn(2, 9, 3)
     value = torch.randn(2, 40, 3)
@@ -226,8 +227,8 @@ def test_gaussian_ignores_hidden_keys():
     query, value = 1000 + torch.rand(2, 9, 1), torch.randn(2, 40, 3)
     mask = (torch.arange(40) < 30).expand(2, 9, 40)
     expected = exact(query, key, value, 0.1, mask)
-    for given in (padding([30, 30]), mask, padding([30, 30]) & causal(offset=50)):
-        output = attend(query, key, value, given, score=Gaussian(0.1))
+    for equivalent in (padding([30, 30]), mask, padding([30, 30]) & causal(offset=50)):
+        output = attend(query, key, value, equivalent, score=Gaussian(0.1))
         torch.testing.assert_close(output.context.double(), expected, rtol=0, atol=2e-3)
 
 

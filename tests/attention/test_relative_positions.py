@@ -84,9 +84,9 @@ def t5_bucket(distance, bidirectional, buckets, max_distance):
 def test_the_buckets_equal_those_of_t5(bidirectional, buckets, max_distance):
     bias = RelativeBias(2, buckets, max_distance, bidirectional)
     distances = list(range(-1200, 1201))
-    found = bias.bucket(torch.tensor(distances)).tolist()
+    actual = bias.bucket(torch.tensor(distances)).tolist()
     expected = [t5_bucket(d, bidirectional, buckets, max_distance) for d in distances]
-    different = [(d, f, t) for d, f, t in zip(distances, found, expected, strict=True) if f != t]
+    different = [(d, f, t) for d, f, t in zip(distances, actual, expected, strict=True) if f != t]
     assert not different
 
 

@@ -1,4 +1,4 @@
-"""Choosing one key: how often each is chosen, its probability, and what can be learned from it."""
+"""Normalizers that sample one key: frequencies, log-probabilities and gradients."""
 
 import copy
 import math
@@ -9,7 +9,7 @@ from torch.autograd import gradcheck
 
 from regard.attention import Gumbel, Sample, StraightThrough, Temperature, TopK, hardmax, sigmoid, softmax, sparsemax
 from tests.attention import reference_loops as loops
-from tests.attention.normalizer_cases import INF, called, scores_for
+from tests.attention.normalizer_cases import INF, scores_for, stable_name
 
 
 def test_sample_frequencies():
@@ -37,7 +37,7 @@ def test_log_prob_and_entropy():
     assert not weights.requires_grad
     log_prob, entropy = sample.log_prob(scores, weights), sample.entropy(scores)
     assert log_prob.shape == entropy.shape == (2, 4)
-    for row, choice, actual, openness in zip(
+    for row, choice, actual, row_entropy in zip(
         scores.flatten(0, 1).tolist(),
         weights.flatten(0, 1).tolist(),
         log_prob.flatten(),
@@ -45,11 +45,11 @@ def test_log_prob_and_entropy():
         strict=True,
     ):
         if max(row) == -INF:
-            assert actual == openness == 0
+            assert actual == row_entropy == 0
             continue
         shares = loops.softmax(row)
         assert math.isclose(actual.item(), math.log(shares[choice.index(1.0)]), rel_tol=1e-9, abs_tol=1e-12)
-        assert math.isclose(openness.item(), -sum(p * math.log(p) for p in shares if p), abs_tol=1e-12)
+        assert math.isclose(row_entropy.item(), -sum(p * math.log(p) for p in shares if p), abs_tol=1e-12)
     for value in (log_prob, entropy):
         (gradient,) = torch.autograd.grad(value.sum(), scores)
         assert gradient.isfinite().all()
@@ -67,7 +67,7 @@ def test_log_prob_without_keys_and_in_bfloat16():
     assert Sample().log_prob(half, Sample()(half)).dtype == Sample().entropy(half).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("inner", [softmax, sparsemax, Temperature(0.5), sigmoid, TopK(2)], ids=called)
+@pytest.mark.parametrize("inner", [softmax, sparsemax, Temperature(0.5), sigmoid, TopK(2)], ids=stable_name)
 def test_straight_through_has_the_soft_gradient(inner):
     scores = scores_for("softmax", 2, 4, 6).requires_grad_()
     pull = torch.randn(2, 4, 6)
@@ -80,7 +80,7 @@ def test_straight_through_has_the_soft_gradient(inner):
     torch.testing.assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("inner", [hardmax, Sample()], ids=called)
+@pytest.mark.parametrize("inner", [hardmax, Sample()], ids=stable_name)
 def test_straight_through_of_sampling_has_the_gradient_of_softmax(inner):
     scores = scores_for("softmax", 2, 4, 6).requires_grad_()
     pull = torch.randn(2, 4, 6)

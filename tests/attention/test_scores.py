@@ -1,4 +1,4 @@
-"""Each score against a plain loop, its gradient against its slope, and what it promises besides."""
+"""Each score against a plain loop, gradcheck, and the rest of its contract."""
 
 import math
 
@@ -77,23 +77,23 @@ def kernel(of):
 
 
 def rotary(inner, offset):
-    def turned(vector, place):
+    def rotate(vector, position):
         out = list(vector)
         for pair in range(len(vector) // 2):
-            angle = place / 10000 ** (2 * pair / len(vector))
+            angle = position / 10000 ** (2 * pair / len(vector))
             a, b = vector[2 * pair], vector[2 * pair + 1]
             out[2 * pair] = a * math.cos(angle) - b * math.sin(angle)
             out[2 * pair + 1] = a * math.sin(angle) + b * math.cos(angle)
         return out
 
-    return lambda score: lambda q, k, i, j: inner(turned(q, i + offset), turned(k, j))
+    return lambda score: lambda q, k, i, j: inner(rotate(q, i + offset), rotate(k, j))
 
 
 def gauss(u):
     return -0.5 * u * u
 
 
-# name: (how to make it, how its loop is made from it, size of queries, size of keys); 4 queries and 5 keys
+# name: (constructor, plain loop of an instance, size of queries, size of keys); 4 queries and 5 keys
 CASES = {
     "Constant": (Constant, lambda s: lambda q, k, i, j: 0.0, 4, 3),
     "Dot": (Dot, lambda s: lambda q, k, i, j: dot(q, k), 4, 4),
@@ -162,7 +162,7 @@ CASES = {
 each_case = pytest.mark.parametrize("name", CASES)
 
 
-def made(name):
+def build(name):
     make, loop, query_dim, key_dim = CASES[name]
     score = make().double()
     return score, loop(score), make_inputs(4, 5, (2,), query_dim, key_dim)
@@ -170,22 +170,22 @@ def made(name):
 
 @each_case
 def test_a_score_is_its_loop(name):
-    score, pair, w = made(name)
+    score, pair, w = build(name)
     expected = torch.stack([loops.scores(pair, w.query[b], w.key[b]) for b in range(2)])
     torch.testing.assert_close(score(w.query, w.key).detach(), expected, rtol=1e-9, atol=1e-9)
 
 
 @each_case
 def test_attention_with_a_score_is_its_loop(name):
-    score, pair, w = made(name)
+    score, pair, w = build(name)
     lengths = [5, 2]
-    seen = attend(*w, padding(lengths), score=score)
+    output = attend(*w, padding(lengths), score=score)
     total = {"kernel": lambda row: _shares([max(s, 0.0) for s in row]), "logits": loops.softmax}[score.output_kind]
     for b in range(2):
         visible = [[j < lengths[b] for j in range(5)]] * 4
         context, weights = loops.attend(pair, w.query[b], w.key[b], w.value[b], visible, total)
-        torch.testing.assert_close(seen.weights[b].detach(), weights, rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(seen.context[b].detach(), context, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(output.weights[b].detach(), weights, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(output.context[b].detach(), context, rtol=1e-9, atol=1e-9)
 
 
 def _shares(values):
@@ -194,7 +194,7 @@ def _shares(values):
 
 @each_case
 def test_gradcheck(name):
-    score, _, w = made(name)
+    score, _, w = build(name)
     query, key, _ = w.requiring_grad()
     inputs = (query, key, *score.parameters())
     if not score(query, key).requires_grad:
@@ -211,18 +211,18 @@ def test_gradcheck(name):
 
 @each_case
 def test_leading_axes_broadcast(name):
-    score, _, w = made(name)
+    score, _, w = build(name)
     query, key = w.query[0], torch.stack([w.key, w.key + 1])  # (4, dim) and (2, 2, 5, dim)
     scores = score(query, key)
     assert scores.shape == (2, 2, 4, 5)
     torch.testing.assert_close(scores[1, 0], score(query, key[1, 0]))
-    seen = attend(query, key, w.value, score=score)
-    torch.testing.assert_close(seen.context[1, 0], attend(query, key[1, 0], w.value[0], score=score).context)
+    output = attend(query, key, w.value, score=score)
+    torch.testing.assert_close(output.context[1, 0], attend(query, key[1, 0], w.value[0], score=score).context)
 
 
 @each_case
 def test_a_score_can_be_saved_and_loaded(name):
-    score, _, w = made(name)
+    score, _, w = build(name)
     other = CASES[name][0]().double()
     other.load_state_dict(score.state_dict())
     assert torch.equal(score(w.query, w.key), other(w.query, w.key))
@@ -270,8 +270,8 @@ def test_a_strength_or_factor_of_another_dtype():
     query, key = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
     ones = torch.ones(3, 1).double()
     for score in (Cosine(ones[:, 0]), ones * Dot(), Gaussian(WIDTHS.double())):
-        seen = attend(query, key, key, score=score)
-        assert seen.context.dtype == seen.weights.dtype == torch.float32
+        output = attend(query, key, key, score=score)
+        assert output.context.dtype == output.weights.dtype == torch.float32
 
 
 def test_learned_widths_stay_positive():
@@ -303,8 +303,8 @@ def test_a_user_defined_score_needs_forward_only():
             return -(query.unsqueeze(-2) - key.unsqueeze(-3)).abs().sum(-1)
 
     w = make_inputs(80, 200, (2,))
-    seen = attend(*w, window(2, 2), score=Manhattan() + Dot(), normalize=sparsemax)
-    torch.testing.assert_close(seen.context, seen.weights @ w.value)
+    output = attend(*w, window(2, 2), score=Manhattan() + Dot(), normalize=sparsemax)
+    torch.testing.assert_close(output.context, output.weights @ w.value)
 
 
 @pytest.mark.bare

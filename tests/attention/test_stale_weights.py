@@ -1,4 +1,4 @@
-"""Weights are those of the call: what was changed since is noticed, and reading changes nothing."""
+"""Weights are those of the call: later changes are detected, and reading has no side effects."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ from regard.attention import (
 )
 from regard.testing.inputs import make_inputs
 
-Step = {
+CHANGES = {
     "query": lambda s: s.query.add_(1),
     "part of the query": lambda s: s.query[0, 0].zero_(),
     "key": lambda s: s.key.mul_(2),
@@ -31,7 +31,7 @@ Step = {
     "loaded": lambda s: s.score.load_state_dict({"weight": torch.eye(4, dtype=torch.float64)}),
     "replaced parameter": lambda s: setattr(s.score, "weight", torch.nn.Parameter(torch.eye(4).double())),
     "lengths": lambda s: s.lengths.fill_(1),
-    "mask": lambda s: s.seen.fill_(True),
+    "mask": lambda s: s.visible.fill_(True),
     "center": lambda s: s.center.add_(1),
     "documents": lambda s: s.ids.zero_(),
     "temperature": lambda s: setattr(s.normalize, "temperature", 0.1),
@@ -39,8 +39,8 @@ Step = {
 }
 
 
-class Scene:
-    """Something of everything, all of it within reach of a careless hand."""
+class Example:
+    """A call with every kind of tensor and setting that a caller may change afterwards."""
 
     def __init__(self):
         torch.manual_seed(0)
@@ -48,76 +48,76 @@ class Scene:
         self.score = Bilinear(4, 4).double()
         self.score.weight.grad = torch.ones_like(self.score.weight)
         self.lengths, self.center = torch.tensor([6, 4]), torch.full((2, 5), 2.0)
-        self.seen, self.ids = torch.rand(5, 6) < 0.9, torch.arange(6) // 4
+        self.visible, self.ids = torch.rand(5, 6) < 0.9, torch.arange(6) // 4
         self.normalize, self.learned = (Temperature(0.7), Temperature(torch.nn.Parameter(torch.tensor(0.7).double())))
 
-    def look(self, normalize):
-        mask = padding(self.lengths) & around(self.center, 3) & self.seen & documents(self.ids[:5], self.ids)
+    def attend(self, normalize):
+        mask = padding(self.lengths) & around(self.center, 3) & self.visible & documents(self.ids[:5], self.ids)
         return attend(self.query, self.key, self.value, mask, score=self.score, normalize=normalize)
 
 
-@pytest.mark.parametrize("change", Step)
+@pytest.mark.parametrize("change", CHANGES)
 def test_weights_of_changed_tensors_are_an_error(change):
-    scene = Scene()
-    normalize = scene.learned if "learned" in change else scene.normalize
-    early, late = scene.look(normalize), scene.look(normalize)
+    example = Example()
+    normalize = example.learned if "learned" in change else example.normalize
+    early, late = example.attend(normalize), example.attend(normalize)
     expected = early.weights.detach().clone()
-    Step[change](scene)
+    CHANGES[change](example)
     with pytest.raises(RuntimeError, match=r"can no longer be read.*changed since.*read .weights before") as error:
         _ = late.weights
     assert "\n" not in str(error.value)
     with pytest.raises(RuntimeError, match="can no longer be read"):
         _ = late.scores
-    assert torch.equal(early.weights, expected)  # what was read stays read
+    assert torch.equal(early.weights, expected)  # read before the change
     assert late.context.isfinite().all()
 
 
 def test_irrelevant_changes_are_allowed():
-    scene = Scene()
-    seen, expected = scene.look(scene.normalize), scene.look(scene.normalize).weights
-    scene.value.zero_()
-    scene.score.weight.grad.zero_()
-    scene.score.eval()
-    scene.score.requires_grad_(False)
-    torch.testing.assert_close(seen.weights, expected)
+    example = Example()
+    output, expected = example.attend(example.normalize), example.attend(example.normalize).weights
+    example.value.zero_()
+    example.score.weight.grad.zero_()
+    example.score.eval()
+    example.score.requires_grad_(False)
+    torch.testing.assert_close(output.weights, expected)
 
 
 def test_weights_that_were_read_do_not_change():
-    """Paths that have the weights anyway keep them."""
+    """A path that computes the weights stores them."""
     w = make_inputs(5, 6, (2,))
-    seen = attend(*w, normalize=Sample())
-    expected = seen.weights.clone()
+    output = attend(*w, normalize=Sample())
+    expected = output.weights.clone()
     w.query.zero_()
-    assert torch.equal(seen.weights, expected)
+    assert torch.equal(output.weights, expected)
 
 
 def test_a_training_loop_that_reads_too_late_raises():
     module = MultiHead(8, 2)
     optimizer = torch.optim.Adam(module.parameters())
     x = torch.randn(2, 5, 8)
-    seen = module(x)
+    output = module(x)
     early = module(x)
     early_weights = early.weights
-    (seen.context.sum() + early_weights.sum()).backward()
+    (output.context.sum() + early_weights.sum()).backward()
     optimizer.step()
     assert torch.equal(early.weights, early_weights)
-    # The projections were made before the step; what is compared are they, and they have not changed.
-    torch.testing.assert_close(seen.weights, early_weights)
+    # The projections were computed before the step, and these tensors have not changed.
+    torch.testing.assert_close(output.weights, early_weights)
     local = LocalM(Additive(8, 8, 4), 2)
     optimizer = torch.optim.Adam(local.parameters())
-    seen = local(x, torch.randn(2, 50, 8), torch.randn(2, 50, 3))
-    seen.context.sum().backward()
+    output = local(x, torch.randn(2, 50, 8), torch.randn(2, 50, 3))
+    output.context.sum().backward()
     optimizer.step()
     with pytest.raises(RuntimeError, match="can no longer be read"):
-        _ = seen.weights
+        _ = output.weights
 
 
 def test_autocast_is_that_of_the_call():
     x = torch.randn(2, 5, 4)
     for score in (Bilinear(4, 4), Additive(4, 4, 5), ScaledDot(), Concat(4, 4, 5)):
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            seen, other = (attend(x.bfloat16(), x.bfloat16(), x.bfloat16(), score=score) for _ in range(2))
-            inside = seen.weights
+            output, other = (attend(x.bfloat16(), x.bfloat16(), x.bfloat16(), score=score) for _ in range(2))
+            inside = output.weights
         assert torch.equal(other.weights, inside)
         plain = attend(x, x, x, score=score)
         expected = attend(x, x, x, score=score).weights
@@ -128,9 +128,9 @@ def test_autocast_is_that_of_the_call():
 @pytest.mark.parametrize("normalize", [Gumbel(0.5), Sample(), Dropout(softmax, 0.5)], ids=lambda n: type(n).__name__)
 def test_reading_draws_no_random_numbers(normalize):
     w = make_inputs(5, 6, (2,))
-    seen = attend(*w, normalize=normalize)
+    output = attend(*w, normalize=normalize)
     state = torch.get_rng_state()
-    _ = seen.weights, seen.scores
+    _ = output.weights, output.scores
     assert torch.equal(torch.get_rng_state(), state)
 
 

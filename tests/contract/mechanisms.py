@@ -1,6 +1,6 @@
-"""Every part that stands for a letter of the equation: the catalogue's, and combinations of them.
+"""Scores, normalizers and masks for the laws: those of the catalogue, and combinations of them.
 
-A part that is listed in the catalogue is under the laws from that moment. Queries and keys have 4 features,
+Every mechanism of the catalogue is included. Queries and keys have 4 features,
 the batch is (3 entries, 2 heads).
 """
 
@@ -54,7 +54,7 @@ def parameter(*shape):
 
 
 LISTED_SCORES = {name: make for name, make in listed("score", "position").items() if isinstance(make(), Score)}
-MADE_SCORES = {
+COMBINED_SCORES = {
     "Additive, pooling": lambda: Additive(None, 4, 5),
     "Additive, relu and bias": lambda: Additive(4, 4, 5, activation="relu", bias=True),
     "Additive, sigmoid": lambda: Additive(4, 4, 5, activation="sigmoid"),
@@ -85,37 +85,37 @@ MADE_SCORES = {
     "Epanechnikov, each feature": lambda: Epanechnikov(torch.tensor([1.5, 2.0, 2.5, 3.0])),
     "Boxcar + Epanechnikov": lambda: Boxcar(width=2.0) + Epanechnikov(width=3.0),
 }
-SCORES = LISTED_SCORES | MADE_SCORES
+SCORES = LISTED_SCORES | COMBINED_SCORES
 
 LISTED_NORMALIZERS = listed("normalizer")
-MADE_NORMALIZERS = {
+COMBINED_NORMALIZERS = {
     "Temperature, learned": lambda: Temperature(parameter()),
     "Temperature, each head": lambda: Temperature(parameter(2, 1, 1)),
     "Gumbel, learned": lambda: Gumbel(parameter()),
     "Entmax 3": lambda: Entmax(3.0),
-    "Bell near the start": lambda: GaussianWindow(softmax, 1.5, parameter()),
+    "GaussianWindow near the start": lambda: GaussianWindow(softmax, 1.5, parameter()),
     "StraightThrough Sample": lambda: StraightThrough(Sample()),
     "StraightThrough Gumbel": lambda: StraightThrough(Gumbel(0.5)),
     "Dropout of sparsemax": lambda: Dropout(sparsemax, 0.4),
     "Dropout of Sample": lambda: Dropout(Sample(), 0.4),
-    "Dropout of Bell": lambda: Dropout(GaussianWindow(softmax, 1.5, 2.0), 0.4),
-    "Bell of kernel_sum": lambda: GaussianWindow(kernel_sum, 1.5, 2.0),
+    "Dropout of GaussianWindow": lambda: Dropout(GaussianWindow(softmax, 1.5, 2.0), 0.4),
+    "GaussianWindow of kernel_sum": lambda: GaussianWindow(kernel_sum, 1.5, 2.0),
     "Dropout of kernel_sum": lambda: Dropout(kernel_sum, 0.4),
 }
-NORMALIZERS = LISTED_NORMALIZERS | MADE_NORMALIZERS
+NORMALIZERS = LISTED_NORMALIZERS | COMBINED_NORMALIZERS
 
 
 def _spread(queries, keys, batch=3):
-    """Centres from left of the first key to right of the last one."""
+    """Centers from left of the first key to right of the last one."""
     return torch.linspace(-3.0, keys + 2.0, batch * queries).reshape(batch, queries)
 
 
-def _seen(*shape):
-    """Random, with a second query that may look at nothing and a last key that nobody may look at."""
-    output = torch.rand(*shape, generator=torch.Generator().manual_seed(5)) < 0.6
-    output[..., 1, :] = False
-    output[..., -1] = False
-    return output
+def _random_visible(*shape):
+    """Random; the second query has no visible key, and the last key is visible to no query."""
+    visible = torch.rand(*shape, generator=torch.Generator().manual_seed(5)) < 0.6
+    visible[..., 1, :] = False
+    visible[..., -1] = False
+    return visible
 
 
 def _lengths(keys):
@@ -131,25 +131,25 @@ MASKS = {
     "window": lambda q, k: window(1, 2),
     "window off the keys": lambda q, k: window(0, 1, offset=k - 2),
     "around": lambda q, k: around(_spread(q, k), 1.5),
-    "around one place": lambda q, k: around(2.0, 1),
+    "around one position": lambda q, k: around(2.0, 1),
     "documents": lambda q, k: documents(torch.arange(q) // 2, torch.arange(k) // 3),
     "documents of each entry": lambda q, k: documents(
         torch.stack([torch.arange(q) // s for s in (1, 2, 3)]), torch.stack([torch.arange(k) // s for s in (3, 1, 2)])
     ),
-    "dense": lambda q, k: dense(_seen(q, k)),
-    "dense of each head": lambda q, k: dense(_seen(2, q, k)),
-    "dense of each entry": lambda q, k: dense(_seen(3, 1, q, k)),
-    "all of them": lambda q, k: (
+    "dense": lambda q, k: dense(_random_visible(q, k)),
+    "dense of each head": lambda q, k: dense(_random_visible(2, q, k)),
+    "dense of each entry": lambda q, k: dense(_random_visible(3, 1, q, k)),
+    "and": lambda q, k: (
         causal(1)
         & padding(_lengths(k))
         & window(3, 1)
-        & _seen(q, k)
+        & _random_visible(q, k)
         & documents(torch.arange(q) * 0, torch.arange(k) * 0)
     ),
     "around and padding": lambda q, k: padding(_lengths(k)) & around(_spread(q, k), 2),
-    "one or the other": lambda q, k: window(1, 0) | padding(_lengths(k)) | _seen(q, k),
+    "or": lambda q, k: window(1, 0) | padding(_lengths(k)) | _random_visible(q, k),
     "not": lambda q, k: ~window(1, 1) & ~padding(torch.tensor([1, 0, k])),
-    "nothing": lambda q, k: dense(torch.zeros(1, 1, dtype=torch.bool)),
+    "none visible": lambda q, k: dense(torch.zeros(1, 1, dtype=torch.bool)),
 }
 
 
@@ -158,12 +158,12 @@ def kind(part):
     return getattr(part, "output_kind", getattr(part, "input_kind", "logits"))
 
 
-def cells(scores, normalizers):
-    """The pairs of names that belong together."""
+def matching_pairs(scores, normalizers):
+    """The pairs of names whose scores are of one kind."""
     return [(s, n) for s in scores for n in normalizers if kind(SCORES[s]()) == kind(NORMALIZERS[n]())]
 
 
 def breaks_ties(normalize):
-    """Whether equally good keys get different weights, so that their order counts."""
+    """Whether keys with equal scores get different weights, so that their order matters."""
     weights = normalize(torch.zeros(2, 1, 4))
     return not torch.equal(weights, weights.flip(-1))

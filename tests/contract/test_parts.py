@@ -1,4 +1,4 @@
-"""What `regard.testing` checks, on every part of the catalogue."""
+"""The checks of `regard.testing`, for every mechanism of the catalogue."""
 
 import pytest
 
@@ -12,13 +12,13 @@ from tests.contract.mechanisms import LISTED_NORMALIZERS, LISTED_SCORES, MASKS
 def test_scores(name):
     score = LISTED_SCORES[name]()
     if getattr(score, "num_heads", 3) != 3:
-        score = type(score)(num_heads=3)  # as many as there are in the world of the checks
+        score = type(score)(num_heads=3)  # the number of heads of the sample inputs
     check_score(score)
 
 
 @pytest.mark.parametrize("name", LISTED_NORMALIZERS)
 def test_normalizers(name):
-    check_normalizer(LISTED_NORMALIZERS[name](), gradient=name != "StraightThrough")  # an estimate on purpose
+    check_normalizer(LISTED_NORMALIZERS[name](), gradient=name != "StraightThrough")  # its gradient is an estimate
 
 
 @pytest.mark.parametrize("entry", [entry for entry in MECHANISMS if entry.kind == "mask"], ids=lambda e: e.name)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.attention._common import check_declared_dims, upcast_half
 from regard.attention.fast.additive import ACTIVATIONS, additive_scores
-from regard.attention.module import Device, Dtype, factory_kwargs, reset_modules
+from regard.attention.module import Device, Dtype, FactoryKwargs
 from regard.attention.scores.base import KeyVectors, QueryVectors, Score, ScoreMatrix
 from regard.errors import UsageError
 
@@ -27,7 +27,9 @@ class _NetworkScore(Score):
         check_declared_dims(self, query, key, self.query_dim, self.key_dim)
 
     def _init_parameters(self) -> None:
-        reset_modules(*self.children())  # drawn a second time, after their constructors
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):  # drawn a second time, after its constructor
+                layer.reset_parameters()
         nn.init.uniform_(self.energy, -(self.hidden_dim**-0.5), self.hidden_dim**-0.5)
 
 
@@ -76,7 +78,7 @@ class Additive(_NetworkScore):
         self.query_dim, self.key_dim, self.hidden_dim = query_dim, key_dim, hidden_dim
         self.activation = activation
         bias = query_dim is None if bias is None else bias
-        factory = factory_kwargs(device, dtype)
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         self.query_proj = None if query_dim is None else nn.Linear(query_dim, hidden_dim, bias=False, **factory)
         self.key_proj = nn.Linear(key_dim, hidden_dim, bias=bias, **factory)
         self.energy = nn.Parameter(torch.empty(hidden_dim, **factory))
@@ -167,7 +169,7 @@ class Concat(_NetworkScore):
             raise UsageError(f"Concat: num_layers must be at least 1, got {num_layers}")
         self.query_dim, self.key_dim, self.hidden_dim = query_dim, key_dim, hidden_dim
         self.num_layers = num_layers
-        factory = factory_kwargs(device, dtype)
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         self.in_proj = nn.Linear(query_dim + key_dim, hidden_dim, bias=False, **factory)
         self.layers = nn.ModuleList(nn.Linear(hidden_dim, hidden_dim, **factory) for _ in range(num_layers - 1))
         self.energy = nn.Parameter(torch.empty(hidden_dim, **factory))

@@ -68,6 +68,8 @@ class Score(ResettableModule):
     """``"logits"``, for softmax and similar normalizers, or ``"kernel"`` (kernel values), for kernel_sum."""
     is_positional = False
     """Whether the score depends on the position of a key, so that it changes when keys are permuted."""
+    is_relative = False
+    """Whether the score depends on the distance of a key from the query, so that they must be of one sequence."""
     is_random = False
     """Whether the score draws random numbers, so that it must be computed once and stored."""
     is_pointwise = False

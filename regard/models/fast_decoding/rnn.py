@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.observers import is_watched
+from regard.attention.observers import WATCHERS
 from regard.errors import UnsupportedError
 from regard.models.fast_decoding.shared import (
     RowGroups,
@@ -241,7 +241,7 @@ def fuse_rnn_decoder(model: RNNSeq2Seq) -> FusedRNNDecoder | None:
     parts = (*model.cells, model.readout_proj, model.tgt_embed, model.lm_head)
     modules = [module for part in parts for module in part.modules()]
     attention = [] if model.attention is None else list(model.attention.modules())
-    is_plain = is_plain_inference(weight) and not is_watched() and weight.dtype in (torch.float32, torch.float64)
+    is_plain = is_plain_inference(weight) and not WATCHERS.get() and weight.dtype in (torch.float32, torch.float64)
     if not (is_plain and has_no_hooks(model) and all(type(cell) in FUSED_CELLS for cell in model.cells)):
         return None
     if not all(is_inlineable(module, INLINED) for module in (*modules, model.dropout)):

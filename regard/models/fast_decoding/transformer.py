@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Dropout, MultiHead, ScaledDot, Sinusoidal, softmax
-from regard.attention.observers import is_watched
+from regard.attention.observers import WATCHERS
 from regard.models.fast_decoding.shared import (
     RowSlots,
     WeightCache,
@@ -163,7 +163,7 @@ def fuse_decoder(model: Transformer) -> FusedDecoder | None:
 
 def _is_unhooked(model: Transformer) -> bool:
     weight = model.lm_head.weight
-    return is_plain_inference(weight) and not is_watched() and weight.dtype in (torch.float32, torch.float64)
+    return is_plain_inference(weight) and not WATCHERS.get() and weight.dtype in (torch.float32, torch.float64)
 
 
 def _has_standard_layers(model: Transformer) -> bool:
