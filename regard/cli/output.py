@@ -82,7 +82,7 @@ def describe_option(item: Option, language: str = "en", *, with_allowed: bool = 
     words = WORDS[language]
     facts = [", ".join(item.allowed)] if with_allowed and item.allowed else []
     facts += [f"{words[name]} {bound:,}" for name, bound in item.bounds.items()]
-    if item.default not in (None, ()):
+    if item.default not in (None, (), []):
         facts.append(f"{words['default']}{format_value(item.default)}")
     if item.when:
         facts.append(f"{words['when']}{format_conditions(item.when)}")

@@ -89,6 +89,8 @@ def predict(
         for block in blocks:
             for given, prediction in _predict_block(predictor, block, chosen, number, limit):
                 number += 1
+                for remark in () if prediction is None else prediction.remarks():
+                    print_status(f"input {number}: {remark}")
                 if output is not None:
                     output.write(_format_lines(predictor, given, prediction, number))
                 if as_json:
@@ -186,8 +188,6 @@ def _format_lines(predictor: Predictor[Any, Any, Any], given: Any, prediction: P
     """The lines of a prediction, after the file of an input that is no text."""
     if prediction is None:
         return "\n"
-    for remark in prediction.remarks():
-        print_status(f"input {number}: {remark}")
     is_file = isinstance(given, str) and all(field.kind != "text" for field in predictor.inputs)
     return "".join(f"{given}\t{line}\n" if is_file else f"{line}\n" for line in prediction.to_lines(number))
 

@@ -14,7 +14,6 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field, create_model
 
 from regard._version import __version__
-from regard.decoding import Hypothesis
 from regard.errors import InputTooLongError, RegardError, RequestError
 from regard.serving.schemas import (
     StrictModel,
@@ -29,7 +28,7 @@ from regard.serving.schemas import (
     options_model,
     result_model,
 )
-from regard.tasks.abilities import Alignable, AlignedText, Scorable, Tokenizable
+from regard.tasks.abilities import Alignable, AlignedText, Scorable, ScoredTarget, Tokenizable
 from regard.tasks.predictor import Predictor
 
 if TYPE_CHECKING:
@@ -325,7 +324,9 @@ def _check_targets(predictor: object, pairs: Sequence[tuple[Any, str | None]]) -
 def _add_score(router: APIRouter, state: ServerState, predictor: Scorable, one_input: Any) -> None:
     pairs = _pairs_model(one_input, UnicodeText, "An answer to the input.")
     request = create_model("ScoreRequest", __base__=StrictModel, pairs=(pairs, ...))
-    response = create_model("ScoreResponse", scores=(list[result_model(Hypothesis)], ...))  # type: ignore[misc]
+    scores = {"log_prob_per_token": (float, ...), "perplexity": (float, ...)}
+    scored = create_model("ScoredTarget", __base__=result_model(ScoredTarget), **scores)  # type: ignore[call-overload]
+    response = create_model("ScoreResponse", scores=(list[scored], ...))  # type: ignore[valid-type]
 
     def work(items: Sequence[tuple[Any, str]]) -> list[bytes]:
         _check_targets(predictor, items)

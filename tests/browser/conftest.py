@@ -1,7 +1,7 @@
 """A real browser: Debian's Chromium, driven by Playwright. Without one, these tests skip and say so.
 
-`page` fails its test if the page wrote an error to the console, threw, or asked anything of another machine.
-REGARD_SCREENSHOTS=folder keeps what `shot` takes, for a person to look at.
+`page` fails its test if the page logged an error, threw one, or sent a request to another machine.
+REGARD_SCREENSHOTS=folder saves the screenshots of `shot` there.
 """
 
 import os
@@ -38,27 +38,29 @@ def chromium() -> Iterator[object]:
 
 @pytest.fixture
 def page(chromium) -> Iterator[object]:
-    """A page of 1280 x 800; `page.set_viewport_size` makes it a telephone."""
+    """A page of 1280 x 800; `page.set_viewport_size` makes it a phone."""
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
-    page, troubles = context.new_page(), []
+    page, problems = context.new_page(), []
     page.set_default_timeout(30_000)
-    page.on("console", lambda said: troubles.append(said.text) if said.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: troubles.append(f"the page threw: {error}"))
-    page.on("request", lambda asked: troubles.append(f"asked {asked.url}") if not _here(asked.url) else None)
-    page.on("requestfailed", lambda asked: None if _left(asked) else troubles.append(f"no answer from {asked.url}"))
+    page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: problems.append(f"the page threw: {error}"))
+    page.on("request", lambda sent: problems.append(f"requested {sent.url}") if not _is_local(sent.url) else None)
+    page.on(
+        "requestfailed", lambda sent: None if _is_aborted(sent) else problems.append(f"no response from {sent.url}")
+    )
     yield page
     context.close()
-    assert not troubles, "; ".join(troubles)
+    assert not problems, "; ".join(problems)
 
 
-def _left(asked) -> bool:
-    """Whether the browser itself gave a request up, as it does with an icon when its page is left."""
-    return asked.failure == "net::ERR_ABORTED"
+def _is_aborted(sent) -> bool:
+    """Whether the browser itself aborted a request, as it does with an icon when its page is left."""
+    return sent.failure == "net::ERR_ABORTED"
 
 
 @pytest.fixture
 def shot(page, request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Keep a picture of the page under the name of the test, if REGARD_SCREENSHOTS says where."""
+    """Save a screenshot under the name of the test, if REGARD_SCREENSHOTS names a folder."""
     folder = os.environ.get("REGARD_SCREENSHOTS")
 
     def take(name: str) -> None:
@@ -71,27 +73,27 @@ def shot(page, request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 @pytest.fixture
 def play(page, tmp_path):
-    """Open a player, at a place behind its #."""
+    """Open a page with a fragment of its address."""
 
-    def open_(player, place: str = "") -> None:
-        path = Path(tmp_path, "player.html")
-        player.save(path)
+    def open_page(html_page, fragment: str = "") -> None:
+        path = Path(tmp_path, "page.html")
+        html_page.save(path)
         page.goto("about:blank")
-        page.goto(f"{path.as_uri()}{place}")
+        page.goto(f"{path.as_uri()}{fragment}")
         page.wait_for_selector(".bar-top output, .thumbs")
 
-    return open_
+    return open_page
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """A run behind `regard serve`, with words of several tokens."""
-    from tests.serving.servers import in_process, tiny_run  # not before the shape checks are installed
+    from tests.serving.servers import in_process, tiny_run  # after the shape checks are installed
 
-    with in_process(str(tiny_run(tmp_path_factory.mktemp("explorer") / "made")), "--port", "0") as (address, _):
+    with in_process(str(tiny_run(tmp_path_factory.mktemp("explorer") / "run")), "--port", "0") as (address, _):
         yield address
 
 
-def _here(url: str) -> bool:
+def _is_local(url: str) -> bool:
     parts = urlsplit(url)
     return parts.scheme in ("file", "data", "blob", "about") or parts.hostname in ("127.0.0.1", "localhost")

@@ -1,4 +1,4 @@
-"""The command line, called as a user calls it: in a process of its own, or, which is quicker, in this one."""
+"""Calls of the command line: in a process of its own, or in this one, which is faster."""
 
 import io
 import os
@@ -13,13 +13,15 @@ ENVIRONMENT = {"PYTHONIOENCODING": "utf-8", "COLUMNS": "100", "OMP_NUM_THREADS":
 
 @dataclass(frozen=True)
 class Answer:
+    """The result of a command."""
+
     returncode: int
     stdout: str
     stderr: str
 
 
 def run(*arguments: str, stdin: bytes = b"", **environment: str) -> Answer:
-    """A process of its own."""
+    """Run a command in a process of its own."""
     done = subprocess.run(
         [*PYTHON, *arguments],
         input=stdin,
@@ -32,13 +34,13 @@ def run(*arguments: str, stdin: bytes = b"", **environment: str) -> Answer:
 
 
 def call(*arguments: object, stdin: bytes = b"") -> Answer:
-    """The same in this process, which has torch already."""
+    """Run a command in this process, which imported torch already."""
     from regard.cli import main
 
-    out, err, given = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="\n") for _ in range(3))
-    given.buffer.write(stdin)
-    given.buffer.seek(0)
-    with mock.patch.dict(os.environ, ENVIRONMENT), mock.patch.multiple(sys, stdout=out, stderr=err, stdin=given):
+    out, err, inputs = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="\n") for _ in range(3))
+    inputs.buffer.write(stdin)
+    inputs.buffer.seek(0)
+    with mock.patch.dict(os.environ, ENVIRONMENT), mock.patch.multiple(sys, stdout=out, stderr=err, stdin=inputs):
         code: object = 0
         try:
             main([str(argument) for argument in arguments])
@@ -51,8 +53,8 @@ def call(*arguments: object, stdin: bytes = b"") -> Answer:
     return Answer(int(str(code or 0)), *texts)
 
 
-def refused(answer: Answer, words: str, code: int = 2) -> None:
-    """One sentence, nothing else."""
+def assert_refused(answer: Answer, words: str, code: int = 2) -> None:
+    """Check the exit code, and that one sentence on standard error is all output."""
     assert answer.returncode == code, answer.stderr
     assert answer.stdout == ""
     assert words in answer.stderr

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.cli.calls import call, refused
+from tests.cli.calls import assert_refused, call
 
 
 def test_bench_measures_every_batch(backwards, texts):
@@ -21,18 +21,18 @@ def test_bench_measures_every_batch(backwards, texts):
         "--json",
     )
     assert answer.returncode == 0, answer.stderr
-    told = json.loads(answer.stdout)
-    assert (told["run"], told["options"]["beam_size"]) == (str(backwards), 2)
-    assert [(one["engine"], one["batch_size"], one["num_inputs"]) for one in told["speeds"]] == [
+    result = json.loads(answer.stdout)
+    assert (result["run"], result["options"]["beam_size"]) == (str(backwards), 2)
+    assert [(one["engine"], one["batch_size"], one["num_inputs"]) for one in result["speeds"]] == [
         ("torch", 1, 15),
         ("torch", 0, 15),
     ]
-    for one in told["speeds"]:
+    for one in result["speeds"]:
         assert one["inputs_per_second"] > 0
         assert one["latency"]["p50"] <= one["latency"]["p95"] <= one["latency"]["p99"]
 
 
-def test_bench_takes_the_tests_of_the_recipe_and_prints_a_table(backwards):
+def test_bench_measures_the_test_split_and_prints_a_table(backwards):
     answer = call("bench", "translate", backwards, "--batch", 0, "--limit", 5)
     assert answer.returncode == 0, answer.stderr
     head, row = answer.stdout.splitlines()
@@ -41,5 +41,5 @@ def test_bench_takes_the_tests_of_the_recipe_and_prints_a_table(backwards):
     assert "5 inputs" in answer.stderr
 
 
-def test_bench_knows_one_thing(backwards):
-    refused(call("bench", "training", backwards), "no benchmark 'training'; choose from translate")
+def test_bench_refuses_an_unknown_verb(backwards):
+    assert_refused(call("bench", "training", backwards), "no benchmark 'training'; choose from translate")

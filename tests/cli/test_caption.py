@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calls import call, refused, run
+from tests.cli.calls import assert_refused, call, run
 from tests.tasks.fixtures_images import write_features, write_squares
 
 pytest.importorskip("PIL.Image")
@@ -34,16 +34,16 @@ def learned(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def told(learned):
+def captioner(learned):
     return learned[0]
 
 
 @pytest.fixture(scope="module")
-def images(told):
+def images(captioner):
     """Two images, and what there is to say of them."""
-    lines = (told.parent / "y.jsonl").read_text(encoding="utf-8").splitlines()[:2]
+    lines = (captioner.parent / "y.jsonl").read_text(encoding="utf-8").splitlines()[:2]
     records = [json.loads(line) for line in lines]
-    return [(str(told.parent / one["image"]), one["captions"][0]) for one in records]
+    return [(str(captioner.parent / one["image"]), one["captions"][0]) for one in records]
 
 
 def test_train_says_what_can_be_done(learned):
@@ -51,52 +51,54 @@ def test_train_says_what_can_be_done(learned):
     assert f"regard caption {folder}" in answer.stdout
 
 
-def test_caption(told, images):
-    answer = call("caption", told, *(path for path, _ in images))
+def test_caption(captioner, images):
+    answer = call("caption", captioner, *(path for path, _ in images))
     assert answer.stdout.splitlines() == [f"{path}\t{text}" for path, text in images]
-    plain = json.loads(call("caption", told, images[0][0], "--beam-size", "3", "--json").stdout)
-    (found,) = plain["predictions"]
-    assert (found["input"], found["text"]) == ({"image": images[0][0]}, images[0][1])
+    plain = json.loads(call("caption", captioner, images[0][0], "--beam-size", "3", "--json").stdout)
+    (predictions,) = plain["predictions"]
+    assert (predictions["input"], predictions["text"]) == ({"image": images[0][0]}, images[0][1])
 
 
-def test_what_cannot_be_described_is_said(told, tmp_path):
-    refused(call("caption", told), "no input: this model takes IMAGE as arguments")
-    refused(call("caption", told, tmp_path / "no.png"), "There is no image")
+def test_what_cannot_be_described_is_said(captioner, tmp_path):
+    assert_refused(call("caption", captioner), "no input: this model takes IMAGE as arguments")
+    assert_refused(call("caption", captioner, tmp_path / "no.png"), "There is no image")
     (tmp_path / "bad.png").write_text("no image")
-    refused(call("caption", told, tmp_path / "bad.png"), "cannot be read as an image")
-    refused(call("caption", told, "x.png", "--device", "abacus"), "no device 'abacus'")
+    assert_refused(call("caption", captioner, tmp_path / "bad.png"), "cannot be read as an image")
+    assert_refused(call("caption", captioner, "x.png", "--device", "abacus"), "no device 'abacus'")
 
 
-def test_evaluate(told):
-    answer = call("evaluate", told)
+def test_evaluate(captioner):
+    answer = call("evaluate", captioner)
     assert "valid: 12 examples" in answer.stdout
     assert "BLEU-4" in answer.stdout
-    plain = json.loads(call("evaluate", told, told.parent / "x.jsonl", "--limit", "9", "--json").stdout)
+    plain = json.loads(call("evaluate", captioner, captioner.parent / "x.jsonl", "--limit", "9", "--json").stdout)
     assert plain["splits"]["files"]["num_examples"] == 9
     assert plain["splits"]["files"]["metrics"]["bleu1"] > 90
-    assert "valid: 1 example\n" in call("evaluate", told, "--limit", "1").stdout
-    refused(call("evaluate", told, "--split", "nowhere"), "no split 'nowhere'")
+    assert "valid: 1 example\n" in call("evaluate", captioner, "--limit", "1").stdout
+    assert_refused(call("evaluate", captioner, "--split", "nowhere"), "no split 'nowhere'")
 
 
-def test_show(told, images, tmp_path):
+def test_show(captioner, images, tmp_path):
     path, text = images[0]
-    answer = call("show", told, path)
+    answer = call("show", captioner, path)
     assert answer.stdout.startswith(text)
     assert "column" in answer.stdout
     for ending in ("png", "svg", "txt", "html"):
         out = tmp_path / f"x.{ending}"
-        assert call("show", told, path, "--out", out).stdout == f"{text}\n"
+        assert call("show", captioner, path, "--out", out).stdout == f"{text}\n"
         assert out.stat().st_size > 50
-    plain = json.loads(call("show", told, path, "--json").stdout)
+    plain = json.loads(call("show", captioner, path, "--json").stdout)
     assert plain["text"] == text
     assert len(plain["attention"][0]["weights"][0]) == len(plain["attention"][0]["queries"])
-    assert call("show", told, "--example", "1").stdout.startswith(images[1][1])
-    refused(call("show", told, "--example", "99"), "invalid value '99' for --example: valid has fewer examples")
-    refused(call("show", told, path, "--heads"), "No such option: --heads")
+    assert call("show", captioner, "--example", "1").stdout.startswith(images[1][1])
+    assert_refused(
+        call("show", captioner, "--example", "99"), "invalid value '99' for --example: valid has fewer examples"
+    )
+    assert_refused(call("show", captioner, path, "--heads"), "No such option: --heads")
 
 
-def test_info(told):
-    assert "captions" in call("info", told).stdout
+def test_info(captioner):
+    assert "captions" in call("info", captioner).stdout
 
 
 def test_features_cannot_be_shown_as_images(tmp_path):
@@ -114,11 +116,11 @@ def test_features_cannot_be_shown_as_images(tmp_path):
     assert answer.returncode == 0, answer.stderr
     assert f"regard show {tmp_path / 'run'}" in answer.stdout
     assert call("show", tmp_path / "run", "--example", "3").returncode == 0
-    refused(call("caption", tmp_path / "run", "x.jpg"), "trained on ready features")
-    refused(call("evaluate", tmp_path / "run", "x.jsonl"), "trained on ready features")
+    assert_refused(call("caption", tmp_path / "run", "x.jpg"), "was trained on features and cannot read images")
+    assert_refused(call("evaluate", tmp_path / "run", "x.jsonl"), "x.jsonl")
     assert "caption of the nearest picture" in call("evaluate", tmp_path / "run").stdout
 
 
-def test_others_do_not_describe(backwards, images):
-    refused(call("caption", backwards, images[0][0]), "was trained for translation; use: regard translate")
+def test_caption_refuses_the_run_of_another_task(backwards, images):
+    assert_refused(call("caption", backwards, images[0][0]), "was trained for translation; use: regard translate")
     assert Path(images[0][0]).is_file()

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.cli.calls import call, refused, run
+from tests.cli.calls import assert_refused, call, run
 from tests.tasks.fixtures_reviews import reviews, write_tsv
 
 SMALL = [
@@ -32,7 +32,7 @@ def learned(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def read(learned):
+def classifier(learned):
     return learned[0]
 
 
@@ -43,61 +43,61 @@ def test_train_says_what_was_read_and_what_can_be_done(learned):
     assert f"regard classify {folder}" in answer.stdout
 
 
-def test_classify_texts(read):
-    answer = call("classify", read, "A superb plot.", "", "So awful. We saw it.")
+def test_classify_texts(classifier):
+    answer = call("classify", classifier, "A superb plot.", "", "So awful. We saw it.")
     labels = [line.split("\t")[0] for line in answer.stdout.splitlines()]
     assert labels == ["pos", "", "neg"]
     assert 0.5 < float(answer.stdout.split("\n")[0].split("\t")[1]) <= 1
 
 
-def test_classify_a_file_and_standard_input(read, tmp_path):
+def test_classify_a_file_and_standard_input(classifier, tmp_path):
     texts = "superb\n\nThe plot awful.\n"
     with gzip.open(tmp_path / "a.txt.gz", "wt", encoding="utf-8") as file:
         file.write(texts)
-    from_file = call("classify", read, "--file", tmp_path / "a.txt.gz")
-    piped = call("classify", read, stdin=texts.encode())
+    from_file = call("classify", classifier, "--file", tmp_path / "a.txt.gz")
+    piped = call("classify", classifier, stdin=texts.encode())
     assert from_file.stdout == piped.stdout
     assert [line[:3] for line in piped.stdout.splitlines()] == ["pos", "", "neg"]
-    whole = call("classify", read, "--as-one-document", stdin=texts.encode())
-    assert len(whole.stdout.splitlines()) == 1
+    document = call("classify", classifier, "--as-one-document", stdin=texts.encode())
+    assert len(document.stdout.splitlines()) == 1
 
 
-def test_classify_as_json_and_what_is_left_out(read):
-    answer = call("classify", read, "The superb one. " * 5, " ", "--json")
-    found = json.loads(answer.stdout)["predictions"]
-    assert found[0]["label"] == "pos"
-    assert sum(found[0]["probabilities"].values()) == pytest.approx(1)
-    assert sum(found[0]["truncation"].values()) == 2
-    assert found[1]["text"] == ""
+def test_classify_as_json_reports_truncation(classifier):
+    answer = call("classify", classifier, "The superb one. " * 5, " ", "--json")
+    result = json.loads(answer.stdout)["predictions"]
+    assert result[0]["label"] == "pos"
+    assert sum(result[0]["probabilities"].values()) == pytest.approx(1)
+    assert sum(result[0]["truncation"].values()) == 2
+    assert result[1]["text"] == ""
     assert "input 1: 2 sentences truncated" in answer.stderr
 
 
-def test_evaluate(read, tmp_path):
+def test_evaluate(classifier, tmp_path):
     path = write_tsv(tmp_path / "z.tsv", reviews(30, 2))
-    found = json.loads(call("evaluate", read, path, "--json").stdout)["splits"]["files"]
-    assert found["num_examples"] == 30
-    assert found["metrics"]["accuracy"] > 90
-    shown = call("evaluate", read, "--split", "valid", "--limit", "10").stdout
-    assert "valid: 10 examples" in shown
-    assert "precision" in shown
-    assert "confusion" in shown
+    result = json.loads(call("evaluate", classifier, path, "--json").stdout)["splits"]["files"]
+    assert result["num_examples"] == 30
+    assert result["metrics"]["accuracy"] > 90
+    output = call("evaluate", classifier, "--split", "valid", "--limit", "10").stdout
+    assert "valid: 10 examples" in output
+    assert "precision" in output
+    assert "confusion" in output
     swapped = tmp_path / "s.tsv"
     swapped.write_text("The plot superb.\tpos\n", encoding="utf-8")
-    assert "100.00" in call("evaluate", read, swapped, "--columns", "1,0").stdout
+    assert "100.00" in call("evaluate", classifier, swapped, "--columns", "1,0").stdout
 
 
-def test_evaluate_says_what_was_cut_and_left_out(read, tmp_path):
+def test_evaluate_reports_truncated_and_omitted_documents(classifier, tmp_path):
     path = tmp_path / "long.tsv"
     path.write_text("pos\t" + "The superb one. " * 101 + "\n\nneg\tawful\n", encoding="utf-8")
-    shown = " ".join(call("evaluate", read, path).stdout.split())
-    assert "3 documents read, 2 used" in shown
-    assert "1 empty left out (line 2)" in shown
-    assert "1 document over 3 sentences truncated (line 1; 98 sentences left out)" in shown
-    (found,) = json.loads(call("evaluate", read, path, "--json").stdout)["splits"]["files"]["tables"]["data"]
-    assert (found["empty"], found["omitted_sentences"], found["long_documents"]) == (1, 98, 1)
+    output = " ".join(call("evaluate", classifier, path).stdout.split())
+    assert "3 documents read, 2 used" in output
+    assert "1 empty left out (line 2)" in output
+    assert "1 document over 3 sentences truncated (line 1; 98 sentences left out)" in output
+    (result,) = json.loads(call("evaluate", classifier, path, "--json").stdout)["splits"]["files"]["tables"]["data"]
+    assert (result["empty"], result["omitted_sentences"], result["long_documents"]) == (1, 98, 1)
     path.write_text("pos\tfine\nodd\tawful\n", encoding="utf-8")
-    refused(call("evaluate", read, path), "long.tsv, line 2: invalid label 'odd'; the classes")
-    one = call("evaluate", read, path, "--limit", "1")
+    assert_refused(call("evaluate", classifier, path), "long.tsv, line 2: invalid label 'odd'; the classes")
+    one = call("evaluate", classifier, path, "--limit", "1")
     assert one.stdout.startswith("files: 1 example\n")
 
 
@@ -108,21 +108,21 @@ def test_documents_can_be_held_out_of_one_file(tmp_path):
     assert "Every twentieth document was held out" in answer.stderr
 
 
-def test_show_in_the_terminal_and_as_text(read, tmp_path):
+def test_show_in_the_terminal_and_as_text(classifier, tmp_path):
     text = "We saw the plot. The music awful then."
-    answer = call("show", read, text)
+    answer = call("show", classifier, text)
     assert answer.stdout.startswith("neg ")
     assert "█awful" in answer.stdout
-    chinese = call("show", read, text, "--lang", "zh").stdout.splitlines()
+    chinese = call("show", classifier, text, "--lang", "zh").stdout.splitlines()
     assert chinese[-1].startswith("词前：▒ ▓ █ 表示超过最大权重 ")
-    call("show", read, text, "--out", tmp_path / "x.txt")
+    call("show", classifier, text, "--out", tmp_path / "x.txt")
     assert "█awful" in (tmp_path / "x.txt").read_text(encoding="utf-8")
-    piped = call("show", read, stdin=b"We saw\nThe music awful then.")
+    piped = call("show", classifier, stdin=b"We saw\nThe music awful then.")
     assert "█awful" in piped.stdout
 
 
-def test_show_as_a_page_is_safe(read, tmp_path):
-    answer = call("show", read, HOSTILE, "--out", tmp_path / "x.html", "--lang", "zh")
+def test_show_as_a_page_is_safe(classifier, tmp_path):
+    answer = call("show", classifier, HOSTILE, "--out", tmp_path / "x.html", "--lang", "zh")
     assert answer.returncode == 0, answer.stderr
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert "alert" in page
@@ -130,13 +130,13 @@ def test_show_as_a_page_is_safe(read, tmp_path):
     assert 'lang="zh-Hans"' in page
 
 
-def test_show_as_json(read):
-    found = json.loads(call("show", read, "So superb. Then.", "--json").stdout)
-    assert [sentence["words"] for sentence in found["sentences"]] == [["So", "superb", "."], ["Then", "."]]
+def test_show_as_json(classifier):
+    result = json.loads(call("show", classifier, "So superb. Then.", "--json").stdout)
+    assert [sentence["words"] for sentence in result["sentences"]] == [["So", "superb", "."], ["Then", "."]]
 
 
-def test_info(read):
-    answer = call("info", read)
+def test_info(classifier):
+    answer = call("info", classifier)
     assert answer.returncode == 0, answer.stderr
     assert "120 documents read" in answer.stdout
 
@@ -157,9 +157,9 @@ def test_info(read):
         (["train", "mixed"], "mixed needs files to train on: --train x.tsv"),
     ],
 )
-def test_what_cannot_be_done_is_said(read, words, sentence):
-    refused(call(*(word.format(run=read) for word in words)), sentence.format(run=read))
+def test_invalid_arguments_are_refused_in_a_sentence(classifier, words, sentence):
+    assert_refused(call(*(word.format(run=classifier) for word in words)), sentence.format(run=classifier))
 
 
 def test_a_translator_does_not_classify(backwards):
-    refused(call("classify", backwards, "x"), "was trained for translation; use: regard translate")
+    assert_refused(call("classify", backwards, "x"), "was trained for translation; use: regard translate")

@@ -25,7 +25,7 @@ VERBS = (
 )
 
 
-def imported(*arguments: str) -> set[str]:
+def list_imports(*arguments: str) -> set[str]:
     """The top-level modules that a command imports."""
     report = subprocess.run(
         [sys.executable, "-X", "importtime", *PYTHON[1:], *arguments],
@@ -40,8 +40,8 @@ def imported(*arguments: str) -> set[str]:
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["--version"], ["mechanisms", "nonsense"], *([verb, "--help"] for verb in VERBS)]
 )
-def test_quick_answers_import_neither_torch_nor_rich(arguments):
-    modules = imported(*arguments)
+def test_help_imports_neither_torch_nor_rich(arguments):
+    modules = list_imports(*arguments)
     assert "typer" in modules, "the report of imports was not understood"
     assert not modules & {"torch", "rich", "numpy", "jaxtyping"}
 
@@ -54,7 +54,7 @@ def test_version_is_that_of_the_package():
     assert answer.stdout == f"regard {regard.__version__}\n"
 
 
-def test_help_names_the_verbs():
+def test_help_lists_the_commands():
     answer = run("--help")
     assert answer.returncode == 0
     for verb in VERBS:
@@ -70,7 +70,7 @@ def test_the_console_script_is_installed():
     assert answer.stdout.startswith("regard ")
 
 
-def test_list_gives_each_mechanism_a_line():
+def test_each_mechanism_has_a_line():
     answer = run("mechanisms")
     assert answer.returncode == 0, answer.stderr
     assert any(line.startswith("Additive") and " score " in line for line in answer.stdout.splitlines())
@@ -91,15 +91,15 @@ def test_list_in_chinese():
 
 @pytest.mark.parametrize("words", [["mechanisms"], ["train"], ["reproduce"]])
 @pytest.mark.parametrize("width", [60, 61, 80, 120])
-def test_chinese_wraps_between_its_characters_and_never_inside_a_word(words, width, monkeypatch):
+def test_chinese_text_wraps_between_characters_and_never_inside_a_latin_word(words, width, monkeypatch):
     monkeypatch.setitem(ENVIRONMENT, "COLUMNS", str(width))
-    told = json.loads(call(*words, "--lang", "zh", "--json").stdout)
+    result = json.loads(call(*words, "--lang", "zh", "--json").stdout)
     lines = call(*words, "--lang", "zh").stdout.splitlines()
     assert all(cell_len(line) <= width for line in lines)
     assert not any(line.lstrip()[:1] in "，。、；：！？）" for line in lines)
-    shown = "".join("".join(line.split()) for line in lines)
-    for one in next(iter(told.values())):
-        assert "".join(one["summary"].split()) in shown, "nothing is left out"
+    output = "".join("".join(line.split()) for line in lines)
+    for one in next(iter(result.values())):
+        assert "".join(one["summary"].split()) in output, "nothing is left out"
         for word in re.findall(r"[A-Za-z]+", one["summary"]):
             assert any(word in line for line in lines), word
 
@@ -116,15 +116,15 @@ def test_chinese_wraps_between_its_characters_and_never_inside_a_word(words, wid
         ("translation", 6, ["transl", "ation"]),
     ],
 )
-def test_where_lines_break(text, room, wanted):
+def test_line_breaks(text, room, expected):
     from rich.console import Console
 
     from regard.cli.output import wrap_text
 
-    assert [line.plain for line in wrap_text(text).wrap(Console(), room)] == wanted
+    assert [line.plain for line in wrap_text(text).wrap(Console(), room)] == expected
 
 
-def test_explain_says_all_it_knows():
+def test_explain_prints_all_facts():
     answer = run("mechanisms", "bahdanau")
     assert answer.returncode == 0, answer.stderr
     for part in ("Additive", "tanh(", "1409.0473", "cost", "fast path", "█"):
@@ -159,7 +159,7 @@ def test_explain_as_json_is_one_object():
         (["mechanism"], "no command 'mechanism'; did you mean mechanisms?"),
     ],
 )
-def test_mistakes_are_answered_in_words(arguments, words):
+def test_invalid_arguments_are_refused_in_a_sentence(arguments, words):
     answer = run(*arguments)
     assert answer.returncode == 2
     assert answer.stdout == ""
@@ -167,7 +167,7 @@ def test_mistakes_are_answered_in_words(arguments, words):
     assert "Traceback" not in answer.stderr
 
 
-def test_a_terminal_without_unicode_gets_an_answer():
+def test_a_terminal_without_unicode():
     answer = run("mechanisms", "--lang", "zh", PYTHONIOENCODING="ascii")
     assert answer.returncode == 0, answer.stderr
     assert "Additive" in answer.stdout

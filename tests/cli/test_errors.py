@@ -4,7 +4,7 @@ import pytest
 
 from regard.cli.main import to_regard_error
 from regard.errors import DivergedError, OutOfMemoryError, StorageError
-from tests.cli.calls import call, refused
+from tests.cli.calls import assert_refused, call
 
 
 def caught(function, *arguments):
@@ -15,7 +15,7 @@ def caught(function, *arguments):
     raise AssertionError("nothing was raised")
 
 
-def test_what_regard_says_is_a_sentence():
+def test_errors_of_regard_are_known():
     from regard.decoding import DecodingConfig
     from regard.training import RunFolder
 
@@ -26,7 +26,7 @@ def test_what_regard_says_is_a_sentence():
     assert (error.code, error.exit_code) == ("run_not_found", 2)
 
 
-def test_what_python_and_torch_say_is_our_bug():
+def test_errors_of_python_and_torch_are_bugs():
     import torch
 
     from regard.decoding import alignment_error_rate
@@ -37,7 +37,7 @@ def test_what_python_and_torch_say_is_our_bug():
     assert caught(alignment_error_rate, [1], [2], [3]) is None  # a TypeError in regard's own code, but raised by Python
 
 
-def test_too_little_memory_is_told_in_words():
+def test_too_little_memory_is_known():
     import torch
 
     error = caught(lambda: torch.empty(1 << 50))
@@ -52,14 +52,14 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("error", [DivergedError("step 3: the loss is nan"), StorageError("step 3: the disk is full")])
-def test_what_goes_wrong_on_the_way_is_another_code(backwards, monkeypatch, error):
+def test_failures_during_training_exit_with_1(backwards, monkeypatch, error):
     import regard.tasks
 
     def fail(*_, **__):
         raise error
 
     monkeypatch.setattr(regard.tasks, "resume", fail)
-    refused(call("resume", backwards), "regard: step 3: the ", code=1)
+    assert_refused(call("resume", backwards), "regard: step 3: the ", code=1)
 
 
 def test_a_bug_keeps_its_traceback(backwards, monkeypatch):

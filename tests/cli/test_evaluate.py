@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tests.cli.calls import call, refused
+from tests.cli.calls import assert_refused, call
 from tests.cli.conftest import TINY
 
 
@@ -41,7 +41,9 @@ def test_files_of_ones_own(backwards, tmp_path):
     answer = json.loads(call("evaluate", backwards, file, "--columns", "1,0", "--json").stdout)
     assert answer["splits"]["files"]["metrics"]["exact"] == 50
     file.write_text("abcdefg\tgfedcba\n", encoding="utf-8")
-    refused(call("evaluate", backwards, file), f"regard: {file}, line 1: the text has 7 tokens, but this model takes 4")
+    assert_refused(
+        call("evaluate", backwards, file), f"regard: {file}, line 1: the text has 7 tokens, but this model takes 4"
+    )
     cut = call("evaluate", backwards, file, "--too-long", "truncate")
     assert cut.returncode == 0, cut.stderr
     assert f"{file}, line 1 was cut after 4 of 7 characters" in cut.stderr
@@ -50,9 +52,9 @@ def test_files_of_ones_own(backwards, tmp_path):
 def test_gold_alignments_rate_each_head(backwards, tmp_path):
     file = tmp_path / "gold.tsv"
     file.write_text("a b c d\td c b a\t3-0 2-1 1-2 0-3\nx y\ty x\t1-0 0-1\n", encoding="utf-8")
-    found = json.loads(call("evaluate", backwards, "--gold-alignments", file, "--json").stdout)
-    assert set(found["splits"]) == {"gold_alignments"}
-    report = found["splits"]["gold_alignments"]
+    result = json.loads(call("evaluate", backwards, "--gold-alignments", file, "--json").stdout)
+    assert set(result["splits"]) == {"gold_alignments"}
+    report = result["splits"]["gold_alignments"]
     assert report["num_examples"] == 2
     (head,) = report["tables"]["heads"]
     assert (head["layer"], head["head"]) == (0, 0)
@@ -69,17 +71,17 @@ def test_gold_alignments_rate_each_head(backwards, tmp_path):
     )
     assert set(both["splits"]) == {"valid", "gold_alignments"}
     file.write_text("", encoding="utf-8")
-    refused(call("evaluate", backwards, "--gold-alignments", file), "is empty")
+    assert_refused(call("evaluate", backwards, "--gold-alignments", file), "is empty")
     file.write_text("a\tb\n", encoding="utf-8")
-    refused(call("evaluate", backwards, "--gold-alignments", file), "line 1: expected source, target and links")
-    refused(call("evaluate", backwards, "--gold-alignments", tmp_path / "none"), "There is no file")
+    assert_refused(call("evaluate", backwards, "--gold-alignments", file), "line 1: expected source, target and links")
+    assert_refused(call("evaluate", backwards, "--gold-alignments", tmp_path / "none"), "There is no file")
 
 
 def test_gold_is_read_as_all_other_text_is(backwards, tmp_path):
     file = tmp_path / "gold.tsv.xz"
     lines = ["\ufeffa b c d\td c b a\t3-0 2-1 1-2 0-3", "a b c d e f\tf e d\t5-0", "x y\ty x\t1-0 0-1"]
     file.write_bytes(lzma.compress("\r\n".join(lines).encode()))
-    refused(
+    assert_refused(
         call("evaluate", backwards, "--gold-alignments", file),
         "gold_alignments, example 2: the text has 6 tokens, but this model takes 4 (max_length); split it, or cut it",
     )
@@ -90,9 +92,11 @@ def test_gold_is_read_as_all_other_text_is(backwards, tmp_path):
     one = json.loads(call("evaluate", backwards, "--gold-alignments", file, "--limit", 1, "--json").stdout)
     assert one["splits"]["gold_alignments"]["num_examples"] == 1
     file.write_bytes(lzma.compress(lines[1].encode()))
-    refused(call("evaluate", backwards, "--gold-alignments", file, "--too-long", "truncate"), "no pairs were given")
+    assert_refused(
+        call("evaluate", backwards, "--gold-alignments", file, "--too-long", "truncate"), "no pairs were given"
+    )
     file.write_bytes(lzma.compress(b"a b\tb\t0-0\nab c\tc\t0-0"))
-    refused(
+    assert_refused(
         call("evaluate", backwards, "--gold-alignments", file),
         "gold_alignments, example 2: the source has 2 words, but 3 for the tokenizer",
     )
@@ -105,9 +109,9 @@ def test_segmented_gold_is_judged_by_its_words(texts):
     words = [*TINY[1:], "vocab_size=30", "steps=1"]
     assert call("train", "translation", *files, *words, "--out", texts / "zh").returncode == 0
     (texts / "gold.tsv").write_text("北京\tx\t0-0\n学校 在 北京\tx y\t0-0 2-1\n", encoding="utf-8")
-    found = call("evaluate", texts / "zh", "--gold-alignments", texts / "gold.tsv", "--json")
-    assert found.returncode == 0, found.stderr
-    assert json.loads(found.stdout)["splits"]["gold_alignments"]["num_examples"] == 2
+    result = call("evaluate", texts / "zh", "--gold-alignments", texts / "gold.tsv", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["splits"]["gold_alignments"]["num_examples"] == 2
     linked = call("evaluate", texts / "zh", texts / "gold.tsv", "--columns", "0,1,2", "--json")
     assert "2 sentences" in json.loads(linked.stdout)["splits"]["files"]["signatures"]["aer"]
 
@@ -116,13 +120,13 @@ def test_words_for_bleu_can_be_chosen(backwards, tmp_path):
     (tmp_path / "a.tsv").write_text("abc\tcba\n", encoding="utf-8")
 
     def signature(*words):
-        found = json.loads(call("evaluate", backwards, tmp_path / "a.tsv", *words, "--json").stdout)
-        return found["splits"]["files"]["signatures"]["bleu"]
+        result = json.loads(call("evaluate", backwards, tmp_path / "a.tsv", *words, "--json").stdout)
+        return result["splits"]["files"]["signatures"]["bleu"]
 
     assert "tok:char" in signature()
     assert "tok:zh" in signature("--bleu-tokenizer", "zh")
     assert "tok:13a" in signature("--bleu-tokenizer", "13a")
-    refused(
+    assert_refused(
         call("evaluate", backwards, tmp_path / "a.tsv", "--bleu-tokenizer", "chinese"),
         "invalid value 'chinese' for bleu_tokenizer: expected one of auto, none, 13a, intl, zh, char",
     )
@@ -131,9 +135,9 @@ def test_words_for_bleu_can_be_chosen(backwards, tmp_path):
 def test_columns_must_fit_the_file(backwards, tmp_path):
     (tmp_path / "a.tsv").write_text("abc\tcba\n", encoding="utf-8")
     (tmp_path / "a.jsonl").write_text('{"source": "abc", "target": "cba"}\n', encoding="utf-8")
-    refused(call("evaluate", backwards, tmp_path / "a.tsv", "--columns", "en,de"), "columns en,de")
-    refused(call("evaluate", backwards, tmp_path / "a.tsv", "--columns=-1,0"), "columns -1,0")
-    refused(call("evaluate", backwards, tmp_path / "a.jsonl", "--columns", "0,1"), "columns 0,1")
+    assert_refused(call("evaluate", backwards, tmp_path / "a.tsv", "--columns", "en,de"), "columns en,de")
+    assert_refused(call("evaluate", backwards, tmp_path / "a.tsv", "--columns=-1,0"), "columns -1,0")
+    assert_refused(call("evaluate", backwards, tmp_path / "a.jsonl", "--columns", "0,1"), "columns 0,1")
 
 
 def test_folded_references_are_told(texts):
@@ -151,15 +155,15 @@ def test_many_heads_and_none(texts):
     files = ["--train", texts / "a.x.xz", texts / "a.y", "--valid", texts / "b.tsv"]
     words = [*TINY, "tokenizer=word", "steps=1"]
     heads = ["model=transformer", "num_layers=2", "num_heads=2"]
-    assert call("train", "translation", *files, *words, *heads, "--out", texts / "some").returncode == 0
+    assert call("train", "translation", *files, *words, *heads, "--out", texts / "transformer").returncode == 0
     (texts / "gold").write_text("ab bca c\tc acb ba\t2-0 1?1 0-2\n", encoding="utf-8")
-    rated = json.loads(call("evaluate", texts / "some", "--gold-alignments", texts / "gold", "--json").stdout)
-    rated = rated["splits"]["gold_alignments"]["tables"]["heads"]
-    assert sorted((one["layer"], one["head"]) for one in rated) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    errors = [one["aer"] for one in rated]
+    heads = json.loads(call("evaluate", texts / "transformer", "--gold-alignments", texts / "gold", "--json").stdout)
+    heads = heads["splits"]["gold_alignments"]["tables"]["heads"]
+    assert sorted((one["layer"], one["head"]) for one in heads) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    errors = [one["aer"] for one in heads]
     assert errors == sorted(errors)
-    drawn = call("translate", texts / "some", "ab c", "--align", "--layer", 1, "--head", 1, "--json")
-    assert json.loads(drawn.stdout)["predictions"][0]["alignment"]["shape"][:2] == [1, 1]
+    answer = call("translate", texts / "transformer", "ab c", "--align", "--layer", 1, "--head", 1, "--json")
+    assert json.loads(answer.stdout)["predictions"][0]["alignment"]["shape"][:2] == [1, 1]
 
     assert call("train", "translation", *files, *words, "attention_scope=none", "--out", texts / "none").returncode == 0
     for arguments in (
@@ -167,7 +171,7 @@ def test_many_heads_and_none(texts):
         ["evaluate", texts / "none", "--gold-alignments"],
     ):
         gold = [texts / "gold"] if arguments[0] == "evaluate" else []
-        refused(call(*arguments, *gold), "this model has no attention")
+        assert_refused(call(*arguments, *gold), "this model has no attention")
 
 
 @pytest.mark.parametrize(
@@ -179,7 +183,7 @@ def test_many_heads_and_none(texts):
     ],
 )
 def test_mistakes_of_evaluate(backwards, arguments, words):
-    refused(call("evaluate", backwards, *arguments), words)
+    assert_refused(call("evaluate", backwards, *arguments), words)
 
 
 def test_scores_of_files(backwards, tmp_path):
@@ -194,25 +198,25 @@ def test_scores_of_files(backwards, tmp_path):
 
 
 def test_the_score_of_a_text(backwards):
-    found = json.loads(call("score", backwards, "--text", "abc", "cba", "--json").stdout)
-    (one,) = found["targets"]
+    result = json.loads(call("score", backwards, "--text", "abc", "cba", "--json").stdout)
+    (one,) = result["targets"]
     assert one["tokens"] == ["c", "b", "a", "</s>"]
     assert one["log_prob"] == pytest.approx(sum(one["token_log_probs"]))
     assert one["perplexity"] == pytest.approx(math.exp(-one["log_prob"] / 4))
-    assert found["perplexity"] == one["perplexity"] < 1.5
+    assert result["perplexity"] == one["perplexity"] < 1.5
     printed = call("score", backwards, "--text", "abc", "cba").stdout
     assert printed.startswith("log-probability")
     assert "</s>" in printed
 
 
 def test_mistakes_of_score(backwards, tmp_path):
-    refused(call("score", backwards), "expected files, or --text")
-    refused(call("score", backwards, "a", "--text", "a", "b"), "expected files, or --text")
+    assert_refused(call("score", backwards), "expected files, or --text")
+    assert_refused(call("score", backwards, "a", "--text", "a", "b"), "expected files, or --text")
     (tmp_path / "a").write_text("a\nb\n", encoding="utf-8")
     (tmp_path / "b").write_text("a\n", encoding="utf-8")
-    refused(call("score", backwards, tmp_path / "a", tmp_path / "b"), "has 2 lines")
+    assert_refused(call("score", backwards, tmp_path / "a", tmp_path / "b"), "has 2 lines")
     (tmp_path / "b").write_text("abcdefg\na\n", encoding="utf-8")
-    refused(
+    assert_refused(
         call("score", backwards, tmp_path / "b", tmp_path / "a"), f"{tmp_path / 'b'}, line 1: the text has 7 tokens"
     )
-    refused(call("score", backwards, "--text", "abcdefg", "a"), "regard: the text has 7 tokens")
+    assert_refused(call("score", backwards, "--text", "abcdefg", "a"), "regard: the text has 7 tokens")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cli.calls import call, refused
+from tests.cli.calls import assert_refused, call
 
 
 @pytest.fixture(scope="module")
@@ -16,36 +16,40 @@ def exported(backwards, tmp_path_factory):
     return out
 
 
-def test_a_folder_is_translated_with_as_a_run_is(backwards, exported):
-    wanted = call("translate", backwards, "abc", "", "xyz", "--align")
-    found = call("translate", exported, "abc", "", "xyz", "--align")
-    assert (found.returncode, found.stderr) == (0, "")
-    assert found.stdout == wanted.stdout
+def test_an_exported_folder_translates_like_its_run(backwards, exported):
+    expected = call("translate", backwards, "abc", "", "xyz", "--align")
+    answer = call("translate", exported, "abc", "", "xyz", "--align")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout == expected.stdout
 
 
 def test_a_run_can_be_computed_by_an_engine(backwards):
     answer = call("translate", backwards, "abc", "--engine", "onnx")
     assert answer.stdout == "cba\n"
-    refused(call("translate", backwards, "abc", "--engine", "ctranslate2"), "CTranslate2 has no recurrent models")
-    refused(call("translate", backwards, "abc", "--engine", "jax"), "choose from torch, ctranslate2, onnx")
-    refused(call("translate", backwards, "abc", "--engine", "onnx", "--device", "cuda"), "onnx computes on the CPU")
+    assert_refused(
+        call("translate", backwards, "abc", "--engine", "ctranslate2"), "CTranslate2 has no recurrent models"
+    )
+    assert_refused(call("translate", backwards, "abc", "--engine", "jax"), "choose from torch, ctranslate2, onnx")
+    assert_refused(
+        call("translate", backwards, "abc", "--engine", "onnx", "--device", "cuda"), "onnx computes on the CPU"
+    )
 
 
 def test_json_tells_what_was_written(backwards, tmp_path):
     out = tmp_path / "plain"
     answer = call("export", backwards, "--to", "safetensors", "--out", out, "--json")
-    told = json.loads(answer.stdout)
-    assert (told["to"], told["out"]) == ("safetensors", str(out))
-    assert set(told["files"]) == {"README.md", "export.json", "model.safetensors"} | {
+    result = json.loads(answer.stdout)
+    assert (result["to"], result["out"]) == ("safetensors", str(out))
+    assert set(result["files"]) == {"README.md", "export.json", "model.safetensors"} | {
         f"processor/{name}.json" for name in ("processor", "source", "target")
     }
 
 
-def test_mistakes_are_answered_in_words(backwards, exported, tmp_path):
-    refused(
+def test_invalid_arguments_are_refused_in_a_sentence(backwards, exported, tmp_path):
+    assert_refused(
         call("export", backwards, "--to", "onnx", "--out", exported), "is not empty; choose an empty or a new folder"
     )
-    refused(call("export", backwards, "--to", "ctranslate2", "--out", tmp_path / "x"), "no recurrent models")
-    refused(call("export", tmp_path, "--to", "onnx", "--out", tmp_path / "x"), f"no run in {tmp_path}")
+    assert_refused(call("export", backwards, "--to", "ctranslate2", "--out", tmp_path / "x"), "no recurrent models")
+    assert_refused(call("export", tmp_path, "--to", "onnx", "--out", tmp_path / "x"), f"no run in {tmp_path}")
     (exported / "processor" / "source.json").write_text("{}", encoding="utf-8")
-    refused(call("translate", exported, "abc"), "source.json has changed since it was exported")
+    assert_refused(call("translate", exported, "abc"), "source.json has changed since it was exported")

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.cli.calls import call, refused
+from tests.cli.calls import assert_refused, call
 from tests.tasks.fixtures_texts import make_text
 
 SMALL = [
@@ -37,12 +37,12 @@ def begun(files):
 
 
 @pytest.fixture(scope="module")
-def written(begun):
+def generator(begun):
     return begun[0]
 
 
 @pytest.fixture(scope="module")
-def filled(files):
+def masked_model(files):
     answer = call("train", "masked-language", "--train", files / "a.txt", *SMALL, "--out", files / "m")
     assert answer.returncode == 0, answer.stderr
     return files / "m"
@@ -54,8 +54,8 @@ def test_train_says_what_was_read_and_what_can_be_done(begun):
     assert f"regard generate {folder}" in answer.stdout
 
 
-def test_a_text_is_continued(written):
-    words = ("generate", written, "one two", "--seed", "3", "--max-tokens", "4")
+def test_a_text_is_continued(generator):
+    words = ("generate", generator, "one two", "--seed", "3", "--max-tokens", "4")
     one, two = (call(*words) for _ in range(2))
     assert one.returncode == 0, one.stderr
     assert one.stdout == two.stdout
@@ -77,44 +77,44 @@ def test_a_text_is_continued(written):
         ).stdout
         == other.stdout
     )
-    assert call("generate", written, "one", "--method", "greedy", "--max-tokens", "2").stderr == ""
+    assert call("generate", generator, "one", "--method", "greedy", "--max-tokens", "2").stderr == ""
 
 
-def test_a_text_is_streamed(written):
-    words = ("generate", written, "one two", "--seed", "3", "--max-tokens", "4")
-    whole = call(*words).stdout.removesuffix("\n").removesuffix(" ...")
-    assert call(*words, "--stream").stdout == whole + "\n"
+def test_streaming(generator):
+    words = ("generate", generator, "one two", "--seed", "3", "--max-tokens", "4")
+    text = call(*words).stdout.removesuffix("\n").removesuffix(" ...")
+    assert call(*words, "--stream").stdout == text + "\n"
 
 
-def test_texts_as_json(written):
-    answer = call("generate", written, "one", "--num-samples", "3", "--max-tokens", "5", "--seed", "1", "--json")
-    (found,) = json.loads(answer.stdout)["predictions"]
-    assert len(found["samples"]) == 3
-    assert all(one["num_tokens"] <= 5 and one["score"] < 0 for one in found["samples"])
+def test_samples_as_json(generator):
+    answer = call("generate", generator, "one", "--num-samples", "3", "--max-tokens", "5", "--seed", "1", "--json")
+    (result,) = json.loads(answer.stdout)["predictions"]
+    assert len(result["samples"]) == 3
+    assert all(one["num_tokens"] <= 5 and one["score"] < 0 for one in result["samples"])
 
 
-def test_gaps_are_filled(filled):
-    answer = call("fill", filled, "one ___ three ___.", "--num-best", "3")
+def test_fill(masked_model):
+    answer = call("fill", masked_model, "one ___ three ___.", "--num-best", "3")
     assert answer.returncode == 0, answer.stderr
     assert "___" not in answer.stdout
     assert "gap 2" in answer.stdout
-    (found,) = json.loads(call("fill", filled, "one ___.", "--num-best", "2", "--json").stdout)["predictions"]
-    assert len(found["gaps"][0]) == 2
-    assert len(call("fill", filled, "one ___.", "three ___").stdout.splitlines()) == 2, "one line for each input"
+    (result,) = json.loads(call("fill", masked_model, "one ___.", "--num-best", "2", "--json").stdout)["predictions"]
+    assert len(result["gaps"][0]) == 2
+    assert len(call("fill", masked_model, "one ___.", "three ___").stdout.splitlines()) == 2, "one line for each input"
 
 
-def test_evaluate_both(written, filled, files):
-    found = json.loads(call("evaluate", written, files / "b.txt", "--json").stdout)["splits"]["files"]
-    assert found["num_examples"] == 10
-    assert found["metrics"]["bits_per_character"] > 0
-    shown = call("evaluate", written, "--split", "valid", "--limit", "2").stdout
-    assert "valid: 2 examples" in shown
-    assert "bits a character" in shown
-    assert "accuracy" in call("evaluate", filled).stdout
+def test_evaluate(generator, masked_model, files):
+    result = json.loads(call("evaluate", generator, files / "b.txt", "--json").stdout)["splits"]["files"]
+    assert result["num_examples"] == 10
+    assert result["metrics"]["bits_per_character"] > 0
+    output = call("evaluate", generator, "--split", "valid", "--limit", "2").stdout
+    assert "valid: 2 examples" in output
+    assert "bits a character" in output
+    assert "masked words predicted, %" in call("evaluate", masked_model).stdout
 
 
-def test_info(written):
-    answer = call("info", written)
+def test_info(generator):
+    answer = call("info", generator)
     assert answer.returncode == 0, answer.stderr
     assert "57 documents read" in " ".join(answer.stdout.split())
 
@@ -122,27 +122,27 @@ def test_info(written):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["generate", "{written}", "x", "--temperature", "-1"], "for temperature: must be at least 0.001"),
-        (["generate", "{written}", "x", "--top-p", "2"], "for top_p: must be at most 1"),
-        (["generate", "{written}", "one two " * 20], "shorten it"),
-        (["generate", "{written}", "x", "--beam-size", "3"], "No such option: --beam-size"),
-        (["generate", "{written}", "x", "--device", "moon"], "no device 'moon'"),
-        (["fill", "{filled}", "no gap"], "there is no gap"),
-        (["fill", "{filled}", "a ___", "--seed", "1"], "No such option: --seed"),
-        (["generate", "{filled}", "a ___"], "use: regard fill"),
-        (["evaluate", "{written}", "--split", "moon"], "no split 'moon'"),
-        (["translate", "{written}", "x"], "was trained for text-generation; use: regard generate"),
+        (["generate", "{generator}", "x", "--temperature", "-1"], "for temperature: must be at least 0.001"),
+        (["generate", "{generator}", "x", "--top-p", "2"], "for top_p: must be at most 1"),
+        (["generate", "{generator}", "one two " * 20], "shorten it"),
+        (["generate", "{generator}", "x", "--beam-size", "3"], "No such option: --beam-size"),
+        (["generate", "{generator}", "x", "--device", "moon"], "no device 'moon'"),
+        (["fill", "{masked_model}", "no gap"], "there is no gap"),
+        (["fill", "{masked_model}", "a ___", "--seed", "1"], "No such option: --seed"),
+        (["generate", "{masked_model}", "a ___"], "use: regard fill"),
+        (["evaluate", "{generator}", "--split", "moon"], "no split 'moon'"),
+        (["translate", "{generator}", "x"], "was trained for text-generation; use: regard generate"),
         (["train", "language"], "--train a.txt"),
     ],
 )
-def test_what_cannot_be_done_is_said(written, filled, words, sentence):
-    refused(call(*(word.format(written=written, filled=filled) for word in words)), sentence)
+def test_invalid_arguments_are_refused_in_a_sentence(generator, masked_model, words, sentence):
+    assert_refused(call(*(word.format(generator=generator, masked_model=masked_model) for word in words)), sentence)
 
 
-def test_a_translator_does_not_write(backwards):
-    refused(call("generate", backwards, "x"), "was trained for translation; use: regard translate")
+def test_generate_refuses_a_translation_run(backwards):
+    assert_refused(call("generate", backwards, "x"), "was trained for translation; use: regard translate")
 
 
-def test_a_file_without_text_is_named(written, tmp_path):
+def test_a_file_without_text_is_named(generator, tmp_path):
     (tmp_path / "blank.txt").write_text("\n\n", encoding="utf-8")
-    refused(call("evaluate", written, tmp_path / "blank.txt"), "blank.txt is empty")
+    assert_refused(call("evaluate", generator, tmp_path / "blank.txt"), "blank.txt is empty")

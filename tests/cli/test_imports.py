@@ -57,7 +57,7 @@ def test_the_help_of_a_run_imports_no_torch(backwards, command):
 
 
 @pytest.mark.parametrize("package", ["cli", "serving"])
-def test_commands_and_routes_know_no_task(package):
+def test_commands_and_routes_import_no_task(package):
     """They import the protocol and the registry, but no module of a task."""
     kinds = {path.parent.name for path in PACKAGE.glob("tasks/*/config.py")}
     for path in PACKAGE.glob(f"{package}/*.py"):

@@ -7,7 +7,7 @@ import pytest
 
 from regard.config import Config, option
 from regard.tasks import TASKS, TaskEntry, train
-from tests.cli.calls import call, refused
+from tests.cli.calls import assert_refused, call
 from tests.tasks import needle
 
 
@@ -28,10 +28,10 @@ def run(tmp_path_factory):
 
 
 def test_help_lists_the_options_of_the_task_with_bounds(run):
-    shown = call("predict", run, "--help").stdout
-    assert "--repeats INTEGER" in shown
-    assert "number of passes [at least 1; at most 3; default: 1]" in " ".join(shown.split())
-    assert "--exact / --no-exact" in shown
+    output = call("predict", run, "--help").stdout
+    assert "--repeats INTEGER" in output
+    assert "number of passes [at least 1; at most 3; default: 1]" in " ".join(output.split())
+    assert "--exact / --no-exact" in output
     assert "--repeats" not in call("predict", "--help").stdout
     assert "--repeats" not in call("show", run, "--help").stdout
 
@@ -54,9 +54,9 @@ def test_files_and_standard_input(run, tmp_path):
 
 
 def test_json(run):
-    (found,) = json.loads(call("predict", run, "abcdefgh3jkl", "--json").stdout)["predictions"]
-    assert (found["input"], found["text"]) == ({"text": "abcdefgh3jkl"}, "3")
-    assert sum(found["probabilities"].values()) == pytest.approx(1)
+    (result,) = json.loads(call("predict", run, "abcdefgh3jkl", "--json").stdout)["predictions"]
+    assert (result["input"], result["text"]) == ({"text": "abcdefgh3jkl"}, "3")
+    assert sum(result["probabilities"].values()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_json(run):
         (["evaluate", "{run}", "x.tsv", "--split", "test"], "FILE cannot be combined with --split"),
     ],
 )
-def test_mistakes_are_one_sentence(run, arguments, words):
-    refused(call(*(word.format(run=run) for word in arguments)), words.format(run=run))
+def test_invalid_arguments_are_refused_in_a_sentence(run, arguments, words):
+    assert_refused(call(*(word.format(run=run) for word in arguments)), words.format(run=run))
 
 
 def test_evaluate_prints_metrics_and_tables(run):
@@ -86,24 +86,24 @@ def test_evaluate_prints_metrics_and_tables(run):
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith("test: 200 examples\naccuracy, %")
     assert "confusion" in answer.stdout
-    found = json.loads(call("evaluate", run, "--split", "valid", "--limit", "9", "--json").stdout)
-    assert found["splits"]["valid"]["num_examples"] == 9
-    assert found["splits"]["valid"]["metrics"]["accuracy"] > 80
+    result = json.loads(call("evaluate", run, "--split", "valid", "--limit", "9", "--json").stdout)
+    assert result["splits"]["valid"]["num_examples"] == 9
+    assert result["splits"]["valid"]["metrics"]["accuracy"] > 80
 
 
-def test_show_in_every_form(run, tmp_path):
-    shown = call("show", run, "abcdefgh3jkl").stdout
-    assert shown.startswith("3\n")
-    assert "█" in shown
+def test_show_in_every_format(run, tmp_path):
+    output = call("show", run, "abcdefgh3jkl").stdout
+    assert output.startswith("3\n")
+    assert "█" in output
     for suffix in ("html", "png", "svg", "txt", "json"):
         answer = call("show", run, "abcdefgh3jkl", "--out", tmp_path / f"x.{suffix}")
         assert (answer.returncode, answer.stdout) == (0, "3\n"), answer.stderr
         assert (tmp_path / f"x.{suffix}").stat().st_size > 100
-    found = json.loads(call("show", run, "--example", "3", "--json").stdout)
-    assert found["attention"][0]["name"] == "pooling"
+    result = json.loads(call("show", run, "--example", "3", "--json").stdout)
+    assert result["attention"][0]["name"] == "pooling"
 
 
-def test_training_ends_with_the_commands_of_the_run(run):
+def test_train_prints_the_commands_of_the_run(run):
     answer = call("info", run)
     assert answer.returncode == 0, answer.stderr
     assert "needle" in answer.stdout

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from tests.cli.calls import call, refused
+from tests.cli.calls import assert_refused, call
 from tests.cli.conftest import TINY
 
 
-def test_info_says_what_a_run_is(backwards):
+def test_info(backwards):
     answer = call("info", backwards)
     assert answer.returncode == 0, answer.stderr
     rows = {line.split("  ")[0]: line for line in answer.stdout.splitlines()}
@@ -24,12 +24,12 @@ def test_info_says_what_a_run_is(backwards):
 
 
 def test_info_as_json(trained):
-    folder, told, _ = trained
+    folder, result, _ = trained
     answer = json.loads(call("info", folder, "--json").stdout)
     assert answer["changed"]["steps"] == 150
     assert "lr" in answer["changed"]
     assert "cell_type" not in answer["changed"]
-    assert answer["best"] == told["best"]
+    assert answer["best"] == result["best"]
     assert answer["processor"] == {"vocab_size": {"source": 30, "target": 30}}
     assert answer["parameters"] > 1000
     assert answer["files"]["processor/source.json"] == (folder / "processor" / "source.json").stat().st_size
@@ -47,9 +47,9 @@ def test_a_damaged_checkpoint_is_named(backwards, tmp_path):
 def test_a_run_of_a_later_regard_is_refused(backwards, tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({"format": 99}), encoding="utf-8")
     for command in ("info", "translate"):
-        refused(call(command, tmp_path), "has format 99")
+        assert_refused(call(command, tmp_path), "has format 99")
     (tmp_path / "run.json").write_text("{", encoding="utf-8")
-    refused(call("info", tmp_path), "is damaged")
+    assert_refused(call("info", tmp_path), "is damaged")
 
 
 def test_average_of_the_last_weights(backwards, tmp_path):
@@ -71,10 +71,10 @@ def test_average_of_checkpoints(backwards, tmp_path):
     assert "there are 3 weights, not 9" in answer.stderr
     assert (tmp_path / "mean.safetensors").is_file()
     shutil.rmtree(copy / "checkpoints")
-    refused(call("average-weights", copy), "has fewer than two weights to average")
+    assert_refused(call("average-weights", copy), "has fewer than two weights to average")
 
 
-def test_compare_makes_one_table(texts, monkeypatch):
+def test_compare_writes_a_table_and_resumes(texts, monkeypatch):
     monkeypatch.chdir(texts)
     files = ["train_files=a.x.xz,a.y", "valid_files=b.tsv", "test_files=b.tsv"]
     words = ["translation", *files, *TINY, "score=dot,qqq", "--out", "table"]
@@ -86,19 +86,19 @@ def test_compare_makes_one_table(texts, monkeypatch):
     assert lines[2].split() == ["qqq", "refused"]
     assert "- score=qqq: invalid value 'qqq' for score: expected one of Constant, Dot," in answer.stdout
     assert "| score | BLEU | chrF | exact match, % |" in (texts / "table" / "table.md").read_text(encoding="utf-8")
-    kept = json.loads((texts / "table" / "table.json").read_text(encoding="utf-8"))
+    saved = json.loads((texts / "table" / "table.json").read_text(encoding="utf-8"))
 
     again = call("compare", *words, "steps=2", "--json")
     assert "resumed from step 2" in again.stderr, "what was trained is not trained again"
-    found = json.loads(again.stdout)
-    assert found["rows"][0]["chrf"] == kept["rows"][0]["chrf"]
-    assert found["rows"][0]["config"] == {"score": "dot"}
-    assert "expected one of Constant" in found["rows"][1]["refused"]
+    result = json.loads(again.stdout)
+    assert result["rows"][0]["chrf"] == saved["rows"][0]["chrf"]
+    assert result["rows"][0]["config"] == {"score": "dot"}
+    assert "expected one of Constant" in result["rows"][1]["refused"]
 
-    refused(call("compare", *words, "steps=3"), "holds a run with another steps (2, not 3)")
+    assert_refused(call("compare", *words, "steps=3"), "holds a run with another steps (2, not 3)")
 
 
-def test_compare_takes_files_as_training_does_and_judges_by_the_validation_part(texts):
+def test_compare_on_files_measures_on_the_validation_split(texts):
     files = ["--train", texts / "a.x.xz", texts / "a.y", "--valid", texts / "b.tsv"]
     words = ["translation", *files, *TINY, "steps=1", "score=dot,additive", "--out", texts / "compared"]
     answer = call("compare", *words)
@@ -117,27 +117,27 @@ def test_compare_takes_files_as_training_does_and_judges_by_the_validation_part(
         (["revers", "score=dot,additive"], "did you mean reverse"),
     ],
 )
-def test_mistakes_of_compare(arguments, words, tmp_path):
-    refused(call("compare", *arguments, "--out", tmp_path / "t"), words)
+def test_compare_refuses_invalid_arguments(arguments, words, tmp_path):
+    assert_refused(call("compare", *arguments, "--out", tmp_path / "t"), words)
     assert not (tmp_path / "t").exists()
 
 
 def test_studies_are_listed_and_unknown_ones_refused():
     assert "bahdanau2015" in call("reproduce").stdout
     assert {one["name"] for one in json.loads(call("reproduce", "--json").stdout)["studies"]} >= {"luong2015"}
-    refused(call("reproduce", "bahdanau"), "no study 'bahdanau'; did you mean bahdanau2015")
+    assert_refused(call("reproduce", "bahdanau"), "no study 'bahdanau'; did you mean bahdanau2015")
 
 
-def test_a_study_is_run_and_its_table_printed(monkeypatch, tmp_path):
+def test_reproduce_prints_the_table_of_a_study(monkeypatch, tmp_path):
     from regard.studies import registry as studies
 
-    def study(out, name, given, say):
-        say(f"{name} {given['steps']}")
+    def study(out, name, options, say):
+        say(f"{name} {options['steps']}")
         return {"rows": [], "table": "| a |\n|---|"}
 
     monkeypatch.setitem(studies.STUDIES, "small", studies.Study("A small one.", "小的。", study))
     answer = call("reproduce", "small", "--quick", "--out", tmp_path / "small")
     assert answer.stdout == f"| a |\n|---|\n\nThe results are in {tmp_path / 'small'}.\n"
     assert answer.stderr == "reverse 30\n"
-    told = json.loads(call("reproduce", "small", "--quick", "--out", tmp_path / "small", "--json").stdout)
-    assert told["table"].startswith("| a |")
+    result = json.loads(call("reproduce", "small", "--quick", "--out", tmp_path / "small", "--json").stdout)
+    assert result["table"].startswith("| a |")

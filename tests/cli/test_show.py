@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.cli.calls import call, refused, run
+from tests.cli.calls import assert_refused, call, run
 
 PROBE = "<img src=x onerror=alert(1)>"
 
@@ -21,9 +21,9 @@ def test_in_the_terminal(backwards):
     assert answer.returncode == 0, answer.stderr
     lines = answer.stdout.splitlines()
     assert lines[0] == "dcba"
-    assert lines[2].split() == list("abcd"), "the source stands above its columns"
+    assert lines[2].split() == list("abcd"), "the source is the head of the table"
     assert [line.split(" │")[0] for line in lines[3:7]] == list("dcba")
-    assert lines[-1].startswith("With these weights permuted at random"), "the measure beside the picture"
+    assert lines[-1].startswith("With these weights permuted at random"), "the faithfulness follows the alignment"
 
 
 def test_in_the_terminal_in_chinese(backwards):
@@ -34,7 +34,7 @@ def test_in_the_terminal_in_chinese(backwards):
     assert heads[-1].startswith("空白为 0，")
 
 
-def test_a_page_has_the_search_the_weights_and_the_measure(backwards, tmp_path):
+def test_a_page_contains_search_weights_and_faithfulness(backwards, tmp_path):
     answer = call("show", backwards, "abc", "--beam-size", 3, "--out", tmp_path / "x.html", "--lang", "zh")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith("cba\n随机打乱注意力权重后")
@@ -51,7 +51,7 @@ def test_a_page_has_the_search_the_weights_and_the_measure(backwards, tmp_path):
     assert all(sum(option["p"] for option in step) <= 1.0001 for step in data["nextTokens"])
 
 
-def test_a_given_translation(backwards, tmp_path):
+def test_show_of_a_target(backwards, tmp_path):
     answer = call("show", backwards, "abc", "--target", "abc", "--out", tmp_path / "x.html", "--no-faithfulness")
     assert answer.stdout == "abc\n"
     data = data_of(tmp_path / "x.html")
@@ -60,7 +60,7 @@ def test_a_given_translation(backwards, tmp_path):
     assert data["score"] < -3, "the model would not have written it"
 
 
-def test_pictures(backwards, tmp_path):
+def test_figures(backwards, tmp_path):
     pytest.importorskip("matplotlib")
     for name, begins in (("x.png", b"\x89PNG"), ("y.svg", b"<?xml")):
         assert call("show", backwards, "abc", "--out", tmp_path / name).returncode == 0
@@ -86,26 +86,26 @@ def test_every_head(backwards, tmp_path):
 
 def test_json(backwards, tmp_path):
     answer = call("show", backwards, "abc", "--json", "--out", tmp_path / "x.html")
-    told = json.loads(answer.stdout)
-    assert (told["source"], told["translation"], told["out"]) == ("abc", "cba", str(tmp_path / "x.html"))
-    assert told["alignment"]["shape"] == [1, 1, 4, 4]
-    assert told["next"][0][0]["text"] == "c"
-    assert "sentence" in told["faithfulness"]
-    assert len(told["search"]) >= 4
+    result = json.loads(answer.stdout)
+    assert (result["source"], result["translation"], result["out"]) == ("abc", "cba", str(tmp_path / "x.html"))
+    assert result["alignment"]["shape"] == [1, 1, 4, 4]
+    assert result["next"][0][0]["text"] == "c"
+    assert "sentence" in result["faithfulness"]
+    assert len(result["search"]) >= 4
 
 
 def test_standard_input(backwards):
     assert call("show", backwards, stdin=b"abc\n").stdout.startswith("cba\n")
-    refused(call("show", backwards, stdin=b""), "the text is empty: there is nothing to show")
+    assert_refused(call("show", backwards, stdin=b""), "the text is empty: there is nothing to show")
 
 
-def test_a_long_text_can_be_cut(backwards):
+def test_a_long_text_is_truncated_on_request(backwards):
     answer = call("show", backwards, "abcdef", "--too-long", "truncate", "--no-faithfulness")
     assert answer.stdout.startswith("dcba\n")
 
 
 @pytest.mark.parametrize("text", [PROBE[:4], "</s>", "😀é", "של", "\u202eab", "\udcff"])
-def test_any_text_is_shown_safely(backwards, tmp_path, text):
+def test_text_is_never_markup(backwards, tmp_path, text):
     answer = call("show", backwards, text, "--out", tmp_path / "x.html", "--no-faithfulness")
     assert answer.returncode == 0, answer.stderr
     html = (tmp_path / "x.html").read_text(encoding="utf-8")
@@ -113,13 +113,13 @@ def test_any_text_is_shown_safely(backwards, tmp_path, text):
     assert data_of(tmp_path / "x.html")["text"][0] == text.encode("utf-8", "replace").decode()
 
 
-def test_tags_in_a_given_translation_stay_text(backwards, tmp_path):
+def test_a_target_is_never_markup(backwards, tmp_path):
     call("show", backwards, "abc", "--target", "<b>", "--out", tmp_path / "x.html", "--no-faithfulness")
     assert "<b>" not in (tmp_path / "x.html").read_text(encoding="utf-8")
     assert data_of(tmp_path / "x.html")["text"] == ["abc", "<b>"]
 
 
-def test_a_letter_without_a_font_is_a_sentence_not_a_warning_of_python(backwards, tmp_path):
+def test_a_character_without_a_font_prints_one_sentence(backwards, tmp_path):
     answer = call("show", backwards, "a\U000f0000", "--out", tmp_path / "x.png", "--no-faithfulness")
     assert answer.returncode == 0, answer.stderr
     assert answer.stderr.startswith("No font has")
@@ -139,24 +139,24 @@ def test_a_letter_without_a_font_is_a_sentence_not_a_warning_of_python(backwards
         (["abc", "--out", "x.pdf"], "its name must end in .html, .png, .svg, .txt"),
         (["abc", "--layer", "1"], "no layer 1: this model has 1, counted from 0"),
         (["abc", "--head", "-1"], "invalid value '-1' for head: must be at least 0"),
-        (["abc", "--heads", "--head", "0"], "for heads: shows all of them"),
+        (["abc", "--heads", "--head", "0"], "for heads: cannot be combined with layer or head, because it shows all"),
         (["abc", "--beam-size", "0"], "invalid value '0' for beam_size"),
         (["abc", "--out", "no/such/folder/x.html"], "no folder no/such/folder for x.html; create it first"),
     ],
 )
-def test_mistakes_are_answered_in_words(backwards, arguments, words):
-    refused(call("show", backwards, *arguments), words)
+def test_invalid_arguments_are_refused_in_a_sentence(backwards, arguments, words):
+    assert_refused(call("show", backwards, *arguments), words)
 
 
 def test_without_a_run(tmp_path):
-    refused(call("show"), "Missing argument 'RUN'")
-    refused(call("show", tmp_path, "abc"), f"no run in {tmp_path}")
+    assert_refused(call("show"), "Missing argument 'RUN'")
+    assert_refused(call("show", tmp_path, "abc"), f"no run in {tmp_path}")
 
 
 @pytest.fixture(scope="module")
-def blind(tmp_path_factory):
+def run_without_attention(tmp_path_factory):
     """A model without attention, which has hardly learned anything."""
-    folder = tmp_path_factory.mktemp("runs") / "blind"
+    folder = tmp_path_factory.mktemp("runs") / "run_without_attention"
     words = [
         "attention_scope=none",
         "max_length=4",
@@ -171,12 +171,14 @@ def blind(tmp_path_factory):
     return folder
 
 
-def test_a_model_without_attention(blind, tmp_path):
-    answer = call("show", blind, "abc", "--beam-size", 2, "--out", tmp_path / "x.html")
+def test_a_model_without_attention(run_without_attention, tmp_path):
+    answer = call("show", run_without_attention, "abc", "--beam-size", 2, "--out", tmp_path / "x.html")
     assert answer.returncode == 0, answer.stderr
     data = data_of(tmp_path / "x.html")
     assert (data["layers"], data["heads"], data["faithfulness"]) == (0, 0, None)
     assert data["tree"]
-    assert "no attention" in call("show", blind, "abc").stdout
-    refused(call("show", blind, "abc", "--out", tmp_path / "x.png"), "this model has no attention")
-    refused(call("show", blind, "abc", "--layer", 0), "no layer 0: this model has 0")
+    assert "no attention" in call("show", run_without_attention, "abc").stdout
+    assert_refused(
+        call("show", run_without_attention, "abc", "--out", tmp_path / "x.png"), "this model has no attention"
+    )
+    assert_refused(call("show", run_without_attention, "abc", "--layer", 0), "no layer 0: this model has 0")

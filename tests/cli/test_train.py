@@ -10,11 +10,11 @@ import time
 
 import pytest
 
-from tests.cli.calls import ENVIRONMENT, PYTHON, call, refused, run
+from tests.cli.calls import ENVIRONMENT, PYTHON, assert_refused, call, run
 from tests.cli.conftest import SMALL, TINY
 
 
-def test_a_training_says_where_it_is_and_how_good(trained):
+def test_training_reports_its_folder_and_scores(trained):
     folder, answer, log = trained
     assert answer["run"] == str(folder)
     assert (answer["step"], answer["interrupted"], answer["monitor"]) == (150, False, "exact")
@@ -24,7 +24,7 @@ def test_a_training_says_where_it_is_and_how_good(trained):
     assert (folder / "weights" / "average.safetensors").is_file()
 
 
-def test_without_a_recipe_all_are_listed():
+def test_train_without_a_recipe_lists_all():
     answer = call("train")
     assert answer.returncode == 0
     assert any(line.startswith("dates ") and "ISO 8601" in line for line in answer.stdout.splitlines())
@@ -32,7 +32,7 @@ def test_without_a_recipe_all_are_listed():
     assert {"name": "reverse", "summary": "字符串反转：几秒钟就能学会的任务。"} in chinese
 
 
-def test_show_prints_the_settings_and_trains_nothing(tmp_path, monkeypatch):
+def test_show_prints_the_options_without_training(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     answer = call("train", "reverse", "steps=7", "--show")
     assert answer.returncode == 0
@@ -60,19 +60,19 @@ def test_show_as_json():
 
 
 def test_show_in_chinese_lists_bounds_allowed_values_and_conditions():
-    shown = run("train", "reverse", "--show", "--lang", "zh", COLUMNS="300").stdout
-    rows = {line.split()[0]: line for line in shown.splitlines() if line[:1].isalpha()}
-    assert "最高学习率 [大于 0; 默认：0.01]" in rows["lr"]
+    output = run("train", "reverse", "--show", "--lang", "zh", COLUMNS="300").stdout
+    rows = {line.split()[0]: line for line in output.splitlines() if line[:1].isalpha()}
+    assert "最大学习率 [大于 0; 默认：0.01]" in rows["lr"]
     assert "[gru, lstm; 默认：gru; 仅用于 model=" in rows["cell_type"]
 
 
-def test_the_transformer_is_shown_as_published():
+def test_show_prints_the_published_sizes_of_the_transformer():
     settings = json.loads(call("train", "translation", "model=transformer", "--show", "--json").stdout)["config"]
     sizes = {name: settings[name] for name in ("num_layers", "embed_dim", "ffn_dim", "num_heads")}
     assert sizes == {"num_layers": 6, "embed_dim": 512, "ffn_dim": 2048, "num_heads": 8}
 
 
-def test_several_files_after_one_option(tmp_path, monkeypatch):
+def test_an_option_takes_several_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a.en", "a.de", "b.tsv"):
         (tmp_path / name).touch()
@@ -105,9 +105,9 @@ def test_several_files_after_one_option(tmp_path, monkeypatch):
         (["translation", "--train", "no.en", "no.de", "--valid", "no.tsv"], "There is no file"),
     ],
 )
-def test_mistakes_are_answered_in_words(arguments, words, tmp_path, monkeypatch):
+def test_invalid_arguments_are_refused_in_a_sentence(arguments, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    refused(call("train", *arguments), words)
+    assert_refused(call("train", *arguments), words)
 
 
 @pytest.mark.parametrize(
@@ -123,22 +123,22 @@ def test_mistakes_are_answered_in_words(arguments, words, tmp_path, monkeypatch)
 )
 def test_show_refuses_what_training_refuses(arguments, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    refused(call("train", *arguments, "--show"), words)
-    refused(call("train", *arguments), words)
+    assert_refused(call("train", *arguments, "--show"), words)
+    assert_refused(call("train", *arguments), words)
     assert not list(tmp_path.iterdir())
 
 
-def test_show_knows_the_run_to_begin_with(backwards):
+def test_show_reads_the_run_of_init_from(backwards):
     words = ("train", "reverse", "--init-from", backwards)
-    refused(call(*words, "tokenizer=word", "--show"), "tokenizer is that of")
+    assert_refused(call(*words, "tokenizer=word", "--show"), "tokenizer is that of")
     assert call(*words, "--show").returncode == 0
 
 
-def test_a_folder_with_something_in_it_is_refused(backwards):
-    refused(call("train", "reverse", "--out", backwards), f"resume with: regard resume {backwards}")
+def test_a_folder_that_is_not_empty_is_refused(backwards):
+    assert_refused(call("train", "reverse", "--out", backwards), f"resume with: regard resume {backwards}")
 
 
-def test_a_free_folder_is_found(tmp_path, monkeypatch):
+def test_the_default_folder_is_the_next_free_one(tmp_path, monkeypatch):
     from regard.cli.train import _next_free_folder
 
     monkeypatch.chdir(tmp_path)
@@ -148,10 +148,10 @@ def test_a_free_folder_is_found(tmp_path, monkeypatch):
         (tmp_path / "runs" / name / "run.json").touch()
     assert str(_next_free_folder("dates")) == os.path.join("runs", "dates-3")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    refused(call("train", "reverse"), "add --out RUN")
+    assert_refused(call("train", "reverse"), "add --out RUN")
 
 
-def test_from_raw_text_to_translations(texts):
+def test_train_evaluate_and_bench_on_text_files(texts):
     folder = texts / "run"
     files = ["--train", texts / "a.x.xz", texts / "a.y", "--valid", texts / "b.tsv"]
     answer = call("train", "translation", *files, *TINY, "steps=2", "--out", folder)
@@ -170,16 +170,16 @@ def test_from_raw_text_to_translations(texts):
     assert "2 inputs" in timed.stderr
 
 
-def test_files_to_test_with_are_looked_for_before_the_training(texts):
+def test_missing_test_files_are_refused_before_training(texts):
     files = ["--train", texts / "a.x.xz", texts / "a.y", "--valid", texts / "b.tsv", "--test", texts / "c.tsv"]
-    refused(call("train", "translation", *files, *TINY, "--out", texts / "run"), "There is no file")
+    assert_refused(call("train", "translation", *files, *TINY, "--out", texts / "run"), "There is no file")
     assert not (texts / "run").exists()
 
 
-def test_settings_that_change_nothing_are_told(texts):
+def test_unused_options_are_reported(texts):
     files = ["--train", texts / "a.x.xz", texts / "a.y", "--valid", texts / "b.tsv"]
     answer = call("train", "translation", *files, *TINY, "steps=1", "norm_first=on", "--out", texts / "run")
-    assert "norm is for model=transformer, and changes nothing here" in answer.stderr
+    assert "norm_first is for model=transformer, and changes nothing here" in answer.stderr
     assert "cell_type is for" not in answer.stderr
 
 
@@ -190,16 +190,16 @@ def test_characters_without_a_token_are_counted(texts):
     assert re.search(r"valid: 2 pairs read, 2 used; 1 of \d+ tokens \(\d+ %\) is not in the vocab", answer.stderr)
 
 
-def test_beginning_with_the_weights_of_another_run(texts, backwards):
+def test_init_from_another_run(texts, backwards):
     words = [*SMALL, "steps=1", "lr=1e-9", "--json"]
     answer = call("train", "reverse", *words, "--init-from", backwards, "--out", texts / "more")
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout)["best"] > 90
     other = call("train", "reverse", "hidden_dim=8", "--init-from", backwards, "--out", texts / "other")
-    refused(other, "do not fit")
+    assert_refused(other, "do not fit")
 
 
-def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
+def test_ctrl_c_saves_a_checkpoint_that_resume_continues(tmp_path):
     folder = tmp_path / "long"
     words = ["steps=100000", "save_every=5", "validate_every=100000", *SMALL]
     process = subprocess.Popen(
@@ -231,7 +231,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path):
     assert json.loads(call("info", folder, "--json").stdout)["config"]["steps"] == stopped + 2
 
 
-def test_ctrl_c_before_the_first_step_says_how_to_go_on(tmp_path, monkeypatch):
+def test_ctrl_c_before_the_first_step_prints_how_to_resume(tmp_path, monkeypatch):
     from regard.data import Tokenizer
 
     def stop(*_, **__):
@@ -251,22 +251,22 @@ def test_ctrl_c_before_the_first_step_says_how_to_go_on(tmp_path, monkeypatch):
     ("words", "sentence"),
     [
         (["hidden_dim=3"], "hidden_dim cannot change in a resumed run, whose result must be that of one training"),
-        (["dimm=3"], "no option 'dimm'; did you mean dim"),
+        (["hiden_dim=3"], "no option 'hiden_dim'; did you mean hidden_dim"),
         (["steps=x"], "invalid value 'x' for steps: expected an integer"),
         (["steps"], "'steps' is not an option"),
     ],
 )
-def test_resume_changes_only_what_it_may(backwards, words, sentence):
-    refused(call("resume", backwards, *words), sentence)
+def test_resume_refuses_invalid_changes(backwards, words, sentence):
+    assert_refused(call("resume", backwards, *words), sentence)
 
 
-def test_steps_that_are_done_cannot_be_taken_back(backwards):
+def test_resume_refuses_fewer_steps_than_were_done(backwards):
     before = (backwards / "run.json").read_bytes()
-    refused(call("resume", backwards, "steps=5"), f"invalid value '5' for steps: {backwards} has made 150 steps")
+    assert_refused(call("resume", backwards, "steps=5"), f"invalid value '5' for steps: {backwards} has made 150 steps")
     assert (backwards / "run.json").read_bytes() == before
 
 
-def test_a_run_whose_checkpoints_are_damaged(backwards, tmp_path):
+def test_a_run_with_only_damaged_checkpoints(backwards, tmp_path):
     folder = shutil.copytree(backwards, tmp_path / "run")
     for path in folder.glob("checkpoints/*/state.json"):
         path.write_text("{}")
@@ -279,27 +279,27 @@ def test_a_run_whose_checkpoints_are_damaged(backwards, tmp_path):
     shutil.rmtree(folder / "weights")
     assert "there are no other weights" in " ".join(call("info", folder).stdout.split())
     before = (folder / "run.json").read_bytes()
-    refused(call("resume", folder, "steps=200"), "no checkpoint in")
+    assert_refused(call("resume", folder, "steps=200"), "no checkpoint in")
     assert (folder / "run.json").read_bytes() == before
 
 
-def test_resume_of_nothing(tmp_path):
-    refused(call("resume", tmp_path / "nowhere"), "no such folder")
-    refused(call("resume", tmp_path), "it has neither run.json nor checkpoints")
+def test_resume_without_a_run(tmp_path):
+    assert_refused(call("resume", tmp_path / "nowhere"), "no such folder")
+    assert_refused(call("resume", tmp_path), "it has neither run.json nor checkpoints")
 
 
-def test_the_options_that_may_change_are_named_where_another_is_refused(backwards):
+def test_resume_lists_the_options_that_can_change(backwards):
     from regard.training import TrainingConfig
 
     resumable = [item.name for item in TrainingConfig.options() if item.resumable]
     assert set(resumable) == {
-        *("steps", "minutes", "patience", "validate_every", "save_every", "keep_checkpoints", "tensorboard")
+        *("steps", "max_minutes", "patience", "validate_every", "save_every", "keep_checkpoints", "tensorboard")
     }
-    refused(call("resume", backwards, "lr=1"), f"What may change: {', '.join(resumable)}")
+    assert_refused(call("resume", backwards, "lr=1"), f"What may change: {', '.join(resumable)}")
 
 
 def test_show_lists_the_allowed_values():
-    shown = run("train", "reverse", "--show", COLUMNS="400").stdout
+    output = run("train", "reverse", "--show", COLUMNS="400").stdout
     for values in (
         "[constant, inverse_sqrt, cosine;",
         "[none, output, all;",
@@ -307,8 +307,7 @@ def test_show_lists_the_allowed_values():
         "[drop, truncate, error;",
         "[bpe, unigram, char, word;",
         "[bahdanau, luong;",
-        "[post, pre;",
         "[gru, lstm;",
         "[loss, perplexity, bleu, chrf, exact;",
     ):
-        assert values in shown
+        assert values in output

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cli.calls import ENVIRONMENT, PYTHON, call, refused
+from tests.cli.calls import ENVIRONMENT, PYTHON, assert_refused, call
 
 
 def test_texts_are_translated_in_order(backwards):
@@ -20,10 +20,10 @@ def test_texts_are_translated_in_order(backwards):
     assert answer.stderr == ""
 
 
-def test_a_pipe_is_answered_at_once_and_in_order(backwards):
+def test_a_pipe_is_translated_at_once_and_in_order(backwards):
     """More lines than a block holds, of all lengths, some empty, the last without a line end."""
-    chance = random.Random(0)
-    lines = ["".join(chance.choices("abcdefgh", k=chance.randrange(5))) for _ in range(1400)]
+    rng = random.Random(0)
+    lines = ["".join(rng.choices("abcdefgh", k=rng.randrange(5))) for _ in range(1400)]
     process = subprocess.Popen(
         [*PYTHON, "translate", str(backwards)],
         stdin=subprocess.PIPE,
@@ -39,19 +39,19 @@ def test_a_pipe_is_answered_at_once_and_in_order(backwards):
     finally:
         process.kill()
     assert (process.returncode, err) == (0, b"")
-    *found, last, rest = out.decode().split("\n")
+    *result, last, rest = out.decode().split("\n")
     assert (last, rest) == ("cba", "")
-    assert all((line == "") == (there == "") for line, there in zip(lines, found, strict=True))
-    right = sum(line[::-1] == there for line, there in zip(lines, found, strict=True))
+    assert all((line == "") == (there == "") for line, there in zip(lines, result, strict=True))
+    right = sum(line[::-1] == there for line, there in zip(lines, result, strict=True))
     assert right > 1300
 
 
-def test_windows_line_ends_and_marks(backwards):
+def test_windows_line_ends_and_byte_order_marks(backwards):
     answer = call("translate", backwards, stdin=b"\xef\xbb\xbfabc\r\n\r\nxyz\r\n")
     assert answer.stdout == "cba\n\nzyx\n"
 
 
-def test_no_lines_are_no_lines(backwards):
+def test_empty_standard_input(backwards):
     assert call("translate", backwards, stdin=b"").stdout == ""
 
 
@@ -62,7 +62,7 @@ def test_a_wrong_encoding_names_its_line(backwards):
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [("", open), (".gz", gzip.open), (".xz", lzma.open)])
-def test_files_plain_and_packed(backwards, tmp_path, suffix, pack):
+def test_plain_and_compressed_files(backwards, tmp_path, suffix, pack):
     file, out = tmp_path / f"in.txt{suffix}", tmp_path / "out.txt"
     with pack(file, "wt", encoding="utf-8") as stream:
         stream.write("abc\n\nxyz\n")
@@ -72,30 +72,30 @@ def test_files_plain_and_packed(backwards, tmp_path, suffix, pack):
     assert out.read_text(encoding="utf-8") == "cba\n\nzyx\n"
 
 
-def test_a_line_that_is_too_long_stops_before_anything_is_done(backwards, tmp_path):
+def test_a_line_that_is_too_long_is_refused_before_any_output(backwards, tmp_path):
     file = tmp_path / "in.txt"
     file.write_text("abc\nabcdef\n", encoding="utf-8")
-    refused(
+    assert_refused(
         call("translate", backwards, "--file", file), f"{file}, line 2: the text has 6 tokens, but this model takes 4"
     )
 
 
-def test_a_line_that_is_too_long_can_be_cut(backwards):
+def test_a_line_that_is_too_long_is_truncated_on_request(backwards):
     answer = call("translate", backwards, "--too-long", "truncate", stdin=b"abc\nwxyzzz\n")
     assert answer.stdout == "cba\nzyxw\n"
     assert answer.stderr == "standard input, line 2 was cut after 4 of 6 characters\n"
 
 
-def test_the_best_ones_with_their_scores(backwards):
+def test_num_best_prints_scores(backwards):
     rows = [line.split("\t") for line in call("translate", backwards, "abc", "xy", "--num-best", 3).stdout.splitlines()]
     assert [row[0] for row in rows] == ["1"] * 3 + ["2"] * 3
     assert [rows[0][2], rows[3][2]] == ["cba", "yx"]
     scores = [float(row[1]) for row in rows]
     assert scores[0] == max(scores[:3])
-    refused(call("translate", backwards, "abc", "--num-best", 3, "--beam-size", 2), "increase beam_size")
+    assert_refused(call("translate", backwards, "abc", "--num-best", 3, "--beam-size", 2), "increase beam_size")
 
 
-def test_json_is_one_object_with_all_of_it(backwards):
+def test_json(backwards):
     answer = call("translate", backwards, "abc", "", "--json", "--num-best", 2, "--align")
     first, empty = json.loads(answer.stdout)["predictions"]
     assert (first["input"], first["text"]) == ({"text": "abc"}, "cba")
@@ -109,16 +109,16 @@ def test_json_is_one_object_with_all_of_it(backwards):
 
 
 @pytest.mark.parametrize("way", [["--beam-size", 1], ["--beam-size", 3], ["--sample", "--seed", 1], ["--trace"]])
-def test_alignments_of_every_way_of_decoding_have_words(backwards, way):
+def test_every_decoding_method_returns_word_alignments(backwards, way):
     answer = call("translate", backwards, "abc", "--align", "--json", *way)
-    (found,) = json.loads(answer.stdout)["predictions"]
-    seen = found["alignment"]
-    assert seen["target_words"] == found["tokens"]
-    assert len(seen["word_weights"][0][0]) == len(seen["target_words"])
-    assert all(len(row) == 3 for row in seen["word_weights"][0][0])
+    (result,) = json.loads(answer.stdout)["predictions"]
+    words = result["alignment"]
+    assert words["target_words"] == result["tokens"]
+    assert len(words["word_weights"][0][0]) == len(words["target_words"])
+    assert all(len(row) == 3 for row in words["word_weights"][0][0])
 
 
-def test_an_alignment_is_drawn(backwards):
+def test_an_alignment_is_printed(backwards):
     lines = call("translate", backwards, "abcd", "--align").stdout.splitlines()
     assert lines[0] == "dcba"
     assert lines[1].split() == list("abcd"), "the source stands above its columns"
@@ -135,11 +135,11 @@ def test_an_alignment_is_drawn(backwards):
         (["--head", -1], "invalid value '-1' for head: must be at least 0"),
     ],
 )
-def test_a_layer_that_is_not_there_is_refused_before_anything_is_printed(backwards, words, sentence):
-    refused(call("translate", backwards, "", "abcd", "--align", *words), sentence)
+def test_an_unknown_layer_is_refused_before_any_output(backwards, words, sentence):
+    assert_refused(call("translate", backwards, "", "abcd", "--align", *words), sentence)
 
 
-def test_chance_can_be_repeated(backwards):
+def test_sampling_with_a_seed_is_reproducible(backwards):
     draw = ["--sample", "--temperature", 5.0, "--num-best", 5]
     first, again, other = (
         call("translate", backwards, *draw, "--seed", seed, stdin=b"abc\nxyz\n").stdout for seed in (1, 1, 2)
@@ -157,12 +157,12 @@ def test_the_search_is_returned(backwards):
     assert "c" in {candidate["text"] for candidate in first["search"][0]}
 
 
-def test_a_text_is_streamed(backwards):
+def test_streaming(backwards):
     assert call("translate", backwards, "abc", "xy", "--stream").stdout == "cba\nyx\n"
-    refused(call("translate", backwards, "abc", "--stream", "--json"), "cannot be combined with --json")
+    assert_refused(call("translate", backwards, "abc", "--stream", "--json"), "cannot be combined with --json")
 
 
-def test_unknown_letters_are_copied(backwards):
+def test_unknown_tokens_are_replaced_on_request(backwards):
     """A model that writes <unk> is hard to come by, so its hypothesis is changed."""
     from regard.data import UNK_ID
     from regard.tasks import load
@@ -173,22 +173,22 @@ def test_unknown_letters_are_copied(backwards):
     ids = list(best[0].token_ids)
     ids[1] = UNK_ID
     wrong = [[replace(best[0], token_ids=ids)]]
-    (found,) = translator.make_predictions(["aßc"], wrong, TranslateOptions(replace_unknown=True))
-    assert found.text[1] in "aßc"
+    (result,) = translator.make_predictions(["aßc"], wrong, TranslateOptions(replace_unknown=True))
+    assert result.text[1] in "aßc"
     assert "<unk>" in translator.make_predictions(["aßc"], wrong, TranslateOptions())[0].text
     assert call("translate", backwards, "abc", "--replace-unknown").stdout == "cba\n"
 
 
 def test_help_lists_the_options_of_the_run(backwards):
-    shown = " ".join(call("translate", backwards, "--help").stdout.split())
+    output = " ".join(call("translate", backwards, "--help").stdout.split())
     for words in (
-        "--beam-size INTEGER hypotheses kept side by side; 1 is greedy [at least 1; at most 1,000]",
+        "--beam-size INTEGER beam size; 1 is greedy search [at least 1; at most 1,000]",
         "--align / --no-align",
         "--top-p NUMBER",
         "--too-long",
     ):
-        assert words in shown
-    refused(call("translate", backwards, "abc", "--beam-siz", 3), "--beam-size")
+        assert words in output
+    assert_refused(call("translate", backwards, "abc", "--beam-siz", 3), "--beam-size")
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_help_lists_the_options_of_the_run(backwards):
     [
         (["abc", "--file", "in.txt"], "--file cannot be combined with INPUT"),
         (["abc", "--seed", "1"], "invalid value '1' for seed: needs sample=on"),
-        (["abc", "--sample", "--beam-size", "3"], "for beam_size: needs a beam search; leave sample out"),
+        (["abc", "--sample", "--beam-size", "3"], "for beam_size: sample=on does not search"),
         (["abc", "--coverage-penalty", "0.2"], "for coverage_penalty: needs beam_size=2 or more"),
         (["abc", "--beam-size", "0"], "invalid value '0' for beam_size: must be at least 1"),
         (["abc", "--num-best", "0"], "invalid value '0' for num_best: must be at least 1"),
@@ -210,9 +210,9 @@ def test_help_lists_the_options_of_the_run(backwards):
         (["abc", "--out", "no/such/folder/x"], "no/such/folder/x: no such file or directory"),
     ],
 )
-def test_mistakes_are_answered_in_words(backwards, arguments, words):
-    refused(call("translate", backwards, *arguments), words)
+def test_invalid_arguments_are_refused_in_a_sentence(backwards, arguments, words):
+    assert_refused(call("translate", backwards, *arguments), words)
 
 
-def test_a_run_that_is_none(tmp_path):
-    refused(call("translate", tmp_path, "abc"), f"no run in {tmp_path}")
+def test_a_folder_without_a_run(tmp_path):
+    assert_refused(call("translate", tmp_path, "abc"), f"no run in {tmp_path}")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.tasks.vision import task as vision
-from tests.cli.calls import call, refused
+from tests.cli.calls import assert_refused, call
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -43,28 +43,28 @@ def test_classify(runs, image):
     assert path == str(image)
     assert label in "0123456789"
     assert 0 < float(probability) <= 1
-    found = json.loads(call("classify", runs / "digits", image, "--json").stdout)["predictions"]
-    assert (found[0]["label"], found[0]["input"]) == (label, {"image": str(image)})
+    result = json.loads(call("classify", runs / "digits", image, "--json").stdout)["predictions"]
+    assert (result[0]["label"], result[0]["input"]) == (label, {"image": str(image)})
     assert call("classify", runs / "digits", "--example", "3").stdout.split("\t")[0] in "0123456789"
-    refused(call("classify", runs / "digits"), "no input: this model takes IMAGE as arguments")
-    refused(call("classify", runs / "digits", "no.png"), "no.png")
-    refused(call("classify", runs / "digits", "--as-one-document"), "this model takes IMAGE as arguments")
-    refused(call("classify", runs / "digit-questions", image), "use: regard ask")
+    assert_refused(call("classify", runs / "digits"), "no input: this model takes IMAGE as arguments")
+    assert_refused(call("classify", runs / "digits", "no.png"), "no.png")
+    assert_refused(call("classify", runs / "digits", "--as-one-document"), "this model takes IMAGE as arguments")
+    assert_refused(call("classify", runs / "digit-questions", image), "use: regard ask")
 
 
 def test_ask(runs, image):
     run = runs / "digit-questions"
     answer, probability = call("ask", run, image, "how many 3s?").stdout.strip().split("\t")
     assert 0 < float(probability) <= 1
-    (found,) = json.loads(call("ask", run, image, "how many 3s?", "--json").stdout)["predictions"]
-    assert (found["text"], found["input"]["question"]) == (answer, "how many 3s?")
+    (result,) = json.loads(call("ask", run, image, "how many 3s?", "--json").stdout)["predictions"]
+    assert (result["text"], result["input"]["question"]) == (answer, "how many 3s?")
     assert call("ask", run, "is there a 5", "--example", "3").returncode == 0
     assert call("ask", run, "--example", "3").returncode == 0
-    refused(call("ask", run, image, "why?"), "is not a question that this model knows")
-    refused(call("ask", run, "--example", "99"), "invalid value '99' for --example: test has fewer examples")
-    refused(call("ask", run, image, "how", "many"), "3 arguments are not inputs of the form IMAGE QUESTION")
-    refused(call("ask", runs / "digits", image), "use: regard classify")
-    refused(call("ask", run, "--device", "abacus"), "no device 'abacus'")
+    assert_refused(call("ask", run, image, "why?"), "is not a question that this model knows")
+    assert_refused(call("ask", run, "--example", "99"), "invalid value '99' for --example: test has fewer examples")
+    assert_refused(call("ask", run, image, "how", "many"), "3 arguments are not inputs of the form IMAGE QUESTION")
+    assert_refused(call("ask", runs / "digits", image), "use: regard classify")
+    assert_refused(call("ask", run, "--device", "abacus"), "no device 'abacus'")
 
 
 def test_show(runs, image, tmp_path):
@@ -84,9 +84,9 @@ def test_show(runs, image, tmp_path):
         answer = call("show", runs / "digit-questions", image, "is there a 5", "--no-smooth", "--out", out)
         assert answer.returncode == 0, answer.stderr
         assert out.stat().st_size > 50
-    found = json.loads(call("show", runs / "digit-questions", image, "is there a 5", "--json").stdout)
-    assert (found["question"], len(found["attention"][0]["weights"][0])) == ("is there a 5", 1)
-    refused(call("show", runs / "digits", image, "--heads"), "No such option: --heads")
+    result = json.loads(call("show", runs / "digit-questions", image, "is there a 5", "--json").stdout)
+    assert (result["question"], len(result["attention"][0]["weights"][0])) == ("is there a 5", 1)
+    assert_refused(call("show", runs / "digits", image, "--heads"), "No such option: --heads")
 
 
 def test_evaluate(runs):
@@ -96,7 +96,7 @@ def test_evaluate(runs):
     assert "inside" in answer.stdout
     assert "where" in answer.stdout
     assert "valid: 12 examples" in call("evaluate", runs / "digits", "--split", "valid").stdout
-    found = json.loads(call("evaluate", runs / "digits", "--limit", "5", "--json").stdout)
-    assert found["splits"]["test"]["num_examples"] == 5
-    refused(call("evaluate", runs / "digits", "--split", "no"), "no split 'no'")
-    refused(call("evaluate", runs / "digits", "x.jsonl"), "cannot be evaluated on files")
+    result = json.loads(call("evaluate", runs / "digits", "--limit", "5", "--json").stdout)
+    assert result["splits"]["test"]["num_examples"] == 5
+    assert_refused(call("evaluate", runs / "digits", "--split", "no"), "no split 'no'")
+    assert_refused(call("evaluate", runs / "digits", "x.jsonl"), "cannot be evaluated on files")

@@ -1,4 +1,4 @@
-"""How much is tried: a little by default, all of it with REGARD_FUZZ=full (`make fuzz`)."""
+"""The number of trials: few by default, all with REGARD_FUZZ=full (`make fuzz`)."""
 
 import os
 import signal
@@ -9,20 +9,20 @@ import pytest
 FULL = os.environ.get("REGARD_FUZZ", "small") == "full"
 
 
-def tries(small: int, full: int) -> int:
+def num_trials(small: int, full: int) -> int:
     return full if FULL else small
 
 
 @pytest.fixture
-def in_time():
-    """Something that takes longer than so many seconds hangs, and is a failure."""
+def time_limit():
+    """A context that fails after a number of seconds."""
 
     @contextmanager
     def limit(seconds: int = 20):
-        def late(number, frame):
+        def fail(number, frame):
             raise AssertionError(f"it took longer than {seconds} s")
 
-        before = signal.signal(signal.SIGALRM, late)
+        before = signal.signal(signal.SIGALRM, fail)
         signal.alarm(seconds)
         try:
             yield

@@ -10,8 +10,8 @@ import numpy
 import pytest
 
 from regard.errors import RegardError
-from tests.fuzz.conftest import tries
-from tests.fuzz.damage import damaged, memory_for, no_code_runs
+from tests.fuzz.conftest import num_trials
+from tests.fuzz.damage import corrupt, forbid_code, memory_limit
 
 pytestmark = pytest.mark.bare
 LINES = "a dog runs\tein Hund rennt\t0-0 1-1 2?2\nthe house\tdas Haus\t0-0 1-1\n\nüber 東京\tx\t0-0\n"
@@ -149,16 +149,16 @@ def check_error(error):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_damaged_files_are_read_or_refused(name, tmp_path, in_time):
+def test_damaged_files_are_read_or_refused(name, tmp_path, time_limit):
     read, file, valid = CASES[name]
     content = _content(valid, tmp_path)
     path = tmp_path / file
     path.write_bytes(content)
     read(path)  # valid content is read
-    rng, refused = random.Random(f"{name} {tries(0, 1)}"), 0
-    for _ in range(tries(12, 130)):
+    rng, refused = random.Random(f"{name} {num_trials(0, 1)}"), 0
+    for _ in range(num_trials(12, 130)):
         path.write_bytes(_corrupt(content, rng))
-        with in_time(), memory_for(), no_code_runs():
+        with time_limit(), memory_limit(), forbid_code():
             try:
                 read(path)
             except Exception as error:
@@ -181,7 +181,7 @@ def _corrupt(content, rng):
         return rng.randbytes(rng.choice([0, 1, 3, 50, 2000]))
     if draw < 0.4:
         return b"".join(rng.choices([*PIECES, rng.randbytes(5), content[:9]], k=rng.randint(1, 30)))
-    return damaged(content, rng)
+    return corrupt(content, rng)
 
 
 def test_long_words_are_not_cached():

@@ -7,12 +7,12 @@ import traceback
 
 import pytest
 
-from tests.fuzz.conftest import tries
-from tests.fuzz.damage import altered, damaged, memory_for, no_code_runs
+from tests.fuzz.conftest import num_trials
+from tests.fuzz.damage import alter_value, corrupt, forbid_code, memory_limit
 from tests.serving.servers import tiny_run
 from tests.tasks.fixtures_reviews import reviews, write_tsv
 
-pytestmark = pytest.mark.bare  # wrong types are meant to meet our own words, not those of the shape checks
+pytestmark = pytest.mark.bare  # so that wrong types are found by regard and not by the shape checks
 FILES = {
     "translation": ("run.json", "source.json", "target.json", "weights/best.safetensors"),
     "documents": ("run.json", "words.json", "labels.json", "weights/best.safetensors"),
@@ -40,7 +40,7 @@ def runs(tmp_path_factory):
     return {"translation": tiny_run(folder / "translation"), "documents": folder / "documents"}
 
 
-def told(error):
+def require_sentence(error):
     """The sentence that the command line would print; an error that has none is a bug."""
     from regard.cli.main import to_regard_error
 
@@ -51,36 +51,36 @@ def told(error):
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_a_damaged_run_is_refused_in_a_sentence(runs, kind, tmp_path, in_time):
+def test_a_damaged_run_is_refused_in_a_sentence(runs, kind, tmp_path, time_limit):
     from regard.tasks import load
 
-    chance, refused = random.Random(f"{kind} {tries(0, 1)}"), 0
-    count = tries(60, 700)
+    rng, refused = random.Random(f"{kind} {num_trials(0, 1)}"), 0
+    count = num_trials(60, 700)
     for number in range(count):
         run = tmp_path / "run"
         shutil.copytree(runs[kind], run)
         file = run / FILES[kind][number % len(FILES[kind])]
-        file.write_bytes(harmed(file, chance))
-        with in_time(), memory_for(), no_code_runs():
+        file.write_bytes(corrupt_file(file, rng))
+        with time_limit(), memory_limit(), forbid_code():
             try:
-                used(load(run))
+                use_model(load(run))
             except Exception as error:
-                told(error)
+                require_sentence(error)
                 refused += 1
         shutil.rmtree(run)
     assert refused > count / 2
 
 
-def harmed(file, chance):
+def corrupt_file(file, rng):
     """The file damaged; of run.json mostly one of the settings."""
     content = file.read_bytes()
-    if file.name != "run.json" or chance.random() < 0.4:
-        return damaged(content, chance)
+    if file.name != "run.json" or rng.random() < 0.4:
+        return corrupt(content, rng)
     record = json.loads(content)
-    return json.dumps({**record, "config": altered(record["config"], chance)}).encode("utf-8", "surrogatepass")
+    return json.dumps({**record, "config": alter_value(record["config"], rng)}).encode("utf-8", "surrogatepass")
 
 
-def used(model):
+def use_model(model):
     """A model that could be loaded can also be used, or says what is wrong with it."""
     if hasattr(model, "classify"):
         model.classify(["A superb plot. It then saw the city."])
@@ -88,24 +88,26 @@ def used(model):
         model.translate(["abc def", "x"])
 
 
-def test_a_damaged_checkpoint_is_passed_over(runs, tmp_path, in_time):
+def test_a_damaged_checkpoint_is_skipped(runs, tmp_path, time_limit):
     from regard.training import checkpoint
 
-    chance = random.Random(tries(2, 3))
+    rng = random.Random(num_trials(2, 3))
     folder = tmp_path / "checkpoints"
-    whole = list(checkpoint.list_steps(runs["translation"] / "checkpoints").values())[-1]
-    for number in range(tries(60, 600)):
-        shutil.copytree(whole, folder / whole.name)
+    original = list(checkpoint.list_steps(runs["translation"] / "checkpoints").values())[-1]
+    for number in range(num_trials(60, 600)):
+        shutil.copytree(original, folder / original.name)
         file = (
-            folder / whole.name / (checkpoint.MODEL_FILE, checkpoint.TRAINING_FILE, checkpoint.STATE_FILE)[number % 3]
+            folder
+            / original.name
+            / (checkpoint.MODEL_FILE, checkpoint.TRAINING_FILE, checkpoint.STATE_FILE)[number % 3]
         )
         before = file.read_bytes()
-        file.write_bytes(damaged(before, chance))
-        with in_time(), memory_for(), no_code_runs():
+        file.write_bytes(corrupt(before, rng))
+        with time_limit(), memory_limit(), forbid_code():
             try:
                 checkpoint.load_latest(folder)
-                same = checkpoint.load(whole).state == checkpoint.load(folder / whole.name).state
-                assert same  # only what does not matter was damaged, such as a space in JSON
+                same = checkpoint.load(original).state == checkpoint.load(folder / original.name).state
+                assert same  # only what does not matter was corrupt, such as a space in JSON
             except ValueError as error:
-                told(error)
+                require_sentence(error)
         shutil.rmtree(folder)

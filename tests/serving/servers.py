@@ -33,14 +33,14 @@ TINY = {
 LINES = ["abc def", "hello world", "lower newer", "lowest newest", "ghi jkl mno", "pqr stu vwxyz"]
 
 
-def tiny_translator(tokenizer: str = "char", **given):
+def tiny_translator(tokenizer: str = "char", **options):
     """An untrained translator with two layers of two heads."""
     from regard.data import Tokenizer
     from regard.models import Transformer
     from regard.tasks import TranslationConfig, Translator
     from regard.tasks.translation.processor import TranslationProcessor
 
-    settings = TranslationConfig(**{**TINY, "tokenizer": tokenizer, **given})
+    settings = TranslationConfig(**{**TINY, "tokenizer": tokenizer, **options})
     cut = Tokenizer.train(LINES * 5, tokenizer, 60)
     shape = {
         "embed_dim": settings.embed_dim,
@@ -51,7 +51,7 @@ def tiny_translator(tokenizer: str = "char", **given):
     return Translator(Transformer(len(cut), len(cut), **shape), TranslationProcessor(cut, cut), settings)
 
 
-def untrained(name, processor, **options):
+def make_predictor(name, processor, **options):
     """A predictor of a task that nobody has trained."""
     from regard.tasks import get_task
 
@@ -68,7 +68,7 @@ def tiny_classifier():
     processor = TextClassificationProcessor(
         Tokenizer.train(LINES, "word", 40), ("neg", "pos"), max_sentence_words=20, max_sentences=10
     )
-    return untrained("text-classification", processor, hidden_dim=8, embed_dim=8)
+    return make_predictor("text-classification", processor, hidden_dim=8, embed_dim=8)
 
 
 TINY_IMAGES = {"conv_channels": 4, "feature_dim": 24, "hidden_dim": 8, "image_size": 32}
@@ -78,14 +78,14 @@ def tiny_image_classifier():
     """A classifier of images of digits."""
     from regard.tasks.vision.task import ImageClassificationProcessor
 
-    return untrained("image-classification", ImageClassificationProcessor(image_size=32), **TINY_IMAGES)
+    return make_predictor("image-classification", ImageClassificationProcessor(image_size=32), **TINY_IMAGES)
 
 
 def tiny_visual_qa():
     """A model that answers questions about images of digits."""
     from regard.tasks.vision.task import VisualQAProcessor
 
-    return untrained("visual-question-answering", VisualQAProcessor(image_size=32), **TINY_IMAGES)
+    return make_predictor("visual-question-answering", VisualQAProcessor(image_size=32), **TINY_IMAGES)
 
 
 def tiny_generator():
@@ -94,10 +94,10 @@ def tiny_generator():
     from regard.tasks.language_modeling.task import TextGenerationProcessor
 
     sizes = {"embed_dim": 16, "num_heads": 2, "num_layers": 1, "passage_length": 20}
-    return untrained("text-generation", TextGenerationProcessor(Tokenizer.train(LINES * 5, "bpe", 60)), **sizes)
+    return make_predictor("text-generation", TextGenerationProcessor(Tokenizer.train(LINES * 5, "bpe", 60)), **sizes)
 
 
-def picture(side=8, kind="PNG"):
+def encode_image(side=8, kind="PNG"):
     """A gray image as base64."""
     import numpy
     from PIL import Image
@@ -107,7 +107,7 @@ def picture(side=8, kind="PNG"):
     return base64.b64encode(file.getvalue()).decode()
 
 
-def decoded(text):
+def decode_image(text):
     """The pixels of an image in base64."""
     import numpy
     from PIL import Image
@@ -115,7 +115,7 @@ def decoded(text):
     return numpy.asarray(Image.open(io.BytesIO(base64.b64decode(text))).convert("RGB"))
 
 
-def tiny_run(folder, **given):
+def tiny_run(folder, **options):
     """A run that `regard serve` can open: two steps of training on a few lines."""
     from regard.tasks import train
 
@@ -126,7 +126,7 @@ def tiny_run(folder, **given):
             file.writelines(line[::step] + "\n" for line in LINES * 5)
     short = {"steps": 2, "validate_every": 2, "save_every": 2, "monitor": "loss", "average_last": 0, "vocab_size": 60}
     texts = {"train_files": files, "valid_files": files}
-    train("translation", folder / "tiny", log=lambda line: None, **{**TINY, **short, **texts, **given})
+    train("translation", folder / "tiny", log=lambda line: None, **{**TINY, **short, **texts, **options})
     return folder / "tiny"
 
 
@@ -138,7 +138,7 @@ def in_thread(app) -> Iterator[str]:
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", ws="none"))
     thread = threading.Thread(target=server.run)
     thread.start()
-    until(lambda: server.started)
+    wait_until(lambda: server.started)
     try:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
@@ -149,7 +149,7 @@ def in_thread(app) -> Iterator[str]:
 @contextmanager
 def in_process(*arguments: str) -> Iterator[tuple[str, subprocess.Popen]]:
     """`regard serve` with these arguments: its address, and the process, which is stopped by Ctrl-C."""
-    process = begun(*arguments)
+    process = start(*arguments)
     line = process.stdout.readline()
     assert "http://" in line, line + process.stderr.read()
     try:
@@ -162,7 +162,7 @@ def in_process(*arguments: str) -> Iterator[tuple[str, subprocess.Popen]]:
         process.stderr.close()
 
 
-def begun(*arguments: str) -> subprocess.Popen:
+def start(*arguments: str) -> subprocess.Popen:
     return subprocess.Popen(
         [*REGARD, "serve", "--no-open", *arguments],
         stdout=subprocess.PIPE,
@@ -172,14 +172,14 @@ def begun(*arguments: str) -> subprocess.Popen:
     )
 
 
-def until(true, seconds: float = 20.0) -> None:
-    patience = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < patience, "waited in vain"
+def wait_until(condition, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.02)
 
 
-def refused(answer: httpx.Response, status: int, code: str, words: str = "") -> None:
+def assert_refused(answer: httpx.Response, status: int, code: str, words: str = "") -> None:
     """The one form of errors, with one sentence and no traceback."""
     assert answer.status_code == status, answer.text
     assert set(answer.json()) == {"error"}

@@ -4,112 +4,120 @@ import numpy
 import pytest
 import torch
 
-from tests.serving.servers import refused
+from tests.serving.servers import assert_refused
 
 
 @pytest.fixture
-def seen(client):
-    return explained(client, "abcd", target="dcb", self_attention=True).json()
+def explanation(client):
+    return post_explanation(client, "abcd", target="dcb", self_attention=True).json()
 
 
-def explained(client, text, **options):
+def post_explanation(client, text, **options):
     return client.post("/v1/explanations", json={"input": text, "options": options})
 
 
-def block(client, seen, path):
-    answer = client.get(f"/v1/explanations/{seen['id']}/{path}")
+def get_weights(client, explanation, path):
+    answer = client.get(f"/v1/explanations/{explanation['id']}/{path}")
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "application/octet-stream"
     shape = [int(size) for size in answer.headers["x-shape"].split(",")]
     return torch.from_numpy(numpy.frombuffer(answer.content, "<u2").reshape(shape) / 65_535)
 
 
-def test_an_explanation_describes_its_sequences_and_maps(seen):
-    target, source, previous = seen["sequences"]
+def test_an_explanation_describes_its_sequences_and_maps(explanation):
+    target, source, previous = explanation["sequences"]
     assert source["tokens"] == ["a", "b", "c", "d", "</s>"]
     assert target["words"] == [["d", [0]], ["c", [1]], ["b", [2]], ["</s>", [3]]]
     assert previous["tokens"] == ["<s>", "d", "c", "b"]
-    found = [(one["group"], one["queries"], one["keys"], one["heads"], one["is_causal"]) for one in seen["maps"]]
+    maps = [(one["group"], one["queries"], one["keys"], one["heads"], one["is_causal"]) for one in explanation["maps"]]
     cross, encoder, decoder = (
         ("cross", 0, 1, 2, False),
         ("encoder_self", 1, 1, 2, False),
         ("decoder_self", 0, 2, 2, True),
     )
-    assert found == [cross] * 2 + [encoder] * 2 + [decoder] * 2
-    assert seen["prediction"]["text"] == "dcb"
+    assert maps == [cross] * 2 + [encoder] * 2 + [decoder] * 2
+    assert explanation["prediction"]["text"] == "dcb"
 
 
-def test_weights_are_those_of_the_alignment(client, translator, seen):
+def test_weights_are_those_of_the_alignment(client, translator, explanation):
     weights = translator.align("abcd", "dcb").weights.double()
     for layer in range(2):
         for head in range(2):
-            assert (block(client, seen, f"maps/{layer}/heads/{head}") - weights[layer, head]).abs().max() < 1e-5
-        assert (block(client, seen, f"maps/{layer}/heads/mean") - weights[layer].mean(0)).abs().max() < 2e-5
-    assert (block(client, seen, "maps/cross/heads/mean") - weights.mean((0, 1))).abs().max() < 2e-5
+            assert (
+                get_weights(client, explanation, f"maps/{layer}/heads/{head}") - weights[layer, head]
+            ).abs().max() < 1e-5
+        assert (
+            get_weights(client, explanation, f"maps/{layer}/heads/mean") - weights[layer].mean(0)
+        ).abs().max() < 2e-5
+    assert (get_weights(client, explanation, "maps/cross/heads/mean") - weights.mean((0, 1))).abs().max() < 2e-5
 
 
-def test_self_attention_weights_are_those_of_the_layers(client, translator, seen):
-    kept = []
+def test_self_attention_weights_are_those_of_the_layers(client, translator, explanation):
+    recorded = []
     hooks = [
-        layer.self_attn.register_forward_hook(lambda module, given, out: kept.append(out.weights[0].double()))
+        layer.self_attn.register_forward_hook(
+            lambda module, inputs, output: recorded.append(output.weights[0].double())
+        )
         for stack in (translator.model.encoder, translator.model.decoder)
         for layer in stack.layers
     ]
     translator.align("abcd", "dcb")
     for hook in hooks:
         hook.remove()
-    for number, weights in enumerate(kept, start=2):
+    for number, weights in enumerate(recorded, start=2):
         for head in range(2):
-            assert (block(client, seen, f"maps/{number}/heads/{head}") - weights[head]).abs().max() < 1e-5
-    assert block(client, seen, "maps/4/heads/0").triu(1).max() == 0  # causal
+            assert (get_weights(client, explanation, f"maps/{number}/heads/{head}") - weights[head]).abs().max() < 1e-5
+    assert get_weights(client, explanation, "maps/4/heads/0").triu(1).max() == 0  # causal
 
 
 def test_self_attention_is_computed_on_request(client):
-    seen = explained(client, "abcd", target="dcb").json()
-    assert {one["group"] for one in seen["maps"]} == {"cross"}
-    refused(client.get(f"/v1/explanations/{seen['id']}/maps/encoder_self/heads/mean"), 404, "map_not_found")
+    explanation = post_explanation(client, "abcd", target="dcb").json()
+    assert {one["group"] for one in explanation["maps"]} == {"cross"}
+    assert_refused(
+        client.get(f"/v1/explanations/{explanation['id']}/maps/encoder_self/heads/mean"), 404, "map_not_found"
+    )
 
 
 def test_a_hypothesis_is_explained_by_its_tokens(client, translator):
     best = client.post("/v1/translate", json={"inputs": ["abc"]}).json()["predictions"][0]
-    seen = explained(client, "abc", token_ids=best["token_ids"]).json()
+    explanation = post_explanation(client, "abc", token_ids=best["token_ids"]).json()
     weights = translator.align_token_ids(["abc"], [best["token_ids"]])[0].weights.double()
-    assert (block(client, seen, "maps/1/heads/1") - weights[1, 1]).abs().max() < 1e-5
-    assert seen["prediction"]["text"] == best["text"]
+    assert (get_weights(client, explanation, "maps/1/heads/1") - weights[1, 1]).abs().max() < 1e-5
+    assert explanation["prediction"]["text"] == best["text"]
 
 
-def test_a_given_translation_is_scored(client, translator, seen):
-    assert seen["prediction"]["token_log_probs"] == pytest.approx(
+def test_a_target_is_scored(client, translator, explanation):
+    assert explanation["prediction"]["token_log_probs"] == pytest.approx(
         translator.score(["abcd"], ["dcb"])[0].token_log_probs, abs=1e-5
     )
 
 
 def test_thumbnails_show_the_maximum(client):
-    seen = explained(client, "abcdefgh" * 5, target="ab").json()
-    small, whole = block(client, seen, "maps/0"), block(client, seen, "maps/0/heads/1")
+    explanation = post_explanation(client, "abcdefgh" * 5, target="ab").json()
+    small, full = get_weights(client, explanation, "maps/0"), get_weights(client, explanation, "maps/0/heads/1")
     assert tuple(small.shape) == (2, 3, 32)
-    assert tuple(whole.shape) == (3, 41)
-    assert torch.equal(small[1].amax(-1), whole.amax(-1))
+    assert tuple(full.shape) == (3, 41)
+    assert torch.equal(small[1].amax(-1), full.amax(-1))
 
 
-def test_measures_are_those_of_viewing(client, translator, seen):
+def test_measures_are_those_of_viewing(client, translator, explanation):
     from regard.viewing import measures
 
-    told = client.get(f"/v1/explanations/{seen['id']}/maps/0/heads/1/measures").json()
+    result = client.get(f"/v1/explanations/{explanation['id']}/maps/0/heads/1/measures").json()
     weights = translator.align("abcd", "dcb").weights[0]
-    assert told["entropy"] == pytest.approx(float(measures.entropy(weights[1]).mean()) / 0.693147, abs=1e-3)
-    assert told["head_similarity"] == pytest.approx(float(measures.head_similarity(weights)[0, 1]), abs=1e-3)
-    path = f"/v1/explanations/{seen['id']}/maps/cross/heads/mean/measures"
+    assert result["entropy"] == pytest.approx(float(measures.entropy(weights[1]).mean()) / 0.693147, abs=1e-3)
+    assert result["head_similarity"] == pytest.approx(float(measures.head_similarity(weights)[0, 1]), abs=1e-3)
+    path = f"/v1/explanations/{explanation['id']}/maps/cross/heads/mean/measures"
     assert "head_similarity" not in client.get(path).json()
 
 
-def test_faithfulness_is_measured(client, translator, seen):
+def test_faithfulness_is_measured(client, translator, explanation):
     from regard.tasks.translation.faithfulness import measure_faithfulness
 
-    told = client.get(f"/v1/explanations/{seen['id']}/faithfulness").json()
-    there = measure_faithfulness(translator, "abcd", "dcb").to_json()
-    assert told["permuted"]["probability_mass"] == pytest.approx(there["permuted"]["probability_mass"], abs=1e-4)
-    assert set(told["sentence"]) == {"en", "zh"}
+    result = client.get(f"/v1/explanations/{explanation['id']}/faithfulness").json()
+    expected = measure_faithfulness(translator, "abcd", "dcb").to_json()
+    assert result["permuted"]["probability_mass"] == pytest.approx(expected["permuted"]["probability_mass"], abs=1e-4)
+    assert set(result["sentence"]) == {"en", "zh"}
 
 
 @pytest.mark.parametrize(
@@ -127,8 +135,8 @@ def test_faithfulness_is_measured(client, translator, seen):
         ({"input": "ab", "options": {"beam_size": 7}}, 413, "too_many_candidates"),
     ],
 )
-def test_an_impossible_explanation_is_refused_in_a_sentence(client, body, status, code):
-    refused(client.post("/v1/explanations", json=body), status, code)
+def test_invalid_requests_are_refused_in_a_sentence(client, body, status, code):
+    assert_refused(client.post("/v1/explanations", json=body), status, code)
 
 
 @pytest.mark.parametrize(
@@ -141,21 +149,26 @@ def test_an_impossible_explanation_is_refused_in_a_sentence(client, body, status
         ("maps/9/heads/0/measures", "map_not_found"),
     ],
 )
-def test_unknown_maps_and_heads_are_refused(client, seen, path, code):
-    refused(client.get(f"/v1/explanations/{seen['id']}/{path}"), 404, code)
+def test_unknown_maps_and_heads_are_refused(client, explanation, path, code):
+    assert_refused(client.get(f"/v1/explanations/{explanation['id']}/{path}"), 404, code)
 
 
-def test_old_explanations_are_dropped(client, seen):
+def test_the_least_recently_used_explanation_is_dropped(client, explanation):
     for text in ("a", "b"):
-        explained(client, text, target="a")
-    assert client.get(f"/v1/explanations/{seen['id']}/maps/0/heads/0").status_code == 200  # which makes it the newest
+        post_explanation(client, text, target="a")
+    assert (
+        client.get(f"/v1/explanations/{explanation['id']}/maps/0/heads/0").status_code == 200
+    )  # which makes it the newest
     for text in ("c", "d"):
-        explained(client, text, target="a")
-    assert client.get(f"/v1/explanations/{seen['id']}/maps/0/heads/0").status_code == 200
+        post_explanation(client, text, target="a")
+    assert client.get(f"/v1/explanations/{explanation['id']}/maps/0/heads/0").status_code == 200
     for text in ("e", "f", "g"):
-        explained(client, text, target="a")
-    refused(
-        client.get(f"/v1/explanations/{seen['id']}/maps/0/heads/0"), 404, "explanation_not_found", "request it again"
+        post_explanation(client, text, target="a")
+    assert_refused(
+        client.get(f"/v1/explanations/{explanation['id']}/maps/0/heads/0"),
+        404,
+        "explanation_not_found",
+        "request it again",
     )
 
 

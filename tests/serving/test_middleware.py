@@ -3,10 +3,10 @@
 import httpx
 import pytest
 
-from tests.serving.servers import in_thread, refused, until
+from tests.serving.servers import assert_refused, in_thread, wait_until
 
 
-def test_every_answer_tells_browsers_what_to_keep_to(client):
+def test_every_response_has_security_headers(client):
     for path in ("/", "/v1/health", "/nowhere", "/explorer/explorer.js"):
         headers = client.get(path).headers
         assert headers["content-security-policy"].startswith("default-src 'self';")
@@ -26,7 +26,7 @@ def test_pages_are_a_fixed_table(client):
         "/web//etc/passwd",
         "/explorer/",
     ):
-        refused(client.get(path), 404, "not_found")
+        assert_refused(client.get(path), 404, "not_found")
 
 
 def test_the_page_has_no_script_or_style_of_its_own(client):
@@ -36,45 +36,45 @@ def test_the_page_has_no_script_or_style_of_its_own(client):
     assert "<style" not in page
 
 
-def test_only_our_own_names_are_answered(client):
+def test_other_host_names_are_refused(client):
     for host in ("127.0.0.1:1", "localhost", "LOCALHOST:8000", "[::1]:8000", "localhost."):
         assert client.get("/v1/health", headers={"Host": host}).status_code == 200
     for host in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "192.168.1.7", "[", ""):
         assert client.get("/v1/health", headers={"Host": host}).status_code in (400, 421)
-    refused(client.get("/v1/health", headers={"Host": "evil.example"}), 421, "forbidden_host")
+    assert_refused(client.get("/v1/health", headers={"Host": "evil.example"}), 421, "forbidden_host")
 
 
 def test_pages_of_other_sites_are_refused(client):
     own = str(client.base_url).rstrip("/")
     assert client.get("/v1/health", headers={"Origin": own}).status_code == 200
     for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
-        refused(client.get("/v1/health", headers={"Origin": origin}), 403, "forbidden_origin")
+        assert_refused(client.get("/v1/health", headers={"Origin": origin}), 403, "forbidden_origin")
 
 
 @pytest.mark.parametrize("origin", ["http://[", "//", "\x7f"])
-def test_nonsense_origins_are_other_sites(client, origin):
-    refused(client.get("/v1/health", headers={"Origin": origin}), 403, "forbidden_origin")
+def test_invalid_origins_are_refused(client, origin):
+    assert_refused(client.get("/v1/health", headers={"Origin": origin}), 403, "forbidden_origin")
 
 
-def test_whoever_sends_too_much_hears_why(client):
+def test_a_sender_of_a_large_body_gets_an_error(client):
     """Five megabytes are more than the sockets hold: closing at once would lose the answer."""
-    refused(client.post("/v1/tokens", content=b"x" * 5_000_000), 413, "body_too_large")
+    assert_refused(client.post("/v1/tokens", content=b"x" * 5_000_000), 413, "body_too_large")
 
 
 def test_large_bodies_are_not_read(client):
-    refused(client.post("/v1/tokens", content=b"x" * 20_001), 413, "body_too_large", "20,000 bytes")
+    assert_refused(client.post("/v1/tokens", content=b"x" * 20_001), 413, "body_too_large", "20,000 bytes")
 
     def pieces():  # without a length in the headers
         for _ in range(30):
             yield b" " * 1_000
 
-    refused(
+    assert_refused(
         client.post("/v1/tokens", content=pieces(), headers={"Content-Type": "application/json"}), 413, "body_too_large"
     )
 
 
 @pytest.mark.parametrize("length", ["-5", "many"])
-def test_nonsense_lengths_are_refused(client, length):
+def test_invalid_lengths_are_refused(client, length):
     try:
         answer = client.post("/v1/tokens", content=b"{}", headers={"Content-Length": length})
     except httpx.HTTPError:
@@ -82,20 +82,20 @@ def test_nonsense_lengths_are_refused(client, length):
     assert 400 <= answer.status_code < 500
 
 
-def test_what_is_no_json_is_refused(client):
+def test_invalid_json_is_refused(client):
     as_json = {"Content-Type": "application/json"}
     for content in (b"{", b"\xff", b"[1,", b'{"text": NaN}', b"null", b"[" * 9_000):
         answer = client.post("/v1/tokens", content=content, headers=as_json)
-        refused(answer, 422 if answer.status_code == 422 else 400, answer.json()["error"]["code"])
+        assert_refused(answer, 422 if answer.status_code == 422 else 400, answer.json()["error"]["code"])
 
 
 def test_unknown_addresses_and_methods(client):
-    refused(client.get("/v2/health"), 404, "not_found")
-    refused(client.delete("/v1/translate"), 405, "method_not_allowed")
+    assert_refused(client.get("/v2/health"), 404, "not_found")
+    assert_refused(client.delete("/v1/translate"), 405, "method_not_allowed")
     assert client.delete("/v1/translate").headers["allow"] == "POST"
 
 
-def test_a_bug_of_ours_is_told_without_a_traceback(translator, monkeypatch):
+def test_an_internal_error_is_sent_without_a_traceback(translator, monkeypatch):
     from regard.serving import build_app
 
     def broken(*args, **kwargs):
@@ -104,24 +104,24 @@ def test_a_bug_of_ours_is_told_without_a_traceback(translator, monkeypatch):
     monkeypatch.setattr(translator, "predict", broken)
     with in_thread(build_app(translator)) as address:
         answer = httpx.post(f"{address}/v1/translate", json={"inputs": ["a"]})
-    refused(answer, 500, "internal")
+    assert_refused(answer, 500, "internal")
     assert "secret" not in answer.text
 
 
-def test_openapi_is_there_and_asks_nobody(client):
+def test_the_openapi_schema_refers_to_no_other_server(client):
     assert "/v1/translate" in client.get("/v1/openapi.json").json()["paths"]
     assert client.get("/docs").status_code == 404
 
 
-def test_a_long_translation_does_not_stop_the_rest(translator, monkeypatch):
+def test_a_long_translation_does_not_block_other_routes(translator, monkeypatch):
     import threading
 
     from regard.serving import build_app
 
-    begun, gate = threading.Event(), threading.Event()
+    start, gate = threading.Event(), threading.Event()
 
     def slow(*args, **kwargs):
-        begun.set()
+        start.set()
         gate.wait(20)
         return predict(*args, **kwargs)
 
@@ -132,7 +132,7 @@ def test_a_long_translation_does_not_stop_the_rest(translator, monkeypatch):
             target=httpx.post, args=(f"{address}/v1/translate",), kwargs={"json": {"inputs": ["a"]}}
         )
         asking.start()
-        until(begun.is_set)
+        wait_until(start.is_set)
         assert httpx.get(f"{address}/v1/health").status_code == 200
         assert httpx.get(f"{address}/v1/regression").status_code == 200
         gate.set()

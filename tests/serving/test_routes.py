@@ -8,7 +8,7 @@ import httpx
 import numpy
 import pytest
 
-from tests.serving.servers import in_thread, refused, tiny_translator, until
+from tests.serving.servers import assert_refused, in_thread, tiny_translator, wait_until
 
 
 def events(answer):
@@ -17,7 +17,7 @@ def events(answer):
     return [(event.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for event, data in parts]
 
 
-def streamed(client, text, **options):
+def post_stream(client, text, **options):
     return client.post("/v1/predict/stream", json={"input": text, "options": options})
 
 
@@ -39,10 +39,10 @@ def test_the_model_is_described(client, translator):
     assert (answer["limits"]["max_inputs"], answer["limits"]["max_candidates"]) == (3, 6)
 
 
-def test_without_a_model_there_is_the_playground_only(playground):
+def test_a_server_without_a_model_has_only_the_playground(playground):
     assert playground.get("/v1/model").json()["model"] is None
-    refused(playground.post("/v1/translate", json={"inputs": ["ab"]}), 404, "no_model", "RUN")
-    refused(playground.post("/v1/explanations", json={"input": "ab"}), 404, "no_model")
+    assert_refused(playground.post("/v1/translate", json={"inputs": ["ab"]}), 404, "no_model", "RUN")
+    assert_refused(playground.post("/v1/explanations", json={"input": "ab"}), 404, "no_model")
 
 
 def test_tokens_are_counted(client):
@@ -58,12 +58,12 @@ def test_translations_are_those_of_the_translator(client, translator, path):
     texts = ["abc", "de"]
     body = {"inputs": texts, "options": {"num_best": 3, "beam_size": 4}}
     answer = client.post(path, json=body).json()
-    found = translator.search(texts, translator.decoding_config(beam_size=4, num_best=3))
-    for here, there in zip(answer["predictions"], found, strict=True):
-        hypotheses = [here, *here["alternatives"]]
-        assert [one["token_ids"] for one in hypotheses] == [one.token_ids for one in there]
-        assert [one["score"] for one in hypotheses] == pytest.approx([one.score for one in there], abs=1e-5)
-        assert [one["text"] for one in hypotheses] == [translator.to_text(one) for one in there]
+    results = translator.search(texts, translator.decoding_config(beam_size=4, num_best=3))
+    for prediction, expected in zip(answer["predictions"], results, strict=True):
+        hypotheses = [prediction, *prediction["alternatives"]]
+        assert [one["token_ids"] for one in hypotheses] == [one.token_ids for one in expected]
+        assert [one["score"] for one in hypotheses] == pytest.approx([one.score for one in expected], abs=1e-5)
+        assert [one["text"] for one in hypotheses] == [translator.to_text(one) for one in expected]
 
 
 def test_predictions_are_explained_on_request(client, translator):
@@ -96,7 +96,7 @@ def test_predictions_are_explained_on_request(client, translator):
     ],
 )
 def test_invalid_requests_are_refused_in_a_sentence(client, body, status, code, words):
-    refused(client.post("/v1/translate", json=body), status, code, words)
+    assert_refused(client.post("/v1/translate", json=body), status, code, words)
 
 
 def test_an_error_names_the_row_of_an_input(client):
@@ -106,7 +106,7 @@ def test_an_error_names_the_row_of_an_input(client):
 @pytest.mark.parametrize(
     "text", ["🎉👩‍👩‍👧", "שלום עולם", "<script>alert(1)</script>", "a\u0000b", "\u202eabc", "e\u0301"]
 )
-def test_any_script_is_a_text(client, text):
+def test_texts_in_any_script(client, text):
     assert client.post("/v1/translate", json={"inputs": [text]}).status_code == 200
 
 
@@ -117,7 +117,7 @@ def test_half_a_surrogate_pair_becomes_a_question_mark(client):
 
 
 def test_a_stream_sends_partial_predictions_and_then_the_complete_one(client, translator):
-    answer = streamed(client, "abc")
+    answer = post_stream(client, "abc")
     assert answer.headers["content-type"].startswith("text/event-stream")
     *partial, (last, complete) = events(answer)
     assert last == "end"
@@ -131,20 +131,20 @@ def test_a_stream_sends_partial_predictions_and_then_the_complete_one(client, tr
 
 
 def test_a_beam_search_sends_the_end_only(client, translator):
-    ((name, complete),) = events(streamed(client, "abc", beam_size=3))
+    ((name, complete),) = events(post_stream(client, "abc", beam_size=3))
     assert name == "end"
     best = translator.search(["abc"], translator.decoding_config(beam_size=3))[0][0]
     assert complete["token_ids"] == best.token_ids
 
 
-def test_streams_at_the_same_time_are_each_their_own(client, translator):
+def test_concurrent_streams_are_independent(client, translator):
     texts = ["abc", "de", "hello world", "lower"]
-    found = {}
+    results = {}
 
     def ask(text):
-        *partial, (_, complete) = events(streamed(client, text))
+        *partial, (_, complete) = events(post_stream(client, text))
         assert all(one["token_ids"] == complete["token_ids"][: len(one["token_ids"])] for _, one in partial)
-        found[text] = complete["token_ids"]
+        results[text] = complete["token_ids"]
 
     threads = [threading.Thread(target=ask, args=(text,)) for text in texts]
     for thread in threads:
@@ -152,26 +152,26 @@ def test_streams_at_the_same_time_are_each_their_own(client, translator):
     for thread in threads:
         thread.join()
     best = translator.search(texts, translator.decoding_config(beam_size=1))
-    assert [found[text] for text in texts] == [one[0].token_ids for one in best]
+    assert [results[text] for text in texts] == [one[0].token_ids for one in best]
 
 
 def test_a_stream_can_be_sampled(client):
     options = {"sample": True, "temperature": 2.0, "top_k": 10, "seed": 3}
-    first, second = (events(streamed(client, "abc", **options))[-1] for _ in range(2))
+    first, second = (events(post_stream(client, "abc", **options))[-1] for _ in range(2))
     assert first == second
-    others = [events(streamed(client, "abc", sample=True, seed=seed))[-1][1] for seed in range(4)]
+    others = [events(post_stream(client, "abc", sample=True, seed=seed))[-1][1] for seed in range(4)]
     assert len({tuple(one["token_ids"]) for one in others}) > 1
 
 
-def test_errors_before_a_stream_have_their_status(client):
-    refused(streamed(client, "a" * 41), 413, "input_too_long", "41 tokens")
-    refused(streamed(client, " "), 422, "empty_input")
-    refused(client.post("/v1/predict/stream", json={"input": "a", "beam": 5}), 422, "invalid_request", "beam")
+def test_errors_before_a_stream_have_a_status(client):
+    assert_refused(post_stream(client, "a" * 41), 413, "input_too_long", "41 tokens")
+    assert_refused(post_stream(client, " "), 422, "empty_input")
+    assert_refused(client.post("/v1/predict/stream", json={"input": "a", "beam": 5}), 422, "invalid_request", "beam")
     for name in ("temperature", "top_p"):  # in float32 these would be 0
-        refused(streamed(client, "a", sample=True, **{name: 5e-324}), 422, "invalid_request", name)
+        assert_refused(post_stream(client, "a", sample=True, **{name: 5e-324}), 422, "invalid_request", name)
 
 
-def test_a_stream_that_breaks_says_so(translator, monkeypatch):
+def test_a_stream_that_fails_sends_an_error(translator, monkeypatch):
     from regard.models.transformer import Transformer
     from regard.serving import build_app
 
@@ -201,21 +201,21 @@ def test_a_stream_that_breaks_says_so(translator, monkeypatch):
 def test_scores_are_those_of_the_translator(client, translator):
     pairs = [{"input": "abc", "target": "cb"}, {"input": "de", "target": ""}]
     scores = client.post("/v1/score", json={"pairs": pairs}).json()["scores"]
-    found = translator.score(["abc", "de"], ["cb", ""])
-    assert [one["log_prob"] for one in scores] == pytest.approx([one.log_prob for one in found], abs=1e-4)
-    assert [one["token_ids"] for one in scores] == [one.token_ids for one in found]
-    refused(client.post("/v1/score", json={"pairs": [{"input": "abc"}]}), 422, "invalid_request", "target")
+    results = translator.score(["abc", "de"], ["cb", ""])
+    assert [one["log_prob"] for one in scores] == pytest.approx([one.log_prob for one in results], abs=1e-4)
+    assert [one["token_ids"] for one in scores] == [list(one.token_ids) for one in results]
+    assert_refused(client.post("/v1/score", json={"pairs": [{"input": "abc"}]}), 422, "invalid_request", "target")
 
 
 def test_alignments_are_those_of_the_translator(client, translator):
     body = {"pairs": [{"input": "abc", "target": "cb"}, {"input": "de"}], "options": {"layer": 1, "head": 0}}
-    given, own = client.post("/v1/align", json=body).json()["alignments"]
+    aligned, own = client.post("/v1/align", json=body).json()["alignments"]
     alignment = translator.align("abc", "cb")
     words = alignment.select_head(1, 0).merge_words()
-    assert (given["source"], given["target"]) == (list("abc"), list("cb"))
-    assert numpy.allclose(given["weights"], words.weights[0, 0], atol=1e-5)
-    assert {tuple(link) for link in given["links"]} == alignment.links(1, 0)
-    assert given["log_prob"] == pytest.approx(translator.score(["abc"], ["cb"])[0].log_prob, abs=1e-4)
+    assert (aligned["source"], aligned["target"]) == (list("abc"), list("cb"))
+    assert numpy.allclose(aligned["weights"], words.weights[0, 0], atol=1e-5)
+    assert {tuple(link) for link in aligned["links"]} == alignment.links(1, 0)
+    assert aligned["log_prob"] == pytest.approx(translator.score(["abc"], ["cb"])[0].log_prob, abs=1e-4)
     best = translator.search(["de"])[0][0]
     assert own["text"] == translator.to_text(best)
     assert own["log_prob"] == pytest.approx(best.log_prob, abs=1e-4)
@@ -233,8 +233,8 @@ def test_alignments_are_those_of_the_translator(client, translator):
         ({"pairs": [{"input": "a"}], "options": {"method": "any"}}, 422, "invalid_request", "method"),
     ],
 )
-def test_impossible_alignments_are_refused_in_a_sentence(client, body, status, code, words):
-    refused(client.post("/v1/align", json=body), status, code, words)
+def test_invalid_alignments_are_refused_in_a_sentence(client, body, status, code, words):
+    assert_refused(client.post("/v1/align", json=body), status, code, words)
 
 
 def test_health_and_metrics(translator):
@@ -265,18 +265,18 @@ def test_health_and_metrics(translator):
     assert any(line.startswith("process_resident_memory_bytes ") for line in lines)
 
 
-def test_a_token_is_required_where_one_is_set(translator):
+def test_a_token_is_required_if_one_is_set(translator):
     from regard.serving import build_app
 
     with in_thread(build_app(translator, token="s3cret")) as address, httpx.Client(base_url=address) as client:
         for wrong in ({}, {"Authorization": "Bearer s3cre"}, {"Authorization": "Basic s3cret"}, {"Authorization": "ü"}):
             wrong = {name: value.encode("latin-1") for name, value in wrong.items()}
             answer = client.get("/v1/model", headers=wrong)
-            refused(answer, 401, "unauthorized", "Bearer")
+            assert_refused(answer, 401, "unauthorized", "Bearer")
             assert answer.headers["www-authenticate"] == "Bearer"
         assert client.get("/v1/model", headers={"Authorization": "bearer s3cret"}).status_code == 200
-        refused(client.post("/v1/translate", json={"inputs": ["a"]}), 401, "unauthorized")
-        refused(client.get("/v1/metrics"), 401, "unauthorized")
+        assert_refused(client.post("/v1/translate", json={"inputs": ["a"]}), 401, "unauthorized")
+        assert_refused(client.get("/v1/metrics"), 401, "unauthorized")
         assert client.get("/v1/health/live").status_code == 200
         assert client.get("/v1/health/ready").status_code == 200
         assert client.get("/").status_code == 200  # the page asks for the token
@@ -285,47 +285,47 @@ def test_a_token_is_required_where_one_is_set(translator):
 def test_at_overload_requests_are_refused_before_they_are_parsed(monkeypatch):
     from regard.serving import Limits, build_app
 
-    translator, begun, gate = tiny_translator(), threading.Event(), threading.Event()
+    translator, start, gate = tiny_translator(), threading.Event(), threading.Event()
     predict = translator.predict
 
     def slow(*args):
-        begun.set()
+        start.set()
         assert gate.wait(20)
         return predict(*args)
 
     monkeypatch.setattr(translator, "predict", slow)
     with in_thread(build_app(translator, limits=Limits(max_queued=2))) as address:
-        found = []
+        results = []
 
         def ask():
-            found.append(httpx.post(f"{address}/v1/translate", json={"inputs": ["a", "b"]}, timeout=30))
+            results.append(httpx.post(f"{address}/v1/translate", json={"inputs": ["a", "b"]}, timeout=30))
 
         first = threading.Thread(target=ask)
         first.start()
-        until(begun.is_set)
+        wait_until(start.is_set)
         for path in ("translate", "predict", "explanations", "align"):
             for content in (b'{"inputs": ["a"]}', b"this is no JSON"):
                 answer = httpx.post(f"{address}/v1/{path}", content=content)
-                refused(answer, 429, "busy")
+                assert_refused(answer, 429, "busy")
                 assert int(answer.headers["retry-after"]) >= 1
         assert httpx.get(f"{address}/v1/model").status_code == 200
         gate.set()
         first.join()
-        assert found[0].status_code == 200
+        assert results[0].status_code == 200
         assert httpx.post(f"{address}/v1/translate", json={"inputs": ["a"]}).status_code == 200
 
 
-def test_a_response_that_takes_too_long_is_given_up(monkeypatch):
+def test_a_slow_response_times_out(monkeypatch):
     from regard.serving import Limits, build_app
 
     translator, gate = tiny_translator(), threading.Event()
     monkeypatch.setattr(translator, "predict", lambda *args: gate.wait(20) and [])
     with in_thread(build_app(translator, limits=Limits(timeout=0.2))) as address:
-        refused(httpx.post(f"{address}/v1/translate", json={"inputs": ["a"]}), 504, "timeout", "0.2 seconds")
+        assert_refused(httpx.post(f"{address}/v1/translate", json={"inputs": ["a"]}), 504, "timeout", "0.2 seconds")
         gate.set()
 
 
-def test_a_body_that_does_not_arrive_is_given_up(translator):
+def test_a_body_that_does_not_arrive_times_out(translator):
     import socket
     from urllib.parse import urlsplit
 

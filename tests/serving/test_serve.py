@@ -1,4 +1,4 @@
-"""`regard serve` as people start and stop it."""
+"""`regard serve`: start, requests and shutdown."""
 
 import contextlib
 import re
@@ -10,8 +10,8 @@ from collections import Counter
 import httpx
 import pytest
 
-from tests.cli.calls import call, refused
-from tests.serving.servers import in_process, tiny_run, until
+from tests.cli.calls import assert_refused, call
+from tests.serving.servers import in_process, tiny_run, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -19,13 +19,13 @@ def run(tmp_path_factory):
     return str(tiny_run(tmp_path_factory.mktemp("serve") / "made"))
 
 
-def test_a_run_is_served_until_it_is_told_to_stop(run):
+def test_a_run_is_served_until_ctrl_c(run):
     with in_process(run, "--port", "0", "--lang", "zh") as (address, process):
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?lang=zh", address)
         root = address.split("?")[0]
         assert "explorer.js" in httpx.get(root).text
-        told = httpx.get(f"{root}v1/model").json()["model"]
-        assert (told["run"], told["recipe"]) == ("tiny", "translation")
+        result = httpx.get(f"{root}v1/model").json()["model"]
+        assert (result["run"], result["recipe"]) == ("tiny", "translation")
         best = httpx.post(f"{root}v1/translate", json={"inputs": ["abc"]}).json()
         assert best["predictions"][0]["tokens"]
         process.send_signal(signal.SIGINT)
@@ -42,10 +42,10 @@ def test_without_a_run_there_is_the_playground():
         assert process.stderr.read() == ""
 
 
-def test_sigterm_under_load_loses_no_answer(run):
-    """Whoever was taken in is answered; whoever comes later is sent away, by 503 or at the door."""
+def test_sigterm_under_load_loses_no_response(run):
+    """Accepted requests are answered; later ones get 503, or no connection."""
     with in_process(run, "--port", "0") as (address, process):
-        found, lost = Counter(), []
+        statuses, lost = Counter(), []
 
         def ask():
             with httpx.Client(base_url=address, timeout=60) as client:
@@ -53,11 +53,11 @@ def test_sigterm_under_load_loses_no_answer(run):
                     try:
                         answer = client.post("/v1/translate", json={"inputs": ["abc def ghi", "lower"]})
                     except httpx.ConnectError:
-                        return  # nobody listens any more
+                        return  # the server has stopped
                     except httpx.HTTPError as error:
                         lost.append(error)
                         return
-                    found[answer.status_code] += 1
+                    statuses[answer.status_code] += 1
                     if answer.status_code != 200:
                         assert answer.json()["error"]["code"] == "stopping"
                         assert answer.headers["connection"] == "close"
@@ -66,17 +66,17 @@ def test_sigterm_under_load_loses_no_answer(run):
         clients = [threading.Thread(target=ask) for _ in range(8)]
         for client in clients:
             client.start()
-        until(lambda: found[200] >= 20, 60)
+        wait_until(lambda: statuses[200] >= 20, 60)
         process.send_signal(signal.SIGTERM)
         for client in clients:
             client.join()
         assert process.wait(30) == 0
         assert lost == []
-        assert set(found) <= {200, 503}
+        assert set(statuses) <= {200, 503}
         assert process.stderr.read() == ""
 
 
-def test_clients_that_go_on_asking_do_not_keep_the_server_from_stopping():
+def test_clients_that_keep_sending_do_not_delay_the_shutdown():
     with in_process("--port", "0") as (address, process):
 
         def ask():
@@ -101,7 +101,7 @@ def test_a_token_comes_from_the_environment(run, monkeypatch):
         assert httpx.get(f"{address}v1/model", headers=known).status_code == 200
 
 
-def test_a_run_that_can_do_nothing_of_use_here_is_refused(tmp_path):
+def test_a_run_without_inputs_is_refused(tmp_path):
     from regard.tasks import train
 
     small = {
@@ -114,25 +114,25 @@ def test_a_run_that_can_do_nothing_of_use_here_is_refused(tmp_path):
         "batch_size": 2,
     }
     train("copy", tmp_path / "copy", log=lambda line: None, **small)
-    refused(call("serve", tmp_path / "copy", "--port", "0"), "takes no input, so it cannot be served")
-    refused(call("serve", "--port", "0", "--token", "two words"), "without spaces")
+    assert_refused(call("serve", tmp_path / "copy", "--port", "0"), "takes no input, so it cannot be served")
+    assert_refused(call("serve", "--port", "0", "--token", "two words"), "without spaces")
 
 
-def test_a_taken_port_is_told_in_a_sentence():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        refused(call("serve", "--port", taken.getsockname()[1]), "is taken; choose another with --port")
+def test_a_port_in_use_is_refused():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        assert_refused(call("serve", "--port", listener.getsockname()[1]), "is in use; choose another with --port")
 
 
-def test_what_cannot_be_served_is_told_in_a_sentence(tmp_path):
-    refused(call("serve", "--port", "70000"), "from 0 to 65535")
-    refused(call("serve", "--port", "0", "--host", "no.such.host.invalid"), "There is no address")
-    refused(call("serve", tmp_path / "nothing", "--port", "0"), "nothing")
-    refused(call("serve", "--port", "0", tmp_path, "--device", "abacus"), "no device")
+def test_invalid_arguments_are_refused_in_a_sentence(tmp_path):
+    assert_refused(call("serve", "--port", "70000"), "from 0 to 65535")
+    assert_refused(call("serve", "--port", "0", "--host", "no.such.host.invalid"), "no address")
+    assert_refused(call("serve", tmp_path / "nothing", "--port", "0"), "nothing")
+    assert_refused(call("serve", "--port", "0", tmp_path, "--device", "abacus"), "no device")
 
 
-def test_other_hosts_are_warned_of(monkeypatch):
+def test_a_public_host_prints_a_warning(monkeypatch):
     """Nothing listens but for a moment at this machine's own address: tests open no door."""
     from regard.cli import serve as serve_module
 
@@ -145,8 +145,8 @@ def test_other_hosts_are_warned_of(monkeypatch):
     assert "everybody" not in call("serve", "--port", "0", "--no-open").stderr
 
 
-def test_a_missing_extra_is_told_with_the_command(monkeypatch):
+def test_a_missing_extra_names_its_pip_command(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "fastapi", None)
-    refused(call("serve", "--port", "0"), 'pip install "regard[serve]"')
+    assert_refused(call("serve", "--port", "0"), 'pip install "regard[serve]"')

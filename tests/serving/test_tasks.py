@@ -6,10 +6,10 @@ import httpx
 import pytest
 
 from tests.serving.servers import (
-    decoded,
+    assert_refused,
+    decode_image,
+    encode_image,
     in_thread,
-    picture,
-    refused,
     tiny_classifier,
     tiny_generator,
     tiny_image_classifier,
@@ -50,9 +50,9 @@ def test_documents_are_classified(documents):
     texts = ["hello world. lower newer!", "abc"]
     for path in ("classify", "predict"):
         answer = client.post(f"/v1/{path}", json={"inputs": texts}).json()["predictions"]
-        for one, wanted in zip(answer, classifier.predict(texts), strict=True):
-            assert one["label"] == one["text"] == wanted.label
-            assert one["probabilities"] == pytest.approx(wanted.probabilities, abs=1e-5)
+        for one, expected in zip(answer, classifier.predict(texts), strict=True):
+            assert one["label"] == one["text"] == expected.label
+            assert one["probabilities"] == pytest.approx(expected.probabilities, abs=1e-5)
 
 
 def test_documents_are_explained(documents):
@@ -66,26 +66,26 @@ def test_documents_are_explained(documents):
     assert [one["group"] for one in stored["maps"]] == ["sentences", "sentence 1", "sentence 2"]
     answer = client.get(f"/v1/explanations/{stored['id']}/maps/1/heads/0")
     assert answer.headers["x-shape"] == "1,3"
-    refused(client.get(f"/v1/explanations/{stored['id']}/faithfulness"), 404, "unsupported")
+    assert_refused(client.get(f"/v1/explanations/{stored['id']}/faithfulness"), 404, "unsupported")
 
 
-def test_a_model_says_what_it_can_do_and_what_not(documents):
+def test_capabilities_and_unsupported_routes(documents):
     client, _ = documents
     model = client.get("/v1/model").json()["model"]
     assert model["capabilities"] == ["predict", "classify", "stream", "explanations"]
     assert (model["task"], model["labels"]) == ("text-classification", ["neg", "pos"])
-    refused(client.post("/v1/translate", json={"inputs": ["a"]}), 404, "unsupported", "predict, classify")
-    refused(client.post("/v1/score", json={"pairs": []}), 404, "unsupported")
-    refused(client.post("/v1/classify", json={"inputs": [""]}), 422, "empty_input")
+    assert_refused(client.post("/v1/translate", json={"inputs": ["a"]}), 404, "unsupported", "predict, classify")
+    assert_refused(client.post("/v1/score", json={"pairs": []}), 404, "unsupported")
+    assert_refused(client.post("/v1/classify", json={"inputs": [""]}), 422, "empty_input")
 
 
 def test_images_are_classified(images):
     client, classifier = images
-    pictures = [picture(), picture(kind="JPEG")]
+    pictures = [encode_image(), encode_image(kind="JPEG")]
     answer = client.post("/v1/classify", json={"inputs": pictures}).json()["predictions"]
-    for one, wanted in zip(answer, classifier.predict([decoded(text) for text in pictures]), strict=True):
-        assert one["label"] == wanted.label
-        assert one["probabilities"] == pytest.approx(wanted.probabilities, abs=1e-5)
+    for one, expected in zip(answer, classifier.predict([decode_image(text) for text in pictures]), strict=True):
+        assert one["label"] == expected.label
+        assert one["probabilities"] == pytest.approx(expected.probabilities, abs=1e-5)
     (explained,) = client.post("/v1/classify", json={"inputs": pictures[:1], "explain": True}).json()["predictions"]
     assert explained["explanation"]["attention"][0]["name"] == "grid"
     stored = client.post("/v1/explanations", json={"input": pictures[0]}).json()
@@ -94,39 +94,39 @@ def test_images_are_classified(images):
     assert int(shape.split(",")[1]) == rows * columns
 
 
-def test_what_is_no_image_is_refused(images, tmp_path):
+def test_invalid_images_are_refused(images, tmp_path):
     client, _ = images
     secret = tmp_path / "secret.png"
-    secret.write_bytes(base64.b64decode(picture()))
+    secret.write_bytes(base64.b64decode(encode_image()))
 
     def ask(*pictures):
         return client.post("/v1/classify", json={"inputs": pictures})
 
-    refused(ask("no base64!"), 422, "invalid_input", "input 1")
-    refused(ask(base64.b64encode(b"GIF89a").decode()), 422, "invalid_input")
-    refused(ask(str(secret)), 422, "invalid_input")  # a path is not opened
-    refused(ask(base64.b64encode(str(secret).encode()).decode()), 422, "invalid_input")
-    refused(ask(picture(40)), 413, "input_too_long", "40 x 40")
-    refused(ask(*[picture()] * 3), 413, "too_many_inputs")
+    assert_refused(ask("no base64!"), 422, "invalid_input", "input 1")
+    assert_refused(ask(base64.b64encode(b"GIF89a").decode()), 422, "invalid_input")
+    assert_refused(ask(str(secret)), 422, "invalid_input")  # a path is not opened
+    assert_refused(ask(base64.b64encode(str(secret).encode()).decode()), 422, "invalid_input")
+    assert_refused(ask(encode_image(40)), 413, "input_too_long", "40 x 40")
+    assert_refused(ask(*[encode_image()] * 3), 413, "too_many_inputs")
 
 
 def test_questions_about_images_are_answered(serve):
     model = tiny_visual_qa()
     client, question = serve(model), "how many 3s"
-    body = {"inputs": [{"image": picture(), "question": question}]}
+    body = {"inputs": [{"image": encode_image(), "question": question}]}
     (answer,) = client.post("/v1/ask", json=body).json()["predictions"]
     assert answer["probabilities"] == pytest.approx(
-        model.predict([(decoded(picture()), question)])[0].probabilities, abs=1e-5
+        model.predict([(decode_image(encode_image()), question)])[0].probabilities, abs=1e-5
     )
     assert client.post("/v1/explanations", json={"input": body["inputs"][0]}).json()["maps"]
     schema = client.get("/v1/openapi.json").json()["components"]["schemas"]["Input"]
     assert (set(schema["properties"]), schema["additionalProperties"]) == ({"image", "question"}, False)
-    refused(client.post("/v1/ask", json={"inputs": [picture()]}), 422, "invalid_request", "inputs.0")
-    refused(
+    assert_refused(client.post("/v1/ask", json={"inputs": [encode_image()]}), 422, "invalid_request", "inputs.0")
+    assert_refused(
         client.post("/v1/ask", json={"inputs": [{"image": "a", "question": "b"}]}), 422, "invalid_input", "image of"
     )
-    wrong = {"image": picture(), "question": "why"}
-    refused(client.post("/v1/ask", json={"inputs": [wrong]}), 422, "invalid_input")
+    wrong = {"image": encode_image(), "question": "why"}
+    assert_refused(client.post("/v1/ask", json={"inputs": [wrong]}), 422, "invalid_input")
 
 
 def test_texts_are_generated(serve):
@@ -139,8 +139,8 @@ def test_texts_are_generated(serve):
         one.text for one in generator.predict(["hello", ""], generator.predict_options(max_tokens=4, seed=1))
     ]
     assert client.post("/v1/tokens", json={"text": "hello"}).json()["count"] > 0
-    refused(
+    assert_refused(
         client.post("/v1/generate", json={"inputs": ["a"], "options": {"num_samples": 4}}), 413, "too_many_candidates"
     )
     assert "explanations" not in client.get("/v1/model").json()["model"]["capabilities"]
-    refused(client.post("/v1/explanations", json={"input": "a"}), 404, "unsupported")
+    assert_refused(client.post("/v1/explanations", json={"input": "a"}), 404, "unsupported")

@@ -10,36 +10,36 @@ from regard.errors import InputError, RequestError
 from regard.serving.worker import BatchingWorker, Limits
 
 
-def in_a_loop(coroutine):
-    """A browser's driver may have a loop in this thread."""
-    with ThreadPoolExecutor() as elsewhere:
-        return elsewhere.submit(asyncio.run, coroutine).result()
+def run_in_thread(coroutine):
+    """Run a coroutine in another thread, as the driver of the browser tests may have a loop in this one."""
+    with ThreadPoolExecutor() as executor:
+        return executor.submit(asyncio.run, coroutine).result()
 
 
 @pytest.fixture
-def worked():
-    """A worker, the batches it made, and a gate at which it waits."""
-    made = []
+def make_worker():
+    """A function that makes workers, which are closed at the end."""
+    workers = []
 
     def make(**limits):
         worker = BatchingWorker(Limits(**{"batch_delay": 0.0, **limits}))
-        made.append(worker)
+        workers.append(worker)
         return worker
 
     yield make
-    for worker in made:
+    for worker in workers:
         worker.close()
 
 
 class Doubling:
-    """Work that tells what it was given, and waits at a gate."""
+    """Work that records its items and waits for an event."""
 
     def __init__(self, gate=None):
-        self.batches, self.gate, self.began = [], gate, threading.Event()
+        self.batches, self.gate, self.started = [], gate, threading.Event()
 
     def __call__(self, items):
         self.batches.append(list(items))
-        self.began.set()
+        self.started.set()
         if self.gate is not None:
             assert self.gate.wait(20)
         if "bad" in items:
@@ -50,46 +50,46 @@ class Doubling:
         return [2 * item for item in items]
 
 
-async def begun(work):
-    while not work.began.is_set():
+async def wait_for_start(work):
+    while not work.started.is_set():
         await asyncio.sleep(0.005)
 
 
-def test_what_waits_is_computed_together_and_given_back_apart(worked):
-    worker, gate = worked(), threading.Event()
+def test_waiting_jobs_are_one_batch_with_separate_results(make_worker):
+    worker, gate = make_worker(), threading.Event()
     work = Doubling(gate)
 
     async def ask():
         first = asyncio.create_task(worker.submit_items("a", work, [1]))
-        await begun(work)
+        await wait_for_start(work)
         rest = [asyncio.create_task(worker.submit_items("a", work, items)) for items in ([2, 3], [4], [5, 6])]
         await asyncio.sleep(0.02)
         gate.set()
         return await asyncio.gather(first, *rest)
 
-    assert in_a_loop(ask()) == [[2], [4, 6], [8], [10, 12]]
+    assert run_in_thread(ask()) == [[2], [4, 6], [8], [10, 12]]
     assert work.batches == [[1], [2, 3, 4, 5, 6]]
 
 
-def test_other_kinds_wait_their_turn_and_batches_have_a_size(worked):
-    worker, gate = worked(max_batch_size=3), threading.Event()
+def test_batches_have_one_key_and_a_maximum_size(make_worker):
+    worker, gate = make_worker(max_batch_size=3), threading.Event()
     work = Doubling(gate)
 
     async def ask():
         tasks = [asyncio.create_task(worker.submit_items("a", work, [0]))]
-        await begun(work)
+        await wait_for_start(work)
         kinds = [("a", [1, 2]), ("b", [7]), ("a", [3, 4]), ("a", [5]), (None, [8]), (None, [9])]
         tasks += [asyncio.create_task(worker.submit_items(kind, work, items)) for kind, items in kinds]
         await asyncio.sleep(0.02)
         gate.set()
         await asyncio.gather(*tasks)
 
-    in_a_loop(ask())
+    run_in_thread(ask())
     assert work.batches == [[0], [1, 2, 5], [7], [3, 4], [8], [9]]
 
 
-def test_others_are_waited_for_as_long_as_they_come(worked):
-    worker, work = worked(batch_delay=0.2), Doubling()
+def test_a_batch_waits_while_jobs_arrive(make_worker):
+    worker, work = make_worker(batch_delay=0.2), Doubling()
 
     async def ask():
         tasks = []
@@ -98,54 +98,56 @@ def test_others_are_waited_for_as_long_as_they_come(worked):
             await asyncio.sleep(0.02)
         await asyncio.gather(*tasks)
 
-    in_a_loop(ask())
+    run_in_thread(ask())
     assert work.batches == [[0, 1, 2, 3]]
 
 
-def test_one_bad_request_does_not_spoil_its_neighbors(worked):
-    worker, gate = worked(), threading.Event()
+def test_one_invalid_job_does_not_fail_its_batch(make_worker):
+    worker, gate = make_worker(), threading.Event()
     work = Doubling(gate)
 
     async def ask():
         tasks = [asyncio.create_task(worker.submit_items("a", work, ["x"]))]
-        await begun(work)
+        await wait_for_start(work)
         for items in (["y"], ["bad"], ["z", "long"], ["z"]):
             tasks.append(asyncio.create_task(worker.submit_items("a", work, items)))
         await asyncio.sleep(0.02)
         gate.set()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
-    found = in_a_loop(ask())
-    assert [found[i] for i in (0, 1, 4)] == [["xx"], ["yy"], ["zz"]]
-    assert isinstance(found[2], ValueError)
-    assert isinstance(found[3], InputError)
+    results = run_in_thread(ask())
+    assert [results[i] for i in (0, 1, 4)] == [["xx"], ["yy"], ["zz"]]
+    assert isinstance(results[2], ValueError)
+    assert isinstance(results[3], InputError)
     assert work.batches == [["x"], ["y", "bad", "z", "long", "z"], ["y"], ["bad"], ["z", "long"], ["z"]]
 
 
-def test_the_others_of_a_batch_with_a_bad_input_stay_a_batch(worked):
-    worker, gate = worked(), threading.Event()
+def test_the_rest_of_a_failed_batch_stays_one_batch(make_worker):
+    worker, gate = make_worker(), threading.Event()
     work = Doubling(gate)
 
     async def ask():
         tasks = [asyncio.create_task(worker.submit_items("a", work, ["x"]))]
-        await begun(work)
+        await wait_for_start(work)
         for items in (["u"], ["v", "long"], ["w"]):
             tasks.append(asyncio.create_task(worker.submit_items("a", work, items)))
         await asyncio.sleep(0.02)
         gate.set()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
-    found = in_a_loop(ask())
-    assert found[:2] + found[3:] == [["xx"], ["uu"], ["ww"]]
-    assert (str(found[2]), found[2].row) == ("input 2 is too long", 1)  # counted in its own request
+    results = run_in_thread(ask())
+    assert results[:2] + results[3:] == [["xx"], ["uu"], ["ww"]]
+    assert (str(results[2]), results[2].row) == ("input 2 is too long", 1)  # counted in its own request
     assert work.batches == [["x"], ["u", "v", "long", "w"], ["u", "w"], ["v", "long"]]
 
 
-def test_who_would_wait_too_long_is_sent_away_and_told_when_to_come_back(worked):
-    worker, gate = worked(max_queued=3), threading.Event()
+def test_a_full_queue_refuses_jobs_with_retry_after(make_worker):
+    worker, gate = make_worker(max_queued=3), threading.Event()
 
     async def ask():
-        first = asyncio.create_task(worker.submit_items("a", Doubling(gate), [1, 2, 3, 4]))  # alone, any number
+        first = asyncio.create_task(
+            worker.submit_items("a", Doubling(gate), [1, 2, 3, 4])
+        )  # one job may have any number of items
         await asyncio.sleep(0.05)
         assert worker.is_full
         with pytest.raises(RequestError, match="waiting") as refusal:
@@ -158,11 +160,11 @@ def test_who_would_wait_too_long_is_sent_away_and_told_when_to_come_back(worked)
         assert worker.num_queued == 0
         assert await worker.submit(lambda: 3) == 3
 
-    in_a_loop(ask())
+    run_in_thread(ask())
 
 
-def test_nobody_waits_longer_than_the_limit(worked):
-    worker, gate = worked(timeout=0.1), threading.Event()
+def test_jobs_time_out(make_worker):
+    worker, gate = make_worker(timeout=0.1), threading.Event()
     late = Doubling()
 
     async def ask():
@@ -170,22 +172,22 @@ def test_nobody_waits_longer_than_the_limit(worked):
             await worker.submit(gate.wait)
         assert refusal.value.http_status == 504
         with pytest.raises(RequestError):
-            await worker.submit_items("a", late, [1])  # its time is over before its turn comes
+            await worker.submit_items("a", late, [1])  # times out in the queue
         gate.set()
         while worker.num_queued:
             await asyncio.sleep(0.01)
 
-    in_a_loop(ask())
+    run_in_thread(ask())
     assert late.batches == []
 
 
-def test_a_closed_worker_finishes_what_came_and_takes_in_nothing(worked):
-    worker, gate = worked(), threading.Event()
+def test_a_closed_worker_finishes_its_jobs_and_refuses_new_ones(make_worker):
+    worker, gate = make_worker(), threading.Event()
     work = Doubling(gate)
 
     async def ask():
         tasks = [asyncio.create_task(worker.submit_items(kind, work, [1])) for kind in "ab"]
-        await begun(work)
+        await wait_for_start(work)
         closing = asyncio.create_task(asyncio.to_thread(worker.close))
         await asyncio.sleep(0.05)
         with pytest.raises(RequestError) as refusal:
@@ -195,4 +197,4 @@ def test_a_closed_worker_finishes_what_came_and_takes_in_nothing(worked):
         assert await asyncio.gather(*tasks) == [[2], [2]]
         await closing
 
-    in_a_loop(ask())
+    run_in_thread(ask())

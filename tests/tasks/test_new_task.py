@@ -89,7 +89,7 @@ def test_the_run_is_served_over_http(run):
     import httpx
 
     from regard.serving import build_app
-    from tests.serving.servers import in_thread, refused
+    from tests.serving.servers import assert_refused, in_thread
 
     with in_thread(build_app(load(run), about={"run": "needle"})) as address, httpx.Client(base_url=address) as client:
         model = client.get("/v1/model").json()["model"]
@@ -104,4 +104,4 @@ def test_the_run_is_served_over_http(run):
         assert weights.headers["x-shape"] == "1,12"
         values = torch.frombuffer(bytearray(weights.content), dtype=torch.uint16).float()
         assert int(values.argmax()) == 8
-        refused(client.post("/v1/translate", json={"inputs": ["a"]}), 404, "unsupported", "find")
+        assert_refused(client.post("/v1/translate", json={"inputs": ["a"]}), 404, "unsupported", "find")

@@ -162,7 +162,7 @@ def test_settings_can_be_seen_before_there_is_data(name):
         ("reverse", ["normalize=spasemax"], "did you mean sparsemax"),
         ("translation", ["score=adative"], "did you mean additive"),
         ("reverse", ["score=dot", "encoder_hidden_dim=3"], "the keys 6"),
-        ("multi30k", ["data_dir=.", "language_pair=en-zh"], "invalid value 'en-zh' for pair"),
+        ("multi30k", ["data_dir=.", "language_pair=en-zh"], "invalid value 'en-zh' for language_pair"),
         ("translation", ["train_files=a.tsv"], "translation needs text to choose the best weights by"),
     ],
 )

@@ -104,7 +104,9 @@ def _columns_error(files: ParallelFiles, columns: Sequence[str], expected: str) 
 def parse_language_pair(config: TranslationConfig, known: Sequence[str]) -> tuple[str, str]:
     """The languages read and written."""
     if config.language_pair is None or config.language_pair not in known:
-        raise ConfigError(f"invalid value {config.language_pair!r} for pair: expected one of {', '.join(known)}")
+        raise ConfigError(
+            f"invalid value {config.language_pair!r} for language_pair: expected one of {', '.join(known)}"
+        )
     source, _, target = config.language_pair.partition("-")
     return source, target
 
@@ -136,7 +138,9 @@ def g2p(config: TranslationConfig) -> TranslationSplits:
     )
     known = sorted({path.name.partition("_train.tsv")[0] for path in root.glob("*_train.tsv*")})
     if config.language_pair not in known:
-        raise ConfigError(f"invalid value {config.language_pair!r} for pair: in {root} there are {', '.join(known)}")
+        raise ConfigError(
+            f"invalid value {config.language_pair!r} for language_pair: in {root} there are {', '.join(known)}"
+        )
 
     def part(name: str) -> ParallelFiles:
         return ParallelFiles([find_file(root, f"{config.language_pair}_{name}.tsv")])
