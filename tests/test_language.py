@@ -33,7 +33,6 @@ PENDING = (
     "regard/serving",
     "regard/tasks",
     "regard/studies",
-    "regard/export",
     "regard/locale",
     "tests/tasks",
     "tests/recipes",

@@ -1,10 +1,10 @@
-"""Exporting: a trained model in a folder of its own, for PyTorch or for another engine, and back.
+"""Export of trained models: a folder for PyTorch or another inference engine, and its predictor.
 
-    export      a run -> a folder for CTranslate2, for ONNX Runtime, or with plain safetensors
-    opened      such a folder -> what it does, as `regard.load` gives it
-    in_engine   a translator -> the same one, computed by another engine
+    export       a run -> a folder for CTranslate2, for ONNX Runtime, or with safetensors
+    open_export  such a folder -> its predictor, as `regard.load` returns it
+    to_engine    a translator -> the same translator with another engine
 
-Nothing that is read back runs code: tokenizers and settings are JSON, weights are safetensors or the engine's own
+Opening a folder runs no code from it: tokenizers and settings are JSON, weights are safetensors or the engine's own
 format, and every file is compared with its checksum first.
 """
 

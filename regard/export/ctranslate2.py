@@ -1,9 +1,9 @@
-"""A Transformer for CTranslate2: its weights in that program's order, and searches that answer as ours do."""
+"""CTranslate2: a Transformer in its format, and the engine, whose hypotheses are ranked as regard ranks them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +20,31 @@ from regard.models import Transformer
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import Translator
 
-MAX_BATCH_SENTENCES = 128  # sentences: its fastest on a CPU, for a model of 2.6 million weights and a beam of 5
+__all__ = ["MAX_BATCH_SENTENCES", "CTranslate2Engine", "write_model"]
 
+MAX_BATCH_SENTENCES = 128  # the fastest on a CPU, for a model with 2.6 million weights and beam size 5
+MIN_BATCH_SENTENCES = 8  # fewer are not worth a second thread
+SUPPRESSED_TOKENS = [[SPECIAL_TOKENS[PAD_ID]], [SPECIAL_TOKENS[BOS_ID]]]
+UNFINISHED_POWER = -8.0  # a length penalty that ranks hypotheses at the limit after all that have ended
 
-MIN_BATCH_SENTENCES = 8  # sentences that are not worth a second thread
-
-
-SUPPRESSED_TOKENS = [
-    [SPECIAL_TOKENS[PAD_ID]],
-    [SPECIAL_TOKENS[BOS_ID]],
-]  # it can forbid them, but changes all probabilities by that
-
-
-UNFINISHED_POWER = -8.0  # a power of the length under which those at the limit come after all that have ended
+Candidate = tuple[list[int], float]  # token ids, including EOS, and the log-probability
 
 
 def write_model(translator: Translator, folder: Path, quantize: str | None) -> None:
-    """Put the model into a folder as CTranslate2 reads it; tokens keep their numbers."""
-    specs = require_extra("ctranslate2", extra="export").specs
-    model = _require_transformer(translator.model)
-    first = model.encoder.layers[0]
-    spec = specs.TransformerSpec.from_config(
-        (len(model.encoder.layers), len(model.decoder.layers)),
-        first.self_attn.num_heads,  # type: ignore[union-attr]
-        pre_norm=first.norm_first,
-    )
+    """Write the model into a folder in CTranslate2's format; tokens keep their ids.
+
+    Args:
+        translator: with a Transformer as its model
+        folder: an existing folder
+        quantize: "int8" for weights in eight bits, or None
+    """
+    specs, model = require_extra("ctranslate2", extra="export").specs, translator.model
+    if not isinstance(model, Transformer):
+        raise ExportError("CTranslate2 has no recurrent models; export this one to onnx, or use it with PyTorch")
+    check_exportable(model, "CTranslate2")
+    first: Any = model.encoder.layers[0]
+    num_layers = len(model.encoder.layers), len(model.decoder.layers)
+    spec = specs.TransformerSpec.from_config(num_layers, first.self_attn.num_heads, pre_norm=first.norm_first)
     _copy_model(spec, model, num_export_positions(translator.max_length))
     spec.register_source_vocabulary(translator.source.vocabulary.tokens)
     spec.register_target_vocabulary(translator.target.vocabulary.tokens)
@@ -53,49 +53,37 @@ def write_model(translator: Translator, folder: Path, quantize: str | None) -> N
     spec.save(str(folder))
 
 
-def _require_transformer(model: Any) -> Transformer:
-    if not isinstance(model, Transformer):
-        raise ExportError("CTranslate2 has no recurrent models; export this one to onnx, or use it with PyTorch")
-    check_exportable(model, "CTranslate2")
-    return model
-
-
-def _copy_model(spec: Any, model: Transformer, positions: int) -> None:
-    for stack, embedding, words in (
-        (spec.encoder, model.src_embed, spec.encoder.embeddings[0]),
-        (spec.decoder, model.tgt_embed, spec.decoder.embeddings),
+def _copy_model(spec: Any, model: Transformer, num_positions: int) -> None:
+    for stack_spec, embed_spec, stack, embedding in (
+        (spec.encoder, spec.encoder.embeddings[0], model.encoder, model.src_embed),
+        (spec.decoder, spec.decoder.embeddings, model.decoder, model.tgt_embed),
     ):
-        words.weight = embedding.weight.detach()
-        stack.position_encodings.encodings = position_table(embedding, positions)
-    for place, layer in zip(spec.encoder.layer, model.encoder.layers, strict=True):
-        _copy_attention(place.self_attention, layer.self_attn, layer.norm1)
-        _copy_feed_forward(place.ffn, layer.feed_forward, layer.norm2)
-    for place, layer in zip(spec.decoder.layer, model.decoder.layers, strict=True):
-        _copy_attention(place.self_attention, layer.self_attn, layer.norm1)
-        _copy_attention(place.attention, layer.cross_attn, layer.norm2)
-        _copy_feed_forward(place.ffn, layer.feed_forward, layer.norm3)
-    for stack, ours in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
-        if isinstance(ours.norm, nn.LayerNorm):
-            _copy_norm(stack.layer_norm, ours.norm)
+        embed_spec.weight = embedding.weight.detach()
+        stack_spec.position_encodings.encodings = position_table(embedding, num_positions)
+        if isinstance(stack.norm, nn.LayerNorm):
+            _copy_norm(stack_spec.layer_norm, stack.norm)
+        layers: Any = stack.layers
+        for layer_spec, layer in zip(stack_spec.layer, layers, strict=True):
+            _copy_attention(layer_spec.self_attention, layer.self_attn, layer.norm1)
+            ffn_norm = layer.norm2
+            if stack is model.decoder:
+                _copy_attention(layer_spec.attention, layer.cross_attn, layer.norm2)
+                ffn_norm = layer.norm3
+            _copy_norm(layer_spec.ffn.layer_norm, ffn_norm)
+            _copy_linear(layer_spec.ffn.linear_0, layer.feed_forward.linear1)
+            _copy_linear(layer_spec.ffn.linear_1, layer.feed_forward.linear2)
     _copy_linear(spec.decoder.projection, model.lm_head)
 
 
-def _copy_attention(spec: Any, heads: Any, norm: Any) -> None:
-    """Self-attention has one matrix for queries, keys and values; looking back, queries have one of their own."""
+def _copy_attention(spec: Any, mha: Any, norm: nn.LayerNorm) -> None:
+    """Self-attention has one matrix for queries, keys and values, cross-attention one for keys and values."""
     _copy_norm(spec.layer_norm, norm)
-    *looking, output = spec.linear
-    if len(looking) == 1:
-        _copy_linear(looking[0], heads.q_proj, heads.k_proj, heads.v_proj)
+    if len(spec.linear) == 2:
+        _copy_linear(spec.linear[0], mha.q_proj, mha.k_proj, mha.v_proj)
     else:
-        _copy_linear(looking[0], heads.q_proj)
-        _copy_linear(looking[1], heads.k_proj, heads.v_proj)
-    _copy_linear(output, heads.out_proj)
-
-
-def _copy_feed_forward(spec: Any, network: Any, norm: Any) -> None:
-    _copy_norm(spec.layer_norm, norm)
-    _copy_linear(spec.linear_0, network.linear1)
-    _copy_linear(spec.linear_1, network.linear2)
+        _copy_linear(spec.linear[0], mha.q_proj)
+        _copy_linear(spec.linear[1], mha.k_proj, mha.v_proj)
+    _copy_linear(spec.linear[-1], mha.out_proj)
 
 
 def _copy_linear(spec: Any, *layers: nn.Linear) -> None:
@@ -111,41 +99,49 @@ def _copy_norm(spec: Any, norm: nn.LayerNorm) -> None:
 class CTranslate2Engine(InferenceEngine):
     """An exported Transformer in CTranslate2.
 
-    It divides log-probabilities by length^alpha, so as many as the beam is wide are asked for and ranked anew, as
-    `Decoding` says; where more had ended, the last of a long list may be others than ours. A sentence that had the
-    limit of a longer one, that did not end, or that has PAD or BOS in it, is searched once more by itself. It does
-    not tell the log-probability of each token: these are NaN.
+    CTranslate2 divides log-probabilities by length^alpha. Therefore all hypotheses of the beam are requested and
+    ranked again as `DecodingConfig` defines; if more have ended, the last of a long n-best list may differ from those
+    of PyTorch. A sentence is searched again by itself if it has the length limit of a longer one, if a hypothesis has
+    not ended, or if one contains PAD or BOS. CTranslate2 returns no log-probabilities of single tokens: they are NaN.
+
+    Args:
+        folder: contains the model
+        source: tokenizer of the source
+        target: tokenizer of the target
+        max_length: of the model, in source tokens
     """
 
     name = "ctranslate2"
 
     def __init__(self, folder: Path, source: Tokenizer, target: Tokenizer, max_length: int):
-        program = require_extra("ctranslate2", extra="export")
+        ctranslate2 = require_extra("ctranslate2", extra="export")
+        # One thread per batch: several threads in a batch compete with those of PyTorch, and a sentence takes ten
+        # times as long.
+        self.num_threads = torch.get_num_threads()
         try:
-            # A batch a thread: threads of its own beside PyTorch's make each step wait, and a sentence last ten times
-            # as long.
-            self.num_threads = torch.get_num_threads()
-            self.translator = program.Translator(str(folder), inter_threads=self.num_threads, intra_threads=1)
+            self.translator = ctranslate2.Translator(str(folder), inter_threads=self.num_threads, intra_threads=1)
         except (RuntimeError, ValueError) as error:
             raise ExportCorruptError(f"CTranslate2 cannot read {folder}: {error}; export the model again") from error
-        self.source, self.target = source.vocabulary.tokens, target.vocabulary.tokens
-        self.token_ids = {token: number for number, token in enumerate(self.target)}
+        self.source_tokens = source.vocabulary.tokens
+        self.token_ids = {token: index for index, token in enumerate(target.vocabulary.tokens)}
         self.num_positions = num_export_positions(max_length)
 
     def search(
         self, sources: Sequence[list[int]], options: DecodingConfig, generator: torch.Generator | None = None
     ) -> list[list[Hypothesis]]:
         _check_search_options(options)
-        tokens = [[self.source[number] for number in source] for source in sources]
+        tokens = [[self.source_tokens[index] for index in source] for source in sources]
         limits = options.max_lengths(torch.tensor([len(source) for source in sources], dtype=torch.long)).tolist()
-        check_export_length(max(limits, default=1), self.num_positions)
-        found = self._run(tokens, options, max(limits, default=1), _length_power(sources, options))
-        for row, several in enumerate(found):
-            strange = any(PAD_ID in ids or BOS_ID in ids for ids, _ in several)
-            if strange or not all(ids[-1:] == [EOS_ID] and len(ids) <= limits[row] for ids, _ in several):
-                never = SUPPRESSED_TOKENS if strange else None
-                (found[row],) = self._run(tokens[row : row + 1], options, limits[row], UNFINISHED_POWER, never)
-        return [_rank(several, options) for several in found]
+        longest = max(limits, default=1)
+        check_export_length(longest, self.num_positions)
+        beams = self._run(tokens, options, longest, _length_power(sources, options))
+        for row, beam in enumerate(beams):
+            has_special = any(PAD_ID in ids or BOS_ID in ids for ids, _ in beam)
+            if has_special or not all(ids[-1:] == [EOS_ID] and len(ids) <= limits[row] for ids, _ in beam):
+                # Suppressing tokens changes all probabilities, so only sentences that need it are searched with it.
+                suppressed = SUPPRESSED_TOKENS if has_special else None
+                (beams[row],) = self._run(tokens[row : row + 1], options, limits[row], UNFINISHED_POWER, suppressed)
+        return [_rank(beam, options) for beam in beams]
 
     def _run(
         self,
@@ -154,14 +150,14 @@ class CTranslate2Engine(InferenceEngine):
         limit: int,
         power: float,
         suppressed: list[list[str]] | None = None,
-    ) -> list[list[tuple[list[int], float]]]:
-        """All translations that ended, or reached the limit, with their log-probabilities; EOS is kept."""
+    ) -> list[list[Candidate]]:
+        """The hypotheses of each sentence that have ended or reached the limit."""
         width = options.beam_size if options.method == "beam" else 1
-        answers = self.translator.translate_batch(
+        results = self.translator.translate_batch(
             tokens,
             max_batch_size=min(max(MIN_BATCH_SENTENCES, -(-len(tokens) // self.num_threads)), MAX_BATCH_SENTENCES),
             beam_size=width,
-            num_hypotheses=width if power else options.num_best,  # without a penalty it knows itself when to stop
+            num_hypotheses=width if power else options.num_best,  # without a penalty no new ranking is needed
             length_penalty=power,
             max_decoding_length=limit,
             min_decoding_length=0,
@@ -169,40 +165,40 @@ class CTranslate2Engine(InferenceEngine):
             return_scores=True,
             return_end_token=True,
         )
-        return [list(self._parse_result(answer, power)) for answer in answers]
-
-    def _parse_result(self, result: Any, power: float) -> Iterable[tuple[list[int], float]]:
-        numbers = self.token_ids
-        for tokens, score in zip(result.hypotheses, result.scores, strict=True):
-            yield [numbers[token] for token in tokens], score * len(tokens) ** power
+        return [
+            [
+                ([self.token_ids[token] for token in hypothesis], score * len(hypothesis) ** power)
+                for hypothesis, score in zip(result.hypotheses, result.scores, strict=True)
+            ]
+            for result in results
+        ]
 
 
 def _check_search_options(options: DecodingConfig) -> None:
-    usual = DecodingConfig()
-    for wrong, what in (
+    default = DecodingConfig()
+    for is_unsupported, reason in (
         (options.method == "sample", "does not draw as ours does"),
-        (options.coverage_penalty != usual.coverage_penalty, "has another coverage penalty than ours"),
-        (options.patience != usual.patience, "gives no more translations than a beam is wide"),
-        (options.min_length != usual.min_length, "changes probabilities where a translation may not end yet"),
+        (options.coverage_penalty != default.coverage_penalty, "has another coverage penalty than ours"),
+        (options.patience != default.patience, "gives no more translations than a beam is wide"),
+        (options.min_length != default.min_length, "changes probabilities where a translation may not end yet"),
     ):
-        if wrong:
-            raise UnsupportedError(f"ctranslate2 {what}; take the engine onnx or torch for that")
+        if is_unsupported:
+            raise UnsupportedError(f"ctranslate2 {reason}; take the engine onnx or torch for that")
 
 
 def _length_power(sources: Sequence[list[int]], options: DecodingConfig) -> float:
-    """The alpha of length^alpha that comes nearest to the penalty of the options at the usual length."""
+    """The alpha of length^alpha that is closest to the length penalty of the options at the mean length."""
     if options.length_penalty_type == "power" or not sources:
         return options.length_penalty
-    usual = sum(map(len, sources)) / len(sources)
-    return options.length_penalty * usual / (5 + usual)  # the slope of log ((5 + length) / 6)^alpha by log length
+    mean = sum(map(len, sources)) / len(sources)
+    return options.length_penalty * mean / (5 + mean)  # the slope of log ((5 + length) / 6)^alpha by log length
 
 
-def _rank(candidates: list[tuple[list[int], float]], options: DecodingConfig) -> list[Hypothesis]:
-    """The best, finished ones first."""
-    found = []
+def _rank(candidates: list[Candidate], options: DecodingConfig) -> list[Hypothesis]:
+    """The best hypotheses, finished ones first."""
+    hypotheses = []
     for ids, log_prob in candidates:
         finished = ids[-1:] == [EOS_ID]
         score = log_prob / options.length_norm(len(ids))
-        unknown = [math.nan] * len(ids)
-        found.append(Hypothesis(ids[:-1] if finished else ids, score, log_prob, unknown, finished))
-    return sorted(found, key=lambda one: (one.finished, one.score), reverse=True)[: options.num_best]
+        hypotheses.append(Hypothesis(ids[:-1] if finished else ids, score, log_prob, [math.nan] * len(ids), finished))
+    return sorted(hypotheses, key=lambda one: (one.finished, one.score), reverse=True)[: options.num_best]

@@ -1,4 +1,4 @@
-"""The folder of an exported model, its model card, and what other engines can compute."""
+"""The folder of an exported model, its model card, and the limits of other engines."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from regard.tasks.run_record import is_export
 __all__ = [
     "CARD_FACTS",
     "CARD_FILE",
-    "RECORD_FILE",
-    "card_facts",
     "check_export_length",
     "check_exportable",
     "is_export",
@@ -40,22 +38,8 @@ FORMAT = 2  # of export.json
 CARD_FILE = "README.md"  # may be edited, so it has no checksum
 CARD_FACTS = ("model", "processor", "step", "tokens", "scores")
 CARD_OPTIONS = (
-    "model",
-    "num_layers",
-    "embed_dim",
-    "hidden_dim",
-    "num_heads",
-    "positions",
-    "self_score",
-    "self_normalize",
-    "score",
-    "normalize",
-    "tokenizer",
-    "vocab_size",
-    "order",
-    "cell_type",
-    "beam_size",
-    "length_penalty",
+    *("model", "num_layers", "embed_dim", "hidden_dim", "num_heads", "positions", "self_score", "self_normalize"),
+    *("score", "normalize", "tokenizer", "vocab_size", "order", "cell_type", "beam_size", "length_penalty"),
 )
 UNUSED_CARD_OPTIONS = {"transformer": ("hidden_dim", "order", "cell_type"), "rnn": ("num_heads", "positions")}
 TARGET_LIBRARIES = {"ctranslate2": "CTranslate2", "onnx": "ONNX Runtime", "safetensors": "PyTorch"}
@@ -67,31 +51,35 @@ def new_export_folder(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
 
     Args:
         folder: the final name
-        record: what export.json says, besides versions and checksums
+        record: content of export.json, besides versions and checksums
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunExistsError(f"{folder} is not empty; choose an empty or a new folder")
     with storage_errors(str(folder)):
         folder = folder.resolve()
         folder.parent.mkdir(parents=True, exist_ok=True)
-        part = folder.parent / f".{folder.name}-{os.getpid()}.part"
-        part.mkdir()
+        partial = folder.parent / f".{folder.name}-{os.getpid()}.part"
+        partial.mkdir()
         try:
-            yield part
-            paths = [path for path in sorted(part.rglob("*")) if path.is_file() and path.name != CARD_FILE]
-            files = {path.relative_to(part).as_posix(): sha256_of_file(path) for path in paths}
+            yield partial
+            paths = [path for path in sorted(partial.rglob("*")) if path.is_file() and path.name != CARD_FILE]
+            files = {path.relative_to(partial).as_posix(): sha256_of_file(path) for path in paths}
             versions = {"format": FORMAT, "regard_version": __version__}
-            write_json(part / RECORD_FILE, {**versions, **record, "files": files})
+            write_json(partial / RECORD_FILE, {**versions, **record, "files": files})
             if folder.exists():
                 folder.rmdir()  # it is empty
-            os.replace(part, folder)
+            os.replace(partial, folder)
             sync_folder(folder.parent)
         finally:
-            shutil.rmtree(part, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:
-    """The record of an exported model; every file is compared with its checksum."""
+    """The record of an exported model, after every file was compared with its checksum.
+
+    Args:
+        folder: written by `regard.export.export`
+    """
     folder = Path(folder)
     path = folder / RECORD_FILE
     try:
@@ -102,7 +90,7 @@ def read_record(folder: str | Path) -> dict[str, Any]:
             raise RunFormatError(
                 f"{path} has format {record['format']!r}, but this regard reads {FORMAT}; install a newer regard"
             )
-        files = {str(name): str(value) for name, value in record["files"].items()}
+        checksums = {str(name): str(value) for name, value in record["files"].items()}
         if not all(isinstance(record[key], str) for key in ("to", "task", "recipe")):
             raise TypeError("to, task and recipe must be texts")
         dict(record["config"])
@@ -112,8 +100,8 @@ def read_record(folder: str | Path) -> dict[str, Any]:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ExportCorruptError(f"{path} is damaged ({type(error).__name__}); export the model again") from None
-    for name, value in files.items():
-        _check_file(folder, name, value)
+    for name, checksum in checksums.items():
+        _check_file(folder, name, checksum)
     return dict(record)
 
 
@@ -128,24 +116,33 @@ def _check_file(folder: Path, name: str, expected: str) -> None:
         raise ExportCorruptError(f"{folder / name} has changed since it was exported; copy it or export it again")
 
 
-def card_facts(record: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of a run by the names of `CARD_FACTS`; None if unknown."""
-    return {name: record.get(name, state.get(name)) for name in CARD_FACTS}
+def model_card(record: Mapping[str, Any], name: str) -> str:
+    """The model card: Markdown with the header that model hubs read.
 
+    Args:
+        record: content of export.json
+        name: of the model
 
-def model_card(recipe: str, record: Mapping[str, Any], name: str) -> str:
-    """The model card: Markdown with the header that model hubs read."""
+    Returns:
+        the text of README.md
+    """
+    config = record["config"]
     extra = "" if record["to"] == "safetensors" else "[export]"
+    quantization = "" if record["quantize"] is None else f" with {record['quantize']} weights"
+    unused = UNUSED_CARD_OPTIONS.get(config.get("model"), ())
+    rows = [(key, config[key]) for key in CARD_OPTIONS if config.get(key) is not None and key not in unused]
+    rows += [(key, _format_fact(record[key])) for key in CARD_FACTS if record.get(key)]
+    usage = 'model.translate("...")' if "beam_size" in config else "model"
     parts = [
         "---\nlibrary_name: regard\ntags:\n- regard\n- attention\n---",
         f"# {name}",
-        f"Trained with the recipe `{recipe}` and exported for {TARGET_LIBRARIES[record['to']]}"
-        f"{_quantization_note(record)} by regard {__version__}.",
+        f"Trained with the recipe `{record['recipe']}` and exported for {TARGET_LIBRARIES[record['to']]}"
+        f"{quantization} by regard {__version__}.",
         "## What it is",
-        _facts_table(record),
+        "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows)]),
         "## Use it",
         f'```bash\npip install "regard{extra}"\n```',
-        f'```python\nimport regard\n\nmodel = regard.load("{name}")\n{_usage(record)}\n```',
+        f'```python\nimport regard\n\nmodel = regard.load("{name}")\n{usage}\n```',
         "## To be added by the publisher",
         "The training data, the license and the limitations of the model. The scores above are those of the last "
         "validation, on the data that selected the weights; they are no test.",
@@ -153,63 +150,72 @@ def model_card(recipe: str, record: Mapping[str, Any], name: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _quantization_note(record: Mapping[str, Any]) -> str:
-    return "" if record["quantize"] is None else f" with {record['quantize']} weights"
-
-
-def _facts_table(record: Mapping[str, Any]) -> str:
-    config = record["config"]
-    unused = UNUSED_CARD_OPTIONS.get(config.get("model"), ())
-    rows = [(key, config[key]) for key in CARD_OPTIONS if config.get(key) is not None and key not in unused]
-    rows += [(key, _format_fact(record[key])) for key in CARD_FACTS if record.get(key)]
-    return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows)])
-
-
 def _format_fact(value: Any) -> str:
     if isinstance(value, Mapping):
         numbers = {key: number for key, number in value.items() if isinstance(number, int | float)}
         return ", ".join(
-            f"{key} {number:,}" if isinstance(number, int) else f"{key} {number:.4g}" for key, number in numbers.items()
+            f"{key} {format(number, ',' if isinstance(number, int) else '.4g')}" for key, number in numbers.items()
         )
     if isinstance(value, (list, tuple)):
         return ", ".join(f"{number:,}" for number in value)
     return f"{value:,}"
 
 
-def _usage(record: Mapping[str, Any]) -> str:
-    return 'model.translate("...")' if "beam_size" in record["config"] else "model"
-
-
 def num_export_positions(max_length: int) -> int:
-    """Number of positions of an exported model: a translation may be twice as long as the longest training text."""
+    """Number of positions of an exported model: a translation may be twice as long as the longest training text.
+
+    Args:
+        max_length: of the model, in source tokens
+
+    Example:
+        >>> num_export_positions(20)
+        42
+    """
     return 2 * max_length + 2
 
 
-def check_export_length(length: int, positions: int) -> None:
-    """Raise UsageError for a translation with more tokens than the model has positions."""
-    if length > positions:
+def check_export_length(length: int, num_positions: int) -> None:
+    """Raise UsageError for a translation with more tokens than the model has positions.
+
+    Args:
+        length: number of target tokens
+        num_positions: of the model
+    """
+    if length > num_positions:
         raise UsageError(
-            f"this exported model has {positions:,} positions, too few for a translation of {length:,} tokens; take a"
-            " smaller max_length"
+            f"this exported model has {num_positions:,} positions, too few for a translation of {length:,} tokens; take"
+            " a smaller max_length"
         )
 
 
 def position_table(embedding: TokenEmbedding, num_positions: int) -> Tensor:
-    """The sinusoidal positions of an embedding as a table: (num_positions, embed_dim)."""
-    assert isinstance(embedding.positions, Sinusoidal)  # see `check_exportable`
+    """The sinusoidal positions of an embedding as a table.
+
+    Args:
+        embedding: source or target embedding of a Transformer that `check_exportable` accepts
+        num_positions: number of rows
+
+    Shape: -> (num_positions, embed_dim)
+    """
+    assert isinstance(embedding.positions, Sinusoidal)
     return embedding.positions.encoding(num_positions)
 
 
 def check_exportable(model: Transformer, engine: str) -> None:
-    """Raise ExportError for a Transformer with other parts than those of Vaswani et al. (2017)."""
-    for heads in (part for part in model.modules() if isinstance(part, MultiHead)):
-        is_standard = type(heads.score) is ScaledDot and heads.normalize in (None, softmax)
-        if not is_standard or heads.num_kv_heads != heads.num_heads:
+    """Raise ExportError for a Transformer with other parts than those of Vaswani et al. (2017).
+
+    Args:
+        model: the model
+        engine: name of the engine, for the message
+    """
+    for mha in (module for module in model.modules() if isinstance(module, MultiHead)):
+        is_standard = type(mha.score) is ScaledDot and mha.normalize in (None, softmax)
+        if not is_standard or mha.num_kv_heads != mha.num_heads:
             raise ExportError(
                 f"{engine} takes Transformers whose heads have scaled dot products, softmax and their own keys;"
                 " this one has another attention: use it with PyTorch, or export it to safetensors"
             )
-    if not all(type(part.positions) is Sinusoidal for part in (model.src_embed, model.tgt_embed)):
+    if not all(type(embedding.positions) is Sinusoidal for embedding in (model.src_embed, model.tgt_embed)):
         raise ExportError(
             f"{engine} takes Transformers with sinusoidal positions, and this one has others: use it with PyTorch,"
             " or export it to safetensors"

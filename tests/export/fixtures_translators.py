@@ -1,4 +1,4 @@
-"""Small translators that have learned a little, in many kinds, and the engines they can be computed by."""
+"""Small translators of many architectures, trained for a few steps, for the tests of engines."""
 
 from functools import cache
 from random import Random
@@ -38,7 +38,7 @@ TRANSFORMERS = {
 RECURRENT = {
     "additive": ["tie_embeddings=output"],
     "luong": ["order=luong", "input_feeding=on", "score=dot", "cell_type=lstm", "num_layers=2"],
-    "one way": ["bidirectional=off", "score=energy", "normalize=temperature(2)"],
+    "unidirectional": ["bidirectional=off", "score=energy", "normalize=temperature(2)"],
     "deep": ["score=concat(2)", "num_layers=2", "order=luong"],
     "concat": ["score=concat", "embed_dim=12", "encoder_hidden_dim=5"],
     "local-m": ["attention_scope=local-m", "score=scaleddot", "window_radius=2"],
@@ -46,23 +46,23 @@ RECURRENT = {
     "none": ["attention_scope=none"],
     "average_last": ["score=constant", "normalize=sigmoid", "cell_type=lstm"],
 }
-KINDS = {**TRANSFORMERS, **RECURRENT}
+ARCHITECTURES = {**TRANSFORMERS, **RECURRENT}
 
 
 @cache
-def translator(kind: str) -> Translator:
+def translator(architecture: str) -> Translator:
     torch.manual_seed(0)
-    settings = make_config("reverse", ["hidden_dim=16", "embed_dim=16", "max_length=20", *KINDS[kind]])
-    letters = Tokenizer.train([LETTERS], model_type="char", vocab_size=50)
+    config = make_config("reverse", ["hidden_dim=16", "embed_dim=16", "max_length=20", *ARCHITECTURES[architecture]])
+    tokenizer = Tokenizer.train([LETTERS], model_type="char", vocab_size=50)
     objective = Objective(
-        build_model(settings, len(letters), len(letters)), build_loss(settings.replace(label_smoothing=0.0))
+        build_model(config, len(tokenizer), len(tokenizer)), build_loss(config.replace(label_smoothing=0.0))
     ).train()
     optimizer = torch.optim.Adam(objective.parameters(), lr=1e-2)
     strings = Reverse(alphabet=LETTERS, max_length=8)
-    for step in range(50 if kind in TRANSFORMERS else 8):
+    for step in range(50 if architecture in TRANSFORMERS else 8):
         pairs = strings.sample(Random(step), 16)
-        batch = PairBatch.from_pairs([(letters.encode(pair.source), letters.encode(pair.target)) for pair in pairs])
+        batch = PairBatch.from_pairs([(tokenizer.encode(pair.source), tokenizer.encode(pair.target)) for pair in pairs])
         optimizer.zero_grad()
         (objective(batch).total / batch.num_tokens).backward()
         optimizer.step()
-    return Translator(objective.model, TranslationProcessor(letters, letters), settings)
+    return Translator(objective.model, TranslationProcessor(tokenizer, tokenizer), config)
