@@ -58,7 +58,7 @@ def test_settings_of_a_study_are_checked_before_it_begins(tmp_path):
     folder = tmp_path / "study"
     with pytest.raises(ValueError, match="stps is no option of every training; did you mean steps"):
         STUDIES["ntm2014"].run(folder, overrides=["stps=2"])
-    with pytest.raises(ValueError, match="batch is no option of every training"):
+    with pytest.raises(ValueError, match="batch_size is no option of every training"):
         STUDIES["ntm2014"].run(folder, overrides=["batch_size=2"])
     with pytest.raises(ValueError, match="data by --data FOLDER"):
         STUDIES["luong2015"].run(folder, overrides=["data_dir=multi30k"])
@@ -89,7 +89,7 @@ def test_the_best_possible_guess_is_a_line(tmp_path):
         train("ngrams", tmp_path / f"ngrams-{model}", [*words, f"model={model}", "num_threads=1"], log=str)
     axes = _ntm2014._plot_curves(tmp_path, "ngrams").axes[0]
     lines = {line.get_label(): line.get_ydata() for line in axes.lines}
-    best = load(tmp_path / "ngrams-ntm").evaluate(sequences=160, length=9)["best"]
+    best = load(tmp_path / "ngrams-ntm").evaluate([{"length": 9}], AlgorithmEvaluateOptions(num_sequences=160)).tables["sizes"][0]["best"]
     assert set(lines) == {"NTM", "LSTM", "best possible"}
     assert lines["best possible"][0] == pytest.approx(best)
     assert min(lines["NTM"]) > best
