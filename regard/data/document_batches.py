@@ -74,6 +74,11 @@ class DocumentBatch(TensorBatch):
         """The number of labels to predict."""
         return len(self)
 
+    @property
+    def model_inputs(self) -> tuple[Tensor, ...]:
+        """The arguments of the model."""
+        return self.token_ids, self.lengths, self.sentences_per_document
+
     def shard(self, rank: int, world_size: int) -> DocumentBatch:
         """Return the documents of one of several processes: every `world_size`-th, from `rank` on.
 

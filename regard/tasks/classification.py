@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from regard.attention import Additive, Attention, Constant
 from regard.data.document_splitter import Truncation
 from regard.data.sources import InMemoryBatches
-from regard.errors import DataError
+from regard.errors import ConfigError, DataError
+from regard.tasks.mechanisms import SCORES, build_attention, build_normalizer, build_score, parse_mechanism
 from regard.tasks.predictor import Metric, Prediction, Predictor, Report
 from regard.tasks.task import Task
-from regard.training import Loss
+from regard.training import BatchSource, Loss
 
 __all__ = [
     "Classification",
     "ClassificationBatch",
     "ClassificationPredictor",
     "ClassificationTask",
+    "build_pooling_attention",
     "classification_loss",
     "classification_tables",
-    "ranked_probabilities",
+    "select_weights",
 ]
+
+PREDICT_BATCH_SIZE = 100  # inputs
+InputT = TypeVar("InputT")
+ExampleT = TypeVar("ExampleT")
 
 
 @dataclass(frozen=True)
@@ -34,11 +42,11 @@ class ClassificationBatch:
     """Inputs with their labels.
 
     Args:
-        inputs: the arguments of the model
+        model_inputs: the arguments of the model
         labels: indices of the labels
     """
 
-    inputs: tuple[Tensor, ...]
+    model_inputs: tuple[Tensor, ...]
     labels: Tensor
 
     @property
@@ -48,12 +56,12 @@ class ClassificationBatch:
 
     def to(self, device: Any, /) -> ClassificationBatch:
         """The batch on a device."""
-        return ClassificationBatch(tuple(tensor.to(device) for tensor in self.inputs), self.labels.to(device))
+        return ClassificationBatch(tuple(tensor.to(device) for tensor in self.model_inputs), self.labels.to(device))
 
     def shard(self, rank: int, world_size: int, /) -> ClassificationBatch:
         """The examples of one of several processes."""
         rows = slice(rank, None, world_size)
-        return ClassificationBatch(tuple(tensor[rows] for tensor in self.inputs), self.labels[rows])
+        return ClassificationBatch(tuple(tensor[rows] for tensor in self.model_inputs), self.labels[rows])
 
 
 @dataclass(frozen=True)
@@ -69,12 +77,19 @@ class Classification(Prediction):
     truncation: Truncation = field(default_factory=Truncation)
 
     @classmethod
-    def from_probabilities(
-        cls, probabilities: dict[str, float], truncation: Truncation | None = None
+    def from_logits(
+        cls, logits: Float[Tensor, " labels"], labels: Sequence[str], truncation: Truncation = Truncation()
     ) -> Classification:
-        """The prediction of ranked probabilities."""
-        label = next(iter(probabilities))
-        return cls(label, probabilities[label], probabilities, truncation or Truncation())
+        """The prediction of the logits of all labels.
+
+        Example:
+            >>> Classification.from_logits(torch.tensor([0.0, 9.0]), ("no", "yes")).probabilities
+            {'yes': 0.9998766183853149, 'no': 0.00012339458044152707}
+        """
+        values = logits.float().softmax(-1)
+        order = values.argsort(descending=True, stable=True).tolist()
+        probabilities = {labels[index]: float(values[index]) for index in order}
+        return cls(labels[order[0]], float(values[order[0]]), probabilities, truncation)
 
     @property
     def label(self) -> str:
@@ -98,17 +113,6 @@ class Classification(Prediction):
         """Plain lists and numbers."""
         plain = {"text": self.text, "score": self.score, "label": self.label, "probabilities": self.probabilities}
         return plain | ({"truncation": vars(self.truncation)} if self.truncation else {})
-
-
-def ranked_probabilities(logits: Tensor, labels: Sequence[str]) -> dict[str, float]:
-    """The probability of each label, the largest first.
-
-    Example:
-        >>> ranked_probabilities(torch.tensor([0.0, 9.0]), ("no", "yes"))
-        {'yes': 0.9998766183853149, 'no': 0.00012339458044152707}
-    """
-    probabilities = logits.float().softmax(-1)
-    return {labels[i]: float(probabilities[i]) for i in probabilities.argsort(descending=True).tolist()}
 
 
 def classification_loss(logits: Tensor, labels: Tensor) -> Loss:
@@ -171,56 +175,112 @@ def _label_metrics(confusion: Mapping[str, Mapping[str, int]], label: str) -> di
     }
 
 
-class ClassificationPredictor(Predictor[Any, Any, Classification]):
+class ClassificationPredictor(Predictor[InputT, ExampleT, Classification]):
     """A classifier whose processor has `labels` and `encode(inputs)`, which returns the arguments of the model."""
 
     prediction_class = Classification
 
-    @torch.no_grad()
-    def predict(self, inputs: Sequence[Any], options: Any = None) -> list[Classification]:
-        """The label of each input."""
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes."""
+        return tuple(self.processor.labels)
+
+    def predict(self, inputs: Sequence[InputT], options: Any = None) -> list[Classification]:
+        """The class of each input, with the probabilities of all classes."""
+        self.require_list(inputs)
         if not len(inputs):
             return []
-        logits = self.model(*(part.to(self.device) for part in self.processor.encode(inputs)))
-        return [
-            Classification.from_probabilities(ranked_probabilities(row, self.processor.labels))
-            for row in logits.float().cpu()
-        ]
+        logits = self.compute_logits(*self.processor.encode(inputs))
+        return [Classification.from_logits(row, self.labels) for row in logits]
 
-    def evaluate(self, examples: Iterable[tuple[Any, str]], options: Any = None) -> Report:
-        """The accuracy, and precision and recall of each label."""
-        pairs = list(examples)
+    @torch.no_grad()
+    def compute_logits(self, *inputs: Tensor) -> Tensor:
+        """The logits of the labels, computed in batches.
+
+        Args:
+            inputs: the arguments of the model, each with a row for each example
+        """
+        return self._compute_in_batches(self.model, inputs).float()
+
+    def _compute_in_batches(self, function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Tensor:
+        parts = zip(*(tensor.split(PREDICT_BATCH_SIZE) for tensor in inputs), strict=True)
+        return torch.cat([function(*(tensor.to(self.device) for tensor in part)).cpu() for part in parts])
+
+    def evaluate(self, examples: Iterable[ExampleT], options: Any = None) -> Report:
+        """The accuracy, and precision and recall of each label; an example is an input and its label."""
+        pairs: list[Any] = list(examples)
         predicted = [one.text for one in self.predict([input for input, _ in pairs])]
-        metrics, tables = classification_tables([label for _, label in pairs], predicted, self.processor.labels)
+        metrics, tables = classification_tables([label for _, label in pairs], predicted, self.labels)
         return Report(len(pairs), metrics, tables=tables)
 
 
-class ClassificationTask(Task[Any, Any, Any, ClassificationBatch]):
-    """Examples (input, label); the processor has `labels` and `encode(inputs)`."""
+class ClassificationTask(Task[Any, Any, Any, Any]):
+    """Examples (input, label) by default; the processor has `labels` and `encode(inputs)`.
+
+    Batches have `model_inputs` and `labels`.
+    """
 
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("accuracy", "accuracy, %"),
-        Metric("loss", "nats per example", lower_is_better=True, format=".4f"),
+        Metric("error", "standard error, %", lower_is_better=True),
+        Metric("loss", "loss, nats", lower_is_better=True, format=".4f"),
     )
 
-    def train_batches(self, config: Any, processor: Any, examples: Any) -> InMemoryBatches[Any, Any]:
+    def train_batches(self, config: Any, processor: Any, examples: Any) -> BatchSource:
         """Batches of `config.batch_size` examples in a random order."""
         return InMemoryBatches(
             list(examples), lambda some: self._collate(processor, some), config.batch_size, config.seed
         )
 
-    def eval_batches(self, config: Any, processor: Any, examples: Iterable[Any]) -> Iterable[ClassificationBatch]:
+    def eval_batches(self, config: Any, processor: Any, examples: Iterable[Any]) -> Iterable[Any]:
         """All examples in order."""
         every = list(examples)
         for start in range(0, len(every), config.batch_size):
             yield self._collate(processor, every[start : start + config.batch_size])
 
-    def loss(self, model: nn.Module, batch: ClassificationBatch) -> Loss:
-        """Cross entropy."""
-        return classification_loss(model(*batch.inputs), batch.labels)
+    def loss(self, model: nn.Module, batch: Any) -> Loss:
+        """The cross entropy of the labels, summed."""
+        return classification_loss(model(*batch.model_inputs), batch.labels)
 
     def _collate(self, processor: Any, examples: Sequence[Any]) -> ClassificationBatch:
         inputs, labels = zip(*examples, strict=True)
         return ClassificationBatch(
             processor.encode(inputs), torch.tensor([processor.labels.index(label) for label in labels])
         )
+
+
+def build_pooling_attention(config: Any, key_dim: int, hidden_dim: int, has_query: bool = True) -> Attention:
+    """The attention that pools vectors to one, as a config describes it; their mean with `pooling=average`.
+
+    Args:
+        config: the options `pooling`, `score` and `normalize`
+        key_dim: size of the vectors
+        hidden_dim: size of a query and of the hidden layer of the score
+        has_query: whether it has a query
+    """
+    if config.pooling == "average":
+        return Attention(Constant())
+    normalize = build_normalizer(config.normalize)
+    if has_query:
+        score = build_score(config.score, hidden_dim, key_dim, hidden_dim)
+    elif parse_mechanism("score", config.score, SCORES)[0] == "Additive":
+        score = Additive(None, key_dim, hidden_dim)
+    else:
+        raise ConfigError(f"score={config.score} needs a query; query_type=none requires score=additive")
+    attention: Attention = build_attention("global", score, normalize, hidden_dim, hidden_dim, 1)
+    return attention
+
+
+def select_weights(weights: Mapping[str, Tensor], module: str) -> dict[str, Tensor]:
+    """The weights of a part of a model, as a state dict of this part.
+
+    Args:
+        weights: the state dict of the model
+        module: the name of the part
+
+    Example:
+        >>> select_weights({"encoder.bias": torch.zeros(1), "classifier.bias": torch.ones(2)}, "encoder")
+        {'bias': tensor([0.])}
+    """
+    prefix = f"{module}."
+    return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}

@@ -9,14 +9,13 @@ from typing import Any, TypeVar, cast
 
 from regard.data.downloads import cache_dir, download
 from regard.data.parallel import pluralize
+from regard.data.sources import GeneratedBatches
 from regard.errors import ConfigError, DataError
-from regard.tasks.task import LazyExamples
+from regard.tasks.task import DataSplits, LazyExamples
 
 __all__ = [
     "DOWNLOAD",
     "HELD_OUT_EVERY",
-    "MNIST_CONTENTS",
-    "SCENE_SEEDS",
     "EvalBatches",
     "HeldOutReport",
     "concatenate_examples",
@@ -28,10 +27,10 @@ __all__ = [
     "find_file",
     "held_out",
     "not_held_out",
+    "split_files",
 ]
 
 DOWNLOAD = "download"  # in place of the folder
-MNIST_CONTENTS = "the four files of MNIST, such as train-images-idx3-ubyte.gz"
 
 
 def find_data_folder(data_dir: str | None, contents: str, download: Callable[[], Path] | None = None) -> Path:
@@ -65,8 +64,7 @@ def find_file(directory: Path, stem: str) -> Path:
     return directory / stem  # the reader reports that it is missing
 
 
-HELD_OUT_EVERY = 20  # one of so many documents is held out
-SCENE_SEEDS = {"valid": 7_000_003, "test": 7_000_009}  # of generated splits, far from those of training
+HELD_OUT_EVERY = 20  # one document of this many is held out
 
 
 ItemT = TypeVar("ItemT")
@@ -114,6 +112,30 @@ def concatenate_examples(cls: type[ExamplesT], examples: Any) -> ExamplesT:
     return joined
 
 
+def split_files(
+    config: Any,
+    open_files: Callable[[tuple[str, ...]], Iterable[ItemT]],
+    convert: Callable[[Any], Any] = lambda contents: contents,
+) -> DataSplits[Any]:
+    """The examples in the files of a config; without validation files, every twentieth training example is held out.
+
+    Args:
+        config: `train_files`, `valid_files` and `test_files`
+        open_files: returns the contents of files
+        convert: turns contents into examples
+    """
+
+    def split(files: Iterable[ItemT], select: Callable[[Iterable[ItemT]], Any] = lambda files: files) -> Any:
+        return LazyExamples(lambda: convert(select(files)))
+
+    train = open_files(config.train_files)
+    tests = {"test": split(open_files(config.test_files))} if config.test_files else {}
+    paths = tuple(map(Path, (*config.train_files, *config.valid_files)))
+    if config.valid_files:
+        return DataSplits(split(train), split(open_files(config.valid_files)), tests, paths)
+    return DataSplits(split(train, not_held_out), split(train, held_out), tests, paths)
+
+
 class EvalBatches(list[BatchT]):
     """The batches of an evaluation, with the report of what was read.
 
@@ -148,20 +170,18 @@ class HeldOutReport:
         return f"{self.report} Every twentieth {self.noun} was held out for it."
 
 
-def describe_reports(train: Any, valid: Any, held_out: str | None = None) -> dict[str, Any]:
-    """The reports of the splits by name, where batches have one.
+def describe_reports(config: Any, train: Any, valid: EvalBatches[Any], noun: str) -> dict[str, Any]:
+    """The reports of the splits by name; generated batches have none.
 
     Args:
+        config: its files say whether validation examples were held out of the training data
         train: batches to train on
         valid: batches to validate with
-        held_out: what one example is, if validation examples were held out of the training data
+        noun: what one example is
     """
-    reports = {
-        name: batches.report for name, batches in (("train", train), ("valid", valid)) if hasattr(batches, "report")
-    }
-    if held_out is not None and "valid" in reports:
-        reports["valid"] = HeldOutReport(reports["valid"], held_out)
-    return reports
+    reports = {} if isinstance(train, GeneratedBatches) else {"train": train.report}
+    is_held_out = config.train_files and not config.valid_files
+    return reports | {"valid": HeldOutReport(valid.report, noun) if is_held_out else valid.report}
 
 
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1"

@@ -1,23 +1,86 @@
-"""What all tasks share that attend to the grid of an image: explanations, and boxes that the weights should meet."""
+"""What all tasks share that attend to the grid of an image: scenes, explanations, and boxes the weights should meet."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.data.images import load_mnist, load_sklearn_digits
+from regard.data.scenes import SceneGenerator
+from regard.data.sources import seeded_generator
 from regard.errors import UnsupportedError
+from regard.tasks.datasets import find_data_folder
 from regard.tasks.predictor import AttentionMap, Explanation
+from regard.tasks.task import DataSplits, LazyExamples
 
 if TYPE_CHECKING:
     from regard.viewing.figures import Figure
     from regard.viewing.pages import HtmlPage
 
-__all__ = ["GridExplanation", "is_inside_box", "make_grid_map", "to_percent"]
+__all__ = [
+    "GridExplanation",
+    "is_inside_box",
+    "make_grid_map",
+    "make_mnist_scenes",
+    "make_scene_splits",
+    "make_sklearn_scenes",
+    "to_percent",
+]
+
+NUM_VALID_SCENES, NUM_TEST_SCENES = 500, 2000
+SCENE_SEEDS = {"valid": 7_000_003, "test": 7_000_009}  # far from those of training
+MNIST_CONTENTS = "the four files of MNIST, such as train-images-idx3-ubyte.gz"
+
+
+def make_sklearn_scenes(config: Any, split: Any, **counts: int) -> SceneGenerator:
+    """Scenes of the digits that come with scikit-learn.
+
+    Args:
+        config: `image_size`
+        split: "train", "valid" or "test"
+        counts: `num_digits` and `num_distractors`
+    """
+    size = config.image_size
+    return SceneGenerator(load_sklearn_digits(split), size, (size // 8, size // 4), **counts)
+
+
+def make_mnist_scenes(config: Any, split: Any, **counts: int) -> SceneGenerator:
+    """Scenes of the digits of MNIST, of 14 to 28 pixels in images of 96.
+
+    Args:
+        config: `image_size` and `data_dir`
+        split: "train", "valid" or "test"
+        counts: `num_digits` and `num_distractors`
+    """
+    size, root = config.image_size, find_data_folder(config.data_dir, MNIST_CONTENTS)
+    return SceneGenerator(load_mnist(root, split), size, (size * 7 // 48, size * 7 // 24), **counts)
+
+
+def make_scene_splits(
+    make_generator: Callable[[str], Any], convert: Callable[[Any], Any] = lambda scenes: scenes
+) -> DataSplits[Any]:
+    """An endless source of scenes to train on, and validation and test scenes that are always the same.
+
+    Args:
+        make_generator: returns the source of the scenes of a split, which has `sample`
+        convert: turns validation and test scenes into examples
+    """
+
+    def sample(split: str, count: int) -> LazyExamples[Any]:
+        def load() -> Any:
+            return convert(make_generator(split).sample(seeded_generator(SCENE_SEEDS[split]), count))
+
+        return LazyExamples(cache(load))
+
+    return DataSplits(
+        make_generator("train"), sample("valid", NUM_VALID_SCENES), {"test": sample("test", NUM_TEST_SCENES)}
+    )
 
 
 @dataclass(frozen=True)

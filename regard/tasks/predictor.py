@@ -285,6 +285,12 @@ class Predictor(ABC, Generic[InputT, ExampleT, PredictionT]):
         """What computes the model: "torch", or the name of another engine."""
         return "torch"
 
+    def require_list(self, inputs: Any) -> None:
+        """Raise TypeError for a single text or path in place of a list of inputs."""
+        if isinstance(inputs, str | Path):
+            kind = self.inputs[0].kind
+            raise TypeError(f"predict expects a list of {kind}s: predict([{kind}])")
+
     def truncate(self, input: InputT) -> InputT:
         """The longest beginning of a text that the model can take.
 

@@ -26,7 +26,7 @@ from regard.tasks.datasets import DOWNLOAD
 from regard.tasks.mechanisms import check_mechanisms, training_warnings
 from regard.tasks.registry import Recipe, get_recipe, get_task, make_config
 from regard.tasks.run_record import check_files_unchanged, make_record, read_record
-from regard.tasks.task import DataSplits, Processor, Task
+from regard.tasks.task import AnyTask, DataSplits, Processor
 from regard.training import RunFolder, TrainingConfig, TrainingResult, checkpoint, distributed, fit, load_weights
 from regard.training.display import LogFn
 from regard.training.weights import resolve_device
@@ -34,8 +34,6 @@ from regard.training.weights import resolve_device
 __all__ = ["resolve_config", "resume", "train"]
 
 RUN_FOLDER_TIMEOUT = 60.0  # seconds for the main process to create the folder of a run
-
-AnyTask = Task[Any, Any, Any, Any]
 
 
 def train(
@@ -130,12 +128,13 @@ def _inherit_and_check(
         return config
     record = read_record(origin)
     task = get_task(recipe.task)
-    if not task.can_init_from(get_task(record["task"])):
+    other = get_task(record["task"])
+    if not task.can_init_from(other):
         raise ConfigError(
             f"{origin.folder} was trained for {record['recipe']}, and {recipe.name} needs another kind of model;"
             " --init-from takes a run of the same kind"
         )
-    inherited: TrainingConfig = task.inherit_config(config, record["config"])
+    inherited: TrainingConfig = task.inherit_config(config, other, record["config"])
     for key in sorted(_given_options(overrides, values)):
         given, kept = getattr(config, key), getattr(inherited, key)
         if given != kept:
@@ -211,7 +210,8 @@ def _fit(run: RunFolder, record: dict[str, Any], origin: RunFolder | None, log: 
         valid = list(valid)
     if not checkpoint.list_steps(run.checkpoints):
         if origin is not None:
-            task.init_model(model, load_weights(origin.find_weights()), str(origin.folder))
+            other = get_task(read_record(origin)["task"])
+            task.init_model(model, other, load_weights(origin.find_weights()), str(origin.folder))
         if is_main:
             reports = task.describe_data(config, batches, valid)
             facts = {
@@ -234,7 +234,7 @@ def _fit(run: RunFolder, record: dict[str, Any], origin: RunFolder | None, log: 
         batches,
         config,
         run,
-        lambda: task.compute_metrics(config, predictor, loss, valid, data.valid),
+        lambda: task.compute_metrics(predictor, loss, valid, data.valid),
         log,
         lower_is_better=directions.get(config.monitor),
         compile_mode=task.compile_mode(config),

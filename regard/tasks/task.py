@@ -5,25 +5,39 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from torch import Tensor, nn
 
+from regard.data import Tokenizer
 from regard.errors import RunFormatError, UnknownNameError
 from regard.files import write_json
 from regard.tasks.predictor import Metric, Predictor
 from regard.training import Loss, TrainingConfig, load_into
 from regard.training.engine import Batch, BatchSource, CompileMode
 
-__all__ = ["Batch", "BatchSource", "DataSplits", "LazyExamples", "Processor", "Task"]
+__all__ = [
+    "AnyTask",
+    "Batch",
+    "BatchSource",
+    "DataSplits",
+    "LazyExamples",
+    "LossFn",
+    "Processor",
+    "Task",
+    "TokenizerProcessor",
+    "sum_losses",
+]
 
 ConfigT = TypeVar("ConfigT", bound=TrainingConfig)
 ProcessorT = TypeVar("ProcessorT", bound="Processor")
+TokenizerProcessorT = TypeVar("TokenizerProcessorT", bound="TokenizerProcessor")
 ExampleT = TypeVar("ExampleT")
 ExampleT_co = TypeVar("ExampleT_co", covariant=True)
 BatchT = TypeVar("BatchT")
+LossFn = Callable[[nn.Module, Any], Loss]
 
 
 @dataclass(frozen=True)
@@ -109,6 +123,33 @@ class Processor:
             raise RunFormatError(f"{path} is damaged: it must be a JSON object; copy it again") from None
 
 
+@dataclass(frozen=True)
+class TokenizerProcessor(Processor):
+    """A processor with a tokenizer, which has a file of its own.
+
+    Args:
+        tokenizer: the vocabulary
+    """
+
+    tokenizer: Tokenizer
+
+    def save(self, folder: Path) -> None:
+        """Write tokenizer.json, and processor.json if there are other values."""
+        self.tokenizer.save(folder / "tokenizer.json")
+        if values := {one.name: getattr(self, one.name) for one in fields(self) if one.name != "tokenizer"}:
+            write_json(folder / "processor.json", values)
+
+    @classmethod
+    def load(cls: type[TokenizerProcessorT], folder: Path) -> TokenizerProcessorT:
+        """Read what `save` wrote."""
+        tokenizer = Tokenizer.load(folder / "tokenizer.json")
+        return cls(tokenizer, **(cls.read_values(folder) if len(fields(cls)) > 1 else {}))
+
+    def describe(self) -> dict[str, Any]:
+        """The size of the vocabulary."""
+        return {"vocab_size": len(self.tokenizer)}
+
+
 class Task(ABC, Generic[ConfigT, ProcessorT, ExampleT, BatchT]):
     """One kind of problem. A task has no state: all that it makes, it makes from a config and a processor."""
 
@@ -127,7 +168,7 @@ class Task(ABC, Generic[ConfigT, ProcessorT, ExampleT, BatchT]):
         """Learn from the training data what inputs need: tokenizers, labels."""
 
     def inherit_processor(
-        self, config: ConfigT, data: DataSplits[ExampleT], other: Task[Any, Any, Any, Any], folder: Path
+        self, config: ConfigT, data: DataSplits[ExampleT], other: AnyTask, folder: Path
     ) -> ProcessorT:
         """The processor of a run that begins with the weights of another.
 
@@ -174,12 +215,7 @@ class Task(ABC, Generic[ConfigT, ProcessorT, ExampleT, BatchT]):
         return {}
 
     def compute_metrics(
-        self,
-        config: ConfigT,
-        predictor: Predictor[Any, Any, Any],
-        loss: Callable[[nn.Module, BatchT], Loss],
-        batches: Iterable[BatchT],
-        examples: Iterable[ExampleT],
+        self, predictor: Predictor[Any, Any, Any], loss: LossFn, batches: Iterable[BatchT], examples: Iterable[ExampleT]
     ) -> dict[str, float]:
         """The metrics of a validation during the training.
 
@@ -192,31 +228,54 @@ class Task(ABC, Generic[ConfigT, ProcessorT, ExampleT, BatchT]):
             batches: `eval_batches` of the validation split
             examples: the validation split
         """
-        total = count = 0.0
-        sums: dict[str, float] = {}
-        for batch in batches:
-            found = loss(predictor.model, cast(Any, batch).to(predictor.device))
-            total, count = total + float(found.total), count + found.count
-            for name, value in found.metrics.items():
-                sums[name] = sums.get(name, 0.0) + float(value)
+        total, count, sums = sum_losses(predictor, loss, batches)
         metrics = {"loss": total / count, **{name: value / count for name, value in sums.items()}}
-        if config.monitor not in metrics:
+        if predictor.config.monitor not in metrics:
             metrics |= predictor.evaluate(examples).metrics
         return metrics
 
-    def can_init_from(self, other: Task[Any, Any, Any, Any]) -> bool:
+    def can_init_from(self, other: AnyTask) -> bool:
         """Whether a run of this task can begin with the weights of a run of another."""
         return type(other) is type(self)
 
-    def inherit_config(self, config: ConfigT, other: Mapping[str, Any]) -> ConfigT:
-        """The config of a run that begins with the weights of another, whose config is `other`."""
-        return config.inherit_from(other)
+    def inherit_config(self, config: ConfigT, other: AnyTask, values: Mapping[str, Any]) -> ConfigT:
+        """The config of a run that begins with the weights of another.
 
-    def init_model(self, model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
+        Args:
+            other: the task of the other run
+            values: its config
+        """
+        return config.inherit_from(values)
+
+    def init_model(self, model: nn.Module, other: AnyTask, weights: Mapping[str, Tensor], origin: str) -> None:
         """Fill a model with the weights of another run.
 
         Args:
+            other: the task of the other run
             weights: its state dict
             origin: where they come from, for error messages
         """
         load_into(model, dict(weights), origin)
+
+
+AnyTask = Task[Any, Any, Any, Any]
+
+
+def sum_losses(
+    predictor: Predictor[Any, Any, Any], loss: LossFn, batches: Iterable[Any]
+) -> tuple[float, float, dict[str, float]]:
+    """The losses of all batches: their total, what to divide it by, and the sums of their metrics.
+
+    Args:
+        predictor: the model and its device
+        loss: the loss function, in evaluation mode
+        batches: as the loss takes them
+    """
+    total = count = 0.0
+    sums: dict[str, float] = {}
+    for batch in batches:
+        result = loss(predictor.model, batch.to(predictor.device))
+        total, count = total + float(result.total), count + result.count
+        for name, value in result.metrics.items():
+            sums[name] = sums.get(name, 0.0) + float(value)
+    return total, count, sums

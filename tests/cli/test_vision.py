@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from regard.tasks.vision import task as vision
+from regard.tasks import grid
 from tests.cli.calls import assert_refused, call
 
 Image = pytest.importorskip("PIL.Image")
@@ -20,8 +20,8 @@ TINY = [
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vision, "NUM_VALID_SCENES", 12)
-        patch.setattr(vision, "NUM_TEST_SCENES", 20)
+        patch.setattr(grid, "NUM_VALID_SCENES", 12)
+        patch.setattr(grid, "NUM_TEST_SCENES", 20)
         for name, verb in (("digits", "classify"), ("digit-questions", "ask")):
             answer = call("train", name, *TINY, "--out", folder / name)
             assert answer.returncode == 0, answer.stderr

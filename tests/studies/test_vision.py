@@ -4,8 +4,7 @@ import pytest
 
 from regard.studies import vision as studies
 from regard.studies.vision import vision, xu2015
-from regard.tasks.captioning import data as caption_data
-from regard.tasks.vision import task as vision_task
+from regard.tasks import grid
 from tests.tasks.tiny_runs import quiet
 
 pytest.importorskip("PIL.Image")
@@ -16,9 +15,8 @@ SHORT = {"steps": 2, "validate_every": 2, "save_every": 2}
 
 @pytest.fixture(autouse=True)
 def _few_scenes(monkeypatch):
-    for module in (caption_data, vision_task):
-        monkeypatch.setattr(module, "NUM_VALID_SCENES", 12)
-        monkeypatch.setattr(module, "NUM_TEST_SCENES", 20)
+    monkeypatch.setattr(grid, "NUM_VALID_SCENES", 12)
+    monkeypatch.setattr(grid, "NUM_TEST_SCENES", 20)
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,10 @@ def small_vocabulary():
 @pytest.fixture
 def few_scenes(monkeypatch):
     """Validate and test with some scenes only."""
-    from regard.tasks.captioning import data
+    from regard.tasks import grid
 
-    monkeypatch.setattr(data, "NUM_VALID_SCENES", 12)
-    monkeypatch.setattr(data, "NUM_TEST_SCENES", 20)
+    monkeypatch.setattr(grid, "NUM_VALID_SCENES", 12)
+    monkeypatch.setattr(grid, "NUM_TEST_SCENES", 20)
 
 
 @pytest.fixture(params=["additive", "luong", "hard", "transformer"])

@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from regard.attention import Sample
+from regard.data import Tokenizer
 from regard.data.captions import CaptionBatch, CaptionedImages, ImageArray
 from regard.data.sources import seeded_generator
+from regard.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from regard.tasks import get_task, make_config
 from regard.tasks.captioning.data import nearest_captions
 from regard.tasks.captioning.predictor import caption_accuracy, caption_bleu
@@ -21,7 +23,9 @@ pytestmark = pytest.mark.usefixtures("few_scenes")
 
 
 def make_objective(config, vocab_size, feature_dim=None):
-    processor = CaptioningProcessor(range(vocab_size), feature_dim=feature_dim)  # only the number of words matters
+    words = [f"▁{index}" for index in range(vocab_size - len(SPECIAL_TOKENS))]
+    tokenizer = Tokenizer("word", Vocabulary([*SPECIAL_TOKENS, *words], [], []))
+    processor = CaptioningProcessor(tokenizer, feature_dim=feature_dim)
     model = get_task("image-to-text").build_model(config, processor)
     return Objective(model, build_caption_loss(config))
 

@@ -11,7 +11,7 @@ from regard.data.questions import ANSWERS, QUESTION_TYPES, QuestionGenerator
 from regard.data.scenes import SceneGenerator
 from regard.data.sources import seeded_generator
 from regard.errors import ConfigError, InputError, UnsupportedError
-from regard.tasks import ImageClassifier, Processor, VisualQA, get_recipe, load, make_config, resume, train
+from regard.tasks import ImageClassifier, Processor, VisualQA, get_recipe, grid, load, make_config, resume, train
 from regard.tasks.loading import evaluate
 from regard.tasks.vision import task as vision_task
 from regard.tasks.vision.predictor import pointing_hits
@@ -39,8 +39,8 @@ IMAGES, QUESTIONS = "digits", "digit-questions"
 
 @pytest.fixture(autouse=True)
 def _few_scenes(monkeypatch):
-    monkeypatch.setattr(vision_task, "NUM_VALID_SCENES", 12)
-    monkeypatch.setattr(vision_task, "NUM_TEST_SCENES", 20)
+    monkeypatch.setattr(grid, "NUM_VALID_SCENES", 12)
+    monkeypatch.setattr(grid, "NUM_TEST_SCENES", 20)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def runs(tmp_path_factory):
     """A run of each task, after a few steps."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vision_task, "NUM_VALID_SCENES", 12)
+        patch.setattr(grid, "NUM_VALID_SCENES", 12)
         train(IMAGES, folder / IMAGES, SHORT, log=quiet)
         train(QUESTIONS, folder / QUESTIONS, [*SHORT, "num_hops=2"], log=quiet)
     return folder
@@ -142,7 +142,7 @@ def test_loading_needs_only_the_run(runs, monkeypatch):
     def fail(*args):
         raise AssertionError("the data was read")
 
-    monkeypatch.setattr(vision_task, "load_sklearn_digits", fail)
+    monkeypatch.setattr(grid, "load_sklearn_digits", fail)
     for name in (IMAGES, QUESTIONS):
         assert load(runs / name).processor.image_size == 32
 
@@ -230,7 +230,7 @@ def test_evaluation_counts_images_by_class(runs):
 
 
 def test_mnist_scenes_are_larger(tmp_path, monkeypatch):
-    monkeypatch.setattr(vision_task, "load_mnist", lambda root, split: load_sklearn_digits(split))
+    monkeypatch.setattr(grid, "load_mnist", lambda root, split: load_sklearn_digits(split))
     data = vision_task.mnist_cluttered(make_config("mnist-cluttered", data_dir=str(tmp_path)))
     scenes = data.train
     assert (scenes.size, scenes.digit_sizes, scenes.num_digits, scenes.num_distractors) == (96, (14, 28), 1, 8)

@@ -62,7 +62,7 @@ def sample_batches(
 
 
 def _make_splits(algorithm: Algorithm, *longer: Mapping[str, int]) -> DataSplits[Mapping[str, int]]:
-    """Examples are sizes; the tests begin with the largest size of training, and go on with those of the paper."""
+    """Examples are sizes; the tests are the largest size of training, then those of the paper."""
     largest = max_sizes(algorithm)
     return DataSplits(algorithm, [largest], {"test": [largest, *longer]})
 

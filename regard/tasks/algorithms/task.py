@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +17,8 @@ from regard.models import LSTMBaseline, NeuralTuringMachine
 from regard.tasks.algorithms.config import AlgorithmConfig
 from regard.tasks.algorithms.data import ALGORITHMS, NUM_VALID_SEQUENCES, sample_batches
 from regard.tasks.algorithms.predictor import AlgorithmPredictor
-from regard.tasks.predictor import Metric, Predictor
-from regard.tasks.task import DataSplits, Processor, Task
+from regard.tasks.predictor import Metric
+from regard.tasks.task import AnyTask, DataSplits, LossFn, Processor, Task
 from regard.training import BatchSource, Loss
 from regard.training.engine import CompileMode
 
@@ -76,11 +76,7 @@ class AlgorithmTask(Task[AlgorithmConfig, AlgorithmProcessor, Mapping[str, int],
         return AlgorithmProcessor(algorithm.name, algorithm.num_bits, algorithm.sizes)
 
     def inherit_processor(
-        self,
-        config: AlgorithmConfig,
-        data: DataSplits[Mapping[str, int]],
-        other: Task[Any, Any, Any, Any],
-        folder: Path,
+        self, config: AlgorithmConfig, data: DataSplits[Mapping[str, int]], other: AnyTask, folder: Path
     ) -> AlgorithmProcessor:
         """The same: the sizes are those of the new run."""
         return self.build_processor(config, data)
@@ -124,15 +120,7 @@ class AlgorithmTask(Task[AlgorithmConfig, AlgorithmProcessor, Mapping[str, int],
         """One step of the memory; a library computes the LSTM."""
         return "step" if config.model == "ntm" else "off"
 
-    def compute_metrics(
-        self,
-        config: AlgorithmConfig,
-        predictor: Predictor[Any, Any, Any],
-        loss: Callable[[nn.Module, SequenceBatch], Loss],
-        batches: Iterable[SequenceBatch],
-        examples: Iterable[Mapping[str, int]],
-    ) -> dict[str, float]:
+    def compute_metrics(self, predictor: Any, loss: LossFn, batches: Any, examples: Any) -> dict[str, float]:
         """The cost in bits, the percentage of wrong bits and the loss, for sequences of the largest training size."""
-        assert isinstance(predictor, AlgorithmPredictor)
         result = predictor.evaluate_batches(batches)
         return {name: result[name] for name in ("bits", "errors", "loss")}

@@ -15,41 +15,30 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from regard.data.captions import CaptionedImages, ImageArray, read_captioned_images
-from regard.data.images import Digits, load_mnist, load_sklearn_digits
 from regard.data.parallel import pluralize
-from regard.data.scenes import SceneGenerator
-from regard.data.sources import seeded_generator
+from regard.data.scenes import RenderedScenes
 from regard.data.text_files import read_lines
 from regard.errors import ConfigError, DataError
 from regard.tasks.captioning.config import CaptioningConfig
-from regard.tasks.datasets import (
-    HELD_OUT_EVERY,
-    MNIST_CONTENTS,
-    SCENE_SEEDS,
-    find_data_folder,
-    find_file,
-    held_out,
-    not_held_out,
-)
+from regard.tasks.datasets import HELD_OUT_EVERY, find_data_folder, find_file, held_out, not_held_out
+from regard.tasks.grid import make_mnist_scenes, make_scene_splits, make_sklearn_scenes
 from regard.tasks.task import DataSplits, LazyExamples
 
 __all__ = ["CaptionSplits", "captions", "digit_scenes", "flickr8k", "mnist_scenes", "nearest_captions"]
 
-NUM_VALID_SCENES, NUM_TEST_SCENES = 500, 2000
 FLICKR_SPLITS = {"train": "train", "valid": "dev", "test": "test"}
 MAX_ROWS = 1000  # images whose features are averaged at once
 
 
 @dataclass(frozen=True)
 class CaptionSplits(DataSplits[CaptionedImages]):
-    """Captioned images by split.
+    """Grids of features with captions, by split.
 
     Args:
-        train: a `SceneGenerator`, or `LazyExamples`
-        feature_dim: size of a feature vector, if images are grids of features
+        feature_dim: size of a feature vector
     """
 
-    feature_dim: int | None = None
+    feature_dim: int = 0
 
 
 def _lazy(load: Callable[[], CaptionedImages]) -> LazyExamples[CaptionedImages]:
@@ -57,18 +46,16 @@ def _lazy(load: Callable[[], CaptionedImages]) -> LazyExamples[CaptionedImages]:
     return LazyExamples(cache(load))
 
 
-def digit_scenes(config: CaptioningConfig) -> CaptionSplits:
+def digit_scenes(config: CaptioningConfig) -> DataSplits[CaptionedImages]:
     """Scenes of scikit-learn's digits, which come with it."""
     _require_gray("digit-scenes", config)
-    return _scene_splits(config, load_sklearn_digits, (config.image_size // 8, config.image_size // 4))
+    return make_scene_splits(lambda split: make_sklearn_scenes(config, split), _add_captions)
 
 
-def mnist_scenes(config: CaptioningConfig) -> CaptionSplits:
+def mnist_scenes(config: CaptioningConfig) -> DataSplits[CaptionedImages]:
     """Scenes of the digits of MNIST."""
     _require_gray("mnist-scenes", config)
-    root = find_data_folder(config.data_dir, MNIST_CONTENTS)
-    sizes = config.image_size * 7 // 48, config.image_size * 7 // 24  # 14 to 28 pixels of 96
-    return _scene_splits(config, lambda split: load_mnist(root, split), sizes)
+    return make_scene_splits(lambda split: make_mnist_scenes(config, split), _add_captions)
 
 
 def _require_gray(name: str, config: CaptioningConfig) -> None:
@@ -76,24 +63,12 @@ def _require_gray(name: str, config: CaptioningConfig) -> None:
         raise ConfigError(f"invalid value 'on' for color: the digits of {name} are gray")
 
 
-def _scene_splits(config: CaptioningConfig, digits: Callable[..., Digits], sizes: tuple[int, int]) -> CaptionSplits:
-    def scenes(split: str) -> SceneGenerator:
-        return SceneGenerator(digits(split), config.image_size, sizes)
-
-    def fixed(split: str, count: int) -> LazyExamples[CaptionedImages]:
-        return _lazy(lambda: _render(scenes(split), SCENE_SEEDS[split], count))
-
-    return CaptionSplits(scenes("train"), fixed("valid", NUM_VALID_SCENES), {"test": fixed("test", NUM_TEST_SCENES)})
+def _add_captions(scenes: RenderedScenes) -> CaptionedImages:
+    images = ImageArray(scenes.images[:, None], scale=1.0)
+    return CaptionedImages(images, [[text] for text in scenes.format_captions()], boxes=scenes.boxes)
 
 
-def _render(scenes: SceneGenerator, seed: int, count: int) -> CaptionedImages:
-    """Scenes that are the same at every call."""
-    rendered = scenes.sample(seeded_generator(seed), count)
-    images = ImageArray(rendered.images[:, None], scale=1.0)
-    return CaptionedImages(images, [[text] for text in rendered.format_captions()], boxes=rendered.boxes)
-
-
-def captions(config: CaptioningConfig) -> CaptionSplits:
+def captions(config: CaptioningConfig) -> DataSplits[CaptionedImages]:
     """The files in the options; without validation files, every twentieth training image is held out."""
     if not config.train_files:
         raise ConfigError(
@@ -109,9 +84,9 @@ def captions(config: CaptioningConfig) -> CaptionSplits:
     tests = {"test": split(config.test_files)} if config.test_files else {}
     train = split(config.train_files)
     if config.valid_files:
-        return CaptionSplits(train, split(config.valid_files), tests, files)
+        return DataSplits(train, split(config.valid_files), tests, files)
     used, held = _lazy(lambda: _select(train, not_held_out)), _lazy(lambda: _select(train, held_out))
-    return CaptionSplits(used, held, tests, files)
+    return DataSplits(used, held, tests, files)
 
 
 def _select(examples: LazyExamples[CaptionedImages], choose: Callable[[range], list[int]]) -> CaptionedImages:
@@ -155,11 +130,11 @@ def nearest_captions(train: CaptionedImages, test: CaptionedImages) -> list[str]
         train: grids of features with captions
         test: grids of features
     """
-    known, asked = (
+    keys, queries = (
         torch.cat([_mean_features(split, rows) for rows in torch.arange(len(split)).split(MAX_ROWS)])
         for split in (train, test)
     )
-    return [train.captions[row][0] for row in (asked @ known.T).argmax(1).tolist()]
+    return [train.captions[row][0] for row in (queries @ keys.T).argmax(1).tolist()]
 
 
 def _mean_features(images: CaptionedImages, rows: Tensor) -> Tensor:
@@ -194,9 +169,9 @@ def _parse_caption_line(location: str, line: str) -> tuple[str, str, list[str]]:
     name, _, rest = line.partition("\t")
     split, *captions = rest.split("\t")
     if split not in FLICKR_SPLITS.values():
-        known = ", ".join(FLICKR_SPLITS.values())
+        splits = ", ".join(FLICKR_SPLITS.values())
         raise DataError(
-            f"{location}: the second field must be the split ({known}), not {split!r}; fields are separated by tabs"
+            f"{location}: the second field must be the split ({splits}), not {split!r}; fields are separated by tabs"
         )
     if not any(one.strip() for one in captions):
         raise DataError(f"{location}: {name} has no captions; add one after the split, or delete the line")

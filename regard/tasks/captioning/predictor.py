@@ -135,13 +135,11 @@ class ImageCaptioner(Predictor[ImageLike, CaptionedImages, Caption]):
             options: None: those of the config
         """
         options, config = options or CaptionOptions(), self.config
-        beam_size = self.num_candidates(options)
-        penalty = config.length_penalty if options.length_penalty is None else options.length_penalty
-        limit = config.max_length + 1
+        beam_size, limit = self.num_candidates(options), config.max_length + 1
         return DecodingConfig(
             method="greedy" if beam_size == 1 else "beam",
             beam_size=beam_size,
-            length_penalty=penalty,
+            length_penalty=config.length_penalty if options.length_penalty is None else options.length_penalty,
             max_length=limit,
             max_length_ratio=0.0,
             max_length_offset=limit,
@@ -166,13 +164,12 @@ class ImageCaptioner(Predictor[ImageLike, CaptionedImages, Caption]):
 
     def predict(self, inputs: Sequence[ImageLike], options: Any = None) -> list[Caption]:
         """A caption of each image."""
-        if isinstance(inputs, str | Path):
-            raise TypeError("predict expects a list of images: predict([image])")
+        self.require_list(inputs)
         if not len(inputs):
             return []
         self.check(inputs)
         images = torch.stack([self._load(image) for image in inputs])
-        return [self._to_caption(found) for found in self.search(images, options)]
+        return [self._to_caption(hypothesis) for hypothesis in self.search(images, options)]
 
     def explain(self, input: ImageLike, options: Any = None) -> CaptionExplanation:
         """A caption of an image, with the weights of each word over its grid."""
@@ -219,13 +216,13 @@ class ImageCaptioner(Predictor[ImageLike, CaptionedImages, Caption]):
             images: the input of the model
             options: of the search
         """
-        config, found = self.decoding_config(options), []
+        config, hypotheses = self.decoding_config(options), []
         for part in images.split(IMAGE_BATCH_SIZE):
             rows = torch.arange(len(part), device=self.device)[:, None]
             lengths = torch.ones(len(part), dtype=torch.long, device=self.device)
             source = CaptioningSource(self.model, part.to(self.device))
-            found += [best[0] for best in decode(source, rows, lengths, config)]
-        return found
+            hypotheses += [best[0] for best in decode(source, rows, lengths, config)]
+        return hypotheses
 
     @torch.no_grad()
     def compute_weights(
@@ -308,9 +305,9 @@ def caption_accuracy(captions: Sequence[str], references: Sequence[str]) -> dict
     """
     num_digits = num_right = 0
     for caption, reference in zip(captions, references, strict=True):
-        named, wanted = caption.split()[1::WORDS_PER_DIGIT], reference.split()[1::WORDS_PER_DIGIT]
-        num_digits += len(wanted)
-        num_right += sum(name == digit for name, digit in zip(named, wanted, strict=False))
+        named, digits = caption.split()[1::WORDS_PER_DIGIT], reference.split()[1::WORDS_PER_DIGIT]
+        num_digits += len(digits)
+        num_right += sum(name == digit for name, digit in zip(named, digits, strict=False))
     num_exact = sum(caption == reference for caption, reference in zip(captions, references, strict=True))
     return {"captions": 100 * num_exact / len(references), "digits": 100 * num_right / num_digits}
 

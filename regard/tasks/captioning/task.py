@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from torch import nn
 
@@ -19,7 +19,6 @@ from regard.data.segmentation import separate_characters
 from regard.data.sources import GeneratedBatches
 from regard.data.vocabulary import SPECIAL_TOKENS
 from regard.errors import DataError
-from regard.files import write_json
 from regard.models.captioner import ShowAttendTell
 from regard.models.image_models import ConvBackbone
 from regard.tasks.captioning.config import CaptioningConfig, CaptionOptions
@@ -27,10 +26,10 @@ from regard.tasks.captioning.data import CaptionSplits
 from regard.tasks.captioning.predictor import ImageCaptioner
 from regard.tasks.datasets import EvalBatches, concatenate_examples, describe_reports
 from regard.tasks.mechanisms import build_score
-from regard.tasks.predictor import Metric, Predictor
+from regard.tasks.predictor import Metric
 from regard.tasks.sequence_loss import build_caption_loss
-from regard.tasks.task import DataSplits, Processor, Task
-from regard.training import BatchSource, Loss
+from regard.tasks.task import AnyTask, DataSplits, LossFn, Task, TokenizerProcessor, sum_losses
+from regard.training import BatchSource
 from regard.training.engine import CompileMode
 
 __all__ = ["CaptioningProcessor", "ImageCaptioningTask", "train_tokenizer"]
@@ -39,8 +38,8 @@ MIN_VOCAB_WORDS = 5  # words that are known, however rare they are
 
 
 @dataclass(frozen=True)
-class CaptioningProcessor(Processor):
-    """What a captioner needs beside its weights.
+class CaptioningProcessor(TokenizerProcessor):
+    """What a captioner needs in addition to its weights.
 
     Args:
         tokenizer: the words
@@ -49,25 +48,9 @@ class CaptioningProcessor(Processor):
         feature_dim: size of a feature vector if inputs are grids of features; None for images
     """
 
-    tokenizer: Tokenizer
     image_size: int = 64
     color: bool = False
     feature_dim: int | None = None
-
-    def save(self, folder: Path) -> None:
-        """Write tokenizer.json and processor.json."""
-        self.tokenizer.save(folder / "tokenizer.json")
-        values = {name: value for name, value in vars(self).items() if name != "tokenizer"}
-        write_json(folder / "processor.json", values)
-
-    @classmethod
-    def load(cls, folder: Path) -> CaptioningProcessor:
-        """Read what `save` wrote."""
-        return cls(Tokenizer.load(folder / "tokenizer.json"), **cls.read_values(folder))
-
-    def describe(self) -> dict[str, Any]:
-        """The size of the vocabulary."""
-        return {"vocab_size": len(self.tokenizer)}
 
 
 class ImageCaptioningTask(Task[CaptioningConfig, CaptioningProcessor, CaptionedImages, CaptionBatch]):
@@ -89,17 +72,19 @@ class ImageCaptioningTask(Task[CaptioningConfig, CaptioningProcessor, CaptionedI
 
     def validate(self, config: CaptioningConfig, data: DataSplits[CaptionedImages]) -> None:
         """Refuse mechanisms that do not go together."""
-        _build_model(config, 8, cast(CaptionSplits, data).feature_dim)
+        _build_model(config, 8, _find_feature_dim(data))
 
     def build_processor(self, config: CaptioningConfig, data: DataSplits[CaptionedImages]) -> CaptioningProcessor:
         """The words of the training captions that are frequent enough."""
-        return _make_processor(config, data, train_tokenizer(data.train, config))
+        tokenizer = train_tokenizer(data.train, config)
+        return CaptioningProcessor(tokenizer, config.image_size, config.color, _find_feature_dim(data))
 
     def inherit_processor(
-        self, config: CaptioningConfig, data: DataSplits[CaptionedImages], other: Task[Any, Any, Any, Any], folder: Path
+        self, config: CaptioningConfig, data: DataSplits[CaptionedImages], other: AnyTask, folder: Path
     ) -> CaptioningProcessor:
         """The words of the other run."""
-        return _make_processor(config, data, CaptioningProcessor.load(folder).tokenizer)
+        tokenizer = CaptioningProcessor.load(folder).tokenizer
+        return CaptioningProcessor(tokenizer, config.image_size, config.color, _find_feature_dim(data))
 
     def build_model(self, config: CaptioningConfig, processor: CaptioningProcessor) -> ShowAttendTell:
         """An LSTM that attends to the grid of a backbone, or to a grid of features."""
@@ -127,38 +112,23 @@ class ImageCaptioningTask(Task[CaptioningConfig, CaptioningProcessor, CaptionedI
         """Nothing: captions have many lengths."""
         return "off"
 
-    def describe_data(
-        self, config: CaptioningConfig, batches: BatchSource, valid: Iterable[CaptionBatch]
-    ) -> Mapping[str, Any]:
+    def describe_data(self, config: CaptioningConfig, batches: BatchSource, valid: Any) -> dict[str, Any]:
         """What was read, and whether validation images were held out."""
-        is_held_out = bool(config.train_files) and not config.valid_files
-        return describe_reports(batches, valid, "image" if is_held_out else None)
+        return describe_reports(config, batches, valid, "image")
 
-    def compute_metrics(
-        self,
-        config: CaptioningConfig,
-        predictor: Predictor[Any, Any, Any],
-        loss: Callable[[nn.Module, CaptionBatch], Loss],
-        batches: Iterable[CaptionBatch],
-        examples: Iterable[CaptionedImages],
-    ) -> dict[str, float]:
+    def compute_metrics(self, predictor: Any, loss: LossFn, batches: Any, examples: Any) -> dict[str, float]:
         """The loss without label smoothing and, if another metric is monitored, how good greedy captions are."""
-        total = count = 0.0
-        for batch in batches:
-            found = loss(predictor.model, batch.to(predictor.device))
-            total, count = total + float(found.metrics["nll"]), count + found.count
-        metrics = {"loss": total / count}
-        if config.monitor == "loss":
+        _, count, sums = sum_losses(predictor, loss, batches)
+        metrics = {"loss": sums["nll"] / count}
+        if predictor.config.monitor == "loss":
             return metrics
         report = predictor.evaluate(examples, CaptionOptions(beam_size=1))
         names = ("captions", "digits", "inside", "bleu")
         return metrics | {name: report.metrics[name] for name in names if name in report.metrics}
 
 
-def _make_processor(
-    config: CaptioningConfig, data: DataSplits[CaptionedImages], tokenizer: Tokenizer
-) -> CaptioningProcessor:
-    return CaptioningProcessor(tokenizer, config.image_size, config.color, cast(CaptionSplits, data).feature_dim)
+def _find_feature_dim(data: DataSplits[CaptionedImages]) -> int | None:
+    return data.feature_dim if isinstance(data, CaptionSplits) else None
 
 
 def _make_batches(

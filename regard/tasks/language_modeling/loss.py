@@ -1,7 +1,8 @@
-"""Losses of language models: of the next token, and of masked tokens."""
+"""Losses and metrics of language models: of the next token, and of masked tokens."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,10 +11,20 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.data.passages import TextBatch, mask_tokens
+from regard.data.passages import PassageReport, TextBatch, mask_tokens
+from regard.errors import DataError
 from regard.training import Loss, linear_cross_entropy
 
-__all__ = ["MaskedTextBatch", "causal_lm_loss", "mask_batches", "masked_token_loss"]
+__all__ = [
+    "MaskedTextBatch",
+    "causal_lm_loss",
+    "causal_lm_metrics",
+    "mask_batches",
+    "masked_lm_metrics",
+    "masked_token_loss",
+]
+
+MAX_EXPONENT = 100.0  # of a perplexity
 
 
 @dataclass(frozen=True)
@@ -85,3 +96,39 @@ def masked_token_loss(model: Any, batch: TextBatch, mask_prob: float) -> Loss:
         return Loss(total, len(targets))
     num_right = (head(hidden).argmax(-1) == targets).sum()
     return Loss(total, len(targets), {"accuracy": 100 * num_right})
+
+
+def causal_lm_metrics(total: float, report: PassageReport) -> dict[str, float]:
+    """Loss and perplexity of a token, and bits per character.
+
+    Args:
+        total: sum of the losses of all tokens, in nats
+        report: the numbers of tokens and characters
+
+    Example:
+        >>> causal_lm_metrics(100.0, PassageReport(tokens=50, characters=200))["perplexity"] == math.exp(2)
+        True
+    """
+    loss = total / report.tokens
+    return {
+        "loss": loss,
+        "perplexity": math.exp(min(loss, MAX_EXPONENT)),
+        "bits_per_character": total / math.log(2) / report.characters,
+    }
+
+
+def masked_lm_metrics(total: float, count: float, sums: Mapping[str, float]) -> dict[str, float]:
+    """Loss, perplexity and accuracy of masked tokens.
+
+    Args:
+        total: sum of the losses, in nats
+        count: number of masked tokens
+        sums: sums of the metrics of `masked_token_loss`
+    """
+    if not count:
+        raise DataError(
+            "There is no word in the text that could be masked: all are unknown; take other text, or train with a"
+            " larger vocab_size."
+        )
+    perplexity = math.exp(min(total / count, MAX_EXPONENT))
+    return {"loss": total / count, "perplexity": perplexity, "accuracy": sums["accuracy"] / count}

@@ -3,75 +3,84 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 
 from regard.config import Config
 from regard.data import BOS_ID, EOS_ID, UNK_ID, Tokenizer
-from regard.data.passages import PassageBatches, PassageReport
-from regard.data.segmentation import SPLITTERS
+from regard.data.passages import PassageBatches
 from regard.decoding import DecodingConfig, ObservedModel, decode, iterate_emitted
-from regard.errors import DataError, InputError, InputTooLongError
+from regard.errors import InputError, InputTooLongError
 from regard.tasks.abilities import Tokenizable, Tokenization
 from regard.tasks.language_modeling.config import FillOptions, GenerateOptions
-from regard.tasks.language_modeling.loss import causal_lm_loss, mask_batches, masked_token_loss
+from regard.tasks.language_modeling.loss import (
+    causal_lm_loss,
+    causal_lm_metrics,
+    mask_batches,
+    masked_lm_metrics,
+    masked_token_loss,
+)
 from regard.tasks.predictor import InputField, Prediction, Predictor, Report
-from regard.tasks.task import LazyExamples
-from regard.training import Loss
+from regard.tasks.task import LazyExamples, sum_losses
 
-__all__ = [
-    "FillMask",
-    "FilledText",
-    "GeneratedText",
-    "TextGenerator",
-    "TokenGuess",
-    "make_passages",
-    "make_word_spacer",
-    "masked_lm_metrics",
-    "text_metrics",
-]
+__all__ = ["FillMask", "FilledText", "GeneratedText", "TextGenerator", "TokenGuess", "make_passages"]
 
 MASK_MARK = "___"
-MAX_EXPONENT = 100.0  # of a perplexity
+PredictionT = TypeVar("PredictionT", bound=Prediction)
 
 
-def make_word_spacer(unit: str) -> Callable[[str], str]:
-    """A function that puts spaces between all words or characters, as text classification splits them.
-
-    Args:
-        unit: word or char
-
-    Example:
-        >>> make_word_spacer("word")("It's well-made.")
-        "It's well - made ."
-    """
-    split = SPLITTERS[unit]
-    return lambda text: " ".join(split(text))
-
-
-def make_passages(
-    texts: Iterable[str], tokenizer: Tokenizer, config: Any, preprocess: Callable[[str], str] = str
-) -> PassageBatches:
+def make_passages(texts: Iterable[str], processor: Any, config: Any) -> PassageBatches:
     """The passages of texts.
 
     Args:
         texts: the documents
-        tokenizer: of the model
+        processor: its `preprocess` is applied to each text, then its `tokenizer`
         config: `passage_length`, `batch_tokens` and `seed`
-        preprocess: applied to each text
     """
     return PassageBatches(
         texts.load() if isinstance(texts, LazyExamples) else texts,
-        tokenizer,
+        processor.tokenizer,
         length=config.passage_length,
         max_tokens=config.batch_tokens,
         seed=config.seed,
-        preprocess=preprocess,
+        preprocess=processor.preprocess,
     )
+
+
+class _LanguageModelPredictor(Predictor[str, str, PredictionT]):
+    """What both predictors share: texts of limited length, and reports with the table `data`."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The vocabulary."""
+        tokenizer: Tokenizer = self.processor.tokenizer
+        return tokenizer
+
+    @torch.no_grad()
+    def evaluate(self, examples: Iterable[str], options: Any = None) -> Report:
+        """Loss, perplexity, and the metric of the task.
+
+        The table `data` counts documents, passages, tokens and characters.
+        """
+        passages = make_passages(examples, self.processor, self.config)
+        metrics, report = self._compute_metrics(passages), passages.report
+        return Report(report.read, metrics, tables={"data": [report.as_dict()]})
+
+    @abstractmethod
+    def _compute_metrics(self, passages: PassageBatches) -> dict[str, float]:
+        """The metrics of a report."""
+
+    def _check_length(self, text: str, ids: Sequence[int], unit: str, row: int | None) -> None:
+        """Raise InputTooLongError for a text with more tokens than a passage has."""
+        limit = self.config.passage_length - 1
+        if len(ids) > limit:
+            count = f"the {text} has {len(ids):,} {unit}"
+            raise InputTooLongError(f"{count}, but this model takes {limit:,} (passage_length); shorten it", row=row)
 
 
 @dataclass(frozen=True)
@@ -107,18 +116,12 @@ class GeneratedText(Prediction):
         return values | ({"samples": [one.to_json() for one in self.samples]} if self.samples else {})
 
 
-class TextGenerator(Predictor[str, str, GeneratedText], Tokenizable):
+class TextGenerator(_LanguageModelPredictor[GeneratedText], Tokenizable):
     """A trained text generator: what `regard.load(RUN)` returns."""
 
     inputs = (InputField("text", "text", "the beginning of the text", may_be_empty=True),)
     prediction_class = GeneratedText
     predict_options: ClassVar[type[Config]] = GenerateOptions
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokens."""
-        tokenizer: Tokenizer = self.processor.tokenizer
-        return tokenizer
 
     def check(self, inputs: Sequence[str]) -> None:
         """Raise InputTooLongError for a prompt that leaves no room for a continuation."""
@@ -146,14 +149,12 @@ class TextGenerator(Predictor[str, str, GeneratedText], Tokenizable):
         Returns:
             The complete texts.
         """
-        if isinstance(inputs, str):
-            raise TypeError("predict expects a list of texts: predict([text])")
+        self.require_list(inputs)
         self.check(inputs)
         options = options or GenerateOptions()
         generator = torch.Generator(self.device)
         seed = generator.seed() % (1 << 63) if options.seed is None else options.seed
         generator.manual_seed(seed)
-        search = {name: getattr(options, name) for name in ("method", "temperature", "top_k", "top_p")}
         predictions = []
         for row, prompt in enumerate(inputs):
             samples = self.generate(
@@ -162,7 +163,10 @@ class TextGenerator(Predictor[str, str, GeneratedText], Tokenizable):
                 max_tokens=options.max_tokens,
                 generator=generator,
                 emit=None if emit is None else partial(emit, row),
-                **search,
+                method=options.method,
+                temperature=options.temperature,
+                top_k=options.top_k,
+                top_p=options.top_p,
             )
             used = seed if options.method == "sample" and options.seed is None else None
             extra = tuple(samples) if options.num_samples > 1 else ()
@@ -234,50 +238,14 @@ class TextGenerator(Predictor[str, str, GeneratedText], Tokenizable):
         hypotheses = decode(model, prefix, lengths, search, generator=generator)[0]
         return [make(one.token_ids, one.log_prob, one.finished) for one in hypotheses]
 
-    def get_input(self, example: str) -> str:
-        """The text itself."""
-        return example
-
-    @torch.no_grad()
-    def evaluate(self, examples: Iterable[str], options: Any = None) -> Report:
-        """Loss a token, perplexity, and bits a character, which does not depend on the tokenizer.
-
-        The table `data` counts documents, passages, tokens and characters.
-        """
-        passages, total = make_passages(examples, self.tokenizer, self.config), 0.0
-        for batch in passages.iter_eval_batches():
-            total += float(causal_lm_loss(self.model, batch.to(self.device)).total)
-        report = passages.report
-        return Report(report.read, text_metrics(total, report), tables={"data": [report.as_dict()]})
+    def _compute_metrics(self, passages: PassageBatches) -> dict[str, float]:
+        total, _, _ = sum_losses(self, causal_lm_loss, passages.iter_eval_batches())
+        return causal_lm_metrics(total, passages.report)
 
     def _encode(self, prompt: str, row: int | None = None) -> list[int]:
         ids = self.tokenizer.encode(prompt)
-        limit = self.config.passage_length - 1
-        if len(ids) > limit:
-            raise InputTooLongError(
-                f"the prompt has {len(ids):,} tokens, but this model takes {limit:,} (passage_length); shorten it",
-                row=row,
-            )
+        self._check_length("prompt", ids, "tokens", row)
         return ids
-
-
-def text_metrics(total: float, report: PassageReport) -> dict[str, float]:
-    """The metrics of texts with a total loss.
-
-    Args:
-        total: sum of the losses of all tokens, in nats
-        report: the numbers of tokens and characters
-
-    Example:
-        >>> text_metrics(100.0, PassageReport(tokens=50, characters=200))["perplexity"] == math.exp(2)
-        True
-    """
-    loss = total / report.tokens
-    return {
-        "loss": loss,
-        "perplexity": math.exp(min(loss, MAX_EXPONENT)),
-        "bits_per_character": total / math.log(2) / report.characters,
-    }
 
 
 @dataclass(frozen=True)
@@ -303,7 +271,7 @@ class FilledText(Prediction):
         gaps: the most probable words of each gap
     """
 
-    gaps: tuple[tuple[TokenGuess, ...], ...] = field(default=())
+    gaps: tuple[tuple[TokenGuess, ...], ...] = ()
 
     def to_lines(self, number: int = 1) -> list[str]:
         """The text; if several words were asked for, a line for each gap below it."""
@@ -320,18 +288,12 @@ class FilledText(Prediction):
         return {"text": self.text, "score": self.score, "gaps": gaps}
 
 
-class FillMask(Predictor[str, str, FilledText]):
+class FillMask(_LanguageModelPredictor[FilledText]):
     """A trained masked language model: what `regard.load(RUN)` returns. Gaps of a text are written ___."""
 
     inputs = (InputField("text", "text", f"a text with gaps: {MASK_MARK}"),)
     prediction_class = FilledText
     predict_options: ClassVar[type[Config]] = FillOptions
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The words."""
-        tokenizer: Tokenizer = self.processor.tokenizer
-        return tokenizer
 
     def check(self, inputs: Sequence[str]) -> None:
         """Raise InputError for a text without gaps or with too many words."""
@@ -340,8 +302,7 @@ class FillMask(Predictor[str, str, FilledText]):
 
     def predict(self, inputs: Sequence[str], options: Any = None) -> list[FilledText]:
         """Each text with its gaps filled, and the most probable words of each gap."""
-        if isinstance(inputs, str):
-            raise TypeError("predict expects a list of texts: predict([text])")
+        self.require_list(inputs)
         options = options or FillOptions()
         return [self._fill(text, row, options.num_best) for row, text in enumerate(inputs)]
 
@@ -364,66 +325,21 @@ class FillMask(Predictor[str, str, FilledText]):
         filled = "".join(part + word for part, word in zip(text.split(MASK_MARK), words, strict=True))
         return FilledText(filled, math.prod(gap[0].probability for gap in gaps), gaps)
 
-    def get_input(self, example: str) -> str:
-        """The text itself."""
-        return example
-
-    @torch.no_grad()
-    def evaluate(self, examples: Iterable[str], options: Any = None) -> Report:
-        """Loss, perplexity and accuracy of masked words; the masks are always the same.
-
-        The table `data` counts documents, passages, tokens and characters.
-        """
-        spacer = make_word_spacer(self.processor.unit)
-        passages = make_passages(examples, self.tokenizer, self.config, spacer)
+    def _compute_metrics(self, passages: PassageBatches) -> dict[str, float]:
         mask_prob = self.config.mask_prob
-        batches = list(mask_batches(passages.iter_eval_batches(), mask_prob, len(self.tokenizer)))
-        loss = partial(masked_token_loss, mask_prob=mask_prob)
-        metrics = masked_lm_metrics(self, loss, batches)
-        return Report(passages.report.read, metrics, tables={"data": [passages.report.as_dict()]})
+        batches = mask_batches(passages.iter_eval_batches(), mask_prob, len(self.tokenizer))
+        return masked_lm_metrics(*sum_losses(self, partial(masked_token_loss, mask_prob=mask_prob), batches))
 
     def _encode(self, text: str, row: int | None = None) -> tuple[list[int], list[int]]:
         """The token ids with the mask in each gap, and the positions of the gaps after BOS."""
-        spacer = make_word_spacer(self.processor.unit)
         ids: list[int] = []
         positions: list[int] = []
         for number, part in enumerate(text.split(MASK_MARK)):
             if number:
                 positions.append(len(ids) + 1)
                 ids.append(len(self.tokenizer))
-            ids += self.tokenizer.encode(spacer(part))
+            ids += self.tokenizer.encode(self.processor.preprocess(part))
         if not positions:
             raise InputError(f"there is no gap to fill; write {MASK_MARK} in place of a word", row=row)
-        limit = self.config.passage_length - 1
-        if len(ids) > limit:
-            raise InputTooLongError(
-                f"the text has {len(ids):,} words, but this model takes {limit:,} (passage_length); shorten it", row=row
-            )
+        self._check_length("text", ids, "words", row)
         return ids, positions
-
-
-def masked_lm_metrics(
-    predictor: Predictor[Any, Any, Any], loss: Callable[[Any, Any], Loss], batches: Iterable[Any]
-) -> dict[str, float]:
-    """Loss, perplexity and accuracy of masked tokens.
-
-    Args:
-        predictor: the model and its device
-        loss: of a batch
-        batches: `MaskedTextBatch`es
-    """
-    total = num_right = count = 0.0
-    for batch in batches:
-        result = loss(predictor.model, batch.to(predictor.device))
-        total, count = total + float(result.total), count + result.count
-        num_right += float(result.metrics["accuracy"])
-    if not count:
-        raise DataError(
-            "There is no word in the text that could be masked: all are unknown; take other text, or train with a"
-            " larger vocab_size."
-        )
-    return {
-        "loss": total / count,
-        "perplexity": math.exp(min(total / count, MAX_EXPONENT)),
-        "accuracy": num_right / count,
-    }

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from regard.data import Tokenizer
 from regard.data.passages import PassageBatches, PlainTextFiles, TextBatch
+from regard.data.segmentation import SPLITTERS
 from regard.errors import ConfigError
-from regard.files import write_json
 from regard.models.hybrid_encoder import ConvLayer, HybridEncoder, RNNLayer, SelfAttentionLayer
 from regard.models.language_models import CausalLM, MaskedLM
-from regard.tasks.datasets import EvalBatches, describe_reports, held_out, not_held_out
+from regard.tasks.datasets import EvalBatches, describe_reports, split_files
 from regard.tasks.language_modeling.config import FillMaskConfig, TextConfig, TextGenerationConfig
-from regard.tasks.language_modeling.loss import MaskedTextBatch, causal_lm_loss, mask_batches, masked_token_loss
-from regard.tasks.language_modeling.predictor import (
-    FillMask,
-    TextGenerator,
-    make_passages,
-    make_word_spacer,
+from regard.tasks.language_modeling.loss import (
+    MaskedTextBatch,
+    causal_lm_loss,
+    causal_lm_metrics,
+    mask_batches,
     masked_lm_metrics,
-    text_metrics,
+    masked_token_loss,
 )
-from regard.tasks.predictor import Metric, Predictor
-from regard.tasks.task import DataSplits, LazyExamples, Processor, Task
+from regard.tasks.language_modeling.predictor import FillMask, TextGenerator, make_passages
+from regard.tasks.predictor import Metric
+from regard.tasks.task import DataSplits, LossFn, Task, TokenizerProcessor, sum_losses
+from regard.tasks.text_classification.config import TextClassificationConfig
 from regard.training import BatchSource, Loss
 
 __all__ = [
     "FillMaskProcessor",
     "FillMaskTask",
-    "StackSizes",
     "TextGenerationProcessor",
     "TextGenerationTask",
     "build_encoder",
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 ConfigT = TypeVar("ConfigT", bound=TextConfig)
-ProcessorT = TypeVar("ProcessorT", bound=Processor)
+ProcessorT = TypeVar("ProcessorT", bound=TokenizerProcessor)
 
 LOSS = Metric("loss", "loss, nats a token", lower_is_better=True, format=".4f")
 PERPLEXITY = Metric("perplexity", "perplexity", lower_is_better=True, format=",.2f")
@@ -53,68 +53,39 @@ def from_files(config: TextConfig) -> DataSplits[str]:
     """The files in the options of the config; without validation files, every twentieth document is held out."""
     if not config.train_files:
         raise ConfigError("the recipe needs text to train on: --train a.txt, which may be compressed (.gz, .xz)")
-    train = PlainTextFiles(config.train_files, config.document_separator)
-    tests = {}
-    if config.test_files:
-        tests = {"test": PlainTextFiles(config.test_files, config.document_separator)}
-    files = tuple(map(Path, (*config.train_files, *config.valid_files)))
-    if config.valid_files:
-        return DataSplits(train, PlainTextFiles(config.valid_files, config.document_separator), tests, files)
-    return DataSplits(LazyExamples(lambda: not_held_out(train)), LazyExamples(lambda: held_out(train)), tests, files)
+    return split_files(config, lambda paths: PlainTextFiles(paths, config.document_separator))
 
 
 @dataclass(frozen=True)
-class TextGenerationProcessor(Processor):
-    """What a text generator needs beside its weights.
+class TextGenerationProcessor(TokenizerProcessor):
+    """What a text generator needs in addition to its weights.
 
     Args:
         tokenizer: the tokens
     """
 
-    tokenizer: Tokenizer
-
-    def save(self, folder: Path) -> None:
-        """Write tokenizer.json."""
-        self.tokenizer.save(folder / "tokenizer.json")
-
-    def describe(self) -> dict[str, Any]:
-        """The size of the vocabulary."""
-        return {"vocab_size": len(self.tokenizer)}
-
-    @classmethod
-    def load(cls, folder: Path) -> TextGenerationProcessor:
-        """Read what `save` wrote."""
-        return cls(Tokenizer.load(folder / "tokenizer.json"))
+    def preprocess(self, text: str) -> str:
+        """The text itself."""
+        return text
 
 
 @dataclass(frozen=True)
-class FillMaskProcessor(Processor):
-    """What a masked language model needs beside its weights.
+class FillMaskProcessor(TokenizerProcessor):
+    """What a masked language model needs in addition to its weights.
 
     Args:
         tokenizer: the words
         unit: unit of a text, word or char
     """
 
-    tokenizer: Tokenizer
     unit: str = "word"
 
-    def save(self, folder: Path) -> None:
-        """Write tokenizer.json and processor.json."""
-        self.tokenizer.save(folder / "tokenizer.json")
-        write_json(folder / "processor.json", {"unit": self.unit})
-
-    def describe(self) -> dict[str, Any]:
-        """The size of the vocabulary."""
-        return {"vocab_size": len(self.tokenizer)}
-
-    @classmethod
-    def load(cls, folder: Path) -> FillMaskProcessor:
-        """Read what `save` wrote."""
-        return cls(Tokenizer.load(folder / "tokenizer.json"), **cls.read_values(folder))
+    def preprocess(self, text: str) -> str:
+        """The text with spaces between all words or characters, as text classification splits them."""
+        return " ".join(SPLITTERS[self.unit](text))
 
 
-class _LanguageModelingTask(Task[ConfigT, ProcessorT, str, Any], Generic[ConfigT, ProcessorT]):
+class _LanguageModelingTask(Task[ConfigT, ProcessorT, str, Any]):
     """What both tasks share."""
 
     def validate(self, config: ConfigT, data: DataSplits[str]) -> None:
@@ -124,14 +95,24 @@ class _LanguageModelingTask(Task[ConfigT, ProcessorT, str, Any], Generic[ConfigT
 
     def build_model(self, config: ConfigT, processor: ProcessorT) -> nn.Module:
         """The network over the vocabulary of the processor."""
-        return self._build(config, len(cast(Any, processor).tokenizer))
+        return self._build(config, len(processor.tokenizer))
 
+    @abstractmethod
     def _build(self, config: ConfigT, vocab_size: int) -> nn.Module:
-        raise NotImplementedError
+        """The network over a vocabulary of this size."""
 
-    def describe_data(self, config: ConfigT, batches: BatchSource, valid: Iterable[Any]) -> Mapping[str, Any]:
+    def train_batches(self, config: ConfigT, processor: ProcessorT, examples: Any) -> PassageBatches:
+        """Passages in random order, in batches of similar length."""
+        return make_passages(examples, processor, config)
+
+    def eval_batches(self, config: ConfigT, processor: ProcessorT, examples: Iterable[str]) -> EvalBatches[Any]:
+        """Every passage once."""
+        passages = make_passages(examples, processor, config)
+        return EvalBatches(passages.iter_eval_batches(), passages.report)
+
+    def describe_data(self, config: ConfigT, batches: BatchSource, valid: Any) -> dict[str, Any]:
         """What was read, and whether validation documents were held out."""
-        return describe_reports(batches, valid, None if config.valid_files else "document")
+        return describe_reports(config, batches, valid, "document")
 
 
 class TextGenerationTask(_LanguageModelingTask[TextGenerationConfig, TextGenerationProcessor]):
@@ -159,53 +140,14 @@ class TextGenerationTask(_LanguageModelingTask[TextGenerationConfig, TextGenerat
             dropout=config.dropout,
         )
 
-    def train_batches(
-        self, config: TextGenerationConfig, processor: TextGenerationProcessor, examples: Any
-    ) -> PassageBatches:
-        """Passages in random order, in batches of similar length."""
-        return make_passages(examples, processor.tokenizer, config)
-
-    def eval_batches(
-        self, config: TextGenerationConfig, processor: TextGenerationProcessor, examples: Iterable[str]
-    ) -> EvalBatches[TextBatch]:
-        """Every passage once."""
-        passages = make_passages(examples, processor.tokenizer, config)
-        return EvalBatches(passages.iter_eval_batches(), passages.report)
-
     def loss(self, model: nn.Module, batch: TextBatch) -> Loss:
         """The cross entropy of each token given those before it, summed."""
         return causal_lm_loss(model, batch)
 
-    def compute_metrics(
-        self,
-        config: TextGenerationConfig,
-        predictor: Predictor[Any, Any, Any],
-        loss: Callable[[nn.Module, TextBatch], Loss],
-        batches: Iterable[TextBatch],
-        examples: Iterable[str],
-    ) -> dict[str, float]:
+    def compute_metrics(self, predictor: Any, loss: LossFn, batches: Any, examples: Any) -> dict[str, float]:
         """Loss, perplexity and bits a character."""
-        total = 0.0
-        for batch in batches:
-            total += float(loss(predictor.model, batch.to(predictor.device)).total)
-        assert isinstance(batches, EvalBatches)
-        return text_metrics(total, batches.report)
-
-
-@runtime_checkable
-class StackSizes(Protocol):
-    """The options of a config that `build_encoder` reads."""
-
-    @property
-    def embed_dim(self) -> int: ...
-    @property
-    def num_heads(self) -> int: ...
-    @property
-    def ffn_dim(self) -> int | None: ...
-    @property
-    def dropout(self) -> float: ...
-    @property
-    def layer_types(self) -> tuple[str, ...]: ...
+        total, _, _ = sum_losses(predictor, loss, batches)
+        return causal_lm_metrics(total, batches.report)
 
 
 LAYER_TYPES: dict[str, Callable[[Any], nn.Module]] = {
@@ -218,7 +160,7 @@ LAYER_TYPES: dict[str, Callable[[Any], nn.Module]] = {
 }
 
 
-def build_encoder(config: StackSizes, vocab_size: int) -> HybridEncoder:
+def build_encoder(config: FillMaskConfig | TextClassificationConfig, vocab_size: int) -> HybridEncoder:
     """A stack of layers.
 
     Args:
@@ -247,37 +189,25 @@ class FillMaskTask(_LanguageModelingTask[FillMaskConfig, FillMaskProcessor]):
 
     def build_processor(self, config: FillMaskConfig, data: DataSplits[str]) -> FillMaskProcessor:
         """The most frequent words, as text classification splits them."""
-        texts = map(make_word_spacer(config.tokenizer), data.train)
+        split = SPLITTERS[config.tokenizer]
+        texts = (" ".join(split(text)) for text in data.train)
         tokenizer = Tokenizer.train(texts, "word", config.vocab_size, lowercase=config.lowercase)
         return FillMaskProcessor(tokenizer, config.tokenizer)
 
     def _build(self, config: FillMaskConfig, vocab_size: int) -> MaskedLM:
         return MaskedLM(build_encoder(config, vocab_size + 1))  # the last is the mask
 
-    def train_batches(self, config: FillMaskConfig, processor: FillMaskProcessor, examples: Any) -> PassageBatches:
-        """Passages in random order, in batches of similar length."""
-        return make_passages(examples, processor.tokenizer, config, make_word_spacer(processor.unit))
-
     def eval_batches(
         self, config: FillMaskConfig, processor: FillMaskProcessor, examples: Iterable[str]
     ) -> EvalBatches[MaskedTextBatch]:
         """Every passage once, with masks that are always the same."""
-        passages = make_passages(examples, processor.tokenizer, config, make_word_spacer(processor.unit))
-        batches = passages.iter_eval_batches()
-        masked = mask_batches(batches, config.mask_prob, len(processor.tokenizer))
-        return EvalBatches(masked, passages.report)
+        passages = super().eval_batches(config, processor, examples)
+        return EvalBatches(mask_batches(passages, config.mask_prob, len(processor.tokenizer)), passages.report)
 
-    def build_loss(self, config: FillMaskConfig) -> Callable[[nn.Module, TextBatch], Loss]:
+    def build_loss(self, config: FillMaskConfig) -> LossFn:
         """The cross entropy of masked words, summed."""
         return partial(masked_token_loss, mask_prob=config.mask_prob)
 
-    def compute_metrics(
-        self,
-        config: FillMaskConfig,
-        predictor: Predictor[Any, Any, Any],
-        loss: Callable[[nn.Module, Any], Loss],
-        batches: Iterable[MaskedTextBatch],
-        examples: Iterable[str],
-    ) -> dict[str, float]:
+    def compute_metrics(self, predictor: Any, loss: LossFn, batches: Any, examples: Any) -> dict[str, float]:
         """Loss, perplexity and accuracy of masked words."""
-        return masked_lm_metrics(predictor, loss, batches)
+        return masked_lm_metrics(*sum_losses(predictor, loss, batches))

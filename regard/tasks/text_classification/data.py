@@ -9,7 +9,7 @@ from random import Random
 from regard.data.documents import Document, DocumentFiles, line_error, parse_record
 from regard.data.text_files import read_lines
 from regard.errors import ConfigError
-from regard.tasks.datasets import find_data_folder, find_file, held_out, not_held_out
+from regard.tasks.datasets import find_data_folder, find_file, split_files
 from regard.tasks.task import DataSplits, LazyExamples
 from regard.tasks.text_classification.config import TextClassificationConfig
 
@@ -41,23 +41,11 @@ def mixed(config: TextClassificationConfig) -> DataSplits[Document]:
 
 
 def _from_files(recipe: str, config: TextClassificationConfig) -> DataSplits[Document]:
-    """Without validation files, every twentieth training document is held out."""
     if not config.train_files:
         raise ConfigError(
             f"{recipe} needs files to train on: --train x.tsv, where each line is a label, a tab and a text"
         )
-    train = open_documents(config.train_files, config)
-    tests = {"test": _lazy(open_documents(config.test_files, config))} if config.test_files else {}
-    files = tuple(map(Path, (*config.train_files, *config.valid_files)))
-    if config.valid_files:
-        valid = open_documents(config.valid_files, config)
-        return DataSplits(_lazy(train), _lazy(valid), tests, files)
-    return DataSplits(
-        LazyExamples(lambda: _drop_line_numbers(not_held_out(train))),
-        LazyExamples(lambda: _drop_line_numbers(held_out(train))),
-        tests,
-        files,
-    )
+    return split_files(config, lambda paths: open_documents(paths, config), _drop_line_numbers)
 
 
 def imdb(config: TextClassificationConfig) -> DataSplits[Document]:

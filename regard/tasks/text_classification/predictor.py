@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention import MaxPool
 from regard.data import Tokenizer
+from regard.data.batching import split_by_tokens
 from regard.data.document_batches import DocumentBatch, DocumentBatches, encode_document
 from regard.data.document_splitter import DocumentSplitter, SplitDocument, Truncation, leading_spaces
 from regard.data.documents import Document
 from regard.errors import DataError, EmptyInputError, UnsupportedError
 from regard.models.flat_document import FlatDocumentClassifier
-from regard.tasks.classification import Classification, classification_tables
-from regard.tasks.predictor import AttentionMap, Explanation, InputField, Predictor, Report
+from regard.tasks.classification import Classification, ClassificationPredictor, classification_tables
+from regard.tasks.predictor import AttentionMap, Explanation, InputField, Report
+from regard.tasks.text_classification.config import TextClassificationConfig
 
 if TYPE_CHECKING:
     from regard.viewing.pages import HtmlPage
 
-__all__ = ["DocumentExplanation", "TextClassifier", "TextOrSentences"]
+__all__ = ["DocumentExplanation", "TextClassifier", "TextOrSentences", "make_batches"]
 
 TextOrSentences = str | Sequence[str]
 
@@ -39,6 +42,7 @@ class DocumentExplanation(Explanation):
         leading_spaces: before which words there is a space
     """
 
+    prediction: Classification
     words: SplitDocument
     leading_spaces: list[list[bool]]
 
@@ -64,12 +68,8 @@ class DocumentExplanation(Explanation):
         """The probabilities and the document, its words shaded by weight."""
         from regard.viewing.terminal import document
 
-        probabilities = "  ".join(f"{label} {value:.3f}" for label, value in self._probabilities.items())
-        weights = self._word_weight_lists(), self._sentence_weight_list()
-        shaded = document(
-            self.words, *weights, space_before=self.leading_spaces, color=color, width=width, language=language
-        )
-        return f"{probabilities}\n\n{shaded}"
+        probabilities = "  ".join(f"{label} {value:.3f}" for label, value in self.prediction.probabilities.items())
+        return f"{probabilities}\n\n{document(**self._shaded_words(), color=color, width=width, language=language)}"
 
     def to_figure(self) -> Any:
         """Refused: documents have no figure."""
@@ -79,13 +79,10 @@ class DocumentExplanation(Explanation):
         """An HTML page with the document, its sentences and words shaded by weight."""
         from regard.viewing import pages
 
-        truncation = self._truncation
+        truncation = self.prediction.truncation
         return pages.document_page(
-            self.words,
-            self._word_weight_lists(),
-            self._sentence_weight_list(),
-            probabilities=self._probabilities,
-            space_before=self.leading_spaces,
+            **self._shaded_words(),
+            probabilities=self.prediction.probabilities,
             title=title,
             truncation=vars(truncation) if truncation else None,
             language=language,
@@ -100,42 +97,29 @@ class DocumentExplanation(Explanation):
                 sentence["weights"] = self.word_weights[index].tolist()
         return {**self.prediction.to_json(), "sentences": sentences}
 
-    @property
-    def _probabilities(self) -> dict[str, float]:
-        assert isinstance(self.prediction, Classification)
-        return self.prediction.probabilities
-
-    @property
-    def _truncation(self) -> Truncation:
-        assert isinstance(self.prediction, Classification)
-        return self.prediction.truncation
-
-    def _word_weight_lists(self) -> list[list[float]] | None:
-        return None if self.word_weights is None else [weights.tolist() for weights in self.word_weights]
-
-    def _sentence_weight_list(self) -> list[float] | None:
-        return None if self.sentence_weights is None else self.sentence_weights.tolist()
+    def _shaded_words(self) -> dict[str, Any]:
+        """The arguments that both drawings take: the words, their weights and spaces."""
+        return {
+            "tokens": self.words,
+            "weights": None if self.word_weights is None else [row.tolist() for row in self.word_weights],
+            "sentence_weights": None if self.sentence_weights is None else self.sentence_weights.tolist(),
+            "space_before": self.leading_spaces,
+        }
 
 
-class TextClassifier(Predictor[TextOrSentences, Document, Classification]):
+class TextClassifier(ClassificationPredictor[TextOrSentences, Document]):
     """A trained text classifier: what `regard.load(RUN)` returns.
 
     A text may also be a list of sentences.
     """
 
     inputs = (InputField("text", "text", "the text to classify"),)
-    prediction_class = Classification
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The words."""
         tokenizer: Tokenizer = self.processor.tokenizer
         return tokenizer
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The classes."""
-        return tuple(self.processor.labels)
 
     @property
     def splitter(self) -> DocumentSplitter:
@@ -155,29 +139,30 @@ class TextClassifier(Predictor[TextOrSentences, Document, Classification]):
 
     def check(self, inputs: Sequence[TextOrSentences]) -> None:
         """Raise EmptyInputError for a text without words."""
-        for row, text in enumerate(inputs, 1):
+        for row, text in enumerate(inputs):
             self._split(text, row)
 
     def predict(self, inputs: Sequence[TextOrSentences], options: Any = None) -> list[Classification]:
         """The class of each text, with the probabilities of all classes."""
-        if isinstance(inputs, str):
-            raise TypeError("predict expects a list of texts: predict([text])")
-        documents = [self._split(text, row) for row, text in enumerate(inputs, 1)]
+        self.require_list(inputs)
+        documents = [self._split(text, row) for row, text in enumerate(inputs)]
+        num_words = np.array([sum(map(len, document)) for document, _ in documents], dtype=np.int64)
         predictions = []
-        for batch in _split_into_batches(documents, self.config.batch_tokens):
-            logits = self._compute_logits([document for document, _ in batch])
-            for row, (_, truncation) in zip(logits, batch, strict=True):
-                predictions.append(self._make_prediction(row, truncation))
+        for rows in split_by_tokens(np.arange(len(documents)), num_words, self.config.batch_tokens, is_padded=False):
+            batch = self._make_batch([documents[row][0] for row in rows])
+            for row, logits in zip(rows, self._compute_logits(batch), strict=True):
+                predictions.append(Classification.from_logits(logits, self.labels, documents[row][1]))
         return predictions
 
     @torch.no_grad()
     def explain(self, input: TextOrSentences, options: Any = None) -> DocumentExplanation:
         """The class of a text, with the weights of its sentences and words."""
-        document, truncation = self._split(input, 1)
-        prediction = self._make_prediction(self._compute_logits([document])[0], truncation)
+        document, truncation = self._split(input, 0)
+        batch = self._make_batch([document])
+        prediction = Classification.from_logits(self._compute_logits(batch)[0], self.labels, truncation)
         maps: list[AttentionMap] = []
         if self.has_attention:
-            words, sentences = self.model.attention_weights(*self._make_batch([document]))
+            words, sentences = self.model.attention_weights(*batch.model_inputs)
             names = [" ".join(sentence) for sentence in document]
             maps.append(AttentionMap("sentences", sentences[:1, None].cpu(), [prediction.text], names))
             for number, (weights, sentence) in enumerate(zip(words, document, strict=True), 1):
@@ -197,64 +182,45 @@ class TextClassifier(Predictor[TextOrSentences, Document, Classification]):
         documents = list(examples)
         if not documents:
             raise DataError("there is nothing to evaluate: there are no documents")
-        batches = DocumentBatches(
-            documents, self.tokenizer, self.splitter, labels=self.labels, max_tokens=self.config.batch_tokens
-        )
+        batches = make_batches(self.config, self.processor, documents)
         true: list[str] = []
         predicted: list[str] = []
         for batch in batches.iter_eval_batches():
             true += [self.labels[index] for index in batch.labels.tolist()]
-            predicted += [self.labels[index] for index in self.predict_batch(batch)]
+            best = self._compute_logits(batch.to(self.device)).argmax(-1)
+            predicted += [self.labels[index] for index in best.tolist()]
         metrics, tables = classification_tables(true, predicted, self.labels)
         counts = {"data": [batches.report.as_dict()]}
         return Report(len(true), metrics, tables={**tables, **counts}, remarks=[str(batches.report)])
 
     @torch.no_grad()
-    def predict_batch(self, batch: DocumentBatch) -> list[int]:
-        """The index of the most probable class of each document.
+    def _compute_logits(self, batch: DocumentBatch) -> Float[Tensor, "documents classes"]:
+        return self.model(*batch.model_inputs).float().cpu()
 
-        Args:
-            batch: encoded documents
-        """
-        batch = batch.to(self.device)
-        logits = self.model(batch.token_ids, batch.lengths, batch.sentences_per_document)
-        indices: list[int] = logits.argmax(-1).tolist()
-        return indices
-
-    @torch.no_grad()
-    def _compute_logits(self, documents: Sequence[SplitDocument]) -> Float[Tensor, "documents classes"]:
-        return self.model(*self._make_batch(documents)).float().cpu()
-
-    def _make_batch(self, documents: Sequence[SplitDocument]) -> tuple[Tensor, Tensor, Tensor]:
+    def _make_batch(self, documents: Sequence[SplitDocument]) -> DocumentBatch:
         encoded = [encode_document(document, self.tokenizer) for document in documents]
-        batch = DocumentBatch.from_documents(encoded).to(self.device)
-        return batch.token_ids, batch.lengths, batch.sentences_per_document
-
-    def _make_prediction(self, logits: Float[Tensor, " classes"], truncation: Truncation) -> Classification:
-        values = logits.softmax(-1).tolist()
-        order = sorted(range(len(values)), key=lambda index: -values[index])
-        probabilities = {self.labels[index]: values[index] for index in order}
-        return Classification.from_probabilities(probabilities, truncation)
+        return DocumentBatch.from_documents(encoded).to(self.device)
 
     def _split(self, text: TextOrSentences, row: int) -> tuple[SplitDocument, Truncation]:
         document, truncation = self.splitter.split(text)
         if not document:
-            raise EmptyInputError("the text is empty: it has no words", row=row - 1)
+            raise EmptyInputError("the text is empty: it has no words", row=row)
         return document, truncation
 
 
-def _split_into_batches(
-    documents: Sequence[tuple[SplitDocument, Truncation]], max_words: int
-) -> Iterator[Sequence[tuple[SplitDocument, Truncation]]]:
-    """In order, at most `max_words` in a batch, but at least one document."""
-    batch: list[tuple[SplitDocument, Truncation]] = []
-    num_words = 0
-    for document in documents:
-        size = sum(map(len, document[0]))
-        if batch and num_words + size > max_words:
-            yield batch
-            batch, num_words = [], 0
-        batch.append(document)
-        num_words += size
-    if batch:
-        yield batch
+def make_batches(config: TextClassificationConfig, processor: Any, documents: Any) -> DocumentBatches:
+    """Batches of labeled documents.
+
+    Args:
+        config: `batch_tokens` and `seed`
+        processor: the words, the labels and the limits of a document
+        documents: with or without line numbers
+    """
+    return DocumentBatches(
+        list(documents),
+        processor.tokenizer,
+        processor.splitter,
+        labels=processor.labels,
+        max_tokens=config.batch_tokens,
+        seed=config.seed,
+    )

@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from regard.attention import Additive, Attention, AttentionPool, Constant, MaxPool
+from regard.attention import AttentionPool, MaxPool
 from regard.data import Tokenizer
 from regard.data.document_batches import DocumentBatch, DocumentBatches, iter_usable
 from regard.data.document_splitter import DocumentReport, DocumentSplitter
 from regard.data.documents import Document
 from regard.errors import DataError
-from regard.files import write_json
 from regard.models.flat_document import FlatDocumentClassifier
 from regard.models.hierarchical import HierarchicalAttentionNetwork
-from regard.tasks.classification import classification_loss
+from regard.tasks.classification import ClassificationTask, build_pooling_attention, select_weights
 from regard.tasks.datasets import EvalBatches, describe_reports
 from regard.tasks.language_modeling.task import FillMaskTask, build_encoder
-from regard.tasks.mechanisms import SCORES, build_attention, build_normalizer, build_score, parse_mechanism
-from regard.tasks.predictor import Metric
-from regard.tasks.task import DataSplits, Processor, Task
+from regard.tasks.mechanisms import SCORES, parse_mechanism
+from regard.tasks.task import AnyTask, DataSplits, TokenizerProcessor
 from regard.tasks.text_classification.config import TextClassificationConfig
-from regard.tasks.text_classification.predictor import TextClassifier
-from regard.training import BatchSource, Loss, load_into
+from regard.tasks.text_classification.predictor import TextClassifier, make_batches
+from regard.training import BatchSource, load_into
 
 __all__ = ["TextClassificationProcessor", "TextClassificationTask"]
 
-ENCODER, EMBEDDINGS = "encoder.", "embed.weight"  # prefix and name of weights
+EMBEDDINGS = "embed.weight"
 DocumentModel = HierarchicalAttentionNetwork | FlatDocumentClassifier
 
 
 @dataclass(frozen=True)
-class TextClassificationProcessor(Processor):
-    """What a text classifier needs beside its weights.
+class TextClassificationProcessor(TokenizerProcessor):
+    """What a text classifier needs in addition to its weights.
 
     Args:
         tokenizer: the words
@@ -46,7 +44,6 @@ class TextClassificationProcessor(Processor):
         max_sentence_words, max_sentences, overflow: the limits of a document, as in the config
     """
 
-    tokenizer: Tokenizer
     labels: tuple[str, ...]
     unit: str = "word"
     max_sentence_words: int = 50
@@ -58,34 +55,18 @@ class TextClassificationProcessor(Processor):
         """Splits texts into sentences of words."""
         return DocumentSplitter(self.unit, self.max_sentence_words, self.max_sentences, self.overflow)
 
-    def save(self, folder: Path) -> None:
-        """Write tokenizer.json and processor.json."""
-        self.tokenizer.save(folder / "tokenizer.json")
-        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "tokenizer"}
-        write_json(folder / "processor.json", values)
-
     def describe(self) -> dict[str, Any]:
         """The size of the vocabulary and the classes."""
-        return {"vocab_size": len(self.tokenizer), "labels": list(self.labels)}
-
-    @classmethod
-    def load(cls, folder: Path) -> TextClassificationProcessor:
-        """Read what `save` wrote."""
-        return cls(Tokenizer.load(folder / "tokenizer.json"), **cls.read_values(folder))
+        return super().describe() | {"labels": list(self.labels)}
 
 
-class TextClassificationTask(Task[TextClassificationConfig, TextClassificationProcessor, Document, DocumentBatch]):
+class TextClassificationTask(ClassificationTask):
     """From a document to its class."""
 
     name, verb = "text-classification", "classify"
     config_class = TextClassificationConfig
     processor_class = TextClassificationProcessor
     predictor_class = TextClassifier
-    metrics = (
-        Metric("accuracy", "accuracy, %"),
-        Metric("error", "standard error, %", lower_is_better=True),
-        Metric("loss", "loss, nats", lower_is_better=True, format=".4f"),
-    )
 
     def validate(self, config: TextClassificationConfig, data: DataSplits[Document]) -> None:
         """Refuse mechanisms that do not go together."""
@@ -102,11 +83,7 @@ class TextClassificationTask(Task[TextClassificationConfig, TextClassificationPr
         return _make_processor(config, tokenizer, _collect_labels(documents))
 
     def inherit_processor(
-        self,
-        config: TextClassificationConfig,
-        data: DataSplits[Document],
-        other: Task[Any, Any, Any, Any],
-        folder: Path,
+        self, config: TextClassificationConfig, data: DataSplits[Document], other: AnyTask, folder: Path
     ) -> TextClassificationProcessor:
         """The words and labels of the other run; of a masked language model, its words."""
         if isinstance(other, FillMaskTask):
@@ -119,52 +96,43 @@ class TextClassificationTask(Task[TextClassificationConfig, TextClassificationPr
         """A hierarchical attention network, or a stack of layers over all words."""
         return _build_model(config, len(processor.tokenizer), len(processor.labels))
 
-    def train_batches(
-        self, config: TextClassificationConfig, processor: TextClassificationProcessor, examples: Any
-    ) -> DocumentBatches:
+    def train_batches(self, config: TextClassificationConfig, processor: Any, examples: Any) -> DocumentBatches:
         """Documents in random order."""
-        return _make_batches(config, processor, examples)
+        return make_batches(config, processor, examples)
 
     def eval_batches(
-        self, config: TextClassificationConfig, processor: TextClassificationProcessor, examples: Iterable[Document]
+        self, config: TextClassificationConfig, processor: Any, examples: Iterable[Document]
     ) -> EvalBatches[DocumentBatch]:
         """Every document once, in order."""
-        source = _make_batches(config, processor, examples)
+        source = make_batches(config, processor, examples)
         return EvalBatches(source.iter_eval_batches(), source.report)
 
-    def loss(self, model: nn.Module, batch: DocumentBatch) -> Loss:
-        """The cross entropy of the labels, summed."""
-        return classification_loss(model(batch.token_ids, batch.lengths, batch.sentences_per_document), batch.labels)
-
-    def describe_data(
-        self, config: TextClassificationConfig, batches: BatchSource, valid: Iterable[DocumentBatch]
-    ) -> Mapping[str, Any]:
+    def describe_data(self, config: TextClassificationConfig, batches: BatchSource, valid: Any) -> dict[str, Any]:
         """What was read, and whether validation documents were held out."""
-        is_held_out = bool(config.train_files) and not config.valid_files
-        return describe_reports(batches, valid, "document" if is_held_out else None)
+        return describe_reports(config, batches, valid, "document")
 
-    def can_init_from(self, other: Task[Any, Any, Any, Any]) -> bool:
+    def can_init_from(self, other: AnyTask) -> bool:
         """Also from a masked language model, whose encoder it takes."""
         return isinstance(other, TextClassificationTask | FillMaskTask)
 
-    def inherit_config(self, config: TextClassificationConfig, other: Mapping[str, Any]) -> TextClassificationConfig:
+    def inherit_config(
+        self, config: TextClassificationConfig, other: AnyTask, values: Mapping[str, Any]
+    ) -> TextClassificationConfig:
         """The vocabulary options of the other run; of a masked language model, also its layers."""
-        config = config.inherit_from(other)
-        if "mask_prob" not in other:  # the config of a text classifier
+        config = config.inherit_from(values)
+        if not isinstance(other, FillMaskTask):
             return config
-        sizes = {name: other[name] for name in ("embed_dim", "num_heads", "ffn_dim")}
-        return config.replace(model="mixed", layer_types=tuple(other["layer_types"]), **sizes)
+        sizes = {name: values[name] for name in ("embed_dim", "num_heads", "ffn_dim")}
+        return config.replace(model="mixed", layer_types=tuple(values["layer_types"]), **sizes)
 
-    def init_model(self, model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
+    def init_model(self, model: nn.Module, other: AnyTask, weights: Mapping[str, Tensor], origin: str) -> None:
         """All weights; those of the encoder if the other run is a masked language model."""
-        embeddings, head = weights.get(f"{ENCODER}{EMBEDDINGS}"), weights.get("lm_head.weight")
-        if embeddings is None or head is None or len(embeddings) != len(head):
-            super().init_model(model, weights, origin)
+        if not isinstance(other, FillMaskTask):
+            super().init_model(model, other, weights, origin)
             return
-        assert isinstance(model, FlatDocumentClassifier)
-        encoder = {name.removeprefix(ENCODER): tensor for name, tensor in weights.items() if name.startswith(ENCODER)}
-        encoder[EMBEDDINGS] = embeddings[:-1]  # without that of the mask
-        load_into(model.encoder, encoder, origin)
+        encoder = select_weights(weights, "encoder")
+        encoder[EMBEDDINGS] = encoder[EMBEDDINGS][:-1]  # without that of the mask
+        load_into(model.get_submodule("encoder"), encoder, origin)
 
 
 def _make_splitter(config: TextClassificationConfig) -> DocumentSplitter:
@@ -176,19 +144,6 @@ def _make_processor(
 ) -> TextClassificationProcessor:
     limits = config.max_sentence_words, config.max_sentences, config.overflow
     return TextClassificationProcessor(tokenizer, labels, config.tokenizer, *limits)
-
-
-def _make_batches(
-    config: TextClassificationConfig, processor: TextClassificationProcessor, examples: Any
-) -> DocumentBatches:
-    return DocumentBatches(
-        list(examples),
-        processor.tokenizer,
-        processor.splitter,
-        labels=processor.labels,
-        max_tokens=config.batch_tokens,
-        seed=config.seed,
-    )
 
 
 def _collect_labels(documents: Iterable[Document]) -> tuple[str, ...]:
@@ -228,12 +183,9 @@ def _build_pooling(config: TextClassificationConfig) -> AttentionPool | MaxPool:
     """The pooling of words or sentences to one vector."""
     if config.pooling == "max":
         return MaxPool()
-    if config.pooling == "average":
-        return AttentionPool(Attention(Constant()))
     dim = config.embed_dim if config.model == "mixed" else config.hidden_dim
-    normalize = build_normalizer(config.normalize)
-    if parse_mechanism("score", config.score, SCORES)[0] == "Additive":  # it needs no query
-        return AttentionPool(build_attention("global", Additive(None, dim, dim), normalize, dim, dim, 1))
-    score = build_score(config.score, dim, dim, dim)
-    attention = build_attention("global", score, normalize, dim, dim, 1)
-    return AttentionPool(attention, query_dim=dim, init_std=dim**-0.5)
+    has_query = (
+        config.pooling == "attention" and parse_mechanism("score", config.score, SCORES)[0] != "Additive"
+    )  # the additive score needs none
+    attention = build_pooling_attention(config, dim, dim, has_query)
+    return AttentionPool(attention, query_dim=dim, init_std=dim**-0.5) if has_query else AttentionPool(attention)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
 
 from regard.attention import MultiHead
 from regard.data import (
@@ -38,13 +37,13 @@ from regard.tasks.mechanisms import (
     parse_mechanism,
 )
 from regard.tasks.sequence_loss import NextTokenLoss, ReinforceLoss
-from regard.tasks.task import DataSplits, Task
+from regard.tasks.task import AnyTask, DataSplits, LossFn, Task, sum_losses
 from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.data import TranslationSplits
 from regard.tasks.translation.evaluation import METRICS, corpus_metrics, make_bleu
 from regard.tasks.translation.predictor import Translator
 from regard.tasks.translation.processor import TranslationProcessor
-from regard.training import Loss, TrainingConfig
+from regard.training import TrainingConfig
 from regard.training.engine import CompileMode
 
 __all__ = [
@@ -99,7 +98,7 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
         return TranslationProcessor(source, target, data.cleaner, data.unaligned_words)
 
     def inherit_processor(
-        self, config: TranslationConfig, data: DataSplits[SentencePair], other: Task[Any, Any, Any, Any], folder: Path
+        self, config: TranslationConfig, data: DataSplits[SentencePair], other: AnyTask, folder: Path
     ) -> TranslationProcessor:
         """The tokenizers of the other run."""
         assert isinstance(data, TranslationSplits)
@@ -138,20 +137,13 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
         return {"train": train, "valid": valid.report}
 
     def compute_metrics(
-        self,
-        config: TranslationConfig,
-        predictor: Any,
-        loss: Callable[[nn.Module, PairBatch], Loss],
-        batches: Iterable[PairBatch],
-        examples: Any,
+        self, predictor: Any, loss: LossFn, batches: Iterable[PairBatch], examples: Any
     ) -> dict[str, float]:
         """Cross entropy per token without label smoothing, its exponential, and the quality of greedy translations
         if that is monitored."""
-        total = count = 0.0
-        for batch in batches:
-            found = loss(predictor.model, batch.to(predictor.device))
-            total, count = total + float(found.metrics["nll"]), count + found.count
-        metrics = {"loss": total / count, "perplexity": math.exp(min(total / count, 100.0))}
+        config: TranslationConfig = predictor.config
+        _, count, sums = sum_losses(predictor, loss, batches)
+        metrics = {"loss": sums["nll"] / count, "perplexity": math.exp(min(sums["nll"] / count, 100.0))}
         if config.monitor in metrics:
             return metrics
         pairs, _ = usable_pairs(examples, config, predictor.source, predictor.target)

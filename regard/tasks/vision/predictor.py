@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,17 +15,14 @@ from torch import Tensor
 from regard.attention import Attention, Constant
 from regard.attention.pooling import AttentionPool
 from regard.config import Config
-from regard.data.images import IMAGE_BATCH_SIZE, ImageLike, load_gray_images, to_rgb
+from regard.data.images import ImageLike, to_rgb
 from regard.data.questions import QUESTION_TYPES, SINGLE_DIGIT_TYPES, ImageQuestions, QuestionBatch, encode_question
 from regard.data.scenes import RenderedScenes
-from regard.tasks.classification import Classification, ranked_probabilities
+from regard.tasks.classification import Classification, ClassificationPredictor
 from regard.tasks.datasets import concatenate_examples
 from regard.tasks.grid import GridExplanation, is_inside_box, make_grid_map, to_percent
-from regard.tasks.predictor import AttentionMap, InputField, Predictor, Report
+from regard.tasks.predictor import AttentionMap, InputField, Report
 from regard.tasks.vision.config import GridExplainOptions
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["ImageClassifier", "VisionExplanation", "VisualQA", "accuracy_with_error", "pointing_hits"]
 
@@ -75,30 +72,32 @@ class VisionExplanation(GridExplanation):
         return question | super().to_json()
 
 
-class _GridPredictor(Predictor[InputT, ExampleT, Classification]):
-    """What both predictors share: their model is called with tensors, in batches."""
+class _GridPredictor(ClassificationPredictor[InputT, ExampleT]):
+    """What both predictors share: explanations over the grid of the image."""
 
-    prediction_class = Classification
     explain_options: ClassVar[type[Config]] = GridExplainOptions
 
     @torch.no_grad()
-    def compute_logits(self, *inputs: Tensor) -> Tensor:
-        """The logits of the inputs of the model, in batches.
-
-        Args:
-            inputs: the arguments of the model, each with one row per example
-        """
-        parts = zip(*(tensor.split(IMAGE_BATCH_SIZE) for tensor in inputs), strict=True)
-        return torch.cat([self.model(*self._to_device(part)).float().cpu() for part in parts])
-
-    @torch.no_grad()
     def compute_weights(self, *inputs: Tensor) -> Tensor:
-        """The attention weights, in batches; the arguments are those of `compute_logits`."""
-        parts = zip(*(tensor.split(IMAGE_BATCH_SIZE) for tensor in inputs), strict=True)
-        return torch.cat([self.model.attention_weights(*self._to_device(part)).cpu() for part in parts])
+        """The attention weights, computed in batches; the arguments are those of `compute_logits`."""
+        return self._compute_in_batches(self.model.attention_weights, inputs)
 
-    def _to_device(self, tensors: Iterable[Tensor]) -> list[Tensor]:
-        return [tensor.to(self.device) for tensor in tensors]
+    def _explain(
+        self, input: InputT, image: ImageLike, options: GridExplainOptions | None, question: str | None = None
+    ) -> VisionExplanation:
+        (prediction,) = self.predict([input])
+        maps: tuple[AttentionMap, ...] = ()
+        if self.has_attention:
+            weights = self.compute_weights(*self.processor.encode([input])).flatten(0, -2)
+            names = [prediction.text]
+            if len(weights) > 1:
+                names, weights = self._name_queries(prediction, weights)
+            maps = make_grid_map(names, weights)
+        return VisionExplanation(prediction, maps, to_rgb(image), (options or GridExplainOptions()).smooth, question)
+
+    @abstractmethod
+    def _name_queries(self, prediction: Classification, weights: Tensor) -> tuple[list[str], Tensor]:
+        """The names of several queries, and their weights in the order of the names."""
 
 
 class ImageClassifier(_GridPredictor[ImageLike, RenderedScenes]):
@@ -108,11 +107,6 @@ class ImageClassifier(_GridPredictor[ImageLike, RenderedScenes]):
     """
 
     inputs = (InputField("image", "image", "the image to classify"),)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The classes."""
-        return tuple(self.processor.labels)
 
     @property
     def has_attention(self) -> bool:
@@ -128,50 +122,32 @@ class ImageClassifier(_GridPredictor[ImageLike, RenderedScenes]):
         """The image of a scene."""
         return example.images[0]
 
-    def predict(self, inputs: Sequence[ImageLike], options: Any = None) -> list[Classification]:
-        """The class of each image, with the probabilities of all classes."""
-        if isinstance(inputs, str | Path):
-            raise TypeError("predict expects a list of images: predict([image])")
-        if not len(inputs):
-            return []
-        logits = self.compute_logits(load_gray_images(inputs, self.processor.image_size))
-        return [Classification.from_probabilities(ranked_probabilities(row, self.labels)) for row in logits]
-
     def explain(self, input: ImageLike, options: Any = None) -> VisionExplanation:
         """The class of an image with the weights over its grid, for one query or for each class."""
-        options = options or GridExplainOptions()
-        image = load_gray_images([input], self.processor.image_size)
-        (prediction,) = self.predict([input])
-        maps: tuple[AttentionMap, ...] = ()
-        if self.has_attention:
-            names, weights = [prediction.text], self.compute_weights(image)[0]
-            if len(weights) > 1:  # one query for each class
-                names = list(prediction.probabilities)
-                weights = weights[[self.labels.index(name) for name in names]]
-            maps = make_grid_map(names, weights)
-        return VisionExplanation(prediction, maps, to_rgb(input), options.smooth)
+        return self._explain(input, input, options)
+
+    def _name_queries(self, prediction: Classification, weights: Tensor) -> tuple[list[str], Tensor]:
+        names = list(prediction.probabilities)
+        return names, weights[[self.labels.index(name) for name in names]]
 
     def evaluate(self, examples: Iterable[RenderedScenes], options: Any = None) -> Report:
         """Accuracy, in total and by class, and how often the largest weight is inside the box of the digit."""
         scenes = concatenate_examples(RenderedScenes, examples)
         images, labels = scenes.images[:, None], scenes.labels[:, 0]
         predicted = self.compute_logits(images).argmax(-1)
-        metrics = accuracy_with_error(predicted == labels)
+        is_right = predicted == labels
+        metrics = accuracy_with_error(is_right)
         if self.has_attention:
             weights = self.compute_weights(images)
             query = predicted if weights.shape[1] > 1 else torch.zeros_like(predicted)  # of the prediction
             chosen = weights[torch.arange(len(predicted)), query][:, None, None]
             is_relevant = torch.ones_like(scenes.is_large)[:, None]
-            metrics["inside"] = to_percent(pointing_hits(chosen, scenes, is_relevant).flatten())
-        classes = [
-            {
-                "label": name,
-                "examples": int((labels == index).sum()),
-                "accuracy": accuracy_with_error((predicted == labels)[labels == index])["accuracy"],
-            }
-            for index, name in enumerate(self.labels)
-            if bool((labels == index).any())
-        ]
+            metrics["inside"] = to_percent(pointing_hits(chosen, scenes, is_relevant))
+        classes = []
+        for index in labels.unique().tolist():
+            rows = is_right[labels == index]
+            accuracy = accuracy_with_error(rows)["accuracy"]
+            classes.append({"label": self.labels[index], "examples": len(rows), "accuracy": accuracy})
         return Report(len(scenes), metrics, tables={"classes": classes})
 
 
@@ -203,22 +179,16 @@ class VisualQA(_GridPredictor[tuple[ImageLike, str], ImageQuestions]):
 
     def predict(self, inputs: Sequence[tuple[ImageLike, str]], options: Any = None) -> list[Classification]:
         """The answer to each question, with the probabilities of all answers."""
-        answers = self.processor.answers
-        logits = [self.compute_logits(*self._encode(*pair))[0, 0] for pair in inputs]
-        return [Classification.from_probabilities(ranked_probabilities(row, answers)) for row in logits]
+        logits = [self.compute_logits(*self.processor.encode([pair]))[0, 0] for pair in inputs]
+        return [Classification.from_logits(row, self.labels) for row in logits]
 
     def explain(self, input: tuple[ImageLike, str], options: Any = None) -> VisionExplanation:
         """The answer to a question with the weights over the grid, for each hop."""
-        options = options or GridExplainOptions()
-        (prediction,) = self.predict([input])
-        maps: tuple[AttentionMap, ...] = ()
-        if self.has_attention:
-            weights = self.compute_weights(*self._encode(*input))[0, 0]
-            names = [f"hop {number}" for number in range(1, len(weights) + 1)]
-            maps = make_grid_map(names if len(weights) > 1 else [prediction.text], weights)
         image, question = input
-        question = question.strip().rstrip("?").strip()
-        return VisionExplanation(prediction, maps, to_rgb(image), options.smooth, question)
+        return self._explain(input, image, options, question.strip().rstrip("?").strip())
+
+    def _name_queries(self, prediction: Classification, weights: Tensor) -> tuple[list[str], Tensor]:
+        return [f"hop {number}" for number in range(1, len(weights) + 1)], weights
 
     def evaluate(self, examples: Iterable[ImageQuestions], options: Any = None) -> Report:
         """Accuracy, in total and by type of question, and how often a largest weight is inside a relevant box.
@@ -229,16 +199,14 @@ class VisualQA(_GridPredictor[tuple[ImageLike, str], ImageQuestions]):
         questions = concatenate_examples(ImageQuestions, examples)
         inputs = QuestionBatch.from_questions(questions).model_inputs
         is_right = self.compute_logits(*inputs).argmax(-1) == questions.answers
-        inside = None
+        has_relevant, inside = questions.relevant_digits.any(-1), None
         if self.has_attention:
             inside = pointing_hits(self.compute_weights(*inputs), questions.scenes, questions.relevant_digits)
-        has_relevant = questions.relevant_digits.any(-1)
         rows: list[dict[str, Any]] = []
-        for index, name in enumerate(QUESTION_TYPES):
+        for index in questions.types.unique().tolist():
             is_type = questions.types == index
-            if not bool(is_type.any()):
-                continue
-            rows.append({"type": name, "examples": int(is_type.sum()), **accuracy_with_error(is_right[is_type])})
+            row = {"type": QUESTION_TYPES[index], "examples": int(is_type.sum())}
+            rows.append(row | accuracy_with_error(is_right[is_type]))
             if inside is not None and bool((is_type & has_relevant).any()):
                 rows[-1]["inside"] = [to_percent(hop) for hop in inside[is_type & has_relevant].unbind(-1)]
         metrics = accuracy_with_error(is_right)
@@ -247,11 +215,6 @@ class VisualQA(_GridPredictor[tuple[ImageLike, str], ImageQuestions]):
         if inside is not None and bool(is_single.any()):
             metrics["inside"] = to_percent(inside[is_single].any(-1))
         return Report(is_right.numel(), metrics, tables={"types": rows})
-
-    def _encode(self, image: ImageLike, question: str) -> tuple[Tensor, Tensor, Tensor]:
-        words = encode_question(question)
-        images = load_gray_images([image], self.processor.image_size)
-        return images, torch.tensor([[words]]), torch.tensor([[len(words)]])
 
 
 def pointing_hits(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from regard.attention import Additive, Attention, Constant
 from regard.attention.pooling import AttentionPool, MaxPool
-from regard.data.images import Digits, load_mnist, load_sklearn_digits
-from regard.data.questions import ANSWERS, QUESTION_WORDS, ImageQuestions, QuestionBatch, QuestionGenerator
-from regard.data.scenes import ImageBatch, RenderedScenes, SceneGenerator
-from regard.data.sources import GeneratedBatches, seeded_generator
-from regard.errors import ConfigError
+from regard.data.images import ImageLike, load_gray_images
+from regard.data.questions import (
+    ANSWERS,
+    QUESTION_WORDS,
+    ImageQuestions,
+    QuestionBatch,
+    QuestionGenerator,
+    encode_question,
+)
+from regard.data.scenes import ImageBatch, RenderedScenes
+from regard.data.sources import GeneratedBatches
+from regard.data.tokenizer import pad_rows
 from regard.models.image_models import (
     AttentionPoolClassifier,
     BagOfWordsEncoder,
@@ -22,73 +28,50 @@ from regard.models.image_models import (
     GRUEncoder,
     VisualQAModel,
 )
-from regard.tasks.classification import classification_loss
-from regard.tasks.datasets import MNIST_CONTENTS, SCENE_SEEDS, concatenate_examples, find_data_folder
-from regard.tasks.mechanisms import build_attention, build_normalizer, build_score
+from regard.tasks.classification import ClassificationTask, build_pooling_attention, select_weights
+from regard.tasks.datasets import concatenate_examples
+from regard.tasks.grid import make_mnist_scenes, make_scene_splits, make_sklearn_scenes
 from regard.tasks.predictor import Metric
-from regard.tasks.task import DataSplits, LazyExamples, Processor, Task
+from regard.tasks.task import AnyTask, DataSplits, Processor
 from regard.tasks.vision.config import ImageClassificationConfig, VisionConfig, VisualQAConfig
 from regard.tasks.vision.predictor import ImageClassifier, VisualQA
-from regard.training import BatchSource, Loss, load_into
+from regard.training import BatchSource, load_into
 
 __all__ = [
     "ImageClassificationProcessor",
     "ImageClassificationTask",
     "VisualQAProcessor",
     "VisualQATask",
-    "build_grid_attention",
     "digit_questions",
     "digits",
     "mnist_cluttered",
 ]
 
-NUM_VALID_SCENES, NUM_TEST_SCENES = 500, 2000
 VALID_BATCH_SIZE = 100  # scenes
-BACKBONE, QUESTION_ENCODER = "backbone.", "question_encoder."  # prefixes of weights
 DIGIT_LABELS = tuple(map(str, range(10)))
-
-ConfigT = TypeVar("ConfigT", bound=VisionConfig)
-ProcessorT = TypeVar("ProcessorT", bound=Processor)
-ExampleT = TypeVar("ExampleT", RenderedScenes, ImageQuestions)
 
 
 def digits(config: ImageClassificationConfig) -> DataSplits[RenderedScenes]:
     """Scenes of one of scikit-learn's digits among distractors."""
-    return _make_splits(lambda split: _sklearn_scenes(config, split, 1))
+    counts = {"num_digits": 1, "num_distractors": config.num_distractors}
+    return make_scene_splits(lambda split: make_sklearn_scenes(config, split, **counts))
 
 
 def mnist_cluttered(config: ImageClassificationConfig) -> DataSplits[RenderedScenes]:
     """Scenes of one MNIST digit among distractors."""
-    root = find_data_folder(config.data_dir, MNIST_CONTENTS)
-    sizes = config.image_size * 7 // 48, config.image_size * 7 // 24  # 14 to 28 pixels of 96
-    return _make_splits(
-        lambda split: SceneGenerator(load_mnist(root, split), config.image_size, sizes, 1, config.num_distractors)
-    )
+    counts = {"num_digits": 1, "num_distractors": config.num_distractors}
+    return make_scene_splits(lambda split: make_mnist_scenes(config, split, **counts))
 
 
 def digit_questions(config: VisualQAConfig) -> DataSplits[ImageQuestions]:
     """Scenes of three of scikit-learn's digits among distractors, with questions about them."""
-    return _make_splits(lambda split: QuestionGenerator(_sklearn_scenes(config, split, 3)))
-
-
-def _sklearn_scenes(config: VisionConfig, split: Any, num_digits: int) -> SceneGenerator:
-    source: Digits = load_sklearn_digits(split)
-    sizes = config.image_size // 8, config.image_size // 4
-    return SceneGenerator(source, config.image_size, sizes, num_digits, config.num_distractors)
-
-
-def _make_splits(make_generator: Callable[[Any], SceneGenerator | QuestionGenerator]) -> DataSplits[Any]:
-    def fixed(split: str, count: int) -> LazyExamples[Any]:
-        return LazyExamples(lambda: make_generator(split).sample(seeded_generator(SCENE_SEEDS[split]), count))
-
-    return DataSplits(
-        make_generator("train"), fixed("valid", NUM_VALID_SCENES), {"test": fixed("test", NUM_TEST_SCENES)}
-    )
+    counts = {"num_digits": 3, "num_distractors": config.num_distractors}
+    return make_scene_splits(lambda split: QuestionGenerator(make_sklearn_scenes(config, split, **counts)))
 
 
 @dataclass(frozen=True)
 class ImageClassificationProcessor(Processor):
-    """What an image classifier needs beside its weights.
+    """What an image classifier needs in addition to its weights.
 
     Args:
         labels: the classes
@@ -98,6 +81,10 @@ class ImageClassificationProcessor(Processor):
     labels: tuple[str, ...] = DIGIT_LABELS
     image_size: int = 64
 
+    def encode(self, images: Sequence[ImageLike]) -> tuple[Tensor]:
+        """The arguments of the model."""
+        return (load_gray_images(images, self.image_size),)
+
     def describe(self) -> dict[str, Any]:
         """The classes."""
         return {"labels": list(self.labels)}
@@ -105,7 +92,7 @@ class ImageClassificationProcessor(Processor):
 
 @dataclass(frozen=True)
 class VisualQAProcessor(Processor):
-    """What visual question answering needs beside its weights.
+    """What visual question answering needs in addition to its weights.
 
     Args:
         words: the words of questions; the first one is padding
@@ -117,44 +104,58 @@ class VisualQAProcessor(Processor):
     answers: tuple[str, ...] = ANSWERS
     image_size: int = 64
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes: the answers."""
+        return self.answers
 
-class _VisionTask(Task[ConfigT, ProcessorT, ExampleT, Any], Generic[ConfigT, ProcessorT, ExampleT]):
-    """What both tasks share: metrics, loss and validation batches."""
+    def encode(self, inputs: Sequence[tuple[ImageLike, str]]) -> tuple[Tensor, Tensor, Tensor]:
+        """The arguments of the model: images with one question each."""
+        questions, lengths = pad_rows([encode_question(question) for _, question in inputs])
+        images = load_gray_images([image for image, _ in inputs], self.image_size)
+        return images, questions[:, None], lengths[:, None]
+
+
+class _VisionTask(ClassificationTask):
+    """What both tasks share: their data are scenes, which a function converts to batches."""
 
     metrics = (
-        Metric("accuracy", "accuracy, %"),
-        Metric("error", "standard error, %", lower_is_better=True),
+        *ClassificationTask.metrics[:2],
         Metric("inside", "largest weight inside the digit, %"),
-        Metric("loss", "loss, nats", lower_is_better=True, format=".4f"),
+        *ClassificationTask.metrics[2:],
     )
+    example_class: ClassVar[type[RenderedScenes | ImageQuestions]]
+    make_batch: ClassVar[Any]
 
-    def loss(self, model: nn.Module, batch: Any) -> Loss:
-        """The cross entropy of the labels, summed."""
-        return classification_loss(model(*batch.model_inputs), batch.labels)
+    def validate(self, config: VisionConfig, data: DataSplits[Any]) -> None:
+        """Refuse mechanisms that do not go together."""
+        self.build_model(config, self.processor_class())
+
+    def build_processor(self, config: VisionConfig, data: DataSplits[Any]) -> Any:
+        """The classes are always the same."""
+        processor_class: Any = self.processor_class
+        return processor_class(image_size=config.image_size)
+
+    def train_batches(self, config: VisionConfig, processor: Any, examples: Any) -> BatchSource:
+        """Generated scenes."""
+        return GeneratedBatches(examples.sample, self.make_batch, config.batch_size, config.seed)
+
+    def eval_batches(self, config: VisionConfig, processor: Any, examples: Iterable[Any]) -> Iterator[Any]:
+        """All scenes, in batches of about 100."""
+        batch = self.make_batch(concatenate_examples(self.example_class, examples))
+        num_parts = len(batch) // VALID_BATCH_SIZE + 1
+        return (batch.shard(index, num_parts) for index in range(num_parts))
 
 
-def _split_batch(batch: ImageBatch | QuestionBatch) -> Iterator[Any]:
-    num_parts = len(batch) // VALID_BATCH_SIZE + 1
-    return (batch.shard(index, num_parts) for index in range(num_parts))
-
-
-class ImageClassificationTask(_VisionTask[ImageClassificationConfig, ImageClassificationProcessor, RenderedScenes]):
+class ImageClassificationTask(_VisionTask):
     """From an image to its class."""
 
     name, verb = "image-classification", "classify"
     config_class = ImageClassificationConfig
     processor_class = ImageClassificationProcessor
     predictor_class = ImageClassifier
-
-    def validate(self, config: ImageClassificationConfig, data: DataSplits[RenderedScenes]) -> None:
-        """Refuse mechanisms that do not go together."""
-        self.build_model(config, ImageClassificationProcessor())
-
-    def build_processor(
-        self, config: ImageClassificationConfig, data: DataSplits[RenderedScenes]
-    ) -> ImageClassificationProcessor:
-        """The ten digits as classes."""
-        return ImageClassificationProcessor(image_size=config.image_size)
+    example_class = RenderedScenes
+    make_batch = ImageBatch.from_scenes
 
     def build_model(
         self, config: ImageClassificationConfig, processor: ImageClassificationProcessor
@@ -170,75 +171,34 @@ class ImageClassificationTask(_VisionTask[ImageClassificationConfig, ImageClassi
             dropout=config.dropout,
         )
 
-    def train_batches(
-        self, config: ImageClassificationConfig, processor: ImageClassificationProcessor, examples: Any
-    ) -> BatchSource:
-        """Generated scenes."""
-        return GeneratedBatches(examples.sample, ImageBatch.from_scenes, config.batch_size, config.seed)
-
-    def eval_batches(
-        self,
-        config: ImageClassificationConfig,
-        processor: ImageClassificationProcessor,
-        examples: Iterable[RenderedScenes],
-    ) -> Iterator[ImageBatch]:
-        """All scenes, in batches of about 100."""
-        return _split_batch(ImageBatch.from_scenes(concatenate_examples(RenderedScenes, examples)))
-
 
 def _build_pooling(config: ImageClassificationConfig, num_classes: int) -> AttentionPool | MaxPool:
     if config.pooling == "max":
         return MaxPool()
     has_query = config.pooling == "attention" and config.query_type != "none"
     return AttentionPool(
-        build_grid_attention(config, has_query),
+        build_pooling_attention(config, config.feature_dim, config.hidden_dim, has_query),
         config.hidden_dim if has_query else None,
         num_queries=num_classes if config.query_type == "each" else 1,
     )
 
 
-def build_grid_attention(config: VisionConfig, has_query: bool = True) -> Attention:
-    """The attention over a grid that a config describes; its mean with `pooling=average`.
-
-    Args:
-        config: the score, the normalizer and the sizes
-        has_query: whether it has a query
-    """
-    if getattr(config, "pooling", None) == "average":
-        return Attention(Constant())
-    dim, feature_dim = config.hidden_dim, config.feature_dim
-    normalize = build_normalizer(config.normalize)
-    if has_query:
-        score = build_score(config.score, dim, feature_dim, dim)
-    elif config.score == "additive":
-        score = Additive(None, feature_dim, dim)
-    else:
-        raise ConfigError(f"score={config.score} needs a query; query_type=none requires score=additive")
-    attention: Attention = build_attention("global", score, normalize, dim, dim, 1)
-    return attention
-
-
-class VisualQATask(_VisionTask[VisualQAConfig, VisualQAProcessor, ImageQuestions]):
+class VisualQATask(_VisionTask):
     """From an image and a question to an answer."""
 
     name, verb = "visual-question-answering", "ask"
     config_class = VisualQAConfig
     processor_class = VisualQAProcessor
     predictor_class = VisualQA
-
-    def validate(self, config: VisualQAConfig, data: DataSplits[ImageQuestions]) -> None:
-        """Refuse mechanisms that do not go together."""
-        self.build_model(config, VisualQAProcessor())
-
-    def build_processor(self, config: VisualQAConfig, data: DataSplits[ImageQuestions]) -> VisualQAProcessor:
-        """The words and answers of the grammar of questions."""
-        return VisualQAProcessor(image_size=config.image_size)
+    example_class = ImageQuestions
+    make_batch = QuestionBatch.from_questions
 
     def inherit_processor(
-        self, config: VisualQAConfig, data: DataSplits[ImageQuestions], other: Any, folder: Any
+        self, config: VisualQAConfig, data: DataSplits[ImageQuestions], other: AnyTask, folder: Any
     ) -> VisualQAProcessor:
         """The same: the other run may be one of image classification."""
-        return self.build_processor(config, data)
+        processor: VisualQAProcessor = self.build_processor(config, data)
+        return processor
 
     def build_model(self, config: VisualQAConfig, processor: VisualQAProcessor) -> VisualQAModel:
         """A convolutional network, an encoder of questions, and one attention for each hop."""
@@ -247,35 +207,20 @@ class VisualQATask(_VisionTask[VisualQAConfig, VisualQAProcessor, ImageQuestions
             BagOfWordsEncoder(num_words, dim)
             if config.question_encoder == "bag"
             else GRUEncoder(num_words, config.embed_dim, dim),
-            [build_grid_attention(config) for _ in range(config.num_hops)],
+            [build_pooling_attention(config, config.feature_dim, dim) for _ in range(config.num_hops)],
             len(processor.answers),
             backbone=ConvBackbone(1, config.feature_dim, width=config.conv_channels),
             feature_dim=config.feature_dim,
             dropout=config.dropout,
         )
 
-    def train_batches(self, config: VisualQAConfig, processor: VisualQAProcessor, examples: Any) -> BatchSource:
-        """Generated scenes with questions."""
-        return GeneratedBatches(examples.sample, QuestionBatch.from_questions, config.batch_size, config.seed)
-
-    def eval_batches(
-        self, config: VisualQAConfig, processor: VisualQAProcessor, examples: Iterable[ImageQuestions]
-    ) -> Iterator[QuestionBatch]:
-        """All scenes, in batches of about 100."""
-        return _split_batch(QuestionBatch.from_questions(concatenate_examples(ImageQuestions, examples)))
-
-    def can_init_from(self, other: Task[Any, Any, Any, Any]) -> bool:
+    def can_init_from(self, other: AnyTask) -> bool:
         """Also from an image classifier, whose backbone it takes."""
-        return isinstance(other, VisualQATask | ImageClassificationTask)
+        return isinstance(other, _VisionTask)
 
-    def init_model(self, model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
+    def init_model(self, model: nn.Module, other: AnyTask, weights: Mapping[str, Tensor], origin: str) -> None:
         """All weights; those of the backbone if the other run is one of image classification."""
-        if any(name.startswith(QUESTION_ENCODER) for name in weights):
-            super().init_model(model, weights, origin)
-            return
-        assert isinstance(model, VisualQAModel)
-        assert model.backbone is not None
-        backbone = {
-            name.removeprefix(BACKBONE): tensor for name, tensor in weights.items() if name.startswith(BACKBONE)
-        }
-        load_into(model.backbone, backbone, origin)
+        if isinstance(other, VisualQATask):
+            super().init_model(model, other, weights, origin)
+        else:
+            load_into(model.get_submodule("backbone"), select_weights(weights, "backbone"), origin)
