@@ -1,1 +1,1 @@
-"""How fast, and how much memory: regard measured beside the textbook, PyTorch and other libraries."""
+"""Time and memory of regard compared with textbook code, PyTorch and other libraries."""

@@ -1,9 +1,9 @@
-"""Measure, print the table, write it down.
+"""Measure all cases, print the table and write it to a file.
 
 python -m benchmarks                           everything, about ten minutes on two cores
 python -m benchmarks --quick                   fewer rounds, without the slowest cases
-python -m benchmarks --only Additive window    what has one of these words in its group or name
-python -m benchmarks --busy                    for a machine that others use too: one thread, processor time
+python -m benchmarks --only Additive window    cases with one of these words in their group or name
+python -m benchmarks --busy                    for a shared machine: one thread, processor time
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from benchmarks.timing import FULL, QUICK, Effort
 
 
 def figures(words: list[str], quick: bool, effort: Effort) -> Iterator[Figure]:
-    def wanted(text: str) -> bool:
+    def is_selected(text: str) -> bool:
         return not words or any(word.lower() in text.lower() for word in words)
 
     for case in ALL:
-        if wanted(case.key):
+        if is_selected(case.key):
             yield from measure(case, effort, quick)
-    if wanted("Additive | compiling"):
+    if is_selected("Additive | compiling"):
         yield from first_use(quick)
-    if wanted("scores | Gaussian"):
+    if is_selected("scores | Gaussian"):
         yield from far_from_zero()
 
 
@@ -51,17 +51,17 @@ def main() -> None:
         torch.set_num_threads(1)
         effort = effort._replace(clock="processor")
     facts = {**machine(), "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])}
-    start, found = time.perf_counter(), []
+    start, results = time.perf_counter(), []
     for figure in figures(options.only, options.quick, effort):
-        found.append(figure)
-        said = ", ".join(filter(None, [figure.group, *cells(figure)]))
-        print(f"{time.perf_counter() - start:5.0f} s  {said}", file=sys.stderr)
-    if not found:
+        results.append(figure)
+        line = ", ".join(filter(None, [figure.group, *cells(figure)]))
+        print(f"{time.perf_counter() - start:5.0f} s  {line}", file=sys.stderr)
+    if not results:
         parser.error(f"nothing is called {' or '.join(options.only)}; the groups are {', '.join(GROUPS)}")
-    found.sort(key=lambda figure: GROUPS.index(figure.group))  # what was measured last joins its group
+    results.sort(key=lambda figure: GROUPS.index(figure.group))  # the last rows belong to earlier groups
     facts["duration"] = f"{time.perf_counter() - start:.0f} s"
-    show(found)
-    write(options.out, found, facts)
+    show(results)
+    write(options.out, results, facts)
     print(f"written to {options.out / 'attention.md'}")
 
 

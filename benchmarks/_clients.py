@@ -1,4 +1,4 @@
-"""Clients that cost little: HTTP by hand over asyncio, so that what is measured is the server."""
+"""Clients with little overhead: plain HTTP over asyncio, so that the server is what is measured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 @dataclass
 class Tally:
-    """What became of the requests: seconds by status, and those that got no answer at all."""
+    """The results of requests: seconds by status, and the number of requests without an answer."""
 
     seconds: dict[int, list[float]] = field(default_factory=dict)
     lost: Counter[str] = field(default_factory=Counter)
@@ -35,40 +35,40 @@ class Tally:
         return 1000 * ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else float("nan")
 
     def __str__(self) -> str:
-        answers = ", ".join(f"{len(found)} x {status}" for status, found in sorted(self.seconds.items()))
+        answers = ", ".join(f"{len(seconds)} x {status}" for status, seconds in sorted(self.seconds.items()))
         lost = f"; without an answer: {dict(self.lost)}" if self.lost else ""
         return f"{answers}{lost}"
 
 
 @dataclass
 class Client:
-    """One connection after the other to a server; it asks again as soon as it was answered."""
+    """A client that sends its next request as soon as it has the answer to the last one."""
 
     address: str
     texts: Sequence[str]
     tally: Tally
     pause: Callable[[int], float] = lambda status: 0.0
-    first: float = 0.0  # seconds before the first question
+    first: float = 0.0  # seconds before the first request
 
-    async def go(self, going: Callable[[], bool]) -> None:
+    async def run(self, is_running: Callable[[], bool]) -> None:
         parts = urlsplit(self.address)
         host, port = parts.hostname or "127.0.0.1", parts.port or 80
         streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         await asyncio.sleep(self.first)
         for text in itertools.cycle(self.texts):
-            if not going():
+            if not is_running():
                 break
             began, sent = time.perf_counter(), False
             try:
-                if streams is None or streams[0].at_eof():  # closed while nothing was asked
+                if streams is None or streams[0].at_eof():  # closed between two requests
                     streams = await asyncio.open_connection(host, port)
                 sent = True
-                status, stays = await asked(*streams, json.dumps({"texts": [text]}).encode())
+                status, stays = await send_request(*streams, json.dumps({"inputs": [text]}).encode())
             except (OSError, asyncio.IncompleteReadError):
                 self.tally.lost["reset" if sent else "refused"] += 1
                 streams = None
                 if not sent:
-                    break  # nobody listens any more
+                    break  # the server is gone
                 continue
             self.tally.add(status, time.perf_counter() - began)
             if status == 503:
@@ -82,8 +82,8 @@ class Client:
             streams[1].close()
 
 
-async def asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> tuple[int, bool]:
-    """The status of an answer, and whether the connection stays open; the answer is read whole."""
+async def send_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> tuple[int, bool]:
+    """The status of an answer, and whether the connection stays open; the answer is read completely."""
     head = b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     writer.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
     answer = (await reader.readuntil(b"\r\n\r\n")).lower()
@@ -95,25 +95,25 @@ async def asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body
     return status, b"connection: close" not in answer
 
 
-async def load(clients: Sequence[Client], seconds: float) -> float:
-    """Let them all ask for so long; the time it took until the last was answered."""
+async def run_clients(clients: Sequence[Client], seconds: float) -> float:
+    """Run all clients for some seconds; returns the time until the last answer."""
     began = time.perf_counter()
     until = began + seconds
-    await asyncio.gather(*(client.go(lambda: time.perf_counter() < until) for client in clients))
+    await asyncio.gather(*(client.run(lambda: time.perf_counter() < until) for client in clients))
     return time.perf_counter() - began
 
 
-async def stand_in(size: int) -> asyncio.Server:
-    """A server that answers everything at once with so many bytes: the clients have their work, and no model."""
-    answer = b'{"translations":[]%s}' % (b" " * size)
-    whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer
+async def start_dummy_server(size: int) -> asyncio.Server:
+    """A server without a model, which answers every request at once with `size` bytes."""
+    answer = b'{"predictions":[]%s}' % (b" " * size)
+    response = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 await reader.readexactly(int(head.partition(b"content-length:")[2].split(b"\r\n", 1)[0]))
-                writer.write(whole)
+                writer.write(response)
         except (OSError, asyncio.IncompleteReadError):
             writer.close()
 

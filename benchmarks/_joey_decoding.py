@@ -83,8 +83,8 @@ def measure(model: str, folder: Path, batch: int, beam: int, passes: int, longes
     for _ in range(passes):
         start = now()
         for rows, group in groups:
-            found, _, _ = search(network, group, longest, beam, 1.0)
-            for row, one in zip(rows, found.tolist(), strict=True):
+            output, _, _ = search(network, group, longest, beam, 1.0)
+            for row, one in zip(rows, output.tolist(), strict=True):
                 answers[row] = one
         windows.append(len(sources) / (now() - start))
     cut = [one[: one.index(3)] if 3 in one else [number for number in one if number != 1] for one in answers]

@@ -1,9 +1,9 @@
-"""JoeyNMT 2.3 on the stopwatch. Run by the Python of an environment that has it, not by ours:
+"""Training speed of JoeyNMT 2.3. Run by the Python of an environment that has it, not by ours:
 
     JOEY/bin/python benchmarks/_joey_side.py transformer FILES --tokens 4096 --seconds 30 --workers 0
 
-prints one line of JSON: target tokens a second, window by window, and what an update of it holds. Its own training
-loop runs; we only look at the clock each time it begins a batch, and interrupt it, which it allows, when time is up.
+prints one line of JSON: target tokens per second of each window, and the sizes of its batches. Its own training loop
+runs; the time is read at the beginning of each batch, and the loop is interrupted at the end.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MODELS = {"transformer": transformer, "gru": gru}
 
 
 def settings(model: str, files: Path, out: Path, tokens: int, workers: int) -> dict[str, Any]:
-    """What stands in a configuration file of JoeyNMT."""
+    """The content of a configuration file of JoeyNMT."""
     side = {"level": "word", "voc_file": str(files / "vocabulary.txt")}  # the files are cut already
     return {
         "name": model,
@@ -64,7 +64,7 @@ def settings(model: str, files: Path, out: Path, tokens: int, workers: int) -> d
         "num_workers": workers,
         "data": {
             "train": str(files / "train"),
-            "dev": str(files / "train"),  # it must have one, and never gets to it
+            "dev": str(files / "train"),  # required, but not used
             "src": {"lang": "en", **side},
             "trg": {"lang": "de", **side},
         },
@@ -89,7 +89,7 @@ def settings(model: str, files: Path, out: Path, tokens: int, workers: int) -> d
 
 
 class Stopwatch:
-    """Stands before the training step: what has gone by, and what the batches look like."""
+    """A wrapper of the training step that records times and sizes of batches."""
 
     def __init__(self, trainer: Any, seconds: float) -> None:
         self.trainer, self.seconds, self.step = trainer, seconds, trainer._train_step
@@ -97,7 +97,7 @@ class Stopwatch:
         self.shapes: list[tuple[int, ...]] = []
 
     def __call__(self, batch: Any) -> Any:
-        # Between two beginnings lie a step, its update and the making of the next batch.
+        # Between two calls are a step, its update and the construction of the next batch.
         self.laps.append((now(), self.trainer.stats.total_tokens))
         done = len(self.laps) - 1 - WARM_UP
         if done >= WINDOW and done % WINDOW == 0 and self.laps[-1][0] - self.laps[WARM_UP][0] >= self.seconds:
@@ -126,9 +126,9 @@ def measure(model: str, files: Path, tokens: int, seconds: float, workers: int) 
     with tempfile.TemporaryDirectory() as out:
         args = parse_global_args(settings(model, files, Path(out), tokens, workers))
         network, train, dev, _ = prepare(args, rank=0, mode="train")
-        given = {"num_workers": args.num_workers, "autocast": args.autocast_state, "seed": args.seed}
-        given.update(train_args=args.train, dev_args=set_validation_args(args.test_files))
-        trainer = TrainManager(0, network, args.model_dir, args.device, **given)
+        options = {"num_workers": args.num_workers, "autocast": args.autocast_state, "seed": args.seed}
+        options.update(train_args=args.train, dev_args=set_validation_args(args.test_files))
+        trainer = TrainManager(0, network, args.model_dir, args.device, **options)
         watch = trainer._train_step = Stopwatch(trainer, seconds)
         trainer.train_and_validate(train, dev)
     return {
@@ -141,7 +141,7 @@ def measure(model: str, files: Path, tokens: int, seconds: float, workers: int) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="JoeyNMT on the stopwatch.")
+    parser = argparse.ArgumentParser(description="Training speed of JoeyNMT.")
     parser.add_argument("model", choices=MODELS)
     parser.add_argument("files", type=Path, help="a folder with train.en, train.de and vocabulary.txt")
     parser.add_argument("--tokens", type=int, default=4096, help="its batch_size, of batch_type token")

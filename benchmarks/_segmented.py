@@ -1,4 +1,4 @@
-"""Parallel text cut into pieces by one BPE for both languages, so that every side trains on the same tokens."""
+"""Parallel text segmented by one BPE for both languages, so that every program trains on the same tokens."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ LANGUAGES = ("en", "de")  # source, target
 
 
 def find(folder: Path, language: str) -> Path:
-    """The one training file of a language, plain or .xz."""
-    found = sorted(path for end in ("", ".xz") for path in folder.glob(f"train*.{language}{end}"))
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "nothing"
+    """The training file of a language, plain or .xz."""
+    paths = sorted(path for end in ("", ".xz") for path in folder.glob(f"train*.{language}{end}"))
+    if len(paths) != 1:
+        names = ", ".join(path.name for path in paths) or "nothing"
         raise SystemExit(f"{folder} must hold one train*.{language} or train*.{language}.xz; found {names}")
-    return found[0]
+    return paths[0]
 
 
 def lines(path: Path) -> list[str]:
@@ -26,9 +26,9 @@ def lines(path: Path) -> list[str]:
 
 
 def segment(texts: Sequence[Sequence[str]], size: int = SIZE) -> tuple[list[list[str]], list[str]]:
-    """The sentences of each text as pieces with spaces between them, and the pieces there are.
+    """The sentences of each text as pieces with spaces between them, and the vocabulary.
 
-    >>> texts, pieces = segment([["so so"], ["so la"]], image_size=7)
+    >>> texts, pieces = segment([["so so"], ["so la"]], size=7)
     >>> texts
     [['so</w> so</w>'], ['so</w> l a</w>']]
     """
@@ -41,9 +41,9 @@ def segment(texts: Sequence[Sequence[str]], size: int = SIZE) -> tuple[list[list
     learner.pre_tokenizer = WhitespaceSplit()
     trainer = BpeTrainer(vocab_size=size, end_of_word_suffix="</w>", show_progress=False)
     learner.train_from_iterator((line for text in texts for line in text), trainer)
-    cut = [[" ".join(found.tokens) for found in learner.encode_batch(list(text))] for text in texts]
+    segmented = [[" ".join(encoding.tokens) for encoding in learner.encode_batch(list(text))] for text in texts]
     vocabulary = learner.get_vocab()
-    return cut, sorted(vocabulary, key=vocabulary.__getitem__)
+    return segmented, sorted(vocabulary, key=vocabulary.__getitem__)
 
 
 def prepare(folder: Path, out: Path) -> Path:

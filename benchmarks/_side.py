@@ -1,4 +1,4 @@
-"""One side of a benchmark that takes turns: a command that answers with windows, and how busy the machine was."""
+"""A program of a benchmark that alternates between several: its command, its windows, and the other load."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass
-class Side:
-    """A way to train, the command that measures it once, and what was found."""
+class BenchmarkProcess:
+    """A program, the command that measures it once, and its results."""
 
     name: str
     command: list[str]
     environment: dict[str, str] = field(default_factory=dict)
     windows: list[float] = field(default_factory=list)
-    others: list[float] = field(default_factory=list)  # share of the processors that others used meanwhile
+    others: list[float] = field(default_factory=list)  # share of the processors used by other processes
     facts: dict[str, Any] = field(default_factory=dict)
 
     def run(self) -> None:
-        busy, own, start = used(), spent(), time.perf_counter()
+        busy, own, start = machine_seconds(), child_seconds(), time.perf_counter()
         environment = {**os.environ, **self.environment}
         done = subprocess.run(self.command, cwd=ROOT, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"{shlex.join(self.command)} failed:\n{done.stderr}")
         self.facts = json.loads(done.stdout.splitlines()[-1])
         self.windows += self.facts.pop("windows")
-        time_there_was = (time.perf_counter() - start) * (os.cpu_count() or 1)
-        self.others.append(max(0.0, (used() - busy) - (spent() - own)) / time_there_was)
+        available = (time.perf_counter() - start) * (os.cpu_count() or 1)
+        self.others.append(max(0.0, (machine_seconds() - busy) - (child_seconds() - own)) / available)
 
-    def cells(self, ours: Side | None) -> list[str]:
+    def cells(self, ours: BenchmarkProcess | None) -> list[str]:
         middle, low, high = spread(self.windows)
         times = f"{spread(ours.windows).median / middle:.2f} times" if ours and ours is not self else ""
         tokens = self.facts.get("batches", {}).get("target tokens", "")
@@ -55,8 +55,8 @@ class Side:
         ]
 
 
-def used() -> float:
-    """Processor seconds that the whole machine has spent, time stolen by its host included."""
+def machine_seconds() -> float:
+    """Processor seconds of the machine so far, including time stolen by its host."""
     stat = Path("/proc/stat")
     if not stat.exists():
         return 0.0
@@ -64,7 +64,7 @@ def used() -> float:
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
-def spent() -> float:
-    """Processor seconds of the processes that we started and that have ended."""
-    found = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return found.ru_utime + found.ru_stime
+def child_seconds() -> float:
+    """Processor seconds of the processes that were started here and have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime

@@ -1,4 +1,4 @@
-"""What is measured: two ways to compute the same thing, or one thing at several lengths."""
+"""What is measured: two implementations of the same computation, or one at several lengths."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ MEMORY = "extra memory"  # of the last pass a case names
 OVERHEAD = "overhead"  # ours minus theirs, a call
 
 
-class Side(NamedTuple):
-    """One way to compute it, and the tensors whose gradients are wanted."""
+class Workload(NamedTuple):
+    """One implementation, and the tensors whose gradients are computed."""
 
     call: Callable[[], Tensor]
     leaves: Sequence[Tensor] = ()
 
 
-class Pair(NamedTuple):
-    ours: Side
-    theirs: Side
+class Comparison(NamedTuple):
+    """Two implementations of the same computation."""
+
+    ours: Workload
+    theirs: Workload
 
 
 @dataclass(frozen=True)
@@ -64,15 +66,15 @@ Targets = Mapping[str, Target]
 
 @dataclass(frozen=True)
 class Case:
-    """Ours beside theirs. ``small`` is the same kind of work in little: it loads libraries and kernels."""
+    """Ours compared with theirs. ``small`` is the same computation with small sizes: it loads libraries and kernels."""
 
     group: str
     name: str
     against: str
-    make: Callable[[], Pair]
+    make: Callable[[], Comparison]
     passes: tuple[str, ...] = (FORWARD, TRAIN)
     targets: Targets = field(default_factory=dict)
-    small: Callable[[], Pair] | None = None
+    small: Callable[[], Comparison] | None = None
     tolerance: float | None = 1e-4  # how far the two may differ; None where they compute different things
     compiled: bool = True  # False: in a process of its own with REGARD_COMPILE=0
     slow: tuple[str, ...] = ()  # passes left out of a quick run
@@ -84,12 +86,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Growth:
-    """One way at several lengths, and the exponent p of cost = c length^p fitted to it."""
+    """One implementation at several lengths, and the exponent p of cost = c length^p fitted to it."""
 
     group: str
     name: str
     lengths: Sequence[int]
-    make: Callable[[int], Side]
+    make: Callable[[int], Workload]
     passes: tuple[str, ...] = (FORWARD,)
     targets: Targets = field(default_factory=dict)
     slow: tuple[str, ...] = ()

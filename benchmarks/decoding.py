@@ -28,7 +28,7 @@ from typing import Any
 
 from benchmarks._names import fill, marian
 from benchmarks._segmented import lines
-from benchmarks._side import ROOT, Side
+from benchmarks._side import ROOT, BenchmarkProcess
 from benchmarks.report import machine
 from benchmarks.timing import CLOCKS, spread
 
@@ -55,8 +55,8 @@ def regard_side(run: str, facts: dict[str, Any]) -> Translate:
     options = make_options(facts)
 
     def translate(sources: IDS) -> IDS:
-        found = decode(model.eval(), *pad_rows(sources), options)
-        return [best[0].token_ids if best else [] for best in found]
+        hypotheses = decode(model.eval(), *pad_rows(sources), options)
+        return [best[0].token_ids if best else [] for best in hypotheses]
 
     return lambda batches: map_in_threads(translate, batches)
 
@@ -85,8 +85,8 @@ def ctranslate2_side(run: str, facts: dict[str, Any], batch_per_thread: bool = F
     def translate(batches: list[IDS]) -> list[IDS]:
         words = [[tokens[number] for number in one] for batch in batches for one in batch]
         options = {"beam_size": facts["beam"], "max_decoding_length": facts["longest"], "length_penalty": 1.0}
-        found = iter(program.translate_batch(words, max_batch_size=len(batches[0]), **options))
-        return [[[numbers[word] for word in next(found).hypotheses[0]] for _ in batch] for batch in batches]
+        results = iter(program.translate_batch(words, max_batch_size=len(batches[0]), **options))
+        return [[[numbers[word] for word in next(results).hypotheses[0]] for _ in batch] for batch in batches]
 
     return translate
 
@@ -128,8 +128,8 @@ def marian_side(run: str, facts: dict[str, Any]) -> Translate:
         mask = (torch.arange(source.shape[1]) < lengths[:, None]).long()
         how = {"num_beams": facts["beam"], "length_penalty": 1.0, "early_stopping": True, "do_sample": False}
         with torch.inference_mode():
-            found = model.generate(source, attention_mask=mask, max_new_tokens=facts["longest"], **how)
-        return [[number for number in one if number > 3 or number == 1] for one in found.tolist()]
+            output = model.generate(source, attention_mask=mask, max_new_tokens=facts["longest"], **how)
+        return [[number for number in one if number > 3 or number == 1] for one in output.tolist()]
 
     return lambda batches: [translate(batch) for batch in batches]
 
@@ -152,10 +152,10 @@ def measure(side: str, run: str, folder: Path, batch: int, passes: int) -> dict[
     windows = []
     for _ in range(passes):
         start = now()
-        found = translate([[sources[row] for row in rows] for rows in batches])
+        results = translate([[sources[row] for row in rows] for rows in batches])
         windows.append(len(sources) / (now() - start))
-        for rows, several in zip(batches, found, strict=True):
-            for row, one in zip(rows, several, strict=True):
+        for rows, translations in zip(batches, results, strict=True):
+            for row, one in zip(rows, translations, strict=True):
                 answers[row] = one
     return {"windows": windows, "ids": answers}
 
@@ -198,21 +198,21 @@ def prepare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return facts
 
 
-def sides(options: argparse.Namespace, folder: Path) -> Iterator[tuple[int, Side]]:
+def make_sides(options: argparse.Namespace, folder: Path) -> Iterator[tuple[int, BenchmarkProcess]]:
     run = str(options.run)
     names = SIDES if options.model == "transformer" else ("regard",)
     for batch in options.batch:
         for name in names:
             words = ["--measure", name, run, str(folder), str(batch), str(options.passes)]
-            yield batch, Side(name, [sys.executable, "-m", "benchmarks.decoding", *words])
+            yield batch, BenchmarkProcess(name, [sys.executable, "-m", "benchmarks.decoding", *words])
         if options.joey is not None:
             script = [str(options.joey), str(ROOT / "benchmarks" / "_joey_decoding.py"), options.model, str(folder)]
             how = {"batch": batch, "beam": options.beam, "passes": options.passes, "longest": options.longest}
             words = [word for name, value in how.items() for word in (f"--{name}", str(value))]
-            yield batch, Side("JoeyNMT", [*script, *words])
+            yield batch, BenchmarkProcess("JoeyNMT", [*script, *words])
 
 
-def bleu(options: argparse.Namespace, found: IDS) -> str:
+def bleu(options: argparse.Namespace, translations: IDS) -> str:
     """BLEU of the tokens; the references are tokenized."""
     import sacrebleu
 
@@ -221,14 +221,14 @@ def bleu(options: argparse.Namespace, found: IDS) -> str:
     if options.references is None:
         return ""
     target = load(options.run).target
-    texts = [target.decode(one) for one in found]
+    texts = [target.decode(one) for one in translations]
     references = lines(options.references)[: len(texts)]
     return f"{sacrebleu.corpus_bleu(texts, [references], tokenize='none', force=True).score:.2f}"
 
 
-def report(found: list[tuple[int, Side]], facts: dict[str, str], options: argparse.Namespace) -> list[str]:
+def report(sides: list[tuple[int, BenchmarkProcess]], facts: dict[str, str], options: argparse.Namespace) -> list[str]:
     best: dict[str, float] = {}
-    for _, side in found:  # a side with several variants counts by its best
+    for _, side in sides:  # a side with several variants counts by its best
         name = side.name.partition(",")[0]
         best[name] = max(best.get(name, 0.0), rate(side))
     text = [f"# Translating, {options.model}", "", *(f"- {name}: {value}" for name, value in facts.items())]
@@ -240,7 +240,7 @@ def report(found: list[tuple[int, Side]], facts: dict[str, str], options: argpar
                 f"- against {name}, each with its best batch size: {times:.2f} times, target {target:g}: {verdict}"
             )
     rows = [HEAD, ["---"] * len(HEAD)]
-    for batch, side in found:
+    for batch, side in sides:
         middle, low, high = spread(side.windows)
         times = "" if side.name == "regard" else f"{best['regard'] / middle:.2f} times"
         load = f"{sum(side.others) / len(side.others):.0%}"
@@ -249,12 +249,12 @@ def report(found: list[tuple[int, Side]], facts: dict[str, str], options: argpar
     return [*text, "", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
-def rate(side: Side) -> float:
+def rate(side: BenchmarkProcess) -> float:
     return spread(side.windows).median
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--measure"]:  # a child process, started by `Side.run`
+    if sys.argv[1:2] == ["--measure"]:  # a child process, started by `BenchmarkProcess.run`
         side, run, folder, batch, passes = sys.argv[2:]
         print(json.dumps(measure(side, run, Path(folder), int(batch), int(passes))))
         return
@@ -281,12 +281,12 @@ def main() -> None:
     facts["cores"] = f"{os.cpu_count()}; " + ("1 thread, processor time" if options.busy else "all threads, wall clock")
     with tempfile.TemporaryDirectory() as folder:
         facts["sentences"] = f"{len(prepare(options, Path(folder))['sources']):,}, beam {options.beam}"
-        found = list(sides(options, Path(folder)))
+        all_sides = list(make_sides(options, Path(folder)))
         for turn in range(options.rounds):
-            for batch, side in found if turn % 2 == 0 else reversed(found):
+            for batch, side in all_sides if turn % 2 == 0 else reversed(all_sides):
                 side.run()
                 print(f"round {turn + 1}: {side.name}, batch {batch}: {rate(side):,.1f} sentences/s", file=sys.stderr)
-        text = report(found, facts, options)
+        text = report(all_sides, facts, options)
     print("\n".join(text))
     if options.out:
         options.out.write_text("\n".join(text) + "\n")

@@ -21,7 +21,7 @@ from benchmarks.timing import Effort, exponent, interleaved
 from regard.models import NeuralTuringMachine
 
 EFFORT = Effort(rounds=9, least=0.3, budget=20.0)
-STEPS = 21
+NUM_STEPS = 21
 
 
 class Head(nn.Module):
@@ -75,7 +75,7 @@ class Transcription(nn.Module):
         return torch.stack(outputs, 1)
 
 
-def training_pass(model: nn.Module, batch: int, steps: int = STEPS) -> Callable[[], object]:
+def training_pass(model: nn.Module, batch: int, steps: int = NUM_STEPS) -> Callable[[], object]:
     """One forward and backward pass."""
     inputs, parameters = torch.randint(2, (batch, steps, 9)).float(), list(model.parameters())
 
@@ -88,7 +88,7 @@ def training_pass(model: nn.Module, batch: int, steps: int = STEPS) -> Callable[
 
 def inference_pass(model: nn.Module, batch: int) -> Callable[[], object]:
     """One forward pass without gradients."""
-    inputs = torch.randint(2, (batch, STEPS, 9)).float()
+    inputs = torch.randint(2, (batch, NUM_STEPS, 9)).float()
     return torch.no_grad()(lambda: model(inputs))
 
 

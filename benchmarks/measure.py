@@ -79,8 +79,8 @@ def first_use(quick: bool) -> Iterator[Figure]:
     """What compiling costs, once a process: with nothing kept from before, and with torch's cache on disk."""
     with tempfile.TemporaryDirectory() as folder:
         for state in ("nothing cached", "cached on disk")[: 1 if quick else 2]:
-            found = ask("first_use", FIRST_USE.key, TORCHINDUCTOR_CACHE_DIR=folder)
-            for unit, value in (("s", found["seconds"]), ("MB", found["megabytes"])):
+            usage = ask("first_use", FIRST_USE.key, TORCHINDUCTOR_CACHE_DIR=folder)
+            for unit, value in (("s", usage["seconds"]), ("MB", usage["megabytes"])):
                 yield Figure("Additive", f"compiling the kernels, {state}", "", "once a process", unit, value)
 
 

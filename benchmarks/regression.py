@@ -43,7 +43,7 @@ FILES = {  # columns; the error at the best width, that width, and the error of 
 }
 
 
-class Problem(NamedTuple):
+class NoisyCurve(NamedTuple):
     """A noisy curve: points and queries."""
 
     x: Array
@@ -51,7 +51,7 @@ class Problem(NamedTuple):
     query: Array
 
     @classmethod
-    def sample(cls, points: int, queries: int, features: int = 1) -> Problem:
+    def sample(cls, points: int, queries: int, features: int = 1) -> NoisyCurve:
         random = np.random.default_rng(0)
         x, query = (random.uniform(0, 5, (count, features)) for count in (points, queries))
         return cls(x, curve(x[:, 0]) + 0.5 * random.standard_normal(points), query)
@@ -61,7 +61,7 @@ def curve(x: Array) -> Array:
     return 2 * np.sin(x) + x**0.8
 
 
-def dense(problem: Problem, kernel: str) -> Array:
+def dense(problem: NoisyCurve, kernel: str) -> Array:
     """The formula in NumPy, in place to save memory."""
     squares = np.subtract(problem.query[:, None, 0], problem.x[:, 0])
     squares /= WIDTH
@@ -79,11 +79,11 @@ def dense(problem: Problem, kernel: str) -> Array:
         return (squares @ problem.y) / squares.sum(1)
 
 
-def ours(problem: Problem, kernel: str) -> Array:
+def ours(problem: NoisyCurve, kernel: str) -> Array:
     return KernelRegression(kernel, WIDTH).fit(problem.x, problem.y).predict(problem.query)
 
 
-def statsmodels(problem: Problem, kernel: str) -> Array:
+def statsmodels(problem: NoisyCurve, kernel: str) -> Array:
     from statsmodels.nonparametric.kernel_regression import KernelReg
 
     features = problem.x.shape[1]
@@ -91,10 +91,10 @@ def statsmodels(problem: Problem, kernel: str) -> Array:
     return model.fit(problem.query)[0]
 
 
-SIDES: dict[str, Callable[[Problem, str], Array]] = {"ours": ours, "NumPy": dense, "statsmodels": statsmodels}
+SIDES: dict[str, Callable[[NoisyCurve, str], Array]] = {"ours": ours, "NumPy": dense, "statsmodels": statsmodels}
 
 
-def loop(problem: Problem, kernel: str) -> Array:
+def loop(problem: NoisyCurve, kernel: str) -> Array:
     """One pair at a time."""
     kernels: dict[str, Callable[[float], float]] = {
         "gaussian": lambda u: math.exp(-u * u / 2),
@@ -112,7 +112,7 @@ def loop(problem: Problem, kernel: str) -> Array:
 
 def exactness() -> Iterator[list[str]]:
     for features in (1, 2):
-        problem = Problem.sample(POINTS, 25, features)
+        problem = NoisyCurve.sample(POINTS, 25, features)
         for kernel in ("gaussian", "boxcar", "epanechnikov"):
             error = float(np.nanmax(np.abs(ours(problem, kernel) - loop(problem, kernel))))
             verdict = "met" if error <= 1e-6 else "MISSED"
@@ -129,14 +129,14 @@ def speeds(effort: Effort) -> Iterator[list[str]]:
         ("boxcar", 1, "NumPy", 5_000, 10.0),
         ("epanechnikov", 1, "NumPy", 5_000, 10.0),
     ):
-        problem = Problem.sample(POINTS, queries, features)
+        problem = NoisyCurve.sample(POINTS, queries, features)
         runs = [partial(side, problem, kernel) for side in (ours, SIDES[other])]
-        mine, theirs = interleaved(runs, effort)
-        ratio = spread([b / a for a, b in zip(mine, theirs, strict=True)])
+        ours_times, theirs = interleaved(runs, effort)
+        ratio = spread([b / a for a, b in zip(ours_times, theirs, strict=True)])
         yield [
             _name(kernel, features, queries),
             other,
-            f"{1e3 * spread(mine).median:.0f} ms",
+            f"{1e3 * spread(ours_times).median:.0f} ms",
             f"{1e3 * spread(theirs).median:.0f} ms",
             f"{ratio.median:.1f}",
             f"{ratio.low:.1f} to {ratio.high:.1f}",
@@ -148,9 +148,9 @@ def speeds(effort: Effort) -> Iterator[list[str]]:
 def full_problem(clock: str) -> Iterator[list[str]]:
     """20,000 x 20,000, each side once in its own process."""
     for kernel, speedup in (("gaussian", 1.0), ("boxcar", 10.0), ("epanechnikov", 10.0)):
-        mine, theirs = (_run_alone(side, kernel, clock) for side in ("ours", "NumPy"))
+        ours_times, theirs = (_run_alone(side, kernel, clock) for side in ("ours", "NumPy"))
         for quantity, unit, target in (("seconds", "s", speedup), ("memory", "MB", 10.0)):
-            a, b = mine[quantity], theirs[quantity]
+            a, b = ours_times[quantity], theirs[quantity]
             name = f"{_name(kernel, 1, POINTS)}, {quantity}"
             verdict = "met" if b / a >= target else "MISSED"
             yield [name, "NumPy", f"{a:.3g} {unit}", f"{b:.4g} {unit}", f"{b / a:.1f}", "once", f"{target:g}", verdict]
@@ -166,8 +166,8 @@ def child(side: str, kernel: str, clock: str) -> None:
     """Seconds and MB (without the inputs) of one side, after a small run that loads its modules."""
     if clock == "processor":
         torch.set_num_threads(1)
-    SIDES[side](Problem.sample(1000, 100), kernel)
-    problem = Problem.sample(POINTS, POINTS)
+    SIDES[side](NoisyCurve.sample(1000, 100), kernel)
+    problem = NoisyCurve.sample(POINTS, POINTS)
     forget()
     before, start = peak(), CLOCKS[clock]()
     SIDES[side](problem, kernel)

@@ -1,4 +1,4 @@
-"""The one table: to the terminal, to Markdown, to JSON."""
+"""The table of results in the terminal, in Markdown and in JSON."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def cells(figure: Figure) -> list[str]:
         power = f"length^{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
         target = f"exponent {target}" if target else ""
         return [figure.name, figure.what, "", ours, theirs, power, "", target, verdict]
-    shown = times = ""
+    ratio_text = times = ""
     if ratio is not None:
         middle, low, high = (f"{value:.2f}" if value >= 0.1 else f"{value:.2g}" for value in ratio)
-        shown = f"{middle} ({low} to {high})" if low != high else middle
+        ratio_text = f"{middle} ({low} to {high})" if low != high else middle
         times = f"{1 / ratio.median:.3g}" if ratio.median < 0.95 else ""
     ours, theirs = quantity(figure.ours, figure.unit), quantity(figure.theirs, figure.unit)
-    return [figure.name, figure.what, figure.against, ours, theirs, shown, times, target, verdict]
+    return [figure.name, figure.what, figure.against, ours, theirs, ratio_text, times, target, verdict]
 
 
 def show(figures: Sequence[Figure]) -> None:
@@ -69,7 +69,7 @@ def show(figures: Sequence[Figure]) -> None:
 
 
 def machine() -> dict[str, str]:
-    """What the figures depend on."""
+    """The machine and the versions that the results depend on."""
     model = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -93,8 +93,8 @@ def write(folder: Path, figures: Sequence[Figure], facts: dict[str, str]) -> Non
     folder.mkdir(parents=True, exist_ok=True)
     lines = ["# Attention, side by side", "", "What is measured, and how: [README](../README.md).", ""]
     lines += [f"- {name}: {value}" for name, value in facts.items()]
-    aimed = [figure for figure in figures if figure.met is not None]
-    lines += [f"- targets: {sum(bool(figure.met) for figure in aimed)} of {len(aimed)} met", ""]
+    with_targets = [figure for figure in figures if figure.met is not None]
+    lines += [f"- targets: {sum(bool(figure.met) for figure in with_targets)} of {len(with_targets)} met", ""]
     lines += [*_table(("", *HEAD), [(figure.group, *cells(figure)) for figure in figures]), ""]
     grown = [figure for figure in figures if figure.points]
     lines += ["## How cost grows", ""] if grown else []

@@ -1,14 +1,14 @@
-"""How `regard serve` stands up to many clients at once: real processes, real connections.
+"""`regard serve` under the load of many clients: real processes, real connections.
 
     python -m benchmarks.server RUN TEXTS [--only load overload stop memory] [--seconds 60] [--out FILE]
 
-TEXTS has a sentence a line (also .gz or .xz). Four trials:
+TEXTS has one sentence per line (also .gz or .xz). Four trials:
 
-    load       64 clients that each ask again as soon as they are answered, beside offline translation in unsorted
-               batches of 64, in turns; while the latter runs, the clients ask a stand-in at the same rate
-    overload   600 clients ask four times as often as can be answered: how soon those that cannot wait are sent
-               away, and whether it recovers
-    stop       SIGTERM in the middle of the load: every request that was taken in has its answer
+    load       64 clients that send their next request after each answer, compared with offline translation in unsorted
+               batches of 64, alternately; during the latter, the clients call a dummy server at the same rate
+    overload   600 clients send four times more requests than can be answered: the time until requests are refused,
+               and whether the server recovers
+    stop       SIGTERM under load: every accepted request must be answered
     memory     resident memory after 1,000 and after 10,000 requests
 """
 
@@ -28,10 +28,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from benchmarks._clients import Client, Tally, load, stand_in
+from benchmarks._clients import Client, Tally, run_clients, start_dummy_server
 
 CLIENTS = 64
-CROWD, TIMES = 600, 4  # at overload: clients, and how many times more they ask than can be answered
+CROWD, TIMES = 600, 4  # at overload: clients, and the factor of requests to capacity
 OFFLINE = """
 import sys, time, regard
 from regard.data.text_files import read_lines
@@ -43,12 +43,12 @@ translator = regard.load(sys.argv[1])
 translator.search(texts[:64])
 print("ready", flush=True)
 sys.stdin.readline()
-began, done = time.perf_counter(), 0
-while (passed := time.perf_counter() - began) < seconds:
+start, done = time.perf_counter(), 0
+while (passed := time.perf_counter() - start) < seconds:
     at = done % (len(texts) - 64)
     translator.search(texts[at:at + 64])
     done += 64
-print(done / (time.perf_counter() - began), flush=True)
+print(done / (time.perf_counter() - start), flush=True)
 """
 
 
@@ -67,60 +67,60 @@ def server(run: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
 
 
 def clients(address: str, texts: Sequence[str], tally: Tally, count: int = CLIENTS) -> list[Client]:
-    """Each with its own order of the texts."""
+    """Clients, each with its own order of the texts."""
     return [Client(address, random.Random(i).sample(texts, len(texts)), tally) for i in range(count)]
 
 
-def served(run: str, texts: Sequence[str], seconds: float) -> tuple[float, Tally]:
-    """Texts a second that a server gave its clients."""
+def measure_server(run: str, texts: Sequence[str], seconds: float) -> tuple[float, Tally]:
+    """Texts per second of a server with clients."""
     with server(run) as (address, _):
-        asyncio.run(load(clients(address, texts, Tally(), 8), 2))  # so that everything has run once
+        asyncio.run(run_clients(clients(address, texts, Tally(), 8), 2))  # warm-up
         tally = Tally()
-        took = asyncio.run(load(clients(address, texts, tally), seconds))
+        took = asyncio.run(run_clients(clients(address, texts, tally), seconds))
         print(batches(address), flush=True)
     return tally.count() / took, tally
 
 
 def batches(address: str) -> str:
-    """What the server says of the sizes of its batches."""
-    with urllib.request.urlopen(f"{address}v1/metrics") as answer:
+    """The sizes of batches, from the metrics of the server."""
+    with urllib.request.urlopen(f"{address.rstrip('/')}/v1/metrics") as answer:
         lines = answer.read().decode().splitlines()
-    numbers = dict(line.rsplit(" ", 1) for line in lines if line.startswith("regard_batch_texts"))
-    count, total = (float(numbers[f"regard_batch_texts_{name}"]) for name in ("count", "sum"))
+    numbers = dict(line.rsplit(" ", 1) for line in lines if line.startswith("regard_batch_size"))
+    count, total = (float(numbers[f"regard_batch_size_{name}"]) for name in ("count", "sum"))
     return f"  {count:.0f} batches, {total / count:.1f} texts each"
 
 
-def offline(run: str, file: str, texts: Sequence[str], seconds: float, rate: float) -> float:
-    """Texts a second without a server, while clients ask a stand-in at this rate."""
+def measure_offline(run: str, file: str, texts: Sequence[str], seconds: float, rate: float) -> float:
+    """Texts per second without a server, while clients call a dummy server at this rate."""
     command = [sys.executable, "-c", OFFLINE, run, file, str(seconds)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdout.readline()
 
-    async def beside() -> None:
-        other = await stand_in(600)
-        address = f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}"
+    async def call_dummy_server() -> None:
+        dummy = await start_dummy_server(600)
+        address = f"http://127.0.0.1:{dummy.sockets[0].getsockname()[1]}"
         asking = clients(address, texts, Tally())
         for one in asking:
             one.pause = lambda status: CLIENTS / rate
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-        await load(asking, seconds)
-        other.close()
+        await run_clients(asking, seconds)
+        dummy.close()
 
-    asyncio.run(beside())
-    found = float(process.stdout.readline())
+    asyncio.run(call_dummy_server())
+    rate = float(process.stdout.readline())
     process.wait()
-    return found
+    return rate
 
 
 def try_load(run: str, file: str, texts: Sequence[str], seconds: float, rounds: int) -> Iterator[str]:
     ratios = []
     for _ in range(rounds):
-        rate, tally = served(run, texts, seconds)
-        alone = offline(run, file, texts, seconds, rate)
+        rate, tally = measure_server(run, texts, seconds)
+        alone = measure_offline(run, file, texts, seconds, rate)
         ratios.append(rate / alone)
         times = ", ".join(f"p{share} {tally.percentile(share / 100):.0f} ms" for share in (50, 95, 99))
         yield f"load: {CLIENTS} clients, {seconds:g} s: {rate:.1f} texts/s ({tally}; {times})"
@@ -130,19 +130,19 @@ def try_load(run: str, file: str, texts: Sequence[str], seconds: float, rounds: 
 
 def try_overload(run: str, texts: Sequence[str], seconds: float) -> Iterator[str]:
     with server(run) as (address, _):
-        usual = Tally()
-        asyncio.run(load(clients(address, texts, usual), 5))  # as much as it can do
-        rate, tally, chance = TIMES * usual.count() / 5, Tally(), random.Random(0)
+        capacity = Tally()
+        asyncio.run(run_clients(clients(address, texts, capacity), 5))  # without overload
+        rate, tally, random_pauses = TIMES * capacity.count() / 5, Tally(), random.Random(0)
         crowd = clients(address, texts, tally, CROWD)
         for one in crowd:
-            one.pause = lambda status: chance.expovariate(rate / CROWD)
-            one.first = chance.expovariate(rate / CROWD)
-        asyncio.run(load(crowd, seconds))
+            one.pause = lambda status: random_pauses.expovariate(rate / CROWD)
+            one.first = random_pauses.expovariate(rate / CROWD)
+        asyncio.run(run_clients(crowd, seconds))
         refused = [tally.percentile(share, 429, 503) for share in (0.5, 0.99, 1.0)]
-        yield f"overload: {len(crowd)} clients ask {rate:.0f} times a second, {TIMES} times too often: {tally}"
+        yield f"overload: {len(crowd)} clients send {rate:.0f} requests per second, {TIMES} times too many: {tally}"
         yield f"      refusals: p50 {refused[0]:.0f} ms, p99 {refused[1]:.0f} ms (at most 100), worst {refused[2]:.0f}"
         after = Tally()
-        asyncio.run(load(clients(address, texts, after), 5))
+        asyncio.run(run_clients(clients(address, texts, after), 5))
         yield f"      then {CLIENTS} clients again: {after}"
 
 
@@ -151,7 +151,7 @@ def try_stop(run: str, texts: Sequence[str]) -> Iterator[str]:
     with server(run) as (address, process):
 
         async def stopped() -> None:
-            asking = asyncio.create_task(load(clients(address, texts, tally), 20))
+            asking = asyncio.create_task(run_clients(clients(address, texts, tally), 20))
             await asyncio.sleep(4)
             process.send_signal(signal.SIGTERM)
             await asking
@@ -167,7 +167,7 @@ def try_memory(run: str, texts: Sequence[str], most: int) -> Iterator[str]:
         tally = Tally()
 
         async def measured() -> None:
-            task = asyncio.gather(*(one.go(lambda: tally.total() < most) for one in clients(address, texts, tally)))
+            task = asyncio.gather(*(one.run(lambda: tally.total() < most) for one in clients(address, texts, tally)))
             for mark in (1_000, most // 2, most):
                 while tally.total() < mark and not task.done():
                     await asyncio.sleep(0.05)
@@ -176,8 +176,8 @@ def try_memory(run: str, texts: Sequence[str], most: int) -> Iterator[str]:
 
         asyncio.run(measured())
     first, last = sizes[1_000], sizes[most]
-    told = ", ".join(f"{size:.0f} MB after {mark:,}" for mark, size in sizes.items())
-    yield f"memory: {told}: {100 * (last / first - 1):+.1f} % (at most +5)"
+    growth = ", ".join(f"{size:.0f} MB after {mark:,}" for mark, size in sizes.items())
+    yield f"memory: {growth}: {100 * (last / first - 1):+.1f} % (at most +5)"
 
 
 def resident(pid: int) -> float:
@@ -194,25 +194,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     from regard.data.text_files import read_lines
 
-    texts = list(read_lines(Path(given.texts)))
+    texts = list(read_lines(Path(options.texts)))
     trials = {
-        "load": lambda: try_load(given.run, given.texts, texts, given.seconds, given.rounds),
-        "overload": lambda: try_overload(given.run, texts, given.seconds / 2),
-        "stop": lambda: try_stop(given.run, texts),
-        "memory": lambda: try_memory(given.run, texts, given.requests),
+        "load": lambda: try_load(options.run, options.texts, texts, options.seconds, options.rounds),
+        "overload": lambda: try_overload(options.run, texts, options.seconds / 2),
+        "stop": lambda: try_stop(options.run, texts),
+        "memory": lambda: try_memory(options.run, texts, options.requests),
     }
-    told = [f"{time.strftime('%F')}, load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores", ""]
-    print(told[0])
-    for name in given.only:
+    lines = [f"{time.strftime('%F')}, load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores", ""]
+    print(lines[0])
+    for name in options.only:
         for line in trials[name]():
             print(line, flush=True)
-            told.append(line)
-    if given.out:
+            lines.append(line)
+    if options.out:
         head = ["# A server under load", "", "    python -m benchmarks.server RUN TEXTS", "", "```text"]
-        given.out.write_text("\n".join([*head, *told, "```"]) + "\n")
+        options.out.write_text("\n".join([*head, *lines, "```"]) + "\n")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._segmented import LANGUAGES, prepare
-from benchmarks._side import ROOT, Side
+from benchmarks._side import ROOT, BenchmarkProcess
 from benchmarks.report import machine
 from benchmarks.timing import CLOCKS, spread
 
@@ -92,11 +92,13 @@ def measure_regard(model: str, files: Path, tokens_per_batch: int, seconds: floa
     return [(end[1] - start[1]) / (end[0] - start[0]) for start, end in pairwise(marks)]
 
 
-def make_sides(options: argparse.Namespace, files: Path) -> list[Side]:
+def make_sides(options: argparse.Namespace, files: Path) -> list[BenchmarkProcess]:
     sides = []
     for precision in options.precision if "ours" in options.sides else ():
         arguments = ["--measure", options.model, str(files), str(options.tokens), str(options.seconds), precision]
-        sides.append(Side(f"regard, {precision}", [sys.executable, "-m", "benchmarks.throughput", *arguments]))
+        sides.append(
+            BenchmarkProcess(f"regard, {precision}", [sys.executable, "-m", "benchmarks.throughput", *arguments])
+        )
     for tokens in options.joey_tokens if "theirs" in options.sides else ():
         for workers in options.workers:
             arguments = [options.model, str(files), "--tokens", str(tokens), "--workers", str(workers)]
@@ -104,11 +106,11 @@ def make_sides(options: argparse.Namespace, files: Path) -> list[Side]:
             command += ["--seconds", str(options.seconds)]
             for memory in options.memory:
                 name = f"JoeyNMT, batch_size {tokens}, num_workers {workers}, memory {memory}"
-                sides.append(Side(name, command, RETAIN_MEMORY if memory == "retained" else {}))
+                sides.append(BenchmarkProcess(name, command, RETAIN_MEMORY if memory == "retained" else {}))
     return sides
 
 
-def compare(options: argparse.Namespace) -> list[Side]:
+def compare(options: argparse.Namespace) -> list[BenchmarkProcess]:
     """Run all sides in turns; the order alternates from round to round."""
     with tempfile.TemporaryDirectory() as folder:
         sides = make_sides(options, prepare(options.data, Path(folder)))
@@ -126,7 +128,7 @@ def format_command() -> str:
     return shlex.join(["python", "-m", "benchmarks.throughput", *arguments])
 
 
-def report(sides: list[Side], facts: dict[str, str], options: argparse.Namespace) -> list[str]:
+def report(sides: list[BenchmarkProcess], facts: dict[str, str], options: argparse.Namespace) -> list[str]:
     lines = [f"# Training throughput, {options.model}", ""]
     lines += [f"- {name}: {value}" for name, value in facts.items()]
     lines += [f"- {side.name}: {json.dumps(side.facts)}" for side in sides if side.facts]
@@ -145,7 +147,7 @@ def report(sides: list[Side], facts: dict[str, str], options: argparse.Namespace
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--measure"]:  # a separate process, started by `Side.run`
+    if sys.argv[1:2] == ["--measure"]:  # a separate process, started by `BenchmarkProcess.run`
         model, files, tokens, seconds, precision = sys.argv[2:]
         windows = measure_regard(model, Path(files), int(tokens), float(seconds), precision)
         print(json.dumps({"windows": windows}))

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import torch
 
-from benchmarks.case import FORWARD, Side, Spread
+from benchmarks.case import FORWARD, Spread, Workload
 
 Step = Callable[[], object]
 CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 
 
 class Effort(NamedTuple):
-    """At least so many rounds, more of them until the budget is used; ``least`` seconds a side and round."""
+    """The minimum number of rounds, more until the budget is used, and the minimum seconds of a workload per round."""
 
     rounds: int = 7
     least: float = 0.05
@@ -27,11 +27,11 @@ class Effort(NamedTuple):
 
 
 FULL, QUICK = Effort(), Effort(rounds=3, least=0.02, budget=0.3)
-MOST = 31  # rounds
+MAX_ROUNDS = 31
 
 
-def step(side: Side, what: str) -> Step:
-    """One pass to be timed. The gradient that comes from above is made beforehand."""
+def step(side: Workload, what: str) -> Step:
+    """One pass to be timed, with the gradient of the output computed before."""
     if what == FORWARD:
         return torch.no_grad()(side.call)
     seed = torch.randn_like(side.call())
@@ -39,7 +39,7 @@ def step(side: Side, what: str) -> Step:
 
 
 def seconds(run: Step, times: int, clock: str) -> float:
-    """The time of one run, over several in a row."""
+    """The mean time of a run."""
     now = CLOCKS[clock]
     start = now()
     for _ in range(times):
@@ -47,8 +47,8 @@ def seconds(run: Step, times: int, clock: str) -> float:
     return (now() - start) / times
 
 
-def often_enough(run: Step, effort: Effort) -> int:
-    """How many runs in a row take long enough; they warm up caches, allocators and kernels too."""
+def choose_num_runs(run: Step, effort: Effort) -> int:
+    """The number of runs that take long enough; it also warms up caches, allocators and kernels."""
     run()
     times, took = 1, seconds(run, 1, effort.clock)
     while took * times < effort.least / 2:
@@ -59,13 +59,13 @@ def often_enough(run: Step, effort: Effort) -> int:
 
 def interleaved(runs: Sequence[Step], effort: Effort) -> list[list[float]]:
     """Seconds a run: one list for each way to run it, with one entry for each round."""
-    plan = [(run, often_enough(run, effort)) for run in runs]
+    plan = [(run, choose_num_runs(run, effort)) for run in runs]
     gc.collect()
     gc.disable()
     try:
         rounds: list[list[float]] = []
         end = time.perf_counter() + effort.budget
-        while len(rounds) < effort.rounds or (len(rounds) < MOST and time.perf_counter() < end):
+        while len(rounds) < effort.rounds or (len(rounds) < MAX_ROUNDS and time.perf_counter() < end):
             took = {}
             for way in range(len(plan)) if len(rounds) % 2 else reversed(range(len(plan))):
                 took[way] = seconds(*plan[way], effort.clock)  # who comes second finds warm caches: take turns

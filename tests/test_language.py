@@ -38,7 +38,6 @@ PENDING = (
     "tests/recipes",
     "tests/decoding",
     "tests/models",
-    "benchmarks",
 )
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.case import FORWARD, OVERHEAD, TRAIN, Case, Growth, Pair, Side, at_most
+from benchmarks.case import FORWARD, OVERHEAD, TRAIN, Case, Comparison, Growth, Workload, at_most
 from regard.attention import attend, causal, padding
 
 SDPA = F.scaled_dot_product_attention
@@ -22,28 +22,30 @@ def tensors(batch: int, heads: int, queries: int, keys: int, dim: int = 64) -> l
     return [torch.randn(batch, heads, size, dim).requires_grad_() for size in sizes]
 
 
-def plain(*shape: int) -> Pair:
+def plain(*shape: int) -> Comparison:
     q, k, v = leaves = tensors(*shape)
-    return Pair(Side(lambda: attend(q, k, v).context, leaves), Side(lambda: SDPA(q, k, v), leaves))
+    return Comparison(Workload(lambda: attend(q, k, v).context, leaves), Workload(lambda: SDPA(q, k, v), leaves))
 
 
-def masked_causal(*shape: int) -> Pair:
+def masked_causal(*shape: int) -> Comparison:
     q, k, v = leaves = tensors(*shape)
     mask = causal()
-    return Pair(
-        Side(lambda: attend(q, k, v, mask).context, leaves), Side(lambda: SDPA(q, k, v, is_causal=True), leaves)
+    return Comparison(
+        Workload(lambda: attend(q, k, v, mask).context, leaves), Workload(lambda: SDPA(q, k, v, is_causal=True), leaves)
     )
 
 
-def padded(*shape: int) -> Pair:
+def padded(*shape: int) -> Comparison:
     q, k, v = leaves = tensors(*shape)
     batch, keys = shape[0], shape[3]
     lengths = torch.linspace(keys // 2, keys, batch).long()
     mask, output = padding(lengths), (torch.arange(keys) < lengths[:, None])[:, None, None]
-    return Pair(Side(lambda: attend(q, k, v, mask).context, leaves), Side(lambda: SDPA(q, k, v, output), leaves))
+    return Comparison(
+        Workload(lambda: attend(q, k, v, mask).context, leaves), Workload(lambda: SDPA(q, k, v, output), leaves)
+    )
 
 
-def reading(theirs: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Pair:
+def reading(theirs: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Comparison:
     """The weights are read, too, and discarded."""
     q, k, v = leaves = tensors(1, 8, 1024, 1024)
 
@@ -52,7 +54,7 @@ def reading(theirs: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Pair:
         _ = output.weights
         return output.context
 
-    return Pair(Side(ours, leaves), Side(lambda: theirs(q, k, v), leaves))
+    return Comparison(Workload(ours, leaves), Workload(lambda: theirs(q, k, v), leaves))
 
 
 def textbook(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

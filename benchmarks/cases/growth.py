@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from benchmarks.case import FORWARD, TRAIN, Case, Growth, Side
+from benchmarks.case import FORWARD, TRAIN, Case, Growth, Workload
 from benchmarks.cases.dot import tensors
 from regard.attention import Additive, attend, causal, window
 
@@ -14,16 +14,16 @@ LENGTHS = (512, 1024, 2048, 4096)
 MASKS = {"full": None, "causal": causal(), "window(64, 64)": window(64, 64)}
 
 
-def scaled_dot(kind: str, length: int) -> Side:
+def scaled_dot(kind: str, length: int) -> Workload:
     q, k, v = leaves = tensors(1, 2, length, length)
-    return Side(lambda: attend(q, k, v, MASKS[kind]).context, leaves)
+    return Workload(lambda: attend(q, k, v, MASKS[kind]).context, leaves)
 
 
-def additive(length: int) -> Side:
+def additive(length: int) -> Workload:
     torch.manual_seed(0)
     score = Additive(64, 64, 64)
     q, k, v = leaves = tensors(1, 1, length, length)
-    return Side(lambda: attend(q, k, v, score=score).context, [*leaves, *score.parameters()])
+    return Workload(lambda: attend(q, k, v, score=score).context, [*leaves, *score.parameters()])
 
 
 CASES: list[Case | Growth] = [

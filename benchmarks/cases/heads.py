@@ -8,25 +8,25 @@ import torch
 from torch import nn
 from x_transformers.x_transformers import Attention
 
-from benchmarks.case import FORWARD, TRAIN, Case, Growth, Pair, Side, at_most
+from benchmarks.case import FORWARD, TRAIN, Case, Comparison, Growth, Workload, at_most
 from regard.attention import MultiHead
 
 BATCH, TOKENS, DIM, HEADS = 32, 128, 512, 8
 
 
-def pytorch(train: bool) -> Pair:
+def pytorch(train: bool) -> Comparison:
     """In eval mode without gradients PyTorch uses a path in C++."""
     torch.manual_seed(0)
     theirs = nn.MultiheadAttention(DIM, HEADS, batch_first=True).train(train)
     ours = MultiHead.from_torch(theirs)
     x = torch.randn(BATCH, TOKENS, DIM, requires_grad=train)
-    return Pair(
-        Side(lambda: ours(x).context, [x, *ours.parameters()]),
-        Side(lambda: theirs(x, x, x, need_weights=False)[0], [x, *theirs.parameters()]),
+    return Comparison(
+        Workload(lambda: ours(x).context, [x, *ours.parameters()]),
+        Workload(lambda: theirs(x, x, x, need_weights=False)[0], [x, *theirs.parameters()]),
     )
 
 
-def x_transformers(train: bool) -> Pair:
+def x_transformers(train: bool) -> Comparison:
     """Its fused path; its projections have no bias, so neither have ours."""
     torch.manual_seed(0)
     theirs = Attention(dim=DIM, heads=HEADS, dim_head=DIM // HEADS, flash=True).train(train)
@@ -36,8 +36,9 @@ def x_transformers(train: bool) -> Pair:
         for layer, other in (*layers, (ours.out_proj, theirs.to_out)):
             layer.weight.copy_(other.weight)
     x = torch.randn(BATCH, TOKENS, DIM, requires_grad=train)
-    return Pair(
-        Side(lambda: ours(x).context, [x, *ours.parameters()]), Side(lambda: theirs(x), [x, *theirs.parameters()])
+    return Comparison(
+        Workload(lambda: ours(x).context, [x, *ours.parameters()]),
+        Workload(lambda: theirs(x), [x, *theirs.parameters()]),
     )
 
 

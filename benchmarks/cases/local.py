@@ -7,7 +7,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from benchmarks.case import FORWARD, MEMORY, TRAIN, Case, Growth, Pair, Side, times_less, within
+from benchmarks.case import FORWARD, MEMORY, TRAIN, Case, Comparison, Growth, Workload, times_less, within
 from benchmarks.cases.dot import tensors
 from regard.attention import Additive, LocalP, ScaledDot, Score, attend, padding, window
 
@@ -16,18 +16,18 @@ DIM = HIDDEN = 256
 QUERIES, BATCH, RADIUS = 64, 4, 10
 
 
-def window_side(heads: int, length: int) -> Side:
+def window_side(heads: int, length: int) -> Workload:
     q, k, v = leaves = tensors(1, heads, length, length)
     mask = window(64, 64)
-    return Side(lambda: attend(q, k, v, mask).context, leaves)
+    return Workload(lambda: attend(q, k, v, mask).context, leaves)
 
 
-def compare_with_full(length: int = LENGTH) -> Pair:
+def compare_with_full(length: int = LENGTH) -> Comparison:
     q, k, v = leaves = tensors(1, 4, length, length)
-    return Pair(window_side(4, length), Side(lambda: F.scaled_dot_product_attention(q, k, v), leaves))
+    return Comparison(window_side(4, length), Workload(lambda: F.scaled_dot_product_attention(q, k, v), leaves))
 
 
-def local_p_side(additive: bool, padded: bool, keys: int) -> Side:
+def local_p_side(additive: bool, padded: bool, keys: int) -> Workload:
     """LocalP with precomputed keys: one call of a decoder with 64 queries."""
     torch.manual_seed(0)
     score: Score = Additive(DIM, DIM, HIDDEN) if additive else ScaledDot()
@@ -36,7 +36,7 @@ def local_p_side(additive: bool, padded: bool, keys: int) -> Side:
     mask = padding(torch.linspace(keys // 2, keys, BATCH).long()) if padded else None
     with torch.no_grad():
         memory = local.precompute(k, v, mask)
-    return Side(lambda: memory(q).context)
+    return Workload(lambda: memory(q).context)
 
 
 GROUP, LINEAR, FLAT = "local", within(0.8, 1.2), within(-0.15, 0.15)

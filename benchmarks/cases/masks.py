@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.case import FORWARD, MEMORY, TRAIN, Case, Growth, Pair, Side
+from benchmarks.case import FORWARD, MEMORY, TRAIN, Case, Comparison, Growth, Workload
 from benchmarks.cases.dot import tensors
 from regard.attention import Mask, attend, causal, padding
 
@@ -25,14 +25,14 @@ def build_masks(kind: str, length: int) -> tuple[Mask, Tensor]:
     return (causal(), past) if kind == "causal" else (causal() & padding(lengths), past & unpadded)
 
 
-def compare(kind: str, length: int = LENGTH) -> Pair:
+def compare(kind: str, length: int = LENGTH) -> Comparison:
     q, k, v = leaves = tensors(BATCH, HEADS, length, length)
     rule, _ = build_masks(kind, length)
 
     def materialized() -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, build_masks(kind, length)[1])
 
-    return Pair(Side(lambda: attend(q, k, v, rule).context, leaves), Side(materialized, leaves))
+    return Comparison(Workload(lambda: attend(q, k, v, rule).context, leaves), Workload(materialized, leaves))
 
 
 CASES: list[Case | Growth] = [

@@ -9,16 +9,16 @@ import entmax
 import torch
 from torch import Tensor
 
-from benchmarks.case import Case, Growth, Pair, Side
+from benchmarks.case import Case, Comparison, Growth, Workload
 from regard.attention import Entmax, entmax15, sparsemax
 
 Normalizer = Callable[[Tensor], Tensor]
 
 
-def compare(ours: Normalizer, theirs: Normalizer, rows: int, keys: int) -> Pair:
+def compare(ours: Normalizer, theirs: Normalizer, rows: int, keys: int) -> Comparison:
     torch.manual_seed(0)
     scores = torch.randn(rows, keys, requires_grad=True)
-    return Pair(Side(lambda: ours(scores), [scores]), Side(lambda: theirs(scores), [scores]))
+    return Comparison(Workload(lambda: ours(scores), [scores]), Workload(lambda: theirs(scores), [scores]))
 
 
 NORMALIZERS: dict[str, tuple[Normalizer, Normalizer, str]] = {

@@ -9,23 +9,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.case import FORWARD, MEMORY, TRAIN, Case, Growth, Pair, Side, Targets, times_less
+from benchmarks.case import FORWARD, MEMORY, TRAIN, Case, Comparison, Growth, Targets, Workload, times_less
 from regard.attention import Bilinear, Constant, Cosine, Gaussian, Score, attend
 
 KEYS, DIM = 1024, 64
 Formula = Callable[[Tensor, Tensor], Tensor]
 
 
-def compare(score: Score, formula: Formula, batch: int, keys: int = KEYS, offset: float = 0.0) -> Pair:
+def compare(score: Score, formula: Formula, batch: int, keys: int = KEYS, offset: float = 0.0) -> Comparison:
     """attend with the score compared with softmax(formula) @ value."""
     torch.manual_seed(0)
     q, k, v = (torch.randn(batch, keys, DIM) for _ in range(3))
     if offset:
         q, k = (offset + torch.rand(batch, keys, DIM) - 0.5 for _ in range(2))
     leaves = [t.requires_grad_() for t in (q, k, v)] + list(score.parameters())
-    return Pair(
-        Side(lambda: attend(q, k, v, score=score).context, leaves),
-        Side(lambda: torch.softmax(formula(q, k), -1) @ v, leaves),
+    return Comparison(
+        Workload(lambda: attend(q, k, v, score=score).context, leaves),
+        Workload(lambda: torch.softmax(formula(q, k), -1) @ v, leaves),
     )
 
 
@@ -40,26 +40,26 @@ def expanded(width: float, q: Tensor, k: Tensor) -> Tensor:
     return -0.5 * (norms - 2 * q @ k.mT) / width**2
 
 
-def gaussian(width: float, offset: float = 0.0, keys: int = KEYS) -> Pair:
+def gaussian(width: float, offset: float = 0.0, keys: int = KEYS) -> Comparison:
     return compare(Gaussian(width), partial(squares, width), 1, keys, offset)
 
 
-def cosine(formula: Formula, batch: int) -> Pair:
+def cosine(formula: Formula, batch: int) -> Comparison:
     return compare(Cosine(), formula, batch)
 
 
-def bilinear() -> Pair:
+def bilinear() -> Comparison:
     score = Bilinear(DIM, DIM)
     (weight,) = score.parameters()
     return compare(score, lambda q, k: torch.einsum("bqi,ij,bkj->bqk", q, weight, k), 8)
 
 
-def constant() -> Pair:
+def constant() -> Comparison:
     torch.manual_seed(0)
     q, k, v = (torch.randn(8, KEYS, DIM, requires_grad=True) for _ in range(3))
-    return Pair(
-        Side(lambda: attend(q, k, v, score=Constant()).context, [v]),
-        Side(lambda: v.mean(-2, keepdim=True).expand_as(v), [v]),
+    return Comparison(
+        Workload(lambda: attend(q, k, v, score=Constant()).context, [v]),
+        Workload(lambda: v.mean(-2, keepdim=True).expand_as(v), [v]),
     )
 
 

@@ -144,10 +144,10 @@ def _optimal_bits(folder: Path) -> float | None:
 
 def _draw_memory(out: Path) -> None:
     """The memory while a sequence is copied that is longer than any of training: figure 6 of the paper."""
-    from regard.viewing import figures as pictures
+    from regard.viewing import MemoryData, figures
 
     trace = load(out / "copy-ntm").explain(None, AlgorithmExplainOptions(length=40))
-    pictures.memory_timeline(
+    data = MemoryData(
         write_weights=trace.write_weights[:, 0],
         read_weights=trace.read_weights[:, 0],
         inputs=trace.inputs,
@@ -155,5 +155,5 @@ def _draw_memory(out: Path) -> None:
         targets=trace.optimal_outputs,
         add_vectors=trace.add_vectors[:, 0],
         read_vectors=trace.read_vectors[:, 0],
-        title="copy, 40 vectors",
-    ).save(out / "memory.png")
+    )
+    figures.memory_timeline(data, title="copy, 40 vectors").save(out / "memory.png")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
@@ -19,6 +20,10 @@ from regard.attention import Mask
 from regard.errors import ShapeError, UsageError
 
 MIN_BRIGHTNESS = 0.16  # of a pixel whose weight is 0
+# Positions and values of a regression have a last axis of size 1, as `attend` expects it, or none.
+ArrayLike = Tensor | np.ndarray
+KeyValues = Shaped[ArrayLike, "keys"] | Shaped[ArrayLike, "keys 1"]
+QueryValues = Shaped[ArrayLike, "queries"] | Shaped[ArrayLike, "queries 1"]
 
 
 def as_tensor(value: Tensor | NDArray[Any]) -> Tensor:
@@ -74,6 +79,13 @@ def validate_labels(caller: str, axis: str, labels: Sequence[object] | None, cou
     return [str(label) for label in labels]
 
 
+def validate_axis_labels(
+    caller: str, rows: Sequence[object] | None, columns: Sequence[object] | None, shape: tuple[int, ...]
+) -> tuple[list[str] | None, list[str] | None]:
+    """Validate the labels of both axes of a matrix."""
+    return validate_labels(caller, "row", rows, shape[-2]), validate_labels(caller, "column", columns, shape[-1])
+
+
 def resolve_vmax(caller: str, vmax: float | None, array: Any) -> float:
     """Return the weight with the darkest color: `vmax`, or by default the largest weight."""
     if vmax is not None:
@@ -94,6 +106,59 @@ def validate_equal_sizes(caller: str, **sizes: int | None) -> None:
     if len(set(known.values())) > 1:
         values = ", ".join(f"{name} {size}" for name, size in known.items())
         raise ShapeError(f"{caller}: these sizes must be equal: {values}.")
+
+
+class RegressionData(NamedTuple):
+    """Validated arrays of a kernel regression.
+
+    Args:
+        x, y: the data, in their order
+        keys: the positions of the data, sorted
+        queries, prediction, truth: the curves, sorted by query
+        weights: (queries, keys), both sorted
+    """
+
+    x: Any
+    y: Any
+    keys: Any
+    queries: Any
+    prediction: Any
+    truth: Any
+    weights: Any
+
+
+def validate_regression(
+    x: ArrayLike,
+    y: ArrayLike,
+    queries: ArrayLike,
+    prediction: ArrayLike,
+    weights: ArrayLike | None,
+    truth: ArrayLike | None = None,
+) -> RegressionData:
+    """Validate the arguments of `regression_curve`; only the prediction may have NaN."""
+    caller = "regression_curve"
+    points = {"x": _flatten_column("x", x), "y": _flatten_column("y", y)}
+    curves = {"queries": _flatten_column("queries", queries)}
+    curves["prediction"] = _flatten_column("prediction", prediction, validate_array)
+    curves |= {} if truth is None else {"truth": _flatten_column("truth", truth)}
+    for arrays in (points, curves):
+        validate_equal_sizes(caller, **{name: len(array) for name, array in arrays.items()})
+    columns, rows = (np.argsort(positions, kind="stable") for positions in (points["x"], curves["queries"]))
+    matrix = None
+    if weights is not None:
+        matrix, expected = validate_weights(caller, weights, "queries keys"), (len(rows), len(columns))
+        if matrix.shape != expected:
+            raise ShapeError(f"{caller}: weights must be (queries, keys) = {expected}, got {matrix.shape}.")
+        matrix = matrix[rows][:, columns]
+    curves = {name: curve[rows] for name, curve in curves.items()}
+    return RegressionData(**points, keys=points["x"][columns], **{"truth": None, **curves}, weights=matrix)
+
+
+def _flatten_column(name: str, value: ArrayLike, validate: Any = validate_array_without_nan) -> Any:
+    tensor = as_tensor(value)
+    if tensor.dim() == 2 and tensor.shape[-1] == 1:
+        tensor = tensor[:, 0]
+    return validate(f"regression_curve ({name})", tensor, "length")
 
 
 def as_image(caller: str, image: Any) -> Any:

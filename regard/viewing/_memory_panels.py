@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Shaped
 from torch import Tensor
 
 from regard.errors import UsageError
 from regard.viewing import _arrays as arrays
 
+CALLER = "MemoryData"
 ValueRange = tuple[float, float]
 UNIT_RANGE = (0.0, 1.0)
 SIDE_VECTORS = {  # from top to bottom
@@ -72,50 +75,87 @@ class MemorySide:
         return len(strips) == 2 and all(strip.values.shape[1] == 1 for strip in strips)
 
 
-def build_sides(
-    weights: Mapping[str, Tensor | None], vectors: Mapping[str, Tensor | None], target_mask: Tensor | None = None
-) -> list[MemorySide]:
-    """Validate the tensors of `memory_timeline`.
+@dataclass(frozen=True)
+class MemoryData:
+    """Weights of a write head and a read head of an external memory over time, and the vectors of the sequence.
+
+    It is checked when it is created. At least one of the two heads is required; `figures.memory_timeline` and
+    `terminal.memory_timeline` draw it.
 
     Args:
-        weights: "write" and "read" weights (steps, rows), or None
-        vectors: by the names of `SIDE_VECTORS`, (steps, size) or None
-        target_mask: (steps,), the steps at which outputs and targets count; by default all
+        write_weights: the weights of a write head
+        read_weights: the weights of a read head
+        inputs: the input vectors
+        outputs: the output vectors
+        targets: the target outputs
+        target_mask: the steps with a target; outputs at other steps are not drawn
+        add_vectors: the vectors added to the memory
+        read_vectors: the vectors read from the memory
+        row_labels: the numbers of the rows, if they are a part of the memory
 
-    Returns:
-        The sides that have weights.
+    Shape:
+        weights (steps, rows), vectors (steps, size), target_mask (steps,)
+
+    Example:
+        >>> data = MemoryData(write_weights=torch.eye(8)[:5], inputs=torch.rand(5, 3))
+        >>> data.num_steps, data.num_rows
+        (5, 8)
     """
-    arrays_by_name = {name: _validate_vectors(tensor) for name, tensor in vectors.items() if tensor is not None}
-    mask = None if target_mask is None else np.asarray(target_mask.cpu(), dtype=bool)
-    ranges, sides = _vector_ranges(_select_target_steps(arrays_by_name, mask)), []
-    for side, names in SIDE_VECTORS.items():
-        side_weights, present = weights[side], [name for name in names if name in arrays_by_name]
-        if side_weights is None and present:
-            raise UsageError(f"memory_timeline: {present[0]} requires {side}_weights.")
-        if side_weights is None:
-            continue
-        steps = {f"steps_of_{name}": len(arrays_by_name[name]) for name in present}
-        if mask is not None and {*TARGET_VECTORS} & {*present}:
-            steps["steps_of_target_mask"] = len(mask)
-        arrays.validate_equal_sizes("memory_timeline", **{f"steps_of_{side}_weights": len(side_weights)}, **steps)
-        all_steps = np.ones(len(side_weights), dtype=bool)
-        strips = {
-            name: MemoryStrip(
-                arrays_by_name[name], ranges[name], mask if mask is not None and name in TARGET_VECTORS else all_steps
-            )
-            for name in present
-        }
-        sides.append(MemorySide(side, arrays.validate_weights("memory_timeline", side_weights, "steps rows"), strips))
-    if not sides:
-        raise UsageError("memory_timeline requires write_weights, read_weights or both.")
-    arrays.validate_equal_sizes(
-        "memory_timeline", **{f"rows_of_{side.name}_weights": side.weights.shape[1] for side in sides}
-    )
-    return sides
 
+    write_weights: Shaped[Tensor, "steps rows"] | None = None
+    read_weights: Shaped[Tensor, "steps rows"] | None = None
+    inputs: Shaped[Tensor, "steps inputs"] | None = None
+    outputs: Shaped[Tensor, "steps outputs"] | None = None
+    targets: Shaped[Tensor, "steps outputs"] | None = None
+    target_mask: Bool[Tensor, " steps"] | None = None
+    add_vectors: Shaped[Tensor, "steps size"] | None = None
+    read_vectors: Shaped[Tensor, "steps size"] | None = None
+    row_labels: Sequence[int] | None = None
+    labels: list[str] | None = field(init=False, repr=False)
 
-def _validate_vectors(tensor: Tensor) -> Any:
-    return arrays.validate_array("memory_timeline", tensor, "steps size")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", arrays.validate_labels(CALLER, "row", self.row_labels, self.num_rows))
+
+    @property
+    def num_rows(self) -> int:
+        """The number of memory rows."""
+        return int(self.sides[0].weights.shape[1])
+
+    @property
+    def num_steps(self) -> int:
+        """The number of steps of the longer side."""
+        return max(len(side.weights) for side in self.sides)
+
+    @property
+    def vmax(self) -> float:
+        """The largest weight."""
+        return max(arrays.resolve_vmax(CALLER, None, side.weights) for side in self.sides)
+
+    @cached_property
+    def sides(self) -> list[MemorySide]:
+        """The validated sides that have weights, as arrays."""
+        names = [name for names in SIDE_VECTORS.values() for name in names if getattr(self, name) is not None]
+        vectors = {name: arrays.validate_array(CALLER, getattr(self, name), "steps size") for name in names}
+        mask = None if self.target_mask is None else np.asarray(self.target_mask.cpu(), dtype=bool)
+        ranges, sides = _vector_ranges(_select_target_steps(vectors, mask)), []
+        for side, side_names in SIDE_VECTORS.items():
+            weights, present = getattr(self, f"{side}_weights"), [name for name in side_names if name in vectors]
+            if weights is None and present:
+                raise UsageError(f"{CALLER}: {present[0]} requires {side}_weights.")
+            if weights is None:
+                continue
+            steps = {f"steps_of_{name}": len(vectors[name]) for name in present}
+            if mask is not None and {*TARGET_VECTORS} & {*present}:
+                steps["steps_of_target_mask"] = len(mask)
+            arrays.validate_equal_sizes(CALLER, **{f"steps_of_{side}_weights": len(weights)}, **steps)
+            all_steps = np.ones(len(weights), dtype=bool)
+            masks = {name: mask if mask is not None and name in TARGET_VECTORS else all_steps for name in present}
+            strips = {name: MemoryStrip(vectors[name], ranges[name], masks[name]) for name in present}
+            sides.append(MemorySide(side, arrays.validate_weights(CALLER, weights, "steps rows"), strips))
+        if not sides:
+            raise UsageError(f"{CALLER} requires write_weights, read_weights or both.")
+        arrays.validate_equal_sizes(CALLER, **{f"rows_of_{side.name}_weights": side.weights.shape[1] for side in sides})
+        return sides
 
 
 def _select_target_steps(vectors: dict[str, Any], target_mask: Any) -> dict[str, Any]:
@@ -151,5 +191,5 @@ def _common_range(*values: Any) -> ValueRange:
 
 def _array_range(array: Any) -> ValueRange:
     """From 0 to the largest absolute value, symmetric if some numbers are negative."""
-    high = arrays.resolve_vmax("memory_timeline", None, np.abs(array))
+    high = arrays.resolve_vmax(CALLER, None, np.abs(array))
     return (-high if arrays.max_ignoring_nan(-array) > 0 else 0.0), high

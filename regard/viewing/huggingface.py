@@ -15,15 +15,7 @@ from regard.attention.observers import notify_watchers
 from regard.attention.scores.base import DotProductFeatures, Score
 from regard.errors import UnsupportedError
 
-__all__ = [
-    "ATTN_IMPLEMENTATION",
-    "BiasedDot",
-    "check_attn_implementation",
-    "huggingface_attention",
-    "huggingface_attention_modules",
-    "is_huggingface_imported",
-    "register_huggingface",
-]
+__all__ = ["ATTN_IMPLEMENTATION", "BiasedDot", "huggingface_attention", "register_huggingface"]
 
 ATTN_IMPLEMENTATION = "regard"
 
@@ -112,13 +104,10 @@ class BiasedDot(Dot):
         True
     """
 
-    is_positional = True  # the bias depends on positions
-
     def __init__(self, scaling: float, bias: Tensor | None, softcap: float | None):
         super().__init__()
         self.scaling, self.bias, self.softcap = scaling, bias, softcap
-        if bias is None:
-            self.is_positional = False
+        self.is_positional = bias is not None  # the bias depends on positions
 
     def extra_repr(self) -> str:
         return f"scaling={self.scaling}, softcap={self.softcap}"
@@ -130,9 +119,9 @@ class BiasedDot(Dot):
         scores = super().forward(query, key)
         if self.softcap is not None:
             scores = self.softcap * torch.tanh(scores / self.softcap)
-        return (
-            scores if self.bias is None else scores + self.bias.to(torch.promote_types(self.bias.dtype, torch.float32))
-        )
+        if self.bias is None:
+            return scores
+        return scores + self.bias.to(torch.promote_types(self.bias.dtype, torch.float32))
 
     def dot_product_features(self, query: Tensor, key: Tensor, mask: Mask | None) -> DotProductFeatures | None:
         features = super().dot_product_features(query, key, mask) if self.softcap is None else None

@@ -31,6 +31,7 @@ RECORD_IMAGE_SIZE, THUMBNAIL_SIZE = 320, 96  # pixels
 FONT_SIZE, CHAR_WIDTH = 11, 6.2  # pixels
 MAX_LABEL_LENGTH = 14  # characters
 IMAGE_STYLE = "image-rendering:pixelated;border:1px solid #999"
+QUERY_MEASURES = ("entropy", "sparsity", "keys_for_mass", "distance", "diagonality")
 COLUMN_TITLES = {
     "name": "attention",
     "head": "head",
@@ -200,13 +201,7 @@ def _compute_measures(record: AttentionRecord) -> list[dict[str, Tensor]]:
     """The measures of each head and query, without padding."""
     weights = record.weights
     mask = _build_padding_mask(record)
-    per_query = {
-        "entropy": measures.entropy(weights, mask),
-        "sparsity": measures.sparsity(weights, mask),
-        "keys_for_mass": measures.keys_for_mass(weights, mask),
-        "distance": measures.distance(weights, mask),
-        "diagonality": measures.diagonality(weights, mask),
-    }
+    per_query = {name: getattr(measures, name)(weights, mask) for name in QUERY_MEASURES}
     if weights.shape[2] == 1:  # a decoding step: the position of its query is unknown
         for key in ("distance", "diagonality"):
             per_query[key] = torch.full_like(per_query[key], math.nan)

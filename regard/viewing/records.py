@@ -71,15 +71,9 @@ class AttentionRecord:
         """Create a record from the JSON of `metadata` and its weights."""
         if weights.dim() != 4:
             raise ShapeError(f"a record has weights (batch, heads, queries, keys), got {tuple(weights.shape)}")
-        return cls(
-            metadata["name"],
-            metadata["layer"],
-            tuple(metadata["heads"]),
-            weights,
-            query_tokens=_to_tuples(metadata["query_tokens"]),
-            key_tokens=_to_tuples(metadata["key_tokens"]),
-            call=metadata["call"],
-        )
+        tokens = {name: _to_tuples(metadata[name]) for name in ("query_tokens", "key_tokens")}
+        name, layer, heads = metadata["name"], metadata["layer"], tuple(metadata["heads"])
+        return cls(name, layer, heads, weights, **tokens, call=metadata["call"])
 
     def example(self, index: int) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None, Tensor]:
         """Select one example of the batch, without padding.

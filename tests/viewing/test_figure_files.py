@@ -10,8 +10,8 @@ import matplotlib.style
 import pytest
 import torch
 
-from regard.viewing import figures
-from regard.viewing.figures import MissingGlyphsWarning, labels
+from regard.viewing import MemoryData, figures
+from regard.viewing.figures import MissingGlyphsWarning, _labeling
 from tests.viewing.pixels import pixels
 
 CHINESE = list("注意力就是全部")
@@ -80,11 +80,11 @@ def few_fonts(monkeypatch):
     """A system with the fonts of matplotlib only."""
     entries = matplotlib.font_manager.fontManager.ttflist
     known = [[entry for entry in entries if entry.name.startswith("DejaVu")]]
-    monkeypatch.setattr(labels, "_iter_font_lists", lambda: iter(known))
-    monkeypatch.setattr(labels, "_warned_fonts", set())
-    labels._find_family.cache_clear()
+    monkeypatch.setattr(_labeling, "_iter_font_lists", lambda: iter(known))
+    monkeypatch.setattr(_labeling, "_warned_fonts", set())
+    _labeling._find_family.cache_clear()
     yield
-    labels._find_family.cache_clear()
+    _labeling._find_family.cache_clear()
 
 
 @pytest.mark.parametrize("style", ["dark_background", "ggplot"])
@@ -96,7 +96,7 @@ def test_styles_of_the_user_have_no_effect(style):
             figures.heatmap(weights, list("abcdefghi"), title="t", sure_links=[(0, 0)]).png(),
             figures.head_grid(torch.eye(9).expand(2, 2, 9, 9), title="t").png(),
             figures.regression_curve(x, x.sin(), x, x.cos(), torch.eye(9), title="t").png(),
-            figures.memory_timeline(write_weights=torch.eye(3), dark=True, title="t").png(),
+            figures.memory_timeline(MemoryData(write_weights=torch.eye(3)), dark=True, title="t").png(),
         ]
 
     plain = draw()
@@ -105,7 +105,7 @@ def test_styles_of_the_user_have_no_effect(style):
 
 
 def has_chinese_font() -> bool:
-    return labels._find_family("注", "chinese") is not None
+    return _labeling._find_family("注", "chinese") is not None
 
 
 @pytest.mark.skipif(not has_chinese_font(), reason="no font with Chinese characters")
@@ -117,7 +117,7 @@ def test_chinese_uses_a_font_that_covers_it():
     axes = figure.figure.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == CHINESE
     families = axes.get_yticklabels()[0].get_fontfamily()
-    assert any(labels.covers(family, CHINESE) for family in families)
+    assert any(_labeling.covers(family, CHINESE) for family in families)
     boxes = figures.heatmap(torch.eye(7), row_labels=["□"] * 7, column_labels=list("abcdefg"), title="注意")
     assert pixels(figure).shape != pixels(boxes).shape or (pixels(figure) != pixels(boxes)).any()
 
@@ -152,7 +152,7 @@ def test_invisible_characters_need_no_font():
 
 
 def test_right_to_left_text_with_older_matplotlib(monkeypatch):
-    from regard.viewing.figures.labels import _reorder_right_to_left
+    from regard.viewing.figures._labeling import _reorder_right_to_left
 
     monkeypatch.delattr("matplotlib.ft2font.__libraqm_version__", raising=False)
     assert _reorder_right_to_left("שלום") == "םולש"

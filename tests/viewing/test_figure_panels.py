@@ -12,7 +12,7 @@ from regard.attention import Gaussian, Learned, Sinusoidal, causal, padding, win
 from regard.attention.equation import attend
 from regard.attention.positions import binary_code
 from regard.models.kernel_regression import KernelRegression, OutOfReachWarning
-from regard.viewing import figures, terminal
+from regard.viewing import MemoryData, figures, terminal
 from tests.viewing.pixels import brightness, color_at, size
 
 CRASH = Path(__file__).parents[2] / "examples" / "mcycle.csv"
@@ -85,7 +85,7 @@ def test_a_learned_encoding_has_a_shift_error():
 def test_memory_over_time():
     writes = torch.eye(8)[:5]
     figure = figures.memory_timeline(
-        write_weights=writes, read_weights=writes.flip(0), add_vectors=torch.randn(5, 3), title="copy"
+        MemoryData(write_weights=writes, read_weights=writes.flip(0), add_vectors=torch.randn(5, 3)), title="copy"
     )
     named = {axes.get_title("left"): axes for axes in figure.figure.axes}
     assert np.allclose(cells(named["write weights"]), writes.T)
@@ -97,7 +97,9 @@ def test_memory_over_time():
 def test_vectors_are_above_the_weights():
     vectors = {name: torch.rand(5, 3) for name in ("add_vectors", "read_vectors")}
     vectors |= {"inputs": torch.rand(5, 4), "outputs": torch.rand(5, 2), "targets": torch.rand(5, 2)}
-    figure = figures.memory_timeline(write_weights=torch.eye(8)[:5], read_weights=torch.eye(8)[:5], **vectors)
+    figure = figures.memory_timeline(
+        MemoryData(write_weights=torch.eye(8)[:5], read_weights=torch.eye(8)[:5], **vectors)
+    )
     named = {axes.get_title("left"): axes for axes in figure.figure.axes}
     for name, tensor in vectors.items():
         assert np.allclose(cells(named[name.replace("_", " ")]), tensor.T)
@@ -115,7 +117,9 @@ def scale_of(axes):
 
 
 def panels_of(**vectors):
-    figure = figures.memory_timeline(write_weights=torch.eye(8)[:5], read_weights=torch.eye(8)[:5], **vectors)
+    figure = figures.memory_timeline(
+        MemoryData(write_weights=torch.eye(8)[:5], read_weights=torch.eye(8)[:5], **vectors)
+    )
     return {axes.get_title("left"): axes for axes in figure.figure.axes}
 
 
@@ -163,15 +167,15 @@ def test_steps_without_a_target_are_blank():
 
 
 def test_row_labels_of_a_memory():
-    figure = figures.memory_timeline(write_weights=torch.eye(4), row_labels=[6, 7, 0, 1])
+    figure = figures.memory_timeline(MemoryData(write_weights=torch.eye(4), row_labels=[6, 7, 0, 1]))
     axes = next(axes for axes in figure.figure.axes if axes.get_title("left") == "write weights")
     assert [label.get_text() for label in axes.get_yticklabels()] == ["6", "7", "0", "1"]
     with pytest.raises(ValueError, match="3 row labels for 4 rows"):
-        figures.memory_timeline(write_weights=torch.eye(4), row_labels=[6, 7, 0])
+        figures.memory_timeline(MemoryData(write_weights=torch.eye(4), row_labels=[6, 7, 0]))
 
 
 def test_large_weights_are_light_on_dark():
-    figure = figures.memory_timeline(read_weights=torch.eye(4), dark=True)
+    figure = figures.memory_timeline(MemoryData(read_weights=torch.eye(4)), dark=True)
     assert brightness(color_at(figure, 0, 0)) > 0.8 > 0.2 > brightness(color_at(figure, 0, 1))
 
 
@@ -254,10 +258,13 @@ def test_regression_with_a_gap_in_the_terminal():
         ),
         (lambda: figures.position_shift(torch.rand(9, 2), 9), r"in 1..8 for 9 positions"),
         (lambda: figures.position_shift(torch.rand(9, 8), 3), "an encoding of at least 11 positions"),
-        (lambda: figures.memory_timeline(), "requires write_weights"),
-        (lambda: figures.memory_timeline(add_vectors=torch.rand(4, 2)), "add_vectors requires write_weights"),
+        (lambda: figures.memory_timeline(MemoryData()), "requires write_weights"),
         (
-            lambda: figures.memory_timeline(write_weights=torch.rand(4, 2), read_weights=torch.rand(4, 3)),
+            lambda: figures.memory_timeline(MemoryData(add_vectors=torch.rand(4, 2))),
+            "add_vectors requires write_weights",
+        ),
+        (
+            lambda: figures.memory_timeline(MemoryData(write_weights=torch.rand(4, 2), read_weights=torch.rand(4, 3))),
             "rows_of_write_weights 2",
         ),
         (lambda: figures.regression_curve(*[torch.rand(3)] * 4, torch.rand(3, 2)), r"= \(3, 3\), got \(3, 2\)"),

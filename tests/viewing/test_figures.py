@@ -106,7 +106,7 @@ def test_peaks_smaller_than_a_pixel_are_visible():
 
 
 def test_color_scales_are_monotonic():
-    from regard.viewing.figures.figure import SEQUENTIAL, SEQUENTIAL_ON_DARK, brightness, build_colormap
+    from regard.viewing.figures._colors import SEQUENTIAL, SEQUENTIAL_ON_DARK, brightness, build_colormap
 
     steps = [brightness(build_colormap(SEQUENTIAL)(t)) for t in np.linspace(0, 1, 101)]
     assert (np.diff(steps) < 0).all()

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from regard.attention import Sinusoidal, causal, padding, window
-from regard.viewing import terminal
+from regard.viewing import MemoryData, terminal
 from regard.viewing._text import grapheme_clusters, text_width, truncate
-from regard.viewing.terminal.screen import clean_label, display_width
+from regard.viewing.terminal._screen import clean_label, display_width
 
 WEIGHTS = torch.rand(2, 8, 40, 50)
 LINES = torch.linspace(0, 6, 50)
@@ -18,9 +18,9 @@ DRAW = {
     "mask": lambda **options: terminal.mask_matrix(causal() & window(9, 0), 50, **options),
     "positions": lambda **options: terminal.position_encoding(Sinusoidal(16).encoding(300), **options),
     "memory": lambda **options: terminal.memory_timeline(
-        write_weights=torch.rand(200, 30), read_weights=torch.rand(200, 30), **options
+        MemoryData(write_weights=torch.rand(200, 30), read_weights=torch.rand(200, 30)), **options
     ),
-    "memory with vectors": lambda **options: terminal.memory_timeline(**memory_data(200), **options),
+    "memory with vectors": lambda **options: terminal.memory_timeline(MemoryData(**memory_data(200)), **options),
     "regression": lambda **options: terminal.regression_curve(
         LINES, LINES.cos(), LINES, LINES.sin(), torch.rand(50, 50), **options
     ),
@@ -93,7 +93,7 @@ def test_batches_of_masks():
 
 
 def test_positive_and_negative_colors():
-    from regard.viewing.terminal.screen import NEGATIVE_COLORS, POSITIVE_COLORS
+    from regard.viewing.terminal._screen import NEGATIVE_COLORS, POSITIVE_COLORS
 
     text = terminal.position_encoding(torch.tensor([[1.0, -1.0]]), color=True, width=80)
     assert text.startswith(f"\x1b[38;5;{POSITIVE_COLORS[-1]};48;5;{NEGATIVE_COLORS[-1]}m▀")
@@ -149,14 +149,15 @@ PANELS = ["inputs", "add vectors", "write weights", "outputs", "targets", "read 
 @pytest.mark.parametrize("color", [False, True])
 @pytest.mark.parametrize("steps", [7, 60, 400])
 def test_all_panels_of_a_memory(steps, color):
-    text = terminal.memory_timeline(**memory_data(steps), width=100, color=color)
+    text = terminal.memory_timeline(MemoryData(**memory_data(steps)), width=100, color=color)
     assert all(name in text for name in PANELS)
     assert max(map(display_width, text.splitlines())) <= 100
 
 
 def test_a_short_memory_has_two_sides_and_a_long_one_is_stacked():
     short, long = (
-        terminal.memory_timeline(**memory_data(steps), width=100, color=False).splitlines() for steps in (7, 60)
+        terminal.memory_timeline(MemoryData(**memory_data(steps)), width=100, color=False).splitlines()
+        for steps in (7, 60)
     )
     assert any("write weights" in line and "read weights" in line for line in short)
     assert not any("write weights" in line and "read weights" in line for line in long)
@@ -167,7 +168,7 @@ def test_panels_of_a_memory_share_the_time_axis():
     impulse[4] = 1.0  # at the fifth step only
     vectors = dict.fromkeys(("inputs", "add_vectors"), impulse)
     text = terminal.memory_timeline(
-        write_weights=torch.eye(40)[[0] * 6] * impulse[:, :1], **vectors, width=60, color=False
+        MemoryData(write_weights=torch.eye(40)[[0] * 6] * impulse[:, :1], **vectors), width=60, color=False
     )
     marked = [line for line in text.splitlines() if line.strip(" █") == "" and "█" in line]
     assert len(marked) >= 3 + 3 + 1
@@ -176,7 +177,9 @@ def test_panels_of_a_memory_share_the_time_axis():
 
 def test_outputs_and_wanted_share_a_scale_in_the_terminal_too():
     half, bits = torch.full((4, 2), 0.5), torch.ones(4, 2)
-    text = terminal.memory_timeline(read_weights=torch.eye(4), outputs=half, targets=bits, width=60, color=False)
+    text = terminal.memory_timeline(
+        MemoryData(read_weights=torch.eye(4), outputs=half, targets=bits), width=60, color=False
+    )
     outputs, targets = text.split("outputs")[1].split("targets")
     assert "▒" in outputs
     assert "█" not in outputs
@@ -187,7 +190,9 @@ def test_outputs_with_one_channel_are_bars():
     results, best = torch.linspace(0, 1, 16)[:, None], torch.full((16, 1), 0.5)
     target_mask = torch.arange(16) > 3
     text = terminal.memory_timeline(
-        read_weights=torch.eye(16), outputs=results, targets=best, target_mask=target_mask, width=16, color=False
+        MemoryData(read_weights=torch.eye(16), outputs=results, targets=best, target_mask=target_mask),
+        width=16,
+        color=False,
     ).splitlines()
     first = text.index(next(line for line in text if line.startswith("outputs")))
     outputs, targets = text[first + 1 : first + 4], text[first + 5 : first + 8]
@@ -198,7 +203,9 @@ def test_outputs_with_one_channel_are_bars():
 
 
 def test_row_labels_of_a_memory():
-    text = terminal.memory_timeline(write_weights=torch.eye(5), row_labels=[6, 7, 0, 1, 3], color=False, width=80)
+    text = terminal.memory_timeline(
+        MemoryData(write_weights=torch.eye(5), row_labels=[6, 7, 0, 1, 3]), color=False, width=80
+    )
     assert text.splitlines()[0] == "write weights, 5 steps, rows 6-7, 0-1, 3"
 
 
@@ -207,9 +214,12 @@ def test_row_labels_of_a_memory():
     ("call", "message"),
     [
         (lambda: terminal.head_grid(torch.eye(2)), r"\(layers, heads, queries, keys\), got \(2, 2\)"),
-        (lambda: terminal.memory_timeline(), "requires write_weights"),
-        (lambda: terminal.memory_timeline(inputs=torch.rand(4, 2)), "inputs requires write_weights"),
-        (lambda: terminal.memory_timeline(read_weights=torch.eye(4), outputs=torch.rand(3, 2)), "steps_of_outputs 3"),
+        (lambda: terminal.memory_timeline(MemoryData()), "requires write_weights"),
+        (lambda: terminal.memory_timeline(MemoryData(inputs=torch.rand(4, 2))), "inputs requires write_weights"),
+        (
+            lambda: terminal.memory_timeline(MemoryData(read_weights=torch.eye(4), outputs=torch.rand(3, 2))),
+            "steps_of_outputs 3",
+        ),
         (lambda: terminal.mask_matrix(causal()), "num_queries is required"),
         (lambda: terminal.image_overlay(torch.rand(4), torch.eye(2)), "an image is"),
         (lambda: terminal.regression_curve(torch.rand(3), *[torch.rand(4)] * 3), "x 3, y 4"),

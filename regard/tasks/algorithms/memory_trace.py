@@ -110,20 +110,20 @@ class MemoryTrace(Explanation):
 
     def to_text(self, *, color: bool | None = None, width: int | None = None, language: str = "en") -> str:
         """The weights of a write head and a read head over time, with the vectors above them."""
-        from regard.viewing import terminal
+        from regard.viewing import MemoryData, terminal
 
         drawn = self._drawn()
         for name in ("write_weights", "read_weights", "outputs", "targets"):  # without the traces that are everywhere
             values = drawn[name]
             drawn[name] = values.where(values > min(MIN_SHOWN_WEIGHT, float(values.max()) / 2), 0.0)
-        timeline = terminal.memory_timeline(**drawn, color=color, width=width)
+        timeline = terminal.memory_timeline(MemoryData(**drawn), color=color, width=width)
         return f"{self.title}; {self.prediction.text}\n\n{timeline}"
 
     def to_figure(self) -> Figure:
         """The same as a figure, as in the paper."""
-        from regard.viewing import figures
+        from regard.viewing import MemoryData, figures
 
-        return figures.memory_timeline(**self._drawn(), title=self.title)
+        return figures.memory_timeline(MemoryData(**self._drawn()), title=self.title)
 
     def to_page(self, *, language: str | None = None) -> HtmlPage:
         """An HTML page that plays the steps, with every head and row."""

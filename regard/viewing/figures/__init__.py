@@ -1,8 +1,8 @@
 """Figures of attention weights for papers and notebooks: every function returns a `Figure` (requires matplotlib)."""
 
+from regard.viewing.figures._labeling import MissingGlyphsWarning
 from regard.viewing.figures.figure import Figure
 from regard.viewing.figures.heatmaps import head_grid, heatmap
-from regard.viewing.figures.labels import MissingGlyphsWarning
 from regard.viewing.figures.matrices import mask_matrix, position_encoding, position_shift
 from regard.viewing.figures.panels import image_overlay, memory_timeline, regression_curve
 

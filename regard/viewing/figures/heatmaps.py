@@ -14,33 +14,9 @@ from regard._imports import require_extra
 from regard.errors import UsageError
 from regard.viewing import _arrays as arrays
 from regard.viewing._text import truncate
-from regard.viewing.figures.figure import (
-    ACCENT_COLOR,
-    DPI,
-    INK_COLOR,
-    LINE_COLOR,
-    NAN_COLOR,
-    SEQUENTIAL,
-    Figure,
-    FigureLayout,
-    build_colormap,
-    cell_sizes,
-    choose_text_color,
-    round_to_pixels,
-)
-from regard.viewing.figures.labels import (
-    CHAR_WIDTH,
-    SMALL_FONT_SIZE,
-    AxisLabels,
-    draw_headline,
-    draw_title,
-    escape_text,
-    label_axes,
-    label_columns,
-    label_rows,
-    remove_labels,
-    show_control_characters,
-)
+from regard.viewing.figures import _colors as colors
+from regard.viewing.figures import _labeling as labeling
+from regard.viewing.figures.figure import DPI, Figure, FigureLayout, cell_sizes, round_to_pixels
 
 __all__ = ["PanelBox", "draw_cells", "draw_colorbar", "draw_legend", "head_grid", "heatmap", "nan_legend_handles"]
 
@@ -50,7 +26,7 @@ MAX_NUMBERED_CELLS = 144
 PANEL_GAP = 0.07  # inches
 MAX_PANEL_SIDE, MIN_PANEL_SIDE = 1.7, 0.45  # inches: the longer side of a panel
 PAGE_WIDTH, MAX_FIGURE_SIDE = 9.0, 16.0  # inches
-LABEL_HEIGHT = 1.2 * SMALL_FONT_SIZE / 72  # inches
+LABEL_HEIGHT = 1.2 * labeling.SMALL_FONT_SIZE / 72  # inches
 Links = Iterable[tuple[int, int]]
 PanelBox = tuple[float, float, float, float]  # top, left, height, width
 
@@ -87,18 +63,15 @@ def heatmap(
     """
     array = arrays.validate_weights("heatmap", weights, "queries keys")
     queries, keys = array.shape
-    labels = (
-        arrays.validate_labels("heatmap", "row", row_labels, queries),
-        arrays.validate_labels("heatmap", "column", column_labels, keys),
-    )
+    labels = arrays.validate_axis_labels("heatmap", row_labels, column_labels, (queries, keys))
     sure, possible = (_validate_links(sure_links, queries, keys), _validate_links(possible_links, queries, keys))
 
     layout, (height, width) = FigureLayout(), cell_sizes(queries, keys)
     axes = layout.add_axes(0, 0, keys * width, queries * height)
     vmax = arrays.resolve_vmax("heatmap", vmax, array)
-    image = draw_cells(axes, array, build_colormap(SEQUENTIAL), 0.0, vmax)
-    label_axes(axes, labels, (queries, keys), (height, width))
-    draw_title(axes, title)
+    image = draw_cells(axes, array, colors.build_colormap(colors.SEQUENTIAL), 0.0, vmax)
+    labeling.label_axes(axes, labels, (queries, keys), (height, width))
+    labeling.draw_title(axes, title)
     if array.size <= MAX_NUMBERED_CELLS if show_values is None else show_values:
         _write_values(axes, array, image)
     draw_legend(axes, [*_outline_links(axes, sure, possible), *nan_legend_handles(array)])
@@ -136,10 +109,7 @@ def head_grid(
     """
     array = arrays.validate_weights("head_grid", weights, "layers heads queries keys")
     layers, heads, queries, keys = array.shape
-    labels = (
-        arrays.validate_labels("head_grid", "row", row_labels, queries),
-        arrays.validate_labels("head_grid", "column", column_labels, keys),
-    )
+    labels = arrays.validate_axis_labels("head_grid", row_labels, column_labels, (queries, keys))
     names = (
         _format_names("layer", arrays.validate_labels("head_grid", "layer", layer_names, layers), layers),
         _format_names("head", arrays.validate_labels("head_grid", "head", head_names, heads), heads),
@@ -159,7 +129,7 @@ def head_grid(
     boxes = []
     for index, matrix in enumerate(array.reshape(-1, queries, keys)):
         box = (tops[index // num_columns], lefts[index % num_columns], *size)
-        image = draw_cells(axes, matrix, build_colormap(SEQUENTIAL), 0.0, vmax, box=box)
+        image = draw_cells(axes, matrix, colors.build_colormap(colors.SEQUENTIAL), 0.0, vmax, box=box)
         boxes.append(box)
     _draw_frames(axes, boxes)
     _label_tokens(axes, labels, size, tops, lefts)
@@ -167,7 +137,7 @@ def head_grid(
     draw_legend(axes, nan_legend_handles(array))
     bar_height = max(0.6, min(2.0, lefts[-1] + size[1], 2 * size[0]))
     draw_colorbar(layout, image, lefts[-1] + size[1] + 0.1, 0, bar_height)
-    draw_headline(layout, title)
+    labeling.draw_headline(layout, title)
     return layout.finish()
 
 
@@ -180,7 +150,7 @@ def draw_cells(
     max_ruled: int = MAX_RULED_CELLS,
     box: PanelBox | None = None,
 ) -> Any:
-    """Draw a matrix. Where a pixel covers several cells, the largest is drawn, so that no peak is lost.
+    """Draw a matrix. Where a pixel labeling.covers several cells, the largest is drawn, so that no peak is lost.
 
     Args:
         axes: the axes
@@ -229,7 +199,7 @@ def draw_colorbar(
     axes = layout.add_axes(left, top, 0.09, height)
     colorbar = layout.figure.colorbar(image, cax=axes)
     colorbar.ax.tick_params(colors=layout.ink_color)
-    colorbar.outline.set(linewidth=0.4, edgecolor=LINE_COLOR)
+    colorbar.outline.set(linewidth=0.4, edgecolor=colors.LINE_COLOR)
     vmin, vmax = image.get_clim()
     ticks = [vmin, (vmin + vmax) / 2, vmax] if height > 0.6 else [vmin, vmax]
     colorbar.set_ticks(ticks, labels=[f"{tick:.2g}" if tick else "0" for tick in ticks])
@@ -271,7 +241,7 @@ def nan_legend_handles(array: Any) -> list[Any]:
     if not count:
         return []
     patch = require_extra("matplotlib.patches", extra="draw").Patch
-    return [patch(facecolor=NAN_COLOR, edgecolor="#777777", hatch="/////", label=f"NaN: {count}", lw=0)]
+    return [patch(facecolor=colors.NAN_COLOR, edgecolor="#777777", hatch="/////", label=f"NaN: {count}", lw=0)]
 
 
 def _draw_grid_lines(axes: Any, rows: int, columns: int, box: PanelBox) -> None:
@@ -280,7 +250,7 @@ def _draw_grid_lines(axes: Any, rows: int, columns: int, box: PanelBox) -> None:
     ys = [top + i * height / rows for i in range(1, rows)]
     lines = [[(x, top), (x, top + height)] for x in xs] + [[(left, y), (left + width, y)] for y in ys]
     collection = require_extra("matplotlib.collections", extra="draw").LineCollection
-    axes.add_collection(collection(lines, colors=LINE_COLOR, linewidths=0.35), autolim=False)
+    axes.add_collection(collection(lines, colors=colors.LINE_COLOR, linewidths=0.35), autolim=False)
 
 
 def _hatch_nan_cells(axes: Any, array: Any, box: PanelBox) -> None:
@@ -296,7 +266,7 @@ def _write_values(axes: Any, array: Any, image: Any) -> None:
     """Write the weights that are not 0.00 into their cells, in a color with contrast."""
     for (i, j), weight in np.ndenumerate(array):
         if weight >= 0.005:
-            color = choose_text_color(image.cmap(image.norm(weight)))
+            color = colors.choose_text_color(image.cmap(image.norm(weight)))
             axes.text(j, i, f"{weight:.2f}", ha="center", va="center", fontsize=6.5, color=color)
 
 
@@ -313,7 +283,7 @@ def _outline_links(axes: Any, sure_links: set[tuple[int, int]], possible_links: 
     rectangle = require_extra("matplotlib.patches", extra="draw").Rectangle
     handles = []
     for name, linestyle, links in (("sure", "-", sure_links), ("possible", (0, (2, 1.5)), possible_links - sure_links)):
-        style: dict[str, Any] = {"fill": False, "edgecolor": ACCENT_COLOR, "linewidth": 1.3}
+        style: dict[str, Any] = {"fill": False, "edgecolor": colors.ACCENT_COLOR, "linewidth": 1.3}
         style["linestyle"] = linestyle
         for j, i in sorted(links):
             axes.add_patch(rectangle((j - 0.42, i - 0.42), 0.84, 0.84, **style))
@@ -349,7 +319,7 @@ def _draw_frames(axes: Any, boxes: list[PanelBox]) -> None:
     patches = require_extra("matplotlib.patches", extra="draw")
     collections = require_extra("matplotlib.collections", extra="draw")
     frames = [patches.Rectangle((left, top), width, height) for top, left, height, width in boxes]
-    style = {"facecolor": "none", "edgecolor": INK_COLOR, "linewidth": 0.4, "clip_on": False}
+    style = {"facecolor": "none", "edgecolor": colors.INK_COLOR, "linewidth": 0.4, "clip_on": False}
     axes.add_collection(collections.PatchCollection(frames, **style))
     axes.spines[:].set_visible(False)
     axes.set_xlim(0, max(left + width for _, left, _, width in boxes))
@@ -357,14 +327,14 @@ def _draw_frames(axes: Any, boxes: list[PanelBox]) -> None:
 
 
 def _label_tokens(
-    axes: Any, labels: AxisLabels, size: tuple[float, float], tops: list[float], lefts: list[float]
+    axes: Any, labels: labeling.AxisLabels, size: tuple[float, float], tops: list[float], lefts: list[float]
 ) -> None:
-    remove_labels(axes)
+    labeling.remove_labels(axes)
     rows, columns = labels
     if rows and size[0] / len(rows) >= LABEL_HEIGHT:
-        label_rows(axes, rows, len(rows), size[0] / len(rows), tops)
+        labeling.label_rows(axes, rows, len(rows), size[0] / len(rows), tops)
     if columns and size[1] / len(columns) >= LABEL_HEIGHT:
-        label_columns(axes, columns, len(columns), size[1] / len(columns), lefts)
+        labeling.label_columns(axes, columns, len(columns), size[1] / len(columns), lefts)
 
 
 def _label_panels(
@@ -374,11 +344,11 @@ def _label_panels(
     edge = axes.get_tightbbox(layout.figure.canvas.get_renderer())
     corner = axes.transData.inverted().transform((edge.x0, edge.y1))
     left_edge, top_edge = min(0.0, corner[0]), min(0.0, corner[1])
-    max_width = max(8, int(72 * min(boxes[0][2:]) / (7 * CHAR_WIDTH)))  # columns of a font of 7 points
-    texts, options = escape_text(
-        *(truncate(show_control_characters(name), max_width) for name in (*names[0], *names[1]))
+    max_width = max(8, int(72 * min(boxes[0][2:]) / (7 * labeling.CHAR_WIDTH)))  # columns of a font of 7 points
+    texts, options = labeling.escape_text(
+        *(truncate(labeling.show_control_characters(name), max_width) for name in (*names[0], *names[1]))
     )
-    options |= {"fontsize": 7, "color": INK_COLOR}
+    options |= {"fontsize": 7, "color": colors.INK_COLOR}
     layers, heads = texts[: len(names[0])], texts[len(names[0]) :]
     for name, (top, left, _, width) in zip(heads, boxes, strict=False):
         position = (left + width / 2, (top_edge if top == 0 else top) - 0.04)

@@ -12,29 +12,10 @@ from torch import Tensor
 from regard.attention import Mask
 from regard.errors import UsageError
 from regard.viewing import _arrays as arrays
-from regard.viewing.figures.figure import (
-    CURVE_COLOR,
-    DIVERGING,
-    LINE_COLOR,
-    MAX_SIDE,
-    POINT_COLOR,
-    SEQUENTIAL,
-    Figure,
-    FigureLayout,
-    build_colormap,
-    cell_sizes,
-)
+from regard.viewing.figures import _colors as colors
+from regard.viewing.figures import _labeling as labeling
+from regard.viewing.figures.figure import MAX_SIDE, Figure, FigureLayout, cell_sizes
 from regard.viewing.figures.heatmaps import draw_cells, draw_colorbar
-from regard.viewing.figures.labels import (
-    AxisLabels,
-    draw_headline,
-    draw_title,
-    label_axes,
-    label_columns,
-    label_rows,
-    number_columns,
-    remove_labels,
-)
 
 __all__ = ["mask_matrix", "position_encoding", "position_shift"]
 
@@ -75,17 +56,14 @@ def mask_matrix(
     batch, queries, keys = visible.shape
     max_side = MAX_MASK_SIDE if row_labels is None and column_labels is None else MAX_SIDE
     cell_size = cell_sizes(queries, keys, max_side)
-    labels = (
-        arrays.validate_labels("mask_matrix", "row", row_labels, queries),
-        arrays.validate_labels("mask_matrix", "column", column_labels, keys),
-    )
+    labels = arrays.validate_axis_labels("mask_matrix", row_labels, column_labels, (queries, keys))
     layout, count = FigureLayout(), min(batch, MAX_MASKS)
     size = (queries * cell_size[0], keys * cell_size[1])
     if count > 1:  # smaller, and without labels
         size = tuple(side * min(1.0, 2.0 / max(size)) for side in size)
     panels = layout.add_panels(count, 4, size, (0.3, 0.12))
     for index, axes in enumerate(panels):
-        draw_cells(axes, visible[index].astype(float), build_colormap(SEQUENTIAL), 0.0, MASK_VMAX)
+        draw_cells(axes, visible[index].astype(float), colors.build_colormap(colors.SEQUENTIAL), 0.0, MASK_VMAX)
         _label_mask(axes, index if count > 1 else None, labels, (queries, keys), cell_size)
     _draw_mask_title(layout, panels, arrays.describe_mask(mask) if title is None else title, batch)
     return layout.finish()
@@ -123,7 +101,7 @@ def position_encoding(
     layout = FigureLayout()
     right = _draw_encoding(layout, array, 0, height, width, title, "feature")
     if other is not None:
-        column_name = "bit" if _is_binary(other) else "feature"
+        column_name = "bit" if np.isin(other, (0, 1)).all() else "feature"
         _draw_encoding(layout, other, right + 0.55, height, max(width, 0.1), None, column_name)
     return layout.finish()
 
@@ -172,34 +150,34 @@ def position_shift(
     layout = FigureLayout()
     axes = layout.add_axes(0, 0, PANEL_SIDE, PANEL_SIDE)
     vmax = float(np.abs(shift_matrix).max()) or 1.0
-    image = draw_cells(axes, shift_matrix, build_colormap(DIVERGING), -vmax, vmax)
-    _draw_small_title(axes, f"M, shift by {delta}" + (", fitted" if matrix is None else ""))
-    label_rows(axes, None, dim, PANEL_SIDE / dim)
-    number_columns(axes, dim, PANEL_SIDE / dim)
+    image = draw_cells(axes, shift_matrix, colors.build_colormap(colors.DIVERGING), -vmax, vmax)
+    labeling.draw_title(axes, f"M, shift by {delta}" + (", fitted" if matrix is None else ""), size=8)
+    labeling.label_rows(axes, None, dim, PANEL_SIDE / dim)
+    labeling.number_columns(axes, dim, PANEL_SIDE / dim)
     draw_colorbar(layout, image, PANEL_SIDE + 0.07, 0, PANEL_SIDE, label="")
     _draw_shift_error(layout.add_axes(PANEL_SIDE + 0.85, 0, PANEL_SIDE, PANEL_SIDE), predicted, actual, delta)
     _draw_similarity(layout.add_axes(2 * PANEL_SIDE + 1.3, 0, PANEL_SIDE, PANEL_SIDE), array)
-    draw_headline(layout, title)
+    labeling.draw_headline(layout, title)
     return layout.finish()
 
 
 def _label_mask(
-    axes: Any, index: int | None, labels: AxisLabels, counts: tuple[int, int], cell_size: tuple[float, float]
+    axes: Any, index: int | None, labels: labeling.AxisLabels, counts: tuple[int, int], cell_size: tuple[float, float]
 ) -> None:
     if index is None:
-        label_axes(axes, labels, counts, cell_size)
+        labeling.label_axes(axes, labels, counts, cell_size)
     else:
-        remove_labels(axes)
-        draw_title(axes, str(index), size=7, loc="center", pad=3)
+        labeling.remove_labels(axes)
+        labeling.draw_title(axes, str(index), size=7, loc="center", pad=3)
 
 
 def _draw_mask_title(layout: FigureLayout, panels: list[Any], text: str, count: int) -> None:
     if count > len(panels):
         text = f"{text} ({len(panels)} of {count})".strip()
     if len(panels) == 1:
-        draw_title(panels[0], text)
+        labeling.draw_title(panels[0], text)
     else:
-        draw_headline(layout, text)
+        labeling.draw_headline(layout, text)
 
 
 def _draw_encoding(
@@ -215,22 +193,18 @@ def _draw_encoding(
     rows, columns = array.shape
     axes = layout.add_axes(left, 0, columns * cell_width, rows * cell_height)
     vmax = arrays.resolve_vmax("position_encoding", None, np.abs(array))
-    image = draw_cells(axes, array, build_colormap(DIVERGING), -vmax, vmax)
-    label_rows(axes, None, rows, cell_height)
-    label_columns(axes, None, columns, cell_width)
+    image = draw_cells(axes, array, colors.build_colormap(colors.DIVERGING), -vmax, vmax)
+    labeling.label_rows(axes, None, rows, cell_height)
+    labeling.label_columns(axes, None, columns, cell_width)
     axes.xaxis.set_label_position("top")
     axes.set_xlabel(column_name, fontsize=8)
     axes.set_ylabel("position" if left == 0 else "", fontsize=8)
-    draw_title(axes, text)
+    labeling.draw_title(axes, text)
     right = left + columns * cell_width
     if column_name == "feature":
         draw_colorbar(layout, image, right + 0.08, 0, min(2.0, rows * cell_height), label="")
         right += 0.35
     return right
-
-
-def _is_binary(array: Any) -> bool:
-    return bool(np.isin(array, (0, 1)).all())
 
 
 def _fit_shift_matrix(array: Any, delta: int) -> Any:
@@ -245,13 +219,13 @@ def _fit_shift_matrix(array: Any, delta: int) -> Any:
 
 def _draw_shift_error(axes: Any, predicted: Any, actual: Any, delta: int) -> None:
     limits = [float(min(predicted.min(), actual.min())), float(max(predicted.max(), actual.max()))]
-    axes.plot(limits, limits, color=LINE_COLOR, linewidth=0.8, zorder=0)
+    axes.plot(limits, limits, color=colors.LINE_COLOR, linewidth=0.8, zorder=0)
     sample = slice(None, None, max(1, predicted.size // 4000))
-    style = {"color": CURVE_COLOR, "markersize": 2, "alpha": 0.5, "mew": 0}
+    style = {"color": colors.CURVE_COLOR, "markersize": 2, "alpha": 0.5, "mew": 0}
     axes.plot(actual.ravel()[sample], predicted.ravel()[sample], ".", **style)
     axes.set_xlabel(f"p[i + {delta}]", fontsize=8)
     axes.set_ylabel("M p[i]", fontsize=8, labelpad=1)
-    _draw_small_title(axes, f"largest error {float(np.abs(predicted - actual).max()):.2g}")
+    labeling.draw_title(axes, f"largest error {float(np.abs(predicted - actual).max()):.2g}", size=8)
     _simplify_axes(axes)
 
 
@@ -261,15 +235,11 @@ def _draw_similarity(axes: Any, array: Any) -> None:
     distances = range(-(len(array) - 1), len(array))
     diagonals = [np.diagonal(dots, distance) for distance in distances]
     lower, upper = [d.min() for d in diagonals], [d.max() for d in diagonals]
-    axes.fill_between(distances, lower, upper, color=POINT_COLOR, alpha=0.3, linewidth=0)
-    axes.plot(distances, [d.mean() for d in diagonals], color=CURVE_COLOR, linewidth=1)
+    axes.fill_between(distances, lower, upper, color=colors.POINT_COLOR, alpha=0.3, linewidth=0)
+    axes.plot(distances, [d.mean() for d in diagonals], color=colors.CURVE_COLOR, linewidth=1)
     axes.set_xlabel("j - i", fontsize=8)
-    _draw_small_title(axes, "p[i] . p[j]")
+    labeling.draw_title(axes, "p[i] . p[j]", size=8)
     _simplify_axes(axes)
-
-
-def _draw_small_title(axes: Any, text: str) -> None:
-    draw_title(axes, text, size=8)
 
 
 def _simplify_axes(axes: Any) -> None:

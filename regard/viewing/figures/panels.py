@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Shaped
+from jaxtyping import Shaped
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from regard.errors import ShapeError, UsageError
+from regard.errors import UsageError
 from regard.viewing import _arrays as arrays
-from regard.viewing._memory_panels import PANEL_ROWS, MemorySide, MemoryStrip, build_sides
+from regard.viewing._memory_panels import PANEL_ROWS, MemoryData, MemorySide, MemoryStrip
 from regard.viewing._text import truncate
-from regard.viewing.figures.figure import (
-    ACCENT_COLOR,
-    CURVE_COLOR,
-    DIVERGING,
-    DPI,
-    INK_COLOR,
-    POINT_COLOR,
-    SEQUENTIAL,
-    SEQUENTIAL_ON_DARK,
-    Figure,
-    FigureLayout,
-    build_colormap,
-    cell_sizes,
-    round_to_pixels,
-)
+from regard.viewing.figures import _colors as colors
+from regard.viewing.figures import _labeling as labeling
+from regard.viewing.figures.figure import DPI, Figure, FigureLayout, cell_sizes, round_to_pixels
 from regard.viewing.figures.heatmaps import draw_cells, draw_colorbar, draw_legend, nan_legend_handles
-from regard.viewing.figures.labels import (
-    MAX_LABEL_WIDTH,
-    MAX_TITLE_WIDTH,
-    draw_headline,
-    draw_title,
-    escape_text,
-    label_rows,
-    number_columns,
-    remove_labels,
-    show_control_characters,
-)
 
 __all__ = ["image_overlay", "memory_timeline", "regression_curve"]
 
@@ -53,84 +30,43 @@ OVERLAYS_PER_ROW, MANY_OVERLAYS_PER_ROW = 5, 8
 MAX_OVERLAYS = 60
 PLOT_WIDTH, PLOT_HEIGHT = 3.4, 2.3  # inches
 NUM_TICKS = 5
-WeightsOverTime = Shaped[Tensor, "steps rows"]
-VectorsOverTime = Shaped[Tensor, "steps size"]
-# With a last axis of size 1, as `attend` expects it, or without.
-ArrayLike = Tensor | np.ndarray
-KeyValues = Shaped[ArrayLike, "keys"] | Shaped[ArrayLike, "keys 1"]
-QueryValues = Shaped[ArrayLike, "queries"] | Shaped[ArrayLike, "queries 1"]
+# Above the axes, where it covers no point.
+LEGEND_ABOVE_AXES: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "frameon": False}
 
 
-def memory_timeline(
-    *,
-    write_weights: WeightsOverTime | None = None,
-    read_weights: WeightsOverTime | None = None,
-    inputs: Shaped[Tensor, "steps inputs"] | None = None,
-    outputs: Shaped[Tensor, "steps outputs"] | None = None,
-    targets: Shaped[Tensor, "steps outputs"] | None = None,
-    target_mask: Bool[Tensor, " steps"] | None = None,
-    add_vectors: VectorsOverTime | None = None,
-    read_vectors: VectorsOverTime | None = None,
-    row_labels: Sequence[int] | None = None,
-    title: str | None = None,
-    dark: bool = False,
-) -> Figure:
+def memory_timeline(data: MemoryData, *, title: str | None = None, dark: bool = False) -> Figure:
     """Draw the weights of a memory over time, writing left and reading right, with vectors above them.
 
     Inputs, outputs and targets share one color scale, from 0 to 1 for probabilities. Outputs and targets of one number
     per step are drawn as curves.
 
     Args:
-        write_weights: the weights of a write head
-        read_weights: the weights of a read head
-        inputs: the input vectors
-        outputs: the output vectors
-        targets: the target outputs
-        target_mask: the steps with a target; outputs at other steps are not drawn
-        add_vectors: the vectors added to the memory
-        read_vectors: the vectors read from the memory
-        row_labels: the numbers of the rows, if they are a part of the memory
+        data: the weights and vectors
         title: drawn above
         dark: light on black, as in Graves et al. (2014)
 
-    Shape:
-        weights (steps, rows), vectors (steps, size), target_mask (steps,)
-
     Example:
-        >>> memory_timeline(write_weights=torch.eye(8)[:5], read_weights=torch.eye(8)[:5], inputs=torch.rand(5, 3))
+        >>> weights = torch.eye(8)[:5]
+        >>> memory_timeline(MemoryData(write_weights=weights, read_weights=weights, inputs=torch.rand(5, 3)))
         Figure(... x ... pixels)
     """
-    vectors = {
-        "inputs": inputs,
-        "add_vectors": add_vectors,
-        "outputs": outputs,
-        "targets": targets,
-        "read_vectors": read_vectors,
-    }
-    sides = build_sides({"write": write_weights, "read": read_weights}, vectors, target_mask)
-    rows, steps = sides[0].weights.shape[1], max(len(side.weights) for side in sides)
-    labels = arrays.validate_labels("memory_timeline", "row", row_labels, rows)
-    vmax = max(arrays.resolve_vmax("memory_timeline", None, side.weights) for side in sides)
-    height, width = cell_sizes(rows, steps, MAX_MEMORY_SIDE)
-
+    height, width = cell_sizes(data.num_rows, data.num_steps, MAX_MEMORY_SIDE)
     layout, top = FigureLayout(dark), 0.0
-    lefts = {side.name: index * (steps * width + MEMORY_GAP) for index, side in enumerate(sides)}
+    lefts = [index * (data.num_steps * width + MEMORY_GAP) for index in range(len(data.sides))]
     strip_height = min(max(height, MIN_STRIP_CELL), MAX_STRIP_CELL)
     for level in PANEL_ROWS:
-        level_height = 0.0
-        for side in sides:
-            box = (lefts[side.name], top, strip_height, width)
-            level_height = max(level_height, _draw_level(layout, side, level, box))
+        boxes = [(left, top, strip_height, width) for left in lefts]
+        level_height = max(_draw_level(layout, *pair, level) for pair in zip(data.sides, boxes, strict=True))
         top += level_height + MEMORY_GAP if level_height else 0.0
-    for side in sides:
-        axes = layout.add_axes(lefts[side.name], top, len(side.weights) * width, rows * height)
-        image = _draw_memory_weights(axes, layout, side, width, vmax)
-        if side is sides[0]:
-            label_rows(axes, labels, rows, height)
+    for side, left in zip(data.sides, lefts, strict=True):
+        axes = layout.add_axes(left, top, len(side.weights) * width, data.num_rows * height)
+        image = _draw_memory_weights(axes, layout, side, width, data.vmax)
+        if not left:
+            labeling.label_rows(axes, data.labels, data.num_rows, height)
             axes.set_ylabel("row", fontsize=8)
-    right = len(sides) * (steps * width + MEMORY_GAP) - MEMORY_GAP
-    draw_colorbar(layout, image, right + 0.1, top, min(2.0, rows * height))
-    draw_headline(layout, title)
+    right = len(lefts) * (data.num_steps * width + MEMORY_GAP) - MEMORY_GAP
+    draw_colorbar(layout, image, right + 0.1, top, min(2.0, data.num_rows * height))
+    labeling.draw_headline(layout, title)
     return layout.finish()
 
 
@@ -174,20 +110,20 @@ def image_overlay(
     panels = layout.add_panels(len(grids) + 1, columns, (height, width), (0.4, 0.08))
     _draw_overlay(panels[0], pixels, "", None)
     for axes, grid, name in zip(panels[1:], grids, names, strict=True):
-        label = truncate(show_control_characters(name), MAX_LABEL_WIDTH)
+        label = truncate(labeling.show_control_characters(name), labeling.MAX_LABEL_WIDTH)
         _draw_overlay(axes, arrays.apply_weights_as_light(pixels, grid, smooth), label, _max_or_nan(grid))
-    draw_headline(layout, title)
+    labeling.draw_headline(layout, title)
     return layout.finish()
 
 
 def regression_curve(
-    x: KeyValues,
-    y: KeyValues,
-    queries: QueryValues,
-    prediction: QueryValues,
-    weights: Shaped[ArrayLike, "queries keys"] | None = None,
+    x: arrays.KeyValues,
+    y: arrays.KeyValues,
+    queries: arrays.QueryValues,
+    prediction: arrays.QueryValues,
+    weights: Shaped[arrays.ArrayLike, "queries keys"] | None = None,
     *,
-    truth: QueryValues | None = None,
+    truth: arrays.QueryValues | None = None,
     axis_labels: tuple[str, str] = ("x", "y"),
     title: str | None = None,
 ) -> Figure:
@@ -214,38 +150,25 @@ def regression_curve(
         >>> regression_curve(x, x.sin(), x, output.context, output.weights)
         Figure(... x ... pixels)
     """
-    measured = [_flatten_column("x", x), _flatten_column("y", y)]
-    curves = [_flatten_column("queries", queries), _flatten_column("prediction", prediction, arrays.validate_array)]
-    curves += [] if truth is None else [_flatten_column("truth", truth)]
-    arrays.validate_equal_sizes("regression_curve", x=len(measured[0]), y=len(measured[1]))
-    arrays.validate_equal_sizes(
-        "regression_curve", queries=len(curves[0]), prediction=len(curves[1]), truth=len(curves[-1])
-    )
-    matrix = None
-    if weights is not None:
-        matrix = arrays.validate_weights("regression_curve", weights, "queries keys")
-        expected = (len(curves[0]), len(measured[0]))
-        if matrix.shape != expected:
-            raise ShapeError(f"regression_curve: weights must be (queries, keys) = {expected}, got {matrix.shape}.")
-    x_label, y_label = (truncate(show_control_characters(label), MAX_TITLE_WIDTH // 2) for label in axis_labels)
-    rows, columns = np.argsort(curves[0], kind="stable"), np.argsort(measured[0], kind="stable")
-
+    data = arrays.validate_regression(x, y, queries, prediction, weights, truth)
+    max_width = labeling.MAX_TITLE_WIDTH // 2
+    x_label, y_label = (truncate(labeling.show_control_characters(label), max_width) for label in axis_labels)
     layout = FigureLayout()
     axes = layout.add_axes(0, 0, PLOT_WIDTH, PLOT_HEIGHT)
-    _draw_regression(axes, measured, [curve[rows] for curve in curves], (x_label, y_label))
-    draw_title(axes, title, pad=18)
-    if matrix is not None:
+    _draw_regression(axes, data, (x_label, y_label))
+    labeling.draw_title(axes, title, pad=18)
+    if data.weights is not None:
         matrix_axes = layout.add_axes(PLOT_WIDTH + 0.75, 0, PLOT_HEIGHT, PLOT_HEIGHT)
-        vmax = arrays.resolve_vmax("regression_curve", None, matrix)
-        image = draw_cells(matrix_axes, matrix[rows][:, columns], build_colormap(SEQUENTIAL), 0.0, vmax)
-        _label_ticks(matrix_axes, measured[0][columns], curves[0][rows], x_label)
-        draw_legend(matrix_axes, nan_legend_handles(matrix))
+        vmax = arrays.resolve_vmax("regression_curve", None, data.weights)
+        image = draw_cells(matrix_axes, data.weights, colors.build_colormap(colors.SEQUENTIAL), 0.0, vmax)
+        _label_ticks(matrix_axes, data.keys, data.queries, x_label)
+        draw_legend(matrix_axes, nan_legend_handles(data.weights))
         draw_colorbar(layout, image, PLOT_WIDTH + 0.75 + PLOT_HEIGHT + 0.08, 0, PLOT_HEIGHT)
     return layout.finish()
 
 
 def _draw_level(
-    layout: FigureLayout, side: MemorySide, level: tuple[str | None, str], box: tuple[float, float, float, float]
+    layout: FigureLayout, side: MemorySide, box: tuple[float, float, float, float], level: tuple[str | None, str]
 ) -> float:
     """Draw the vectors of one side in a row of panels and return their height in inches."""
     left, top, cell_height, cell_width = box
@@ -263,8 +186,8 @@ def _draw_level(
 
 
 def _draw_strip(axes: Any, layout: FigureLayout, name: str, strip: MemoryStrip) -> None:
-    colors = DIVERGING if strip.is_signed else _sequential_colors(layout)
-    draw_cells(axes, strip.masked_values.T, build_colormap(colors), *strip.value_range, max_ruled=0)
+    colormap = colors.build_colormap(colors.DIVERGING if strip.is_signed else _sequential_colors(layout))
+    draw_cells(axes, strip.masked_values.T, colormap, *strip.value_range, max_ruled=0)
     _style_memory_axes(axes, layout, name.replace("_", " "), strip.scale_label)
 
 
@@ -272,9 +195,9 @@ def _draw_curves(axes: Any, layout: FigureLayout, side: MemorySide) -> None:
     """Draw outputs and targets of one number per step."""
     outputs, targets = side.strips["outputs"], side.strips["targets"]
     steps, (low, high) = len(side.weights), outputs.value_range
-    color = CURVE_COLOR if layout.paper_color == "white" else SEQUENTIAL_ON_DARK[-2]
+    color = colors.CURVE_COLOR if layout.paper_color == "white" else colors.SEQUENTIAL_ON_DARK[-2]
     style: dict[str, Any] = {"linewidth": 0.9, "marker": ".", "markersize": 1.5}
-    axes.plot(range(steps), targets.masked_line, color=ACCENT_COLOR, label="target", **style)
+    axes.plot(range(steps), targets.masked_line, color=colors.ACCENT_COLOR, label="target", **style)
     axes.plot(range(steps), outputs.masked_line, color=color, label="output", **style)
     margin = 0.04 * (high - low)
     axes.set(xlim=(-0.5, steps - 0.5), ylim=(low - margin, high + margin))
@@ -283,37 +206,27 @@ def _draw_curves(axes: Any, layout: FigureLayout, side: MemorySide) -> None:
     axes.set_yticks(list(ticks), [f"{tick:.2g}" for tick in ticks])
     axes.yaxis.tick_right()  # the write side is at the left
     axes.tick_params(axis="y", labelsize=6, length=2, width=0.4, pad=2)
-    axes.legend(
-        loc="lower right",
-        bbox_to_anchor=(1, 1),
-        ncols=2,
-        frameon=False,
-        fontsize=6,
-        borderaxespad=0.1,
-        borderpad=0.2,
-        handlelength=1.2,
-        columnspacing=0.8,
-        labelcolor=layout.ink_color,
-    )
+    spacing = {"borderaxespad": 0.1, "borderpad": 0.2, "handlelength": 1.2, "columnspacing": 0.8}
+    axes.legend(ncols=2, fontsize=6, labelcolor=layout.ink_color, **spacing, **LEGEND_ABOVE_AXES)
 
 
 def _draw_memory_weights(axes: Any, layout: FigureLayout, side: MemorySide, cell_width: float, vmax: float) -> Any:
-    colormap = build_colormap(_sequential_colors(layout))
+    colormap = colors.build_colormap(_sequential_colors(layout))
     image = draw_cells(axes, side.weights.T, colormap, 0.0, vmax, max_ruled=0)
     _style_memory_axes(axes, layout, f"{side.name} weights")
-    number_columns(axes, len(side.weights), cell_width)
+    labeling.number_columns(axes, len(side.weights), cell_width)
     axes.set_xlabel("time", fontsize=8)
     draw_legend(axes, nan_legend_handles(side.weights))
     return image
 
 
 def _sequential_colors(layout: FigureLayout) -> tuple[str, ...]:
-    return SEQUENTIAL if layout.paper_color == "white" else SEQUENTIAL_ON_DARK
+    return colors.SEQUENTIAL if layout.paper_color == "white" else colors.SEQUENTIAL_ON_DARK
 
 
 def _style_memory_axes(axes: Any, layout: FigureLayout, name: str, scale_label: str = "") -> None:
-    remove_labels(axes)
-    draw_title(axes, name, size=8, color=layout.ink_color, pad=3)
+    labeling.remove_labels(axes)
+    labeling.draw_title(axes, name, size=8, color=layout.ink_color, pad=3)
     if scale_label:
         axes.set_title(scale_label, loc="right", fontsize=6, color=layout.ink_color, pad=3)
 
@@ -333,43 +246,26 @@ def _resize_image(image: Any, height: float, width: float) -> Any:
 
 def _draw_overlay(axes: Any, pixels: Any, name: str, largest: float | None) -> None:
     axes.imshow(pixels, aspect="auto", interpolation="none")
-    remove_labels(axes)
+    labeling.remove_labels(axes)
     axes.spines[:].set_visible(False)
-    draw_title(axes, name, size=8, loc="center", pad=3)
+    labeling.draw_title(axes, name, size=8, loc="center", pad=3)
     if largest is not None:
         text = "NaN" if np.isnan(largest) else f"up to {largest:.2g}"
         axes.set_xlabel(text, fontsize=6, labelpad=2, color="#666666")
 
 
-def _flatten_column(
-    name: str, value: ArrayLike, validate: Callable[[str, Tensor, str], Any] = arrays.validate_array_without_nan
-) -> Any:
-    tensor = arrays.as_tensor(value)
-    if tensor.dim() == 2 and tensor.shape[-1] == 1:
-        tensor = tensor[:, 0]
-    return validate(f"regression_curve ({name})", tensor, "length")
-
-
-def _draw_regression(axes: Any, measured: list[Any], curves: list[Any], axis_labels: tuple[str, str]) -> None:
-    axes.plot(*measured, "o", color=POINT_COLOR, markersize=2.5, mew=0, alpha=0.8, label="data")
-    if len(curves) == 3:
-        axes.plot(curves[0], curves[2], "--", color=ACCENT_COLOR, linewidth=1, label="truth")
-    axes.plot(curves[0], curves[1], color=CURVE_COLOR, linewidth=1.4, label="prediction")
-    (x_label, y_label), options = escape_text(*axis_labels)
+def _draw_regression(axes: Any, data: arrays.RegressionData, axis_labels: tuple[str, str]) -> None:
+    axes.plot(data.x, data.y, "o", color=colors.POINT_COLOR, markersize=2.5, mew=0, alpha=0.8, label="data")
+    if data.truth is not None:
+        axes.plot(data.queries, data.truth, "--", color=colors.ACCENT_COLOR, linewidth=1, label="truth")
+    axes.plot(data.queries, data.prediction, color=colors.CURVE_COLOR, linewidth=1.4, label="prediction")
+    (x_label, y_label), options = labeling.escape_text(*axis_labels)
     axes.set_xlabel(x_label, fontsize=8, **options)
     axes.set_ylabel(y_label, fontsize=8, **options)
     axes.tick_params(labelsize=7, length=2, width=0.4, pad=2)
     axes.spines[["top", "right"]].set_visible(False)
-    # Above the axes, where it covers no point.
     axes.legend(
-        loc="lower right",
-        bbox_to_anchor=(1, 1),
-        ncols=3,
-        frameon=False,
-        fontsize=7,
-        borderaxespad=0,
-        handlelength=1.4,
-        labelcolor=INK_COLOR,
+        ncols=3, fontsize=7, borderaxespad=0, handlelength=1.4, labelcolor=colors.INK_COLOR, **LEGEND_ABOVE_AXES
     )
 
 
@@ -378,8 +274,8 @@ def _label_ticks(axes: Any, keys: Any, queries: Any, name: str) -> None:
     for positions, set_ticks in ((keys, axes.set_xticks), (queries, axes.set_yticks)):
         ticks = np.unique(np.linspace(0, len(positions) - 1, NUM_TICKS).round().astype(int))
         set_ticks(ticks, [f"{positions[i]:.3g}" for i in ticks], fontsize=7)
-    name = truncate(name, MAX_LABEL_WIDTH)
-    (key_label, query_label), options = escape_text(f"key: {name}", f"query: {name}")
+    name = truncate(name, labeling.MAX_LABEL_WIDTH)
+    (key_label, query_label), options = labeling.escape_text(f"key: {name}", f"query: {name}")
     axes.set_xlabel(key_label, fontsize=8, **options)
     axes.set_ylabel(query_label, fontsize=8, labelpad=2, **options)
     axes.tick_params(length=2, width=0.4, pad=2)

@@ -24,17 +24,7 @@ from torch import Tensor
 
 from regard.errors import StorageError, UsageError
 
-__all__ = [
-    "FULL_WEIGHT",
-    "STYLE_SHEETS",
-    "HtmlPage",
-    "build_page",
-    "bundle_scripts",
-    "deflate_base64",
-    "dump_safe_json",
-    "quantize_uint16",
-    "read_asset",
-]
+__all__ = ["FULL_WEIGHT", "STYLE_SHEETS", "HtmlPage", "build_page", "bundle_scripts", "quantize_uint16"]
 
 ASSET_FOLDER = Path(__file__).parent.parent / "web"
 FULL_WEIGHT = 65535  # stands for a weight of 1

@@ -19,14 +19,8 @@ __all__ = ["AttentionTrace", "MemoryPageData", "attention_walkthrough", "memory_
 Stage = dict[str, Any]
 MAX_TOKENS = 64
 NUM_AXES = {
-    "inputs": 2,
-    "outputs": 2,
-    "read_weights": 3,
-    "write_weights": 3,
-    "memory": 3,
-    "add_vectors": 3,
-    "read_vectors": 3,
-    "targets": 2,
+    **dict.fromkeys(("inputs", "outputs", "targets"), 2),
+    **dict.fromkeys(("read_weights", "write_weights", "memory", "add_vectors", "read_vectors"), 3),
     "target_mask": 1,
 }
 
@@ -308,14 +302,8 @@ def _projection_stage(matrix_names: set[str]) -> Stage:
 def _product_rule(left: str, right: str, transposed: bool = False, bias: str | None = None) -> Stage:
     """A row of `left` times a column of `right` or, transposed, a row of it; `from`: what to highlight."""
     sources = {left: {"row": "row"}, right: {"row": "column"} if transposed else {"column": "column"}}
-    return {
-        "operation": "product",
-        "left": left,
-        "right": right,
-        "transposed": transposed,
-        "bias": bias,
-        "from": sources,
-    }
+    operands = {"left": left, "right": right, "transposed": transposed, "bias": bias}
+    return {"operation": "product", **operands, "from": sources}
 
 
 def _same_cell_rule(operation: str, source: str) -> Stage:

@@ -1,9 +1,9 @@
 """Figures as text for the terminal: the functions of `regard.viewing.figures`, as wide as the terminal."""
 
+from regard.viewing.terminal._screen import COLORS
 from regard.viewing.terminal.content import document, image_overlay, regression_curve
 from regard.viewing.terminal.matrices import head_grid, heatmap, mask_matrix, position_encoding
 from regard.viewing.terminal.memory import memory_timeline
-from regard.viewing.terminal.screen import COLORS
 
 __all__ = [
     "COLORS",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,24 +11,10 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from regard.errors import ShapeError, UsageError
+from regard.errors import UsageError
 from regard.viewing import _arrays as arrays
 from regard.viewing._text import text_width
-from regard.viewing.terminal.screen import (
-    COLORS,
-    GRAYS,
-    SHADES,
-    clean_label,
-    fit_lines,
-    is_color_enabled,
-    join_panels,
-    localize,
-    render_half_blocks,
-    render_legend,
-    render_weights,
-    shade_index,
-    terminal_width,
-)
+from regard.viewing.terminal import _screen as screen
 
 __all__ = ["document", "image_overlay", "regression_curve"]
 
@@ -46,10 +32,6 @@ POINT_CHARACTER = "∘"
 BRAILLE_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # 4 rows, 2 columns
 BRAILLE_BLANK = 0x2800
 CURVE_COLOR, POINT_COLOR = 222, 245
-# With a last axis of size 1, as `attend` expects it, or without.
-ArrayLike = Tensor | np.ndarray
-KeyValues = Shaped[ArrayLike, "keys"] | Shaped[ArrayLike, "keys 1"]
-QueryValues = Shaped[ArrayLike, "queries"] | Shaped[ArrayLike, "queries 1"]
 
 
 def document(
@@ -82,7 +64,7 @@ def document(
         0.20 ██       ▒ok
         before a word: ▒ ▓ █ above 1/4, 1/2, 3/4 of the largest weight, 0.72
     """
-    color, max_width = is_color_enabled() if color is None else color, terminal_width(width)
+    color, max_width = screen.resolve_options(color, width)
     products = _document_weights(tokens, weights, sentence_weights)
     vmax = max((weight for row in products for weight in row), default=0.0)
     max_weight = max(sentence_weights, default=0.0) if sentence_weights is not None else 0.0
@@ -131,27 +113,27 @@ def image_overlay(
     axis_names = "rows columns" if weights.dim() == 2 else "tokens rows columns"
     grids = arrays.validate_weights("image_overlay", weights, axis_names).reshape(-1, *weights.shape[-2:])
     names = arrays.validate_labels("image_overlay", "token", tokens, len(grids))
-    color, max_width = is_color_enabled() if color is None else color, terminal_width(width)
+    color, max_width = screen.resolve_options(color, width)
     panel_width = max(MIN_IMAGE_WIDTH, min(MAX_IMAGE_WIDTH, (max_width + 1) // (len(grids) + 1) - 1))
     size = min(max_width, pixels.shape[1], panel_width)
     reduced = _resize_image(pixels, size)
     images = [reduced, *(arrays.apply_weights_as_light(reduced, grid, smooth) for grid in grids)]
     panels = [_render_gray(panel, color) for panel in images]
-    titles = ["", *(clean_label(name, size) for name in names or [""] * len(grids))]
+    titles = ["", *(screen.clean_label(name, size) for name in names or [""] * len(grids))]
     per_row = max(1, (max_width + 1) // (size + 1))
     lines = []
     for first in range(0, len(panels), per_row):
-        row = join_panels(panels[first : first + per_row], titles[first : first + per_row])
+        row = screen.join_panels(panels[first : first + per_row], titles[first : first + per_row])
         lines += row if names is not None else row[1:]
-    return "\n".join(fit_lines(lines, max_width))
+    return "\n".join(screen.fit_lines(lines, max_width))
 
 
 def regression_curve(
-    x: KeyValues,
-    y: KeyValues,
-    queries: QueryValues,
-    prediction: QueryValues,
-    weights: Shaped[ArrayLike, "queries keys"] | None = None,
+    x: arrays.KeyValues,
+    y: arrays.KeyValues,
+    queries: arrays.QueryValues,
+    prediction: arrays.QueryValues,
+    weights: Shaped[arrays.ArrayLike, "queries keys"] | None = None,
     *,
     color: bool | None = None,
     width: int | None = None,
@@ -177,27 +159,26 @@ def regression_curve(
         >>> "∘" in regression_curve(x, x.cos(), x, x.sin(), width=40, color=False)
         True
     """
-    measured = _flatten_column("x", x), _flatten_column("y", y)
-    curve = (_flatten_column("queries", queries), _flatten_column("prediction", prediction, arrays.validate_array))
-    arrays.validate_equal_sizes("regression_curve", x=len(measured[0]), y=len(measured[1]))
-    arrays.validate_equal_sizes("regression_curve", queries=len(curve[0]), prediction=len(curve[1]))
-    color, max_width = is_color_enabled() if color is None else color, terminal_width(width)
+    data = arrays.validate_regression(x, y, queries, prediction, weights)
+    color, max_width = screen.resolve_options(color, width)
     left, right, low, high = (
         float(limit(np.concatenate(pair)))
-        for pair in zip(measured, curve, strict=True)
+        for pair in ((data.x, data.queries), (data.y, data.prediction))
         for limit in (np.nanmin, np.nanmax)
     )
     y_labels = [f"{high:.3g}", *[""] * (height - 2), f"{low:.3g}"]
     margin = max(map(len, y_labels)) + 2
     plot_width = max(2, max_width - margin)
 
-    rows = _render_curve(measured, curve, (left, right, low, high), plot_width, height, color)
+    rows = _render_curve(data, (left, right, low, high), plot_width, height, color)
     lines = [f"{label:>{margin - 2}} ┤{row}".rstrip(" ") for label, row in zip(y_labels, rows, strict=True)]
     x_labels = f"{left:.3g}", f"{right:.3g}"
     lines.append(" " * margin + x_labels[0] + x_labels[1].rjust(plot_width - len(x_labels[0])))
-    if weights is not None:
-        lines += _render_matrix(weights, np.argsort(curve[0]), np.argsort(measured[0]), max_width, color)
-    return "\n".join(fit_lines(lines, max_width))
+    if data.weights is not None:
+        vmax = arrays.resolve_vmax("regression_curve", None, data.weights)
+        panel = screen.render_weights(data.weights, vmax, min(max_width, 60), 15, color)
+        lines += ["weights: queries down, keys to the right", *panel, screen.render_legend(vmax, color)]
+    return "\n".join(screen.fit_lines(lines, max_width))
 
 
 def _document_weights(
@@ -221,15 +202,15 @@ def _render_bar(weight: float, max_weight: float) -> str:
 
 def _render_word(word: str, weight: float, vmax: float, color: bool) -> tuple[str, int]:
     """A shaded word and its width."""
-    label = clean_label(word, MAX_WORD_WIDTH)
-    index = shade_index(weight, vmax, len(COLORS if color else SHADES)) if vmax > 0 else 0
+    label = screen.clean_label(word, MAX_WORD_WIDTH)
+    index = screen.shade_index(weight, vmax, len(screen.COLORS if color else screen.SHADES)) if vmax > 0 else 0
     if not color:
-        label = (SHADES[index - 1] if index > 1 else "") + label
+        label = (screen.SHADES[index - 1] if index > 1 else "") + label
         return label, text_width(label)
     if index < 2:
         return label, text_width(label)
     foreground = 16 if index > FIRST_LIGHT_COLOR else 231
-    return f"\x1b[48;5;{COLORS[index - 1]};38;5;{foreground}m{label}\x1b[0m", text_width(label)
+    return f"\x1b[48;5;{screen.COLORS[index - 1]};38;5;{foreground}m{label}\x1b[0m", text_width(label)
 
 
 def _wrap_pieces(prefix: str, pieces: Sequence[tuple[bool, str, int]], width: int) -> list[str]:
@@ -261,9 +242,9 @@ def _render_document_legend(vmax: float, color: bool, language: str) -> list[str
     if vmax <= 0:
         return []
     if not color:
-        return [localize(PLAIN_LEGEND, language).format(vmax)]
-    scale = "".join(f"\x1b[48;5;{code}m  \x1b[0m" for code in COLORS[1:])
-    return [localize(COLOR_LEGEND, language).format(scale, vmax)]
+        return [screen.localize(PLAIN_LEGEND, language).format(vmax)]
+    scale = "".join(f"\x1b[48;5;{code}m  \x1b[0m" for code in screen.COLORS[1:])
+    return [screen.localize(COLOR_LEGEND, language).format(scale, vmax)]
 
 
 def _resize_image(image: Any, width: int) -> Any:
@@ -275,29 +256,20 @@ def _resize_image(image: Any, width: int) -> Any:
 def _render_gray(image: Any, color: bool) -> list[str]:
     light = image @ np.array([0.299, 0.587, 0.114])
     if color:
-        return render_half_blocks(light, lambda value: GRAYS[min(len(GRAYS) - 1, int(value * len(GRAYS)))])
+        grays = screen.GRAYS
+        return screen.render_half_blocks(light, lambda value: grays[min(len(grays) - 1, int(value * len(grays)))])
     halves = light.reshape(len(light) // 2, 2, -1).mean(1)
-    scale = " " + SHADES
+    scale = " " + screen.SHADES
     return ["".join(scale[min(4, int(value * 5 + 0.25))] for value in row) for row in halves.tolist()]
 
 
-def _flatten_column(
-    name: str, value: ArrayLike, validate: Callable[[str, Tensor, str], Any] = arrays.validate_array_without_nan
-) -> Any:
-    tensor = arrays.as_tensor(value)
-    if tensor.dim() == 2 and tensor.shape[-1] == 1:
-        tensor = tensor[:, 0]
-    return validate(f"regression_curve ({name})", tensor, "length")
-
-
-def _render_curve(measured: Any, curve: Any, limits: Any, width: int, height: int, color: bool) -> list[str]:
+def _render_curve(data: arrays.RegressionData, limits: Any, width: int, height: int, color: bool) -> list[str]:
     """Lines of braille characters for the curve, and circles for the data."""
     left, right, low, high = limits
     x_range, y_range = (right - left) or 1.0, (high - low) or 1.0
-    order = np.argsort(curve[0], kind="stable")
     positions = np.linspace(left, right, 2 * width)
-    is_inside = (positions >= curve[0][order[0]]) & (positions <= curve[0][order[-1]])
-    values = np.interp(positions, curve[0][order], curve[1][order])
+    is_inside = (positions >= data.queries[0]) & (positions <= data.queries[-1])
+    values = np.interp(positions, data.queries, data.prediction)
     is_inside &= ~np.isnan(values)
     levels = np.round((high - np.nan_to_num(values)) / y_range * (4 * height - 1)).astype(int)
     dots = np.zeros((height, width), dtype=int)
@@ -308,7 +280,7 @@ def _render_curve(measured: Any, curve: Any, limits: Any, width: int, height: in
             dots[level // 4, column // 2] |= BRAILLE_DOTS[level % 4][column % 2]
     points = {
         (round((high - b) / y_range * (height - 1)), round((a - left) / x_range * (width - 1)))
-        for a, b in zip(*measured, strict=True)
+        for a, b in zip(data.x, data.y, strict=True)
     }
     table = dots.tolist()
     return ["".join(_render_point(table[i][j], (i, j) in points, color) for j in range(width)) for i in range(height)]
@@ -320,13 +292,3 @@ def _render_point(dots: int, point: bool, color: bool) -> str:
     else:
         character, code = POINT_CHARACTER if point else " ", POINT_COLOR
     return f"\x1b[38;5;{code}m{character}\x1b[0m" if color and character != " " else character
-
-
-def _render_matrix(weights: ArrayLike, query_order: Any, key_order: Any, width: int, color: bool) -> list[str]:
-    array = arrays.validate_weights("regression_curve", weights, "queries keys")
-    expected = (len(query_order), len(key_order))
-    if array.shape != expected:
-        raise ShapeError(f"regression_curve: weights must be (queries, keys) = {expected}, got {array.shape}.")
-    vmax = arrays.resolve_vmax("regression_curve", None, array)
-    panel = render_weights(array[query_order][:, key_order], vmax, min(width, 60), 15, color)
-    return ["weights: queries down, keys to the right", *panel, render_legend(vmax, color)]

@@ -13,21 +13,7 @@ from regard.attention import Mask
 from regard.errors import ShapeError, UsageError
 from regard.viewing import _arrays as arrays
 from regard.viewing._text import grapheme_clusters, text_width
-from regard.viewing.terminal.screen import (
-    CELL_WIDTH,
-    SHADES,
-    clean_label,
-    fit_lines,
-    is_color_enabled,
-    join_panels,
-    localize,
-    render_cell,
-    render_legend,
-    render_non_negative,
-    render_signed,
-    render_weights,
-    terminal_width,
-)
+from regard.viewing.terminal import _screen as screen
 
 __all__ = ["head_grid", "heatmap", "mask_matrix", "position_encoding"]
 
@@ -73,11 +59,10 @@ def heatmap(
         blank 0, ░ up to 0.25, █ up to 1
     """
     queries, keys = _validate_heatmap(weights, row_labels, column_labels)
-    color = is_color_enabled() if color is None else color
-    max_width = terminal_width(width)
-    labels = [clean_label(str(label)) for label in (row_labels or ())[:height]]
+    color, max_width = screen.resolve_options(color, width)
+    labels = [screen.clean_label(str(label)) for label in (row_labels or ())[:height]]
     margin = max(map(text_width, labels), default=0)
-    shown_keys = min(keys, max(1, (max_width - margin - 3) // CELL_WIDTH))
+    shown_keys = min(keys, max(1, (max_width - margin - 3) // screen.CELL_WIDTH))
     shown_queries = min(queries, height)
 
     table = weights.detach()[:shown_queries, :shown_keys].double().tolist()
@@ -86,11 +71,14 @@ def heatmap(
     for i, row in enumerate(table):
         label = labels[i] + " " if labels else ""
         padding = " " * (margin + bool(labels) - text_width(label))
-        lines.append(f"{padding}{label}│{''.join(render_cell(weight, vmax, color) for weight in row)}│")
-    note, notes = localize(SHOWN_NOTE, language), [render_legend(vmax, color, language)] if vmax > 0 else []
+        lines.append(f"{padding}{label}│{''.join(screen.render_cell(weight, vmax, color) for weight in row)}│")
+    note, notes = (
+        screen.localize(SHOWN_NOTE, language),
+        [screen.render_legend(vmax, color, language)] if vmax > 0 else [],
+    )
     if (shown_queries, shown_keys) != (queries, keys):
         notes.append(note.format(shown_queries, queries, shown_keys, keys))
-    return "\n".join(lines + (fit_lines(notes, max_width) if max_width > margin + CELL_WIDTH else notes))
+    return "\n".join(lines + (screen.fit_lines(notes, max_width) if max_width > margin + screen.CELL_WIDTH else notes))
 
 
 def head_grid(
@@ -129,20 +117,22 @@ def head_grid(
         arrays.validate_labels("head_grid", "layer", layer_names, layers) or list(map(str, range(layers))),
         arrays.validate_labels("head_grid", "head", head_names, heads) or list(map(str, range(heads))),
     )
-    color = is_color_enabled() if color is None else color
-    max_width, vmax = terminal_width(width), arrays.resolve_vmax("head_grid", None, array)
+    (color, max_width), vmax = screen.resolve_options(color, width), arrays.resolve_vmax("head_grid", None, array)
     size = min(max_width, max(MIN_HEAD_WIDTH, min(MAX_HEAD_WIDTH, (max_width + 1) // heads - 1)))
     per_row = max(1, (max_width + 1) // (size + 1))
 
     lines = []
     for layer in range(layers):
-        lines.append(localize(LAYER_TITLE, language).format(names[0][layer]))
+        lines.append(screen.localize(LAYER_TITLE, language).format(names[0][layer]))
         for first in range(0, heads, per_row):
             indices = range(first, min(heads, first + per_row))
-            panels = [render_weights(array[layer, head], vmax, size, size // 2, color) for head in indices]
-            titles = [clean_label(localize(HEAD_TITLE, language).format(names[1][head]), size) for head in indices]
-            lines += join_panels(panels, titles)
-    return "\n".join(fit_lines([*lines, render_legend(vmax, color, language)], max_width))
+            panels = [screen.render_weights(array[layer, head], vmax, size, size // 2, color) for head in indices]
+            titles = [
+                screen.clean_label(screen.localize(HEAD_TITLE, language).format(names[1][head]), size)
+                for head in indices
+            ]
+            lines += screen.join_panels(panels, titles)
+    return "\n".join(screen.fit_lines([*lines, screen.render_legend(vmax, color, language)], max_width))
 
 
 def mask_matrix(
@@ -178,19 +168,18 @@ def mask_matrix(
         ■ ■ ■
     """
     visible = arrays.materialize_mask("mask_matrix", mask, num_queries, num_keys)
-    max_width, rule = terminal_width(width), arrays.describe_mask(mask)
-    color = is_color_enabled() if color is None else color
-    lines = [clean_label(rule, max_width)] if rule else []
+    (color, max_width), rule = screen.resolve_options(color, width), arrays.describe_mask(mask)
+    lines = [screen.clean_label(rule, max_width)] if rule else []
     for index, entry in enumerate(visible[:MAX_MASKS]):
         lines += [f"batch entry {index}"] if len(visible) > 1 else []
         rows, columns = entry.shape
         if 2 * columns - 1 <= max_width and rows <= height:
             lines += [" ".join("■" if cell else "·" for cell in row) for row in entry.tolist()]
         else:
-            lines += render_weights(entry.astype(float), 1.0, max_width, height, color)
+            lines += screen.render_weights(entry.astype(float), 1.0, max_width, height, color)
     if len(visible) > MAX_MASKS:
         lines.append(f"shown: {MAX_MASKS} of {len(visible)} batch entries")
-    return "\n".join(fit_lines(lines, max_width))
+    return "\n".join(screen.fit_lines(lines, max_width))
 
 
 def position_encoding(
@@ -216,20 +205,20 @@ def position_encoding(
         blank.is.0,.█.is.1
     """
     array = arrays.validate_array("position_encoding", encoding, "length dim").T
-    max_width, color = terminal_width(width), is_color_enabled() if color is None else color
+    color, max_width = screen.resolve_options(color, width)
     features, length = array.shape
     visible = array[: height * (2 if color else 1), :max_width]
     vmin = -arrays.max_ignoring_nan(-array)
     vmax = arrays.resolve_vmax("position_encoding", None, np.abs(array))
     if vmin >= 0:
-        lines = render_non_negative(visible, vmax, color)
+        lines = screen.render_non_negative(visible, vmax, color)
     else:
-        lines = render_signed(visible, vmax, color)
+        lines = screen.render_signed(visible, vmax, color)
         vmin = -vmax
     notes = [_encoding_legend(vmin, vmax, color)]
     if visible.shape != array.shape:
         notes.append(f"shown: {visible.shape[1]} of {length} positions, {visible.shape[0]} of {features} features")
-    return "\n".join(lines + fit_lines(notes, max_width))
+    return "\n".join(lines + screen.fit_lines(notes, max_width))
 
 
 def _validate_heatmap(
@@ -248,12 +237,12 @@ def _validate_heatmap(
 
 def _render_column_labels(column_labels: Sequence[str], num_shown: int, margin: int) -> list[str]:
     """Labels written downwards, each above its column."""
-    labels = [grapheme_clusters(clean_label(str(label))) for label in column_labels[:num_shown]]
+    labels = [grapheme_clusters(screen.clean_label(str(label))) for label in column_labels[:num_shown]]
     depth = max(map(len, labels), default=0)
     edge = " " * (margin + 2 if margin else 1)
     padded = [[" "] * (depth - len(label)) + label for label in labels]
     return [
-        (edge + "".join(label[i] + " " * (CELL_WIDTH - text_width(label[i])) for label in padded)).rstrip()
+        (edge + "".join(label[i] + " " * (screen.CELL_WIDTH - text_width(label[i])) for label in padded)).rstrip()
         for i in range(depth)
     ]
 
@@ -261,5 +250,5 @@ def _render_column_labels(column_labels: Sequence[str], num_shown: int, margin: 
 def _encoding_legend(vmin: float, vmax: float, color: bool) -> str:
     if color and vmin < 0:
         return f"orange down to {vmin:.2g}, blue up to {vmax:.2g}"
-    full = render_cell(vmax, vmax, color, 1) if color else SHADES[-1]
+    full = screen.render_cell(vmax, vmax, color, 1) if color else screen.SHADES[-1]
     return f"blank is {vmin:.2g}, {full} is {vmax:.2g}"

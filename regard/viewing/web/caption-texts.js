@@ -11,7 +11,7 @@ export const CAPTION_TEXTS = {
     keys: 'Arrow keys move from word to word, the space bar plays · brightness shows the attention weights of a word, not the reason for it',
   },
   zh: {
-    caption: '描述',
+    caption: '图像描述',
     attention: '注意力权重',
     word: '{word}：概率 {share}；最亮的一格权重为 {weight}',
     blind: '{word}：概率 {share}。该模型没有注意力机制，没有可显示的权重。',

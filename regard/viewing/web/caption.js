@@ -47,9 +47,10 @@ class CaptionView {
     this.modes = [true, false].map((smooth) =>
       make('button', { type: 'button', class: 'quiet', onclick: () => this.#choose(smooth) }),
     );
-    const bar = make('div');
+    const bar = make('div', { class: 'sheet bar-top' });
     main.append(
       make('header', { class: 'head' }, make('h1', { dir: 'auto' }, data.title), this.corner),
+      bar,
       make(
         'section',
         { class: 'sheet' },
@@ -60,7 +61,7 @@ class CaptionView {
         this.weights ? make('div', { class: 'choices' }, ...this.modes) : null,
         this.canvas,
       ),
-      make('footer', { class: 'foot' }, bar, this.keys),
+      make('footer', { class: 'foot' }, this.keys),
     );
     this.transport = new Transport(bar, {
       count: data.tokens.length,

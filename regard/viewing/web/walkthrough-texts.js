@@ -18,7 +18,7 @@ export const WALKTHROUGH_TEXTS = {
     dots: 'The dot product of each query (row) with each key (column).',
     'divide-name': 'Scaled by 1/√{d}',
     divide:
-      'Dot products of {d} numbers grow with {d}; divided by √{d} = {root} they stay in a range in which softmax is not saturated.',
+      'Dot products of random vectors grow with √{d}, where {d} is their dimension. Divided by √{d} = {root}, they do not saturate softmax.',
     'scores-name': 'Scores: {score}',
     scores: 'The score {score} of each query (row) and each key (column).',
     'mask-name': 'Mask',
@@ -61,7 +61,7 @@ export const WALKTHROUGH_TEXTS = {
     'dots-name': '点积：查询 · 键',
     dots: '每个查询（行）与每个键（列）的点积。',
     'divide-name': '缩放：除以 √{d}',
-    divide: '{d} 维向量的点积随维度增大；除以 √{d} = {root} 之后，softmax 不会饱和。',
+    divide: '随机向量的点积随维度 {d} 的平方根增大；除以 √{d} = {root} 之后，softmax 不会饱和。',
     'scores-name': '注意力分数：{score}',
     scores: '打分函数 {score} 给出的每个查询（行）与每个键（列）的分数。',
     'mask-name': '掩码',

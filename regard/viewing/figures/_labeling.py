@@ -14,28 +14,8 @@ from typing import Any
 
 from regard._imports import require_extra
 from regard.viewing._text import grapheme_clusters, text_width, truncate, wrap_lines
-from regard.viewing.figures.figure import INK_COLOR, FigureLayout
-
-__all__ = [
-    "CHAR_WIDTH",
-    "FONT_SIZE",
-    "MAX_LABEL_WIDTH",
-    "MAX_TITLE_WIDTH",
-    "SMALL_FONT_SIZE",
-    "AxisLabels",
-    "MissingGlyphsWarning",
-    "choose_fonts",
-    "covers",
-    "draw_headline",
-    "draw_title",
-    "escape_text",
-    "label_axes",
-    "label_columns",
-    "label_rows",
-    "number_columns",
-    "remove_labels",
-    "show_control_characters",
-]
+from regard.viewing.figures._colors import INK_COLOR
+from regard.viewing.figures.figure import FigureLayout
 
 MISSING_GLYPH = "□"
 FALLBACK_FONT = "DejaVu Sans"  # comes with matplotlib

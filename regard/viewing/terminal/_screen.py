@@ -16,30 +16,6 @@ from regard.errors import UsageError
 from regard.viewing._arrays import max_pool
 from regard.viewing._text import ZERO_WIDTH_JOINER, grapheme_clusters, is_combining_mark, text_width, truncate
 
-__all__ = [
-    "CELL_WIDTH",
-    "COLORS",
-    "GRAYS",
-    "MAX_CELL_WIDTH",
-    "SHADES",
-    "clean_label",
-    "display_width",
-    "fit_lines",
-    "is_color_enabled",
-    "join_panels",
-    "localize",
-    "render_cell",
-    "render_half_blocks",
-    "render_legend",
-    "render_non_negative",
-    "render_shades",
-    "render_signed",
-    "render_weights",
-    "resize_to_panel",
-    "shade_index",
-    "terminal_width",
-]
-
 SHADES = "░▒▓█"
 # From dark blue to yellow in the 256-color palette, with increasing lightness.
 COLORS = (17, 18, 54, 55, 91, 127, 163, 169, 174, 180, 222, 229)
@@ -52,22 +28,20 @@ LEGEND_TEXT = {"en": "blank 0, {} up to {:.2g}, {} up to {:.2g}", "zh": "空白�
 ESCAPE_PATTERN = r"\x1b\[[0-9;]*m"
 
 
-def is_color_enabled() -> bool:
-    """Whether standard output is a terminal with colors and NO_COLOR is not set."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def terminal_width(width: int | None) -> int:
-    """Return `width`, or the width of the terminal if it is None.
+def resolve_options(color: bool | None, width: int | None) -> tuple[bool, int]:
+    """Return whether to use colors, and the largest number of columns.
 
     Args:
-        width: columns, or None
+        color: None: if standard output is a terminal with colors and NO_COLOR is not set
+        width: columns; None: the width of the terminal
 
     Example:
-        >>> terminal_width(40)
-        40
+        >>> resolve_options(True, 40)
+        (True, 40)
     """
-    return shutil.get_terminal_size().columns if width is None else max(1, width)
+    if color is None:
+        color = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return color, shutil.get_terminal_size().columns if width is None else max(1, width)
 
 
 def shade_index(weight: float, vmax: float, num_shades: int) -> int:
