@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -20,7 +19,7 @@ from regard.data.parallel import DataReport
 from regard.data.scenes import CAPTION_WORDS, RenderedScenes
 from regard.data.segmentation import separate_characters
 from regard.data.sources import EpochBatches, data_fingerprint, seeded_generator
-from regard.data.text_files import read_lines
+from regard.data.text_files import line_error, parse_json, read_lines
 from regard.data.tokenizer import Tokenizer, pad_rows
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.errors import DataError
@@ -343,11 +342,10 @@ def read_captioned_images(files: Sequence[str | PathLike[str]], size: int, color
         for line_number, line in enumerate(read_lines(file), 1):
             if not line.strip():
                 continue
-            location = f"{file}, line {line_number}"
-            image, texts = _parse_caption_record(location, line)
+            image, texts = _parse_caption_record(file, line_number, line)
             path = file.parent / image
             captions.setdefault(path, []).extend(texts)
-            locations.setdefault(path, location)
+            locations.setdefault(path, f"{file}, line {line_number}")
     pixels = []
     for path in captions:
         try:
@@ -360,19 +358,13 @@ def read_captioned_images(files: Sequence[str | PathLike[str]], size: int, color
     return CaptionedImages(images, list(captions.values()), [str(path) for path in captions])
 
 
-def _parse_caption_record(location: str, line: str) -> tuple[str, list[str]]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{location}: not JSON ({error}); each line must be one object.") from None
+def _parse_caption_record(path: Path, line_number: int, line: str) -> tuple[str, list[str]]:
+    record = parse_json(path, line_number, line)
     if not isinstance(record, dict) or not isinstance(image := record.get("image"), str):
-        raise DataError(f'{location}: there is no "image", which must be the path of an image.')
-    captions = record.get("captions", record.get("caption"))
+        raise line_error(path, line_number, 'there is no "image", which must be the path of an image')
+    captions: Any = record.get("captions", record.get("caption"))
     captions = [captions] if isinstance(captions, str) else captions
-    if (
-        not isinstance(captions, list)
-        or not captions
-        or not all(isinstance(caption, str) and caption.strip() for caption in captions)
-    ):
-        raise DataError(f'{location}: "captions" must be a list of texts, and at least one.')
+    is_list = isinstance(captions, list) and captions
+    if not is_list or not all(isinstance(caption, str) and caption.strip() for caption in captions):
+        raise line_error(path, line_number, '"captions" must be a list of texts, and at least one')
     return image, captions

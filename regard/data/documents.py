@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from regard.data.parallel import pluralize
-from regard.data.text_files import file_type, json_type_name, read_lines
+from regard.data.text_files import (
+    TextFiles,
+    check_characters,
+    file_type,
+    get_value,
+    json_type_name,
+    line_error,
+    parse_record,
+    read_lines,
+)
 from regard.errors import DataError
 
-__all__ = ["Document", "DocumentFiles", "line_error", "parse_record"]
+__all__ = ["Document", "DocumentFiles"]
 
 FILE_TYPES = (".tsv", ".csv", ".jsonl")
 DEFAULT_COLUMNS = ("label", "text")
@@ -47,7 +55,7 @@ class Document:
         return self.text if isinstance(self.text, str) else "\n".join(self.text)
 
 
-class DocumentFiles:
+class DocumentFiles(TextFiles):
     """Labeled documents from files; every iteration reads the files again.
 
         a.tsv      columns[0] is the label, columns[1] the text, counted from 0; no quoting, no header
@@ -80,9 +88,8 @@ class DocumentFiles:
     def __init__(
         self, paths: Sequence[str | PathLike[str]], *, columns: Sequence[int | str] = (), escaped: bool = False
     ) -> None:
-        self.paths = [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
-        self.escaped = escaped
-        self.columns = tuple(columns)
+        super().__init__(paths)
+        self.escaped, self.columns = escaped, tuple(columns)
         if self.columns and len(self.columns) != 2:
             raise DataError(f"columns must be two, of the label and of the text, not {len(self.columns)}.")
         for path in self.paths:
@@ -95,25 +102,17 @@ class DocumentFiles:
         if not self.paths:
             raise DataError("Documents come from one file or more, but no file is named.")
 
-    def __str__(self) -> str:
-        return " and ".join(map(str, self.paths))
-
     def __iter__(self) -> Iterator[tuple[Document, int]]:
         readers = {".tsv": self._read_tsv, ".csv": self._read_csv, ".jsonl": self._read_jsonl}
         for path in self.paths:
-            yield from readers[file_type(path)](path)
+            for document in readers[file_type(path)](path):
+                yield document, document.line
 
-    def _read_tsv(self, path: Path) -> Iterator[tuple[Document, int]]:
-        columns, max_columns = self._column_numbers(path), 0 if self.columns else len(DEFAULT_COLUMNS)
-        for line_number, line in enumerate(read_lines(path), 1):
-            if not line.strip():
-                yield _make_blank_document(path, line_number), line_number
-                continue
-            fields = line.split("\t")
-            max_columns = max_columns or len(fields)
-            _check_row(path, line_number, fields, columns, max_columns)
-            document = self._make_document(path, line_number, fields[columns[0]], fields[columns[1]])
-            yield document, line_number
+    def _read_tsv(self, path: Path) -> Iterator[Document]:
+        lines = enumerate(read_lines(path), 1)
+        rows = ((line_number, line.split("\t") if line.strip() else []) for line_number, line in lines)
+        max_columns = 0 if self.columns else len(DEFAULT_COLUMNS)
+        return self._read_rows(path, rows, self._column_numbers(path), max_columns)
 
     def _column_numbers(self, path: Path) -> tuple[int, int]:
         label, text = self.columns or (0, 1)
@@ -121,25 +120,30 @@ class DocumentFiles:
             raise DataError(f"{path} has no names for its columns; give their numbers, counted from 0: 0,1.")
         return label, text
 
-    def _read_csv(self, path: Path) -> Iterator[tuple[Document, int]]:
-        rows = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
-        columns: tuple[int, int] | None = None
-        max_columns = 0
+    def _read_csv(self, path: Path) -> Iterator[Document]:
+        reader = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
         try:
-            for row in rows:
-                max_columns = max_columns or len(row)
-                if columns is None:
-                    columns, is_header = self._find_columns(path, row)
-                    if is_header:
-                        continue
-                if not row:
-                    yield _make_blank_document(path, rows.line_num), rows.line_num
-                    continue
-                _check_row(path, rows.line_num, row, columns, max_columns)
-                document = self._make_document(path, rows.line_num, row[columns[0]], row[columns[1]])
-                yield document, rows.line_num
+            yield from self._read_rows(path, ((reader.line_num, row) for row in reader))
         except csv.Error as error:
-            raise line_error(path, rows.line_num, f"not CSV ({error}); correct the quotes, or use a .jsonl") from None
+            raise line_error(path, reader.line_num, f"not CSV ({error}); correct the quotes, or use a .jsonl") from None
+
+    def _read_rows(
+        self,
+        path: Path,
+        rows: Iterable[tuple[int, list[str]]],
+        columns: tuple[int, int] | None = None,
+        max_columns: int = 0,
+    ) -> Iterator[Document]:
+        for line_number, fields in rows:
+            max_columns = max_columns or len(fields)
+            if columns is None:
+                columns, is_header = self._find_columns(path, fields)
+                if is_header:
+                    continue
+            if fields:
+                _check_row(path, line_number, fields, columns, max_columns)
+            label, text = (fields[i] for i in columns) if fields else ("", "")
+            yield self._make_document(path, line_number, label, text)
 
     def _find_columns(self, path: Path, row: list[str]) -> tuple[tuple[int, int], bool]:
         """Return the columns of label and text, and whether the first row holds column names."""
@@ -152,29 +156,24 @@ class DocumentFiles:
             raise line_error(path, 1, f"{problem}; name the columns of label and text, or give their numbers")
         return (names.index(str(label)), names.index(str(text))), True
 
-    def _read_jsonl(self, path: Path) -> Iterator[tuple[Document, int]]:
+    def _read_jsonl(self, path: Path) -> Iterator[Document]:
         label, text = map(str, self.columns or DEFAULT_COLUMNS)
         for line_number, line in enumerate(read_lines(path), 1):
             if not line.strip():
-                yield _make_blank_document(path, line_number), line_number
+                yield self._make_document(path, line_number, "", "")
                 continue
             record = parse_record(path, line_number, line)
             key = SENTENCES_KEY if text not in record and SENTENCES_KEY in record else text
-            for name in (label, key):
-                if name not in record:
-                    available = ", ".join(map(repr, list(record)[:8])) or "nothing"
-                    raise line_error(path, line_number, f"no key {name!r}, only {available}; choose existing keys")
-            yield self._make_document(path, line_number, record[label], record[key]), line_number
+            values = [get_value(record, name, path, line_number) for name in (label, key)]
+            yield self._make_document(path, line_number, *values)
 
     def _make_document(self, path: Path, line_number: int, label: Any, text: Any) -> Document:
         parts = text if isinstance(text, list) else [text]
         if not all(isinstance(part, str) for part in parts):
             actual = next(json_type_name(part) for part in parts if not isinstance(part, str))
             raise line_error(path, line_number, f"the text is {actual}, but must be text or a list of sentences")
-        if any("\0" in part or any("\ud800" <= c <= "\udfff" for c in part) for part in parts):
-            raise line_error(
-                path, line_number, "the text has a NUL or half a surrogate pair, which is not text; correct it"
-            )
+        for part in parts:
+            check_characters(part, "the text", path, line_number)
         if isinstance(label, bool) or not isinstance(label, str | int):
             raise line_error(
                 path, line_number, f"the label is {json_type_name(label)}, but must be text or a whole number"
@@ -185,55 +184,6 @@ class DocumentFiles:
             parts = [part.replace("\\n", "\n") for part in parts]
         content = tuple(parts) if isinstance(text, list) else parts[0]
         return Document(content, str(label).strip(), str(path), line_number)
-
-
-def parse_record(path: Path, line_number: int, line: str) -> dict[str, Any]:
-    """Parse a line of a .jsonl file.
-
-    Args:
-        path: the file, for messages.
-        line_number: the line number, for messages.
-        line: the line.
-
-    Returns:
-        The object.
-
-    Raises:
-        DataError: the line is not a JSON object.
-
-    Example:
-        >>> parse_record(Path("a.jsonl"), 1, '{"label": 1}')
-        {'label': 1}
-    """
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise line_error(path, line_number, f"not JSON ({error}); each line must be one object") from None
-    if not isinstance(record, dict):
-        raise line_error(path, line_number, f"{json_type_name(record)}, but each line must be one object")
-    return record
-
-
-def line_error(path: Path, line_number: int, message: str) -> DataError:
-    """Return the error for a line of a file.
-
-    Args:
-        path: the file.
-        line_number: the line number.
-        message: what is wrong, and what to do.
-
-    Returns:
-        The error to raise.
-
-    Example:
-        >>> print(line_error(Path("a.tsv"), 3, "2 columns, but there must be 3"))
-        a.tsv, line 3: 2 columns, but there must be 3.
-    """
-    return DataError(f"{path}, line {line_number}: {message}.")
-
-
-def _make_blank_document(path: Path, line_number: int) -> Document:
-    return Document("", "", str(path), line_number)
 
 
 def _check_row(path: Path, line_number: int, fields: Sequence[str], columns: tuple[int, int], max_columns: int) -> None:

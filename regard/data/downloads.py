@@ -11,19 +11,18 @@ import secrets
 import zlib
 from os import PathLike
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
 
 from regard._version import __version__
+from regard.data.text_files import OPENERS
 from regard.errors import DataError, DownloadError
 from regard.files import sha256_of_file
 
 __all__ = ["cache_dir", "download"]
 
 BLOCK_SIZE = 1 << 20
-OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
 TIMEOUT_SECONDS = 30  # without a byte
 
 

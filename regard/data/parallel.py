@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from os import PathLike
-from pathlib import Path
 
-from regard.data.text_files import count_lines, file_type, json_type_name, read_lines
+from regard.data.text_files import TextFiles, count_lines, file_type, get_text, line_error, parse_record, read_lines
 from regard.data.vocabulary import UNK_ID
 from regard.errors import DataError
 
@@ -43,7 +41,7 @@ class SentencePair:
     possible_links: Links | None = None
 
 
-class ParallelFiles:
+class ParallelFiles(TextFiles):
     """Sentence pairs from files; every iteration reads the files again.
 
         a.en a.de          two files: line i of both is pair i (a third file may hold gold links)
@@ -67,6 +65,7 @@ class ParallelFiles:
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> path = Path(tempfile.mkdtemp(), "a.tsv")
         >>> _ = path.write_text("das Haus\\tthe house\\n")
         >>> [(pair.source, pair.target, line) for pair, line in ParallelFiles([path])]
@@ -80,7 +79,7 @@ class ParallelFiles:
         columns: Sequence[int] | None = None,
         keys: Sequence[str] = ("source", "target"),
     ) -> None:
-        self.paths = [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
+        super().__init__(paths)
         self.columns, self.keys = (0, 1) if columns is None else tuple(columns), tuple(keys)
         self.has_columns = columns is not None
         if len(self.paths) not in (1, 2, 3):
@@ -95,9 +94,6 @@ class ParallelFiles:
         for name, values in (("columns", self.columns), ("keys", self.keys)):
             if len(set(values)) < len(values):
                 raise self._option_error(name, values, "different ones for source and target")
-
-    def __str__(self) -> str:
-        return " and ".join(map(str, self.paths))
 
     def __iter__(self) -> Iterator[tuple[SentencePair, int]]:
         for line_number, fields in enumerate(self._read_fields(), 1):
@@ -134,7 +130,8 @@ class ParallelFiles:
             if not line.strip():
                 yield "", ""  # a blank line is an empty pair
             elif self.file_type == ".jsonl":
-                yield self._parse_record(line, line_number)
+                record = parse_record(self.paths[0], line_number, line)
+                yield [get_text(record, key, self.paths[0], line_number) for key in self.keys]
             else:
                 fields = line.split("\t")
                 if not first_line:
@@ -147,35 +144,12 @@ class ParallelFiles:
         """Select the configured columns; `num_columns` is the number of columns of line `first_line`."""
         actual = f"{len(fields)} column{'s' * (len(fields) > 1)}"
         if max(self.columns) >= len(fields):
-            missing = f"column {max(self.columns)} is required (counted from 0)"
-            raise self._line_error(line_number, f"{actual}, but {missing}; correct the line or choose other columns")
+            problem = f"{actual}, but column {max(self.columns)} is required (counted from 0)"
+            raise line_error(self.paths[0], line_number, f"{problem}; correct the line or choose other columns")
         if len(fields) != num_columns and not self.has_columns:
-            raise self._line_error(
-                line_number, f"{actual}, but line {first_line} has {num_columns}; correct the line or choose columns"
-            )
+            problem = f"{actual}, but line {first_line} has {num_columns}"
+            raise line_error(self.paths[0], line_number, f"{problem}; correct the line or choose columns")
         return [fields[i] for i in self.columns]
-
-    def _parse_record(self, line: str, line_number: int) -> Sequence[str]:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise self._line_error(line_number, f"not JSON ({error}); each line must be one object") from None
-        if not isinstance(record, dict):
-            raise self._line_error(line_number, f"{json_type_name(record)}, but each line must be one object")
-        return [self._get_text(record, key, line_number) for key in self.keys]
-
-    def _get_text(self, record: dict[str, object], key: str, line_number: int) -> str:
-        if key not in record:
-            available = ", ".join(map(repr, list(record)[:8])) or "nothing"
-            raise self._line_error(line_number, f"no key {key!r}, only {available}; choose existing keys")
-        text = record[key]
-        if not isinstance(text, str):
-            raise self._line_error(line_number, f"{key!r} is {json_type_name(text)}, but must be text")
-        if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
-            raise self._line_error(
-                line_number, f"{key!r} has a NUL or half a surrogate pair, which is not text; correct it"
-            )
-        return text
 
     def _parse_links(self, fields: Sequence[str], line_number: int) -> tuple[Links | None, Links | None]:
         if len(fields) < 3:
@@ -185,15 +159,14 @@ class ParallelFiles:
         for link in fields[2].split():
             left, mark, right = link.partition("?" if "?" in link else "-")
             if not (left.isdecimal() and right.isdecimal() and len(link) < 20):
-                raise self._line_error(line_number, f"invalid link {link[:40]!r}; write 0-1 (sure) or 0?1 (possible)")
+                raise line_error(
+                    self.paths[-1], line_number, f"invalid link {link[:40]!r}; write 0-1 (sure) or 0?1 (possible)"
+                )
             (possible if mark == "?" else sure).append((int(left), int(right)))
         return tuple(sure), tuple(possible)
 
     def _option_error(self, name: str, values: Sequence[object], expected: str) -> DataError:
         return DataError(f"{self}: {name} must be {expected}, not {','.join(map(str, values)) or 'none'}.")
-
-    def _line_error(self, line_number: int, message: str) -> DataError:
-        return DataError(f"{self.paths[-1]}, line {line_number}: {message}.")
 
 
 @dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
-from pathlib import Path
 from random import Random
 from typing import ClassVar, NamedTuple
 
@@ -18,7 +17,7 @@ from torch import Tensor
 from regard.data.batching import IntArray, RaggedArray, TensorBatch, split_by_tokens
 from regard.data.parallel import pluralize
 from regard.data.sources import EpochBatches, data_fingerprint
-from regard.data.text_files import read_lines
+from regard.data.text_files import TextFiles, read_lines
 from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from regard.errors import DataError, UsageError
@@ -29,7 +28,7 @@ SEPARATORS = ("blank", "line")
 MASK_RATE, RANDOM_RATE = 0.8, 0.1  # of the chosen tokens; the others stay as they are
 
 
-class PlainTextFiles:
+class PlainTextFiles(TextFiles):
     """Documents of plain text from files, compressed or not; every iteration reads the files again.
 
     Args:
@@ -45,14 +44,12 @@ class PlainTextFiles:
     """
 
     def __init__(self, paths: Sequence[str | PathLike[str]], separator: str = "blank") -> None:
-        self.paths, self.separator = [Path(path) for path in paths], separator
+        super().__init__(paths)
+        self.separator = separator
         if not self.paths:
             raise DataError("Plain text comes from one file or more, but no file is named.")
         if separator not in SEPARATORS:
             raise UsageError(f"invalid value {separator!r} for separator: must be one of {', '.join(SEPARATORS)}.")
-
-    def __str__(self) -> str:
-        return " and ".join(map(str, self.paths))
 
     def __iter__(self) -> Iterator[str]:
         for path in self.paths:

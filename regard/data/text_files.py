@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import gzip
+import json
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from io import BufferedIOBase
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from regard.errors import DataError
 
 __all__ = [
+    "OPENERS",
     "READ_ERRORS",
+    "TextFiles",
+    "check_characters",
     "check_readable",
     "count_lines",
     "describe_read_error",
     "file_type",
+    "get_text",
+    "get_value",
     "json_type_name",
+    "line_error",
+    "parse_json",
+    "parse_record",
     "read_lines",
 ]
 
 BOM = b"\xef\xbb\xbf"
 BLOCK_SIZE = 1 << 20
-COMPRESSED_SUFFIXES = (".gz", ".xz")
+OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}  # of compressed files, by suffix
 READ_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error)
 JSON_TYPE_NAMES = {
     bool: "true or false",
@@ -34,6 +44,24 @@ JSON_TYPE_NAMES = {
     list: "a list",
     dict: "an object",
 }
+
+
+class TextFiles:
+    """Base of the readers of text files.
+
+    Args:
+        paths: one file or more.
+
+    Example:
+        >>> str(TextFiles(["a.en", "a.de"]))
+        'a.en and a.de'
+    """
+
+    def __init__(self, paths: str | PathLike[str] | Sequence[str | PathLike[str]]) -> None:
+        self.paths = [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
+
+    def __str__(self) -> str:
+        return " and ".join(map(str, self.paths))
 
 
 def file_type(path: Path) -> str:
@@ -49,7 +77,7 @@ def file_type(path: Path) -> str:
         >>> file_type(Path("a.tsv.gz"))
         '.tsv'
     """
-    return (path.with_suffix("") if path.suffix.lower() in COMPRESSED_SUFFIXES else path).suffix.lower()
+    return (path.with_suffix("") if path.suffix.lower() in OPENERS else path).suffix.lower()
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -157,7 +185,7 @@ def describe_read_error(error: Exception, path: Path, line_number: int) -> DataE
     after = f" after line {line_number}" if line_number else ""
     if isinstance(error, EOFError):
         return DataError(f"{path} breaks off{after}; the copy is incomplete: get it again.")
-    if path.suffix.lower() in COMPRESSED_SUFFIXES:
+    if path.suffix.lower() in OPENERS:
         return DataError(f"{path} cannot be decompressed{after} ({error}); get it again, or correct its name.")
     return DataError(f"{path} cannot be read{after}: {error}.")
 
@@ -178,10 +206,141 @@ def json_type_name(value: object) -> str:
     return JSON_TYPE_NAMES.get(type(value), "null")
 
 
-def _open(path: Path) -> BufferedIOBase:
-    if path.suffix.lower() == ".gz":
-        return gzip.open(path, "rb")
-    return lzma.open(path, "rb") if path.suffix.lower() == ".xz" else open(path, "rb")
+def parse_json(path: Path, line_number: int, line: str) -> Any:
+    """Parse a line of a .jsonl file.
+
+    Args:
+        path: the file, for messages.
+        line_number: the line number, for messages.
+        line: the line.
+
+    Returns:
+        The value.
+
+    Raises:
+        DataError: the line is not JSON.
+
+    Example:
+        >>> parse_json(Path("a.jsonl"), 1, "[1]")
+        [1]
+    """
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise line_error(path, line_number, f"not JSON ({error}); each line must be one object") from None
+
+
+def parse_record(path: Path, line_number: int, line: str) -> dict[str, Any]:
+    """Parse a line of a .jsonl file that must be an object.
+
+    Args:
+        path: the file, for messages.
+        line_number: the line number, for messages.
+        line: the line.
+
+    Returns:
+        The object.
+
+    Raises:
+        DataError: the line is not a JSON object.
+
+    Example:
+        >>> parse_record(Path("a.jsonl"), 1, '{"label": 1}')
+        {'label': 1}
+    """
+    record = parse_json(path, line_number, line)
+    if not isinstance(record, dict):
+        raise line_error(path, line_number, f"{json_type_name(record)}, but each line must be one object")
+    return record
+
+
+def get_value(record: Mapping[str, Any], key: str, path: Path, line_number: int) -> Any:
+    """Return a value of an object of a .jsonl file.
+
+    Args:
+        record: the object.
+        key: the key of the value.
+        path: the file, for messages.
+        line_number: the line number, for messages.
+
+    Returns:
+        The value.
+
+    Raises:
+        DataError: the object has no such key.
+
+    Example:
+        >>> get_value({"label": 1}, "label", Path("a.jsonl"), 1)
+        1
+    """
+    if key not in record:
+        available = ", ".join(map(repr, list(record)[:8])) or "nothing"
+        raise line_error(path, line_number, f"no key {key!r}, only {available}; choose existing keys")
+    return record[key]
+
+
+def get_text(record: Mapping[str, Any], key: str, path: Path, line_number: int) -> str:
+    """Return a value of an object of a .jsonl file that must be text.
+
+    Args:
+        record: the object.
+        key: the key of the value.
+        path: the file, for messages.
+        line_number: the line number, for messages.
+
+    Returns:
+        The text.
+
+    Raises:
+        DataError: the object has no such key, or the value is not text.
+
+    Example:
+        >>> get_text({"source": "a"}, "source", Path("a.jsonl"), 1)
+        'a'
+    """
+    text = get_value(record, key, path, line_number)
+    if not isinstance(text, str):
+        raise line_error(path, line_number, f"{key!r} is {json_type_name(text)}, but must be text")
+    check_characters(text, repr(key), path, line_number)
+    return text
+
+
+def check_characters(text: str, name: str, path: Path, line_number: int) -> None:
+    """Raise DataError if a text has characters that are not text.
+
+    Args:
+        text: the text.
+        name: the name of the text, for messages.
+        path: the file, for messages.
+        line_number: the line number, for messages.
+
+    Example:
+        >>> check_characters("a", "the text", Path("a.jsonl"), 1)
+    """
+    if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
+        raise line_error(path, line_number, f"{name} has a NUL or half a surrogate pair, which is not text; correct it")
+
+
+def line_error(path: Path, line_number: int, message: str) -> DataError:
+    """Return the error for a line of a file.
+
+    Args:
+        path: the file.
+        line_number: the line number.
+        message: what is wrong, and what to do.
+
+    Returns:
+        The error to raise.
+
+    Example:
+        >>> print(line_error(Path("a.tsv"), 3, "2 columns, but there must be 3"))
+        a.tsv, line 3: 2 columns, but there must be 3.
+    """
+    return DataError(f"{path}, line {line_number}: {message}.")
+
+
+def _open(path: Path) -> Any:
+    return OPENERS.get(path.suffix.lower(), open)(path, "rb")
 
 
 def _decode_line(raw: bytes, path: Path, line_number: int) -> str:

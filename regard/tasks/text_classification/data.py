@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
 
-from regard.data.documents import Document, DocumentFiles, line_error, parse_record
-from regard.data.text_files import read_lines
+from regard.data.documents import Document, DocumentFiles
+from regard.data.text_files import line_error, parse_record, read_lines
 from regard.errors import ConfigError
 from regard.tasks.datasets import find_data_folder, find_file, split_files
 from regard.tasks.task import DataSplits, LazyExamples
