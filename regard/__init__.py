@@ -5,9 +5,9 @@
     weights = normalize(scores)          # *batch queries keys
     context = weights @ value            # *batch queries value_dim
 
-`attend` is the equation, `Attention` its module form; scores, masks and normalizers are in `regard.attention`. `load`
-opens the model of a training run, and `watch` collects the weights of every attention inside a model. Importing regard
-does not import torch: names are loaded when they are first used.
+`attend` is the equation, `Attention` its module form; scores, masks and normalizers are in `regard.attention`. `train`
+trains a recipe, `load` opens the model of a run, and `watch` collects the weights of every attention inside a model.
+Importing regard does not import torch: names are loaded when they are first used.
 
 >>> import torch, regard
 >>> output = regard.attend(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6))
@@ -15,50 +15,30 @@ does not import torch: names are loaded when they are first used.
 (torch.Size([2, 3, 6]), torch.Size([2, 3, 5]))
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from regard._imports import lazy_names
 from regard._version import __version__
 
 if TYPE_CHECKING:
-    import regard.attention as attention
-    import regard.catalogue as catalogue
-    import regard.data as data
-    import regard.decoding as decoding
-    import regard.export as export
-    import regard.models as models
-    import regard.serving as serving
-    import regard.studies as studies
-    import regard.tasks as tasks
-    import regard.testing as testing
-    import regard.training as training
-    import regard.viewing as viewing
+    from regard import (
+        attention,
+        catalogue,
+        data,
+        decoding,
+        export,
+        models,
+        serving,
+        studies,
+        tasks,
+        testing,
+        training,
+        viewing,
+    )
     from regard.attention import Attention, attend
     from regard.errors import RegardError
-    from regard.tasks import load
+    from regard.tasks import load, train
     from regard.viewing import watch
-
-_LAZY_NAMES = {
-    "attend": "regard.attention",
-    "Attention": "regard.attention",
-    "RegardError": "regard.errors",
-    "load": "regard.tasks",
-    "watch": "regard.viewing",
-}
-_PACKAGES = (
-    "attention",
-    "catalogue",
-    "data",
-    "decoding",
-    "export",
-    "models",
-    "serving",
-    "studies",
-    "tasks",
-    "testing",
-    "training",
-    "viewing",
-)
 
 __all__ = [
     "Attention",
@@ -76,21 +56,20 @@ __all__ = [
     "studies",
     "tasks",
     "testing",
+    "train",
     "training",
     "viewing",
     "watch",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name in _LAZY_NAMES:
-        value = getattr(import_module(_LAZY_NAMES[name]), name)
-    elif name in _PACKAGES:
-        value = import_module(f"regard.{name}")
-    else:
-        raise AttributeError(f"module 'regard' has no attribute {name!r}")
-    globals()[name] = value  # so that the next access does not call this function
-    return value
+_NAMES = {
+    "attention": ("Attention", "attend"),
+    "errors": ("RegardError",),
+    "tasks": ("load", "train"),
+    "viewing": ("watch",),
+}
+_PACKAGES = "attention catalogue data decoding export models serving studies tasks testing training viewing"
+__getattr__ = lazy_names(__name__, _NAMES, _PACKAGES.split())
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from importlib import import_module
 from types import ModuleType
@@ -49,3 +51,32 @@ def resolve(target: str) -> Any:
     """
     module, _, name = target.partition(":")
     return reduce(getattr, name.split("."), import_module(module))
+
+
+def lazy_names(
+    package: str, names: Mapping[str, Iterable[str]], subpackages: Iterable[str] = ()
+) -> Callable[[str], object]:
+    """Return the function `__getattr__` of a package whose names are imported when they are first used.
+
+    Args:
+        package: its name
+        names: the names that each of its modules provides
+        subpackages: modules that are names of the package themselves
+
+    Example:
+        >>> lazy_names("regard", {"errors": ["RegardError"]})("RegardError").__name__
+        'RegardError'
+    """
+    homes = {name: module for module, provided in names.items() for name in provided}
+    subpackages = tuple(subpackages)
+
+    def __getattr__(name: str) -> object:
+        if name in subpackages:
+            return import_module(f"{package}.{name}")
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{package}.{homes[name]}"), name)
+        setattr(sys.modules[package], name, value)  # so that the next access does not call this function
+        return value
+
+    return __getattr__

@@ -71,19 +71,15 @@ def option(
         Traceback (most recent call last):
         regard.errors.ConfigError: invalid value '0' for layers: must be at least 1
     """
-    bounds = (("ge", ge), ("gt", gt), ("le", le), ("lt", lt))
+    bounds = {"ge": ge, "gt": gt, "le": le, "lt": lt}
+    flags = {"infinite": infinite, "inherit": inherit, "resumable": resumable, "neutral": neutral, "path": path}
     metadata = {
         "help": help,
-        "bounds": {name: bound for name, bound in bounds if bound is not None},
+        "bounds": {name: bound for name, bound in bounds.items() if bound is not None},
         "choices": tuple(choices),
-        "infinite": infinite,
         "when": dict(when or {}),
-        "inherit": inherit,
-        "resumable": resumable,
-        "neutral": neutral,
-        "path": path,
     }
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata=metadata | flags)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ A run can be killed at any moment and resumed to the same weights, bit for bit. 
 torch: a name is imported when it is first used.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from regard._imports import lazy_names
 
 if TYPE_CHECKING:
     from regard.training.config import TrainingConfig
@@ -30,27 +31,16 @@ __all__ = [
     "save_weights",
 ]
 
-_LAZY_NAMES = {
-    "BatchSource": "engine",
-    "Loss": "loss",
-    "RunFolder": "run",
-    "TrainingConfig": "config",
-    "TrainingResult": "engine",
-    "average_weights": "weights",
-    "fit": "engine",
-    "linear_cross_entropy": "loss",
-    "load_into": "weights",
-    "load_weights": "weights",
-    "save_weights": "weights",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _LAZY_NAMES:
-        raise AttributeError(f"module 'regard.training' has no attribute {name!r}")
-    value = getattr(import_module(f"regard.training.{_LAZY_NAMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "config": ("TrainingConfig",),
+        "engine": ("BatchSource", "TrainingResult", "fit"),
+        "loss": ("Loss", "linear_cross_entropy"),
+        "run": ("RunFolder",),
+        "weights": ("average_weights", "load_into", "load_weights", "save_weights"),
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -167,32 +167,10 @@ class MetricsLogger:
 
 
 class NullLogger:
-    """The logger of a process that is not the main one: it writes nothing."""
+    """The logger of processes that write no files: every method does nothing."""
 
-    def log_line(self, text: str) -> None:
-        """Do nothing."""
-
-    def log_to_file(self, text: str) -> None:
-        """Do nothing."""
-
-    def log_step(self, sums: Mapping[str, float], count: int, grad_norm: float, lr: float) -> None:
-        """Do nothing."""
-
-    def flush_point(self) -> None:
-        """Do nothing."""
-
-    def log_validation(self, scores: Mapping[str, float], is_best: bool, seconds: float) -> None:
-        """Do nothing."""
-
-    def sync_metrics(self) -> int:
-        """Return 0."""
-        return 0
-
-    def plot(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: None
 
 
 class AppendOnlyFile:

@@ -79,10 +79,8 @@ def linear_cross_entropy(
     if chunk_size is None:
         chunk_size = min(max(MAX_LOGITS // weight.shape[0], 32), 512)
     needs_grad = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias))
-    if not needs_grad:
-        smoothed, plain, *_ = _with_autocast(hidden, weight, bias, target, label_smoothing, chunk_size, False)
-        return smoothed, plain
-    return _LinearCrossEntropy.apply(hidden, weight, bias, target, label_smoothing, chunk_size)
+    arguments = (hidden, weight, bias, target, label_smoothing, chunk_size)
+    return _LinearCrossEntropy.apply(*arguments) if needs_grad else _with_autocast(*arguments, False)[:2]
 
 
 def _with_autocast(hidden: Tensor, *args: Any) -> Any:
@@ -100,17 +98,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
     """The loss, with its gradient computed in the forward pass; backward only scales it."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        target: Tensor,
-        label_smoothing: float,
-        chunk_size: int,
-    ) -> tuple[Tensor, Tensor]:
-        results = _with_autocast(hidden, weight, bias, target, label_smoothing, chunk_size, True)
-        smoothed, plain, d_hidden, d_weight, d_bias = results
+    def forward(ctx: Any, hidden: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+        smoothed, plain, d_hidden, d_weight, d_bias = _with_autocast(hidden, *args, True)
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
         ctx.hidden_dtype = hidden.dtype
         ctx.mark_non_differentiable(plain)
