@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -46,23 +46,12 @@ class SequenceBatch(TensorBatch):
     inputs: Float[Tensor, "batch steps input_dim"]
     targets: Float[Tensor, "batch steps output_dim"]
     target_mask: Bool[Tensor, " steps"]
+    shared: ClassVar[tuple[str, ...]] = ("target_mask",)
 
     @property
     def num_tokens(self) -> int:
         """The number of bits to predict."""
         return len(self) * int(self.target_mask.sum()) * self.targets.shape[-1]
-
-    def shard(self, rank: int, world_size: int) -> SequenceBatch:
-        """Return the rows of one of several processes: every `world_size`-th, from `rank` on.
-
-        Args:
-            rank: the number of the process.
-            world_size: the number of processes.
-
-        Returns:
-            A batch, which is empty if there are too few rows.
-        """
-        return replace(self, inputs=self.inputs[rank::world_size], targets=self.targets[rank::world_size])
 
 
 @dataclass(frozen=True)
@@ -82,6 +71,7 @@ class Algorithm(ABC):
     num_bits: int = 8
     name: ClassVar[str]
     size_names: ClassVar[tuple[str, ...]]
+    num_marks: ClassVar[tuple[int, int]]  # dimensions of inputs and targets beside the bits
 
     def __post_init__(self) -> None:
         for name in self.size_names:
@@ -90,9 +80,9 @@ class Algorithm(ABC):
                 raise UsageError(f"invalid range of {name}, from {low} to {high}: must be 1 <= smallest <= largest")
 
     @property
-    @abstractmethod
     def dims(self) -> tuple[int, int]:
         """The dimensions of inputs and targets: (input_dim, output_dim)."""
+        return self.num_bits + self.num_marks[0], self.num_bits + self.num_marks[1]
 
     @abstractmethod
     def _sample(self, generator: Generator, batch_size: int, **sizes: int) -> SequenceBatch: ...
@@ -110,9 +100,8 @@ class Algorithm(ABC):
         """
         sampled = {name: _uniform_int(generator, *self.sizes[name]) for name in self.size_names}
         if unknown := set(sizes) - set(sampled):
-            raise UsageError(
-                f"{self.name} has no size {sorted(unknown)[0]!r}; its sizes are {', '.join(self.size_names)}"
-            )
+            sizes_text = ", ".join(self.size_names)
+            raise UsageError(f"{self.name} has no size {min(unknown)!r}; its sizes are {sizes_text}")
         if small := [name for name, size in sizes.items() if size < 1]:
             raise UsageError(f"invalid value {sizes[small[0]]} for {small[0]}: must be at least 1")
         return self._sample(generator, batch_size, **(sampled | sizes))
@@ -132,11 +121,7 @@ class Copy(Algorithm):
 
     name = "copy"
     size_names = ("length",)
-
-    @property
-    def dims(self) -> tuple[int, int]:
-        """The dimensions of inputs and targets: (input_dim, output_dim)."""
-        return self.num_bits + 1, self.num_bits
+    num_marks = (1, 0)
 
     def _sample(self, generator: Generator, batch_size: int, *, length: int) -> SequenceBatch:  # type: ignore[override]
         vectors = self._sample_vectors(generator, batch_size, length)
@@ -163,11 +148,7 @@ class RepeatCopy(Algorithm):
 
     name = "repeat-copy"
     size_names = ("length", "repeats")
-
-    @property
-    def dims(self) -> tuple[int, int]:
-        """The dimensions of inputs and targets: (input_dim, output_dim)."""
-        return self.num_bits + 1, self.num_bits + 1
+    num_marks = (1, 1)
 
     def _sample(  # type: ignore[override]
         self, generator: Generator, batch_size: int, *, length: int, repeats: int
@@ -209,17 +190,13 @@ class AssociativeRecall(Algorithm):
 
     name = "recall"
     size_names = ("items",)
+    num_marks = (2, 0)
     ITEM_LENGTH = 3
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sizes["items"][0] < 2:
             raise UsageError("recall needs at least 2 items: a query and the item after it")
-
-    @property
-    def dims(self) -> tuple[int, int]:
-        """The dimensions of inputs and targets: (input_dim, output_dim)."""
-        return self.num_bits + 2, self.num_bits
 
     def _sample(self, generator: Generator, batch_size: int, *, items: int) -> SequenceBatch:  # type: ignore[override]
         if items < 2:
@@ -329,11 +306,7 @@ class PrioritySort(Algorithm):
 
     name = "sort"
     size_names = ("length",)
-
-    @property
-    def dims(self) -> tuple[int, int]:
-        """The dimensions of inputs and targets: (input_dim, output_dim)."""
-        return self.num_bits + 2, self.num_bits
+    num_marks = (2, 0)
 
     def _sample(self, generator: Generator, batch_size: int, *, length: int) -> SequenceBatch:  # type: ignore[override]
         num_best = max(1, length * 4 // 5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -14,13 +14,14 @@ from torch import Tensor
 
 from regard.data.vocabulary import PAD_ID
 
-__all__ = ["IntArray", "RaggedArray", "TensorBatch", "split_by_tokens"]
+__all__ = ["IntArray", "RaggedArray", "TensorBatch", "TensorRows", "split_by_tokens"]
 
 IntArray = npt.NDArray[np.int64]
 if TYPE_CHECKING:
     SelfBatch = TypeVar("SelfBatch", bound="TensorBatch")
-else:  # the shape checks of the tests would evaluate the bound before the class exists
-    SelfBatch = TypeVar("SelfBatch")
+    SelfRows = TypeVar("SelfRows", bound="TensorRows")
+else:  # the shape checks of the tests would evaluate the bounds before the classes exist
+    SelfBatch, SelfRows = TypeVar("SelfBatch"), TypeVar("SelfRows")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class TensorBatch:
 
     Subclasses define `num_tokens`, the number of predictions that the loss is averaged over. `padded` names the fields
     that are padded along their second dimension, with the field of their lengths; shards drop the columns that none of
-    their rows needs.
+    their rows needs. `shared` names the fields that have no rows, so that every shard has all of them.
 
     Example:
         >>> from regard.data.pair_batches import PairBatch
@@ -39,6 +40,7 @@ class TensorBatch:
     """
 
     padded: ClassVar[Mapping[str, str]] = {}
+    shared: ClassVar[tuple[str, ...]] = ()
 
     def __len__(self) -> int:
         return len(next(iter(vars(self).values())))
@@ -69,11 +71,58 @@ class TensorBatch:
         Returns:
             A batch, which is empty if there are too few rows.
         """
-        rows = {name: value[rank::world_size] for name, value in vars(self).items()}
+        rows = {name: value[rank::world_size] for name, value in vars(self).items() if name not in self.shared}
         for name, lengths in self.padded.items():
             longest = int(rows[lengths].max()) if len(rows[lengths]) else 0
             rows[name] = rows[name][:, :longest]
         return replace(self, **rows)
+
+
+class TensorRows:
+    """Base of dataclasses of examples, whose fields have one row for each: tensors, or other `TensorRows`.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Points(TensorRows):
+        ...     values: Tensor
+        >>> points = Points.concatenate([Points(torch.tensor([1, 2])), Points(torch.tensor([3]))])
+        >>> points.head(2).values, [point.values.item() for point in points]
+        (tensor([1, 2]), [1, 2, 3])
+    """
+
+    def __len__(self) -> int:
+        return len(next(iter(vars(self).values())))
+
+    def __getitem__(self: SelfRows, index: int | slice) -> SelfRows:
+        rows = slice(index, index + 1) if isinstance(index, int) else index
+        return type(self)(*(value[rows] for value in vars(self).values()))
+
+    def __iter__(self: SelfRows) -> Iterator[SelfRows]:
+        return (self[row] for row in range(len(self)))
+
+    @classmethod
+    def concatenate(cls: type[SelfRows], parts: Sequence[SelfRows]) -> SelfRows:
+        """Join examples whose tensors have equal sizes.
+
+        Args:
+            parts: the examples.
+
+        Returns:
+            All examples, in order.
+        """
+        columns = zip(*(vars(part).values() for part in parts), strict=True)
+        return cls(*(torch.cat(part) if isinstance(part[0], Tensor) else part[0].concatenate(part) for part in columns))
+
+    def head(self: SelfRows, count: int) -> SelfRows:
+        """Return the first examples.
+
+        Args:
+            count: their number.
+
+        Returns:
+            The examples.
+        """
+        return self[:count]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
 
-from regard.data.batching import TensorBatch
+from regard.data.batching import TensorBatch, TensorRows
 from regard.data.images import read_image
 from regard.data.parallel import DataReport
 from regard.data.scenes import CAPTION_WORDS, RenderedScenes
@@ -110,7 +110,7 @@ class ImageArray:
 
 
 @dataclass(frozen=True)
-class CaptionedImages:
+class CaptionedImages(TensorRows):
     """Images with all their captions, and the boxes of the things that captions name, where they are known.
 
     Args:
@@ -139,9 +139,6 @@ class CaptionedImages:
         rows = slice(index, index + 1) if isinstance(index, int) else index
         return self.select(range(len(self))[rows])
 
-    def __iter__(self) -> Iterator[CaptionedImages]:
-        return (self[row] for row in range(len(self)))
-
     @classmethod
     def concatenate(cls, parts: Sequence[CaptionedImages]) -> CaptionedImages:
         """Join captioned images of one size.
@@ -160,17 +157,6 @@ class CaptionedImages:
             None if first.boxes is None else torch.cat([part.boxes for part in parts if part.boxes is not None]),
             [caption for part in parts for caption in part.baselines],
         )
-
-    def head(self, count: int) -> CaptionedImages:
-        """Return the first images.
-
-        Args:
-            count: their number.
-
-        Returns:
-            The images with their captions.
-        """
-        return self.select(range(min(count, len(self))))
 
     def select(self, indices: Sequence[int]) -> CaptionedImages:
         """Return some images.

@@ -8,14 +8,14 @@ Each scene has one question of each type; ambiguous questions are left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from regard.data.batching import TensorBatch
+from regard.data.batching import TensorBatch, TensorRows
 from regard.data.scenes import RenderedScenes, SceneGenerator
 from regard.errors import InputError, UsageError
 
@@ -111,7 +111,7 @@ def format_question(words: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class ImageQuestions:
+class ImageQuestions(TensorRows):
     """Scenes with questions, their answers, and the digits that each question is about.
 
     Args:
@@ -140,30 +140,6 @@ class ImageQuestions:
     types: Int[Tensor, "count questions"]
     relevant_digits: Bool[Tensor, "count questions digits"]
 
-    def __len__(self) -> int:
-        return len(self.answers)
-
-    def __getitem__(self, index: int | slice) -> ImageQuestions:
-        rows = slice(index, index + 1) if isinstance(index, int) else index
-        return ImageQuestions(*(value[rows] for value in vars(self).values()))
-
-    def __iter__(self) -> Iterator[ImageQuestions]:
-        return (self[row] for row in range(len(self)))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[ImageQuestions]) -> ImageQuestions:
-        """Join questions about scenes of one size.
-
-        Args:
-            parts: the scenes with their questions.
-
-        Returns:
-            All scenes, in order.
-        """
-        scenes = RenderedScenes.concatenate([part.scenes for part in parts])
-        others = zip(*(tuple(vars(part).values())[1:] for part in parts), strict=True)
-        return cls(scenes, *map(torch.cat, others))
-
     def get_question(self, row: int, question_index: int) -> str:
         """Return a question as text.
 
@@ -187,17 +163,6 @@ class ImageQuestions:
             The answer.
         """
         return ANSWERS[int(self.answers[row, question_index])]
-
-    def head(self, count: int) -> ImageQuestions:
-        """Return the questions about the first scenes.
-
-        Args:
-            count: the number of scenes.
-
-        Returns:
-            The scenes and questions.
-        """
-        return self[:count]
 
 
 class QuestionGenerator:

@@ -8,7 +8,6 @@ has a word for its size and one for its position, so that a model has to attend 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from regard.data.batching import TensorBatch
+from regard.data.batching import TensorBatch, TensorRows
 from regard.data.images import Digits
 from regard.errors import UsageError
 
@@ -37,7 +36,7 @@ WORDS_PER_DIGIT = 4  # with the comma after it
 
 
 @dataclass(frozen=True)
-class RenderedScenes:
+class RenderedScenes(TensorRows):
     """Images of scenes with their contents; digits are in order from left to right.
 
     Args:
@@ -60,28 +59,6 @@ class RenderedScenes:
     boxes: Int[Tensor, "count digits 4"]
     is_large: Bool[Tensor, "count digits"]
 
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int | slice) -> RenderedScenes:
-        rows = slice(index, index + 1) if isinstance(index, int) else index
-        return RenderedScenes(*(value[rows] for value in vars(self).values()))
-
-    def __iter__(self) -> Iterator[RenderedScenes]:
-        return (self[row] for row in range(len(self)))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[RenderedScenes]) -> RenderedScenes:
-        """Join scenes of one size.
-
-        Args:
-            parts: the scenes.
-
-        Returns:
-            All scenes, in order.
-        """
-        return cls(*map(torch.cat, zip(*(vars(part).values() for part in parts), strict=True)))
-
     @property
     def horizontal_centers(self) -> Int[Tensor, "count digits"]:
         """Twice the horizontal center of each digit, in pixels."""
@@ -91,17 +68,6 @@ class RenderedScenes:
     def is_below(self) -> Bool[Tensor, "count digits"]:
         """Whether the center of a digit is below the center of the scene."""
         return self.boxes[..., 1] + self.boxes[..., 3] > self.images.shape[-1]
-
-    def head(self, count: int) -> RenderedScenes:
-        """Return the first scenes.
-
-        Args:
-            count: their number.
-
-        Returns:
-            The scenes.
-        """
-        return self[:count]
 
     def encode_captions(self) -> Int[Tensor, "count words"]:
         """Return the caption of each scene as indices of `CAPTION_WORDS`.

@@ -96,7 +96,8 @@ def split_sentences(text: str) -> list[str]:
         >>> split_sentences("“太好了！”他说。服务一般；房间也小……不会再来")
         ['“太好了！”', '他说。', '服务一般；', '房间也小……', '不会再来']
     """
-    return [sentence for line in LINE_BREAKS.split(text) for sentence in _split_line(line)]
+    parts = (part.strip() for line in LINE_BREAKS.split(text) for part in _split_line(line))
+    return [sentence for sentence in parts if sentence]
 
 
 def _split_line(line: str) -> Iterator[str]:
@@ -106,14 +107,9 @@ def _split_line(line: str) -> Iterator[str]:
             line, start, match["marks"], match.start(), match.end(), bool(match["after"]), has_capitals
         )
         if _is_sentence_end(context):
-            yield from _strip_nonempty(line[start : match.end()])
+            yield line[start : match.end()]
             start = match.end()
-    yield from _strip_nonempty(line[start:])
-
-
-def _strip_nonempty(sentence: str) -> Iterator[str]:
-    if sentence.strip():
-        yield sentence.strip()
+    yield line[start:]
 
 
 class StopContext(NamedTuple):

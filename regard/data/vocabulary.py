@@ -170,29 +170,13 @@ def _iter_training_strings(counts: Counter[str], alphabet: set[str]) -> Iterator
 
 
 def _train_bpe(strings: Iterator[str], alphabet: list[str], vocab_size: int) -> Vocabulary:
-    hf = require_extra("tokenizers", extra="recipes")
-    trainer = hf.trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=2,
-        special_tokens=SPECIAL_TOKENS,
-        initial_alphabet=alphabet,
-        show_progress=False,
-    )
-    model = _train_model(hf, hf.models.BPE(unk_token=SPECIAL_TOKENS[UNK_ID]), strings, trainer)
+    model = _train_model("BpeTrainer", strings, alphabet, vocab_size, min_frequency=2)
     tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
     return Vocabulary(tokens, [(left, right) for left, right in model["merges"]], [])
 
 
 def _train_unigram(strings: Iterator[str], alphabet: list[str], vocab_size: int) -> Vocabulary:
-    hf = require_extra("tokenizers", extra="recipes")
-    trainer = hf.trainers.UnigramTrainer(
-        vocab_size=vocab_size,
-        unk_token=SPECIAL_TOKENS[UNK_ID],
-        special_tokens=SPECIAL_TOKENS,
-        initial_alphabet=alphabet,
-        show_progress=False,
-    )
-    model = _train_model(hf, hf.models.Unigram(), strings, trainer)
+    model = _train_model("UnigramTrainer", strings, alphabet, vocab_size, unk_token=SPECIAL_TOKENS[UNK_ID])
     num_special = len(SPECIAL_TOKENS)
     scores = _canonical_scores(dict(model["vocab"][num_special:]))
     tokens = sorted(scores, key=lambda token: (-scores[token], token))
@@ -211,10 +195,14 @@ def _canonical_scores(scores: dict[str, float]) -> dict[str, float]:
     return {token: round(score, 3) for token, score in floored.items()}
 
 
-def _train_model(hf: Any, model: Any, strings: Iterator[str], trainer: Any) -> Any:
-    tokenizer = hf.Tokenizer(model)
+def _train_model(trainer: str, strings: Iterator[str], alphabet: list[str], vocab_size: int, **options: Any) -> Any:
+    """Train a model of Hugging Face's `tokenizers`, and return it as the dictionary of its JSON file."""
+    hf = require_extra("tokenizers", extra="recipes")
+    options |= {"vocab_size": vocab_size, "special_tokens": SPECIAL_TOKENS, "initial_alphabet": alphabet}
+    is_bpe = trainer == "BpeTrainer"
+    tokenizer = hf.Tokenizer(hf.models.BPE(unk_token=SPECIAL_TOKENS[UNK_ID]) if is_bpe else hf.models.Unigram())
     tokenizer.pre_tokenizer = hf.pre_tokenizers.WhitespaceSplit()
-    tokenizer.train_from_iterator(strings, trainer)
+    tokenizer.train_from_iterator(strings, getattr(hf.trainers, trainer)(**options, show_progress=False))
     return json.loads(tokenizer.to_str())["model"]
 
 
