@@ -7,6 +7,9 @@ import time
 import pytest
 import torch
 
+import regard
+from regard.cli import main
+from regard.errors import RunFormatError
 from regard.training import RunFolder, save_weights
 from tests.training.toy import train
 
@@ -65,3 +68,23 @@ def test_the_average_is_used_else_the_best_else_the_latest_weights(tmp_path):
     assert run.find_weights() == run.checkpoints / "step-00000030" / "model.safetensors"
     with pytest.raises(FileNotFoundError, match=r"empty has no weights yet"):
         RunFolder(tmp_path / "empty").find_weights()
+
+
+@pytest.mark.parametrize("command", ["info", "resume", "evaluate", "translate", "show", "export", "serve"])
+def test_a_run_of_version_0_1_is_refused_in_one_sentence(tmp_path, capsys, command):
+    folder = tmp_path / "old"
+    run = RunFolder.create(folder)
+    run.write_record({"format": 1, "regard": "0.1.0", "recipe": "reverse", "settings": {"steps": 20}})
+    run.checkpoints.mkdir()
+    arguments = {
+        "translate": ["abc"],
+        "show": ["abc"],
+        "export": ["--to", "safetensors", "--out", str(tmp_path / "exported")],
+    }
+    with pytest.raises(SystemExit) as caught:
+        main([command, str(folder), *arguments.get(command, [])])
+    assert caught.value.code == RunFormatError.exit_code == 2
+    sentence = f"{folder} was written by regard 0.1; train it again, or use regard 0.1"
+    assert capsys.readouterr().err == f"regard: {sentence}\n"
+    with pytest.raises(RunFormatError, match=sentence):
+        regard.load(folder)
