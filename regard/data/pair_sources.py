@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -23,14 +23,14 @@ from regard.data.pair_batches import (
     with_line_numbers,
 )
 from regard.data.parallel import DataReport, ParallelFiles, SentencePair
-from regard.data.sources import DataPosition, changed_data_error, check_position, data_fingerprint
+from regard.data.sources import ResumableBatches, data_fingerprint
 from regard.data.tokenizer import Tokenizer
 from regard.errors import DataError, UsageError
 
 __all__ = ["GeneratedPairs", "InMemoryPairs", "PairSource", "StreamedPairs", "iter_eval_batches"]
 
 
-class PairSource(ABC):
+class PairSource(ResumableBatches[PairBatch]):
     """Base of the sources of sentence pairs: chunks of pairs, each planned as a function of (seed, epoch, chunk).
 
     Args:
@@ -44,69 +44,36 @@ class PairSource(ABC):
         True
     """
 
-    num_chunks = 1  # of an epoch
+    has_chunks = True
 
     def __init__(self, source: Tokenizer, target: Tokenizer, config: BatchingConfig | None, name: str) -> None:
-        self.config = config or BatchingConfig()
+        self.config, self.name = config or BatchingConfig(), name
         self._encoder = PairEncoder(source, target, self.config, name)
-        self._fingerprint_values: dict[str, Any] = {
-            "config": self.config.as_dict(),
-            "source_vocab_size": len(source),
-            "target_vocab_size": len(target),
-        }
         self.report = self._encoder.make_report()
 
-    @property
-    def fingerprint(self) -> str:
-        """The checksum of the data and its options, which positions carry."""
-        return data_fingerprint(self._fingerprint_values)
+    def _set_fingerprint(self, **values: Any) -> None:
+        source, target = self._encoder.tokenizers
+        sizes = {"source_vocab_size": len(source), "target_vocab_size": len(target)}
+        self.fingerprint = data_fingerprint({"config": self.config.as_dict(), **sizes, **values})
 
     @abstractmethod
     def _read_chunks(self, epoch: int, first_chunk: int) -> Iterator[EncodedPairs]:
         """Yield the chunks of an epoch from `first_chunk` on."""
 
-    def batches(self, position: DataPosition | None = None) -> Iterator[tuple[PairBatch, DataPosition]]:
-        """Iterate over batches without end.
-
-        Args:
-            position: a position of an earlier iteration; `None` starts at the beginning.
-
-        Returns:
-            An iterator over (batch, position after it); from a position, it yields exactly the following batches.
-
-        Raises:
-            DataError: the position was saved for other data or options, or no pair can be used.
-        """
-        fingerprint = self.fingerprint
-        epoch = first_chunk = num_done = 0
-        if position is not None:
-            check_position(position, fingerprint, self._encoder.name)
-            epoch, first_chunk, num_done = position["epoch"], position["chunk"], position["batch"]
-        while True:
-            is_empty = True
-            for index, chunk in enumerate(self._read_chunks(epoch, first_chunk), first_chunk):
-                plan = self._plan_batches(chunk, epoch, index)
-                if num_done > len(plan):
-                    raise changed_data_error(self._encoder.name)
-                for number in range(num_done, len(plan)):
-                    is_empty = False
-                    after = self._position_after(epoch, index, number + 1, len(plan))
-                    yield chunk.make_batch(plan[number]), {**after, "data": fingerprint}
-                num_done = 0
-            if is_empty and first_chunk == 0:
-                raise DataError(f"Nothing of {self._encoder.name} can be used: {self.report}")
-            epoch, first_chunk = epoch + 1, 0
+    def _plan_chunks(
+        self, epoch: int, first_chunk: int
+    ) -> Iterator[tuple[Sequence[IntArray], Callable[[IntArray], PairBatch]]]:
+        is_empty = first_chunk == 0
+        for index, chunk in enumerate(self._read_chunks(epoch, first_chunk), first_chunk):
+            plan = self._plan_batches(chunk, epoch, index)
+            is_empty = is_empty and not plan
+            yield plan, chunk.make_batch
+        if is_empty:
+            raise DataError(f"Nothing of {self.name} can be used: {self.report}")
 
     def _plan_batches(self, chunk: EncodedPairs, epoch: int, index: int) -> list[IntArray]:
         rng = self.config.make_rng(epoch, index)
         return chunk.plan_batches(self.config.max_tokens, self.config.length_noise, rng)
-
-    def _position_after(self, epoch: int, index: int, num_done: int, num_planned: int) -> DataPosition:
-        if num_done == num_planned:
-            index, num_done = index + 1, 0
-        if index == self.num_chunks:
-            epoch, index = epoch + 1, 0
-        return {"epoch": epoch, "chunk": index, "batch": num_done}
 
 
 class InMemoryPairs(PairSource):
@@ -146,8 +113,10 @@ class InMemoryPairs(PairSource):
             raise DataError(f"Nothing of {name} can be used: {self.report}")
         self._pairs = encoded if any(self.config.dropouts) else []
         self._encoded = EncodedPairs.from_pairs([ids for _, ids in encoded])
-        for side, rows in (("source", self._encoded.source), ("target", self._encoded.target)):
-            self._fingerprint_values[f"{side}_ids"] = data_fingerprint({"ids": rows.values, "lengths": rows.lengths})
+        sides = {"source_ids": self._encoded.source, "target_ids": self._encoded.target}
+        self._set_fingerprint(
+            **{side: data_fingerprint({"ids": rows.values, "lengths": rows.lengths}) for side, rows in sides.items()}
+        )
 
     def __len__(self) -> int:
         return len(self._encoded)
@@ -201,7 +170,7 @@ class StreamedPairs(PairSource):
         self._pairs, self._chunk_size = pairs, _check_chunk_size(chunk_size)
         num_lines = pairs.count_lines()
         self.num_chunks = -(-num_lines // chunk_size)
-        self._fingerprint_values |= {"lines": num_lines, "chunk_size": chunk_size}
+        self._set_fingerprint(lines=num_lines, chunk_size=chunk_size)
 
     def compute_report(self) -> DataReport:
         """Read and encode all pairs once.
@@ -253,7 +222,7 @@ class GeneratedPairs(PairSource):
     ) -> None:
         super().__init__(source, target, config, "the generated pairs")
         self._sample, self._chunk_size = sample, _check_chunk_size(chunk_size)
-        self._fingerprint_values["generated"] = chunk_size
+        self._set_fingerprint(generated=chunk_size)
 
     def compute_report(self) -> DataReport:
         """Generate and encode one chunk.

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from torch import Generator, Tensor
@@ -20,8 +20,7 @@ __all__ = [
     "EpochBatches",
     "GeneratedBatches",
     "InMemoryBatches",
-    "changed_data_error",
-    "check_position",
+    "ResumableBatches",
     "data_fingerprint",
     "seeded_generator",
 ]
@@ -87,48 +86,11 @@ def data_fingerprint(values: Mapping[str, Any]) -> str:
     return f"{checksum:08x}"
 
 
-def check_position(position: DataPosition, fingerprint: str, name: str) -> None:
-    """Refuse a position that was saved for other data or options.
+class ResumableBatches(ABC, Generic[BatchT]):
+    """Base of sources of batches that can be resumed after every batch.
 
-    Args:
-        position: the saved position.
-        fingerprint: the fingerprint of the data that is to be resumed.
-        name: the name of the data, for the message.
-
-    Raises:
-        DataError: the fingerprints differ.
-
-    Example:
-        >>> check_position({"data": "00000000"}, "00000000", "the pairs")
-    """
-    if position.get("data") != fingerprint:
-        raise changed_data_error(name)
-
-
-def changed_data_error(name: str) -> DataError:
-    """Return the error for a position that does not belong to the data.
-
-    Args:
-        name: the name of the data.
-
-    Returns:
-        The error to raise.
-
-    Example:
-        >>> raise changed_data_error("the pairs")
-        Traceback (most recent call last):
-        regard.errors.DataError: the pairs or the options of the data changed since this position was saved; ...
-    """
-    return DataError(
-        f"{name} or the options of the data changed since this position was saved; restore the old ones, "
-        "or start a new run."
-    )
-
-
-class EpochBatches(ABC, Generic[BatchT]):
-    """Base of sources that plan the batches of a whole epoch; they can be resumed after every batch.
-
-    Subclasses set `name` and `fingerprint`, and define `_plan_batches` and `make_batch`.
+    An epoch has one or more chunks; the batches of a chunk are planned before the first one is made, as a function of
+    (seed, epoch, chunk). Subclasses set `name` and `fingerprint`, and define `_plan_chunks`.
 
     Example:
         >>> source = InMemoryBatches(["a", "b"], "".join, batch_size=2)
@@ -138,7 +100,62 @@ class EpochBatches(ABC, Generic[BatchT]):
     """
 
     name: str
-    fingerprint: str
+    fingerprint: str  # the checksum of the data and its options, which positions carry
+    num_chunks = 1  # of an epoch
+    has_chunks: ClassVar[bool] = False  # whether positions name the chunk
+
+    @abstractmethod
+    def _plan_chunks(self, epoch: int, first_chunk: int) -> Iterator[tuple[Sequence[Any], Callable[[Any], BatchT]]]:
+        """Yield, for each chunk from `first_chunk` on, the rows of each batch and the function that makes a batch."""
+
+    def batches(self, position: DataPosition | None = None) -> Iterator[tuple[BatchT, DataPosition]]:
+        """Iterate over batches without end.
+
+        Args:
+            position: a position of an earlier iteration; `None` starts at the beginning.
+
+        Returns:
+            An iterator over (batch, position after it); from a position, it yields exactly the following batches.
+
+        Raises:
+            DataError: the position was saved for other data or options, or no example can be used.
+        """
+        beginning: DataPosition = {"epoch": 0, "batch": 0, "data": self.fingerprint}
+        start = beginning if position is None else position
+        if start.get("data") != self.fingerprint:
+            raise self._changed_data_error()
+        epoch, first_chunk, num_done = start["epoch"], start.get("chunk", 0), start["batch"]
+        while True:
+            for index, (plan, make_batch) in enumerate(self._plan_chunks(epoch, first_chunk), first_chunk):
+                if num_done > len(plan):
+                    raise self._changed_data_error()
+                for number in range(num_done, len(plan)):
+                    yield make_batch(plan[number]), self._position_after(epoch, index, number + 1, len(plan))
+                num_done = 0
+            epoch, first_chunk = epoch + 1, 0
+
+    def _position_after(self, epoch: int, index: int, num_done: int, num_planned: int) -> DataPosition:
+        if num_done == num_planned:
+            index, num_done = index + 1, 0
+        if index == self.num_chunks:
+            epoch, index = epoch + 1, 0
+        chunk = {"chunk": index} if self.has_chunks else {}
+        return {"epoch": epoch, **chunk, "batch": num_done, "data": self.fingerprint}
+
+    def _changed_data_error(self) -> DataError:
+        reason = "changed since this position was saved; restore the old ones, or start a new run"
+        return DataError(f"{self.name} or the options of the data {reason}.")
+
+
+class EpochBatches(ResumableBatches[BatchT]):
+    """Base of sources that plan the batches of a whole epoch.
+
+    Subclasses set `name` and `fingerprint`, and define `_plan_batches` and `make_batch`.
+
+    Example:
+        >>> issubclass(InMemoryBatches, EpochBatches)
+        True
+    """
 
     @abstractmethod
     def _plan_batches(self, epoch: int) -> Sequence[Any]:
@@ -155,31 +172,8 @@ class EpochBatches(ABC, Generic[BatchT]):
             The batch.
         """
 
-    def batches(self, position: DataPosition | None = None) -> Iterator[tuple[BatchT, DataPosition]]:
-        """Iterate over batches without end.
-
-        Args:
-            position: a position of an earlier iteration; `None` starts at the beginning.
-
-        Returns:
-            An iterator over (batch, position after it); from a position, it yields exactly the following batches.
-
-        Raises:
-            DataError: the position was saved for other data.
-        """
-        epoch = start = 0
-        if position is not None:
-            check_position(position, self.fingerprint, self.name)
-            epoch, start = position["epoch"], position["batch"]
-        while True:
-            plan = self._plan_batches(epoch)
-            if start > len(plan):
-                raise changed_data_error(self.name)
-            for number in range(start, len(plan)):
-                is_last = number + 1 == len(plan)
-                after = {"epoch": epoch + 1, "batch": 0} if is_last else {"epoch": epoch, "batch": number + 1}
-                yield self.make_batch(plan[number]), {**after, "data": self.fingerprint}
-            epoch, start = epoch + 1, 0
+    def _plan_chunks(self, epoch: int, first_chunk: int) -> Iterator[tuple[Sequence[Any], Callable[[Any], BatchT]]]:
+        yield self._plan_batches(epoch), self.make_batch
 
 
 @dataclass(frozen=True)
