@@ -71,7 +71,7 @@ class Algorithm(ABC):
     num_bits: int = 8
     name: ClassVar[str]
     size_names: ClassVar[tuple[str, ...]]
-    num_marks: ClassVar[tuple[int, int]]  # dimensions of inputs and targets beside the bits
+    num_marks: ClassVar[tuple[int, int]]  # dimensions of inputs and targets in addition to the bits
 
     def __post_init__(self) -> None:
         for name in self.size_names:
