@@ -26,7 +26,7 @@ from regard.tasks.run_record import read_record as read_run_record
 from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import Translator
-from regard.tasks.translation.processor import TranslationProcessor
+from regard.tasks.translation.task import TranslationProcessor
 from regard.training import RunFolder, checkpoint, load_weights, save_weights
 
 __all__ = ["ENGINES", "TARGETS", "export", "open_export", "to_engine"]

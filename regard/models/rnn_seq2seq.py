@@ -153,8 +153,14 @@ class RNNSeq2Seq(ResettableModule):
         self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
     ) -> list[Float[Tensor, "batch 1 tgt_len-1 src_len"]]:
         """Attention weights of `target[:, 1:]` over the source: one layer, one head; empty without attention."""
-        outputs = self.decode(source, source_lengths, target[:, :-1]).attention
-        return [torch.cat([output.weights for output in outputs], 1)[:, None]] if outputs else []
+        return _stack_weights(self.decode(source, source_lengths, target[:, :-1]))
+
+    def forward_with_weights(
+        self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
+    ) -> tuple[Float[Tensor, "batch tgt_len vocab"], list[Float[Tensor, "batch 1 tgt_len src_len"]]]:
+        """Logits, and the attention weights of `attention_weights`, from one pass."""
+        output = self.decode(source, source_lengths, target)
+        return self.lm_head(output.hidden), _stack_weights(output)
 
     def posterior_alignment(
         self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
@@ -277,6 +283,12 @@ class RNNSeq2Seq(ResettableModule):
 
     def extra_repr(self) -> str:
         return f"order={self.order}, input_feeding={self.input_feeding}, tie_embeddings={self.tie_embeddings}"
+
+
+def _stack_weights(output: DecoderOutput) -> list[Tensor]:
+    """The weights of all steps as one layer with one head; none without attention."""
+    weights = [step.weights for step in output.attention]
+    return [torch.cat(weights, 1)[:, None]] if weights else []
 
 
 class RNNEncoder(ResettableModule):

@@ -128,6 +128,13 @@ class Transformer(ResettableModule):
         """Cross-attention weights of `target[:, 1:]` over the source, one tensor per decoder layer."""
         return [output.weights for output in self._decode(source, source_lengths, target[:, :-1])[1]]
 
+    def forward_with_weights(
+        self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
+    ) -> tuple[Float[Tensor, "batch tgt_len vocab"], list[Float[Tensor, "batch heads tgt_len src_len"]]]:
+        """Logits, and the cross-attention weights of each decoder layer, from one pass."""
+        hidden, outputs = self._decode(source, source_lengths, target)
+        return self.lm_head(hidden), [output.weights for output in outputs]
+
     def start_decoding(
         self, source: SourceTokens, source_lengths: Lengths
     ) -> TransformerDecoderState | FusedDecoderState:

@@ -38,7 +38,7 @@ def tiny_translator(tokenizer: str = "char", **options):
     from regard.data import Tokenizer
     from regard.models import Transformer
     from regard.tasks import TranslationConfig, Translator
-    from regard.tasks.translation.processor import TranslationProcessor
+    from regard.tasks.translation.task import TranslationProcessor
 
     settings = TranslationConfig(**{**TINY, "tokenizer": tokenizer, **options})
     cut = Tokenizer.train(LINES * 5, tokenizer, 60)

@@ -8,8 +8,7 @@ import torch
 from regard.data import SentencePair, Tokenizer, iter_eval_batches
 from regard.studies import bahdanau_luong as study
 from regard.tasks import DataSplits, NextTokenLoss, Translator, make_config
-from regard.tasks.translation.processor import TranslationProcessor
-from regard.tasks.translation.task import build_model
+from regard.tasks.translation.task import TranslationProcessor, build_model
 
 PAIRS = [SentencePair("abcdefghij", "jihgfedcba"), SentencePair("abc", "cba"), SentencePair("hgfedcba", "abcdefgh")]
 

@@ -9,8 +9,7 @@ from regard.data.pair_batches import PairBatch
 from regard.data.strings import Reverse
 from regard.data.tokenizer import Tokenizer
 from regard.tasks import Translator, make_config
-from regard.tasks.translation.processor import TranslationProcessor
-from regard.tasks.translation.task import build_loss, build_model
+from regard.tasks.translation.task import TranslationProcessor, build_loss, build_model
 from regard.training.trainer import Objective
 
 LETTERS = "abcdefgh"

@@ -10,7 +10,7 @@ from regard.models import Transformer
 from regard.tasks import Translator, make_config
 from regard.tasks import benchmark as benching
 from regard.tasks.benchmark import measure_throughput
-from regard.tasks.translation.processor import TranslationProcessor
+from regard.tasks.translation.task import TranslationProcessor
 
 TEXTS = ["ab", "abc", "", "a", "cab"]
 

@@ -13,7 +13,7 @@ from regard.errors import ConfigError, DataError
 from regard.tasks import datasets as downloads
 from regard.tasks import make_config
 from regard.tasks.registry import get_recipe
-from regard.tasks.translation import data as _tatoeba
+from regard.tasks.translation import tatoeba
 from regard.tasks.translation.data import iter_pairs, multi30k, multi30k_tok
 
 
@@ -72,7 +72,7 @@ def test_a_broken_packet_is_refused(server):
 @pytest.fixture
 def sentences(server, monkeypatch):
     """The same server with pairs of sentences, as manythings.org packs them."""
-    monkeypatch.setattr(_tatoeba, "TATOEBA_URL", downloads.MULTI30K_URL)
+    monkeypatch.setattr(tatoeba, "TATOEBA_URL", downloads.MULTI30K_URL)
     return server
 
 

@@ -159,9 +159,11 @@ def test_settings_of_a_newer_regard_are_refused():
 @pytest.mark.parametrize(
     "words",
     [
-        ["hidden_dim=0"], ["num_layers=0"], ["beam_size=0"], ["dropout=1"], ["dropout=nan"], ["label_smoothing=-0.1"], ["lr=0"], ["lr=nan"],
+        ["hidden_dim=0"], ["num_layers=0"], ["beam_size=0"], ["dropout=1"], ["dropout=nan"], ["label_smoothing=-0.1"],
+        ["lr=0"], ["lr=nan"],
         ["steps=0"], ["bpe_dropout=0.1", "tokenizer=char"], ["embed_dim=30", "model=transformer", "num_heads=4"],
-        ["tie_embeddings=all", "model=transformer", "shared_vocab=off"], ["tie_embeddings=all", "shared_vocab=on", "tokenizer=bpe"],
+        ["tie_embeddings=all", "model=transformer", "shared_vocab=off"],
+        ["tie_embeddings=all", "shared_vocab=on", "tokenizer=bpe"],
         ["shared_vocab=on", "tokenizer=char", "target_tokenizer=word"], ["input_feeding=on"], ["num_threads=0"],
     ],
 )  # fmt: skip

@@ -8,7 +8,7 @@ import signal
 import pytest
 import torch
 
-from regard.errors import ConfigError, StorageError
+from regard.errors import RunFormatError, StorageError
 from regard.tasks import load, resume, train
 from regard.training import RunFolder, checkpoint, load_weights
 from tests.tasks.tiny_runs import TINY, final_state, quiet
@@ -137,7 +137,7 @@ def test_a_run_of_another_format_is_refused(whole, tmp_path):
     record = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**record, "format": 99}))
     for use in (load, resume):
-        with pytest.raises(ConfigError, match="format 99"):
+        with pytest.raises(RunFormatError, match="format 99"):
             use(folder)
 
 
@@ -178,7 +178,7 @@ def test_weights_that_do_not_fit_are_refused(whole, tmp_path, words):
 
 
 def test_starting_from_nowhere_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no run in"):
+    with pytest.raises(FileNotFoundError, match="no run in"):
         train("reverse", tmp_path / "new", TINY, init_from=tmp_path / "none", log=quiet)
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from regard.data import Tokenizer
 from regard.errors import CheckpointCorruptError, ConfigError, DataError, StorageError
-from regard.tasks import RECIPES, resume, train
-from regard.tasks import run_record
+from regard.tasks import RECIPES, resume, run_record, train
 from regard.tasks.runner import resolve_config
 from tests.tasks.tiny_runs import FILES, PAIRS, TINY, quiet, write_pairs
 
@@ -36,7 +35,7 @@ def run(whole, tmp_path):
 @pytest.mark.parametrize("stream", ["off", "on"])
 def test_a_run_does_not_go_on_with_another_text(tmp_path, which, stream):
     files = {name: write_pairs(tmp_path, "tsv", name) for name in ("train", "valid")}
-    words = [*FILES, *(f"{name}={path}" for name, path in files.items()), f"streaming={stream}", "steps=2"]
+    words = [*FILES, *(f"{name}_files={path}" for name, path in files.items()), f"streaming={stream}", "steps=2"]
     train("translation", tmp_path / "run", words, log=quiet)
     record = (tmp_path / "run" / "run.json").read_bytes()
     assert json.loads(record)["files"].keys() == set(files.values())

@@ -12,8 +12,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.tasks import NextTokenLoss, Translator, make_config
 from regard.tasks.translation.faithfulness import Faithfulness, OutputChange, measure_faithfulness
-from regard.tasks.translation.processor import TranslationProcessor
-from regard.tasks.translation.task import build_model
+from regard.tasks.translation.task import TranslationProcessor, build_model
 from regard.training.trainer import Objective
 
 LETTERS = "abcdefgh"

@@ -12,9 +12,8 @@ from regard.errors import InputTooLongError
 from regard.models import RNNSeq2Seq
 from regard.tasks import Translator, make_config
 from regard.tasks.translation.config import TranslateOptions
-from regard.tasks.translation.inference import group_by_length
-from regard.tasks.translation.processor import TranslationProcessor
-from regard.tasks.translation.task import build_model
+from regard.tasks.translation.scorer import group_by_length
+from regard.tasks.translation.task import TranslationProcessor, build_model
 from tests.tasks.letters import TEXTS, translator
 
 
@@ -40,13 +39,14 @@ def test_a_translation_scores_what_the_search_said(any_translator, method):
     found = [best[0] for best in any_translator.search(TEXTS, options)]
     rows = [i for i, one in enumerate(found) if one.finished and UNK_ID not in one.token_ids]
     assert rows
-    texts = [any_translator.to_text(found[i]) for i in rows]
-    for i, forced in zip(rows, any_translator.score([TEXTS[i] for i in rows], texts), strict=True):
+    sources, texts = [TEXTS[i] for i in rows], [any_translator.to_text(found[i]) for i in rows]
+    hypotheses = any_translator.score_token_ids(sources, [found[i].token_ids for i in rows])
+    for i, forced, same in zip(rows, any_translator.score(sources, texts), hypotheses, strict=True):
         assert list(forced.token_ids) == found[i].token_ids
-        assert forced.log_prob == pytest.approx(found[i].log_prob, abs=1e-4)
+        assert forced.log_prob == same.log_prob == pytest.approx(found[i].log_prob, abs=1e-4)
         assert forced.token_log_probs == pytest.approx(found[i].token_log_probs, abs=1e-4)
         if method != "sample":
-            assert forced.score == pytest.approx(found[i].score, abs=1e-4)
+            assert same.score == pytest.approx(found[i].score, abs=1e-4)
 
 
 def test_empty_texts_are_nothing_and_stay_in_place(any_translator):
@@ -204,11 +204,12 @@ def test_without_attention_there_is_nothing_to_align():
 
 
 def test_a_text_is_encoded_once(monkeypatch):
-    this, texts = translator(), []
-    encode = this.source.encode
-    monkeypatch.setattr(type(this.source), "encode", lambda self, text: texts.append(text) or encode(text))
-    this.check(["abcd"])
-    this.predict(["abcd"])
+    trained, texts = translator(), []
+    fresh = Translator(trained.model, trained.processor, trained.config)  # it has encoded no text yet
+    encode = fresh.source.encode
+    monkeypatch.setattr(Tokenizer, "encode", lambda self, text: texts.append(text) or encode(text))
+    fresh.check(["abcd"])
+    fresh.predict(["abcd"])
     assert texts == ["abcd"]
 
 

@@ -1,41 +1,51 @@
-"""The texts of each recipe: what to train on, to choose by, and to judge by.
-
-English and French to be aligned: text to train on, and words that people linked.
-
-Sentences of daily life from tatoeba.org: from a folder, or from the network, parted by the English sentence.
-"""
+"""The texts of each recipe: what to train on, to choose weights by, and to test with."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
-import secrets
-import shutil
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from regard.data.downloads import cache_dir, download
 from regard.data.parallel import ParallelFiles, SentencePair
 from regard.decoding import read_gold
-from regard.errors import ConfigError, DataError, DownloadError
-from regard.files import sha256_of_file
+from regard.errors import ConfigError
 from regard.tasks import datasets as downloads
 from regard.tasks.datasets import DOWNLOAD, find_data_folder, find_file
 from regard.tasks.task import DataSplits, LazyExamples
 from regard.tasks.translation.config import TranslationConfig
+from regard.tasks.translation.tatoeba import download_tatoeba
 
-PairSampler = Callable[[Random, int], list[SentencePair]]
-
+__all__ = [
+    "TranslationSplits",
+    "concat_pairs",
+    "dates",
+    "from_files",
+    "g2p",
+    "hansards",
+    "iter_pairs",
+    "make_splits",
+    "multi30k",
+    "multi30k_tok",
+    "normalize_english",
+    "normalize_french",
+    "pinyin",
+    "read_gold_pairs",
+    "reverse",
+    "tatoeba_fr_en",
+    "tatoeba_zh_en",
+]
 
 VOCAB_SAMPLE_SIZE = 50_000  # generated pairs that a vocabulary is learned from
+MAX_CONCATENATED = 4  # pairs that become one
+PUNCTUATION = re.compile(r"([-,;:!?()\"«»…]|\.+$|\.(?=\s))")
+CLITICS = re.compile(r"(?<!\w)(l|d|j|n|s|c|m|t|qu|lorsqu|puisqu|jusqu)['’](?=\w)", re.IGNORECASE)
+CONTRACTIONS = {"du": "de le", "des": "de les", "au": "à le", "aux": "à les"}
+
+PairSampler = Callable[[Random, int], list[SentencePair]]
 
 
 @dataclass(frozen=True)
@@ -62,18 +72,45 @@ class TranslationSplits(DataSplits[SentencePair]):
 
 
 def make_splits(train: Any, valid: Any, tests: Mapping[str, Any] | None = None, **values: Any) -> TranslationSplits:
-    """The splits, with the files to train on and to validate with."""
+    """The splits, with the files to train on and to validate with.
+
+    Args:
+        train, valid: the pairs
+        tests: those of each test split
+        values: other fields of `TranslationSplits`
+    """
     files = [path for split in (train, valid) if isinstance(split, ParallelFiles) for path in split.paths]
     return TranslationSplits(train, valid, tests or {}, tuple(map(Path, files)), **values)
 
 
+def _open_splits(
+    root: Path,
+    pattern: str,
+    languages: Sequence[str] = ("",),
+    names: Sequence[str] = ("train", "dev", "test"),
+    columns: tuple[int, int] | None = None,
+) -> TranslationSplits:
+    """The splits of a folder: one file each, or one for each language; the last name is that of the test split."""
+    train, valid, test = (
+        ParallelFiles(
+            [find_file(root, pattern.format(part=name, language=language)) for language in languages], columns=columns
+        )
+        for name in names
+    )
+    return make_splits(train, valid, {names[-1]: test})
+
+
 def iter_pairs(split: ParallelFiles | Iterable[SentencePair]) -> Iterator[SentencePair]:
-    """The pairs of files or of a list."""
+    """The pairs of files or of a list.
+
+    Args:
+        split: the files or the list
+    """
     return (pair for pair, _ in split) if isinstance(split, ParallelFiles) else iter(split)
 
 
 def from_files(config: TranslationConfig) -> TranslationSplits:
-    """Files that somebody names."""
+    """The files that the config names."""
     if not config.train_files:
         raise ConfigError("translation needs text to train on: --train a.en a.de, or --train a.tsv")
     if not config.valid_files:
@@ -83,69 +120,53 @@ def from_files(config: TranslationConfig) -> TranslationSplits:
 
 
 def _open_parallel(files: Sequence[str], config: TranslationConfig) -> ParallelFiles:
-    """Files with the columns of the settings, read as their kind has them; plain ones have none."""
-    part, columns = ParallelFiles(files), config.columns
-    numbers = [column.isdecimal() for column in columns]
-    if not columns or part.file_type == "plain":
-        return part
-    if part.file_type == ".tsv" and not all(numbers):
-        raise _columns_error(part, columns, "has numbers, counted from 0, such as 0,1")
-    if part.file_type == ".jsonl" and all(numbers):
-        raise _columns_error(part, columns, "has names, such as source,target")
-    if part.file_type == ".tsv":
+    """Files with the columns of the config: numbers for .tsv, names for .jsonl; plain files have none."""
+    opened, columns = ParallelFiles(files), config.columns
+    if not columns or opened.file_type == "plain":
+        return opened
+    has_numbers, wrong = [column.isdecimal() for column in columns], ""
+    if opened.file_type == ".tsv" and not all(has_numbers):
+        wrong = "has numbers, counted from 0, such as 0,1"
+    elif opened.file_type == ".jsonl" and all(has_numbers):
+        wrong = "has names, such as source,target"
+    if wrong:
+        raise ConfigError(f"columns {','.join(columns)} do not fit {opened}: a {opened.file_type} {wrong}")
+    if opened.file_type == ".tsv":
         return ParallelFiles(files, columns=[int(column) for column in columns])
     return ParallelFiles(files, keys=columns)
 
 
-def _columns_error(files: ParallelFiles, columns: Sequence[str], expected: str) -> ConfigError:
-    return ConfigError(f"columns {','.join(columns)} do not fit {files}: a {files.file_type} {expected}")
-
-
-def parse_language_pair(config: TranslationConfig, known: Sequence[str]) -> tuple[str, str]:
-    """The languages read and written."""
-    if config.language_pair is None or config.language_pair not in known:
-        raise ConfigError(
-            f"invalid value {config.language_pair!r} for language_pair: expected one of {', '.join(known)}"
-        )
-    source, _, target = config.language_pair.partition("-")
-    return source, target
+def _parse_language_pair(config: TranslationConfig, allowed: Sequence[str], where: str = "") -> list[str]:
+    """The source and the target language."""
+    if config.language_pair is None or config.language_pair not in allowed:
+        expected = f"{where or 'expected one of'} {', '.join(allowed)}"
+        raise config.option("language_pair").error(config.language_pair, expected)
+    return config.language_pair.split("-", 1)
 
 
 def multi30k(config: TranslationConfig, file_pattern: str = "{part}.{language}") -> TranslationSplits:
     """Image captions: Elliott et al. (2016), arXiv 1605.00459."""
-    known = ("en-de", "de-en", "en-fr", "fr-en", "de-fr", "fr-de")
-    sides = parse_language_pair(config, known if "tok" not in file_pattern else known[:2])
-    fetch = downloads.download_multi30k_tok if "tok" in file_pattern else downloads.download_multi30k
-    root = find_data_folder(
-        config.data_dir, "train, val and test_2016_flickr of Multi30k, a file for each language", fetch
-    )
-
-    def part(name: str) -> ParallelFiles:
-        return ParallelFiles([find_file(root, file_pattern.format(part=name, language=language)) for language in sides])
-
-    return make_splits(part("train"), part("val"), {"test_2016_flickr": part("test_2016_flickr")})
+    is_tokenized = "tok" in file_pattern
+    pairs = ("en-de", "de-en", "en-fr", "fr-en", "de-fr", "fr-de")
+    languages = _parse_language_pair(config, pairs[:2] if is_tokenized else pairs)
+    fetch = downloads.download_multi30k_tok if is_tokenized else downloads.download_multi30k
+    contents = "train, val and test_2016_flickr of Multi30k, a file for each language"
+    root = find_data_folder(config.data_dir, contents, fetch)
+    return _open_splits(root, file_pattern, languages, ("train", "val", "test_2016_flickr"))
 
 
 def multi30k_tok(config: TranslationConfig) -> TranslationSplits:
-    """The same in small letters, tokenized by Moses: the form in which results are published."""
+    """The same in lower case, tokenized by Moses: the form in which results are published."""
     return multi30k(config, "tok/{part}.lc.norm.tok.{language}")
 
 
 def g2p(config: TranslationConfig) -> TranslationSplits:
     """Spelling to sounds: SIGMORPHON 2021, task 1 (Ashby et al. 2021)."""
-    root = find_data_folder(
-        config.data_dir, "eng_us_train.tsv and the like: word, tab, sounds separated by spaces", downloads.download_g2p
-    )
-    known = sorted({path.name.partition("_train.tsv")[0] for path in root.glob("*_train.tsv*")})
-    if config.language_pair not in known:
-        raise ConfigError(
-            f"invalid value {config.language_pair!r} for language_pair: in {root} there are {', '.join(known)}"
-        )
-
-    def part(name: str) -> ParallelFiles:
-        return ParallelFiles([find_file(root, f"{config.language_pair}_{name}.tsv")])
-
-    return make_splits(part("train"), part("dev"), {"test": part("test")})
+    contents = "eng_us_train.tsv and the like: word, tab, sounds separated by spaces"
+    root = find_data_folder(config.data_dir, contents, downloads.download_g2p)
+    languages = sorted({path.name.partition("_train.tsv")[0] for path in root.glob("*_train.tsv*")})
+    _parse_language_pair(config, languages, f"in {root} there are")
+    return _open_splits(root, f"{config.language_pair}_{{part}}.tsv")
 
 
 def dates(config: TranslationConfig) -> TranslationSplits:
@@ -166,19 +187,19 @@ def pinyin(config: TranslationConfig) -> TranslationSplits:
 
 
 def reverse(config: TranslationConfig) -> TranslationSplits:
-    """Letters from behind."""
+    """Strings of letters to the same in reverse order."""
     from regard.data.strings import Reverse
 
-    made = {split: Reverse(split=split, max_length=config.max_length) for split in ("train", "valid", "test")}
-    return make_splits(made["train"].sample, made["valid"].eval_set(500), {"test": made["test"].eval_set(500)})
+    train, valid, test = (Reverse(split=split, max_length=config.max_length) for split in ("train", "valid", "test"))
+    return make_splits(train.sample, valid.eval_set(500), {"test": test.eval_set(500)})
 
 
 def hansards(config: TranslationConfig) -> TranslationSplits:
-    """English and French of daily life and of captions; judged by the words that people linked in the Hansards.
+    """Everyday sentences and captions in English and French, tested with the gold word alignments of the Hansards.
 
-    The gold links are those of Och and Ney (2000), whose French is without contractions ("le adoption de le
-    projet"); so the text to train on is brought into that form. Its sentences are short beside those of a parliament,
-    so each is there a second time, with others behind or before it.
+    The gold alignments are those of Och and Ney (2000), whose French is without contractions ("le adoption de le
+    projet"); the training text is brought into that form. Its sentences are shorter than those of a parliament, so a
+    second copy of each is concatenated with others.
     """
     if config.data_dir == DOWNLOAD:
         raise ConfigError(
@@ -186,67 +207,64 @@ def hansards(config: TranslationConfig) -> TranslationSplits:
             " give data_dir=FOLDER with tatoeba-fr-en, multi30k and gold-alignments/en-fr.hansards.test.tsv"
         )
     root = find_data_folder(config.data_dir, "tatoeba-fr-en, multi30k and gold-alignments")
-    forward = parse_language_pair(config, ("en-fr", "fr-en"))[0] == "en"
+    forward = _parse_language_pair(config, ("en-fr", "fr-en"))[0] == "en"
     sentences = [
         ParallelFiles([find_file(root / "tatoeba-fr-en", "train.tsv")]),
         ParallelFiles([find_file(root / "multi30k", f"train.{language}") for language in ("en", "fr")]),
     ]
     valid = ParallelFiles([find_file(root / "tatoeba-fr-en", "dev.tsv")])
 
-    def turned(pair: SentencePair) -> SentencePair:
+    def normalize(pair: SentencePair) -> SentencePair:
         english, french = normalize_english(pair.source), normalize_french(pair.target)
         return SentencePair(english, french) if forward else SentencePair(french, english)
 
-    train = [turned(pair) for part in sentences for pair in iter_pairs(part)]
-    tests = {
-        part: read_gold_pairs(root / "gold-alignments" / f"en-fr.hansards.{part}.tsv", forward)
-        for part in ("test", "dev")
-    }
-    return make_splits(train + concat_pairs(train), [turned(pair) for pair in iter_pairs(valid)], tests)
+    train = [normalize(pair) for split in sentences for pair in iter_pairs(split)]
+    gold = root / "gold-alignments"
+    tests = {part: read_gold_pairs(gold / f"en-fr.hansards.{part}.tsv", forward) for part in ("test", "dev")}
+    return make_splits(train + concat_pairs(train), [normalize(pair) for pair in iter_pairs(valid)], tests)
 
 
 def concat_pairs(pairs: list[SentencePair]) -> list[SentencePair]:
-    """All pairs in another order, two to `MOST` made one: sentences of the lengths that captions do not have.
+    """All pairs in another order, 2 to `MAX_CONCATENATED` of them concatenated: longer sentences than captions have.
 
-    >>> concat_pairs([SentencePair("a", "b"), SentencePair("c", "d")])
-    [SentencePair(source='c a', target='d b', ...)]
+    Args:
+        pairs: of short sentences
+
+    Example:
+        >>> concat_pairs([SentencePair("a", "b"), SentencePair("c", "d")])
+        [SentencePair(source='c a', target='d b', ...)]
     """
-    random, left, found = Random(0), list(pairs), []
-    random.shuffle(left)
-    while left:
-        some = [left.pop() for _ in range(min(random.randint(2, MAX_CONCATENATED), len(left)))]
-        found.append(SentencePair(" ".join(one.source for one in some), " ".join(one.target for one in some)))
-    return found
+    rng, remaining, results = Random(0), list(pairs), []
+    rng.shuffle(remaining)
+    while remaining:
+        group = [remaining.pop() for _ in range(min(rng.randint(2, MAX_CONCATENATED), len(remaining)))]
+        results.append(SentencePair(" ".join(pair.source for pair in group), " ".join(pair.target for pair in group)))
+    return results
 
 
 def read_gold_pairs(path: Path, forward: bool = True) -> list[SentencePair]:
-    """Sentences whose words people linked, from `read_gold`'s kind of file, or the other way round."""
-    found = []
-    for one in read_gold(path):
-        source, target = " ".join(one.source), " ".join(one.target)
-        sure, possible = tuple(sorted(one.sure)), tuple(sorted(one.possible))
-        if forward:
-            found.append(SentencePair(source, target, sure, possible))
-        else:
+    """Sentence pairs with gold alignments.
+
+    Args:
+        path: a file as `read_gold` reads it
+        forward: False exchanges source and target
+    """
+    pairs = []
+    for gold in read_gold(path):
+        source, target = " ".join(gold.source), " ".join(gold.target)
+        sure, possible = tuple(sorted(gold.sure)), tuple(sorted(gold.possible))
+        if not forward:
+            source, target = target, source
             sure, possible = (tuple((j, i) for i, j in links) for links in (sure, possible))
-            found.append(SentencePair(target, source, sure, possible))
-    return found
-
-
-MAX_CONCATENATED = 4  # pairs made one
-
-
-PUNCTUATION = re.compile(r"([-,;:!?()\"«»…]|\.+$|\.(?=\s))")
-
-
-CLITICS = re.compile(r"(?<!\w)(l|d|j|n|s|c|m|t|qu|lorsqu|puisqu|jusqu)['’](?=\w)", re.IGNORECASE)
-
-
-CONTRACTIONS = {"du": "de le", "des": "de les", "au": "à le", "aux": "à les"}
+        pairs.append(SentencePair(source, target, sure, possible))
+    return pairs
 
 
 def normalize_english(text: str) -> str:
-    """Words and marks with spaces between them, in the way of the Hansards.
+    """Words and punctuation separated by spaces, as in the Hansards.
+
+    Args:
+        text: a sentence
 
     >>> normalize_english("I don't know Tom's dog, sir.")
     "I do not know Tom 's dog , sir ."
@@ -259,7 +277,10 @@ def normalize_english(text: str) -> str:
 
 
 def normalize_french(text: str) -> str:
-    """The same for French, without contractions.
+    """Words and punctuation separated by spaces, without contractions.
+
+    Args:
+        text: a sentence
 
     >>> normalize_french("L'homme qu'on a vu n'est pas du village.")
     'Le homme que on a vu ne est pas de le village .'
@@ -267,21 +288,6 @@ def normalize_french(text: str) -> str:
     text = CLITICS.sub(r"\1e ", re.sub(r"(?i)\baujourd['’]hui\b", "aujourd' hui", text))
     words = PUNCTUATION.sub(r" \1 ", text).split()
     return " ".join(CONTRACTIONS.get(word, word) for word in words)
-
-
-TATOEBA_URL = "https://www.manythings.org/anki"  # pairs of tatoeba.org's sentences; the files grow from time to time
-
-
-TATOEBA_LANGUAGES = {"zh": "cmn", "fr": "fra"}  # of languages, there
-
-
-CHECKSUM_FILE = "sha256"  # a file beside the parts
-
-
-TATOEBA_SPLITS = ("dev", "test", "train")
-
-
-HELD = 50  # one English sentence in so many goes to dev, and one to test
 
 
 def tatoeba_zh_en(config: TranslationConfig) -> TranslationSplits:
@@ -296,94 +302,7 @@ def tatoeba_fr_en(config: TranslationConfig) -> TranslationSplits:
 
 def _tatoeba(config: TranslationConfig, language: str) -> TranslationSplits:
     """Files of lines: English, tab, the other language."""
-    forward = parse_language_pair(config, (f"en-{language}", f"{language}-en"))[0] == "en"
+    forward = _parse_language_pair(config, (f"en-{language}", f"{language}-en"))[0] == "en"
     contents = f"train.tsv, dev.tsv and test.tsv: en, tab, {language}"
     root = find_data_folder(config.data_dir, contents, lambda: download_tatoeba(language))
-
-    def part(name: str) -> ParallelFiles:
-        return ParallelFiles([find_file(root, f"{name}.tsv")], columns=(0, 1) if forward else (1, 0))
-
-    return make_splits(part("train"), part("dev"), {"test": part("test")})
-
-
-def download_tatoeba(language: str) -> Path:
-    """The folder of the three parts, made of the file that the site had when it was first fetched."""
-    where, name = cache_dir() / f"tatoeba-{language}-en", TATOEBA_LANGUAGES[language]
-    url = f"{TATOEBA_URL}/{name}-eng.zip"
-    try:
-        packed = download(url, None, where)
-    except DownloadError as error:
-        raise DownloadError(f"{error} Or get {url} in another way and put it into {where}.") from None
-    made, mark = where / "parts", sha256_of_file(packed)
-    if _read_checksum(made) != mark:
-        rough = where / f".parts.{os.getpid()}.{secrets.token_hex(4)}"
-        try:
-            rough.mkdir()
-            write_splits(packed, f"{name}.txt", rough)
-            (rough / CHECKSUM_FILE).write_text(mark, encoding="utf-8")
-            shutil.rmtree(made, ignore_errors=True)
-            os.replace(rough, made)  # all three parts, or none
-        except DataError:  # what came is not what it should be: nothing to hold to
-            with suppress(OSError):
-                packed.unlink()
-                packed.with_name(f"{packed.name}.sha256").unlink()
-            raise
-        except OSError as error:
-            if _read_checksum(made) != mark:  # else another process was faster
-                wrong = error.strerror or error
-                raise DownloadError(
-                    f"{where} cannot be written to ({wrong}); REGARD_CACHE can name another folder."
-                ) from None
-        finally:
-            shutil.rmtree(rough, ignore_errors=True)
-    return made
-
-
-def _read_checksum(folder: Path) -> str:
-    """The checksum of the file that these parts were made of."""
-    return (folder / CHECKSUM_FILE).read_text(encoding="utf-8") if (folder / CHECKSUM_FILE).is_file() else ""
-
-
-def write_splits(archive_path: Path, name: str, folder: Path) -> None:
-    """Part the lines of a packed file into train.tsv, dev.tsv and test.tsv."""
-    counts = dict.fromkeys(TATOEBA_SPLITS, 0)
-    with ExitStack() as stack:
-        files = {
-            part: stack.enter_context(open(folder / f"{part}.tsv", "w", encoding="utf-8", newline="\n"))
-            for part in TATOEBA_SPLITS
-        }
-        for number, line in enumerate(_read_zip_lines(archive_path, name), 1):
-            english, tab, _ = line.partition("\t")
-            if not line.strip():
-                continue
-            if not tab:
-                raise DataError(f"{archive_path}: line {number:,} of {name} is no sentence, tab, translation.")
-            files[assign_split(english)].write(line + "\n")
-            counts[assign_split(english)] += 1
-    if not all(counts.values()):
-        raise DataError(f"{archive_path}: {name} has {sum(counts.values()):,} lines, too few to be parted.")
-
-
-def assign_split(english: str) -> str:
-    """The part of an English sentence: the same for all its translations, whatever else the file holds.
-
-    >>> [assign_split(f"I have {number} dogs.") for number in ("two", 13, 24)]
-    ['train', 'dev', 'test']
-    """
-    bare = "".join(filter(str.isalnum, english.lower()))
-    number = int.from_bytes(hashlib.sha256(bare.encode()).digest()[:8], "big") % HELD
-    return TATOEBA_SPLITS[min(number, 2)]
-
-
-def _read_zip_lines(archive_path: Path, name: str) -> Iterator[str]:
-    try:
-        with zipfile.ZipFile(archive_path) as archive, archive.open(name) as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                except UnicodeDecodeError:
-                    raise DataError(f"{archive_path}: line {number:,} of {name} is not UTF-8.") from None
-    except KeyError:
-        raise DataError(f"{archive_path} holds no {name}; what the site gives has changed.") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-        raise DataError(f"{archive_path} is not a whole zip file ({error}).") from None
+    return _open_splits(root, "{part}.tsv", columns=(0, 1) if forward else (1, 0))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from regard.data import SentencePair
-from regard.data.segmentation import HAN, KANA
-from regard.data.segmentation import split_words_or_characters as words_of
+from regard.data.segmentation import HAN, KANA, split_words_or_characters
 from regard.decoding import Alignment, DecodingConfig, GoldAlignment, alignment_error_rate
 from regard.errors import DataError, InputError, MissingDependencyError
 from regard.tasks.predictor import Metric, Report
@@ -23,17 +22,21 @@ if TYPE_CHECKING:
 
     from regard.tasks.translation.predictor import Translator
 
-BY_LANGUAGE = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
+__all__ = [
+    "METRICS",
+    "choose_bleu_tokenizer",
+    "corpus_metrics",
+    "evaluate",
+    "make_bleu",
+    "make_gold_report",
+    "make_report",
+    "metrics_by_length",
+]
 
-
-BY_SCRIPT = {"ja": f"[{KANA}]", "zh": f"[{HAN}]", "ko": "[\uac00-\ud7a3]", "th": "[\u0e01-\u0e5b]"}
-
-
-KANA_SHARE = 10  # Japanese has more kana than one to so many Han characters; Chinese has a little, in names
-
-
-LENGTH_BOUNDARIES = (10, 20, 30, 40, 50, 60)  # borders of the groups by source length, in words
-
+TOKENIZER_BY_LANGUAGE = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
+SCRIPTS = {"ja": f"[{KANA}]", "zh": f"[{HAN}]", "ko": "[\uac00-\ud7a3]", "th": "[\u0e01-\u0e5b]"}
+MIN_KANA_SHARE = 10  # Japanese has at least one kana per this many Han characters; Chinese has a few, in names
+LENGTH_BOUNDARIES = (10, 20, 30, 40, 50, 60)  # of the groups by source length, in words
 
 METRICS = (
     Metric("bleu", "BLEU"),
@@ -52,21 +55,19 @@ def make_report(
     options: DecodingConfig | None = None,
     bleu_tokenizer: BleuTokenizer | None = None,
 ) -> Report:
-    """The quality of a translator on pairs, see `evaluate`."""
-    found = evaluate(translator, pairs, options, bleu_tokenizer)
-    names = [metric.name for metric in METRICS if metric.name in found]
-    signatures = {"bleu": found["bleu_signature"], "chrf": found["chrf_signature"]}
-    if "aer" in found:
-        head = f"layer {found['aer_layer']}, head {found['aer_head']}; {found['aer_sentences']:,} sentences"
-        signatures["aer"] = head
-    remarks = ["references are normalized by NFKC"] if found["nfkc"] else []
-    return Report(
-        found["sentences"],
-        {name: found[name] for name in names},
-        signatures,
-        {"by_length": found["by_length"]},
-        remarks,
-    )
+    """The quality of a translator on pairs.
+
+    Args:
+        translator, pairs, options, bleu_tokenizer: as for `evaluate`
+    """
+    values = evaluate(translator, pairs, options, bleu_tokenizer)
+    metrics = {metric.name: values[metric.name] for metric in METRICS if metric.name in values}
+    signatures = {"bleu": values["bleu_signature"], "chrf": values["chrf_signature"]}
+    if "aer" in values:
+        head = f"layer {values['aer_layer']}, head {values['aer_head']}"
+        signatures["aer"] = f"{head}; {values['aer_sentences']:,} sentences"
+    remarks = ["references are normalized by NFKC"] if values["nfkc"] else []
+    return Report(values["sentences"], metrics, signatures, {"by_length": values["by_length"]}, remarks)
 
 
 def make_gold_report(translator: Translator, gold: Sequence[GoldAlignment]) -> Report:
@@ -82,21 +83,15 @@ def make_gold_report(translator: Translator, gold: Sequence[GoldAlignment]) -> R
         for side, words in (("source", pair.source), ("target", pair.target)):
             if (count := len(alignment.groups(side))) != len(words):
                 raise InputError(f"the {side} has {len(words)} words, but {count} for the tokenizer", row=row)
-    sure, possible = [pair.sure for pair in gold], [pair.possible for pair in gold]
-
-    def error_rate(found: Sequence[Alignment] = alignments, layer: int | None = None, head: int | None = None) -> float:
-        return alignment_error_rate([one.links(layer, head) for one in found], sure, possible)
-
-    metrics = {"aer": error_rate()}
+    links = [pair.sure for pair in gold], [pair.possible for pair in gold]
+    metrics = {"aer": alignment_error_rate([alignment.links() for alignment in alignments], *links)}
     if translator.can_posterior_align:
-        metrics["aer_posterior"] = error_rate(translator.posterior_align(sources, targets, spaced=True))
-    num_layers, num_heads = alignments[0].weights.shape[:2]
-    rows = [
-        {"layer": layer, "head": head, "aer": error_rate(alignments, layer, head)}
-        for layer, head in itertools.product(range(num_layers), range(num_heads))
-    ]
+        posterior = translator.posterior_align(sources, targets, spaced=True)
+        metrics["aer_posterior"] = alignment_error_rate([alignment.links() for alignment in posterior], *links)
+    errors = _head_error_rates(alignments, *links)
+    heads = [{"layer": layer, "head": head, "aer": error} for (layer, head), error in errors.items()]
     signatures = {"aer": "mean of all layers and heads, forced decoding"}
-    return Report(len(gold), metrics, signatures, {"heads": sorted(rows, key=lambda row: row["aer"])})
+    return Report(len(gold), metrics, signatures, {"heads": sorted(heads, key=lambda row: row["aer"])})
 
 
 def evaluate(
@@ -105,138 +100,164 @@ def evaluate(
     options: DecodingConfig | None = None,
     bleu_tokenizer: BleuTokenizer | None = None,
 ) -> dict[str, Any]:
-    """All that can be said of a model on these pairs, as plain numbers; `bleu` is its setting, if another is wanted."""
+    """The quality of a translator on pairs as plain values.
+
+    Args:
+        translator: the model
+        pairs: sources and references
+        options: of the search
+        bleu_tokenizer: tokenizer of BLEU; None: that of the run
+    """
     if not pairs:
         raise DataError("there is nothing to evaluate: no pairs were given")
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    answers = [translator.to_text(best[0]) if best else "" for best in translator.search(sources, options)]
-    settings = (
-        translator.config if bleu_tokenizer is None else replace(translator.config, bleu_tokenizer=bleu_tokenizer)  # type: ignore[arg-type]
-    )
-    report = corpus_metrics(answers, references, settings)
-    report["by_length"] = metrics_by_length(sources, answers, references, settings)
+    translations = [translator.to_text(best[0]) if best else "" for best in translator.search(sources, options)]
+    config = translator.config
+    if bleu_tokenizer is not None:
+        config = config.replace(bleu_tokenizer=bleu_tokenizer)
+    values = corpus_metrics(translations, references, config)
+    values["by_length"] = metrics_by_length(sources, translations, references, config)
     if translator.has_attention and any(pair.sure_links is not None for pair in pairs):
-        report |= alignment_metrics(translator, pairs)
-    return report
+        values |= _alignment_metrics(translator, pairs)
+    return values
 
 
 def corpus_metrics(translations: Sequence[str], references: Sequence[str], config: TranslationConfig) -> dict[str, Any]:
-    """Exact matches, BLEU and chrF, with the signatures that make them comparable (Post 2018, arXiv 1804.08771)."""
+    """Exact matches, BLEU and chrF, with the signatures that make them comparable (Post 2018, arXiv 1804.08771).
+
+    Args:
+        translations, references: texts
+        config: of the run
+    """
     from sacrebleu.metrics.chrf import CHRF
 
     references = [_normalize_reference(text, config) for text in references]
-    found, other = make_bleu(config, references), CHRF(lowercase=config.lowercase)
-    exact = sum(a == r for a, r in zip(translations, references, strict=True))
-    bleu = found.corpus_score(list(translations), [list(references)])
+    bleu, chrf = make_bleu(config, references), CHRF(lowercase=config.lowercase)
+    num_exact = sum(a == r for a, r in zip(translations, references, strict=True))
+    bleu_score = bleu.corpus_score(list(translations), [references])
     return {
         "sentences": len(translations),
-        "exact": 100 * exact / max(len(translations), 1),
-        "bleu": bleu.score,
-        "bleu_signature": str(found.get_signature()),
-        "brevity_penalty": bleu.bp,
-        "chrf": other.corpus_score(list(translations), [list(references)]).score,
-        "chrf_signature": str(other.get_signature()),
-        "nfkc": config.nfkc,  # of the references, which signatures do not tell
+        "exact": 100 * num_exact / max(len(translations), 1),
+        "bleu": bleu_score.score,
+        "bleu_signature": str(bleu.get_signature()),
+        "brevity_penalty": bleu_score.bp,
+        "chrf": chrf.corpus_score(list(translations), [references]).score,
+        "chrf_signature": str(chrf.get_signature()),
+        "nfkc": config.nfkc,  # of the references; signatures do not have it
     }
 
 
 def choose_bleu_tokenizer(config: TranslationConfig, references: Sequence[str] = ()) -> str:
-    """How sacrebleu cuts the target language into words: by its name in `pair`, else by the references' script."""
+    """The tokenizer of sacreBLEU for the target language: that of `language_pair`, else of the references' script.
+
+    Args:
+        config: of the run
+        references: texts
+    """
     if config.bleu_tokenizer != "auto":
         return config.bleu_tokenizer
     pair = config.language_pair or _guess_language(references)
     language = re.split("[-_]", pair.partition("-")[2] or pair)[0]  # of en-zh, zh and en-zh_CN it is zh
-    letters = (config.target_tokenizer or config.tokenizer) == "char"
-    return BY_LANGUAGE.get(language, "char" if letters else "13a")
+    return TOKENIZER_BY_LANGUAGE.get(language, "char" if _has_character_target(config) else "13a")
+
+
+def _has_character_target(config: TranslationConfig) -> bool:
+    return (config.target_tokenizer or config.tokenizer) == "char"
 
 
 def _guess_language(references: Sequence[str]) -> str:
-    """The language that a script tells: of those without spaces, and Korean; of others nothing."""
+    """The language of a script, if it is one without spaces or Korean; "" for others."""
     text = "\n".join(references)
-    found = {language: len(re.findall(script, text)) for language, script in BY_SCRIPT.items()}
-    others = re.sub("|".join(BY_SCRIPT.values()), " ", text).split()
-    if sum(found.values()) <= sum(bool(re.search(r"[^\W\d_]", word)) for word in others):
+    counts = {language: len(re.findall(script, text)) for language, script in SCRIPTS.items()}
+    others = re.sub("|".join(SCRIPTS.values()), " ", text).split()
+    if sum(counts.values()) <= sum(bool(re.search(r"[^\W\d_]", word)) for word in others):
         return ""
-    if KANA_SHARE * found["ja"] > found["zh"]:
-        found["ja"] += found["zh"]
-    return max(found, key=lambda language: found[language])
+    if MIN_KANA_SHARE * counts["ja"] > counts["zh"]:
+        counts["ja"] += counts["zh"]
+    return max(counts, key=lambda language: counts[language])
 
 
 def make_bleu(config: TranslationConfig, references: Sequence[str] = ()) -> BLEU:
-    """BLEU as the settings want it; refused in one sentence if sacrebleu needs more than is installed for it."""
+    """BLEU with the tokenizer of a config; MissingDependencyError if that needs another package.
+
+    Args:
+        config: of the run
+        references: texts
+    """
     from sacrebleu.metrics.bleu import BLEU
 
-    words = choose_bleu_tokenizer(config, references)
+    tokenizer = choose_bleu_tokenizer(config, references)
     try:
-        return BLEU(lowercase=config.lowercase, tokenize=words)
+        return BLEU(lowercase=config.lowercase, tokenize=tokenizer)
     except (ImportError, RuntimeError) as error:  # its own sentence has many lines
-        wanted = str(error).rpartition("pip install ")[2].strip() or "sacrebleu with its extras"
-        raise MissingDependencyError(f"bleu_tokenizer={words} needs another package: pip install {wanted}") from None
+        package = str(error).rpartition("pip install ")[2].strip() or "sacrebleu with its extras"
+        raise MissingDependencyError(
+            f"bleu_tokenizer={tokenizer} needs another package: pip install {package}"
+        ) from None
 
 
 def _normalize_reference(text: str, config: TranslationConfig) -> str:
-    """The reference as the model could write it: where it was trained on small letters, in small letters."""
-    import unicodedata
-
+    """The reference as the model could write it, for example in lower case."""
     text = unicodedata.normalize("NFKC", text) if config.nfkc else text
     text = text.lower() if config.lowercase else text
-    return text if (config.target_tokenizer or config.tokenizer) == "char" else " ".join(text.split())
+    return text if _has_character_target(config) else " ".join(text.split())
 
 
 def metrics_by_length(
     sources: Sequence[str], translations: Sequence[str], references: Sequence[str], config: TranslationConfig
 ) -> list[dict[str, Any]]:
-    """BLEU in groups of similar source length: does it fall for long sentences?"""
-    config = replace(config, bleu_tokenizer=choose_bleu_tokenizer(config, references))  # type: ignore[arg-type]
-    split = list if config.tokenizer == "char" else words_of
+    """BLEU and exact matches in groups of similar source length.
+
+    Args:
+        sources, translations, references: texts
+        config: of the run
+    """
+    config = config.replace(bleu_tokenizer=choose_bleu_tokenizer(config, references))
+    split = list if config.tokenizer == "char" else split_words_or_characters
     groups: dict[int, list[int]] = {}
     for row, source in enumerate(sources):
-        words = len(split(source))
-        groups.setdefault(sum(words > border for border in LENGTH_BOUNDARIES), []).append(row)
+        groups.setdefault(bisect_left(LENGTH_BOUNDARIES, len(split(source))), []).append(row)
     table = []
-    for group in sorted(groups):
-        rows = groups[group]
-        found = corpus_metrics([translations[i] for i in rows], [references[i] for i in rows], config)
+    for group, rows in sorted(groups.items()):
+        values = corpus_metrics([translations[i] for i in rows], [references[i] for i in rows], config)
         low = LENGTH_BOUNDARIES[group - 1] + 1 if group else 1
         high = LENGTH_BOUNDARIES[group] if group < len(LENGTH_BOUNDARIES) else None
-        kept = {name: found[name] for name in ("sentences", "exact", "bleu")}
-        table.append({"from": low, "to": high, **kept})
+        table.append({"from": low, "to": high, **{name: values[name] for name in ("sentences", "exact", "bleu")}})
     return table
 
 
-def alignment_metrics(translator: Translator, pairs: Sequence[SentencePair]) -> dict[str, Any]:
-    """The alignment error rate of the given translations, by the best layer and head; in hindsight, too.
+def _alignment_metrics(translator: Translator, pairs: Sequence[SentencePair]) -> dict[str, Any]:
+    """The alignment error rate of the given translations, by the best layer and head; also by the posterior.
 
-    Words that the recipe says are linked to nothing by nature, such as the hyphens of a date, are not asked.
+    Links of the words that the recipe lists as unaligned, such as the hyphens of a date, do not count.
     """
     linked = [pair for pair in pairs if pair.sure_links is not None]
     texts = [pair.source for pair in linked], [pair.target for pair in linked]
-    best, layer, head = _find_best_head(translator, linked, translator.align(*texts, spaced=True))
-    report = {"aer": best, "aer_layer": layer, "aer_head": head, "aer_sentences": len(linked)}
+    sure = [set(pair.sure_links or ()) for pair in linked]
+    possible = [links | set(pair.possible_links or ()) for links, pair in zip(sure, linked, strict=True)]
+    errors = _head_error_rates(translator.align(*texts, spaced=True), sure, possible, translator.unaligned_words)
+    layer, head = min(errors, key=lambda position: errors[position])
+    report = {"aer": errors[layer, head], "aer_layer": layer, "aer_head": head, "aer_sentences": len(linked)}
     if translator.can_posterior_align:
-        later = translator.posterior_align(*texts, spaced=True)
-        report["aer_posterior"] = _find_best_head(translator, linked, later)[0]
+        posterior = translator.posterior_align(*texts, spaced=True)
+        report["aer_posterior"] = min(_head_error_rates(posterior, sure, possible, translator.unaligned_words).values())
     return report
 
 
-def _find_best_head(
-    translator: Translator, pairs: Sequence[SentencePair], alignments: Sequence[Alignment]
-) -> tuple[float, int, int]:
-    """The least error, and the layer and head that have it."""
-    sure = [set(pair.sure_links or ()) for pair in pairs]
-    possible = [known | set(pair.possible_links or ()) for known, pair in zip(sure, pairs, strict=True)]
-    layers, heads = alignments[0].weights.shape[:2]
-    linked_by = [seen.link_matrix() for seen in alignments]
+def _head_error_rates(
+    alignments: Sequence[Alignment],
+    sure: Sequence[AbstractSet[tuple[int, int]]],
+    possible: Sequence[AbstractSet[tuple[int, int]]],
+    unaligned_words: Collection[str] = (),
+) -> dict[tuple[int, int], float]:
+    """The alignment error rate of each (layer, head)."""
+    num_layers, num_heads = alignments[0].weights.shape[:2]
+    matrices = [(alignment.link_matrix(), alignment.words_of("target")) for alignment in alignments]
     errors = {}
-    for layer, head in itertools.product(range(layers), range(heads)):
-        found = [
-            _linkable(links[layer, head], seen, translator) for links, seen in zip(linked_by, alignments, strict=True)
+    for layer, head in itertools.product(range(num_layers), range(num_heads)):
+        links = [
+            {(i, j) for j, i in matrix[layer, head].nonzero().tolist() if words[j] not in unaligned_words}
+            for matrix, words in matrices
         ]
-        errors[layer, head] = alignment_error_rate(found, sure, possible)
-    layer, head = min(errors, key=lambda place: errors[place])
-    return errors[layer, head], layer, head
-
-
-def _linkable(links: Tensor, alignment: Alignment, translator: Translator) -> set[tuple[int, int]]:
-    names = alignment.words_of("target")
-    return {(i, j) for j, i in links.nonzero().tolist() if names[j] not in translator.unaligned_words}
+        errors[layer, head] = alignment_error_rate(links, sure, possible)
+    return errors

@@ -14,13 +14,12 @@ from torch import Tensor
 from regard.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from regard.decoding import Alignment, DecodingConfig, Hypothesis, SearchTrace, WordAlignment
 from regard.errors import EmptyInputError, InputError, InputTooLongError, UnsupportedError, UsageError
-from regard.tasks.predictor import AttentionMap, Explanation
+from regard.tasks.predictor import Explanation
 from regard.tasks.translation.config import ExplainOptions, TranslateOptions
-from regard.tasks.translation.faithfulness import Faithfulness
+from regard.tasks.translation.faithfulness import Faithfulness, can_measure, measure_faithfulness
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.maps import cross_attention_maps, self_attention_maps
-from regard.tasks.translation.prediction import check_head
-from regard.tasks.translation.predictor import Translator
+from regard.tasks.translation.predictor import Translator, check_head
 
 __all__ = ["TranslationExplanation", "explain", "next_token_options"]
 
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from regard.viewing.pages import BeamNode, HtmlPage, NextToken, TokenizedSentence, TranslationPageData
 
 NUM_OPTIONS = 8  # alternatives of a token that are shown
-
-
 NO_ATTENTION = {
     "en": "This model has no attention, so there are no weights to draw.",
     "zh": "这个模型没有注意力，没有权重可画。",
@@ -51,6 +48,7 @@ class TranslationExplanation(Explanation):
         options: of the search
         target: the translation, if it was given
         alignment: None for a model without attention
+        probabilities: of each next token of the translation, (tokens, vocabulary); None of an engine
         view: which layer and head are shown, and whether words or tokens
     """
 
@@ -61,16 +59,13 @@ class TranslationExplanation(Explanation):
     options: DecodingConfig
     target: str | None = None
     alignment: Alignment | None = None
+    probabilities: Tensor | None = None
     view: ExplainOptions = field(default_factory=ExplainOptions)
 
     @cached_property
     def faithfulness(self) -> Faithfulness | None:
         """How much the translation depends on the weights, measured when it is read; None without attention."""
-        from regard.tasks.translation.faithfulness import measure_faithfulness
-
-        if self.alignment is None or not self.view.faithfulness:
-            return None
-        return measure_faithfulness(self.translator, self.source, self.hypothesis.token_ids)
+        return None if self.alignment is None or not self.view.faithfulness else self._measure_faithfulness()
 
     @property
     def translation(self) -> str:
@@ -107,33 +102,31 @@ class TranslationExplanation(Explanation):
         if self.alignment is None:
             return f"{self.summary(language)}\n\n{NO_ATTENTION[language]}"
         if self.view.heads:
-            seen = self.head_weights(merge_words=self.view.words)
-            drawn = terminal.head_grid(seen.weights, color=color, width=width, language=language)
+            heads = self.head_weights(merge_words=self.view.words).weights
+            picture = terminal.head_grid(heads, color=color, width=width, language=language)
         else:
-            seen = self._viewed_weights()
-            drawn = terminal.heatmap(
-                seen.weights[0, 0], seen.target, seen.source, color=color, width=width, language=language
-            )
+            source, target, weights = self._viewed_weights()
+            picture = terminal.heatmap(weights[0, 0], target, source, color=color, width=width, language=language)
         translation, *measured = self.summary(language).split("\n")
-        return "\n".join([translation, "", drawn, *([""] if measured else []), *measured])
+        return "\n".join([translation, "", picture, *([""] if measured else []), *measured])
 
     def to_figure(self) -> Figure:
         """A figure of the weights."""
         from regard.viewing import figures
 
         if self.view.heads:
-            seen = self.head_weights(merge_words=self.view.words)
-            return figures.head_grid(seen.weights, seen.target, seen.source, title=self._title())
-        seen = self._viewed_weights()
-        return figures.heatmap(seen.weights[0, 0], seen.target, seen.source, title=self._title())
+            source, target, weights = self.head_weights(merge_words=self.view.words)
+            return figures.head_grid(weights, target, source, title=self._title())
+        source, target, weights = self._viewed_weights()
+        return figures.heatmap(weights[0, 0], target, source, title=self._title())
 
     def to_page(self, *, language: str | None = None) -> HtmlPage:
         """A page to step through the translation, or one with all heads."""
         from regard.viewing import pages
 
         if self.view.heads:
-            seen = self.head_weights(merge_words=self.view.words)
-            return pages.head_grid(seen.weights, seen.target, seen.source, title=self._title(), language=language)
+            source, target, weights = self.head_weights(merge_words=self.view.words)
+            return pages.head_grid(weights, target, source, title=self._title(), language=language)
         return pages.translation_page(
             self.to_page_data(),
             layer=self.view.layer,
@@ -177,12 +170,13 @@ class TranslationExplanation(Explanation):
 
     def faithfulness_measure(self) -> Callable[[], dict[str, Any]] | None:
         """Measure how much the translation depends on the weights; None for an engine and for a long text."""
-        from regard.tasks.translation.faithfulness import can_measure, measure_faithfulness
-
         if self.alignment is None or not can_measure(self.translator, self.alignment):
             return None
-        translator, source, token_ids = self.translator, self.source, self.hypothesis.token_ids
-        return lambda: measure_faithfulness(translator, source, token_ids).to_json()
+        return lambda: self._measure_faithfulness().to_json()
+
+    def _measure_faithfulness(self) -> Faithfulness:
+        forced = self.alignment, self.probabilities
+        return measure_faithfulness(self.translator, self.source, self.hypothesis.token_ids, forced=forced)
 
     def _viewed_weights(self) -> WordAlignment:
         return self.weights(self.view.layer, self.view.head, merge_words=self.view.words)
@@ -227,18 +221,11 @@ def explain(
     """
     options, view = options or translator.decoding_config(), view or ExplainOptions(faithfulness=with_faithfulness)
     best, trace = _search_or_score(translator, text, target, options, view.token_ids)
-    alignment = None
-    maps: tuple[AttentionMap, ...] = ()
-    if translator.has_attention:
-        known_text = target is not None and translator.target.encode(target) == best.token_ids
-        alignment = (
-            translator.align([text], [target or ""])[0]  # words read as in the text, also unknown ones
-            if known_text
-            else translator.align_token_ids([text], [best.token_ids])[0]
-        )
-        maps = cross_attention_maps(alignment)
-        if view.self_attention:
-            maps += self_attention_maps(translator, text, best.token_ids, alignment)
+    known_text = None if view.token_ids else target
+    alignment, probabilities = translator.forced_pass(text, best.token_ids, known_text)
+    maps = () if alignment is None else cross_attention_maps(alignment)
+    if alignment is not None and view.self_attention:
+        maps += self_attention_maps(translator, text, best.token_ids, alignment)
     check_head(view.layer, view.head, (0, 0) if alignment is None else alignment.weights.shape[:2])
     prediction = translator.make_predictions([text], [[best]], TranslateOptions())[0]
     return TranslationExplanation(
@@ -251,23 +238,33 @@ def explain(
         options,
         target,
         alignment,
+        probabilities,
         view,
     )
 
 
 def next_token_options(explanation: TranslationExplanation) -> list[list[NextToken]]:
-    """The most probable tokens of every step, and the token of the translation."""
+    """The most probable tokens of every step, and the token of the translation.
+
+    Args:
+        explanation: of the translation
+    """
+    probabilities = explanation.probabilities
+    if probabilities is None:
+        probabilities = _step_probabilities(explanation)
+    probabilities = probabilities.index_fill(-1, torch.tensor([PAD_ID, BOS_ID], device=probabilities.device), 0)
+    rows = zip(probabilities.cpu(), explanation.token_ids, strict=False)
+    return [_token_options(explanation.translator, row, token) for row, token in rows]
+
+
+@torch.no_grad()
+def _step_probabilities(explanation: TranslationExplanation) -> Tensor:
+    """The probabilities of each next token by decoding steps, of an engine that has nothing else."""
     translator = explanation.translator
-    ids = [*translator.source.encode(translator.clean(explanation.source)), EOS_ID]
-    source, lengths = torch.tensor([ids]), torch.tensor([len(ids)])
-    options = []
-    with torch.no_grad():
-        steps = translator.model.start_decoding(source.to(translator.device), lengths.to(translator.device))
-        for before, token in zip([BOS_ID, *explanation.token_ids], explanation.token_ids, strict=False):
-            shares = steps.step(torch.tensor([before], device=translator.device))[0].float().softmax(-1)
-            shares[[PAD_ID, BOS_ID]] = 0  # these are never generated
-            options.append(_token_options(translator, shares.cpu(), token))
-    return options
+    source, lengths = translator.pad(translator.encode([explanation.source]))
+    steps = translator.model.start_decoding(source, lengths)
+    previous = torch.tensor([BOS_ID, *explanation.token_ids[:-1]], device=translator.device)
+    return torch.cat([steps.step(token).float().softmax(-1) for token in previous.split(1)])
 
 
 def _search_or_score(
@@ -280,17 +277,18 @@ def _search_or_score(
         _check_token_ids(translator, token_ids)
         return _score(translator, text, list(token_ids)), SearchTrace(())
     if target is None:
-        several, trace = translator.search_with_trace(text, options)
-        if not several:
+        hypotheses, trace = translator.search_with_trace(text, options)
+        if not hypotheses:
             raise UsageError("the search found no translation of this text; take a wider beam")
-        return several[0], trace
-    length = len(translator.target.encode(target))
+        return hypotheses[0], trace
+    target_ids = translator.target.encode(target)
+    length = len(target_ids)
     if not target.strip() or length > translator.max_length:
         has = f"has {length:,} tokens" if target.strip() else "is empty"
         raise InputTooLongError(
             f"the translation {has}, but this model takes 1 to {translator.max_length:,} (max_length)"
         )
-    return _score(translator, text, translator.target.encode(target)), SearchTrace(())
+    return _score(translator, text, target_ids), SearchTrace(())
 
 
 def _score(translator: Translator, text: str, token_ids: list[int]) -> Hypothesis:
@@ -312,32 +310,31 @@ def _check_token_ids(translator: Translator, token_ids: tuple[int, ...]) -> None
 def _token_options(translator: Translator, probabilities: Tensor, token: int) -> list[NextToken]:
     from regard.viewing.pages import NextToken
 
-    likeliest = probabilities.topk(min(NUM_OPTIONS, len(probabilities))).indices.tolist()
-    if token not in likeliest:
-        likeliest[-1] = token
-    names = translator.target.convert_ids_to_tokens(likeliest)
-    return [NextToken(name, float(probabilities[i]), i == token) for i, name in zip(likeliest, names, strict=True)]
+    top_ids = probabilities.topk(min(NUM_OPTIONS, len(probabilities))).indices.tolist()
+    if token not in top_ids:
+        top_ids[-1] = token
+    names = translator.target.convert_ids_to_tokens(top_ids)
+    return [NextToken(name, float(probabilities[i]), i == token) for i, name in zip(top_ids, names, strict=True)]
 
 
 def _source_sentence(explanation: TranslationExplanation) -> TokenizedSentence:
     from regard.viewing.pages import TokenizedSentence
 
-    text, seen = explanation.translator.clean(explanation.source), explanation.alignment
-    if seen is None:
-        tokenizer = explanation.translator.source
-        return TokenizedSentence(text, tokenizer.convert_ids_to_tokens([*tokenizer.encode(text), EOS_ID]))
-    return TokenizedSentence(text, seen.source, seen.words_of("source"), seen.groups("source"))
+    translator, alignment = explanation.translator, explanation.alignment
+    text = translator.clean(explanation.source)
+    if alignment is None:
+        token_ids = [*translator.encode_source(explanation.source), EOS_ID]
+        return TokenizedSentence(text, translator.source.convert_ids_to_tokens(token_ids))
+    return TokenizedSentence(text, alignment.source, alignment.words_of("source"), alignment.groups("source"))
 
 
 def _target_sentence(explanation: TranslationExplanation) -> TokenizedSentence:
     from regard.viewing.pages import TokenizedSentence
 
     tokenizer = explanation.translator.target
-    tokens, groups = (
-        tokenizer.convert_ids_to_tokens(explanation.token_ids),
-        tokenizer.group_words(explanation.hypothesis.token_ids),
-    )
-    words = ["".join(tokens[place] for place in group).strip("▁") for group in groups]
+    tokens = tokenizer.convert_ids_to_tokens(explanation.token_ids)
+    groups = tokenizer.group_words(explanation.hypothesis.token_ids)
+    words = ["".join(tokens[position] for position in group).strip("▁") for group in groups]
     return TokenizedSentence(explanation.translation, tokens, words, groups, explanation.hypothesis.finished)
 
 

@@ -1,4 +1,4 @@
-"""Whether a translation hangs on where it looked: weights are not explanations until something depends on them."""
+"""Whether a translation depends on its attention: weights are no explanation unless something depends on them."""
 
 from __future__ import annotations
 
@@ -8,31 +8,34 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from regard.data.tokenizer import pad_rows
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.decoding import Alignment
-from regard.errors import EmptyInputError, UnknownNameError
+from regard.errors import EmptyInputError, UnknownNameError, UnsupportedError
 from regard.models import Transformer
+from regard.tasks.translation.alignment import CANNOT_ALIGN
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import Translator
 from regard.tasks.translation.scorer import MAX_BATCH_TOKENS
 from regard.viewing.interventions import PermutedWeights, UniformWeights, replace_normalizers
 
-SMALL_CHANGE = 0.1  # of probability that moves: below it, a change is small
+__all__ = ["Faithfulness", "OutputChange", "can_measure", "measure_faithfulness"]
 
-
-CLEAR_RATIO = 1.5  # times as much as another: above it, a change is larger
+SMALL_CHANGE = 0.1  # of the probability: below it, a change is small
+CLEAR_RATIO = 1.5  # of two changes: above it, one is larger than the other
+# Removing each word computes everything again: at most this many tokens, and probabilities, are measured.
+MAX_TOKENS, MAX_PROBABILITIES = 20_000, 50_000_000
 
 
 @dataclass(frozen=True)
 class OutputChange:
-    """What another model says of the same translation, on average over its tokens.
+    """How much the predictions of the tokens of a translation change, on average.
 
-    moved   = 1/2 sum_w |p(w) - p'(w)|          probability that went to other words (total variation)
-    flipped = share of tokens where the most probable word is another one
+    Args:
+        probability_mass: 1/2 sum_w |p(w) - p'(w)|, the total variation of the next token's distribution
+        argmax_rate: share of tokens where the most probable token is another one
     """
 
     probability_mass: float
@@ -41,11 +44,15 @@ class OutputChange:
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """How much of a translation changes when its attention, or what it looked at, is changed.
+    """How much of a translation changes when its attention, or its source, is changed.
 
-    `permuted`: the weights of every look at the source dealt out anew at random; `uniform`: all weights alike.
-    `most`, `least`, `random`: for each token the word it looked at most, least, or any (their average) is taken out
-    of the source.
+    Args:
+        permuted: the weights of every attention to the source are permuted at random
+        uniform: all weights are equal
+        most_attended, least_attended: each token loses the source word that it attends to most, or least
+        random: each token loses one source word; the mean over all words
+        num_draws: number of permutations
+        num_tokens: tokens of the translation with its end
     """
 
     permuted: OutputChange
@@ -57,26 +64,29 @@ class Faithfulness:
     num_tokens: int
 
     def to_json(self) -> dict[str, Any]:
+        """Plain numbers with the verdict in all languages."""
         sentences = {language: self.sentence(language) for language in SENTENCES}
         return asdict(self) | {"verdict": self.verdict(), "sentence": sentences}
 
     def sentence(self, language: str = "en") -> str:
-        """What was found, for people; "en" or "zh"."""
+        """The result for people.
+
+        Args:
+            language: "en" or "zh"
+        """
         if language not in SENTENCES:
             raise UnknownNameError(f"there is no sentence in {language!r}; there is {' and '.join(SENTENCES)}")
-        words, numbers = SENTENCES[language], {}
-        for name in ("permuted", "uniform", "most_attended", "random", "least_attended"):
-            numbers[name] = f"{100 * getattr(self, name).probability_mass:.0f} %"
-        numbers["flipped"] = f"{100 * self.permuted.argmax_rate:.0f} %"
-        return words["facts"].format(**numbers) + words[self.verdict()]
+        names = ("permuted", "uniform", "most_attended", "random", "least_attended")
+        changes = {name: f"{100 * getattr(self, name).probability_mass:.0f} %" for name in names}
+        changes["flipped"] = f"{100 * self.permuted.argmax_rate:.0f} %"
+        return SENTENCES[language]["facts"].format(**changes) + SENTENCES[language][self.verdict()]
 
     def verdict(self) -> str:
         """What these numbers mean for a picture of the weights: it "matters", is "idle", or "unclear"."""
         if self.permuted.probability_mass < SMALL_CHANGE:
             return "idle"
-        return (
-            "matters" if self.most_attended.probability_mass > CLEAR_RATIO * self.random.probability_mass else "unclear"
-        )
+        is_clear = self.most_attended.probability_mass > CLEAR_RATIO * self.random.probability_mass
+        return "matters" if is_clear else "unclear"
 
 
 SENTENCES = {
@@ -100,10 +110,6 @@ SENTENCES = {
 }
 
 
-# Removing each word computes everything again: at most so many tokens, and probabilities, are measured.
-MAX_TOKENS, MAX_PROBABILITIES = 20_000, 50_000_000
-
-
 def can_measure(translator: Translator, alignment: Alignment) -> bool:
     """Whether a translation is measured in reasonable time: with a PyTorch model, and not too long.
 
@@ -118,49 +124,70 @@ def can_measure(translator: Translator, alignment: Alignment) -> bool:
 
 @torch.no_grad()
 def measure_faithfulness(
-    translator: Translator, source: str, target: str | Sequence[int] | None = None, *, num_draws: int = 8, seed: int = 0
+    translator: Translator,
+    source: str,
+    target: str | Sequence[int] | None = None,
+    *,
+    num_draws: int = 8,
+    seed: int = 0,
+    forced: tuple[Alignment | None, Tensor | None] | None = None,
 ) -> Faithfulness:
-    """Measure how much a translation depends on where it looked; without `target`, that of the translator itself.
+    """Measure how much a translation depends on its attention weights.
 
-    The translation stays as it is (forced decoding); what changes is what the model would say next, in each place.
+    The translation stays as it is (forced decoding); the probabilities of its next tokens change.
+
+    Args:
+        translator: the model
+        source: the source text
+        target: the translation, a text or token ids; None: that of the translator
+        num_draws: number of random permutations of the weights
+        seed: of the permutations
+        forced: what `forced_pass` returned for the translation, if it has been computed
     """
-    ids = _resolve_target(translator, source, target)
-    seen = translator.align_token_ids([source], [ids])[0]  # says so if there is no attention
-    text = [*translator.source.encode(translator.clean(source)), EOS_ID]
-    said = _NextTokenProbabilities(translator, ids)
-    before = said(text)
+    token_ids = _resolve_target(translator, source, target)
+    predict = _NextTokenProbabilities(translator, token_ids)
+    alignment, before = forced or translator.forced_pass(source, token_ids)
+    if alignment is None or before is None:
+        raise UnsupportedError(CANNOT_ALIGN)
+    source_ids = [*translator.encode_source(source), EOS_ID]
     generator = torch.Generator().manual_seed(seed)
-    change = _output_changes(before, said([text] * num_draws, lambda normalize: PermutedWeights(normalize, generator)))
-    permuted = OutputChange(*change.mean((0, 1)).tolist())
-    uniform = OutputChange(*_output_changes(before, said(text, UniformWeights)).mean((0, 1)).tolist())
-    without = _output_changes(before, said([_remove_tokens(text, group) for group in seen.groups("source")]))
-    most, least, random = _changes_by_removal(seen, without)
-    return Faithfulness(permuted, uniform, most, least, random, num_draws, len(ids) + 1)
+    permuted = predict([source_ids] * num_draws, lambda normalize: PermutedWeights(normalize, generator))
+    uniform = predict([source_ids], UniformWeights)
+    groups = alignment.groups("source")
+    shortened = predict([[token for i, token in enumerate(source_ids) if i not in group] for group in groups])
+    most, least, random = _changes_by_removal(alignment, _output_changes(before, shortened))
+    return Faithfulness(
+        OutputChange(*_output_changes(before, permuted).mean((0, 1)).tolist()),
+        OutputChange(*_output_changes(before, uniform).mean((0, 1)).tolist()),
+        most,
+        least,
+        random,
+        num_draws,
+        len(token_ids) + 1,
+    )
 
 
 class _NextTokenProbabilities:
-    """What a translator's model says after each token of one translation, for other sources or other weights."""
+    """The predictions after each token of one translation, for other sources or other weights."""
 
-    def __init__(self, translator: Translator, ids: Sequence[int]):
-        self.model, self.device = translator.torch_model, translator.device
-        self.target = torch.tensor([[BOS_ID, *ids]], device=self.device)
-        cross = isinstance(self.model, Transformer)
-        self.layer_pattern = "decoder.layers.*.cross_attn" if cross else "attention"
+    def __init__(self, translator: Translator, token_ids: Sequence[int]):
+        self.translator, self.model = translator, translator.torch_model
+        self.target = torch.tensor([[BOS_ID, *token_ids]], device=translator.device)
+        is_transformer = isinstance(self.model, Transformer)
+        self.layer_pattern = "decoder.layers.*.cross_attn" if is_transformer else "attention"
 
     def __call__(
-        self, sources: Any, replacement: Callable[[Any], Any] | None = None
-    ) -> Float[Tensor, "sources tokens words"]:
-        """Probabilities of the next word; of many sources, some at a time."""
-        rows: list[list[int]] = [sources] if sources and isinstance(sources[0], int) else sources
-        longest = max([self.target.shape[1], *map(len, rows)])
-        step, found = max(1, MAX_BATCH_TOKENS // longest), []
+        self, sources: list[list[int]], replacement: Callable[[Any], Any] | None = None
+    ) -> Float[Tensor, "sources tokens vocab"]:
+        """Probabilities of the next token; the sources are divided into batches."""
+        step = max(1, MAX_BATCH_TOKENS // max([self.target.shape[1], *map(len, sources)]))
+        batches = []
         with nullcontext() if replacement is None else replace_normalizers(self.model, replacement, self.layer_pattern):
-            for start in range(0, len(rows), step):
-                some, lengths = pad_rows(rows[start : start + step])
-                target = self.target.expand(len(some), -1)
-                logits = self.model(some.to(self.device), lengths.to(self.device), target)
-                found.append(logits.float().softmax(-1))
-        return torch.cat(found) if found else self.target.new_zeros(0, self.target.shape[1], 1).float()
+            for start in range(0, len(sources), step):
+                tokens, lengths = self.translator.pad(sources[start : start + step])
+                logits = self.model(tokens, lengths, self.target.expand(len(tokens), -1))
+                batches.append(logits.float().softmax(-1))
+        return torch.cat(batches) if batches else self.target.new_zeros(0, self.target.shape[1], 1).float()
 
 
 def _resolve_target(translator: Translator, source: str, target: str | Sequence[int] | None) -> list[int]:
@@ -168,29 +195,21 @@ def _resolve_target(translator: Translator, source: str, target: str | Sequence[
         raise EmptyInputError("an empty text has no translation to be measured")
     if isinstance(target, str):
         return translator.target.encode(target)
-    if target is not None:
-        return list(target)
-    return list(translator.search([source])[0][0].token_ids)
+    return list(translator.search([source])[0][0].token_ids if target is None else target)
 
 
 def _output_changes(
-    before: Float[Tensor, "1 tokens words"], after: Float[Tensor, "sources tokens words"]
+    before: Float[Tensor, "tokens vocab"], after: Float[Tensor, "sources tokens vocab"]
 ) -> Float[Tensor, "sources tokens 2"]:
-    """For every token: the probability that moved, and whether the first choice is another."""
-    moved = (after - before).abs().sum(-1) / 2
-    return torch.stack([moved, (after.argmax(-1) != before.argmax(-1)).float()], -1).cpu()
-
-
-def _remove_tokens(text: Sequence[int], group: Sequence[int]) -> list[int]:
-    return [number for place, number in enumerate(text) if place not in group]
+    """For every token: the probability that moved, and whether the most probable token is another one."""
+    mass = (after - before).abs().sum(-1) / 2
+    return torch.stack([mass, (after.argmax(-1) != before.argmax(-1)).float()], -1).cpu()
 
 
 def _changes_by_removal(alignment: Alignment, changes: Float[Tensor, "words tokens 2"]) -> list[OutputChange]:
-    """What taking out a word does: for each token that which it looked at most, that least, and any."""
-    groups = alignment.groups("source")
+    """The change of each token without the source word that it attends to most, least, and without any one word."""
     weights = alignment.weights.float().mean((0, 1))
-    regard = torch.stack([weights[:, list(group)].sum(-1) for group in groups], -1)
-    chosen: list[Int[Tensor, " tokens"]] = [regard.argmax(-1), regard.argmin(-1)]
-    tokens = torch.arange(len(regard))
-    picked = [changes[words, tokens] for words in chosen]
-    return [OutputChange(*some.mean(0).tolist()) for some in (*picked, changes.flatten(0, 1))]
+    by_word = torch.stack([weights[:, list(group)].sum(-1) for group in alignment.groups("source")], -1)
+    tokens = torch.arange(len(by_word))
+    most, least = changes[by_word.argmax(-1), tokens], changes[by_word.argmin(-1), tokens]
+    return [OutputChange(*change.mean(0).tolist()) for change in (most, least, changes.flatten(0, 1))]

@@ -1,11 +1,11 @@
-"""Inference beyond a plain call of the network: other engines, batches in threads, streaming."""
+"""Inference beyond a call of the network: other engines, batches in threads, warm-up."""
 
 from __future__ import annotations
 
 import os
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
@@ -23,7 +23,7 @@ from regard.errors import UnsupportedError
 if TYPE_CHECKING:
     from regard.tasks.translation.predictor import Translator
 
-__all__ = ["InferenceEngine", "group_by_length", "map_in_threads", "warm_up"]
+__all__ = ["InferenceEngine", "map_in_threads", "warm_up"]
 
 
 class InferenceEngine(ABC):
@@ -61,95 +61,61 @@ class InferenceEngine(ABC):
 
 
 ItemT = TypeVar("ItemT")
-
-
 ResultT = TypeVar("ResultT")
 
 
 def map_in_threads(function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> list[ResultT]:
-    """The answers for all items in order, as many at a time as PyTorch has threads, each computed by one.
+    """The results for all items in order, as many at a time as PyTorch has threads, each computed by one thread.
 
-    A step of a small model is too short to be shared out among threads; whole batches are not.
+    A step of a small model is too short to be distributed over threads; complete batches are not.
+
+    Args:
+        function: of one item
+        items: the items
 
     >>> map_in_threads(lambda number: number**2, [1, 2, 3])
     [1, 4, 9]
     """
-    items, threads = list(items), torch.get_num_threads()
-    several = min(threads, len(items))
-    if several < 2:
+    items, num_threads = list(items), torch.get_num_threads()
+    if (num_workers := min(num_threads, len(items))) < 2:
         return [function(item) for item in items]
-    # Who watches here is told of what happens there; what is computed in another precision here, is there, too.
-    cast = _with_autocast(function)
-    waiting = [_thread_pool(several).submit(copy_context().run, cast, item) for item in items]
+    # The context carries the observers of this thread; autocast is local to a thread and is entered again.
+    pool, work = _thread_pool(num_workers), _with_autocast(function)
+    futures = [pool.submit(copy_context().run, work, item) for item in items]
     try:
-        return [one.result() for one in waiting]
+        return [future.result() for future in futures]
     finally:
-        for one in waiting:
-            one.cancel()  # after a failure, those that have not begun need not
-        torch.set_num_threads(threads)  # a thread's own number is also that of threads to come
+        for future in futures:
+            future.cancel()  # after a failure, those that have not begun need not
+        torch.set_num_threads(num_threads)  # what a thread sets for itself also holds for threads that start later
 
 
 def _with_autocast(function: Callable[[ItemT], ResultT]) -> Callable[[ItemT], ResultT]:
-    """The same work under the autocast of this thread, which others do not see."""
-    kinds = [kind for kind in ("cpu", "cuda", "mps") if torch.is_autocast_enabled(kind)]
-    types = {kind: torch.get_autocast_dtype(kind) for kind in kinds}
+    """The same function under the autocast of this thread."""
+    devices = [device for device in ("cpu", "cuda", "mps") if torch.is_autocast_enabled(device)]
+    dtypes = {device: torch.get_autocast_dtype(device) for device in devices}
 
-    def cast(item: ItemT) -> ResultT:
+    def run(item: ItemT) -> ResultT:
         with ExitStack() as stack:
-            for kind, dtype in types.items():
-                stack.enter_context(torch.autocast(kind, dtype))
+            for device, dtype in dtypes.items():
+                stack.enter_context(torch.autocast(device, dtype))
             return function(item)
 
-    return cast if types else function
+    return run if dtypes else function
 
 
 @cache
 def _thread_pool(num_threads: int) -> ThreadPoolExecutor:
-    """Threads that stay: each new one would have memory of its own from the libraries, which it never gives back."""
+    """Threads that are reused: libraries allocate memory for each new thread, and never free it."""
     return ThreadPoolExecutor(num_threads, "regard", initializer=lambda: torch.set_num_threads(1))
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_thread_pool.cache_clear)  # a forked process has none of its parent's threads
-
-
-# With less than a tenth of a batch for each thread, one batch with all threads is faster.
-MIN_THREAD_LOAD = 10
-
-
-def group_by_length(
-    rows: Sequence[int], lengths: Sequence[int], max_tokens: int, num_workers: int = 1
-) -> Iterator[list[int]]:
-    """Group rows of similar length, the longest first, so that all groups take about as long.
-
-    Args:
-        rows: indices
-        lengths: number of tokens, by index
-        max_tokens: about the largest size of a group; with padding at most twice as many
-        num_workers: the number of groups becomes a multiple of it if there are enough tokens
-
-    Example:
-        >>> list(group_by_length([0, 1, 2, 3], [5, 1, 4, 2], max_tokens=10))
-        [[0, 2], [3, 1]]
-    """
-    total = sum(lengths[row] for row in rows)
-    groups = max(1, -(-total // max_tokens))
-    if MIN_THREAD_LOAD * total > num_workers * max_tokens:
-        groups = -(-groups // num_workers) * num_workers
-    group: list[int] = []
-    done = ended = 0
-    for row in sorted(rows, key=lambda row: -lengths[row]):
-        if group and (done * groups >= total * (ended + 1) or lengths[group[0]] * (len(group) + 1) > 2 * max_tokens):
-            yield group
-            group, ended = [], ended + 1
-        group.append(row)
-        done += lengths[row]
-    if group:
-        yield group
+    os.register_at_fork(after_in_child=_thread_pool.cache_clear)  # threads do not survive a fork
 
 
 WARM_UP_LENGTH = 40  # tokens: few sentences have more
-NUM_WARM_UPS = 6  # full batches; after so many, memory hardly grows
+NUM_WARM_UPS = 6  # full batches; after that, memory hardly grows
 
 
 def warm_up(translator: Translator, batch_size: int) -> None:

@@ -1,4 +1,4 @@
-"""The weights of a translation as attention maps, and word alignments for other programs."""
+"""The weights of a translation as attention maps."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from regard.data.vocabulary import BOS_ID, EOS_ID
-from regard.decoding import Alignment, Hypothesis
+from regard.decoding import Alignment
 from regard.models import Transformer
-from regard.tasks.abilities import AlignedText, AlignOptions, ScoredTarget
 from regard.tasks.predictor import AttentionMap
-from regard.tasks.translation.inference import InferenceEngine
 from regard.viewing import watch
 
 if TYPE_CHECKING:
     from regard.tasks.translation.predictor import Translator
 
-__all__ = ["align_texts", "cross_attention_maps", "self_attention_maps"]
+__all__ = ["cross_attention_maps", "self_attention_maps"]
 
-Words = tuple[tuple[str, tuple[int, ...]], ...]
+WordPositions = tuple[tuple[str, tuple[int, ...]], ...]
 SELF_ATTENTION = ["encoder.layers.*.self_attn", "decoder.layers.*.self_attn"]
 
 
@@ -31,7 +29,7 @@ def cross_attention_maps(alignment: Alignment) -> tuple[AttentionMap, ...]:
         alignment: of one translation
     """
     sides = alignment.target, alignment.source
-    words = {"query_words": _words(alignment, "target"), "key_words": _words(alignment, "source")}
+    words: dict[str, Any] = {"query_words": _words(alignment, "target"), "key_words": _words(alignment, "source")}
     count = len(alignment.weights)
     return tuple(
         AttentionMap("cross" if count == 1 else f"cross {layer}", weights, *sides, group="cross", **words)
@@ -77,59 +75,8 @@ def self_attention_maps(
     return tuple(maps)
 
 
-def _words(alignment: Alignment, side: str) -> Words:
+def _words(alignment: Alignment, side: str) -> WordPositions:
     """Words with their positions; the end of the sentence is the last one."""
     tokens: tuple[str, ...] = getattr(alignment, side)
     words = zip(alignment.words_of(side), alignment.groups(side), strict=True)
     return (*((word, tuple(group)) for word, group in words), (tokens[-1], (len(tokens) - 1,)))
-
-
-def align_texts(
-    translator: Translator, sources: Sequence[str], targets: Sequence[str | None], options: AlignOptions
-) -> list[AlignedText]:
-    """Align sources with given translations, or with the best that the search finds.
-
-    Args:
-        translator: the model
-        sources: the texts
-        targets: a translation of each; None: that of the translator
-        options: layer, head and what a link is
-    """
-    scored = _score_or_search(translator, sources, targets)
-    alignments = translator.align_token_ids(sources, [token_ids for token_ids, _ in scored])
-    return [
-        _make_aligned_text(
-            alignment, options, translator.target.decode(token_ids) if target is None else target, log_prob
-        )
-        for alignment, target, (token_ids, log_prob) in zip(alignments, targets, scored, strict=True)
-    ]
-
-
-def _score_or_search(
-    translator: Translator, sources: Sequence[str], targets: Sequence[str | None]
-) -> list[tuple[list[int], float | None]]:
-    """The tokens of each translation with their log-probability, if the model tells it."""
-    missing = [source for source, target in zip(sources, targets, strict=True) if target is None]
-    given = [(source, target) for source, target in zip(sources, targets, strict=True) if target is not None]
-    found = iter([best[0] for best in translator.search(missing)])
-    scores: list[ScoredTarget | None] = [None] * len(given)
-    if not isinstance(translator.model, InferenceEngine):
-        scores = [*translator.score([source for source, _ in given], [target for _, target in given])]
-    known = iter(scores)
-    results: list[tuple[list[int], float | None]] = []
-    for target in targets:
-        one: Hypothesis | ScoredTarget | None = next(found) if target is None else next(known)
-        token_ids = translator.target.encode(target or "") if one is None else list(one.token_ids)
-        results.append((token_ids, None if one is None else one.log_prob))
-    return results
-
-
-def _make_aligned_text(alignment: Alignment, options: AlignOptions, text: str, log_prob: float | None) -> AlignedText:
-    for name, count in zip(("layer", "head"), alignment.weights.shape, strict=False):
-        value = getattr(options, name)
-        if value is not None and value >= count:
-            raise options.option(name).error(value, f"this model has {count} {name}s, counted from 0")
-    words = alignment.select_head(options.layer, options.head).merge_words()
-    links = alignment.links(options.layer, options.head, options.method, options.threshold)
-    weights = tuple(tuple(round(weight, 6) for weight in row) for row in words.weights[0, 0].tolist())
-    return AlignedText(text, log_prob, tuple(words.source), tuple(words.target), weights, tuple(sorted(links)))

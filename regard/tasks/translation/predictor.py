@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, overload
 
 import torch
-from torch import Tensor
 
 from regard.data import SentencePair
-from regard.data.tokenizer import pad_rows
 from regard.data.vocabulary import UNK_ID
 from regard.decoding import (
     Alignment,
@@ -24,15 +23,16 @@ from regard.decoding import (
     parse_gold,
 )
 from regard.decoding.streaming import ObservedModel, iterate_emitted
-from regard.tasks.abilities import Tokenizable, Tokenization
+from regard.errors import UnknownNameError
+from regard.tasks.abilities import AlignedText, AlignOptions, Tokenizable, Tokenization
 from regard.tasks.predictor import Explanation, InputField, Report
 from regard.tasks.task import LazyExamples
+from regard.tasks.translation.alignment import align_texts
 from regard.tasks.translation.config import EvaluateOptions, ExplainOptions, TranslateOptions
-from regard.tasks.translation.inference import InferenceEngine, group_by_length, map_in_threads, warm_up
-from regard.tasks.translation.prediction import Translation, check_head, too_long_error
-from regard.tasks.translation.scorer import MAX_BATCH_TOKENS, TranslationScorer
+from regard.tasks.translation.inference import InferenceEngine, map_in_threads, warm_up
+from regard.tasks.translation.scorer import MAX_BATCH_TOKENS, Translation, TranslationScorer, group_by_length
 
-__all__ = ["Translation", "Translator", "too_long_error"]
+__all__ = ["Translator", "check_head"]
 
 
 class Translator(TranslationScorer, Tokenizable):
@@ -91,44 +91,38 @@ class Translator(TranslationScorer, Tokenizable):
     def predict(self, inputs: Sequence[str], options: TranslateOptions | None = None) -> list[Translation]:
         """One translation of each text, in order."""
         options = options or TranslateOptions()
-        decoding, encoded = options.decoding_config(self), self.encode(inputs)
-        if options.trace:
-            both = [self.search_with_trace(text, decoding) for text in inputs]
-            found, traces = [best for best, _ in both], [trace for _, trace in both]
-        else:
-            generator = options.make_generator(self.device)
-            found, traces = self._search(inputs, encoded, decoding, generator), []
-        predictions = self.make_predictions(inputs, found, options, [len(ids) - 1 for ids in encoded])
+        decoding = options.decoding_config(self)
         if not options.trace:
-            return predictions
-        names = self.target.convert_ids_to_tokens
-        steps = (trace.to_json(lambda token: names([token])[0])["steps"] for trace in traces)
-        return [replace(one, search=tuple(some)) for one, some in zip(predictions, steps, strict=True)]
+            return self.make_predictions(
+                inputs, self.search(inputs, decoding, options.make_generator(self.device)), options
+            )
+        self.check(inputs)
+        searches = [self.search_with_trace(text, decoding) for text in inputs]
+        predictions = self.make_predictions(inputs, [hypotheses for hypotheses, _ in searches], options)
+        name = self.target.convert_ids_to_tokens
+        steps = (trace.to_json(lambda token: name([token])[0])["steps"] for _, trace in searches)
+        return [replace(one, search=tuple(step)) for one, step in zip(predictions, steps, strict=True)]
 
     def make_predictions(
-        self,
-        inputs: Sequence[str],
-        found: Sequence[Sequence[Hypothesis]],
-        options: TranslateOptions,
-        num_source_tokens: Sequence[int] | None = None,
+        self, inputs: Sequence[str], hypotheses: Sequence[Sequence[Hypothesis]], options: TranslateOptions
     ) -> list[Translation]:
-        """The predictions of hypotheses that were found.
+        """The predictions of the hypotheses of a search.
 
         Args:
             inputs: source texts
-            found: the hypotheses of each text, best first
+            hypotheses: those of each text, best first
             options: whether to align and to replace unknown words
-            num_source_tokens: tokens of each source text, if they were counted
         """
-        flat = [(text, one) for text, best in zip(inputs, found, strict=True) for one in best]
+        pairs = [(text, one) for text, ranked in zip(inputs, hypotheses, strict=True) for one in ranked]
         copies = options.replace_unknown and self.has_attention
-        chosen = [i for i, (_, one) in enumerate(flat) if options.align or (copies and UNK_ID in one.token_ids)]
-        aligned = self.align_token_ids([flat[i][0] for i in chosen], [flat[i][1].token_ids for i in chosen])
-        alignments = dict(zip(chosen, aligned, strict=True))
-        made = (self._make_prediction(one, alignments.get(i), options) for i, (_, one) in enumerate(flat))
+        rows = [row for row, (_, one) in enumerate(pairs) if options.align or (copies and UNK_ID in one.token_ids)]
+        aligned = self.align_token_ids([pairs[row][0] for row in rows], [pairs[row][1].token_ids for row in rows])
+        alignments = dict(zip(rows, aligned, strict=True))
+        translations = (self._make_prediction(one, alignments.get(row), options) for row, (_, one) in enumerate(pairs))
         results = []
-        for best, count in zip(found, num_source_tokens or [0] * len(found), strict=True):
-            first, *others = [next(made) for _ in best] or [Translation("", 0.0)]
+        for text, ranked in zip(inputs, hypotheses, strict=True):
+            first, *others = list(islice(translations, len(ranked))) or [Translation("", 0.0)]
+            count = len(self.encode_source(text))
             results.append(replace(first, alternatives=tuple(others), num_source_tokens=count))
         return results
 
@@ -197,18 +191,20 @@ class Translator(TranslationScorer, Tokenizable):
         encoded, token_ids = self.encode(inputs), [list[int]() for _ in rows]
 
         def report(row: int, token: int) -> None:
-            token_ids[row].append(token)
-            tokens = tuple(self.target.convert_ids_to_tokens(token_ids[row]))
-            ids = tuple(token_ids[row])
-            partial = Translation(self.target.decode(ids), 0.0, tokens=tokens, finished=False, token_ids=ids)
-            emit(rows[row], partial)
+            ids = token_ids[row]
+            ids.append(token)
+            tokens = tuple(self.target.convert_ids_to_tokens(ids))
+            emit(rows[row], Translation(self.target.decode(ids), 0.0, 0.0, tokens, finished=False, token_ids=(*ids,)))
 
-        source, lengths = (part.to(self.device) for part in pad_rows([encoded[row] for row in rows]))
         model, generator = ObservedModel(self.model, len(rows), report), options.make_generator(self.device)
-        found = [list[Hypothesis]() for _ in inputs]
-        for row, best in zip(rows, decode(model, source, lengths, decoding, generator=generator), strict=True):
-            found[row] = best
-        return self.make_predictions(inputs, found, options, [len(ids) - 1 for ids in encoded])
+        hypotheses = decode(model, *self.pad([encoded[row] for row in rows]), decoding, generator=generator)
+        return self.make_predictions(inputs, _fill_rows(len(inputs), rows, hypotheses), options)
+
+    def align_texts(
+        self, inputs: Sequence[str], targets: Sequence[str | None], options: AlignOptions | None = None
+    ) -> list[AlignedText]:
+        """Align texts with given translations; None stands for the best that the search returns."""
+        return align_texts(self, inputs, targets, options or AlignOptions())
 
     def describe(self) -> dict[str, Any]:
         """The languages, the tokenizer and the sizes of the model."""
@@ -249,22 +245,6 @@ class Translator(TranslationScorer, Tokenizable):
         unknown = tuple(index for index, token in enumerate(token_ids) if token == UNK_ID)
         return Tokenization(tuple(tokenizer.convert_ids_to_tokens(token_ids)), unknown, self.max_length)
 
-    def decoding_config(self, **options: Any) -> DecodingConfig:
-        """The options of a search: those of the run, with changes.
-
-        Args:
-            options: fields of `DecodingConfig`; None: as in the run
-        """
-        values: dict[str, Any] = {
-            "beam_size": self.config.beam_size,
-            "length_penalty": self.config.length_penalty,
-            "max_length": self.max_length + 1,  # with the end of the sentence
-        }
-        values |= {name: value for name, value in options.items() if value is not None}
-        if "method" not in values:
-            values["method"] = "greedy" if values["beam_size"] == 1 and values.get("num_best", 1) == 1 else "beam"
-        return DecodingConfig(**values)
-
     @overload
     def translate(self, texts: str, *, replace_unknown: bool = False, **options: Any) -> str: ...
     @overload
@@ -279,10 +259,10 @@ class Translator(TranslationScorer, Tokenizable):
             options: fields of `DecodingConfig`
         """
         inputs = [texts] if isinstance(texts, str) else list(texts)
-        found = [best[:1] for best in self.search(inputs, self.decoding_config(**options))]
-        chosen = TranslateOptions(replace_unknown=replace_unknown)
-        answers = [one.text for one in self.make_predictions(inputs, found, chosen)]
-        return answers[0] if isinstance(texts, str) else answers
+        best = [hypotheses[:1] for hypotheses in self.search(inputs, self.decoding_config(**options))]
+        predictions = self.make_predictions(inputs, best, TranslateOptions(replace_unknown=replace_unknown))
+        translations = [prediction.text for prediction in predictions]
+        return translations[0] if isinstance(texts, str) else translations
 
     def to_text(self, hypothesis: Hypothesis | None) -> str:
         """The text of a hypothesis."""
@@ -292,74 +272,51 @@ class Translator(TranslationScorer, Tokenizable):
         self, texts: Sequence[str], options: DecodingConfig | None = None, generator: torch.Generator | None = None
     ) -> list[list[Hypothesis]]:
         """The hypotheses of each text, best first; none for an empty text."""
-        return self._search(texts, self.encode(texts), options or self.decoding_config(), generator)
+        model, options, encoded = self.model, options or self.decoding_config(), self.encode(texts)
+        rows = [row for row, text in enumerate(texts) if text.strip()]
+        if isinstance(model, InferenceEngine):
+            return _fill_rows(len(texts), rows, model.search([encoded[row] for row in rows], options, generator))
+        # Sampling depends on the order of the batches, and GPUs have one queue.
+        is_sequential = options.method == "sample" or self.device.type != "cpu"
+        width = options.beam_size if options.method == "beam" else options.num_best
+        num_threads = 1 if is_sequential else torch.get_num_threads()
+        lengths = [len(token_ids) for token_ids in encoded]
+        batches = list(group_by_length(rows, lengths, max(1, MAX_BATCH_TOKENS // width), num_threads))
 
-    def _search(
-        self,
-        texts: Sequence[str],
-        encoded: Sequence[list[int]],
-        options: DecodingConfig,
-        generator: torch.Generator | None,
-    ) -> list[list[Hypothesis]]:
-        if isinstance(self.model, InferenceEngine):
-            return self._search_with_engine(self.model, texts, encoded, options, generator)
-        model, found = self.model, [list[Hypothesis]() for _ in texts]
+        def decode_batch(batch: list[int]) -> list[list[Hypothesis]]:
+            return decode(model, *self.pad([encoded[row] for row in batch]), options, generator=generator)
 
-        def searched(batch: tuple[list[int], Tensor, Tensor]) -> None:
-            rows, source, lengths = batch
-            for row, several in zip(rows, decode(model, source, lengths, options, generator=generator), strict=True):
-                found[row] = several
-
-        batches = self._iter_batches(texts, encoded, options)
-        if _must_run_sequentially(options, self.device):
-            for batch in batches:
-                searched(batch)
-        else:
-            map_in_threads(searched, batches)
-        return found
+        parallel = not is_sequential and len(batches) > 1
+        hypotheses = map_in_threads(decode_batch, batches) if parallel else map(decode_batch, batches)
+        return _fill_rows(len(texts), chain.from_iterable(batches), chain.from_iterable(hypotheses))
 
     def with_model(self, model: InferenceEngine) -> Translator:
         """The same translator with another engine."""
         return Translator(model, self.processor, self.config)
 
-    def _search_with_engine(
-        self,
-        engine: InferenceEngine,
-        texts: Sequence[str],
-        encoded: Sequence[list[int]],
-        options: DecodingConfig,
-        generator: torch.Generator | None,
-    ) -> list[list[Hypothesis]]:
-        found: list[list[Hypothesis]] = [[] for _ in texts]
-        rows = [row for row, text in enumerate(texts) if text.strip()]
-        best = engine.search([encoded[row] for row in rows], options, generator)
-        for row, several in zip(rows, best, strict=True):
-            found[row] = several
-        return found
-
     def search_with_trace(
         self, text: str, options: DecodingConfig | None = None
     ) -> tuple[list[Hypothesis], SearchTrace]:
         """The hypotheses of a text with the search: every candidate, its score and its parent."""
-        options = options or self.decoding_config()
-        for _, source, lengths in self._iter_batches([text], self.encode([text]), options):
-            return decode_with_trace(self.model, source, lengths, options)[0]
-        return [], SearchTrace(())
-
-    def _iter_batches(
-        self, texts: Sequence[str], encoded: Sequence[list[int]], options: DecodingConfig
-    ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-        """Batches of texts of similar length; empty texts are left out."""
-        width = options.beam_size if options.method == "beam" else options.num_best
-        rows = [row for row, text in enumerate(texts) if text.strip()]
-        together = 1 if _must_run_sequentially(options, self.device) else torch.get_num_threads()
-        for group in group_by_length(
-            rows, [len(numbers) for numbers in encoded], max(1, MAX_BATCH_TOKENS // width), together
-        ):
-            source, lengths = pad_rows([encoded[row] for row in group])
-            yield group, source.to(self.device), lengths.to(self.device)
+        encoded = self.encode([text])
+        if not text.strip():
+            return [], SearchTrace(())
+        return decode_with_trace(self.model, *self.pad(encoded), options or self.decoding_config())[0]
 
 
-def _must_run_sequentially(options: DecodingConfig, device: torch.device) -> bool:
-    """Whether batches are searched one after another: sampling depends on their order, and GPUs have one queue."""
-    return options.method == "sample" or device.type != "cpu"
+def _fill_rows(num_rows: int, rows: Iterable[int], hypotheses: Iterable[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    """The hypotheses of all rows, of which only some were searched; the others have none."""
+    searched = dict(zip(rows, hypotheses, strict=True))
+    return [searched.get(row, []) for row in range(num_rows)]
+
+
+def check_head(layer: int | None, head: int | None, counts: Sequence[int]) -> None:
+    """Refuse a layer or a head that a model does not have.
+
+    Args:
+        layer, head: counted from 0; None: all
+        counts: how many layers and heads there are
+    """
+    for name, number, count in zip(("layer", "head"), (layer, head), counts, strict=True):
+        if number is not None and number >= count:
+            raise UnknownNameError(f"no {name} {number}: this model has {count}, counted from 0")

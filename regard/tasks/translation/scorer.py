@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor
@@ -12,22 +13,82 @@ from torch import Tensor
 from regard.data import SentencePair
 from regard.data.tokenizer import pad_rows
 from regard.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
-from regard.decoding import Alignment, Hypothesis, replace_unknown, score_targets
-from regard.errors import UnsupportedError, UsageError
+from regard.decoding import Alignment, DecodingConfig, Hypothesis, replace_unknown, score_targets
+from regard.errors import InputTooLongError, UnsupportedError, UsageError
 from regard.models import RNNSeq2Seq, Transformer
-from regard.tasks.abilities import Alignable, AlignedText, AlignOptions, Scorable, ScoredTarget
-from regard.tasks.predictor import Predictor
+from regard.tasks.abilities import Alignable, Scorable, ScoredTarget
+from regard.tasks.predictor import Prediction, Predictor
+from regard.tasks.translation.alignment import CANNOT_ALIGN, make_alignment
 from regard.tasks.translation.config import TranslationConfig
-from regard.tasks.translation.inference import InferenceEngine, group_by_length
-from regard.tasks.translation.prediction import Translation, too_long_error
-from regard.tasks.translation.processor import TokenizedText, TranslationProcessor, make_alignment
+from regard.tasks.translation.inference import InferenceEngine
 from regard.training.weights import retain_freed_memory
 
-__all__ = ["MAX_BATCH_TOKENS", "TranslationScorer"]
+if TYPE_CHECKING:
+    from regard.tasks.translation.task import TranslationProcessor
+
+__all__ = ["MAX_BATCH_TOKENS", "Translation", "TranslationScorer", "group_by_length"]
 
 WeightsFn = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # of source, lengths and target: the weights of each layer
 MAX_BATCH_TOKENS = 16_000  # on all beams of a batch; larger ones are not faster on a CPU
-NUM_KEPT_TEXTS = 1024  # a server checks a text before it translates it
+TEXT_CACHE_SIZE = 1024  # a server checks a text before it translates it
+# With less than a tenth of a batch for each thread, one batch with all threads is faster.
+MIN_THREAD_LOAD = 10
+
+
+@dataclass(frozen=True)
+class Translation(Prediction):
+    """A translation.
+
+    Args:
+        text: the translation; empty for an empty source
+        score: its log-probability divided by the length penalty
+        log_prob: its log-probability
+        tokens: as the tokenizer writes them
+        token_log_probs: of each token, the end of the sentence last if it is `finished`
+        finished: whether the end of the sentence was reached
+        alternatives: the other hypotheses, best first
+        alignment: words and weights, if they were requested
+        num_source_tokens: tokens of the source; 0 if they were not counted
+        token_ids: the ids of `tokens`
+        search: the candidates of each step, if they were requested
+    """
+
+    log_prob: float = 0.0
+    tokens: tuple[str, ...] = ()
+    token_log_probs: tuple[float, ...] = ()
+    finished: bool = True
+    alternatives: tuple[Translation, ...] = ()
+    alignment: Mapping[str, Any] | None = None
+    num_source_tokens: int = 0
+    token_ids: tuple[int, ...] = ()
+    search: tuple[Any, ...] | None = None
+
+    @property
+    def token_counts(self) -> Mapping[str, int]:
+        """The tokens of the source, and of all translations with the ends of the sentences."""
+        output = sum(len(one.token_log_probs) for one in (self, *self.alternatives))
+        return {"input": self.num_source_tokens, "output": output}
+
+    def to_lines(self, number: int = 1) -> list[str]:
+        """The text, or the number, score and text of each alternative; below it the alignment, if there is one."""
+        ranked = (self, *self.alternatives) if self.alternatives else ()
+        lines = [f"{number}\t{one.score:.4f}\t{one.text}" for one in ranked] or [self.text]
+        if self.alignment is not None and self.alignment["source_words"] and self.alignment["target_words"]:
+            from regard.viewing.terminal import heatmap
+
+            weights = torch.tensor(self.alignment["word_weights"]).mean((0, 1))
+            lines += [*heatmap(weights, self.alignment["target_words"], self.alignment["source_words"]).split("\n"), ""]
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists and numbers."""
+        names = ("text", "score", "log_prob", "tokens", "token_ids", "token_log_probs", "finished")
+        values = {name: getattr(self, name) for name in names}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        if self.alternatives:
+            plain["alternatives"] = [one.to_json() for one in self.alternatives]
+        plain |= {} if self.alignment is None else {"alignment": self.alignment}
+        return plain | ({} if self.search is None else {"search": list(self.search)})
 
 
 class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Alignable):
@@ -55,7 +116,7 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
         self.max_length = config.max_length
         self.clean = processor.clean
         self.unaligned_words = frozenset(processor.unaligned_words)
-        self._encode_text = lru_cache(NUM_KEPT_TEXTS)(lambda text: tuple(self.source.encode(self.clean(text))))
+        self._encode_text = lru_cache(TEXT_CACHE_SIZE)(lambda text: tuple(self.source.encode(self.clean(text))))
 
     @property
     def device(self) -> torch.device:
@@ -95,10 +156,40 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
             InputTooLongError: a text has more tokens than the model takes
         """
         encoded = [[*self.encode_source(text), EOS_ID] for text in texts]
-        for row, token_ids in enumerate(encoded):
-            if len(token_ids) > self.max_length + 1:
-                raise too_long_error(row, len(token_ids) - 1, self.max_length)
+        for row, length in enumerate(len(token_ids) - 1 for token_ids in encoded):
+            if length > (limit := self.max_length):
+                raise InputTooLongError(
+                    f"the text has {length:,} tokens, but this model takes {limit:,} (max_length); split it",
+                    row=row,
+                    length=length,
+                    limit=limit,
+                )
         return encoded
+
+    def pad(self, rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+        """Tokens and lengths as tensors on the device of the model.
+
+        Args:
+            rows: token ids
+        """
+        tokens, lengths = pad_rows(rows)
+        return tokens.to(self.device), lengths.to(self.device)
+
+    def decoding_config(self, **options: Any) -> DecodingConfig:
+        """The options of a search: those of the run, with changes.
+
+        Args:
+            options: fields of `DecodingConfig`; None: as in the run
+        """
+        values: dict[str, Any] = {
+            "beam_size": self.config.beam_size,
+            "length_penalty": self.config.length_penalty,
+            "max_length": self.max_length + 1,  # with the end of the sentence
+        }
+        values |= {name: value for name, value in options.items() if value is not None}
+        if "method" not in values:
+            values["method"] = "greedy" if values["beam_size"] == 1 and values.get("num_best", 1) == 1 else "beam"
+        return DecodingConfig(**values)
 
     def score(self, inputs: Sequence[str], targets: Sequence[str]) -> list[ScoredTarget]:
         """The log-probability of given translations, by token."""
@@ -115,13 +206,13 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
 
     def score_token_ids(self, sources: Sequence[str], ids: Sequence[list[int]]) -> list[Hypothesis]:
         """As `score`, for translations given as token ids."""
-        found: list[Any] = [None] * len(sources)
-        for rows, source, lengths, target in self._forced_batches(sources, ids):
-            known = torch.tensor([len(ids[row]) + 2 for row in rows], device=self.device)
-            best = score_targets(self.torch_model, source, lengths, target, known, self.decoding_config())
-            for row, one in zip(rows, best, strict=True):
-                found[row] = one
-        return found
+        results: dict[int, Hypothesis] = {}
+        for rows, source, lengths, target, target_lengths in self._forced_batches(sources, ids):
+            hypotheses = score_targets(
+                self.torch_model, source, lengths, target, target_lengths, self.decoding_config()
+            )
+            results.update(zip(rows, hypotheses, strict=True))
+        return [results[row] for row in range(len(sources))]
 
     @overload
     def align(self, source: str, target: str, *, spaced: bool | None = None) -> Alignment: ...
@@ -143,14 +234,6 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
             raise TypeError("align takes two texts or two lists of texts, not one of each")
         return self._align_with(source, target, self.model.attention_weights, spaced)
 
-    def align_texts(
-        self, inputs: Sequence[str], targets: Sequence[str | None], options: AlignOptions | None = None
-    ) -> list[AlignedText]:
-        """Align texts with given translations; None stands for the best that the search finds."""
-        from regard.tasks.translation.maps import align_texts
-
-        return align_texts(self, inputs, targets, options or AlignOptions())
-
     @property
     def can_posterior_align(self) -> bool:
         """Whether `posterior_align` is possible: with an RNN that has attention."""
@@ -168,44 +251,58 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
 
     def align_token_ids(self, sources: Sequence[str], targets: Sequence[list[int]]) -> list[Alignment]:
         """As `align`, for translations given as token ids."""
-        weights = self._compute_weights(sources, targets, self.model.attention_weights)
-        return [
-            make_alignment(self._tokenize_source(text), TokenizedText.from_ids(self.target, ids), some)
-            for text, ids, some in zip(sources, targets, weights, strict=True)
-        ]
+        return self._align_with(sources, targets, self.model.attention_weights)
 
     def _align_with(
-        self, sources: Sequence[str], targets: Sequence[str], weights_fn: WeightsFn, spaced: bool | None
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str | list[int]],
+        weights_fn: WeightsFn,
+        spaced: bool | None = None,
     ) -> list[Alignment]:
-        weights = self._compute_weights(sources, [self.target.encode(text) for text in targets], weights_fn)
-        return [
-            make_alignment(
-                self._tokenize_source(text, spaced), TokenizedText.from_text(self.target, given, spaced), some
-            )
-            for text, given, some in zip(sources, targets, weights, strict=True)
-        ]
-
-    def _compute_weights(
-        self, sources: Sequence[str], targets: Sequence[list[int]], weights_fn: WeightsFn
-    ) -> list[Tensor]:
-        """The weights (layers, heads, target tokens, source tokens) of each pair, the ends of sentences included."""
-        found: list[Any] = [None] * len(sources)
-        for rows, source, lengths, target in self._forced_batches(sources, targets):
+        """The alignment of each pair by the weights of a function, the ends of sentences included."""
+        ids = [self.target.encode(target) if isinstance(target, str) else target for target in targets]
+        results: dict[int, Alignment] = {}
+        for rows, *tensors, _ in self._forced_batches(sources, ids):
             with torch.no_grad():
-                looks = weights_fn(source, lengths, target)
-            if not looks:
-                raise UnsupportedError("this model has no attention to align by; train one with attention_scope=global")
-            weights = torch.stack(looks, 1).cpu()
-            for row, size, some in zip(rows, lengths.tolist(), weights, strict=True):
-                found[row] = some[:, :, : len(targets[row]) + 1, :size].clone()
-        return found
+                layers = weights_fn(*tensors)
+            if not layers:
+                raise UnsupportedError(CANNOT_ALIGN)
+            for row, weights in zip(rows, torch.stack(layers, 1).cpu(), strict=True):
+                size = len(self.encode_source(sources[row])) + 1
+                weights = weights[:, :, : len(ids[row]) + 1, :size].clone()
+                results[row] = make_alignment(self, sources[row], targets[row], ids[row], weights, spaced)
+        return [results[row] for row in range(len(sources))]
 
-    def _tokenize_source(self, text: str, spaced: bool | None = None) -> TokenizedText:
-        return TokenizedText.from_text(self.source, self.clean(text), spaced, self.encode_source(text))
+    @torch.no_grad()
+    def forced_pass(
+        self, source: str, token_ids: Sequence[int], target: str | None = None
+    ) -> tuple[Alignment | None, Tensor | None]:
+        """The alignment of a given translation, and the probabilities of each next token, from one pass.
+
+        Args:
+            source: the source text
+            token_ids: the translation
+            target: its text, if it was given: the words of the alignment read as there
+
+        Returns:
+            The alignment, None without attention; probabilities (target tokens, vocabulary), the end of the sentence
+            included, None of an engine.
+        """
+        (_, tokens, lengths, target_tokens, _), *_ = self._forced_batches([source], [list(token_ids)])
+        probabilities, weights = None, list[Tensor]()
+        if not isinstance(self.model, InferenceEngine):
+            logits, weights = self.model.forward_with_weights(tokens, lengths, target_tokens[:, :-1])
+            probabilities = logits[0].float().softmax(-1)
+        elif self.has_attention:
+            weights = self.model.attention_weights(tokens, lengths, target_tokens)
+        if not weights:
+            return None, probabilities
+        return make_alignment(self, source, target or token_ids, token_ids, torch.cat(weights).cpu()), probabilities
 
     def replace_unknown(self, token_ids: Sequence[int], alignment: Alignment) -> str:
         """The text of a translation, its unknown words replaced by the source words that they attend to."""
-        unknown = {place for place, number in enumerate(token_ids) if number == UNK_ID}
+        unknown = {position for position, token in enumerate(token_ids) if token == UNK_ID}
         replacements: dict[int, str] = {}
         for word, group in zip(replace_unknown(alignment, unknown), alignment.groups("target"), strict=True):
             if not unknown.isdisjoint(group):
@@ -214,17 +311,47 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
 
     def _forced_batches(
         self, sources: Sequence[str], targets: Sequence[list[int]]
-    ) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
-        """Batches of sources and given targets."""
+    ) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor, Tensor]]:
+        """Batches of sources and given targets: rows, tokens and lengths of both sides."""
         if len(sources) != len(targets):
             raise UsageError(f"there are {len(sources)} sources, but {len(targets)} translations of them")
         encoded = self.encode(sources)
-        wanted = [[BOS_ID, *numbers, EOS_ID] for numbers in targets]
-        longest = [max(len(a), len(b)) for a, b in zip(encoded, wanted, strict=True)]
+        complete = [[BOS_ID, *token_ids, EOS_ID] for token_ids in targets]
+        longest = [max(len(a), len(b)) for a, b in zip(encoded, complete, strict=True)]
         for group in group_by_length(list(range(len(sources))), longest, MAX_BATCH_TOKENS):
-            source, lengths = pad_rows([encoded[row] for row in group])
-            target, _ = pad_rows([wanted[row] for row in group])
-            yield group, source.to(self.device), lengths.to(self.device), target.to(self.device)
+            yield group, *self.pad([encoded[row] for row in group]), *self.pad([complete[row] for row in group])
+
+
+def group_by_length(
+    rows: Sequence[int], lengths: Sequence[int], max_tokens: int, num_workers: int = 1
+) -> Iterator[list[int]]:
+    """Group rows of similar length, the longest first, so that all groups take about as long.
+
+    Args:
+        rows: indices
+        lengths: number of tokens, by index
+        max_tokens: about the largest size of a group; with padding at most twice as many
+        num_workers: the number of groups becomes a multiple of it if there are enough tokens
+
+    Example:
+        >>> list(group_by_length([0, 1, 2, 3], [5, 1, 4, 2], max_tokens=10))
+        [[0, 2], [3, 1]]
+    """
+    total = sum(lengths[row] for row in rows)
+    num_groups = max(1, -(-total // max_tokens))
+    if MIN_THREAD_LOAD * total > num_workers * max_tokens:
+        num_groups = -(-num_groups // num_workers) * num_workers
+    group: list[int] = []
+    num_tokens = num_complete = 0
+    for row in sorted(rows, key=lambda row: -lengths[row]):
+        is_full = num_tokens * num_groups >= total * (num_complete + 1)
+        if group and (is_full or lengths[group[0]] * (len(group) + 1) > 2 * max_tokens):
+            yield group
+            group, num_complete = [], num_complete + 1
+        group.append(row)
+        num_tokens += lengths[row]
+    if group:
+        yield group
 
 
 def _require_lists(name: str, sources: Sequence[str], targets: Sequence[str]) -> None:

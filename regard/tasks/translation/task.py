@@ -22,10 +22,12 @@ from regard.data import (
     Tokenizer,
     iter_eval_batches,
 )
+from regard.data.dates.formats import normalize_text
 from regard.data.pair_batches import PairEncoder, with_line_numbers
 from regard.data.parallel import ParallelFiles
 from regard.data.text_files import check_readable
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, RunFormatError
+from regard.files import write_json
 from regard.models import RNNSeq2Seq, Transformer
 from regard.tasks.mechanisms import (
     NORMALIZERS,
@@ -37,17 +39,18 @@ from regard.tasks.mechanisms import (
     parse_mechanism,
 )
 from regard.tasks.sequence_loss import NextTokenLoss, ReinforceLoss
-from regard.tasks.task import AnyTask, DataSplits, LossFn, Task, sum_losses
+from regard.tasks.task import AnyTask, DataSplits, LossFn, Processor, Task, sum_losses
 from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.data import TranslationSplits
 from regard.tasks.translation.evaluation import METRICS, corpus_metrics, make_bleu
 from regard.tasks.translation.predictor import Translator
-from regard.tasks.translation.processor import TranslationProcessor
 from regard.training import TrainingConfig
 from regard.training.engine import CompileMode
 
 __all__ = [
+    "CLEANERS",
     "EvalPairs",
+    "TranslationProcessor",
     "TranslationTask",
     "build_loss",
     "build_model",
@@ -56,7 +59,50 @@ __all__ = [
     "usable_pairs",
 ]
 
+# Functions that normalize a source text; a run saves the name only, so loading one runs no code of its own.
+CLEANERS: dict[str, Callable[[str], str]] = {"": str, "dates": normalize_text}
 OPTION_NAMES = ("batch_tokens", "overflow")  # the options that set max_tokens and overflow of a BatchingConfig
+
+
+@dataclass(frozen=True)
+class TranslationProcessor(Processor):
+    """The tokenizers of both languages.
+
+    Args:
+        source, target: tokenizers
+        cleaner: name of a function in `CLEANERS`, applied to source texts
+        unaligned_words: target words that have no source word
+    """
+
+    source: Tokenizer
+    target: Tokenizer
+    cleaner: str = ""
+    unaligned_words: tuple[str, ...] = ()
+
+    @property
+    def clean(self) -> Callable[[str], str]:
+        """The function that normalizes a source text."""
+        if self.cleaner not in CLEANERS:
+            raise RunFormatError(f"this version of regard has no cleaner {self.cleaner!r}; install a newer one")
+        return CLEANERS[self.cleaner]
+
+    def describe(self) -> dict[str, Any]:
+        """The sizes of the vocabularies."""
+        return {"vocab_size": {"source": len(self.source), "target": len(self.target)}}
+
+    def save(self, folder: Path) -> None:
+        """Write source.json, target.json and processor.json."""
+        self.source.save(folder / "source.json")
+        self.target.save(folder / "target.json")
+        values = {"cleaner": self.cleaner, "unaligned_words": list(self.unaligned_words)}
+        write_json(folder / "processor.json", values)
+
+    @classmethod
+    def load(cls, folder: Path) -> TranslationProcessor:
+        """Read what `save` wrote."""
+        values = cls.read_values(folder)
+        source, target = (Tokenizer.load(folder / name) for name in ("source.json", "target.json"))
+        return cls(source, target, str(values.get("cleaner", "")), tuple(values.get("unaligned_words", ())))
 
 
 @dataclass(frozen=True)
