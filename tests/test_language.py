@@ -32,7 +32,6 @@ PENDING = (
     "regard/cli",
     "regard/serving",
     "regard/tasks",
-    "regard/studies",
     "regard/locale",
     "tests/tasks",
     "tests/recipes",

@@ -1,4 +1,4 @@
-"""What papers found, found again at the scale of a laptop: `regard reproduce NAME`."""
+"""Studies: claims of papers reproduced at the scale of a laptop, by `regard reproduce NAME`."""
 
 from regard.studies.registry import STUDIES
 from regard.studies.runner import Study, run_trial

@@ -1,8 +1,7 @@
-"""What the studies of translation have in common.
+"""The studies of translation: Bahdanau, Cho and Bengio (2015), and Luong, Pham and Manning (2015).
 
-Bahdanau, Cho and Bengio (2015), found again: long sentences, and the gradient at their first words.
-
-Luong, Pham and Manning (2015), found again: the order of the gains.
+Bahdanau et al.: translations of long sentences, and the gradient at their first words. Luong et al.: the gains of
+global attention, input feeding, local attention and four scores.
 """
 
 from __future__ import annotations
@@ -16,13 +15,16 @@ from torch import Tensor
 
 from regard._imports import require_extra
 from regard.data import SentencePair, iter_eval_batches
-from regard.studies.runner import LogFn, Row, format_markdown_table, run_trial
+from regard.studies.runner import Row, format_markdown_table, run_trial
 from regard.tasks.loading import load
 from regard.tasks.registry import get_recipe
 from regard.tasks.sequence_loss import NextTokenLoss
 from regard.tasks.translation.predictor import Translator
+from regard.training.display import LogFn
 
-# What the models of a study have in common: small enough for an afternoon on two cores.
+__all__ = ["PositionGradients", "bahdanau2015", "gradient_by_position", "luong2015"]
+
+# Options of all models of a study: small enough for an afternoon on two cores.
 SHARED_OPTIONS: dict[str, dict[str, Any]] = {
     "reverse": {"max_length": 40, "hidden_dim": 128, "embed_dim": 64, "dropout": 0.0, "steps": 3000, "lr": 3e-3},
     "multi30k": {
@@ -33,7 +35,7 @@ SHARED_OPTIONS: dict[str, dict[str, Any]] = {
         "tie_embeddings": "none",
         "dropout": 0.3,
         "vocab_size": 8000,
-        "batch_tokens": 1024,  # many small steps: with 2,000 large ones they were still far from their end
+        "batch_tokens": 1024,  # 2,000 steps with larger batches were far from convergence
         "steps": 4000,
         "lr": 1e-3,
         "warmup_steps": 400,
@@ -42,125 +44,133 @@ SHARED_OPTIONS: dict[str, dict[str, Any]] = {
         "beam_size": 1,
     },
 }
-
-
 QUALITY_METRIC = {"reverse": "exact", "multi30k": "bleu"}
+POSITIONS = ("first word", "first quarter", "second quarter", "third quarter", "fourth quarter", "last word")
+COLORS = {"without attention": "#D55E00", "with attention": "#0072B2"}
 
 
 def bahdanau2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> dict[str, Any]:
-    """With and without attention: quality by source length, and the gradient that arrives at each source word.
+    """Compare models with and without attention: quality by source length, and the gradient at each source word.
 
-    Both read in one direction, so that the first words are the farthest from the last state.
+    Both encoders read in one direction, so that the first words are the farthest from the final state.
+
+    Args:
+        out: the folder to write
+        name: "reverse" or "multi30k"
+        values: options of both trainings
+        log: takes each line of progress
     """
-    shared = {
-        **SHARED_OPTIONS[name],
-        "bidirectional": False,
-        **({"language_pair": "en-fr"} if name == "multi30k" else {}),
-        **values,
-    }
-    rows, arrived = [], {}
-    for label, scope in (("without attention", "none"), ("with attention", "global")):
+    shared = {**SHARED_OPTIONS[name], "bidirectional": False}
+    if name == "multi30k":
+        shared["language_pair"] = "en-fr"
+    rows, gradients = [], {}
+    for label, scope in zip(COLORS, ("none", "global"), strict=True):
         log(f"{label}:")
-        row = run_trial(name, out / scope, log=log, **{**shared, "attention_scope": scope})
+        row = run_trial(name, out / scope, log=log, **{**shared, **values, "attention_scope": scope})
         rows.append({"model": label, **row})
         translator = load(out / scope)
         tests = next(iter(get_recipe(name).load_data(translator.config).select().values()))
-        arrived[label] = gradient_by_position(translator, list(tests))
+        gradients[label] = gradient_by_position(translator, list(tests))
     quality = QUALITY_METRIC[name]
-    columns = {"model": "", quality: ".1f", "parameters": ",", "minutes": ".1f"}
     by_length = [
-        {"words": _format_range(a), "without attention": a[quality], "with attention": b[quality]}
-        for a, b in zip(*(row["by_length"] for row in rows), strict=True)
+        {
+            "words": _format_range(groups[0]),
+            **{label: group[quality] for label, group in zip(COLORS, groups, strict=True)},
+        }
+        for groups in zip(*(row["by_length"] for row in rows), strict=True)
     ]
-    gradients = _rows_by_position({label: arrival.shares for label, arrival in arrived.items()})
-    sizes = _rows_by_position({label: arrival.norms for label, arrival in arrived.items()})
+    shares = _rows_by_position({label: one.shares for label, one in gradients.items()})
+    norms = _rows_by_position({label: one.norms for label, one in gradients.items()})
+    columns = {"model": "", quality: ".1f", "parameters": ",", "minutes": ".1f"}
     table = "\n\n".join(
         (
             format_markdown_table(rows, columns),
-            f"{quality} by source length:\n\n"
-            + format_markdown_table(by_length, {"words": "", "without attention": ".1f", "with attention": ".1f"}),
-            "Gradient of the loss that arrives at a source word, as a share of its sentence's:\n\n"
-            + format_markdown_table(gradients, {"place": "", "without attention": ".3f", "with attention": ".3f"}),
-            "Size of this gradient: the norm at one source word, of the loss of its sentence summed over its words:\n\n"
-            + format_markdown_table(sizes, {"place": "", "without attention": ".2e", "with attention": ".2e"}),
+            f"{quality} by source length:",
+            format_markdown_table(by_length, {"words": "", **dict.fromkeys(COLORS, ".1f")}),
+            "Gradient of the loss that arrives at a source word, as a share of its sentence's:",
+            format_markdown_table(shares, {"place": "", **dict.fromkeys(COLORS, ".3f")}),
+            "Size of this gradient: the norm at one source word, of the loss of its sentence summed over its words:",
+            format_markdown_table(norms, {"place": "", **dict.fromkeys(COLORS, ".2e")}),
         )
     )
     (out / "table.md").write_text(table + "\n", encoding="utf-8")
-    _draw_bahdanau(out / "bahdanau2015.png", quality, by_length, arrived)
+    _plot_bahdanau(out / "bahdanau2015.png", quality, by_length, gradients)
     return {
         "recipe": name,
         "rows": rows,
         "by_length": by_length,
-        "gradients": gradients,
-        "gradient_sizes": sizes,
+        "gradients": shares,
+        "gradient_sizes": norms,
         "table": table,
     }
 
 
-POSITIONS = ("first word", "first quarter", "second quarter", "third quarter", "fourth quarter", "last word")
-
-
 class PositionGradients(NamedTuple):
-    """The gradient at each of the places, on average over sentences."""
+    """The gradient at each of `POSITIONS`, averaged over sentences.
 
-    shares: list[float]  # of a sentence's gradient norms, times its length: 1 is an even share
-    norms: list[float]  # the norms themselves
+    Args:
+        shares: norms divided by the mean of their sentence; 1 is an even share
+        norms: the norms themselves
+    """
+
+    shares: list[float]
+    norms: list[float]
 
 
 def gradient_by_position(
     translator: Translator, pairs: Sequence[SentencePair], min_words: int = 8
 ) -> PositionGradients:
-    """How much of the gradient arrives at the first word, at each quarter of a sentence, and at the last.
+    """The gradient of a sentence's loss, summed over its target words, with respect to the embedding of a source word.
 
-    It is the gradient of a sentence's loss, summed over the words to write, at the vector of a source word. Sentences
-    of at least `fewest` words count.
+    Args:
+        translator: a translator in PyTorch
+        pairs: sentences with their translations
+        min_words: shorter source sentences are left out
     """
     loss, model = NextTokenLoss(label_smoothing=0.0).eval(), translator.torch_model
     sums, count = torch.zeros(2, len(POSITIONS), dtype=torch.float64), 0
+    embeddings: list[Tensor] = []
+
+    def retain_embedding(module: Any, inputs: Any, embedding: Tensor) -> None:
+        embedding.retain_grad()
+        embeddings.append(embedding)
+
+    handle = model.src_embed.register_forward_hook(retain_embedding)
     for batch, _ in iter_eval_batches(pairs, translator.source, translator.target):
-        kept: list[Tensor] = []
-
-        def keep(module: Any, given: Any, words: Tensor, kept: list[Tensor] = kept) -> None:
-            words.retain_grad()
-            kept.append(words)
-
-        handle = translator.torch_model.src_embed.register_forward_hook(keep)
         with torch.enable_grad():
             loss(model, batch).total.backward()
-        handle.remove()
         model.zero_grad()
-        norms = kept[0].grad.norm(dim=-1).double()  # type: ignore[union-attr]
+        norms = embeddings.pop().grad.norm(dim=-1).double()  # type: ignore[union-attr]
         for row, length in zip(norms, (batch.source_lengths - 1).tolist(), strict=True):
             if length >= min_words:
                 norm = row[:length]
                 share = norm / norm.sum().clamp(min=1e-30) * length
                 sums += torch.stack([_position_means(share), _position_means(norm)])
                 count += 1
+    handle.remove()
     return PositionGradients(*(sums / max(count, 1)).tolist())
 
 
-def _position_means(of_words: Tensor) -> Tensor:
-    quarters = [part.mean() for part in of_words.tensor_split(4)]
-    return torch.stack([of_words[0], *quarters, of_words[-1]])
+def _position_means(values: Tensor) -> Tensor:
+    """The means at `POSITIONS` of one value per word."""
+    return torch.stack([values[0], *(quarter.mean() for quarter in values.tensor_split(4)), values[-1]])
 
 
 def _rows_by_position(values: Mapping[str, Sequence[float]]) -> list[Row]:
+    columns = zip(*values.values(), strict=True)
     return [
-        {"place": place, **{label: several[i] for label, several in values.items()}}
-        for i, place in enumerate(POSITIONS)
+        {"place": place, **dict(zip(values, row, strict=True))} for place, row in zip(POSITIONS, columns, strict=True)
     ]
 
 
-def _draw_bahdanau(
+def _plot_bahdanau(
     path: Path, quality: str, by_length: Sequence[Row], gradients: Mapping[str, PositionGradients]
 ) -> None:
     plt = require_extra("matplotlib.pyplot", extra="draw")
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(15, 3.8), layout="constrained")
-    colors = {"without attention": "#D55E00", "with attention": "#0072B2"}
-    for label, color in colors.items():
-        left.plot(
-            [row["words"] for row in by_length], [row[label] for row in by_length], "o-", color=color, label=label
-        )
+    lengths = [row["words"] for row in by_length]
+    for label, color in COLORS.items():
+        left.plot(lengths, [row[label] for row in by_length], "o-", color=color, label=label)
         middle.plot(POSITIONS, gradients[label].shares, "o-", color=color, label=label)
         right.plot(POSITIONS, gradients[label].norms, "o-", color=color, label=label)
     left.set(xlabel="length of the source", ylabel=quality, title="Quality by source length")
@@ -180,41 +190,43 @@ def _format_range(group: Row) -> str:
 
 
 def luong2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> dict[str, Any]:
-    """The order of the gains: nothing, global attention, input feeding, local-p; and four scores."""
-    shared = {
-        **SHARED_OPTIONS[name],
-        "order": "luong",
-        **({"language_pair": "en-de"} if name == "multi30k" else {}),
-        **values,
-    }
-    feeding = {"input_feeding": True}
-    near = {**feeding, "score": "general", **({"window_radius": 10} if name == "multi30k" else {})}  # the paper's D
+    """Compare the gains of global attention, input feeding and local attention, and four scores.
+
+    Args:
+        out: the folder to write
+        name: "reverse" or "multi30k"
+        values: options of all trainings
+        log: takes each line of progress
+    """
+    shared = {**SHARED_OPTIONS[name], "order": "luong"}
+    local = {"score": "general", "input_feeding": True}
+    if name == "multi30k":
+        shared["language_pair"] = "en-de"
+        local["window_radius"] = 10  # the paper's D
     trials: dict[str, dict[str, Any]] = {
         "none": {"attention_scope": "none"},
         "global (location)": {"score": "location"},
         "global (dot)": {"score": "dot"},
-        "global (location) + feeding": {"score": "location", **feeding},
-        "global (dot) + feeding": {"score": "dot", **feeding},
-        "global (general) + feeding": {"score": "general", **feeding},
-        "global (concat) + feeding": {"score": "concat", **feeding},
-        "local-m (general) + feeding": {"attention_scope": "local-m", **near},
-        "local-p (general) + feeding": {"attention_scope": "local-p", **near},
+        **{
+            f"global ({score}) + feeding": {"score": score, "input_feeding": True}
+            for score in ("location", "dot", "general", "concat")
+        },
+        "local-m (general) + feeding": {"attention_scope": "local-m", **local},
+        "local-p (general) + feeding": {"attention_scope": "local-p", **local},
     }
     rows: list[Row] = []
-    for number, (label, choice) in enumerate(trials.items()):
+    for index, (label, options) in enumerate(trials.items()):
         log(f"{label}:")
-        row = run_trial(name, out / f"{number}", log=log, **{**shared, **choice})
+        row = run_trial(name, out / f"{index}", log=log, **{**shared, **values, **options})
         rows.append({"model": label, **row})
     columns = {
         "model": "",
         QUALITY_METRIC[name]: ".1f",
-        "aer": ".3f",
+        **({"aer": ".3f"} if any("aer" in row for row in rows) else {}),
         "parameters": ",",
         "tokens_per_second": ",.0f",
         "minutes": ".1f",
     }
-    if not any("aer" in row for row in rows):
-        del columns["aer"]
     table = format_markdown_table(rows, columns)
     (out / "table.md").write_text(table + "\n", encoding="utf-8")
     return {"recipe": name, "rows": rows, "table": table}

@@ -1,8 +1,8 @@
-"""The time and memory of one kind of layer, in a process of its own:
+"""The time and memory of one kind of layer, measured in a process of its own.
 
     python -m regard.studies.costs_measured "self-attention" 512 1024 2048
 
-prints one line of JSON. Lengths come in order, so that the high-water mark of the process is that of the last one.
+prints one line of JSON. Lengths are sorted, so that the peak memory of the process is that of the last one.
 """
 
 from __future__ import annotations
@@ -19,19 +19,26 @@ from torch import nn
 from regard.studies.costs import DIM, LAYER_KINDS
 from regard.training.weights import retain_freed_memory
 
-MIN_SECONDS, MIN_RUNS, MAX_RUNS = 0.5, 3, 5  # seconds of measuring at one length; runs at least and at most
+__all__ = ["main", "measure_seconds", "peak_memory_mb", "run_step"]
+
+MIN_SECONDS, MIN_RUNS, MAX_RUNS = 0.5, 3, 5  # at each length
 
 
 def run_step(layer: nn.Module, length: int) -> None:
-    """Forwards and backwards once."""
+    """Run one forward and backward pass.
+
+    Args:
+        layer: the layer
+        length: number of positions
+    """
     layer(torch.ones(1, length, DIM, requires_grad=True)).sum().backward()
     layer.zero_grad(set_to_none=True)
 
 
 def peak_memory_mb() -> float:
-    """The high-water mark of this process in MB."""
+    """The peak memory of this process in MB."""
     status = Path("/proc/self/status")
-    if status.exists():  # ru_maxrss is handed down by the parent on Linux, VmHWM is not
+    if status.exists():  # on Linux a process inherits ru_maxrss, but not VmHWM
         lines = status.read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**10
     scale = 1 if sys.platform == "darwin" else 2**10
@@ -39,26 +46,36 @@ def peak_memory_mb() -> float:
 
 
 def measure_seconds(layer: nn.Module, length: int) -> float:
-    """Processor time of one step, the least of some: what else runs on the machine does not count."""
-    found: list[float] = []
-    while len(found) < MIN_RUNS or (len(found) < MAX_RUNS and sum(found) < MIN_SECONDS):
-        began = time.process_time()
+    """Processor time of one step: the minimum of several, so that other programs have little influence.
+
+    Args:
+        layer: the layer
+        length: number of positions
+    """
+    times: list[float] = []
+    while len(times) < MIN_RUNS or (len(times) < MAX_RUNS and sum(times) < MIN_SECONDS):
+        start = time.process_time()
         run_step(layer, length)
-        found.append(time.process_time() - began)
-    return min(found)
+        times.append(time.process_time() - start)
+    return min(times)
 
 
 def main(kind: str, *length_texts: str) -> None:
-    """Memory first, from the shortest length to the longest; then time."""
+    """Measure memory, from the shortest length to the longest, then time, and print both.
+
+    Args:
+        kind: a name of `LAYER_KINDS`
+        length_texts: numbers of positions
+    """
     torch.set_num_threads(1)
     layer, lengths = LAYER_KINDS[kind].build(), sorted(map(int, length_texts))
-    for _ in range(2):  # libraries, kernels and the pools of the allocator are there before anything is measured
+    for _ in range(2):  # loads libraries and fills the pools of the allocator
         run_step(layer, lengths[0] // 4)
-    began, megabytes = peak_memory_mb(), {}
+    baseline, megabytes = peak_memory_mb(), {}
     for length in lengths:
         run_step(layer, length)
-        megabytes[length] = max(peak_memory_mb() - began, 0.1)
-    retain_freed_memory()  # as trainings do: what the system takes to clear large pieces anew is no cost of a layer
+        megabytes[length] = max(peak_memory_mb() - baseline, 0.1)
+    retain_freed_memory()  # as in training: clearing new pages is no cost of a layer
     times = {length: measure_seconds(layer, length) for length in lengths}
     sys.stdout.write(json.dumps({"seconds": times, "megabytes": megabytes}) + "\n")
 

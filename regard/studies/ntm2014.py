@@ -1,4 +1,4 @@
-"""Graves, Wayne and Danihelka (2014), found again: five tasks, a machine with a memory beside layers of LSTM."""
+"""Graves, Wayne and Danihelka (2014): five algorithmic tasks, for a Neural Turing Machine and for LSTM layers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,24 @@ from regard.tasks.loading import load
 from regard.training import RunFolder
 from regard.training.display import LogFn
 
-NUM_TEST_SEQUENCES = 200  # sequences of each size
+__all__ = ["ALGORITHM_TRIALS", "AlgorithmTrial", "ntm2014"]
 
-
+NUM_TEST_SEQUENCES = 200  # of each size
 COLORS = {"ntm": "#0072B2", "lstm": "#D55E00"}
 
 
 class AlgorithmTrial(NamedTuple):
-    """One task: the size of the baseline (table 3), what to try, and what the paper found."""
+    """One task of the paper.
+
+    Args:
+        hidden_dim: of the LSTM (table 3)
+        test_sizes: sizes of the test sequences
+        paper_result: the result of the paper
+
+    Example:
+        >>> ALGORITHM_TRIALS["sort"].test_sizes
+        ({'length': 20},)
+    """
 
     hidden_dim: int
     test_sizes: tuple[dict[str, int], ...]
@@ -52,38 +62,40 @@ ALGORITHM_TRIALS = {
 
 
 def ntm2014(out: Path, name: str, values: dict[str, Any], log: LogFn, parts: Sequence[str]) -> dict[str, Any]:
-    """Train both on the tasks, as many sequences each; try them beyond the sizes of training."""
-    before = out / "numbers.json"
-    rows: list[Row] = json.loads(before.read_text(encoding="utf-8"))["rows"] if before.is_file() else []
+    """Train both models on the same number of sequences of each task, and test them beyond the sizes of training.
+
+    Args:
+        out: the folder to write
+        name: not used
+        values: options of all trainings
+        log: takes each line of progress
+        parts: the tasks to train; the rows of the others come from numbers.json of an earlier run
+    """
+    numbers = out / "numbers.json"
+    rows: list[Row] = json.loads(numbers.read_text(encoding="utf-8"))["rows"] if numbers.is_file() else []
     for part in parts:
         rows = [row for row in rows if row["task"] != part]
         for model in COLORS:
             log(f"{part}, {model}:")
             rows += _train_and_test(part, model, out / f"{part}-{model}", values, log)
-        _save_curves(out / f"{part}.png", out, part)
+        figure = _plot_curves(out, part)
+        figure.savefig(out / f"{part}.png", dpi=150)
+        require_extra("matplotlib.pyplot", extra="draw").close(figure)
     if "copy" in parts:
-        _draw_memory(out)
+        _plot_memory(out)
     rows.sort(key=lambda row: list(ALGORITHM_TRIALS).index(row["task"]))
-    columns = {
-        "task": "",
-        "model": "",
-        "tried": "",
-        "bits": ".3f",
-        "best": ".2f",
-        "errors": ".3f",
-        "exact": ".1f",
-        "memory_rows": ",",
-    }
-    table = format_markdown_table(rows, {**columns, "sequences": ",", "minutes": ".0f", "paper": ""})
+    columns = {"task": "", "model": "", "tried": "", "bits": ".3f", "best": ".2f", "errors": ".3f", "exact": ".1f"}
+    columns |= {"memory_rows": ",", "sequences": ",", "minutes": ".0f", "paper": ""}
+    table = format_markdown_table(rows, columns)
     (out / "table.md").write_text(table + "\n", encoding="utf-8")
     return {"rows": rows, "table": table}
 
 
 def _train_and_test(name: str, model: str, folder: Path, values: dict[str, Any], log: LogFn) -> list[Row]:
-    """Train one of both, or take what is there, and try it: a row for each size."""
-    part = ALGORITHM_TRIALS[name]
-    settings = {"model": model, **({"hidden_dim": part.hidden_dim} if model == "lstm" else {}), **values}
-    trained = run_trial(name, folder, log=log, **settings)
+    """Train a model, or take the one that is there, and test it: a row for each size."""
+    trial = ALGORITHM_TRIALS[name]
+    hidden_dim = {"hidden_dim": trial.hidden_dim} if model == "lstm" else {}
+    result = run_trial(name, folder, log=log, **{"model": model, **hidden_dim, **values})
     predictor = load(folder)
     return [
         {
@@ -91,59 +103,47 @@ def _train_and_test(name: str, model: str, folder: Path, values: dict[str, Any],
             "model": model,
             "tried": ", ".join(f"{key} {value}" for key, value in sizes.items()),
             **_evaluate_sizes(predictor, sizes),
-            "sequences": trained["steps"] * predictor.config.batch_size,
-            "minutes": trained["minutes"],
-            "paper": part.paper_result,
+            "sequences": result["steps"] * predictor.config.batch_size,
+            "minutes": result["minutes"],
+            "paper": trial.paper_result,
         }
-        for sizes in part.test_sizes
+        for sizes in trial.test_sizes
     ]
 
 
 def _evaluate_sizes(predictor: AlgorithmPredictor, sizes: dict[str, int], count: int | None = None) -> Row:
-    """The row of the report for sequences of these sizes."""
+    """The results for sequences of these sizes."""
     options = AlgorithmEvaluateOptions(num_sequences=count or NUM_TEST_SEQUENCES)
     return dict(predictor.evaluate([sizes], options).tables["sizes"][0])
 
 
-def _save_curves(path: Path, out: Path, name: str) -> None:
-    figure = _plot_curves(out, name)
-    figure.savefig(path, dpi=150)
-    require_extra("matplotlib.pyplot", extra="draw").close(figure)
-
-
 def _plot_curves(out: Path, name: str) -> Any:
-    """Learning curves: bits a sequence of the greatest size of training, by sequences seen."""
+    """Learning curves: bits per sequence of the largest training size, by training sequences."""
     plt = require_extra("matplotlib.pyplot", extra="draw")
     figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
-    reached: list[float] = []
+    lowest: list[float] = []
     for model, color in COLORS.items():
-        points = _read_curve(RunFolder.open(out / f"{name}-{model}"))
-        sequences, bits = [x for x, _ in points], [max(y, 1e-3) for _, y in points]
+        run = RunFolder.open(out / f"{name}-{model}")
+        batch_size = run.read_record()["config"]["batch_size"]
+        lines = run.metrics.read_text(encoding="utf-8").splitlines()
+        points = [point for point in map(json.loads, lines) if "valid" in point]
+        sequences = [point["step"] * batch_size for point in points]
+        bits = [max(point["valid"]["bits"], 1e-3) for point in points]
         axes.plot(sequences, bits, ".-", markersize=3, color=color, label=model.upper())
-        reached.append(min(bits, default=0.0))
+        lowest.append(min(bits, default=0.0))
     axes.set(xlabel="sequences", ylabel="bits a sequence", title=name, yscale="log")
-    if (best := _optimal_bits(out / f"{name}-ntm")) is not None:
+    predictor = load(out / f"{name}-ntm")
+    best = _evaluate_sizes(predictor, predictor.max_training_sizes, NUM_VALID_SEQUENCES).get("best")
+    if best is not None:  # the cost of the optimal predictor, where it is above 0
         axes.axhline(best, color="black", linestyle="--", label="best possible")
-        highest = max(best + 30, *(bits + 5 for bits in reached))  # about as in the paper's figure 13
+        highest = max(best + 30, *(bits + 5 for bits in lowest))  # about as in the paper's figure 13
         axes.set(yscale="linear", ylim=(best - 2, highest))
     axes.legend(frameon=False)
     return figure
 
 
-def _read_curve(run: RunFolder) -> list[tuple[int, float]]:
-    batch = run.read_record()["config"]["batch_size"]
-    points = map(json.loads, run.metrics.read_text(encoding="utf-8").splitlines())
-    return [(point["step"] * batch, point["valid"]["bits"]) for point in points if "valid" in point]
-
-
-def _optimal_bits(folder: Path) -> float | None:
-    """What the best possible guess costs on the sequences of the validation; None where no mistake is needed."""
-    predictor = load(folder)
-    return _evaluate_sizes(predictor, predictor.max_training_sizes, NUM_VALID_SEQUENCES).get("best")
-
-
-def _draw_memory(out: Path) -> None:
-    """The memory while a sequence is copied that is longer than any of training: figure 6 of the paper."""
+def _plot_memory(out: Path) -> None:
+    """The memory while a sequence longer than those of training is copied: figure 6 of the paper."""
     from regard.viewing import MemoryData, figures
 
     trace = load(out / "copy-ntm").explain(None, AlgorithmExplainOptions(length=40))

@@ -1,4 +1,4 @@
-"""What papers found, found again at the scale of a laptop: `regard reproduce NAME`."""
+"""The studies by name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from regard.studies.han2016 import han2016
 from regard.studies.ntm2014 import ALGORITHM_TRIALS, ntm2014
 from regard.studies.runner import Study
 from regard.studies.vision import vision, xu2015
+
+__all__ = ["STUDIES"]
 
 STUDIES = {
     "bahdanau2015": Study(
@@ -28,8 +30,8 @@ STUDIES = {
         takes_data=False,
     ),
     "han2016": Study(
-        "Hierarchical attention on IMDB beside average, maximum and a linear model of counted words (--data FOLDER).",
-        "IMDB 上的层次注意力，与平均、最大值以及词频线性模型对比（--data 文件夹）。",
+        "Hierarchical attention on IMDB compared with average, maximum and a linear model of n-grams (--data FOLDER).",
+        "IMDB 上的层次注意力，与平均、最大值以及 n 元词线性模型对比（--data 文件夹）。",
         han2016,
         has_quick_form=True,
     ),

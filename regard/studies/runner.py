@@ -1,4 +1,4 @@
-"""One training after the other, side by side in one table."""
+"""Series of trainings whose results stand side by side in a table."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from typing import Any
 from regard.config import format_value, split_override
 from regard.errors import ConfigError, RunExistsError, UnknownNameError, UsageError, suggest
 from regard.tasks.loading import load
-from regard.tasks.registry import Recipe, get_recipe, make_config
+from regard.tasks.registry import get_recipe, make_config
 from regard.tasks.run_record import read_record
 from regard.tasks.runner import resume, train
 from regard.training import RunFolder, TrainingConfig
+from regard.training.display import LogFn
 
-LogFn = Callable[[str], None]
-
+__all__ = ["Row", "Study", "format_markdown_table", "run_trial"]
 
 Row = dict[str, Any]
+QUICK_OPTIONS = {"steps": 30, "validate_every": 30, "save_every": 30}
 
 
 def run_trial(
@@ -32,85 +33,115 @@ def run_trial(
     log: LogFn | None = None,
     **values: Any,
 ) -> Row:
-    """Train a recipe, or resume an interrupted training, and evaluate it on one of its test splits.
+    """Train a recipe, or resume an interrupted training, and evaluate it on one split of its data.
 
-    A folder that holds another experiment is refused: its numbers would stand in the wrong row.
+    A folder with a run of another config is refused, because its numbers would appear in the wrong row.
+
+    Args:
+        name: of the recipe
+        out: the folder of the run
+        overrides: options as `name=value`
+        split: by default the first test split
+        log: takes each line of progress
+        values: options by name
+
+    Returns:
+        the metrics and tables of the report, the name of the split, and the size and cost of the training
     """
     folder = Path(out)
-    settings = make_config(name, overrides, **values)  # refuses what is wrong before anything else
+    config = make_config(name, overrides, **values)  # refuses invalid options first of all
     if RunFolder(folder).is_run():
-        if other := _describe_difference(RunFolder.open(folder), name, settings):
-            raise RunExistsError(f"{folder} holds a run with another {other}; choose another folder")
-        outcome = resume(folder, log)
+        if difference := _describe_difference(RunFolder.open(folder), name, config):
+            raise RunExistsError(f"{folder} holds a run with another {difference}; choose another folder")
+        result = resume(folder, log)
     else:
-        outcome = train(name, folder, overrides, log=log, **values)
-    if outcome.interrupted:
+        result = train(name, folder, overrides, log=log, **values)
+    if result.interrupted:
         raise KeyboardInterrupt
-    predictor, recipe = load(folder), get_recipe(name)
+    predictor = load(folder)
+    split, examples = next(iter(get_recipe(name).load_data(predictor.config).select(split).items()))
+    report = predictor.evaluate(examples)
     return {
-        **_evaluate(predictor, recipe, split),
+        **report.metrics,
+        **report.tables,
+        "split": split,
         "parameters": sum(p.numel() for p in predictor.model.parameters()),
-        "tokens_per_second": median_throughput(RunFolder.open(folder)),
-        "minutes": outcome.seconds / 60,
-        "steps": outcome.step,
+        "tokens_per_second": _median_throughput(RunFolder.open(folder)),
+        "minutes": result.seconds / 60,
+        "steps": result.step,
     }
 
 
-def _evaluate(predictor: Any, recipe: Recipe, split: str | None) -> Row:
-    """The metrics and tables of one split, by default the first test."""
-    name, examples = next(iter(recipe.load_data(predictor.config).select(split).items()))
-    report = predictor.evaluate(examples)
-    return {**report.metrics, **report.tables, "split": name}
-
-
-def median_throughput(run: RunFolder) -> float:
-    """The median of the logged target tokens a second."""
-    points = (json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines())
-    found = [point["tokens_per_second"] for point in points if "tokens_per_second" in point]
-    return median(found) if found else 0.0
+def _median_throughput(run: RunFolder) -> float:
+    """The median of the logged target tokens per second."""
+    points = map(json.loads, run.metrics.read_text(encoding="utf-8").splitlines())
+    rates = [point["tokens_per_second"] for point in points if "tokens_per_second" in point]
+    return median(rates) if rates else 0.0
 
 
 def _describe_difference(run: RunFolder, name: str, config: TrainingConfig) -> str:
-    """What another experiment that a folder holds has in another way; nothing if it is this one."""
-    record, found = read_record(run), get_recipe(name)
+    """The options in which a run differs from this recipe and config; "" if there are none."""
+    record, recipe = read_record(run), get_recipe(name)
     if record["recipe"] != name:
         return f"recipe ({record['recipe']})"
-    differences = config.resolve_paths().differences(found.config_class.from_dict(record["config"]))
+    differences = config.resolve_paths().differences(recipe.config_class.from_dict(record["config"]))
     return ", ".join(
-        f"{name} ({format_value(kept)}, not {format_value(wanted)})"
-        for name, (wanted, kept) in differences.items()
-        if not config.option(name).neutral
+        f"{option} ({format_value(of_run)}, not {format_value(value)})"
+        for option, (value, of_run) in differences.items()
+        if not config.option(option).neutral
     )
 
 
 def format_markdown_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> str:
-    """Rows as a table of Markdown; `columns` are keys with how to write them.
+    """Rows as a Markdown table.
 
-    >>> print(format_markdown_table([{"score": "dot", "bleu": 31.234}], {"score": "", "bleu": ".1f"}))
-    | score | bleu |
-    |---|---|
-    | dot | 31.2 |
+    Args:
+        rows: values by the names of their columns; missing values are left blank
+        columns: format of each column's numbers
+
+    Example:
+        >>> print(format_markdown_table([{"score": "dot", "bleu": 31.234}], {"score": "", "bleu": ".1f"}))
+        | score | bleu |
+        |---|---|
+        | dot | 31.2 |
     """
 
-    def cell(row: Mapping[str, Any], key: str, form: str) -> str:
-        value = row.get(key)
-        return "" if value is None else format(value, form) if not isinstance(value, str) else value
+    def format_cell(value: Any, spec: str) -> str:
+        return "" if value is None else value if isinstance(value, str) else format(value, spec)
 
-    head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    return "\n".join(head + [f"| {' | '.join(cell(row, k, f) for k, f in columns.items())} |" for row in rows])
+    cells = [[format_cell(row.get(name), spec) for name, spec in columns.items()] for row in rows]
+    return "\n".join(
+        [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *(f"| {' | '.join(line)} |" for line in cells)]
+    )
 
 
 @dataclass(frozen=True)
 class Study:
-    """A named series of trainings that ends in a table, numbers and perhaps a picture."""
+    """A named series of trainings that results in a table, numbers and often a figure.
+
+    Args:
+        summary: one sentence
+        summary_zh: the same in Chinese
+        run_fn: takes the folder, the recipe for translation, options by name and a log function; with `parts` also the
+            chosen ones, with `has_quick_form` also `quick`
+        parts: names of its parts, if it can be run in parts
+        takes_data: whether it reads a folder of data
+        trains_models: whether options of a training apply
+        has_quick_form: whether `run_fn` takes `quick`
+
+    Example:
+        >>> study = Study("Nothing.", "无。", lambda out, name, values, log: {"table": "| a |"}, takes_data=False)
+        >>> study.parts
+        ()
+    """
 
     summary: str
     summary_zh: str
-    run_fn: Callable[..., dict[str, Any]]  # of (out, name, given, say), and of the parts where it has some
+    run_fn: Callable[..., dict[str, Any]]
     parts: tuple[str, ...] = ()
     takes_data: bool = True
     trains_models: bool = True
-    has_quick_form: bool = False  # it has a short form of its own, quick=True
+    has_quick_form: bool = False
 
     def run(
         self,
@@ -121,52 +152,50 @@ class Study:
         only: Sequence[str] = (),
         overrides: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Train, measure and write table.md, numbers.json and pictures into `out`; go on where it was stopped.
+        """Train, evaluate and write table.md, numbers.json and figures; an interrupted study is resumed.
 
-        Without `data` the text is made on the fly: strings to be written backwards. With the folder of Multi30k
-        it is captions, English to French for Bahdanau's claims, to German for Luong's. `quick` trains for
-        some steps only, to see that everything works. A study with parts can be done part by part, `only` some at
-        a time; what numbers.json holds of the others stays in the table. `words` are settings of the engine for all
-        trainings, such as "precision=bfloat16" and "steps=1000".
+        Args:
+            out: the folder to write
+            quick: train for a few steps only, to see that everything works
+            data: a folder of data. Studies of translation generate strings to reverse without it, and read Multi30k
+                with it: English-French for Bahdanau's claims, English-German for Luong's
+            log: takes each line of progress
+            only: the parts to run; numbers.json of an earlier run provides the other rows of the table
+            overrides: options of all trainings, such as "precision=bfloat16" and "steps=1000"
+
+        Returns:
+            the content of numbers.json
         """
         if unknown := [part for part in only if part not in self.parts]:
             known = f"its parts are {', '.join(self.parts)}" if self.parts else "it has none"
             raise UnknownNameError(f"this study has no part {unknown[0]!r}; {known}")
         if data is not None and not self.takes_data:
-            raise UsageError("this study makes all its data on the fly; leave --data out")
+            raise UsageError("this study generates all its data; leave --data out")
         if overrides and not self.trains_models:
             raise UsageError(f"this study trains nothing; leave {overrides[0]} out")
-        given: dict[str, Any] = {"steps": 30, "validate_every": 30, "save_every": 30} if quick else {}
-        given |= _parse_shared_options(overrides)
+        values = {**(QUICK_OPTIONS if quick else {}), **_parse_shared_options(overrides)}
+        if data is not None:
+            values["data_dir"] = data
         out = Path(out)
         out.mkdir(parents=True, exist_ok=True)
-        name = "reverse" if data is None else "multi30k"
-        if data is not None:
-            given["data_dir"] = data
         parts = (only or self.parts,) if self.parts else ()
         form = {"quick": quick} if self.has_quick_form else {}
-        found = self.run_fn(out, name, given, log or _no_log, *parts, **form)
+        recipe = "reverse" if data is None else "multi30k"
+        result = self.run_fn(out, recipe, values, log or (lambda line: None), *parts, **form)
         if overrides:
-            found["settings"] = list(overrides)
-            found["table"] += f"\n\nSettings given, the last time: {' '.join(overrides)}."
-            (out / "table.md").write_text(found["table"] + "\n", encoding="utf-8")
-        (out / "numbers.json").write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        return found
+            result["settings"] = list(overrides)
+            result["table"] += f"\n\nSettings given, the last time: {' '.join(overrides)}."
+            (out / "table.md").write_text(result["table"] + "\n", encoding="utf-8")
+        (out / "numbers.json").write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        return result
 
 
 def _parse_shared_options(overrides: Sequence[str]) -> dict[str, Any]:
-    """What the words say, of those settings that every training has."""
-    names, shared = (
-        [name for name, _ in map(split_override, overrides)],
-        [item.name for item in TrainingConfig.options()],
-    )
+    """The values of overrides, which must be options of every training."""
+    names, shared = [name for name, _ in map(split_override, overrides)], [i.name for i in TrainingConfig.options()]
     if "data_dir" in names:
         raise ConfigError("a study is given its data by --data FOLDER, not by data=")
     if others := [name for name in names if name not in shared]:
         raise ConfigError(f"{others[0]} is no option of every training{suggest(others[0], shared)}")
-    settled = TrainingConfig.from_overrides(overrides)
-    return {name: getattr(settled, name) for name in names}
-
-
-def _no_log(line: str) -> None:
-    """Say nothing."""
+    config = TrainingConfig.from_overrides(overrides)
+    return {name: getattr(config, name) for name in names}
