@@ -22,13 +22,17 @@ def is_autocast_enabled(device_type: str) -> bool:
     return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
 
 
+def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """torch.broadcast_shapes with a shortcut for equal shapes, as the general case is slow."""
+    for shape in shapes[1:]:
+        if shape != shapes[0]:
+            return tuple(torch.broadcast_shapes(*shapes))
+    return tuple(shapes[0])
+
+
 def broadcast_batch_shape(*tensors: Tensor) -> tuple[int, ...]:
-    """The broadcast shape of all axes but the last two; a shortcut for equal shapes, as the general case is slow."""
-    first = tensors[0].shape[:-2]
-    for tensor in tensors[1:]:
-        if tensor.shape[:-2] != first:
-            return tuple(torch.broadcast_shapes(*[tensor.shape[:-2] for tensor in tensors]))
-    return tuple(first)
+    """The broadcast shape of all axes but the last two."""
+    return broadcast_shape(*[tensor.shape[:-2] for tensor in tensors])
 
 
 def fold_heads(tensor: Tensor, num_groups: int) -> Tensor:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from regard.attention._common import (
     broadcast_batch_shape,
+    broadcast_shape,
     fold_heads,
     is_autocast_enabled,
     is_transformed,
@@ -390,9 +391,9 @@ def _check_dtypes(query: Tensor, key: Tensor, value: Tensor) -> None:
 def _broadcast_batch(query: Tensor, key: Tensor, value: Tensor, num_groups: int = 1) -> tuple[int, ...]:
     try:
         if num_groups == 1:
-            return broadcast_batch_shape(query, key, value)
+            return broadcast_shape(query.shape[:-2], key.shape[:-2], value.shape[:-2])
         grouped = [(*t.shape[:-3], t.shape[-3] * num_groups) for t in (key, value)]
-        return tuple(torch.broadcast_shapes(query.shape[:-2], *grouped))
+        return broadcast_shape(query.shape[:-2], *grouped)
     except RuntimeError:
         raise ShapeError(
             f"the leading axes do not broadcast: query {tuple(query.shape)}, key {tuple(key.shape)}, value "

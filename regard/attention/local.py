@@ -69,9 +69,7 @@ class _LocalAttention(ResettableModule):
         normalize = self._normalizer_at(center)
         return notify_watchers(self, attend_unwatched(query, key, value, visible, score, normalize))
 
-    def _centers(
-        self, query: Tensor, num_visible: Tensor, query_positions: QueryPositions, grid: PositionGrid
-    ) -> Tensor:
+    def _centers(self, query: Tensor, num_visible: Tensor, positions: QueryPositions, grid: PositionGrid) -> Tensor:
         raise NotImplementedError
 
     def _normalizer_at(self, center: Tensor) -> NormalizerLike | None:
@@ -113,11 +111,8 @@ class LocalM(_LocalAttention):
             raise UsageError(f"LocalM: radius must be at least 0, got {radius}")
         super().__init__(score, radius, normalize)
 
-    def _centers(
-        self, query: Tensor, num_visible: Tensor, query_positions: QueryPositions, grid: PositionGrid
-    ) -> Tensor:
-        positions = _query_positions(query_positions, grid)
-        return torch.minimum(positions, num_visible - 1).clamp(min=0).squeeze(-1)
+    def _centers(self, query: Tensor, num_visible: Tensor, positions: QueryPositions, grid: PositionGrid) -> Tensor:
+        return torch.minimum(_query_positions(positions, grid), num_visible - 1).clamp(min=0).squeeze(-1)
 
 
 class LocalP(_LocalAttention):
@@ -187,30 +182,22 @@ class LocalP(_LocalAttention):
         fraction = torch.sigmoid(upcast_half(hidden @ self.energy)).unsqueeze(-1)
         return (num_visible * fraction).squeeze(-1)
 
-    def _centers(
-        self, query: Tensor, num_visible: Tensor, query_positions: QueryPositions, grid: PositionGrid
-    ) -> Tensor:
+    def _centers(self, query: Tensor, num_visible: Tensor, positions: QueryPositions, grid: PositionGrid) -> Tensor:
         # The center is predicted, so the query's own position is not needed; it is accepted as LocalM needs it.
         batched = query.reshape((1,) * (grid.num_batch_axes + 2 - query.dim()) + query.shape)
         return self.predict_center(batched, num_visible)
 
     def _normalizer_at(self, center: Tensor) -> NormalizerLike | None:
-        return _with_gaussian_window(self.normalize, center, self.radius / 2, self.training)
-
-
-def _with_gaussian_window(
-    normalize: NormalizerLike | None, center: Tensor, sigma: float, training: bool
-) -> NormalizerLike:
-    """The normalizer inside a Gaussian window, and inside its dropout; the wrapped modules keep their modes."""
-    assert normalize is not None
-    inner = normalize.normalize if isinstance(normalize, Dropout) else normalize
-    window = GaussianWindow(inner, center, sigma)
-    window.training = training
-    if not isinstance(normalize, Dropout):
-        return window
-    dropout = Dropout(window, normalize.p)
-    dropout.training = normalize.training
-    return dropout
+        """The normalizer inside a Gaussian window, and inside its dropout; the wrapped modules keep their modes."""
+        assert self.normalize is not None
+        dropout = self.normalize if isinstance(self.normalize, Dropout) else None
+        window = GaussianWindow(self.normalize if dropout is None else dropout.normalize, center, self.radius / 2)
+        window.training = self.training
+        if dropout is None:
+            return window
+        outer = Dropout(window, dropout.p)
+        outer.training = dropout.training
+        return outer
 
 
 def _make_grid(

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.attention._common import broadcast_batch_shape
 from regard.attention.masks import Mask
-from regard.attention.masks.base import DenseMask, NotMask, _BinaryMask
+from regard.attention.masks.base import CombinedMask, DenseMask
 from regard.attention.normalizers.basic import softmax
 from regard.attention.output import AttentionInputs, AttentionOutput
 from regard.attention.scores.dot import Dot, ScaledDot
@@ -129,10 +129,8 @@ def _select_heads(inputs: AttentionInputs, heads: Sequence[int]) -> AttentionInp
 
 
 def _is_head_independent(mask: Mask | None, num_batch_axes: int) -> bool:
-    if isinstance(mask, _BinaryMask):
-        return all(_is_head_independent(part, num_batch_axes) for part in (mask.left, mask.right))
-    if isinstance(mask, NotMask):
-        return _is_head_independent(mask.mask, num_batch_axes)
+    if isinstance(mask, CombinedMask):
+        return all(_is_head_independent(part, num_batch_axes) for part in mask.parts)
     if isinstance(mask, DenseMask):
         return mask.tensor.dim() == 2 or mask.tensor.shape[-3] == 1
     return mask is None or mask.num_batch_axes() < num_batch_axes

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from regard.attention._common import upcast_half
+from regard.attention._common import broadcast_shape, upcast_half
 from regard.attention.masks import Mask, PositionGrid
 from regard.attention.module import Device, Dtype
 from regard.attention.scores.base import DotProductFeatures, KeyVectors, QueryVectors, Score, ScoreMatrix
@@ -146,7 +146,7 @@ class RelativePositionBias(Score):
     def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:
         self.check_dims(query, key)
         bias = self.bias(PositionGrid.full(query.shape[-2], key.shape[-2], 0, query.device))
-        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], bias.shape[:-2])
+        batch = broadcast_shape(query.shape[:-2], key.shape[:-2], bias.shape[:-2])
         return bias.to(upcast_half(query).dtype).expand(*batch, -1, -1)
 
     def forward_grouped(self, query: Tensor, key: Tensor, num_groups: int) -> Tensor:

@@ -38,8 +38,10 @@ class Mechanism:
         fast_path: its fast path in a sentence
         aliases: other names
         law_exceptions: the laws that do not hold for it
-        example_factory: from the module `regard.attention` to a small example; the object itself by default
-        picture_factory: from the same module to the weights of its picture; derived from the kind by default
+        example_factory: from the module `regard.attention` to a small example; by default an instance of the class
+            without arguments, or the function itself
+        picture_factory: from the modules `regard.attention` and torch to the weights of its picture; derived from the
+            kind by default
 
     Example:
         >>> from regard.catalogue import get_mechanism
@@ -52,11 +54,11 @@ class Mechanism:
     kind: str
     summary_zh: str
     cost: str
-    fast_path: str
+    fast_path: str = "None needed."
     aliases: tuple[str, ...] = ()
     law_exceptions: str = ""
     example_factory: Callable[[Any], Any] | None = None
-    picture_factory: Callable[[Any], Any] | None = None
+    picture_factory: Callable[[Any, Any], Any] | None = None
 
     @property
     def path(self) -> str:
@@ -85,7 +87,9 @@ class Mechanism:
 
     def example(self) -> Any:
         """A small example for queries, keys and values with 4 features each, as in the picture."""
-        return self.example_factory(_import_attention()) if self.example_factory else self.object
+        if self.example_factory:
+            return self.example_factory(_import_attention())
+        return self.object() if isinstance(self.object, type) else self.object
 
     def picture(self) -> Tensor:
         """The weights (queries x keys) of a small fixed example."""
@@ -106,24 +110,19 @@ def find_by_name(mechanisms: Iterable[Mechanism], name: str) -> Mechanism:
         >>> find_by_name(MECHANISMS, "scaled-dot").name
         'ScaledDot'
     """
-    return _find_in_index(_index(tuple(mechanisms)), name)
+    index, key = _index(tuple(mechanisms)), _normalize_name(name)
+    if key in index:
+        return index[key]
+    ranked = difflib.get_close_matches(key, index, n=len(index), cutoff=0.0)
+    beginnings = [word for word in ranked if key and word.startswith(key)]
+    suggestions = list(dict.fromkeys(index[word].name for word in [*beginnings, *ranked]))[:3]
+    raise UnknownNameError(f"no mechanism {name!r}; did you mean {' or '.join(suggestions)}?", suggestions=suggestions)
 
 
 @lru_cache(maxsize=8)
 def _index(mechanisms: tuple[Mechanism, ...]) -> dict[str, Mechanism]:
     aliases = {_normalize_name(alias): entry for entry in mechanisms for alias in entry.aliases}
     return aliases | {_normalize_name(entry.name): entry for entry in mechanisms}
-
-
-def _find_in_index(known: dict[str, Mechanism], name: str) -> Mechanism:
-    key = _normalize_name(name)
-    if key in known:
-        return known[key]
-    ranked = difflib.get_close_matches(key, known, n=len(known), cutoff=0.0)
-    beginnings = [word for word in ranked if key and word.startswith(key)]
-    nearest = dict.fromkeys(known[word].name for word in [*beginnings, *ranked])
-    suggestions = list(nearest)[:3]
-    raise UnknownNameError(f"no mechanism {name!r}; did you mean {' or '.join(suggestions)}?", suggestions=suggestions)
 
 
 def parse_docstring(doc: str) -> tuple[str, str, str]:
@@ -175,11 +174,6 @@ def half_circle(steps: int) -> Any:
 def similarity_weights(vectors: Any) -> Any:
     """The softmax of the dot products of all pairs of rows."""
     return (vectors @ vectors.mT).softmax(-1)
-
-
-def eye(rows: int, columns: int) -> Any:
-    """An identity matrix."""
-    return import_torch().eye(rows, columns)
 
 
 def fixed_focus(steps: int, position: int) -> Any:

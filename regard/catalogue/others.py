@@ -6,15 +6,7 @@ keys and vectors of size d.
 
 from __future__ import annotations
 
-from regard.catalogue.mechanism import (
-    POSITIONAL,
-    Mechanism,
-    eye,
-    fixed_focus,
-    half_circle,
-    import_torch,
-    similarity_weights,
-)
+from regard.catalogue.mechanism import POSITIONAL, Mechanism, fixed_focus, half_circle, import_torch, similarity_weights
 
 __all__ = ["ADDRESSING", "HEADS", "MASKS", "POSITIONS", "SCOPES"]
 
@@ -123,22 +115,20 @@ POSITIONS = (
         "position",
         summary_zh="为每个位置加上不同频率的正弦和余弦。",
         cost="n d sines",
-        fast_path="None needed.",
         aliases=("positional encoding",),
         law_exceptions=POSITIONAL,
         example_factory=lambda a: a.Sinusoidal(embed_dim=4),
-        picture_factory=lambda a: similarity_weights(a.Sinusoidal(embed_dim=16).encoding(16)),
+        picture_factory=lambda a, torch: similarity_weights(a.Sinusoidal(embed_dim=16).encoding(16)),
     ),
     Mechanism(
         "Learned",
         "position",
         summary_zh="为每个位置加上一个可学习的向量。",
         cost="n d additions",
-        fast_path="None needed.",
         aliases=("positional embedding",),
         law_exceptions=POSITIONAL,
         example_factory=lambda a: a.Learned(max_positions=64, embed_dim=4),
-        picture_factory=lambda a: similarity_weights(50 * a.Learned(max_positions=16, embed_dim=16).table),
+        picture_factory=lambda a, torch: similarity_weights(50 * a.Learned(max_positions=16, embed_dim=16).table),
     ),
     Mechanism(
         "Rotary",
@@ -149,7 +139,7 @@ POSITIONS = (
         aliases=("rope",),
         law_exceptions=POSITIONAL,
         example_factory=lambda a: a.Rotary(a.ScaledDot()),
-        picture_factory=lambda a: a.attend(*[import_torch().ones(16, 8) * 2] * 3, score=a.Rotary(a.Dot())).weights,
+        picture_factory=lambda a, torch: a.attend(*[torch.ones(16, 8) * 2] * 3, score=a.Rotary(a.Dot())).weights,
     ),
     Mechanism(
         "Alibi",
@@ -159,8 +149,8 @@ POSITIONS = (
         fast_path="A bias of the fused kernel; in a window only near the diagonal.",
         law_exceptions=POSITIONAL,
         example_factory=lambda a: a.Alibi(num_heads=2),
-        picture_factory=lambda a: (
-            a.attend(*[import_torch().zeros(8, 16, 4)] * 3, score=a.ScaledDot() + a.Alibi(8)).weights
+        picture_factory=lambda a, torch: (
+            a.attend(*[torch.zeros(8, 16, 4)] * 3, score=a.ScaledDot() + a.Alibi(8)).weights
         ),
     ),
     Mechanism(
@@ -172,8 +162,8 @@ POSITIONS = (
         aliases=("t5",),
         law_exceptions=POSITIONAL,
         example_factory=lambda a: a.RelativeBias(num_heads=2),
-        picture_factory=lambda a: (
-            a.attend(*[import_torch().zeros(1, 16, 4)] * 3, score=a.ScaledDot() + 100 * a.RelativeBias(1)).weights
+        picture_factory=lambda a, torch: (
+            a.attend(*[torch.zeros(1, 16, 4)] * 3, score=a.ScaledDot() + 100 * a.RelativeBias(1)).weights
         ),
     ),
 )
@@ -187,18 +177,17 @@ ADDRESSING = (
         cost="rows x width multiplications a head",
         fast_path="It is attend() with Cosine.",
         aliases=("content addressing", "ntm", "neural turing machine"),
-        picture_factory=lambda a: a.addressing.content(half_circle(8), half_circle(16), 8 * import_torch().ones(8)),
+        picture_factory=lambda a, torch: a.addressing.content(half_circle(8), half_circle(16), 8 * torch.ones(8)),
     ),
     Mechanism(
         "interpolate",
         "addressing",
         summary_zh="按门控值在新的权重与上一步的权重之间插值。",
         cost="one multiply-add a weight",
-        fast_path="None needed.",
         aliases=("gate",),
         law_exceptions=POSITIONAL,
-        picture_factory=lambda a: a.addressing.interpolate(
-            fixed_focus(16, 2), fixed_focus(16, 11), import_torch().linspace(0, 1, 16)
+        picture_factory=lambda a, torch: a.addressing.interpolate(
+            fixed_focus(16, 2), fixed_focus(16, 11), torch.linspace(0, 1, 16)
         ),
     ),
     Mechanism(
@@ -209,7 +198,9 @@ ADDRESSING = (
         fast_path="Rolled copies for few offsets, windows for many; whole batch at once.",
         aliases=("circular convolution",),
         law_exceptions=POSITIONAL,
-        picture_factory=lambda a: a.addressing.shift(eye(8, 16), import_torch().tensor([0.1, 0.2, 0.7]).expand(8, 3)),
+        picture_factory=lambda a, torch: a.addressing.shift(
+            torch.eye(8, 16), torch.tensor([0.1, 0.2, 0.7]).expand(8, 3)
+        ),
     ),
     Mechanism(
         "sharpen",
@@ -217,9 +208,9 @@ ADDRESSING = (
         summary_zh="将移位后变模糊的权重重新锐化。",
         cost="one logarithm and one exponential a weight",
         fast_path="In log space, which avoids 0 / 0.",
-        picture_factory=lambda a: a.addressing.sharpen(
-            a.addressing.content(half_circle(16)[:1], half_circle(16), import_torch().ones(1)).expand(8, 16),
-            import_torch().linspace(1, 20, 8),
+        picture_factory=lambda a, torch: a.addressing.sharpen(
+            a.addressing.content(half_circle(16)[:1], half_circle(16), torch.ones(1)).expand(8, 16),
+            torch.linspace(1, 20, 8),
         ),
     ),
     Mechanism(
@@ -229,7 +220,7 @@ ADDRESSING = (
         cost="rows x width multiplications a head",
         fast_path="One matrix product.",
         law_exceptions="Its picture shows the vectors that are read, not weights.",
-        picture_factory=lambda a: a.addressing.read(eye(8, 16), half_circle(16).softmax(-1)),
+        picture_factory=lambda a, torch: a.addressing.read(torch.eye(8, 16), half_circle(16).softmax(-1)),
     ),
     Mechanism(
         "write",
@@ -239,11 +230,11 @@ ADDRESSING = (
         fast_path="All erasures before all additions, for any number of heads.",
         aliases=("erase", "add"),
         law_exceptions="Its picture shows the memory after writing, not weights.",
-        picture_factory=lambda a: a.addressing.write(
-            import_torch().full((8, 16), 0.5),
-            eye(1, 8) + eye(1, 8).roll(4, -1),
-            import_torch().ones(1, 16),
-            import_torch().linspace(0, 1, 16)[None],
+        picture_factory=lambda a, torch: a.addressing.write(
+            torch.full((8, 16), 0.5),
+            torch.eye(1, 8) + torch.eye(1, 8).roll(4, -1),
+            torch.ones(1, 16),
+            torch.linspace(0, 1, 16)[None],
         ),
     ),
     Mechanism(
@@ -254,12 +245,12 @@ ADDRESSING = (
         fast_path="That of its four steps.",
         aliases=("addressing",),
         law_exceptions=POSITIONAL,
-        picture_factory=lambda a: a.addressing.address(
+        picture_factory=lambda a, torch: a.addressing.address(
             half_circle(8),
-            8 * import_torch().ones(8),
-            import_torch().ones(8),
-            import_torch().tensor([0.0, 0.0, 1.0]).expand(8, 3),
-            2 * import_torch().ones(8),
+            8 * torch.ones(8),
+            torch.ones(8),
+            torch.tensor([0.0, 0.0, 1.0]).expand(8, 3),
+            2 * torch.ones(8),
             half_circle(16),
             fixed_focus(16, 0)[:8],
         ),

@@ -37,11 +37,8 @@ def picture_weights(mechanism: Mechanism, attention: Any) -> Tensor:
     """
     with torch.random.fork_rng(devices=[]):  # the caller's random state is preserved
         torch.manual_seed(0)
-        weights = (
-            mechanism.picture_factory(attention)
-            if mechanism.picture_factory
-            else _default_picture(mechanism, attention)
-        )
+        factory = mechanism.picture_factory
+        weights = factory(attention, torch) if factory else _default_picture(mechanism, attention)
     while weights.dim() > 2:  # batch and heads: the first of each
         weights = weights[0]
     return weights

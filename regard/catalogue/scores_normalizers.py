@@ -21,7 +21,6 @@ SCORES = (
         cost="n d additions for all queries together",
         fast_path="The mean of the visible values; no queries x keys matrix is made.",
         aliases=("average", "mean", "average pooling"),
-        example_factory=lambda a: a.Constant(),
     ),
     Mechanism(
         "Dot",
@@ -30,7 +29,6 @@ SCORES = (
         cost="m n d multiplications",
         fast_path=f"It is {FUSED} with scale 1.",
         aliases=("luong dot", "dot product"),
-        example_factory=lambda a: a.Dot(),
     ),
     Mechanism(
         "ScaledDot",
@@ -39,7 +37,6 @@ SCORES = (
         cost="m n d multiplications",
         fast_path=f"It is {FUSED}.",
         aliases=("scaled dot product", "transformer", "vaswani"),
-        example_factory=lambda a: a.ScaledDot(),
     ),
     Mechanism(
         "Bilinear",
@@ -160,7 +157,6 @@ NORMALIZERS = (
         summary_zh="先取 sigmoid，再除以其和，使权重之和为 1。",
         cost="two exponentials a score",
         fast_path="None: the definition.",
-        example_factory=lambda a: a.SigmoidSum(),
     ),
     Mechanism(
         "sparsemax",
@@ -192,16 +188,9 @@ NORMALIZERS = (
         "normalizer",
         summary_zh="核函数值除以它们的和；和为零的行得到零。",
         cost="one division a score",
-        fast_path="None needed.",
         law_exceptions="Expects kernel values, for Boxcar and Epanechnikov only.",
-        picture_factory=lambda a: (
-            a.attend(
-                half_circle(8),
-                half_circle(16),
-                half_circle(16),
-                score=a.Epanechnikov(width=2.0),
-                normalize=a.kernel_sum,
-            ).weights
+        picture_factory=lambda a, torch: (
+            a.attend(half_circle(8), *[half_circle(16)] * 2, score=a.Epanechnikov(width=2.0)).weights
         ),
     ),
     Mechanism(
@@ -221,7 +210,6 @@ NORMALIZERS = (
         fast_path="None: the choice must be the one used.",
         aliases=("hard attention", "reinforce", "xu"),
         law_exceptions=RANDOM + " Its gradient is 0; the log-probability carries it.",
-        example_factory=lambda a: a.Sample(),
     ),
     Mechanism(
         "StraightThrough",

@@ -35,6 +35,9 @@ __all__ = [
 ]
 
 
+TOLERANCE = 1e-9  # in float64
+
+
 class LawViolation(AssertionError):
     """A score, normalizer or mask violates one of the laws."""
 
@@ -45,11 +48,10 @@ def require(condition: bool | Tensor, message: str) -> None:
         raise LawViolation(message)
 
 
-def require_close(actual: Tensor, expected: Tensor, message: str, tolerance: float) -> None:
+def require_close(actual: Tensor, expected: Tensor, message: str, tolerance: float = TOLERANCE) -> None:
     """Raise LawViolation unless shapes are equal and values differ by at most the tolerance."""
-    require(
-        actual.shape == expected.shape, f"{message}: shapes {tuple(actual.shape)} and {tuple(expected.shape)} differ"
-    )
+    shapes = f"shapes {tuple(actual.shape)} and {tuple(expected.shape)}"
+    require(actual.shape == expected.shape, f"{message}: {shapes} differ")
     off = float((actual.detach().double() - expected.detach().double()).abs().max()) if actual.numel() else 0.0
     require(off <= tolerance, f"{message}: off by {off:.3g}, allowed {tolerance:.3g}")
 
@@ -202,64 +204,53 @@ def reading_weights_changes_nothing(attention: AttentionUnderTest, sample: Sampl
         require(torch.equal(output.weights, output.weights), "reading the weights twice gave different weights")
 
 
-def key_order_is_irrelevant(
-    attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None, tolerance: float = 1e-9
-) -> None:
+def key_order_is_irrelevant(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:
     """3. Permuting keys, values and mask permutes the weights and leaves the context.
 
     Args:
         attention: the attention under test
         sample: queries, keys and values
         mask: the mask, or None
-        tolerance: the largest difference
     """
     visible = materialize_mask(sample, mask)
     output = attention(*sample, visible)
     order = torch.randperm(sample.num_keys, generator=torch.Generator().manual_seed(3))
     other = attention(sample.query, sample.key[..., order, :], sample.value[..., order, :], visible[..., order])
-    require_close(other.weights, output.weights[..., order], "permuting keys does not permute the weights", tolerance)
-    require_close(other.context, output.context, "permuting keys changes the context", tolerance)
+    require_close(other.weights, output.weights[..., order], "permuting keys does not permute the weights")
+    require_close(other.context, output.context, "permuting keys changes the context")
 
 
-def hidden_keys_are_irrelevant(
-    attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None, tolerance: float = 1e-9
-) -> None:
+def hidden_keys_are_irrelevant(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:
     """3. Additional hidden keys change nothing.
 
     Args:
         attention: the attention under test
         sample: queries, keys and values
         mask: the mask, or None
-        tolerance: the largest difference
     """
     visible = materialize_mask(sample, mask)
     output = attention(*sample, visible)
     key, value = (torch.cat([t, torch.full_like(t[..., :2, :], 7.0)], -2) for t in (sample.key, sample.value))
     more = torch.cat([visible, torch.zeros_like(visible[..., :1]).expand(*visible.shape[:-1], 2)], -1)
     longer = attention(sample.query, key, value, more)
-    require_close(
-        longer.weights[..., : sample.num_keys], output.weights, "additional hidden keys change the weights", tolerance
-    )
-    require_close(longer.context, output.context, "additional hidden keys change the context", tolerance)
+    require_close(longer.weights[..., : sample.num_keys], output.weights, "additional hidden keys change the weights")
+    require_close(longer.context, output.context, "additional hidden keys change the context")
 
 
-def batch_equals_loop(
-    attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None, tolerance: float = 1e-9
-) -> None:
+def batch_equals_loop(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:
     """4. Batch axes are equivalent to a loop over them.
 
     Args:
         attention: the attention under test
         sample: queries, keys and values
         mask: the mask, or None
-        tolerance: the largest difference
     """
     output = attention(*sample, mask)
     visible = materialize_mask(sample, mask).expand(*sample.query.shape[:-2], sample.num_queries, sample.num_keys)
     for index, (query, key, value) in enumerate(zip(*sample, strict=True)):
         entry = attention(query, key, value, None if mask is None else visible[index])
-        require_close(entry.weights, output.weights[index], "a batch is not a loop over its entries", tolerance)
-        require_close(entry.context, output.context[index], "a batch is not a loop over its entries", tolerance)
+        require_close(entry.weights, output.weights[index], "a batch is not a loop over its entries")
+        require_close(entry.context, output.context[index], "a batch is not a loop over its entries")
 
 
 def dtypes_agree(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:
@@ -281,27 +272,23 @@ def dtypes_agree(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask
             require_close(actual, expected, f"the {name} of {dtype} disagree with float64", tolerance * largest)
 
 
-def context_equals_weighted_sum(
-    attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None, tolerance: float = 1e-9
-) -> None:
+def context_equals_weighted_sum(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:
     """5. The context is weights @ value on every path, and so are its gradients.
 
     Args:
         attention: the attention under test
         sample: queries, keys and values
         mask: the mask, or None
-        tolerance: the largest difference
     """
     sample = sample.requiring_grad()
     with same_random_state():
         output = attention(*sample, mask)
     defined = output.weights @ sample.value
-    require_close(output.context, defined, "the context is not weights @ value", tolerance)
+    require_close(output.context, defined, "the context is not weights @ value")
     inputs = [*sample, *attention.parameters]
-    for actual, expected in zip(
-        _compute_gradients(output.context, inputs), _compute_gradients(defined, inputs), strict=True
-    ):
-        require_close(actual, expected, "the gradient of the context is not that of weights @ value", 10 * tolerance)
+    gradients = (_compute_gradients(result, inputs) for result in (output.context, defined))
+    for actual, expected in zip(*gradients, strict=True):
+        require_close(actual, expected, "the gradient of the context is not that of weights @ value", 10 * TOLERANCE)
 
 
 def gradients_are_correct(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:

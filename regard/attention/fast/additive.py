@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention._common import is_autocast_enabled
+from regard.attention._common import broadcast_batch_shape, is_autocast_enabled
 from regard.attention.fast.pairs import compiled_or_none, pairwise_sum, pairwise_sum_backward, require_compiled
 from regard.errors import UsageError
 
@@ -67,9 +67,7 @@ def additive_scores(
     if not (a.dtype == b.dtype == v.dtype in FACTOR_MARGIN):
         dtype = functools.reduce(torch.promote_types, (a.dtype, b.dtype, v.dtype), torch.float32)
         a, b, v = a.to(dtype), b.to(dtype), v.to(dtype)
-    batch, other = a.shape[:-2], b.shape[:-2]
-    if batch != other:
-        batch = torch.broadcast_shapes(batch, other)
+    batch = broadcast_batch_shape(a, b)
     (queries, hidden), keys, count = a.shape[-2:], b.shape[-2], math.prod(batch)
     # For a compiler a choice by size would tie the graph to it: the operator chooses itself.
     if not torch.compiler.is_compiling() and is_small(count, queries, keys, hidden):

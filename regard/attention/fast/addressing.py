@@ -173,39 +173,24 @@ def write_backward(saved: SavedTensors, grad: Tensor) -> SavedTensors:
     return grad * remaining, to_weights, to_erase, weights @ grad
 
 
-class AddressFunction(torch.autograd.Function):
-    """`address_forward` as a node of the autograd graph."""
+class ExplicitFunction(torch.autograd.Function):
+    """A forward pass and its explicit backward pass as a node of the autograd graph."""
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Tensor) -> Tensor:
-        weights, saved = address_forward(*inputs)
+    def forward(ctx: Any, forward: Callable[..., Any], backward: Callable[..., Any], *inputs: Tensor) -> Tensor:
+        ctx.passes, ctx.num_inputs = (forward, backward), len(inputs)
+        result, saved = forward(*inputs)
         ctx.save_for_backward(*inputs, *saved)
-        return weights
+        return result
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Gradients:
-        inputs, saved = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
+        inputs, saved = ctx.saved_tensors[: ctx.num_inputs], ctx.saved_tensors[ctx.num_inputs :]
+        forward, backward = ctx.passes
         with autocast_disabled(grad):
             if torch.is_grad_enabled():
-                return differentiable_backward(lambda *inputs: address_forward(*inputs)[0], inputs, grad)
-            return address_backward(saved, grad)
-
-
-class WriteFunction(torch.autograd.Function):
-    """`write_forward` as a node of the autograd graph."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Tensor) -> Tensor:
-        memory, saved = write_forward(*inputs)
-        ctx.save_for_backward(*saved)
-        return memory
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Gradients:
-        with autocast_disabled(grad):
-            if torch.is_grad_enabled():
-                return differentiable_backward(lambda *inputs: write_forward(*inputs)[0], ctx.saved_tensors[:4], grad)
-            return write_backward(ctx.saved_tensors, grad)
+                return None, None, *differentiable_backward(lambda *inputs: forward(*inputs)[0], inputs, grad)
+            return None, None, *backward(saved, grad)
 
 
 def differentiable_backward(function: Callable[..., Any], inputs: SavedTensors, grads: Any) -> Gradients:
@@ -249,7 +234,9 @@ def address_fast(*inputs: Tensor) -> Tensor:
         >>> address_fast(key, ones, ones, offsets, ones, memory, previous).shape
         torch.Size([2, 1, 8])
     """
-    return AddressFunction.apply(*inputs) if torch.is_grad_enabled() else address_forward(*inputs)[0]
+    if not torch.is_grad_enabled():
+        return address_forward(*inputs)[0]
+    return ExplicitFunction.apply(address_forward, address_backward, *inputs)
 
 
 def write_fast(*inputs: Tensor) -> Tensor:
@@ -265,7 +252,9 @@ def write_fast(*inputs: Tensor) -> Tensor:
         >>> write_fast(torch.randn(2, 8, 4), torch.full((2, 1, 8), 1 / 8), ones, ones).shape
         torch.Size([2, 8, 4])
     """
-    return WriteFunction.apply(*inputs) if torch.is_grad_enabled() else write_forward(*inputs)[0]
+    if not torch.is_grad_enabled():
+        return write_forward(*inputs)[0]
+    return ExplicitFunction.apply(write_forward, write_backward, *inputs)
 
 
 def can_use_fast_address(num_rows: int, num_offsets: int) -> bool:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.attention._common import broadcast_batch_shape, is_autocast_enabled, upcast_half
+from regard.attention._common import broadcast_batch_shape, broadcast_shape, is_autocast_enabled, upcast_half
 from regard.attention.fast.blocked import ComputeContext
 from regard.attention.masks.base import DenseMask
 from regard.attention.masks.kinds import WindowMask
@@ -142,7 +142,7 @@ def _is_mask_too_large(inputs: AttentionInputs) -> bool:
     if not positional and (is_cheap or _causal_upper_bound(inputs) is not None):
         return False
     key_batch = inputs.key.shape[:-2] if inputs.num_groups == 1 else (*inputs.key.shape[:-3], 1)
-    shape = torch.broadcast_shapes(inputs.query.shape[:-2], key_batch)
+    shape = broadcast_shape(inputs.query.shape[:-2], key_batch)
     axes = shape if positional else shape[: inputs.mask.num_batch_axes() if inputs.mask is not None else 0]
     return math.prod(axes) * inputs.num_queries * inputs.num_keys > MAX_MASK_ENTRIES
 
@@ -218,7 +218,8 @@ def _to_four_axes(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, torch.Size]:
     """(*batch, n, dim) as (batch, heads, n, dim), and the shape of the result without its last axis."""
-    batch = broadcast_batch_shape(query, key, value) if mask is None else broadcast_batch_shape(query, key, value, mask)
+    shapes = (query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    batch = broadcast_shape(*shapes) if mask is None else broadcast_shape(*shapes, mask.shape[:-2])
     shape = torch.Size((*batch, query.shape[-2]))
     if len(batch) == 2 and query.shape[:2] == key.shape[:2] == value.shape[:2] == batch:
         # Already in the layout of the kernel; but with a mask of three axes it would use its slow path.
@@ -251,17 +252,15 @@ def _to_grouped_axes(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, torch.Size]:
     """(*batch, heads, n, dim) as (batch, heads, n, dim), where keys and values have fewer heads than queries."""
-    tensors = [query, key, value] if mask is None else [query, key, value, mask]
-    batch = torch.broadcast_shapes(*(tensor.shape[:-3] for tensor in tensors))
-    shape = torch.Size((*batch, *query.shape[-3:-1]))
-    query, key, value = (
-        tensor.expand(*batch, *tensor.shape[-3:]).reshape(math.prod(batch), *tensor.shape[-3:])
-        for tensor in (query, key, value)
-    )
     if mask is not None:
         mask = mask.reshape((1,) * (3 - mask.dim()) + mask.shape)
-        mask = mask.expand(*batch, *mask.shape[-3:]).reshape(math.prod(batch), *mask.shape[-3:])
-    return query, key, value, mask, shape
+    tensors: tuple[Tensor, ...] = (query, key, value) if mask is None else (query, key, value, mask)
+    batch = broadcast_shape(*[tensor.shape[:-3] for tensor in tensors])
+    shape = torch.Size((*batch, *query.shape[-3:-1]))
+    if len(batch) != 1 or any(tensor.shape[:-3] != batch for tensor in tensors):
+        tensors = tuple(t.expand(*batch, *t.shape[-3:]).reshape(math.prod(batch), *t.shape[-3:]) for t in tensors)
+    query, key, value = tensors[:3]
+    return query, key, value, None if mask is None else tensors[3], shape
 
 
 def _merge_batch_axes(tensor: Tensor, batch_shape: tuple[int, ...]) -> Tensor:

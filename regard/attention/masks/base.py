@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.errors import DtypeError, ShapeError
 
-__all__ = ["DenseMask", "Mask", "PositionGrid", "as_mask", "dense"]
+__all__ = ["CombinedMask", "DenseMask", "Mask", "PositionGrid", "as_mask", "dense"]
 
 
 @dataclass
@@ -161,96 +161,89 @@ class Mask:
         raise TypeError("a mask has no truth value; join masks with & | ~ instead of and, or, not")
 
 
-class _BinaryMask(Mask):
-    """Two masks combined, evaluated on the same grid."""
+class CombinedMask(Mask):
+    """Other masks combined, each evaluated on the same grid.
 
-    def __init__(self, left: Mask, right: Mask):
-        self.left, self.right = left, right
+    Args:
+        parts: the combined masks
+
+    Example:
+        >>> (dense(torch.ones(2, 1, 3) > 0) & dense(torch.ones(3) > 0)).num_batch_axes()
+        1
+    """
+
+    def __init__(self, *parts: Mask):
+        self.parts = parts
 
     def tensors(self) -> list[Tensor]:
-        return self.left.tensors() + self.right.tensors()
+        return [tensor for part in self.parts for tensor in part.tensors()]
 
     def num_batch_axes(self) -> int:
-        return max(self.left.num_batch_axes(), self.right.num_batch_axes())
+        return max(part.num_batch_axes() for part in self.parts)
 
     def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
-        self.left.check_shape(batch_shape, queries, keys)
-        self.right.check_shape(batch_shape, queries, keys)
+        for part in self.parts:
+            part.check_shape(batch_shape, queries, keys)
 
     @property
     def is_query_independent(self) -> bool:
-        return self.left.is_query_independent and self.right.is_query_independent
+        return all(part.is_query_independent for part in self.parts)
 
     def _combine_prefixes(self, grid: PositionGrid, combine: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
-        left, right = self.left.prefix_lengths(grid), self.right.prefix_lengths(grid)
+        left, right = (part.prefix_lengths(grid) for part in self.parts)
         return None if left is None or right is None else combine(left, right)
 
 
-class AndMask(_BinaryMask):
+class AndMask(CombinedMask):
     """Visible in both masks: ``a & b``."""
 
     def rule(self, grid: PositionGrid) -> Tensor:
-        return self.left.rule(grid) & self.right.rule(grid)
+        left, right = self.parts
+        return left.rule(grid) & right.rule(grid)
 
     def band(self, queries: int, keys: int) -> tuple[float, float]:
-        (a, b), (c, d) = self.left.band(queries, keys), self.right.band(queries, keys)
+        (a, b), (c, d) = (part.band(queries, keys) for part in self.parts)
         return max(a, c), min(b, d)
 
     def prefix_lengths(self, grid: PositionGrid) -> Tensor | None:
         return self._combine_prefixes(grid, torch.minimum)
 
     def find_around(self) -> Any:
-        around_left = self.left.find_around()
-        return self.right.find_around() if around_left is None else around_left
+        return next((around for part in self.parts if (around := part.find_around()) is not None), None)
 
     def __repr__(self) -> str:
-        return f"({self.left} & {self.right})"
+        return "({} & {})".format(*self.parts)
 
 
-class OrMask(_BinaryMask):
+class OrMask(CombinedMask):
     """Visible in at least one of the masks: ``a | b``."""
 
     def rule(self, grid: PositionGrid) -> Tensor:
-        return self.left.rule(grid) | self.right.rule(grid)
+        left, right = self.parts
+        return left.rule(grid) | right.rule(grid)
 
     def band(self, queries: int, keys: int) -> tuple[float, float]:
-        (a, b), (c, d) = self.left.band(queries, keys), self.right.band(queries, keys)
+        (a, b), (c, d) = (part.band(queries, keys) for part in self.parts)
         return min(a, c), max(b, d)
 
     def prefix_lengths(self, grid: PositionGrid) -> Tensor | None:
         return self._combine_prefixes(grid, torch.maximum)
 
     def __repr__(self) -> str:
-        return f"({self.left} | {self.right})"
+        return "({} | {})".format(*self.parts)
 
 
-class NotMask(Mask):
+class NotMask(CombinedMask):
     """Visible where the mask hides: ``~a``."""
 
-    def __init__(self, mask: Mask):
-        self.mask = mask
-
     def rule(self, grid: PositionGrid) -> Tensor:
-        return ~self.mask.rule(grid)
-
-    def tensors(self) -> list[Tensor]:
-        return self.mask.tensors()
-
-    def num_batch_axes(self) -> int:
-        return self.mask.num_batch_axes()
-
-    def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
-        self.mask.check_shape(batch_shape, queries, keys)
-
-    @property
-    def is_query_independent(self) -> bool:
-        return self.mask.is_query_independent
+        return ~self.parts[0].rule(grid)
 
     def __invert__(self) -> Mask:
-        return self.mask
+        return self.parts[0]
 
     def __repr__(self) -> str:
-        return f"~{self.mask}"
+        return f"~{self.parts[0]}"
 
 
 class DenseMask(Mask):

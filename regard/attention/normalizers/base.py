@@ -31,12 +31,6 @@ def check_positive(owner: str, name: str, value: object) -> None:
         raise UsageError(f"{owner}: {name} must be a positive number, not {value!r}")
 
 
-def require_callable(owner: str, normalize: object) -> None:
-    """Raise unless ``normalize`` is a function of scores."""
-    if not callable(normalize) or isinstance(normalize, type):
-        raise TypeError(f"{owner}: normalize must be a callable from scores to weights, not {normalize!r}")
-
-
 def store_setting(module: nn.Module, name: str, value: object) -> None:
     """Set a number, tensor or parameter as an attribute; a tensor moves with the module, but is not saved."""
     if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
@@ -74,7 +68,9 @@ def apply_masked(normalize: NormalizeFunction, scores: Tensor) -> Tensor:
 
 
 @overload
-def masked_normalizer(function: NormalizeFunction) -> NormalizeFunction: ...
+def masked_normalizer(
+    function: NormalizeFunction, *, input_kind: str = ..., is_random: bool = ...
+) -> NormalizeFunction: ...
 @overload
 def masked_normalizer(
     *, input_kind: str = ..., is_random: bool = ...
@@ -105,11 +101,8 @@ def masked_normalizer(
         [[4.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     if function is None:
-        return lambda decorated: _build_masked_normalizer(decorated, input_kind, is_random)
-    return _build_masked_normalizer(function, input_kind, is_random)
+        return lambda decorated: masked_normalizer(decorated, input_kind=input_kind, is_random=is_random)
 
-
-def _build_masked_normalizer(function: NormalizeFunction, input_kind: str, is_random: bool) -> NormalizeFunction:
     @wraps(function)
     def normalize(scores: Tensor) -> Tensor:
         return apply_masked(function, scores)
@@ -161,24 +154,24 @@ class Normalizer(ResettableModule):
 class FunctionNormalizer(Normalizer):
     """A plain function as a normalizer that gives hidden keys weight 0."""
 
-    def __init__(self, function: NormalizeFunction) -> None:
+    def __init__(self, normalize: NormalizeFunction) -> None:
         super().__init__()
-        self.function = function
+        self.normalize = normalize
 
     @property
     def input_kind(self) -> str:
-        return input_kind(self.function)
+        return input_kind(self.normalize)
 
     @property
     def is_random(self) -> bool:
-        return is_random(self.function)
+        return is_random(self.normalize)
 
     @property
     def is_positional(self) -> bool:
-        return getattr(self.function, "is_positional", False)
+        return getattr(self.normalize, "is_positional", False)
 
     def compute_weights(self, scores: Tensor) -> Tensor:
-        return self.function(scores)
+        return self.normalize(scores)
 
 
 def as_masked_normalizer(normalize: NormalizeFunction) -> NormalizeFunction:

@@ -8,13 +8,11 @@ from torch import Tensor
 
 from regard.attention._common import upcast_half
 from regard.attention.normalizers.base import (
+    FunctionNormalizer,
     NormalizeFunction,
-    Normalizer,
     Number,
     check_positive,
-    input_kind,
     is_random,
-    require_callable,
     store_setting,
 )
 from regard.attention.normalizers.basic import Sample, first_argmax_one_hot, hardmax, softmax
@@ -23,7 +21,7 @@ from regard.errors import ShapeError, UsageError
 __all__ = ["Dropout", "GaussianWindow", "NormalizerWrapper", "StraightThrough"]
 
 
-class NormalizerWrapper(Normalizer):
+class NormalizerWrapper(FunctionNormalizer):
     """A normalizer that changes the weights of the wrapped one, ``normalize``.
 
     Args:
@@ -39,27 +37,13 @@ class NormalizerWrapper(Normalizer):
         [[0.25, 0.25]]
     """
 
-    normalize: NormalizeFunction
-
     def __init__(self, normalize: NormalizeFunction) -> None:
-        super().__init__()
+        super().__init__(normalize)
         name = type(self).__name__
-        require_callable(name, normalize)
+        if not callable(normalize) or isinstance(normalize, type):
+            raise TypeError(f"{name}: normalize must be a callable from scores to weights, not {normalize!r}")
         if isinstance(normalize, Dropout):
             raise UsageError(f"{name} cannot wrap a Dropout, which must be outermost: write Dropout({name}(...), p)")
-        self.normalize = normalize
-
-    @property
-    def input_kind(self) -> str:
-        return input_kind(self.normalize)
-
-    @property
-    def is_random(self) -> bool:
-        return is_random(self.normalize)
-
-    @property
-    def is_positional(self) -> bool:
-        return getattr(self.normalize, "is_positional", False)
 
     def extra_repr(self) -> str:
         return "" if isinstance(self.normalize, torch.nn.Module) else getattr(self.normalize, "__name__", "")

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.attention._common import check_declared_dims, upcast_half
+from regard.attention._common import broadcast_batch_shape, check_declared_dims, upcast_half
 from regard.attention.fast.additive import ACTIVATIONS, additive_scores
 from regard.attention.module import Device, Dtype, FactoryKwargs
 from regard.attention.scores.base import KeyVectors, QueryVectors, Score, ScoreMatrix
@@ -99,7 +99,7 @@ class Additive(_NetworkScore):
     def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:
         self.check_dims(query, key)
         if self.query_proj is None:  # the score is the same for every query
-            batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+            batch = broadcast_batch_shape(query, key)
             scores = self.pairwise(self.project_query(query[..., :1, :], key.shape[-2]), self.key_proj(key))
             return scores.expand(*batch, query.shape[-2], key.shape[-2])
         return self.pairwise(self.query_proj(query), self.key_proj(key))

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention._common import fold_heads, part_name, unfold_heads, upcast_half
+from regard.attention._common import broadcast_shape, fold_heads, part_name, unfold_heads, upcast_half
 from regard.attention.masks import Mask, PositionGrid
 from regard.attention.module import ResettableModule
 from regard.errors import UsageError
@@ -299,9 +299,9 @@ def _concat_features(left: DotProductFeatures, right: DotProductFeatures) -> Dot
     bias = None if not biases else biases[0] if len(biases) == 1 else biases[0] + biases[1]
     if left.query is None or right.query is None:
         return (right if left.query is None else left)._replace(bias=bias)
-    batch = torch.broadcast_shapes(left.query.shape[:-1], right.query.shape[:-1])
+    batch = broadcast_shape(left.query.shape[:-1], right.query.shape[:-1])
     query = [part.query.expand(*batch, -1) * part.scale for part in (left, right)]  # type: ignore[union-attr]
-    batch = torch.broadcast_shapes(left.key.shape[:-1], right.key.shape[:-1])  # type: ignore[union-attr]
+    batch = broadcast_shape(left.key.shape[:-1], right.key.shape[:-1])  # type: ignore[union-attr]
     key = [part.key.expand(*batch, -1) for part in (left, right)]  # type: ignore[union-attr]
     return DotProductFeatures(
         torch.cat(query, -1), torch.cat(key, -1), 1.0, bias, left.full_precision or right.full_precision

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.attention._common import check_declared_dims, part_name, upcast_half
+from regard.attention._common import broadcast_batch_shape, check_declared_dims, part_name, upcast_half
 from regard.attention.masks import Mask
 from regard.attention.module import Device, Dtype
 from regard.attention.scores.base import DotProductFeatures, KeyVectors, QueryVectors, Score, ScoreMatrix
@@ -41,7 +41,7 @@ class Constant(Score):
     """
 
     def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:
-        batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+        batch = broadcast_batch_shape(query, key)
         return upcast_half(key.new_zeros(())).expand(*batch, query.shape[-2], key.shape[-2])
 
     def forward_grouped(self, query: Tensor, key: Tensor, num_groups: int) -> Tensor:
@@ -207,7 +207,7 @@ class Location(Score):
         scores = upcast_half(F.linear(query, self.weight[:keys]))
         if keys > self.max_keys:
             scores = F.pad(scores, (0, keys - self.max_keys), value=-math.inf)
-        batch = torch.broadcast_shapes(scores.shape[:-2], key.shape[:-2])
+        batch = broadcast_batch_shape(scores, key)
         return scores.expand(*batch, -1, -1)
 
     def forward_grouped(self, query: Tensor, key: Tensor, num_groups: int) -> Tensor:
