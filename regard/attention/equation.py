@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from typing import TypeVar
 
 import torch
@@ -30,7 +31,7 @@ from regard.attention._common import (
 )
 from regard.attention.fast import blocked
 from regard.attention.fast.blocked import ComputeContext, banded_attention, blocked_attention, gathered_attention
-from regard.attention.fast.fused import can_fuse_groups, fused_attention, mean_pooling
+from regard.attention.fast.fused import fused_attention, keeps_keys, mean_pooling
 from regard.attention.masks import Mask, as_mask
 from regard.attention.module import ResettableModule
 from regard.attention.normalizers.base import as_masked_normalizer, input_kind
@@ -144,7 +145,8 @@ def attend_fixed_keys(query: Tensor, keys: FixedKeys, normalize: NormalizerLike 
     prepared = keys.prepared
     if prepared is None or prepared.signature != signature or not prepared.mask_versions.is_unchanged():
         prepared = keys.prepared = _prepare(signature, query, keys, normalize)
-    inputs = prepared.inputs.with_query(query)
+    inputs = copy(prepared.inputs)
+    inputs.query = query
     if inputs.is_random:
         return _make_output(inputs, None)
     return _make_output(inputs, _fast_context(inputs) if prepared.paths is None else _run(prepared.paths, inputs))
@@ -206,16 +208,13 @@ def compute_context(inputs: AttentionInputs) -> Tensor:
 
 def _fast_context(inputs: AttentionInputs) -> Tensor | None:
     """The context by a path that never builds the queries x keys matrix; None if there is none."""
-    if inputs.num_groups > 1:
-        is_fusible = _is_softmax(inputs.normalize) and inputs.num_queries * inputs.num_keys and can_fuse_groups(inputs)
-        context = fused_attention(inputs, compute_context) if is_fusible else None
-        if context is not None:
-            return context
-        if not choose_paths(inputs) and not is_large(inputs):
+    paths = choose_paths(inputs)
+    if inputs.num_groups > 1 and not (paths == (fused_attention,) and keeps_keys(inputs.score)):
+        if not paths and not is_large(inputs):
             return None  # the definition needs no copy of the keys either
-        inputs = inputs.ungrouped()  # the other paths gather, unfold or slice the keys
-    context = _run(choose_paths(inputs), inputs)
-    return blocked_attention(inputs, compute_context) if context is None and is_large(inputs) else context
+        inputs = inputs.ungrouped()  # these paths gather, unfold or slice the keys
+    context = _run(paths, inputs)
+    return blocked_attention(inputs.ungrouped(), compute_context) if context is None and is_large(inputs) else context
 
 
 def _run(paths: tuple[FastPath, ...], inputs: AttentionInputs) -> Tensor | None:

@@ -63,7 +63,11 @@ class _LocalAttention(ResettableModule):
         query_positions: QueryPositions,
     ) -> AttentionOutput:
         grid, mask = _make_grid(query, key, value, mask)
-        center = self._centers(query, _count_visible(mask, grid), query_positions, grid)
+        if mask is None:
+            num_visible = torch.full((1, 1), grid.num_keys, device=grid.key_positions.device)
+        else:
+            num_visible = mask.count_visible(grid)
+        center = self._centers(query, num_visible, query_positions, grid)
         nearby = around(center, self.radius)
         visible = nearby if mask is None else mask & nearby
         normalize = self._normalizer_at(center)
@@ -211,13 +215,6 @@ def _make_grid(
         num_batch_axes = max(num_batch_axes, mask.num_batch_axes())
         mask.check_shape((1,) * (num_batch_axes - len(shape)) + shape, query.shape[-2], key.shape[-2])
     return PositionGrid.full(query.shape[-2], key.shape[-2], num_batch_axes, query.device), mask
-
-
-def _count_visible(mask: Mask | None, grid: PositionGrid) -> Tensor:
-    """S: the number of visible keys of each query, (*batch, queries, 1)."""
-    if mask is None:
-        return torch.full((1, 1), grid.num_keys, device=grid.key_positions.device)
-    return mask.count_visible(grid)
 
 
 def _query_positions(query_positions: QueryPositions, grid: PositionGrid) -> Tensor:

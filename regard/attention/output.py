@@ -78,11 +78,10 @@ class AttentionInputs:
         """Every pair of a query position and a key position."""
         return PositionGrid.full(self.num_queries, self.num_keys, self.num_batch_axes, self.query.device)
 
-    def with_query(self, query: Tensor) -> AttentionInputs:
-        """The same call with another query of the same shape."""
-        other = copy(self)
-        other.query = query
-        return other
+    def grid(self, query_positions: Tensor, key_positions: Tensor, **layout: Any) -> PositionGrid:
+        """Some of the positions; ``layout`` as in `PositionGrid`."""
+        sizes = self.num_queries, self.num_keys, self.num_batch_axes
+        return PositionGrid(*sizes, query_positions, key_positions, **layout)
 
     def replace(self, **arguments: object) -> AttentionInputs:
         """A copy with other arguments, as a fast path needs it for a part of the positions."""
@@ -121,7 +120,8 @@ class StateSnapshot:
         self.hyperparameters: list[tuple[nn.Module, list[object]]] = []
         self.tensor_versions: list[tuple[Tensor, int]] = []
         if not torch.compiler.is_compiling():
-            modules = _list_modules(inputs)
+            parts = (inputs.score, inputs.normalize)
+            modules = [module for part in parts if isinstance(part, nn.Module) for module in part.modules()]
             self.training_modes = [(module, module.training) for module in modules]
             self.hyperparameters = [(module, _hyperparameters(module)) for module in modules]
             tensors = [inputs.query, inputs.key, *([] if inputs.mask is None else inputs.mask.tensors())]
@@ -154,11 +154,6 @@ class StateSnapshot:
         finally:
             for module, mode in changed:
                 module.training = not mode
-
-
-def _list_modules(inputs: AttentionInputs) -> list[nn.Module]:
-    parts = [part for part in (inputs.score, inputs.normalize) if isinstance(part, nn.Module)]
-    return [module for part in parts for module in part.modules()]
 
 
 def _hyperparameters(module: nn.Module) -> list[object]:

@@ -71,7 +71,7 @@ def address_forward(
     content = torch.softmax(cosine * strength, -1)
     windows = _gather_windows(torch.lerp(previous, content, gate), offsets.shape[-1], -1)
     shifted = (windows * offsets.unsqueeze(-2)).sum(-1)
-    shifted += _smallest_weight(shifted)
+    shifted += 1e8 * torch.finfo(shifted.dtype).tiny  # as in `sharpen`
     logs = torch.log(shifted)
     weights = torch.softmax(logs * sharpness, -1)
     saved = (strength, gate, offsets, sharpness, memory, previous, key_scale, row_scale, unit_key, cosine)
@@ -340,7 +340,3 @@ def inverse_norm(vector: Tensor) -> Tensor:
     length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
     # Norms that are too small become infinity, whose reciprocal and slope are 0.
     return torch.threshold(length, MIN_NORM[vector.dtype], math.inf).reciprocal_()
-
-
-def _smallest_weight(weights: Tensor) -> float:
-    return 1e8 * torch.finfo(weights.dtype).tiny

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -56,19 +57,14 @@ def banded_attention(inputs: AttentionInputs, compute_context: ComputeContext) -
     if not high - low < math.inf:
         return None
     low, high = int(low), int(high)
-    size = max(MIN_BLOCK_QUERIES, _next_power_of_two((high - low + 1) // 2))
+    size = max(MIN_BLOCK_QUERIES, 1 << max((high - low + 1) // 2 - 1, 0).bit_length())  # a power of two
     if high < low or inputs.num_queries <= size or 2 * (size + high - low) > inputs.num_keys:
         return None
     count = -(-inputs.num_queries // size)
     starts = torch.arange(count, device=inputs.query.device)[:, None, None] * size
-    grid = PositionGrid(
-        inputs.num_queries,
-        inputs.num_keys,
-        inputs.num_batch_axes,
-        starts + torch.arange(size, device=starts.device)[:, None],
-        starts + torch.arange(low, size + high, device=starts.device),
-        num_inner_axes=1,
-    )
+    queries = torch.arange(size, device=starts.device)[:, None]
+    keys = torch.arange(low, size + high, device=starts.device)
+    grid = inputs.grid(starts + queries, starts + keys, num_inner_axes=1)
     part = _project_inputs(inputs, grid)
     if part is None:
         return None
@@ -115,15 +111,8 @@ def gathered_attention(inputs: AttentionInputs, compute_context: ComputeContext)
         center = center.reshape(inputs.num_queries, 1)
     first = center.floor().long() - radius
     key_positions = (first + torch.arange(width, device=first.device)).unsqueeze(-2)
-    grid = PositionGrid(
-        inputs.num_queries,
-        inputs.num_keys,
-        inputs.num_batch_axes,
-        grid_of_all.query_positions[..., None],
-        key_positions,
-        num_inner_axes=1,
-        is_consecutive=False,
-    )
+    queries = grid_of_all.query_positions[..., None]
+    grid = inputs.grid(queries, key_positions, num_inner_axes=1, is_consecutive=False)
     # Project every key once, or only the gathered ones if their positions do not matter.
     project_all = inputs.score.is_positional or compiling or inputs.num_queries * width > inputs.num_keys
     part = _project_inputs(inputs, grid, project_key=project_all)
@@ -163,13 +152,8 @@ def blocked_attention(inputs: AttentionInputs, compute_context: ComputeContext) 
         stop = min(start + step, inputs.num_queries)
         first = min(inputs.num_keys, int(max(0, start + low)))
         last = max(first, int(min(inputs.num_keys, stop + high)))
-        grid = PositionGrid(
-            inputs.num_queries,
-            inputs.num_keys,
-            inputs.num_batch_axes,
-            torch.arange(start, stop, device=query.device)[:, None],
-            torch.arange(first, last, device=query.device)[None, :],
-        )
+        queries = torch.arange(start, stop, device=query.device)[:, None]
+        grid = inputs.grid(queries, torch.arange(first, last, device=query.device)[None, :])
         part = inputs.replace(
             query=query[..., start:stop, :],
             key=key[..., first:last, :],
@@ -180,15 +164,9 @@ def blocked_attention(inputs: AttentionInputs, compute_context: ComputeContext) 
         return compute_context(part)
 
     has_backward = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, inputs.value))
-    starts = range(0, inputs.num_queries, step)
-    return torch.cat(
-        [_checkpointed(block_context, start) if has_backward else block_context(start) for start in starts], -2
-    )
-
-
-def _checkpointed(block_context: Callable[[int], Tensor], start: int) -> Tensor:
-    """The context of a block, of which only the inputs are stored for the backward pass."""
-    return checkpoint(block_context, start, use_reentrant=False, preserve_rng_state=False)
+    if has_backward:  # only the inputs of a block are stored
+        block_context = partial(checkpoint, block_context, use_reentrant=False, preserve_rng_state=False)
+    return torch.cat([block_context(start) for start in range(0, inputs.num_queries, step)], -2)
 
 
 def _is_row_independent(normalize: object) -> bool:
@@ -202,7 +180,7 @@ def _is_row_independent(normalize: object) -> bool:
 def _probe_grid(inputs: AttentionInputs) -> PositionGrid:
     """One query and one key, to find out whether a score can be restricted to parts at all."""
     first = torch.zeros(1, 1, dtype=torch.long, device=inputs.query.device)
-    return PositionGrid(inputs.num_queries, inputs.num_keys, inputs.num_batch_axes, first, first)
+    return inputs.grid(first, first)
 
 
 def _project_inputs(inputs: AttentionInputs, grid: PositionGrid, project_key: bool = True) -> AttentionInputs | None:
@@ -244,7 +222,3 @@ def _gather_rows(table: Tensor, indices: Tensor) -> Tensor:
     first = torch.arange(math.prod(batch), device=indices.device).reshape(*batch, 1, 1) * keys
     rows = first + indices
     return table.reshape(-1, dim).index_select(0, rows.flatten()).reshape(*rows.shape, dim)
-
-
-def _next_power_of_two(number: int) -> int:
-    return 1 << max(number - 1, 0).bit_length()

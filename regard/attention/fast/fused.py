@@ -19,7 +19,7 @@ from regard.attention.relative_positions import RelativePositionBias
 from regard.attention.scores.base import DotProductFeatures, Score, SumScore
 from regard.attention.scores.dot import Dot
 
-__all__ = ["can_fuse_groups", "fused_attention", "mean_pooling"]
+__all__ = ["fused_attention", "keeps_keys", "mean_pooling"]
 
 SHORT_SEQUENCE = 32
 LARGE_QUERY = 2**16
@@ -29,25 +29,22 @@ MAX_MASK_ENTRIES = 2**25
 """Masks with more entries are evaluated block by block instead of being materialized."""
 
 
-def can_fuse_groups(inputs: AttentionInputs) -> bool:
-    """Whether the kernel computes the call with shared heads of keys, without a copy of them.
+def keeps_keys(score: Score) -> bool:
+    """Whether the features of the keys are the keys themselves, so that heads of queries can share them without a copy.
 
     Args:
-        inputs: the validated arguments
+        score: a score
+
+    Returns: True for dot products, possibly with a positional bias
+
+    Example:
+        >>> keeps_keys(ScaledDot() + Alibi(4)), keeps_keys(Gaussian())
+        (True, False)
     """
-    if inputs.mask is not None:
-        low, high = inputs.mask.band(inputs.num_queries, inputs.num_keys)
-        if high - low < math.inf or inputs.mask.find_around() is not None:
-            return False  # other paths compute fewer scores
-    return _keeps_keys(inputs.score)
-
-
-def _keeps_keys(score: Score) -> bool:
-    """Whether the features of the keys are the keys themselves."""
     if isinstance(score, SumScore):
         parts = (score.left, score.right)
         biases = [isinstance(part, RelativePositionBias) for part in parts]
-        return any(biases) and all(is_bias or _keeps_keys(part) for is_bias, part in zip(biases, parts, strict=True))
+        return any(biases) and all(is_bias or keeps_keys(part) for is_bias, part in zip(biases, parts, strict=True))
     return isinstance(score.pairwise, Dot)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention._common import is_autocast_enabled, upcast_half
+from regard.attention._common import upcast_half
+from regard.attention.fast.additive import autocast_disabled
 from regard.attention.fast.addressing import inverse_norm
 from regard.attention.masks import Mask, PositionGrid
 from regard.attention.module import Device, Dtype
@@ -28,8 +27,7 @@ def safe_normalize(vector: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch
 def euclidean_distance(query: Float[Tensor, "..."], key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """|q - k| from the differences, accurate far from the origin, where |q|^2 - 2 q.k + |k|^2 is not."""
     query, key = upcast_half(query), upcast_half(key)
-    device = query.device.type
-    with torch.autocast(device, enabled=False) if is_autocast_enabled(device) else nullcontext():
+    with autocast_disabled(query):
         return torch.cdist(query, key.to(query.dtype), compute_mode="donot_use_mm_for_euclid_dist")
 
 
