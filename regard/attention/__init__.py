@@ -9,7 +9,7 @@
 """
 
 from regard.attention import addressing, observers
-from regard.attention.equation import Attention, attend
+from regard.attention.equation import attend
 from regard.attention.local import LocalM, LocalP
 from regard.attention.masks.base import Mask, PositionGrid, dense
 from regard.attention.masks.kinds import around, causal, documents, padding, window
@@ -31,7 +31,7 @@ from regard.attention.normalizers.wrappers import Dropout, GaussianWindow, Strai
 from regard.attention.output import AttentionOutput
 from regard.attention.pooling import AttentionPool, MaxPool
 from regard.attention.positions import Alibi, Learned, RelativeBias, Rotary, Sinusoidal
-from regard.attention.projected import ProjectedKV
+from regard.attention.projected import Attention, ProjectedKV
 from regard.attention.scores.additive import Additive, Concat
 from regard.attention.scores.base import Score
 from regard.attention.scores.distance import Boxcar, Cosine, Epanechnikov, Gaussian

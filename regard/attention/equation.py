@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from copy import copy
 from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.attention._common import (
     broadcast_batch_shape,
     broadcast_shape,
     fold_heads,
     is_autocast_enabled,
-    is_transformed,
     part_name,
     unfold_heads,
     upcast_half,
@@ -33,26 +31,16 @@ from regard.attention.fast import blocked
 from regard.attention.fast.blocked import ComputeContext, banded_attention, blocked_attention, gathered_attention
 from regard.attention.fast.fused import fused_attention, keeps_keys, mean_pooling
 from regard.attention.masks import Mask, as_mask
-from regard.attention.module import ResettableModule
 from regard.attention.normalizers.base import as_masked_normalizer, input_kind
 from regard.attention.normalizers.basic import Temperature, kernel_sum, softmax
 from regard.attention.normalizers.wrappers import Dropout
 from regard.attention.observers import WATCHERS, notify_watchers
 from regard.attention.output import AttentionInputs, AttentionOutput
-from regard.attention.projected import FixedKeys, PreparedCall, ProjectedKV, TensorVersions, check_shapes
 from regard.attention.scores.base import FunctionScore, Score
 from regard.attention.scores.dot import Constant, ScaledDot
 from regard.errors import DtypeError, ShapeError, UsageError
 
-__all__ = [
-    "Attention",
-    "NormalizerLike",
-    "ScoreLike",
-    "attend",
-    "attend_fixed_keys",
-    "attend_unwatched",
-    "default_normalizer",
-]
+__all__ = ["NormalizerLike", "ScoreLike", "attend", "attend_unwatched", "default_normalizer"]
 
 ScoreLike = Callable[[Tensor, Tensor], Tensor]
 NormalizerLike = Callable[[Tensor], Tensor]
@@ -122,50 +110,10 @@ def attend_unwatched(
     Returns: the output
     """
     inputs = validate(query, key, value, mask, score, normalize, num_groups)
-    return _make_output(inputs, None if inputs.is_random else _fast_context(inputs))
+    return make_output(inputs, None if inputs.is_random else find_context(inputs))
 
 
-def attend_fixed_keys(query: Tensor, keys: FixedKeys, normalize: NormalizerLike | None) -> AttentionOutput:
-    """`attend_unwatched` with keys, values and a mask that stay the same over many calls.
-
-    For the first query of a shape all arguments are validated, the fast paths that may apply are chosen, and the mask
-    is evaluated if there are none. For later queries only the shape, dtype and device are compared.
-
-    Args:
-        query: (*batch, queries, query_dim)
-        keys: the projected keys with their values and mask
-        normalize: as in `attend`
-
-    Shape: query (*batch, queries, query_dim) -> context (*batch, queries, value_dim)
-    """
-    if not isinstance(query, Tensor) or is_transformed():  # transformed tensors must not be kept
-        return attend_unwatched(query, keys.key, keys.value, keys.mask, keys.score, normalize, keys.num_groups)
-    autocast, inference = is_autocast_enabled(query.device.type), torch.is_inference_mode_enabled()
-    signature = (type(query), query.shape, query.dtype, query.device, autocast, inference, normalize)
-    prepared = keys.prepared
-    if prepared is None or prepared.signature != signature or not prepared.mask_versions.is_unchanged():
-        prepared = keys.prepared = _prepare(signature, query, keys, normalize)
-    inputs = copy(prepared.inputs)
-    inputs.query = query
-    if inputs.is_random:
-        return _make_output(inputs, None)
-    return _make_output(inputs, _fast_context(inputs) if prepared.paths is None else _run(prepared.paths, inputs))
-
-
-def _prepare(
-    signature: tuple[object, ...], query: Tensor, keys: FixedKeys, normalize: NormalizerLike | None
-) -> PreparedCall:
-    inputs = validate(query, keys.key, keys.value, keys.mask, keys.score, normalize, keys.num_groups)
-    paths = None
-    if keys.num_groups == 1:
-        paths = choose_paths(inputs)
-        paths = (*paths, blocked_attention) if is_large(inputs) else paths
-        if not paths and inputs.mask is not None:
-            inputs.visible = inputs.mask.rule(inputs.positions())
-    return PreparedCall(signature, inputs, paths, TensorVersions([] if inputs.mask is None else inputs.mask.tensors()))
-
-
-def _make_output(inputs: AttentionInputs, context: Tensor | None) -> AttentionOutput:
+def make_output(inputs: AttentionInputs, context: Tensor | None) -> AttentionOutput:
     """The output of a context that a fast path computed, or of the definition."""
     if context is not None:
         return AttentionOutput(context, inputs, scores_and_weights)
@@ -199,25 +147,26 @@ def aggregate(weights: Tensor, value: Tensor, num_groups: int = 1) -> Tensor:
 
 def compute_context(inputs: AttentionInputs) -> Tensor:
     """The context alone, by the fastest exact path; fast paths call it for parts of their work."""
-    context = _fast_context(inputs)
+    context = find_context(inputs)
     return reference_attention(inputs)[2] if context is None else context
 
 
 # ---- the choice of the fast path
 
 
-def _fast_context(inputs: AttentionInputs) -> Tensor | None:
+def find_context(inputs: AttentionInputs) -> Tensor | None:
     """The context by a path that never builds the queries x keys matrix; None if there is none."""
     paths = choose_paths(inputs)
     if inputs.num_groups > 1 and not (paths == (fused_attention,) and keeps_keys(inputs.score)):
         if not paths and not is_large(inputs):
             return None  # the definition needs no copy of the keys either
         inputs = inputs.ungrouped()  # these paths gather, unfold or slice the keys
-    context = _run(paths, inputs)
+    context = run_paths(paths, inputs)
     return blocked_attention(inputs.ungrouped(), compute_context) if context is None and is_large(inputs) else context
 
 
-def _run(paths: tuple[FastPath, ...], inputs: AttentionInputs) -> Tensor | None:
+def run_paths(paths: tuple[FastPath, ...], inputs: AttentionInputs) -> Tensor | None:
+    """The context by the first path that applies; None if each of them declines the call."""
     for path in paths:
         context = path(inputs, compute_context)
         if context is not None:
@@ -259,56 +208,6 @@ def _may_be_dot_product(score: Score) -> bool:
     """Whether a score, or what remains of it after projections, defines `dot_product_features`."""
     default = Score.dot_product_features
     return type(score).dot_product_features is not default or type(score.pairwise).dot_product_features is not default
-
-
-class Attention(ResettableModule):
-    """Attention as a module: a score and a normalizer, to be trained inside a model.
-
-        attention(query, key, value, mask) = attend(query, key, value, mask, score=score, normalize=normalize)
-
-    Args:
-        score: from query and key to scores; ScaledDot() by default
-        normalize: from scores to weights; softmax by default, and kernel_sum for a score that returns kernel values
-
-    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim) ->
-        AttentionOutput with context (*batch, queries, value_dim)
-
-    Example:
-        >>> attention = Attention(ScaledDot())
-        >>> attention(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)).context.shape
-        torch.Size([2, 3, 6])
-    """
-
-    def __init__(self, score: ScoreLike | None = None, normalize: NormalizerLike | None = None):
-        super().__init__()
-        self.score = ScaledDot() if score is None else instantiate(score, "score")
-        self.normalize = None if normalize is None else instantiate(normalize, "normalize")
-
-    def forward(
-        self,
-        query: Float[Tensor, "*q queries query_dim"] | None,
-        key: Float[Tensor, "*k keys key_dim"],
-        value: Float[Tensor, "*v keys value_dim"],
-        mask: Mask | Bool[Tensor, "..."] | None = None,
-    ) -> AttentionOutput:
-        """Attend as `attend` does, with the score and the normalizer of this module."""
-        return self._notified(attend_unwatched(query, key, value, mask, self.score, self.normalize))
-
-    def attend_projected(self, query: Tensor, keys: FixedKeys) -> AttentionOutput:
-        """Attend to keys that are projected already; `ProjectedKV` calls it."""
-        return self._notified(attend_fixed_keys(query, keys, self.normalize))
-
-    def _notified(self, output: AttentionOutput) -> AttentionOutput:
-        is_unwatched = torch.compiler.is_compiling() or not WATCHERS.get()
-        return output if is_unwatched else notify_watchers(self, output)
-
-    def precompute(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> ProjectedKV:
-        """The same attention with fixed keys and values, whose projections are computed once."""
-        return ProjectedKV(self, key, value, mask)
-
-    def extra_repr(self) -> str:
-        is_function = self.normalize is not None and not isinstance(self.normalize, nn.Module)
-        return f"normalize={part_name(self.normalize)}" if is_function else ""
 
 
 # ---- validation of the arguments
@@ -375,6 +274,30 @@ def default_normalizer(score: object) -> Callable[[Tensor], Tensor]:
     Returns: the normalizer
     """
     return kernel_sum if getattr(score, "output_kind", "logits") == "kernel" else softmax
+
+
+def check_shapes(query: Tensor | None, key: Tensor, value: Tensor) -> None:
+    """Raise unless all are tensors of at least two axes, with one value for each key.
+
+    Args:
+        query: the queries, or None if they are not known yet
+        key: the keys
+        value: the values
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim)
+    """
+    for name, tensor, axis in (("query", query, "queries"), ("key", key, "keys"), ("value", value, "keys")):
+        if tensor is None and name == "query":
+            continue
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+        if tensor.dim() < 2:
+            raise ShapeError(f"{name} must be (*batch, {axis}, dim), got {tuple(tensor.shape)}")
+    if key.shape[-2] != value.shape[-2]:
+        raise ShapeError(
+            f"every key has one value, got {key.shape[-2]} keys and {value.shape[-2]} values: key "
+            f"{tuple(key.shape)}, value {tuple(value.shape)}"
+        )
 
 
 def _check_dtypes(query: Tensor, key: Tensor, value: Tensor) -> None:

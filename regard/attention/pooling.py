@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.equation import Attention
 from regard.attention.masks import padding
 from regard.attention.module import Device, Dtype, ResettableModule
+from regard.attention.projected import Attention
 from regard.errors import UnsupportedError, UsageError
 
 __all__ = ["AttentionPool", "MaxPool"]

@@ -1,4 +1,4 @@
-"""Keys that are projected once and used for many queries, as in a decoder."""
+"""Attention as a module, and keys that are projected once and used for many queries, as in a decoder."""
 
 from __future__ import annotations
 
@@ -7,24 +7,42 @@ from copy import copy
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from regard.attention._common import part_name
+from regard.attention._common import is_autocast_enabled, is_transformed, part_name
+from regard.attention.equation import (
+    NormalizerLike,
+    ScoreLike,
+    attend_unwatched,
+    check_shapes,
+    choose_paths,
+    find_context,
+    instantiate,
+    is_large,
+    make_output,
+    run_paths,
+    validate,
+)
+from regard.attention.fast.blocked import blocked_attention
 from regard.attention.masks import Mask, PositionGrid, as_mask
+from regard.attention.module import ResettableModule
+from regard.attention.observers import WATCHERS, notify_watchers
 from regard.attention.output import AttentionInputs, AttentionOutput
 from regard.attention.scores.base import Score
+from regard.attention.scores.dot import ScaledDot
 from regard.errors import ShapeError, StaleStateError
 
 __all__ = [
+    "Attention",
     "FixedKeys",
     "KeyProjectedScore",
     "PreparedCall",
     "ProjectedKV",
     "TensorVersions",
-    "check_shapes",
+    "attend_fixed_keys",
     "count_optimizer_step",
     "project_keys",
     "reorder_projected",
@@ -165,30 +183,6 @@ class PreparedCall(NamedTuple):
     mask_versions: TensorVersions
 
 
-def check_shapes(query: Tensor | None, key: Tensor, value: Tensor) -> None:
-    """Raise unless all are tensors of at least two axes, with one value for each key.
-
-    Args:
-        query: the queries, or None if they are not known yet
-        key: the keys
-        value: the values
-
-    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim)
-    """
-    for name, tensor, axis in (("query", query, "queries"), ("key", key, "keys"), ("value", value, "keys")):
-        if tensor is None and name == "query":
-            continue
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-        if tensor.dim() < 2:
-            raise ShapeError(f"{name} must be (*batch, {axis}, dim), got {tuple(tensor.shape)}")
-    if key.shape[-2] != value.shape[-2]:
-        raise ShapeError(
-            f"every key has one value, got {key.shape[-2]} keys and {value.shape[-2]} values: key "
-            f"{tuple(key.shape)}, value {tuple(value.shape)}"
-        )
-
-
 class FixedKeys:
     """Projected keys, their values and their mask, which are validated once and used for many queries.
 
@@ -261,3 +255,93 @@ class ProjectedKV(FixedKeys):
         """Attend with (*batch, queries, query_dim); LocalM and LocalP also take ``query_positions``."""
         self.assert_unchanged()
         return self.attention.attend_projected(query, self, **arguments)
+
+
+def attend_fixed_keys(query: Tensor, keys: FixedKeys, normalize: NormalizerLike | None) -> AttentionOutput:
+    """`attend_unwatched` with keys, values and a mask that stay the same over many calls.
+
+    For the first query of a shape all arguments are validated, the fast paths that may apply are chosen, and the mask
+    is evaluated if there are none. For later queries only the shape, dtype and device are compared.
+
+    Args:
+        query: (*batch, queries, query_dim)
+        keys: the projected keys with their values and mask
+        normalize: as in `attend`
+
+    Shape: query (*batch, queries, query_dim) -> context (*batch, queries, value_dim)
+    """
+    if not isinstance(query, Tensor) or is_transformed():  # transformed tensors must not be kept
+        return attend_unwatched(query, keys.key, keys.value, keys.mask, keys.score, normalize, keys.num_groups)
+    autocast, inference = is_autocast_enabled(query.device.type), torch.is_inference_mode_enabled()
+    signature = (type(query), query.shape, query.dtype, query.device, autocast, inference, normalize)
+    prepared = keys.prepared
+    if prepared is None or prepared.signature != signature or not prepared.mask_versions.is_unchanged():
+        prepared = keys.prepared = _prepare(signature, query, keys, normalize)
+    inputs = copy(prepared.inputs)
+    inputs.query = query
+    if inputs.is_random:
+        return make_output(inputs, None)
+    return make_output(inputs, find_context(inputs) if prepared.paths is None else run_paths(prepared.paths, inputs))
+
+
+def _prepare(
+    signature: tuple[object, ...], query: Tensor, keys: FixedKeys, normalize: NormalizerLike | None
+) -> PreparedCall:
+    inputs = validate(query, keys.key, keys.value, keys.mask, keys.score, normalize, keys.num_groups)
+    paths = None
+    if keys.num_groups == 1:
+        paths = choose_paths(inputs)
+        paths = (*paths, blocked_attention) if is_large(inputs) else paths
+        if not paths and inputs.mask is not None:
+            inputs.visible = inputs.mask.rule(inputs.positions())
+    return PreparedCall(signature, inputs, paths, TensorVersions([] if inputs.mask is None else inputs.mask.tensors()))
+
+
+class Attention(ResettableModule):
+    """Attention as a module: a score and a normalizer, to be trained inside a model.
+
+        attention(query, key, value, mask) = attend(query, key, value, mask, score=score, normalize=normalize)
+
+    Args:
+        score: from query and key to scores; ScaledDot() by default
+        normalize: from scores to weights; softmax by default, and kernel_sum for a score that returns kernel values
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim) ->
+        AttentionOutput with context (*batch, queries, value_dim)
+
+    Example:
+        >>> attention = Attention(ScaledDot())
+        >>> attention(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)).context.shape
+        torch.Size([2, 3, 6])
+    """
+
+    def __init__(self, score: ScoreLike | None = None, normalize: NormalizerLike | None = None):
+        super().__init__()
+        self.score = ScaledDot() if score is None else instantiate(score, "score")
+        self.normalize = None if normalize is None else instantiate(normalize, "normalize")
+
+    def forward(
+        self,
+        query: Float[Tensor, "*q queries query_dim"] | None,
+        key: Float[Tensor, "*k keys key_dim"],
+        value: Float[Tensor, "*v keys value_dim"],
+        mask: Mask | Bool[Tensor, "..."] | None = None,
+    ) -> AttentionOutput:
+        """Attend as `attend` does, with the score and the normalizer of this module."""
+        return self._notified(attend_unwatched(query, key, value, mask, self.score, self.normalize))
+
+    def attend_projected(self, query: Tensor, keys: FixedKeys) -> AttentionOutput:
+        """Attend to keys that are projected already; `ProjectedKV` calls it."""
+        return self._notified(attend_fixed_keys(query, keys, self.normalize))
+
+    def _notified(self, output: AttentionOutput) -> AttentionOutput:
+        is_unwatched = torch.compiler.is_compiling() or not WATCHERS.get()
+        return output if is_unwatched else notify_watchers(self, output)
+
+    def precompute(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> ProjectedKV:
+        """The same attention with fixed keys and values, whose projections are computed once."""
+        return ProjectedKV(self, key, value, mask)
+
+    def extra_repr(self) -> str:
+        is_function = self.normalize is not None and not isinstance(self.normalize, nn.Module)
+        return f"normalize={part_name(self.normalize)}" if is_function else ""
