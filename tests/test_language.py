@@ -35,8 +35,6 @@ PENDING = (
     "regard/locale",
     "tests/tasks",
     "tests/recipes",
-    "tests/decoding",
-    "tests/models",
 )
 
 

@@ -133,3 +133,11 @@ def loop_beam_search(table, first, config, longest):
             break
     scored = [(list(ids[:-1]), total / config.length_norm(len(ids))) for ids, total in finished]
     return sorted(scored, key=lambda pair: -pair[1])[: config.num_best]
+
+
+def token_ids(hypotheses):
+    return [hypothesis.token_ids for hypothesis in hypotheses]
+
+
+def scores(hypotheses):
+    return [hypothesis.score for hypothesis in hypotheses]

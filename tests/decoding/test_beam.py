@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from regard.decoding import DecodingConfig, beam_search, decode, greedy, score_targets
-from tests.decoding.models import EOS, Table, Translator, all_targets, loop_beam_search, sources
+from tests.decoding.models import EOS, Table, Translator, all_targets, loop_beam_search, scores, sources, token_ids
 
 
 def make_config(**options):
@@ -30,10 +30,10 @@ def test_a_very_wide_beam_is_exhaustive(kind, alpha):
     source = torch.tensor([[4, EOS], [5, EOS]])
     for first, hypotheses in zip([4, 5], beam_search(table, source, torch.tensor([2, 2]), config), strict=True):
         targets = [(ids, total / config.length_norm(len(ids) + 1)) for ids, total in all_targets(table, first, longest)]
-        expected = sorted(targets, key=lambda one: -one[1])[:20]
-        assert [one.token_ids for one in hypotheses] == [ids for ids, _ in expected]
-        assert [one.score for one in hypotheses] == pytest.approx([score for _, score in expected], abs=1e-5)
-        assert all(one.finished for one in hypotheses)
+        expected = sorted(targets, key=lambda pair: -pair[1])[:20]
+        assert token_ids(hypotheses) == [ids for ids, _ in expected]
+        assert scores(hypotheses) == pytest.approx([score for _, score in expected], abs=1e-5)
+        assert all(hypothesis.finished for hypothesis in hypotheses)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -52,18 +52,18 @@ def test_it_equals_loops_that_never_stop_early(seed, patience):
     source = torch.tensor([[4, EOS], [5, EOS], [6, EOS], [7, EOS]])
     for first, hypotheses in zip([4, 5, 6, 7], beam_search(table, source, torch.full((4,), 2), config), strict=True):
         expected = loop_beam_search(table, first, config, 9)
-        finished = [one for one in hypotheses if one.finished]
-        assert [one.token_ids for one in finished] == [ids for ids, _ in expected]
-        assert [one.score for one in finished] == pytest.approx([score for _, score in expected], abs=1e-5)
+        finished = [hypothesis for hypothesis in hypotheses if hypothesis.finished]
+        assert token_ids(finished) == [ids for ids, _ in expected]
+        assert scores(finished) == pytest.approx([score for _, score in expected], abs=1e-5)
 
 
 def test_the_bound_stops_a_search_before_patience_does():
     table = Table(vocab=8)
     table.logits = lambda prefix: torch.tensor([0.0, 0, 0, 9, 0, 0, 0, 0])  # ending at once is best
-    found = beam_search(
+    ((best, *_),) = beam_search(
         table, *sources(3, vocab=8), make_config(beam_size=3, length_penalty=0.0, max_length=50, patience=math.inf)
     )
-    assert found[0][0].token_ids == []
+    assert best.token_ids == []
     assert len(table.sizes) == 1
 
 
@@ -73,7 +73,7 @@ def test_the_bound_allows_for_longer_hypotheses():
     beginning, middle = torch.tensor([0.0, 0, 0, 0.4, 0.3, 0.1, 0.1, 0.1]), torch.eye(8)
     table.logits = lambda prefix: [beginning, middle[4], middle[3]][(len(prefix) > 2) + (len(prefix) > 6)].log()
     config = make_config(beam_size=2, length_penalty=1.0, length_penalty_type="power", max_length=9, patience=math.inf)
-    best = beam_search(table, *sources(3, vocab=8), config)[0][0]
+    ((best, *_),) = beam_search(table, *sources(3, vocab=8), config)[0][0]
     assert best.token_ids == [4] * 5
     assert best.score == pytest.approx(math.log(0.3) / 6)
 
@@ -95,12 +95,9 @@ def test_a_beam_of_one_equals_greedy_search(seed):
     for model in (Translator(), Table(vocab=12, seed=seed)):
         config = DecodingConfig(beam_size=1, max_length=15)
         expected = greedy(model, source, lengths, config)
-        assert [hypotheses[0].token_ids for hypotheses in beam_search(model, source, lengths, config)] == [
-            one.token_ids for one in expected
-        ]
-        assert [hypotheses[0].log_prob for hypotheses in beam_search(model, source, lengths, config)] == pytest.approx(
-            [one.log_prob for one in expected]
-        )
+        actual = [best for best, *_ in beam_search(model, source, lengths, config)]
+        assert token_ids(actual) == token_ids(expected)
+        assert [best.log_prob for best in actual] == pytest.approx([best.log_prob for best in expected])
 
 
 @pytest.mark.parametrize(
@@ -117,8 +114,8 @@ def test_other_sentences_of_the_batch_do_not_matter(config):
     together = decode(model, source, lengths, config)
     for row, length in enumerate(lengths.tolist()):
         alone = decode(model, source[row : row + 1, :length], lengths[row : row + 1], config)[0]
-        assert [one.token_ids for one in alone] == [one.token_ids for one in together[row]]
-        assert [one.score for one in alone] == pytest.approx([one.score for one in together[row]], abs=1e-5)
+        assert token_ids(alone) == token_ids(together[row])
+        assert scores(alone) == pytest.approx(scores(together[row]), abs=1e-5)
 
 
 @pytest.mark.parametrize("method", ["beam", "greedy", "sample"])
@@ -126,24 +123,25 @@ def test_scores_equal_those_of_score_targets(method):
     model = Translator()
     source, lengths = sources(3, 9, 5)
     config = DecodingConfig(method=method, num_best=1 if method == "greedy" else 3, max_length=12, length_penalty=0.7)
-    found = decode(model, source, lengths, config)
-    for row, hypotheses in enumerate(found):
-        for one in hypotheses:
-            target = torch.tensor([[2, *one.token_ids, *([EOS] if one.finished else [])]])
+    results = decode(model, source, lengths, config)
+    for row, hypotheses in enumerate(results):
+        for hypothesis in hypotheses:
+            target = torch.tensor([[2, *hypothesis.token_ids, *([EOS] if hypothesis.finished else [])]])
             size = torch.tensor([target.shape[1]])
             forced = score_targets(model, source[row : row + 1], lengths[row : row + 1], target, size, config)[0]
-            assert (forced.token_ids, forced.finished, forced.length) == (one.token_ids, one.finished, one.length)
-            assert forced.token_log_probs == pytest.approx(one.token_log_probs, abs=1e-5)
-            assert forced.score == pytest.approx(one.score, abs=1e-5)
+            assert (forced.token_ids, forced.finished) == (hypothesis.token_ids, hypothesis.finished)
+            assert forced.length == hypothesis.length
+            assert forced.token_log_probs == pytest.approx(hypothesis.token_log_probs, abs=1e-5)
+            assert forced.score == pytest.approx(hypothesis.score, abs=1e-5)
 
 
 def test_hypotheses_are_sorted_and_distinct():
     for hypotheses in beam_search(
         Translator(), *sources(3, 9, 5), DecodingConfig(beam_size=6, num_best=6, max_length=20)
     ):
-        finished = [one for one in hypotheses if one.finished]
-        assert [one.score for one in finished] == sorted((one.score for one in finished), reverse=True)
-        assert len({(*one.token_ids, one.finished) for one in hypotheses}) == 6
+        finished = [hypothesis for hypothesis in hypotheses if hypothesis.finished]
+        assert scores(finished) == sorted(scores(finished), reverse=True)
+        assert len({(*hypothesis.token_ids, hypothesis.finished) for hypothesis in hypotheses}) == 6
         assert hypotheses[: len(finished)] == finished
 
 
@@ -169,12 +167,13 @@ def test_the_coverage_penalty_is_that_of_the_paper():
     source, lengths = sources(4, 6)
     config = DecodingConfig(beam_size=4, num_best=4, coverage_penalty=strength, max_length=10, patience=math.inf)
     for row, hypotheses in enumerate(beam_search(model, source, lengths, config)):
-        for one in hypotheses:
-            target = torch.tensor([[2, *one.token_ids, *([EOS] if one.finished else [])]])
+        for hypothesis in hypotheses:
+            target = torch.tensor([[2, *hypothesis.token_ids, *([EOS] if hypothesis.finished else [])]])
             length = int(lengths[row])
             weights = model.attention_weights(source[row : row + 1, :length], lengths[row : row + 1], target)[0][0, 0]
             expected = strength * weights.sum(0).clamp(1e-6, 1).log().sum().item()
-            assert one.score - one.log_prob / config.length_norm(one.length) == pytest.approx(expected, abs=1e-4)
+            penalty = hypothesis.score - hypothesis.log_prob / config.length_norm(hypothesis.length)
+            assert penalty == pytest.approx(expected, abs=1e-4)
             assert expected < -1e-3  # the penalty is not trivial
 
 

@@ -34,28 +34,28 @@ def test_ranking_equals_a_sorted_list(vocab, width, shift):
         logits = 3 * torch.randn(sentences * width, vocab) + shift
         before = logits.clone()
         total = -torch.rand(sentences, width)
-        found = ranker(logits, total, count, length)
+        ranked = ranker(logits, total, count, length)
         forbidden = [SPECIALS.pad, SPECIALS.bos] + ([SPECIALS.eos] if length <= 1 else [])
         values, tokens, parents, log_prob = rank_all(logits, total, count, forbidden)
-        assert torch.equal(found.token, tokens)
-        assert torch.equal(found.parent, parents)
-        torch.testing.assert_close(found.total.double(), values, atol=3e-4 if shift else 1e-5, rtol=0)
-        torch.testing.assert_close(found.log_prob.double(), log_prob, atol=3e-4 if shift else 1e-5, rtol=0)
+        assert torch.equal(ranked.token, tokens)
+        assert torch.equal(ranked.parent, parents)
+        torch.testing.assert_close(ranked.total.double(), values, atol=3e-4 if shift else 1e-5, rtol=0)
+        torch.testing.assert_close(ranked.log_prob.double(), log_prob, atol=3e-4 if shift else 1e-5, rtol=0)
         assert torch.equal(logits, before), "the logits belong to the model"
 
 
 def test_places_beyond_the_vocabulary_are_empty_and_valid_tokens():
-    found = ContinuationRanker(SPECIALS, 0, CPU)(torch.randn(2, 5), torch.zeros(2, 1), 6, 1)
-    assert (found.total[:, 3:] == -math.inf).all()  # 1, 3 and 4 are allowed
-    assert (found.token < 5).all()
+    ranked = ContinuationRanker(SPECIALS, 0, CPU)(torch.randn(2, 5), torch.zeros(2, 1), 6, 1)
+    assert (ranked.total[:, 3:] == -math.inf).all()  # 1, 3 and 4 are allowed
+    assert (ranked.token < 5).all()
 
 
 def test_logits_of_minus_infinity_are_allowed():
     logits = torch.full((1, 200), -math.inf)
     logits[0, 150] = 7.0
-    found = ContinuationRanker(SPECIALS, 0, CPU)(logits, torch.zeros(1, 1), 2, 1)
-    assert found.token[0, 0] == 150
-    assert found.log_prob[0].tolist() == [0.0, -math.inf]
+    ranked = ContinuationRanker(SPECIALS, 0, CPU)(logits, torch.zeros(1, 1), 2, 1)
+    assert ranked.token[0, 0] == 150
+    assert ranked.log_prob[0].tolist() == [0.0, -math.inf]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

@@ -75,10 +75,10 @@ def test_length_limits(method):
     logits = [9.0, 0, 9, 2, 1, 1, 1]  # PAD and BOS are most probable, then EOS
     config = DecodingConfig(method=method, min_length=4, max_length=6, max_length_ratio=1, max_length_offset=3)
     for hypotheses in decode(ConstantLogits(logits), *sources(2, 9, vocab=7), config):
-        for one in hypotheses:
-            assert len(one.token_ids) >= 4
-            assert one.length <= 6
-            assert not {0, 2, 3} & set(one.token_ids)
+        for hypothesis in hypotheses:
+            assert len(hypothesis.token_ids) >= 4
+            assert hypothesis.length <= 6
+            assert not {0, 2, 3} & set(hypothesis.token_ids)
 
 
 def test_a_target_without_eos_is_cut_and_unfinished():
@@ -93,11 +93,11 @@ def test_a_target_without_eos_is_cut_and_unfinished():
 
 
 def counts(config, logits, samples=2000):
-    found = decode(ConstantLogits(logits), *one_source(), config, generator=torch.Generator().manual_seed(1))
-    assert len(found[0]) == samples
+    hypotheses = decode(ConstantLogits(logits), *one_source(), config, generator=torch.Generator().manual_seed(1))
+    assert len(hypotheses[0]) == samples
     frequencies = torch.zeros(len(logits))
-    for one in found[0]:
-        frequencies[one.token_ids[0] if one.token_ids else EOS] += 1
+    for hypothesis in hypotheses[0]:
+        frequencies[hypothesis.token_ids[0] if hypothesis.token_ids else EOS] += 1
     return frequencies
 
 
@@ -143,7 +143,7 @@ def test_sampling_is_repeatable_and_scored_by_the_model():
     torch.manual_seed(0)
     assert sample_five() == first
     assert all(len(samples) == 5 for samples in first)
-    assert [one.score for one in first[0]] != sorted({one.score for one in first[0]})
+    assert [hypothesis.score for hypothesis in first[0]] != sorted({hypothesis.score for hypothesis in first[0]})
     logits = torch.tensor([0.0, 0, 0, 1, 2, 3])
     hot = decode(ConstantLogits(logits), *one_source(), DecodingConfig(method="sample", temperature=9.0, max_length=1))[
         0
@@ -160,32 +160,32 @@ def test_the_trace_is_the_tree_of_the_search(method):
     torch.manual_seed(0)
     plain = decode(Translator(), *source, config, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(0)
-    for expected, (found, trace) in zip(
+    for expected, (hypotheses, trace) in zip(
         plain, decode_with_trace(Translator(), *source, config, generator=torch.Generator().manual_seed(0)), strict=True
     ):
-        assert found == expected
+        assert hypotheses == expected
         assert {c.parent for c in trace.steps[0]} == {-1}
         for before, step in pairwise(trace.steps):
             assert all(0 <= c.parent < len(before) and not before[c.parent].finished for c in step)
             assert len([c for c in step if not c.finished]) <= 4
         places = [(s, i) for s, step in enumerate(trace.steps) for i in range(len(step))]
-        ended = {tuple(trace.path(s, i)): trace.steps[s][i] for s, i in places}
-        for one in found:
-            last = ended[(*one.token_ids, *([EOS] if one.finished else []))]
-            assert last.finished == one.finished
-            assert last.score == pytest.approx(one.score, abs=1e-5)
-            assert last.log_prob == one.token_log_probs[-1]
+        candidates = {tuple(trace.path(s, i)): trace.steps[s][i] for s, i in places}
+        for hypothesis in hypotheses:
+            last = candidates[(*hypothesis.token_ids, *([EOS] if hypothesis.finished else []))]
+            assert last.finished == hypothesis.finished
+            assert last.score == pytest.approx(hypothesis.score, abs=1e-5)
+            assert last.log_prob == hypothesis.token_log_probs[-1]
         data = json.loads(json.dumps(trace.to_json(decode_token=str)))
         assert data["steps"][0][0]["text"] == str(trace.steps[0][0].token)
         assert {*data["steps"][0][0]} == {"text", "token", "log_prob", "score", "parent", "finished"}
-        assert json.loads(json.dumps(found[0].to_json()))["token_ids"] == found[0].token_ids
+        assert json.loads(json.dumps(hypotheses[0].to_json()))["token_ids"] == hypotheses[0].token_ids
 
 
 def test_unused_places_of_a_beam_are_not_in_the_trace():
     config = DecodingConfig(beam_size=30, num_best=30, max_length=2, patience=math.inf)
-    found, trace = decode_with_trace(Table(vocab=5), *one_source(), config)[0]
-    assert sorted(one.token_ids for one in found if one.finished) == [[], [1], [4]]
-    assert len([one for one in found if not one.finished]) == 4
+    hypotheses, trace = decode_with_trace(Table(vocab=5), *one_source(), config)[0]
+    assert sorted(hypothesis.token_ids for hypothesis in hypotheses if hypothesis.finished) == [[], [1], [4]]
+    assert len([hypothesis for hypothesis in hypotheses if not hypothesis.finished]) == 4
     assert [len(step) for step in trace.steps] == [3, 6]
 
 
@@ -207,10 +207,10 @@ def test_score_targets_in_chunks_and_with_padding(monkeypatch):
     sizes = torch.tensor([5, 2, 3])
     expected = score_targets(model, source, lengths, target, sizes)
     monkeypatch.setattr("regard.decoding.forced.CHUNK_SIZE", 2)
-    for one, same in zip(expected, score_targets(model, source, lengths, target, sizes), strict=True):
-        assert same.token_log_probs == pytest.approx(one.token_log_probs, abs=1e-6)
-    assert [one.token_ids for one in expected] == [[5, 6, 7], [], [8, 9]]
-    assert [one.finished for one in expected] == [True, True, False]
+    for hypothesis, same in zip(expected, score_targets(model, source, lengths, target, sizes), strict=True):
+        assert same.token_log_probs == pytest.approx(hypothesis.token_log_probs, abs=1e-6)
+    assert [hypothesis.token_ids for hypothesis in expected] == [[5, 6, 7], [], [8, 9]]
+    assert [hypothesis.finished for hypothesis in expected] == [True, True, False]
     logits = model(source, lengths, target[:, :-1]).log_softmax(-1)
     assert expected[0].log_prob == pytest.approx(
         sum(logits[0, i, t].item() for i, t in enumerate([5, 6, 7, 3])), abs=1e-5

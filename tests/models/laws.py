@@ -1,5 +1,8 @@
 """Laws of all encoder-decoder models: each is a function that asserts."""
 
+from itertools import chain
+
+import pytest
 import torch
 
 PAD, UNK, BOS, EOS = range(4)
@@ -54,28 +57,28 @@ def later_tokens_are_hidden(model):
     source, lengths, target = sample_pairs()
     other = target.clone()
     other[:, 4:] = (other[:, 4:] - 4 + 1) % (TGT_VOCAB_SIZE - 4) + 4
-    one, two = model(source, lengths, target), model(source, lengths, other)
-    close(one[:, :4], two[:, :4], atol=1e-6)
-    assert not torch.allclose(one[:, 4:], two[:, 4:], atol=1e-3)
+    first, second = model(source, lengths, target), model(source, lengths, other)
+    close(first[:, :4], second[:, :4], atol=1e-6)
+    assert not torch.allclose(first[:, 4:], second[:, 4:], atol=1e-3)
 
 
 def reordered_rows_continue(model):
     """After any reordering each row continues as if it had been decoded alone from the start."""
     source, lengths, _ = sample_pairs()
     state = model.start_decoding(source, lengths)
-    written = [[i, []] for i in range(len(source))]  # the source of each row, and its tokens so far
+    histories = [[i, []] for i in range(len(source))]  # the source of each row, and its tokens so far
     tokens = torch.randint(4, TGT_VOCAB_SIZE, (12, 20))
     choices = [[2, 0, 1, 3], [0, 0, 3, 3, 1], [1, 0, 3, 2, 4], [4, 2, 0], [2, 2, 1, 0, 0, 1]]
     for t, rows in enumerate(choices):
-        new_tokens = tokens[t, : len(written)]
+        new_tokens = tokens[t, : len(histories)]
         logits = state.step(new_tokens)
-        for row, token in zip(written, new_tokens.tolist(), strict=True):
+        for row, token in zip(histories, new_tokens.tolist(), strict=True):
             row[1].append(token)
-        sources = torch.tensor([i for i, _ in written])
-        prefixes = torch.tensor([prefix for _, prefix in written])
+        sources = torch.tensor([i for i, _ in histories])
+        prefixes = torch.tensor([prefix for _, prefix in histories])
         close(logits, model(source[sources], lengths[sources], prefixes)[:, -1])
         state.reorder(torch.tensor(rows))
-        written = [[written[row][0], list(written[row][1])] for row in rows]
+        histories = [[histories[row][0], list(histories[row][1])] for row in rows]
 
 
 def attention_weights_are_distributions(model, layers, heads, sums_to_one=True):
@@ -104,3 +107,11 @@ def all_parameters_get_gradients(model):
     torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.roll(-1, 1).flatten()).backward()
     without = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0]
     assert without == []
+
+
+def assert_equal_hypotheses(actual, expected):
+    """Two searches of the same sources have the same tokens and, up to rounding, the same scores."""
+    tokens = [[[hypothesis.token_ids for hypothesis in row] for row in rows] for rows in (actual, expected)]
+    assert tokens[0] == tokens[1]
+    for a, b in zip(chain(*actual), chain(*expected), strict=True):
+        assert a.score == pytest.approx(b.score, abs=1e-4)

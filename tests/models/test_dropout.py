@@ -35,8 +35,8 @@ def test_neighbors_are_independent():
     y = (FastDropout(0.5)(torch.ones(1_000_000)) != 0).double() - 0.5
     for lag in range(1, 9):
         assert abs((y[:-lag] * y[lag:]).mean().item() / 0.25) < 5e-3
-    one, two = (FastDropout(0.5)(torch.ones(500_000)) != 0 for _ in range(2))
-    assert abs((one == two).double().mean().item() - 0.5) < 5e-3
+    first, second = (FastDropout(0.5)(torch.ones(500_000)) != 0 for _ in range(2))
+    assert abs((first == second).double().mean().item() - 0.5) < 5e-3
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -68,10 +68,10 @@ def test_strides_do_not_matter():
     x = torch.randn(6, 8)
     for view in (lambda x: x.T, lambda x: x[:, ::2], lambda x: x[:, :1].expand(6, 5), lambda x: x.unfold(1, 3, 1)):
         torch.manual_seed(5)
-        one = FastDropout(0.3)(view(x))
+        first = FastDropout(0.3)(view(x))
         torch.manual_seed(5)
-        two = FastDropout(0.3)(view(x).contiguous())
-        assert torch.equal(one, two)
+        second = FastDropout(0.3)(view(x).contiguous())
+        assert torch.equal(first, second)
 
 
 def test_gradient_is_the_mask():
@@ -97,12 +97,12 @@ def test_double_backward():
 def test_seed_determines_the_result():
     drop, x = FastDropout(0.5), torch.ones(100)
     torch.manual_seed(7)
-    one, two = drop(x), drop(x)
-    assert not torch.equal(one, two)
+    first, second = drop(x), drop(x)
+    assert not torch.equal(first, second)
     np.random.seed(123)
     torch.manual_seed(7)
-    assert torch.equal(drop(x), one)
-    assert torch.equal(drop(x), two)
+    assert torch.equal(drop(x), first)
+    assert torch.equal(drop(x), second)
 
 
 def test_identity_in_eval_mode_or_with_p_0():

@@ -1,7 +1,6 @@
 """Fast decoding equals its definition: beams equal single rows, fused Transformer steps equal plain ones."""
 
 import math
-from itertools import chain
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from regard.decoding import DecodingConfig, beam_search, decode
 from regard.models.fast_decoding.transformer import FusedDecoderState
 from regard.models.transformer import TransformerDecoderState
 from tests.models import laws, test_rnn_seq2seq, test_transformer
-from tests.models.laws import BOS, EOS, PAD, TGT_VOCAB_SIZE, close, sample_pairs
+from tests.models.laws import BOS, EOS, PAD, TGT_VOCAB_SIZE, assert_equal_hypotheses, close, sample_pairs
 
 
 def reference_state(model, source, lengths):
@@ -101,9 +100,7 @@ def test_searches_equal_reference(method):
     )
     ours = decode(model, source, lengths, options)
     theirs = decode(ReferenceModel(model), source, lengths, options)
-    assert [[one.token_ids for one in several] for several in ours] == [[one.token_ids for one in s] for s in theirs]
-    for a, b in zip(chain(*ours), chain(*theirs), strict=True):
-        assert a.score == pytest.approx(b.score, abs=1e-4)
+    assert_equal_hypotheses(ours, theirs)
 
 
 class ReferenceModel:
@@ -122,11 +119,11 @@ def test_beam_search_equals_loops_without_cache():
         model.lm_head.weight.mul_(3)
     source, lengths, _ = sample_pairs((6, 3, 5))
     options = DecodingConfig(beam_size=3, num_best=1, max_length=9, max_length_ratio=0, max_length_offset=100)
-    found = beam_search(model, source, lengths, options)
+    results = beam_search(model, source, lengths, options)
     for row, length in enumerate(lengths.tolist()):
         ids, score = search_in_loops(model, source[row : row + 1, :length], options)
-        assert found[row][0].token_ids == ids
-        assert found[row][0].score == pytest.approx(score, abs=1e-4)
+        assert results[row][0].token_ids == ids
+        assert results[row][0].score == pytest.approx(score, abs=1e-4)
 
 
 @torch.no_grad()
@@ -140,13 +137,13 @@ def search_in_loops(model, source, options):
             for token, log_prob in enumerate(logits[0, -1].log_softmax(-1).tolist()):
                 if token not in (BOS, PAD):
                     candidates.append(([*ids, token], total + log_prob))
-        candidates.sort(key=lambda one: -one[1])
+        candidates.sort(key=lambda pair: -pair[1])
         finished += [(ids[:-1], total / options.length_norm(length)) for ids, total in candidates[:3] if ids[-1] == EOS]
         beams = [(ids, total) for ids, total in candidates if ids[-1] != EOS][:3]
         if len(finished) >= 3:
             break
     remaining = [(ids, total / options.length_norm(options.max_length)) for ids, total in beams]
-    return max(finished or remaining, key=lambda one: one[1])
+    return max(finished or remaining, key=lambda pair: pair[1])
 
 
 def test_changed_weights_are_noticed():

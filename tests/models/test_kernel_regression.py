@@ -81,9 +81,9 @@ def test_clone_pickle_pipeline_and_search(curve):
 def test_outputs_are_independent(curve):
     x, y = curve
     both = KernelRegression(width=0.3).fit(x, np.stack([y, -3 * y], 1))
-    one = KernelRegression(width=0.3).fit(x, y)
+    single = KernelRegression(width=0.3).fit(x, y)
     assert both.predict(x).shape == (80, 2)
-    np.testing.assert_allclose(both.predict(x), one.predict(x)[:, None] * [1, -3], rtol=1e-12)
+    np.testing.assert_allclose(both.predict(x), single.predict(x)[:, None] * [1, -3], rtol=1e-12)
     assert both.leave_one_out().shape == (80, 2)
 
 
@@ -166,9 +166,9 @@ def test_learned_width_of_an_irrelevant_feature_is_large():
 
 def test_learned_width_scales_with_units(curve):
     x, y = curve
-    one = KernelRegression(width="learned").fit(x, np.stack([y, y**2], 1))
+    single = KernelRegression(width="learned").fit(x, np.stack([y, y**2], 1))
     two = KernelRegression(width="learned").fit(1000 * x, np.stack([y, 1e6 * y**2], 1))
-    np.testing.assert_allclose(two.width_, 1000 * one.width_, rtol=1e-6)
+    np.testing.assert_allclose(two.width_, 1000 * single.width_, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", list(REAL))

@@ -35,23 +35,23 @@ def test_weights_are_distributions_at_every_step(options):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_parts_of_a_sequence_equal_the_whole(options):
+def test_parts_of_a_sequence_equal_the_full_sequence(options):
     model, inputs = build(**options), torch.randn(2, 6, 4)
-    whole, end = model(inputs)
+    expected, end = model(inputs)
     first, state = model(inputs[:, :2])
     rest, last = model(inputs[:, 2:], state)
-    torch.testing.assert_close(torch.cat((first, rest), 1), whole)
+    torch.testing.assert_close(torch.cat((first, rest), 1), expected)
     torch.testing.assert_close(last.memory, end.memory)
 
 
 def test_steps_equal_forward():
     model, inputs = build(num_read_heads=2), torch.randn(2, 4, 4)
-    whole, end = model(inputs)
+    expected, end = model(inputs)
     state, outputs = model.init_state(2), []
     for x in inputs.unbind(1):
         outputs.append(step := model.step(x, state))
         state = step.state
-    torch.testing.assert_close(torch.stack([step.output for step in outputs], 1), whole)
+    torch.testing.assert_close(torch.stack([step.output for step in outputs], 1), expected)
     torch.testing.assert_close(state.memory, end.memory)
     assert outputs[0].erase.shape == outputs[0].add.shape == (2, 1, 5)
 
@@ -198,12 +198,12 @@ def test_forward_mode_and_torch_func():
     model = build(memory_rows=4, memory_width=3, hidden_dim=3, controller="feedforward").double()  # no vmap for an LSTM
     inputs = torch.randn(2, 3, 4, dtype=torch.double)
 
-    def one(row):
+    def step_outputs(row):
         return model(row[None])[0]
 
-    backwards = torch.autograd.functional.jacobian(one, inputs[0])
-    torch.testing.assert_close(torch.func.jacfwd(one)(inputs[0]), backwards)
-    torch.testing.assert_close(torch.func.vmap(torch.func.jacrev(one))(inputs)[0], backwards)
+    backwards = torch.autograd.functional.jacobian(step_outputs, inputs[0])
+    torch.testing.assert_close(torch.func.jacfwd(step_outputs)(inputs[0]), backwards)
+    torch.testing.assert_close(torch.func.vmap(torch.func.jacrev(step_outputs))(inputs)[0], backwards)
 
 
 def test_rows_are_independent():
@@ -362,10 +362,10 @@ def test_empty_sequence():
 
 def test_baseline_continues_from_a_state():
     model, inputs = LSTMBaseline(4, 3, hidden_dim=6, num_layers=2), torch.randn(2, 6, 4)
-    whole, _ = model(inputs)
+    expected, _ = model(inputs)
     first, state = model(inputs[:, :2])
     rest, _ = model(inputs[:, 2:], state)
-    torch.testing.assert_close(torch.cat((first, rest), 1), whole)
+    torch.testing.assert_close(torch.cat((first, rest), 1), expected)
 
 
 @pytest.mark.parametrize("options", OPTIONS)

@@ -88,10 +88,10 @@ def test_laws_with_dropout(order):
         close(model(*sample_pairs()), plain(*sample_pairs()))
         model.train()
         torch.manual_seed(1)
-        one = model(*sample_pairs())
-        assert not torch.allclose(one, model(*sample_pairs()))
+        first = model(*sample_pairs())
+        assert not torch.allclose(first, model(*sample_pairs()))
         torch.manual_seed(1)
-        assert torch.equal(one, model(*sample_pairs()))
+        assert torch.equal(first, model(*sample_pairs()))
 
 
 @pytest.mark.parametrize("context_dim", [0, 5])
@@ -104,8 +104,8 @@ def test_cells_equal_pytorch(context_dim):
         actual = ours(ours.project_input(x), context, state)
         inputs = x if context is None else torch.cat([x, context], 1)
         expected = reference(inputs, state[0] if name == "gru" else state)
-        for mine, other in zip(actual, (expected,) if name == "gru" else expected, strict=True):
-            close(mine, other, atol=1e-6)
+        for actual_part, expected_part in zip(actual, (expected,) if name == "gru" else expected, strict=True):
+            close(actual_part, expected_part, atol=1e-6)
 
 
 def as_torch(cell, cell_class, input_dim):
@@ -285,11 +285,11 @@ def test_sampled_attention_is_random_in_training_and_best_in_eval():
     draws = {tuple(model.attention_weights(source, lengths, target)[0].argmax(-1).flatten().tolist()) for _ in range(8)}
     assert len(draws) > 1
     model.eval()
-    (one,), (two,) = (
+    (first,), (second,) = (
         model.attention_weights(source, lengths, target),
         model.attention_weights(source, lengths, target),
     )
-    assert torch.equal(one, two)
+    assert torch.equal(first, second)
 
 
 @pytest.mark.bare
@@ -302,10 +302,10 @@ def test_invalid_arguments():
 
 
 @pytest.mark.bare
-@pytest.mark.parametrize(("name", "wrong"), [("cell_type", "rnn"), ("order", "loung")])
-def test_unknown_names(name, wrong):
+@pytest.mark.parametrize(("name", "value"), [("cell_type", "rnn"), ("order", "loung")])
+def test_unknown_names(name, value):
     with pytest.raises(ValueError, match=name):
-        RNNSeq2Seq(5, 5, None, hidden_dim=8, **{name: wrong})
+        RNNSeq2Seq(5, 5, None, hidden_dim=8, **{name: value})
 
 
 @pytest.mark.bare

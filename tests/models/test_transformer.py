@@ -179,14 +179,14 @@ def test_defaults_are_the_base_model_of_the_paper():
 
 def test_tied_embeddings_share_storage():
     sizes = {"embed_dim": 8, "num_heads": 2, "num_encoder_layers": 1, "ffn_dim": 8}
-    one = Transformer(13, 13, tie_embeddings="all", **sizes)
-    assert one.src_embed.weight is one.tgt_embed.weight is one.lm_head.weight
+    model = Transformer(13, 13, tie_embeddings="all", **sizes)
+    assert model.src_embed.weight is model.tgt_embed.weight is model.lm_head.weight
     two = Transformer(11, 13, tie_embeddings="output", **sizes)
     assert two.tgt_embed.weight is two.lm_head.weight
     assert two.src_embed.weight is not two.lm_head.weight
     untied = Transformer(13, 13, **sizes)
     assert len({id(w) for w in (untied.src_embed.weight, untied.tgt_embed.weight, untied.lm_head.weight)}) == 3
-    double = one.double()
+    double = model.double()
     assert double.src_embed.weight is double.lm_head.weight
 
 
@@ -212,10 +212,10 @@ def test_dropout_only_in_training():
     assert torch.equal(model(*pairs), model(*pairs))
     model.train()
     torch.manual_seed(3)
-    one, two = model(*pairs), model(*pairs)
-    assert not torch.allclose(one, two)
+    first, second = model(*pairs), model(*pairs)
+    assert not torch.allclose(first, second)
     torch.manual_seed(3)
-    assert torch.equal(one, model(*pairs))
+    assert torch.equal(first, model(*pairs))
 
 
 def test_a_step_projects_one_token():

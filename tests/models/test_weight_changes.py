@@ -112,10 +112,10 @@ def test_optimizers(kind, name):
 
 
 def test_a_step_counts_for_what_it_changes_only():
-    stepped, frozen = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
-    stepped.grad, versions = torch.ones(2), (stepped._version, frozen._version)
-    torch.optim.Adam([stepped, frozen], fused=True).step()
-    assert stepped._version > versions[0]
+    trained, frozen = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    trained.grad, versions = torch.ones(2), (trained._version, frozen._version)
+    torch.optim.Adam([trained, frozen], fused=True).step()
+    assert trained._version > versions[0]
     assert frozen._version == versions[1]
 
 
