@@ -10,13 +10,14 @@ from torch import Tensor
 
 from regard.decoding.config import DecodingConfig
 from regard.decoding.ranking import BLOCK_SIZE, ContinuationRanker, Continuations
-from regard.decoding.record import SearchRecord, TokenColumns
 from regard.decoding.types import (
     AttendingDecoderState,
     DecoderState,
     FastDecoderState,
+    SearchRecord,
     SpecialTokens,
     StepwiseModel,
+    TokenColumns,
     checked_step,
 )
 from regard.errors import ShapeError, UnsupportedError

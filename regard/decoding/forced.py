@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from regard.decoding.config import DecodingConfig
 from regard.decoding.types import Hypothesis, eval_mode
@@ -60,8 +61,13 @@ def score_targets(
         log_probs = _target_log_probs(model.get_submodule("lm_head"), hidden[is_token], target[:, 1:][is_token])
     counts = (target_lengths - 1).tolist()
     token_ids = (row[1 : count + 1] for row, count in zip(target.tolist(), counts, strict=True))
-    rows = zip(token_ids, log_probs.split(counts), strict=True)
-    return [_make_hypothesis(ids, row.tolist(), config, eos) for ids, row in rows]
+    hypotheses = []
+    for ids, row in zip(token_ids, log_probs.split(counts), strict=True):
+        finished, token_log_probs = ids[-1] == eos, row.tolist()
+        total = math.fsum(token_log_probs)
+        score = total / config.length_norm(len(ids))
+        hypotheses.append(Hypothesis(ids[:-1] if finished else ids, score, total, token_log_probs, finished))
+    return hypotheses
 
 
 def attention_over_hypotheses(
@@ -104,14 +110,11 @@ def attention_over_hypotheses(
     if not hypotheses:
         return []
     rows = [[bos, *hypothesis.token_ids, *([eos] if hypothesis.finished else [])] for hypothesis in hypotheses]
-    longest = max(map(len, rows))
-    target = torch.tensor([row + [pad] * (longest - len(row)) for row in rows], device=source.device)
+    target = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=pad).to(source.device)
     with eval_mode(model):
         layers = model.attention_weights(source, source_lengths, target)
-    if layers:
-        weights = torch.stack(list(layers), 1).float().cpu()
-    else:
-        weights = torch.zeros(len(rows), 0, 0, longest - 1, source.shape[1])
+    no_weights = torch.zeros(len(rows), 0, 0, target.shape[1] - 1, source.shape[1])
+    weights = torch.stack(list(layers), 1).float().cpu() if layers else no_weights
     sizes = zip(weights, rows, source_lengths.tolist(), strict=True)
     return [padded[:, :, : len(row) - 1, :length] for padded, row, length in sizes]
 
@@ -121,12 +124,3 @@ def _target_log_probs(lm_head: nn.Module, hidden: Tensor, tokens: Tensor) -> Ten
     chunks = zip(hidden.split(CHUNK_SIZE), tokens.split(CHUNK_SIZE), strict=True)
     log_probs = [-nn.functional.cross_entropy(lm_head(h).float(), t, reduction="none") for h, t in chunks]
     return torch.cat(log_probs) if log_probs else hidden.new_zeros(0)
-
-
-def _make_hypothesis(
-    token_ids: list[int], token_log_probs: list[float], config: DecodingConfig, eos: int
-) -> Hypothesis:
-    finished = token_ids[-1] == eos
-    total = math.fsum(token_log_probs)
-    score = total / config.length_norm(len(token_ids))
-    return Hypothesis(token_ids[:-1] if finished else token_ids, score, total, token_log_probs, finished)

@@ -60,19 +60,6 @@ class ContinuationRanker:
         self.forbidden_early = torch.tensor((*forbidden, specials.eos), device=device)
         self.logits_buffer = self.power_buffer = torch.empty(0, 0, device=device)
 
-    def __call__(
-        self, logits: Float[Tensor, "rows vocab"], total: Float[Tensor, "sentences width"], count: int, length: int
-    ) -> Continuations:
-        """The best `count` continuations of every beam with token number `length`.
-
-        Args:
-            logits: rows are sentences x width; they are not modified
-            total: log-probability of each hypothesis on the beams
-            count: continuations of each beam
-            length: number of the token, from 1
-        """
-        return self.rank(self.to_base2(logits), total, count, length)
-
     def to_base2(self, logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows padded"]:
         """Logits / ln 2, padded with -inf to whole blocks, in a buffer of this object."""
         rows, vocab = logits.shape
@@ -90,7 +77,14 @@ class ContinuationRanker:
         count: int,
         length: int,
     ) -> Continuations:
-        """As calling the object, for logits / ln 2 in whole blocks; excluded tokens become -inf in them."""
+        """The best `count` continuations of every beam with token number `length`.
+
+        Args:
+            base2_logits: as `to_base2` returns them; rows are sentences x width. Excluded tokens become -inf in them
+            total: log-probability of each hypothesis on the beams
+            count: continuations of each beam
+            length: number of the token, from 1
+        """
         sentences, width = total.shape
         log_sum = self._log2_sum(base2_logits, length)
         excluded = self.forbidden_early if length <= self.min_length else self.forbidden

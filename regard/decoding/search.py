@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -12,13 +11,14 @@ from torch import Tensor
 from regard.decoding.beam import run_beam_search
 from regard.decoding.config import DecodingConfig
 from regard.decoding.ranking import ContinuationRanker, blockwise_topk
-from regard.decoding.record import SearchRecord, TokenColumns
 from regard.decoding.types import (
     FastDecoderState,
     Hypothesis,
+    SearchRecord,
     SearchTrace,
     SpecialTokens,
     StepwiseModel,
+    TokenColumns,
     checked_step,
     eval_mode,
     next_token_log_probs,
@@ -26,10 +26,6 @@ from regard.decoding.types import (
 from regard.errors import ShapeError
 
 __all__ = ["beam_search", "decode", "decode_with_trace", "greedy", "sample"]
-
-ChosenTokens = tuple[Tensor, Tensor]
-ChooseFn = Callable[[Tensor, int], ChosenTokens]
-"""From the logits of token number n to the token of each row and its log-probability."""
 
 
 def decode(
@@ -72,8 +68,8 @@ def decode(
     >>> [best.token_ids for best, *_ in decode(Countdown(), source, torch.tensor([2, 2]))]
     [[6, 5, 4], [8, 7, 6, 5, 4]]
     """
-    specials = SpecialTokens(bos, eos, pad)
-    return _run_search(model, source, source_lengths, config, generator, specials).hypotheses()
+    record = _run_search(model, source, source_lengths, config, generator, SpecialTokens(bos, eos, pad))
+    return record.hypotheses()
 
 
 def decode_with_trace(
@@ -83,14 +79,13 @@ def decode_with_trace(
     config: DecodingConfig = DecodingConfig(),
     *,
     generator: torch.Generator | None = None,
-    bos: int = 2,
-    eos: int = 3,
-    pad: int = 0,
+    **special_tokens: int,
 ) -> list[tuple[list[Hypothesis], SearchTrace]]:
     """As `decode`, together with every candidate of the search, its score and its parent.
 
     Args:
-        model, source, source_lengths, config, generator, bos, eos, pad: as for `decode`
+        model, source, source_lengths, config, generator: as for `decode`
+        special_tokens: `bos`, `eos`, `pad`, as for `decode`
 
     Returns:
         The hypotheses and the trace of each sentence.
@@ -104,7 +99,7 @@ def decode_with_trace(
         >>> len(trace.steps) <= 4
         True
     """
-    record = _run_search(model, source, source_lengths, config, generator, SpecialTokens(bos, eos, pad))
+    record = _run_search(model, source, source_lengths, config, generator, SpecialTokens(**special_tokens))
     return list(zip(record.hypotheses(), record.traces(), strict=True))
 
 
@@ -213,33 +208,7 @@ def _run_search(
     with eval_mode(model):
         if config.method == "beam":
             return run_beam_search(model, source, source_lengths, config, specials)
-        if config.method == "greedy":
-            choose = greedy_choice(ContinuationRanker(specials, config.min_length, source.device))
-        else:
-            choose = sampling_choice(config, specials, generator)
-        return generate(model, source, source_lengths, config, specials, choose)
-
-
-def greedy_choice(ranker: ContinuationRanker) -> ChooseFn:
-    """A function that chooses the most probable token."""
-
-    def choose(logits: Tensor, length: int) -> ChosenTokens:
-        zero = torch.zeros(len(logits), 1, device=logits.device)
-        best = ranker(logits, zero, 1, length)
-        return best.token.squeeze(1), best.log_prob.squeeze(1)
-
-    return choose
-
-
-def sampling_choice(config: DecodingConfig, specials: SpecialTokens, generator: torch.Generator | None) -> ChooseFn:
-    """A function that samples one token of each row, as described in `DecodingConfig`."""
-
-    def choose(logits: Tensor, length: int) -> ChosenTokens:
-        log_probs = next_token_log_probs(logits, length, specials, config.min_length)
-        token = sample_token(log_probs, config, generator)
-        return token, log_probs.gather(1, token[:, None]).squeeze(1)
-
-    return choose
+        return generate(model, source, source_lengths, config, generator, specials)
 
 
 def sample_token(
@@ -263,10 +232,10 @@ def generate(
     source: Tensor,
     source_lengths: Tensor,
     config: DecodingConfig,
+    generator: torch.Generator | None,
     specials: SpecialTokens,
-    choose: ChooseFn,
 ) -> SearchRecord:
-    """Extend every row with the tokens of `choose` until it ends; a finished row leaves the batch."""
+    """Extend every row with the most probable token, or with a sampled one, until it ends and leaves the batch."""
     copies = config.num_best if config.method == "sample" else 1
     state = model.start_decoding(source, source_lengths)
     fast = state if isinstance(state, FastDecoderState) else None
@@ -276,10 +245,18 @@ def generate(
     max_length = config.max_lengths(source_lengths).repeat_interleave(copies)
     token = torch.full_like(sentence, specials.bos)
     total = torch.zeros(len(token), device=token.device)
+    ranker = ContinuationRanker(specials, config.min_length, source.device)
     record, length = SearchRecord(len(source), config.num_best), 0
     while len(token):
         length += 1
-        token, log_prob = choose(checked_step(state, token), length)
+        logits = checked_step(state, token)
+        if config.method == "greedy":
+            best = ranker.rank(ranker.to_base2(logits), torch.zeros(len(logits), 1, device=logits.device), 1, length)
+            token, log_prob = best.token.squeeze(1), best.log_prob.squeeze(1)
+        else:
+            log_probs = next_token_log_probs(logits, length, specials, config.min_length)
+            token = sample_token(log_probs, config, generator)
+            log_prob = log_probs.gather(1, token[:, None]).squeeze(1)
         total = total + log_prob
         rows = torch.arange(len(token), device=token.device)
         columns = TokenColumns(sentence, token, rows, log_prob, total / config.length_norm(length))

@@ -73,7 +73,7 @@ def test_the_bound_allows_for_longer_hypotheses():
     beginning, middle = torch.tensor([0.0, 0, 0, 0.4, 0.3, 0.1, 0.1, 0.1]), torch.eye(8)
     table.logits = lambda prefix: [beginning, middle[4], middle[3]][(len(prefix) > 2) + (len(prefix) > 6)].log()
     config = make_config(beam_size=2, length_penalty=1.0, length_penalty_type="power", max_length=9, patience=math.inf)
-    ((best, *_),) = beam_search(table, *sources(3, vocab=8), config)[0][0]
+    best = beam_search(table, *sources(3, vocab=8), config)[0][0]
     assert best.token_ids == [4] * 5
     assert best.score == pytest.approx(math.log(0.3) / 6)
 

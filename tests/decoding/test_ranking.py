@@ -12,6 +12,11 @@ SPECIALS = SpecialTokens()
 CPU = torch.device("cpu")
 
 
+def rank(logits, total, count, length):
+    ranker = ContinuationRanker(SPECIALS, 0, CPU)
+    return ranker.rank(ranker.to_base2(logits), total, count, length)
+
+
 def rank_all(logits, total, count, forbidden):
     """The best of all tokens of all rows of a sentence."""
     log_probs = logits.double().log_softmax(-1)
@@ -34,7 +39,7 @@ def test_ranking_equals_a_sorted_list(vocab, width, shift):
         logits = 3 * torch.randn(sentences * width, vocab) + shift
         before = logits.clone()
         total = -torch.rand(sentences, width)
-        ranked = ranker(logits, total, count, length)
+        ranked = ranker.rank(ranker.to_base2(logits), total, count, length)
         forbidden = [SPECIALS.pad, SPECIALS.bos] + ([SPECIALS.eos] if length <= 1 else [])
         values, tokens, parents, log_prob = rank_all(logits, total, count, forbidden)
         assert torch.equal(ranked.token, tokens)
@@ -45,7 +50,7 @@ def test_ranking_equals_a_sorted_list(vocab, width, shift):
 
 
 def test_places_beyond_the_vocabulary_are_empty_and_valid_tokens():
-    ranked = ContinuationRanker(SPECIALS, 0, CPU)(torch.randn(2, 5), torch.zeros(2, 1), 6, 1)
+    ranked = rank(torch.randn(2, 5), torch.zeros(2, 1), 6, 1)
     assert (ranked.total[:, 3:] == -math.inf).all()  # 1, 3 and 4 are allowed
     assert (ranked.token < 5).all()
 
@@ -53,7 +58,7 @@ def test_places_beyond_the_vocabulary_are_empty_and_valid_tokens():
 def test_logits_of_minus_infinity_are_allowed():
     logits = torch.full((1, 200), -math.inf)
     logits[0, 150] = 7.0
-    ranked = ContinuationRanker(SPECIALS, 0, CPU)(logits, torch.zeros(1, 1), 2, 1)
+    ranked = rank(logits, torch.zeros(1, 1), 2, 1)
     assert ranked.token[0, 0] == 150
     assert ranked.log_prob[0].tolist() == [0.0, -math.inf]
 
@@ -63,4 +68,4 @@ def test_nan_and_infinity_are_refused(bad):
     logits = torch.randn(3, 90)
     logits[1, 70] = bad
     with pytest.raises(ValueError, match="the logits of token 4 are not finite"):
-        ContinuationRanker(SPECIALS, 0, CPU)(logits, torch.zeros(3, 1), 2, 4)
+        rank(logits, torch.zeros(3, 1), 2, 4)
