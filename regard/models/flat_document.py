@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.attention import AttentionPool, MaxPool
 from regard.attention.module import Device, Dtype, ResettableModule
-from regard.models.hierarchical import Counts, HierarchicalWeights, Lengths, Tokens, split_by_length
+from regard.models.hierarchical import Counts, HierarchicalWeights, Lengths, Tokens, pool_rows, split_by_length
 from regard.models.layers import FastDropout
 
 __all__ = ["FlatDocumentClassifier", "segment_sum", "split_lengths"]
@@ -68,13 +68,11 @@ class FlatDocumentClassifier(ResettableModule):
 
     def forward(self, tokens: Tokens, lengths: Lengths, counts: Counts) -> Float[Tensor, "documents classes"]:
         """Logits of the classes."""
-        totals = segment_sum(lengths, counts)
-        return self.classifier(self.dropout(self._pool(self._encode_tokens(tokens, totals), totals)[0]))
+        return self.classifier(self.dropout(self._pool(tokens, segment_sum(lengths, counts))[0]))
 
     def attention_weights(self, tokens: Tokens, lengths: Lengths, counts: Counts) -> HierarchicalWeights:
         """The weights of words as products: of a word in its sentence and of the sentence in its document."""
-        totals = segment_sum(lengths, counts)
-        weights = self._pool(self._encode_tokens(tokens, totals), totals, need_weights=True)[1]
+        weights = self._pool(tokens, segment_sum(lengths, counts), need_weights=True)[1]
         assert weights is not None
         sentences = segment_sum(weights, lengths)
         within = weights / sentences.clamp(min=torch.finfo(weights.dtype).tiny).repeat_interleave(lengths)
@@ -85,7 +83,8 @@ class FlatDocumentClassifier(ResettableModule):
         sizes = split_lengths(totals, self.max_span)
         starts, order = sizes.cumsum(0) - sizes, sizes.argsort(descending=True, stable=True)
         indices, states = [], []
-        for rows in _group_by_size(sizes, order):
+        for first, last, _ in split_by_length(sizes[order].tolist()):
+            rows = order[first:last]
             padded, is_inside = _padded_indices(starts[rows], sizes[rows])
             encoded = self.encoder(tokens[padded], sizes[rows])
             indices.append(padded[is_inside])
@@ -93,20 +92,13 @@ class FlatDocumentClassifier(ResettableModule):
         return torch.cat(states)[torch.cat(indices).argsort()]
 
     def _pool(
-        self, states: Float[Tensor, "tokens embed_dim"], totals: RowCounts, need_weights: bool = False
+        self, tokens: Tensor, totals: RowCounts, need_weights: bool = False
     ) -> tuple[Float[Tensor, "documents embed_dim"], Float[Tensor, " tokens"] | None]:
         """One vector per document, and the weights of its tokens if `need_weights`."""
-        starts, order = totals.cumsum(0) - totals, totals.argsort(descending=True, stable=True)
-        vectors, indices, weights = [], [], []
-        for rows in _group_by_size(totals, order):
-            padded, is_inside = _padded_indices(starts[rows], totals[rows])
-            context, group_weights = self.pool(states[padded], totals[rows], need_weights)
-            vectors.append(context.squeeze(1))
-            if group_weights is not None:
-                indices.append(padded[is_inside])
-                weights.append(group_weights.squeeze(1)[is_inside])
-        token_weights = torch.cat(weights)[torch.cat(indices).argsort()] if weights else None
-        return torch.cat(vectors)[order.argsort()], token_weights
+        indices, is_inside = _padded_indices(totals.cumsum(0) - totals, totals)
+        vectors = self._encode_tokens(tokens, totals)
+        contexts, weights = pool_rows(self.pool, vectors, indices, totals, need_weights)
+        return contexts, None if weights is None else weights[is_inside]
 
     def extra_repr(self) -> str:
         return f"max_span={self.max_span}"
@@ -151,11 +143,6 @@ def segment_sum(values: Tensor, counts: Int[Tensor, " rows"]) -> Tensor:
     """
     row = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
     return values.new_zeros(len(counts)).index_add_(0, row, values)
-
-
-def _group_by_size(sizes: RowCounts, order: RowCounts) -> list[Tensor]:
-    """Rows in groups of similar size, the largest first."""
-    return [order[first:last] for first, last, _ in split_by_length(sizes[order].tolist())]
 
 
 def _padded_indices(starts: RowCounts, sizes: RowCounts) -> tuple[Int[Tensor, "rows longest"], Tensor]:

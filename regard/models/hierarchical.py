@@ -6,7 +6,6 @@ to bottom: the model, its two equal levels, packing and grouping of rows of diff
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -23,8 +22,8 @@ __all__ = [
     "HANLevel",
     "HierarchicalAttentionNetwork",
     "HierarchicalWeights",
-    "iter_length_groups",
     "pack_rows",
+    "pool_rows",
     "split_by_length",
 ]
 
@@ -174,14 +173,10 @@ class HANLevel(ResettableModule):
     ) -> tuple[Float[Tensor, "rows hidden_dim"], Float[Tensor, "rows longest"] | None]:
         """One vector per row of `lengths` vectors, and the weights of these if `need_weights`."""
         packed, order = pack_rows(vectors, lengths)
-        states, inverse, longest = self.rnn(packed)[0], order.argsort(), int(lengths.max())
-        contexts, weights = [], []
-        for group, group_lengths in iter_length_groups(states, lengths[order]):
-            context, group_weights = self.pool(group, group_lengths, need_weights)
-            contexts.append(context.squeeze(1))
-            if group_weights is not None:
-                weights.append(nn.functional.pad(group_weights.squeeze(1), (0, longest - group.shape[1])))
-        return torch.cat(contexts)[inverse], torch.cat(weights)[inverse] if weights else None
+        sizes = packed.batch_sizes.to(lengths.device)  # rows that have a vector at each step
+        is_inside = torch.arange(len(sizes), device=lengths.device) < lengths[:, None]
+        indices = torch.where(is_inside, sizes.cumsum(0) - sizes + order.argsort()[:, None], 0)
+        return pool_rows(self.pool, self.rnn(packed)[0].data, indices, lengths, need_weights)
 
 
 def pack_rows(
@@ -218,37 +213,48 @@ def pack_rows(
     return packed, order.to(vectors.device)
 
 
-def iter_length_groups(
-    packed: PackedSequence, lengths: Int[Tensor, " rows"]
-) -> Iterator[tuple[Float[Tensor, "group longest dim"], Int[Tensor, " group"]]]:
-    """The rows of a packed sequence in groups of similar length, each padded to its longest row.
+def pool_rows(
+    pool: AttentionPool | MaxPool,
+    vectors: Float[Tensor, "vectors dim"],
+    indices: Int[Tensor, "rows longest"],
+    lengths: Int[Tensor, " rows"],
+    need_weights: bool = False,
+) -> tuple[Float[Tensor, "rows dim"], Float[Tensor, "rows longest"] | None]:
+    """Pool rows in groups of similar length, each padded to its longest row.
 
-    Padding is an arbitrary vector, which pooling must hide. All groups are one gather, and so is its backward.
+    All groups are one gather, and so is its backward.
 
     Args:
-        packed: rows, longest first
-        lengths: vectors of each row, in the same order
+        pool: hides what is beyond the length of a row
+        vectors: the vectors of all rows, in any order
+        indices: the vectors of each row, padded with any index
+        lengths: vectors of each row
+        need_weights: whether to return weights
 
-    Shape: lengths (rows,) -> (group, longest, dim) and (group,) of each group
+    Shape: vectors (vectors, dim), indices (rows, longest), lengths (rows,) -> (rows, dim), weights (rows, longest)
 
     Returns:
-        an iterator over the padded rows of a group and their lengths
+        one vector per row, and the weights of its vectors, 0 on padding, or None
 
     Example:
-        >>> packed, order = pack_rows(torch.arange(6.0)[:, None], torch.tensor([1, 5]))
-        >>> [tuple(group.shape) for group, lengths in iter_length_groups(packed, torch.tensor([5, 1]))]
-        [(1, 5, 1), (1, 1, 1)]
+        >>> pool_rows(MaxPool(), torch.arange(3.0)[:, None], torch.tensor([[0, 1], [2, 0]]), torch.tensor([2, 1]))[0]
+        tensor([[1.],
+                [2.]])
     """
-    starts, groups = packed.batch_sizes.cumsum(0) - packed.batch_sizes, split_by_length(lengths.tolist())
-    indices = []
-    for first, last, longest in groups:
-        rows, steps = torch.arange(first, last)[:, None], torch.arange(longest)
-        is_inside = steps < lengths[first:last, None].cpu()
-        indices.append(torch.where(is_inside, starts[:longest] + rows, 0).flatten())
-    states = packed.data.index_select(0, torch.cat(indices).to(packed.data.device))
-    parts = states.split([len(group) for group in indices])
-    for (first, last, longest), part in zip(groups, parts, strict=True):
-        yield part.unflatten(0, (last - first, longest)), lengths[first:last]
+    order = lengths.argsort(descending=True, stable=True)
+    groups = [
+        (order[first:last], indices[order[first:last], :longest])
+        for first, last, longest in split_by_length(lengths[order].tolist())
+    ]
+    gathered = vectors.index_select(0, torch.cat([group.flatten() for _, group in groups]))
+    contexts, weights = [], []
+    for (rows, group), part in zip(groups, gathered.split([group.numel() for _, group in groups]), strict=True):
+        context, group_weights = pool(part.unflatten(0, group.shape), lengths[rows], need_weights)
+        contexts.append(context.squeeze(1))
+        if group_weights is not None:
+            weights.append(nn.functional.pad(group_weights.squeeze(1), (0, indices.shape[1] - group.shape[1])))
+    inverse = order.argsort()
+    return torch.cat(contexts)[inverse], torch.cat(weights)[inverse] if weights else None
 
 
 def split_by_length(lengths: list[int]) -> list[tuple[int, int, int]]:

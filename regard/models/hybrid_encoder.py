@@ -150,7 +150,17 @@ class ConvBlock(ResettableModule):
         return self.out_proj(torch.relu(self.conv(x.transpose(1, 2))).transpose(1, 2))
 
 
-class ConvLayer(ConvBlock):
+class _PreNormLayer(ResettableModule):
+    """Adds layer norm before a block, and dropout and a residual connection after it: x + dropout(block(norm(x)))."""
+
+    norm: nn.LayerNorm
+    dropout: FastDropout
+
+    def forward(self, x: Vectors, lengths: Lengths | None = None) -> Vectors:
+        return x + self.dropout(super().forward(self.norm(x), lengths))
+
+
+class ConvLayer(_PreNormLayer, ConvBlock):
     """A `ConvBlock` with a residual connection and layer norm before it, for a `HybridEncoder`.
 
     Args:
@@ -172,9 +182,6 @@ class ConvLayer(ConvBlock):
         super().__init__(embed_dim, kernel_size, device=device, dtype=dtype)
         self.norm = nn.LayerNorm(embed_dim, device=device, dtype=dtype)
         self.dropout = FastDropout(dropout)
-
-    def forward(self, x: Vectors, lengths: Lengths | None = None) -> Vectors:
-        return x + self.dropout(super().forward(self.norm(x), lengths))
 
 
 class RNNBlock(ResettableModule):
@@ -221,7 +228,7 @@ class RNNBlock(ResettableModule):
         return self.out_proj(states)
 
 
-class RNNLayer(RNNBlock):
+class RNNLayer(_PreNormLayer, RNNBlock):
     """A bidirectional `RNNBlock` with a residual connection and layer norm before it, for a `HybridEncoder`.
 
     Args:
@@ -249,9 +256,6 @@ class RNNLayer(RNNBlock):
         super().__init__(embed_dim, embed_dim // 2, bidirectional=True, rnn_type=rnn_type, device=device, dtype=dtype)
         self.norm = nn.LayerNorm(embed_dim, device=device, dtype=dtype)
         self.dropout = FastDropout(dropout)
-
-    def forward(self, x: Vectors, lengths: Lengths | None = None) -> Vectors:
-        return x + self.dropout(super().forward(self.norm(x), lengths))
 
 
 class SelfAttentionBlock(ResettableModule):
