@@ -19,6 +19,8 @@ from regard.models.rnn_decoding import DecoderOutput
 
 __all__ = ["CaptionDecoderState", "PartiallySampled", "ShowAttendTell", "doubly_stochastic_penalty"]
 
+TargetTokens = Int[Tensor, "batch tgt_len"]
+
 
 class ShowAttendTell(GridModel):
     """Image captioning: an LSTM that attends to a grid before each token.
@@ -81,19 +83,15 @@ class ShowAttendTell(GridModel):
         reset_modules(self.attention, self.backbone, self.tgt_embed, self.bridge, self.gate)
         reset_modules(self.cell, self.readout_proj, self.lm_head)
 
-    def forward(self, images: Images, target: Int[Tensor, "batch tgt_len"]) -> Float[Tensor, "batch tgt_len vocab"]:
+    def forward(self, images: Images, target: TargetTokens) -> Float[Tensor, "batch tgt_len vocab"]:
         """Logits of the next token after each token of the caption."""
         return self.lm_head(self.forward_hidden(images, target))
 
-    def forward_hidden(
-        self, images: Images, target: Int[Tensor, "batch tgt_len"]
-    ) -> Float[Tensor, "batch tgt_len embed_dim"]:
+    def forward_hidden(self, images: Images, target: TargetTokens) -> Float[Tensor, "batch tgt_len embed_dim"]:
         """The input of `lm_head`, for losses that compute logits in chunks."""
         return self.decode(images, target).hidden
 
-    def attention_weights(
-        self, images: Images, target: Int[Tensor, "batch tgt_len"]
-    ) -> Float[Tensor, "batch tgt_len-1 cells"]:
+    def attention_weights(self, images: Images, target: TargetTokens) -> Float[Tensor, "batch tgt_len-1 cells"]:
         """Attention weights of `target[:, 1:]` over the grid."""
         return torch.cat([output.weights for output in self.decode(images, target[:, :-1]).attention], 1)
 

@@ -37,6 +37,9 @@ STRIDE = 8  # pixels of an image per grid cell, along each axis
 Images = Float[Tensor, "batch *image"]
 Questions = Int[Tensor, "batch questions tokens"]
 QuestionLengths = Int[Tensor, "batch questions"]
+AnswerLogits = Float[Tensor, "batch questions answers"]
+Tokens = Int[Tensor, "batch tokens"]
+Lengths = Int[Tensor, " batch"]
 NUM_TURNS = (1, 2, 4, 8)  # frequencies of the position encoding, in half turns
 POSITION_DIM = 4 * len(NUM_TURNS)  # numbers that encode the position of a cell
 
@@ -282,9 +285,7 @@ class VisualQAModel(GridModel):
         reset_modules(self.question_encoder, self.attentions, self.backbone)
         reset_modules(self.query_updates, self.readout_proj, self.classifier)
 
-    def forward(
-        self, images: Images, questions: Questions, lengths: QuestionLengths
-    ) -> Float[Tensor, "batch questions answers"]:
+    def forward(self, images: Images, questions: Questions, lengths: QuestionLengths) -> AnswerLogits:
         """Logits of the answers."""
         return self.forward_with_attention(images, questions, lengths).logits
 
@@ -332,9 +333,7 @@ class BagOfWordsEncoder(ResettableModule):
         self.output_dim = embed_dim
         self.embed = nn.Embedding(vocab_size, embed_dim, device=device, dtype=dtype)
 
-    def forward(
-        self, tokens: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"]
-    ) -> Float[Tensor, "batch dim"]:
+    def forward(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "batch dim"]:
         is_token = torch.arange(tokens.shape[1], device=lengths.device) < lengths[:, None]
         return (self.embed(tokens) * (is_token / lengths[:, None])[..., None]).sum(1)
 
@@ -361,9 +360,7 @@ class GRUEncoder(ResettableModule):
         self.embed = nn.Embedding(vocab_size, embed_dim, device=device, dtype=dtype)
         self.gru = nn.GRU(embed_dim, hidden_dim, batch_first=True, device=device, dtype=dtype)
 
-    def forward(
-        self, tokens: Int[Tensor, "batch tokens"], lengths: Int[Tensor, " batch"]
-    ) -> Float[Tensor, "batch dim"]:
+    def forward(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "batch dim"]:
         states = self.gru(self.embed(tokens))[0]
         return states[torch.arange(len(states), device=states.device), lengths - 1]
 
@@ -380,5 +377,5 @@ class VQAOutput(NamedTuple):
         torch.Size([2, 3, 5])
     """
 
-    logits: Float[Tensor, "batch questions answers"]
+    logits: AnswerLogits
     attention: list[AttentionOutput]

@@ -15,6 +15,7 @@ number of memory rows in its shape, so a trained model can be used with a larger
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -59,14 +60,15 @@ class NTMState:
 
     def detach(self) -> NTMState:
         """The same state without its graph, for truncated backpropagation through time."""
-        tensors = (self.memory, self.read, self.read_weights, self.write_weights, *self.controller)
-        memory, read, read_weights, write_weights, *controller = (tensor.detach() for tensor in tensors)
-        return NTMState(memory, read, read_weights, write_weights, tuple(controller))
+        return self._map(lambda *tensors: [tensor.detach() for tensor in tensors])
 
     def clip_gradients(self, limit: float) -> NTMState:
         """The same state; gradients that flow back through it are clipped to [-limit, limit] elementwise."""
-        tensors = (self.memory, self.read, self.read_weights, self.write_weights)
-        memory, read, read_weights, write_weights, *controller = ClipGradient.apply(limit, *tensors, *self.controller)
+        return self._map(partial(ClipGradient.apply, limit))
+
+    def _map(self, function: Callable[..., Iterable[Tensor]]) -> NTMState:
+        tensors = (self.memory, self.read, self.read_weights, self.write_weights, *self.controller)
+        memory, read, read_weights, write_weights, *controller = function(*tensors)
         return NTMState(memory, read, read_weights, write_weights, tuple(controller))
 
 

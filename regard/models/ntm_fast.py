@@ -30,38 +30,10 @@ from regard.attention.fast.addressing import (
     write_forward,
 )
 
-__all__ = [
-    "ClipGradient",
-    "HeadLayout",
-    "HeadParameters",
-    "bounded_softplus",
-    "cast_tensors",
-    "memory_step",
-    "promote_tensors",
-]
+__all__ = ["ClipGradient", "HeadLayout", "bounded_softplus", "cast_tensors", "memory_step", "promote_tensors"]
 
 # Bound of strength and sharpness: above it float32 weights do not become sharper, and gradients are noise.
 MAX_STRENGTH = 100.0
-
-
-class HeadParameters(NamedTuple):
-    """Parameters of the read heads or of the write heads in one step.
-
-    Args:
-        key, strength, gate, offsets, sharpness: as in `regard.attention.addressing.address`
-
-    Example:
-        >>> layout = HeadLayout(num_read=1, num_write=1, memory_width=4, max_shift=1)
-        >>> readers, writers, erase, add = layout.split(*layout.activate(torch.randn(2, sum(layout.sizes))))
-        >>> readers.key.shape, readers.offsets.shape
-        (torch.Size([2, 1, 4]), torch.Size([2, 1, 3]))
-    """
-
-    key: Tensor
-    strength: Tensor
-    gate: Tensor
-    offsets: Tensor
-    sharpness: Tensor
 
 
 class HeadLayout(NamedTuple):
@@ -97,15 +69,15 @@ class HeadLayout(NamedTuple):
 
     def split(
         self, vectors: Tensor, gates: Tensor, positive: Tensor, offsets: Tensor
-    ) -> tuple[HeadParameters, HeadParameters, Tensor, Tensor]:
-        """Parameters of the read heads and of the write heads, erase and add."""
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor], Tensor, Tensor]:
+        """Parameters of the read heads and of the write heads, in the order of `addressing.address`; erase and add."""
         heads = self.num_read + self.num_write
         vectors = vectors.view(len(vectors), -1, self.memory_width)
         gate, erase = gates[:, :heads], gates[:, heads:].view(len(gates), -1, self.memory_width)
         strength, sharpness = positive.chunk(2, -1)
         of_all = (vectors[:, :heads], strength, gate, offsets, 1 + sharpness)
-        readers = HeadParameters(*(part[:, : self.num_read] for part in of_all))
-        writers = HeadParameters(*(part[:, self.num_read :] for part in of_all))
+        readers = [part[:, : self.num_read] for part in of_all]
+        writers = [part[:, self.num_read :] for part in of_all]
         return readers, writers, erase, vectors[:, heads:]
 
 
