@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.attention import AttentionOutput, ProjectedKV, padding, softmax
 from regard.attention.observers import WATCHERS
 from regard.errors import UnsupportedError
-from regard.models.fast_decoding.shared import base2_logits, cached_output_projection
+from regard.models.fast_decoding.shared import RecurrentState, cached_output_projection
 from regard.models.layers import CellState
 
 if TYPE_CHECKING:
@@ -100,32 +100,26 @@ class EncoderMemory:
             if self.beam_width > 1:
                 final = final.repeat_interleave(self.beam_width, 0)
             return final[:, None].expand(-1, query.shape[1], -1), None
+        positions: dict[str, Any] = {"query_positions": t} if self.needs_positions else {}
         if self.beam_width == 1:
-            positions: dict[str, Any] = {"query_positions": t} if self.needs_positions else {}
             output = self.projected_kv(query, **positions)
             return output.context, output
-        beams = query.view(-1, self.beam_width, query.shape[-1])
-        positions = {}
         if self.needs_positions:
-            positions = {"query_positions": torch.full((self.beam_width,), t, device=query.device)}
-        output = self.projected_kv(beams, **positions)
+            positions["query_positions"] = torch.full((self.beam_width,), t, device=query.device)
+        output = self.projected_kv(query.view(-1, self.beam_width, query.shape[-1]), **positions)
         return output.context.reshape(len(query), 1, -1), output
 
     def reorder(self, sentences: Tensor) -> EncoderMemory:
         """The memory of these sentences."""
         lengths = self.lengths[sentences]
         kv = None if self.projected_kv is None else self.projected_kv.reorder(sentences, padding(lengths))
-        return EncoderMemory(kv, lengths, self.final_state[sentences], self.needs_positions, self.beam_width)
-
-    def with_beam_width(self, beam_width: int) -> EncoderMemory:
-        """The same memory for `beam_width` rows per sentence."""
-        return replace(self, beam_width=beam_width)
+        return replace(self, projected_kv=kv, lengths=lengths, final_state=self.final_state[sentences])
 
     def __len__(self) -> int:
         return len(self.final_state)
 
 
-class RNNDecoderState:
+class RNNDecoderState(RecurrentState):
     """State of a recurrent decoder that takes one token of each row per step.
 
     Args:
@@ -143,21 +137,11 @@ class RNNDecoderState:
     """
 
     def __init__(self, model: RNNSeq2Seq, memory: EncoderMemory, state: RNNState):
-        self.model, self.memory, self.state, self.t = model, memory, state, 0
-        self.output_projection = cached_output_projection(model.lm_head)
-        self.attention: AttentionOutput | None = None
-        self.buffer: Tensor | None = None
+        super().__init__(cached_output_projection(model.lm_head), memory)
+        self.model, self.state = model, state
 
-    def step(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocab"]:
-        """Logits of the next token of each row, given the token before it."""
-        return self.output_projection(self._hidden_after(tokens))
-
-    def base2_logits(self, tokens: Int[Tensor, " rows"], block_size: int) -> Float[Tensor, "rows padded"]:
-        """The logits of `step` divided by ln 2, in float32, padded with -inf to a multiple of `block_size`."""
-        self.buffer = base2_logits(self.output_projection, self._hidden_after(tokens), block_size, self.buffer)
-        return self.buffer
-
-    def _hidden_after(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows output_dim"]:
+    def advance(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows output_dim"]:
+        """The hidden state of each row after its next token."""
         model = self.model
         embedded = model.dropout(model.tgt_embed(tokens))
         projected = model.first_cell.project_input(embedded)
@@ -167,26 +151,16 @@ class RNNDecoderState:
             return model.dropout(self.state.input_feed)
         return model.readout(self.state.top_hidden, context, embedded)
 
-    def weights(self) -> Float[Tensor, "rows src_len"]:
-        """Attention weights of the last step."""
-        if self.attention is None:
-            raise UnsupportedError("RNNDecoderState: a model without attention has no weights")
-        return self.attention.weights.flatten(0, 1)
-
-    def reorder(self, rows: Int[Tensor, " new_rows"]) -> None:
-        """Continue with these rows; a row may be repeated or left out."""
+    def reorder_states(self, rows: Int[Tensor, " new_rows"]) -> None:
+        """Continue with the recurrent states of these rows."""
         self.state = self.state.reorder(rows)
-        self.memory = self.memory.reorder(rows // self.memory.beam_width).with_beam_width(1)
 
     def reorder_beams(self, rows: Int[Tensor, "sentences width"]) -> None:
         """`reorder` where each line of `rows` is the beam of one sentence, and sentences keep their order."""
         if WATCHERS.get():  # watchers get weights row by row
             self.reorder(rows.flatten())
-            return
-        self.state = self.state.reorder(rows.flatten())
-        if len(rows) < len(self.memory):
-            self.memory = self.memory.reorder(rows[:, 0] // self.memory.beam_width)
-        self.memory = self.memory.with_beam_width(rows.shape[1])
+        else:
+            super().reorder_beams(rows)
 
 
 @torch.no_grad()

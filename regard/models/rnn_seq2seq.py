@@ -17,8 +17,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.attention import Attention, AttentionOutput, LocalM, LocalP, padding
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
 from regard.errors import UsageError
-from regard.models.fast_decoding.additive import factor_memory
-from regard.models.fast_decoding.rnn import FusedRNNDecoderState, fuse_rnn_decoder
+from regard.models.fast_decoding.rnn import FusedRNNDecoderState, factor_memory, fuse_rnn_decoder
 from regard.models.layers import RNN_CELLS, RNN_LAYERS, CellState, FastDropout, RNNCell, untie
 from regard.models.rnn_decoding import DecoderOutput, EncoderMemory, RNNDecoderState, RNNState, posterior_alignment
 
@@ -30,6 +29,10 @@ AttentionModule = Attention | LocalM | LocalP
 SourceTokens = Int[Tensor, "batch src_len"]
 TargetTokens = Int[Tensor, "batch tgt_len"]
 Lengths = Int[Tensor, " batch"]
+Logits = Float[Tensor, "batch tgt_len vocab"]
+Hidden = Float[Tensor, "batch tgt_len output_dim"]
+Alignments = list[Float[Tensor, "batch 1 tgt_len-1 src_len"]]
+STEP_METHODS = ("decode_step", "_step_cells", "readout", "_attentional_state")  # what fused steps replace
 
 
 class RNNSeq2Seq(ResettableModule):
@@ -137,21 +140,15 @@ class RNNSeq2Seq(ResettableModule):
         if self.tie_embeddings:
             self.lm_head.weight = self.tgt_embed.weight
 
-    def forward(
-        self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
-    ) -> Float[Tensor, "batch tgt_len vocab"]:
+    def forward(self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens) -> Logits:
         """Logits of the next token after each target token."""
         return self.lm_head(self.forward_hidden(source, source_lengths, target))
 
-    def forward_hidden(
-        self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
-    ) -> Float[Tensor, "batch tgt_len output_dim"]:
+    def forward_hidden(self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens) -> Hidden:
         """The input of `lm_head`, for losses that compute logits in chunks."""
         return self.decode(source, source_lengths, target).hidden
 
-    def attention_weights(
-        self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
-    ) -> list[Float[Tensor, "batch 1 tgt_len-1 src_len"]]:
+    def attention_weights(self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens) -> Alignments:
         """Attention weights of `target[:, 1:]` over the source: one layer, one head; empty without attention."""
         return _stack_weights(self.decode(source, source_lengths, target[:, :-1]))
 
@@ -162,9 +159,7 @@ class RNNSeq2Seq(ResettableModule):
         output = self.decode(source, source_lengths, target)
         return self.lm_head(output.hidden), _stack_weights(output)
 
-    def posterior_alignment(
-        self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
-    ) -> list[Float[Tensor, "batch 1 tgt_len-1 src_len"]]:
+    def posterior_alignment(self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens) -> Alignments:
         """Attention weights corrected by the target tokens themselves; see `rnn_decoding.posterior_alignment`."""
         if self.attention is None:
             return []
@@ -176,21 +171,11 @@ class RNNSeq2Seq(ResettableModule):
         Without gradients, hooks and watchers it is a `FusedRNNDecoderState`, which computes the same faster.
         """
         memory, state = self.encode(source, source_lengths)
-        fused = fuse_rnn_decoder(self) if self._has_standard_steps else None
+        has_standard_steps = all(getattr(type(self), name) is getattr(RNNSeq2Seq, name) for name in STEP_METHODS)
+        fused = fuse_rnn_decoder(self) if has_standard_steps else None
         if fused is None:
             return RNNDecoderState(self, memory, state)
         return FusedRNNDecoderState(fused, factor_memory(memory, self.attention), state)
-
-    @property
-    def _has_standard_steps(self) -> bool:
-        """Whether a step is what `RNNSeq2Seq` defines, also in a subclass."""
-        own, base = type(self), RNNSeq2Seq
-        return (own.decode_step, own._step_cells, own.readout, own._attentional_state) == (
-            base.decode_step,
-            base._step_cells,
-            base.readout,
-            base._attentional_state,
-        )
 
     def decode(self, source: Tensor, source_lengths: Tensor, target: Tensor) -> DecoderOutput:
         """Hidden states of `forward_hidden` and the attention of each step, with log-probabilities if it is sampled."""

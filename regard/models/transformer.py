@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from regard.attention import AttentionOutput, KVCache, MultiHead, padding
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
 from regard.errors import UsageError
-from regard.models.fast_decoding.transformer import FusedDecoderState, fuse_decoder
+from regard.models.fast_decoding.transformer import fuse_decoder
+from regard.models.fast_decoding.transformer_state import FusedDecoderState
 from regard.models.layers import MakePositions, TokenEmbedding, untie
 from regard.models.transformer_layers import MakeAttention, TransformerDecoder, TransformerEncoder
 
@@ -26,6 +27,9 @@ TieEmbeddings = Literal["none", "output", "all"]
 SourceTokens = Int[Tensor, "batch src_len"]
 TargetTokens = Int[Tensor, "batch tgt_len"]
 Lengths = Int[Tensor, " batch"]
+Logits = Float[Tensor, "batch tgt_len vocab"]
+Hidden = Float[Tensor, "batch tgt_len embed_dim"]
+Weights = list[Float[Tensor, "batch heads tgt_len-1 src_len"]]
 
 
 class Transformer(ResettableModule):
@@ -110,21 +114,15 @@ class Transformer(ResettableModule):
         else:
             self.lm_head.weight = self.tgt_embed.weight
 
-    def forward(
-        self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
-    ) -> Float[Tensor, "batch tgt_len vocab"]:
+    def forward(self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens) -> Logits:
         """Logits of the next token after each target token."""
         return self.lm_head(self.forward_hidden(source, source_lengths, target))
 
-    def forward_hidden(
-        self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
-    ) -> Float[Tensor, "batch tgt_len embed_dim"]:
+    def forward_hidden(self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens) -> Hidden:
         """The input of `lm_head`, for losses that compute logits in chunks."""
         return self._decode(source, source_lengths, target)[0]
 
-    def attention_weights(
-        self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
-    ) -> list[Float[Tensor, "batch heads tgt_len-1 src_len"]]:
+    def attention_weights(self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens) -> Weights:
         """Cross-attention weights of `target[:, 1:]` over the source, one tensor per decoder layer."""
         return [output.weights for output in self._decode(source, source_lengths, target[:, :-1])[1]]
 

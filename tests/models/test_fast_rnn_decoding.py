@@ -11,9 +11,8 @@ from regard import attention as a
 from regard.attention.observers import register_watcher
 from regard.decoding import DecodingConfig, decode
 from regard.models import RNNSeq2Seq
-from regard.models.fast_decoding import additive, rnn
-from regard.models.fast_decoding.additive import FactoredAdditive
-from regard.models.fast_decoding.rnn import FusedRNNDecoderState
+from regard.models.fast_decoding import rnn
+from regard.models.fast_decoding.rnn import FactoredAdditive, FusedRNNDecoderState
 from regard.models.fast_decoding.shared import unique_rows
 from regard.models.rnn_decoding import RNNDecoderState
 from tests.models.laws import TGT_VOCAB_SIZE, assert_equal_hypotheses, close, sample_pairs
@@ -28,7 +27,7 @@ GRID = list(product(ORDERS, ("gru", "lstm"), (1, 2), (False, True)))
 def small_limits(monkeypatch):
     """Group few rows too, and compute scores in several chunks."""
     monkeypatch.setattr(rnn, "unique_rows", partial(unique_rows, min_rows=1))
-    monkeypatch.setattr(additive, "MAX_CACHED_PAIRS", 3 * 4 * 6 * 5)
+    monkeypatch.setattr(rnn, "MAX_CACHED_PAIRS", 3 * 4 * 6 * 5)
 
 
 def reference_state(model, source, lengths):

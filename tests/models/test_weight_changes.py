@@ -11,7 +11,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from regard.models.fast_decoding.rnn import FusedRNNDecoderState
 from regard.models.fast_decoding.shared import _sample_size
-from regard.models.fast_decoding.transformer import FusedDecoderState
+from regard.models.fast_decoding.transformer_state import FusedDecoderState
 from regard.models.rnn_decoding import RNNDecoderState
 from regard.models.transformer import TransformerDecoderState
 from tests.models import test_fast_decoding, test_fast_rnn_decoding, test_rnn_seq2seq, test_transformer

@@ -4,7 +4,8 @@ The definitions are `RNNDecoderState` and `TransformerDecoderState`; `start_deco
 """
 
 from regard.models.fast_decoding.rnn import FusedRNNDecoder, FusedRNNDecoderState, fuse_rnn_decoder
-from regard.models.fast_decoding.transformer import FusedDecoder, FusedDecoderState, fuse_decoder
+from regard.models.fast_decoding.transformer import FusedDecoder, fuse_decoder
+from regard.models.fast_decoding.transformer_state import FusedDecoderState
 
 __all__ = [
     "FusedDecoder",

@@ -12,6 +12,8 @@ A gate that depends on both the state and the inputs is the sum of both products
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
@@ -20,17 +22,17 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.observers import WATCHERS
-from regard.errors import UnsupportedError
+from regard.attention import Additive, Attention
+from regard.attention.fast.additive import FACTOR_MARGIN, FACTOR_REACH, TANH_SCALE
 from regard.models.fast_decoding.shared import (
+    RecurrentState,
     RowGroups,
     WeightCache,
-    base2_logits,
+    applies_softmax,
     cached_output_projection,
+    can_fuse,
     get_or_build,
     has_no_hooks,
-    is_inlineable,
-    is_plain_inference,
     unique_rows,
 )
 from regard.models.layers import CellState, FastDropout, GRUCell, LSTMCell, RNNCell
@@ -39,32 +41,16 @@ if TYPE_CHECKING:
     from regard.models.rnn_seq2seq import RNNSeq2Seq
 
 __all__ = [
-    "ExtraOutputs",
+    "FactoredAdditive",
     "FusedCell",
-    "FusedGRU",
-    "FusedLSTM",
     "FusedRNNDecoder",
     "FusedRNNDecoderState",
+    "factor_memory",
     "fuse_rnn_decoder",
 ]
 
-
-class ExtraOutputs(NamedTuple):
-    """Weights of other outputs of a cell's inputs, computed in the same products.
-
-    Args:
-        context_weight: from the context
-        input_weight: from the input
-        bias: their bias
-
-    Example:
-        >>> ExtraOutputs(torch.zeros(4, 2), torch.zeros(3, 2), torch.zeros(2)).bias.shape
-        torch.Size([2])
-    """
-
-    context_weight: Float[Tensor, "context extra"]
-    input_weight: Float[Tensor, "input extra"]
-    bias: Float[Tensor, " extra"]
+ProjectedInput = Float[Tensor, "rows outputs"]
+GateRows = Float[Tensor, "rows row"]
 
 
 class FusedCell:
@@ -72,11 +58,11 @@ class FusedCell:
 
     Args:
         cell: the cell
-        extra: weights of other outputs of the cell's inputs
+        extra: weights of other outputs of the cell's inputs: from the context, from the input, and their bias
 
     Example:
         >>> cell, state = GRUCell(3, 0, 5), (torch.zeros(2, 5),)
-        >>> fused, x = FusedGRU(cell), torch.randn(2, 3)
+        >>> fused, x = FUSED_CELLS[GRUCell](cell), torch.randn(2, 3)
         >>> new = fused.update(fused.project_state(state[0], None), fused.project_input(x), state)[0]
         >>> torch.allclose(new, cell(cell.project_input(x), None, state)[0], atol=1e-6)
         True
@@ -86,7 +72,7 @@ class FusedCell:
     input_gates: tuple[int, ...]  # those that depend on the inputs
     num_hidden_only: int  # gates at the front of a row that depend on no input
 
-    def __init__(self, cell: RNNCell, extra: ExtraOutputs | None = None):
+    def __init__(self, cell: RNNCell, extra: tuple[Tensor, Tensor, Tensor] | None = None):
         self.hidden_dim = cell.hidden_proj.in_features
         self.hidden_weight, self.hidden_bias = self._reorder_gates(cell.hidden_proj, self.hidden_gates)
         self.input_weight, self.input_bias = self._reorder_gates(cell.input_proj, self.input_gates)
@@ -94,9 +80,9 @@ class FusedCell:
         if cell.context_proj is not None:
             self.context_weight = self._reorder_gates(cell.context_proj, self.input_gates)[0]
         if extra is not None and self.context_weight is not None:
-            self.context_weight = torch.cat((self.context_weight, extra.context_weight), 1)
-            self.input_weight = torch.cat((self.input_weight, extra.input_weight), 1)
-            self.input_bias = torch.cat((self.input_bias, extra.bias))
+            self.context_weight = torch.cat((self.context_weight, extra[0]), 1)
+            self.input_weight = torch.cat((self.input_weight, extra[1]), 1)
+            self.input_bias = torch.cat((self.input_bias, extra[2]))
         self.input_start = self.num_hidden_only * self.hidden_dim  # of what depends on inputs, in a row
         self.gates_end = self.input_start + len(self.input_gates) * self.hidden_dim
 
@@ -108,13 +94,11 @@ class FusedCell:
         weight_t = torch.cat([weights[gate] for gate in gates]).t().contiguous()
         return weight_t, torch.cat([biases[gate] for gate in gates])
 
-    def project_input(self, inputs: Float[Tensor, "rows input"]) -> Float[Tensor, "rows outputs"]:
+    def project_input(self, inputs: Float[Tensor, "rows input"]) -> ProjectedInput:
         """What the input adds to a row."""
         return torch.addmm(self.input_bias, inputs, self.input_weight)
 
-    def project_state(
-        self, h: Float[Tensor, "rows hidden"], context: Float[Tensor, "rows context"] | None
-    ) -> Float[Tensor, "rows row"]:
+    def project_state(self, h: Float[Tensor, "rows hidden"], context: Float[Tensor, "rows context"] | None) -> GateRows:
         """A row without what the input adds."""
         row = h.new_empty(len(h), self.input_start + self.input_weight.shape[1])
         hidden_end = self.hidden_weight.shape[1]
@@ -124,32 +108,18 @@ class FusedCell:
             row[:, self.input_start :].addmm_(context, self.context_weight)
         return row
 
-    def update(
-        self, row: Float[Tensor, "rows row"], projected_input: Float[Tensor, "rows outputs"], state: CellState
-    ) -> CellState:
-        """The next state. Of the row only the extra outputs are still valid after it."""
+    def update(self, row: GateRows, projected_input: ProjectedInput, state: CellState) -> CellState:
+        """The next state. Of the row only the extra outputs, from `gates_end` on, are still valid after it."""
         row[:, self.input_start :].add_(projected_input)
         return self.apply_gates(row[:, : self.gates_end].split(self.hidden_dim, 1), state)
-
-    def extra_outputs(self, row: Float[Tensor, "rows row"]) -> Float[Tensor, "rows extra"]:
-        """The extra outputs in a row."""
-        return row[:, self.gates_end :]
 
     def apply_gates(self, gates: tuple[Tensor, ...], state: CellState) -> CellState:
         """The next state from the sums of all gates and the previous state."""
         raise NotImplementedError(f"{type(self).__name__} must implement apply_gates(gates, state)")
 
 
-class FusedGRU(FusedCell):
-    """`GRUCell` for `FusedRNNDecoder`.
-
-    Args:
-        cell, extra: as in `FusedCell`
-
-    Example:
-        >>> FusedGRU(GRUCell(3, 0, 5)).input_weight.shape
-        torch.Size([3, 15])
-    """
+class _FusedGRU(FusedCell):
+    """`GRUCell` for `FusedRNNDecoder`."""
 
     hidden_gates, input_gates, num_hidden_only = (2, 0, 1), (0, 1, 2), 1
 
@@ -160,16 +130,8 @@ class FusedGRU(FusedCell):
         return (new.lerp_(state[0], keep.sigmoid_()),)
 
 
-class FusedLSTM(FusedCell):
-    """`LSTMCell` for `FusedRNNDecoder`.
-
-    Args:
-        cell, extra: as in `FusedCell`
-
-    Example:
-        >>> FusedLSTM(LSTMCell(3, 0, 5)).input_weight.shape
-        torch.Size([3, 20])
-    """
+class _FusedLSTM(FusedCell):
+    """`LSTMCell` for `FusedRNNDecoder`."""
 
     hidden_gates, input_gates, num_hidden_only = (0, 1, 3, 2), (0, 1, 3, 2), 0
 
@@ -180,8 +142,9 @@ class FusedLSTM(FusedCell):
         return torch.tanh(c).mul_(o.sigmoid_()), c
 
 
+MAX_CACHED_PAIRS = 2**18  # pairs x hidden_dim that fit into the cache of a core
 INLINED = (RNNCell, nn.Linear, nn.Embedding, FastDropout)
-FUSED_CELLS: dict[type[RNNCell], type[FusedCell]] = {GRUCell: FusedGRU, LSTMCell: FusedLSTM}
+FUSED_CELLS: dict[type[RNNCell], type[FusedCell]] = {GRUCell: _FusedGRU, LSTMCell: _FusedLSTM}
 
 
 class FusedRNNDecoder:
@@ -209,7 +172,7 @@ class FusedRNNDecoder:
         sizes.append(len(weight_t) - sum(sizes))
         self.top_weight, self.context_weight, input_weight = (part.contiguous() for part in weight_t.split(sizes))
         self.bias: Tensor = bias.contiguous()
-        extra = None if self.is_luong else ExtraOutputs(self.context_weight, input_weight, self.bias)
+        extra = None if self.is_luong else (self.context_weight, input_weight, self.bias)
         first, *upper = (cast(RNNCell, cell) for cell in model.cells)
         self.first_cell = FUSED_CELLS[type(first)](first, extra)
         self.upper_cells: list[FusedCell] = [FUSED_CELLS[type(cell)](cell) for cell in upper]
@@ -237,21 +200,130 @@ def fuse_rnn_decoder(model: RNNSeq2Seq) -> FusedRNNDecoder | None:
         >>> fuse_rnn_decoder(model) is None  # gradients are enabled
         True
     """
-    weight = model.lm_head.weight
     parts = (*model.cells, model.readout_proj, model.tgt_embed, model.lm_head)
     modules = [module for part in parts for module in part.modules()]
     attention = [] if model.attention is None else list(model.attention.modules())
-    is_plain = is_plain_inference(weight) and not WATCHERS.get() and weight.dtype in (torch.float32, torch.float64)
-    if not (is_plain and has_no_hooks(model) and all(type(cell) in FUSED_CELLS for cell in model.cells)):
+    if not (can_fuse(model.lm_head.weight, (*modules, model.dropout), INLINED) and has_no_hooks(model)):
         return None
-    if not all(is_inlineable(module, INLINED) for module in (*modules, model.dropout)):
+    if not all(type(cell) in FUSED_CELLS for cell in model.cells):
         return None
     if any(module.training or not has_no_hooks(module) for module in attention):
         return None
     return get_or_build(FUSED_RNN_DECODERS, model, modules, lambda: FusedRNNDecoder(model))
 
 
-class FusedRNNDecoderState:
+class _FactoredOutput(NamedTuple):
+    """What a step of `FactoredAdditive` keeps of an `AttentionOutput`."""
+
+    weights: Float[Tensor, "sentences width src_len"]
+
+
+@dataclass(frozen=True)
+class FactoredAdditive:
+    """Additive attention over fixed keys, which are stored as exponentials; used like `EncoderMemory`.
+
+        score(q, k) = s sum_h v_h / (1 + A_qh B_kh) + constant          A = e^-s(a + c), B = e^-s(b - c), s = 2 for tanh
+
+    See regard/attention/fast/additive.py. Here c is the center of a sentence's keys, so that B and its range are known
+    before any query; softmax cancels the constant. `beam_width` neighboring rows are hypotheses of one sentence.
+
+    Args:
+        query_proj: from a state to -s a
+        energy: s v
+        key: B
+        center: -s c
+        bound: beyond it the network is saturated for every key
+        value: the values
+        padding_bias: -inf on padding, else 0
+        beam_width: rows of each sentence
+
+    Example:
+        >>> from regard.models import RNNSeq2Seq
+        >>> model = RNNSeq2Seq(11, 13, Attention(Additive(16, 16, 8)), embed_dim=8, hidden_dim=16)
+        >>> with torch.no_grad():
+        ...     memory, state = model.encode(torch.randint(4, 11, (2, 5)), torch.tensor([5, 3]))
+        ...     factored = factor_memory(memory, model.attention)
+        ...     factored.attend(state.top_hidden[:, None], 0)[0].shape
+        torch.Size([2, 1, 16])
+    """
+
+    query_proj: Float[Tensor, "dim hidden"]
+    energy: Float[Tensor, " hidden"]
+    key: Float[Tensor, "sentences src_len hidden"]
+    center: Float[Tensor, "sentences 1 hidden"]
+    bound: Float[Tensor, "sentences 1 hidden"]
+    value: Float[Tensor, "sentences src_len value"]
+    padding_bias: Float[Tensor, "sentences 1 src_len"]
+    beam_width: int = 1
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def attend(
+        self, query: Float[Tensor, "rows 1 dim"], t: int
+    ) -> tuple[Float[Tensor, "rows 1 value"], _FactoredOutput]:
+        """Contexts of the queries, and their weights."""
+        queries = torch.mm(query.flatten(0, 1), self.query_proj)
+        queries = queries.view(len(self.key), self.beam_width, len(self.energy))
+        queries = queries.add_(self.center).clamp_(-self.bound, self.bound).exp_()
+        weights = self._scores(queries).add_(self.padding_bias).softmax(-1)
+        return torch.bmm(weights, self.value).flatten(0, 1)[:, None], _FactoredOutput(weights)
+
+    def _scores(self, queries: Float[Tensor, "sentences width hidden"]) -> Float[Tensor, "sentences width src_len"]:
+        """Scores, computed for a few sentences at a time."""
+        (sentences, src_len, hidden_dim), one = self.key.shape, queries.new_ones(())
+        scores = queries.new_empty(sentences, self.beam_width, src_len)
+        chunk_size = max(1, MAX_CACHED_PAIRS // (self.beam_width * src_len * hidden_dim))
+        buffer = queries.new_empty(min(chunk_size, sentences), self.beam_width, src_len, hidden_dim)
+        chunks = zip(queries.split(chunk_size), self.key.split(chunk_size), scores.split(chunk_size), strict=True)
+        for query, key, out in chunks:
+            pairs = buffer[: len(key)]
+            torch.addcmul(one, query[:, :, None], key[:, None], out=pairs).reciprocal_()
+            torch.mv(pairs.view(-1, hidden_dim), self.energy, out=out.view(-1))
+        return scores
+
+    def reorder(self, sentences: Int[Tensor, " new"]) -> FactoredAdditive:
+        """The memory of these sentences."""
+        names = ("key", "center", "bound", "value", "padding_bias")
+        return replace(self, **{name: getattr(self, name).index_select(0, sentences) for name in names})
+
+
+def factor_memory(memory: Any, attention: Any) -> Any:
+    """An `EncoderMemory` as `FactoredAdditive`, or the memory itself.
+
+    Args:
+        memory: the memory of a recurrent model
+        attention: the model's attention
+
+    Returns:
+        the factored memory if the attention is additive with softmax, on a CPU, and the range of its keys allows
+        exponentials; else the memory
+    """
+    if type(attention) is not Attention or type(attention.score) is not Additive or not applies_softmax(attention):
+        return memory
+    projected_kv, score = memory.projected_kv, attention.score
+    if score.query_proj is None or score.activation not in TANH_SCALE or projected_kv.key.device.type != "cpu":
+        return memory
+    scale = TANH_SCALE[score.activation]
+    key = -scale * projected_kv.key
+    low, high = key.amin(1, keepdim=True), key.amax(1, keepdim=True)
+    center, reach = (low + high) / 2, (high - low) / 2
+    is_in_range = key.numel() and bool(reach.amax() < FACTOR_REACH[key.dtype])
+    if not (is_in_range and bool(score.energy.isfinite().all())):
+        return memory
+    is_token = torch.arange(key.shape[1]) < memory.lengths[:, None]
+    return FactoredAdditive(
+        query_proj=score.query_proj.weight.t() * -scale,
+        energy=score.energy * scale,
+        key=key.sub_(center).exp_(),
+        center=center,
+        bound=reach + FACTOR_MARGIN[key.dtype],
+        value=projected_kv.value,
+        padding_bias=key.new_zeros(len(key), 1, key.shape[1]).masked_fill_(~is_token[:, None], -math.inf),
+    )
+
+
+class FusedRNNDecoderState(RecurrentState):
     """`RNNDecoderState` by fused operations; rows are sentences x width, neighbors share a sentence.
 
     `states` and `input_feed` are those of the distinct rows that are continued; `parents` maps each row to its own.
@@ -271,23 +343,12 @@ class FusedRNNDecoderState:
     """
 
     def __init__(self, decoder: FusedRNNDecoder, memory: Any, state: Any):
-        self.decoder, self.memory, self.t = decoder, memory, 0
-        self.states, self.parents = state.states, RowGroups()
+        super().__init__(decoder.output_projection, memory)
+        self.decoder, self.states, self.parents = decoder, state.states, RowGroups()
         self.input_feed: Tensor | None = state.input_feed if decoder.input_feeding else None
-        self.attention: Any = None
-        self.buffer: Tensor | None = None
 
-    def step(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocab"]:
-        """Logits of the next token of each row, given the token before it."""
-        return self.decoder.output_projection(self._hidden_after(tokens))
-
-    def base2_logits(self, tokens: Int[Tensor, " rows"], block_size: int) -> Float[Tensor, "rows padded"]:
-        """The logits of `step` divided by ln 2, in float32, padded with -inf to a multiple of `block_size`."""
-        projection = self.decoder.output_projection
-        self.buffer = base2_logits(projection, self._hidden_after(tokens), block_size, self.buffer)
-        return self.buffer
-
-    def _hidden_after(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows output_dim"]:
+    def advance(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows output_dim"]:
+        """The hidden state of each row after its next token."""
         decoder = self.decoder
         unique_tokens, groups = unique_rows(tokens)
         embedded = F.embedding(unique_tokens, decoder.embed_weight)
@@ -296,7 +357,7 @@ class FusedRNNDecoderState:
         self.parents, self.t = RowGroups(), self.t + 1
         return hidden
 
-    def _step_luong(self, projected_input: Float[Tensor, "rows outputs"]) -> Float[Tensor, "rows output_dim"]:
+    def _step_luong(self, projected_input: ProjectedInput) -> Float[Tensor, "rows output_dim"]:
         decoder = self.decoder
         self._step_cells(projected_input, self.input_feed)
         top_hidden = self.states[-1][0]
@@ -305,19 +366,17 @@ class FusedRNNDecoderState:
         self.input_feed = hidden if decoder.input_feeding else None
         return hidden
 
-    def _step_bahdanau(self, projected_input: Float[Tensor, "rows outputs"]) -> Float[Tensor, "rows output_dim"]:
+    def _step_bahdanau(self, projected_input: ProjectedInput) -> Float[Tensor, "rows output_dim"]:
         decoder, context = self.decoder, self._attend(self.parents.expand(self.states[-1][0]))
         row = self._step_cells(projected_input, self.parents.pick_one(context))
-        pairs = decoder.first_cell.extra_outputs(row).addmm_(self.states[-1][0], decoder.top_weight)
+        pairs = row[:, decoder.first_cell.gates_end :].addmm_(self.states[-1][0], decoder.top_weight)
         return torch.maximum(*pairs.chunk(2, 1))
 
     def _attend(self, top_hidden: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows value"]:
         context, self.attention = self.memory.attend(top_hidden[:, None], self.t)
         return context.squeeze(1)
 
-    def _step_cells(
-        self, projected_input: Float[Tensor, "rows outputs"], context: Float[Tensor, "groups context"] | None
-    ) -> Float[Tensor, "rows row"]:
+    def _step_cells(self, projected_input: ProjectedInput, context: Float[Tensor, "groups context"] | None) -> GateRows:
         """Advance the state of every layer; returns what is left of the first cell's row."""
         first, expand = self.decoder.first_cell, self.parents.expand
         row = expand(first.project_state(self.states[0][0], context))
@@ -329,25 +388,8 @@ class FusedRNNDecoderState:
         self.states = states
         return row
 
-    def weights(self) -> Float[Tensor, "rows src_len"]:
-        """Attention weights of the last step."""
-        if self.attention is None:
-            raise UnsupportedError("FusedRNNDecoderState: a model without attention has no weights")
-        return self.attention.weights.flatten(0, 1)
-
-    def reorder(self, rows: Int[Tensor, " new_rows"]) -> None:
-        """Continue with these rows; a row may be repeated or left out."""
-        self.memory = self.memory.reorder(rows // self.memory.beam_width).with_beam_width(1)
-        self._set_parents(rows)
-
-    def reorder_beams(self, rows: Int[Tensor, "sentences width"]) -> None:
-        """`reorder` where each line of `rows` is the beam of one sentence, and sentences keep their order."""
-        if len(rows) < len(self.memory):
-            self.memory = self.memory.reorder(rows[:, 0] // self.memory.beam_width)
-        self.memory = self.memory.with_beam_width(rows.shape[1])
-        self._set_parents(rows.flatten())
-
-    def _set_parents(self, rows: Int[Tensor, " new_rows"]) -> None:
+    def reorder_states(self, rows: Int[Tensor, " new_rows"]) -> None:
+        """Continue with the recurrent states of these rows."""
         rows = rows if self.parents.table is None else self.parents.table[rows]
         parents, self.parents = unique_rows(rows)
         self.states = [tuple(part.index_select(0, parents) for part in state) for state in self.states]

@@ -1,26 +1,31 @@
-"""Parts shared by the fast decoders: output projection, weight cache, row groups and row slots."""
+"""Parts shared by the fast decoders: states, output projection, weight cache, and rows with the same token."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized
+
+from regard.attention import Dropout, softmax
+from regard.attention.observers import WATCHERS
+from regard.errors import UnsupportedError
 
 __all__ = [
     "OutputProjection",
+    "ProjectedState",
+    "RecurrentState",
     "RowGroups",
-    "RowSlots",
     "WeightCache",
-    "WeightsVersion",
-    "base2_logits",
+    "applies_softmax",
     "cached_output_projection",
+    "can_fuse",
     "fingerprint",
     "get_or_build",
     "has_no_hooks",
@@ -63,68 +68,90 @@ class OutputProjection:
         return self.weight.t().mul(LOG2E).contiguous()
 
 
-def base2_logits(
-    projection: Callable[[Tensor], Tensor],
-    x: Float[Tensor, "rows dim"],
-    block_size: int,
-    buffer: Float[Tensor, "buffer padded"] | None,
-) -> Float[Tensor, "rows padded"]:
-    """Logits divided by ln 2, in float32, padded with -inf to a multiple of `block_size`.
+class ProjectedState:
+    """A decoder state that projects hidden states to logits; a subclass implements `advance`.
 
     Args:
-        projection: from hidden states to logits
-        x: hidden states
-        block_size: the width of the result is a multiple of it
-        buffer: the result of an earlier call, which is overwritten if it is large enough
-
-    Shape: x (rows, dim) -> (rows, padded)
-
-    Returns:
-        the logits
+        output_projection: from hidden states to logits
 
     Example:
-        >>> base2_logits(OutputProjection(torch.randn(13, 8)), torch.randn(2, 8), 16, None).shape
+        >>> class Constant(ProjectedState):
+        ...     def advance(self, tokens):
+        ...         return torch.ones(len(tokens), 8)
+        >>> Constant(OutputProjection(torch.randn(13, 8))).base2_logits(torch.tensor([1, 2]), 16).shape
         torch.Size([2, 16])
     """
-    if isinstance(projection, OutputProjection) and x.dtype == torch.float32:
-        vocab_size = projection.weight_t_base2.shape[1]
-        buffer = _buffer(buffer, x, vocab_size, block_size)
-        torch.mm(x, projection.weight_t_base2, out=buffer[:, :vocab_size])
-    else:
-        logits = projection(x).float()
-        buffer = _buffer(buffer, x, logits.shape[1], block_size)
-        torch.mul(logits, LOG2E, out=buffer[:, : logits.shape[1]])
-    return buffer
+
+    def __init__(self, output_projection: Callable[[Tensor], Tensor]):
+        self.output_projection, self.buffer = output_projection, torch.empty(0, 0)
+
+    def advance(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows dim"]:
+        """The hidden state of each row after its next token."""
+        raise NotImplementedError(f"{type(self).__name__} must implement advance(tokens)")
+
+    def step(self, tokens: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocab"]:
+        """Logits of the next token of each row, given the token before it."""
+        return self.output_projection(self.advance(tokens))
+
+    def base2_logits(self, tokens: Int[Tensor, " rows"], block_size: int) -> Float[Tensor, "rows padded"]:
+        """The logits of `step` divided by ln 2, in float32, padded with -inf to a multiple of `block_size`.
+
+        The next call overwrites the result.
+        """
+        x, project = self.advance(tokens), self.output_projection
+        if isinstance(project, OutputProjection) and x.dtype == torch.float32:
+            torch.mm(x, project.weight_t_base2, out=self._reserve(x, project.weight_t_base2.shape[1], block_size))
+        else:
+            logits = project(x).float()
+            torch.mul(logits, LOG2E, out=self._reserve(x, logits.shape[1], block_size))
+        return self.buffer
+
+    def _reserve(self, x: Tensor, vocab_size: int, block_size: int) -> Float[Tensor, "rows vocab"]:
+        """The buffer without its padding, cut to the rows of x or allocated for them."""
+        if len(self.buffer) < len(x) or not self.buffer.numel():
+            padded = -(-vocab_size // block_size) * block_size
+            self.buffer = x.new_full((len(x), padded), -math.inf, dtype=torch.float32)
+        self.buffer = self.buffer[: len(x)]
+        return self.buffer[:, :vocab_size]
 
 
-def _buffer(buffer: Tensor | None, x: Tensor, vocab_size: int, block_size: int) -> Tensor:
-    if buffer is None or len(buffer) < len(x):
-        width = -(-vocab_size // block_size) * block_size
-        return x.new_full((len(x), width), -math.inf, dtype=torch.float32)
-    return buffer[: len(x)]
-
-
-class WeightsVersion(NamedTuple):
-    """Identity of some parameters and a sample of their contents: equal as long as they are the same and unchanged.
+class RecurrentState(ProjectedState):
+    """A state of a recurrent decoder and the memory that it attends to; neighboring rows share a sentence.
 
     Args:
-        parameter_ids: the identity of each tensor
-        versions: its version counter
-        data_pointers: the address of its data
-        fingerprint: the `fingerprint` of all tensors
-
-    Example:
-        >>> WeightsVersion((1,), (0,), (64,), 0.5) == WeightsVersion((1,), (1,), (64,), 0.5)
-        False
+        output_projection: from hidden states to logits
+        memory: an `EncoderMemory` or a `FactoredAdditive`
     """
 
-    parameter_ids: tuple[int, ...]
-    versions: tuple[int, ...]
-    data_pointers: tuple[int, ...]
-    fingerprint: float
+    def __init__(self, output_projection: Callable[[Tensor], Tensor], memory: Any):
+        super().__init__(output_projection)
+        self.memory, self.t = memory, 0
+        self.attention: Any = None  # of the last step; with `weights`
+
+    def weights(self) -> Float[Tensor, "rows src_len"]:
+        """Attention weights of the last step."""
+        if self.attention is None:
+            raise UnsupportedError(f"{type(self).__name__}: a model without attention has no weights")
+        return self.attention.weights.flatten(0, 1)
+
+    def reorder(self, rows: Int[Tensor, " new_rows"]) -> None:
+        """Continue with these rows; a row may be repeated or left out."""
+        self.memory = replace(self.memory.reorder(rows // self.memory.beam_width), beam_width=1)
+        self.reorder_states(rows)
+
+    def reorder_beams(self, rows: Int[Tensor, "sentences width"]) -> None:
+        """`reorder` where each line of `rows` is the beam of one sentence, and sentences keep their order."""
+        if len(rows) < len(self.memory):
+            self.memory = self.memory.reorder(rows[:, 0] // self.memory.beam_width)
+        self.memory = replace(self.memory, beam_width=rows.shape[1])
+        self.reorder_states(rows.flatten())
+
+    def reorder_states(self, rows: Int[Tensor, " new_rows"]) -> None:
+        """Continue with the recurrent states of these rows."""
+        raise NotImplementedError(f"{type(self).__name__} must implement reorder_states(rows)")
 
 
-WeightCache = WeakKeyDictionary[nn.Module, tuple[WeightsVersion, CachedValue]]
+WeightCache = WeakKeyDictionary[nn.Module, tuple[tuple[object, ...], CachedValue]]
 OUTPUT_PROJECTIONS: WeightCache[OutputProjection] = WeakKeyDictionary()
 
 
@@ -161,9 +188,6 @@ def get_or_build(
         modules: the modules whose parameters the value depends on
         build: returns a new value
 
-    Returns:
-        the value
-
     Example:
         >>> cache, model = WeakKeyDictionary(), nn.Linear(2, 3)
         >>> first = get_or_build(cache, model, [model], object)
@@ -176,19 +200,12 @@ def get_or_build(
     tensors = [p for module in modules for p in module._parameters.values() if p is not None]
     if any(p.is_inference() for p in tensors):  # inference tensors have no version counter
         return build()
-    version, entry = _weights_version(tensors), cache.get(model)
+    # The identity of each tensor, its version and the address of its data, and a sample of all their contents.
+    versions = ((id(tensor), tensor._version, tensor.data_ptr()) for tensor in tensors)
+    version, entry = (*versions, fingerprint(tensors)), cache.get(model)
     if entry is None or entry[0] != version:
         entry = cache[model] = version, build()
     return entry[1]
-
-
-def _weights_version(tensors: Sequence[Tensor]) -> WeightsVersion:
-    return WeightsVersion(
-        tuple(map(id, tensors)),
-        tuple(p._version for p in tensors),
-        tuple(p.data_ptr() for p in tensors),
-        fingerprint(tensors),
-    )
 
 
 def fingerprint(weights: Sequence[Tensor]) -> float:
@@ -244,9 +261,6 @@ def is_plain_inference(weight: Tensor) -> bool:
 
     Shape: weight (*)
 
-    Returns:
-        True in ordinary inference
-
     Example:
         >>> with torch.no_grad():
         ...     is_plain_inference(torch.ones(2))
@@ -279,7 +293,7 @@ def has_no_hooks(module: nn.Module) -> bool:
         or module._forward_pre_hooks
         or "forward" in vars(module)
         or type(module).__call__ is not nn.Module.__call__
-        or is_parametrized(module)
+        or module._modules.get("parametrizations")  # as `is_parametrized`, which is slower
     )
 
 
@@ -296,6 +310,39 @@ def is_inlineable(module: nn.Module, known: Iterable[type[nn.Module]]) -> bool:
     """
     forward = type(module).forward
     return not module.training and has_no_hooks(module) and any(forward is cls.forward for cls in known)
+
+
+def can_fuse(weight: Tensor, modules: Iterable[nn.Module], known: Iterable[type[nn.Module]]) -> bool:
+    """Whether none of these modules need be called: see `is_plain_inference` and `is_inlineable`; nobody watches.
+
+    Args:
+        weight: a parameter
+        modules: parts of a model
+        known: classes of which a subclass counts too, unless it has a `forward` of its own
+
+    Shape: weight (*)
+
+    Example:
+        >>> layer = nn.Linear(2, 3).eval()
+        >>> can_fuse(layer.weight, [layer], [nn.Linear])  # gradients are enabled
+        False
+    """
+    is_plain = is_plain_inference(weight) and not WATCHERS.get() and weight.dtype in (torch.float32, torch.float64)
+    return is_plain and all(is_inlineable(module, known) for module in modules)
+
+
+def applies_softmax(attention: Any) -> bool:
+    """Whether an attention in eval mode normalizes its scores by softmax.
+
+    Args:
+        attention: a module with `normalize`, such as `Attention`
+
+    Example:
+        >>> applies_softmax(Attention(Additive(4, 6, 8))), applies_softmax(Attention(Additive(4, 6, 8), sparsemax))
+        (True, False)
+    """
+    normalize = attention.normalize
+    return (normalize.normalize if isinstance(normalize, Dropout) else normalize) in (None, softmax)
 
 
 class RowGroups:
@@ -349,56 +396,3 @@ def unique_rows(numbers: Int[Tensor, " rows"], min_rows: int = MIN_ROWS) -> tupl
         return numbers, RowGroups()
     unique, table = numbers.unique(return_inverse=True)
     return unique, RowGroups(table, len(unique))
-
-
-class RowSlots:
-    """Slots in which the sentences of a batch are stored.
-
-    A removed sentence leaves a hole, which a sentence from the end fills: few are moved, but the order changes.
-
-    Args:
-        num_rows: number of sentences
-        device: device of the index tensors
-
-    Example:
-        >>> slots = RowSlots(5, torch.device("cpu"))
-        >>> slots.remove(torch.tensor([0, 2, 4]))  # three remain; the last one moves to slot 1
-        (3, tensor([1]), tensor([4]))
-        >>> stored = torch.tensor([[10], [14], [12]])
-        >>> slots.from_slots(stored).flatten().tolist()
-        [10, 12, 14]
-    """
-
-    def __init__(self, num_rows: int, device: torch.device):
-        self.slots = torch.arange(num_rows, device=device)  # the slot of each sentence
-        self.order: Tensor | None = None  # the sentence in each slot; None if they are in order
-
-    def __len__(self) -> int:
-        return len(self.slots)
-
-    def slots_of(self, sentences: Int[Tensor, " some"]) -> Int[Tensor, " some"]:
-        """The slots of these sentences."""
-        return self.slots[sentences]
-
-    def to_slots(self, values: Shaped[Tensor, "sentences *_"]) -> Shaped[Tensor, "sentences *_"]:
-        """From the order of sentences to the order of slots."""
-        return values if self.order is None else values.index_select(0, self.order)
-
-    def from_slots(self, values: Shaped[Tensor, "sentences *_"]) -> Shaped[Tensor, "sentences *_"]:
-        """From the order of slots to the order of sentences."""
-        return values if self.order is None else values.index_select(0, self.slots)
-
-    def remove(self, remaining: Int[Tensor, " remaining"]) -> tuple[int, Tensor, Tensor]:
-        """Remove all other sentences.
-
-        Returns:
-            how many remain, the holes among their slots, and the slots that move there
-        """
-        num_left, slots = len(remaining), self.slots[remaining]
-        is_free = torch.ones(num_left, dtype=torch.bool, device=slots.device)
-        is_low = slots < num_left
-        is_free[slots[is_low]] = False
-        holes, movers = is_free.nonzero().flatten(), slots[~is_low]
-        slots[~is_low] = holes
-        self.slots, self.order = slots, slots.argsort()
-        return num_left, holes, movers
