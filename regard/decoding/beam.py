@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -27,11 +25,14 @@ __all__ = ["Coverage", "OpenBeams", "run_beam_search"]
 MIN_COVERAGE = 1e-6  # of a source token without attention; the logarithm of 0 would be -inf
 
 
-@dataclass
 class OpenBeams:
     """The sentences that are not done, one row each.
 
     Args:
+        source_lengths: tokens of each source
+        config: the search options
+
+    Attributes:
         sentence: index of the sentence
         max_length: maximum number of its tokens
         length_norm: length norm at the maximum length
@@ -40,12 +41,13 @@ class OpenBeams:
         best_scores: scores of its best finished hypotheses, best first
     """
 
-    sentence: Int[Tensor, " sentences"]
-    max_length: Int[Tensor, " sentences"]
-    length_norm: Float[Tensor, " sentences"]
-    total_log_prob: Float[Tensor, "sentences width"]
-    num_finished: Int[Tensor, " sentences"]
-    best_scores: Float[Tensor, "sentences num_best"]
+    def __init__(self, source_lengths: Int[Tensor, " sentences"], config: DecodingConfig):
+        self.max_length = config.max_lengths(source_lengths)
+        self.length_norm = config.length_norms(self.max_length)
+        self.sentence = torch.arange(len(self.max_length), device=self.max_length.device)
+        self.total_log_prob = self.length_norm.new_zeros(len(self.sentence), 1)
+        self.num_finished = torch.zeros_like(self.max_length)
+        self.best_scores = self.length_norm.new_full((len(self.sentence), config.num_best), -torch.inf)
 
     def keep(self, rows: Tensor) -> None:
         """Drop all other rows."""
@@ -79,7 +81,7 @@ def run_beam_search(
     fast = state if isinstance(state, FastDecoderState) else None
     ranker = ContinuationRanker(specials, config.min_length, source.device)
     coverage = Coverage(state, source, source_lengths, config)
-    beams = _init_beams(source_lengths, config)
+    beams = OpenBeams(source_lengths, config)
     token = torch.full_like(beams.sentence, specials.bos)
     # No sentence can be done before the shortest maximum length or its first finished hypothesis.
     shortest, none_finished = int(beams.max_length.min()), True
@@ -122,15 +124,6 @@ def run_beam_search(
                 fast.reorder_beams(rows)
             coverage.reorder(rows.flatten())
     return record
-
-
-def _init_beams(source_lengths: Tensor, config: DecodingConfig) -> OpenBeams:
-    max_length = config.max_lengths(source_lengths)
-    length_norm = config.length_norms(max_length)
-    sentence = torch.arange(len(max_length), device=max_length.device)
-    best_scores = length_norm.new_full((len(max_length), config.num_best), -torch.inf)
-    total = length_norm.new_zeros(len(max_length), 1)
-    return OpenBeams(sentence, max_length, length_norm, total, torch.zeros_like(max_length), best_scores)
 
 
 def _is_finished(beams: OpenBeams, length: int, config: DecodingConfig) -> Bool[Tensor, " sentences"]:
