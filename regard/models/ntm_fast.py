@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ __all__ = ["ClipGradient", "HeadLayout", "bounded_softplus", "cast_tensors", "me
 
 # Bound of strength and sharpness: above it float32 weights do not become sharper, and gradients are noise.
 MAX_STRENGTH = 100.0
+HeadParameters = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # key, strength, gate, offsets, sharpness
 
 
 class HeadLayout(NamedTuple):
@@ -69,15 +70,15 @@ class HeadLayout(NamedTuple):
 
     def split(
         self, vectors: Tensor, gates: Tensor, positive: Tensor, offsets: Tensor
-    ) -> tuple[Sequence[Tensor], Sequence[Tensor], Tensor, Tensor]:
+    ) -> tuple[HeadParameters, HeadParameters, Tensor, Tensor]:
         """Parameters of the read heads and of the write heads, in the order of `addressing.address`; erase and add."""
         heads = self.num_read + self.num_write
         vectors = vectors.view(len(vectors), -1, self.memory_width)
         gate, erase = gates[:, :heads], gates[:, heads:].view(len(gates), -1, self.memory_width)
         strength, sharpness = positive.chunk(2, -1)
         of_all = (vectors[:, :heads], strength, gate, offsets, 1 + sharpness)
-        readers = [part[:, : self.num_read] for part in of_all]
-        writers = [part[:, self.num_read :] for part in of_all]
+        readers = cast(HeadParameters, tuple(part[:, : self.num_read] for part in of_all))
+        writers = cast(HeadParameters, tuple(part[:, self.num_read :] for part in of_all))
         return readers, writers, erase, vectors[:, heads:]
 
 
