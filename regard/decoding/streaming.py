@@ -45,6 +45,15 @@ class ObservedModel:
         model: a `StepwiseModel`
         num_rows: number of sentences
         emit: called with the row of a sentence and its next token
+
+    Example:
+        >>> from regard.decoding import DecodingConfig, greedy
+        >>> from regard.models import RNNSeq2Seq
+        >>> tokens, model = [], RNNSeq2Seq(10, 10, embed_dim=4, hidden_dim=8)
+        >>> observed = ObservedModel(model.eval(), 1, lambda row, token: tokens.append(token))
+        >>> (best,) = greedy(observed, torch.tensor([[5, 3]]), torch.tensor([2]), DecodingConfig(max_length=4))
+        >>> tokens == best.token_ids[: len(tokens)]
+        True
     """
 
     def __init__(self, model: Any, num_rows: int, emit: Callable[[int, int], None]):

@@ -219,8 +219,7 @@ def fingerprint(weights: Sequence[Tensor]) -> float:
     Args:
         weights: parameters on one device
 
-    Returns:
-        the number
+    Shape: weights (*) each
 
     Example:
         >>> weight = torch.rand(300, 70)

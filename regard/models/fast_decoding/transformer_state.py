@@ -101,6 +101,8 @@ def compact_rows(tensor: Tensor, num_left: int, holes: Tensor, movers: Tensor) -
         holes: rows below `num_left` that are overwritten
         movers: rows from `num_left` on that move there
 
+    Shape: tensor (rows, *), holes and movers (moved,) -> (num_left, *)
+
     Returns:
         the first `num_left` rows
 
