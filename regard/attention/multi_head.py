@@ -142,7 +142,7 @@ class MultiHead(ResettableModule):
         """
         key = query if key is None else key
         value = key if value is None else value
-        self._check_inputs(query, key, value)
+        self._check_inputs(query=query, key=key, value=value)
         heads_key, heads_value = self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(value))
         if cache is not None:
             if mask is not None:  # before the cache is updated
@@ -178,10 +178,13 @@ class MultiHead(ResettableModule):
     def _split_heads(self, projected: Tensor) -> Tensor:
         return projected.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)
 
-    def _check_inputs(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        _check_input("query", query, self.q_proj)
-        _check_input("key", key, self.k_proj)
-        _check_input("value", value, self.v_proj)
+    def _check_inputs(self, **inputs: Tensor) -> None:
+        for name, tensor in inputs.items():
+            size = getattr(self, f"{name[0]}_proj").in_features
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"MultiHead: {name} must be a tensor, got {type(tensor).__name__}")
+            if tensor.dim() < 2 or tensor.shape[-1] != size:
+                raise ShapeError(f"MultiHead: {name} must be (*batch, positions, {size}), got {tuple(tensor.shape)}")
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> MultiHead:
@@ -215,15 +218,6 @@ class MultiHead(ResettableModule):
         return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}"
 
 
-def _check_input(name: str, tensor: Tensor, layer: nn.Linear) -> None:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"MultiHead: {name} must be a tensor, got {type(tensor).__name__}")
-    if tensor.dim() < 2 or tensor.shape[-1] != layer.in_features:
-        raise ShapeError(
-            f"MultiHead: {name} must be (*batch, positions, {layer.in_features}), got {tuple(tensor.shape)}"
-        )
-
-
 class ProjectedHeads(FixedKeys):
     """A MultiHead with fixed keys and values: ``attention.precompute(key, value, mask)(query)``.
 
@@ -240,7 +234,7 @@ class ProjectedHeads(FixedKeys):
     """
 
     def __init__(self, multi_head: MultiHead, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None):
-        multi_head._check_inputs(key.new_empty(1, multi_head.embed_dim), key, value)
+        multi_head._check_inputs(key=key, value=value)
         self.multi_head = multi_head
         super().__init__(
             multi_head.score,
@@ -254,7 +248,7 @@ class ProjectedHeads(FixedKeys):
     def __call__(self, query: Tensor) -> AttentionOutput:
         """Attend with a query (*batch, queries, embed_dim)."""
         self.assert_unchanged()
-        _check_input("query", query, self.multi_head.q_proj)
+        self.multi_head._check_inputs(query=query)
         return self.multi_head.attend_projected(query, self)
 
 

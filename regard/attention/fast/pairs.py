@@ -5,7 +5,7 @@
 
 Large work is done in loops that torch.compile fuses, other work block by block, each small enough for the cache.
 
-`run_compiled` returns None where compiled loops are unavailable (no C++ compiler, disabled, a forked process); the
+`compiled_or_none` returns None where compiled loops are unavailable (no C++ compiler, disabled, a forked process); the
 caller then computes the same in blocks. Each kernel is compiled on a small artificial example with different sizes,
 none of them 1, so that one compilation serves all shapes and does not depend on the first one. (A batch of one has its
 own kernel.)
@@ -126,7 +126,7 @@ def iter_blocks(a: Tensor, b: Tensor) -> Iterator[tuple[slice, slice, slice]]:
 
 
 def compiled_or_none(name: str, kernel: Callable[..., Any], a: Tensor, b: Tensor, *others: Tensor) -> Any:
-    """``kernel(a, b, *others)`` in compiled loops, or None if the work is small or there is no compiler.
+    """``kernel(a, b, *others)`` in compiled loops, or None if the work is small or they are unavailable.
 
     Args:
         name: identifies the kernel
@@ -142,12 +142,20 @@ def compiled_or_none(name: str, kernel: Callable[..., Any], a: Tensor, b: Tensor
         True
     """
     sizes = (a.shape[1], b.shape[1], a.shape[2])
-    if (
-        a.shape[0] * math.prod(sizes) < MIN_COMPILED_WORK or min(sizes) < 2
-    ):  # a size of 1 would need a compilation of its own
+    is_small = a.shape[0] * math.prod(sizes) < MIN_COMPILED_WORK
+    if is_small or min(sizes) < 2 or not _enabled.get() or _broken:  # a size of 1 would need its own compilation
         return None
-    example = functools.partial(example_arguments, 2 + len(others))
-    return run_compiled(f"additive {name}", kernel, example, a, b, *others)
+    # Everything that torch.compile would recompile for has a kernel of its own instead.
+    threads = torch.get_num_threads()
+    # Too small to occupy all threads, so that the queries are distributed among them too.
+    batch = 1 if a.shape[0] == 1 else max(2 * threads - 1, 3)
+    key = (f"additive {name}", a.dtype, a.device, batch, threads, torch.is_inference_mode_enabled())
+    try:
+        compiled = _kernels.get(key) or _compile(key, kernel, example_arguments(2 + len(others), a, batch))
+        return compiled(a, b, *others)
+    except Exception as error:  # any error of a missing or broken toolchain
+        _disable_compiler(error)
+        return None
 
 
 def example_arguments(count: int, like: Tensor, batch: int) -> list[Tensor]:
@@ -230,22 +238,6 @@ def require_compiled() -> None:
         raise RuntimeError("torch.compile ran a kernel of regard uncompiled")
 
 
-def run_compiled(name: str, function: Callable[..., Any], example: Callable[..., list[Tensor]], *args: Tensor) -> Any:
-    """``function(*args)`` in compiled loops, or None if they are unavailable; ``name`` identifies the function."""
-    if not _enabled.get() or _broken:
-        return None
-    # Everything that torch.compile would recompile for has a kernel of its own instead.
-    like, threads = args[0], torch.get_num_threads()
-    batch = _example_batch_size(like.shape[0] == 1, threads)
-    key = (name, like.dtype, like.device, batch, threads, torch.is_inference_mode_enabled())
-    try:
-        kernel = _kernels.get(key) or _compile(key, function, example(like, batch))
-        return kernel(*args)
-    except Exception as error:  # any error of a missing or broken toolchain
-        _disable_compiler(error)
-        return None
-
-
 def _compile(key: tuple[Any, ...], function: Callable[..., Any], example: list[Tensor]) -> Callable[..., Any]:
     with _lock:
         if key not in _kernels:
@@ -266,11 +258,6 @@ def _clone_code(function: Callable[..., Any], number: int) -> Callable[..., Any]
     assert isinstance(function, types.FunctionType)
     code = function.__code__.replace(co_name=f"{function.__name__}_{number}")
     return types.FunctionType(code, function.__globals__, closure=function.__closure__)
-
-
-def _example_batch_size(is_single: bool, num_threads: int) -> int:
-    """A batch size too small to occupy all threads, so that the queries are distributed among them too."""
-    return 1 if is_single else max(2 * num_threads - 1, 3)
 
 
 def _disable_compiler(error: Exception) -> None:
