@@ -6,50 +6,50 @@ keys, vectors of size d and a hidden layer of size h.
 
 from __future__ import annotations
 
+from functools import partial
+
 from regard.catalogue.mechanism import POSITIONAL, RANDOM, Mechanism, half_circle
 
 __all__ = ["NORMALIZERS", "SCORES"]
+
+score = partial(Mechanism, kind="score")
+normalizer = partial(Mechanism, kind="normalizer")
 
 FUSED = "one call of PyTorch's fused scaled_dot_product_attention"
 
 
 SCORES = (
-    Mechanism(
+    score(
         "Constant",
-        "score",
         summary_zh="所有键得分相同：注意力就是可见值的平均（平均汇聚）。",
         cost="n d additions for all queries together",
         fast_path="The mean of the visible values; no queries x keys matrix is made.",
         aliases=("average", "mean", "average pooling"),
     ),
-    Mechanism(
+    score(
         "Dot",
-        "score",
         summary_zh="查询与键的点积。",
         cost="m n d multiplications",
         fast_path=f"It is {FUSED} with scale 1.",
         aliases=("luong dot", "dot product"),
     ),
-    Mechanism(
+    score(
         "ScaledDot",
-        "score",
         summary_zh="点积除以维度的平方根，使其方差不随维度增大。",
         cost="m n d multiplications",
         fast_path=f"It is {FUSED}.",
         aliases=("scaled dot product", "transformer", "vaswani"),
     ),
-    Mechanism(
+    score(
         "Bilinear",
-        "score",
         summary_zh="经可学习的线性映射之后的点积。",
         cost="m d^2 + m n d multiplications",
         fast_path=f"Each query is projected once, then {FUSED}.",
         aliases=("general", "luong general", "multiplicative"),
         example_factory=lambda a: a.Bilinear(query_dim=4, key_dim=4),
     ),
-    Mechanism(
+    score(
         "Additive",
-        "score",
         summary_zh="加性（Bahdanau）打分函数：由单隐藏层的小网络打分。",
         cost="m n h tanh",
         fast_path="tanh(a + b) from exponentials computed once per query and once per key: one multiply-add and one "
@@ -57,36 +57,32 @@ SCORES = (
         aliases=("bahdanau", "mlp", "hierarchical", "han"),
         example_factory=lambda a: a.Additive(query_dim=4, key_dim=4, hidden_dim=8),
     ),
-    Mechanism(
+    score(
         "Concat",
-        "score",
         summary_zh="将查询与键拼接后由多层感知机打分。",
         cost="m n h tanh, and m n h^2 multiplications for each layer beyond the first",
         fast_path="With one layer that of Additive; more layers are computed pair by pair.",
         aliases=("luong concat",),
         example_factory=lambda a: a.Concat(query_dim=4, key_dim=4, hidden_dim=8),
     ),
-    Mechanism(
+    score(
         "Cosine",
-        "score",
         summary_zh="查询与键夹角的余弦，再乘以强度。",
         cost="m n d multiplications",
         fast_path=f"Queries and keys are normalized, then {FUSED}.",
         aliases=("cosine similarity",),
         example_factory=lambda a: a.Cosine(strength=8.0),
     ),
-    Mechanism(
+    score(
         "Gaussian",
-        "score",
         summary_zh="高斯核的对数；与 softmax 合用即 Nadaraya-Watson 核回归。",
         cost="m n d multiplications",
         fast_path="-|q - k|^2 / 2 as a dot product of centered vectors, in float64 for large norms, fused.",
         aliases=("nadaraya-watson", "kernel regression", "rbf"),
         example_factory=lambda a: a.Gaussian(width=1.0),
     ),
-    Mechanism(
+    score(
         "Boxcar",
-        "score",
         summary_zh="均匀核：宽度以内的键得分为 1，其余为 0。",
         cost="m n d multiplications",
         fast_path="None needed: distances, one comparison, one product with the values.",
@@ -94,9 +90,8 @@ SCORES = (
         law_exceptions="Returns kernel values, for kernel_sum only; its gradient is 0.",
         example_factory=lambda a: a.Boxcar(width=2.0),
     ),
-    Mechanism(
+    score(
         "Epanechnikov",
-        "score",
         summary_zh="抛物线核：随距离减小，超出宽度为 0。",
         cost="m n d multiplications",
         fast_path="None needed: distances, one product with the values.",
@@ -104,9 +99,8 @@ SCORES = (
         law_exceptions="Returns kernel values, for kernel_sum only.",
         example_factory=lambda a: a.Epanechnikov(width=3.0),
     ),
-    Mechanism(
+    score(
         "Location",
-        "score",
         summary_zh="只由查询决定各个键位置的得分，与键的内容无关。",
         cost="m n d multiplications",
         fast_path="One linear layer.",
@@ -114,9 +108,8 @@ SCORES = (
         law_exceptions=POSITIONAL + " Keys beyond max_keys are hidden.",
         example_factory=lambda a: a.Location(query_dim=4, max_keys=64),
     ),
-    Mechanism(
+    score(
         "Energy",
-        "score",
         summary_zh="双线性能量：查询与键（各自与上下文向量拼接）越匹配，能量越低。",
         cost="m d^2 + m n d multiplications",
         fast_path=f"Each query is projected once, then {FUSED}.",
@@ -127,65 +120,57 @@ SCORES = (
 
 
 NORMALIZERS = (
-    Mechanism(
+    normalizer(
         "softmax",
-        "normalizer",
         summary_zh="与得分的指数成正比、和为 1 的正权重。",
         cost="one exponential a score",
         fast_path="Fused with dot-product scores; the matrix is never written.",
         aliases=("soft", "global"),
     ),
-    Mechanism(
+    normalizer(
         "Temperature",
-        "normalizer",
         summary_zh="带温度的 softmax：越冷越尖锐，越热越平均。",
         cost="one exponential a score",
         fast_path="Folded into the scale of the fused kernel.",
         example_factory=lambda a: a.Temperature(0.25),
     ),
-    Mechanism(
+    normalizer(
         "sigmoid",
-        "normalizer",
         summary_zh="每个键有独立的门，权重之和不必为 1。",
         cost="one exponential a score",
         fast_path="None: the definition.",
         aliases=("gates",),
     ),
-    Mechanism(
+    normalizer(
         "SigmoidSum",
-        "normalizer",
         summary_zh="先取 sigmoid，再除以其和，使权重之和为 1。",
         cost="two exponentials a score",
         fast_path="None: the definition.",
     ),
-    Mechanism(
+    normalizer(
         "sparsemax",
-        "normalizer",
         summary_zh="到单纯形的投影：得分低的键权重恰好为零。",
         cost="about ten passes a row (Newton steps)",
         fast_path="Own backward pass over the support only.",
         aliases=("sparse",),
     ),
-    Mechanism(
+    normalizer(
         "entmax15",
-        "normalizer",
         summary_zh="介于 softmax 与 sparsemax 之间，alpha = 1.5。",
         cost="about ten passes a row (Newton steps)",
         fast_path="Own backward pass over the support only.",
         aliases=("entmax 1.5",),
     ),
-    Mechanism(
+    normalizer(
         "Entmax",
-        "normalizer",
         summary_zh="softmax 与 sparsemax 所在的一族，alpha 定稀疏程度。",
         cost="some tens of passes a row (bisection)",
         fast_path="Newton steps at alpha 1.5 and 2 on a CPU, softmax at 1; own backward pass over the support.",
         aliases=("alpha entmax",),
         example_factory=lambda a: a.Entmax(1.3),
     ),
-    Mechanism(
+    normalizer(
         "kernel_sum",
-        "normalizer",
         summary_zh="核函数值除以它们的和；和为零的行得到零。",
         cost="one division a score",
         law_exceptions="Expects kernel values, for Boxcar and Epanechnikov only.",
@@ -193,36 +178,32 @@ NORMALIZERS = (
             a.attend(half_circle(8), *[half_circle(16)] * 2, score=a.Epanechnikov(width=2.0)).weights
         ),
     ),
-    Mechanism(
+    normalizer(
         "hardmax",
-        "normalizer",
         summary_zh="得分最高的键权重为 1，其余为 0。",
         cost="one maximum a row",
         fast_path="None: the definition.",
         aliases=("argmax", "hard"),
         law_exceptions="Its gradient is 0; ties go to the first key.",
     ),
-    Mechanism(
+    normalizer(
         "Sample",
-        "normalizer",
         summary_zh="按 softmax 的概率采样一个键（硬注意力，用 REINFORCE 训练）。",
         cost="one exponential and one logarithm a score",
         fast_path="None: the choice must be the one used.",
         aliases=("hard attention", "reinforce", "xu"),
         law_exceptions=RANDOM + " Its gradient is 0; the log-probability carries it.",
     ),
-    Mechanism(
+    normalizer(
         "StraightThrough",
-        "normalizer",
         summary_zh="直通估计：前向只选一个键，反向用软权重的梯度。",
         cost="that of the wrapped normalizer, and one maximum a row",
         fast_path="None: the definition.",
         law_exceptions="Its gradient is that of the soft normalizer; ties go to the first key.",
         example_factory=lambda a: a.StraightThrough(a.softmax),
     ),
-    Mechanism(
+    normalizer(
         "Gumbel",
-        "normalizer",
         summary_zh="在得分上加 Gumbel 噪声再作 softmax：可微的抽样。",
         cost="one exponential and two logarithms a score",
         fast_path="None: the noise must be the one used.",
@@ -230,27 +211,24 @@ NORMALIZERS = (
         law_exceptions=RANDOM,
         example_factory=lambda a: a.Gumbel(0.5),
     ),
-    Mechanism(
+    normalizer(
         "TopK",
-        "normalizer",
         summary_zh="只在得分最高的 k 个键之间作 softmax。",
         cost="one partial sort a row",
         fast_path="None: the definition.",
         law_exceptions="Ties go to the first key.",
         example_factory=lambda a: a.TopK(3),
     ),
-    Mechanism(
+    normalizer(
         "Dropout",
-        "normalizer",
         summary_zh="训练时随机丢弃一部分权重；读出的权重是丢弃之前的。",
         cost="one random number a weight, in training only",
         fast_path="Drawn by comparing uniform numbers, cheaper than PyTorch's own on a CPU; on a GPU fused.",
         law_exceptions=RANDOM + " `.weights` are those before dropping.",
         example_factory=lambda a: a.Dropout(a.softmax, 0.1),
     ),
-    Mechanism(
+    normalizer(
         "GaussianWindow",
-        "normalizer",
         summary_zh="权重乘以以某一位置为中心的高斯函数，不再归一化。",
         cost="one exponential more a score",
         fast_path="Around a center only the nearby keys are gathered.",

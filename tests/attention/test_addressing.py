@@ -324,7 +324,7 @@ def test_compiles_to_machine_code():
         (address, "previous", (2, 3, 2, 6), "previous .* with rows 5 as in memory"),
     ],
 )
-def test_a_wrong_shape_is_one_sentence(function, name, shape, words):
+def test_a_wrong_shape_raises_one_line(function, name, shape, words):
     arguments = {key: example()[key] for key in ARGUMENTS[function]} | {name: torch.rand(shape)}
     with pytest.raises(ValueError, match=f"^{function.__name__}: [^.]*{words}") as error:
         function(**arguments)

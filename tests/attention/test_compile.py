@@ -120,8 +120,8 @@ def test_the_selection_covers_every_mechanism():
 @pytest.mark.parametrize(("score", "normalize", "mask"), PAIRWISE, ids=[" x ".join(case) for case in PAIRWISE])
 def test_one_graph(score, normalize, mask):
     mechanisms, parameters = build_parts(score, normalize)
-    w = tracked()
-    same(attention_function(*mechanisms, MASKS[mask](Q, K)), w, [*w, *parameters])
+    sample = tracked()
+    same(attention_function(*mechanisms, MASKS[mask](Q, K)), sample, [*sample, *parameters])
 
 
 GRID = [*matching_pairs(LISTED_SCORES, LISTED_NORMALIZERS), *matching_pairs(COMBINED_SCORES, ["softmax", "kernel_sum"])]
@@ -131,10 +131,10 @@ GRID = [*matching_pairs(LISTED_SCORES, LISTED_NORMALIZERS), *matching_pairs(COMB
 @pytest.mark.parametrize(("score", "normalize"), GRID, ids=[" x ".join(case) for case in GRID])
 def test_one_graph_for_every_combination(score, normalize):
     mechanisms, parameters = build_parts(score, normalize)
-    w = tracked()
+    sample = tracked()
     for mask in MASKS.values():
         torch.compiler.reset()
-        same(attention_function(*mechanisms, mask(Q, K)), w, [*w, *parameters], backend="eager")
+        same(attention_function(*mechanisms, mask(Q, K)), sample, [*sample, *parameters], backend="eager")
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_one_graph_for_every_combination(score, normalize):
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it first compiles
 def test_compiled_loops(score, normalize, mask):
-    w = tracked()
-    same(attention_function(score, normalize, mask), w, [*w, *score.parameters()], backend="inductor")
+    sample = tracked()
+    same(attention_function(score, normalize, mask), sample, [*sample, *score.parameters()], backend="inductor")
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def test_one_graph_serves_every_length():
 
 @pytest.mark.parametrize("mask", [window(2, 1), around(torch.arange(80.0), 2), window(2, 1) & padding([80, 9, 0])])
 def test_partial_paths(mask):
-    w = tracked(80, 160)
-    same(attention_function(ScaledDot(), None, mask), w, list(w), backend="eager")
+    sample = tracked(80, 160)
+    same(attention_function(ScaledDot(), None, mask), sample, list(sample), backend="eager")
 
 
 MODULES = {
@@ -211,7 +211,7 @@ def test_modules(name):
 
 def test_context_alone():
     """Weights that nobody reads are not computed in the graph either."""
-    w = tracked()
+    sample = tracked()
     graphs = []
 
     def store_graph(graph, _):
@@ -219,7 +219,7 @@ def test_context_alone():
         return graph
 
     compiled = torch.compile(lambda *arguments: attend(*arguments).context, fullgraph=True, backend=store_graph)
-    torch.testing.assert_close(compiled(*w), attend(*w).context)
+    torch.testing.assert_close(compiled(*sample), attend(*sample).context)
     names = [str(node.target) for node in graphs[0].graph.nodes]
     assert any("scaled_dot_product" in name for name in names)
     assert not any("softmax" in name for name in names)
@@ -228,23 +228,23 @@ def test_context_alone():
 def test_a_module_that_returns_the_output():
     """Weights of a compiled call can be read outside of the graph too."""
     module = torch.compile(Attention(), backend="eager")
-    w = tracked()
-    output = module(*w)
+    sample = tracked()
+    output = module(*sample)
     assert isinstance(output, AttentionOutput)
-    torch.testing.assert_close(output.weights, attend(*w).weights)
+    torch.testing.assert_close(output.weights, attend(*sample).weights)
 
 
 def test_sampling_compiles():
-    w = tracked()
+    sample = tracked()
 
     def compute(query, key, value):
         output = attend(query, key, value, normalize=Sample())
         return output.context, output.weights, output.log_prob, output.entropy
 
-    context, weights, log_prob, entropy = torch.compile(compute, fullgraph=True, backend="aot_eager")(*w)
+    context, weights, log_prob, entropy = torch.compile(compute, fullgraph=True, backend="aot_eager")(*sample)
     assert (weights.sum(-1) == 1).all()
-    torch.testing.assert_close(context, weights @ w.value)
-    torch.testing.assert_close(log_prob, (weights * attend(*w).weights).sum(-1).log())
+    torch.testing.assert_close(context, weights @ sample.value)
+    torch.testing.assert_close(log_prob, (weights * attend(*sample).weights).sum(-1).log())
     assert (entropy > 0).all()
 
 
@@ -285,7 +285,7 @@ def test_a_decoding_step_compiles():
     "score", [ScaledDot(), Additive(4, 4, 5), Gaussian(), Rotary(ScaledDot()), ScaledDot() + RelativeBias(2)], ids=repr
 )
 def test_export_saved_and_loaded(score):
-    w = make_inputs(Q, K, BATCH, dtype=torch.float32)
+    sample = make_inputs(Q, K, BATCH, dtype=torch.float32)
 
     class Model(torch.nn.Module):
         def __init__(self):
@@ -297,10 +297,10 @@ def test_export_saved_and_loaded(score):
 
     model = Model().eval()
     file = io.BytesIO()
-    torch.export.save(torch.export.export(model, tuple(w)), file)
+    torch.export.save(torch.export.export(model, tuple(sample)), file)
     file.seek(0)
     loaded = torch.export.load(file).module()
-    actual, expected = loaded(*w), model(*w)
+    actual, expected = loaded(*sample), model(*sample)
     assert isinstance(actual, AttentionOutput)
     for name in ("context", "weights", "scores"):
         torch.testing.assert_close(getattr(actual, name), getattr(expected, name))
@@ -308,10 +308,10 @@ def test_export_saved_and_loaded(score):
 
 
 def test_export_with_any_length():
-    w = make_inputs(Q, K, BATCH, dtype=torch.float32)
+    sample = make_inputs(Q, K, BATCH, dtype=torch.float32)
     queries, keys = torch.export.Dim("queries", min=2, max=50), torch.export.Dim("keys", min=2, max=50)
     shapes = ({2: queries}, {2: keys}, {2: keys})
-    program = torch.export.export(Attention(), tuple(w), dynamic_shapes=(*shapes, None)[:3])
+    program = torch.export.export(Attention(), tuple(sample), dynamic_shapes=(*shapes, None)[:3])
     other = make_inputs(9, 13, BATCH, dtype=torch.float32)
     torch.testing.assert_close(program.module()(*other).context, attend(*other).context)
 
@@ -322,11 +322,11 @@ def test_export_with_any_length():
 @pytest.mark.parametrize("score", SCORES)
 def test_autocast(score):
     part = SCORES[score]()
-    w = tracked()
-    expected = attend(*w, padding([K, 2, 0]), score=part)
+    sample = tracked()
+    expected = attend(*sample, padding([K, 2, 0]), score=part)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        output = attend(*w, padding([K, 2, 0]), score=part)
-        mixed = attend(w.query.bfloat16(), w.key, w.value, padding([K, 2, 0]), score=part)
+        output = attend(*sample, padding([K, 2, 0]), score=part)
+        mixed = attend(sample.query.bfloat16(), sample.key, sample.value, padding([K, 2, 0]), score=part)
     near = {"rtol": 0.05, "atol": 0.05} if kind(part) == "logits" else {"rtol": 0.5, "atol": 1.0}
     torch.testing.assert_close(output.context.float(), expected.context, **near)
     torch.testing.assert_close(output.weights.float(), expected.weights, **near)
@@ -335,7 +335,7 @@ def test_autocast(score):
     assert (output.context[2] == 0).all()
     if output.context.requires_grad:
         output.context.float().square().sum().backward()
-        assert all(t.grad is None or t.grad.isfinite().all() for t in w)
+        assert all(t.grad is None or t.grad.isfinite().all() for t in sample)
 
 
 def test_autocast_under_a_compiler():

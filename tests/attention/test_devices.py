@@ -61,10 +61,10 @@ def devices():
 @pytest.mark.parametrize("score", LISTED_SCORES)
 def test_other_devices_agree(score, device):
     part = SCORES[score]()
-    w = make_inputs(70, 160, BATCH, dtype=torch.float32).requiring_grad()
+    sample = make_inputs(70, 160, BATCH, dtype=torch.float32).requiring_grad()
     for mask in (None, causal(), padding([160, 5, 0]), window(3, 2), around(torch.arange(70.0), 3)):
-        expected = attend(*w, mask, score=part)
-        there = [t.detach().to(device).requires_grad_() for t in w]
+        expected = attend(*sample, mask, score=part)
+        there = [t.detach().to(device).requires_grad_() for t in sample]
         output = attend(*there, mask, score=part.to(device))
         part.to("cpu")
         torch.testing.assert_close(output.context.cpu(), expected.context, rtol=1e-3, atol=1e-3)
@@ -80,10 +80,10 @@ def test_other_devices_agree_on_normalizers(normalize, device):
     part = LISTED_NORMALIZERS[normalize]()
     part = part.eval() if isinstance(part, torch.nn.Module) else part
     score = SCORES["Epanechnikov" if kind(part) == "kernel" else "ScaledDot"]()
-    w = make_inputs(5, 6, BATCH, dtype=torch.float32)
+    sample = make_inputs(5, 6, BATCH, dtype=torch.float32)
     for mask in (None, padding([6, 2, 0])):
-        expected = attend(*w, mask, score=score, normalize=part)
-        output = attend(*(t.to(device) for t in w), mask, score=score, normalize=part)
+        expected = attend(*sample, mask, score=score, normalize=part)
+        output = attend(*(t.to(device) for t in sample), mask, score=score, normalize=part)
         torch.testing.assert_close(output.context.cpu(), expected.context, rtol=1e-3, atol=1e-3)
         torch.testing.assert_close(output.weights.cpu(), expected.weights, rtol=1e-3, atol=1e-3)
 

@@ -34,13 +34,13 @@ BATCH = (3, 2)
 
 @each_score
 def test_one_key(score):
-    w = make_inputs(5, 1, BATCH)
+    sample = make_inputs(5, 1, BATCH)
     part = SCORES[score]()
     part = part.double() if isinstance(part, torch.nn.Module) else part
-    output = attend(*w, score=part)
+    output = attend(*sample, score=part)
     kernel = getattr(part, "output_kind", "") == "kernel"  # a key beyond the width has weight 0
     assert ((output.weights == 1) | ((output.weights == 0) & kernel)).all()
-    torch.testing.assert_close(output.context, output.weights * w.value)
+    torch.testing.assert_close(output.context, output.weights * sample.value)
 
 
 @each_score
@@ -77,13 +77,13 @@ def test_no_features():
 @pytest.mark.parametrize("size", [1e4, 1e-30], ids=["huge", "tiny"])
 def test_extreme_vectors_have_finite_results(score, size):
     part = SCORES[score]()
-    w = make_inputs(5, 6, BATCH, dtype=torch.float32)
-    query, key = (size * w.query).requires_grad_(), (size * w.key).requires_grad_()
+    sample = make_inputs(5, 6, BATCH, dtype=torch.float32)
+    query, key = (size * sample.query).requires_grad_(), (size * sample.key).requires_grad_()
     for mask in (None, padding([6, 2, 0])):
-        output = attend(query, key, w.value, mask, score=part)
+        output = attend(query, key, sample.value, mask, score=part)
         assert output.context.isfinite().all()
         assert output.weights.isfinite().all()
-        torch.testing.assert_close(output.context, output.weights @ w.value, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(output.context, output.weights @ sample.value, rtol=1e-3, atol=1e-3)
         gradients = (
             torch.autograd.grad(output.context.sum() + output.weights.square().sum(), (query, key), allow_unused=True)
             if output.context.requires_grad
@@ -133,9 +133,9 @@ def test_infinite_scores_of_a_user_defined_score():
         scores = query @ key.mT
         return scores.masked_fill(torch.arange(key.shape[-2]) % 2 == 1, -torch.inf)
 
-    w = make_inputs(5, 6, (2,))
+    sample = make_inputs(5, 6, (2,))
     for normalize in (softmax, sparsemax, hardmax, sigmoid, TopK(2)):
-        weights = attend(*w, score=only_even, normalize=normalize).weights
+        weights = attend(*sample, score=only_even, normalize=normalize).weights
         assert (weights[..., 1::2] == 0).all()
         assert (weights.sum(-1) > 0).all()
 
@@ -178,12 +178,12 @@ def layouts(tensor):
 
 @each_score
 def test_layouts(score):
-    w = make_inputs(5, 6, BATCH)
+    sample = make_inputs(5, 6, BATCH)
     part = SCORES[score]()
     part = part.double() if isinstance(part, torch.nn.Module) else part
     for mask in (None, padding([6, 2, 0])):
-        expected = attend(*w, mask, score=part)
-        for (_, query), (_, key), (_, value) in zip(*(layouts(t) for t in w), strict=True):
+        expected = attend(*sample, mask, score=part)
+        for (_, query), (_, key), (_, value) in zip(*(layouts(t) for t in sample), strict=True):
             output = attend(query, key, value, mask, score=part)
             torch.testing.assert_close(output.context, expected.context)
             torch.testing.assert_close(output.weights, expected.weights)
@@ -191,10 +191,10 @@ def test_layouts(score):
 
 @each_score
 def test_expanded_tensors(score):
-    w = make_inputs(5, 6, BATCH)
+    sample = make_inputs(5, 6, BATCH)
     part = SCORES[score]()
     part = part.double() if isinstance(part, torch.nn.Module) else part
-    query, key, value = (t[:1, :1].expand(*BATCH, -1, -1) for t in w)
+    query, key, value = (t[:1, :1].expand(*BATCH, -1, -1) for t in sample)
     key = key[..., :1, :].expand(-1, -1, 6, -1)
     mask = torch.ones(1, 1, dtype=torch.bool).expand(5, 6)
     output = attend(query, key, value, mask, score=part)

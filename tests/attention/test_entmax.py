@@ -71,7 +71,7 @@ def test_agrees_with_the_entmax_package(keys):
 @pytest.mark.parametrize("alpha", ALPHAS)
 @settings(max_examples=40)
 @given(row=st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=20))
-def test_optimal(alpha, row):
+def test_weights_are_optimal(alpha, row):
     """w maximizes w.s + H(w): where w > 0 the slope s - w^(alpha-1)/(alpha-1) is level, elsewhere lower."""
     scores = torch.tensor([row], dtype=torch.float64)
     weights = Entmax(alpha)(scores)

@@ -152,9 +152,9 @@ def test_a_path_that_computes_the_weights_stores_them():
 
 
 def test_scores_are_the_input_of_the_normalizer():
-    w = make_inputs(4, 6, (2,))
-    output = attend(*w, padding([6, 2]))
-    raw = w.query @ w.key.mT / 2
+    sample = make_inputs(4, 6, (2,))
+    output = attend(*sample, padding([6, 2]))
+    raw = sample.query @ sample.key.mT / 2
     visible = padding([6, 2]).materialize(4, 6).expand(2, 4, 6)
     assert (output.scores[~visible] == -torch.inf).all()
     torch.testing.assert_close(output.scores[visible], raw[visible])
@@ -170,11 +170,11 @@ def test_repr_and_no_log_prob_without_sampling():
 
 
 def test_weights_have_gradients_in_a_separate_loss():
-    w = make_inputs(4, 6, (2,)).requiring_grad()
+    sample = make_inputs(4, 6, (2,)).requiring_grad()
     score = Additive(4, 4, 5).double()
-    output = attend(*w, score=score)
+    output = attend(*sample, score=score)
     (output.weights * output.weights.clamp(min=1e-9).log()).sum().backward()
-    assert w.query.grad.abs().sum() > 0
+    assert sample.query.grad.abs().sum() > 0
     assert all(p.grad.abs().sum() > 0 for p in score.parameters())
 
 
@@ -182,22 +182,22 @@ def test_weights_have_gradients_in_a_separate_loss():
 
 
 def test_the_module_equals_the_function():
-    w = make_inputs(4, 6, (2,))
+    sample = make_inputs(4, 6, (2,))
     score = Bilinear(4, 4).double()
     module = Attention(score, sparsemax)
-    output, expected = module(*w, causal()), attend(*w, causal(), score=score, normalize=sparsemax)
+    output, expected = module(*sample, causal()), attend(*sample, causal(), score=score, normalize=sparsemax)
     assert torch.equal(output.context, expected.context)
     assert torch.equal(output.weights, expected.weights)
     assert [name for name, _ in module.named_parameters()] == ["score.weight"]
-    assert torch.equal(Attention()(*w).context, attend(*w).context)
+    assert torch.equal(Attention()(*sample).context, attend(*sample).context)
     other = copy.deepcopy(module)
-    assert torch.equal(other(*w, causal()).context, output.context)
+    assert torch.equal(other(*sample, causal()).context, output.context)
 
 
 def test_the_default_normalizer_depends_on_the_score():
-    w = make_inputs(4, 6, (2,))
-    expected = attend(*w, score=Boxcar(3.0), normalize=kernel_sum).context
-    assert torch.equal(Attention(Boxcar(3.0))(*w).context, expected)
+    sample = make_inputs(4, 6, (2,))
+    expected = attend(*sample, score=Boxcar(3.0), normalize=kernel_sum).context
+    assert torch.equal(Attention(Boxcar(3.0))(*sample).context, expected)
 
 
 @pytest.mark.parametrize(
@@ -221,11 +221,11 @@ def test_the_default_normalizer_depends_on_the_score():
 )
 @pytest.mark.parametrize("mask", [None, padding([6, 3]), window(2, 1), causal()], ids=repr)
 def test_precomputed_keys_equal_the_keys(score, mask):
-    w = make_inputs(2, 6, (2, 3))
+    sample = make_inputs(2, 6, (2, 3))
     attention = Attention(score.double())
-    again = attention.precompute(w.key, w.value, mask)
-    for query in (w.query, w.query + 1, w.query[..., :1, :]):
-        output, expected = again(query), attention(query, w.key, w.value, mask)
+    again = attention.precompute(sample.key, sample.value, mask)
+    for query in (sample.query, sample.query + 1, sample.query[..., :1, :]):
+        output, expected = again(query), attention(query, sample.key, sample.value, mask)
         torch.testing.assert_close(output.context, expected.context)
         torch.testing.assert_close(output.weights, expected.weights)
 
@@ -242,14 +242,14 @@ def test_precomputed_keys_are_projected_once():
 
 
 def test_precomputed_keys_have_gradients():
-    w = make_inputs(2, 6, (2,)).requiring_grad()
+    sample = make_inputs(2, 6, (2,)).requiring_grad()
     score = Additive(4, 4, 5).double()
-    again = Attention(score).precompute(w.key, w.value)
-    inputs = [*w, *score.parameters()]
+    again = Attention(score).precompute(sample.key, sample.value)
+    inputs = [*sample, *score.parameters()]
     factor = torch.randn(2, 2, 3, dtype=torch.float64)
     for actual, expected in zip(
-        torch.autograd.grad(again(w.query).context, inputs, factor),
-        torch.autograd.grad(Attention(score)(*w).context, inputs, factor),
+        torch.autograd.grad(again(sample.query).context, inputs, factor),
+        torch.autograd.grad(Attention(score)(*sample).context, inputs, factor),
         strict=True,
     ):
         torch.testing.assert_close(actual, expected)
@@ -259,28 +259,28 @@ def test_precomputed_keys_have_gradients():
 
 
 def test_the_context_uses_dropped_weights_and_weights_are_those_before():
-    w = make_inputs(40, 50, (2,))
+    sample = make_inputs(40, 50, (2,))
     value = torch.eye(50, dtype=torch.float64)  # the context then is the weights that were used
     drop = Dropout(softmax, 0.3)
-    output = attend(w.query, w.key, value, normalize=drop)
-    plain = attend(w.query, w.key, value).weights
+    output = attend(sample.query, sample.key, value, normalize=drop)
+    plain = attend(sample.query, sample.key, value).weights
     torch.testing.assert_close(output.weights, plain)
     retained = output.context != 0
     assert 0.65 < retained.double().mean() < 0.75
     torch.testing.assert_close(output.context[retained], plain[retained] / 0.7)
-    quiet = attend(w.query, w.key, value, normalize=drop.eval())
+    quiet = attend(sample.query, sample.key, value, normalize=drop.eval())
     torch.testing.assert_close(quiet.context, plain)
-    everything = attend(w.query, w.key, value, normalize=Dropout(softmax, 1.0))
+    everything = attend(sample.query, sample.key, value, normalize=Dropout(softmax, 1.0))
     assert (everything.context == 0).all()
-    nothing = attend(w.query, w.key, value, normalize=Dropout(softmax, 0.0))
+    nothing = attend(sample.query, sample.key, value, normalize=Dropout(softmax, 0.0))
     torch.testing.assert_close(nothing.context, plain)
 
 
 def test_a_later_switch_to_eval_does_not_change_the_weights():
-    w = make_inputs(4, 6, (2,))
+    sample = make_inputs(4, 6, (2,))
     module = Attention(ScaledDot(), Dropout(Temperature(0.5), 0.5))
-    output = module(*w)
-    expected = module(*w).weights
+    output = module(*sample)
+    expected = module(*sample).weights
     module.eval()
     assert torch.equal(output.weights, expected)
     assert not any(part.training for part in module.modules())
@@ -293,7 +293,7 @@ def test_training_and_grad_mode_are_those_of_the_call():
         def forward(self, query, key):
             return query @ key.mT * (2 if self.training else 1)
 
-    w = make_inputs(4, 6, (2,)).requiring_grad()
+    sample = make_inputs(4, 6, (2,)).requiring_grad()
 
     class Fast(ScaledDot):
         def scale(self, dim):
@@ -301,34 +301,34 @@ def test_training_and_grad_mode_are_those_of_the_call():
 
     for score in (Loud(), Fast()):
         module = Attention(score)
-        output = module.train()(*w)
+        output = module.train()(*sample)
         module.eval()
-        torch.testing.assert_close(output.weights, softmax(2 * w.query @ w.key.mT))
+        torch.testing.assert_close(output.weights, softmax(2 * sample.query @ sample.key.mT))
         assert not score.training
     with torch.no_grad():
-        later = attend(*w).weights
+        later = attend(*sample).weights
     assert not later.requires_grad
-    output = attend(*w)
+    output = attend(*sample)
     with torch.no_grad():
         assert output.weights.requires_grad
     with torch.no_grad():
-        output = attend(*w)
+        output = attend(*sample)
     assert not output.weights.requires_grad
     with torch.inference_mode():
-        output = attend(*w)
-    assert torch.equal(output.weights, attend(*w).weights)
+        output = attend(*sample)
+    assert torch.equal(output.weights, attend(*sample).weights)
 
 
 # ---- one key at a time
 
 
 def test_the_context_is_the_value_of_the_sampled_key():
-    w = make_inputs(200, 6, (2,))
-    output = attend(*w, padding([6, 2]), normalize=Sample())
+    sample = make_inputs(200, 6, (2,))
+    output = attend(*sample, padding([6, 2]), normalize=Sample())
     assert ((output.weights == 0) | (output.weights == 1)).all()
     assert (output.weights.sum(-1) == 1).all()
-    torch.testing.assert_close(output.context, output.weights @ w.value)
-    soft = attend(*w, padding([6, 2])).weights
+    torch.testing.assert_close(output.context, output.weights @ sample.value)
+    soft = attend(*sample, padding([6, 2])).weights
     chosen = (soft * output.weights).sum(-1)
     torch.testing.assert_close(output.log_prob, chosen.log())
     torch.testing.assert_close(output.entropy, -(soft * soft.clamp(min=1e-300).log()).sum(-1))
@@ -336,28 +336,28 @@ def test_the_context_is_the_value_of_the_sampled_key():
 
 
 def test_the_best_key_in_eval_mode():
-    w = make_inputs(20, 6, (2,))
-    output = attend(*w, normalize=Sample().eval())
+    sample = make_inputs(20, 6, (2,))
+    output = attend(*sample, normalize=Sample().eval())
     assert torch.equal(output.weights.argmax(-1), output.scores.argmax(-1))
     torch.testing.assert_close(output.log_prob, softmax(output.scores).amax(-1).log())
 
 
 def test_log_prob_through_wrappers():
-    w = make_inputs(4, 6, (2,))
+    sample = make_inputs(4, 6, (2,))
     for normalize in (StraightThrough(Sample()), Dropout(Sample(), 0.3)):
-        output = attend(*w, normalize=normalize)
+        output = attend(*sample, normalize=normalize)
         assert output.log_prob.shape == output.entropy.shape == (2, 4)
-    assert attend(*w, normalize=GaussianWindow(softmax, 1.0, 2.0)).log_prob is None
+    assert attend(*sample, normalize=GaussianWindow(softmax, 1.0, 2.0)).log_prob is None
 
 
 def test_log_prob_and_entropy_without_visible_keys():
-    w = make_inputs(4, 6, (2,)).requiring_grad()
-    output = attend(*w, padding([0, 3]), normalize=Sample())
+    sample = make_inputs(4, 6, (2,)).requiring_grad()
+    output = attend(*sample, padding([0, 3]), normalize=Sample())
     assert (output.log_prob[0] == 0).all()
     assert (output.entropy[0] == 0).all()
     (output.log_prob.sum() + output.entropy.sum()).backward()
-    assert w.query.grad.isfinite().all()
-    assert (w.query.grad[0] == 0).all()
+    assert sample.query.grad.isfinite().all()
+    assert (sample.query.grad[0] == 0).all()
 
 
 def test_reinforce_estimates_the_gradient_of_the_expected_reward():
@@ -377,6 +377,6 @@ def test_reinforce_estimates_the_gradient_of_the_expected_reward():
 
 
 def test_a_generator_makes_sampling_reproducible():
-    w = make_inputs(50, 6, (2,))
-    first, second = (attend(*w, normalize=Sample(torch.Generator().manual_seed(5))).weights for _ in range(2))
+    sample = make_inputs(50, 6, (2,))
+    first, second = (attend(*sample, normalize=Sample(torch.Generator().manual_seed(5))).weights for _ in range(2))
     assert torch.equal(first, second)

@@ -65,7 +65,7 @@ SHAPES = [(2, 3, 5, 4), (3, 5, 4), (2, 2, 4, 3, 8), (2, 1, 7, 4), (2, 7, 1, 4), 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_operator_is_the_definition(operator: None, shape: tuple[int, ...], activation: str) -> None:
+def test_the_operator_equals_the_definition(operator: None, shape: tuple[int, ...], activation: str) -> None:
     agree(*random_inputs(*shape), activation)
 
 

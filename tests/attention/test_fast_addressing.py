@@ -33,7 +33,7 @@ def write_inputs(heads, rows, width, batch=2):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_address_is_the_definition(shape):
+def test_address_equals_the_definition(shape):
     inputs = address_inputs(*shape)
     key, strength, gate, offsets, sharpness, memory, previous = inputs
     plain = addressing.interpolate(addressing.content(key, memory, strength), previous, gate)
@@ -46,7 +46,7 @@ def test_address_is_the_definition(shape):
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3])
-def test_write_is_the_definition(heads):
+def test_write_equals_the_definition(heads):
     inputs = write_inputs(heads, 6, 4)
     memory, weights, erase, add = inputs
     left = torch.prod(1 - weights[..., None] * erase[..., None, :], -3)

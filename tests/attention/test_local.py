@@ -75,13 +75,19 @@ def full_width(query, key, value, visible, center, radius, has_window):
     return torch.tensor(contexts, dtype=torch.float64), torch.tensor(weights, dtype=torch.float64)
 
 
-def compare(output, w, mask, center, radius, has_window=False):
-    visible = torch.ones(w.num_queries, w.num_keys, dtype=torch.bool)
-    visible = visible if mask is None else mask.materialize(w.num_queries, w.num_keys, 1)
-    visible = visible.expand(3, w.num_queries, w.num_keys)
+def compare(output, sample, mask, center, radius, has_window=False):
+    visible = torch.ones(sample.num_queries, sample.num_keys, dtype=torch.bool)
+    visible = visible if mask is None else mask.materialize(sample.num_queries, sample.num_keys, 1)
+    visible = visible.expand(3, sample.num_queries, sample.num_keys)
     for b in range(3):
         context, weights = full_width(
-            w.query[b], w.key[b], w.value[b], visible[b], lambda *a, b=b: center(b, *a), radius, has_window
+            sample.query[b],
+            sample.key[b],
+            sample.value[b],
+            visible[b],
+            lambda *a, b=b: center(b, *a),
+            radius,
+            has_window,
         )
         torch.testing.assert_close(output.weights[b].detach(), weights, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(output.context[b].detach(), context, rtol=1e-9, atol=1e-9)
@@ -90,67 +96,67 @@ def compare(output, w, mask, center, radius, has_window=False):
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("radius", [0, 1, 3])
 @pytest.mark.parametrize(("queries", "keys"), SIZES)
-def test_local_m_is_its_definition(queries, keys, radius, mask):
-    w, mask = make_inputs(queries, keys, (3,)), MASKS[mask](queries, keys)
-    output = LocalM(Dot(), radius)(*w, mask)
-    compare(output, w, mask, lambda b, i, q, S: max(min(i, S - 1), 0), radius)
+def test_local_m_equals_the_definition(queries, keys, radius, mask):
+    sample, mask = make_inputs(queries, keys, (3,)), MASKS[mask](queries, keys)
+    output = LocalM(Dot(), radius)(*sample, mask)
+    compare(output, sample, mask, lambda b, i, q, S: max(min(i, S - 1), 0), radius)
     assert output.weights.shape == (3, queries, keys)
 
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("radius", [1, 3])
 @pytest.mark.parametrize(("queries", "keys"), SIZES)
-def test_local_p_is_its_definition(queries, keys, radius, mask):
-    w, mask = make_inputs(queries, keys, (3,)), MASKS[mask](queries, keys)
+def test_local_p_equals_the_definition(queries, keys, radius, mask):
+    sample, mask = make_inputs(queries, keys, (3,)), MASKS[mask](queries, keys)
     local = LocalP(Dot(), 4, 5, radius).double()
     W, v = local.query_proj.weight.tolist(), local.energy.tolist()
 
     def center(b, i, q, S):
         return S / (1 + math.exp(-dot(v, [math.tanh(x) for x in times(W, q)])))
 
-    output = local(*w, mask)
-    compare(output, w, mask, center, radius, has_window=True)
+    output = local(*sample, mask)
+    compare(output, sample, mask, center, radius, has_window=True)
     assert output.weights.shape == (3, queries, keys)
 
 
 @pytest.mark.parametrize("case", [5, torch.tensor([9, 0, 28, 50]), "batch"], ids=str)
 def test_positions_of_the_queries(case):
-    w = make_inputs(4, 30, (3,))
+    sample = make_inputs(4, 30, (3,))
     table = torch.tensor([[9, 0, 28, 50], [1, 1, 1, 1], [29, 3, 2, 1]])
     query_positions = table if isinstance(case, str) else case
-    output = LocalM(Dot(), 2)(*w, padding(LENGTHS), query_positions=query_positions)
+    output = LocalM(Dot(), 2)(*sample, padding(LENGTHS), query_positions=query_positions)
 
     def position(b, i):
         if isinstance(case, str):
             return table[b, i].item()
         return case[i].item() if isinstance(case, torch.Tensor) else 5 + i
 
-    compare(output, w, padding(LENGTHS), lambda b, i, q, S: max(min(position(b, i), S - 1), 0), 2)
+    compare(output, sample, padding(LENGTHS), lambda b, i, q, S: max(min(position(b, i), S - 1), 0), 2)
 
 
 def test_a_decoding_step_is_a_row_of_the_full_call():
-    w = make_inputs(6, 40, (3,))
+    sample = make_inputs(6, 40, (3,))
     for local in (LocalM(ScaledDot(), 2), LocalP(ScaledDot(), 4, 5, 2).double()):
-        full = local(*w, padding(LENGTHS))
+        full = local(*sample, padding(LENGTHS))
         for t in range(6):
-            step = local(w.query[:, t : t + 1], w.key, w.value, padding(LENGTHS), query_positions=t)
+            step = local(sample.query[:, t : t + 1], sample.key, sample.value, padding(LENGTHS), query_positions=t)
             torch.testing.assert_close(step.context, full.context[:, t : t + 1])
             torch.testing.assert_close(step.weights, full.weights[:, t : t + 1])
 
 
 def test_the_gradient_of_the_center_passes_through_the_gaussian_only():
     local = LocalP(Dot(), 4, 5, 3).double()
-    w = make_inputs(6, 30, (3,)).requiring_grad()
+    sample = make_inputs(6, 30, (3,)).requiring_grad()
     factor = torch.randn(3, 6, 3, dtype=torch.float64)
-    output = local(*w, padding(LENGTHS)).context
+    output = local(*sample, padding(LENGTHS)).context
     # The definition, at full width: the choice of visible keys has no gradient.
-    position = LENGTHS[:, None] * torch.sigmoid(torch.tanh(local.query_proj(w.query)) @ local.energy)
+    position = LENGTHS[:, None] * torch.sigmoid(torch.tanh(local.query_proj(sample.query)) @ local.energy)
     away = torch.arange(30) - position[..., None]
     visible = (away.detach().abs() <= 3) & (torch.arange(30) < LENGTHS[:, None, None])
-    scores = torch.where(visible, w.query @ w.key.mT, -math.inf)
-    expected_context = (softmax(scores) * torch.exp(-0.5 * (away / 1.5) ** 2)) @ w.value
+    scores = torch.where(visible, sample.query @ sample.key.mT, -math.inf)
+    expected_context = (softmax(scores) * torch.exp(-0.5 * (away / 1.5) ** 2)) @ sample.value
     torch.testing.assert_close(output, expected_context)
-    inputs = [*w, *local.parameters()]
+    inputs = [*sample, *local.parameters()]
     for actual, expected in zip(
         torch.autograd.grad(output, inputs, factor), torch.autograd.grad(expected_context, inputs, factor), strict=True
     ):
@@ -161,8 +167,8 @@ def test_the_gradient_of_the_center_passes_through_the_gaussian_only():
 def test_gradcheck():
     local = LocalP(Dot(), 4, 3, 1).double()
     for keys in (3, 7):  # at full width and gathered
-        w = make_inputs(2, keys, (1,)).requiring_grad()
-        assert gradcheck(lambda *_, w=w: local(*w).context, (*w, *local.parameters()))
+        sample = make_inputs(2, keys, (1,)).requiring_grad()
+        assert gradcheck(lambda *_, sample=sample: local(*sample).context, (*sample, *local.parameters()))
 
 
 @pytest.mark.parametrize("make", [lambda s: LocalM(s, 2), lambda s: LocalP(s, 4, 5, 2)], ids=["m", "p"])
@@ -170,9 +176,9 @@ def test_gradcheck():
 def test_gathered_keys_agree_with_the_definition(make, queries, used_paths):
     for score in (ScaledDot(), Additive(4, 4, 5), Rotary(ScaledDot()), ScaledDot() + Alibi(2), Boxcar(2.5)):
         local = make(score).double()
-        w = make_inputs(queries, 50, (3, 2))
-        output = local(*w, padding(torch.tensor([50, 20, 0])))
-        torch.testing.assert_close(output.context, output.weights @ w.value)
+        sample = make_inputs(queries, 50, (3, 2))
+        output = local(*sample, padding(torch.tensor([50, 20, 0])))
+        torch.testing.assert_close(output.context, output.weights @ sample.value)
     assert len(used_paths) >= 4
 
 
@@ -201,38 +207,38 @@ EITHER = {"m": lambda n: LocalM(Dot(), 2, n), "p": lambda n: LocalP(Dot(), 4, 5,
 
 @pytest.mark.parametrize("make", EITHER.values(), ids=EITHER)
 def test_other_normalizers(make):
-    w = make_inputs(6, 30, (3,)).to(torch.float32)
+    sample = make_inputs(6, 30, (3,)).to(torch.float32)
     for normalize in (None, sparsemax, Temperature(0.5), Dropout(softmax, 0.5), Dropout(softmax, 0.5).eval()):
-        output = make(normalize)(*w, padding(LENGTHS))
+        output = make(normalize)(*sample, padding(LENGTHS))
         assert output.context.isfinite().all()
         if not isinstance(normalize, Dropout) or not normalize.training:
-            torch.testing.assert_close(output.context, output.weights @ w.value)
+            torch.testing.assert_close(output.context, output.weights @ sample.value)
         else:
             torch.manual_seed(0)
             dropped = make(normalize)
             plain = make(softmax)
             plain.load_state_dict(dropped.state_dict(), strict=False)
-            torch.testing.assert_close(dropped(*w).weights, plain(*w).weights)
-            assert not torch.equal(dropped(*w).context, plain(*w).context)
+            torch.testing.assert_close(dropped(*sample).weights, plain(*sample).weights)
+            assert not torch.equal(dropped(*sample).context, plain(*sample).context)
 
 
 def test_kernel_values_are_divided_by_their_sum():
-    w = make_inputs(6, 30, (3,))
+    sample = make_inputs(6, 30, (3,))
     for local in (LocalM(Boxcar(3.0), 2), LocalP(Boxcar(3.0), 4, 5, 2).double()):
-        assert local(*w).context.isfinite().all()
+        assert local(*sample).context.isfinite().all()
 
 
 @pytest.mark.parametrize("make", [lambda s: LocalM(s, 2), lambda s: LocalP(s, 4, 5, 2)], ids=["m", "p"])
 def test_precomputed_keys_equal_the_keys(make):
     score = Additive(4, 4, 5)
     local = make(score).double()
-    w = make_inputs(6, 30, (3,))
+    sample = make_inputs(6, 30, (3,))
     calls = []
     score.key_proj.register_forward_hook(lambda *_: calls.append(1))
-    again = local.precompute(w.key, w.value, padding(LENGTHS))
-    steps = [again(w.query[:, t : t + 1], query_positions=t) for t in range(6)]
+    again = local.precompute(sample.key, sample.value, padding(LENGTHS))
+    steps = [again(sample.query[:, t : t + 1], query_positions=t) for t in range(6)]
     assert len(calls) == 1
-    full = local(*w, padding(LENGTHS))
+    full = local(*sample, padding(LENGTHS))
     torch.testing.assert_close(torch.cat([step.context for step in steps], 1), full.context)
     torch.testing.assert_close(torch.cat([step.weights for step in steps], 1), full.weights)
 
@@ -240,31 +246,31 @@ def test_precomputed_keys_equal_the_keys(make):
 @pytest.mark.parametrize("make", EITHER.values(), ids=EITHER)
 def test_a_query_without_visible_keys_has_context_0(make):
     local = make(None).double()
-    w = make_inputs(6, 30, (3,)).requiring_grad()
-    output = local(*w, padding(LENGTHS))
+    sample = make_inputs(6, 30, (3,)).requiring_grad()
+    output = local(*sample, padding(LENGTHS))
     assert (output.context[2] == 0).all()
     assert (output.weights[2] == 0).all()
     output.context.square().sum().backward()
-    for tensor in (*w, *local.parameters()):
+    for tensor in (*sample, *local.parameters()):
         assert tensor.grad.isfinite().all()
-    assert (w.query.grad[2] == 0).all()
+    assert (sample.query.grad[2] == 0).all()
     for empty in (local(*make_inputs(6, 0, (3,))), local(*make_inputs(0, 30, (3,)))):
         assert (empty.context == 0).all()
 
 
 def test_local_m_is_a_window_for_aligned_sequences():
-    w = make_inputs(30, 30, (3,))
-    expected_context = attend(*w, window(2, 2), score=Dot()).context
-    torch.testing.assert_close(LocalM(Dot(), 2)(*w).context, expected_context)
+    sample = make_inputs(30, 30, (3,))
+    expected_context = attend(*sample, window(2, 2), score=Dot()).context
+    torch.testing.assert_close(LocalM(Dot(), 2)(*sample).context, expected_context)
 
 
 def test_large_positions_in_half_precision():
     """bfloat16 cannot represent both 1001 and 1004; positions are computed in float32."""
-    w = make_inputs(4, 2000, (1,)).to(torch.float32)
+    sample = make_inputs(4, 2000, (1,)).to(torch.float32)
     local = LocalP(ScaledDot(), 4, 5, 4)
-    expected_context = local(*w).context
-    output = local.to(torch.bfloat16)(*w.to(torch.bfloat16)).context
-    positions = local.predict_center(w.query.to(torch.bfloat16), torch.tensor([[2000]]))
+    expected_context = local(*sample).context
+    output = local.to(torch.bfloat16)(*sample.to(torch.bfloat16)).context
+    positions = local.predict_center(sample.query.to(torch.bfloat16), torch.tensor([[2000]]))
     assert positions.dtype == torch.float32
     assert output.dtype == torch.bfloat16
     assert output.isfinite().all()
@@ -282,7 +288,7 @@ def test_large_positions_in_half_precision():
         (lambda: LocalM(Dot(), 1)(*(torch.zeros(6, 3),) * 3, query_positions=torch.zeros(5).long()), r"\(5,\).* 6"),
     ],
 )
-def test_wrong_sizes_are_one_sentence(wrong, words):
+def test_wrong_sizes_raise_one_line(wrong, words):
     with pytest.raises(ValueError, match=words) as error:
         wrong()
     assert "\n" not in str(error.value)

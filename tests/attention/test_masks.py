@@ -168,7 +168,7 @@ def full_mask(mask):
 
 @settings(max_examples=60)
 @given(mask_builders(), mask_builders())
-def test_joined_masks_are_sets(make, other):
+def test_combined_masks_follow_set_algebra(make, other):
     left, right = make(), other()
     a, b = full_mask(left), full_mask(right)
     assert torch.equal(full_mask(left & right), a & b)
@@ -264,7 +264,7 @@ def test_masks_have_a_short_repr(mask):
         (lambda: documents(torch.tensor(1)), "documents: ids must have one entry for each position"),
     ],
 )
-def test_wrong_masks_are_one_sentence(wrong, words):
+def test_invalid_masks_raise_one_line(wrong, words):
     with pytest.raises((TypeError, ValueError), match=words) as error:
         wrong()
     assert "\n" not in str(error.value)
@@ -284,7 +284,7 @@ def test_wrong_masks_are_one_sentence(wrong, words):
         (~padding([1, 2, 3]), r"lengths \(3,\)"),
     ],
 )
-def test_masks_that_do_not_fit_are_one_sentence(mask, words):
+def test_masks_that_do_not_fit_raise_one_line(mask, words):
     with pytest.raises(ValueError, match=words) as error:
         attend(torch.zeros(2, 3, 2), torch.zeros(2, 4, 2), torch.zeros(2, 4, 1), mask)
     assert "\n" not in str(error.value)

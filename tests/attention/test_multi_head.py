@@ -135,7 +135,7 @@ def test_options_without_counterpart_are_an_error(option):
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 6])
 @pytest.mark.parametrize("mask", [None, causal(), padding([5, 2]), window(1, 1)], ids=repr)
-def test_grouped_heads_are_repeated_heads(kv_heads, mask):
+def test_grouped_heads_equal_repeated_heads(kv_heads, mask):
     few = MultiHead(12, 6, kv_heads).double()
     many = MultiHead(12, 6).double()
     with torch.no_grad():
@@ -269,7 +269,7 @@ SCORES = {
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("kv_heads", [1, 3])
 @pytest.mark.parametrize("grad", [False, True])
-def test_step_by_step_is_one_causal_pass(score, kv_heads, grad):
+def test_steps_with_a_cache_equal_one_causal_pass(score, kv_heads, grad):
     heads = MultiHead(12, 3, kv_heads, score=SCORES[score]()).double()
     x = randn(2, 20, 12).requires_grad_(grad)
     full = heads(x, mask=causal())
@@ -364,14 +364,14 @@ def test_a_step_without_gradients_copies_no_earlier_keys():
         (lambda: MultiHead(12, 3, score=Alibi(4) + ScaledDot())(torch.zeros(2, 5, 12)), "expects 4 heads"),
     ],
 )
-def test_wrong_sizes_are_one_sentence(wrong, words):
+def test_wrong_sizes_raise_one_line(wrong, words):
     with pytest.raises(ValueError, match=words) as error:
         wrong()
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.bare
-def test_a_cache_of_another_batch_is_one_sentence():
+def test_a_cache_of_another_batch_raises_one_line():
     heads, cache = MultiHead(12, 3), KVCache()
     with torch.no_grad():
         heads(torch.zeros(2, 1, 12), cache=cache)

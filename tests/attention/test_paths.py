@@ -95,10 +95,10 @@ SCORES = {
 @pytest.mark.parametrize("mask", LONG)
 @pytest.mark.parametrize("score", SCORES)
 def test_long_sequences_keep_the_laws(score, mask, used_paths):
-    attention, w = laws.AttentionUnderTest(SCORES[score]()), make_inputs(320, 330, (2,))
-    laws.hidden_keys_have_zero_weight(attention, w, LONG[mask])
-    laws.reading_weights_changes_nothing(attention, w, LONG[mask])
-    laws.context_equals_weighted_sum(attention, w, LONG[mask])
+    attention, sample = laws.AttentionUnderTest(SCORES[score]()), make_inputs(320, 330, (2,))
+    laws.hidden_keys_have_zero_weight(attention, sample, LONG[mask])
+    laws.reading_weights_changes_nothing(attention, sample, LONG[mask])
+    laws.context_equals_weighted_sum(attention, sample, LONG[mask])
     if score not in ("by query *", "Cosine by query, summed"):
         assert {"banded", "gathered"} & set(used_paths) or score == "Alibi"
 
@@ -119,16 +119,16 @@ NORMALIZERS = {
 @pytest.mark.parametrize("mask", LONG)
 @pytest.mark.parametrize("normalize", NORMALIZERS)
 def test_settings_by_position_or_query_in_partial_paths(normalize, mask):
-    attention, w = laws.AttentionUnderTest(ScaledDot(), NORMALIZERS[normalize]()), make_inputs(320, 330, (2,))
-    laws.context_equals_weighted_sum(attention.train(False), w, LONG[mask])
+    attention, sample = laws.AttentionUnderTest(ScaledDot(), NORMALIZERS[normalize]()), make_inputs(320, 330, (2,))
+    laws.context_equals_weighted_sum(attention.train(False), sample, LONG[mask])
 
 
 @pytest.mark.parametrize("normalize", ["Temperature by query", "window by query", "StraightThrough of a window"])
 def test_settings_by_query_in_blocks(normalize, monkeypatch):
     monkeypatch.setattr(blocks, "MAX_SCORES", 2**15)
     monkeypatch.setattr(fused, "MAX_MASK_ENTRIES", 0)
-    attention, w = laws.AttentionUnderTest(ScaledDot(), NORMALIZERS[normalize]()), make_inputs(320, 330, (2,))
-    laws.context_equals_weighted_sum(attention, w, causal() & padding([330, 7]))
+    attention, sample = laws.AttentionUnderTest(ScaledDot(), NORMALIZERS[normalize]()), make_inputs(320, 330, (2,))
+    laws.context_equals_weighted_sum(attention, sample, causal() & padding([330, 7]))
 
 
 @pytest.mark.parametrize("normalize", [None, sparsemax], ids=["softmax", "sparsemax"])
@@ -138,11 +138,11 @@ def test_settings_by_query_in_blocks(normalize, monkeypatch):
 def test_blocks_of_queries(score, normalize, used_paths, monkeypatch):
     monkeypatch.setattr(blocks, "MAX_SCORES", 2**15)
     monkeypatch.setattr(fused, "MAX_MASK_ENTRIES", 2**13)
-    attention, w = laws.AttentionUnderTest(score, normalize), make_inputs(120, 130, (3, 2))
+    attention, sample = laws.AttentionUnderTest(score, normalize), make_inputs(120, 130, (3, 2))
     for mask in (None, causal(), causal() & padding([130, 0, 9]), window(400, 0), dense(torch.rand(120, 130) < 0.5)):
         used_paths.clear()
-        laws.hidden_keys_have_zero_weight(attention, w, mask)
-        laws.context_equals_weighted_sum(attention, w, mask)
+        laws.hidden_keys_have_zero_weight(attention, sample, mask)
+        laws.context_equals_weighted_sum(attention, sample, mask)
         assert "blocked" in used_paths
 
 
@@ -162,23 +162,23 @@ class Widest(Score):
 @pytest.mark.parametrize("length", [512, 2048])
 def test_the_cost_of_a_window_is_linear(length):
     score = Widest()
-    w = make_inputs(length, length, ())
-    attend(*w, window(8, 8), score=score)
+    sample = make_inputs(length, length, ())
+    attend(*sample, window(8, 8), score=score)
     assert sum(score.sizes) <= length * (64 + 16)
 
 
 def test_a_long_causal_call_never_builds_the_full_matrix(monkeypatch):
     monkeypatch.setattr(blocks, "MAX_SCORES", 2**16)
     score = Widest()
-    w = make_inputs(1000, 1000, ())
-    attend(*w, causal(), score=score)
+    sample = make_inputs(1000, 1000, ())
+    attend(*sample, causal(), score=score)
     assert max(score.sizes) <= 2**16
     assert sum(score.sizes) < 0.6 * 1000 * 1000  # what lies behind a block is not computed
 
 
 def test_weights_after_a_fast_path_are_the_full_matrix():
-    w = make_inputs(320, 330, (2,))
-    output = attend(*w, window(3, 3))
+    sample = make_inputs(320, 330, (2,))
+    output = attend(*sample, window(3, 3))
     assert output.weights.shape == (2, 320, 330)
     assert (output.weights.sum(-1) - 1).abs().max() < 1e-12
 

@@ -108,7 +108,7 @@ WRONG_KINDS = {
 
 @pytest.mark.bare
 @pytest.mark.parametrize("case", WRONG)
-def test_invalid_arguments_are_one_sentence(case):
+def test_invalid_arguments_raise_one_line(case):
     wrong, words = WRONG[case]
     with pytest.raises(ValueError, match=words) as error:
         wrong()
@@ -117,7 +117,7 @@ def test_invalid_arguments_are_one_sentence(case):
 
 @pytest.mark.bare
 @pytest.mark.parametrize("case", WRONG_KINDS)
-def test_invalid_types_are_one_sentence(case):
+def test_invalid_types_raise_one_line(case):
     wrong, words = WRONG_KINDS[case]
     with pytest.raises(TypeError, match=words) as error:
         wrong()
@@ -125,6 +125,6 @@ def test_invalid_types_are_one_sentence(case):
 
 
 def test_a_class_without_arguments_is_instantiated():
-    w = make_inputs(5, 6, (2,))
-    assert torch.equal(attend(*w, score=Dot).context, attend(*w, score=Dot()).context)
-    assert Attention(Dot)(*w).context.isfinite().all()
+    sample = make_inputs(5, 6, (2,))
+    assert torch.equal(attend(*sample, score=Dot).context, attend(*sample, score=Dot()).context)
+    assert Attention(Dot)(*sample).context.isfinite().all()

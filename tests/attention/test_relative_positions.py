@@ -46,14 +46,14 @@ def test_the_slopes_equal_the_published_ones(heads):
     torch.testing.assert_close(Alibi(heads).slopes.tolist(), published_slopes(heads), rtol=1e-6, atol=0)
 
 
-def test_eight_heads_halve():
+def test_slopes_of_eight_heads():
     assert Alibi(8).slopes.tolist() == [2.0**-h for h in range(1, 9)]
 
 
 @pytest.mark.parametrize("offset", [None, 0, 4])
-def test_alibi_is_its_loop(offset):
-    w = make_inputs(4, 7, (2, 3))
-    bias = Alibi(3, offset=offset)(w.query, w.key)
+def test_alibi_equals_its_loop(offset):
+    sample = make_inputs(4, 7, (2, 3))
+    bias = Alibi(3, offset=offset)(sample.query, sample.key)
     first = 7 - 4 if offset is None else offset
     for h, slope in enumerate(published_slopes(3)):
         expected = torch.tensor([[-slope * abs(j - (i + first)) for j in range(7)] for i in range(4)])
@@ -101,10 +101,10 @@ def test_published_numbers_of_t5():
 
 @pytest.mark.parametrize("offset", [None, 0, 4])
 @pytest.mark.parametrize("bidirectional", [True, False])
-def test_relative_bias_is_its_loop(offset, bidirectional):
-    w = make_inputs(4, 7, (2, 3))
+def test_relative_bias_equals_its_loop(offset, bidirectional):
+    sample = make_inputs(4, 7, (2, 3))
     score = RelativeBias(3, 8, 10, bidirectional, offset).double()
-    bias = score(w.query, w.key)
+    bias = score(sample.query, sample.key)
     first = 7 - 4 if offset is None else offset
     for h in range(3):
         for i in range(4):
@@ -153,15 +153,15 @@ def used_paths(monkeypatch):
 @pytest.mark.parametrize("heads", [1, 3])
 def test_the_table_is_trained_on_the_fused_path_as_by_the_definition(mask, heads, used_paths):
     score = ScaledDot() + 4 * RelativeBias(heads, 8, 20).double()
-    w = make_inputs(30, 40, (2, 3)).requiring_grad()
-    output = attend(*w, mask, score=score)
+    sample = make_inputs(30, 40, (2, 3)).requiring_grad()
+    output = attend(*sample, mask, score=score)
     assert used_paths == ["fused"]
-    inputs = [*w, *score.parameters()]
+    inputs = [*sample, *score.parameters()]
     assert len(inputs) == 4
     factor = torch.randn_like(output.context)
     for actual, expected in zip(
         torch.autograd.grad(output.context, inputs, factor, retain_graph=True),
-        torch.autograd.grad(output.weights @ w.value, inputs, factor),
+        torch.autograd.grad(output.weights @ sample.value, inputs, factor),
         strict=True,
     ):
         torch.testing.assert_close(actual, expected)
@@ -170,26 +170,26 @@ def test_the_table_is_trained_on_the_fused_path_as_by_the_definition(mask, heads
 
 def test_the_table_is_trained_in_bands(used_paths):
     score = ScaledDot() + RelativeBias(3, 8, 20).double()
-    w = make_inputs(200, 210, (2, 3)).requiring_grad()
-    output = attend(*w, window(5, 3), score=score)
+    sample = make_inputs(200, 210, (2, 3)).requiring_grad()
+    output = attend(*sample, window(5, 3), score=score)
     assert used_paths == ["fused", "banded"]
     (actual,) = torch.autograd.grad(output.context.square().sum(), [score.right.table], retain_graph=True)
-    (expected,) = torch.autograd.grad((output.weights @ w.value).square().sum(), [score.right.table])
+    (expected,) = torch.autograd.grad((output.weights @ sample.value).square().sum(), [score.right.table])
     torch.testing.assert_close(actual, expected)
 
 
 def test_a_bias_alone_needs_no_dot_product(used_paths):
-    w = make_inputs(6, 8, (2, 3))
-    output = attend(*w, score=Alibi(3))
-    torch.testing.assert_close(output.context, softmax(Alibi(3)(w.query, w.key)) @ w.value)
+    sample = make_inputs(6, 8, (2, 3))
+    output = attend(*sample, score=Alibi(3))
+    torch.testing.assert_close(output.context, softmax(Alibi(3)(sample.query, sample.key)) @ sample.value)
 
 
 def test_large_biases_are_accurate_in_half_precision():
     """-0.5 * 301 is not a bfloat16; rounded, neighbors far away would change places."""
-    w = make_inputs(2, 600, (1, 8)).to(torch.bfloat16)
+    sample = make_inputs(2, 600, (1, 8)).to(torch.bfloat16)
     score = ScaledDot() + Alibi(8, offset=0)
-    expected = attend(*w.to(torch.float64), score=score.double()).context
-    output = attend(*w, score=(ScaledDot() + Alibi(8, offset=0))).context
+    expected = attend(*sample.to(torch.float64), score=score.double()).context
+    output = attend(*sample, score=(ScaledDot() + Alibi(8, offset=0))).context
     torch.testing.assert_close(output.double(), expected, rtol=0.03, atol=0.03)
 
 
@@ -210,15 +210,17 @@ def test_a_decoding_step_has_the_position_of_the_full_call(make):
     torch.manual_seed(1)
     score = make(None).double()
     torch.manual_seed(1)
-    w = make_inputs(9, 9, (2, 3))
-    full = attend(*w, causal(), score=score)
+    sample = make_inputs(9, 9, (2, 3))
+    full = attend(*sample, causal(), score=score)
     for at in range(9):
-        step = attend(w.query[..., at : at + 1, :], w.key[..., : at + 1, :], w.value[..., : at + 1, :], score=score)
+        step = attend(
+            sample.query[..., at : at + 1, :], sample.key[..., : at + 1, :], sample.value[..., : at + 1, :], score=score
+        )
         torch.testing.assert_close(step.context, full.context[..., at : at + 1, :])
     torch.manual_seed(1)
     shifted = make(4).double()
     shifted.load_state_dict(score.state_dict())
-    part = attend(w.query[..., 4:6, :], w.key, w.value, causal(offset=4), score=shifted)
+    part = attend(sample.query[..., 4:6, :], sample.key, sample.value, causal(offset=4), score=shifted)
     torch.testing.assert_close(part.context, full.context[..., 4:6, :])
 
 
@@ -246,13 +248,13 @@ def test_rotation_preserves_norms():
 @pytest.mark.parametrize("inner", [ScaledDot(), Bilinear(4, 4), Cosine(2.0), Additive(4, 4, 5)], ids=repr)
 def test_rotary_rotates_before_any_score(inner):
     inner = inner.double()
-    w = make_inputs(5, 7, (2,))
+    sample = make_inputs(5, 7, (2,))
     rotary = Rotary(inner)
-    turned = rotary._rotate(w.query, 2), rotary._rotate(w.key, 0)
-    torch.testing.assert_close(rotary(w.query, w.key), inner(*turned))
-    torch.testing.assert_close(Attention(rotary)(*w).context, Attention(inner)(*turned, w.value).context)
-    output = attend(*w, score=rotary, normalize=sparsemax)
-    torch.testing.assert_close(output.context, sparsemax(inner(*turned)) @ w.value)
+    turned = rotary._rotate(sample.query, 2), rotary._rotate(sample.key, 0)
+    torch.testing.assert_close(rotary(sample.query, sample.key), inner(*turned))
+    torch.testing.assert_close(Attention(rotary)(*sample).context, Attention(inner)(*turned, sample.value).context)
+    output = attend(*sample, score=rotary, normalize=sparsemax)
+    torch.testing.assert_close(output.context, sparsemax(inner(*turned)) @ sample.value)
 
 
 def test_large_positions_are_accurate():

@@ -169,21 +169,21 @@ def build(name):
 
 
 @each_case
-def test_a_score_is_its_loop(name):
-    score, pair, w = build(name)
-    expected = torch.stack([loops.scores(pair, w.query[b], w.key[b]) for b in range(2)])
-    torch.testing.assert_close(score(w.query, w.key).detach(), expected, rtol=1e-9, atol=1e-9)
+def test_a_score_equals_its_loop(name):
+    score, pair, sample = build(name)
+    expected = torch.stack([loops.scores(pair, sample.query[b], sample.key[b]) for b in range(2)])
+    torch.testing.assert_close(score(sample.query, sample.key).detach(), expected, rtol=1e-9, atol=1e-9)
 
 
 @each_case
-def test_attention_with_a_score_is_its_loop(name):
-    score, pair, w = build(name)
+def test_attention_with_a_score_equals_its_loop(name):
+    score, pair, sample = build(name)
     lengths = [5, 2]
-    output = attend(*w, padding(lengths), score=score)
+    output = attend(*sample, padding(lengths), score=score)
     total = {"kernel": lambda row: _shares([max(s, 0.0) for s in row]), "logits": loops.softmax}[score.output_kind]
     for b in range(2):
         visible = [[j < lengths[b] for j in range(5)]] * 4
-        context, weights = loops.attend(pair, w.query[b], w.key[b], w.value[b], visible, total)
+        context, weights = loops.attend(pair, sample.query[b], sample.key[b], sample.value[b], visible, total)
         torch.testing.assert_close(output.weights[b].detach(), weights, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(output.context[b].detach(), context, rtol=1e-9, atol=1e-9)
 
@@ -194,8 +194,8 @@ def _shares(values):
 
 @each_case
 def test_gradcheck(name):
-    score, _, w = build(name)
-    query, key, _ = w.requiring_grad()
+    score, _, sample = build(name)
+    query, key, _ = sample.requiring_grad()
     inputs = (query, key, *score.parameters())
     if not score(query, key).requires_grad:
         assert name in ("Constant", "Boxcar", "Boxcar by feature")
@@ -206,26 +206,26 @@ def test_gradcheck(name):
         return scores.masked_fill(scores == -math.inf, 0)
 
     assert gradcheck(finite, inputs)
-    assert gradcheck(lambda *_: attend(query, key, w.value, score=score).context, inputs)
+    assert gradcheck(lambda *_: attend(query, key, sample.value, score=score).context, inputs)
 
 
 @each_case
 def test_leading_axes_broadcast(name):
-    score, _, w = build(name)
-    query, key = w.query[0], torch.stack([w.key, w.key + 1])  # (4, dim) and (2, 2, 5, dim)
+    score, _, sample = build(name)
+    query, key = sample.query[0], torch.stack([sample.key, sample.key + 1])  # (4, dim) and (2, 2, 5, dim)
     scores = score(query, key)
     assert scores.shape == (2, 2, 4, 5)
     torch.testing.assert_close(scores[1, 0], score(query, key[1, 0]))
-    output = attend(query, key, w.value, score=score)
-    torch.testing.assert_close(output.context[1, 0], attend(query, key[1, 0], w.value[0], score=score).context)
+    output = attend(query, key, sample.value, score=score)
+    torch.testing.assert_close(output.context[1, 0], attend(query, key[1, 0], sample.value[0], score=score).context)
 
 
 @each_case
 def test_a_score_can_be_saved_and_loaded(name):
-    score, _, w = build(name)
+    score, _, sample = build(name)
     other = CASES[name][0]().double()
     other.load_state_dict(score.state_dict())
-    assert torch.equal(score(w.query, w.key), other(w.query, w.key))
+    assert torch.equal(score(sample.query, sample.key), other(sample.query, sample.key))
     assert isinstance(repr(score), str)
 
 
@@ -302,9 +302,9 @@ def test_a_user_defined_score_needs_forward_only():
         def forward(self, query, key):
             return -(query.unsqueeze(-2) - key.unsqueeze(-3)).abs().sum(-1)
 
-    w = make_inputs(80, 200, (2,))
-    output = attend(*w, window(2, 2), score=Manhattan() + Dot(), normalize=sparsemax)
-    torch.testing.assert_close(output.context, output.weights @ w.value)
+    sample = make_inputs(80, 200, (2,))
+    output = attend(*sample, window(2, 2), score=Manhattan() + Dot(), normalize=sparsemax)
+    torch.testing.assert_close(output.context, output.weights @ sample.value)
 
 
 @pytest.mark.bare

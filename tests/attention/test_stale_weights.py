@@ -84,10 +84,10 @@ def test_irrelevant_changes_are_allowed():
 
 def test_weights_that_were_read_do_not_change():
     """A path that computes the weights stores them."""
-    w = make_inputs(5, 6, (2,))
-    output = attend(*w, normalize=Sample())
+    sample = make_inputs(5, 6, (2,))
+    output = attend(*sample, normalize=Sample())
     expected = output.weights.clone()
-    w.query.zero_()
+    sample.query.zero_()
     assert torch.equal(output.weights, expected)
 
 
@@ -127,8 +127,8 @@ def test_autocast_is_that_of_the_call():
 
 @pytest.mark.parametrize("normalize", [Gumbel(0.5), Sample(), Dropout(softmax, 0.5)], ids=lambda n: type(n).__name__)
 def test_reading_draws_no_random_numbers(normalize):
-    w = make_inputs(5, 6, (2,))
-    output = attend(*w, normalize=normalize)
+    sample = make_inputs(5, 6, (2,))
+    output = attend(*sample, normalize=normalize)
     state = torch.get_rng_state()
     _ = output.weights, output.scores
     assert torch.equal(torch.get_rng_state(), state)

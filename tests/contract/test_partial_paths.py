@@ -137,10 +137,10 @@ def test_scores_that_use_blocks(used_paths, small_limits):
 @pytest.mark.parametrize("score", ["ScaledDot", "Additive", "Rotary"])
 def test_few_queries_over_many_keys(score, used_paths):
     """Keys are gathered before they are projected; scores that depend on positions must give the same result."""
-    w = make_inputs(2, 60, BATCH)
+    sample = make_inputs(2, 60, BATCH)
     attention = laws.AttentionUnderTest(SCORES[score]())
-    laws.context_equals_weighted_sum(attention, w, around(torch.tensor([20.5, 41.0]), 2))
-    laws.context_equals_weighted_sum(attention, w, padding(torch.tensor([60, 30, 3])) & around(25.0, 2))
+    laws.context_equals_weighted_sum(attention, sample, around(torch.tensor([20.5, 41.0]), 2))
+    laws.context_equals_weighted_sum(attention, sample, padding(torch.tensor([60, 30, 3])) & around(25.0, 2))
     assert "gathered" in used_paths
 
 
