@@ -94,10 +94,8 @@ def download(
     except DataError:
         raise
     except OSError as error:  # of the disk: errors of the network are a DownloadError
-        reason = error.strerror or str(error)
-        raise DownloadError(
-            f"{folder} cannot be written to ({reason}); REGARD_CACHE can name another folder."
-        ) from None
+        problem = f"{folder} cannot be written to ({error.strerror or error})"
+        raise DownloadError(f"{problem}; REGARD_CACHE can name another folder.") from None
     finally:
         if temporary.exists():
             temporary.unlink()

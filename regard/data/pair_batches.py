@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import ClassVar
 
@@ -129,14 +129,9 @@ class BatchingConfig:
         Returns:
             Plain values by name.
         """
-        return {
-            "max_tokens": self.max_tokens,
-            "max_length": self.max_length,
-            "overflow": self.overflow,
-            "dropout": list(self.dropouts),
-            "length_noise": self.length_noise,
-            "seed": self.seed,
-        }
+        values = asdict(self) | {"dropout": list(self.dropouts)}
+        del values["option_names"]
+        return values
 
 
 class PairEncoder:
@@ -186,7 +181,8 @@ class PairEncoder:
             if not (pair.source.strip() and pair.target.strip()):
                 report.count_pair("empty", line)
                 continue
-            encoded, fits = self._apply_limits(self._encode(pair), line)
+            ids = self.tokenizers[0].encode(pair.source), self.tokenizers[1].encode(pair.target)
+            encoded, fits = self._apply_limits(ids, line)
             if fits or self.config.overflow == "truncate":
                 self._check_width(encoded, line)
                 report.count_pair("used" if fits else "truncated", line)
@@ -206,22 +202,11 @@ class PairEncoder:
         Returns:
             The token ids of both sides.
         """
-        source, target = (
-            self._fall_back_if_long(tokenizer.encode_with_dropout(text, dropout, rng), default)
-            for tokenizer, text, dropout, default in zip(
-                self.tokenizers, (pair.source, pair.target), self.config.dropouts, encoded, strict=True
-            )
-        )
+        limit = min(self.config.max_tokens - 1, self.config.max_length or self.config.max_tokens)
+        sides = zip(self.tokenizers, (pair.source, pair.target), self.config.dropouts, strict=True)
+        sampled = [tokenizer.encode_with_dropout(text, dropout, rng) for tokenizer, text, dropout in sides]
+        source, target = (ids if len(ids) <= limit else old for ids, old in zip(sampled, encoded, strict=True))
         return source, target
-
-    def _encode(self, pair: SentencePair) -> EncodedPair:
-        return self.tokenizers[0].encode(pair.source), self.tokenizers[1].encode(pair.target)
-
-    def _fall_back_if_long(self, sampled: Sequence[int], default: Sequence[int]) -> Sequence[int]:
-        limit = self.config.max_tokens - 1
-        if self.config.max_length is not None:
-            limit = min(limit, self.config.max_length)
-        return sampled if len(sampled) <= limit else default
 
     def _apply_limits(self, encoded: EncodedPair, line: int) -> tuple[EncodedPair, bool]:
         limit, (source, target) = self.config.max_length, encoded

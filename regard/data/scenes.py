@@ -9,7 +9,6 @@ has a word for its size and one for its position, so that a model has to attend 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,20 +18,12 @@ from regard.data.batching import TensorBatch, TensorRows
 from regard.data.images import Digits
 from regard.errors import UsageError
 
-__all__ = [
-    "CAPTION_WORDS",
-    "PLACES",
-    "SIZES",
-    "WORDS_PER_DIGIT",
-    "ImageBatch",
-    "RenderedScenes",
-    "SceneGenerator",
-    "ScenePlacement",
-]
+__all__ = ["CAPTION_WORDS", "PLACES", "SIZES", "WORDS_PER_DIGIT", "ImageBatch", "RenderedScenes", "SceneGenerator"]
 
 SIZES, PLACES, SEPARATOR = ("small", "large"), ("above", "below"), ","
 CAPTION_WORDS = (*SIZES, *PLACES, SEPARATOR, *map(str, range(10)))
 WORDS_PER_DIGIT = 4  # with the comma after it
+Placement = tuple[Tensor, Tensor, Tensor]  # side, left edge and top edge of each digit (count, digits), in pixels
 
 
 @dataclass(frozen=True)
@@ -156,7 +147,7 @@ class SceneGenerator:
         is_large = 2 * side > sum(self.digit_sizes)
         return RenderedScenes(images.clamp(0, 1), self.digits.labels[digit_indices], boxes, is_large)
 
-    def _sample_placement(self, generator: Generator, batch_size: int) -> ScenePlacement:
+    def _sample_placement(self, generator: Generator, batch_size: int) -> Placement:
         """Draw the placement of each digit, again until no scene is ambiguous."""
         placement = self._draw_placement(generator, batch_size)
         while len(ambiguous := self._is_ambiguous(*placement).nonzero().squeeze(1)):
@@ -164,13 +155,13 @@ class SceneGenerator:
                 values[ambiguous] = new
         return placement
 
-    def _draw_placement(self, generator: Generator, batch_size: int) -> ScenePlacement:
+    def _draw_placement(self, generator: Generator, batch_size: int) -> Placement:
         smallest, largest = self.digit_sizes
         side = torch.randint(smallest, largest, (batch_size, self.num_digits), generator=generator)
         side = side + (2 * side >= smallest + largest)  # skips the size that is neither small nor large
         fractions = torch.rand(2, batch_size, self.num_digits, generator=generator)
         left, top = (fractions * (self.size + 1 - side)).long()
-        return ScenePlacement(side, left, top)
+        return side, left, top
 
     def _is_ambiguous(self, side: Tensor, left: Tensor, top: Tensor) -> Bool[Tensor, " count"]:
         x, y = 2 * left + side, 2 * top + side  # twice the centers
@@ -213,27 +204,6 @@ class SceneGenerator:
         weights = (1 - distance).clamp(min=0)
         inside = (pixel >= 0) & (pixel < side)
         return weights / weights.sum(-1, keepdim=True) * inside[..., None]
-
-
-class ScenePlacement(NamedTuple):
-    """The placement of the digits of scenes, in pixels.
-
-    Args:
-        side: the side of each digit.
-        left: its left edge.
-        top: its top edge.
-
-    Shape:
-        All (count, digits).
-
-    Example:
-        >>> ScenePlacement(torch.tensor([[8]]), torch.tensor([[3]]), torch.tensor([[5]])).left.item()
-        3
-    """
-
-    side: Int[Tensor, "count digits"]
-    left: Int[Tensor, "count digits"]
-    top: Int[Tensor, "count digits"]
 
 
 def _render(

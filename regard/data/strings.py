@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from random import Random
 from typing import Literal
@@ -20,6 +21,12 @@ SPLITS = ("train", "valid", "test")
 Phrases = dict[str, tuple[str, ...]]
 
 
+def _check_split(name: str, split: str) -> None:
+    if split not in SPLITS:
+        raise UnknownNameError(f"{name} has no split {split!r}; choose one of {', '.join(SPLITS)}")
+
+
+@dataclass(frozen=True)
 class Reverse:
     """Pairs of a random string and its reverse, with links between their characters: regard -> drager.
 
@@ -41,26 +48,18 @@ class Reverse:
         ('qpr', 'rpq', ((2, 0), (1, 1), (0, 2)))
     """
 
-    def __init__(
-        self,
-        seed: int = 0,
-        split: Split = "train",
-        alphabet: str = "abcdefghijklmnopqrstuvwxyz",
-        min_length: int = 1,
-        max_length: int = 12,
-    ) -> None:
-        if split not in SPLITS:
-            raise UnknownNameError(f"reverse has no split {split!r}; choose one of {', '.join(SPLITS)}")
-        if not alphabet or not 1 <= min_length <= max_length:
-            raise UsageError(
-                f"strings of {min_length} to {max_length} of {len(alphabet)} letters cannot be generated; "
-                "give at least one letter and 1 <= min_length <= max_length"
-            )
-        self.seed = seed
-        self.split = split
-        self.alphabet = alphabet
-        self.min_length = min_length
-        self.max_length = max_length
+    seed: int = 0
+    split: Split = "train"
+    alphabet: str = "abcdefghijklmnopqrstuvwxyz"
+    min_length: int = 1
+    max_length: int = 12
+
+    def __post_init__(self) -> None:
+        _check_split("reverse", self.split)
+        if not self.alphabet or not 1 <= self.min_length <= self.max_length:
+            strings = f"strings of {self.min_length} to {self.max_length} of {len(self.alphabet)} letters"
+            remedy = "give at least one letter and 1 <= min_length <= max_length"
+            raise UsageError(f"{strings} cannot be generated; {remedy}")
 
     def sample(self, rng: Random, count: int) -> list[SentencePair]:
         """Generate pairs, of all lengths about equally.
@@ -117,6 +116,7 @@ def _make_reversed_pair(source: str) -> SentencePair:
     return SentencePair(source, source[::-1], links, links)
 
 
+@dataclass(frozen=True)
 class Pinyin:
     """Pairs of a Chinese phrase and its pinyin, one syllable per character; character i and syllable i are linked.
 
@@ -136,10 +136,10 @@ class Pinyin:
         ('cháng chéng', ((0, 0), (1, 1)))
     """
 
-    def __init__(self, split: Split = "train") -> None:
-        if split not in SPLITS:
-            raise UnknownNameError(f"pinyin has no split {split!r}; choose one of {', '.join(SPLITS)}")
-        self.split: Split = split
+    split: Split = "train"
+
+    def __post_init__(self) -> None:
+        _check_split("pinyin", self.split)
 
     def pairs(self) -> list[SentencePair]:
         """Return all pairs of the split, always in the same order.

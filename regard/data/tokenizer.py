@@ -28,6 +28,7 @@ from regard.data.vocabulary import (
     train_vocabulary,
 )
 from regard.errors import DataError, UnknownNameError, UsageError
+from regard.files import write_atomic
 
 __all__ = ["Tokenizer", "pad_rows"]
 
@@ -274,9 +275,7 @@ class Tokenizer:
         Args:
             path: the file to write.
         """
-        text, temporary = json.dumps(self._as_dict(), ensure_ascii=False), Path(path).with_suffix(".part")
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(path)
+        write_atomic(Path(path), (json.dumps(self._as_dict(), ensure_ascii=False) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Tokenizer:

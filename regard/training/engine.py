@@ -27,7 +27,6 @@ from regard.training.optim import make_optimizer, scale_and_clip_gradients, set_
 from regard.training.progress import Progress
 from regard.training.run import RunFolder
 from regard.training.trainer import LossFn, Objective, Trainer, ValidateFn
-from regard.training.weights import resolve_device, retain_freed_memory
 
 __all__ = ["Batch", "BatchSource", "CompileMode", "TrainingResult", "fit"]
 
@@ -144,11 +143,8 @@ def fit(
         if validate is not None and config.monitor != "loss":
             raise ConfigError(f"monitor={config.monitor}: fit needs lower_is_better for this metric")
         lower_is_better = True
-    objective = Objective(model, loss_fn)
-    with (
-        open_trainer(objective, config, run, validate, log, lower_is_better, compile_mode) as trainer,
-        StopSignal() as stop_signal,
-    ):
+    trainer = Trainer(Objective(model, loss_fn), config, run, validate, lower_is_better)
+    with open_trainer(trainer, log, compile_mode), StopSignal() as stop_signal:
         progress, optimizer = trainer.progress, trainer.optimizer
         stream = batches.batches(progress.data_position)
         while not (stop_reason := progress.stop_reason(config)) and not trainer.interrupted:
@@ -205,57 +201,34 @@ def _check_finite(loss: float, grad_norm: float, trainer: Trainer) -> None:
 
 
 @contextlib.contextmanager
-def open_trainer(
-    objective: Objective,
-    config: TrainingConfig,
-    run: RunFolder,
-    validate_fn: ValidateFn | None,
-    log: LogFn | None,
-    lower_is_better: bool,
-    compile_mode: CompileMode,
-) -> Iterator[Trainer]:
+def open_trainer(trainer: Trainer, log: LogFn | None, compile_mode: CompileMode) -> Iterator[None]:
     """Lock the run, load its latest checkpoint, and make everything ready for the next step.
 
     Args:
-        objective: the model with its loss
-        config, run, log, lower_is_better, compile_mode: as for `fit`
-        validate_fn: `validate` of `fit`
+        trainer: its optimizer, progress and logger are made here
+        log, compile_mode: as for `fit`
     """
-    retain_freed_memory()
-    device = resolve_device(config.device)
-    context = distributed.init_process_group(device)
+    config, run, objective, device = trainer.config, trainer.run, trainer.objective, trainer.device
+    is_main, notes = trainer.dist_context.is_main, list[str]()
     with contextlib.ExitStack() as stack:
-        notes: list[str] = []
         latest: Checkpoint | None = None
-        if context.is_main:
+        if is_main:
             stack.enter_context(run.lock())
             checkpoint.remove_unfinished(run.checkpoints)
             latest = checkpoint.load_latest(run.checkpoints, notes.append)
         latest = distributed.broadcast_from_rank0(latest)
         _set_threads(config, latest)
         objective.to(device).train()
-        optimizer = make_optimizer(objective, config)
-        progress = Progress() if latest is None else Progress.from_json(latest.state)
+        trainer.optimizer = make_optimizer(objective, config)
+        trainer.progress = progress = Progress() if latest is None else Progress.from_json(latest.state)
         if latest is not None:
             notes.append(f"resumed from step {progress.step:,}")
         metrics_size = 0 if latest is None else int(latest.state["metrics_bytes"])
-        logger = MetricsLogger(run, config, progress, metrics_size, log) if context.is_main else NullLogger()
+        logger = MetricsLogger(run, config, progress, metrics_size, log) if is_main else NullLogger()
+        trainer.logger = logger
         stack.callback(logger.close)
         for note in notes:
             logger.log_line(note)
-        trainer = Trainer(
-            objective=objective,
-            parallel_objective=objective,
-            optimizer=optimizer,
-            config=config,
-            run=run,
-            progress=progress,
-            logger=logger,
-            validate_fn=validate_fn,
-            lower_is_better=lower_is_better,
-            device=device,
-            dist_context=context,
-        )
         if latest is not None:
             trainer.restore(latest)
         compiled = _maybe_compile(objective, config, device, compile_mode, logger.log_line)
@@ -264,7 +237,7 @@ def open_trainer(
         with _log_failures(trainer):
             if latest is None:
                 trainer.save()  # so that initial weights survive a crash as well
-            yield trainer
+            yield
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from regard.training.loss import Loss
 from regard.training.optim import optimizer_tensors, restore_optimizer
 from regard.training.progress import Progress, is_better, step_seed
 from regard.training.run import RunFolder
-from regard.training.weights import average_weights, load_into, save_weights
+from regard.training.weights import average_weights, load_into, resolve_device, retain_freed_memory, save_weights
 
 __all__ = ["LossFn", "Objective", "Trainer", "ValidateFn"]
 
@@ -67,35 +67,40 @@ class Trainer:
 
     Args:
         objective: the model with its loss
-        parallel_objective: the same, possibly compiled and in DistributedDataParallel
-        optimizer: of all trainable parameters
         config: options of the training
         run: the folder of the run
-        progress: how far the training has come
-        logger: writes metrics and log
         validate_fn: returns metrics by name
         lower_is_better: whether smaller values of the monitored metric are better
         device: device of the model
         dist_context: the processes of the training
+        optimizer: of all trainable parameters
+        parallel_objective: the objective, possibly compiled and in DistributedDataParallel
+        progress: how far the training has come
+        logger: writes metrics and log
         last_saved: step and last validated step of the latest checkpoint
         interrupted: whether a process has received a signal to stop
         start_time: of the clock, minus the seconds trained before
     """
 
     objective: Objective
-    parallel_objective: Callable[[Any], Any]
-    optimizer: Optimizer
     config: TrainingConfig
     run: RunFolder
-    progress: Progress
-    logger: MetricsLogger | NullLogger
     validate_fn: ValidateFn | None
     lower_is_better: bool
-    device: torch.device
-    dist_context: distributed.DistributedContext
+    device: torch.device = field(init=False)
+    dist_context: distributed.DistributedContext = field(init=False)
+    optimizer: Optimizer = field(init=False)
+    parallel_objective: Callable[[Any], Any] = field(init=False)
+    progress: Progress = field(init=False)
+    logger: MetricsLogger | NullLogger = field(init=False)
     last_saved: tuple[int, int] | None = None
     interrupted: bool = False
     start_time: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        retain_freed_memory()
+        self.device = resolve_device(self.config.device)
+        self.dist_context = distributed.init_process_group(self.device)
 
     def seed(self, offset: int = 0) -> None:
         """Seed all random numbers of the next step, equal in a resumed run.

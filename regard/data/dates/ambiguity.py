@@ -29,15 +29,7 @@ from regard.data.dates.formats import (
     get_locale,
 )
 
-__all__ = [
-    "all_formats",
-    "filter_consistent",
-    "find_ambiguous",
-    "held_out_patterns",
-    "pattern_parts",
-    "possible_dates",
-    "text_shape",
-]
+__all__ = ["all_formats", "find_ambiguous", "held_out_patterns", "possible_dates", "text_shape"]
 
 DateReading = tuple[str | int, ...]
 PatternKey = tuple[str, str]  # language and pattern
@@ -124,7 +116,7 @@ def find_ambiguous(formats: Iterable[DateFormat]) -> set[PatternKey]:
     }
 
 
-def filter_consistent(formats: Iterable[DateFormat]) -> list[DateFormat]:
+def _filter_consistent(formats: Iterable[DateFormat]) -> list[DateFormat]:
     """Remove the formats of one language that contradict themselves or an earlier one.
 
     Args:
@@ -135,7 +127,7 @@ def filter_consistent(formats: Iterable[DateFormat]) -> list[DateFormat]:
 
     Example:
         >>> formats = formats_of("de")
-        >>> len(filter_consistent(formats)) <= len(formats)
+        >>> len(_filter_consistent(formats)) <= len(formats)
         True
     """
     consistent: list[DateFormat] = []
@@ -174,7 +166,7 @@ def all_formats() -> tuple[DateFormat, ...]:
     formats = untagged
     for code in LANGUAGE_CODES:
         tag: Slot = (LITERAL, [DatePiece(f"<{code}> ")])
-        for date_format in filter_consistent(f for f in tagged if f.language == code):
+        for date_format in _filter_consistent(f for f in tagged if f.language == code):
             formats.append(replace(date_format, is_tagged=True, slots=(tag, *date_format.slots)))
     return tuple(formats)
 
@@ -202,9 +194,9 @@ def held_out_patterns() -> frozenset[PatternKey]:
     new = {key for key, group in texts.items() if sum(counts[text] == 1 for text in group) * 4 > len(group) * 3}
     chosen: dict[str, PatternKey] = {}
     for code, pattern in sorted(new, key=lambda key: crc32(" ".join(key).encode())):
-        others = [pattern_parts(other) for language, other in texts if language == code and other != pattern]
+        others = [_pattern_parts(other) for language, other in texts if language == code and other != pattern]
         is_common = pattern in common_patterns(get_locale(code))
-        if not is_common and pattern_parts(pattern) <= frozenset().union(*others):
+        if not is_common and _pattern_parts(pattern) <= frozenset().union(*others):
             chosen.setdefault(code, (code, pattern))
     return frozenset(chosen.values())
 
@@ -214,7 +206,7 @@ def _sample_texts(date_format: DateFormat) -> set[str]:
     return {date_format.write((0, 60, month, 2, (month + shift) % 7)).text for month in range(12) for shift in (0, 3)}
 
 
-def pattern_parts(pattern: str) -> frozenset[str]:
+def _pattern_parts(pattern: str) -> frozenset[str]:
     """Return what a model has to learn of a pattern: its types of names, a short year, the order of its numbers.
 
     Args:
@@ -224,7 +216,7 @@ def pattern_parts(pattern: str) -> frozenset[str]:
         The parts.
 
     Example:
-        >>> sorted(pattern_parts("EEEE, d 'de' MMMM y")), sorted(pattern_parts("dd/MM/yy"))
+        >>> sorted(_pattern_parts("EEEE, d 'de' MMMM y")), sorted(_pattern_parts("dd/MM/yy"))
         (['EEEE', 'MMMM'], ['dMy', 'yy'])
     """
     runs = [match.group() for match in re.finditer(r"([yMdE])\1*", re.sub("'[^']*'", "", pattern))]
