@@ -18,7 +18,7 @@ def test_importing_regard_does_not_import_torch():
     assert python("import regard, sys; print('torch' in sys.modules)") == "False\n"
 
 
-def test_what_is_promised_arrives():
+def test_every_public_name_can_be_imported():
     for name in regard.__all__:
         assert getattr(regard, name) is getattr(regard, name)
         assert name in dir(regard)

@@ -94,9 +94,7 @@ class DocumentFiles(TextFiles):
             raise DataError(f"columns must be two, of the label and of the text, not {len(self.columns)}.")
         for path in self.paths:
             if file_type(path) not in FILE_TYPES:
-                raise DataError(
-                    f"{path} must be a {', '.join(FILE_TYPES[:-1])} or {FILE_TYPES[-1]}, compressed or not."
-                )
+                raise DataError(f"{path} must be a .tsv, .csv or .jsonl, compressed or not.")
             if file_type(path) == ".tsv":
                 self._column_numbers(path)
         if not self.paths:

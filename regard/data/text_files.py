@@ -36,14 +36,7 @@ BOM = b"\xef\xbb\xbf"
 BLOCK_SIZE = 1 << 20
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}  # of compressed files, by suffix
 READ_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error)
-JSON_TYPE_NAMES = {
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    str: "text",
-    list: "a list",
-    dict: "an object",
-}
+JSON_TYPES = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}
 
 
 class TextFiles:
@@ -203,7 +196,7 @@ def json_type_name(value: object) -> str:
         >>> json_type_name(7), json_type_name(None), json_type_name(["a"])
         ('a number', 'null', 'a list')
     """
-    return JSON_TYPE_NAMES.get(type(value), "null")
+    return JSON_TYPES.get(type(value), "null")
 
 
 def parse_json(path: Path, line_number: int, line: str) -> Any:

@@ -233,11 +233,10 @@ class Tokenizer:
         Returns:
             The text of each token, without word marks.
         """
-        if self.model_type in ("char", "word"):
-            return [
-                piece.removeprefix(WORD_MARK) if self.model_type == "word" else piece
-                for piece in self._pre_tokenize(text)
-            ]
+        if self.model_type == "char":
+            return self._pre_tokenize(text)
+        if self.model_type == "word":
+            return [piece.removeprefix(WORD_MARK) for piece in self._pre_tokenize(text)]
         forms = []
         for piece in self._pre_tokenize(text):
             raw = piece.encode("utf-8", "replace")

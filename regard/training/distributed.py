@@ -63,10 +63,10 @@ def distributed_context() -> DistributedContext:
     >>> distributed_context()
     DistributedContext(rank=0, world_size=1, local_rank=0)
     """
-    get = os.environ.get
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return DistributedContext()
-    return DistributedContext(int(get("RANK", "0")), int(get("WORLD_SIZE", "1")), int(get("LOCAL_RANK", "0")))
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    return DistributedContext(*(int(os.environ.get(name, "0")) for name in names))
 
 
 def init_process_group(device: torch.device) -> DistributedContext:

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import FrameType, TracebackType
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import torch
@@ -170,15 +169,9 @@ def fit(
             if progress.step % config.save_every == 0:
                 trainer.save()
         trainer.finish(stop_reason)
-        return TrainingResult(
-            progress.step,
-            stop_reason or "interrupted",
-            not stop_reason,
-            progress.best,
-            progress.best_step,
-            progress.scores,
-            trainer.elapsed_seconds(),
-        )
+        best = progress.best, progress.best_step, progress.scores
+        reason = stop_reason or "interrupted"
+        return TrainingResult(progress.step, reason, not stop_reason, *best, trainer.elapsed_seconds())
 
 
 def _next_batch(stream: Iterator[tuple[Any, dict[str, Any]]], step: int) -> tuple[Any, dict[str, Any]]:
@@ -302,21 +295,17 @@ class StopSignal:
                 self._previous_handlers[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._restore()
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.is_set and time.monotonic() - self._received_at > 1:
+    def _handle(self, number: int, *frame: object) -> None:
+        if not self.is_set:
+            self.is_set, self._received_at = True, time.monotonic()
+            # not print: it may be what was interrupted
+            os.write(2, b"\nstopping after this step; press Ctrl-C again to stop at once\n")
+        elif time.monotonic() - self._received_at > 1:
             self._restore()
             signal.raise_signal(number)
-            return
-        if self.is_set:
-            return
-        self.is_set, self._received_at = True, time.monotonic()
-        # not print: it may be what was interrupted
-        os.write(2, b"\nstopping after this step; press Ctrl-C again to stop at once\n")
 
     def _restore(self) -> None:
         while self._previous_handlers:

@@ -178,9 +178,8 @@ class Trainer:
         self.objective.train()
         if self.config.monitor not in scores:
             names = ", ".join(scores) or "none"
-            raise ConfigError(
-                f"invalid value '{self.config.monitor}' for monitor: the metrics of the validation are {names}"
-            )
+            problem = f"invalid value '{self.config.monitor}' for monitor"
+            raise ConfigError(f"{problem}: the metrics of the validation are {names}")
         return scores
 
     def save(self) -> None:

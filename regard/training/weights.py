@@ -192,10 +192,17 @@ def average_weights(paths: Iterable[Path]) -> dict[str, Tensor]:
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device of an option.
+    """Return the device of an option.
 
     Args:
         name: "cpu", "cuda", "mps", or "auto" for the fastest available one
+
+    Raises:
+        UnsupportedError: this machine has no such device
+
+    Example:
+        >>> resolve_device("cpu")
+        device(type='cpu')
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"

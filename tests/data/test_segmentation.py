@@ -28,7 +28,7 @@ from regard.data.segmentation import split_characters, split_sentences, split_wo
         "什么…没有",
     ],
 )
-def test_one_sentence_stays_one(text):
+def test_one_sentence_is_not_split(text):
     assert split_sentences(text) == [text]
 
 
@@ -70,7 +70,7 @@ def test_chinese_and_japanese(parts):
     assert split_sentences("".join(parts)) == parts
 
 
-def test_a_missing_space():
+def test_a_missing_space_after_a_stop():
     assert split_sentences("It was bad.The acting was worse!And how.") == [
         "It was bad.",
         "The acting was worse!",
@@ -83,7 +83,7 @@ def test_line_breaks_end_sentences():
 
 
 @pytest.mark.parametrize("text", ["", "  \n ", "\t"])
-def test_nothing(text):
+def test_texts_without_words_have_no_sentences(text):
     assert split_sentences(text) == []
 
 

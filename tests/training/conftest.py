@@ -26,15 +26,15 @@ def _no_plots(monkeypatch, request):
 
 @pytest.fixture(scope="session")
 def start():
-    """Start a training in a process of its own: start(folder, steps=30) or start(folder, dies=("fsync", 5))."""
+    """Start a training in a process of its own: start(folder, steps=30) or start(folder, kill_at=("fsync", 5))."""
     from tests.training import toy  # not before the shape checks are installed
 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.training.toy"])
     started = []
 
-    def start(folder, dies=None, **options):
-        process = context.Process(target=toy.train_and_exit, args=(str(folder), options, dies))
+    def start(folder, kill_at=None, **options):
+        process = context.Process(target=toy.train_and_exit, args=(str(folder), options, kill_at))
         process.start()
         started.append(process)
         return process

@@ -78,7 +78,7 @@ def test_killed_twenty_times_at_random_moments(tmp_path, start, uninterrupted, s
 
 
 @pytest.mark.parametrize(
-    "dies",
+    "kill_at",
     [
         *(("fsync", calls) for calls in (1, 4, 6, 19, 31)),
         *(("half", calls) for calls in (1, 4, 18)),
@@ -86,10 +86,10 @@ def test_killed_twenty_times_at_random_moments(tmp_path, start, uninterrupted, s
         *(("replace", calls) for calls in (1, 4)),
         ("rmtree", 2),
     ],
-    ids=lambda dies: f"{dies[0]}-{dies[1]}",
+    ids=lambda kill_at: f"{kill_at[0]}-{kill_at[1]}",
 )
-def test_killed_while_writing(tmp_path, start, uninterrupted, dies):
-    child = start(tmp_path / "run", dies, **OPTIONS)
+def test_killed_while_writing(tmp_path, start, uninterrupted, kill_at):
+    child = start(tmp_path / "run", kill_at, **OPTIONS)
     child.join(60)
     assert child.exitcode == -signal.SIGKILL
     train(tmp_path / "run", **OPTIONS)

@@ -137,11 +137,11 @@ def train(
     return model, result
 
 
-def train_and_exit(folder: str, options: dict, dies: tuple[str, int] | None = None) -> None:
-    """Train in a process of its own; `dies=("fsync", 5)` kills it before the fifth call of os.fsync."""
+def train_and_exit(folder: str, options: dict, kill_at: tuple[str, int] | None = None) -> None:
+    """Train in a process of its own; `kill_at=("fsync", 5)` kills it before the fifth call of os.fsync."""
     logging.plot_curve = lambda *args: False
-    if dies is not None:
-        kill_in_write(*dies)
+    if kill_at is not None:
+        kill_in_write(*kill_at)
     _, result = train(folder, **options)
     os._exit(3 if result.interrupted else 0)
 
@@ -150,7 +150,7 @@ def kill_in_write(name: str, calls: int) -> None:
     """Make this process kill itself while it writes files; "half" is after half of a file was written."""
     count = 0
 
-    def dying(call, before):
+    def kill_before(call, before):
         def counted(*args, **kwargs):
             nonlocal count
             count += 1
@@ -162,12 +162,12 @@ def kill_in_write(name: str, calls: int) -> None:
         return counted
 
     if name == "half":
-        checkpoint.write_and_sync = dying(
+        checkpoint.write_and_sync = kill_before(
             checkpoint.write_and_sync, lambda path, content: path.write_bytes(content[: len(content) // 2])
         )
     else:
         module = shutil if name == "rmtree" else os
-        setattr(module, name, dying(getattr(module, name), lambda *args: None))
+        setattr(module, name, kill_before(getattr(module, name), lambda *args: None))
 
 
 def main() -> None:

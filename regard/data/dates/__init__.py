@@ -22,19 +22,11 @@ from zlib import crc32
 
 from regard.data.dates.ambiguity import all_formats, held_out_patterns
 from regard.data.dates.fields import DAY, MONTH, YEAR, YEARS
-from regard.data.dates.formats import LANGUAGE_CODES, DateFormat, get_locale, normalize_text
+from regard.data.dates.formats import LANGUAGE_CODES, DateFormat, get_locale
 from regard.data.parallel import SentencePair
 from regard.errors import UnknownNameError, UsageError
 
-__all__ = [
-    "SCORED_POSITIONS",
-    "DateLanguage",
-    "Dates",
-    "held_out_patterns",
-    "list_languages",
-    "normalize_text",
-    "split_of",
-]
+__all__ = ["SCORED_POSITIONS", "DateLanguage", "Dates", "held_out_patterns", "list_languages", "split_of"]
 
 SCORED_POSITIONS = YEAR + MONTH + DAY
 """The characters of an ISO date on which alignments are scored: its digits. Its hyphens have no links."""
