@@ -37,6 +37,7 @@ class PlainTextFiles(TextFiles):
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> path = Path(tempfile.mkdtemp(), "a.txt")
         >>> _ = path.write_text("Once upon\\na time.\\n\\nThe end.\\n")
         >>> list(PlainTextFiles([path])), len(list(PlainTextFiles([path], separator="line")))
