@@ -104,26 +104,26 @@ class MemoryTrace(Explanation):
     def title(self) -> str:
         """The algorithm, the rows in use, and the heads that are drawn, where there are others."""
         reader, writer = self.select_heads(self.head)
-        several = {f"write head {writer}": self.maps[0], f"read head {reader}": self.maps[1]}
-        heads = "".join(f", {name}" for name, one in several.items() if len(one.weights) > 1)
+        maps = {f"write head {writer}": self.maps[0], f"read head {reader}": self.maps[1]}
+        heads = "".join(f", {name}" for name, one in maps.items() if len(one.weights) > 1)
         return f"{self.name}: the {len(self.used_rows())} rows in use{heads}"
 
     def to_text(self, *, color: bool | None = None, width: int | None = None, language: str = "en") -> str:
         """The weights of a write head and a read head over time, with the vectors above them."""
         from regard.viewing import MemoryData, terminal
 
-        drawn = self._drawn()
+        timeline = self._select_timeline()
         for name in ("write_weights", "read_weights", "outputs", "targets"):  # without the traces that are everywhere
-            values = drawn[name]
-            drawn[name] = values.where(values > min(MIN_SHOWN_WEIGHT, float(values.max()) / 2), 0.0)
-        timeline = terminal.memory_timeline(MemoryData(**drawn), color=color, width=width)
-        return f"{self.title}; {self.prediction.text}\n\n{timeline}"
+            values = timeline[name]
+            timeline[name] = values.where(values > min(MIN_SHOWN_WEIGHT, float(values.max()) / 2), 0.0)
+        figure = terminal.memory_timeline(MemoryData(**timeline), color=color, width=width)
+        return f"{self.title}; {self.prediction.text}\n\n{figure}"
 
     def to_figure(self) -> Figure:
         """The same as a figure, as in the paper."""
         from regard.viewing import MemoryData, figures
 
-        return figures.memory_timeline(MemoryData(**self._drawn()), title=self.title)
+        return figures.memory_timeline(MemoryData(**self._select_timeline()), title=self.title)
 
     def to_page(self, *, language: str | None = None) -> HtmlPage:
         """An HTML page that plays the steps, with every head and row."""
@@ -143,21 +143,21 @@ class MemoryTrace(Explanation):
         return pages.memory_page(data, title=self.name, heads=self.select_heads(self.head), language=language)
 
     def to_json(self) -> dict[str, Any]:
-        """What is drawn as plain lists and numbers, with the numbers of the steps that have a target."""
+        """The timeline as plain lists and numbers, with the numbers of the steps that have a target."""
         reader, writer = self.select_heads(self.head)
-        drawn = self._drawn()
-        facts = {"num_wrong_bits": self.num_wrong_bits, "num_target_bits": self.num_target_bits}
+        timeline = self._select_timeline()
         return {
             **self.prediction.to_json(),
-            **facts,
+            "num_wrong_bits": self.num_wrong_bits,
+            "num_target_bits": self.num_target_bits,
             "read_head": reader,
             "write_head": writer,
-            "rows": drawn.pop("row_labels"),
-            "target_steps": drawn.pop("target_mask").nonzero().flatten().tolist(),
-            **{name: tensor.tolist() for name, tensor in drawn.items()},
+            "rows": timeline.pop("row_labels"),
+            "target_steps": timeline.pop("target_mask").nonzero().flatten().tolist(),
+            **{name: tensor.tolist() for name, tensor in timeline.items()},
         }
 
-    def _drawn(self) -> dict[str, Any]:
+    def _select_timeline(self) -> dict[str, Any]:
         """The rows in use, one head that writes and one that reads, and the vectors that go with them."""
         reader, writer = self.select_heads(self.head)
         rows = self.used_rows()

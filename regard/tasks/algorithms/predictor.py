@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.config import Config
 from regard.data.algorithms import Algorithm, DynamicNGrams, SequenceBatch
 from regard.data.sources import seeded_generator
 from regard.errors import ConfigError, DataError, UnsupportedError
@@ -23,6 +22,8 @@ from regard.tasks.predictor import AttentionMap, Prediction, Predictor, Report
 
 __all__ = ["AlgorithmPredictor", "bits_per_sequence", "optimal_cost"]
 
+METRICS = ("bits", "best", "errors", "exact", "loss")
+
 
 class AlgorithmPredictor(Predictor[Tensor, Mapping[str, int], Prediction]):
     """A trained network with the algorithm that it learned: what `regard.load(RUN)` returns.
@@ -31,8 +32,8 @@ class AlgorithmPredictor(Predictor[Tensor, Mapping[str, int], Prediction]):
     `{"length": 20}`.
     """
 
-    evaluate_options: ClassVar[type[Config]] = AlgorithmEvaluateOptions
-    explain_options: ClassVar[type[Config]] = AlgorithmExplainOptions
+    evaluate_options = AlgorithmEvaluateOptions
+    explain_options = AlgorithmExplainOptions
 
     @property
     def algorithm(self) -> Algorithm:
@@ -113,11 +114,9 @@ class AlgorithmPredictor(Predictor[Tensor, Mapping[str, int], Prediction]):
             rows.append(sizes | self.evaluate_batches(batches, options.memory_rows))
         if not rows:
             raise DataError("there is nothing to evaluate: no sizes were given")
-        names = ("bits", "best", "errors", "exact", "loss")
-        metrics = {name: rows[0][name] for name in names if name in rows[0]}
-        for row in rows:
-            del row["loss"]
-        return Report(sum(row["sequences"] for row in rows), metrics, tables={"sizes": rows})
+        metrics = {name: rows[0][name] for name in METRICS if name in rows[0]}
+        table = [{name: value for name, value in row.items() if name != "loss"} for row in rows]
+        return Report(sum(row["sequences"] for row in rows), metrics, tables={"sizes": table})
 
     def evaluate_batches(self, batches: Iterable[SequenceBatch], memory_rows: int | None = None) -> dict[str, Any]:
         """The results of sequences of one size, as a row of the table of `evaluate`, with the loss.
@@ -126,18 +125,20 @@ class AlgorithmPredictor(Predictor[Tensor, Mapping[str, int], Prediction]):
             batches: the sequences
             memory_rows: the size of the memory; by default it grows with the sequences
         """
-        cost, best, num_sequences, num_wrong, num_bits, num_exact, rows = 0.0, 0.0, 0, 0, 0, 0, memory_rows
+        cost = best = 0.0
+        rows, num_bits = memory_rows, 0
+        wrong: list[int] = []  # bits of each sequence
         for batch in batches:
             rows = memory_rows or self.memory_rows_for(batch.inputs.shape[1])
             logits = self.compute_logits(batch.inputs, memory_rows)[:, batch.target_mask]
             targets = batch.targets[:, batch.target_mask]
-            is_wrong = (logits > 0) != (targets > 0.5)
+            is_wrong = ((logits > 0) != (targets > 0.5)).flatten(1)
             cost += float(bits_per_sequence(logits, targets).sum())
-            num_sequences += len(batch)
-            num_wrong, num_bits = num_wrong + int(is_wrong.sum()), num_bits + is_wrong.numel()
-            num_exact += int((~is_wrong.flatten(1).any(1)).sum())
+            wrong += is_wrong.sum(1).tolist()
+            num_bits += is_wrong.numel()
             if isinstance(self.algorithm, DynamicNGrams):
                 best += float(optimal_cost(self.algorithm, batch).sum())
+        num_sequences, num_wrong = len(wrong), sum(wrong)
         bits = cost / num_sequences
         return {
             **({} if rows is None else {"memory_rows": rows}),
@@ -147,7 +148,7 @@ class AlgorithmPredictor(Predictor[Tensor, Mapping[str, int], Prediction]):
             "wrong_bits": num_wrong,
             "target_bits": num_bits,
             "errors": 100 * num_wrong / max(num_bits, 1),
-            "exact": 100 * num_exact / num_sequences,
+            "exact": 100 * wrong.count(0) / num_sequences,
             "loss": math.log(2) * bits * num_sequences / max(num_bits, 1),
         }
 
@@ -173,15 +174,14 @@ class AlgorithmPredictor(Predictor[Tensor, Mapping[str, int], Prediction]):
         is_wrong = ((outputs > 0.5) != (batch.targets[0] > 0.5))[mask]
         num_wrong, num_bits = int(is_wrong.sum()), is_wrong.numel()
         cost = float(bits_per_sequence(logits[None, mask], batch.targets[:, mask]))
-        weights = {
-            name: torch.cat([getattr(step.state, f"{name}_weights") for step in steps], 0).cpu().transpose(0, 1)
-            for name in ("write", "read")
-        }
+        optimal = batch.targets
+        if isinstance(self.algorithm, DynamicNGrams):  # its bits are random
+            optimal = self.algorithm.optimal_prediction(batch.targets[..., 0])[..., None]
         trace = MemoryTrace(
             prediction=Prediction(f"{num_wrong} of {num_bits} bits wrong", -math.log(2) * cost),
-            maps=tuple(
-                AttentionMap(name, one, [str(n) for n in range(len(steps))], [str(n) for n in range(one.shape[-1])])
-                for name, one in weights.items()
+            maps=(
+                _make_map("write", [step.state.write_weights for step in steps]),
+                _make_map("read", [step.state.read_weights for step in steps]),
             ),
             name=self.algorithm.name,
             inputs=batch.inputs[0],
@@ -190,7 +190,7 @@ class AlgorithmPredictor(Predictor[Tensor, Mapping[str, int], Prediction]):
             read_vectors=torch.cat([step.state.read for step in steps]).cpu(),
             add_vectors=torch.cat([step.add for step in steps]).cpu(),
             memory=torch.cat([step.state.memory for step in steps]).cpu(),
-            optimal_outputs=self._optimal_outputs(batch)[0].where(mask[:, None], 0.0),
+            optimal_outputs=optimal[0].where(mask[:, None], 0.0),
             target_mask=mask,
             num_wrong_bits=num_wrong,
             num_target_bits=num_bits,
@@ -199,11 +199,12 @@ class AlgorithmPredictor(Predictor[Tensor, Mapping[str, int], Prediction]):
         trace.select_heads(options.head)  # refuses a head that does not exist
         return trace
 
-    def _optimal_outputs(self, batch: SequenceBatch) -> Tensor:
-        """The targets; of ngrams the optimal prediction, because the bits are random."""
-        if isinstance(self.algorithm, DynamicNGrams):
-            return self.algorithm.optimal_prediction(batch.targets[..., 0])[..., None]
-        return batch.targets
+
+def _make_map(name: str, weights: Sequence[Tensor]) -> AttentionMap:
+    """The weights of heads over the rows of the memory, from those of each step."""
+    by_head = torch.cat(list(weights)).cpu().transpose(0, 1)
+    steps, rows = ([str(number) for number in range(size)] for size in by_head.shape[1:])
+    return AttentionMap(name, by_head, steps, rows)
 
 
 def bits_per_sequence(

@@ -26,7 +26,7 @@ from regard.tasks.task import DataSplits, LazyExamples
 
 __all__ = ["CaptionSplits", "captions", "digit_scenes", "flickr8k", "mnist_scenes", "nearest_captions"]
 
-FLICKR_SPLITS = {"train": "train", "valid": "dev", "test": "test"}
+FLICKR_SPLITS = ("train", "dev", "test")
 MAX_ROWS = 1000  # images whose features are averaged at once
 
 
@@ -109,12 +109,12 @@ def flickr8k(config: CaptioningConfig) -> CaptionSplits:
     texts, features = find_file(root, "captions.tsv"), root / "features.npz"
     if not features.is_file():
         raise ConfigError(f"data_dir={root}: there is no features.npz")
-    train = _lazy(lambda: _read_flickr(texts, features, FLICKR_SPLITS["train"]))
+    train = _lazy(lambda: _read_flickr(texts, features, "train"))
 
     def held(split: str) -> LazyExamples[CaptionedImages]:
-        return _lazy(lambda: _add_baselines(_read_flickr(texts, features, FLICKR_SPLITS[split]), train))
+        return _lazy(lambda: _add_baselines(_read_flickr(texts, features, split), train))
 
-    return CaptionSplits(train, held("valid"), {"test": held("test")}, feature_dim=_read_features(features).shape[0])
+    return CaptionSplits(train, held("dev"), {"test": held("test")}, feature_dim=_read_features(features).shape[0])
 
 
 def _add_baselines(images: CaptionedImages, train: LazyExamples[CaptionedImages]) -> CaptionedImages:
@@ -168,8 +168,8 @@ def _parse_caption_line(location: str, line: str) -> tuple[str, str, list[str]]:
     """The image, the split and the captions of one line."""
     name, _, rest = line.partition("\t")
     split, *captions = rest.split("\t")
-    if split not in FLICKR_SPLITS.values():
-        splits = ", ".join(FLICKR_SPLITS.values())
+    if split not in FLICKR_SPLITS:
+        splits = ", ".join(FLICKR_SPLITS)
         raise DataError(
             f"{location}: the second field must be the split ({splits}), not {split!r}; fields are separated by tabs"
         )

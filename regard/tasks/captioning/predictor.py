@@ -8,16 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention import Constant
-from regard.config import Config
 from regard.data import BOS_ID, EOS_ID, UNK_ID, Tokenizer
 from regard.data.captions import CaptionedImages
 from regard.data.images import IMAGE_BATCH_SIZE, ImageLike, load_image, to_rgb
@@ -26,7 +26,7 @@ from regard.data.segmentation import join_characters, separate_characters
 from regard.data.tokenizer import pad_rows
 from regard.decoding import DecodingConfig, Hypothesis, decode
 from regard.errors import DataError, InputError, UnsupportedError
-from regard.models.captioner import CaptionDecoderState, ShowAttendTell
+from regard.models.captioner import ShowAttendTell
 from regard.tasks.captioning.config import CaptionExplainOptions, CaptionOptions
 from regard.tasks.datasets import concatenate_examples
 from regard.tasks.grid import GridExplanation, is_inside_box, make_grid_map
@@ -35,7 +35,7 @@ from regard.tasks.predictor import AttentionMap, InputField, Prediction, Predict
 if TYPE_CHECKING:
     from regard.viewing.pages import HtmlPage
 
-__all__ = ["Caption", "CaptionExplanation", "ImageCaptioner", "caption_accuracy", "caption_bleu", "pointing_accuracy"]
+__all__ = ["Caption", "CaptionExplanation", "ImageCaptioner", "caption_accuracy", "caption_bleu"]
 
 BLEU_ORDERS = (1, 2, 3, 4)
 BLANK_IMAGE = torch.full((56, 56, 3), 0.8)  # gray, in place of a grid of features
@@ -104,9 +104,8 @@ class ImageCaptioner(Predictor[ImageLike, CaptionedImages, Caption]):
 
     inputs = (InputField("image", "image", "the image to caption"),)
     prediction_class = Caption
-    predict_options: ClassVar[type[Config]] = CaptionOptions
-    evaluate_options: ClassVar[type[Config]] = CaptionOptions
-    explain_options: ClassVar[type[Config]] = CaptionExplainOptions
+    predict_options = evaluate_options = CaptionOptions
+    explain_options = CaptionExplainOptions
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -141,7 +140,6 @@ class ImageCaptioner(Predictor[ImageLike, CaptionedImages, Caption]):
             beam_size=beam_size,
             length_penalty=config.length_penalty if options.length_penalty is None else options.length_penalty,
             max_length=limit,
-            max_length_ratio=0.0,
             max_length_offset=limit,
         )
 
@@ -191,13 +189,18 @@ class ImageCaptioner(Predictor[ImageLike, CaptionedImages, Caption]):
         if not len(images):
             raise DataError("there is nothing to evaluate: there are no images")
         hypotheses: list[Hypothesis] = []
+        inside: list[Tensor] = []
         for rows in torch.arange(len(images)).split(IMAGE_BATCH_SIZE):
-            hypotheses += self.search(images.images.select(rows), options)
+            inputs = images.images.select(rows)
+            best = self.search(inputs, options)
+            hypotheses += best
+            if images.boxes is not None and self.has_attention:
+                inside.append(self._pointing_hits(inputs, images.boxes[rows], best))
         captions = [self.to_text(hypothesis) for hypothesis in hypotheses]
         if images.boxes is not None:
             metrics = caption_accuracy(captions, [references[0] for references in images.captions])
-            if self.has_attention:
-                metrics["inside"] = pointing_accuracy(self, images, hypotheses)
+            if inside:
+                metrics["inside"] = 100 * float(torch.cat(inside).float().mean())
             return Report(len(captions), metrics)
         lowercase = self.config.lowercase
         scores, signature = caption_bleu(captions, images.captions, lowercase)
@@ -220,8 +223,8 @@ class ImageCaptioner(Predictor[ImageLike, CaptionedImages, Caption]):
         for part in images.split(IMAGE_BATCH_SIZE):
             rows = torch.arange(len(part), device=self.device)[:, None]
             lengths = torch.ones(len(part), dtype=torch.long, device=self.device)
-            source = CaptioningSource(self.model, part.to(self.device))
-            hypotheses += [best[0] for best in decode(source, rows, lengths, config)]
+            search = _CaptionSearch(self.model, part.to(self.device))
+            hypotheses += [best[0] for best in decode(search, rows, lengths, config)]
         return hypotheses
 
     @torch.no_grad()
@@ -236,6 +239,17 @@ class ImageCaptioner(Predictor[ImageLike, CaptionedImages, Caption]):
         """
         weights: Tensor = self.model.attention_weights(images.to(self.device), captions.to(self.device))
         return weights.cpu()
+
+    def _pointing_hits(
+        self, images: Tensor, boxes: Int[Tensor, "rows digits 4"], hypotheses: Sequence[Hypothesis]
+    ) -> Bool[Tensor, "rows digits"]:
+        """Whether the largest weight of each digit's name is in the box of the digit, enlarged by one cell."""
+        captions, _ = pad_rows([[BOS_ID, *hypothesis.token_ids, EOS_ID] for hypothesis in hypotheses])
+        weights = self.compute_weights(images, captions)
+        side, cells = math.isqrt(weights.shape[-1]), weights.argmax(-1)
+        num_missing = max(0, WORDS_PER_DIGIT * boxes.shape[1] - 1 - cells.shape[1])  # of a caption that ended too soon
+        cells = torch.nn.functional.pad(cells, (0, num_missing), value=-1)
+        return is_inside_box(cells[:, 1::WORDS_PER_DIGIT][:, : boxes.shape[1]], boxes, images.shape[-1], side)
 
     def to_text(self, hypothesis: Hypothesis) -> str:
         """The caption that a search found."""
@@ -254,41 +268,22 @@ class ImageCaptioner(Predictor[ImageLike, CaptionedImages, Caption]):
         return load_image(image, self.processor.image_size, self.processor.color)
 
 
-@dataclass(frozen=True)
-class CaptioningSource:
-    """A model with its images, as a search takes it: sources are numbers of rows.
+class _CaptionSearch:
+    """A model with its images, as a search takes it: sources are numbers of rows. The unknown word is never written."""
 
-    Args:
-        model: the captioner
-        images: its inputs
-    """
+    def __init__(self, model: ShowAttendTell, images: Float[Tensor, "rows *image"]):
+        self.model, self.images = model, images
 
-    model: ShowAttendTell
-    images: Float[Tensor, "rows *image"]
-
-    def start_decoding(self, source: Tensor, lengths: Tensor) -> KnownWordsState:
-        """The state of a search for the images of these rows."""
-        return KnownWordsState(self.model.start_decoding(self.images[source[:, 0]]))
-
-
-@dataclass(frozen=True)
-class KnownWordsState:
-    """The state of a search that never writes the unknown word.
-
-    Args:
-        state: of the model
-    """
-
-    state: CaptionDecoderState
+    def start_decoding(self, source: Tensor, lengths: Tensor) -> _CaptionSearch:
+        self.state = self.model.start_decoding(self.images[source[:, 0]])
+        return self
 
     def step(self, tokens: Tensor) -> Tensor:
-        """The logits of the next word."""
         logits = self.state.step(tokens)
         logits[:, UNK_ID] = -torch.inf
         return logits
 
     def reorder(self, rows: Tensor) -> None:
-        """Keep these rows."""
         self.state.reorder(rows)
 
 
@@ -312,28 +307,6 @@ def caption_accuracy(captions: Sequence[str], references: Sequence[str]) -> dict
     return {"captions": 100 * num_exact / len(references), "digits": 100 * num_right / num_digits}
 
 
-def pointing_accuracy(captioner: ImageCaptioner, scenes: CaptionedImages, hypotheses: Sequence[Hypothesis]) -> float:
-    """How often the largest weight is in the box of the digit that is named, enlarged by one cell, in percent.
-
-    Args:
-        captioner: the model
-        scenes: images with the boxes of their digits
-        hypotheses: a caption of each
-    """
-    boxes, inside = scenes.boxes, []
-    assert boxes is not None
-    for rows in torch.arange(len(hypotheses)).split(IMAGE_BATCH_SIZE):
-        images = scenes.images.select(rows)
-        captions, _ = pad_rows([[BOS_ID, *hypotheses[row].token_ids, EOS_ID] for row in rows.tolist()])
-        weights = captioner.compute_weights(images, captions)
-        side, cells = math.isqrt(weights.shape[-1]), weights.argmax(-1)
-        num_missing = max(0, WORDS_PER_DIGIT * boxes.shape[1] - 1 - cells.shape[1])  # of a caption that ended too soon
-        cells = torch.nn.functional.pad(cells, (0, num_missing), value=-1)
-        cells = cells[:, 1::WORDS_PER_DIGIT][:, : boxes.shape[1]]
-        inside.append(is_inside_box(cells, boxes[rows], images.shape[-1], side))
-    return 100 * float(torch.cat(inside).float().mean())
-
-
 def caption_bleu(
     captions: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool
 ) -> tuple[dict[str, float], str]:
@@ -348,10 +321,8 @@ def caption_bleu(
     """
     from sacrebleu.metrics.bleu import BLEU
 
-    most = max(map(len, references))
-    columns: list[Any] = [
-        [_normalize_reference(texts, index, lowercase) for texts in references] for index in range(most)
-    ]
+    normalized = ([_normalize_reference(text, lowercase) for text in texts] for texts in references)
+    columns: list[Any] = [list(column) for column in zip_longest(*normalized)]
     scores: dict[str, float] = {}
     for order in BLEU_ORDERS:
         metric = BLEU(tokenize="none", max_ngram_order=order, force=True)
@@ -362,15 +333,12 @@ def caption_bleu(
 
 def _bleu_rows(name: str, scores: dict[str, float]) -> list[dict[str, Any]]:
     """Two rows of a table: with the brevity penalty, and without it."""
-    endings = {"": "", ", without brevity penalty": "_bare"}
     return [
         {"captions": name + more} | {f"bleu{order}": scores[f"bleu{order}{ending}"] for order in BLEU_ORDERS}
-        for more, ending in endings.items()
+        for more, ending in (("", ""), (", without brevity penalty", "_bare"))
     ]
 
 
-def _normalize_reference(references: Sequence[str], index: int, lowercase: bool) -> str | None:
-    if index >= len(references):
-        return None
-    text = " ".join(separate_characters(references[index]).split())
+def _normalize_reference(text: str, lowercase: bool) -> str:
+    text = " ".join(separate_characters(text).split())
     return text.lower() if lowercase else text

@@ -7,17 +7,17 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
-from regard.config import Config
 from regard.data import BOS_ID, EOS_ID, UNK_ID, Tokenizer
 from regard.data.passages import PassageBatches
 from regard.decoding import DecodingConfig, ObservedModel, decode, iterate_emitted
 from regard.errors import InputError, InputTooLongError
 from regard.tasks.abilities import Tokenizable, Tokenization
-from regard.tasks.language_modeling.config import FillOptions, GenerateOptions
+from regard.tasks.datasets import EvalBatches
+from regard.tasks.language_modeling.config import FillMaskConfig, FillOptions, GenerateOptions
 from regard.tasks.language_modeling.loss import (
     causal_lm_loss,
     causal_lm_metrics,
@@ -28,7 +28,15 @@ from regard.tasks.language_modeling.loss import (
 from regard.tasks.predictor import InputField, Prediction, Predictor, Report
 from regard.tasks.task import LazyExamples, sum_losses
 
-__all__ = ["FillMask", "FilledText", "GeneratedText", "TextGenerator", "TokenGuess", "make_passages"]
+__all__ = [
+    "FillMask",
+    "FilledText",
+    "GeneratedText",
+    "TextGenerator",
+    "TokenGuess",
+    "make_eval_batches",
+    "make_passages",
+]
 
 MASK_MARK = "___"
 PredictionT = TypeVar("PredictionT", bound=Prediction)
@@ -52,6 +60,20 @@ def make_passages(texts: Iterable[str], processor: Any, config: Any) -> PassageB
     )
 
 
+def make_eval_batches(texts: Iterable[str], processor: Any, config: Any) -> EvalBatches[Any]:
+    """Every passage of texts once; of a masked language model, with masks that are always the same.
+
+    Args:
+        texts: the documents
+        processor, config: as for `make_passages`
+    """
+    passages = make_passages(texts, processor, config)
+    batches: Iterable[Any] = passages.iter_eval_batches()
+    if isinstance(config, FillMaskConfig):
+        batches = mask_batches(batches, config.mask_prob, len(processor.tokenizer))
+    return EvalBatches(batches, passages.report)
+
+
 class _LanguageModelPredictor(Predictor[str, str, PredictionT]):
     """What both predictors share: texts of limited length, and reports with the table `data`."""
 
@@ -67,13 +89,16 @@ class _LanguageModelPredictor(Predictor[str, str, PredictionT]):
 
         The table `data` counts documents, passages, tokens and characters.
         """
-        passages = make_passages(examples, self.processor, self.config)
-        metrics, report = self._compute_metrics(passages), passages.report
-        return Report(report.read, metrics, tables={"data": [report.as_dict()]})
+        batches = make_eval_batches(examples, self.processor, self.config)
+        return Report(batches.report.read, self.compute_metrics(batches), tables={"data": [batches.report.as_dict()]})
 
     @abstractmethod
-    def _compute_metrics(self, passages: PassageBatches) -> dict[str, float]:
-        """The metrics of a report."""
+    def compute_metrics(self, batches: EvalBatches[Any]) -> dict[str, float]:
+        """The metrics of a report.
+
+        Args:
+            batches: of `make_eval_batches`
+        """
 
     def _check_length(self, text: str, ids: Sequence[int], unit: str, row: int | None) -> None:
         """Raise InputTooLongError for a text with more tokens than a passage has."""
@@ -121,7 +146,7 @@ class TextGenerator(_LanguageModelPredictor[GeneratedText], Tokenizable):
 
     inputs = (InputField("text", "text", "the beginning of the text", may_be_empty=True),)
     prediction_class = GeneratedText
-    predict_options: ClassVar[type[Config]] = GenerateOptions
+    predict_options = GenerateOptions
 
     def check(self, inputs: Sequence[str]) -> None:
         """Raise InputTooLongError for a prompt that leaves no room for a continuation."""
@@ -212,11 +237,7 @@ class TextGenerator(_LanguageModelPredictor[GeneratedText], Tokenizable):
         limit = self.config.passage_length - len(ids)
         limit = min(limit, max_tokens or limit)
         search = DecodingConfig(
-            **{"method": "sample", **options},
-            num_best=num_samples,
-            max_length=limit,
-            max_length_ratio=0,
-            max_length_offset=limit,
+            **{"method": "sample", **options}, num_best=num_samples, max_length=limit, max_length_offset=limit
         )
         prefix = torch.tensor([[BOS_ID, *ids]], device=self.device)
         lengths = torch.tensor([prefix.shape[1]], device=self.device)
@@ -238,9 +259,10 @@ class TextGenerator(_LanguageModelPredictor[GeneratedText], Tokenizable):
         hypotheses = decode(model, prefix, lengths, search, generator=generator)[0]
         return [make(one.token_ids, one.log_prob, one.finished) for one in hypotheses]
 
-    def _compute_metrics(self, passages: PassageBatches) -> dict[str, float]:
-        total, _, _ = sum_losses(self, causal_lm_loss, passages.iter_eval_batches())
-        return causal_lm_metrics(total, passages.report)
+    def compute_metrics(self, batches: EvalBatches[Any]) -> dict[str, float]:
+        """Loss, perplexity and bits per character."""
+        total, _, _ = sum_losses(self, causal_lm_loss, batches)
+        return causal_lm_metrics(total, batches.report)
 
     def _encode(self, prompt: str, row: int | None = None) -> list[int]:
         ids = self.tokenizer.encode(prompt)
@@ -293,7 +315,7 @@ class FillMask(_LanguageModelPredictor[FilledText]):
 
     inputs = (InputField("text", "text", f"a text with gaps: {MASK_MARK}"),)
     prediction_class = FilledText
-    predict_options: ClassVar[type[Config]] = FillOptions
+    predict_options = FillOptions
 
     def check(self, inputs: Sequence[str]) -> None:
         """Raise InputError for a text without gaps or with too many words."""
@@ -325,10 +347,10 @@ class FillMask(_LanguageModelPredictor[FilledText]):
         filled = "".join(part + word for part, word in zip(text.split(MASK_MARK), words, strict=True))
         return FilledText(filled, math.prod(gap[0].probability for gap in gaps), gaps)
 
-    def _compute_metrics(self, passages: PassageBatches) -> dict[str, float]:
-        mask_prob = self.config.mask_prob
-        batches = mask_batches(passages.iter_eval_batches(), mask_prob, len(self.tokenizer))
-        return masked_lm_metrics(*sum_losses(self, partial(masked_token_loss, mask_prob=mask_prob), batches))
+    def compute_metrics(self, batches: EvalBatches[Any]) -> dict[str, float]:
+        """Loss, perplexity and accuracy of masked words."""
+        loss = partial(masked_token_loss, mask_prob=self.config.mask_prob)
+        return masked_lm_metrics(*sum_losses(self, loss, batches))
 
     def _encode(self, text: str, row: int | None = None) -> tuple[list[int], list[int]]:
         """The token ids with the mask in each gap, and the positions of the gaps after BOS."""

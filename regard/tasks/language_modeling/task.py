@@ -19,17 +19,10 @@ from regard.models.hybrid_encoder import ConvLayer, HybridEncoder, RNNLayer, Sel
 from regard.models.language_models import CausalLM, MaskedLM
 from regard.tasks.datasets import EvalBatches, describe_reports, split_files
 from regard.tasks.language_modeling.config import FillMaskConfig, TextConfig, TextGenerationConfig
-from regard.tasks.language_modeling.loss import (
-    MaskedTextBatch,
-    causal_lm_loss,
-    causal_lm_metrics,
-    mask_batches,
-    masked_lm_metrics,
-    masked_token_loss,
-)
-from regard.tasks.language_modeling.predictor import FillMask, TextGenerator, make_passages
+from regard.tasks.language_modeling.loss import causal_lm_loss, masked_token_loss
+from regard.tasks.language_modeling.predictor import FillMask, TextGenerator, make_eval_batches, make_passages
 from regard.tasks.predictor import Metric
-from regard.tasks.task import DataSplits, LossFn, Task, TokenizerProcessor, sum_losses
+from regard.tasks.task import DataSplits, LossFn, Task, TokenizerProcessor
 from regard.tasks.text_classification.config import TextClassificationConfig
 from regard.training import BatchSource, Loss
 
@@ -107,8 +100,12 @@ class _LanguageModelingTask(Task[ConfigT, ProcessorT, str, Any]):
 
     def eval_batches(self, config: ConfigT, processor: ProcessorT, examples: Iterable[str]) -> EvalBatches[Any]:
         """Every passage once."""
-        passages = make_passages(examples, processor, config)
-        return EvalBatches(passages.iter_eval_batches(), passages.report)
+        return make_eval_batches(examples, processor, config)
+
+    def compute_metrics(self, predictor: Any, loss: LossFn, batches: Any, examples: Any) -> dict[str, float]:
+        """Those of an evaluation."""
+        metrics: dict[str, float] = predictor.compute_metrics(batches)
+        return metrics
 
     def describe_data(self, config: ConfigT, batches: BatchSource, valid: Any) -> dict[str, Any]:
         """What was read, and whether validation documents were held out."""
@@ -143,11 +140,6 @@ class TextGenerationTask(_LanguageModelingTask[TextGenerationConfig, TextGenerat
     def loss(self, model: nn.Module, batch: TextBatch) -> Loss:
         """The cross entropy of each token given those before it, summed."""
         return causal_lm_loss(model, batch)
-
-    def compute_metrics(self, predictor: Any, loss: LossFn, batches: Any, examples: Any) -> dict[str, float]:
-        """Loss, perplexity and bits a character."""
-        total, _, _ = sum_losses(predictor, loss, batches)
-        return causal_lm_metrics(total, batches.report)
 
 
 LAYER_TYPES: dict[str, Callable[[Any], nn.Module]] = {
@@ -197,17 +189,6 @@ class FillMaskTask(_LanguageModelingTask[FillMaskConfig, FillMaskProcessor]):
     def _build(self, config: FillMaskConfig, vocab_size: int) -> MaskedLM:
         return MaskedLM(build_encoder(config, vocab_size + 1))  # the last is the mask
 
-    def eval_batches(
-        self, config: FillMaskConfig, processor: FillMaskProcessor, examples: Iterable[str]
-    ) -> EvalBatches[MaskedTextBatch]:
-        """Every passage once, with masks that are always the same."""
-        passages = super().eval_batches(config, processor, examples)
-        return EvalBatches(mask_batches(passages, config.mask_prob, len(processor.tokenizer)), passages.report)
-
     def build_loss(self, config: FillMaskConfig) -> LossFn:
         """The cross entropy of masked words, summed."""
         return partial(masked_token_loss, mask_prob=config.mask_prob)
-
-    def compute_metrics(self, predictor: Any, loss: LossFn, batches: Any, examples: Any) -> dict[str, float]:
-        """Loss, perplexity and accuracy of masked words."""
-        return masked_lm_metrics(*sum_losses(predictor, loss, batches))

@@ -98,8 +98,8 @@ def chnsenticorp(config: TextClassificationConfig) -> DataSplits[Document]:
     )
 
     def select_unseen() -> list[Document]:
-        seen = {document.text for document in _drop_line_numbers(full)}
-        return [document for document in _drop_line_numbers(test) if document.text not in seen]
+        train_texts = {document.text for document in _drop_line_numbers(full)}
+        return [document for document in _drop_line_numbers(test) if document.text not in train_texts]
 
     train = full if config.include_test_texts else clean
     return DataSplits(_lazy(train), _lazy(valid), {"test": _lazy(test), "unseen": LazyExamples(select_unseen)})

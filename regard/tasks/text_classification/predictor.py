@@ -15,7 +15,7 @@ from regard.attention import MaxPool
 from regard.data import Tokenizer
 from regard.data.batching import split_by_tokens
 from regard.data.document_batches import DocumentBatch, DocumentBatches, encode_document
-from regard.data.document_splitter import DocumentSplitter, SplitDocument, Truncation, leading_spaces
+from regard.data.document_splitter import SplitDocument, Truncation, leading_spaces
 from regard.data.documents import Document
 from regard.errors import DataError, EmptyInputError, UnsupportedError
 from regard.models.flat_document import FlatDocumentClassifier
@@ -122,12 +122,6 @@ class TextClassifier(ClassificationPredictor[TextOrSentences, Document]):
         return tokenizer
 
     @property
-    def splitter(self) -> DocumentSplitter:
-        """Splits texts into sentences of words."""
-        splitter: DocumentSplitter = self.processor.splitter
-        return splitter
-
-    @property
     def has_attention(self) -> bool:
         """Whether the model has attention weights to show."""
         pool = self.model.pool if isinstance(self.model, FlatDocumentClassifier) else self.model.word_level.pool
@@ -202,7 +196,7 @@ class TextClassifier(ClassificationPredictor[TextOrSentences, Document]):
         return DocumentBatch.from_documents(encoded).to(self.device)
 
     def _split(self, text: TextOrSentences, row: int) -> tuple[SplitDocument, Truncation]:
-        document, truncation = self.splitter.split(text)
+        document, truncation = self.processor.splitter.split(text)
         if not document:
             raise EmptyInputError("the text is empty: it has no words", row=row)
         return document, truncation

@@ -76,7 +76,8 @@ class TextClassificationTask(ClassificationTask):
         self, config: TextClassificationConfig, data: DataSplits[Document]
     ) -> TextClassificationProcessor:
         """The most frequent words of the training documents, and their labels."""
-        splitter, documents = _make_splitter(config), list(data.train)
+        limits = config.max_sentence_words, config.max_sentences, config.overflow
+        splitter, documents = DocumentSplitter(config.tokenizer, *limits), list(data.train)
         usable = iter_usable(documents, splitter, DocumentReport.from_splitter(splitter))
         texts = (" ".join(sentence) for _, sentences in usable for sentence in sentences)
         tokenizer = Tokenizer.train(texts, "word", config.vocab_size, lowercase=config.lowercase)
@@ -135,10 +136,6 @@ class TextClassificationTask(ClassificationTask):
         load_into(model.get_submodule("encoder"), encoder, origin)
 
 
-def _make_splitter(config: TextClassificationConfig) -> DocumentSplitter:
-    return DocumentSplitter(config.tokenizer, config.max_sentence_words, config.max_sentences, config.overflow)
-
-
 def _make_processor(
     config: TextClassificationConfig, tokenizer: Tokenizer, labels: tuple[str, ...]
 ) -> TextClassificationProcessor:
@@ -184,8 +181,8 @@ def _build_pooling(config: TextClassificationConfig) -> AttentionPool | MaxPool:
     if config.pooling == "max":
         return MaxPool()
     dim = config.embed_dim if config.model == "mixed" else config.hidden_dim
-    has_query = (
-        config.pooling == "attention" and parse_mechanism("score", config.score, SCORES)[0] != "Additive"
-    )  # the additive score needs none
-    attention = build_pooling_attention(config, dim, dim, has_query)
-    return AttentionPool(attention, query_dim=dim, init_std=dim**-0.5) if has_query else AttentionPool(attention)
+    needs_query = parse_mechanism("score", config.score, SCORES)[0] != "Additive"
+    attention = build_pooling_attention(config, dim, dim, needs_query)
+    if config.pooling == "average" or not needs_query:
+        return AttentionPool(attention)
+    return AttentionPool(attention, query_dim=dim, init_std=dim**-0.5)

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from regard.attention import Attention, Constant
 from regard.attention.pooling import AttentionPool
-from regard.config import Config
 from regard.data.images import ImageLike, to_rgb
 from regard.data.questions import QUESTION_TYPES, SINGLE_DIGIT_TYPES, ImageQuestions, QuestionBatch, encode_question
 from regard.data.scenes import RenderedScenes
@@ -75,7 +74,7 @@ class VisionExplanation(GridExplanation):
 class _GridPredictor(ClassificationPredictor[InputT, ExampleT]):
     """What both predictors share: explanations over the grid of the image."""
 
-    explain_options: ClassVar[type[Config]] = GridExplainOptions
+    explain_options = GridExplainOptions
 
     @torch.no_grad()
     def compute_weights(self, *inputs: Tensor) -> Tensor:
