@@ -108,8 +108,7 @@ def concatenate_examples(cls: type[ExamplesT], examples: Any) -> ExamplesT:
         return loaded
     if not (rows := list(loaded)):
         raise DataError("there is nothing to evaluate: there are no examples")
-    joined: ExamplesT = cast(Any, cls).concatenate(rows)
-    return joined
+    return cast(ExamplesT, cast(Any, cls).concatenate(rows))
 
 
 def split_files(

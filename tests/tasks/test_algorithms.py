@@ -65,23 +65,23 @@ def test_the_tests_of_a_recipe_are_the_sizes_of_training_and_of_the_paper(run):
     assert [row["length"] for row in evaluate(run, "valid")["valid"].tables["sizes"]] == [2]
 
 
-def test_a_run_of_a_recipe_that_is_not_there_is_loaded(run, tmp_path):
+def test_load_needs_no_recipe(run, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (record["task"], record["processor"]) == ("algorithm", {"algorithm": "copy"})
-    (tmp_path / "run" / "run.json").write_text(json.dumps({**record, "recipe": "copy-of-a-friend"}))
+    (tmp_path / "run" / "run.json").write_text(json.dumps({**record, "recipe": "unknown-copy"}))
     assert measure(load(tmp_path / "run"), length=3) == measure(load(run), length=3)
-    with pytest.raises(UnknownNameError, match="no recipe 'copy-of-a-friend'"):
+    with pytest.raises(UnknownNameError, match="no recipe 'unknown-copy'"):
         resume(tmp_path / "run", log=quiet)
 
 
 def test_sequences_are_predicted_bit_by_bit(run):
     predictor = load(run)
     trace = explain(predictor, length=2)
-    (found,) = predictor.predict([trace.inputs])
-    assert found.text.split() == ["".join(str(int(bit > 0.5)) for bit in step) for step in trace.outputs]
+    (prediction,) = predictor.predict([trace.inputs])
+    assert prediction.text.split() == ["".join(str(int(bit > 0.5)) for bit in step) for step in trace.outputs]
     likely = trace.outputs.where(trace.outputs > 0.5, 1 - trace.outputs)
-    assert found.score == pytest.approx(float(likely.log().sum()), rel=1e-4)
+    assert prediction.score == pytest.approx(float(likely.log().sum()), rel=1e-4)
 
 
 def test_a_resumed_run_is_equal_bit_for_bit(run, tmp_path):
@@ -136,7 +136,7 @@ def test_trace_has_every_step(run):
 
 
 @pytest.mark.parametrize("name", ["repeat-copy", "recall", "ngrams", "sort"])
-def test_every_algorithm_trains(name, tmp_path):
+def test_train_every_algorithm(name, tmp_path):
     sizes = {"repeat-copy": ["max_repeats=2"], "recall": ["max_size=3"], "ngrams": ["min_size=7", "max_size=9"]}
     sizes["sort"] = ["min_size=5", "max_size=5"]
     overrides = [text for text in TINY if not text.startswith(("max_size", "num_bits"))] + sizes[name]

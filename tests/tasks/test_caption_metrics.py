@@ -53,30 +53,30 @@ def test_hard_attention_is_rewarded():
     assert isinstance(net.model.attention.normalize, Sample)
     loss = net(batch)
     loss.total.backward()
-    assert float(net.model.attention.score.energy.grad.abs().sum()) > 0  # by REINFORCE: no other way leads there
+    assert float(net.model.attention.score.energy.grad.abs().sum()) > 0  # through REINFORCE only
     assert (net.loss_fn.baseline[: batch.target.shape[1] - 1] < 0).all()
     assert loss.count == batch.num_tokens == 5 * 4 + 2
 
 
-def test_hard_attention_begins_softly():
-    """In the first part of the training all captions see the expected look, then so many as `expected` says."""
+def test_hard_attention_begins_as_soft_attention():
+    """During `soft_warmup` all captions use the expected context, then the share `soft_fraction`."""
     net, batch = objective(
         "attention_scope=hard", "soft_fraction=0", "soft_warmup=0.5", "steps=4", "grad_accumulation=1"
     )
-    drawn = []
+    is_sampled = []
     for _ in range(4):
-        _, seen = net.loss_fn._decode(net.model, batch)
-        drawn.append(all(bool((look.weights.amax(-1) == 1).all()) for look in seen))
-    assert drawn == [False, False, True, True]
-    assert float(net.loss_state()["num_batches"]) == 4  # so that a resumed training goes on with it
+        _, outputs = net.loss_fn._decode(net.model, batch)
+        is_sampled.append(all(bool((output.weights.amax(-1) == 1).all()) for output in outputs))
+    assert is_sampled == [False, False, True, True]
+    assert float(net.loss_state()["num_batches"]) == 4  # so that a resumed training continues with it
     other, _ = objective("attention_scope=hard")
     load_into(other.model, net.model.state_dict(), "a run")
     assert float(other.loss_fn.num_batches) == 0
     assert not other.loss_fn.baseline.any()
 
 
-def test_hard_attention_learns_where_to_look():
-    """One cell of nine tells the word: REINFORCE alone finds it."""
+def test_hard_attention_learns_by_reinforce():
+    """One cell of nine determines the word."""
     settings = make_config(
         "flickr8k",
         ["attention_scope=hard", "hidden_dim=16", "embed_dim=8", "dropout=0", "soft_fraction=0", "soft_warmup=0"],
@@ -85,19 +85,19 @@ def test_hard_attention_learns_where_to_look():
     optimizer = torch.optim.Adam(net.parameters(), 0.01)
     random = seeded_generator(0)
     for _ in range(150):
-        batch = told_by_one_cell(random, 64)
+        batch = sample_marked_grids(random, 64)
         optimizer.zero_grad()
         loss = net(batch)
         (loss.total / loss.count).backward()
         optimizer.step()
     net.eval()
-    batch = told_by_one_cell(random, 200)
+    batch = sample_marked_grids(random, 200)
     cells = net.model.attention_weights(batch.images, batch.target)[:, 0].argmax(-1)
     assert float((cells == batch.images[..., 7].argmax(-1)).float().mean()) > 0.9
 
 
-def told_by_one_cell(random, rows):
-    """Grids in which a mark (the last number) stands in the cell that says the word; the others say another."""
+def sample_marked_grids(random, rows):
+    """Grids of nine cells with a random word each; the last feature marks the cell whose word is the caption."""
     words, cell = (torch.randint(most, (rows,), generator=random) for most in (4, 9))
     grid = torch.zeros(rows, 9, 8)
     grid.scatter_(2, torch.randint(4, (rows, 9, 1), generator=random), 1.0)
@@ -108,14 +108,14 @@ def told_by_one_cell(random, rows):
     return CaptionBatch.from_captions(grid, [[4 + word] for word in words.tolist()])
 
 
-def test_measures_of_scenes():
+def test_caption_accuracy():
     true = ["small 1 above , large 2 below", "small 3 above , small 4 above"]
     assert caption_accuracy(true, true) == {"captions": 100.0, "digits": 100.0}
-    said = ["small 1 above , large 2 above", "small 3"]
-    assert caption_accuracy(said, true) == {"captions": 0.0, "digits": 75.0}
+    predictions = ["small 1 above , large 2 above", "small 3"]
+    assert caption_accuracy(predictions, true) == {"captions": 0.0, "digits": 75.0}
 
 
-def test_cells_within_boxes_grown_by_a_cell():
+def test_is_inside_box_enlarges_the_box_by_one_cell():
     box = torch.tensor([16, 24, 26, 34])
     inside = [
         [bool(is_inside_box(torch.tensor([[row * 8 + column]]), box[None, None], 64, 8)) for column in range(8)]
@@ -124,16 +124,16 @@ def test_cells_within_boxes_grown_by_a_cell():
     for row in range(8):
         for column in range(8):
             left, top = 8 * column, 8 * row
-            wanted = left >= 8 and left + 8 <= 34 and top >= 16 and top + 8 <= 42
-            assert inside[row][column] == wanted
+            expected = left >= 8 and left + 8 <= 34 and top >= 16 and top + 8 <= 42
+            assert inside[row][column] == expected
     assert not bool(is_inside_box(torch.tensor([[-1]]), box[None, None] * 0, 64, 8))
 
 
 def test_bleu_with_and_without_the_penalty():
-    found, signature = caption_bleu(
+    scores, signature = caption_bleu(
         ["a dog", "a cat sits"], [["A dog", "the dog runs far"], ["a cat sits"]], lowercase=True
     )
-    assert found["bleu1"] == found["bleu1_bare"] == pytest.approx(100)
+    assert scores["bleu1"] == scores["bleu1_bare"] == pytest.approx(100)
     short, _ = caption_bleu(["a dog runs"], [["a dog runs to me"]], lowercase=False)
     assert short["bleu1_bare"] == pytest.approx(100)
     assert short["bleu1"] == pytest.approx(100 * 2.718281828 ** (1 - 5 / 3))
@@ -141,8 +141,8 @@ def test_bleu_with_and_without_the_penalty():
     assert "tok:none" in signature
 
 
-def test_the_nearest_picture():
+def test_nearest_captions():
     grids = torch.eye(3)[:, None].repeat(1, 4, 1)
     train = CaptionedImages(ImageArray(grids, 1.0), [["a", "x"], ["b"], ["c"]])
-    asked = CaptionedImages(ImageArray(grids[[2, 0]] * 5 + 0.1, 1.0), [["?"], ["?"]])
-    assert nearest_captions(train, asked) == ["c", "a"]
+    images = CaptionedImages(ImageArray(grids[[2, 0]] * 5 + 0.1, 1.0), [["?"], ["?"]])
+    assert nearest_captions(train, images) == ["c", "a"]

@@ -45,7 +45,7 @@ def image_path(files, number):
     return str(files["test_files"][0]).replace(".jsonl", f"/{number}.png")
 
 
-def test_a_run_learns_to_describe(trained):
+def test_training_learns_captions(trained):
     assert isinstance(load(trained), ImageCaptioner)
     report = evaluate(trained)["test"]
     assert report.num_examples == 20
@@ -72,7 +72,7 @@ def test_a_run_is_loaded_where_its_data_is_missing(tmp_path, monkeypatch):
         evaluate(tmp_path / "moved")
 
 
-def test_images_come_as_files_arrays_and_tensors(trained, files):
+def test_predict_takes_files_arrays_and_tensors(trained, files):
     from PIL import Image
 
     captioner = load(trained)
@@ -94,7 +94,7 @@ def test_images_come_as_files_arrays_and_tensors(trained, files):
         captioner.predict(["nowhere.png"])
 
 
-def test_transparent_is_white_however_an_image_comes(tmp_path):
+def test_transparent_pixels_are_white(tmp_path):
     from PIL import Image
 
     pixels = np.zeros((16, 16, 4), dtype=np.uint8)
@@ -110,15 +110,15 @@ def test_transparent_is_white_however_an_image_comes(tmp_path):
     assert torch.equal(load_image(image.convert("LA"), 16), load_image(str(tmp_path / "gray.png"), 16))
 
 
-def test_sixteen_bits_are_the_same_however_an_image_comes(tmp_path):
+def test_images_of_16_bits_load_alike_from_files_arrays_and_pillow(tmp_path):
     from PIL import Image
 
     numbers = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
     image = Image.fromarray(numbers)
     image.save(tmp_path / "deep.png")
     for form in (str(tmp_path / "deep.png"), image, numbers):
-        found = load_image(form, 16)[0]
-        torch.testing.assert_close(found, torch.from_numpy(numbers / 65535).float(), atol=0.002, rtol=0)
+        loaded = load_image(form, 16)[0]
+        torch.testing.assert_close(loaded, torch.from_numpy(numbers / 65535).float(), atol=0.002, rtol=0)
     with pytest.raises(DataError, match="the image has numbers of 32 bits"):
         load_image(Image.fromarray(np.ones((4, 4), dtype=np.float32)), 16)
 
@@ -144,7 +144,7 @@ def test_an_explanation_has_weights_for_each_word(trained, files, tmp_path):
     assert not captioner.explain(image_path(files, 3), CaptionExplainOptions(smooth=False)).smooth
 
 
-def test_a_beam_finds_what_is_at_least_as_likely(trained, files):
+def test_beam_search_is_at_least_as_probable_as_greedy_search(trained, files):
     captioner = load(trained)
     greedy, beam = (
         captioner.predict([image_path(files, 1)], CaptionOptions(beam_size=size, length_penalty=0.0))[0]
@@ -176,20 +176,20 @@ def test_scenes_of_every_scope(scope, tmp_path):
     "more", [["dropout=0.3", "doubly_stochastic_weight=0.1"], ["attention_scope=hard", "soft_warmup=0"]]
 )
 def test_a_resumed_run_is_equal_bit_for_bit(more, tmp_path):
-    train("digit-scenes", tmp_path / "whole", [*TINY, *more], log=quiet)
+    train("digit-scenes", tmp_path / "full", [*TINY, *more], log=quiet)
     train("digit-scenes", tmp_path / "parts", [*TINY, *more, "steps=2"], log=quiet)
     resume(tmp_path / "parts", log=quiet, steps=4)
-    whole, parts = (load_weights(RunFolder.open(tmp_path / name).find_weights()) for name in ("whole", "parts"))
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    full, parts = (load_weights(RunFolder.open(tmp_path / name).find_weights()) for name in ("full", "parts"))
+    assert all(torch.equal(full[name], parts[name]) for name in full)
 
 
 def test_a_resumed_run_of_files_is_equal_bit_for_bit(files, tmp_path):
     options = [*TINY, "min_word_count=1"]
-    train("captions", tmp_path / "whole", options, log=quiet, **files)
+    train("captions", tmp_path / "full", options, log=quiet, **files)
     train("captions", tmp_path / "parts", [*options, "steps=2"], log=quiet, **files)
     resume(tmp_path / "parts", log=quiet, steps=4)
-    whole, parts = (load_weights(RunFolder.open(tmp_path / name).find_weights()) for name in ("whole", "parts"))
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    full, parts = (load_weights(RunFolder.open(tmp_path / name).find_weights()) for name in ("full", "parts"))
+    assert all(torch.equal(full[name], parts[name]) for name in full)
 
 
 def test_hard_attention_begins_with_the_weights_of_soft_attention(tmp_path):

@@ -172,15 +172,15 @@ def test_init_from_another_run(language, masked, files, tmp_path):
 def test_text_classification_begins_with_a_masked_language_model(masked, tmp_path):
     pairs = write_tsv(tmp_path / "x.tsv", [("odd", "one three five."), ("even", "two four. Six.")] * 6)
     overrides = ["steps=1", "lr=1e-9", "warmup_steps=0", "batch_tokens=300", "num_threads=1"]
-    given = {"train_files": (pairs,), "valid_files": (pairs,)}
-    train("documents", tmp_path / "run", overrides, init_from=masked, log=quiet, **given)
+    files = {"train_files": (pairs,), "valid_files": (pairs,)}
+    train("documents", tmp_path / "run", overrides, init_from=masked, log=quiet, **files)
     classifier, predictor = load(tmp_path / "run"), load(masked)
     assert classifier.labels == ("even", "odd")
     assert classifier.tokenizer == predictor.tokenizer
     assert classifier.config.layer_types == ("attention",)
-    ours, theirs = (one.model.encoder.state_dict() for one in (classifier, predictor))
-    for name, tensor in ours.items():
-        torch.testing.assert_close(tensor, theirs[name][: len(tensor)], atol=1e-6, rtol=0)
+    after, before = (one.model.encoder.state_dict() for one in (classifier, predictor))
+    for name, tensor in after.items():
+        torch.testing.assert_close(tensor, before[name][: len(tensor)], atol=1e-6, rtol=0)
     assert classifier.explain("Six. One!").sentence_weights.shape == (2,)
     train(
         "mixed",
@@ -192,7 +192,7 @@ def test_text_classification_begins_with_a_masked_language_model(masked, tmp_pat
         embed_dim=32,
         num_heads=2,
         ffn_dim=64,
-        **given,
+        **files,
     )
     assert load(tmp_path / "more").labels == ("even", "odd")
     for override, message in (
@@ -200,11 +200,11 @@ def test_text_classification_begins_with_a_masked_language_model(masked, tmp_pat
         ("model=hierarchical", "model is that"),
     ):
         with pytest.raises(ConfigError, match=message):
-            train("documents", tmp_path / "no", [*overrides, override], init_from=masked, log=quiet, **given)
+            train("documents", tmp_path / "no", [*overrides, override], init_from=masked, log=quiet, **files)
 
 
 def test_a_stack_of_several_layers_classifies_documents(tmp_path):
-    given = {
+    files = {
         f"{name}_files": (write_tsv(tmp_path / f"{name}.tsv", reviews(count, seed)),)
         for name, count, seed in (("train", 120, 0), ("valid", 40, 1), ("test", 40, 2))
     }
@@ -222,7 +222,7 @@ def test_a_stack_of_several_layers_classifies_documents(tmp_path):
         "max_span=8",
         "layer_types=cnn,attention,lstm",
     ]
-    train("mixed", tmp_path / "run", overrides, log=quiet, **given)
+    train("mixed", tmp_path / "run", overrides, log=quiet, **files)
     classifier = load(tmp_path / "run")
     assert evaluate(tmp_path / "run")["test"].metrics["accuracy"] > 90
     explanation = classifier.explain("We saw the plot. The music awful then. A road.")

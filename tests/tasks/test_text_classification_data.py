@@ -97,37 +97,30 @@ def test_chinese_is_split_into_characters(shared, tmp_path):
     assert explanation.words == [["房", "间", "很", "好", "！"], ["下", "次", "再", "来", "。"]]
 
 
-def test_the_study_compares_documents_in_pairs():
+def test_compare_models_pairs_documents():
     right = {"attention": [[True, True, False, True], [True, True, True, True]], "linear": [[True, False, False, True]]}
-    (found,) = compare_models(right)
-    assert found["models"] == "attention - linear"
-    assert found["difference"] == pytest.approx(37.5)
+    (comparison,) = compare_models(right)
+    assert comparison["models"] == "attention - linear"
+    assert comparison["difference"] == pytest.approx(37.5)
     pairs = torch.tensor([0.0, 1.0, 0.5, 0.0])
-    assert found["standard error"] == pytest.approx(100 * float(pairs.std()) / 2)
+    assert comparison["standard error"] == pytest.approx(100 * float(pairs.std()) / 2)
     seeds = torch.tensor([0.75, 1.0]).var() / 2
     expected = 100 * float((pairs.var() / 4 + seeds) ** 0.5)
-    assert found["with seeds"] == pytest.approx(expected)
+    assert comparison["with seeds"] == pytest.approx(expected)
 
 
 def test_the_study_runs_and_resumes(shared, tmp_path):
     pytest.importorskip("sklearn")
-    given = {
-        "data_dir": str(shared),
-        "steps": 30,
-        "validate_every": 30,
-        "save_every": 30,
-        "hidden_dim": 8,
-        "embed_dim": 8,
-    }
     lines = []
-    given |= {"num_threads": 1, "vocab_size": 60, "batch_tokens": 400}
-    found = han2016(tmp_path, "", given, lines.append, quick=True)
-    assert [row["model"] for row in found["rows"]] == ["attention", "average", "max", "TF-IDF + linear"]
-    assert [row["models"] for row in found["differences"]][2] == "attention - TF-IDF + linear"
+    overrides = {"data_dir": str(shared), "steps": 30, "validate_every": 30, "save_every": 30}
+    overrides |= {"hidden_dim": 8, "embed_dim": 8, "num_threads": 1, "vocab_size": 60, "batch_tokens": 400}
+    result = han2016(tmp_path, "", overrides, lines.append, quick=True)
+    assert [row["model"] for row in result["rows"]] == ["attention", "average", "max", "TF-IDF + linear"]
+    assert [row["models"] for row in result["differences"]][2] == "attention - TF-IDF + linear"
     assert "| attention - max |" in (tmp_path / "table.md").read_text(encoding="utf-8")
-    again = han2016(tmp_path, "", given, quiet, quick=True)
-    assert again["differences"] == found["differences"]
-    other = han2016(tmp_path, "", {**given, "seed": 7, "steps": 1}, quiet)
+    again = han2016(tmp_path, "", overrides, quiet, quick=True)
+    assert again["differences"] == result["differences"]
+    other = han2016(tmp_path, "", {**overrides, "seed": 7, "steps": 1}, quiet)
     assert [row["seed"] for row in other["rows"]] == [7, 7, 7, None]
     with pytest.raises(ValueError, match="--data FOLDER"):
         han2016(tmp_path, "", {}, quiet)

@@ -33,7 +33,7 @@ TINY = [
     "num_threads=1",
     "warmup_steps=2",
 ]
-SHORT = [*TINY, "steps=4", "validate_every=2", "save_every=2"]
+FOUR_STEPS = [*TINY, "steps=4", "validate_every=2", "save_every=2"]
 IMAGES, QUESTIONS = "digits", "digit-questions"
 
 
@@ -49,8 +49,8 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grid, "NUM_VALID_SCENES", 12)
-        train(IMAGES, folder / IMAGES, SHORT, log=quiet)
-        train(QUESTIONS, folder / QUESTIONS, [*SHORT, "num_hops=2"], log=quiet)
+        train(IMAGES, folder / IMAGES, FOUR_STEPS, log=quiet)
+        train(QUESTIONS, folder / QUESTIONS, [*FOUR_STEPS, "num_hops=2"], log=quiet)
     return folder
 
 
@@ -110,7 +110,7 @@ def test_visual_qa_answers_questions(runs):
     ],
 )
 def test_every_variant_trains_and_is_evaluated(name, overrides, has_attention, tmp_path):
-    train(name, tmp_path / "run", [*SHORT, *overrides, "steps=2"], log=quiet)
+    train(name, tmp_path / "run", [*FOUR_STEPS, *overrides, "steps=2"], log=quiet)
     predictor = load(tmp_path / "run")
     assert predictor.has_attention == has_attention
     ((split, report),) = evaluate(tmp_path / "run").items()
@@ -149,16 +149,16 @@ def test_loading_needs_only_the_run(runs, monkeypatch):
 
 @pytest.mark.parametrize("name", [IMAGES, QUESTIONS])
 def test_a_resumed_run_is_equal_bit_for_bit(name, tmp_path):
-    overrides = [*SHORT, "dropout=0.2"]
-    train(name, tmp_path / "whole", overrides, log=quiet)
+    overrides = [*FOUR_STEPS, "dropout=0.2"]
+    train(name, tmp_path / "full", overrides, log=quiet)
     train(name, tmp_path / "parts", [*overrides, "steps=2"], log=quiet)
     resume(tmp_path / "parts", log=quiet, steps=4)
-    expected, resumed = (load_weights(RunFolder.open(tmp_path / which).find_weights()) for which in ("whole", "parts"))
+    expected, resumed = (load_weights(RunFolder.open(tmp_path / which).find_weights()) for which in ("full", "parts"))
     assert all(torch.equal(expected[key], resumed[key]) for key in expected)
 
 
 def test_visual_qa_begins_with_the_backbone_of_a_classifier(runs, tmp_path):
-    overrides = [*SHORT, "steps=1", "lr=1e-9"]
+    overrides = [*FOUR_STEPS, "steps=1", "lr=1e-9"]
     train(QUESTIONS, tmp_path / "run", overrides, init_from=runs / IMAGES, log=quiet)
     before, after = (
         load_weights(RunFolder.open(folder).find_weights()) for folder in (runs / IMAGES, tmp_path / "run")
@@ -166,7 +166,7 @@ def test_visual_qa_begins_with_the_backbone_of_a_classifier(runs, tmp_path):
     name = "backbone.layers.1.weight"
     torch.testing.assert_close(after[name], before[name], atol=1e-6, rtol=0)
     with pytest.raises(ConfigError, match="another kind of model"):
-        train(IMAGES, tmp_path / "back", SHORT, init_from=runs / QUESTIONS, log=quiet)
+        train(IMAGES, tmp_path / "back", FOUR_STEPS, init_from=runs / QUESTIONS, log=quiet)
 
 
 class Oracle(VisualQA):
@@ -208,9 +208,9 @@ def test_weights_outside_of_the_box_do_not_count():
     scenes = SceneGenerator(load_sklearn_digits("test"), num_digits=1).sample(seeded_generator(0), 30)
     corners = torch.zeros(30, 1, 1, 64)
     corners[..., 0] = 1
-    found = pointing_hits(corners, scenes, torch.ones(30, 1, 1, dtype=torch.bool))[:, 0, 0]
+    hits = pointing_hits(corners, scenes, torch.ones(30, 1, 1, dtype=torch.bool))[:, 0, 0]
     left, top = scenes.boxes[:, 0, 0], scenes.boxes[:, 0, 1]
-    assert torch.equal(found, (left <= 8) & (top <= 8))
+    assert torch.equal(hits, (left <= 8) & (top <= 8))
     assert not bool(pointing_hits(corners, scenes, torch.zeros(30, 1, 1, dtype=torch.bool)).any())
 
 
@@ -275,7 +275,7 @@ def test_processors_are_saved(processor, tmp_path):
         ("mnist-cluttered", ["data_dir=nowhere"], "there is no such folder"),
     ],
 )
-def test_invalid_options_are_refused_before_a_folder_is_made(name, overrides, message, tmp_path):
+def test_invalid_options_are_refused_before_a_folder_is_created(name, overrides, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         train(name, tmp_path / "run", overrides, log=quiet)
     assert not (tmp_path / "run").exists()

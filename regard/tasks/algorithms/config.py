@@ -83,19 +83,9 @@ OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {
     "algorithm": {"evaluate": AlgorithmEvaluateOptions, "explain": AlgorithmExplainOptions}
 }
 
-DEFAULTS = {
-    "monitor": "bits",
-    "optimizer": "rmsprop",
-    "lr": 3e-4,
-    "beta2": 0.95,
-    "momentum": 0.9,
-    "eps": 1e-4,
-    "schedule": "constant",
-    "warmup_steps": 0,
-    "steps": 5000,
-    "validate_every": 250,
-    "save_every": 250,
-}
+RMSPROP = {"optimizer": "rmsprop", "lr": 3e-4, "beta2": 0.95, "momentum": 0.9, "eps": 1e-4}
+SCHEDULE = {"schedule": "constant", "warmup_steps": 0, "steps": 5000, "validate_every": 250, "save_every": 250}
+DEFAULTS = {"monitor": "bits", **RMSPROP, **SCHEDULE}
 LONG_TRAINING = {"schedule": "cosine", "average_last": 5}
 LARGE_BATCHES = {"batch_size": 32}  # difficult sequences are rare
 

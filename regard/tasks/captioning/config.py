@@ -87,30 +87,17 @@ OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {
     "image-to-text": {"predict": CaptionOptions, "evaluate": CaptionOptions, "explain": CaptionExplainOptions}
 }
 
+SCENE_SCHEDULE = {"schedule": "cosine", "lr": 3e-3, "warmup_steps": 200, "steps": 6000, "batch_size": 32}
 SCENE_DEFAULTS = {
     "monitor": "captions",
-    "schedule": "cosine",
-    "lr": 3e-3,
-    "warmup_steps": 200,
-    "steps": 6000,
-    "batch_size": 32,
+    **SCENE_SCHEDULE,
     "average_last": 3,
     "entropy_bonus": 0.001,  # soft attention finds the digits; a larger bonus only blurs it
 }
 
-PHOTOGRAPH_DEFAULTS = {
-    "monitor": "bleu",
-    "schedule": "cosine",
-    "lr": 1e-3,
-    "warmup_steps": 400,
-    "steps": 3000,
-    "min_word_count": 5,
-    "embed_dim": 256,
-    "hidden_dim": 512,
-    "dropout": 0.5,
-    "doubly_stochastic_weight": 1.0,
-    "beam_size": 5,
-}
+PHOTOGRAPH_MODEL = {"min_word_count": 5, "embed_dim": 256, "hidden_dim": 512, "dropout": 0.5, "beam_size": 5}
+PHOTOGRAPH_SCHEDULE = {"schedule": "cosine", "lr": 1e-3, "warmup_steps": 400, "steps": 3000}
+PHOTOGRAPH_DEFAULTS = {"monitor": "bleu", **PHOTOGRAPH_SCHEDULE, **PHOTOGRAPH_MODEL, "doubly_stochastic_weight": 1.0}
 
 RECIPES = (
     Recipe(

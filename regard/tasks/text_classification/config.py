@@ -84,15 +84,8 @@ class TextClassificationConfig(TrainingConfig):
 CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {"text-classification": TextClassificationConfig}
 OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {"text-classification": {}}
 
-DEFAULTS = {
-    "monitor": "accuracy",
-    "schedule": "cosine",
-    "lr": 2e-3,
-    "warmup_steps": 100,
-    "steps": 1500,
-    "validate_every": 250,
-    "save_every": 250,
-}
+SCHEDULE = {"schedule": "cosine", "warmup_steps": 100, "steps": 1500, "validate_every": 250, "save_every": 250}
+DEFAULTS = {"monitor": "accuracy", "lr": 2e-3, **SCHEDULE}
 
 RECIPES = (
     Recipe(

@@ -76,16 +76,8 @@ CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {
 }
 OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {name: {"explain": GridExplainOptions} for name in CONFIG_CLASSES}
 
-IMAGE_DEFAULTS = {
-    "monitor": "accuracy",
-    "schedule": "cosine",
-    "lr": 3e-3,
-    "warmup_steps": 100,
-    "steps": 1500,
-    "validate_every": 250,
-    "save_every": 250,
-}
-
+SCHEDULE = {"schedule": "cosine", "warmup_steps": 100, "steps": 1500, "validate_every": 250, "save_every": 250}
+IMAGE_DEFAULTS = {"monitor": "accuracy", "lr": 3e-3, **SCHEDULE}
 QUESTION_DEFAULTS = {**IMAGE_DEFAULTS, "warmup_steps": 200, "steps": 6000, "validate_every": 500, "save_every": 500}
 
 RECIPES = (

@@ -145,8 +145,7 @@ class ImageClassifier(_GridPredictor[ImageLike, RenderedScenes]):
         classes = []
         for index in labels.unique().tolist():
             rows = is_right[labels == index]
-            accuracy = accuracy_with_error(rows)["accuracy"]
-            classes.append({"label": self.labels[index], "examples": len(rows), "accuracy": accuracy})
+            classes.append({"label": self.labels[index], "examples": len(rows), "accuracy": to_percent(rows)})
         return Report(len(scenes), metrics, tables={"classes": classes})
 
 
