@@ -147,7 +147,8 @@ def main() -> None:
         text += compare(make_engines(options.run, Path(folder), options.alpha), texts, references)
     print("\n".join(text))
     if options.out:
-        options.out.write_text("\n".join(text) + "\n")
+        _, heading, others = options.out.read_text().partition("\n## ") if options.out.exists() else ("", "", "")
+        options.out.write_text("\n".join(text) + "\n" + heading + others)  # keeps the sections of other benchmarks
 
 
 if __name__ == "__main__":
