@@ -9,9 +9,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import wraps
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
@@ -32,21 +33,20 @@ __all__ = [
     "Inputs",
     "Lang",
     "MultiValueCommand",
+    "OverlongInput",
     "Run",
     "Split",
     "TestFiles",
-    "TooLong",
     "TooLongOption",
     "TrainFiles",
     "ValidFiles",
     "add_options",
     "check_device",
     "check_files",
-    "check_verb",
     "find_run",
+    "find_task",
     "group_words",
     "load_predictor",
-    "predictor_options",
     "read_file_blocks",
     "read_stdin_blocks",
     "read_stdin_lines",
@@ -69,7 +69,7 @@ class Lang(str, Enum):
     zh = "zh"
 
 
-class TooLong(str, Enum):
+class OverlongInput(str, Enum):
     """What to do with an input that is longer than the model takes."""
 
     error = "error"
@@ -86,7 +86,9 @@ Example = Annotated[
     int | None, typer.Option(min=0, help="Take this input of --split, from 0; INPUT replaces its last parts.")
 ]
 Split = Annotated[str | None, typer.Option(help="A split of the recipe: test, valid, ...; default: its tests.")]
-TooLongOption = Annotated[TooLong, typer.Option(help="Refuse inputs that are too long for the model, or cut them.")]
+TooLongOption = Annotated[
+    OverlongInput, typer.Option(help="Refuse inputs that are too long for the model, or cut them.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda or mps.")]
 Engine = Annotated[
@@ -135,19 +137,17 @@ def repeat_option_names(args: Sequence[str], names: Sequence[str] = MULTI_VALUE)
         >>> repeat_option_names(["translation", "--train", "a.en", "a.de", "steps=10", "--show"])
         ['translation', '--train', 'a.en', '--train', 'a.de', 'steps=10', '--show']
     """
-    found: list[str] = []
+    repeated: list[str] = []
     name, first = "", False
     for arg in args:
         if arg in names and not first:
             name, first = arg, True
             continue
-        if first or (name and not arg.startswith("-") and not OVERRIDE.match(arg)):
-            found += [name, arg]
-        else:
+        if not first and (arg.startswith("-") or OVERRIDE.match(arg)):
             name = ""
-            found.append(arg)
+        repeated += [name, arg] if name else [arg]
         first = False
-    return found + [name] * first  # typer refuses an option without a value
+    return repeated + [name] * first  # typer refuses an option without a value
 
 
 def find_run(args: Sequence[str]) -> Path | None:
@@ -155,24 +155,19 @@ def find_run(args: Sequence[str]) -> Path | None:
 
     None if there is no argument but options, as in `regard predict --help`.
     """
-    words = [arg for arg in args if not arg.startswith("-")]
-    return next((Path(arg) for arg in words if Path(arg).is_dir()), Path(words[0]) if words else None)
+    paths = [Path(arg) for arg in args if not arg.startswith("-")]
+    return next((path for path in paths if path.is_dir()), next(iter(paths), None))
 
 
-def check_verb(verb: str, run: Path) -> None:
-    """Refuse a run whose task has another command."""
-    from regard.tasks.registry import get_entry
-
-    task = _task_name(run)
-    if (own := get_entry(task).verb) != verb:
-        raise UsageError(f"{run} was trained for {task}; use: regard {own} {run}")
-
-
-def _task_name(run: Path) -> str:
-    from regard.tasks.registry import get_recipe
+def find_task(run: Path, verb: str | None = None) -> str:
+    """The name of the task of a run; UsageError if its command is not `verb`."""
+    from regard.tasks.registry import get_entry, get_recipe
     from regard.tasks.run_record import open_record
 
-    return get_recipe(open_record(run)["recipe"]).task
+    task = get_recipe(open_record(run)["recipe"]).task
+    if verb is not None and (own := get_entry(task).verb) != verb:
+        raise UsageError(f"{run} was trained for {task}; use: regard {own} {run}")
+    return task
 
 
 def load_predictor(run: Path, device: str = "auto", engine: str | None = None) -> Predictor[Any, Any, Any]:
@@ -185,18 +180,6 @@ def load_predictor(run: Path, device: str = "auto", engine: str | None = None) -
         device = "cpu"
     predictor: Predictor[Any, Any, Any] = load(run, device=check_device(device), engine=engine)
     return predictor
-
-
-def predictor_options(run: Path, role: Literal["predict", "evaluate", "explain"]) -> type[Config]:
-    """The option class of a run's predictor.
-
-    Args:
-        run: its folder
-        role: the method that takes the options
-    """
-    from regard.tasks import get_options
-
-    return get_options(_task_name(run), role)
 
 
 def add_options(
@@ -213,31 +196,24 @@ def add_options(
         The function as typer needs it: `options` is replaced by one parameter for each option. Values are parsed and
         checked by the Config, so messages and bounds are the same in Python, on the command line and over HTTP.
     """
-    signature = inspect.signature(function, eval_str=True)
-    own = [parameter for parameter in signature.parameters.values() if parameter.name != "options"]
     items = {} if options is None else {item.name: item for item in options.options()}
-    extra = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option_annotation(item, with_help)
-        )
-        for name, item in items.items()
-    ]
 
+    @wraps(function)
     def command(**values: Any) -> None:
-        given = {name: values.pop(name) for name in items}
+        texts = {name: value for name in items if (value := values.pop(name)) is not None}
         function(
             **values,
-            options={
-                name: items[name].parse(value) if isinstance(value, str) else value
-                for name, value in given.items()
-                if value is not None
-            },
+            options={name: items[name].parse(one) if isinstance(one, str) else one for name, one in texts.items()},
         )
 
-    parameters = [*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *extra]
+    signature, keyword = inspect.signature(function, eval_str=True), inspect.Parameter.KEYWORD_ONLY
+    parameters = [one.replace(kind=keyword) for name, one in signature.parameters.items() if name != "options"]
+    parameters += [
+        inspect.Parameter(name, keyword, default=None, annotation=_option_annotation(item, with_help))
+        for name, item in items.items()
+    ]
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
-    command.__name__, command.__doc__ = function.__name__, function.__doc__
     return command
 
 
@@ -267,7 +243,7 @@ class InputLimit:
     """
 
     predictor: Predictor[Any, Any, Any]
-    too_long: TooLong
+    too_long: OverlongInput
     where: str = ""
 
     def apply(self, inputs: Mapping[int, Any], function: Callable[[list[Any]], list[ResultT]]) -> list[ResultT]:
@@ -281,16 +257,16 @@ class InputLimit:
             with self.located(list(inputs)):
                 return function(list(inputs.values()))
         except InputTooLongError:
-            if self.too_long is TooLong.error:
+            if self.too_long is OverlongInput.error:
                 raise
         return function([self.truncate(one, number) for number, one in inputs.items()])
 
-    def truncate(self, given: Any, number: int) -> Any:
+    def truncate(self, input: Any, number: int) -> Any:
         """The input, cut if it is too long."""
-        cut = self.predictor.truncate(given)
-        if cut != given:
+        cut = self.predictor.truncate(input)
+        if cut != input:
             subject = f"{self.where} {number}" if self.where else "the input"
-            print_status(f"{subject} was cut after {len(cut):,} of {len(given):,} characters")
+            print_status(f"{subject} was cut after {len(cut):,} of {len(input):,} characters")
         return cut
 
     @contextlib.contextmanager
@@ -304,9 +280,8 @@ class InputLimit:
             yield
         except InputError as error:
             place = f"{self.where} {numbers[error.row]}: " if self.where and error.row is not None else ""
-            remedy = ""
-            if isinstance(error, InputTooLongError) and self.too_long is TooLong.error:
-                remedy = ", or cut it with --too-long truncate"
+            can_cut = isinstance(error, InputTooLongError) and self.too_long is OverlongInput.error
+            remedy = ", or cut it with --too-long truncate" if can_cut else ""
             raise type(error)(f"{place}{error}{remedy}", row=error.row) from None
 
 

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.arguments import AsJson, Lang, Run, TestFiles, TooLong, TrainFiles, ValidFiles, check_files
+from regard.cli.arguments import AsJson, Lang, OverlongInput, Run, TestFiles, TrainFiles, ValidFiles, check_files
 from regard.cli.evaluate import evaluate_splits, load_splits
-from regard.cli.info import config_as_json
-from regard.cli.output import make_table, print_blocks, print_json, print_status, replace_non_finite
+from regard.cli.info import get_metrics
+from regard.cli.output import make_table, print_blocks, print_json, print_status, print_summaries, replace_non_finite
 from regard.errors import ConfigError, DivergedError, InputTooLongError, RunError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
-    from regard.tasks import Metric
     from regard.training import RunFolder
 
 __all__ = ["average_weights", "compare", "expand_grid", "grid_folder_name", "reproduce"]
@@ -50,14 +49,14 @@ def compare(
     from regard.tasks import make_config
 
     files = {"train_files": train, "valid_files": valid, "test_files": test}
-    given = [f"{name}={','.join(paths)}" for name, paths in files.items() if paths]
-    shared, choices = expand_grid([*given, *overrides])
-    check_files(recipe, config_as_json(recipe, tuple(shared)))
+    paths = [f"{name}={','.join(values)}" for name, values in files.items() if values]
+    shared, choices = expand_grid([*paths, *overrides])
+    config = make_config(recipe, shared)
+    check_files(recipe, config.to_dict())
     if len(choices) < 2:
         raise UsageError("nothing to compare: list at least two values of an option, such as score=dot,additive")
-    known = make_config(recipe, shared)
     for name in choices[0]:
-        known.option(name)  # a value may be refused in the table, but a name is wrong in all rows
+        config.option(name)  # a value may be refused in the table, but a name is wrong in all rows
     result = _train_choices(recipe, shared, choices, out)
     if as_json:
         print_json(result)
@@ -103,8 +102,8 @@ def average_weights(
         return
     typer.echo(f"averaged the weights of steps {', '.join(f'{step:,}' for step in steps)} into {target}")
     if scores:
-        metrics = [one for one in _list_metrics(folder.read_record()["recipe"]) if one.name in scores["after"]]
-        rows = [(when, *(format(found[one.name], one.format) for one in metrics)) for when, found in scores.items()]
+        metrics = [one for one in get_metrics(folder.read_record()["recipe"]) if one.name in scores["after"]]
+        rows = [(when, *(format(values[one.name], one.format) for one in metrics)) for when, values in scores.items()]
         print_blocks("", make_table(rows, ["", *(one.title for one in metrics)], range(1, len(metrics) + 1)))
 
 
@@ -138,7 +137,7 @@ def reproduce(
     from regard.studies import STUDIES
 
     if name is None:
-        _print_studies(as_json, lang)
+        print_summaries("studies", STUDIES, as_json, lang.value)
         return
     if name not in STUDIES:
         raise UnknownNameError.among("study", name, STUDIES)
@@ -210,8 +209,7 @@ def _train_choice(recipe: str, overrides: Sequence[str], folder: Path) -> dict[s
     _remove_unstarted(folder)
     try:
         config = make_config(recipe, overrides).resolve_paths()
-        given = {name: getattr(config, name) for name in map(_option_name, overrides)}
-        row = run_trial(recipe, folder, **given)
+        row = run_trial(recipe, folder, **{name: getattr(config, name) for name in map(_option_name, overrides)})
     except (ConfigError, InputTooLongError, DivergedError) as error:
         return {"refused": str(error)}
     return {name: value for name, value in row.items() if not isinstance(value, list)}  # without tables
@@ -226,10 +224,10 @@ def _remove_unstarted(folder: Path) -> None:
 def _format_rows(result: dict[str, Any]) -> list[dict[str, str]]:
     """The rows for people, without columns that are empty in all rows."""
     rows = result["rows"]
-    columns = {one.title: (one.name, one.format) for one in _list_metrics(result["recipe"])} | COLUMNS
+    columns = {one.title: (one.name, one.format) for one in get_metrics(result["recipe"])} | COLUMNS
     filled = [name for name, (key, _) in columns.items() if any(row.get(key) is not None for row in rows)]
-    shown = {name: columns[name] for name in filled or list(columns)[:1]}
-    return [{**row["config"], **_format_numbers(row, shown)} for row in rows]
+    formats = {name: columns[name] for name in filled or list(columns)[:1]}
+    return [{**row["config"], **_format_numbers(row, formats)} for row in rows]
 
 
 def _format_numbers(row: dict[str, Any], columns: dict[str, tuple[str, str]]) -> dict[str, str]:
@@ -263,18 +261,18 @@ def _newest_weights(run: RunFolder, last: int) -> dict[int, Path]:
     """The newest weights by step: those of validations if they were kept, else those in checkpoints."""
     from regard.training import checkpoint
 
-    found = {int(path.stem[5:]): path for path in sorted(run.recent.glob("step-*.safetensors"))}
-    if len(found) < 2:
+    weights = {int(path.stem[5:]): path for path in sorted(run.recent.glob("step-*.safetensors"))}
+    if len(weights) < 2:
         folders = checkpoint.list_steps(run.checkpoints)
-        found = {step: folder / checkpoint.MODEL_FILE for step, folder in folders.items() if step}
-    if len(found) < 2:
+        weights = {step: folder / checkpoint.MODEL_FILE for step, folder in folders.items() if step}
+    if len(weights) < 2:
         raise RunError(
             f"{run.folder} has fewer than two weights to average; train with average_last=5, or with a smaller"
             " save_every and keep_checkpoints=5"
         )
-    if len(found) < last:
-        print_status(f"there are {len(found)} weights, not {last}")
-    return dict(sorted(found.items())[-last:])
+    if len(weights) < last:
+        print_status(f"there are {len(weights)} weights, not {last}")
+    return dict(sorted(weights.items())[-last:])
 
 
 def _validation_scores(run: RunFolder, weights: Path) -> dict[str, float]:
@@ -283,20 +281,4 @@ def _validation_scores(run: RunFolder, weights: Path) -> dict[str, float]:
 
     predictor = load(run.folder, weights=weights)
     splits = load_splits(predictor, run.folder, split="valid")
-    return dict(evaluate_splits(predictor, splits, too_long=TooLong.truncate)["valid"].metrics)
-
-
-def _list_metrics(recipe: str) -> tuple[Metric, ...]:
-    from regard.tasks import get_recipe, get_task
-
-    return get_task(get_recipe(recipe).task).metrics
-
-
-def _print_studies(as_json: bool, lang: Lang) -> None:
-    from regard.studies import STUDIES
-
-    summaries = {name: one.summary_zh if lang is Lang.zh else one.summary for name, one in STUDIES.items()}
-    if as_json:
-        print_json({"studies": [{"name": name, "summary": text} for name, text in summaries.items()]})
-    else:
-        print_blocks(make_table(summaries.items()))
+    return dict(evaluate_splits(predictor, splits, too_long=OverlongInput.truncate)["valid"].metrics)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.arguments import AsJson, Device, Engine, InputLimit, Run, Split, TooLong, TooLongOption, load_predictor
+from regard.cli import arguments
+from regard.cli.info import get_metrics
 from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.errors import InputTooLongError, UnsupportedError, UsageError
 
@@ -22,18 +23,18 @@ Columns = Annotated[str | None, typer.Option(help="Columns of a .tsv (0,1) or ke
 
 
 def evaluate(
-    run: Run,
+    run: arguments.Run,
     files: Annotated[
         list[Path] | None,
         typer.Argument(metavar="FILE", help="Files such as those of --test in training; default: the recipe's tests."),
     ] = None,
-    split: Split = None,
+    split: arguments.Split = None,
     columns: Columns = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Number of examples of each split, at most.")] = None,
-    too_long: TooLongOption = TooLong.error,
-    device: Device = "auto",
-    engine: Engine = None,
-    as_json: AsJson = False,
+    too_long: arguments.TooLongOption = arguments.OverlongInput.error,
+    device: arguments.Device = "auto",
+    engine: arguments.Engine = None,
+    as_json: arguments.AsJson = False,
     options: Mapping[str, Any] = {},
 ) -> None:
     """Measure how good a model is.
@@ -46,23 +47,24 @@ def evaluate(
 
     Example: regard evaluate runs/copy --length 120
     """
+    from regard.tasks import recipe_name
+
     if files and split is not None:
         raise UsageError("FILE cannot be combined with --split")
-    predictor = load_predictor(run, device, engine)
+    predictor = arguments.load_predictor(run, device, engine)
     chosen = predictor.evaluate_options(**options)
     splits = dict(predictor.get_examples(chosen) or {})
     if not splits or files or split is not None:
         splits = {**load_splits(predictor, run, files, split, columns), **splits}
     reports = evaluate_splits(predictor, splits, chosen, limit, too_long, files[0] if files else None)
+    recipe = recipe_name(run)
     if as_json:
-        from regard.tasks import recipe_name
-
         results = {name: report.to_json() for name, report in reports.items()}
-        facts = {"run": str(run), "recipe": recipe_name(run), "options": chosen.to_dict()}
-        print_json({**facts, "splits": results})
+        print_json({"run": str(run), "recipe": recipe, "options": chosen.to_dict(), "splits": results})
         return
+    metrics = {metric.name: metric for metric in get_metrics(recipe)}
     for name, report in reports.items():
-        _print_report(name, report, _list_metrics(run))
+        _print_report(name, report, metrics)
 
 
 def evaluate_splits(
@@ -70,7 +72,7 @@ def evaluate_splits(
     splits: Mapping[str, Any],
     options: Any = None,
     limit: int | None = None,
-    too_long: TooLong = TooLong.error,
+    too_long: arguments.OverlongInput = arguments.OverlongInput.error,
     file: Path | None = None,
 ) -> dict[str, Report]:
     """The report of each split.
@@ -86,15 +88,15 @@ def evaluate_splits(
     reports: dict[str, Report] = {}
     for name, examples in splits.items():
         print_status(f"evaluating {name}")
-        some = examples if limit is None else list(islice(examples, limit))
-        place = InputLimit(predictor, too_long, f"{file or name}, line" if file else f"{name}, example")
+        selected = examples if limit is None else list(islice(examples, limit))
+        place = arguments.InputLimit(predictor, too_long, f"{file or name}, line" if file else f"{name}, example")
         try:
             with place.located(range(1, 1 << 62)):
-                reports[name] = predictor.evaluate(some, options)
+                reports[name] = predictor.evaluate(selected, options)
         except InputTooLongError:
-            if too_long is TooLong.error:
+            if too_long is arguments.OverlongInput.error:
                 raise
-            reports[name] = predictor.evaluate(_truncate(predictor, some, place), options)
+            reports[name] = predictor.evaluate(_truncate(predictor, selected, place), options)
     return reports
 
 
@@ -136,28 +138,28 @@ def read_example(
     if words and len(words) >= len(predictor.inputs):
         raise UsageError("INPUT cannot be combined with --example")
     name, examples = next(iter(load_splits(predictor, run, split=split).items()))
-    found = next(islice(examples, index, None), None)
-    if found is None:
+    example = next(islice(examples, index, None), None)
+    if example is None:
         raise UsageError(f"invalid value '{index}' for --example: {name} has fewer examples")
-    taken = predictor.get_input(found)
-    return (*taken[: len(taken) - len(words)], *words) if words else taken
+    input = predictor.get_input(example)
+    return (*input[: len(input) - len(words)], *words) if words else input
 
 
-def _truncate(predictor: Predictor[Any, Any, Any], examples: Any, place: InputLimit) -> list[Any]:
+def _truncate(predictor: Predictor[Any, Any, Any], examples: Any, place: arguments.InputLimit) -> list[Any]:
     """The examples with inputs that are not too long, without those of which nothing remains."""
-    found: list[Any] = []
+    shortened: list[Any] = []
     for number, example in enumerate(examples, 1):
-        given = predictor.get_input(example)
-        cut = place.truncate(given, number)
-        found.append(example if cut == given else predictor.replace_input(example, cut))
-    kept = [one for one in found if one is not None]
-    if left_out := len(found) - len(kept):
-        print_status(f"{left_out:,} of {len(found):,} examples cannot be cut, and are left out")
-    return kept
+        input = predictor.get_input(example)
+        cut = place.truncate(input, number)
+        shortened.append(example if cut == input else predictor.replace_input(example, cut))
+    remaining = [one for one in shortened if one is not None]
+    if omitted := len(shortened) - len(remaining):
+        print_status(f"{omitted:,} of {len(shortened):,} examples cannot be cut, and are left out")
+    return remaining
 
 
 def score(
-    run: Run,
+    run: arguments.Run,
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="FILE", help="Two files side by side, or one .tsv or .jsonl.")
     ] = None,
@@ -165,9 +167,9 @@ def score(
         tuple[str, str] | None, typer.Option(metavar="SOURCE TARGET", help="One text and its answer.")
     ] = None,
     columns: Columns = None,
-    too_long: TooLongOption = TooLong.error,
-    device: Device = "auto",
-    as_json: AsJson = False,
+    too_long: arguments.TooLongOption = arguments.OverlongInput.error,
+    device: arguments.Device = "auto",
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Compute how probable given answers are, such as translations.
 
@@ -181,60 +183,48 @@ def score(
 
     if bool(files) == (text is not None):
         raise UsageError("expected files, or --text with a text and its answer")
-    predictor = load_predictor(run, device)
+    predictor = arguments.load_predictor(run, device)
     if not isinstance(predictor, Scorable):
         raise UnsupportedError(f"{run} was trained for {recipe_name(run)}, which has no scores of answers")
     if text is not None:
-        pairs = [text]
+        inputs, targets = [text[0]], [text[1]]
     else:
-        (examples,) = load_splits(predictor, run, files, columns=columns).values()
-        pairs = [(predictor.get_input(one), predictor.get_target(one)) for one in examples]
-    targets = [target for _, target in pairs]
-    limit = InputLimit(predictor, too_long, f"{files[0]}, line" if files else "")
-    found = limit.apply(
-        {number: given for number, (given, _) in enumerate(pairs, 1)}, lambda inputs: predictor.score(inputs, targets)
-    )
-    total = _sum_up(found)
+        (split,) = load_splits(predictor, run, files, columns=columns).values()
+        examples = list(split)
+        inputs, targets = [[get(one) for one in examples] for get in (predictor.get_input, predictor.get_target)]
+    limit = arguments.InputLimit(predictor, too_long, f"{files[0]}, line" if files else "")
+    scores = limit.apply(dict(enumerate(inputs, 1)), lambda inputs: predictor.score(inputs, targets))
+    total = _sum_up(scores)
     if as_json:
-        print_json({"run": str(run), **total, "targets": [_as_dict(one) for one in found]})
+        details = [{**_sum_up([one]), "tokens": one.tokens, "token_log_probs": one.token_log_probs} for one in scores]
+        print_json({"run": str(run), **total, "targets": details})
     elif text is not None:
-        _print_score(found[0])
+        _print_score(scores[0])
     else:
-        for one in found:
+        for one in scores:
             typer.echo("\t".join(f"{value:.4f}" for value in (one.log_prob, one.mean_log_prob, one.perplexity)))
-        print_status(f"{len(found):,} answers, {total['num_tokens']:,} tokens: perplexity {total['perplexity']:.4g}")
-
-
-def _list_metrics(run: Path) -> dict[str, Metric]:
-    from regard.tasks import get_recipe, get_task, recipe_name
-
-    return {metric.name: metric for metric in get_task(get_recipe(recipe_name(run)).task).metrics}
+        print_status(f"{len(scores):,} answers, {total['num_tokens']:,} tokens: perplexity {total['perplexity']:.4g}")
 
 
 def _print_report(name: str, report: Report, metrics: Mapping[str, Metric]) -> None:
+    def title(key: str) -> str:
+        return metrics[key].title if key in metrics else key.replace("_", " ")
+
     print_blocks(f"{name}: {report.num_examples:,} example{'s' * (report.num_examples != 1)}")
-    titles = {key: metric.title for key, metric in metrics.items()}
     rows = [
-        (titles.get(key, _spaced(key)), _format_cell(key, value, metrics), report.signatures.get(key, ""))
+        (title(key), _format_cell(key, value, metrics), report.signatures.get(key, ""))
         for key, value in report.metrics.items()
     ]
     print_blocks(make_table(rows, numbers=[1]), "")
     for sentence in report.remarks:
         print_blocks(sentence, "")
-    for title, cells in report.tables.items():
+    for table_title, cells in report.tables.items():
+        columns = list(dict.fromkeys(key for row in cells for key in row))
+        is_text = [any(isinstance(row.get(key), str) for row in cells) for key in columns]
         if cells:
-            head = list(dict.fromkeys(key for row in cells for key in row))
-            numbers = [
-                index for index, key in enumerate(head) if all(not isinstance(row.get(key), str) for row in cells)
-            ]
-            table = [[_format_cell(key, row.get(key), metrics) for key in head] for row in cells]
-            print_blocks(
-                _spaced(title), make_table(table, [titles.get(key, _spaced(key)) for key in head], numbers), ""
-            )
-
-
-def _spaced(name: str) -> str:
-    return name.replace("_", " ")
+            table = [[_format_cell(key, row.get(key), metrics) for key in columns] for row in cells]
+            numbers = [index for index, text in enumerate(is_text) if not text]
+            print_blocks(table_title.replace("_", " "), make_table(table, list(map(title, columns)), numbers), "")
 
 
 def _format_cell(name: str, value: Any, metrics: Mapping[str, Metric]) -> str:
@@ -247,20 +237,16 @@ def _format_cell(name: str, value: Any, metrics: Mapping[str, Metric]) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _as_dict(one: ScoredTarget) -> dict[str, Any]:
-    tokens = {"tokens": one.tokens, "token_log_probs": one.token_log_probs}
-    return {**_sum_up([one]), **tokens}
-
-
-def _sum_up(found: list[ScoredTarget]) -> dict[str, Any]:
+def _sum_up(scores: list[ScoredTarget]) -> dict[str, Any]:
     """Logarithms are natural; tokens count the end of the sequence."""
     from regard.tasks import ScoredTarget
 
-    tokens = tuple(token for one in found for token in one.tokens)
-    total = ScoredTarget(sum(one.log_prob for one in found), tokens, ())
+    total = ScoredTarget(
+        sum(one.log_prob for one in scores), tuple(chain.from_iterable(one.tokens for one in scores)), ()
+    )
     return {
         "log_prob": total.log_prob,
-        "num_tokens": len(tokens),
+        "num_tokens": len(total.tokens),
         "log_prob_per_token": total.mean_log_prob,
         "perplexity": total.perplexity,
     }

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.arguments import AsJson, Device, Run, check_verb, load_predictor
+from regard.cli.arguments import AsJson, Device, Run, find_task, load_predictor
 from regard.cli.evaluate import load_splits
+from regard.cli.info import list_file_sizes, make_file_table
 from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.errors import UnknownNameError, UnsupportedError
 
@@ -58,18 +59,15 @@ def export(
     Example: regard translate en-de-int8 "A dog runs."
     """
     from regard.export import export as export_run
-    from regard.tasks import recipe_name
-    from regard.tasks.registry import get_entry, get_recipe
+    from regard.tasks.registry import get_entry
 
     folder = export_run(run, to.value, out, None if quantize is None else quantize.value, weights)
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    files = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
+    files = list_file_sizes(folder)
     if as_json:
         print_json({"run": str(run), "to": to.value, "out": str(folder), "files": files})
         return
-    print_blocks(make_table(((name, f"{size:,} bytes") for name, size in files.items()), numbers=[1]), "")
-    verb = get_entry(get_recipe(recipe_name(run)).task).verb
-    typer.echo(f"exported to {folder}; use it: regard {verb} {folder}")
+    print_blocks(make_file_table(files), "")
+    typer.echo(f"exported to {folder}; use it: regard {get_entry(find_task(run)).verb} {folder}")
 
 
 def bench(
@@ -104,10 +102,10 @@ def bench(
 
     if verb not in list_verbs():
         raise UnknownNameError.among("benchmark", verb, list_verbs())
-    check_verb(verb, run)
+    find_task(run, verb)
     if threads is not None:
         torch.set_num_threads(threads)
-    found: list[Throughput] = []
+    speeds: list[Throughput] = []
     inputs: list[Any] = []
     chosen: Any = None
     for name in engine or ["torch"]:
@@ -116,12 +114,12 @@ def bench(
         inputs = inputs or _read_inputs(predictor, run, file, limit)
         for size in batch or [1, 32, 0]:
             print_status(f"{name}, batch {size or 'all'}: {len(inputs):,} inputs ...")
-            found.append(measure_throughput(predictor, inputs, size, chosen))
+            speeds.append(measure_throughput(predictor, inputs, size, chosen))
     if as_json:
         facts = {"run": str(run), "options": chosen.to_dict(), "threads": torch.get_num_threads()}
-        print_json({**facts, "speeds": [_as_dict(one) for one in found]})
+        print_json({**facts, "speeds": [_as_dict(one) for one in speeds]})
     else:
-        print_blocks(make_table(map(_row, found), HEAD, numbers=range(1, len(HEAD))))
+        print_blocks(make_table(map(_row, speeds), HEAD, numbers=range(1, len(HEAD))))
 
 
 def _read_inputs(predictor: Predictor[Any, Any, Any], run: Path, file: Path | None, limit: int) -> list[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,19 @@ from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.config import format_value
 
 if TYPE_CHECKING:
+    from regard.tasks import Metric
     from regard.training import RunFolder
 
-__all__ = ["RunStatus", "config_as_json", "describe_data", "info", "num_parameters", "read_status"]
+__all__ = [
+    "config_as_json",
+    "describe_best",
+    "describe_data",
+    "get_metrics",
+    "info",
+    "list_file_sizes",
+    "make_file_table",
+    "num_parameters",
+]
 
 
 def info(run: Run, as_json: AsJson = False) -> None:
@@ -24,65 +33,11 @@ def info(run: Run, as_json: AsJson = False) -> None:
 
     Example: regard info runs/dates
     """
-    status = read_status(run)
-    for line in status.notes:
-        print_status(line)
-    facts = _as_dict(status)
+    facts = _read_facts(run)
     if as_json:
         print_json(facts)
     else:
         _print(facts)
-
-
-@dataclass(frozen=True)
-class RunStatus:
-    """A run's record, the state of its newest checkpoint, and what is wrong with other checkpoints.
-
-    Args:
-        record: run.json
-        state: state.json of the newest checkpoint; empty if there is none
-        notes: one line for each damaged checkpoint
-    """
-
-    run: RunFolder
-    record: dict[str, Any]
-    state: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The config of the training."""
-        return dict(self.record["config"])
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        """The median speed in metrics.jsonl."""
-        if not self.run.metrics.is_file():
-            return None
-        points = map(_parse_point, self.run.metrics.read_text(encoding="utf-8").splitlines())
-        speeds = [point["tokens_per_second"] for point in points if "tokens_per_second" in point]
-        return median(speeds) if speeds else None
-
-    def changed(self) -> dict[str, Any]:
-        """The options whose values are not those of the recipe."""
-        usual = config_as_json(self.record["recipe"])
-        return {name: value for name, value in self.config.items() if value != usual.get(name)}
-
-
-def read_status(folder: Path) -> RunStatus:
-    """Read a run."""
-    from regard.errors import CheckpointCorruptError
-    from regard.tasks import read_record
-    from regard.training import RunFolder, checkpoint
-
-    run = RunFolder.open(folder)
-    notes: list[str] = []
-    try:
-        found = checkpoint.load_latest(run.checkpoints, notes.append)
-    except CheckpointCorruptError as error:
-        found = None
-        notes.append(str(error))
-    return RunStatus(run, read_record(run), {} if found is None else found.state, tuple(notes))
 
 
 def config_as_json(recipe: str, overrides: tuple[str, ...] = (), **values: Any) -> dict[str, Any]:
@@ -100,52 +55,91 @@ def num_parameters(record: Mapping[str, Any]) -> int:
 
 def describe_data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What was read of each split, and what of it was left out; nothing for generated data."""
-    return [(name, str(counts["summary"])) for name, counts in data.items() if counts.get("read", 1)]
+    return [(f"{name} data", str(counts["summary"])) for name, counts in data.items() if counts.get("read", 1)]
 
 
-def _as_dict(status: RunStatus) -> dict[str, Any]:
-    state, record = status.state, status.record
+def describe_best(monitor: str, score: float, step: int) -> str:
+    """The best value of the monitored metric, and its step."""
+    from regard.training.display import format_number
+
+    return f"{monitor} {format_number(score)} at step {step:,}"
+
+
+def get_metrics(recipe: str) -> tuple[Metric, ...]:
+    """The metrics of the task of a recipe."""
+    from regard.tasks import get_recipe, get_task
+
+    return get_task(get_recipe(recipe).task).metrics
+
+
+def list_file_sizes(folder: Path) -> dict[str, int]:
+    """The bytes of each file of a folder, except hidden ones."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
+
+
+def make_file_table(files: Mapping[str, int]) -> Any:
+    """A table of files with their sizes."""
+    return make_table(((name, f"{size:,} bytes") for name, size in files.items()), numbers=[1])
+
+
+def _read_facts(folder: Path) -> dict[str, Any]:
+    """Everything about a run, as JSON has it; damaged checkpoints are reported."""
+    from regard.errors import CheckpointCorruptError
+    from regard.tasks import read_record
+    from regard.training import RunFolder, checkpoint
+
+    run = RunFolder.open(folder)
+    state: Mapping[str, Any] = {}
+    try:
+        if (newest := checkpoint.load_latest(run.checkpoints, print_status)) is not None:
+            state = newest.state
+    except CheckpointCorruptError as error:
+        print_status(str(error))
+    record = read_record(run)
+    config, default = record["config"], config_as_json(record["recipe"])
     return {
-        "run": str(status.run.folder),
+        "run": str(run.folder),
         "recipe": record["recipe"],
         "regard_version": record["regard_version"],
-        "config": status.config,
-        "changed": status.changed(),
+        "config": config,
+        "changed": {name: value for name, value in config.items() if value != default.get(name)},
         "parameters": num_parameters(record),
         "processor": record.get("processor", {}),
         "data": record.get("data", {}),
-        "damaged": _is_damaged(status),
+        "damaged": not state and bool(checkpoint.list_steps(run.checkpoints)),  # all of them
         "step": state.get("step"),
         "seconds": state.get("seconds"),
         "tokens": state.get("tokens"),
-        "tokens_per_second": status.tokens_per_second,
-        "monitor": status.config["monitor"],
+        "tokens_per_second": _read_speed(run.metrics),
+        "monitor": config["monitor"],
         "best": state.get("best"),
         "best_step": state.get("best_step"),
         "scores": state.get("scores", {}),
-        "weights": _weights(status),
-        "files": _file_sizes(status.run.folder),
+        "weights": _find_weights(run),
+        "files": list_file_sizes(run.folder),
     }
 
 
-def _weights(status: RunStatus) -> str | None:
+def _find_weights(run: RunFolder) -> str | None:
     try:
-        return str(status.run.find_weights().relative_to(status.run.folder))
+        return str(run.find_weights().relative_to(run.folder))
     except (FileNotFoundError, ValueError):
         return None  # none yet, or only damaged ones
 
 
-def _is_damaged(status: RunStatus) -> bool:
-    """Whether all checkpoints are damaged."""
-    from regard.training import checkpoint
+def _read_speed(metrics: Path) -> float | None:
+    """The median of the tokens per second in metrics.jsonl."""
+    points = map(_parse_point, metrics.read_text(encoding="utf-8").splitlines() if metrics.is_file() else ())
+    speeds = [point["tokens_per_second"] for point in points if "tokens_per_second" in point]
+    return median(speeds) if speeds else None
 
-    return not status.state and bool(checkpoint.list_steps(status.run.checkpoints))
 
-
-def _file_sizes(folder: Path) -> dict[str, int]:
-    """The bytes of each file, except hidden ones."""
-    paths = {path.relative_to(folder): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    return {str(name): path.stat().st_size for name, path in paths.items() if not name.name.startswith(".")}
+def _parse_point(line: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(line))
+    except ValueError:
+        return {}  # the last line of a run that was killed may be incomplete
 
 
 def _print(facts: dict[str, Any]) -> None:
@@ -154,19 +148,13 @@ def _print(facts: dict[str, Any]) -> None:
         ("recipe", facts["recipe"]),
         ("config", changed or "that of the recipe"),
         ("parameters", f"{facts['parameters']:,}"),
-        *_processor_rows(facts["processor"]),
-        *((f"{name} data", counts) for name, counts in describe_data(facts["data"])),
+        *((name.replace("_", " "), _format_fact(value)) for name, value in facts["processor"].items()),
+        *describe_data(facts["data"]),
         *_progress(facts),
         ("weights", facts["weights"] or "none yet"),
         ("regard", facts["regard_version"]),
     ]
-    print_blocks(make_table(rows), "")
-    print_blocks(make_table(((name, f"{size:,} bytes") for name, size in facts["files"].items()), numbers=[1]))
-
-
-def _processor_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a run says of its processor, such as the sizes of vocabularies."""
-    return [(name.replace("_", " "), _format_fact(value)) for name, value in facts.items()]
+    print_blocks(make_table(rows), "", make_file_table(facts["files"]))
 
 
 def _format_fact(value: Any) -> str:
@@ -175,35 +163,22 @@ def _format_fact(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else format_value(value)
 
 
-def _remedy(facts: dict[str, Any]) -> str:
-    """What can be done with a run that cannot be resumed."""
-    if facts["weights"] is None:
-        return "unknown: all checkpoints are damaged, and there are no other weights; start a new run"
-    return f"unknown: all checkpoints are damaged; a new run can take its weights: --init-from {facts['run']}"
-
-
 def _progress(facts: dict[str, Any]) -> list[tuple[str, str]]:
     from regard.training.display import format_duration, format_number
 
     if facts["damaged"]:
-        return [("step", _remedy(facts))]
+        remedy = f"; a new run can take its weights: --init-from {facts['run']}"
+        if facts["weights"] is None:
+            remedy = ", and there are no other weights; start a new run"
+        return [("step", f"unknown: all checkpoints are damaged{remedy}")]
     if facts["step"] is None:
         return [("step", f"none yet; start with: regard resume {facts['run']}")]
     rows = [("step", f"{facts['step']:,} of {facts['config']['steps']:,}")]
     if facts["best"] is not None:
-        best = f"{facts['monitor']} {format_number(facts['best'])} at step {facts['best_step']:,}"
-        rows.append(("best", best))
+        rows.append(("best", describe_best(facts["monitor"], facts["best"], facts["best_step"])))
     if facts["scores"]:
-        scores = (f"{name} {format_number(value)}" for name, value in facts["scores"].items())
-        rows.append(("last", "  ".join(scores)))
+        rows.append(("last", "  ".join(f"{name} {format_number(value)}" for name, value in facts["scores"].items())))
     rows.append(("time", format_duration(facts["seconds"])))
     if facts["tokens_per_second"]:
         rows.append(("speed", f"{facts['tokens_per_second']:,.0f} tokens/s"))
     return rows
-
-
-def _parse_point(line: str) -> dict[str, Any]:
-    try:
-        return dict(json.loads(line))
-    except ValueError:
-        return {}  # the last line of a run that was killed may be incomplete

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
-from regard._imports import resolve
 from regard._version import __version__
 from regard.errors import RegardError, UsageError, as_out_of_memory, closest
-from regard.tasks.registry import list_verbs
+from regard.tasks.registry import get_options, list_verbs
 
 __all__ = ["COMMANDS", "CommandEntry", "app", "build_command", "main", "to_regard_error"]
 
@@ -91,16 +91,16 @@ def build_command(name: str, args: Sequence[str] = ()) -> Any:
         name: of the command
         args: its arguments; a run among them decides which options of its task the command has
     """
-    from regard.cli.arguments import MultiValueCommand, add_options, check_verb, find_run, predictor_options
+    from regard.cli.arguments import MultiValueCommand, add_options, find_run, find_task
 
     entry = COMMANDS.get(name, PREDICT)  # a verb that was registered after the import
-    function = resolve(entry.target)
+    module, _, function_name = entry.target.partition(":")
+    function = getattr(import_module(module), function_name)
     if entry.role:
         run = find_run(args)
-        if run is not None and name in list_verbs():
-            check_verb(name, run)
-        options = None if run is None else predictor_options(run, entry.role)
-        function = add_options(function, options, with_help=any(arg in args for arg in HELP_FLAGS))
+        task = None if run is None else find_task(run, name if name in list_verbs() else None)
+        options = None if task is None else get_options(task, entry.role)
+        function = add_options(function, options, with_help=not set(args).isdisjoint(HELP_FLAGS))
     single = typer.Typer(**SETTINGS)
     single.command(name, cls=MultiValueCommand if name in ("train", "compare") else None)(function)
     return typer.main.get_command(single)
@@ -109,11 +109,11 @@ def build_command(name: str, args: Sequence[str] = ()) -> Any:
 app = typer.Typer(name="regard", cls=LazyGroup, no_args_is_help=True, **SETTINGS)
 
 
-def _print_version(wanted: bool) -> bool:
-    if wanted:
+def _print_version(requested: bool) -> bool:
+    if requested:
         typer.echo(f"regard {__version__}")
         raise typer.Exit
-    return wanted
+    return requested
 
 
 @app.callback()
@@ -133,8 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(arguments)
     except Exception as error:
-        known = to_regard_error(error)
-        if known is None:
+        if (known := to_regard_error(error)) is None:
             raise
         typer.echo(f"regard: {known}", err=True)
         sys.exit(known.exit_code)
@@ -152,8 +151,6 @@ def to_regard_error(error: Exception) -> RegardError | None:
     """
     if isinstance(error, RegardError):
         return error
-    if (memory_error := as_out_of_memory(error)) is not None:
-        return memory_error
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return UsageError(f"{error.filename}: {error.strerror.lower()}")
-    return None
+    return as_out_of_memory(error)

@@ -64,11 +64,11 @@ def mechanisms(
     if kind is not None and kind not in KINDS:
         raise UnknownNameError.among("kind", kind, KINDS)
     kinds = KINDS if kind is None else (kind,)
-    found = [one for each in kinds for one in MECHANISMS if one.kind == each]
+    selected = [one for each in kinds for one in MECHANISMS if one.kind == each]
     if as_json:
-        print_json({"mechanisms": [_as_dict(one, lang) for one in found]})
+        print_json({"mechanisms": [_as_dict(one, lang) for one in selected]})
     else:
-        _print_list(found, lang)
+        _print_list(selected, lang)
 
 
 def _summary(mechanism: Mechanism, lang: Lang) -> str:
@@ -84,14 +84,14 @@ def _as_dict(mechanism: Mechanism, lang: Lang) -> dict[str, Any]:
     }
 
 
-def _print_list(found: list[Mechanism], lang: Lang) -> None:
+def _print_list(mechanisms: list[Mechanism], lang: Lang) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(no_wrap=True, style="dim")
     table.add_column()
-    for one in found:
+    for one in mechanisms:
         table.add_row(one.name, one.kind, wrap_text(_summary(one, lang)))
     print_blocks(table)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from unicodedata import east_asian_width
@@ -29,6 +29,7 @@ __all__ = [
     "print_blocks",
     "print_json",
     "print_status",
+    "print_summaries",
     "replace_non_finite",
     "wrap_text",
 ]
@@ -73,7 +74,7 @@ def describe_option(item: Option, language: str = "en", *, with_allowed: bool = 
     Args:
         item: the option
         language: "en" or "zh"
-        with_allowed: also the allowed values; in the help of a command they stand beside its name
+        with_allowed: also the allowed values; the help of a command has them next to its name
 
     Example:
         >>> describe_option(Option("lr", float, 0.1, "Sizes", "learning rate", {"gt": 0}))
@@ -97,6 +98,22 @@ def print_blocks(*parts: RenderableType) -> None:
     with out.capture() as text:
         out.print(Group(*(wrap_text(part) if isinstance(part, str) else part for part in parts)))
     typer.echo("\n".join(line.rstrip() for line in text.get().splitlines()), color=True)
+
+
+def print_summaries(kind: str, entries: Mapping[str, Any], as_json: bool, lang: str) -> None:
+    """Print what there is of a kind, with one sentence each.
+
+    Args:
+        kind: what they are, the key in JSON
+        entries: by name, each with a `summary` and a `summary_zh`
+        as_json: print JSON
+        lang: "en" or "zh"
+    """
+    summaries = {name: one.summary_zh if lang == "zh" else one.summary for name, one in entries.items()}
+    if as_json:
+        print_json({kind: [{"name": name, "summary": text} for name, text in summaries.items()]})
+    else:
+        print_blocks(make_table(summaries.items()))
 
 
 def make_table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers: Iterable[int] = ()) -> Table:
@@ -158,16 +175,16 @@ def line_breaks(text: str, width: int) -> list[int]:
     """
     from rich.cells import cell_len
 
-    found: list[int] = []
+    breaks: list[int] = []
     index = used = 0
     for piece in split_unbreakable(text):
         wide = cell_len(piece.rstrip()) > width
         for number, part in enumerate(_split_wide(piece, width) if wide else [piece]):
             if used and (used + cell_len(part.rstrip()) > width or (wide and not number)):
-                found.append(index)
+                breaks.append(index)
                 used = 0
             index, used = index + len(part), used + cell_len(part)
-    return found
+    return breaks
 
 
 def split_unbreakable(text: str) -> list[str]:

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.arguments import (
-    AsJson,
-    Device,
-    Engine,
-    Example,
-    InputLimit,
-    Inputs,
-    Run,
-    Split,
-    TooLong,
-    TooLongOption,
-    group_words,
-    load_predictor,
-    read_file_blocks,
-    read_stdin_blocks,
-    read_stdin_lines,
-)
+from regard.cli import arguments
 from regard.cli.evaluate import read_example
 from regard.cli.output import print_json, print_status
 from regard.errors import UnsupportedError, UsageError
@@ -38,20 +23,20 @@ __all__ = ["predict"]
 
 
 def predict(
-    run: Run,
-    inputs: Inputs = None,
+    run: arguments.Run,
+    inputs: arguments.Inputs = None,
     file: Annotated[Path | None, typer.Option(help="A file with one text a line; also .gz or .xz.")] = None,
     as_one_document: Annotated[
         bool, typer.Option("--as-one-document", help="The file or standard input is one text of many lines.")
     ] = False,
-    example: Example = None,
-    split: Split = None,
+    example: arguments.Example = None,
+    split: arguments.Split = None,
     out: Annotated[Path | None, typer.Option(help="Write the predictions to this file, one a line.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Print each text while it is generated.")] = False,
-    too_long: TooLongOption = TooLong.error,
-    device: Device = "auto",
-    engine: Engine = None,
-    as_json: AsJson = False,
+    too_long: arguments.TooLongOption = arguments.OverlongInput.error,
+    device: arguments.Device = "auto",
+    engine: arguments.Engine = None,
+    as_json: arguments.AsJson = False,
     options: Mapping[str, Any] = {},
 ) -> None:
     """Predict with a trained model: one line for each input, in order; an empty line stays empty.
@@ -71,7 +56,7 @@ def predict(
         raise UsageError(f"{option} cannot be combined with INPUT")
     if stream and (as_json or out is not None):
         raise UsageError("--stream prints to the terminal; it cannot be combined with --json or --out")
-    predictor = load_predictor(run, device, engine)
+    predictor = arguments.load_predictor(run, device, engine)
     if not predictor.inputs:
         raise UnsupportedError(f"{run} takes no input; use regard evaluate {run} or regard show {run}")
     chosen = predictor.predict_options(**options)
@@ -79,22 +64,23 @@ def predict(
         blocks = iter([[read_example(predictor, run, example or 0, split, inputs or ())]])
     else:
         blocks = _read_blocks(predictor, inputs, file, as_one_document, too_long, bool(options))
-    limit = InputLimit(predictor, too_long, _describe_source(inputs, file, as_one_document, example))
+    limit = arguments.InputLimit(predictor, too_long, _describe_source(inputs, file, as_one_document, example))
     if stream:
         _stream(predictor, blocks, chosen, limit)
         return
     results: list[dict[str, Any]] = []
     number = 0
-    with _open_output(out, as_json) as output:
+    default_output = nullcontext(None if as_json else sys.stdout)
+    with default_output if out is None else open(out, "w", encoding="utf-8", newline="\n") as output:
         for block in blocks:
-            for given, prediction in _predict_block(predictor, block, chosen, number, limit):
+            for input, prediction in _predict_block(predictor, block, chosen, number, limit):
                 number += 1
                 for remark in () if prediction is None else prediction.remarks():
                     print_status(f"input {number}: {remark}")
                 if output is not None:
-                    output.write(_format_lines(predictor, given, prediction, number))
+                    output.write(_format_lines(predictor, input, prediction, number))
                 if as_json:
-                    results.append(_as_dict(predictor, given, prediction))
+                    results.append(_as_dict(predictor, input, prediction))
             if output is not None:
                 output.flush()
     if as_json:
@@ -113,32 +99,31 @@ def _read_blocks(
     words: Sequence[str] | None,
     file: Path | None,
     as_one_document: bool,
-    too_long: TooLong,
+    too_long: arguments.OverlongInput,
     full: bool,
 ) -> Iterator[list[Any]]:
     """The inputs in blocks: of arguments, of a file, or of standard input as they arrive."""
     fields = predictor.inputs
     if words:
-        yield group_words(fields, words)
-        return
-    if len(fields) > 1 or fields[0].kind != "text":
+        yield arguments.group_words(fields, words)
+    elif len(fields) > 1 or fields[0].kind != "text":
         names = " and ".join(one.name.upper() for one in fields)
         raise UsageError(f"no input: this model takes {names} as arguments")
-    if as_one_document:
-        blocks = read_file_blocks(file) if file is not None else read_stdin_lines(False)
-        yield ["\n".join(line for block in blocks for line in block)]
+    elif as_one_document:
+        blocks = arguments.read_stdin_lines(False) if file is None else arguments.read_file_blocks(file)
+        yield ["\n".join(chain.from_iterable(blocks))]
     elif file is not None:
-        if too_long is TooLong.error:
+        if too_long is arguments.OverlongInput.error:
             _check_file(predictor, file)
-        yield from read_file_blocks(file)
+        yield from arguments.read_file_blocks(file)
     else:
-        yield from read_stdin_blocks("One line, one input; Ctrl-D ends.", full)
+        yield from arguments.read_stdin_blocks("One line, one input; Ctrl-D ends.", full)
 
 
 def _check_file(predictor: Predictor[Any, Any, Any], file: Path) -> None:
     """Refuse a file with an input that the model cannot take, before anything is predicted."""
-    limit, first = InputLimit(predictor, TooLong.error, f"{file}, line"), 1
-    for block in read_file_blocks(file):
+    limit, first = arguments.InputLimit(predictor, arguments.OverlongInput.error, f"{file}, line"), 1
+    for block in arguments.read_file_blocks(file):
         texts = {number: line for number, line in enumerate(block, first) if line.strip()}
         with limit.located(list(texts)):
             predictor.check(list(texts.values()))
@@ -146,54 +131,49 @@ def _check_file(predictor: Predictor[Any, Any, Any], file: Path) -> None:
 
 
 def _predict_block(
-    predictor: Predictor[Any, Any, Any], block: Sequence[Any], options: Any, done: int, limit: InputLimit
+    predictor: Predictor[Any, Any, Any], block: Sequence[Any], options: Any, done: int, limit: arguments.InputLimit
 ) -> Iterator[tuple[Any, Prediction | None]]:
     """Each input with its prediction; None for an empty text of a model that takes none."""
-    numbered = dict(enumerate(block, done + 1))
     keeps_empty = any(field.may_be_empty for field in predictor.inputs)
-    kept = {number: one for number, one in numbered.items() if keeps_empty or not isinstance(one, str) or one.strip()}
-    found = limit.apply(kept, lambda inputs: predictor.predict(inputs, options)) if kept else []
-    predictions = dict(zip(kept, found, strict=True))
-    return ((one, predictions.get(number)) for number, one in numbered.items())
+    inputs = {
+        number: one
+        for number, one in enumerate(block, done + 1)
+        if keeps_empty or not isinstance(one, str) or one.strip()
+    }
+    results = limit.apply(inputs, lambda values: predictor.predict(values, options)) if inputs else []
+    predictions = dict(zip(inputs, results, strict=True))
+    return ((one, predictions.get(number)) for number, one in enumerate(block, done + 1))
 
 
-def _stream(predictor: Predictor[Any, Any, Any], blocks: Iterator[list[Any]], options: Any, limit: InputLimit) -> None:
+def _stream(
+    predictor: Predictor[Any, Any, Any], blocks: Iterator[list[Any]], options: Any, limit: arguments.InputLimit
+) -> None:
     """Print each prediction while it grows."""
-    for number, given in enumerate((one for block in blocks for one in block), 1):
-        shown, last = "", None
+    for number, input in enumerate(chain.from_iterable(blocks), 1):
+        text, last = "", None
         with limit.located([number]):
-            for last in predictor.stream(given, options):
-                if not last.text.startswith(shown):  # the end changed what was shown
+            for last in predictor.stream(input, options):
+                if not last.text.startswith(text):  # the end changed what was printed
                     typer.echo()
-                    shown = ""
-                typer.echo(last.text[len(shown) :], nl=False)
+                    text = ""
+                typer.echo(last.text[len(text) :], nl=False)
                 sys.stdout.flush()
-                shown = last.text
+                text = last.text
         typer.echo()
         for remark in () if last is None else last.remarks():
             print_status(remark)
 
 
-@contextlib.contextmanager
-def _open_output(out: Path | None, as_json: bool) -> Iterator[TextIO | None]:
-    """The stream of the predictions; None if they are printed as JSON only."""
-    if out is not None:
-        with open(out, "w", encoding="utf-8", newline="\n") as stream:
-            yield stream
-    else:
-        yield None if as_json else sys.stdout
-
-
-def _format_lines(predictor: Predictor[Any, Any, Any], given: Any, prediction: Prediction | None, number: int) -> str:
+def _format_lines(predictor: Predictor[Any, Any, Any], input: Any, prediction: Prediction | None, number: int) -> str:
     """The lines of a prediction, after the file of an input that is no text."""
     if prediction is None:
         return "\n"
-    is_file = isinstance(given, str) and all(field.kind != "text" for field in predictor.inputs)
-    return "".join(f"{given}\t{line}\n" if is_file else f"{line}\n" for line in prediction.to_lines(number))
+    is_file = isinstance(input, str) and all(field.kind != "text" for field in predictor.inputs)
+    return "".join(f"{input}\t{line}\n" if is_file else f"{line}\n" for line in prediction.to_lines(number))
 
 
-def _as_dict(predictor: Predictor[Any, Any, Any], given: Any, prediction: Prediction | None) -> dict[str, Any]:
-    parts = (given,) if len(predictor.inputs) == 1 else given
+def _as_dict(predictor: Predictor[Any, Any, Any], input: Any, prediction: Prediction | None) -> dict[str, Any]:
+    parts = (input,) if len(predictor.inputs) == 1 else input
     pairs = zip(predictor.inputs, parts, strict=True)
-    inputs = {field.name: part for field, part in pairs if isinstance(part, str)}  # not of an example's image
+    inputs = {field.name: part for field, part in pairs if isinstance(part, str)}  # not the image of an example
     return {"input": inputs, **({"text": ""} if prediction is None else prediction.to_json())}

@@ -76,12 +76,14 @@ def _build_app(run: Path | None, host: str, device: str, engine: str | None, tok
         return build_app(host=host, token=token)
     from regard.tasks import recipe_name
 
-    checked = check_device(device)
+    device = check_device(device) if engine in (None, "torch") else "cpu"
     recipe = recipe_name(run)
     # Loaded in a thread that ends: a thread that computed keeps threads of OpenMP, and with more of them than cores
     # all sleep between operations, which made small batches of the worker twice as slow.
     with ThreadPoolExecutor(1) as loading:
-        model = loading.submit(_load_and_warm_up, run, checked if engine in (None, "torch") else "cpu", engine).result()
+        model = loading.submit(
+            _load_and_warm_up, run, device, engine
+        ).result()
     if not model.inputs:
         raise UnsupportedError(f"{run} takes no input, so it cannot be served; use regard evaluate or regard show")
     return build_app(model, about={"run": run.resolve().name, "recipe": recipe}, host=host, token=token)

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.arguments import (
-    AsJson,
-    Device,
-    Example,
-    InputLimit,
-    Inputs,
-    Lang,
-    Run,
-    Split,
-    TooLong,
-    TooLongOption,
-    group_words,
-    load_predictor,
-    read_stdin_lines,
-)
+from regard.cli import arguments
 from regard.cli.evaluate import read_example
 from regard.cli.output import print_json, print_status
 from regard.errors import EmptyInputError, UsageError
@@ -37,17 +24,17 @@ SUFFIXES = (".html", ".png", ".svg", ".txt", ".json")
 
 
 def show(
-    run: Run,
-    inputs: Inputs = None,
+    run: arguments.Run,
+    inputs: arguments.Inputs = None,
     out: Annotated[
         Path | None, typer.Option(help="x.html, x.png, x.svg, x.txt or x.json; default: the terminal.")
     ] = None,
-    example: Example = None,
-    split: Split = None,
-    lang: Annotated[Lang | None, typer.Option(help="Language of the page and of legends.")] = None,
-    too_long: TooLongOption = TooLong.error,
-    device: Device = "auto",
-    as_json: AsJson = False,
+    example: arguments.Example = None,
+    split: arguments.Split = None,
+    lang: Annotated[arguments.Lang | None, typer.Option(help="Language of the page and of legends.")] = None,
+    too_long: arguments.TooLongOption = arguments.OverlongInput.error,
+    device: arguments.Device = "auto",
+    as_json: arguments.AsJson = False,
     options: Mapping[str, Any] = {},
 ) -> None:
     """Show a prediction with the attention weights behind it: in the terminal, as a page, a figure or JSON.
@@ -66,12 +53,11 @@ def show(
         raise UsageError(f"cannot write {out}: its name must end in {', '.join(SUFFIXES)}")
     if out is not None and not out.parent.is_dir():
         raise UsageError(f"no folder {out.parent} for {out.name}; create it first")
-    predictor = load_predictor(run, device)
+    predictor = arguments.load_predictor(run, device)
     chosen = predictor.explain_options(**options)
-    given = _read_input(predictor, run, inputs, example, split)
-    (explanation,) = InputLimit(predictor, too_long).apply(
-        {1: given}, lambda texts: [predictor.explain(texts[0], chosen)]
-    )
+    input = _read_input(predictor, run, inputs or [], example, split)
+    limit = arguments.InputLimit(predictor, too_long)
+    (explanation,) = limit.apply({1: input}, lambda inputs: [predictor.explain(inputs[0], chosen)])
     for remark in explanation.prediction.remarks():
         print_status(remark)
     language = None if lang is None else lang.value
@@ -79,32 +65,31 @@ def show(
         _save(explanation, out, language)
     if as_json:
         print_json(explanation.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
-    elif out is not None:
-        typer.echo(explanation.summary(language or "en"))
     else:
-        typer.echo(explanation.to_text(language=language or "en"))
+        describe = explanation.to_text if out is None else explanation.summary
+        typer.echo(describe(language=language or "en"))
 
 
 def _read_input(
-    predictor: Predictor[Any, Any, Any], run: Path, words: list[str] | None, index: int | None, split: str | None
+    predictor: Predictor[Any, Any, Any], run: Path, words: list[str], index: int | None, split: str | None
 ) -> Any:
     """One input: of arguments, of a split of the recipe, or a text from standard input."""
     fields = predictor.inputs
     if words and not fields:
         raise UsageError(f"{run} takes no input; regard show {run} --help lists its options")
     if words and index is None and split is None:
-        found = group_words(fields, words)
-        if len(found) > 1:
-            raise UsageError(f"{len(found)} inputs: show takes one of them")
-        return found[0]
+        inputs = arguments.group_words(fields, words)
+        if len(inputs) > 1:
+            raise UsageError(f"{len(inputs)} inputs: show takes one of them")
+        return inputs[0]
     if not fields:
         return None
     if index is not None or split is not None or len(fields) > 1 or fields[0].kind != "text":
-        return read_example(predictor, run, index or 0, split, words or ())
-    lines = [line for block in read_stdin_lines(False) for line in block]
-    if not any(line.strip() for line in lines):
+        return read_example(predictor, run, index or 0, split, words)
+    text = "\n".join(chain.from_iterable(arguments.read_stdin_lines(False)))
+    if not text.strip():
         raise EmptyInputError("the text is empty: there is nothing to show")
-    return "\n".join(lines)
+    return text
 
 
 def _save(explanation: Explanation, out: Path, language: str | None) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.arguments import AsJson, Lang, Run, TestFiles, TrainFiles, ValidFiles, check_files
-from regard.cli.info import config_as_json, describe_data, num_parameters
-from regard.cli.output import describe_option, make_table, print_blocks, print_json, print_status
+from regard.cli.info import config_as_json, describe_best, describe_data, num_parameters
+from regard.cli.output import describe_option, make_table, print_blocks, print_json, print_status, print_summaries
 from regard.config import Option, format_value, split_override
 from regard.errors import ConfigError, UsageError
 
@@ -57,7 +57,9 @@ def train(
             raise UsageError(
                 "no recipe: write regard train RECIPE KEY=VALUE ...; `regard train` alone lists the recipes"
             )
-        _print_recipes(as_json, lang)
+        from regard.tasks import RECIPES
+
+        print_summaries("recipes", RECIPES, as_json, lang.value)
         return
     check_files(recipe, config_as_json(recipe, tuple(overrides or ()), **values))
     if show:
@@ -172,21 +174,11 @@ def _next_free_folder(recipe: str) -> Path:
     return folder
 
 
-def _print_recipes(as_json: bool, lang: Lang) -> None:
-    from regard.tasks import RECIPES
-
-    summaries = {name: one.summary_zh if lang is Lang.zh else one.summary for name, one in RECIPES.items()}
-    if as_json:
-        print_json({"recipes": [{"name": name, "summary": text} for name, text in summaries.items()]})
-    else:
-        print_blocks(make_table(summaries.items()))
-
-
 def _print_options(recipe: str, config: dict[str, Any], as_json: bool, lang: Lang) -> None:
     from regard.tasks import get_recipe
 
-    usual = config_as_json(recipe)
-    changed = {name: value for name, value in usual.items() if config[name] != value}
+    default = config_as_json(recipe)
+    changed = {name: value for name, value in default.items() if config[name] != value}
     options = get_recipe(recipe).config_class.options()
     if as_json:
         print_json(
@@ -194,7 +186,7 @@ def _print_options(recipe: str, config: dict[str, Any], as_json: bool, lang: Lan
                 "recipe": recipe,
                 "config": config,
                 "changed_from": changed,
-                "options": [_option_as_dict(item, usual[item.name], lang) for item in options],
+                "options": [_option_as_dict(item, default[item.name], lang) for item in options],
             }
         )
         return
@@ -204,7 +196,7 @@ def _print_options(recipe: str, config: dict[str, Any], as_json: bool, lang: Lan
             (
                 item.name,
                 format_value(config[item.name]) + (" *" if item.name in changed else ""),
-                describe_option(replace(item, default=usual[item.name]), lang.value, with_allowed=True),
+                describe_option(replace(item, default=default[item.name]), lang.value, with_allowed=True),
             )
             for item in options
             if item.group == group
@@ -214,11 +206,11 @@ def _print_options(recipe: str, config: dict[str, Any], as_json: bool, lang: Lan
         typer.echo({"en": "* differs from the recipe", "zh": "* 与配方不同"}[lang.value])
 
 
-def _option_as_dict(item: Option, usual: Any, lang: Lang) -> dict[str, Any]:
+def _option_as_dict(item: Option, default: Any, lang: Lang) -> dict[str, Any]:
     return {
         "name": item.name,
         "group": item.group,
-        "default": usual,
+        "default": default,
         "help": item.localized_help(lang.value),
         "bounds": dict(item.bounds),
         "allowed": list(item.allowed),
@@ -246,15 +238,15 @@ def _result_as_dict(folder: Path, result: TrainingResult, record: dict[str, Any]
 
 def _print_result(folder: Path, result: TrainingResult, record: dict[str, Any]) -> None:
     from regard.tasks import get_recipe
-    from regard.training.display import format_duration, format_number
+    from regard.training.display import format_duration
 
     best = "none"
     if result.best is not None:
-        best = f"{record['config']['monitor']} {format_number(result.best)} at step {result.best_step:,}"
+        best = describe_best(record["config"]["monitor"], result.best, result.best_step)
     rows = [
         ("trained", f"{result.step:,} steps in {format_duration(result.seconds)}: {result.stop_reason}"),
         ("best", best),
-        *((f"{name} data", counts) for name, counts in describe_data(record.get("data", {}))),
+        *describe_data(record.get("data", {})),
     ]
     print_blocks(make_table(rows))
     typer.echo(f"\nThe run is in {folder}. Use it:")  # never wrapped: these lines are copied

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -101,12 +102,12 @@ class ServerState:
     def make_options(self, options: type[Config], body: BaseModel) -> Any:
         """The options of a request, within the limit of candidates."""
         assert self.predictor is not None
-        made = make_options(options, body)
-        count, limit = self.predictor.num_candidates(made), self.limits.max_candidates
+        values = make_options(options, body)
+        count, limit = self.predictor.num_candidates(values), self.limits.max_candidates
         if count > limit:
             message = f"These options ask for {count} candidates of each input; at most {limit} are computed"
             raise RequestError(413, "too_many_candidates", message)
-        return made
+        return values
 
     async def decode_inputs(self, values: list[Any]) -> list[Any]:
         """Inputs as the predictor takes them; images are decoded in a thread."""
@@ -199,10 +200,9 @@ def make_asset_router() -> APIRouter:
 @cache
 def _assets() -> dict[str, tuple[str, bytes]]:
     """The type and the content of every file."""
-    found: dict[str, tuple[str, bytes]] = {}
-    for folder, package in ASSET_PACKAGES.items():
-        for file in files(package).joinpath("web").iterdir():
-            suffix = "." + file.name.rpartition(".")[2]
-            if suffix in ASSET_TYPES:
-                found[f"{folder}/{file.name}"] = ASSET_TYPES[suffix], file.read_bytes()
-    return found
+    return {
+        f"{folder}/{file.name}": (ASSET_TYPES[suffix], file.read_bytes())
+        for folder, package in ASSET_PACKAGES.items()
+        for file in files(package).joinpath("web").iterdir()
+        if (suffix := Path(file.name).suffix) in ASSET_TYPES
+    }

@@ -246,13 +246,13 @@ def head_measures(block: Block, map: AttentionMap, others: Block | None) -> dict
     }
     if map.is_self:
         values["distance"] = measures.distance(weights, mask)
-    found = {name: _number(one.nanmean()) for name, one in values.items()}
+    means = {name: _number(one.nanmean()) for name, one in values.items()}
     if others is not None and len(others):
         similarities = [
             measures.head_similarity(torch.stack([weights, _weights(other)]), mask)[0, 1] for other in others
         ]
-        found["head_similarity"] = _number(torch.stack(similarities).nanmean())
-    return found
+        means["head_similarity"] = _number(torch.stack(similarities).nanmean())
+    return means
 
 
 def _weights(block: Block) -> Float[Tensor, "queries keys"]:

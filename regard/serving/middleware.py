@@ -8,18 +8,21 @@ import hmac
 import ipaddress
 import socket
 import time
-from collections.abc import Callable, Container, Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import AsyncIterator, Callable, Container, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard._version import __version__
 from regard.errors import RequestError
 from regard.serving.schemas import error_response
-from regard.serving.worker import Limits
+
+if TYPE_CHECKING:
+    from regard.serving.app import ServerState
 
 __all__ = ["Metrics", "MetricsMiddleware", "SecurityMiddleware", "is_allowed_host"]
 
@@ -57,30 +60,20 @@ class Metrics:
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
     def __init__(self, num_queued: Callable[[], float]) -> None:
-        self.registry = registry = prometheus_client.CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
         self.num_open = 0
-        self._requests = prometheus_client.Counter(
-            "regard_requests", "Responses by route, method and status", ["route", "method", "status"], registry=registry
-        )
-        self._durations = prometheus_client.Histogram(
-            "regard_request_duration_seconds",
-            "Time from a request to the end of its response",
-            ["route"],
-            buckets=DURATIONS,
-            registry=registry,
-        )
-        self._batches = prometheus_client.Histogram(
-            "regard_batch_size", "Inputs that were computed together", buckets=BATCH_SIZES, registry=registry
-        )
-        self._tokens = prometheus_client.Counter(
-            "regard_tokens", "Tokens of inputs and outputs", ["direction"], registry=registry
-        )
-        queued = prometheus_client.Gauge("regard_queued_inputs", "Inputs that are not computed", registry=registry)
-        queued.set_function(num_queued)
-        in_progress = prometheus_client.Gauge("regard_requests_in_progress", "Open requests", registry=registry)
-        in_progress.set_function(lambda: self.num_open)
-        prometheus_client.Info("regard", "Version of regard", registry=registry).info({"version": __version__})
-        prometheus_client.ProcessCollector(registry=registry)
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        labels = ["route", "method", "status"]
+        self._requests = counter("regard_requests", "Responses by route, method and status", labels)
+        help = "Time from a request to the end of its response"
+        self._durations = histogram("regard_request_duration_seconds", help, ["route"], buckets=DURATIONS)
+        self._batches = histogram("regard_batch_size", "Inputs that were computed together", buckets=BATCH_SIZES)
+        self._tokens = counter("regard_tokens", "Tokens of inputs and outputs", ["direction"])
+        gauge("regard_queued_inputs", "Inputs that are not computed").set_function(num_queued)
+        gauge("regard_requests_in_progress", "Open requests").set_function(lambda: self.num_open)
+        Info("regard", "Version of regard", registry=registry).info({"version": __version__})
+        ProcessCollector(registry=registry)
 
     def count_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count a response.
@@ -95,7 +88,7 @@ class Metrics:
         self._durations.labels(route).observe(seconds)
 
     def count_batch(self, size: int) -> None:
-        """Count a batch of so many inputs."""
+        """Count a batch by its number of inputs."""
         self._batches.observe(size)
 
     def count_tokens(self, counts: Mapping[str, int]) -> None:
@@ -105,7 +98,7 @@ class Metrics:
 
     def to_text(self) -> str:
         """All metrics in the text format of Prometheus."""
-        return prometheus_client.generate_latest(self.registry).decode()
+        return generate_latest(self.registry).decode()
 
 
 class MetricsMiddleware:
@@ -149,16 +142,6 @@ class MetricsMiddleware:
         return path if path in self.routes else "other"
 
 
-@runtime_checkable
-class _Admission(Protocol):
-    """What the middleware asks of the server's state."""
-
-    limits: Limits
-    num_active: int
-
-    def admission_error(self, path: str) -> RequestError | None: ...
-
-
 class SecurityMiddleware:
     """Refuses requests to another host, of another site's page, without the token, too large, or at overload.
 
@@ -171,7 +154,7 @@ class SecurityMiddleware:
         state: limits and admission
     """
 
-    def __init__(self, app: ASGIApp, host: str, token: str | None, state: _Admission) -> None:
+    def __init__(self, app: ASGIApp, host: str, token: str | None, state: ServerState) -> None:
         self.app, self.host, self.state, self.limits = app, host, state, state.limits
         self.token = None if token is None else token.encode()
 
@@ -200,9 +183,9 @@ class SecurityMiddleware:
         if not _is_same_origin(headers):
             raise RequestError(403, "forbidden_origin", "Pages of other sites may not use this server")
         if self.token is not None and path.startswith("/v1/") and path not in PUBLIC_PATHS:
-            kind, _, given = headers.get("authorization", "").partition(" ")
+            kind, _, token = headers.get("authorization", "").partition(" ")
             # In constant time, so that a token cannot be guessed character by character.
-            is_right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self.token)
+            is_right = hmac.compare_digest(token.strip().encode("utf-8", "replace"), self.token)
             if kind.lower() != "bearer" or not is_right:
                 message = "This server requires a token, in the header Authorization: Bearer TOKEN"
                 raise RequestError(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
@@ -214,9 +197,9 @@ class SecurityMiddleware:
         length, limit = headers.get("content-length", "0"), self.limits.max_body_bytes
         is_large = length.isdecimal() and int(length) > limit
         try:
-            found = None if is_large else await asyncio.wait_for(self._read_body(receive), self.limits.timeout)
-            if found is not None:
-                return found
+            body = None if is_large else await asyncio.wait_for(self._read_body(receive), self.limits.timeout)
+            if body is not None:
+                return body
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(_discard(receive), 1)
         except asyncio.TimeoutError:
@@ -226,25 +209,28 @@ class SecurityMiddleware:
         raise RequestError(413, "body_too_large", message, {"Connection": "close"})
 
     async def _read_body(self, receive: Receive) -> list[Message] | None:
-        found: list[Message] = []
-        remaining, is_more = self.limits.max_body_bytes, True
-        while is_more:
-            message = await receive()
-            found.append(message)
-            remaining -= len(message.get("body", b""))
-            is_more = message.get("more_body", False)
-            if remaining < 0:
+        messages: list[Message] = []
+        async for message, num_bytes in _iterate_body(receive):
+            if num_bytes > self.limits.max_body_bytes:
                 return None
-        return found
+            messages.append(message)
+        return messages
+
+
+async def _iterate_body(receive: Receive) -> AsyncIterator[tuple[Message, int]]:
+    """The messages of a body, each with the number of bytes so far."""
+    num_bytes, is_more = 0, True
+    while is_more:
+        message = await receive()
+        num_bytes += len(message.get("body", b""))
+        is_more = message.get("more_body", False)
+        yield message, num_bytes
 
 
 async def _discard(receive: Receive) -> None:
     """Read on: a client that is still sending would not read the response."""
-    remaining = MAX_DISCARDED
-    while remaining > 0:
-        message = await receive()
-        remaining -= len(message.get("body", b""))
-        if not message.get("more_body", False):
+    async for _, num_bytes in _iterate_body(receive):
+        if num_bytes >= MAX_DISCARDED:
             return
 
 
@@ -253,9 +239,7 @@ def _replay(messages: list[Message], receive: Receive) -> Receive:
     remaining = iter(messages)
 
     async def receive_again() -> Message:
-        for message in remaining:
-            return message
-        return await receive()
+        return next(remaining, None) or await receive()
 
     return receive_again
 

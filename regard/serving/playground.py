@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, reduce
 from importlib.resources import files
+from operator import and_
 from typing import Annotated, Any, Literal
 
 import torch
@@ -26,7 +27,6 @@ from regard.serving.worker import Limits
 __all__ = ["PlaygroundCatalogue", "PlaygroundPart", "PlaygroundSlider", "build_part", "make_playground_router"]
 
 HIDDEN_DIM = 8  # of scores with a small network
-SIZES = {"query_dim": 2, "key_dim": 2}  # of a plane
 Values = Mapping[str, float]
 
 
@@ -51,24 +51,46 @@ class PlaygroundSlider:
 
 @dataclass(frozen=True)
 class PlaygroundPart:
-    """A mechanism of the catalogue with its sliders and its Python code.
+    """A mechanism of the catalogue with its sliders.
 
     Args:
         name: in the catalogue
-        code: with the arguments in braces, and query_dim and key_dim
-        build: from the arguments to the mechanism; a `seed` draws its weights
-        arguments: the sliders
+        sliders: its arguments, by keyword for scores and by position for others
+        sizes: arguments of a score with parameters, which a slider `seed` draws; None: the size of a query or a key
     """
 
     name: str
-    code: str
-    build: Callable[[Values], Any]
-    arguments: tuple[PlaygroundSlider, ...] = ()
+    sliders: tuple[PlaygroundSlider, ...] = ()
+    sizes: Mapping[str, int | None] | None = None
+
+    def build(self, arguments: Values, query_dim: int, key_dim: int) -> tuple[Any, str]:
+        """The mechanism and its Python code.
+
+        Args:
+            arguments: of its sliders; others have their default
+            query_dim, key_dim: sizes of a query and a key
+        """
+        sliders = {one.name: one for one in self.sliders}
+        for unknown in arguments.keys() - sliders.keys():
+            raise UnknownNameError.among(f"argument of {self.name}", unknown[:40], sliders)
+        values: dict[str, Any] = {key: one.check(arguments.get(key, one.default)) for key, one in sliders.items()}
+        factory, kind = getattr(attention, self.name), get_mechanism(self.name).kind
+        if self.sizes is not None:
+            dims = {"query_dim": query_dim, "key_dim": key_dim}
+            sizes = {name: size or dims[name] for name, size in self.sizes.items()}
+            return _draw_parameters(factory(**sizes), values["seed"]), _format_call(self.name, sizes)
+        if self.name == "Sample":
+            generator = torch.Generator().manual_seed(values["seed"])
+            return factory(generator), f"Sample(torch.Generator().manual_seed({values['seed']}))"
+        if kind == "score":
+            return factory(**values), _format_call(self.name, values)
+        if kind == "normalizer" and not isinstance(factory, type):
+            return factory, self.name
+        return factory(*values.values()), f"{self.name}({', '.join(map(str, values.values()))})"
 
     def to_json(self) -> dict[str, Any]:
         """The entry of /v1/catalogue."""
-        entry = get_mechanism(self.name)
-        part = self.build({**{one.name: one.default for one in self.arguments}, **SIZES})
+        entry, (part, _) = get_mechanism(self.name), self.build({}, 2, 2)
         kinds = {"output_kind": part.output_kind} if entry.kind == "score" else {}
         if entry.kind == "normalizer":
             kinds = {"input_kind": input_kind(part)}
@@ -77,123 +99,79 @@ class PlaygroundPart:
             "summary": {"en": entry.summary, "zh": entry.summary_zh},
             "equation": entry.equation,
             **kinds,
-            "arguments": [asdict(one) for one in self.arguments],
+            "arguments": [asdict(one) for one in self.sliders],
         }
 
 
-SEED = PlaygroundSlider("seed", 0, 99, 0, step=1)
-WIDTH = PlaygroundSlider("width", 0.05, 4.0, 1.0)
+def _format_call(name: str, arguments: Mapping[str, Any]) -> str:
+    return f"{name}({', '.join(f'{key}={value}' for key, value in arguments.items())})"
 
 
-def _score(name: str, code: str, *arguments: PlaygroundSlider) -> PlaygroundPart:
-    """A score whose arguments have sliders."""
-
-    def build(values: Values) -> Any:
-        return getattr(attention, name)(**{one.name: values[one.name] for one in arguments})
-
-    return PlaygroundPart(name, code, build, arguments)
+def _draw_parameters(score: Any, seed: int) -> Any:
+    generator = torch.Generator().manual_seed(seed)
+    for weight in score.parameters():
+        weight.requires_grad_(False).copy_(torch.randn(weight.shape, generator=generator))
+    return score.double()
 
 
-def _parametric_score(name: str, takes_key_dim: bool = True, **sizes: int) -> PlaygroundPart:
-    """A score with parameters, which are drawn from a seed."""
-    names = ["query_dim", "key_dim"] if takes_key_dim else ["query_dim"]
-
-    def build(values: Values) -> Any:
-        score = getattr(attention, name)(**{one: int(values[one]) for one in names}, **sizes)
-        generator = torch.Generator().manual_seed(int(values["seed"]))
-        for weight in score.parameters():
-            weight.requires_grad_(False).copy_(torch.randn(weight.shape, generator=generator))
-        return score.double()
-
-    arguments = [*(f"{one}={{{one}}}" for one in names), *(f"{key}={value}" for key, value in sizes.items())]
-    return PlaygroundPart(name, f"{name}({', '.join(arguments)})", build, (SEED,))
-
-
-SCORES = (
-    _score("ScaledDot", "ScaledDot()"),
-    _score("Dot", "Dot()"),
-    _score("Cosine", "Cosine(strength={strength})", PlaygroundSlider("strength", 0.0, 20.0, 5.0, 0.1)),
-    _score("Gaussian", "Gaussian(width={width})", WIDTH),
-    _score("Boxcar", "Boxcar(width={width})", WIDTH),
-    _score("Epanechnikov", "Epanechnikov(width={width})", PlaygroundSlider("width", 0.05, 4.0, 1.5)),
-    _score("Constant", "Constant()"),
-    _parametric_score("Bilinear"),
-    _parametric_score("Additive", hidden_dim=HIDDEN_DIM),
-    _parametric_score("Concat", hidden_dim=HIDDEN_DIM),
-    _parametric_score("Energy"),
-    _parametric_score("Location", takes_key_dim=False, max_keys=64),
-)
-TEMPERATURE = PlaygroundSlider("temperature", 0.05, 5.0, 0.5)
-NORMALIZERS = (
-    PlaygroundPart("softmax", "softmax", lambda _: attention.softmax),
-    PlaygroundPart(
-        "Temperature", "Temperature({temperature})", lambda v: attention.Temperature(v["temperature"]), (TEMPERATURE,)
+SEED = (PlaygroundSlider("seed", 0, 99, 0, step=1),)
+WIDTH = (PlaygroundSlider("width", 0.05, 4.0, 1.0),)
+POINT_SIZES = {"query_dim": None, "key_dim": None}
+KINDS: dict[str, tuple[PlaygroundPart, ...]] = {
+    "score": (
+        PlaygroundPart("ScaledDot"),
+        PlaygroundPart("Dot"),
+        PlaygroundPart("Cosine", (PlaygroundSlider("strength", 0.0, 20.0, 5.0, 0.1),)),
+        PlaygroundPart("Gaussian", WIDTH),
+        PlaygroundPart("Boxcar", WIDTH),
+        PlaygroundPart("Epanechnikov", (PlaygroundSlider("width", 0.05, 4.0, 1.5),)),
+        PlaygroundPart("Constant"),
+        PlaygroundPart("Bilinear", SEED, POINT_SIZES),
+        PlaygroundPart("Additive", SEED, {**POINT_SIZES, "hidden_dim": HIDDEN_DIM}),
+        PlaygroundPart("Concat", SEED, {**POINT_SIZES, "hidden_dim": HIDDEN_DIM}),
+        PlaygroundPart("Energy", SEED, POINT_SIZES),
+        PlaygroundPart("Location", SEED, {"query_dim": None, "max_keys": 64}),
     ),
-    PlaygroundPart("sparsemax", "sparsemax", lambda _: attention.sparsemax),
-    PlaygroundPart("entmax15", "entmax15", lambda _: attention.entmax15),
-    PlaygroundPart(
-        "Entmax", "Entmax({alpha})", lambda v: attention.Entmax(v["alpha"]), (PlaygroundSlider("alpha", 1.0, 3.0, 1.3),)
+    "normalizer": (
+        PlaygroundPart("softmax"),
+        PlaygroundPart("Temperature", (PlaygroundSlider("temperature", 0.05, 5.0, 0.5),)),
+        PlaygroundPart("sparsemax"),
+        PlaygroundPart("entmax15"),
+        PlaygroundPart("Entmax", (PlaygroundSlider("alpha", 1.0, 3.0, 1.3),)),
+        PlaygroundPart("TopK", (PlaygroundSlider("k", 1, 8, 2, step=1),)),
+        PlaygroundPart("hardmax"),
+        PlaygroundPart("sigmoid"),
+        PlaygroundPart("SigmoidSum"),
+        PlaygroundPart("kernel_sum"),
+        PlaygroundPart("Sample", SEED),
     ),
-    PlaygroundPart(
-        "TopK", "TopK({k})", lambda v: attention.TopK(int(v["k"])), (PlaygroundSlider("k", 1, 8, 2, step=1),)
+    "mask": (
+        PlaygroundPart("causal"),
+        PlaygroundPart("padding", (PlaygroundSlider("length", 0, 64, 4, 1),)),
+        PlaygroundPart("window", (PlaygroundSlider("left", 0, 16, 1, 1), PlaygroundSlider("right", 0, 16, 1, 1))),
+        PlaygroundPart(
+            "around", (PlaygroundSlider("center", 0.0, 16.0, 2.0, 0.5), PlaygroundSlider("radius", 0.0, 16.0, 1.0, 0.5))
+        ),
     ),
-    PlaygroundPart("hardmax", "hardmax", lambda _: attention.hardmax),
-    PlaygroundPart("sigmoid", "sigmoid", lambda _: attention.sigmoid),
-    PlaygroundPart("SigmoidSum", "SigmoidSum()", lambda _: attention.SigmoidSum()),
-    PlaygroundPart("kernel_sum", "kernel_sum", lambda _: attention.kernel_sum),
-    PlaygroundPart(
-        "Sample",
-        "Sample(torch.Generator().manual_seed({seed}))",
-        lambda v: attention.Sample(torch.Generator().manual_seed(int(v["seed"]))),
-        (SEED,),
-    ),
-)
-MASKS = (
-    PlaygroundPart("causal", "causal()", lambda _: attention.causal()),
-    PlaygroundPart(
-        "padding",
-        "padding({length})",
-        lambda v: attention.padding(int(v["length"])),
-        (PlaygroundSlider("length", 0, 64, 4, 1),),
-    ),
-    PlaygroundPart(
-        "window",
-        "window({left}, {right})",
-        lambda v: attention.window(int(v["left"]), int(v["right"])),
-        (PlaygroundSlider("left", 0, 16, 1, 1), PlaygroundSlider("right", 0, 16, 1, 1)),
-    ),
-    PlaygroundPart(
-        "around",
-        "around({center}, {radius})",
-        lambda v: attention.around(v["center"], v["radius"]),
-        (PlaygroundSlider("center", 0.0, 16.0, 2.0, 0.5), PlaygroundSlider("radius", 0.0, 16.0, 1.0, 0.5)),
-    ),
-)
-KINDS: dict[str, tuple[PlaygroundPart, ...]] = {"score": SCORES, "normalizer": NORMALIZERS, "mask": MASKS}
+}
 
 
-def build_part(kind: str, name: str, arguments: Values, query_dim: int, key_dim: int) -> tuple[Any, str]:
+def build_part(kind: str, choice: PartChoice, query_dim: int = 1, key_dim: int = 1) -> tuple[Any, str]:
     """A mechanism with its arguments, and its Python code.
 
     Args:
         kind: score, normalizer or mask
-        name: in the catalogue
-        arguments: of its sliders; others have their default
+        choice: its name in the catalogue, and arguments
         query_dim, key_dim: sizes of a query and a key
 
     Example:
-        >>> build_part("score", "Cosine", {"strength": 2.0}, 2, 2)[1]
+        >>> build_part("score", PartChoice(name="Cosine", arguments={"strength": 2.0}))[1]
         'Cosine(strength=2.0)'
     """
-    part = next((part for part in KINDS[kind] if part.name == name), None)
-    if part is None:
-        raise UnknownNameError.among(f"{kind} of the playground", name, [part.name for part in KINDS[kind]])
-    sliders = {one.name: one for one in part.arguments}
-    for unknown in arguments.keys() - sliders.keys():
-        raise UnknownNameError.among(f"argument of {name}", unknown[:40], sliders)
-    values = {name: one.check(arguments.get(name, one.default)) for name, one in sliders.items()}
-    sizes = {"query_dim": query_dim, "key_dim": key_dim}
-    return part.build({**values, **sizes}), part.code.format(**values, **sizes)
+    parts = {part.name: part for part in KINDS[kind]}
+    if choice.name not in parts:
+        raise UnknownNameError.among(f"{kind} of the playground", choice.name, parts)
+    return parts[choice.name].build(choice.arguments, query_dim, key_dim)
 
 
 Number = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
@@ -294,13 +272,12 @@ def _attend(body: AttendRequest, limits: Limits) -> AttendResponse:
         raise ShapeError(f"every key has one value, got {len(body.keys)} keys and {len(body.values)} values")
     value = key if body.values is None else _to_tensor(body.values, "values")
     sizes = query.shape[-1], key.shape[-1]
-    score, code = build_part("score", body.score.name, body.score.arguments, *sizes)
-    arguments, codes = {"score": score}, [f"score={code}"]
-    if body.normalize is not None:
-        normalize, code = build_part("normalizer", body.normalize.name, body.normalize.arguments, *sizes)
-        arguments["normalize"] = normalize
-        codes.append(f"normalize={code}")
-    mask, mask_codes = _build_mask(body, len(body.keys))
+    mask, codes = _build_mask(body)
+    arguments = {}
+    for name, kind, choice in (("score", "score", body.score), ("normalize", "normalizer", body.normalize)):
+        if choice is not None:
+            arguments[name], code = build_part(kind, choice, *sizes)
+            codes.append(f"{name}={code}")
     try:
         output = attention.attend(query, key, value, mask, **arguments)
         weights, scores = output.weights, output.scores
@@ -312,7 +289,7 @@ def _attend(body: AttendRequest, limits: Limits) -> AttendResponse:
         scores=_to_lists(scores),
         weights=_to_lists(weights),
         context=_to_lists(output.context),
-        code=f"attend({', '.join(['query', 'key', 'value', *mask_codes, *codes])})",
+        code=f"attend({', '.join(['query', 'key', 'value', *codes])})",
     )
 
 
@@ -349,21 +326,21 @@ def motorcycle_data() -> tuple[Float[Tensor, "133 1"], Float[Tensor, "133 1"]]:
     return x, y
 
 
-def _build_mask(body: AttendRequest, num_keys: int) -> tuple[Any, list[str]]:
+def _build_mask(body: AttendRequest) -> tuple[Any, list[str]]:
     """The mask joined with the hidden keys, and its code."""
-    mask, codes = None, []
+    masks, codes, num_keys = [], [], len(body.keys)
     if body.mask is not None:
-        mask, code = build_part("mask", body.mask.name, body.mask.arguments, 1, 1)
+        mask, code = build_part("mask", body.mask)
+        masks.append(mask)
         codes.append(code)
     if body.hidden_keys:
         if not all(0 <= index < num_keys for index in body.hidden_keys):
             raise InputError(f"hidden_keys has indices of keys, from 0 to {num_keys - 1}")
         visible = torch.ones(num_keys, dtype=torch.bool)
         visible[body.hidden_keys] = False
-        hidden = attention.dense(visible)
-        mask = hidden if mask is None else mask & hidden
+        masks.append(attention.dense(visible))
         codes.append("dense(visible)")
-    return mask, [" & ".join(codes)] if codes else []
+    return (reduce(and_, masks), [" & ".join(codes)]) if masks else (None, [])
 
 
 def _to_tensor(points: list[list[float]], name: str) -> Tensor:

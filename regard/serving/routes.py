@@ -6,8 +6,8 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
@@ -24,12 +24,13 @@ from regard.serving.schemas import (
     error_responses,
     input_model,
     json_list_response,
+    list_type,
     make_options,
     options_model,
     result_model,
 )
 from regard.tasks.abilities import Alignable, AlignedText, Scorable, ScoredTarget, Tokenizable
-from regard.tasks.predictor import Predictor
+from regard.tasks.predictor import Prediction, Predictor
 
 if TYPE_CHECKING:
     from regard.serving.app import ServerState
@@ -84,14 +85,6 @@ class TokensResponse(BaseModel):
     limit: int | None
 
 
-@dataclass(frozen=True)
-class StreamItem:
-    """An input of a stream, and the function that receives its partial predictions as JSON."""
-
-    input: Any
-    emit: Callable[[bytes], None]
-
-
 def make_status_router(state: ServerState) -> APIRouter:
     """Health, metrics and the description of the model.
 
@@ -126,19 +119,20 @@ def make_status_router(state: ServerState) -> APIRouter:
     @router.get("/model", responses=error_responses())
     async def model() -> ModelResponse:
         """What is served: task, inputs, capabilities, options, sizes, and the limits of requests."""
-        predictor, found = state.predictor, None
-        if predictor is not None:
-            options = {"predict": predictor.predict_options, "explain": predictor.explain_options}
-            found = {
-                **state.about,
-                "task": state.task,
-                "verb": state.verb,
-                "inputs": [asdict(one) for one in predictor.inputs],
-                "capabilities": state.capabilities,
-                "options": {name: options_model(one).model_json_schema() for name, one in options.items()},
-                **predictor.describe(),
-            }
-        return ModelResponse(model=found, limits=asdict(state.limits))
+        predictor, limits = state.predictor, asdict(state.limits)
+        if predictor is None:
+            return ModelResponse(model=None, limits=limits)
+        options = {"predict": predictor.predict_options, "explain": predictor.explain_options}
+        facts = {
+            **state.about,
+            "task": state.task,
+            "verb": state.verb,
+            "inputs": [asdict(one) for one in predictor.inputs],
+            "capabilities": state.capabilities,
+            "options": {name: options_model(one).model_json_schema() for name, one in options.items()},
+            **predictor.describe(),
+        }
+        return ModelResponse(model=facts, limits=limits)
 
     return router
 
@@ -154,19 +148,18 @@ def make_predict_router(state: ServerState, predictor: Predictor[Any, Any, Any])
     one_input, options_type = input_model(predictor.inputs), options_model(predictor.predict_options)
     options_field = (options_type, Field(default_factory=options_type))
     explain_field = (bool, Field(False, description="Return each prediction with its `explanation`."))
-    inputs_field = (Annotated[list[one_input], Field(min_length=1)], ...)
+    inputs_field = (list_type(one_input), Field(min_length=1))
     request = create_model(
         "PredictRequest", __base__=StrictModel, inputs=inputs_field, options=options_field, explain=explain_field
     )
-    predictions = (list[result_model(predictor.prediction_class)], ...)  # type: ignore[misc]
-    response = create_model("PredictResponse", predictions=predictions)
+    response = create_model("PredictResponse", predictions=list_type(result_model(predictor.prediction_class)))
 
     async def predict(body: Any) -> Response:
         """A prediction for each input, in order. Requests with equal options are computed as one batch."""
         options = state.make_options(predictor.predict_options, body.options)
         inputs = await state.decode_inputs(body.inputs)
         key = None if predictor.is_random(options) else ("predict", options, body.explain)
-        work = _explained if body.explain else _predicted
+        work = _predict_and_explain if body.explain else _predict
         results = await state.worker.submit_items(key, lambda items: work(state, predictor, items, options), inputs)
         return json_list_response("predictions", results)
 
@@ -191,11 +184,15 @@ def make_predict_router(state: ServerState, predictor: Predictor[Any, Any, Any])
                 loop.call_soon_threadsafe(events.put_nowait, data)
 
         key = None if predictor.is_random(options) else ("stream", options)
-        job = asyncio.ensure_future(
-            state.worker.submit_items(
-                key, lambda items: _streamed(state, predictor, items, options), [StreamItem(input, emit)]
+
+        def work(items: Sequence[tuple[Any, Callable[[bytes], None]]]) -> list[bytes]:
+            inputs, emitters = zip(*items, strict=True)
+            return _encode_predictions(
+                state,
+                predictor.stream_batch(inputs, options, lambda row, one: emitters[row](encode_json(one.to_json()))),
             )
-        )
+
+        job = asyncio.ensure_future(state.worker.submit_items(key, work, [(input, emit)]))
         job.add_done_callback(lambda _: events.put_nowait(None))
         first = await events.get()
         if first is None:
@@ -240,16 +237,20 @@ def add_post(router: APIRouter, path: str, endpoint: Any, request: type[BaseMode
     )
 
 
-def _predicted(
-    state: ServerState, predictor: Predictor[Any, Any, Any], inputs: Sequence[Any], options: Any
-) -> list[bytes]:
-    predictions = predictor.predict(inputs, options)
+def _encode_predictions(state: ServerState, predictions: Sequence[Prediction]) -> list[bytes]:
+    """The JSON of predictions, whose tokens are counted."""
     for one in predictions:
         state.metrics.count_tokens(one.token_counts)
     return [encode_json(one.to_json()) for one in predictions]
 
 
-def _explained(
+def _predict(
+    state: ServerState, predictor: Predictor[Any, Any, Any], inputs: Sequence[Any], options: Any
+) -> list[bytes]:
+    return _encode_predictions(state, predictor.predict(inputs, options))
+
+
+def _predict_and_explain(
     state: ServerState, predictor: Predictor[Any, Any, Any], inputs: Sequence[Any], options: Any
 ) -> list[bytes]:
     predictions = predictor.predict(inputs, options)
@@ -258,17 +259,6 @@ def _explained(
         encode_json({**prediction.to_json(), "explanation": explanation.to_json()})
         for prediction, explanation in zip(predictions, explanations, strict=True)
     ]
-
-
-def _streamed(
-    state: ServerState, predictor: Predictor[Any, Any, Any], items: Sequence[StreamItem], options: Any
-) -> list[bytes]:
-    predictions = predictor.stream_batch(
-        [item.input for item in items], options, lambda row, one: items[row].emit(encode_json(one.to_json()))
-    )
-    for one in predictions:
-        state.metrics.count_tokens(one.token_counts)
-    return [encode_json(one.to_json()) for one in predictions]
 
 
 async def _iterate_events(
@@ -295,11 +285,10 @@ def _format_event(name: str, data: bytes) -> bytes:
 
 
 def _pairs_model(one_input: Any, target: Any, description: str) -> Any:
-    fields: dict[str, Any] = {"input": (one_input, ...), "target": (target, Field(..., description=description))}
-    if type(None) in getattr(target, "__args__", ()):
-        fields["target"] = (target, Field(None, description=description))
-    pair = create_model("Pair", __base__=StrictModel, **fields)
-    return Annotated[list[pair], Field(min_length=1)]
+    default = None if type(None) in get_args(target) else ...
+    target_field = (target, Field(default, description=description))
+    pair = create_model("Pair", __base__=StrictModel, input=(one_input, ...), target=target_field)
+    return list_type(pair), Field(min_length=1)
 
 
 async def _decode_pairs(state: ServerState, pairs: Sequence[Any]) -> list[tuple[Any, Any]]:
@@ -323,10 +312,10 @@ def _check_targets(predictor: object, pairs: Sequence[tuple[Any, str | None]]) -
 
 def _add_score(router: APIRouter, state: ServerState, predictor: Scorable, one_input: Any) -> None:
     pairs = _pairs_model(one_input, UnicodeText, "An answer to the input.")
-    request = create_model("ScoreRequest", __base__=StrictModel, pairs=(pairs, ...))
+    request = create_model("ScoreRequest", __base__=StrictModel, pairs=pairs)
     scores = {"log_prob_per_token": (float, ...), "perplexity": (float, ...)}
     scored = create_model("ScoredTarget", __base__=result_model(ScoredTarget), **scores)  # type: ignore[call-overload]
-    response = create_model("ScoreResponse", scores=(list[scored], ...))  # type: ignore[valid-type]
+    response = create_model("ScoreResponse", scores=list_type(scored))
 
     def work(items: Sequence[tuple[Any, str]]) -> list[bytes]:
         _check_targets(predictor, items)
@@ -345,8 +334,8 @@ def _add_align(router: APIRouter, state: ServerState, predictor: Alignable, one_
     options_type = options_model(predictor.align_options)
     pairs = _pairs_model(one_input, UnicodeText | None, "An answer to the input; null: that of the model.")
     options_field = (options_type, Field(default_factory=options_type))
-    request = create_model("AlignRequest", __base__=StrictModel, pairs=(pairs, ...), options=options_field)
-    response = create_model("AlignResponse", alignments=(list[result_model(AlignedText)], ...))  # type: ignore[misc]
+    request = create_model("AlignRequest", __base__=StrictModel, pairs=pairs, options=options_field)
+    response = create_model("AlignResponse", alignments=list_type(result_model(AlignedText)))
 
     async def align(body: Any) -> Response:
         """Which words of inputs and answers belong together, by the attention weights."""
@@ -365,7 +354,7 @@ def _add_align(router: APIRouter, state: ServerState, predictor: Alignable, one_
 
 def _add_tokens(router: APIRouter, state: ServerState, predictor: Tokenizable) -> None:
     def tokens(body: Any) -> Any:
-        """The tokens of a text, and whether the model takes so many."""
+        """The tokens of a text, and whether the model takes that number."""
         check_text(body.text, "the text", state.limits)
         return predictor.tokenize(body.text, body.side).to_json()
 

@@ -9,10 +9,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from http import HTTPStatus
 from io import BytesIO
-from typing import Annotated, Any, ForwardRef, Literal, get_args, get_origin, get_type_hints
+from operator import or_
+from types import GenericAlias
+from typing import Annotated, Any, ForwardRef, Literal, cast, get_args, get_origin, get_type_hints
 
 import numpy
 from fastapi import FastAPI, Request
@@ -41,6 +43,7 @@ __all__ = [
     "input_model",
     "install_error_handlers",
     "json_list_response",
+    "list_type",
     "make_options",
     "options_model",
     "result_model",
@@ -105,7 +108,7 @@ def options_model(options: type[Config]) -> type[BaseModel]:
     """
     fields: dict[str, Any] = {}
     for one in options.options():
-        bounds: dict[str, Any] = dict(one.bounds) if _is_number(one.type) else {}
+        bounds: dict[str, Any] = dict(one.bounds) if {int, float} & {one.type, *get_args(one.type)} else {}
         default = list(one.default) if isinstance(one.default, tuple) else one.default
         fields[one.name] = (Annotated[_json_type(one), Field(description=one.help, **bounds)], default)
     return create_model(options.__name__, __base__=StrictModel, **fields)
@@ -114,26 +117,23 @@ def options_model(options: type[Config]) -> type[BaseModel]:
 def _json_type(one: Option) -> Any:
     """The type of an option in JSON: lists for tuples, a Literal where choices are listed."""
     kinds = get_args(one.type) if type(None) in get_args(one.type) else (one.type,)
-    converted = []
-    for kind in kinds:
-        if kind is str and one.choices:
-            converted.append(Literal[one.choices])
-        elif kind is str:
-            converted.append(UnicodeText)
-        elif get_origin(kind) is tuple:
-            converted.append(list[get_args(kind)[0]])
-        elif kind is float:
-            converted.append(Annotated[float, Field(allow_inf_nan=False)])
-        else:
-            converted.append(kind)
-    result = converted[0]
-    for kind in converted[1:]:
-        result = result | kind
-    return result
+    converted: dict[Any, Any] = {
+        str: Literal[one.choices] if one.choices else UnicodeText,
+        float: Annotated[float, Field(allow_inf_nan=False)],
+    }
+    return reduce(
+        or_,
+        [list_type(get_args(kind)[0]) if get_origin(kind) is tuple else converted.get(kind, kind) for kind in kinds],
+    )
 
 
-def _is_number(kind: Any) -> bool:
-    return any(one in (int, float) for one in (kind, *get_args(kind)))
+def list_type(item: Any) -> Any:
+    """The type of a list whose items have a type that is made at run time.
+
+    Args:
+        item: the type of the items
+    """
+    return GenericAlias(list, (item,))
 
 
 def make_options(options: type[Config], body: BaseModel) -> Any:
@@ -145,12 +145,12 @@ def make_options(options: type[Config], body: BaseModel) -> Any:
     """
     values = ((name, getattr(body, name)) for name in sorted(body.model_fields_set))
     return _cached_options(
-        options, tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in values)
+        cast(Any, options), *((name, tuple(value) if isinstance(value, list) else value) for name, value in values)
     )
 
 
 @lru_cache(maxsize=1024)
-def _cached_options(options: type[Config], values: tuple[tuple[str, Any], ...]) -> Config:
+def _cached_options(options: Callable[..., Config], *values: tuple[str, Any]) -> Config:
     return options(**dict(values))
 
 
@@ -182,15 +182,14 @@ def decode_inputs(inputs: Sequence[InputField], values: Sequence[Any], limits: L
     if len(values) > limits.max_inputs:
         message = f"There are {len(values):,} inputs; at most {limits.max_inputs} are taken"
         raise RequestError(413, "too_many_inputs", message)
-    decoded = []
-    for row, value in enumerate(values):
-        where = f"input {row + 1}"
-        if len(inputs) == 1:
-            decoded.append(_decode_part(inputs[0], value, where, row, limits))
-            continue
-        parts = [(one, getattr(value, one.name)) for one in inputs]
-        decoded.append(tuple(_decode_part(one, part, f"{one.name} of {where}", row, limits) for one, part in parts))
-    return decoded
+    if len(inputs) == 1:
+        return [_decode_part(inputs[0], value, f"input {row + 1}", row, limits) for row, value in enumerate(values)]
+    return [
+        tuple(
+            _decode_part(one, getattr(value, one.name), f"{one.name} of input {row + 1}", row, limits) for one in inputs
+        )
+        for row, value in enumerate(values)
+    ]
 
 
 def _decode_part(field: InputField, value: str, where: str, row: int, limits: Limits) -> Any:
@@ -247,8 +246,8 @@ def result_model(result: type[Any]) -> type[BaseModel]:
     for one in dataclasses.fields(result):
         is_required = one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
         default: dict[str, Any] = {} if is_required else {"default_factory": lambda: None}  # never used
-        info = Field(description=help_texts.get(one.name), **default)
-        fields[one.name] = (_replace_self(hints[one.name], result), info)
+        field = Field(description=help_texts.get(one.name), **default)
+        fields[one.name] = (_replace_self(hints[one.name], result), field)
     model = create_model(result.__name__, __doc__=(result.__doc__ or "").split("\n")[0], **fields)
     model.model_rebuild(_types_namespace={result.__name__: model})
     return model
@@ -258,10 +257,8 @@ def _replace_self(kind: Any, cls: type[Any]) -> Any:
     """A type with tuples as lists, and references to the class itself by name."""
     if kind is cls:
         return ForwardRef(cls.__name__)
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is tuple and arguments[-1:] == (...,):
-        return list[_replace_self(arguments[0], cls)]  # type: ignore[misc]
-    return kind
+    is_list = get_origin(kind) is tuple and get_args(kind)[-1:] == (...,)
+    return list_type(_replace_self(get_args(kind)[0], cls)) if is_list else kind
 
 
 def _argument_help(cls: type[Any]) -> dict[str, str]:
@@ -310,12 +307,12 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The description of the errors of a route.
 
     Args:
-        statuses: beside those that every route has
+        statuses: in addition to those that every route has
     """
-    every = (400, 401, 403, 405, 408, 413, 421, 422, 429, 500, 503)
     return {
-        status: {"model": ErrorResponse, "description": STATUS_MEANINGS[status]}
-        for status in sorted({*every, *statuses})
+        status: {"model": ErrorResponse, "description": meaning}
+        for status, meaning in STATUS_MEANINGS.items()
+        if status not in (404, 504) or status in statuses
     }
 
 

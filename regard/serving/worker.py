@@ -19,7 +19,7 @@ __all__ = ["BatchingWorker", "Job", "Limits", "shutdown_error"]
 T = TypeVar("T")
 P = ParamSpec("P")
 Item = TypeVar("Item")
-MAX_DELAYS = 10  # a batch waits for further requests at most so many times `batch_delay`
+MAX_DELAYS = 10  # the longest wait of a batch for further requests, in units of `batch_delay`
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,11 @@ class Job:
     result: asyncio.Future[Any]
     arrived_at: float = field(default_factory=time.monotonic)
 
-    def resolve(self, found: Any) -> None:
+    def resolve(self, outcome: Any) -> None:
         """Set the results or the error, unless nobody waits any more."""
-        if self.result.done():
-            return
-        if isinstance(found, Exception):
-            self.result.set_exception(found)
-        else:
-            self.result.set_result(found)
+        if not self.result.done():
+            is_error = isinstance(outcome, Exception)
+            (self.result.set_exception if is_error else self.result.set_result)(outcome)
 
 
 class BatchingWorker:
@@ -126,8 +123,8 @@ class BatchingWorker:
 
     async def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of a call in the computing thread."""
-        (found,) = await self.submit_items(None, lambda items: [work(*args, **kwargs)], [None])
-        return found
+        (result,) = await self.submit_items(None, lambda items: [work(*args, **kwargs)], [None])
+        return result
 
     async def submit_items(
         self, batch_key: Hashable, work: Callable[[Sequence[Item]], Sequence[T]], items: Sequence[Item]
@@ -211,15 +208,15 @@ class BatchingWorker:
         return min(delay - quiet, MAX_DELAYS * delay - waited)
 
     def _pop_batch(self) -> list[Job]:
-        taken: list[Job] = []
+        batch: list[Job] = []
         count = 0
         for job in list(self._queue):
-            fits = not taken or (job.batch_key is not None and job.batch_key == taken[0].batch_key)
-            if fits and (not taken or count + len(job.items) <= self._limits.max_batch_size):
-                taken.append(job)
+            is_same = batch and job.batch_key is not None and job.batch_key == batch[0].batch_key
+            if not batch or (is_same and count + len(job.items) <= self._limits.max_batch_size):
+                batch.append(job)
                 count += len(job.items)
                 self._queue.remove(job)
-        return taken
+        return batch
 
 
 def shutdown_error() -> RequestError:
@@ -231,8 +228,8 @@ def _compute(jobs: list[Job]) -> list[Any]:
     """The results of each job, or its error: a batch that fails is computed again without the job at fault."""
     items = [item for job in jobs for item in job.items]
     try:
-        found = iter(jobs[0].work(items))
-        return [[next(found) for _ in job.items] for job in jobs]
+        outputs = iter(jobs[0].work(items))
+        return [[next(outputs) for _ in job.items] for job in jobs]
     except Exception as error:
         if len(jobs) == 1:
             return [error]

@@ -105,7 +105,7 @@ def test_chinese_text_wraps_between_characters_and_never_inside_a_latin_word(wor
 
 
 @pytest.mark.parametrize(
-    ("text", "room", "wanted"),
+    ("text", "room", "expected"),
     [
         ("混合读取：layers=cnn,gru。", 16, ["混合读取：", "layers=cnn,gru。"]),
         ("以及提问（--data：MNIST）。", 14, ["以及提问", "（--data：", "MNIST）。"]),

@@ -30,7 +30,7 @@ export function buttonGroup(label, options, selected, select) {
   return make('div', { class: 'button-group', role: 'group', 'aria-label': label }, ...buttons);
 }
 
-// A number on a slider, with its value beside it.
+// A number on a slider, with its value.
 export function slider(label, { min, max, step, value, format = String }, change) {
   const output = make('output', { class: 'number' }, format(value));
   const input = make('input', {

@@ -1,4 +1,4 @@
-// Beside the matrix: every head in small, and how faithful the weights are.
+// Next to the matrix: every head in small, and how faithful the weights are.
 
 import { onScheme } from '../web/color.js';
 import { make } from '../web/dom.js';

@@ -1,4 +1,4 @@
-// An explanation on the page: both sequences, the matrix of weights between them, every layer and head beside it.
+// An explanation on the page: both sequences, the matrix of weights between them, every layer and head next to it.
 
 import { directionOf, make } from '../web/dom.js';
 import { Heat } from '../web/heat.js';
