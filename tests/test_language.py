@@ -28,17 +28,7 @@ QUOTING = {
 # Lines where a word has its ordinary meaning.
 ORDINARY = {r"from hypothesis import .*given|@given\(": "hypothesis"}
 # Areas that are still being rewritten; each goes when its area is done.
-PENDING = (
-    "regard/tasks",
-<<<<<<< HEAD
-    "regard/locale",
-=======
-    "regard/studies",
-    "regard/export",
->>>>>>> 31a1651 (cli, serving: less code; one table of playground mechanisms; count files crossed)
-    "tests/tasks",
-    "tests/recipes",
-)
+PENDING = ("regard/tasks", "tests/tasks", "tests/recipes")
 
 
 @cache

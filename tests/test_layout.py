@@ -9,11 +9,7 @@ import regard
 ROOT = Path(__file__).parents[1]
 MAX_LINES = 400
 # Packages that are still being rewritten; each goes when it is done.
-<<<<<<< HEAD
-PENDING = ("regard/cli/", "regard/serving/", "regard/tasks/", "tests/recipes/")
-=======
-PENDING = ("regard/tasks/", "regard/studies/", "regard/export/", "tests/recipes/")
->>>>>>> 31a1651 (cli, serving: less code; one table of playground mechanisms; count files crossed)
+PENDING = ("regard/tasks/", "tests/recipes/")
 
 SOURCES = {path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT / "regard").rglob("*.py"))}
 SOURCES = {name: path for name, path in SOURCES.items() if not name.startswith(PENDING)}

@@ -81,9 +81,7 @@ def _build_app(run: Path | None, host: str, device: str, engine: str | None, tok
     # Loaded in a thread that ends: a thread that computed keeps threads of OpenMP, and with more of them than cores
     # all sleep between operations, which made small batches of the worker twice as slow.
     with ThreadPoolExecutor(1) as loading:
-        model = loading.submit(
-            _load_and_warm_up, run, device, engine
-        ).result()
+        model = loading.submit(_load_and_warm_up, run, device, engine).result()
     if not model.inputs:
         raise UnsupportedError(f"{run} takes no input, so it cannot be served; use regard evaluate or regard show")
     return build_app(model, about={"run": run.resolve().name, "recipe": recipe}, host=host, token=token)
