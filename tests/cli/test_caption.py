@@ -118,7 +118,7 @@ def test_features_cannot_be_shown_as_images(tmp_path):
     assert call("show", tmp_path / "run", "--example", "3").returncode == 0
     assert_refused(call("caption", tmp_path / "run", "x.jpg"), "was trained on features and cannot read images")
     assert_refused(call("evaluate", tmp_path / "run", "x.jsonl"), "x.jsonl")
-    assert "caption of the nearest picture" in call("evaluate", tmp_path / "run").stdout
+    assert "of the nearest training image" in call("evaluate", tmp_path / "run").stdout
 
 
 def test_caption_refuses_the_run_of_another_task(backwards, images):
