@@ -1,4 +1,4 @@
-"""What needs a process of its own: peak memory, a run without compiled kernels, the cost of compiling.
+"""Measurements in a separate process: peak memory, runs without compiled kernels, the cost of compilation.
 
     python -m benchmarks.child memory "additive | ... | textbook" ours
     python -m benchmarks.child time "additive | ... | textbook" forward+backward 7 0.05 1.5 wall
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def ask(*words: object, **environment: str) -> Any:
-    """The answer of a fresh process."""
+    """The result of a measurement in a new process."""
     command = [sys.executable, "-m", "benchmarks.child", *map(str, words)]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True)
     if done.returncode:
@@ -42,15 +42,15 @@ def environment(case: Case | Growth) -> dict[str, str]:
 
 
 def timed(case: Case, what: str, effort: Effort) -> list[list[float]]:
-    """Seconds a run of ours and of theirs, round by round."""
+    """Seconds per run of ours and of theirs, for each round."""
     pair = case.make()
     return interleaved([step(side, what) for side in pair], effort)
 
 
 def peak() -> float:
-    """The high-water mark of this process in MB."""
+    """The peak memory of this process in MB."""
     status = Path("/proc/self/status")
-    if status.exists():  # ru_maxrss is handed down by the parent on Linux, VmHWM is not
+    if status.exists():  # on Linux ru_maxrss is inherited from the parent, VmHWM is not
         lines = status.read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**10
     scale = 1 if sys.platform == "darwin" else 2**10
@@ -58,7 +58,7 @@ def peak() -> float:
 
 
 def forget() -> None:
-    """Give freed memory back and let the high-water mark start anew, where the system can do that."""
+    """Return freed memory and reset the peak, where the system supports it."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
@@ -67,7 +67,7 @@ def forget() -> None:
 
 
 def memory(case: Case | Growth, which: str) -> float:
-    """MB beyond the inputs at the highest point of one pass. Libraries and kernels are loaded before."""
+    """Peak MB of one pass without its inputs; libraries and kernels are loaded before."""
     what = [name for name in case.passes if name not in (MEMORY, OVERHEAD)][-1]
     if isinstance(case, Growth):
         warm, side = case.make(min(case.lengths) // 2), case.make(int(which))
@@ -87,7 +87,7 @@ def memory(case: Case | Growth, which: str) -> float:
 
 
 def first_use(case: Case) -> dict[str, float]:
-    """Seconds and MB of the very first pass, and seconds of the second: what compiling costs."""
+    """The cost of compilation: seconds and MB of the first pass, seconds of the second."""
     side = (case.small or case.make)().ours
     forget()
     before, start = peak(), time.perf_counter()

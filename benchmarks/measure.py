@@ -1,4 +1,4 @@
-"""From cases to figures."""
+"""Measure the cases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.timing import Effort, exponent, interleaved, spread, step
 
 
 def agree(case: Case) -> None:
-    """A comparison is of use only if both compute the same."""
+    """Check that both workloads of a case compute the same."""
     if case.tolerance is None:
         return
     with torch.no_grad():
@@ -76,7 +76,7 @@ def _grow(case: Growth, passes: list[str], effort: Effort) -> Iterator[Figure]:
 
 
 def first_use(quick: bool) -> Iterator[Figure]:
-    """What compiling costs, once a process: with nothing kept from before, and with torch's cache on disk."""
+    """The cost of compilation, once per process: without a cache, and with torch's cache on disk."""
     with tempfile.TemporaryDirectory() as folder:
         for state in ("nothing cached", "cached on disk")[: 1 if quick else 2]:
             usage = ask("first_use", FIRST_USE.key, TORCHINDUCTOR_CACHE_DIR=folder)
@@ -85,7 +85,7 @@ def first_use(quick: bool) -> Iterator[Figure]:
 
 
 def far_from_zero() -> Iterator[Figure]:
-    """How exact the Gaussian is where |q|^2 - 2 q.k + |k|^2 is not."""
+    """The error of the Gaussian where |q|^2 - 2 q.k + |k|^2 is inaccurate."""
     for features in (1, 64):
         ours, naive = gaussian_errors(features)
         yield Figure(

@@ -66,7 +66,7 @@ def server(run: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
         process.wait(60)
 
 
-def clients(address: str, texts: Sequence[str], tally: Tally, count: int = CLIENTS) -> list[Client]:
+def make_clients(address: str, texts: Sequence[str], tally: Tally, count: int = CLIENTS) -> list[Client]:
     """Clients, each with its own order of the texts."""
     return [Client(address, random.Random(i).sample(texts, len(texts)), tally) for i in range(count)]
 
@@ -74,14 +74,14 @@ def clients(address: str, texts: Sequence[str], tally: Tally, count: int = CLIEN
 def measure_server(run: str, texts: Sequence[str], seconds: float) -> tuple[float, Tally]:
     """Texts per second of a server with clients."""
     with server(run) as (address, _):
-        asyncio.run(run_clients(clients(address, texts, Tally(), 8), 2))  # warm-up
+        asyncio.run(run_clients(make_clients(address, texts, Tally(), 8), 2))  # warm-up
         tally = Tally()
-        took = asyncio.run(run_clients(clients(address, texts, tally), seconds))
-        print(batches(address), flush=True)
+        took = asyncio.run(run_clients(make_clients(address, texts, tally), seconds))
+        print(describe_batches(address), flush=True)
     return tally.count() / took, tally
 
 
-def batches(address: str) -> str:
+def describe_batches(address: str) -> str:
     """The sizes of batches, from the metrics of the server."""
     with urllib.request.urlopen(f"{address.rstrip('/')}/v1/metrics") as answer:
         lines = answer.read().decode().splitlines()
@@ -101,19 +101,19 @@ def measure_offline(run: str, file: str, texts: Sequence[str], seconds: float, r
     async def call_dummy_server() -> None:
         dummy = await start_dummy_server(600)
         address = f"http://127.0.0.1:{dummy.sockets[0].getsockname()[1]}"
-        asking = clients(address, texts, Tally())
-        for one in asking:
+        callers = make_clients(address, texts, Tally())
+        for one in callers:
             one.pause = lambda status: CLIENTS / rate
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-        await run_clients(asking, seconds)
+        await run_clients(callers, seconds)
         dummy.close()
 
     asyncio.run(call_dummy_server())
-    rate = float(process.stdout.readline())
+    texts_per_second = float(process.stdout.readline())
     process.wait()
-    return rate
+    return texts_per_second
 
 
 def try_load(run: str, file: str, texts: Sequence[str], seconds: float, rounds: int) -> Iterator[str]:
@@ -131,9 +131,9 @@ def try_load(run: str, file: str, texts: Sequence[str], seconds: float, rounds: 
 def try_overload(run: str, texts: Sequence[str], seconds: float) -> Iterator[str]:
     with server(run) as (address, _):
         capacity = Tally()
-        asyncio.run(run_clients(clients(address, texts, capacity), 5))  # without overload
+        asyncio.run(run_clients(make_clients(address, texts, capacity), 5))  # without overload
         rate, tally, random_pauses = TIMES * capacity.count() / 5, Tally(), random.Random(0)
-        crowd = clients(address, texts, tally, CROWD)
+        crowd = make_clients(address, texts, tally, CROWD)
         for one in crowd:
             one.pause = lambda status: random_pauses.expovariate(rate / CROWD)
             one.first = random_pauses.expovariate(rate / CROWD)
@@ -142,7 +142,7 @@ def try_overload(run: str, texts: Sequence[str], seconds: float) -> Iterator[str
         yield f"overload: {len(crowd)} clients send {rate:.0f} requests per second, {TIMES} times too many: {tally}"
         yield f"      refusals: p50 {refused[0]:.0f} ms, p99 {refused[1]:.0f} ms (at most 100), worst {refused[2]:.0f}"
         after = Tally()
-        asyncio.run(run_clients(clients(address, texts, after), 5))
+        asyncio.run(run_clients(make_clients(address, texts, after), 5))
         yield f"      then {CLIENTS} clients again: {after}"
 
 
@@ -150,13 +150,13 @@ def try_stop(run: str, texts: Sequence[str]) -> Iterator[str]:
     tally = Tally()
     with server(run) as (address, process):
 
-        async def stopped() -> None:
-            asking = asyncio.create_task(run_clients(clients(address, texts, tally), 20))
+        async def send_and_stop() -> None:
+            callers = asyncio.create_task(run_clients(make_clients(address, texts, tally), 20))
             await asyncio.sleep(4)
             process.send_signal(signal.SIGTERM)
-            await asking
+            await callers
 
-        asyncio.run(stopped())
+        asyncio.run(send_and_stop())
         code = process.wait(60)
     yield f"stop: SIGTERM under load: {tally}; exit code {code}; lost: {tally.lost['reset']} (must be 0)"
 
@@ -166,15 +166,17 @@ def try_memory(run: str, texts: Sequence[str], most: int) -> Iterator[str]:
     with server(run) as (address, process):
         tally = Tally()
 
-        async def measured() -> None:
-            task = asyncio.gather(*(one.run(lambda: tally.total() < most) for one in clients(address, texts, tally)))
+        async def send_and_measure() -> None:
+            task = asyncio.gather(
+                *(one.run(lambda: tally.total() < most) for one in make_clients(address, texts, tally))
+            )
             for mark in (1_000, most // 2, most):
                 while tally.total() < mark and not task.done():
                     await asyncio.sleep(0.05)
                 sizes[mark] = resident(process.pid)
             await task
 
-        asyncio.run(measured())
+        asyncio.run(send_and_measure())
     first, last = sizes[1_000], sizes[most]
     growth = ", ".join(f"{size:.0f} MB after {mark:,}" for mark, size in sizes.items())
     yield f"memory: {growth}: {100 * (last / first - 1):+.1f} % (at most +5)"

@@ -1,4 +1,4 @@
-"""Time side by side: ours, theirs, theirs, ours, ... in one process, so that a slow moment hits both."""
+"""Alternating measurements (ours, theirs, theirs, ours, ...) in one process, so that other load affects both."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def choose_num_runs(run: Step, effort: Effort) -> int:
 
 
 def interleaved(runs: Sequence[Step], effort: Effort) -> list[list[float]]:
-    """Seconds a run: one list for each way to run it, with one entry for each round."""
+    """Seconds per run: one list for each of the runs, with one entry for each round."""
     plan = [(run, choose_num_runs(run, effort)) for run in runs]
     gc.collect()
     gc.disable()
@@ -68,7 +68,7 @@ def interleaved(runs: Sequence[Step], effort: Effort) -> list[list[float]]:
         while len(rounds) < effort.rounds or (len(rounds) < MAX_ROUNDS and time.perf_counter() < end):
             took = {}
             for way in range(len(plan)) if len(rounds) % 2 else reversed(range(len(plan))):
-                took[way] = seconds(*plan[way], effort.clock)  # who comes second finds warm caches: take turns
+                took[way] = seconds(*plan[way], effort.clock)  # alternating, because the second one has warm caches
             rounds.append([took[way] for way in range(len(plan))])
     finally:
         gc.enable()

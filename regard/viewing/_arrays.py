@@ -127,38 +127,38 @@ class RegressionData(NamedTuple):
     weights: Any
 
 
-def validate_regression(
-    x: ArrayLike,
-    y: ArrayLike,
-    queries: ArrayLike,
-    prediction: ArrayLike,
-    weights: ArrayLike | None,
-    truth: ArrayLike | None = None,
-) -> RegressionData:
-    """Validate the arguments of `regression_curve`; only the prediction may have NaN."""
+def validate_regression(weights: ArrayLike | None, **columns: ArrayLike | None) -> RegressionData:
+    """Validate the arguments of `regression_curve` by name; only the prediction may have NaN."""
     caller = "regression_curve"
-    points = {"x": _flatten_column("x", x), "y": _flatten_column("y", y)}
-    curves = {"queries": _flatten_column("queries", queries)}
-    curves["prediction"] = _flatten_column("prediction", prediction, validate_array)
-    curves |= {} if truth is None else {"truth": _flatten_column("truth", truth)}
-    for arrays in (points, curves):
-        validate_equal_sizes(caller, **{name: len(array) for name, array in arrays.items()})
-    columns, rows = (np.argsort(positions, kind="stable") for positions in (points["x"], curves["queries"]))
+    values: dict[str, Any] = {"truth": None}
+    for name, column in columns.items():
+        validate = validate_array if name == "prediction" else validate_array_without_nan
+        values[name] = None if column is None else validate(f"{caller} ({name})", _flatten_column(column), "length")
+    for names in (("x", "y"), ("queries", "prediction", "truth")):
+        sizes = {name: None if values[name] is None else len(values[name]) for name in names}
+        validate_equal_sizes(caller, **sizes)
+    order, rows = (np.argsort(values[name], kind="stable") for name in ("x", "queries"))
+    values |= {name: values[name][rows] for name in ("queries", "prediction", "truth") if values[name] is not None}
     matrix = None
     if weights is not None:
-        matrix, expected = validate_weights(caller, weights, "queries keys"), (len(rows), len(columns))
+        matrix, expected = validate_weights(caller, weights, "queries keys"), (len(rows), len(order))
         if matrix.shape != expected:
             raise ShapeError(f"{caller}: weights must be (queries, keys) = {expected}, got {matrix.shape}.")
-        matrix = matrix[rows][:, columns]
-    curves = {name: curve[rows] for name, curve in curves.items()}
-    return RegressionData(**points, keys=points["x"][columns], **{"truth": None, **curves}, weights=matrix)
+        matrix = matrix[rows][:, order]
+    return RegressionData(**values, keys=values["x"][order], weights=matrix)
 
 
-def _flatten_column(name: str, value: ArrayLike, validate: Any = validate_array_without_nan) -> Any:
+def _flatten_column(value: ArrayLike) -> Tensor:
     tensor = as_tensor(value)
-    if tensor.dim() == 2 and tensor.shape[-1] == 1:
-        tensor = tensor[:, 0]
-    return validate(f"regression_curve ({name})", tensor, "length")
+    return tensor[:, 0] if tensor.dim() == 2 and tensor.shape[-1] == 1 else tensor
+
+
+def validate_overlay(image: Any, weights: Tensor, tokens: Sequence[str] | None) -> tuple[Any, Any, list[str] | None]:
+    """Validate the arguments of `image_overlay`: pixels, grids (tokens, rows, columns) and tokens."""
+    axis_names = "rows columns" if weights.dim() == 2 else "tokens rows columns"
+    grids = validate_weights("image_overlay", weights, axis_names).reshape(-1, *weights.shape[-2:])
+    names = validate_labels("image_overlay", "token", tokens, len(grids))
+    return as_image("image_overlay", image), grids, names
 
 
 def as_image(caller: str, image: Any) -> Any:
@@ -176,6 +176,12 @@ def as_image(caller: str, image: Any) -> Any:
     if not bool(((pixels >= 0) & (pixels <= 1)).all()):
         raise UsageError(f"{caller}: the image has numbers outside of 0..{limit}.")
     return pixels.numpy()
+
+
+def resize_image(image: Any, size: tuple[int, int], **options: Any) -> Any:
+    """Resize an image (height, width, 3) with the options of `interpolate`."""
+    pixels = torch.as_tensor(image).permute(2, 0, 1)[None]
+    return interpolate(pixels, size=size, **options)[0].permute(1, 2, 0).clamp(0, 1).numpy()
 
 
 def apply_weights_as_light(image: Any, weights: Any, smooth: bool) -> Any:

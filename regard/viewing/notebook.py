@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
-from unicodedata import east_asian_width
 
 import torch
 from rich.table import Table
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from regard.viewing import measures
 from regard.viewing._arrays import max_pool
+from regard.viewing._text import text_width
 
 if TYPE_CHECKING:
     from regard.viewing.records import AttentionRecord, AttentionRecords
@@ -252,8 +252,8 @@ def _render_head(
     if max(rows, columns) > MAX_TOKEN_LABELS:
         query_tokens = key_tokens = None
     query_tokens, key_tokens = query_tokens or (), key_tokens or ()
-    left = CHAR_WIDTH * max(map(_token_width, query_tokens), default=0) + 8
-    top = CHAR_WIDTH * max(map(_token_width, key_tokens), default=0) + 8
+    left = CHAR_WIDTH * _max_width(query_tokens) + 8
+    top = CHAR_WIDTH * _max_width(key_tokens) + 8
     full_width, full_height = max(left + width + 4, 60), top + height + 18
     parts = [
         f'<image x="{left:.0f}" y="{top:.0f}" width="{width:.0f}" height="{height:.0f}" '
@@ -281,9 +281,9 @@ def _truncate_token(token: str) -> str:
     return token if len(token) <= MAX_LABEL_LENGTH else token[: MAX_LABEL_LENGTH - 1] + "…"
 
 
-def _token_width(token: str) -> float:
-    """The width of a truncated token, in Latin characters."""
-    return sum(2 if east_asian_width(c) in "WF" else 1 for c in _truncate_token(token))
+def _max_width(tokens: Sequence[str]) -> int:
+    """The width of the widest token, truncated, in Latin characters."""
+    return max((text_width(_truncate_token(token)) for token in tokens), default=0)
 
 
 def _build_palette() -> bytes:

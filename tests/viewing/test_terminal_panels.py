@@ -175,7 +175,7 @@ def test_panels_of_a_memory_share_the_time_axis():
     assert {(line.index("█"), len(line)) for line in marked} == {(16, 20)}
 
 
-def test_outputs_and_wanted_share_a_scale_in_the_terminal_too():
+def test_outputs_and_targets_share_a_scale():
     half, bits = torch.full((4, 2), 0.5), torch.ones(4, 2)
     text = terminal.memory_timeline(
         MemoryData(read_weights=torch.eye(4), outputs=half, targets=bits), width=60, color=False

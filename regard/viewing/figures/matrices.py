@@ -64,8 +64,18 @@ def mask_matrix(
     panels = layout.add_panels(count, 4, size, (0.3, 0.12))
     for index, axes in enumerate(panels):
         draw_cells(axes, visible[index].astype(float), colors.build_colormap(colors.SEQUENTIAL), 0.0, MASK_VMAX)
-        _label_mask(axes, index if count > 1 else None, labels, (queries, keys), cell_size)
-    _draw_mask_title(layout, panels, arrays.describe_mask(mask) if title is None else title, batch)
+        if count == 1:
+            labeling.label_axes(axes, labels, (queries, keys), cell_size)
+        else:
+            labeling.remove_labels(axes)
+            labeling.draw_title(axes, str(index), size=7, loc="center", pad=3)
+    text = arrays.describe_mask(mask) if title is None else title
+    if batch > count:
+        text = f"{text} ({count} of {batch})".strip()
+    if count == 1:
+        labeling.draw_title(panels[0], text)
+    else:
+        labeling.draw_headline(layout, text)
     return layout.finish()
 
 
@@ -96,13 +106,13 @@ def position_encoding(
     if compare_with is not None:
         other = arrays.validate_array("position_encoding", compare_with, "length size")
         arrays.validate_equal_sizes("position_encoding", encoding=len(array), compare_with=len(other))
-    height, width = cell_sizes(array.shape[0], array.shape[1], MAX_ENCODING_SIDE)
+    height, width = cell_sizes(len(array), array.shape[1], MAX_ENCODING_SIDE)
 
     layout = FigureLayout()
-    right = _draw_encoding(layout, array, 0, height, width, title, "feature")
+    right = _draw_encoding(layout, array, 0, (height, width), title, "feature")
     if other is not None:
         column_name = "bit" if np.isin(other, (0, 1)).all() else "feature"
-        _draw_encoding(layout, other, right + 0.55, height, max(width, 0.1), None, column_name)
+        _draw_encoding(layout, other, right + 0.55, (height, max(width, 0.1)), None, column_name)
     return layout.finish()
 
 
@@ -161,36 +171,11 @@ def position_shift(
     return layout.finish()
 
 
-def _label_mask(
-    axes: Any, index: int | None, labels: labeling.AxisLabels, counts: tuple[int, int], cell_size: tuple[float, float]
-) -> None:
-    if index is None:
-        labeling.label_axes(axes, labels, counts, cell_size)
-    else:
-        labeling.remove_labels(axes)
-        labeling.draw_title(axes, str(index), size=7, loc="center", pad=3)
-
-
-def _draw_mask_title(layout: FigureLayout, panels: list[Any], text: str, count: int) -> None:
-    if count > len(panels):
-        text = f"{text} ({len(panels)} of {count})".strip()
-    if len(panels) == 1:
-        labeling.draw_title(panels[0], text)
-    else:
-        labeling.draw_headline(layout, text)
-
-
 def _draw_encoding(
-    layout: FigureLayout,
-    array: Any,
-    left: float,
-    cell_height: float,
-    cell_width: float,
-    text: str | None,
-    column_name: str,
+    layout: FigureLayout, array: Any, left: float, cell_size: tuple[float, float], text: str | None, column_name: str
 ) -> float:
     """Draw an encoding with its color bar and return the right edge."""
-    rows, columns = array.shape
+    (rows, columns), (cell_height, cell_width) = array.shape, cell_size
     axes = layout.add_axes(left, 0, columns * cell_width, rows * cell_height)
     vmax = arrays.resolve_vmax("position_encoding", None, np.abs(array))
     image = draw_cells(axes, array, colors.build_colormap(colors.DIVERGING), -vmax, vmax)

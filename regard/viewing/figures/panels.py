@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Shaped
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from regard.errors import UsageError
 from regard.viewing import _arrays as arrays
@@ -96,12 +94,9 @@ def image_overlay(
         >>> image_overlay(torch.rand(32, 48, 3), torch.rand(2, 4, 6), tokens=["a", "dog"])
         Figure(... x ... pixels)
     """
-    pixels = arrays.as_image("image_overlay", image)
-    axis_names = "rows columns" if weights.dim() == 2 else "tokens rows columns"
-    grids = arrays.validate_weights("image_overlay", weights, axis_names).reshape(-1, *weights.shape[-2:])
+    pixels, grids, names = arrays.validate_overlay(image, weights, tokens)
     if len(grids) > MAX_OVERLAYS:
         raise UsageError(f"image_overlay draws at most {MAX_OVERLAYS} tokens, got {len(grids)}; pass a part of them.")
-    names = arrays.validate_labels("image_overlay", "token", tokens, len(grids)) or [""] * len(grids)
 
     layout, longer = FigureLayout(), max(pixels.shape[:2])
     height, width = (round_to_pixels(OVERLAY_SIDE * max(side / longer, 0.2)) for side in pixels.shape[:2])
@@ -109,7 +104,7 @@ def image_overlay(
     columns = OVERLAYS_PER_ROW if len(grids) < 20 else MANY_OVERLAYS_PER_ROW
     panels = layout.add_panels(len(grids) + 1, columns, (height, width), (0.4, 0.08))
     _draw_overlay(panels[0], pixels, "", None)
-    for axes, grid, name in zip(panels[1:], grids, names, strict=True):
+    for axes, grid, name in zip(panels[1:], grids, names or [""] * len(grids), strict=True):
         label = truncate(labeling.show_control_characters(name), labeling.MAX_LABEL_WIDTH)
         _draw_overlay(axes, arrays.apply_weights_as_light(pixels, grid, smooth), label, _max_or_nan(grid))
     labeling.draw_headline(layout, title)
@@ -150,7 +145,7 @@ def regression_curve(
         >>> regression_curve(x, x.sin(), x, output.context, output.weights)
         Figure(... x ... pixels)
     """
-    data = arrays.validate_regression(x, y, queries, prediction, weights, truth)
+    data = arrays.validate_regression(weights, x=x, y=y, queries=queries, prediction=prediction, truth=truth)
     max_width = labeling.MAX_TITLE_WIDTH // 2
     x_label, y_label = (truncate(labeling.show_control_characters(label), max_width) for label in axis_labels)
     layout = FigureLayout()
@@ -237,11 +232,10 @@ def _max_or_nan(weights: Any) -> float:
 
 def _resize_image(image: Any, height: float, width: float) -> Any:
     """Resize to twice the pixels of the panel, for zooming into SVG."""
-    pixels = torch.as_tensor(image).permute(2, 0, 1)[None]
-    size = [max(1, round(2 * side * DPI)) for side in (height, width)]
-    is_reduced = pixels.shape[-2] > size[0]
+    size = max(1, round(2 * height * DPI)), max(1, round(2 * width * DPI))
+    is_reduced = len(image) > size[0]
     mode: dict[str, Any] = {"mode": "bilinear", "antialias": True} if is_reduced else {"mode": "nearest-exact"}
-    return interpolate(pixels, size=size, **mode)[0].permute(1, 2, 0).clamp(0, 1).numpy()
+    return arrays.resize_image(image, size, **mode)
 
 
 def _draw_overlay(axes: Any, pixels: Any, name: str, largest: float | None) -> None:

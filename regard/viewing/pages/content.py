@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
-from torch.nn.functional import interpolate
 
 from regard.errors import ShapeError, UsageError
-from regard.viewing._arrays import as_image
-from regard.viewing.pages.page import HtmlPage, quantize_uint16
+from regard.viewing._arrays import as_image, resize_image
+from regard.viewing.pages.page import HtmlPage, quantize_heads, quantize_uint16
 
 __all__ = ["build_thumbnails", "caption_page", "document_page", "head_grid"]
 
@@ -59,10 +58,7 @@ def head_grid(
         "heads": weights.shape[1],
         "thumb": list(thumbnails.shape[2:]),
     }
-    blocks = {"thumbs": thumbnails.numpy().tobytes()}
-    for layer, layer_weights in enumerate(weights):
-        for head, head_weights in enumerate(layer_weights):
-            blocks[f"w-{layer}-{head}"] = quantize_uint16(head_weights)
+    blocks = {"thumbs": thumbnails.numpy().tobytes(), **quantize_heads(weights)}
     return HtmlPage.build(title, ["heads.js"], data, blocks, language)
 
 
@@ -118,7 +114,10 @@ def caption_page(
         raise ShapeError(
             f"caption_page expects weights ({len(tokens)} words, rows, columns), got {tuple(weights.shape)}."
         )
-    pixels = _shrink_image(as_image("caption_page", image))
+    pixels = as_image("caption_page", image)
+    if (ratio := MAX_IMAGE_SIDE / max(pixels.shape[:2])) < 1:
+        height, width = (max(1, round(side * ratio)) for side in pixels.shape[:2])
+        pixels = resize_image(pixels, (height, width), mode="bilinear", antialias=True)
     title = title or " ".join(tokens)
     data = {
         "title": title,
@@ -196,15 +195,6 @@ def _validate_head_grid(weights: Tensor, query_tokens: Sequence[str], key_tokens
             f"head_grid: got {len(query_tokens)} query tokens and {len(key_tokens)} key tokens "
             f"for weights {tuple(weights.shape)}."
         )
-
-
-def _shrink_image(pixels: Any) -> Any:
-    ratio = MAX_IMAGE_SIDE / max(pixels.shape[:2])
-    if ratio >= 1:
-        return pixels
-    size = [max(1, round(side * ratio)) for side in pixels.shape[:2]]
-    batch = torch.as_tensor(pixels).permute(2, 0, 1)[None]
-    return interpolate(batch, size, mode="bilinear", antialias=True)[0].permute(1, 2, 0).clamp(0, 1).numpy()
 
 
 def _validate_document(tokens: Sequence[Sequence[Any]], weights: Any, sentence_weights: Any) -> None:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from regard.errors import StorageError, UsageError
 
-__all__ = ["FULL_WEIGHT", "STYLE_SHEETS", "HtmlPage", "build_page", "bundle_scripts", "quantize_uint16"]
+__all__ = ["FULL_WEIGHT", "STYLE_SHEETS", "HtmlPage", "build_page", "quantize_heads", "quantize_uint16"]
 
 ASSET_FOLDER = Path(__file__).parent.parent / "web"
 FULL_WEIGHT = 65535  # stands for a weight of 1
@@ -216,6 +216,27 @@ def quantize_uint16(weights: Float[Tensor, "..."]) -> bytes:
     """
     levels = (weights.detach().cpu().double().clamp(0, 1).nan_to_num(0) * FULL_WEIGHT).round()
     return levels.numpy().astype("<u2").tobytes()
+
+
+def quantize_heads(weights: Float[Tensor, "layers heads queries keys"]) -> dict[str, bytes]:
+    """Quantize the weights of each head for `HtmlPage.build`, under the names that the scripts expect.
+
+    Args:
+        weights: weights of all heads
+
+    Shape:
+        weights (layers, heads, queries, keys)
+
+    Example:
+        >>> import torch
+        >>> list(quantize_heads(torch.rand(1, 2, 3, 4)))
+        ['w-0-0', 'w-0-1']
+    """
+    return {
+        f"w-{layer}-{head}": quantize_uint16(head_weights)
+        for layer, layer_weights in enumerate(weights)
+        for head, head_weights in enumerate(layer_weights)
+    }
 
 
 def deflate_base64(data: bytes) -> str:

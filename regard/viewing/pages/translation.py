@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import ShapeError, UsageError
-from regard.viewing.pages.page import HtmlPage, quantize_uint16
+from regard.viewing.pages.page import HtmlPage, quantize_heads
 
 __all__ = ["BeamNode", "NextToken", "TokenizedSentence", "TranslationPageData", "translation_page"]
 
@@ -206,11 +206,7 @@ def translation_page(
         "forced": page_data.forced,
         "faithfulness": page_data.faithfulness,
     }
-    blocks = {
-        f"w-{layer_index}-{head_index}": quantize_uint16(head_weights)
-        for layer_index, layer_weights in enumerate([] if weights is None else weights)
-        for head_index, head_weights in enumerate(layer_weights)
-    }
+    blocks = None if weights is None else quantize_heads(weights)
     return HtmlPage.build(f"{source.text} → {target.text}", ["translation.js"], data, blocks, language)
 
 

@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.attention import Attention, Dropout, Mask, MultiHead, ScaledDot, attend, kernel_sum, softmax
+from regard.attention import Attention, Dropout, Mask, MultiHead, ScaledDot, attend
+from regard.attention.equation import default_normalizer
 from regard.errors import ShapeError, UsageError
 from regard.viewing.pages.page import HtmlPage
 
@@ -361,9 +362,7 @@ def _eval_normalizer(attention: MultiHead | Attention) -> Any:
     normalize = attention.normalize
     if isinstance(normalize, Dropout):
         normalize = normalize.normalize
-    if normalize is None:
-        return kernel_sum if getattr(attention.score, "output_kind", "logits") == "kernel" else softmax
-    return normalize
+    return default_normalizer(attention.score) if normalize is None else normalize
 
 
 def _name_of(value: Any) -> str:

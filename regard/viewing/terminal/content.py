@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Shaped
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from regard.errors import UsageError
 from regard.viewing import _arrays as arrays
@@ -109,14 +107,12 @@ def image_overlay(
         ████████ ████░░░░
         ████████ ░░░░████
     """
-    pixels = arrays.as_image("image_overlay", image)
-    axis_names = "rows columns" if weights.dim() == 2 else "tokens rows columns"
-    grids = arrays.validate_weights("image_overlay", weights, axis_names).reshape(-1, *weights.shape[-2:])
-    names = arrays.validate_labels("image_overlay", "token", tokens, len(grids))
+    pixels, grids, names = arrays.validate_overlay(image, weights, tokens)
     color, max_width = screen.resolve_options(color, width)
     panel_width = max(MIN_IMAGE_WIDTH, min(MAX_IMAGE_WIDTH, (max_width + 1) // (len(grids) + 1) - 1))
     size = min(max_width, pixels.shape[1], panel_width)
-    reduced = _resize_image(pixels, size)
+    height = max(2, round(size * pixels.shape[0] / pixels.shape[1] / 2) * 2)  # two rows per line
+    reduced = arrays.resize_image(pixels, (height, size), mode="area")
     images = [reduced, *(arrays.apply_weights_as_light(reduced, grid, smooth) for grid in grids)]
     panels = [_render_gray(panel, color) for panel in images]
     titles = ["", *(screen.clean_label(name, size) for name in names or [""] * len(grids))]
@@ -159,7 +155,7 @@ def regression_curve(
         >>> "∘" in regression_curve(x, x.cos(), x, x.sin(), width=40, color=False)
         True
     """
-    data = arrays.validate_regression(x, y, queries, prediction, weights)
+    data = arrays.validate_regression(weights, x=x, y=y, queries=queries, prediction=prediction)
     color, max_width = screen.resolve_options(color, width)
     left, right, low, high = (
         float(limit(np.concatenate(pair)))
@@ -245,12 +241,6 @@ def _render_document_legend(vmax: float, color: bool, language: str) -> list[str
         return [screen.localize(PLAIN_LEGEND, language).format(vmax)]
     scale = "".join(f"\x1b[48;5;{code}m  \x1b[0m" for code in screen.COLORS[1:])
     return [screen.localize(COLOR_LEGEND, language).format(scale, vmax)]
-
-
-def _resize_image(image: Any, width: int) -> Any:
-    height = max(2, round(width * image.shape[0] / image.shape[1] / 2) * 2)  # two rows per line
-    pixels = torch.as_tensor(image).permute(2, 0, 1)[None]
-    return interpolate(pixels, size=(height, width), mode="area")[0].permute(1, 2, 0).numpy()
 
 
 def _render_gray(image: Any, color: bool) -> list[str]:

@@ -58,16 +58,21 @@ def heatmap(
         chat │▒▒▓▓│
         blank 0, ░ up to 0.25, █ up to 1
     """
-    queries, keys = _validate_heatmap(weights, row_labels, column_labels)
+    if weights.dim() != 2:
+        raise ShapeError(f"heatmap expects weights (queries, keys), got {tuple(weights.shape)}.")
+    if bool((weights < 0).any()):
+        raise UsageError("heatmap: weights must not be negative; pass weights, not scores.")
+    queries, keys = weights.shape
+    rows, columns = arrays.validate_axis_labels("heatmap", row_labels, column_labels, (queries, keys))
     color, max_width = screen.resolve_options(color, width)
-    labels = [screen.clean_label(str(label)) for label in (row_labels or ())[:height]]
+    labels = [screen.clean_label(label) for label in (rows or ())[:height]]
     margin = max(map(text_width, labels), default=0)
     shown_keys = min(keys, max(1, (max_width - margin - 3) // screen.CELL_WIDTH))
     shown_queries = min(queries, height)
 
     table = weights.detach()[:shown_queries, :shown_keys].double().tolist()
     vmax = max((weight for row in table for weight in row if math.isfinite(weight)), default=0.0)
-    lines = [] if column_labels is None else _render_column_labels(column_labels, shown_keys, margin)
+    lines = [] if columns is None else _render_column_labels(columns, shown_keys, margin)
     for i, row in enumerate(table):
         label = labels[i] + " " if labels else ""
         padding = " " * (margin + bool(labels) - text_width(label))
@@ -221,23 +226,9 @@ def position_encoding(
     return "\n".join(lines + screen.fit_lines(notes, max_width))
 
 
-def _validate_heatmap(
-    weights: Tensor, row_labels: Sequence[str] | None, column_labels: Sequence[str] | None
-) -> tuple[int, int]:
-    if weights.dim() != 2:
-        raise ShapeError(f"heatmap expects weights (queries, keys), got {tuple(weights.shape)}.")
-    if bool((weights < 0).any()):
-        raise UsageError("heatmap: weights must not be negative; pass weights, not scores.")
-    queries, keys = weights.shape
-    for axis, labels, count in (("row", row_labels, queries), ("column", column_labels, keys)):
-        if labels is not None and len(labels) != count:
-            raise UsageError(f"heatmap: got {len(labels)} {axis} labels for {count} {axis}s.")
-    return queries, keys
-
-
 def _render_column_labels(column_labels: Sequence[str], num_shown: int, margin: int) -> list[str]:
     """Labels written downwards, each above its column."""
-    labels = [grapheme_clusters(screen.clean_label(str(label))) for label in column_labels[:num_shown]]
+    labels = [grapheme_clusters(screen.clean_label(label)) for label in column_labels[:num_shown]]
     depth = max(map(len, labels), default=0)
     edge = " " * (margin + 2 if margin else 1)
     padded = [[" "] * (depth - len(label)) + label for label in labels]
