@@ -310,7 +310,8 @@ def _backtrack(steps: list[SearchStep], number: int, index: int) -> Hypothesis:
         token_ids.append(step.token[index])
         log_probs.append(step.log_prob[index])
         index = step.parent[index]
-    return Hypothesis(token_ids[finished:][::-1], score, math.fsum(log_probs), log_probs[::-1], finished)
+    token_ids = token_ids[:0:-1] if finished else token_ids[::-1]  # without EOS
+    return Hypothesis(token_ids, score, math.fsum(log_probs), log_probs[::-1], finished)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from regard.attention import MultiHead, padding, window
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
 from regard.errors import UsageError
 from regard.models.layers import FastDropout, TokenEmbedding
-from regard.models.transformer_layers import TransformerEncoderLayer
+from regard.models.transformer_layers import TransformerEncoderLayer, _ResidualLayer
 
 __all__ = [
     "ConvBlock",
@@ -146,18 +146,20 @@ class ConvBlock(ResettableModule):
 
     def forward(self, x: Vectors, lengths: Lengths | None = None) -> Vectors:
         if lengths is not None:  # padding is a neighbor of the last position: it must be 0
-            x = x * _length_mask(x, lengths)
+            is_inside = torch.arange(x.shape[1], device=x.device) < lengths[:, None].to(x.device)
+            x = x * is_inside[..., None].to(x.dtype)
         return self.out_proj(torch.relu(self.conv(x.transpose(1, 2))).transpose(1, 2))
 
 
-class _PreNormLayer(ResettableModule):
+class _PreNormLayer(_ResidualLayer):
     """Adds layer norm before a block, and dropout and a residual connection after it: x + dropout(block(norm(x)))."""
 
     norm: nn.LayerNorm
-    dropout: FastDropout
+    norm_first = True
 
     def forward(self, x: Vectors, lengths: Lengths | None = None) -> Vectors:
-        return x + self.dropout(super().forward(self.norm(x), lengths))
+        block = super().forward
+        return self._residual(x, self.norm, lambda x: block(x, lengths))
 
 
 class ConvLayer(_PreNormLayer, ConvBlock):
@@ -309,9 +311,3 @@ class LocalAttentionBlock(SelfAttentionBlock):
 
     def extra_repr(self) -> str:
         return f"radius={self.radius}"
-
-
-def _length_mask(x: Vectors, lengths: Lengths) -> Float[Tensor, "batch seq_len 1"]:
-    """1 on the positions of a row, 0 on padding."""
-    positions = torch.arange(x.shape[1], device=x.device)
-    return (positions < lengths[:, None].to(x.device))[..., None].to(x.dtype)

@@ -234,19 +234,14 @@ class MemoryStepFunction(torch.autograd.Function):
                 return None, *differentiable_backward(
                     lambda *inputs: memory_step_forward(ctx.layout, *inputs)[0], inputs, grads
                 )
-            return None, *_memory_step_backward(ctx.layout, interface, saved, *grads)
+            return None, *_memory_step_backward(ctx.layout, interface, saved, grads)
 
 
 def _memory_step_backward(
-    layout: HeadLayout,
-    interface: Tensor,
-    saved: Sequence[SavedTensors],
-    grad_memory: Tensor,
-    grad_read: Tensor,
-    grad_read_weights: Tensor,
-    grad_write_weights: Tensor,
+    layout: HeadLayout, interface: Tensor, saved: Sequence[SavedTensors], grads: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
     """Gradients of the interface and of the state before the step."""
+    grad_memory, grad_read, grad_read_weights, grad_write_weights = grads
     activated, saved_writing, saved_reading, saved_write = saved
     memory, read_weights = saved_reading[MEMORY_INDEX], saved_reading[-1]
     *grad_readers, grad_addressed, grad_previous_read = address_backward(

@@ -210,7 +210,9 @@ class RNNSeq2Seq(ResettableModule):
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> tuple[EncoderMemory, RNNState]:
         """What the decoder attends to, and its initial state."""
-        states, final = self.encoder(self.dropout(self.src_embed(source)), source_lengths)
+        embedded = self.src_embed(source)
+        embedded = self.dropout(embedded) if self.dropout.training else embedded
+        states, final = self.encoder(embedded, source_lengths)
         start = torch.tanh(self.bridge(final)).view(len(final), len(self.cells), -1, self.hidden_dim)
         state = RNNState(
             [tuple(layer.unbind(1)) for layer in start.unbind(1)],

@@ -8,6 +8,7 @@ from regard.attention.normalizers.wrappers import NormalizerWrapper
 from regard.attention.relative_positions import RelativePositionBias
 from regard.attention.scores.base import FunctionScore, ScaledScore, SumScore
 from regard.models import captioner, hierarchical, hybrid_encoder, image_models, layers, ntm_controllers, rnn_seq2seq
+from regard.studies import costs
 from regard.tasks import sequence_loss
 from regard.training.trainer import Objective
 from regard.viewing import PermutedWeights, UniformWeights
@@ -24,7 +25,8 @@ BASE_CLASSES = {
     layers.RNNCell,
     Objective,
     captioner.PartiallySampled,  # takes a tensor of the batch
-    projected.KeyProjectedScore,  # made for one call
+    projected.KeyProjectedScore,  # created for one call
+    costs.MaterializedSelfAttention,  # a layer of fixed size, whose costs are measured
 }
 
 

@@ -77,7 +77,14 @@ class KernelRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRegression:
         """Store the points and learn the width if requested; points of weight 0 are dropped."""
-        self._check_parameters()
+        for name, value, choices in (
+            ("kernel", self.kernel, tuple(KERNELS)),
+            ("out_of_reach", self.out_of_reach, OUT_OF_REACH_CHOICES),
+        ):
+            if value not in choices:
+                raise UsageError(
+                    f"KernelRegression: invalid value {value!r} for {name}: must be one of {', '.join(choices)}"
+                )
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         is_kept = weight > 0
@@ -124,16 +131,6 @@ class KernelRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         tags.target_tags.multi_output = True
         tags.regressor_tags.poor_score = self.kernel == "average"  # a constant
         return tags
-
-    def _check_parameters(self) -> None:
-        for name, value, choices in (
-            ("kernel", self.kernel, tuple(KERNELS)),
-            ("out_of_reach", self.out_of_reach, OUT_OF_REACH_CHOICES),
-        ):
-            if value not in choices:
-                raise UsageError(
-                    f"KernelRegression: invalid value {value!r} for {name}: must be one of {', '.join(choices)}"
-                )
 
     def _resolve_width(self, points: TrainingPoints) -> Tensor:
         if isinstance(self.width, str) and self.width == "learned":

@@ -189,13 +189,9 @@ def smooth_in_chunks(
     sums = []
     for start in range(0, len(query), chunk_size):
         chunk = slice(start, start + chunk_size)
-        mask = None if excluded is None else _exclusion_mask(excluded[chunk], len(key))
+        mask = None if excluded is None else excluded[chunk, None] != torch.arange(len(key))
         sums.append(attend(query[chunk], key, value, mask, score=score, normalize=normalize).context)
     return torch.cat(sums)
-
-
-def _exclusion_mask(excluded: Tensor, num_points: int) -> Bool[Tensor, "queries points"]:
-    return excluded[:, None] != torch.arange(num_points)
 
 
 class SortedNeighbors:
