@@ -24,6 +24,8 @@ QueryPositions = Int[Tensor, "*p queries"] | int | None
 class _LocalAttention(ResettableModule):
     """What LocalM and LocalP share: a score, a radius, and a mask and a normalizer that depend on the query."""
 
+    repr_settings = ("radius",)
+
     def __init__(self, score: ScoreLike, radius: int, normalize: NormalizerLike | None):
         super().__init__()
         self.score, self.radius, self.normalize = score, radius, normalize
@@ -82,9 +84,6 @@ class _LocalAttention(ResettableModule):
     def precompute(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> ProjectedKV:
         """The same attention with fixed keys and values, whose projections are computed once."""
         return ProjectedKV(self, key, value, mask)
-
-    def extra_repr(self) -> str:
-        return f"radius={self.radius}"
 
 
 class LocalM(_LocalAttention):

@@ -33,6 +33,9 @@ class ResettableModule(nn.Module):
         torch.Size([2, 3, 8])
     """
 
+    repr_settings: tuple[str, ...] = ()
+    """The names of the attributes that the repr shows."""
+
     def reset_parameters(self) -> None:
         """Initialize all parameters and buffers again: the same seed gives the values of the constructor."""
         reset_modules(*self.children())
@@ -40,6 +43,9 @@ class ResettableModule(nn.Module):
 
     def _init_parameters(self) -> None:
         """Initialize the parameters of this module itself, after those of its submodules."""
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={getattr(self, name)}" for name in self.repr_settings)
 
 
 def reset_modules(*modules: object) -> None:

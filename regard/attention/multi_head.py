@@ -54,6 +54,8 @@ class MultiHead(ResettableModule):
         (torch.Size([2, 3, 16]), torch.Size([2, 4, 3, 3]))
     """
 
+    repr_settings = ("embed_dim", "num_heads", "num_kv_heads")
+
     def __init__(
         self,
         embed_dim: int,
@@ -213,9 +215,6 @@ class MultiHead(ResettableModule):
                     layer.bias.copy_(bias)
                 converted.out_proj.bias.copy_(module.out_proj.bias)
         return converted.train(module.training)
-
-    def extra_repr(self) -> str:
-        return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}"
 
 
 class ProjectedHeads(FixedKeys):

@@ -34,6 +34,8 @@ class AttentionPool(ResettableModule):
         (torch.Size([2, 10, 8]), torch.Size([2, 10, 49]))
     """
 
+    repr_settings = ("num_queries",)
+
     def __init__(
         self,
         attention: Attention,
@@ -70,9 +72,6 @@ class AttentionPool(ResettableModule):
         mask = None if lengths is None else padding(lengths)
         output = self.attention(self.query, features, features, mask)
         return output.context, output.weights if need_weights else None
-
-    def extra_repr(self) -> str:
-        return f"num_queries={self.num_queries}"
 
 
 class MaxPool(ResettableModule):

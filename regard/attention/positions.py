@@ -42,6 +42,8 @@ class Sinusoidal(ResettableModule):
         torch.Size([2, 5, 8])
     """
 
+    repr_settings = ("embed_dim", "base")
+
     def __init__(self, embed_dim: int, base: float | int = 10000.0) -> None:
         super().__init__()
         if embed_dim < 2 or embed_dim % 2:
@@ -93,9 +95,6 @@ class Sinusoidal(ResettableModule):
         exponents = torch.arange(0, self.embed_dim, 2, device=positions.device).to(exact) / self.embed_dim
         return positions.to(exact).unsqueeze(-1) * self.base**-exponents
 
-    def extra_repr(self) -> str:
-        return f"embed_dim={self.embed_dim}, base={self.base}"
-
 
 class Learned(ResettableModule):
     """Adds a learned vector to each position.
@@ -117,6 +116,8 @@ class Learned(ResettableModule):
         >>> Learned(10, 8)(torch.randn(2, 5, 8), offset=5).shape
         torch.Size([2, 5, 8])
     """
+
+    repr_settings = ("max_positions", "embed_dim")
 
     def __init__(self, max_positions: int, embed_dim: int, *, device: Device = None, dtype: Dtype = None) -> None:
         super().__init__()
@@ -146,9 +147,6 @@ class Learned(ResettableModule):
             raise UsageError(
                 f"Learned: positions must be in 0..{self.max_positions - 1}, got {first}..{last + length - 1}"
             )
-
-    def extra_repr(self) -> str:
-        return f"max_positions={self.max_positions}, embed_dim={self.embed_dim}"
 
 
 def binary_code(length: int, bits: int | None = None) -> Int[Tensor, "length bits"]:

@@ -40,6 +40,8 @@ class Rotary(Score):
         torch.Size([2, 3, 5])
     """
 
+    repr_settings = ("base", "offset")
+
     is_positional = is_relative = True
 
     def __init__(self, score: Score, base: float = 10000.0, offset: int | None = None):
@@ -80,9 +82,6 @@ class Rotary(Score):
         even, odd = wide[..., 0::2], wide[..., 1::2]
         rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1)
         return rotated.flatten(-2).to(vectors.dtype)
-
-    def extra_repr(self) -> str:
-        return f"base={self.base}, offset={self.offset}"
 
 
 class RelativePositionBias(Score):
@@ -202,6 +201,8 @@ class Alibi(RelativePositionBias):
         torch.Size([2, 8, 3, 5])
     """
 
+    repr_settings = ("num_heads",)
+
     def __init__(self, num_heads: int, offset: int | None = None, *, device: Device = None, dtype: Dtype = None):
         super().__init__(num_heads, offset)
         self.slopes: Tensor
@@ -214,9 +215,6 @@ class Alibi(RelativePositionBias):
     def bias_of_distance(self, distance: Tensor) -> Tensor:
         slopes = self.slopes.float().to(distance.device)
         return -slopes[:, None] * distance.abs()
-
-    def extra_repr(self) -> str:
-        return f"num_heads={self.num_heads}"
 
 
 def _compute_slopes(num_heads: int) -> list[float]:
@@ -250,6 +248,8 @@ class RelativeBias(RelativePositionBias):
         >>> (Dot() + RelativeBias(8))(torch.randn(2, 8, 3, 4), torch.randn(2, 8, 5, 4)).shape
         torch.Size([2, 8, 3, 5])
     """
+
+    repr_settings = ("num_heads", "num_buckets", "max_distance")
 
     def __init__(
         self,
@@ -292,6 +292,3 @@ class RelativeBias(RelativePositionBias):
 
     def bias_of_distance(self, distance: Tensor) -> Tensor:
         return self.table[self.bucket(distance)].movedim(-1, 0)
-
-    def extra_repr(self) -> str:
-        return f"num_heads={self.num_heads}, num_buckets={self.num_buckets}, max_distance={self.max_distance}"

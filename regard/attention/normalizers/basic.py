@@ -114,6 +114,8 @@ class Temperature(Normalizer):
         [[0.0, 1.0, 0.0]]
     """
 
+    repr_settings = ("temperature",)
+
     temperature: Tensor | Number
 
     def __init__(self, temperature: Tensor | Number) -> None:
@@ -123,9 +125,6 @@ class Temperature(Normalizer):
 
     def compute_weights(self, scores: Tensor) -> Tensor:
         return torch.softmax(divide_by_temperature(scores, self.temperature), -1)
-
-    def extra_repr(self) -> str:
-        return f"temperature={self.temperature}"
 
 
 class SigmoidSum(Normalizer):
@@ -161,6 +160,8 @@ class TopK(Normalizer):
         [[0.0, 0.5, 0.5, 0.0]]
     """
 
+    repr_settings = ("k",)
+
     def __init__(self, k: int) -> None:
         super().__init__()
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
@@ -176,9 +177,6 @@ class TopK(Normalizer):
         remaining = k - above.sum(-1, keepdim=True)
         selected = above | (tied & (tied.cumsum(-1) <= remaining))
         return torch.softmax(scores.masked_fill(~selected, -torch.inf), -1)
-
-    def extra_repr(self) -> str:
-        return f"k={self.k}"
 
 
 def first_argmax_one_hot(scores: Tensor) -> Tensor:
@@ -288,6 +286,8 @@ class Gumbel(Normalizer):
         [[0.25, 0.25, 0.25, 0.25]]
     """
 
+    repr_settings = ("temperature",)
+
     temperature: Tensor | Number
 
     def __init__(self, temperature: Tensor | Number = 1.0, generator: torch.Generator | None = None) -> None:
@@ -303,6 +303,3 @@ class Gumbel(Normalizer):
     def compute_weights(self, scores: Tensor) -> Tensor:
         noisy = scores + sample_gumbel_noise(scores, self.generator) if self.training else scores
         return torch.softmax(divide_by_temperature(noisy, self.temperature), -1)
-
-    def extra_repr(self) -> str:
-        return f"temperature={self.temperature}"

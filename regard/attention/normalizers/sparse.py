@@ -198,6 +198,8 @@ class Entmax(Normalizer):
         [[0.75, 0.25, 0.0, 0.0]]
     """
 
+    repr_settings = ("alpha",)
+
     def __init__(self, alpha: Number) -> None:
         super().__init__()
         if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 1 <= alpha < float("inf"):
@@ -206,6 +208,3 @@ class Entmax(Normalizer):
 
     def compute_weights(self, scores: Tensor) -> Tensor:
         return torch.softmax(scores, -1) if self.alpha == 1 else _entmax_weights(scores, self.alpha)
-
-    def extra_repr(self) -> str:
-        return f"alpha={self.alpha}"

@@ -61,6 +61,8 @@ class Additive(_NetworkScore):
         torch.Size([2, 3, 5])
     """
 
+    repr_settings = ("activation",)
+
     def __init__(
         self,
         query_dim: int | None,
@@ -109,9 +111,6 @@ class Additive(_NetworkScore):
         hidden = self.project_query(query, key.shape[-2])[..., :, None, :] + self.key_proj(key)[..., None, :, :]
         return upcast_half(ACTIVATIONS[self.activation](hidden) @ self.energy)
 
-    def extra_repr(self) -> str:
-        return f"activation={self.activation}"
-
 
 class AdditivePairs(Score):
     """v . tanh(q + k) of projected vectors: the part of Additive that is computed for each pair."""
@@ -152,6 +151,8 @@ class Concat(_NetworkScore):
         torch.Size([2, 3, 5])
     """
 
+    repr_settings = ("num_layers",)
+
     query_dim: int
 
     def __init__(
@@ -184,9 +185,6 @@ class Concat(_NetworkScore):
 
     def project_key(self, key: Tensor) -> Tensor:
         return F.linear(key, self.in_proj.weight[:, self.query_dim :])
-
-    def extra_repr(self) -> str:
-        return f"num_layers={self.num_layers}"
 
 
 class MLPPairs(Score):

@@ -117,6 +117,8 @@ class Bilinear(Score):
         torch.Size([2, 3, 5])
     """
 
+    repr_settings = ("query_dim", "key_dim")
+
     def __init__(self, query_dim: int, key_dim: int, *, device: Device = None, dtype: Dtype = None):
         super().__init__()
         self.query_dim, self.key_dim = query_dim, key_dim
@@ -136,9 +138,6 @@ class Bilinear(Score):
 
     def project_query(self, query: Tensor, num_keys: int) -> Tensor:
         return F.linear(query, self.weight.mT)
-
-    def extra_repr(self) -> str:
-        return f"query_dim={self.query_dim}, key_dim={self.key_dim}"
 
 
 class Energy(Bilinear):
@@ -187,6 +186,8 @@ class Location(Score):
         torch.Size([2, 3, 5])
     """
 
+    repr_settings = ("query_dim", "max_keys")
+
     is_positional = True
 
     def __init__(self, query_dim: int, max_keys: int, *, device: Device = None, dtype: Dtype = None):
@@ -212,6 +213,3 @@ class Location(Score):
 
     def forward_grouped(self, query: Tensor, key: Tensor, num_groups: int) -> Tensor:
         return self(query, key[..., :1, :, :])  # only the number of keys matters
-
-    def extra_repr(self) -> str:
-        return f"query_dim={self.query_dim}, max_keys={self.max_keys}"
