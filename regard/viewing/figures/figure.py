@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from regard._imports import require_extra
-from regard.errors import StorageError, UsageError
+from regard.viewing._output import write_output
 from regard.viewing.figures import _colors as colors
 
 __all__ = ["DPI", "MAX_SIDE", "Figure", "FigureLayout", "cell_sizes", "round_to_pixels"]
@@ -50,17 +50,8 @@ class Figure:
         Returns:
             The path.
         """
-        path = Path(path)
-        suffix = path.suffix.lower()
-        if suffix not in (".png", ".svg"):
-            raise UsageError(f"invalid file name {path.name!r}: a figure is saved as .png or .svg")
-        content = self.png() if suffix == ".png" else self.svg().encode()
-        try:
-            path.write_bytes(content)
-        except OSError as error:
-            reason = error.strerror if path.parent.is_dir() else f"no folder {path.parent}"
-            raise StorageError(f"cannot write the figure to {path}: {reason}", errno=error.errno) from None
-        return path
+        formats = {".png": self.png, ".svg": lambda: self.svg().encode()}
+        return write_output(path, "figure", formats, ".png or .svg")
 
     def png(self) -> bytes:
         """The content of a PNG file."""

@@ -22,7 +22,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import StorageError, UsageError
+from regard.errors import UsageError
+from regard.viewing._output import write_output
 
 __all__ = ["FULL_WEIGHT", "STYLE_SHEETS", "HtmlPage", "build_page", "quantize_heads", "quantize_uint16"]
 
@@ -87,14 +88,8 @@ class HtmlPage:
         Args:
             path: a name that ends in .html or .htm
         """
-        path = Path(path)
-        if path.suffix.lower() not in (".html", ".htm"):
-            raise UsageError(f"invalid file name {path.name!r}: a page is saved as .html")
-        try:
-            path.write_text(self.html, encoding="utf-8", newline="\n")
-        except OSError as error:
-            reason = error.strerror if path.parent.is_dir() else f"no folder {path.parent}"
-            raise StorageError(f"cannot write the page to {path}: {reason}", errno=error.errno) from None
+        formats = dict.fromkeys((".html", ".htm"), lambda: self.html.encode())
+        write_output(path, "page", formats, ".html")
 
     def _repr_html_(self) -> str:
         """A frame, so that page and notebook do not affect each other."""
