@@ -1,6 +1,6 @@
 """Labels of figures: literal text, thinned out where there are too many, with a font for every script.
 
-matplotlib takes, for each character, the first font of a list that has it. `choose_fonts` builds that list from the
+matplotlib takes, for each character, the first font of a list that has it. `escape_text` builds that list from the
 fonts of the system. Characters without a font become boxes, with one warning per script.
 """
 
@@ -38,23 +38,6 @@ _warned_fonts: set[str] = set()
 
 class MissingGlyphsWarning(UserWarning):
     """No font of the system has these characters."""
-
-
-def choose_fonts(texts: list[str]) -> tuple[list[str], list[str]]:
-    """Choose font families for texts; characters without a font are replaced by boxes.
-
-    Args:
-        texts: all texts of a figure
-
-    Returns:
-        The texts and the families.
-    """
-    families, missing = _choose_families(set("".join(texts)))
-    if missing:
-        _warn_missing(missing)
-        table = {ord(c): None if _is_invisible(c) else MISSING_GLYPH for c in missing}
-        texts = [text.translate(table) for text in texts]
-    return texts, families
 
 
 def covers(family: str, characters: Iterable[str]) -> bool:
@@ -174,7 +157,7 @@ def _suggest_font(c: str) -> str:
 
 
 def escape_text(*texts: str) -> tuple[list[str], dict[str, Any]]:
-    """Prepare texts to be drawn literally.
+    """Prepare texts to be drawn literally; characters without a font are replaced by boxes.
 
     Args:
         texts: the texts to draw
@@ -182,7 +165,12 @@ def escape_text(*texts: str) -> tuple[list[str], dict[str, Any]]:
     Returns:
         The texts, and the text options of matplotlib: fonts, no formulas.
     """
-    safe_texts, families = choose_fonts([_reorder_right_to_left(text) for text in texts])
+    safe_texts = [_reorder_right_to_left(text) for text in texts]
+    families, missing = _choose_families(set("".join(safe_texts)))
+    if missing:
+        _warn_missing(missing)
+        table = {ord(c): None if _is_invisible(c) else MISSING_GLYPH for c in missing}
+        safe_texts = [text.translate(table) for text in safe_texts]
     return safe_texts, {"family": families, "parse_math": False, "usetex": False}
 
 

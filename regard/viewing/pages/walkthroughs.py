@@ -217,24 +217,20 @@ class MemoryPageData:
                     f"MemoryPageData: {name} must have {axes}, the first of {steps} steps, got {tuple(tensor.shape)}."
                 )
         rows, columns = self.memory.shape[1:]
-        for name, side, size in (
-            ("read_weights", "read_weights", rows),
-            ("write_weights", "write_weights", rows),
-            ("add_vectors", "write_weights", columns),
-            ("read_vectors", "read_weights", columns),
-        ):
-            expected = (self.tensors()[side].shape[1], size)
-            vectors = self.tensors().get(name)
-            if vectors is not None and vectors.shape[1:] != expected:
+        reads, writes = self.read_weights.shape[1], self.write_weights.shape[1]
+        expected = {
+            "read_weights": (steps, reads, rows),
+            "write_weights": (steps, writes, rows),
+            "add_vectors": (steps, writes, columns),
+            "read_vectors": (steps, reads, columns),
+            "targets": tuple(self.outputs.shape),
+        }
+        for name, tensor in self.tensors().items():
+            if tensor.shape != expected.get(name, tensor.shape):
+                reason = "like the outputs" if name == "targets" else f"for a memory of {(rows, columns)}"
                 raise ShapeError(
-                    f"MemoryPageData: {name} must be {(steps, *expected)} for a memory of {(rows, columns)},"
-                    f" got {tuple(vectors.shape)}."
+                    f"MemoryPageData: {name} must be {expected[name]} {reason}, got {tuple(tensor.shape)}."
                 )
-        if self.targets is not None and self.targets.shape != self.outputs.shape:
-            raise ShapeError(
-                f"MemoryPageData: targets must be {tuple(self.outputs.shape)} like the outputs,"
-                f" got {tuple(self.targets.shape)}."
-            )
 
     def tensors(self) -> dict[str, Tensor]:
         """The fields that are not None, by name."""

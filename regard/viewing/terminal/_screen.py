@@ -183,25 +183,17 @@ def render_shades(array: Any, vmax: float, color: bool) -> list[str]:
     return render_half_blocks(array, choose_color)
 
 
-def render_non_negative(array: Any, vmax: float, color: bool) -> list[str]:
-    """Render numbers from 0 on, a line per row.
+def render_numbers(array: Any, vmax: float, color: bool, is_signed: bool) -> list[str]:
+    """Render numbers from 0 to vmax, a line per row, or from -vmax to vmax; without color, blank is the lowest.
 
     Args:
         array: (rows, columns)
         vmax: the number with the darkest shade
         color: whether to use colors
+        is_signed: whether there are negative numbers; with color they have their own, two rows per line
     """
-    return ["".join(render_cell(number, vmax, color, 1) for number in row) for row in array.tolist()]
-
-
-def render_signed(array: Any, vmax: float, color: bool) -> list[str]:
-    """Render positive and negative numbers; without color, blank is the lowest.
-
-    Args:
-        array: (rows, columns)
-        vmax: the absolute value with the darkest shade
-        color: whether to use colors
-    """
+    if not is_signed:
+        return ["".join(render_cell(number, vmax, color, 1) for number in row) for row in array.tolist()]
     if not color:
         rows = ((array + vmax) / 2).tolist()
         return ["".join(render_cell(max(0.0, number), vmax, False, 1) for number in row) for row in rows]

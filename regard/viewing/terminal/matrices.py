@@ -213,14 +213,9 @@ def position_encoding(
     color, max_width = screen.resolve_options(color, width)
     features, length = array.shape
     visible = array[: height * (2 if color else 1), :max_width]
-    vmin = -arrays.max_ignoring_nan(-array)
-    vmax = arrays.resolve_vmax("position_encoding", None, np.abs(array))
-    if vmin >= 0:
-        lines = screen.render_non_negative(visible, vmax, color)
-    else:
-        lines = screen.render_signed(visible, vmax, color)
-        vmin = -vmax
-    notes = [_encoding_legend(vmin, vmax, color)]
+    vmax, is_signed = arrays.resolve_vmax("position_encoding", None, np.abs(array)), (array < 0).any()
+    lines = screen.render_numbers(visible, vmax, color, is_signed)
+    notes = [_encoding_legend(-vmax if is_signed else 0.0, vmax, color)]
     if visible.shape != array.shape:
         notes.append(f"shown: {visible.shape[1]} of {length} positions, {visible.shape[0]} of {features} features")
     return "\n".join(lines + screen.fit_lines(notes, max_width))

@@ -109,8 +109,7 @@ class _PanelRenderer:
     def _render_strip(self, strip: MemoryStrip) -> list[str]:
         columns = strip.masked_values.T.repeat(self.cell_width, 1)
         values = _pool_by_magnitude(columns, self._num_columns(len(strip.values)))
-        render = screen.render_signed if strip.is_signed else screen.render_non_negative
-        return render(values, strip.value_range[1], self.color)
+        return screen.render_numbers(values, strip.value_range[1], self.color, strip.is_signed)
 
     def _average_line(self, line: Any) -> list[float]:
         groups = np.array_split(line.repeat(self.cell_width), self._num_columns(len(line)))
