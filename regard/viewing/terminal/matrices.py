@@ -213,7 +213,7 @@ def position_encoding(
     color, max_width = screen.resolve_options(color, width)
     features, length = array.shape
     visible = array[: height * (2 if color else 1), :max_width]
-    vmax, is_signed = arrays.resolve_vmax("position_encoding", None, np.abs(array)), (array < 0).any()
+    vmax, is_signed = arrays.resolve_vmax("position_encoding", None, np.abs(array)), bool((array < 0).any())
     lines = screen.render_numbers(visible, vmax, color, is_signed)
     notes = [_encoding_legend(-vmax if is_signed else 0.0, vmax, color)]
     if visible.shape != array.shape:
