@@ -177,13 +177,16 @@ class CTranslate2Engine(InferenceEngine):
 def _check_search_options(options: DecodingConfig) -> None:
     default = DecodingConfig()
     for is_unsupported, reason in (
-        (options.method == "sample", "does not draw as ours does"),
-        (options.coverage_penalty != default.coverage_penalty, "has another coverage penalty than ours"),
-        (options.patience != default.patience, "gives no more translations than a beam is wide"),
-        (options.min_length != default.min_length, "changes probabilities where a translation may not end yet"),
+        (options.method == "sample", "samples differently from regard"),
+        (options.coverage_penalty != default.coverage_penalty, "has another coverage penalty than regard"),
+        (options.patience != default.patience, "returns at most as many translations as the beam size"),
+        (
+            options.min_length != default.min_length,
+            "changes the probabilities of translations below the minimum length",
+        ),
     ):
         if is_unsupported:
-            raise UnsupportedError(f"ctranslate2 {reason}; take the engine onnx or torch for that")
+            raise UnsupportedError(f"ctranslate2 {reason}; use the engine onnx or torch for that")
 
 
 def _length_power(sources: Sequence[list[int]], options: DecodingConfig) -> float:

@@ -278,12 +278,9 @@ def measure_costs(kind: str, lengths: list[int]) -> Points:
     command = [sys.executable, "-m", "regard.studies.costs_measured", kind, *map(str, lengths)]
     process = subprocess.run(command, capture_output=True, text=True)
     if process.returncode:
-        raise TrainingError(f"measuring {kind} failed: {process.stderr.strip() or 'it was ended from outside'}")
+        raise TrainingError(f"measuring {kind} failed: {process.stderr.strip() or 'the process was killed'}")
     result = json.loads(process.stdout)
-    return {
-        name: {int(length): value for length, value in result[key].items()}
-        for name, key in (("time", "seconds"), ("memory", "megabytes"))
-    }
+    return {name: {int(length): value for length, value in points.items()} for name, points in result.items()}
 
 
 def _make_row(kind: str, points: Points) -> Row:
@@ -314,12 +311,12 @@ def _explain_deviation(name: str, fitted: Mapping[str, float], theory: Mapping[s
     """A possible reason why an exponent is not that of theory."""
     longest = max(points[name])
     if name == "memory" and points[name][longest] < SMALL_MEMORY_MB:
-        return f"{points[name][longest]:.0f} MB are little more than what the allocator takes at once"
+        return f"{points[name][longest]:.0f} MB are little more than one allocation of the allocator"
     if name == "operations" or (name == "time" and abs(fitted["operations"] - theory[name]) > TOLERANCE):
         return f"at {longest:,} positions the smaller terms still count: {fitted['operations']:.2f} for the operations"
     if fitted[name] > theory[name]:
-        return "large tensors are asked of the system anew at each step, or other programs were in the way"
-    return "what does not grow with the length still weighs at these lengths"
+        return "large tensors are allocated again in each step, or other programs interfered"
+    return "constant costs are still a large share at these lengths"
 
 
 def _format_by_layer(rows: list[dict[str, str]]) -> str:

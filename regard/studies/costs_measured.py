@@ -77,7 +77,7 @@ def main(kind: str, *length_texts: str) -> None:
         megabytes[length] = max(peak_memory_mb() - baseline, 0.1)
     retain_freed_memory()  # as in training: clearing new pages is no cost of a layer
     times = {length: measure_seconds(layer, length) for length in lengths}
-    sys.stdout.write(json.dumps({"seconds": times, "megabytes": megabytes}) + "\n")
+    sys.stdout.write(json.dumps({"time": times, "memory": megabytes}) + "\n")
 
 
 if __name__ == "__main__":

@@ -184,7 +184,7 @@ class Study:
         result = self.run_fn(out, recipe, values, log or (lambda line: None), *parts, **form)
         if overrides:
             result["settings"] = list(overrides)
-            result["table"] += f"\n\nSettings given, the last time: {' '.join(overrides)}."
+            result["table"] += f"\n\nOptions of the last run: {' '.join(overrides)}."
             (out / "table.md").write_text(result["table"] + "\n", encoding="utf-8")
         (out / "numbers.json").write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         return result
@@ -194,7 +194,7 @@ def _parse_shared_options(overrides: Sequence[str]) -> dict[str, Any]:
     """The values of overrides, which must be options of every training."""
     names, shared = [name for name, _ in map(split_override, overrides)], [i.name for i in TrainingConfig.options()]
     if "data_dir" in names:
-        raise ConfigError("a study is given its data by --data FOLDER, not by data=")
+        raise ConfigError("a study takes its data by --data FOLDER, not by data_dir=")
     if others := [name for name in names if name not in shared]:
         raise ConfigError(f"{others[0]} is no option of every training{suggest(others[0], shared)}")
     config = TrainingConfig.from_overrides(overrides)

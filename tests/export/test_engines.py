@@ -96,7 +96,7 @@ def test_ctranslate2_refuses_unsupported_options():
     exported = to_engine(translator("post"), "ctranslate2")
     assert not exported.has_attention
     for options in ({"method": "sample"}, {"coverage_penalty": 0.2}, {"patience": 2.0}, {"min_length": 2}):
-        with pytest.raises(ValueError, match=r"^ctranslate2 .*; take the engine onnx or torch for that$"):
+        with pytest.raises(ValueError, match=r"^ctranslate2 .*; use the engine onnx or torch for that$"):
             exported.translate("abc", **options)
     with pytest.raises(ValueError, match="returns no attention weights"):
         exported.align("abc", "cba")
