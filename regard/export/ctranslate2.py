@@ -180,10 +180,7 @@ def _check_search_options(options: DecodingConfig) -> None:
         (options.method == "sample", "samples differently from regard"),
         (options.coverage_penalty != default.coverage_penalty, "has another coverage penalty than regard"),
         (options.patience != default.patience, "returns at most as many translations as the beam size"),
-        (
-            options.min_length != default.min_length,
-            "changes the probabilities of translations below the minimum length",
-        ),
+        (options.min_length != default.min_length, "changes the probabilities of translations below min_length"),
     ):
         if is_unsupported:
             raise UnsupportedError(f"ctranslate2 {reason}; use the engine onnx or torch for that")
