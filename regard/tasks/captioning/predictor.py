@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Caption", "CaptionExplanation", "ImageCaptioner", "caption_accuracy", "caption_bleu"]
 
 BLEU_ORDERS = (1, 2, 3, 4)
+BLEU_METRICS = (*(f"bleu{order}" for order in BLEU_ORDERS), "bleu", "brevity_penalty")  # of a report
 BLANK_IMAGE = torch.full((56, 56, 3), 0.8)  # gray, in place of a grid of features
 MAX_WORD_WIDTH = 12  # in the text form of an explanation
 
@@ -208,7 +209,7 @@ class ImageCaptioner(Predictor[ImageLike, CaptionedImages, Caption]):
         if images.baselines:
             baselines = [text.lower() if lowercase else text for text in images.baselines]
             table += _bleu_rows("of the nearest training image", caption_bleu(baselines, images.captions, lowercase)[0])
-        metrics = {name: value for name, value in scores.items() if not name.endswith("_bare")}
+        metrics = {name: scores[name] for name in BLEU_METRICS}
         return Report(len(captions), metrics, {"bleu": signature}, {"comparison": table})
 
     @torch.no_grad()
