@@ -257,6 +257,11 @@ def build_pooling_attention(config: Any, key_dim: int, hidden_dim: int, has_quer
         key_dim: size of the vectors
         hidden_dim: size of a query and of the hidden layer of the score
         has_query: whether it has a query
+
+    Example:
+        >>> from regard.tasks.vision.config import ImageClassificationConfig
+        >>> build_pooling_attention(ImageClassificationConfig(), key_dim=8, hidden_dim=4).score
+        Additive(...)
     """
     if config.pooling == "average":
         return Attention(Constant())

@@ -124,6 +124,10 @@ def masked_lm_metrics(total: float, count: float, sums: Mapping[str, float]) -> 
         total: sum of the losses, in nats
         count: number of masked tokens
         sums: sums of the metrics of `masked_token_loss`
+
+    Example:
+        >>> masked_lm_metrics(20.0, 10, {"accuracy": 400.0})["accuracy"]
+        40.0
     """
     if not count:
         raise DataError(

@@ -144,7 +144,7 @@ class TextClassifier(ClassificationPredictor[TextOrSentences, Document]):
         predictions = []
         for rows in split_by_tokens(np.arange(len(documents)), num_words, self.config.batch_tokens, is_padded=False):
             batch = self._make_batch([documents[row][0] for row in rows])
-            for row, logits in zip(rows, self._compute_logits(batch), strict=True):
+            for row, logits in zip(rows, self.compute_logits(*batch.model_inputs), strict=True):
                 predictions.append(Classification.from_logits(logits, self.labels, documents[row][1]))
         return predictions
 
@@ -152,11 +152,11 @@ class TextClassifier(ClassificationPredictor[TextOrSentences, Document]):
     def explain(self, input: TextOrSentences, options: Any = None) -> DocumentExplanation:
         """The class of a text, with the weights of its sentences and words."""
         document, truncation = self._split(input, 0)
-        batch = self._make_batch([document])
-        prediction = Classification.from_logits(self._compute_logits(batch)[0], self.labels, truncation)
+        inputs = self._make_batch([document]).to(self.device).model_inputs
+        prediction = Classification.from_logits(self.compute_logits(*inputs)[0], self.labels, truncation)
         maps: list[AttentionMap] = []
         if self.has_attention:
-            words, sentences = self.model.attention_weights(*batch.model_inputs)
+            words, sentences = self.model.attention_weights(*inputs)
             names = [" ".join(sentence) for sentence in document]
             maps.append(AttentionMap("sentences", sentences[:1, None].cpu(), [prediction.text], names))
             for number, (weights, sentence) in enumerate(zip(words, document, strict=True), 1):
@@ -181,19 +181,24 @@ class TextClassifier(ClassificationPredictor[TextOrSentences, Document]):
         predicted: list[str] = []
         for batch in batches.iter_eval_batches():
             true += [self.labels[index] for index in batch.labels.tolist()]
-            best = self._compute_logits(batch.to(self.device)).argmax(-1)
+            best = self.compute_logits(*batch.model_inputs).argmax(-1)
             predicted += [self.labels[index] for index in best.tolist()]
         metrics, tables = classification_tables(true, predicted, self.labels)
         counts = {"data": [batches.report.as_dict()]}
         return Report(len(true), metrics, tables={**tables, **counts}, remarks=[str(batches.report)])
 
     @torch.no_grad()
-    def _compute_logits(self, batch: DocumentBatch) -> Float[Tensor, "documents classes"]:
-        return self.model(*batch.model_inputs).float().cpu()
+    def compute_logits(self, *inputs: Tensor) -> Float[Tensor, "documents classes"]:
+        """The logits of the classes, computed in one batch.
+
+        Args:
+            inputs: the arguments of the model, `DocumentBatch.model_inputs`
+        """
+        return self.model(*(tensor.to(self.device) for tensor in inputs)).float().cpu()
 
     def _make_batch(self, documents: Sequence[SplitDocument]) -> DocumentBatch:
         encoded = [encode_document(document, self.tokenizer) for document in documents]
-        return DocumentBatch.from_documents(encoded).to(self.device)
+        return DocumentBatch.from_documents(encoded)
 
     def _split(self, text: TextOrSentences, row: int) -> tuple[SplitDocument, Truncation]:
         document, truncation = self.processor.splitter.split(text)
