@@ -161,8 +161,7 @@ def find_run(args: Sequence[str]) -> Path | None:
 
 def find_task(run: Path, verb: str | None = None) -> str:
     """The name of the task of a run; UsageError if its command is not `verb`."""
-    from regard.tasks.registry import get_entry, get_recipe
-    from regard.tasks.run_record import open_record
+    from regard.tasks.registry import get_entry, get_recipe, open_record
 
     task = get_recipe(open_record(run)["recipe"]).task
     if verb is not None and (own := get_entry(task).verb) != verb:

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from regard._version import __version__
 from regard.errors import RegardError, UsageError, as_out_of_memory, closest
-from regard.tasks.registry import get_options, list_verbs
+from regard.tasks.registry import cache_records, get_options, list_verbs
 
 __all__ = ["COMMANDS", "CommandEntry", "app", "build_command", "main", "to_regard_error"]
 
@@ -131,7 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without Unicode gets "?", not a traceback
     try:
-        app(arguments)
+        with cache_records():
+            app(arguments)
     except Exception as error:
         if (known := to_regard_error(error)) is None:
             raise

@@ -22,7 +22,7 @@ from regard.export import ctranslate2, onnx
 from regard.export.folder import CARD_FACTS, CARD_FILE, is_export, model_card, new_export_folder, read_record
 from regard.tasks.loading import load_predictor
 from regard.tasks.registry import get_recipe, get_task
-from regard.tasks.run_record import read_record as read_run_record
+from regard.tasks.registry import read_record as read_run_record
 from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import Translator

@@ -18,8 +18,8 @@ from regard.errors import ExportCorruptError, ExportError, RunExistsError, RunFo
 from regard.files import sha256_of_file, storage_errors, sync_folder, write_json
 from regard.models import Transformer
 from regard.models.layers import TokenEmbedding
-from regard.tasks.run_record import EXPORT_FILE as RECORD_FILE
-from regard.tasks.run_record import is_export
+from regard.tasks.registry import EXPORT_FILE as RECORD_FILE
+from regard.tasks.registry import is_export
 
 __all__ = [
     "CARD_FACTS",

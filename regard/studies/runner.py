@@ -12,8 +12,7 @@ from typing import Any
 from regard.config import format_value, split_override
 from regard.errors import ConfigError, RunExistsError, UnknownNameError, UsageError, suggest
 from regard.tasks.loading import load
-from regard.tasks.registry import get_recipe, make_config
-from regard.tasks.run_record import read_record
+from regard.tasks.registry import get_recipe, make_config, read_record
 from regard.tasks.runner import resume, train
 from regard.training import RunFolder, TrainingConfig
 from regard.training.display import LogFn

@@ -6,8 +6,9 @@
 Importing the package does not import torch: a name is imported when it is first used.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from regard._imports import lazy_names
 
 if TYPE_CHECKING:
     from regard.tasks.abilities import Alignable, Scorable, ScoredTarget, Tokenizable
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from regard.tasks.captioning.predictor import ImageCaptioner
     from regard.tasks.language_modeling.config import FillMaskConfig, TextGenerationConfig
     from regard.tasks.language_modeling.predictor import FillMask, TextGenerator
-    from regard.tasks.loading import load, recipe_name
+    from regard.tasks.loading import load
     from regard.tasks.predictor import AttentionMap, Explanation, InputField, Metric, Prediction, Predictor, Report
     from regard.tasks.registry import (
         RECIPES,
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
         get_task,
         list_verbs,
         make_config,
+        read_record,
+        recipe_name,
     )
-    from regard.tasks.run_record import read_record
     from regard.tasks.runner import resume, train
     from regard.tasks.sequence_loss import NextTokenLoss
     from regard.tasks.task import DataSplits, LazyExamples, Processor, Task
@@ -92,64 +94,44 @@ __all__ = [
     "train",
 ]
 
-_LAZY_NAMES = {
-    "RECIPES": "registry",
-    "TASKS": "registry",
-    "AlgorithmConfig": "algorithms.config",
-    "AlgorithmPredictor": "algorithms.predictor",
-    "Alignable": "abilities",
-    "AttentionMap": "predictor",
-    "CaptioningConfig": "captioning.config",
-    "DataSplits": "task",
-    "Explanation": "predictor",
-    "FillMask": "language_modeling.predictor",
-    "FillMaskConfig": "language_modeling.config",
-    "ImageCaptioner": "captioning.predictor",
-    "ImageClassificationConfig": "vision.config",
-    "ImageClassifier": "vision.predictor",
-    "InputField": "predictor",
-    "LazyExamples": "task",
-    "Metric": "predictor",
-    "NextTokenLoss": "sequence_loss",
-    "Prediction": "predictor",
-    "Predictor": "predictor",
-    "Processor": "task",
-    "Recipe": "registry",
-    "Report": "predictor",
-    "Scorable": "abilities",
-    "ScoredTarget": "abilities",
-    "Task": "task",
-    "TaskEntry": "registry",
-    "TextClassificationConfig": "text_classification.config",
-    "TextClassifier": "text_classification.predictor",
-    "TextGenerationConfig": "language_modeling.config",
-    "TextGenerator": "language_modeling.predictor",
-    "Tokenizable": "abilities",
-    "TranslationConfig": "translation.config",
-    "Translator": "translation.predictor",
-    "VisualQA": "vision.predictor",
-    "VisualQAConfig": "vision.config",
-    "evaluate": "translation.evaluation",
-    "get_options": "registry",
-    "get_recipe": "registry",
-    "get_task": "registry",
-    "list_verbs": "registry",
-    "load": "loading",
-    "make_config": "registry",
-    "read_record": "run_record",
-    "recipe_name": "loading",
-    "resume": "runner",
-    "train": "runner",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _LAZY_NAMES:
-        raise AttributeError(f"module 'regard.tasks' has no attribute {name!r}")
-    value = getattr(import_module(f"regard.tasks.{_LAZY_NAMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "abilities": ("Alignable", "Scorable", "ScoredTarget", "Tokenizable"),
+        "algorithms.config": ("AlgorithmConfig",),
+        "algorithms.predictor": ("AlgorithmPredictor",),
+        "captioning.config": ("CaptioningConfig",),
+        "captioning.predictor": ("ImageCaptioner",),
+        "language_modeling.config": ("FillMaskConfig", "TextGenerationConfig"),
+        "language_modeling.predictor": ("FillMask", "TextGenerator"),
+        "loading": ("load",),
+        "predictor": ("AttentionMap", "Explanation", "InputField", "Metric", "Prediction", "Predictor", "Report"),
+        "registry": (
+            "RECIPES",
+            "Recipe",
+            "TASKS",
+            "TaskEntry",
+            "get_options",
+            "get_recipe",
+            "get_task",
+            "list_verbs",
+            "make_config",
+            "read_record",
+            "recipe_name",
+        ),
+        "runner": ("resume", "train"),
+        "sequence_loss": ("NextTokenLoss",),
+        "task": ("DataSplits", "LazyExamples", "Processor", "Task"),
+        "text_classification.config": ("TextClassificationConfig",),
+        "text_classification.predictor": ("TextClassifier",),
+        "translation.config": ("TranslationConfig",),
+        "translation.evaluation": ("evaluate",),
+        "translation.predictor": ("Translator",),
+        "vision.config": ("ImageClassificationConfig", "VisualQAConfig"),
+        "vision.predictor": ("ImageClassifier", "VisualQA"),
+    },
+)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,13 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from regard.errors import ConfigError, WeightsMismatchError
+from regard.errors import ConfigError, RunFormatError, WeightsMismatchError
 from regard.tasks.predictor import Predictor, Report
-from regard.tasks.registry import get_recipe, get_task
-from regard.tasks.run_record import is_export, open_record, read_record
+from regard.tasks.registry import get_recipe, get_task, is_export, open_record, recipe_name
 from regard.training import RunFolder, load_into, load_weights
 
-__all__ = ["AllocationLimit", "build_and_load", "evaluate", "load", "load_predictor", "recipe_name"]
+__all__ = ["AllocationLimit", "build_and_load", "evaluate", "load", "load_predictor", "read_values"]
 
 ALLOCATION_FUNCTIONS = (torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand)
 ALLOCATION_MARGIN = 10_000_000  # elements of buffers that are not saved, such as tables of positions
@@ -44,8 +45,7 @@ def load(
         from regard import export
 
         return export.to_engine(load(folder, device, weights), engine)
-    run = RunFolder.open(folder)
-    record = read_record(run)
+    record, run = open_record(folder), RunFolder(folder)
     path = run.find_weights() if weights is None else Path(weights)
     return load_predictor(record, run, load_weights(path), str(path), device)
 
@@ -72,6 +72,22 @@ def load_predictor(
     return task.predictor_class(model.to(device), processor, config)
 
 
+def read_values(folder: Path) -> dict[str, Any]:
+    """The values of a processor in its file processor.json; lists become tuples.
+
+    Args:
+        folder: of the processor
+    """
+    path = folder / "processor.json"
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    except FileNotFoundError:
+        raise RunFormatError(f"{path} is missing; copy the whole folder of the run") from None
+    except (ValueError, AttributeError):
+        raise RunFormatError(f"{path} is damaged: it must be a JSON object; copy it again") from None
+
+
 def evaluate(
     folder: str | Path, split: str | None = None, options: Any = None, *, device: str = "cpu", limit: int | None = None
 ) -> dict[str, Report]:
@@ -91,16 +107,9 @@ def evaluate(
     recipe = get_recipe(recipe_name(folder))
     splits = recipe.load_data(predictor.config).select(split)
     return {
-        name: predictor.evaluate(
-            examples if limit is None else [one for one, _ in zip(examples, range(limit), strict=False)], options
-        )
+        name: predictor.evaluate(examples if limit is None else list(islice(examples, limit)), options)
         for name, examples in splits.items()
     }
-
-
-def recipe_name(folder: str | Path) -> str:
-    """The name of the recipe that a run or an exported model was trained with."""
-    return str(open_record(folder)["recipe"])
 
 
 def build_and_load(build: Callable[[], ModelT], weights: Mapping[str, Tensor], path: str) -> ModelT:
@@ -118,7 +127,12 @@ def build_and_load(build: Callable[[], ModelT], weights: Mapping[str, Tensor], p
 
 
 class AllocationLimit(TorchFunctionMode):
-    """A context in which no tensor is created that has far more elements than all weights of a file together."""
+    """A context in which no tensor is created that has far more elements than all weights of a file together.
+
+    Args:
+        num_elements: of all weights
+        path: their file, for error messages
+    """
 
     def __init__(self, num_elements: int, path: str):
         super().__init__()

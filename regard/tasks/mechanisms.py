@@ -91,6 +91,9 @@ def parse_mechanism(option: str, text: str, known: dict[str, Any]) -> tuple[str,
         text: value of the option
         known: the mechanisms that the option takes, by name
 
+    Returns:
+        The name and the number.
+
     Example:
         >>> parse_mechanism("normalize", "top-k(3)", NORMALIZERS)
         ('TopK', 3)
@@ -98,17 +101,25 @@ def parse_mechanism(option: str, text: str, known: dict[str, Any]) -> tuple[str,
     match = MECHANISM_PATTERN.fullmatch(text)
     if match is None:
         raise invalid_mechanism(option, text, "expected a name, or a name with a number, such as topk(4)")
-    try:
-        name = get_mechanism(match[1]).name
-    except LookupError:
-        raise invalid_mechanism(option, text, _expected(match[1], known)) from None
-    if name not in known:  # a mechanism of another kind
-        raise invalid_mechanism(option, text, f"expected one of {', '.join(known)}")
+    name = next((name for name in known if name.casefold() == match[1].casefold()), "")
+    if not name:  # another spelling, such as top-k, or an alias
+        try:
+            name = get_mechanism(match[1]).name
+        except LookupError:
+            raise invalid_mechanism(option, text, _expected(match[1], known)) from None
+        if name not in known:  # a mechanism of another kind
+            raise invalid_mechanism(option, text, f"expected one of {', '.join(known)}")
     return name, _parse_argument(option, text, name, match[2])
 
 
 def invalid_mechanism(option: str, text: str, why: str) -> ConfigError:
-    """The error for the value of an option that names a mechanism."""
+    """The error for the value of an option that names a mechanism.
+
+    Args:
+        option: name of the option
+        text: its value
+        why: what is wrong
+    """
     return ConfigError(f"invalid value {text!r} for {option}: {why}", option=option)
 
 
@@ -120,15 +131,23 @@ def _expected(word: str, known: dict[str, Any]) -> str:
 
 
 def check_mechanisms(config: Any) -> None:
-    """Raise ConfigError if an option of a config names an unknown score or normalizer."""
+    """Raise ConfigError if an option of a config names an unknown score or normalizer.
+
+    Args:
+        config: of a run
+    """
     for option, known in OPTIONS.items():
         if (text := getattr(config, option, None)) is not None:
             parse_mechanism(option, text, known)
 
 
 def training_warnings(model: nn.Module) -> list[str]:
-    """Sentences about parts of a model that do not learn, to be shown before training."""
-    if not any(getattr(part, "normalize", None) is a.hardmax for part in model.modules()):
+    """Sentences about parts of a model that do not learn, to be printed before training.
+
+    Args:
+        model: the model
+    """
+    if not any(vars(part).get("normalize") is a.hardmax for part in model.modules()):
         return []
     return [
         "hardmax has no gradient, so its score keeps its initial parameters; sample and straight-through are trained"
@@ -144,10 +163,10 @@ def _parse_argument(option: str, text: str, name: str, number_text: str | None) 
         number = float(number_text)
     except ValueError:
         number = math.nan
-    whole = isinstance(MECHANISM_ARGUMENTS[name], int)
-    if not 0 < number < math.inf or (whole and number != int(number)):
-        raise invalid_mechanism(option, text, f"{name} takes {'an integer' if whole else 'a number'} above 0")
-    return int(number) if whole else number
+    is_integer = isinstance(MECHANISM_ARGUMENTS[name], int)
+    if not 0 < number < math.inf or (is_integer and number != int(number)):
+        raise invalid_mechanism(option, text, f"{name} takes {'an integer' if is_integer else 'a number'} above 0")
+    return int(number) if is_integer else number
 
 
 def build_score(text: str, query_dim: int, key_dim: int, hidden_dim: int, option: str = "score") -> Any:
@@ -169,7 +188,12 @@ def build_score(text: str, query_dim: int, key_dim: int, hidden_dim: int, option
 
 
 def build_normalizer(text: str | None, option: str = "normalize") -> Any:
-    """The normalizer that an option names; None without a name: that of the score."""
+    """The normalizer that an option names; None without a name: that of the score.
+
+    Args:
+        text: value of the option
+        option: its name, for errors
+    """
     if text is None:
         return None
     name, number = parse_mechanism(option, text, NORMALIZERS)

@@ -1,38 +1,53 @@
-"""The tasks, recipes and configs by name; importing it imports neither torch nor any task."""
+"""The tasks, recipes and configs by name, and the records of runs; importing it imports neither torch nor any task."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from inspect import isabstract
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from regard._imports import resolve
 from regard.config import Config
-from regard.errors import UnknownNameError
+from regard.errors import RunFormatError, UnknownNameError
+from regard.training.run import RunFolder
 
 if TYPE_CHECKING:
     from regard.tasks.task import DataSplits, Task
     from regard.training import TrainingConfig
 
 __all__ = [
+    "EXPORT_FILE",
     "RECIPES",
+    "RECORD_FORMAT",
     "TASKS",
     "NoOptions",
     "Recipe",
     "TaskEntry",
+    "cache_records",
     "find_task",
     "get_entry",
     "get_options",
     "get_recipe",
     "get_task",
+    "is_export",
     "list_verbs",
     "make_config",
+    "open_record",
+    "read_record",
+    "recipe_name",
 ]
+
+RECORD_FORMAT = 2  # of run.json
+EXPORT_FILE = "export.json"  # the record of an exported model
+_RECORDS: ContextVar[dict[Path, dict[str, Any]] | None] = ContextVar("records", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,6 +241,73 @@ def find_task(predictor: object) -> Task[Any, Any, Any, Any] | None:
             if isinstance(predictor, task.predictor_class):
                 return task
     return None
+
+
+def read_record(run: RunFolder) -> dict[str, Any]:
+    """The contents of run.json; RunFormatError if this version of regard cannot read it.
+
+    Args:
+        run: the folder of the run
+    """
+    record = run.read_record()
+    if record.get("format") == 1:
+        raise RunFormatError(f"{run.folder} was written by regard 0.1; train it again, or use regard 0.1")
+    if (version := record.get("format", RECORD_FORMAT)) != RECORD_FORMAT:
+        raise RunFormatError(
+            f"{run.record_path} has format {version!r}, but this regard reads {RECORD_FORMAT}; install a newer regard"
+        )
+    kinds = {"format": int, "task": str, "recipe": str, "config": dict}
+    if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
+        raise RunFormatError(f"{run.record_path} is damaged: it must have a task, a recipe and a config; copy it again")
+    return record
+
+
+def is_export(folder: str | Path) -> bool:
+    """Whether a folder is an exported model.
+
+    Args:
+        folder: the folder
+    """
+    return (Path(folder) / EXPORT_FILE).is_file()
+
+
+def open_record(folder: str | Path) -> dict[str, Any]:
+    """The record of a run, or of an exported model, whose files are compared with their checksums.
+
+    Args:
+        folder: of the run or of the exported model
+    """
+    records = _RECORDS.get()
+    if records is not None and (record := records.get(Path(folder))) is not None:
+        return record
+    if is_export(folder):
+        from regard import export  # it imports torch, and this package
+
+        record = export.read_record(folder)
+    else:
+        record = read_record(RunFolder.open(folder))
+    if records is not None:
+        records[Path(folder)] = record
+    return record
+
+
+@contextmanager
+def cache_records() -> Iterator[None]:
+    """A context in which `open_record` reads the record of each folder once, such as one command."""
+    token = _RECORDS.set({})
+    try:
+        yield
+    finally:
+        _RECORDS.reset(token)
+
+
+def recipe_name(folder: str | Path) -> str:
+    """The name of the recipe that a run or an exported model was trained with.
+
+    Args:
+        folder: of the run or of the exported model
+    """
+    return str(open_record(folder)["recipe"])
 
 
 def _entries() -> dict[str, TaskEntry]:

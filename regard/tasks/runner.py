@@ -24,8 +24,8 @@ from regard.errors import ConfigError, StorageError, UsageError
 from regard.files import DISK_FULL_ERRNOS, sync_folder
 from regard.tasks.datasets import DOWNLOAD
 from regard.tasks.mechanisms import check_mechanisms, training_warnings
-from regard.tasks.registry import Recipe, get_recipe, get_task, make_config
-from regard.tasks.run_record import check_files_unchanged, make_record, read_record
+from regard.tasks.registry import Recipe, get_recipe, get_task, make_config, read_record
+from regard.tasks.run_record import check_files_unchanged, make_record
 from regard.tasks.task import AnyTask, DataSplits, Processor
 from regard.training import RunFolder, TrainingConfig, TrainingResult, checkpoint, distributed, fit, load_weights
 from regard.training.display import LogFn
@@ -79,7 +79,11 @@ def train(
 def resolve_config(
     name: str, overrides: Iterable[str] = (), *, init_from: str | Path | None = None, **values: Any
 ) -> TrainingConfig:
-    """The config that `train` would begin with; it refuses what `train` refuses, except for data that is missing."""
+    """The config that `train` would begin with; it refuses what `train` refuses, except for data that is missing.
+
+    Args:
+        name, overrides, init_from, values: as for `train`
+    """
     recipe = get_recipe(name)
     origin = None if init_from is None else RunFolder.open(init_from)
     config = _inherit_and_check(recipe, tuple(overrides), values, origin)
@@ -136,10 +140,9 @@ def _inherit_and_check(
         )
     inherited: TrainingConfig = task.inherit_config(config, other, record["config"])
     for key in sorted(_given_options(overrides, values)):
-        given, kept = getattr(config, key), getattr(inherited, key)
-        if given != kept:
+        if (new := getattr(config, key)) != (old := getattr(inherited, key)):
             raise ConfigError(
-                f"{key} is that of {origin.folder}: {format_value(kept)}, not {format_value(given)}; leave {key} out,"
+                f"{key} is that of {origin.folder}: {format_value(old)}, not {format_value(new)}; leave {key} out,"
                 " or train without --init-from"
             )
     return inherited
@@ -248,11 +251,12 @@ def _read_config(record: Mapping[str, Any]) -> TrainingConfig:
 def _make_processor(
     task: AnyTask, config: TrainingConfig, data: DataSplits[Any], origin: RunFolder | None
 ) -> Processor:
+    processor: Processor
     if origin is None:
-        built: Processor = task.build_processor(config, data)
-        return built
-    inherited: Processor = task.inherit_processor(config, data, get_task(read_record(origin)["task"]), origin.processor)
-    return inherited
+        processor = task.build_processor(config, data)
+    else:
+        processor = task.inherit_processor(config, data, get_task(read_record(origin)["task"]), origin.processor)
+    return processor
 
 
 def _save_processor(run: RunFolder, processor: Processor) -> None:

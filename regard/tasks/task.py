@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -12,8 +11,9 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 from torch import Tensor, nn
 
 from regard.data import Tokenizer
-from regard.errors import RunFormatError, UnknownNameError
+from regard.errors import UnknownNameError
 from regard.files import write_json
+from regard.tasks.loading import read_values
 from regard.tasks.predictor import Metric, Predictor
 from regard.training import Loss, TrainingConfig, load_into
 from regard.training.engine import Batch, BatchSource, CompileMode
@@ -97,6 +97,8 @@ class Processor:
     Plain fields are saved as JSON; a subclass with parts that have files of their own overrides `save` and `load`.
     """
 
+    read_values = staticmethod(read_values)
+
     def save(self, folder: Path) -> None:
         """Write the files of the processor into an existing folder."""
         write_json(folder / "processor.json", asdict(self))
@@ -109,18 +111,6 @@ class Processor:
     def describe(self) -> dict[str, Any]:
         """Facts for run.json, such as the size of a vocabulary."""
         return {}
-
-    @staticmethod
-    def read_values(folder: Path) -> dict[str, Any]:
-        """The values in processor.json; lists become tuples."""
-        path = folder / "processor.json"
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-        except FileNotFoundError:
-            raise RunFormatError(f"{path} is missing; copy the whole folder of the run") from None
-        except (ValueError, AttributeError):
-            raise RunFormatError(f"{path} is damaged: it must be a JSON object; copy it again") from None
 
 
 @dataclass(frozen=True)

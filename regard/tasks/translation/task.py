@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -55,8 +55,6 @@ __all__ = [
     "build_loss",
     "build_model",
     "freeze_redundant_biases",
-    "train_tokenizers",
-    "usable_pairs",
 ]
 
 # Functions that normalize a source text; a run saves the name only, so loading one runs no code of its own.
@@ -107,7 +105,13 @@ class TranslationProcessor(Processor):
 
 @dataclass(frozen=True)
 class EvalPairs:
-    """Batches of validation pairs, with a report of the pairs that were dropped or truncated."""
+    """Batches of validation pairs, with a report of the pairs that were dropped or truncated.
+
+    Args:
+        pairs: the pairs
+        report: of what was read
+        processor: the tokenizers
+    """
 
     pairs: list[SentencePair]
     report: DataReport
@@ -140,7 +144,16 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
     def build_processor(self, config: TranslationConfig, data: DataSplits[SentencePair]) -> TranslationProcessor:
         """Train the tokenizers."""
         assert isinstance(data, TranslationSplits)
-        source, target = train_tokenizers(data, config)
+
+        def train(texts: Iterable[str], kind: str) -> Tokenizer:
+            return Tokenizer.train(texts, kind, config.vocab_size, nfkc=config.nfkc, lowercase=config.lowercase)
+
+        pairs = data.iter_vocabulary_pairs
+        if config.shared_vocab:
+            source = target = train((text for p in pairs() for text in (p.source, p.target)), config.tokenizer)
+        else:
+            source = train((pair.source for pair in pairs()), config.tokenizer)
+            target = train((pair.target for pair in pairs()), config.target_tokenizer or config.tokenizer)
         return TranslationProcessor(source, target, data.cleaner, data.unaligned_words)
 
     def inherit_processor(
@@ -163,11 +176,24 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
         self, config: TranslationConfig, processor: TranslationProcessor, examples: Any
     ) -> InMemoryPairs | StreamedPairs | GeneratedPairs:
         """Batches of pairs of similar length."""
-        return _make_batches(examples, config, processor.source, processor.target)
+        batching = _make_batching(config, config.batch_tokens, dropout=config.bpe_dropout, seed=config.seed)
+        if config.streaming and not isinstance(examples, ParallelFiles):
+            raise ConfigError(
+                "streaming=on needs training files, but this recipe does not read its training pairs from files"
+            )
+        source_class = StreamedPairs if config.streaming else GeneratedPairs if callable(examples) else InMemoryPairs
+        return source_class(examples, processor.source, processor.target, batching)
 
     def eval_batches(self, config: TranslationConfig, processor: TranslationProcessor, examples: Any) -> EvalPairs:
         """The validation pairs within the length limit, in order."""
-        pairs, report = usable_pairs(examples, config, processor.source, processor.target)
+        name = str(examples) if isinstance(examples, ParallelFiles) else "the validation pairs"
+        batching = _make_batching(config, config.max_length + 1)
+        encoder = PairEncoder(processor.source, processor.target, batching, name)
+        report = encoder.make_report()
+        encoded = encoder.encode_all(with_line_numbers(examples), report)
+        pairs = [_truncate_pair(pair, config.max_length, processor) for pair, _ in encoded]
+        if not pairs:
+            raise DataError(f"no validation pairs are left: {report}")
         return EvalPairs(pairs, report, processor)
 
     def compile_mode(self, config: TranslationConfig) -> CompileMode:
@@ -192,94 +218,51 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
         metrics = {"loss": sums["nll"] / count, "perplexity": math.exp(min(sums["nll"] / count, 100.0))}
         if config.monitor in metrics:
             return metrics
-        pairs, _ = usable_pairs(examples, config, predictor.source, predictor.target)
+        assert isinstance(batches, EvalPairs)
         greedy = predictor.decoding_config(method="greedy")
-        hypotheses = predictor.search([pair.source for pair in pairs], greedy)
+        hypotheses = predictor.search([pair.source for pair in batches.pairs], greedy)
         translations = [predictor.to_text(best[0] if best else None) for best in hypotheses]
-        quality = corpus_metrics(translations, [pair.target for pair in pairs], config)
+        quality = corpus_metrics(translations, [pair.target for pair in batches.pairs], config)
         names = ("exact",) if config.monitor == "exact" else ("bleu", "chrf")
         return metrics | {name: quality[name] for name in names}
 
 
 def build_loss(config: TranslationConfig) -> NextTokenLoss:
-    """The loss of a config."""
-    sampled = (
-        config.normalize is not None and parse_mechanism("normalize", config.normalize, NORMALIZERS)[0] == "Sample"
-    )
-    if sampled and config.attention_scope != "none":
+    """Cross entropy; with sampled attention also REINFORCE.
+
+    Args:
+        config: of the training
+    """
+    name = None if config.normalize is None else parse_mechanism("normalize", config.normalize, NORMALIZERS)[0]
+    if name == "Sample" and config.attention_scope != "none":
         return ReinforceLoss(config.label_smoothing, config.entropy_bonus, config.reward_discount)
     return NextTokenLoss(config.label_smoothing)
 
 
-def train_tokenizers(data: TranslationSplits, config: TranslationConfig) -> tuple[Tokenizer, Tokenizer]:
-    """The tokenizers of both languages; one and the same with `shared_vocab`."""
-
-    def learn(texts: Iterable[str], kind: str) -> Tokenizer:
-        return Tokenizer.train(texts, kind, config.vocab_size, nfkc=config.nfkc, lowercase=config.lowercase)
-
-    if config.shared_vocab:
-        both = learn(
-            (text for pair in data.iter_vocabulary_pairs() for text in (pair.source, pair.target)), config.tokenizer
-        )
-        return both, both
-    return (
-        learn((pair.source for pair in data.iter_vocabulary_pairs()), config.tokenizer),
-        learn((pair.target for pair in data.iter_vocabulary_pairs()), config.target_tokenizer or config.tokenizer),
-    )
-
-
-def _make_batches(
-    examples: Any, config: TranslationConfig, source: Tokenizer, target: Tokenizer
-) -> InMemoryPairs | StreamedPairs | GeneratedPairs:
-    batching = BatchingConfig(
-        max_tokens=config.batch_tokens,
-        max_length=config.max_length,
-        overflow=config.overflow,
-        dropout=config.bpe_dropout,
-        seed=config.seed,
-        option_names=OPTION_NAMES,
-    )
-    if config.streaming:
-        if not isinstance(examples, ParallelFiles):
-            raise ConfigError(
-                "streaming=on needs training files, but this recipe does not read its training pairs from files"
-            )
-        return StreamedPairs(examples, source, target, batching)
-    if callable(examples):
-        return GeneratedPairs(examples, source, target, batching)
-    return InMemoryPairs(examples, source, target, batching)
-
-
-def usable_pairs(
-    split: ParallelFiles | Sequence[SentencePair], config: TranslationConfig, source: Tokenizer, target: Tokenizer
-) -> tuple[list[SentencePair], DataReport]:
-    """The pairs of a validation split within the length limit, and a report of the others."""
-    batching = BatchingConfig(
-        max_tokens=config.max_length + 1,
+def _make_batching(config: TranslationConfig, max_tokens: int, **values: Any) -> BatchingConfig:
+    return BatchingConfig(
+        max_tokens=max_tokens,
         max_length=config.max_length,
         overflow=config.overflow,
         option_names=OPTION_NAMES,
+        **values,
     )
-    name = str(split) if isinstance(split, ParallelFiles) else "the validation pairs"
-    encoder = PairEncoder(source, target, batching, name)
-    report = encoder.make_report()
-    used = [
-        _truncate_pair(pair, config.max_length, source, target)
-        for pair, _ in encoder.encode_all(with_line_numbers(split), report)
-    ]
-    if not used:
-        raise DataError(f"no validation pairs are left: {report}")
-    return used, report
 
 
-def _truncate_pair(pair: SentencePair, max_length: int, source: Tokenizer, target: Tokenizer) -> SentencePair:
+def _truncate_pair(pair: SentencePair, max_length: int, processor: TranslationProcessor) -> SentencePair:
     """A pair with at most `max_length` tokens; a truncated pair has no alignment links."""
-    cut = SentencePair(source.truncate(pair.source, max_length), target.truncate(pair.target, max_length))
-    return pair if (cut.source, cut.target) == (pair.source, pair.target) else cut
+    source = processor.source.truncate(pair.source, max_length)
+    target = processor.target.truncate(pair.target, max_length)
+    return pair if (source, target) == (pair.source, pair.target) else SentencePair(source, target)
 
 
 def build_model(config: TranslationConfig, src_vocab_size: int, tgt_vocab_size: int) -> RNNSeq2Seq | Transformer:
-    """The model of a config, for vocabularies of these sizes."""
+    """The model of a config.
+
+    Args:
+        config: of the training
+        src_vocab_size, tgt_vocab_size: sizes of the vocabularies
+    """
     build = _build_transformer if config.model == "transformer" else _build_rnn
     return build(config, src_vocab_size, tgt_vocab_size)
 
@@ -288,35 +271,23 @@ def _build_transformer(config: TranslationConfig, src_vocab_size: int, tgt_vocab
     embed_dim, num_heads = config.embed_dim, config.num_heads
     max_positions = 2 * config.max_length + 2  # a translation may be twice as long as the longest training text
 
-    def make_self_attn() -> MultiHead:
-        return build_multi_head(
-            config.self_score or "scaled-dot",
-            config.self_normalize,
-            embed_dim,
-            num_heads,
-            max_positions,
-            config.positions,
-            prefix="self_",
-        )
-
-    return freeze_redundant_biases(
-        Transformer(
-            src_vocab_size,
-            tgt_vocab_size,
-            embed_dim=embed_dim,
-            num_heads=num_heads,
-            num_encoder_layers=config.num_layers,
-            ffn_dim=config.ffn_dim or 4 * embed_dim,
-            dropout=config.dropout,
-            norm_first=config.norm_first,
-            tie_embeddings=config.tie_embeddings,
-            make_self_attn=make_self_attn,
-            make_cross_attn=lambda: build_multi_head(
-                config.score, config.normalize, embed_dim, num_heads, max_positions
-            ),
-            make_positions=lambda: build_positions(config.positions, embed_dim, max_positions),
-        )
+    sizes = embed_dim, num_heads, max_positions
+    self_attn = config.self_score or "scaled-dot", config.self_normalize, *sizes, config.positions, "self_"
+    model = Transformer(
+        src_vocab_size,
+        tgt_vocab_size,
+        embed_dim=embed_dim,
+        num_heads=num_heads,
+        num_encoder_layers=config.num_layers,
+        ffn_dim=config.ffn_dim or 4 * embed_dim,
+        dropout=config.dropout,
+        norm_first=config.norm_first,
+        tie_embeddings=config.tie_embeddings,
+        make_self_attn=lambda: build_multi_head(*self_attn),
+        make_cross_attn=lambda: build_multi_head(config.score, config.normalize, *sizes),
+        make_positions=lambda: build_positions(config.positions, embed_dim, max_positions),
     )
+    return freeze_redundant_biases(model)
 
 
 def _build_rnn(config: TranslationConfig, src_vocab_size: int, tgt_vocab_size: int) -> RNNSeq2Seq:
@@ -347,7 +318,11 @@ def _build_rnn(config: TranslationConfig, src_vocab_size: int, tgt_vocab_size: i
 
 
 def freeze_redundant_biases(model: Transformer) -> Transformer:
-    """Freeze key biases that softmax cancels; otherwise their rounding errors differ with the number of processes."""
+    """Freeze key biases that softmax cancels; otherwise their rounding errors differ with the number of processes.
+
+    Args:
+        model: is changed and returned
+    """
     for part in model.modules():
         if isinstance(part, MultiHead) and part.k_proj.bias is not None and part.is_key_bias_redundant:
             part.k_proj.bias.requires_grad_(False)
