@@ -124,14 +124,14 @@ def _garbage_collection_off() -> Iterator[None]:
 @contextmanager
 def _track_peak_memory() -> Iterator[list[float]]:
     """A list that has the peak memory of the process in megabytes afterwards, if the system tells it."""
-    found: list[float] = []
-    known = STATUS.exists()
-    if known:
+    peak: list[float] = []
+    is_known = STATUS.exists()
+    if is_known:
         try:
             RESET.write_text("5")  # the highest so far becomes what is held now
         except OSError:
-            known = False
-    yield found
-    if known:
+            is_known = False
+    yield peak
+    if is_known:
         line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
-        found.append(int(line.split()[1]) / 1024)
+        peak.append(int(line.split()[1]) / 1024)

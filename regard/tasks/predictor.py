@@ -171,8 +171,8 @@ class Explanation:
         from regard.viewing.terminal import heatmap
 
         first = self._first_map()
-        drawn = heatmap(first.weights.mean(0), first.queries, first.keys, color=color, width=width, language=language)
-        return f"{self.prediction.text}\n\n{drawn}"
+        picture = heatmap(first.weights.mean(0), first.queries, first.keys, color=color, width=width, language=language)
+        return f"{self.prediction.text}\n\n{picture}"
 
     def to_figure(self) -> Any:
         """A `Figure` for .png and .svg."""

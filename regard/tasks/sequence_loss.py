@@ -57,9 +57,13 @@ class NextTokenLoss(ResettableModule):
             model: a network with `forward_hidden` and `lm_head`
             batch: sources and targets
         """
-        hidden = model.forward_hidden(batch.source, batch.source_lengths, batch.target[:, :-1])
-        total, nll, _ = self._token_losses(model, hidden, batch)
+        total, nll, _ = self._token_losses(model, self._forward_hidden(model, batch), batch)
         return Loss(total, batch.num_tokens, {"nll": float(nll.sum())})
+
+    def _forward_hidden(self, model: Any, batch: Any) -> Tensor:
+        """The hidden state of each token."""
+        hidden: Tensor = model.forward_hidden(batch.source, batch.source_lengths, batch.target[:, :-1])
+        return hidden
 
     def _token_losses(
         self, model: Any, hidden: Tensor, batch: PairBatch | CaptionBatch
@@ -192,13 +196,9 @@ class HardCaptionLoss(ReinforceLoss):
         super()._init_parameters()
         self.num_batches.zero_()
 
-    def forward(self, model: Any, batch: CaptionBatch) -> Loss:
-        """The loss of a batch; in evaluation mode, cross entropy only."""
-        if self.training:
-            return super().forward(model, batch)
-        hidden, _ = model.decode(batch.images, batch.target[:, :-1], None)
-        total, nll, _ = self._token_losses(model, hidden, batch)
-        return Loss(total, batch.num_tokens, {"nll": float(nll.sum())})
+    def _forward_hidden(self, model: Any, batch: CaptionBatch) -> Tensor:
+        hidden: Tensor = model.decode(batch.images, batch.target[:, :-1], None)[0]
+        return hidden
 
     def _decode(self, model: Any, batch: CaptionBatch) -> tuple[Tensor, list[AttentionOutput]]:
         fraction = torch.where(self.num_batches < self.num_soft_batches, 1.0, self.soft_fraction)
@@ -208,7 +208,11 @@ class HardCaptionLoss(ReinforceLoss):
 
 
 def build_caption_loss(config: CaptioningConfig) -> CaptionLoss | HardCaptionLoss:
-    """The loss of a captioning config."""
+    """The loss of a captioning config.
+
+    Args:
+        config: of the training
+    """
     if config.attention_scope == "hard":
         return HardCaptionLoss(
             config.label_smoothing,
@@ -222,7 +226,14 @@ def build_caption_loss(config: CaptioningConfig) -> CaptionLoss | HardCaptionLos
 
 
 def target_positions(batch: PairBatch | CaptionBatch) -> Int[Tensor, " tokens"]:
-    """The positions of the tokens to predict in the flattened target, without padding."""
+    """The positions of the tokens to predict in the flattened target, without padding.
+
+    Args:
+        batch: the targets and their lengths
+
+    Returns:
+        The indices of the tokens.
+    """
     length = batch.target.shape[1] - 1
     real = torch.arange(length, device=batch.target.device) < (batch.target_lengths - 1)[:, None]
     return real.flatten().nonzero().squeeze(1)
@@ -230,6 +241,13 @@ def target_positions(batch: PairBatch | CaptionBatch) -> Int[Tensor, " tokens"]:
 
 def discounted_returns(gain: Float[Tensor, "batch tokens"], discount: float) -> Float[Tensor, "batch tokens"]:
     """The gain of each token and the discounted gains of the tokens after it.
+
+    Args:
+        gain: of each token
+        discount: of the next token's gain
+
+    Returns:
+        The sums.
 
     >>> discounted_returns(torch.tensor([[1.0, 1.0, 1.0]]), 0.5).tolist()
     [[1.75, 1.5, 1.0]]

@@ -54,9 +54,9 @@ class NeedlePredictor(ClassificationPredictor):
     inputs = (InputField("text", "text", "a row of letters with one digit"),)
 
     def explain(self, input, options=None):
-        (found,) = self.predict([input])
+        (prediction,) = self.predict([input])
         weights = self.model.attend(*self.processor.encode([input])).weights
-        return Explanation(found, (AttentionMap("pooling", weights, [found.text], list(input)),))
+        return Explanation(prediction, (AttentionMap("pooling", weights, [prediction.text], list(input)),))
 
 
 class NeedleTask(ClassificationTask):

@@ -1,4 +1,4 @@
-"""How fast a translator is, on a clock that the test holds."""
+"""The throughput of a translator, on a simulated clock."""
 
 import itertools
 
@@ -40,12 +40,12 @@ def test_rates_are_counts_over_seconds(translator, clock):
     assert speed.latency == (5.0, 7.7, 7.94)
     assert speed.inputs_per_second == 4 / 20
     assert speed.tokens_per_second == speed.num_tokens / 20
-    found = translator.search([text for text in TEXTS if text])
-    assert speed.num_tokens == sum(len(best[0].token_ids) + best[0].finished for best in found)
+    hypotheses = translator.search([text for text in TEXTS if text])
+    assert speed.num_tokens == sum(len(best[0].token_ids) + best[0].finished for best in hypotheses)
 
 
 @pytest.mark.parametrize(("batch", "calls"), [(0, 1), (2, 2), (3, 2), (10, 1)])
-def test_a_batch_is_a_call(translator, monkeypatch, batch, calls):
+def test_each_batch_is_one_call(translator, monkeypatch, batch, calls):
     sizes = []
     predict = translator.predict
     monkeypatch.setattr(
@@ -57,7 +57,7 @@ def test_a_batch_is_a_call(translator, monkeypatch, batch, calls):
     assert speed.peak_memory_mb is None or speed.peak_memory_mb > 10
 
 
-def test_what_cannot_be_measured(translator):
+def test_refusals(translator):
     with pytest.raises(ValueError, match="nothing to measure"):
         measure_throughput(translator, ["", " "])
     with pytest.raises(ValueError, match="invalid batch size -1"):

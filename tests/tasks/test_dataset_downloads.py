@@ -1,4 +1,4 @@
-"""Recipes fetch their data from a server; here from one on this machine, with texts of ours."""
+"""Recipes download their data, here from a local server with generated texts."""
 
 import gzip
 import hashlib
@@ -46,9 +46,9 @@ def server(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "make"), [("multi30k", multi30k), ("multi30k-tok", multi30k_tok)])
-def test_data_is_fetched_once_and_read(server, name, make):
-    found = make(make_config(name, data_dir="download"))
-    [pair] = iter_pairs(found.train)
+def test_data_is_downloaded_once(server, name, make):
+    splits = make(make_config(name, data_dir="download"))
+    [pair] = iter_pairs(splits.train)
     assert pair.source.startswith("text of ")
     assert pair.source.replace(".gz", "").endswith("en")
     for path in server.rglob("*.*"):
@@ -56,15 +56,15 @@ def test_data_is_fetched_once_and_read(server, name, make):
     make(make_config(name, data_dir="download"))  # from the cache
 
 
-def test_another_text_than_expected_is_refused(server):
+def test_a_file_with_another_checksum_is_refused(server):
     (server / "raw/val.de.gz").write_bytes(gzip.compress(b"something else\n"))
     with pytest.raises(DataError, match="SHA-256"):
         multi30k(make_config("multi30k", data_dir="download"))
 
 
-def test_a_broken_packet_is_refused(server):
-    whole = (server / "raw/val.de.gz").read_bytes()
-    (server / "raw/val.de.gz").write_bytes(whole[:-9])
+def test_a_truncated_file_is_refused(server):
+    content = (server / "raw/val.de.gz").read_bytes()
+    (server / "raw/val.de.gz").write_bytes(content[:-9])
     with pytest.raises(DataError, match=r"val\.de\.gz"):
         multi30k(make_config("multi30k", data_dir="download"))
 
@@ -82,19 +82,19 @@ def pack(server, lines):
         archive.writestr("_about.txt", "where it comes from")
 
 
-def fetched():
-    found = get_recipe("tatoeba-fr-en").load_data(
+def load_splits():
+    splits = get_recipe("tatoeba-fr-en").load_data(
         make_config("tatoeba-fr-en", data_dir="download", language_pair="en-fr")
     )
-    return {"train": found.train, "dev": found.valid, "test": found.tests["test"]}
+    return {"train": splits.train, "dev": splits.valid, "test": splits.tests["test"]}
 
 
 DOGS = [f"I have {n} dogs.\tJ'ai {n} chiens.\tCC-BY 2.0 #{n}" for n in range(600)]
 
 
-def test_sentences_are_parted_by_the_english_one(sentences):
+def test_splits_are_by_the_english_sentence(sentences):
     pack(sentences, DOGS + [f"I HAVE {n} dogs!\tJe possède {n} chiens." for n in range(600)])
-    parts = {name: list(iter_pairs(part)) for name, part in fetched().items()}
+    parts = {name: list(iter_pairs(part)) for name, part in load_splits().items()}
     assert sum(map(len, parts.values())) == 1200
     assert parts["train"][0].target.startswith("J'ai")
     numbers = {name: {pair.source.split()[2] for pair in part} for name, part in parts.items()}
@@ -102,38 +102,38 @@ def test_sentences_are_parted_by_the_english_one(sentences):
     assert all(4 < len(numbers[name]) < 25 for name in ("dev", "test"))
 
 
-def count():
-    return sum(len(list(iter_pairs(part))) for part in fetched().values())
+def count_pairs():
+    return sum(len(list(iter_pairs(part))) for part in load_splits().values())
 
 
-def test_sentences_stay_as_they_were_first_fetched(sentences, tmp_path):
+def test_the_first_download_is_used_again(sentences, tmp_path):
     pack(sentences, DOGS)
-    assert count() == 600
+    assert count_pairs() == 600
     pack(sentences, [*DOGS, "Oh no!\tOh non !"])  # the site's file grows
-    assert count() == 600
+    assert count_pairs() == 600
     folder = tmp_path / "cache" / "tatoeba-fr-en"
     (folder / "fra-eng.zip").unlink()
     with pytest.raises(DataError, match=r"nothing was kept; remove .*fra-eng\.zip\.sha256"):
-        fetched()
-    before = fetched_from(folder)
+        load_splits()
+    before = list_splits(folder)
     (folder / "fra-eng.zip.sha256").unlink()
-    assert count() == 601
-    assert fetched_from(folder) == before  # the same paths, so that a run notices that they changed
+    assert count_pairs() == 601
+    assert list_splits(folder) == before  # the same paths, so that a run notices that they changed
     assert not list(folder.glob(".*"))
 
 
-def fetched_from(folder):
+def list_splits(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.tsv"))
 
 
-def test_sentences_that_somebody_put_there(sentences, tmp_path):
+def test_a_file_put_into_the_cache_by_hand_is_used(sentences, tmp_path):
     folder = tmp_path / "cache" / "tatoeba-fr-en"
     with pytest.raises(DataError, match=r"404.* Or get http.*fra-eng\.zip in another way and put it into "):
-        fetched()
+        load_splits()
     pack(sentences, DOGS)
     folder.mkdir(parents=True, exist_ok=True)
     (sentences / "fra-eng.zip").rename(folder / "fra-eng.zip")
-    assert count() == 600
+    assert count_pairs() == 600
     assert "fra-eng.zip" in (folder / "fra-eng.zip.sha256").read_text()
 
 
@@ -146,31 +146,31 @@ def test_sentences_that_somebody_put_there(sentences, tmp_path):
         ([*DOGS, "", "please come back later"], "line 602 of fra.txt is no sentence, tab, translation"),
     ],
 )
-def test_packed_sentences_that_are_none(sentences, tmp_path, lines, sentence):
+def test_damaged_archives_are_refused(sentences, tmp_path, lines, sentence):
     if lines is None:
         (sentences / "fra-eng.zip").write_bytes(b"<html>please come back later</html>")
     else:
         pack(sentences, lines)
     with pytest.raises(DataError, match=sentence):
-        fetched()
+        load_splits()
     assert list((tmp_path / "cache" / "tatoeba-fr-en").iterdir()) == []
     pack(sentences, DOGS)
-    assert count() == 600  # it is asked for again
+    assert count_pairs() == 600  # it is downloaded again
 
 
-def test_sentences_in_another_file_than_expected(sentences):
+def test_an_archive_without_the_file_is_refused(sentences):
     with zipfile.ZipFile(sentences / "fra-eng.zip", "w") as archive:
         archive.writestr("sentences.csv", "a,b")
     with pytest.raises(DataError, match=r"holds no fra\.txt"):
-        fetched()
+        load_splits()
 
 
-def test_a_recipe_that_cannot_download_says_where_its_data_goes():
+def test_hansards_cannot_be_downloaded():
     with pytest.raises(ConfigError, match=r"hansards cannot download its data: .* data_dir=FOLDER with"):
         get_recipe("hansards").load_data(make_config("hansards", data_dir="download"))
 
 
-def test_checksums_are_checksums():
+def test_checksums_have_the_form_of_sha256():
     for table in (downloads.MULTI30K_FILES, downloads.MULTI30K_TOK_FILES, downloads.G2P_FILES):
         assert all(len(value) == 64 and int(value, 16) for value in table.values())
         assert len(set(table.values())) == len(table)

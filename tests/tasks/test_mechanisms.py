@@ -1,4 +1,4 @@
-"""Attention from names: whatever the catalogue lists can be trained by its name, or is refused in a sentence."""
+"""Mechanisms from names: what the catalogue lists can be trained by its name, or is refused in one sentence."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ BATCH = PairBatch.from_pairs([([5, 6, 7], [4, 5]), ([8], [6, 7, 8]), ([4, 4, 9, 
 WORDS = 11
 
 
-def spoken(kind):
+def names_of(kind):
     """All names of what the recipes know: the catalogue's and the aliases."""
     return [
         name
@@ -45,7 +45,7 @@ def train_one_step(*words):
     return idle
 
 
-def test_the_catalogue_is_covered():
+def test_all_mechanisms_of_the_catalogue_can_be_trained():
     """A score or normalizer that is listed can be named, save those that are parts of others."""
     listed = {entry.name for entry in MECHANISMS if entry.kind == "score"}
     assert listed == set(SCORES)
@@ -53,14 +53,14 @@ def test_the_catalogue_is_covered():
     assert listed - set(NORMALIZERS) == {"Dropout", "GaussianWindow"}
 
 
-@pytest.mark.parametrize("name", spoken("score"))
+@pytest.mark.parametrize("name", names_of("score"))
 def test_every_score_by_every_name(name):
     kernel = name.lower() in ("boxcar", "uniform kernel", "epanechnikov", "parabolic kernel")
     width = "(4)" if kernel else ""
     assert train_one_step(f"score={name}{width}") == []
 
 
-@pytest.mark.parametrize("name", spoken("normalizer"))
+@pytest.mark.parametrize("name", names_of("normalizer"))
 def test_every_normalizer_by_every_name(name):
     idle = train_one_step(*(["score=epanechnikov(4)"] if name == "kernel_sum" else []), f"normalize={name}")
     if name not in ("hardmax", "argmax", "hard"):  # its gradient is 0 by definition
@@ -74,7 +74,7 @@ def test_every_scope(order, scope, normalize):
     assert train_one_step(*order, f"attention_scope={scope}", f"normalize={normalize}", "window_radius=1") == []
 
 
-def test_numbers_reach_their_mechanism():
+def test_numbers_in_parentheses_are_passed_on():
     assert build_normalizer("topk(3)").k == 3
     assert build_normalizer("top-k ( 7 )").k == 7
     assert build_score("location(9)", 4, 4, 4).max_keys == 9
@@ -100,7 +100,7 @@ def test_numbers_reach_their_mechanism():
         (["score=dot", "hidden_dim=9"], "9 numbers and the keys 8"),
     ],
 )
-def test_refusals_are_sentences(words, part):
+def test_refusals(words, part):
     with pytest.raises(ConfigError) as caught:
         build_model(make_config("reverse", ["hidden_dim=8", *words]), WORDS, WORDS)
     assert part in str(caught.value)
@@ -109,14 +109,14 @@ def test_refusals_are_sentences(words, part):
 
 @pytest.mark.bare
 @pytest.mark.parametrize("words", [["score=boxcar", "normalize=softmax"], ["score=dot", "normalize=kernel_sum"]])
-def test_kernels_go_with_kernel_sum(words):
+def test_kernel_scores_with_kernel_sum(words):
     with pytest.raises(ValueError, match="kernel"):
         NextTokenLoss()(build_model(make_config("reverse", ["hidden_dim=8", *words]), WORDS, WORDS), BATCH)
 
 
 @pytest.mark.bare
 @pytest.mark.parametrize("words", [["score=boxcar", "normalize=softmax"], ["score=dot", "normalize=kernel_sum"]])
-def test_kernels_are_refused_when_the_model_is_built(words):
+def test_kernel_scores_need_kernel_sum(words):
     with pytest.raises(ConfigError):
         build_model(make_config("reverse", ["hidden_dim=8", *words]), WORDS, WORDS)
 
@@ -125,27 +125,27 @@ def test_kernels_are_refused_when_the_model_is_built(words):
 @pytest.mark.parametrize(
     "words", ["topk(1.2.3)", "topk(e)", "topk(-1)", "entmax(0.5)", "topk(1e400)", "temperature(-1)"]
 )
-def test_wrong_numbers_are_setting_errors(words):
+def test_invalid_numbers_are_refused(words):
     with pytest.raises(ConfigError):
         build_normalizer(words)
 
 
 @pytest.mark.bare
 @pytest.mark.parametrize("words", ["topk(0)", "temperature(0)", "gumbel(0)", "entmax(0)"])
-def test_zero_is_a_number(words):
+def test_zero_is_refused(words):
     with pytest.raises(ValueError, match="0"):
         build_normalizer(words)
 
 
 @pytest.mark.bare
 @pytest.mark.parametrize("words", ["topk(2.7)", "softmax(3)", "hardmax(2)"])
-def test_numbers_are_not_bent_or_dropped(words):
+def test_numbers_are_not_rounded_or_ignored(words):
     with pytest.raises(ConfigError):
         build_normalizer(words)
 
 
 @pytest.mark.parametrize("words", [["normalize=hardmax"], ["normalize=argmax", "attention_scope=local-p"]])
-def test_who_trains_without_a_gradient_is_told(words):
+def test_hardmax_warns(words):
     (line,) = training_warnings(build_model(make_config("reverse", words), WORDS, WORDS))
     assert "hardmax has no gradient" in line
     assert "sample and straight-through are trained" in line
@@ -156,5 +156,5 @@ def test_who_trains_without_a_gradient_is_told(words):
 @pytest.mark.parametrize(
     "words", [[], ["normalize=sample"], ["normalize=straight-through"], ["normalize=hardmax", "attention_scope=none"]]
 )
-def test_there_is_nothing_to_say_where_the_score_learns(words):
+def test_trained_scores_do_not_warn(words):
     assert training_warnings(build_model(make_config("reverse", words), WORDS, WORDS)) == []

@@ -42,9 +42,9 @@ def test_the_folder_has_what_is_needed_to_load_the_model(run):
 def test_the_predictor_answers(run):
     predictor = load(run)
     assert isinstance(predictor, NeedlePredictor)
-    found = predictor.predict(["abcdefgh3jkl", "7bcdefghijkl"])
-    assert [one.text for one in found] == ["3", "7"]
-    assert all(0.9 < one.score <= 1 for one in found)
+    predictions = predictor.predict(["abcdefgh3jkl", "7bcdefghijkl"])
+    assert [one.text for one in predictions] == ["3", "7"]
+    assert all(0.9 < one.score <= 1 for one in predictions)
 
 
 def test_evaluation_selects_a_split(run):
@@ -55,11 +55,11 @@ def test_evaluation_selects_a_split(run):
 
 
 def test_an_explanation_is_saved_in_every_form(run, tmp_path):
-    found = load(run).explain("abcdefgh3jkl")
-    torch.testing.assert_close(found.maps[0].weights.sum(-1), torch.ones(1, 1))
-    assert int(found.maps[0].weights.argmax()) == 8
+    explanation = load(run).explain("abcdefgh3jkl")
+    torch.testing.assert_close(explanation.maps[0].weights.sum(-1), torch.ones(1, 1))
+    assert int(explanation.maps[0].weights.argmax()) == 8
     for suffix in ("txt", "json", "html", "png", "svg"):
-        found.save(tmp_path / f"needle.{suffix}")
+        explanation.save(tmp_path / f"needle.{suffix}")
         assert (tmp_path / f"needle.{suffix}").stat().st_size > 100
     assert json.loads((tmp_path / "needle.json").read_text())["attention"][0]["name"] == "pooling"
 

@@ -1,4 +1,4 @@
-"""Settings from words: what fits is read, what does not is refused in one sentence."""
+"""Options from `key=value` texts: valid ones are parsed, others are refused in one sentence."""
 
 import contextlib
 from dataclasses import asdict, dataclass, fields
@@ -15,7 +15,7 @@ from regard.tasks import RECIPES, TranslationConfig, make_config
 
 @dataclass(frozen=True, kw_only=True)
 class Kinds(Config):
-    whole: int = 1
+    integer: int = 1
     number: float = 1.0
     maybe: int | None = None
     perhaps: float | None = 2.0
@@ -35,13 +35,13 @@ def read(*words):
 @pytest.mark.parametrize(
     ("word", "value"),
     [
-        ("whole=3", 3),
-        ("whole=-3", -3),
-        ("whole=1e3", 1000),
-        ("whole=2.0", 2),
-        ("whole=3_000", 3000),
-        ("whole=3,000", 3000),
-        ("whole = 7 ", 7),
+        ("integer=3", 3),
+        ("integer=-3", -3),
+        ("integer=1e3", 1000),
+        ("integer=2.0", 2),
+        ("integer=3_000", 3000),
+        ("integer=3,000", 3000),
+        ("integer = 7 ", 7),
         ("number=1e-3", 0.001),
         ("number=5", 5.0),
         ("maybe=none", None),
@@ -65,19 +65,19 @@ def read(*words):
     ],
 )
 def test_every_type(word, value):
-    found = getattr(read(word), word.partition("=")[0].strip())
-    assert found == value
-    assert type(found) is type(value)
+    config = getattr(read(word), word.partition("=")[0].strip())
+    assert config == value
+    assert type(config) is type(value)
 
 
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("whole=x", "invalid value 'x' for whole: expected an integer"),
-        ("whole=1.5", "invalid value '1.5' for whole: expected an integer"),
-        ("whole=", "invalid value '' for whole: expected an integer"),
-        ("whole=none", "invalid value 'none' for whole: expected an integer"),
-        ("whole=nan", "invalid value 'nan' for whole: expected an integer"),
+        ("integer=x", "invalid value 'x' for integer: expected an integer"),
+        ("integer=1.5", "invalid value '1.5' for integer: expected an integer"),
+        ("integer=", "invalid value '' for integer: expected an integer"),
+        ("integer=none", "invalid value 'none' for integer: expected an integer"),
+        ("integer=nan", "invalid value 'nan' for integer: expected an integer"),
         ("maybe=x", "invalid value 'x' for maybe: expected an integer"),
         ("number=x", "invalid value 'x' for number: expected a number"),
         ("on=maybe", "invalid value 'maybe' for on: expected on or off"),
@@ -85,7 +85,7 @@ def test_every_type(word, value):
         ("choice=none", "invalid value 'none' for choice: expected one of left, right"),
         ("some=up", "invalid value 'up' for some: expected one of left, right or none"),
         ("numbers=0,x", "invalid value 'x' for numbers: expected an integer"),
-        ("whole", "'whole' is not an option; write key=value, such as lr=0.001"),
+        ("integer", "'integer' is not an option; write key=value, such as lr=0.001"),
         ("perhap=3", "no option 'perhap'; did you mean perhaps?"),
     ],
 )
@@ -95,26 +95,26 @@ def test_refusals(word, sentence):
     assert str(caught.value) == sentence
 
 
-def test_a_name_like_no_other_gets_them_all():
-    with pytest.raises(ConfigError, match="choose from whole, number, maybe"):
+def test_an_unknown_option_lists_all():
+    with pytest.raises(ConfigError, match="choose from integer, number, maybe"):
         read("zzzzzzzz=3")
 
 
-def test_the_last_word_counts_and_dashes_are_underscores():
-    assert read("whole=1", "whole=2").whole == 2
+def test_the_last_value_counts_and_dashes_are_underscores():
+    assert read("integer=1", "integer=2").integer == 2
     assert make_config("reverse", ["batch-tokens=99"]).batch_tokens == 99
 
 
 @pytest.mark.parametrize("value", ["inf", "-inf", "1e999", "9" * 5000])
-def test_infinity_is_no_whole_number(value):
+def test_infinity_is_not_an_integer(value):
     with pytest.raises(ConfigError):
-        read(f"whole={value}")
+        read(f"integer={value}")
 
 
 @pytest.mark.parametrize("value", ["1,5", ",3", "1,,2", "10,00"])
-def test_a_comma_separates_thousands_only(value):
+def test_commas_are_allowed_between_thousands_only(value):
     with pytest.raises(ConfigError):
-        read(f"whole={value}")
+        read(f"integer={value}")
 
 
 TYPED = st.one_of(
@@ -126,7 +126,7 @@ TYPED = st.one_of(
 
 
 @given(st.sampled_from([field.name for field in fields(TranslationConfig)]), TYPED)
-def test_never_another_exception(name, value):
+def test_random_values_raise_config_errors_only(name, value):
     try:
         make_config("translation", [f"{name}={value}"])
     except ConfigError as error:
@@ -136,22 +136,22 @@ def test_never_another_exception(name, value):
 
 
 @given(st.lists(st.text(max_size=10), max_size=3))
-def test_never_another_exception_for_any_words(words):
+def test_random_overrides_raise_config_errors_only(words):
     with contextlib.suppress(ConfigError):
         make_config("reverse", words)
 
 
 @pytest.mark.parametrize("name", list(RECIPES))
-def test_settings_survive_json(name):
+def test_configs_survive_json(name):
     import json
 
     kind = RECIPES[name].config_class
     files = ["train_files=a.en,a.de"] if hasattr(kind, "train") else []
-    settings = make_config(name, [*files, "max_grad_norm=none"])
-    assert kind.from_dict(json.loads(json.dumps(asdict(settings)))) == settings
+    config = make_config(name, [*files, "max_grad_norm=none"])
+    assert kind.from_dict(json.loads(json.dumps(asdict(config)))) == config
 
 
-def test_settings_of_a_newer_regard_are_refused():
+def test_unknown_options_of_a_record_are_refused():
     with pytest.raises(ConfigError, match="has no option a, b"):
         TranslationConfig.from_dict({"steps": 3, "b": 1, "a": 2})
 
@@ -167,7 +167,7 @@ def test_settings_of_a_newer_regard_are_refused():
         ["shared_vocab=on", "tokenizer=char", "target_tokenizer=word"], ["input_feeding=on"], ["num_threads=0"],
     ],
 )  # fmt: skip
-def test_what_does_not_go_together_is_refused(words):
+def test_contradictions_are_refused(words):
     with pytest.raises(ConfigError, match=words[0].partition("=")[0]):
         make_config("reverse", words)
 
@@ -190,12 +190,12 @@ def test_optional_sizes_are_checked(words):
         (["model=transformer", "ffn_dim=100"], (512, 6, 100)),
     ],
 )
-def test_sizes_that_nobody_chose_go_by_the_model(words, sizes):
-    settings = make_config("translation", words)
-    assert (settings.embed_dim, settings.num_layers, settings.ffn_dim) == sizes
+def test_default_sizes_depend_on_the_model(words, sizes):
+    config = make_config("translation", words)
+    assert (config.embed_dim, config.num_layers, config.ffn_dim) == sizes
 
 
-def test_recipes_with_sizes_of_their_own_keep_them():
+def test_recipes_override_default_sizes():
     sizes = {
         name: (make_config(name).hidden_dim, make_config(name).num_layers) for name in ("multi30k", "dates", "reverse")
     }
@@ -203,29 +203,29 @@ def test_recipes_with_sizes_of_their_own_keep_them():
     assert make_config("multi30k").ffn_dim == 256
 
 
-def test_runs_from_before_sizes_went_by_the_model_are_as_they_were():
-    kept = {**asdict(make_config("translation")), "model": "transformer"}
-    found = TranslationConfig.from_dict(kept)
-    assert (found.embed_dim, found.num_layers, found.ffn_dim) == (256, 1, 1024)
+def test_sizes_in_a_record_are_not_changed():
+    record = {**asdict(make_config("translation")), "model": "transformer"}
+    config = TranslationConfig.from_dict(record)
+    assert (config.embed_dim, config.num_layers, config.ffn_dim) == (256, 1, 1024)
 
 
 @pytest.mark.parametrize(
     "words", [["length_penalty=nan"], ["entropy_bonus=nan"], ["reward_discount=-1"], ["reward_discount=inf"]]
 )
-def test_other_numbers_are_checked(words):
+def test_bounds_are_checked(words):
     with pytest.raises(ConfigError):
         make_config("reverse", words)
 
 
 @pytest.mark.parametrize("words", [["monitor=blue"], ["bleu_tokenizer=foo"]])
-def test_names_are_checked_before_anything_is_trained(words):
+def test_choices_are_checked(words):
     with pytest.raises(ConfigError):
         make_config("reverse", words)
 
 
 @pytest.mark.bare
 @pytest.mark.parametrize(
-    "given",
+    "values",
     [
         {"stepps": 3},
         {"hidden_dim": "16"},
@@ -235,12 +235,12 @@ def test_names_are_checked_before_anything_is_trained(words):
         {"train": "a.tsv"},
     ],
 )
-def test_values_given_in_python_are_checked(given):
+def test_python_values_are_checked(values):
     with pytest.raises(ConfigError):
-        make_config("reverse", **given)
+        make_config("reverse", **values)
 
 
-def test_recipes_have_good_defaults():
+def test_defaults_of_recipes_are_valid():
     for name in RECIPES:
         assert make_config(name).steps >= 1
     with pytest.raises(UnknownNameError, match="no recipe 'revers'; did you mean reverse"):

@@ -1,4 +1,4 @@
-"""From a recipe to a run and back: what is trained can be loaded, resumed, begun from, and trusted."""
+"""Runs that are trained, interrupted, resumed, loaded, and that others begin with."""
 
 import json
 import os
@@ -17,38 +17,38 @@ pytestmark = pytest.mark.usefixtures("small_vocabulary")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, small_vocabulary):
-    """A run that nobody disturbed."""
-    folder = tmp_path_factory.mktemp("runs") / "whole"
-    outcome = train("reverse", folder, TINY, log=quiet)
-    assert (outcome.step, outcome.interrupted) == (8, False)
+def finished_run(tmp_path_factory, small_vocabulary):
+    """A run that was not interrupted."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    result = train("reverse", folder, TINY, log=quiet)
+    assert (result.step, result.interrupted) == (8, False)
     return folder
 
 
 def validations(folder):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    found = [{k: v for k, v in line.items() if k in ("step", "valid")} for line in lines if "valid" in line]
-    assert found
-    return found
+    points = [{k: v for k, v in line.items() if k in ("step", "valid")} for line in lines if "valid" in line]
+    assert points
+    return points
 
 
-def test_a_run_holds_all_that_is_needed(whole):
-    record = json.loads((whole / "run.json").read_text())
+def test_contents_of_run_json(finished_run):
+    record = json.loads((finished_run / "run.json").read_text())
     assert (record["format"], record["recipe"]) == (2, "reverse")
     assert record["config"]["hidden_dim"] == 16
     assert record["task"] == "translation"
-    assert record["processor"] == load(whole).processor.describe()
-    weights = load_weights(RunFolder.open(whole).find_weights())
+    assert record["processor"] == load(finished_run).processor.describe()
+    weights = load_weights(RunFolder.open(finished_run).find_weights())
     assert record["model"]["parameters"] == sum(w.numel() for w in weights.values())
     assert record["data"]["valid"]["used"] == 500
-    assert os.fspath(whole.parent) not in (whole / "run.json").read_text()
+    assert os.fspath(finished_run.parent) not in (finished_run / "run.json").read_text()
 
 
-def test_the_same_seed_gives_the_same_run(whole, tmp_path):
+def test_the_same_seed_gives_the_same_run(finished_run, tmp_path):
     train("reverse", tmp_path / "again", TINY, log=quiet)
-    assert final_state(tmp_path / "again") == final_state(whole)
+    assert final_state(tmp_path / "again") == final_state(finished_run)
     train("reverse", tmp_path / "other", [*TINY, "seed=1"], log=quiet)
-    assert final_state(tmp_path / "other") != final_state(whole)
+    assert final_state(tmp_path / "other") != final_state(finished_run)
 
 
 class Crash(Exception):
@@ -56,13 +56,13 @@ class Crash(Exception):
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "crash in a step", "crash at a validation"])
-def test_an_interrupted_run_goes_on_bit_for_bit(whole, tmp_path, monkeypatch, how):
+def test_an_interrupted_run_resumes_bit_for_bit(finished_run, tmp_path, monkeypatch, how):
     from regard.tasks import NextTokenLoss
 
     folder, steps = tmp_path / "run", []
     forward = NextTokenLoss.forward
 
-    def counted(self, model, batch):
+    def forward_with_interruption(self, model, batch):
         if self.training:
             steps.append(1)
         if self.training and len(steps) == 5:
@@ -75,32 +75,32 @@ def test_an_interrupted_run_goes_on_bit_for_bit(whole, tmp_path, monkeypatch, ho
         return forward(self, model, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(NextTokenLoss, "forward", counted)
+        patch.setattr(NextTokenLoss, "forward", forward_with_interruption)
         if how == "ctrl-c":
-            outcome = train("reverse", folder, TINY, log=quiet)
-            assert outcome.interrupted
-            assert outcome.step == 5
+            result = train("reverse", folder, TINY, log=quiet)
+            assert result.interrupted
+            assert result.step == 5
         else:
             with pytest.raises(Crash):
                 train("reverse", folder, TINY, log=quiet)
     torch.manual_seed(99)  # whatever has happened since
-    outcome = resume(folder, log=quiet)
-    assert (outcome.step, outcome.interrupted) == (8, False)
-    assert final_state(folder) == final_state(whole)
-    assert validations(folder) == validations(whole)
+    result = resume(folder, log=quiet)
+    assert (result.step, result.interrupted) == (8, False)
+    assert final_state(folder) == final_state(finished_run)
+    assert validations(folder) == validations(finished_run)
 
 
-def test_a_finished_run_resumed_stays_as_it_is(whole, tmp_path):
+def test_resuming_a_finished_run_changes_nothing(finished_run, tmp_path):
     folder = tmp_path / "copy"
-    shutil.copytree(whole, folder)
+    shutil.copytree(finished_run, folder)
     before = final_state(folder)
     assert resume(folder, log=quiet).step == 8
     assert final_state(folder) == before
 
 
-def test_more_steps_can_be_asked_for(whole, tmp_path):
+def test_resume_with_more_steps(finished_run, tmp_path):
     folder = tmp_path / "copy"
-    shutil.copytree(whole, folder)
+    shutil.copytree(finished_run, folder)
     assert resume(folder, log=quiet, steps=10).step == 10
     assert json.loads((folder / "run.json").read_text())["config"]["steps"] == 10
     assert resume(folder, log=quiet).step == 10
@@ -108,9 +108,9 @@ def test_more_steps_can_be_asked_for(whole, tmp_path):
 
 @pytest.mark.bare
 @pytest.mark.parametrize("changes", [{"stepps": 10}, {"steps": "10"}, {"hidden_dim": 32}])
-def test_changes_that_make_no_sense_are_sentences(whole, tmp_path, changes):
+def test_invalid_changes_are_refused(finished_run, tmp_path, changes):
     folder = tmp_path / "copy"
-    shutil.copytree(whole, folder)
+    shutil.copytree(finished_run, folder)
     before = (folder / "run.json").read_bytes()
     with pytest.raises(ValueError, match=next(iter(changes))):
         resume(folder, log=quiet, **changes)
@@ -118,22 +118,22 @@ def test_changes_that_make_no_sense_are_sentences(whole, tmp_path, changes):
 
 
 @pytest.mark.bare
-def test_a_refused_change_leaves_the_run_usable(whole, tmp_path):
+def test_a_refused_change_leaves_the_run_usable(finished_run, tmp_path):
     folder = tmp_path / "copy"
-    shutil.copytree(whole, folder)
+    shutil.copytree(finished_run, folder)
     with pytest.raises(ValueError, match="dim cannot change"):
         resume(folder, log=quiet, hidden_dim=32)
     load(folder)
 
 
-def test_a_run_is_not_overwritten(whole):
+def test_train_refuses_the_folder_of_a_run(finished_run):
     with pytest.raises(FileExistsError, match="regard resume"):
-        train("reverse", whole, TINY, log=quiet)
+        train("reverse", finished_run, TINY, log=quiet)
 
 
-def test_a_run_of_another_format_is_refused(whole, tmp_path):
+def test_a_run_of_another_format_is_refused(finished_run, tmp_path):
     folder = tmp_path / "copy"
-    shutil.copytree(whole, folder)
+    shutil.copytree(finished_run, folder)
     record = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**record, "format": 99}))
     for use in (load, resume):
@@ -141,26 +141,26 @@ def test_a_run_of_another_format_is_refused(whole, tmp_path):
             use(folder)
 
 
-def test_starting_from_another_run(whole, tmp_path):
-    train("reverse", tmp_path / "new", [*TINY, "steps=2"], init_from=whole, log=quiet)
+def test_init_from_another_run(finished_run, tmp_path):
+    train("reverse", tmp_path / "new", [*TINY, "steps=2"], init_from=finished_run, log=quiet)
     began = load_weights(tmp_path / "new" / "checkpoints" / "step-00000000" / "model.safetensors")
-    other = load_weights(RunFolder.open(whole).find_weights())
+    other = load_weights(RunFolder.open(finished_run).find_weights())
     assert began.keys() == other.keys()
     assert all(torch.equal(began[name], other[name]) for name in began)
-    assert load(tmp_path / "new").source == load(whole).source
+    assert load(tmp_path / "new").source == load(finished_run).source
     assert load(tmp_path / "new").translate("abc") is not None
 
 
-def test_the_other_run_is_not_forgotten_if_the_first_checkpoint_cannot_be_written(whole, tmp_path, monkeypatch):
+def test_init_from_survives_a_failed_first_checkpoint(finished_run, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(
             checkpoint, "write_and_sync", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
         )
         with pytest.raises(StorageError, match=f"then: regard resume {tmp_path / 'new'}"):
-            train("reverse", tmp_path / "new", [*TINY, "steps=2"], init_from=whole, log=quiet)
+            train("reverse", tmp_path / "new", [*TINY, "steps=2"], init_from=finished_run, log=quiet)
     assert not checkpoint.list_steps(tmp_path / "new" / "checkpoints")
     resume(tmp_path / "new", log=quiet)
-    train("reverse", tmp_path / "same", [*TINY, "steps=2"], init_from=whole, log=quiet)
+    train("reverse", tmp_path / "same", [*TINY, "steps=2"], init_from=finished_run, log=quiet)
     ours, theirs = (
         load_weights(tmp_path / name / "checkpoints" / "step-00000002" / "model.safetensors")
         for name in ("new", "same")
@@ -171,24 +171,24 @@ def test_the_other_run_is_not_forgotten_if_the_first_checkpoint_cannot_be_writte
 @pytest.mark.parametrize(
     "words", [["hidden_dim=24"], ["cell_type=lstm"], ["attention_scope=none"], ["model=transformer", "num_heads=2"]]
 )
-def test_weights_that_do_not_fit_are_refused(whole, tmp_path, words):
+def test_weights_that_do_not_fit_are_refused(finished_run, tmp_path, words):
     with pytest.raises(ValueError, match="do not fit") as caught:
-        train("reverse", tmp_path / "new", [*TINY, *words], init_from=whole, log=quiet)
+        train("reverse", tmp_path / "new", [*TINY, *words], init_from=finished_run, log=quiet)
     assert "\n" not in str(caught.value)
 
 
-def test_starting_from_nowhere_is_refused(tmp_path):
+def test_init_from_a_missing_run_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="no run in"):
         train("reverse", tmp_path / "new", TINY, init_from=tmp_path / "none", log=quiet)
 
 
 @pytest.mark.parametrize("words", [["monitor=blue"], ["score=dott"], ["streaming=on"]])
-def test_wrong_names_are_sentences(tmp_path, words):
+def test_invalid_options_are_refused_by_name(tmp_path, words):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - what is said differs
         train("reverse", tmp_path / "run", [*TINY, *words], log=quiet)
     assert words[0].partition("=")[0] in str(caught.value)
 
 
-def test_an_unknown_tokenization_is_a_sentence(tmp_path):
+def test_unknown_bleu_tokenizer_is_refused(tmp_path):
     with pytest.raises(ValueError, match="foo"):
         train("reverse", tmp_path / "run", [*TINY, "bleu_tokenizer=foo", "monitor=bleu"], log=quiet)

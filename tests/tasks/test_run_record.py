@@ -1,4 +1,4 @@
-"""The life of a run where something is wrong: a text that changed, a full disk, steps that are done, settings."""
+"""Runs with something wrong: a file that changed, a full disk, steps that are done, invalid options."""
 
 import errno
 import json
@@ -16,16 +16,16 @@ pytestmark = pytest.mark.usefixtures("small_vocabulary")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, small_vocabulary):
+def finished_run(tmp_path_factory, small_vocabulary):
     """A run of four steps."""
-    folder = tmp_path_factory.mktemp("runs") / "whole"
+    folder = tmp_path_factory.mktemp("runs") / "run"
     train("reverse", folder, [*TINY, "steps=4"], log=quiet)
     return folder
 
 
 @pytest.fixture
-def run(whole, tmp_path):
-    return shutil.copytree(whole, tmp_path / "run")
+def run(finished_run, tmp_path):
+    return shutil.copytree(finished_run, tmp_path / "run")
 
 
 # -- files that changed
@@ -33,7 +33,7 @@ def run(whole, tmp_path):
 
 @pytest.mark.parametrize("which", ["train", "valid"])
 @pytest.mark.parametrize("stream", ["off", "on"])
-def test_a_run_does_not_go_on_with_another_text(tmp_path, which, stream):
+def test_resume_refuses_changed_files(tmp_path, which, stream):
     files = {name: write_pairs(tmp_path, "tsv", name) for name in ("train", "valid")}
     words = [*FILES, *(f"{name}_files={path}" for name, path in files.items()), f"streaming={stream}", "steps=2"]
     train("translation", tmp_path / "run", words, log=quiet)
@@ -49,7 +49,7 @@ def test_a_run_does_not_go_on_with_another_text(tmp_path, which, stream):
     assert resume(tmp_path / "run", log=quiet, steps=4).step == 4
 
 
-def test_a_run_from_before_files_were_remembered_goes_on(tmp_path):
+def test_resume_without_recorded_files(tmp_path):
     files = write_pairs(tmp_path, "tsv")
     words = [*FILES, f"train_files={files}", f"valid_files={files}", "streaming=on", "steps=2"]
     train("translation", tmp_path / "run", words, log=quiet)
@@ -60,35 +60,35 @@ def test_a_run_from_before_files_were_remembered_goes_on(tmp_path):
     assert resume(tmp_path / "run", log=quiet, steps=3).step == 3
 
 
-def test_what_is_made_on_the_fly_has_no_files(whole):
-    assert json.loads((whole / "run.json").read_text())["files"] == {}
+def test_generated_data_has_no_files(finished_run):
+    assert json.loads((finished_run / "run.json").read_text())["files"] == {}
 
 
 @pytest.mark.parametrize("size", [0, 5, 40, 41, 1000])
-def test_a_fingerprint_sees_the_size_and_both_ends(tmp_path, monkeypatch, size):
+def test_a_fingerprint_covers_the_size_and_both_ends(tmp_path, monkeypatch, size):
     monkeypatch.setattr(run_record, "CHUNK_BYTES", 10)
     monkeypatch.setattr(run_record, "MAX_CHUNKS", 4)
     path = tmp_path / "a"
     path.write_bytes(bytes(size))
-    kept = {str(path): run_record.fingerprint_file(path)}
-    run_record.check_files_unchanged(kept)
+    fingerprints = {str(path): run_record.fingerprint_file(path)}
+    run_record.check_files_unchanged(fingerprints)
     others = [bytes(size) + b"x"]
     if size:
         others += [b"x" + bytes(size - 1), bytes(size - 1) + b"x"]
     for other in others:
         path.write_bytes(other)
         with pytest.raises(DataError, match="has changed"):
-            run_record.check_files_unchanged(kept)
+            run_record.check_files_unchanged(fingerprints)
 
 
 # -- a disk that is full
 
 
 @pytest.mark.parametrize("place", [1, 2])
-def test_a_disk_full_of_tokenizers_is_a_sentence(tmp_path, monkeypatch, place):
+def test_a_full_disk_while_saving_tokenizers(tmp_path, monkeypatch, place):
     saved, save = [], Tokenizer.save
 
-    def full(self, path):
+    def save_to_full_disk(self, path):
         saved.append(path)
         if len(saved) < place:
             return save(self, path)
@@ -96,7 +96,7 @@ def test_a_disk_full_of_tokenizers_is_a_sentence(tmp_path, monkeypatch, place):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Tokenizer, "save", full)
+        patch.setattr(Tokenizer, "save", save_to_full_disk)
         with pytest.raises(StorageError) as caught:
             train("reverse", tmp_path / "run", TINY, log=quiet)
     assert str(caught.value).startswith(f"{tmp_path / 'run'} could not be written: no space left on device")
@@ -104,10 +104,10 @@ def test_a_disk_full_of_tokenizers_is_a_sentence(tmp_path, monkeypatch, place):
     train("reverse", tmp_path / "run", [*TINY, "steps=1"], log=quiet)
 
 
-# -- resumed with other settings
+# -- resumed with other options
 
 
-def test_steps_that_are_done_cannot_be_taken_back(run):
+def test_resume_refuses_fewer_steps_than_done(run):
     before = (run / "run.json").read_bytes()
     with pytest.raises(ConfigError) as caught:
         resume(run, log=quiet, steps=3)
@@ -116,7 +116,7 @@ def test_steps_that_are_done_cannot_be_taken_back(run):
     assert resume(run, log=quiet, steps=4).stop_reason == "all 4 steps are done"
 
 
-def test_a_run_that_cannot_go_on_stays_as_it_is(run):
+def test_a_run_without_readable_checkpoints_is_not_changed(run):
     for path in run.glob("checkpoints/*/model.safetensors"):
         path.write_bytes(b"")
     before = (run / "run.json").read_bytes()
@@ -125,34 +125,34 @@ def test_a_run_that_cannot_go_on_stays_as_it_is(run):
     assert (run / "run.json").read_bytes() == before
 
 
-# -- what is said
+# -- log lines
 
 
-def test_hard_attention_shows_the_loss_that_people_know(tmp_path):
-    said = []
-    train("reverse", tmp_path / "run", [*TINY, "normalize=sample", "steps=4"], log=said.append)
+def test_the_log_of_hard_attention_shows_the_cross_entropy(tmp_path):
+    lines = []
+    train("reverse", tmp_path / "run", [*TINY, "normalize=sample", "steps=4"], log=lines.append)
     points = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     (point,) = [point for point in points if "nll" in point]
     assert point["loss"] != pytest.approx(point["nll"], abs=0.01), "what is trained on has more terms"
-    assert any(f"loss {point['nll']:.3f}" in line for line in said)
+    assert any(f"loss {point['nll']:.3f}" in line for line in lines)
 
 
-def test_hardmax_says_that_it_has_no_gradient(tmp_path):
-    said = []
-    train("reverse", tmp_path / "run", [*TINY, "normalize=hardmax", "steps=1"], log=said.append)
-    assert sum("hardmax has no gradient" in line for line in said) == 1
-    resume(tmp_path / "run", log=said.append, steps=2)
-    assert sum("hardmax has no gradient" in line for line in said) == 1
+def test_hardmax_is_reported_as_not_trained(tmp_path):
+    lines = []
+    train("reverse", tmp_path / "run", [*TINY, "normalize=hardmax", "steps=1"], log=lines.append)
+    assert sum("hardmax has no gradient" in line for line in lines) == 1
+    resume(tmp_path / "run", log=lines.append, steps=2)
+    assert sum("hardmax has no gradient" in line for line in lines) == 1
 
 
-# -- settings before there is a run
+# -- configs before there is a run
 
 
 @pytest.mark.parametrize("name", list(RECIPES))
-def test_settings_can_be_seen_before_there_is_data(name):
-    settings = resolve_config(name)
-    assert isinstance(settings, RECIPES[name].config_class)
-    assert {key: getattr(settings, key) for key in RECIPES[name].defaults} == dict(RECIPES[name].defaults)
+def test_resolve_config_needs_no_data(name):
+    config = resolve_config(name)
+    assert isinstance(config, RECIPES[name].config_class)
+    assert {key: getattr(config, key) for key in RECIPES[name].defaults} == dict(RECIPES[name].defaults)
 
 
 @pytest.mark.parametrize(
@@ -165,12 +165,12 @@ def test_settings_can_be_seen_before_there_is_data(name):
         ("translation", ["train_files=a.tsv"], "translation needs text to choose the best weights by"),
     ],
 )
-def test_a_plan_is_refused_as_its_training_is(name, words, sentence):
+def test_resolve_config_refuses_what_train_refuses(name, words, sentence):
     with pytest.raises(ConfigError, match=sentence):
         resolve_config(name, words)
 
 
-def test_a_plan_begins_with_another_run(whole):
-    assert resolve_config("reverse", init_from=whole).tokenizer == "char"
+def test_resolve_config_inherits_from_another_run(finished_run):
+    assert resolve_config("reverse", init_from=finished_run).tokenizer == "char"
     with pytest.raises(ConfigError, match=r"tokenizer is that of .*: char, not word"):
-        resolve_config("reverse", ["tokenizer=word"], init_from=whole)
+        resolve_config("reverse", ["tokenizer=word"], init_from=finished_run)

@@ -26,7 +26,7 @@ def models():
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_it_is_cross_entropy_of_the_real_words(smoothing):
+def test_loss_is_the_cross_entropy_of_the_real_tokens(smoothing):
     for model in models():
         loss = NextTokenLoss(smoothing)(model, BATCH)
         logits = model(BATCH.source, BATCH.source_lengths, BATCH.target[:, :-1])
@@ -47,7 +47,7 @@ def test_it_is_cross_entropy_of_the_real_words(smoothing):
             torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
 
 
-def test_what_fills_up_is_not_learned():
+def test_padding_has_no_loss():
     """The loss and its gradient do not know of columns that are all padding."""
     model = next(models())
     objective = Objective(model, NextTokenLoss())
@@ -59,33 +59,33 @@ def test_what_fills_up_is_not_learned():
     torch.testing.assert_close(one.total, two.total)
 
 
-def test_parts_of_a_batch_add_up():
+def test_losses_of_shards_add_up():
     for model in models():
         objective = Objective(model, NextTokenLoss())
         parts = [objective(BATCH.shard(rank, 2)) for rank in range(2)]
-        whole = objective(BATCH)
-        torch.testing.assert_close(sum(part.total for part in parts), whole.total)
-        assert sum(part.count for part in parts) == whole.count
+        full_batch = objective(BATCH)
+        torch.testing.assert_close(sum(part.total for part in parts), full_batch.total)
+        assert sum(part.count for part in parts) == full_batch.count
 
 
-def test_places_are_those_of_the_words():
+def test_target_positions():
     target = BATCH.target[:, 1:]
     assert target.flatten()[target_positions(BATCH)].tolist() == [4, 5, EOS_ID, 6, 7, 8, 4, EOS_ID, EOS_ID]
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.5, 1.0])
-def test_to_come(discount):
+def test_discounted_returns(discount):
     gain = torch.randn(3, 5)
     for row, t in itertools.product(range(3), range(5)):
-        want = sum(discount ** (u - t) * gain[row, u] for u in range(t, 5))
-        torch.testing.assert_close(discounted_returns(gain, discount)[row, t], want)
+        expected = sum(discount ** (u - t) * gain[row, u] for u in range(t, 5))
+        torch.testing.assert_close(discounted_returns(gain, discount)[row, t], expected)
 
 
 def hard(rows=1, seed=0, **options):
-    """A model whose only look chooses one of three source words, and a target of one word."""
+    """A model whose attention samples one of three source words once, and a target of one word."""
     torch.manual_seed(seed)
-    looking = a.Attention(a.Additive(6, 6, 6), a.Sample())
-    model = RNNSeq2Seq(11, 7, looking, embed_dim=5, hidden_dim=6, **options).double()
+    attention = a.Attention(a.Additive(6, 6, 6), a.Sample())
+    model = RNNSeq2Seq(11, 7, attention, embed_dim=5, hidden_dim=6, **options).double()
     with torch.no_grad():
         for p in model.parameters():
             p.mul_(2)
@@ -98,8 +98,8 @@ def hard(rows=1, seed=0, **options):
     return model, batch
 
 
-class Chosen(nn.Module):
-    """A normalizer that looks where it is told."""
+class FixedChoice(nn.Module):
+    """A normalizer that gives one key all the weight."""
 
     def __init__(self, choice):
         super().__init__()
@@ -109,25 +109,25 @@ class Chosen(nn.Module):
         return torch.zeros_like(scores).index_fill(-1, torch.tensor(self.choice), 1.0)
 
 
-def exact(model, batch):
+def exact_gradient(model, batch):
     """The gradient of E_choice[-log p(word | choice)], all choices written out."""
     first = model.decode(batch.source[:1], batch.source_lengths[:1], batch.target[:1, :-1]).attention[0]
     chances, expected = first.scores.softmax(-1).flatten(), 0.0
-    for choice, chance in enumerate(chances):
-        kept = model.attention.normalize
-        model.attention.normalize = Chosen(choice)
+    for choice, probability in enumerate(chances):
+        saved = model.attention.normalize
+        model.attention.normalize = FixedChoice(choice)
         logits = model(batch.source[:1], batch.source_lengths[:1], batch.target[:1, :-1])
-        expected = expected + chance * F.cross_entropy(logits[:, 0], batch.target[:1, 1])
-        model.attention.normalize = kept
+        expected = expected + probability * F.cross_entropy(logits[:, 0], batch.target[:1, 1])
+        model.attention.normalize = saved
     return torch.autograd.grad(expected, list(model.parameters()))
 
 
-def estimated(objective, batch, times):
+def estimated_gradient(objective, batch, times):
     """The mean of the estimate and its standard error, parameter by parameter."""
     weights, sums, squares = list(objective.model.parameters()), 0.0, 0.0
     for _ in range(times):
-        found = torch.autograd.grad(objective(batch).total / len(batch), weights)
-        flat = torch.cat([g.flatten() for g in found])
+        gradients = torch.autograd.grad(objective(batch).total / len(batch), weights)
+        flat = torch.cat([g.flatten() for g in gradients])
         sums, squares = sums + flat, squares + flat**2
     mean = sums / times
     return mean, ((squares / times - mean**2) / times).sqrt()
@@ -146,24 +146,24 @@ def test_reinforce_has_the_exact_gradient_on_average(order, baseline):
     model, batch = hard(rows=512, order=order)
     objective = Objective(model, ReinforceLoss(0.0, entropy_bonus=0.0, reward_discount=1.0)).train()
     objective.loss_fn.baseline = objective.loss_fn.baseline.double() + baseline
-    want = torch.cat([g.flatten() for g in exact(model, batch)])
-    found, error = estimated(objective, batch, times=60)
-    assert (want[score_names(model)].abs() > 1e-4).any()
+    expected = torch.cat([g.flatten() for g in exact_gradient(model, batch)])
+    gradients, error = estimated_gradient(objective, batch, times=60)
+    assert (expected[score_names(model)].abs() > 1e-4).any()
     # 1/512 of the moving baseline's new tenth is of the row itself: a bias below a thousandth
-    assert ((found - want).abs() <= 5 * error + 1e-3 * want.abs() + 1e-9).all()
+    assert ((gradients - expected).abs() <= 5 * error + 1e-3 * expected.abs() + 1e-9).all()
 
 
-def test_the_baseline_does_not_bias_one_word():
+def test_the_baseline_does_not_bias_the_gradient_of_one_token():
     """With one choice a batch, the estimate of the score's gradient shrinks to 0.9 of what it should be."""
     model, batch = hard(rows=1)
     objective = Objective(model, ReinforceLoss(0.0, entropy_bonus=0.0, reward_discount=1.0)).double().train()
     score = score_names(model)
-    want = torch.cat([g.flatten() for g in exact(model, batch)])[score]
-    found = torch.zeros_like(want)
+    expected = torch.cat([g.flatten() for g in exact_gradient(model, batch)])[score]
+    gradients = torch.zeros_like(expected)
     for choice in range(3):  # the draws of each choice are alike, so weigh them by their chances
-        chance, grad = one_choice(model, objective, batch, choice)
-        found += chance * torch.cat([g.flatten() for g in grad])[score]
-    torch.testing.assert_close(found, want, atol=1e-6, rtol=1e-2)
+        probability, grad = one_choice(model, objective, batch, choice)
+        gradients += probability * torch.cat([g.flatten() for g in grad])[score]
+    torch.testing.assert_close(gradients, expected, atol=1e-6, rtol=1e-2)
 
 
 def one_choice(model, objective, batch, choice):
@@ -171,27 +171,27 @@ def one_choice(model, objective, batch, choice):
     for seed in range(200):
         torch.manual_seed(seed)
         objective.loss_fn.baseline.zero_()
-        seen = []
-        hook = model.attention.normalize.register_forward_hook(lambda m, i, o, seen=seen: seen.append(o))
+        choices = []
+        hook = model.attention.normalize.register_forward_hook(lambda m, i, o, choices=choices: choices.append(o))
         loss = objective(batch)
         hook.remove()
-        if int(seen[0].argmax()) == choice:
-            chance = model.decode(batch.source, batch.source_lengths, batch.target[:, :-1]).attention[0]
+        if int(choices[0].argmax()) == choice:
+            probability = model.decode(batch.source, batch.source_lengths, batch.target[:, :-1]).attention[0]
             grad = torch.autograd.grad(loss.total, list(model.parameters()))
-            return chance.scores.softmax(-1).flatten()[choice].detach(), grad
-    raise AssertionError("never drawn")
+            return probability.scores.softmax(-1).flatten()[choice].detach(), grad
+    raise AssertionError("the choice was never sampled")
 
 
-def test_entropy_is_rewarded():
-    """Two objectives with the same draws differ by the entropy of the looks."""
+def test_the_entropy_bonus_raises_the_entropy():
+    """Two objectives with the same samples differ by the entropy of the weights."""
     model, batch = hard(rows=3)
     totals = []
     for entropy in (0.0, 0.7):
         torch.manual_seed(0)
         totals.append(Objective(model, ReinforceLoss(0.0, entropy, 1.0)).double().train()(batch).total)
     shares = model.decode(batch.source, batch.source_lengths, batch.target[:, :-1]).attention[0].scores.softmax(-1)
-    want = 0.7 * -(shares * shares.log()).sum()
-    torch.testing.assert_close(totals[0] - totals[1], want)
+    expected = 0.7 * -(shares * shares.log()).sum()
+    torch.testing.assert_close(totals[0] - totals[1], expected)
 
 
 @pytest.mark.parametrize("options", [{}, {"order": "luong"}, {"order": "luong", "input_feeding": True}])
@@ -205,7 +205,7 @@ def test_gradients_reach_every_parameter(options):
 BATCH_SMALL = PairBatch.from_pairs([([5, 6, 7], [4, 5]), ([8], [6, 6, 6, 4]), ([4, 4, 9, 5, 6], [])])
 
 
-def test_in_eval_mode_the_loss_is_plain_and_the_baseline_rests():
+def test_eval_mode_has_plain_loss_and_keeps_the_baseline():
     model, batch = hard(rows=2)
     objective = Objective(model, ReinforceLoss(0.0)).double().eval()
     one, two = objective(batch), objective(batch)
@@ -217,7 +217,7 @@ def test_in_eval_mode_the_loss_is_plain_and_the_baseline_rests():
     assert not objective.loss_fn.baseline[words:].any()
 
 
-def test_each_place_has_a_baseline_of_its_own():
+def test_each_position_has_a_baseline_of_its_own():
     """It moves by a tenth to the mean reward of a place; where no word is, it stays; what is far shares the last."""
     model, _ = hard()
     objective = Objective(model, ReinforceLoss())
@@ -231,18 +231,18 @@ def test_each_place_has_a_baseline_of_its_own():
     assert (objective.loss_fn.baseline != before).all()
 
 
-def test_only_sampling_has_a_baseline():
+def test_only_sampled_attention_has_a_baseline():
     assert "baseline" in build_loss(make_config("reverse", ["normalize=sample"])).state_dict()
     for options in ([], ["normalize=sample", "attention_scope=none"], ["normalize=hardmax"]):
         assert not build_loss(make_config("reverse", options)).state_dict()
 
 
 @pytest.mark.slow
-def test_hard_attention_learns_to_look():
+def test_hard_attention_learns_to_reverse():
     from regard.data import BatchingConfig, GeneratedPairs, Tokenizer
     from regard.data.strings import Reverse
 
-    made = Reverse(alphabet="abcdef", min_length=2, max_length=5)
+    batch_losses = Reverse(alphabet="abcdef", min_length=2, max_length=5)
     letters = Tokenizer.train(["abcdef"], model_type="char", vocab_size=20)
 
     def trained(attention):
@@ -251,7 +251,7 @@ def test_hard_attention_learns_to_look():
         loss_fn = ReinforceLoss(0.0) if attention is not None else NextTokenLoss(0.0)
         objective = Objective(model, loss_fn).train()
         optimizer = torch.optim.Adam(objective.parameters(), lr=5e-3)
-        data = GeneratedPairs(made.sample, letters, letters, BatchingConfig(max_tokens=400)).batches(None)
+        data = GeneratedPairs(batch_losses.sample, letters, letters, BatchingConfig(max_tokens=400)).batches(None)
         losses = []
         for _ in range(900):
             loss = objective(next(data)[0])

@@ -1,4 +1,4 @@
-"""Runs that begin with files of one's own: every form, what is left out, what is wrong with them."""
+"""Training from parallel files: every file type, omitted pairs, and invalid files."""
 
 import json
 import shutil
@@ -7,13 +7,13 @@ import pytest
 
 from regard.errors import ConfigError, DataError
 from regard.tasks import load, make_config, resume, train
-from regard.tasks.translation import data as _material
+from regard.tasks.translation import data
 from tests.tasks.tiny_runs import FILES, PAIRS, TINY, final_state, quiet, write_pairs
 
 pytestmark = pytest.mark.usefixtures("small_vocabulary")
 
 
-def words_for(folder, form):
+def overrides_for(folder, form):
     extra = {"tsv columns": ["columns=2,0"], "jsonl keys": ["columns=en,fr"]}.get(form, [])
     return [
         *FILES,
@@ -26,13 +26,13 @@ def words_for(folder, form):
 @pytest.fixture(scope="module")
 def from_files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
-    train("translation", folder / "run", words_for(folder, "two"), log=quiet)
+    train("translation", folder / "run", overrides_for(folder, "two"), log=quiet)
     return folder / "run"
 
 
 @pytest.mark.parametrize("form", ["tsv", "tsv columns", "gz", "jsonl", "jsonl keys"])
 def test_every_form_of_file_gives_the_same_run(from_files, tmp_path, form):
-    train("translation", tmp_path / "run", words_for(tmp_path, form), log=quiet)
+    train("translation", tmp_path / "run", overrides_for(tmp_path, form), log=quiet)
     assert final_state(tmp_path / "run") == final_state(from_files)
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["data"]["train"]["used"] == len(PAIRS)
@@ -47,7 +47,7 @@ def test_every_form_of_file_gives_the_same_run(from_files, tmp_path, form):
         ("jsonl keys", "0,1", "names"),
     ],
 )
-def test_columns_go_by_the_kind_of_file(tmp_path, form, columns, part):
+def test_columns_that_do_not_fit_the_file_are_refused(tmp_path, form, columns, part):
     files = write_pairs(tmp_path, form)
     with pytest.raises(ConfigError) as caught:
         train(
@@ -56,25 +56,25 @@ def test_columns_go_by_the_kind_of_file(tmp_path, form, columns, part):
             [*FILES, f"train_files={files}", f"valid_files={files}", f"columns={columns}"],
             log=quiet,
         )
-    for said in (f"columns {columns}", files, part):
-        assert said in str(caught.value)
+    for lines in (f"columns {columns}", files, part):
+        assert lines in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 
-def test_columns_leave_plain_files_alone(tmp_path):
+def test_columns_do_not_apply_to_plain_files(tmp_path):
     words = [
         f"train_files={write_pairs(tmp_path, 'tsv columns')}",
         f"valid_files={write_pairs(tmp_path, 'two')}",
         "columns=2,0",
     ]
-    material = _material.from_files(make_config("translation", [*FILES, *words]))
-    (first, _), (same, _) = next(iter(material.train)), next(iter(material.valid))
+    splits = data.from_files(make_config("translation", [*FILES, *words]))
+    (first, _), (same, _) = next(iter(splits.train)), next(iter(splits.valid))
     assert first == same
 
 
 def test_a_stream_trains_and_resumes(tmp_path):
-    words = [*words_for(tmp_path, "gz"), "streaming=on"]
+    words = [*overrides_for(tmp_path, "gz"), "streaming=on"]
     train("translation", tmp_path / "run", words, log=quiet)
     shutil.copytree(tmp_path / "run", tmp_path / "cut")
     for step in (6, 8):
@@ -85,7 +85,7 @@ def test_a_stream_trains_and_resumes(tmp_path):
     assert len(load(tmp_path / "run").translate(["the red cat is here"])) == 1
 
 
-def test_relative_paths_are_found_from_elsewhere(tmp_path, monkeypatch):
+def test_relative_paths_are_made_absolute(tmp_path, monkeypatch):
     write_pairs(tmp_path / "text", "tsv")
     monkeypatch.chdir(tmp_path / "text")
     train("translation", tmp_path / "run", [*FILES, "train_files=a.tsv", "valid_files=a.tsv", "steps=4"], log=quiet)
@@ -93,22 +93,22 @@ def test_relative_paths_are_found_from_elsewhere(tmp_path, monkeypatch):
     assert resume(tmp_path / "run", log=quiet, steps=5).step == 5
 
 
-def test_what_was_left_out_is_said(tmp_path):
+def test_omitted_pairs_are_reported(tmp_path):
     pairs = [("", "vide"), *PAIRS, ("the cat " * 40, "le chat"), ("un", " ")]
     train_files, valid = write_pairs(tmp_path, "tsv", "a", pairs), write_pairs(tmp_path, "tsv", "v", pairs)
-    said = []
+    lines = []
     words = [*FILES, f"train_files={train_files}", f"valid_files={valid}", "max_length=30", "steps=2"]
-    train("translation", tmp_path / "run", words, log=said.append)
+    train("translation", tmp_path / "run", words, log=lines.append)
     record = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
     for part in ("train", "valid"):
         assert (record[part]["read"], record[part]["used"]) == (len(pairs), len(PAIRS))
         assert record[part]["empty_lines"] == [1, len(pairs)]
         assert record[part]["too_long_lines"] == [len(pairs) - 1]
-    assert any("2 with an empty side left out" in line for line in said)
+    assert any("2 with an empty side left out" in line for line in lines)
 
 
 @pytest.mark.parametrize("which", ["train", "valid"])
-def test_too_long_stops_wherever_it_is_read(tmp_path, which):
+def test_overflow_error_names_the_line(tmp_path, which):
     pairs = [*PAIRS, ("the cat " * 40, "le chat")]
     good, long = write_pairs(tmp_path, "tsv"), write_pairs(tmp_path, "tsv", "v", pairs)
     files = {"train": good, "valid": good, which: long}
@@ -119,7 +119,7 @@ def test_too_long_stops_wherever_it_is_read(tmp_path, which):
     assert "set overflow to drop or truncate" in str(caught.value)
 
 
-def test_too_long_cuts_what_is_validated_with(tmp_path):
+def test_overflow_truncate_applies_to_validation_pairs(tmp_path):
     pairs = [*PAIRS[:4], ("the cat " * 40, "le chat"), ("the cat", "le chat " * 40)]
     valid, files = write_pairs(tmp_path, "tsv", "v", pairs), write_pairs(tmp_path, "tsv", "a", PAIRS)
     words = [
@@ -131,30 +131,30 @@ def test_too_long_cuts_what_is_validated_with(tmp_path):
         "overflow=truncate",
         "monitor=bleu",
     ]
-    said = []
-    train("translation", tmp_path / "run", words, log=said.append)
+    lines = []
+    train("translation", tmp_path / "run", words, log=lines.append)
     record = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["valid"]
     assert (record["read"], record["used"], record["too_long_lines"]) == (6, 6, [5, 6])
-    assert any("2 over 30 tokens truncated (lines 5, 6)" in line for line in said)
+    assert any("2 over 30 tokens truncated (lines 5, 6)" in line for line in lines)
 
 
-def test_batches_that_are_too_small_name_their_setting(tmp_path):
+def test_too_small_batches_name_their_option(tmp_path):
     files = write_pairs(tmp_path, "tsv", "a", [*PAIRS, ("the cat " * 40, "le chat")])
     words = [*FILES, f"train_files={files}", f"valid_files={files}", "batch_tokens=30"]
     with pytest.raises(DataError, match="a batch holds 30; raise batch_tokens, or set max_length"):
         train("translation", tmp_path / "run", words, log=quiet)
 
 
-def test_what_is_made_on_the_fly_is_counted_too(tmp_path):
-    said = []
-    train("dates", tmp_path / "run", [*TINY, "steps=1", "max_length=12"], log=said.append)
+def test_generated_pairs_are_counted(tmp_path):
+    lines = []
+    train("dates", tmp_path / "run", [*TINY, "steps=1", "max_length=12"], log=lines.append)
     record = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["train"]
     assert record["read"] == record["used"] + record["too_long"] > record["too_long"] > 0
     assert record["is_generated"] is True
-    assert any(line.startswith("train: ") and "over 12 tokens left out" in line for line in said)
+    assert any(line.startswith("train: ") and "over 12 tokens left out" in line for line in lines)
 
 
-def test_a_file_that_changed_since_is_noticed(tmp_path):
+def test_resume_notices_a_changed_file(tmp_path):
     words = [
         *FILES,
         f"train_files={write_pairs(tmp_path, 'tsv')}",
@@ -198,7 +198,7 @@ def wrong_files(folder):
 )
 @pytest.mark.parametrize("which", ["train", "valid"])
 @pytest.mark.parametrize("stream", ["off", "on"])
-def test_wrong_files_are_sentences(tmp_path, files, parts, which, stream):
+def test_invalid_files_are_refused_in_one_sentence(tmp_path, files, parts, which, stream):
     good = wrong_files(tmp_path)
     paths = ",".join(f"{tmp_path}/{name}" for name in files.split(","))
     options = {"train_files": good, "valid_files": good, f"{which}_files": paths, "streaming": stream}
@@ -210,15 +210,15 @@ def test_wrong_files_are_sentences(tmp_path, files, parts, which, stream):
 
 
 @pytest.mark.parametrize("wrong", ["train_files=latin.tsv", "valid_files=one.tsv", "score=dott", "init_from"])
-def test_a_run_that_never_began_leaves_its_folder_free(tmp_path, wrong):
-    """Who mends the word that was wrong can give the same command again."""
+def test_a_failed_start_leaves_the_folder_free(tmp_path, wrong):
+    """After the option is corrected, the same command works."""
     good = wrong_files(tmp_path)
     right = [*FILES, f"train_files={good}", f"valid_files={good}", "steps=1"]
     name, _, value = wrong.partition("=")
     if not value:
         train("reverse", tmp_path / "letters", [*TINY, "steps=1"], log=quiet)  # its weights do not fit
     bad = [f"{name}={tmp_path / value if name != 'score' else value}"] if value else ["hidden_dim=24"]
-    with pytest.raises(ValueError):  # noqa: PT011 - what is said is tested above
+    with pytest.raises(ValueError):  # noqa: PT011 - the messages are tested above
         train(
             "translation",
             tmp_path / "run",
@@ -236,7 +236,7 @@ def test_files_are_needed(tmp_path, words):
     assert not (tmp_path / "run").exists()
 
 
-def test_recipes_with_data_say_what_they_need(tmp_path):
+def test_recipes_name_the_data_that_they_need(tmp_path):
     for name in ("multi30k", "multi30k-tok", "tatoeba-zh-en", "tatoeba-fr-en", "g2p"):
         with pytest.raises(ConfigError, match="data_dir=FOLDER"):
             train(name, tmp_path / "run", log=quiet)

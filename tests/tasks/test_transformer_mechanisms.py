@@ -54,8 +54,8 @@ def train_and_decode(*overrides):
     with torch.no_grad():
         for method, beam_size in (("greedy", 1), ("beam", 3)):
             options = DecodingConfig(method=method, beam_size=beam_size, max_length=5)
-            found = decode(model, BATCH.source, BATCH.source_lengths, options)
-            assert all(torch.tensor(best[0].log_prob).isfinite() for best in found)
+            hypotheses = decode(model, BATCH.source, BATCH.source_lengths, options)
+            assert all(torch.tensor(best[0].log_prob).isfinite() for best in hypotheses)
         check_steps(model)
     return model
 

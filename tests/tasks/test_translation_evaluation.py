@@ -1,4 +1,4 @@
-"""How good translations are: BLEU, chrF, by length, and where words looked."""
+"""The metrics of translations: BLEU, chrF, by length, and the alignment error rate."""
 
 import contextlib
 import sys
@@ -15,27 +15,27 @@ from regard.tasks.translation.evaluation import choose_bleu_tokenizer, corpus_me
 from tests.tasks.letters import LETTERS, translator
 
 
-def test_bleu_is_sacrebleus():
+def test_bleu_equals_sacrebleu():
     answers = ["the cat is on the mat", "there is a dog , here", "a b c d e"]
     references = ["the cat sat on the mat", "there is a dog, here", "a b c d f"]
-    found = corpus_metrics(answers, references, make_config("translation"))
+    metrics = corpus_metrics(answers, references, make_config("translation"))
     bleu = sacrebleu.corpus_bleu(answers, [references])
-    assert found["bleu"] == pytest.approx(bleu.score)
-    assert found["brevity_penalty"] == bleu.bp
-    assert found["chrf"] == pytest.approx(sacrebleu.corpus_chrf(answers, [references]).score)
-    assert "tok:13a" in found["bleu_signature"]
-    assert f"version:{sacrebleu.__version__}" in found["chrf_signature"]
-    assert found["exact"] == 0
+    assert metrics["bleu"] == pytest.approx(bleu.score)
+    assert metrics["brevity_penalty"] == bleu.bp
+    assert metrics["chrf"] == pytest.approx(sacrebleu.corpus_chrf(answers, [references]).score)
+    assert "tok:13a" in metrics["bleu_signature"]
+    assert f"version:{sacrebleu.__version__}" in metrics["chrf_signature"]
+    assert metrics["exact"] == 0
     assert corpus_metrics(answers, answers, make_config("translation"))["exact"] == 100
 
 
-def test_chinese_is_cut_into_characters():
+def test_chinese_is_tokenized_into_characters():
     settings = make_config("tatoeba-zh-en", ["language_pair=en-zh"])
     answers, references = ["我不知道你在说什么。", "他是学生。"], ["我不知道他在说什么。", "他是一个学生。"]
-    found = corpus_metrics(answers, references, settings)
-    assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(answers, [references], tokenize="zh").score)
-    assert found["bleu"] > corpus_metrics(answers, references, make_config("tatoeba-zh-en"))["bleu"]
-    assert "tok:zh" in found["bleu_signature"]
+    metrics = corpus_metrics(answers, references, settings)
+    assert metrics["bleu"] == pytest.approx(sacrebleu.corpus_bleu(answers, [references], tokenize="zh").score)
+    assert metrics["bleu"] > corpus_metrics(answers, references, make_config("tatoeba-zh-en"))["bleu"]
+    assert "tok:zh" in metrics["bleu_signature"]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_chinese_is_cut_into_characters():
         ("translation", ["tokenizer=char"], "char"),
     ],
 )
-def test_tokenization(recipe, words, want):
+def test_bleu_tokenizer_by_language(recipe, words, want):
     assert choose_bleu_tokenizer(make_config(recipe, words)) == want
 
 
@@ -69,18 +69,18 @@ def test_tokenization(recipe, words, want):
         ([], "13a"),
     ],
 )
-def test_without_a_known_language_the_script_decides(references, want):
+def test_bleu_tokenizer_by_script(references, want):
     assert choose_bleu_tokenizer(make_config("translation"), references) == want
     assert choose_bleu_tokenizer(make_config("translation", ["language_pair=zh-en"]), references) == "13a"
     assert choose_bleu_tokenizer(make_config("translation", ["bleu_tokenizer=intl"]), references) == "intl"
     assert choose_bleu_tokenizer(make_config("translation", ["language_pair=en-zh"]), references) == "zh"
 
 
-def test_all_lengths_are_cut_alike():
+def test_all_length_groups_have_the_same_tokenizer():
     """A group whose few references look otherwise is scored as the others are."""
     sources, references = (["a"] * 3 + ["a " * 15], ["我不知道他在说什么", "他是学生", "他不是学生", "OK then do it"])
-    found = metrics_by_length(sources, references, references, make_config("translation"))
-    assert [row["sentences"] for row in found] == [3, 1]
+    metrics = metrics_by_length(sources, references, references, make_config("translation"))
+    assert [row["sentences"] for row in metrics] == [3, 1]
     every = corpus_metrics(references, references, make_config("translation"))
     assert "tok:zh" in every["bleu_signature"]
     answers = [*references[:3], "OK then, do it"]
@@ -89,18 +89,18 @@ def test_all_lengths_are_cut_alike():
     assert alone == zh
 
 
-def test_signatures_say_what_was_done_to_the_letters():
+def test_signatures_name_lowercase_and_nfkc():
     small = corpus_metrics(["abc d"], ["ＡＢＣ  D"], make_config("translation", ["lowercase=on", "nfkc=on"]))
     assert "case:lc" in small["bleu_signature"]
     assert "case:lc" in small["chrf_signature"]
     assert small["nfkc"] is True
-    usual = corpus_metrics(["abc"], ["ABC"], make_config("translation"))
-    assert "case:mixed" in usual["bleu_signature"]
-    assert "case:mixed" in usual["chrf_signature"]
-    assert usual["nfkc"] is False
+    default = corpus_metrics(["abc"], ["ABC"], make_config("translation"))
+    assert "case:mixed" in default["bleu_signature"]
+    assert "case:mixed" in default["chrf_signature"]
+    assert default["nfkc"] is False
 
 
-def test_a_tokenization_that_needs_another_package_says_so(monkeypatch):
+def test_missing_package_of_a_bleu_tokenizer(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "MeCab", None)
         with pytest.raises(
@@ -110,17 +110,17 @@ def test_a_tokenization_that_needs_another_package_says_so(monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-def test_bleu_without_tokenization_can_be_asked_for():
+def test_bleu_tokenizer_none():
     assert choose_bleu_tokenizer(make_config("translation", ["bleu_tokenizer=none"])) == "none"
 
 
-def test_references_are_judged_as_the_model_could_write_them():
+def test_references_are_normalized_like_the_training_text():
     small = make_config("translation", ["lowercase=on", "nfkc=on"])
     assert corpus_metrics(["abc d"], ["ＡＢＣ  D"], small)["exact"] == 100
     assert corpus_metrics(["abc"], ["ABC"], make_config("translation"))["exact"] == 0
 
 
-def test_lengths_add_up_to_everything():
+def test_length_groups_add_up_to_all_sentences():
     sources = [" ".join("x" * n) for n in (1, 10, 11, 20, 21, 59, 60, 61, 200)]
     answers = ["a b c d"] * len(sources)
     settings = make_config("translation")
@@ -143,56 +143,56 @@ def test_lengths_add_up_to_everything():
         ("科学家 一直 猜想 土卫六 上 存在 。", 1),  # cut into words already
     ],
 )
-def test_where_there_are_no_spaces_characters_are_the_length(source, first):
+def test_length_of_text_without_spaces_is_in_characters(source, first):
     assert metrics_by_length([source], ["x"], ["x"], make_config("translation"))[0]["from"] == first
 
 
-def test_evaluate_says_all(any_translator):
+def test_evaluate_returns_all_metrics(any_translator):
     pairs = Reverse(alphabet=LETTERS, split="test", max_length=8).eval_set(12)
-    found = evaluate(any_translator, pairs)
+    metrics = evaluate(any_translator, pairs)
     answers = any_translator.translate([pair.source for pair in pairs])
     references = [pair.target for pair in pairs]
-    assert found["sentences"] == sum(row["sentences"] for row in found["by_length"]) == 12
-    assert found["exact"] == pytest.approx(100 * sum(a == r for a, r in zip(answers, references, strict=True)) / 12)
-    assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(answers, [references], tokenize="char").score)
-    assert found["aer"] == pytest.approx(error_rate(any_translator, pairs, found["aer_layer"], found["aer_head"]))
+    assert metrics["sentences"] == sum(row["sentences"] for row in metrics["by_length"]) == 12
+    assert metrics["exact"] == pytest.approx(100 * sum(a == r for a, r in zip(answers, references, strict=True)) / 12)
+    assert metrics["bleu"] == pytest.approx(sacrebleu.corpus_bleu(answers, [references], tokenize="char").score)
+    assert metrics["aer"] == pytest.approx(error_rate(any_translator, pairs, metrics["aer_layer"], metrics["aer_head"]))
     every = [
         error_rate(any_translator, pairs, layer, head)
         for layer in range(any_translator.align("a", "a").weights.shape[0])
         for head in range(any_translator.align("a", "a").weights.shape[1])
     ]
-    assert found["aer"] == pytest.approx(min(every))
+    assert metrics["aer"] == pytest.approx(min(every))
     recurrent = isinstance(any_translator.model, RNNSeq2Seq)
-    assert ("aer_posterior" in found) == recurrent
+    assert ("aer_posterior" in metrics) == recurrent
     if recurrent:
         after = error_rate(any_translator, pairs, 0, 0, lambda *texts: any_translator.posterior_align(*texts)[0])
-        assert found["aer_posterior"] == pytest.approx(after)
+        assert metrics["aer_posterior"] == pytest.approx(after)
 
 
-def error_rate(this, pairs, layer, head, align=None):
-    """1 - 2 |found & gold| / (|found| + |gold|): each letter is linked to where it looked most."""
+def error_rate(trained, pairs, layer, head, align=None):
+    """1 - 2 |found & gold| / (|found| + |gold|): each letter is linked to the letter that it attends to most."""
     right = total = 0
     for pair in pairs:
-        seen = this.align(pair.source, pair.target) if align is None else align([pair.source], [pair.target])
-        weights, links = seen.weights[layer, head], set()
+        alignment = trained.align(pair.source, pair.target) if align is None else align([pair.source], [pair.target])
+        weights, links = alignment.weights[layer, head], set()
         for j in range(len(pair.target)):
-            place = max(range(len(pair.source) + 1), key=lambda i: float(weights[j, i]))
-            if place < len(pair.source):  # a letter that looked at the end is linked to none
-                links.add((place, j))
+            position = max(range(len(pair.source) + 1), key=lambda i: float(weights[j, i]))
+            if position < len(pair.source):  # a letter that attends to the end is linked to none
+                links.add((position, j))
         right += 2 * len(links & set(pair.sure_links))
         total += len(links) + len(pair.sure_links)
     return 1 - right / total
 
 
-def test_evaluate_without_gold_has_no_error_rate(any_translator):
+def test_evaluate_without_gold_links_has_no_error_rate(any_translator):
     assert "aer" not in evaluate(any_translator, [SentencePair("abc", "cba")], DecodingConfig(method="greedy"))
 
 
-def test_the_baseline_without_attention_can_be_evaluated_too():
-    found = evaluate(translator("attention_scope=none"), Reverse(alphabet=LETTERS, split="test").eval_set(5))
-    assert "aer" not in found
+def test_evaluate_a_model_without_attention():
+    metrics = evaluate(translator("attention_scope=none"), Reverse(alphabet=LETTERS, split="test").eval_set(5))
+    assert "aer" not in metrics
 
 
-def test_evaluating_nothing_is_a_sentence_or_zero():
+def test_evaluate_no_pairs():
     with contextlib.suppress(ValueError):
         assert evaluate(translator(), [])["sentences"] == 0

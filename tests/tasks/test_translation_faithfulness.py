@@ -1,4 +1,4 @@
-"""How much a translation depends on where it looked: much where weights do all the work, else not at all."""
+"""How much a translation depends on its attention weights: much where they do all the work, else not at all."""
 
 import json
 from random import Random
@@ -30,39 +30,41 @@ def untrained(*words):
 @pytest.fixture(scope="module")
 def trained():
     """A model that has learned to spell backwards, which it can do by looking only."""
-    found = untrained("model=transformer", "num_heads=2", "num_layers=1", "dropout=0", "norm_first=on", "embed_dim=32")
+    result = untrained("model=transformer", "num_heads=2", "num_layers=1", "dropout=0", "norm_first=on", "embed_dim=32")
     objective, strings = (
-        Objective(found.model, NextTokenLoss(label_smoothing=0.0)),
+        Objective(result.model, NextTokenLoss(label_smoothing=0.0)),
         Reverse(alphabet=LETTERS, max_length=4),
     )
     optimizer = torch.optim.Adam(objective.parameters(), lr=1e-2)
     for step in range(100):
         pairs = strings.sample(Random(step), 24)
         batch = PairBatch.from_pairs(
-            [(found.source.encode(pair.source), found.target.encode(pair.target)) for pair in pairs]
+            [(result.source.encode(pair.source), result.target.encode(pair.target)) for pair in pairs]
         )
         optimizer.zero_grad()
         (objective(batch).total / batch.num_tokens).backward()
         optimizer.step()
-    found.model.eval()
-    return found
+    result.model.eval()
+    return result
 
 
-def test_who_spells_backwards_depends_on_where_it_looks(trained):
-    found = measure_faithfulness(trained, "face", "ecaf")
-    assert found.permuted.probability_mass > 0.3
-    assert found.uniform.probability_mass > 0.3
-    assert found.most_attended.probability_mass > found.random.probability_mass > found.least_attended.probability_mass
-    assert found.verdict() != "idle"
-    assert found.num_tokens == 5
+def test_a_reversing_model_depends_on_its_attention(trained):
+    result = measure_faithfulness(trained, "face", "ecaf")
+    assert result.permuted.probability_mass > 0.3
+    assert result.uniform.probability_mass > 0.3
+    assert (
+        result.most_attended.probability_mass > result.random.probability_mass > result.least_attended.probability_mass
+    )
+    assert result.verdict() != "idle"
+    assert result.num_tokens == 5
 
 
-def test_who_looks_evenly_does_not():
-    found = measure_faithfulness(untrained("score=constant"), "abcdef", "abc")
-    assert found.permuted.probability_mass == pytest.approx(0, abs=1e-6)
-    assert found.uniform.probability_mass == pytest.approx(0, abs=1e-6)
-    assert found.verdict() == "idle"
-    assert "hardly depends" in found.sentence()
+def test_uniform_attention_is_idle():
+    result = measure_faithfulness(untrained("score=constant"), "abcdef", "abc")
+    assert result.permuted.probability_mass == pytest.approx(0, abs=1e-6)
+    assert result.uniform.probability_mass == pytest.approx(0, abs=1e-6)
+    assert result.verdict() == "idle"
+    assert "hardly depends" in result.sentence()
 
 
 MODELS = {
@@ -75,38 +77,38 @@ MODELS = {
 
 
 @pytest.mark.parametrize("words", MODELS)
-def test_every_model_is_measured_and_left_as_it_was(words):
+def test_measuring_does_not_change_the_model(words):
     translator, text = untrained(*MODELS[words]), "abcd"
     before = translator.align(text, "abc").weights
-    found = measure_faithfulness(translator, text, text)
+    result = measure_faithfulness(translator, text, text)
     assert torch.equal(translator.align(text, "abc").weights, before)
     again = measure_faithfulness(translator, text, text, num_draws=8, seed=0)
-    assert found == again
-    for change in (found.permuted, found.uniform, found.most_attended, found.least_attended, found.random):
+    assert result == again
+    for change in (result.permuted, result.uniform, result.most_attended, result.least_attended, result.random):
         assert 0 <= change.probability_mass <= 1
         assert 0 <= change.argmax_rate <= 1
 
 
-def test_the_averages_are_those_of_a_loop(trained):
+def test_averages_equal_a_plain_loop(trained):
     """Total variation and removal by hand, one source at a time."""
-    found = measure_faithfulness(trained, "face", "ecaf")
+    result = measure_faithfulness(trained, "face", "ecaf")
     ids = trained.target.encode("ecaf")
 
-    def said(text):
+    def predict(text):
         source = torch.tensor([[*trained.source.encode(text), EOS_ID]])
         with torch.no_grad():
             logits = trained.model(source, torch.tensor([source.shape[1]]), torch.tensor([[BOS_ID, *ids]]))
             return logits.softmax(-1)[0]
 
-    before = said("face")
-    moved = torch.stack([(said(text) - before).abs().sum(-1) / 2 for text in ("ace", "fce", "fae", "fac")])
-    assert found.random.probability_mass == pytest.approx(moved.mean().item(), abs=1e-5)
+    before = predict("face")
+    moved = torch.stack([(predict(text) - before).abs().sum(-1) / 2 for text in ("ace", "fce", "fae", "fac")])
+    assert result.random.probability_mass == pytest.approx(moved.mean().item(), abs=1e-5)
     weights = trained.align("face", "ecaf").weights.mean((0, 1))[:, :4]
     most = moved[weights.argmax(-1), torch.arange(5)].mean().item()
-    assert found.most_attended.probability_mass == pytest.approx(most, abs=1e-5)
+    assert result.most_attended.probability_mass == pytest.approx(most, abs=1e-5)
 
 
-def test_words_of_several_pieces_are_removed_as_words(trained):
+def test_words_of_many_tokens_are_removed_as_words(trained):
     assert measure_faithfulness(trained, "ab").num_tokens == 3
     assert measure_faithfulness(trained, "ab", trained.target.encode("ba")) == measure_faithfulness(trained, "ab", "ba")
     assert (
@@ -114,20 +116,20 @@ def test_words_of_several_pieces_are_removed_as_words(trained):
     )  # one word: without it, the end alone is left
 
 
-def test_it_is_told_in_two_languages_and_in_json():
+def test_sentences_in_two_languages_and_json():
     change = OutputChange(0.5, 0.25)
-    found = Faithfulness(change, change, OutputChange(0.4, 0.0), OutputChange(0.01, 0.0), OutputChange(0.1, 0.0), 8, 5)
-    assert "With these weights permuted at random, 50 % of" in found.sentence("en")
-    assert "去掉权重最大的源词，转移 40 %" in found.sentence("zh")
-    plain = json.loads(json.dumps(found.to_json()))
+    result = Faithfulness(change, change, OutputChange(0.4, 0.0), OutputChange(0.01, 0.0), OutputChange(0.1, 0.0), 8, 5)
+    assert "With these weights permuted at random, 50 % of" in result.sentence("en")
+    assert "去掉权重最大的源词，转移 40 %" in result.sentence("zh")
+    plain = json.loads(json.dumps(result.to_json()))
     assert plain["permuted"] == {"probability_mass": 0.5, "argmax_rate": 0.25}
-    assert plain["sentence"]["zh"] == found.sentence("zh")
+    assert plain["sentence"]["zh"] == result.sentence("zh")
     assert plain["verdict"] == "matters"
     with pytest.raises(ValueError, match="no sentence in 'fr'; there is en and zh"):
-        found.sentence("fr")
+        result.sentence("fr")
 
 
-def test_what_cannot_be_measured_is_refused(trained):
+def test_refusals(trained):
     with pytest.raises(ValueError, match="an empty text"):
         measure_faithfulness(trained, "  ")
     with pytest.raises(ValueError, match="no attention to align by"):

@@ -1,4 +1,4 @@
-"""A trained model in use: texts in, texts out, the same whatever stands beside them."""
+"""A trained translator: its texts, scores and alignments do not depend on the batch."""
 
 from functools import cache
 
@@ -18,14 +18,14 @@ from tests.tasks.letters import TEXTS, translator
 
 
 @pytest.mark.parametrize("options", [{"beam_size": 1}, {"beam_size": 3}])
-def test_order_and_neighbors_do_not_matter(any_translator, options):
+def test_translations_do_not_depend_on_order(any_translator, options):
     together = any_translator.translate(TEXTS, **options)
     assert together == [any_translator.translate(text, **options) for text in TEXTS]
     assert any_translator.translate(TEXTS[::-1], **options) == together[::-1]
     assert len(set(together)) > 1
 
 
-def test_batches_do_not_matter(any_translator, monkeypatch):
+def test_translations_do_not_depend_on_the_batch_size(any_translator, monkeypatch):
     together = any_translator.translate(TEXTS, beam_size=3)
     scores = [one.log_prob for one in any_translator.score(TEXTS, TEXTS)]
     monkeypatch.setattr("regard.tasks.translation.predictor.MAX_BATCH_TOKENS", 9)
@@ -34,40 +34,40 @@ def test_batches_do_not_matter(any_translator, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["greedy", "beam", "sample"])
-def test_a_translation_scores_what_the_search_said(any_translator, method):
+def test_forced_scores_equal_those_of_the_search(any_translator, method):
     options = any_translator.decoding_config(method=method, beam_size=3)
-    found = [best[0] for best in any_translator.search(TEXTS, options)]
-    rows = [i for i, one in enumerate(found) if one.finished and UNK_ID not in one.token_ids]
+    best = [best[0] for best in any_translator.search(TEXTS, options)]
+    rows = [i for i, one in enumerate(best) if one.finished and UNK_ID not in one.token_ids]
     assert rows
-    sources, texts = [TEXTS[i] for i in rows], [any_translator.to_text(found[i]) for i in rows]
-    hypotheses = any_translator.score_token_ids(sources, [found[i].token_ids for i in rows])
+    sources, texts = [TEXTS[i] for i in rows], [any_translator.to_text(best[i]) for i in rows]
+    hypotheses = any_translator.score_token_ids(sources, [best[i].token_ids for i in rows])
     for i, forced, same in zip(rows, any_translator.score(sources, texts), hypotheses, strict=True):
-        assert list(forced.token_ids) == found[i].token_ids
-        assert forced.log_prob == same.log_prob == pytest.approx(found[i].log_prob, abs=1e-4)
-        assert forced.token_log_probs == pytest.approx(found[i].token_log_probs, abs=1e-4)
+        assert list(forced.token_ids) == best[i].token_ids
+        assert forced.log_prob == same.log_prob == pytest.approx(best[i].log_prob, abs=1e-4)
+        assert forced.token_log_probs == pytest.approx(best[i].token_log_probs, abs=1e-4)
         if method != "sample":
-            assert same.score == pytest.approx(found[i].score, abs=1e-4)
+            assert same.score == pytest.approx(best[i].score, abs=1e-4)
 
 
-def test_empty_texts_are_nothing_and_stay_in_place(any_translator):
+def test_empty_texts_have_empty_translations(any_translator):
     assert any_translator.translate("") == ""
     assert any_translator.translate([]) == []
-    some = any_translator.translate(["", "abc", " \n", "h"])
-    assert some == ["", any_translator.translate("abc"), "", any_translator.translate("h")]
+    translations = any_translator.translate(["", "abc", " \n", "h"])
+    assert translations == ["", any_translator.translate("abc"), "", any_translator.translate("h")]
     assert any_translator.search(["", "abc"])[0] == []
 
 
-def test_unknown_characters_are_read(any_translator):
+def test_texts_with_unknown_characters_are_translated(any_translator):
     assert isinstance(any_translator.translate("zébra 中文"), str)
-    seen = any_translator.align("a中b", "ba")
-    assert seen.words_of("source") == ("a", "中", "b")
+    alignment = any_translator.align("a中b", "ba")
+    assert alignment.words_of("source") == ("a", "中", "b")
 
 
-def test_too_long_says_which(any_translator):
+def test_too_long_texts_are_refused_with_their_row(any_translator):
     limit = any_translator.max_length
     assert isinstance(any_translator.translate("a" * limit), str)
     with pytest.raises(
-        InputTooLongError, match=rf"^the text has {limit + 1} tokens, but this model takes {limit}"
+        InputTooLongError, match=rf"^the text has {limit + 1} tokens, but trained model takes {limit}"
     ) as caught:
         any_translator.translate(["a", "b" * (limit + 1)])
     assert caught.value.row == 1
@@ -77,26 +77,26 @@ def test_too_long_says_which(any_translator):
 
 
 def test_alignments(any_translator):
-    found = any_translator.align(TEXTS, [text[::-1] for text in TEXTS])
+    best = any_translator.align(TEXTS, [text[::-1] for text in TEXTS])
     alone = [any_translator.align(text, text[::-1]) for text in TEXTS]
-    for text, seen, one in zip(TEXTS, found, alone, strict=True):
+    for text, alignment, one in zip(TEXTS, best, alone, strict=True):
         layers, heads = (2, 2) if any_translator.config.model == "transformer" else (1, 1)
-        assert seen.weights.shape == (layers, heads, len(text) + 1, len(text) + 1)
-        torch.testing.assert_close(seen.weights, one.weights, atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(seen.weights.sum(-1), torch.ones(layers, heads, len(text) + 1))
-        assert seen.words_of("source") == tuple(text)
-        assert seen.words_of("target") == tuple(text[::-1])
-        assert not seen.weights.requires_grad
+        assert alignment.weights.shape == (layers, heads, len(text) + 1, len(text) + 1)
+        torch.testing.assert_close(alignment.weights, one.weights, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(alignment.weights.sum(-1), torch.ones(layers, heads, len(text) + 1))
+        assert alignment.words_of("source") == tuple(text)
+        assert alignment.words_of("target") == tuple(text[::-1])
+        assert not alignment.weights.requires_grad
 
 
 @pytest.mark.parametrize("name", ["score", "posterior_align"])
-def test_two_texts_are_not_taken_for_lists_of_letters(any_translator, name):
+def test_two_texts_are_not_lists_of_characters(any_translator, name):
     for texts in (("abc", "cba"), (["abc"], "cba"), ("abc", ["cba"])):
         with pytest.raises(TypeError, match=rf"{name} takes two lists of texts; .* {name}\(\[source\]"):
             getattr(any_translator, name)(*texts)
 
 
-def test_hindsight_is_an_alignment_like_any_other(any_translator):
+def test_posterior_alignment(any_translator):
     texts = ["abc", "hello world"], ["cba", "dlrow olleh"]
     if isinstance(any_translator.model, RNNSeq2Seq):
         before, after = any_translator.align(*texts), any_translator.posterior_align(*texts)
@@ -112,13 +112,13 @@ def test_hindsight_is_an_alignment_like_any_other(any_translator):
             any_translator.posterior_align(*texts)
 
 
-def test_counts_must_agree(any_translator):
+def test_as_many_targets_as_sources_are_needed(any_translator):
     for use in (any_translator.score, any_translator.align):
         with pytest.raises(ValueError, match="2 sources, but 1 translation"):
             use(["a", "b"], ["a"])
 
 
-def test_a_text_and_a_list_are_not_aligned(any_translator):
+def test_align_refuses_a_text_with_a_list(any_translator):
     for source, target in (("star", ["rats"]), (["star"], "rats")):
         with pytest.raises(TypeError, match="two texts or two lists") as caught:
             any_translator.align(source, target)
@@ -127,7 +127,7 @@ def test_a_text_and_a_list_are_not_aligned(any_translator):
 
 @cache
 def chinese():
-    """A model of Chinese into Chinese that has learned nothing: what it looks at is its own affair."""
+    """An untrained model of Chinese into Chinese."""
     settings = make_config("translation", ["hidden_dim=16", "embed_dim=8"])
     tokenizer = Tokenizer.train(["我昨天在学校学习。", "学校在北京。", "昨天我在学校。"] * 2, "bpe", 22)
     return Translator(
@@ -137,39 +137,42 @@ def chinese():
 
 def test_chinese_words_are_its_tokens():
     text = "我昨天在学校学习。"
-    seen = chinese().align(text, text)
-    assert len(seen.groups("source")) > 4
-    assert "".join(seen.words_of("source")) == "".join(seen.words_of("target")) == text
-    assert seen.merge_words().weights.shape[2:] == (len(seen.words_of("target")), len(seen.words_of("source")))
+    alignment = chinese().align(text, text)
+    assert len(alignment.groups("source")) > 4
+    assert "".join(alignment.words_of("source")) == "".join(alignment.words_of("target")) == text
+    assert alignment.merge_words().weights.shape[2:] == (
+        len(alignment.words_of("target")),
+        len(alignment.words_of("source")),
+    )
     (loose,) = chinese().align_token_ids([text], [chinese().target.encode(text)])
-    assert (loose.source_words, loose.target_words) == (seen.source_words, seen.target_words)
+    assert (loose.source_words, loose.target_words) == (alignment.source_words, alignment.target_words)
     (spaced,) = chinese().align(["学校 在 北京 。"], ["学校 在 北京 。"], spaced=True)
     assert spaced.words_of("source") == spaced.words_of("target") == ("学校", "在", "北京", "。")
 
 
 def copy_unknown(translator, text, hypothesis):
     """The text of a hypothesis, its unknown words copied from the source."""
-    made = translator.make_predictions([text], [[hypothesis]], TranslateOptions(replace_unknown=True))
-    return [one.text for one in made]
+    predictions = translator.make_predictions([text], [[hypothesis]], TranslateOptions(replace_unknown=True))
+    return [one.text for one in predictions]
 
 
-def test_of_chinese_a_word_is_copied_and_not_the_sentence():
-    this, text = chinese(), "我昨天在鬱校学习。"
-    ids = [*this.target.encode("我昨天"), UNK_ID, *this.target.encode("我在学校")[1:]]
-    (seen,) = this.align_token_ids([text], [ids])
-    found = Hypothesis(ids, -1.0, -1.0, [-0.3] * (len(ids) + 1))
-    (copied,) = copy_unknown(this, text, found)
-    assert copied in [f"我昨天{word}在学校" for word in seen.words_of("source")]
-    assert "鬱" in seen.words_of("source")
+def test_an_unknown_word_of_chinese_is_replaced_by_one_word():
+    trained, text = chinese(), "我昨天在鬱校学习。"
+    ids = [*trained.target.encode("我昨天"), UNK_ID, *trained.target.encode("我在学校")[1:]]
+    (alignment,) = trained.align_token_ids([text], [ids])
+    best = Hypothesis(ids, -1.0, -1.0, [-0.3] * (len(ids) + 1))
+    (copied,) = copy_unknown(trained, text, best)
+    assert copied in [f"我昨天{word}在学校" for word in alignment.words_of("source")]
+    assert "鬱" in alignment.words_of("source")
 
 
-def test_words_of_both_sides_are_told(any_translator):
-    seen = any_translator.align("abcz", "cßa")
-    assert (seen.source_words, seen.target_words) == (tuple("abcz"), tuple("cßa"))
-    (found,) = any_translator.search(["abc"])
-    (seen,) = any_translator.align_token_ids(["abc"], [found[0].token_ids])
-    assert seen.target_words is not None
-    assert len(seen.target_words) == len(found[0].token_ids)
+def test_alignment_has_the_words_of_both_sides(any_translator):
+    alignment = any_translator.align("abcz", "cßa")
+    assert (alignment.source_words, alignment.target_words) == (tuple("abcz"), tuple("cßa"))
+    (best,) = any_translator.search(["abc"])
+    (alignment,) = any_translator.align_token_ids(["abc"], [best[0].token_ids])
+    assert alignment.target_words is not None
+    assert len(alignment.target_words) == len(best[0].token_ids)
 
 
 def test_n_best_and_traces(any_translator):
@@ -183,7 +186,7 @@ def test_n_best_and_traces(any_translator):
     assert any_translator.search_with_trace("", options)[0] == []
 
 
-def test_a_seed_decides_what_is_drawn(any_translator):
+def test_samples_depend_on_the_seed(any_translator):
     options = any_translator.decoding_config(method="sample", num_best=4)
     one, two = (any_translator.search(["abc"], options, torch.Generator().manual_seed(1)) for _ in range(2))
     assert one == two
@@ -196,7 +199,7 @@ def test_the_model_is_left_in_eval_mode(any_translator):
     assert not any_translator.model.training
 
 
-def test_without_attention_there_is_nothing_to_align():
+def test_align_needs_attention():
     plain = translator("attention_scope=none")
     assert len(plain.translate(TEXTS)) == len(TEXTS)
     with pytest.raises(ValueError, match="no attention"):
@@ -213,29 +216,29 @@ def test_a_text_is_encoded_once(monkeypatch):
     assert texts == ["abcd"]
 
 
-def test_unknown_words_are_copied_from_where_they_looked():
-    this = translator()
-    ids = [UNK_ID, this.target.encode("a")[0], UNK_ID]
-    found = Hypothesis(ids, -1.0, -1.0, [-0.3] * 4)
-    (copied,) = copy_unknown(this, "xyzzy", found)
-    weights = this.align_token_ids(["xyzzy"], [ids])[0].weights[0, 0, :, :5]  # not the EOS of the source
+def test_unknown_words_are_replaced_by_the_most_attended_word():
+    trained = translator()
+    ids = [UNK_ID, trained.target.encode("a")[0], UNK_ID]
+    best = Hypothesis(ids, -1.0, -1.0, [-0.3] * 4)
+    (copied,) = copy_unknown(trained, "xyzzy", best)
+    weights = trained.align_token_ids(["xyzzy"], [ids])[0].weights[0, 0, :, :5]  # not the EOS of the source
     assert copied == "".join(["xyzzy"[weights[0].argmax()], "a", "xyzzy"[weights[2].argmax()]])
 
 
-def test_asking_for_no_unknown_words_changes_nothing(any_translator):
-    found = any_translator.translate(TEXTS, replace_unknown=True)
-    for with_it, without in zip(found, any_translator.translate(TEXTS), strict=True):
+def test_replace_unknown_without_unknown_words(any_translator):
+    best = any_translator.translate(TEXTS, replace_unknown=True)
+    for with_it, without in zip(best, any_translator.translate(TEXTS), strict=True):
         assert "<unk>" in without or with_it == without
 
 
-def test_copying_without_attention_leaves_unknown_words():
-    this = translator("attention_scope=none")
-    found = Hypothesis([UNK_ID], -1.0, -1.0, [-0.5, -0.5])
-    assert copy_unknown(this, "xyz", found) == [this.to_text(found)]
+def test_replace_unknown_without_attention():
+    trained = translator("attention_scope=none")
+    best = Hypothesis([UNK_ID], -1.0, -1.0, [-0.5, -0.5])
+    assert copy_unknown(trained, "xyz", best) == [trained.to_text(best)]
 
 
 @pytest.mark.parametrize("together", [1, 2, 3])
-def test_groups_hold_every_row_once_and_no_more_than_fits(together):
+def test_groups_have_every_row_once_within_the_limit(together):
     lengths = [5, 1, 9, 9, 2, 30, 1]
     groups = list(group_by_length(range(7), lengths, 20, together))
     assert sorted(row for group in groups for row in group) == list(range(7))
@@ -243,11 +246,11 @@ def test_groups_hold_every_row_once_and_no_more_than_fits(together):
         assert len(group) == 1 or max(lengths[row] for row in group) * len(group) <= 40
 
 
-def test_groups_are_equal_parts_for_all_workers():
+def test_groups_are_of_equal_size_for_all_workers():
     lengths = [number % 37 + 3 for number in range(500)]
     groups = list(group_by_length(range(500), lengths, 3600, num_workers=2))
     assert len(groups) == 4
     sizes = [sum(lengths[row] for row in group) for group in groups]
     assert max(sizes) - min(sizes) < 2 * max(lengths)
     assert len(list(group_by_length(range(500), lengths, 3600, num_workers=1))) == 3
-    assert len(list(group_by_length(range(20), lengths, 3600, num_workers=2))) == 1  # too few to be shared out
+    assert len(list(group_by_length(range(20), lengths, 3600, num_workers=2))) == 1  # too few to distribute

@@ -20,12 +20,13 @@ from regard.tasks.translation.faithfulness import Faithfulness, can_measure, mea
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.maps import cross_attention_maps, self_attention_maps
 from regard.tasks.translation.predictor import Translator, check_head
+from regard.viewing import pages
+from regard.viewing.pages import BeamNode, HtmlPage, NextToken, TokenizedSentence
 
 __all__ = ["TranslationExplanation", "explain", "next_token_options"]
 
 if TYPE_CHECKING:
     from regard.viewing.figures import Figure
-    from regard.viewing.pages import BeamNode, HtmlPage, NextToken, TokenizedSentence, TranslationPageData
 
 NUM_OPTIONS = 8  # alternatives of a token that are shown
 NO_ATTENTION = {
@@ -101,12 +102,12 @@ class TranslationExplanation(Explanation):
 
         if self.alignment is None:
             return f"{self.summary(language)}\n\n{NO_ATTENTION[language]}"
+        source, target, weights = self._viewed_weights()
+        form: dict[str, Any] = {"color": color, "width": width, "language": language}
         if self.view.heads:
-            heads = self.head_weights(merge_words=self.view.words).weights
-            picture = terminal.head_grid(heads, color=color, width=width, language=language)
+            picture = terminal.head_grid(weights, **form)
         else:
-            source, target, weights = self._viewed_weights()
-            picture = terminal.heatmap(weights[0, 0], target, source, color=color, width=width, language=language)
+            picture = terminal.heatmap(weights[0, 0], target, source, **form)
         translation, *measured = self.summary(language).split("\n")
         return "\n".join([translation, "", picture, *([""] if measured else []), *measured])
 
@@ -114,44 +115,34 @@ class TranslationExplanation(Explanation):
         """A figure of the weights."""
         from regard.viewing import figures
 
-        if self.view.heads:
-            source, target, weights = self.head_weights(merge_words=self.view.words)
-            return figures.head_grid(weights, target, source, title=self._title())
         source, target, weights = self._viewed_weights()
+        if self.view.heads:
+            return figures.head_grid(weights, target, source, title=self._title())
         return figures.heatmap(weights[0, 0], target, source, title=self._title())
 
     def to_page(self, *, language: str | None = None) -> HtmlPage:
         """A page to step through the translation, or one with all heads."""
-        from regard.viewing import pages
-
-        if self.view.heads:
-            source, target, weights = self.head_weights(merge_words=self.view.words)
+        view = self.view
+        if view.heads:
+            source, target, weights = self._viewed_weights()
             return pages.head_grid(weights, target, source, title=self._title(), language=language)
-        return pages.translation_page(
-            self.to_page_data(),
-            layer=self.view.layer,
-            head=self.view.head,
-            merge_tokens=self.view.words,
-            language=language,
-        )
+        data, is_merged = self.to_page_data(), view.words
+        return pages.translation_page(data, layer=view.layer, head=view.head, merge_tokens=is_merged, language=language)
 
-    def to_page_data(self) -> TranslationPageData:
+    def to_page_data(self) -> pages.TranslationPageData:
         """The data of the page."""
-        from regard.viewing.pages import TranslationPageData
-
-        return TranslationPageData(
+        measure, alignment = self.faithfulness, self.alignment
+        return pages.TranslationPageData(
             source=_source_sentence(self),
             target=_target_sentence(self),
             next_tokens=next_token_options(self),
             score=self.hypothesis.score,
-            weights=None if self.alignment is None else self.alignment.weights[:, :, : self.hypothesis.length],
+            weights=None if alignment is None else alignment.weights[:, :, : self.hypothesis.length],
             tree=_search_tree(self),
             best_path=_best_path(self),
             beam_size=self.options.beam_size,
             forced=self.target is not None,
-            faithfulness=None
-            if self.faithfulness is None
-            else {name: self.faithfulness.sentence(name) for name in ("en", "zh")},
+            faithfulness=None if measure is None else {name: measure.sentence(name) for name in ("en", "zh")},
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -179,6 +170,9 @@ class TranslationExplanation(Explanation):
         return measure_faithfulness(self.translator, self.source, self.hypothesis.token_ids, forced=forced)
 
     def _viewed_weights(self) -> WordAlignment:
+        """The weights of the view: of every head, or of one."""
+        if self.view.heads:
+            return self.head_weights(merge_words=self.view.words)
         return self.weights(self.view.layer, self.view.head, merge_words=self.view.words)
 
     def _title(self) -> str:
@@ -308,8 +302,6 @@ def _check_token_ids(translator: Translator, token_ids: tuple[int, ...]) -> None
 
 
 def _token_options(translator: Translator, probabilities: Tensor, token: int) -> list[NextToken]:
-    from regard.viewing.pages import NextToken
-
     top_ids = probabilities.topk(min(NUM_OPTIONS, len(probabilities))).indices.tolist()
     if token not in top_ids:
         top_ids[-1] = token
@@ -318,8 +310,6 @@ def _token_options(translator: Translator, probabilities: Tensor, token: int) ->
 
 
 def _source_sentence(explanation: TranslationExplanation) -> TokenizedSentence:
-    from regard.viewing.pages import TokenizedSentence
-
     translator, alignment = explanation.translator, explanation.alignment
     text = translator.clean(explanation.source)
     if alignment is None:
@@ -329,8 +319,6 @@ def _source_sentence(explanation: TranslationExplanation) -> TokenizedSentence:
 
 
 def _target_sentence(explanation: TranslationExplanation) -> TokenizedSentence:
-    from regard.viewing.pages import TokenizedSentence
-
     tokenizer = explanation.translator.target
     tokens = tokenizer.convert_ids_to_tokens(explanation.token_ids)
     groups = tokenizer.group_words(explanation.hypothesis.token_ids)
@@ -339,8 +327,6 @@ def _target_sentence(explanation: TranslationExplanation) -> TokenizedSentence:
 
 
 def _search_tree(explanation: TranslationExplanation) -> list[list[BeamNode]]:
-    from regard.viewing.pages import BeamNode
-
     name = explanation.translator.target.convert_ids_to_tokens
     return [
         [BeamNode(name([c.token])[0], math.exp(c.log_prob), c.score, c.parent, c.finished) for c in step]

@@ -12,7 +12,7 @@ __all__ = ["RECIPES"]
 TEXTS = "monitor=bleu average_last=5 beam_size=5"
 CHARACTERS = "monitor=exact tokenizer=char shared_vocab=off beam_size=1 label_smoothing=0"
 SYLLABLES = f"{CHARACTERS} target_tokenizer=word hidden_dim=256 embed_dim=128"
-SHORT = "validate_every=250 save_every=250 schedule=cosine"
+PERIODS = "validate_every=250 save_every=250 schedule=cosine"
 TRANSFORMER_TINY = (
     "model=transformer embed_dim=128 hidden_dim=128 num_layers=4 num_heads=4 ffn_dim=256 dropout=0.3"
     " tie_embeddings=all vocab_size=10000 lr=5e-3 warmup_steps=2000 label_smoothing=0.1 language_pair=en-de"
@@ -39,7 +39,7 @@ RECIPES = (
         "Dates in many languages to ISO 8601; generated.",
         "把多种语言书写的日期转成 ISO 8601；数据即时生成。",
         CHARACTERS,
-        SHORT,
+        PERIODS,
         "hidden_dim=128 embed_dim=64 steps=1000 lr=4e-3 warmup_steps=100",
     ),
     _recipe(
@@ -54,7 +54,7 @@ RECIPES = (
         "Chinese phrases to their syllables; the phrases come with pypinyin.",
         "汉语短语转成拼音；短语来自 pypinyin 自带的数据。",
         SYLLABLES,
-        SHORT,
+        PERIODS,
         "steps=1500 lr=3e-3 warmup_steps=200",
     ),
     _recipe(
