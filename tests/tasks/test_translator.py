@@ -67,7 +67,7 @@ def test_too_long_texts_are_refused_with_their_row(any_translator):
     limit = any_translator.max_length
     assert isinstance(any_translator.translate("a" * limit), str)
     with pytest.raises(
-        InputTooLongError, match=rf"^the text has {limit + 1} tokens, but trained model takes {limit}"
+        InputTooLongError, match=rf"^the text has {limit + 1} tokens, but this model takes {limit}"
     ) as caught:
         any_translator.translate(["a", "b" * (limit + 1)])
     assert caught.value.row == 1
