@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from regard.errors import ConfigError, RunFormatError, WeightsMismatchError
@@ -18,12 +18,10 @@ from regard.tasks.predictor import Predictor, Report
 from regard.tasks.registry import get_recipe, get_task, is_export, open_record, recipe_name
 from regard.training import RunFolder, load_into, load_weights
 
-__all__ = ["AllocationLimit", "build_and_load", "evaluate", "load", "load_predictor", "read_values"]
+__all__ = ["AllocationLimit", "evaluate", "load", "load_predictor", "read_values"]
 
 ALLOCATION_FUNCTIONS = (torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand)
 ALLOCATION_MARGIN = 10_000_000  # elements of buffers that are not saved, such as tables of positions
-
-ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
 def load(
@@ -68,7 +66,9 @@ def load_predictor(
     if isinstance(num_layers, int) and num_layers > len(weights):  # building them would take forever
         raise ConfigError(f"{run.record_path} has num_layers={num_layers:,}, but {path} has fewer layers")
     processor = task.processor_class.load(run.processor)
-    model = build_and_load(lambda: task.build_model(config, processor), weights, path)
+    with AllocationLimit(sum(tensor.numel() for tensor in weights.values()), path):
+        model = task.build_model(config, processor)
+    load_into(model, weights, path)
     return task.predictor_class(model.to(device), processor, config)
 
 
@@ -110,20 +110,6 @@ def evaluate(
         name: predictor.evaluate(examples if limit is None else list(islice(examples, limit)), options)
         for name, examples in splits.items()
     }
-
-
-def build_and_load(build: Callable[[], ModelT], weights: Mapping[str, Tensor], path: str) -> ModelT:
-    """A model with these weights; a damaged config cannot make it take all memory.
-
-    Args:
-        build: builds the model
-        weights: its state dict
-        path: where the weights come from, for error messages
-    """
-    with AllocationLimit(sum(tensor.numel() for tensor in weights.values()), path):
-        model = build()
-    load_into(model, dict(weights), path)
-    return model
 
 
 class AllocationLimit(TorchFunctionMode):

@@ -78,6 +78,12 @@ class Prediction:
 class Metric:
     """A number that a report may have: how it reads and which way is better.
 
+    Args:
+        name: its key in a report
+        title: what people call it
+        lower_is_better: whether a smaller number is better
+        format: of the number
+
     Example:
         >>> Metric("bleu", "BLEU").is_better(31.0, 30.0), Metric("loss", "loss", True).is_better(2.0, 1.0)
         (True, False)
@@ -152,7 +158,11 @@ class AttentionMap:
 class Explanation:
     """A prediction with the weights behind it; it renders itself in every form.
 
-    Subclasses override `to_text`, `to_figure` and `to_page` where they can say more than a matrix.
+    Subclasses override `to_text`, `to_figure` and `to_page` where they can show more than a matrix.
+
+    Args:
+        prediction: the prediction
+        maps: the weights behind it
     """
 
     prediction: Prediction
@@ -203,18 +213,18 @@ class Explanation:
     def save(self, path: str | Path, *, language: str | None = None) -> None:
         """Write the form that the suffix names: .txt, .json, .html, .png or .svg."""
         path = Path(path)
-        suffix = path.suffix.lower()
-        if suffix == ".txt":
-            text = self.to_text(color=False, width=100, language=language or "en")
-            path.write_text(text + "\n", encoding="utf-8", newline="\n")
-        elif suffix == ".json":
-            write_json(path, self.to_json())
-        elif suffix == ".html":
-            self.to_page(language=language).save(path)
-        elif suffix in (".png", ".svg"):
-            self.to_figure().save(path)
-        else:
-            raise UnsupportedError(f"cannot write {path}: its name must end in .txt, .json, .html, .png or .svg")
+        match path.suffix.lower():
+            case ".txt":
+                text = self.to_text(color=False, width=100, language=language or "en")
+                path.write_text(text + "\n", encoding="utf-8", newline="\n")
+            case ".json":
+                write_json(path, self.to_json())
+            case ".html":
+                self.to_page(language=language).save(path)
+            case ".png" | ".svg":
+                self.to_figure().save(path)
+            case _:
+                raise UnsupportedError(f"cannot write {path}: its name must end in .txt, .json, .html, .png or .svg")
 
     def _first_map(self) -> AttentionMap:
         if not self.maps:

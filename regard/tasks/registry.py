@@ -162,6 +162,9 @@ RECIPES = RecipeTable()
 def get_recipe(name: str) -> Recipe:
     """The recipe of a name.
 
+    Args:
+        name: of the recipe
+
     Example:
         >>> get_recipe("reverse").name
         'reverse'
@@ -172,7 +175,11 @@ def get_recipe(name: str) -> Recipe:
 
 
 def get_task(name: str) -> Task[Any, Any, Any, Any]:
-    """The task of a name; its module is imported."""
+    """The task of a name; its module is imported.
+
+    Args:
+        name: of the task
+    """
     entry = get_entry(name)
     for value in vars(entry.import_part("task")).values():
         if isinstance(value, type) and not isabstract(value) and getattr(value, "name", None) == name:
@@ -186,6 +193,10 @@ def get_options(task: str, role: Literal["predict", "evaluate", "explain"]) -> t
     It is that of `OPTION_CLASSES` in the config module of the task, which imports no torch; a package without this
     table is asked for the predictor.
 
+    Args:
+        task: name of the task
+        role: the method that takes the options
+
     Example:
         >>> get_options("translation", "evaluate").__name__
         'EvaluateOptions'
@@ -197,7 +208,11 @@ def get_options(task: str, role: Literal["predict", "evaluate", "explain"]) -> t
 
 
 def get_entry(task: str) -> TaskEntry:
-    """Where a task is, and the name of its command."""
+    """Where a task is, and the name of its command.
+
+    Args:
+        task: name of the task
+    """
     entries = _entries()
     if task not in entries:
         raise UnknownNameError.among("task", task, entries)

@@ -26,7 +26,7 @@ from regard.tasks.datasets import DOWNLOAD
 from regard.tasks.mechanisms import check_mechanisms, training_warnings
 from regard.tasks.registry import Recipe, get_recipe, get_task, make_config, read_record
 from regard.tasks.run_record import check_files_unchanged, make_record
-from regard.tasks.task import AnyTask, DataSplits, Processor
+from regard.tasks.task import Processor
 from regard.training import RunFolder, TrainingConfig, TrainingResult, checkpoint, distributed, fit, load_weights
 from regard.training.display import LogFn
 from regard.training.weights import resolve_device
@@ -106,7 +106,13 @@ def resume(folder: str | Path, log: LogFn | None = None, **changes: Any) -> Trai
     run = RunFolder.open(folder)
     if changes:
         record = read_record(run)
-        config = _apply_changes(record, changes)
+        config = _read_config(record)
+        resumable = [item.name for item in config.options() if item.resumable]
+        for name in changes:
+            if not config.option(name).resumable:
+                allowed = ", ".join(resumable)
+                raise ConfigError(f"{name} cannot change in a run that has begun; only these can: {allowed}")
+        config = config.replace(**changes)
         if distributed.distributed_context().is_main:
             with run.lock():  # nothing is written before it is known that the run can be resumed
                 check_files_unchanged(record.get("files", {}))
@@ -164,15 +170,6 @@ def _remove_unstarted_run(run: RunFolder) -> None:
             run.folder.rmdir()
 
 
-def _apply_changes(record: Mapping[str, Any], changes: Mapping[str, Any]) -> TrainingConfig:
-    config = _read_config(record)
-    resumable = [item.name for item in config.options() if item.resumable]
-    for name in changes:
-        if not config.option(name).resumable:
-            raise ConfigError(f"{name} cannot change in a run that has begun; only these can: {', '.join(resumable)}")
-    return config.replace(**changes)
-
-
 def _check_steps(run: RunFolder, config: TrainingConfig) -> None:
     """Refuse to end before the latest checkpoint; a run whose checkpoints are all damaged cannot be resumed."""
     latest = checkpoint.load_latest(run.checkpoints)
@@ -202,7 +199,11 @@ def _fit(run: RunFolder, record: dict[str, Any], origin: RunFolder | None, log: 
     is_main = distributed.distributed_context().is_main
     if is_main and not run.processor.is_dir():
         with _storage_errors(run):
-            _save_processor(run, _make_processor(task, config, data, origin))
+            if origin is None:
+                new: Processor = task.build_processor(config, data)
+            else:
+                new = task.inherit_processor(config, data, get_task(read_record(origin)["task"]), origin.processor)
+            _save_processor(run, new)
     distributed.barrier()
     processor = task.processor_class.load(run.processor)
     torch.manual_seed(config.seed)  # of the initial weights
@@ -246,17 +247,6 @@ def _fit(run: RunFolder, record: dict[str, Any], origin: RunFolder | None, log: 
 
 def _read_config(record: Mapping[str, Any]) -> TrainingConfig:
     return get_task(record["task"]).config_class.from_dict(record["config"])
-
-
-def _make_processor(
-    task: AnyTask, config: TrainingConfig, data: DataSplits[Any], origin: RunFolder | None
-) -> Processor:
-    processor: Processor
-    if origin is None:
-        processor = task.build_processor(config, data)
-    else:
-        processor = task.inherit_processor(config, data, get_task(read_record(origin)["task"]), origin.processor)
-    return processor
 
 
 def _save_processor(run: RunFolder, processor: Processor) -> None:

@@ -6,7 +6,7 @@ import itertools
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
@@ -49,18 +49,12 @@ METRICS = (
 )
 
 
-def make_report(
-    translator: Translator,
-    pairs: Sequence[SentencePair],
-    options: DecodingConfig | None = None,
-    bleu_tokenizer: BleuTokenizer | None = None,
-) -> Report:
-    """The quality of a translator on pairs.
+def make_report(values: Mapping[str, Any]) -> Report:
+    """The report of an evaluation.
 
     Args:
-        translator, pairs, options, bleu_tokenizer: as for `evaluate`
+        values: what `evaluate` returned
     """
-    values = evaluate(translator, pairs, options, bleu_tokenizer)
     metrics = {metric.name: values[metric.name] for metric in METRICS if metric.name in values}
     signatures = {"bleu": values["bleu_signature"], "chrf": values["chrf_signature"]}
     if "aer" in values:

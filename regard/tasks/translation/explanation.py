@@ -199,8 +199,6 @@ def explain(
     text: str,
     target: str | None = None,
     options: DecodingConfig | None = None,
-    *,
-    with_faithfulness: bool = True,
     view: ExplainOptions | None = None,
 ) -> TranslationExplanation:
     """Translate a text, or score a given translation, with the attention weights and the alternatives of each token.
@@ -210,10 +208,9 @@ def explain(
         text: to translate
         target: a translation of it; None: the best that the search finds
         options: of the search
-        with_faithfulness: measure how much the translation depends on the weights, which takes a few more passes
-        view: which layer and head are shown, and whether words or tokens; it replaces `with_faithfulness`
+        view: which layer and head are shown, words or tokens, and whether faithfulness is measured
     """
-    options, view = options or translator.decoding_config(), view or ExplainOptions(faithfulness=with_faithfulness)
+    options, view = options or translator.decoding_config(), view or ExplainOptions()
     best, trace = _search_or_score(translator, text, target, options, view.token_ids)
     known_text = None if view.token_ids else target
     alignment, probabilities = translator.forced_pass(text, best.token_ids, known_text)

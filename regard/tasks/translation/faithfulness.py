@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -145,9 +146,10 @@ def measure_faithfulness(
         forced: what `forced_pass` returned for the translation, if it has been computed
     """
     token_ids = _resolve_target(translator, source, target)
-    predict = _NextTokenProbabilities(translator, token_ids)
+    predict = partial(_predict_next, translator, token_ids)
     alignment, before = forced or translator.forced_pass(source, token_ids)
     if alignment is None or before is None:
+        assert translator.torch_model  # an engine is refused
         raise UnsupportedError(CANNOT_ALIGN)
     source_ids = [*translator.encode_source(source), EOS_ID]
     generator = torch.Generator().manual_seed(seed)
@@ -167,27 +169,22 @@ def measure_faithfulness(
     )
 
 
-class _NextTokenProbabilities:
-    """The predictions after each token of one translation, for other sources or other weights."""
-
-    def __init__(self, translator: Translator, token_ids: Sequence[int]):
-        self.translator, self.model = translator, translator.torch_model
-        self.target = torch.tensor([[BOS_ID, *token_ids]], device=translator.device)
-        is_transformer = isinstance(self.model, Transformer)
-        self.layer_pattern = "decoder.layers.*.cross_attn" if is_transformer else "attention"
-
-    def __call__(
-        self, sources: list[list[int]], replacement: Callable[[Any], Any] | None = None
-    ) -> Float[Tensor, "sources tokens vocab"]:
-        """Probabilities of the next token; the sources are divided into batches."""
-        step = max(1, MAX_BATCH_TOKENS // max([self.target.shape[1], *map(len, sources)]))
-        batches = []
-        with nullcontext() if replacement is None else replace_normalizers(self.model, replacement, self.layer_pattern):
-            for start in range(0, len(sources), step):
-                tokens, lengths = self.translator.pad(sources[start : start + step])
-                logits = self.model(tokens, lengths, self.target.expand(len(tokens), -1))
-                batches.append(logits.float().softmax(-1))
-        return torch.cat(batches) if batches else self.target.new_zeros(0, self.target.shape[1], 1).float()
+def _predict_next(
+    translator: Translator,
+    token_ids: Sequence[int],
+    sources: list[list[int]],
+    replacement: Callable[[Any], Any] | None = None,
+) -> Float[Tensor, "sources tokens vocab"]:
+    """The probabilities after each token of a translation, for other sources, in batches, or with other weights."""
+    model, target = translator.torch_model, torch.tensor([[BOS_ID, *token_ids]], device=translator.device)
+    pattern = "decoder.layers.*.cross_attn" if isinstance(model, Transformer) else "attention"
+    step = max(1, MAX_BATCH_TOKENS // max([target.shape[1], *map(len, sources)]))
+    batches = []
+    with nullcontext() if replacement is None else replace_normalizers(model, replacement, pattern):
+        for start in range(0, len(sources), step):
+            tokens, lengths = translator.pad(sources[start : start + step])
+            batches.append(model(tokens, lengths, target.expand(len(tokens), -1)).float().softmax(-1))
+    return torch.cat(batches) if batches else target.new_zeros(0, target.shape[1], 1).float()
 
 
 def _resolve_target(translator: Translator, source: str, target: str | Sequence[int] | None) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,9 +31,9 @@ def cross_attention_maps(alignment: Alignment) -> tuple[AttentionMap, ...]:
     """
     sides = alignment.target, alignment.source
     words: dict[str, Any] = {"query_words": _words(alignment, "target"), "key_words": _words(alignment, "source")}
-    count = len(alignment.weights)
+    num_layers = len(alignment.weights)
     return tuple(
-        AttentionMap("cross" if count == 1 else f"cross {layer}", weights, *sides, group="cross", **words)
+        AttentionMap("cross" if num_layers == 1 else f"cross {layer}", weights, *sides, group="cross", **words)
         for layer, weights in enumerate(alignment.weights)
     )
 
@@ -60,18 +61,25 @@ def self_attention_maps(
     bos = translator.target.convert_ids_to_tokens([BOS_ID])[0]
     previous = (bos, *alignment.target[:-1])  # the inputs of the decoder: each token before the next
     previous_words = ((bos, (0,)), *((word, tuple(i + 1 for i in group)) for word, group in target_words[:-1]))
-    maps, counts = [], {"encoder": 0, "decoder": 0}
+    encoder = alignment.source, alignment.source, source_words, source_words
+    decoder = alignment.target, previous, target_words, previous_words
+    maps, layers = [], {"encoder": count(), "decoder": count()}
     for record in records:
         side = record.name.split(".")[0]
-        name, weights = f"{side} self {counts[side]}", record.weights[0].cpu()
-        counts[side] += 1
-        shared: dict[str, Any] = {"group": f"{side}_self", "is_self": True}
-        if side == "encoder":
-            sides, words = (alignment.source, alignment.source), (source_words, source_words)
-        else:
-            sides, words = (alignment.target, previous), (target_words, previous_words)
-            shared["is_causal"] = True
-        maps.append(AttentionMap(name, weights, *sides, query_words=words[0], key_words=words[1], **shared))
+        queries, keys, query_words, key_words = decoder if side == "decoder" else encoder
+        maps.append(
+            AttentionMap(
+                f"{side} self {next(layers[side])}",
+                record.weights[0].cpu(),
+                queries,
+                keys,
+                group=f"{side}_self",
+                is_self=True,
+                is_causal=side == "decoder",
+                query_words=query_words,
+                key_words=key_words,
+            )
+        )
     return tuple(maps)
 
 

@@ -151,13 +151,13 @@ class Translator(TranslationScorer, Tokenizable):
         self, examples: Iterable[SentencePair | GoldAlignment], options: EvaluateOptions | None = None
     ) -> Report:
         """Exact matches, BLEU, chrF and, if the pairs have gold links, the alignment error rate."""
-        from regard.tasks.translation.evaluation import make_gold_report, make_report
+        from regard.tasks.translation.evaluation import evaluate, make_gold_report, make_report
 
         options = options or EvaluateOptions()
         pairs: list[Any] = list(examples)
         if pairs and isinstance(pairs[0], GoldAlignment):
             return make_gold_report(self, pairs)
-        return make_report(self, pairs, options.decoding_config(self), options.bleu_tokenizer)
+        return make_report(evaluate(self, pairs, options.decoding_config(self), options.bleu_tokenizer))
 
     def explain(self, input: str, options: ExplainOptions | None = None) -> Explanation:
         """A translation with its search, its alignment and how much it depends on the weights."""
