@@ -1,9 +1,9 @@
-"""Word alignments of texts and their translations by attention weights."""
+"""Word alignments of texts and their translations, and the attention maps behind them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -12,13 +12,14 @@ from regard.data.vocabulary import EOS_ID
 from regard.decoding import Alignment
 from regard.decoding.alignment import TokenGroups
 from regard.tasks.abilities import AlignedText, AlignOptions
+from regard.tasks.predictor import AttentionMap
 from regard.tasks.translation.inference import InferenceEngine
 
 if TYPE_CHECKING:
     from regard.tasks.translation.predictor import Translator
     from regard.tasks.translation.scorer import TranslationScorer
 
-__all__ = ["CANNOT_ALIGN", "align_texts", "make_alignment"]
+__all__ = ["CANNOT_ALIGN", "align_texts", "cross_attention_maps", "make_alignment", "word_positions"]
 
 CANNOT_ALIGN = "this model has no attention to align by; train one with attention_scope=global"
 
@@ -111,3 +112,36 @@ def _make_aligned_text(alignment: Alignment, options: AlignOptions, text: str, l
     links = alignment.links(options.layer, options.head, options.method, options.threshold)
     weights = tuple(tuple(round(weight, 6) for weight in row) for row in words.weights[0, 0].tolist())
     return AlignedText(text, log_prob, tuple(words.source), tuple(words.target), weights, tuple(sorted(links)))
+
+
+def cross_attention_maps(alignment: Alignment) -> tuple[AttentionMap, ...]:
+    """The cross-attention of each layer.
+
+    Args:
+        alignment: of one translation
+    """
+    sides = alignment.target, alignment.source
+    words: dict[str, Any] = {
+        "query_words": word_positions(alignment, "target"),
+        "key_words": word_positions(alignment, "source"),
+    }
+    num_layers = len(alignment.weights)
+    return tuple(
+        AttentionMap("cross" if num_layers == 1 else f"cross {layer}", weights, *sides, group="cross", **words)
+        for layer, weights in enumerate(alignment.weights)
+    )
+
+
+def word_positions(alignment: Alignment, side: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Words with the positions of their tokens; the end of the sentence is the last one.
+
+    Args:
+        alignment: of one translation
+        side: "source" or "target"
+
+    Returns:
+        Each word with its positions.
+    """
+    tokens: tuple[str, ...] = getattr(alignment, side)
+    words = zip(alignment.words_of(side), alignment.groups(side), strict=True)
+    return (*((word, tuple(group)) for word, group in words), (tokens[-1], (len(tokens) - 1,)))

@@ -15,10 +15,11 @@ from regard.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from regard.decoding import Alignment, DecodingConfig, Hypothesis, SearchTrace, WordAlignment
 from regard.errors import EmptyInputError, InputError, InputTooLongError, UnsupportedError, UsageError
 from regard.tasks.predictor import Explanation
+from regard.tasks.translation.alignment import cross_attention_maps
 from regard.tasks.translation.config import ExplainOptions, TranslateOptions
 from regard.tasks.translation.faithfulness import Faithfulness, can_measure, measure_faithfulness
 from regard.tasks.translation.inference import InferenceEngine
-from regard.tasks.translation.maps import cross_attention_maps, self_attention_maps
+from regard.tasks.translation.maps import self_attention_maps
 from regard.tasks.translation.predictor import Translator, check_head
 from regard.viewing import pages
 from regard.viewing.pages import BeamNode, HtmlPage, NextToken, TokenizedSentence

@@ -1,10 +1,10 @@
-"""The weights of a translation as attention maps."""
+"""The self-attention of a translation as attention maps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,30 +12,15 @@ from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.decoding import Alignment
 from regard.models import Transformer
 from regard.tasks.predictor import AttentionMap
+from regard.tasks.translation.alignment import word_positions
 from regard.viewing import watch
 
 if TYPE_CHECKING:
     from regard.tasks.translation.predictor import Translator
 
-__all__ = ["cross_attention_maps", "self_attention_maps"]
+__all__ = ["self_attention_maps"]
 
-WordPositions = tuple[tuple[str, tuple[int, ...]], ...]
 SELF_ATTENTION = ["encoder.layers.*.self_attn", "decoder.layers.*.self_attn"]
-
-
-def cross_attention_maps(alignment: Alignment) -> tuple[AttentionMap, ...]:
-    """The cross-attention of each layer.
-
-    Args:
-        alignment: of one translation
-    """
-    sides = alignment.target, alignment.source
-    words: dict[str, Any] = {"query_words": _words(alignment, "target"), "key_words": _words(alignment, "source")}
-    num_layers = len(alignment.weights)
-    return tuple(
-        AttentionMap("cross" if num_layers == 1 else f"cross {layer}", weights, *sides, group="cross", **words)
-        for layer, weights in enumerate(alignment.weights)
-    )
 
 
 def self_attention_maps(
@@ -57,7 +42,7 @@ def self_attention_maps(
         tensors = (torch.tensor([row], device=translator.device) for row in (source, [BOS_ID, *token_ids]))
         source_ids, target_ids = tensors
         model(source_ids, torch.tensor([len(source)], device=translator.device), target_ids)
-    source_words, target_words = _words(alignment, "source"), _words(alignment, "target")
+    source_words, target_words = word_positions(alignment, "source"), word_positions(alignment, "target")
     bos = translator.target.convert_ids_to_tokens([BOS_ID])[0]
     previous = (bos, *alignment.target[:-1])  # the inputs of the decoder: each token before the next
     previous_words = ((bos, (0,)), *((word, tuple(i + 1 for i in group)) for word, group in target_words[:-1]))
@@ -81,10 +66,3 @@ def self_attention_maps(
             )
         )
     return tuple(maps)
-
-
-def _words(alignment: Alignment, side: str) -> WordPositions:
-    """Words with their positions; the end of the sentence is the last one."""
-    tokens: tuple[str, ...] = getattr(alignment, side)
-    words = zip(alignment.words_of(side), alignment.groups(side), strict=True)
-    return (*((word, tuple(group)) for word, group in words), (tokens[-1], (len(tokens) - 1,)))
