@@ -33,8 +33,8 @@ from regard.tasks import Translator, load
 from regard.training.weights import retain_freed_memory
 
 ENGINES = (("ctranslate2", None), ("ctranslate2", "int8"), ("onnx", None), ("onnx", "int8"))
-SAME, WITHIN = 99.5, {None: 0.1, "int8": 0.5}  # per cent of equal translations; BLEU
-PAIR = ("`--engine ctranslate2`", "called directly")
+MIN_EQUAL, MAX_BLEU_DIFFERENCE = 99.5, {None: 0.1, "int8": 0.5}  # per cent of equal translations; BLEU
+SIDES = ("`--engine ctranslate2`", "called directly")
 MIN_RATIO = 0.9  # of the speed of direct calls
 Translate = Callable[[list[str]], list[str]]
 
@@ -46,55 +46,55 @@ class Engine(NamedTuple):
 
 
 def make_engines(run: Path, folder: Path, alpha: float) -> list[Engine]:
-    engines = [Engine("torch", None, through(load(run), alpha))]
+    engines = [Engine("torch", None, make_translate(load(run), alpha))]
     for to, quantize in ENGINES:
         exported = export(run, to, folder / f"{to}-{quantize}", quantize=quantize)
         name = f"{to}, {quantize or 'float32'}"
-        engines.append(Engine(name, quantize, through(load(exported, engine=to), alpha)))
+        engines.append(Engine(name, quantize, make_translate(load(exported, engine=to), alpha)))
     return engines
 
 
-def through(translator: Translator, alpha: float) -> Translate:
+def make_translate(translator: Translator, alpha: float) -> Translate:
     options = translator.decoding_config(beam_size=5, length_penalty=alpha)
     return lambda texts: [translator.to_text(one[0]) for one in translator.search(texts, options)]
 
 
-def direct(ours: Translator, folder: Path, texts: list[str], alpha: float) -> Callable[[], object]:
+def make_direct_call(translator: Translator, folder: Path, texts: list[str], alpha: float) -> Callable[[], object]:
     """CTranslate2's own call, with all inputs prepared before."""
     import ctranslate2
 
     threads = {"inter_threads": torch.get_num_threads(), "intra_threads": 1}
     program: Any = ctranslate2.Translator(str(folder), **threads)
-    words = ours.source.vocabulary.tokens
-    encoded = [[*ours.source.encode(ours.clean(text)), EOS_ID] for text in texts]
-    limits = ours.decoding_config(beam_size=5).max_lengths(torch.tensor([len(one) for one in encoded]))
-    tokens = [[words[number] for number in one] for one in encoded]
-    how = {"max_batch_size": MAX_BATCH_SENTENCES, "beam_size": 5, "max_decoding_length": int(limits.max())}
-    return lambda: program.translate_batch(tokens, length_penalty=alpha, **how)
+    vocabulary = translator.source.vocabulary.tokens
+    encoded = [[*translator.source.encode(translator.clean(text)), EOS_ID] for text in texts]
+    limits = translator.decoding_config(beam_size=5).max_lengths(torch.tensor([len(one) for one in encoded]))
+    tokens = [[vocabulary[index] for index in one] for one in encoded]
+    options = {"max_batch_size": MAX_BATCH_SENTENCES, "beam_size": 5, "max_decoding_length": int(limits.max())}
+    return lambda: program.translate_batch(tokens, length_penalty=alpha, **options)
 
 
 def measure(side: str, run: str, exported: Path, texts: list[str], alpha: float) -> dict[str, list[float]]:
     """Sentences a second of three passes, after one that is not counted."""
     work: Callable[[], object]
-    if side == PAIR[0]:
-        work = partial(through(load(exported, engine="ctranslate2"), alpha), texts)
+    if side == SIDES[0]:
+        work = partial(make_translate(load(exported, engine="ctranslate2"), alpha), texts)
     else:
-        work = direct(load(run), exported, texts, alpha)
+        work = make_direct_call(load(run), exported, texts, alpha)
     work()
     windows = []
     for _ in range(3):
-        began = time.perf_counter()
+        start = time.perf_counter()
         work()
-        windows.append(len(texts) / (time.perf_counter() - began))
+        windows.append(len(texts) / (time.perf_counter() - start))
     return {"windows": windows}
 
 
-def in_turns(options: argparse.Namespace, folder: str) -> list[str]:
+def compare_speed(options: argparse.Namespace, folder: str) -> list[str]:
     """Each in a process of its own: of two programs in one process, the second is slower, whichever it is."""
     exported = export(options.run, "ctranslate2", Path(folder) / "alone")
     words = [str(options.run), str(exported), str(options.sources), str(options.alpha)]
     command = [sys.executable, "-m", "benchmarks.exports", "--measure"]
-    engine, alone = both = [BenchmarkProcess(name, [*command, name, *words]) for name in PAIR]
+    engine, alone = both = [BenchmarkProcess(name, [*command, name, *words]) for name in SIDES]
     for turn in range(options.rounds):
         for side in both if turn % 2 == 0 else reversed(both):
             side.run()
@@ -116,7 +116,9 @@ def compare(engines: list[Engine], texts: list[str], references: list[str]) -> l
     for engine, answer, score in zip(engines, answers, scores, strict=True):
         same = 100 * sum(a == b for a, b in zip(answer, answers[0], strict=True)) / len(answer)
         difference = score - scores[0]
-        met = abs(difference) <= WITHIN[engine.quantize] and (engine.quantize is not None or same >= SAME)
+        met = abs(difference) <= MAX_BLEU_DIFFERENCE[engine.quantize] and (
+            engine.quantize is not None or same >= MIN_EQUAL
+        )
         verdict = "" if engine is engines[0] else "met" if met else "MISSED"
         rows.append(f"| {engine.name} | {same:.1f} % | {score:.2f} | {difference:+.2f} | {verdict} |")
     return rows
@@ -143,7 +145,7 @@ def main() -> None:
     names = ("date", "processor", "load when it began", "system", "torch")
     text += [*(f"- {name}: {facts[name]}" for name in names), f"- sentences: {len(texts):,}, beam 5", ""]
     with tempfile.TemporaryDirectory() as folder:
-        text += in_turns(options, folder)
+        text += compare_speed(options, folder)
         text += compare(make_engines(options.run, Path(folder), options.alpha), texts, references)
     print("\n".join(text))
     if options.out:

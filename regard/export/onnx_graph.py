@@ -62,7 +62,7 @@ class OnnxGraph:
         self.inputs: list[Any] = []
         self.outputs: list[Any] = []
         self.constants: list[Any] = []
-        self._stored: dict[Any, tuple[str, Tensor]] = {}  # holds the tensors, so that addresses stay theirs
+        self._stored: dict[Any, tuple[str, Tensor]] = {}  # holds the tensors, so that no address is reused
 
     def __call__(self, op: str, *operands: Operand, **attributes: Any) -> str:
         return self.multi_output(op, 1, *operands, **attributes)[0]

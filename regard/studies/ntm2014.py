@@ -92,7 +92,7 @@ def ntm2014(out: Path, name: str, values: dict[str, Any], log: LogFn, parts: Seq
 
 
 def _train_and_test(name: str, model: str, folder: Path, values: dict[str, Any], log: LogFn) -> list[Row]:
-    """Train a model, or take the one that is there, and test it: a row for each size."""
+    """Train a model, or load the trained one, and test it: a row for each size."""
     trial = ALGORITHM_TRIALS[name]
     hidden_dim = {"hidden_dim": trial.hidden_dim} if model == "lstm" else {}
     result = run_trial(name, folder, log=log, **{"model": model, **hidden_dim, **values})
