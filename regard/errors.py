@@ -297,7 +297,7 @@ def as_out_of_memory(error: BaseException) -> OutOfMemoryError | None:
     if not isinstance(error, MemoryError | RuntimeError) or not any(text in str(error) for text in texts):
         return None
     return OutOfMemoryError(
-        "there is not enough memory for this; a smaller dim, layers, batch_tokens or beam needs less"
+        "there is not enough memory for this; a smaller hidden_dim, num_layers, batch_tokens or beam_size needs less"
     )
 
 
