@@ -112,17 +112,6 @@ class BatchingConfig:
         """The dropout of source and target."""
         return self.dropout if isinstance(self.dropout, tuple) else (self.dropout, self.dropout)
 
-    def make_rng(self, *position: int) -> Random:
-        """Return a random number generator that is a function of the seed and a position.
-
-        Args:
-            position: integers, such as epoch and chunk.
-
-        Returns:
-            The generator.
-        """
-        return Random(" ".join(map(str, (self.seed, *position))))
-
     def as_dict(self) -> dict[str, object]:
         """Return the options that decide the batches, by stable names, for fingerprints.
 
@@ -295,7 +284,7 @@ class EncodedPairs:
         """
         return PairBatch(*self.source.padded(indices), *self.target.padded(indices))
 
-    def plan_batches(self, max_tokens: int, length_noise: float, rng: Random) -> list[IntArray]:
+    def plan_batches(self, config: BatchingConfig, epoch: int, index: int) -> list[IntArray]:
         """Plan batches of pairs of similar length, in random order.
 
         Pairs are sorted by the longer side first and by the difference to the shorter side second: on Multi30k this
@@ -303,17 +292,18 @@ class EncodedPairs:
         Python guarantees not to change.
 
         Args:
-            max_tokens: the size of a batch, padding included.
-            length_noise: random amount that is added to lengths before sorting.
-            rng: the source of randomness.
+            config: the size of a batch, the noise of lengths, and the seed.
+            epoch: the epoch, which decides the order together with the seed and `index`.
+            index: the number of the chunk.
 
         Returns:
             The pairs of each batch.
         """
+        rng = Random(f"{config.seed} {epoch} {index}")
         noise = np.array([(rng.random(), rng.random()) for _ in range(len(self))]).reshape(-1, 2)
-        longer = np.floor(self.widths + length_noise * noise[:, 0])
+        longer = np.floor(self.widths + config.length_noise * noise[:, 0])
         order = np.lexsort((self.target.lengths - self.source.lengths + 2 * noise[:, 1], longer))
-        plan = split_by_tokens(order, self.widths, max_tokens)
+        plan = split_by_tokens(order, self.widths, config.max_tokens)
         shuffled = sorted(range(len(plan)), key=[rng.random() for _ in plan].__getitem__)
         return [plan[i] for i in shuffled]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.batching import IntArray, split_by_tokens
+from regard.data.batching import split_by_tokens
 from regard.data.pair_batches import (
     BatchingConfig,
     EncodedPair,
@@ -23,7 +23,7 @@ from regard.data.pair_batches import (
     with_line_numbers,
 )
 from regard.data.parallel import DataReport, ParallelFiles, SentencePair
-from regard.data.sources import ResumableBatches, data_fingerprint
+from regard.data.sources import ChunkPlan, ResumableBatches, data_fingerprint
 from regard.data.tokenizer import Tokenizer
 from regard.errors import DataError, UsageError
 
@@ -46,10 +46,14 @@ class PairSource(ResumableBatches[PairBatch]):
 
     has_chunks = True
 
-    def __init__(self, source: Tokenizer, target: Tokenizer, config: BatchingConfig | None, name: str) -> None:
-        self.config, self.name = config or BatchingConfig(), name
+    def __init__(
+        self, source: Tokenizer, target: Tokenizer, config: BatchingConfig | None, name: str, chunk_size: int = 1
+    ) -> None:
+        self.config, self.name, self._chunk_size = config or BatchingConfig(), name, chunk_size
         self._encoder = PairEncoder(source, target, self.config, name)
         self.report = self._encoder.make_report()
+        if chunk_size < 1:
+            raise UsageError(f"invalid value {chunk_size} for chunk_size: must be at least 1.")
 
     def _set_fingerprint(self, **values: Any) -> None:
         source, target = self._encoder.tokenizers
@@ -60,20 +64,14 @@ class PairSource(ResumableBatches[PairBatch]):
     def _read_chunks(self, epoch: int, first_chunk: int) -> Iterator[EncodedPairs]:
         """Yield the chunks of an epoch from `first_chunk` on."""
 
-    def _plan_chunks(
-        self, epoch: int, first_chunk: int
-    ) -> Iterator[tuple[Sequence[IntArray], Callable[[IntArray], PairBatch]]]:
+    def _plan_chunks(self, epoch: int, first_chunk: int) -> Iterator[ChunkPlan[PairBatch]]:
         is_empty = first_chunk == 0
         for index, chunk in enumerate(self._read_chunks(epoch, first_chunk), first_chunk):
-            plan = self._plan_batches(chunk, epoch, index)
+            plan = chunk.plan_batches(self.config, epoch, index)
             is_empty = is_empty and not plan
             yield plan, chunk.make_batch
         if is_empty:
             raise DataError(f"Nothing of {self.name} can be used: {self.report}")
-
-    def _plan_batches(self, chunk: EncodedPairs, epoch: int, index: int) -> list[IntArray]:
-        rng = self.config.make_rng(epoch, index)
-        return chunk.plan_batches(self.config.max_tokens, self.config.length_noise, rng)
 
 
 class InMemoryPairs(PairSource):
@@ -125,7 +123,7 @@ class InMemoryPairs(PairSource):
     def padding_ratio(self) -> float:
         """The share of padding in the batches of the first epoch."""
         chunk = self._encode_epoch(0)
-        return chunk.padding_ratio(self._plan_batches(chunk, 0, 0))
+        return chunk.padding_ratio(chunk.plan_batches(self.config, 0, 0))
 
     def _read_chunks(self, epoch: int, first_chunk: int) -> Iterator[EncodedPairs]:
         yield self._encode_epoch(epoch)
@@ -166,8 +164,8 @@ class StreamedPairs(PairSource):
         config: BatchingConfig | None = None,
         chunk_size: int = 50_000,
     ) -> None:
-        super().__init__(source, target, config, str(pairs))
-        self._pairs, self._chunk_size = pairs, _check_chunk_size(chunk_size)
+        super().__init__(source, target, config, str(pairs), chunk_size)
+        self._pairs = pairs
         num_lines = pairs.count_lines()
         self.num_chunks = -(-num_lines // chunk_size)
         self._set_fingerprint(lines=num_lines, chunk_size=chunk_size)
@@ -220,8 +218,8 @@ class GeneratedPairs(PairSource):
         config: BatchingConfig | None = None,
         chunk_size: int = 8192,
     ) -> None:
-        super().__init__(source, target, config, "the generated pairs")
-        self._sample, self._chunk_size = sample, _check_chunk_size(chunk_size)
+        super().__init__(source, target, config, "the generated pairs", chunk_size)
+        self._sample = sample
         self._set_fingerprint(generated=chunk_size)
 
     def compute_report(self) -> DataReport:
@@ -275,9 +273,3 @@ def iter_eval_batches(
     order = np.lexsort((chunk.target.lengths - chunk.source.lengths, chunk.widths))
     for indices in reversed(split_by_tokens(order, chunk.widths, max_tokens)):  # memory errors come at once
         yield chunk.make_batch(indices), indices.tolist()
-
-
-def _check_chunk_size(chunk_size: int) -> int:
-    if chunk_size < 1:
-        raise UsageError(f"invalid value {chunk_size} for chunk_size: must be at least 1.")
-    return chunk_size

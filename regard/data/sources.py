@@ -16,6 +16,7 @@ from torch import Generator, Tensor
 from regard.errors import DataError
 
 __all__ = [
+    "ChunkPlan",
     "DataPosition",
     "EpochBatches",
     "GeneratedBatches",
@@ -29,6 +30,7 @@ DataPosition = dict[str, Any]  # plain values, for JSON
 SampleT = TypeVar("SampleT")
 ExampleT = TypeVar("ExampleT")
 BatchT = TypeVar("BatchT")
+ChunkPlan = tuple[Sequence[Any], Callable[[Any], BatchT]]  # the rows of each batch, and what makes one of them
 
 
 def seeded_generator(*seeds: int) -> Generator:
@@ -105,7 +107,7 @@ class ResumableBatches(ABC, Generic[BatchT]):
     has_chunks: ClassVar[bool] = False  # whether positions name the chunk
 
     @abstractmethod
-    def _plan_chunks(self, epoch: int, first_chunk: int) -> Iterator[tuple[Sequence[Any], Callable[[Any], BatchT]]]:
+    def _plan_chunks(self, epoch: int, first_chunk: int) -> Iterator[ChunkPlan[BatchT]]:
         """Yield, for each chunk from `first_chunk` on, the rows of each batch and the function that makes a batch."""
 
     def batches(self, position: DataPosition | None = None) -> Iterator[tuple[BatchT, DataPosition]]:
@@ -172,7 +174,7 @@ class EpochBatches(ResumableBatches[BatchT]):
             The batch.
         """
 
-    def _plan_chunks(self, epoch: int, first_chunk: int) -> Iterator[tuple[Sequence[Any], Callable[[Any], BatchT]]]:
+    def _plan_chunks(self, epoch: int, first_chunk: int) -> Iterator[ChunkPlan[BatchT]]:
         yield self._plan_batches(epoch), self.make_batch
 
 
