@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -228,15 +229,13 @@ class ClassificationTask(Task[Any, Any, Any, Any]):
 
     def train_batches(self, config: Any, processor: Any, examples: Any) -> BatchSource:
         """Batches of `config.batch_size` examples in a random order."""
-        return InMemoryBatches(
-            list(examples), lambda some: self._collate(processor, some), config.batch_size, config.seed
-        )
+        return InMemoryBatches(list(examples), partial(self._collate, processor), config.batch_size, config.seed)
 
     def eval_batches(self, config: Any, processor: Any, examples: Iterable[Any]) -> Iterable[Any]:
         """All examples in order."""
-        every = list(examples)
-        for start in range(0, len(every), config.batch_size):
-            yield self._collate(processor, every[start : start + config.batch_size])
+        rows = list(examples)
+        for start in range(0, len(rows), config.batch_size):
+            yield self._collate(processor, rows[start : start + config.batch_size])
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
         """The cross entropy of the labels, summed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +85,8 @@ def captions(config: CaptioningConfig) -> DataSplits[CaptionedImages]:
     train = split(config.train_files)
     if config.valid_files:
         return DataSplits(train, split(config.valid_files), tests, files)
-    used, held = _lazy(lambda: _select(train, not_held_out)), _lazy(lambda: _select(train, held_out))
-    return DataSplits(used, held, tests, files)
+    rest, valid = (_lazy(partial(_select, train, choose)) for choose in (not_held_out, held_out))
+    return DataSplits(rest, valid, tests, files)
 
 
 def _select(examples: LazyExamples[CaptionedImages], choose: Callable[[range], list[int]]) -> CaptionedImages:
@@ -111,10 +111,12 @@ def flickr8k(config: CaptioningConfig) -> CaptionSplits:
         raise ConfigError(f"data_dir={root}: there is no features.npz")
     train = _lazy(lambda: _read_flickr(texts, features, "train"))
 
-    def held(split: str) -> LazyExamples[CaptionedImages]:
+    def load_split(split: str) -> LazyExamples[CaptionedImages]:
         return _lazy(lambda: _add_baselines(_read_flickr(texts, features, split), train))
 
-    return CaptionSplits(train, held("dev"), {"test": held("test")}, feature_dim=_read_features(features).shape[0])
+    return CaptionSplits(
+        train, load_split("dev"), {"test": load_split("test")}, feature_dim=_read_features(features).shape[0]
+    )
 
 
 def _add_baselines(images: CaptionedImages, train: LazyExamples[CaptionedImages]) -> CaptionedImages:

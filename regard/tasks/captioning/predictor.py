@@ -301,9 +301,9 @@ def caption_accuracy(captions: Sequence[str], references: Sequence[str]) -> dict
     """
     num_digits = num_right = 0
     for caption, reference in zip(captions, references, strict=True):
-        named, digits = caption.split()[1::WORDS_PER_DIGIT], reference.split()[1::WORDS_PER_DIGIT]
+        predicted, digits = (text.split()[1::WORDS_PER_DIGIT] for text in (caption, reference))
         num_digits += len(digits)
-        num_right += sum(name == digit for name, digit in zip(named, digits, strict=False))
+        num_right += sum(word == digit for word, digit in zip(predicted, digits, strict=False))
     num_exact = sum(caption == reference for caption, reference in zip(captions, references, strict=True))
     return {"captions": 100 * num_exact / len(references), "digits": 100 * num_right / num_digits}
 

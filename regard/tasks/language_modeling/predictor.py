@@ -193,9 +193,9 @@ class TextGenerator(_LanguageModelPredictor[GeneratedText], Tokenizable):
                 top_k=options.top_k,
                 top_p=options.top_p,
             )
-            used = seed if options.method == "sample" and options.seed is None else None
-            extra = tuple(samples) if options.num_samples > 1 else ()
-            predictions.append(replace(samples[0], samples=extra, seed=used))
+            is_unseeded = options.method == "sample" and options.seed is None
+            all_samples = tuple(samples) if options.num_samples > 1 else ()
+            predictions.append(replace(samples[0], samples=all_samples, seed=seed if is_unseeded else None))
         return predictions
 
     def is_random(self, options: GenerateOptions) -> bool:

@@ -59,8 +59,8 @@ def imdb(config: TextClassificationConfig) -> DataSplits[Document]:
     def split(is_valid: bool) -> list[Document]:
         reviews = _drop_line_numbers(train)
         count = min(NUM_IMDB_HELD_OUT, len(reviews) // 2)
-        chosen = set(Random("imdb").sample(range(len(reviews)), count))
-        return [review for index, review in enumerate(reviews) if (index in chosen) == is_valid]
+        held_out = set(Random("imdb").sample(range(len(reviews)), count))
+        return [review for index, review in enumerate(reviews) if (index in held_out) == is_valid]
 
     return DataSplits(LazyExamples(lambda: split(False)), LazyExamples(lambda: split(True)), {"test": _lazy(test)})
 

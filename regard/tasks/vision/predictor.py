@@ -139,9 +139,9 @@ class ImageClassifier(_GridPredictor[ImageLike, RenderedScenes]):
         if self.has_attention:
             weights = self.compute_weights(images)
             query = predicted if weights.shape[1] > 1 else torch.zeros_like(predicted)  # of the prediction
-            chosen = weights[torch.arange(len(predicted)), query][:, None, None]
+            query_weights = weights[torch.arange(len(predicted)), query][:, None, None]
             is_relevant = torch.ones_like(scenes.is_large)[:, None]
-            metrics["inside"] = to_percent(pointing_hits(chosen, scenes, is_relevant))
+            metrics["inside"] = to_percent(pointing_hits(query_weights, scenes, is_relevant))
         classes = []
         for index in labels.unique().tolist():
             rows = is_right[labels == index]
