@@ -38,6 +38,7 @@ class PairSource(ResumableBatches[PairBatch]):
         target: the tokenizer of the target side.
         config: how pairs become batches.
         name: the name of the data, for messages.
+        chunk_size: pairs per chunk, for sources that read them in chunks.
 
     Example:
         >>> issubclass(InMemoryPairs, PairSource)
