@@ -24,6 +24,10 @@ __all__ = [
 ]
 
 MakeAttention = Callable[[], MultiHead]
+MaskLike = Mask | Tensor | None
+Vectors = Float[Tensor, "batch seq_len embed_dim"]
+Target = Float[Tensor, "batch tgt_len embed_dim"]
+Memory = Float[Tensor, "batch src_len embed_dim"]
 
 
 class TransformerEncoder(ResettableModule):
@@ -63,12 +67,7 @@ class TransformerEncoder(ResettableModule):
         self.layers = nn.ModuleList(TransformerEncoderLayer(embed_dim, num_heads, **options) for _ in range(num_layers))
         self.norm = nn.LayerNorm(embed_dim, **factory) if norm_first else nn.Identity()
 
-    def forward(
-        self,
-        x: Float[Tensor, "batch seq_len embed_dim"],
-        mask: Mask | Tensor | None = None,
-        caches: Sequence[KVCache] | None = None,
-    ) -> Float[Tensor, "batch seq_len embed_dim"]:
+    def forward(self, x: Vectors, mask: MaskLike = None, caches: Sequence[KVCache] | None = None) -> Vectors:
         """Encode x; with a causal mask and a cache per layer, x continues what the caches hold."""
         for index, layer in enumerate(self.layers):
             x = layer(x, mask, None if caches is None else caches[index])
@@ -133,7 +132,7 @@ class TransformerEncoderLayer(_ResidualLayer):
         self.norm2 = nn.LayerNorm(embed_dim, **factory)
         self.dropout, self.norm_first = FastDropout(dropout), norm_first
 
-    def forward(self, x: Tensor, mask: Mask | Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: MaskLike = None, cache: KVCache | None = None) -> Tensor:
         x = self._residual(x, self.norm1, lambda x: self.self_attn(x, mask=mask, cache=cache).context)
         return self._residual(x, self.norm2, self.feed_forward)
 
@@ -178,12 +177,7 @@ class TransformerDecoder(ResettableModule):
         self.layers = nn.ModuleList(TransformerDecoderLayer(embed_dim, num_heads, **options) for _ in range(num_layers))
         self.norm = nn.LayerNorm(embed_dim, **factory) if norm_first else nn.Identity()
 
-    def forward(
-        self,
-        x: Float[Tensor, "batch tgt_len embed_dim"],
-        memory: Float[Tensor, "batch src_len embed_dim"],
-        mask: Mask | Tensor | None = None,
-    ) -> tuple[Float[Tensor, "batch tgt_len embed_dim"], list[AttentionOutput]]:
+    def forward(self, x: Target, memory: Memory, mask: MaskLike = None) -> tuple[Target, list[AttentionOutput]]:
         """Hidden states, and the cross-attention of each layer; `mask` is for the memory."""
         outputs = []
         for layer in self.layers:
