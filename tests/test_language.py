@@ -28,7 +28,7 @@ QUOTING = {
 # Lines where a word has its ordinary meaning.
 ORDINARY = {r"from hypothesis import .*given|@given\(": "hypothesis"}
 # Areas that are still being rewritten; each goes when its area is done.
-PENDING = ("regard/tasks", "tests/tasks", "tests/recipes")
+PENDING = ("tests/recipes",)
 
 
 @cache
