@@ -24,6 +24,10 @@ class ScoredTarget:
         tokens: as the tokenizer writes them, the end of the sequence last
         token_log_probs: of each token
         token_ids: without the end of the sequence
+
+    Example:
+        >>> ScoredTarget(-1.0, ("a", "</s>"), (-0.25, -0.75)).mean_log_prob
+        -0.5
     """
 
     log_prob: float
@@ -47,7 +51,13 @@ class ScoredTarget:
 
 
 class Scorable(ABC):
-    """A predictor that can say how probable given answers are: `regard score`, /v1/score."""
+    """A predictor that can say how probable given answers are: `regard score`, /v1/score.
+
+    Example:
+        >>> from regard.tasks import Translator
+        >>> issubclass(Translator, Scorable)
+        True
+    """
 
     @abstractmethod
     def score(self, inputs: Sequence[Any], targets: Sequence[str]) -> list[ScoredTarget]:
@@ -95,7 +105,13 @@ class AlignedText:
 
 
 class Alignable(ABC):
-    """A predictor that can align the words of inputs and answers: /v1/align."""
+    """A predictor that can align the words of inputs and answers: /v1/align.
+
+    Example:
+        >>> from regard.tasks import Translator
+        >>> issubclass(Translator, Alignable)
+        True
+    """
 
     align_options: ClassVar[type[Config]] = AlignOptions
 
@@ -129,7 +145,13 @@ class Tokenization:
 
 
 class Tokenizable(ABC):
-    """A predictor that shows how it tokenizes texts: /v1/tokens."""
+    """A predictor that shows how it tokenizes texts: /v1/tokens.
+
+    Example:
+        >>> from regard.tasks import Translator
+        >>> issubclass(Translator, Tokenizable)
+        True
+    """
 
     @abstractmethod
     def tokenize(self, text: str, side: Literal["input", "target"] = "input") -> Tokenization:

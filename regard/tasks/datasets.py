@@ -75,6 +75,9 @@ BatchT = TypeVar("BatchT")
 def not_held_out(documents: Iterable[ItemT]) -> list[ItemT]:
     """The examples to train on: all but every twentieth.
 
+    Args:
+        documents: the examples
+
     Example:
         >>> len(not_held_out(range(1, 50)))
         47
@@ -84,6 +87,9 @@ def not_held_out(documents: Iterable[ItemT]) -> list[ItemT]:
 
 def held_out(documents: Iterable[ItemT]) -> list[ItemT]:
     """The examples to validate with: every twentieth.
+
+    Args:
+        documents: the examples
 
     Example:
         >>> held_out(range(1, 50))

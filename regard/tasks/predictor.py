@@ -32,6 +32,10 @@ class InputField:
         kind: how it is written: a text, or the file of an image or a sound
         help: one line
         may_be_empty: whether an empty text is an input
+
+    Example:
+        >>> InputField("text", "text", "a text to translate").kind
+        'text'
     """
 
     name: str
@@ -47,6 +51,10 @@ class Prediction:
     Args:
         text: the answer as one line
         score: log-probability of a sequence, probability of a class
+
+    Example:
+        >>> Prediction("yes", 0.9).to_json()
+        {'text': 'yes', 'score': 0.9}
     """
 
     text: str
@@ -114,6 +122,10 @@ class Report:
         signatures: how a number was computed, such as sacreBLEU's signature
         tables: breakdowns by name: rows of equal columns
         remarks: sentences about the examples, such as how many were truncated
+
+    Example:
+        >>> Report(2, {"accuracy": 50.0}).to_json()["metrics"]
+        {'accuracy': 50.0}
     """
 
     num_examples: int
@@ -140,6 +152,10 @@ class AttentionMap:
         is_self: whether queries and keys are positions of the same sequence
         is_causal: whether a query attends to no later key
         query_words, key_words: words of several positions, each with its positions; none: a position is a word
+
+    Example:
+        >>> AttentionMap("cross", torch.ones(1, 2, 3) / 3, ["a", "b"], ["x", "y", "z"]).weights.shape
+        torch.Size([1, 2, 3])
     """
 
     name: str
@@ -163,6 +179,10 @@ class Explanation:
     Args:
         prediction: the prediction
         maps: the weights behind it
+
+    Example:
+        >>> Explanation(Prediction("yes", 0.9), ()).summary()
+        'yes'
     """
 
     prediction: Prediction
@@ -302,10 +322,7 @@ class Predictor(ABC, Generic[InputT, ExampleT, PredictionT]):
             raise TypeError(f"predict expects a list of {kind}s: predict([{kind}])")
 
     def truncate(self, input: InputT) -> InputT:
-        """The longest beginning of a text that the model can take.
-
-        Other inputs, and texts that are not too long, are returned as they are.
-        """
+        """The longest beginning of a text that the model can take; other inputs are returned as they are."""
         if not isinstance(input, str) or self._can_take(input):
             return input
         fits, too_long = 0, len(input)

@@ -65,6 +65,10 @@ class TaskEntry:
         package: name of the package
         verb: name of its command
         help: one line about the command; empty: it is not listed, such as one of a task without inputs
+
+    Example:
+        >>> TaskEntry("regard.tasks.vision", verb="classify").import_part("config").__name__
+        'regard.tasks.vision.config'
     """
 
     package: str
@@ -90,6 +94,10 @@ class Recipe:
         summary, summary_zh: one line
         defaults: options that differ from the defaults of the config
         reads_files: whether its data are files that the user names: train_files, valid_files, test_files
+
+    Example:
+        >>> get_recipe("reverse").config_class.__name__
+        'TranslationConfig'
     """
 
     name: str
@@ -179,6 +187,10 @@ def get_task(name: str) -> Task[Any, Any, Any, Any]:
 
     Args:
         name: of the task
+
+    Example:
+        >>> get_task("translation").verb
+        'translate'
     """
     entry = get_entry(name)
     for value in vars(entry.import_part("task")).values():
@@ -220,7 +232,12 @@ def get_entry(task: str) -> TaskEntry:
 
 
 def list_verbs() -> dict[str, str]:
-    """The commands of the tasks, each with its help; the help is empty for one that is not listed."""
+    """The commands of the tasks, each with its help; the help is empty for one that is not listed.
+
+    Example:
+        >>> list_verbs()["translate"]
+        'Translate texts.'
+    """
     verbs: dict[str, str] = {}
     for entry in _entries().values():
         verbs.setdefault(entry.verb, entry.help)

@@ -68,6 +68,10 @@ class DataSplits(Generic[ExampleT]):
             `sample(rng, count)`
         tests: the test splits by name
         files: what is fingerprinted, so that a resumed run trains on the same data
+
+    Example:
+        >>> DataSplits([1, 2], [3]).select()
+        {'valid': [3]}
     """
 
     train: Any
@@ -95,6 +99,10 @@ class Processor:
     """From raw inputs to tensors: labels, sizes, tokenizers. Saved in the run, so that loading needs no data.
 
     Plain fields are saved as JSON; a subclass with parts that have files of their own overrides `save` and `load`.
+
+    Example:
+        >>> Processor().describe()
+        {}
     """
 
     read_values = staticmethod(read_values)
@@ -260,6 +268,9 @@ def sum_losses(
         predictor: the model and its device
         loss: the loss function, in evaluation mode
         batches: as the loss takes them
+
+    Returns:
+        The total, the count, and the sums by name.
     """
     total = count = 0.0
     sums: dict[str, float] = {}

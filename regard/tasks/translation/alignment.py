@@ -119,6 +119,9 @@ def cross_attention_maps(alignment: Alignment) -> tuple[AttentionMap, ...]:
 
     Args:
         alignment: of one translation
+
+    Returns:
+        One map for each layer.
     """
     sides = alignment.target, alignment.source
     words: dict[str, Any] = {

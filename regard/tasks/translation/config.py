@@ -38,7 +38,12 @@ RNN, TRANSFORMER = {"model": "rnn"}, {"model": "transformer"}
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationConfig(TrainingConfig):
-    """Options of a translation model and its training."""
+    """Options of a translation model and its training.
+
+    Example:
+        >>> TranslationConfig(model="transformer").resolve().embed_dim
+        512
+    """
 
     monitor: str = option("loss", MONITOR_HELP, choices=("loss", "perplexity", "bleu", "chrf", "exact"))
     # data

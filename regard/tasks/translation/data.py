@@ -110,7 +110,11 @@ def iter_pairs(split: ParallelFiles | Iterable[SentencePair]) -> Iterator[Senten
 
 
 def from_files(config: TranslationConfig) -> TranslationSplits:
-    """The files that the config names."""
+    """The files that the config names.
+
+    Args:
+        config: of the training
+    """
     if not config.train_files:
         raise ConfigError("translation needs text to train on: --train a.en a.de, or --train a.tsv")
     if not config.valid_files:
@@ -145,7 +149,12 @@ def _parse_language_pair(config: TranslationConfig, allowed: Sequence[str], wher
 
 
 def multi30k(config: TranslationConfig, file_pattern: str = "{part}.{language}") -> TranslationSplits:
-    """Image captions: Elliott et al. (2016), arXiv 1605.00459."""
+    """Image captions: Elliott et al. (2016), arXiv 1605.00459.
+
+    Args:
+        config: of the training
+        file_pattern: path of a file, of its `part` and `language`
+    """
     is_tokenized = "tok" in file_pattern
     pairs = ("en-de", "de-en", "en-fr", "fr-en", "de-fr", "fr-de")
     languages = _parse_language_pair(config, pairs[:2] if is_tokenized else pairs)
@@ -156,12 +165,20 @@ def multi30k(config: TranslationConfig, file_pattern: str = "{part}.{language}")
 
 
 def multi30k_tok(config: TranslationConfig) -> TranslationSplits:
-    """The same in lower case, tokenized by Moses: the form in which results are published."""
+    """The same in lower case, tokenized by Moses: the form in which results are published.
+
+    Args:
+        config: of the training
+    """
     return multi30k(config, "tok/{part}.lc.norm.tok.{language}")
 
 
 def g2p(config: TranslationConfig) -> TranslationSplits:
-    """Spelling to sounds: SIGMORPHON 2021, task 1 (Ashby et al. 2021)."""
+    """Spelling to sounds: SIGMORPHON 2021, task 1 (Ashby et al. 2021).
+
+    Args:
+        config: of the training
+    """
     contents = "eng_us_train.tsv and the like: word, tab, sounds separated by spaces"
     root = find_data_folder(config.data_dir, contents, downloads.download_g2p)
     languages = sorted({path.name.partition("_train.tsv")[0] for path in root.glob("*_train.tsv*")})
@@ -170,7 +187,11 @@ def g2p(config: TranslationConfig) -> TranslationSplits:
 
 
 def dates(config: TranslationConfig) -> TranslationSplits:
-    """Dates as people write them, in many languages, to ISO 8601."""
+    """Dates as people write them, in many languages, to ISO 8601.
+
+    Args:
+        config: of the training
+    """
     from regard.data.dates import Dates
 
     tests = {"test": Dates(split="test").eval_set(2000), "patterns": Dates(split="patterns").eval_set(2000)}
@@ -180,14 +201,22 @@ def dates(config: TranslationConfig) -> TranslationSplits:
 
 
 def pinyin(config: TranslationConfig) -> TranslationSplits:
-    """Chinese phrases to their syllables."""
+    """Chinese phrases to their syllables.
+
+    Args:
+        config: of the training
+    """
     from regard.data.strings import Pinyin
 
     return make_splits(Pinyin("train").pairs(), Pinyin("valid").pairs(), {"test": Pinyin("test").pairs()})
 
 
 def reverse(config: TranslationConfig) -> TranslationSplits:
-    """Strings of letters to the same in reverse order."""
+    """Strings of letters to the same in reverse order.
+
+    Args:
+        config: of the training
+    """
     from regard.data.strings import Reverse
 
     train, valid, test = (Reverse(split=split, max_length=config.max_length) for split in ("train", "valid", "test"))
@@ -200,6 +229,9 @@ def hansards(config: TranslationConfig) -> TranslationSplits:
     The gold alignments are those of Och and Ney (2000), whose French is without contractions ("le adoption de le
     projet"); the training text is brought into that form. Its sentences are shorter than those of a parliament, so a
     second copy of each is concatenated with others.
+
+    Args:
+        config: of the training
     """
     if config.data_dir == DOWNLOAD:
         raise ConfigError(
@@ -291,12 +323,20 @@ def normalize_french(text: str) -> str:
 
 
 def tatoeba_zh_en(config: TranslationConfig) -> TranslationSplits:
-    """Everyday sentences of tatoeba.org, Chinese and English."""
+    """Everyday sentences of tatoeba.org, Chinese and English.
+
+    Args:
+        config: of the training
+    """
     return _tatoeba(config, "zh")
 
 
 def tatoeba_fr_en(config: TranslationConfig) -> TranslationSplits:
-    """Everyday sentences of tatoeba.org, French and English."""
+    """Everyday sentences of tatoeba.org, French and English.
+
+    Args:
+        config: of the training
+    """
     return _tatoeba(config, "fr")
 
 

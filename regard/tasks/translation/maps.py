@@ -33,6 +33,9 @@ def self_attention_maps(
         text: the source
         token_ids: of the translation
         alignment: of both
+
+    Returns:
+        One map for each layer of both sides.
     """
     model = translator.model
     if not isinstance(model, Transformer):
