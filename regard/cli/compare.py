@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -71,7 +70,7 @@ def compare(
 
 def average_weights(
     run: Run,
-    last: Annotated[int, typer.Option(min=1, help="How many weights, the newest.")] = 5,
+    last: Annotated[int, typer.Option(min=1, help="Number of weights, the newest.")] = 5,
     out: Annotated[Path | None, typer.Option(help="The new file; default: the run's weights/average.")] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Evaluate the old and the new weights on the validation split.")
@@ -80,7 +79,7 @@ def average_weights(
 ) -> None:
     """Average the newest weights of a run.
 
-    These are the weights of its validations if it was trained with average_last=5 or so, else of its checkpoints.
+    These are the weights of its validations if it was trained with average_last above 0, else of its checkpoints.
 
     Example: regard average-weights runs/en-de --last 5 --check
     """
@@ -206,19 +205,12 @@ def _train_choice(recipe: str, overrides: Sequence[str], folder: Path) -> dict[s
     from regard.studies.runner import run_trial
     from regard.tasks import make_config
 
-    _remove_unstarted(folder)
     try:
         config = make_config(recipe, overrides).resolve_paths()
         row = run_trial(recipe, folder, **{name: getattr(config, name) for name in map(_option_name, overrides)})
     except (ConfigError, InputTooLongError, DivergedError) as error:
         return {"refused": str(error)}
     return {name: value for name, value in row.items() if not isinstance(value, list)}  # without tables
-
-
-def _remove_unstarted(folder: Path) -> None:
-    """Remove the folder of a training that was killed before it had a record."""
-    if folder.is_dir() and {path.name for path in folder.iterdir()} <= {"source.json", "target.json"}:
-        shutil.rmtree(folder)
 
 
 def _format_rows(result: dict[str, Any]) -> list[dict[str, str]]:

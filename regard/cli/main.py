@@ -52,6 +52,14 @@ COMMANDS = {
     "bench": CommandEntry("regard.cli.export:bench", "Measure how fast a model is.", "predict"),
     "mechanisms": CommandEntry("regard.cli.mechanisms:mechanisms", "List the mechanisms, or explain one."),
 }
+VALUE_NAMES = {  # of options, in their help
+    **dict.fromkeys(("example", "limit", "batch", "threads", "last", "port"), "INTEGER"),
+    **dict.fromkeys(("split", "device", "engine", "host", "kind", "only"), "NAME"),
+    **dict.fromkeys(("out", "init_from", "data"), "PATH"),
+    **dict.fromkeys(("file", "weights"), "FILE"),
+    "columns": "A,B",
+    "token": "TEXT",
+}
 HELP_FLAGS = ["-h", "--help"]
 SETTINGS: dict[str, Any] = {
     "add_completion": False,
@@ -103,7 +111,13 @@ def build_command(name: str, args: Sequence[str] = ()) -> Any:
         function = add_options(function, options, with_help=not set(args).isdisjoint(HELP_FLAGS))
     single = typer.Typer(**SETTINGS)
     single.command(name, cls=MultiValueCommand if name in ("train", "compare") else None)(function)
-    return typer.main.get_command(single)
+    command: Any = typer.main.get_command(single)
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = lambda ctx: None  # the name says it, without <list[str]> after it
+        elif parameter.metavar is None:
+            parameter.metavar = VALUE_NAMES.get(parameter.name)
+    return command
 
 
 app = typer.Typer(name="regard", cls=LazyGroup, no_args_is_help=True, **SETTINGS)

@@ -51,7 +51,9 @@ def serve(
 
     require_extra("fastapi", extra="serve")
     require_extra("uvicorn", extra="serve")
-    secret = _check_token(token)
+    if token and not (token.isascii() and token.isprintable() and " " not in token):
+        raise UsageError("invalid token: expected ASCII letters, digits and signs without spaces")
+    secret = token or None
     with _listen(host, port) as listener:  # first: a port in use is refused before a model is loaded
         app = _build_app(run, host, device, engine, secret)
         if not _is_loopback(host) and secret is None:
@@ -94,13 +96,6 @@ def _load_and_warm_up(run: Path, device: str, engine: str | None) -> Any:
     model = load(run, device=device, engine=engine)
     model.warm_up(Limits().max_batch_size)
     return model
-
-
-def _check_token(token: str | None) -> str | None:
-    """The token that requests must send; none where none or an empty one is given."""
-    if token and not (token.isascii() and token.isprintable() and " " not in token):
-        raise UsageError("invalid token: expected ASCII letters, digits and signs without spaces")
-    return token or None
 
 
 def _run_server(app: FastAPI, listener: socket.socket) -> None:

@@ -51,7 +51,7 @@ def train(
     Example: regard train documents --train x.tsv --valid y.tsv
     """
     files = {"train_files": train, "valid_files": valid, "test_files": test}
-    values = {name: tuple(paths) for name, paths in files.items() if paths}
+    values: dict[str, Any] = {name: tuple(paths) for name, paths in files.items() if paths}
     if recipe is None or "=" in recipe:
         if recipe is not None or values or show:
             raise UsageError(
@@ -65,15 +65,24 @@ def train(
     if show:
         _print_options(recipe, _resolve_config(recipe, overrides or [], init_from, values), as_json, lang)
         return
+    import regard.tasks
+    from regard.training.distributed import distributed_context
+
     folder = out or _next_free_folder(recipe)
-    _train(recipe, folder, overrides or [], init_from, values, as_json)
+    if distributed_context().is_main:
+        print_status(f"training {recipe} in {folder}")
+    with _print_resume_hint(folder):
+        result = regard.tasks.train(recipe, folder, overrides or (), init_from=init_from, **values)
+    print_result(folder, result, as_json)
 
 
 def resume(
     run: Run,
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Options that may change: steps, minutes, patience, save_every, ..."),
+        typer.Argument(
+            metavar="KEY=VALUE", help="Options that may change: steps, max_minutes, patience, save_every, ..."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -105,19 +114,6 @@ def print_result(folder: Path, result: TrainingResult, as_json: bool) -> None:
             _print_result(folder, result, record)
     if result.interrupted:
         raise typer.Exit(130)
-
-
-def _train(
-    recipe: str, folder: Path, overrides: Sequence[str], init_from: Path | None, values: dict[str, Any], as_json: bool
-) -> None:
-    import regard.tasks
-    from regard.training.distributed import distributed_context
-
-    if distributed_context().is_main:
-        print_status(f"training {recipe} in {folder}")
-    with _print_resume_hint(folder):
-        result = regard.tasks.train(recipe, folder, overrides, init_from=init_from, **values)
-    print_result(folder, result, as_json)
 
 
 @contextlib.contextmanager

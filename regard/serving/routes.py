@@ -159,9 +159,16 @@ def make_predict_router(state: ServerState, predictor: Predictor[Any, Any, Any])
         options = state.make_options(predictor.predict_options, body.options)
         inputs = await state.decode_inputs(body.inputs)
         key = None if predictor.is_random(options) else ("predict", options, body.explain)
-        work = _predict_and_explain if body.explain else _predict
-        results = await state.worker.submit_items(key, lambda items: work(state, predictor, items, options), inputs)
-        return json_list_response("predictions", results)
+
+        def work(items: Sequence[Any]) -> list[bytes]:
+            predictions = predictor.predict(items, options)
+            if not body.explain:
+                return _encode_predictions(state, predictions)
+            explanations = [predictor.explain(one, predictor.quick_explain_options) for one in items]
+            pairs = zip(predictions, explanations, strict=True)
+            return [encode_json({**one.to_json(), "explanation": more.to_json()}) for one, more in pairs]
+
+        return json_list_response("predictions", await state.worker.submit_items(key, work, inputs))
 
     for path in ("/predict", *([f"/{state.verb}"] if state.verb else [])):
         add_post(router, path, predict, request, response_model=response)
@@ -242,23 +249,6 @@ def _encode_predictions(state: ServerState, predictions: Sequence[Prediction]) -
     for one in predictions:
         state.metrics.count_tokens(one.token_counts)
     return [encode_json(one.to_json()) for one in predictions]
-
-
-def _predict(
-    state: ServerState, predictor: Predictor[Any, Any, Any], inputs: Sequence[Any], options: Any
-) -> list[bytes]:
-    return _encode_predictions(state, predictor.predict(inputs, options))
-
-
-def _predict_and_explain(
-    state: ServerState, predictor: Predictor[Any, Any, Any], inputs: Sequence[Any], options: Any
-) -> list[bytes]:
-    predictions = predictor.predict(inputs, options)
-    explanations = [predictor.explain(one, predictor.quick_explain_options) for one in inputs]
-    return [
-        encode_json({**prediction.to_json(), "explanation": explanation.to_json()})
-        for prediction, explanation in zip(predictions, explanations, strict=True)
-    ]
 
 
 async def _iterate_events(
