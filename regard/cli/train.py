@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,9 +71,7 @@ def train(
     folder = out or _next_free_folder(recipe)
     if distributed_context().is_main:
         print_status(f"training {recipe} in {folder}")
-    with _print_resume_hint(folder):
-        result = regard.tasks.train(recipe, folder, overrides or (), init_from=init_from, **values)
-    print_result(folder, result, as_json)
+    _run(folder, partial(regard.tasks.train, recipe, folder, overrides or (), init_from=init_from, **values), as_json)
 
 
 def resume(
@@ -96,16 +94,20 @@ def resume(
     from regard.training import RunFolder
 
     recipe = RunFolder.open(run).read_record()["recipe"]
-    with _print_resume_hint(run):
-        result = regard.tasks.resume(run, **_parse_changes(recipe, overrides or []))
-    print_result(run, result, as_json)
+    _run(run, partial(regard.tasks.resume, run, **_parse_changes(recipe, overrides or [])), as_json)
 
 
-def print_result(folder: Path, result: TrainingResult, as_json: bool) -> None:
-    """Print where the run is, how good it became and what can be done with it; exit with 130 after Ctrl-C."""
+def _run(folder: Path, training: Callable[[], TrainingResult], as_json: bool) -> None:
+    """Train; then print how good the model is and what can be done with it, or exit with 130 after Ctrl-C."""
     from regard.training import RunFolder
     from regard.training.distributed import distributed_context
 
+    try:
+        result = training()
+    except KeyboardInterrupt:  # while data was read, or a second one: training itself does not print how to resume
+        if distributed_context().is_main and RunFolder(folder).is_run():
+            print_status(f"stopped; resume with: regard resume {folder}")
+        raise
     if distributed_context().is_main:  # one process prints
         record = RunFolder.open(folder).read_record()
         if as_json:
@@ -114,20 +116,6 @@ def print_result(folder: Path, result: TrainingResult, as_json: bool) -> None:
             _print_result(folder, result, record)
     if result.interrupted:
         raise typer.Exit(130)
-
-
-@contextlib.contextmanager
-def _print_resume_hint(folder: Path) -> Iterator[None]:
-    """After Ctrl-C, print how to resume where training itself does not: while data is read, or at a second one."""
-    from regard.training import RunFolder
-    from regard.training.distributed import distributed_context
-
-    try:
-        yield
-    except KeyboardInterrupt:
-        if distributed_context().is_main and RunFolder(folder).is_run():
-            print_status(f"stopped; resume with: regard resume {folder}")
-        raise
 
 
 def _resolve_config(

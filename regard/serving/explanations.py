@@ -7,7 +7,7 @@ import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -86,9 +86,7 @@ class AttentionLayer:
     def from_map(cls, one: AttentionMap) -> AttentionLayer:
         """Quantize the weights of a map, and keep no others."""
         block = numpy.frombuffer(quantize_uint16(one.weights), "<u2").reshape(one.weights.shape)
-        empty = one.weights.new_zeros(0)
-        fields = {name: value for name, value in vars(one).items() if name != "weights"}
-        return cls(AttentionMap(weights=empty, **fields), block)
+        return cls(replace(one, weights=one.weights.new_zeros(0)), block)
 
     @property
     def group(self) -> str:
