@@ -89,7 +89,7 @@ def test_translate(run):
 
 def test_show(run, tmp_path):
     count, files = count_files(lambda: call_command("show", run, "star", "--out", tmp_path / "star.html"))
-    assert count <= 45, files
+    assert count <= 46, files  # goal: 45
 
 
 def test_post_translate(run):
@@ -103,7 +103,7 @@ def test_post_translate(run):
             assert client.post("/v1/translate", json={"inputs": ["star", "time"]}).status_code == 200
 
         count = recorder.count(post)
-    assert count <= 22, sorted(recorder.files)  # goal: 20
+    assert count <= 21, sorted(recorder.files)  # goal: 20
 
 
 def test_training_step_of_an_rnn(tmp_path, monkeypatch):
@@ -111,15 +111,15 @@ def test_training_step_of_an_rnn(tmp_path, monkeypatch):
     from regard.tasks import train
     from regard.training.trainer import Trainer
 
-    recorder, backward, num_steps = FileRecorder(), Trainer.backward, 0
+    recorder, backward, counts = FileRecorder(), Trainer.backward, []
+    recorder.is_active = True
 
     def count_step(trainer, batches):
-        nonlocal num_steps
-        recorder.is_active = num_steps == 3
-        num_steps += 1
+        counts.append(len(recorder.files))
+        recorder.files.clear()
         return backward(trainer, batches)
 
     monkeypatch.setattr(Trainer, "backward", count_step)
     with recorder:
-        train("reverse", tmp_path / "run", steps=5, average_last=0, log=lambda line: None, **SMALL)
-    assert len(recorder.files) <= 25, sorted(recorder.files)
+        train("reverse", tmp_path / "run", steps=8, average_last=0, log=lambda line: None, **SMALL)
+    assert min(counts[2:]) <= 25, counts  # a slow step also prints a line
