@@ -27,6 +27,12 @@ from regard.errors import ShapeError, UsageError
 
 __all__ = ["address", "content", "interpolate", "read", "sharpen", "shift", "write"]
 
+HeadVectors = Float[Tensor, "*batch heads width"]
+Memory = Float[Tensor, "*batch rows width"]
+RowWeights = Float[Tensor, "*batch heads rows"]
+OffsetWeights = Float[Tensor, "*batch heads offsets"]
+PerHead = Float[Tensor, "*batch heads"]
+
 AXES = {
     "memory": ("*batch", "rows", "width"),
     "key": ("*batch", "heads", "width"),
@@ -67,11 +73,7 @@ def _check_axes(function: str, name: str, value: Tensor, sizes: dict[str, tuple[
             raise ShapeError(f"{expected} with {axis.strip('*')} {first} as in {other}, but its shape is {shape}.")
 
 
-def content(
-    key: Float[Tensor, "*batch heads width"],
-    memory: Float[Tensor, "*batch rows width"],
-    strength: Float[Tensor, "*batch heads"],
-) -> Float[Tensor, "*batch heads rows"]:
+def content(key: HeadVectors, memory: Memory, strength: PerHead) -> RowWeights:
     """Content addressing: weights of the rows by their similarity to the key.
 
         w[i] = softmax_i(strength * cosine(key, memory[i]))
@@ -104,11 +106,7 @@ def _content_unwatched(key: Tensor, memory: Tensor, strength: Tensor) -> Attenti
     return attend_unwatched(key, memory, memory[..., :0], None, Cosine(strength), None)
 
 
-def interpolate(
-    weights: Float[Tensor, "*batch heads rows"],
-    previous: Float[Tensor, "*batch heads rows"],
-    gate: Float[Tensor, "*batch heads"],
-) -> Float[Tensor, "*batch heads rows"]:
+def interpolate(weights: RowWeights, previous: RowWeights, gate: PerHead) -> RowWeights:
     """Interpolates between the new weights and those of the previous step.
 
         w = gate * weights + (1 - gate) * previous
@@ -132,9 +130,7 @@ def interpolate(
     return torch.lerp(previous, weights, gate.unsqueeze(-1)).to(dtype)  # exact at both ends
 
 
-def shift(
-    weights: Float[Tensor, "*batch heads rows"], offsets: Float[Tensor, "*batch heads offsets"]
-) -> Float[Tensor, "*batch heads rows"]:
+def shift(weights: RowWeights, offsets: OffsetWeights) -> RowWeights:
     """Moves the weights along the rows, cyclically, by a distribution over the offsets -r..r.
 
         w[i] = sum_j weights[j] offsets[i - j mod rows]
@@ -181,9 +177,7 @@ def _shift_by_windows(weights: Tensor, offsets: Tensor, lowest: int) -> Tensor:
     return (windows * offsets.flip(-1).unsqueeze(-2)).sum(-1)
 
 
-def sharpen(
-    weights: Float[Tensor, "*batch heads rows"], sharpness: Float[Tensor, "*batch heads"]
-) -> Float[Tensor, "*batch heads rows"]:
+def sharpen(weights: RowWeights, sharpness: PerHead) -> RowWeights:
     """Sharpens weights that a shift has blurred.
 
         w[i] = weights[i]^sharpness / sum_j weights[j]^sharpness
@@ -210,14 +204,14 @@ def sharpen(
 
 
 def address(
-    key: Float[Tensor, "*batch heads width"],
-    strength: Float[Tensor, "*batch heads"],
-    gate: Float[Tensor, "*batch heads"],
-    offsets: Float[Tensor, "*batch heads offsets"],
-    sharpness: Float[Tensor, "*batch heads"],
-    memory: Float[Tensor, "*batch rows width"],
-    previous: Float[Tensor, "*batch heads rows"],
-) -> Float[Tensor, "*batch heads rows"]:
+    key: HeadVectors,
+    strength: PerHead,
+    gate: PerHead,
+    offsets: OffsetWeights,
+    sharpness: PerHead,
+    memory: Memory,
+    previous: RowWeights,
+) -> RowWeights:
     """The weights of the rows in one step, from the outputs of a controller.
 
         w = sharpen(shift(interpolate(content(key, memory, strength), previous, gate), offsets), sharpness)
@@ -261,9 +255,7 @@ def address(
         return sharpen(shift(weights, offsets), sharpness).to(dtype)
 
 
-def read(
-    weights: Float[Tensor, "*batch heads rows"], memory: Float[Tensor, "*batch rows width"]
-) -> Float[Tensor, "*batch heads width"]:
+def read(weights: RowWeights, memory: Memory) -> HeadVectors:
     """Reads the weighted sum of the rows.
 
         r = sum_i weights[i] memory[i]
@@ -287,12 +279,7 @@ def read(
         return (weights @ memory).to(dtype)
 
 
-def write(
-    memory: Float[Tensor, "*batch rows width"],
-    weights: Float[Tensor, "*batch heads rows"],
-    erase: Float[Tensor, "*batch heads width"],
-    add: Float[Tensor, "*batch heads width"],
-) -> Float[Tensor, "*batch rows width"]:
+def write(memory: Memory, weights: RowWeights, erase: HeadVectors, add: HeadVectors) -> Memory:
     """The memory after all heads have erased and then all heads have added; their order does not matter.
 
         M'[i] = M[i] * prod_heads(1 - weights[i] erase) + sum_heads weights[i] add

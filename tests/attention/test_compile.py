@@ -172,7 +172,9 @@ def test_dynamic_sizes(score, mask, backend):
 
 
 def test_one_graph_serves_every_length():
-    counter = torch._dynamo.testing.CompileCounter()
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
     compute = torch.compile(
         attention_function(ScaledDot(), None, causal()), backend=counter, fullgraph=True, dynamic=True
     )

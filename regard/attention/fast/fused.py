@@ -21,6 +21,7 @@ from regard.attention.scores.dot import Dot
 
 __all__ = ["fused_attention", "keeps_keys", "mean_pooling"]
 
+FourAxes = tuple[Tensor, Tensor, Tensor, Tensor | None, torch.Size]
 SHORT_SEQUENCE = 32
 LARGE_QUERY = 2**16
 """Up to SHORT_SEQUENCE keys and from LARGE_QUERY numbers in the query on, the definition trains faster on a CPU."""
@@ -114,7 +115,7 @@ def fused_attention(inputs: AttentionInputs, _: ComputeContext) -> Tensor | None
     dropout_p = inputs.dropout.p if is_dropped and inputs.dropout is not None else 0.0
     if mask is not None and mask.dtype != torch.bool and temperature != 1.0:
         mask = mask / temperature
-    return _sdpa(features, inputs.value, mask, causal, features.scale / temperature, dropout_p, inputs.num_groups)
+    return _sdpa(features, inputs, mask, causal, features.scale / temperature, dropout_p)
 
 
 def _is_small_training_batch(inputs: AttentionInputs) -> bool:
@@ -165,16 +166,10 @@ def _build_attn_mask(inputs: AttentionInputs, features: DotProductFeatures) -> t
 
 
 def _sdpa(
-    features: DotProductFeatures,
-    value: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    scale: float,
-    dropout_p: float,
-    num_groups: int,
+    features: DotProductFeatures, inputs: AttentionInputs, mask: Tensor | None, causal: bool, scale: float, p: float
 ) -> Tensor:
     """The fused kernel, which requires four axes, equal sizes of vectors, one batch shape and one dtype."""
-    query, key = features.query, features.key
+    query, key, value, num_groups = features.query, features.key, inputs.value, inputs.num_groups
     assert query is not None
     assert key is not None
     dtype, device = value.dtype, query.device.type
@@ -194,9 +189,7 @@ def _sdpa(
         query, key, value, mask, shape = _to_four_axes(query, key, value, mask, causal)
     # Autocast is applied above; the kernel's own would also round the bias.
     with torch.autocast(device, enabled=False) if cast else nullcontext():
-        out = F.scaled_dot_product_attention(
-            query, key, value, mask, dropout_p, causal, scale=scale, enable_gqa=num_groups > 1
-        )
+        out = F.scaled_dot_product_attention(query, key, value, mask, p, causal, scale=scale, enable_gqa=num_groups > 1)
     out = out.reshape(shape + out.shape[-1:])
     return (out if out.shape[-1] == size else out[..., :size]).to(dtype)
 
@@ -211,9 +204,7 @@ def _pad_to_equal_dims(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tenso
     return query, key, value
 
 
-def _to_four_axes(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, torch.Size]:
+def _to_four_axes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> FourAxes:
     """(*batch, n, dim) as (batch, heads, n, dim), and the shape of the result without its last axis."""
     shapes = (query.shape[:-2], key.shape[:-2], value.shape[:-2])
     batch = broadcast_shape(*shapes) if mask is None else broadcast_shape(*shapes, mask.shape[:-2])
@@ -245,9 +236,7 @@ def _has_shared_keys(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | N
     return has_heads and has_one_head(key) and has_one_head(value) and is_mask_shared
 
 
-def _to_grouped_axes(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, torch.Size]:
+def _to_grouped_axes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> FourAxes:
     """(*batch, heads, n, dim) as (batch, heads, n, dim), where keys and values have fewer heads than queries."""
     if mask is not None:
         mask = mask.reshape((1,) * (3 - mask.dim()) + mask.shape)

@@ -18,6 +18,8 @@ from regard.errors import UsageError
 __all__ = ["NormalizeFunction", "Normalizer", "as_masked_normalizer", "input_kind", "is_random", "masked_normalizer"]
 
 NormalizeFunction = Callable[[Tensor], Tensor]
+Scores = Float[Tensor, "*batch queries keys"]
+Weights = Float[Tensor, "*batch queries keys"]
 Number = int | float
 
 
@@ -147,7 +149,7 @@ class Normalizer(ResettableModule):
         """The weights; those of hidden keys are ignored."""
         raise NotImplementedError(f"{type(self).__name__} must implement compute_weights(scores)")
 
-    def forward(self, scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+    def forward(self, scores: Scores) -> Weights:
         return apply_masked(self.compute_weights, scores)
 
 

@@ -10,6 +10,8 @@ from regard.attention._common import is_transformed, upcast_half
 from regard.attention.normalizers.base import (
     Normalizer,
     Number,
+    Scores,
+    Weights,
     check_positive,
     fill_empty_rows,
     masked_normalizer,
@@ -22,7 +24,7 @@ __all__ = ["Gumbel", "Sample", "SigmoidSum", "Temperature", "TopK", "hardmax", "
 
 
 @masked_normalizer
-def softmax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+def softmax(scores: Scores) -> Weights:
     """Positive weights that sum to 1, proportional to the exponential of the score.
 
         w_i = exp(s_i) / sum_j exp(s_j)
@@ -44,7 +46,7 @@ def softmax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*bat
 
 
 @masked_normalizer
-def sigmoid(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+def sigmoid(scores: Scores) -> Weights:
     """An independent gate for each key; the weights of a query need not sum to 1.
 
         w_i = 1 / (1 + exp(-s_i))
@@ -64,7 +66,7 @@ def sigmoid(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*bat
 
 
 @masked_normalizer(input_kind="kernel")
-def kernel_sum(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+def kernel_sum(scores: Scores) -> Weights:
     """Kernel values divided by their sum; where all are 0 all weights are 0.
 
         w_i = s_i / sum_j s_j
@@ -196,7 +198,7 @@ def sample_gumbel_noise(scores: Tensor, generator: torch.Generator | None) -> Te
 
 
 @masked_normalizer
-def hardmax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+def hardmax(scores: Scores) -> Weights:
     """Weight 1 for the best key, the first one of ties. The gradient is 0.
 
         w_i = 1 if i = argmax_j s_j else 0
@@ -247,9 +249,7 @@ class Sample(Normalizer):
         # The key with the largest noisy score is a sample from softmax (the Gumbel-max trick).
         return first_argmax_one_hot(scores + sample_gumbel_noise(scores, self.generator) if self.training else scores)
 
-    def log_prob(
-        self, scores: Float[Tensor, "*batch queries keys"], weights: Float[Tensor, "*batch queries keys"]
-    ) -> Float[Tensor, "*batch queries"]:
+    def log_prob(self, scores: Scores, weights: Weights) -> Float[Tensor, "*batch queries"]:
         """The log-probability of the keys sampled in ``weights``; 0 for a query without visible keys."""
         if scores.shape[-1] == 0:
             return scores.sum(-1)
@@ -258,7 +258,7 @@ class Sample(Normalizer):
         sampled = log_probs.gather(-1, weights.argmax(-1, keepdim=True))
         return zero_hidden(sampled, wide.detach().amax(-1, keepdim=True)).squeeze(-1).to(scores.dtype)
 
-    def entropy(self, scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries"]:
+    def entropy(self, scores: Scores) -> Float[Tensor, "*batch queries"]:
         """The entropy, -sum_i w_i log w_i with w = softmax(s); 0 for a query without visible keys."""
         if scores.shape[-1] == 0:
             return scores.sum(-1)

@@ -12,11 +12,10 @@ passes over the scores that find t here.
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention._common import is_transformed
-from regard.attention.normalizers.base import Normalizer, Number, masked_normalizer
+from regard.attention.normalizers.base import Normalizer, Number, Scores, Weights, masked_normalizer
 from regard.errors import UsageError
 
 __all__ = ["Entmax", "entmax15", "sparsemax"]
@@ -137,7 +136,7 @@ def _entmax_weights(scores: Tensor, alpha: float) -> Tensor:
 
 
 @masked_normalizer
-def sparsemax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+def sparsemax(scores: Scores) -> Weights:
     """The projection of the scores onto the simplex: keys with low scores get weight 0.
 
         w = argmin_p |p - s|^2,    so w_i = max(s_i - tau, 0)
@@ -159,7 +158,7 @@ def sparsemax(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*b
 
 
 @masked_normalizer
-def entmax15(scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+def entmax15(scores: Scores) -> Weights:
     """Between softmax and sparsemax: sparse, and with a continuous gradient.
 
         w_i = max(s_i / 2 - tau, 0)^2

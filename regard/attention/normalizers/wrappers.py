@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Shaped
 from torch import Tensor
 
 from regard.attention._common import upcast_half
@@ -11,6 +11,8 @@ from regard.attention.normalizers.base import (
     FunctionNormalizer,
     NormalizeFunction,
     Number,
+    Scores,
+    Weights,
     check_positive,
     is_random,
     store_setting,
@@ -79,10 +81,10 @@ class Dropout(NormalizerWrapper):
     def is_random(self) -> bool:
         return (self.training and self.p > 0) or is_random(self.normalize)
 
-    def forward(self, scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+    def forward(self, scores: Scores) -> Weights:
         return self.drop_weights(self.normalize(scores))
 
-    def drop_weights(self, weights: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+    def drop_weights(self, weights: Weights) -> Weights:
         """The weights after dropping; in eval mode the weights."""
         if not self.training or self.p == 0:
             return weights
@@ -123,7 +125,7 @@ class StraightThrough(NormalizerWrapper):
             self.log_prob = normalize.log_prob
             self.entropy = normalize.entropy
 
-    def forward(self, scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+    def forward(self, scores: Scores) -> Weights:
         if scores.shape[-1] == 0:
             return scores
         wide = upcast_half(scores)
@@ -182,7 +184,7 @@ class GaussianWindow(NormalizerWrapper):
         window.key_positions = key_positions
         return window
 
-    def forward(self, scores: Float[Tensor, "*batch queries keys"]) -> Float[Tensor, "*batch queries keys"]:
+    def forward(self, scores: Scores) -> Weights:
         wide = upcast_half(scores)
         positions = self.key_positions
         if positions is None:
