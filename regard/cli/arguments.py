@@ -102,7 +102,11 @@ TestFiles = Annotated[
 
 
 def check_device(name: str) -> str:
-    """The device to compute on; UnknownNameError if there is none of this name."""
+    """The device to compute on; UnknownNameError if there is none of this name.
+
+    Args:
+        name: auto, cpu, cuda or mps
+    """
     from regard.training.weights import resolve_device
 
     if name not in DEVICES:
@@ -111,7 +115,12 @@ def check_device(name: str) -> str:
 
 
 def check_files(recipe: str, config: Mapping[str, Any]) -> None:
-    """Refuse files for a recipe that has its own data."""
+    """Refuse files for a recipe that has its own data.
+
+    Args:
+        recipe: its name
+        config: the values of its options, by name
+    """
     from regard.tasks import RECIPES, get_recipe
 
     named = [name for name in ("train_files", "valid_files", "test_files") if config.get(name)]
@@ -132,6 +141,10 @@ class MultiValueCommand(TyperCommand):
 
 def repeat_option_names(args: Sequence[str], names: Sequence[str] = MULTI_VALUE) -> list[str]:
     """The same arguments with the name of the option before each of its values.
+
+    Args:
+        args: the words of a command line
+        names: the options that take several values
 
     Example:
         >>> repeat_option_names(["translation", "--train", "a.en", "a.de", "steps=10", "--show"])
@@ -154,13 +167,21 @@ def find_run(args: Sequence[str]) -> Path | None:
     """The run whose task has the options of the command: the first argument that is a folder, else the first one.
 
     None if there is no argument but options, as in `regard predict --help`.
+
+    Args:
+        args: the words of a command line
     """
     paths = [Path(arg) for arg in args if not arg.startswith("-")]
     return next((path for path in paths if path.is_dir()), next(iter(paths), None))
 
 
 def find_task(run: Path, verb: str | None = None) -> str:
-    """The name of the task of a run; UsageError if its command is not `verb`."""
+    """The name of the task of a run; UsageError if its command is not `verb`.
+
+    Args:
+        run: folder of the run
+        verb: the command that was called; None: any
+    """
     from regard.tasks.registry import get_entry, get_recipe, open_record
 
     task = get_recipe(open_record(run)["recipe"]).task
@@ -170,7 +191,13 @@ def find_task(run: Path, verb: str | None = None) -> str:
 
 
 def load_predictor(run: Path, device: str = "auto", engine: str | None = None) -> Predictor[Any, Any, Any]:
-    """The predictor of a run on a device; other engines than torch compute on the CPU."""
+    """The predictor of a run on a device; other engines than torch compute on the CPU.
+
+    Args:
+        run: its folder
+        device: auto, cpu, cuda or mps
+        engine: the inference engine; None: that of the folder
+    """
     from regard.tasks import load
 
     if engine not in (None, "torch"):
@@ -285,7 +312,12 @@ class InputLimit:
 
 
 def group_words(fields: Sequence[InputField], words: Sequence[str]) -> list[Any]:
-    """Inputs from arguments: one word each, or as many as an input has parts."""
+    """Inputs from arguments: one word each, or as many as an input has parts.
+
+    Args:
+        fields: the parts of an input
+        words: the arguments
+    """
     count = len(fields)
     if len(words) % count:
         names = " ".join(one.name.upper() for one in fields)
@@ -296,7 +328,11 @@ def group_words(fields: Sequence[InputField], words: Sequence[str]) -> list[Any]
 
 
 def read_file_blocks(path: Path) -> Iterator[list[str]]:
-    """The lines of a text file in blocks; also .gz and .xz."""
+    """The lines of a text file in blocks; also .gz and .xz.
+
+    Args:
+        path: the file
+    """
     from regard.data.text_files import read_lines
 
     lines = read_lines(path)
@@ -326,7 +362,11 @@ def read_stdin_blocks(prompt: str, full: bool = False) -> Iterator[list[str]]:
 
 
 def read_stdin_lines(interactive: bool) -> Iterator[list[str]]:
-    """The lines that arrived since the last call; the last one may have no line end."""
+    """The lines that arrived since the last call; the last one may have no line end.
+
+    Args:
+        interactive: whether standard input is a terminal, which needs a prompt
+    """
     rest, number = b"", 0
     while True:
         if interactive:

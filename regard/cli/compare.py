@@ -152,6 +152,12 @@ def reproduce(
 def expand_grid(overrides: Sequence[str]) -> tuple[list[str], list[dict[str, str]]]:
     """The options that all trainings share, and every combination of those with alternatives.
 
+    Args:
+        overrides: options as `name=value`, or `name=a,b` for alternatives
+
+    Returns:
+        The shared options as they were written, and the values of each combination by the name of the option.
+
     Example:
         >>> expand_grid(["steps=30", "score=dot,additive"])
         (['steps=30'], [{'score': 'dot'}, {'score': 'additive'}])
@@ -170,6 +176,9 @@ def expand_grid(overrides: Sequence[str]) -> tuple[list[str], list[dict[str, str
 
 def grid_folder_name(choice: dict[str, str]) -> str:
     """The folder of a combination.
+
+    Args:
+        choice: the values of the combination, by the name of the option
 
     Example:
         >>> grid_folder_name({"score": "dot", "normalize": "topk(4)"})

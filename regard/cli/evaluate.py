@@ -107,7 +107,15 @@ def load_splits(
     split: str | None = None,
     columns: str | None = None,
 ) -> Mapping[str, Iterable[Any]]:
-    """Examples to evaluate on: of files, or of splits of the recipe."""
+    """Examples to evaluate on: of files, or of splits of the recipe.
+
+    Args:
+        predictor: of the run
+        run: its folder
+        files: files of examples; None: the data of the recipe
+        split: name of a split of the recipe; None: all tests
+        columns: columns or keys of the files, separated by commas; None: as in the config
+    """
     from regard.tasks import RECIPES, get_recipe, recipe_name
 
     recipe, config = get_recipe(recipe_name(run)), predictor.config

@@ -41,7 +41,13 @@ def info(run: Run, as_json: AsJson = False) -> None:
 
 
 def config_as_json(recipe: str, overrides: tuple[str, ...] = (), **values: Any) -> dict[str, Any]:
-    """The config of a recipe as JSON keeps it."""
+    """The config of a recipe as JSON keeps it.
+
+    Args:
+        recipe: its name
+        overrides: options as `name=value`
+        values: options by name
+    """
     from regard.tasks import make_config
 
     config = make_config(recipe, overrides, **values).to_dict()
@@ -49,37 +55,69 @@ def config_as_json(recipe: str, overrides: tuple[str, ...] = (), **values: Any) 
 
 
 def num_parameters(record: Mapping[str, Any]) -> int:
-    """The number of parameters of the model of a run, from its run.json."""
+    """The number of parameters of the model of a run, from its run.json.
+
+    Args:
+        record: the contents of run.json
+    """
     return int(record["model"]["parameters"])
 
 
 def describe_data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What was read of each split, and what of it was left out; nothing for generated data."""
+    """What was read of each split, and what of it was left out; nothing for generated data.
+
+    Args:
+        data: the counts of each split, as run.json has them
+
+    Returns:
+        Rows of a name and a summary.
+    """
     return [(f"{name} data", str(counts["summary"])) for name, counts in data.items() if counts.get("read", 1)]
 
 
 def describe_best(monitor: str, score: float, step: int) -> str:
-    """The best value of the monitored metric, and its step."""
+    """The best value of the monitored metric, and its step.
+
+    Args:
+        monitor: name of the metric
+        score: its best value
+        step: the step of this value
+    """
     from regard.training.display import format_number
 
     return f"{monitor} {format_number(score)} at step {step:,}"
 
 
 def get_metrics(recipe: str) -> tuple[Metric, ...]:
-    """The metrics of the task of a recipe."""
+    """The metrics of the task of a recipe.
+
+    Args:
+        recipe: its name
+
+    Returns:
+        The metrics in the order of reports.
+    """
     from regard.tasks import get_recipe, get_task
 
     return get_task(get_recipe(recipe).task).metrics
 
 
 def list_file_sizes(folder: Path) -> dict[str, int]:
-    """The bytes of each file of a folder, except hidden ones."""
+    """The bytes of each file of a folder, except hidden ones.
+
+    Args:
+        folder: searched with all of its subfolders
+    """
     paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
     return {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
 
 
 def make_file_table(files: Mapping[str, int]) -> Any:
-    """A table of files with their sizes."""
+    """A table of files with their sizes.
+
+    Args:
+        files: sizes in bytes, by path
+    """
     return make_table(((name, f"{size:,} bytes") for name, size in files.items()), numbers=[1])
 
 

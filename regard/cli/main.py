@@ -140,7 +140,14 @@ def _regard(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line. An error of regard is one sentence on standard error and an exit code."""
+    """Run the command line; an error of regard is one sentence on standard error and an exit code.
+
+    Args:
+        arguments: the words of the command line; None: those of the process
+
+    Example:
+        main(["train", "dates", "steps=200", "--out", "runs/dates"])  # ends with SystemExit
+    """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without Unicode gets "?", not a traceback
@@ -156,6 +163,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def to_regard_error(error: Exception) -> RegardError | None:
     """The error that a user can act on; None for a bug, which keeps its traceback.
+
+    Args:
+        error: any error of a command
 
     Example:
         >>> error = to_regard_error(FileNotFoundError(2, "No such file or directory", "a.txt"))

@@ -39,17 +39,29 @@ CLOSING = "，。、；：！？）】》〉」』”’…—％,.;:!?)]}%"  # 
 
 
 def print_status(sentence: str) -> None:
-    """Print a line that is not part of the result."""
+    """Print a line that is not part of the result.
+
+    Args:
+        sentence: printed to standard error
+    """
     typer.echo(sentence, err=True)
 
 
 def print_json(result: dict[str, Any], indent: int | None = 2) -> None:
-    """Print one JSON object; NaN and infinity become null."""
+    """Print one JSON object; NaN and infinity become null.
+
+    Args:
+        result: plain values
+        indent: spaces of a level; None: all in one line
+    """
     typer.echo(json.dumps(replace_non_finite(result), ensure_ascii=False, indent=indent))
 
 
 def replace_non_finite(value: Any) -> Any:
     """The same value for JSON, which has neither NaN nor infinity: null stands for them.
+
+    Args:
+        value: plain values, also nested
 
     Example:
         >>> replace_non_finite({"loss": float("nan"), "steps": (1, 2)})
@@ -91,7 +103,11 @@ def describe_option(item: Option, language: str = "en", *, with_allowed: bool = 
 
 
 def print_blocks(*parts: RenderableType) -> None:
-    """Print for people: wrapped to the terminal, styled if it is one, without trailing spaces."""
+    """Print for people: wrapped to the terminal, styled if it is one, without trailing spaces.
+
+    Args:
+        parts: texts and renderables of rich, one below the other
+    """
     from rich.console import Console, Group
 
     out = Console(highlight=False, markup=False, emoji=False)
@@ -143,7 +159,11 @@ def make_table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers:
 
 
 def wrap_text(text: str) -> Text:
-    """Text that breaks between Chinese characters and at spaces, and never inside a word that fits into a line."""
+    """Text that breaks between Chinese characters and at spaces, and never inside a word that fits into a line.
+
+    Args:
+        text: Chinese, Latin or both
+    """
     return _wrapped_text_class()(text)
 
 
@@ -168,6 +188,10 @@ def _wrapped_text_class() -> type[Text]:
 
 def line_breaks(text: str, width: int) -> list[int]:
     """The indices at which lines of at most `width` columns begin, after the first line.
+
+    Args:
+        text: one line
+        width: columns of a line; a Chinese character takes two
 
     Example:
         >>> line_breaks("混合读取：layers=cnn,gru。", 16), line_breaks("layers=cnn,attention,gru", 16)

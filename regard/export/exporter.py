@@ -51,6 +51,9 @@ def export(
 
     Returns:
         The new folder.
+
+    Example:
+        export("runs/en-de", "onnx", "en-de-int8", quantize="int8")
     """
     if to not in TARGETS:
         raise UnknownNameError.among("export format", to, TARGETS)
@@ -91,6 +94,10 @@ def open_export(folder: str | Path, engine: str | None = None, device: str = "cp
         folder: written by `export`
         engine: another engine, for an export to safetensors only
         device: where to compute
+
+    Example:
+        translator = open_export("en-de-int8")
+        translator.predict(["A dog runs."])[0].text  # "Ein Hund läuft."
     """
     folder = Path(folder)
     record = read_record(folder)
@@ -115,6 +122,10 @@ def to_engine(translator: Any, engine: str) -> Translator:
     Args:
         translator: a translator in PyTorch
         engine: "torch", "ctranslate2" or "onnx"
+
+    Example:
+        translator = to_engine(regard.load("runs/en-de"), "onnx")
+        translator.engine  # "onnx"
     """
     if engine not in ENGINES:
         raise UnknownNameError.among("engine", engine, ENGINES)

@@ -79,6 +79,9 @@ def read_record(folder: str | Path) -> dict[str, Any]:
 
     Args:
         folder: written by `regard.export.export`
+
+    Example:
+        read_record("en-de-int8")["quantize"]  # "int8"
     """
     folder = Path(folder)
     path = folder / RECORD_FILE
@@ -196,6 +199,9 @@ def position_table(embedding: TokenEmbedding, num_positions: int) -> Tensor:
         num_positions: number of rows
 
     Shape: -> (num_positions, embed_dim)
+
+    Returns:
+        The table, one row for each position.
     """
     assert isinstance(embedding.positions, Sinusoidal)
     return embedding.positions.encoding(num_positions)

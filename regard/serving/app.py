@@ -49,6 +49,10 @@ class ServerState:
         predictor: the model in use; None: only the playground
         about: further fields of /v1/model
         limits: of requests
+        task: name of the task of the model; None: the playground
+        verb: name of its command and of its path under /v1/
+        is_stopping: whether new requests are refused
+        num_active: number of accepted requests without an answer
     """
 
     predictor: Predictor[Any, Any, Any] | None

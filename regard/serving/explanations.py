@@ -77,7 +77,12 @@ class ExplanationResponse(BaseModel):
 
 @dataclass(frozen=True)
 class AttentionLayer:
-    """A map with quantized weights: (heads, queries, keys)."""
+    """A map with quantized weights: (heads, queries, keys).
+
+    Args:
+        map: the map, without its weights
+        weights: integers from 0 to 65,535, (heads, queries, keys)
+    """
 
     map: AttentionMap
     weights: Block
@@ -109,6 +114,7 @@ class StoredExplanation:
         prediction: plain values
         layers: the maps
         measure: measures the faithfulness; None if that is not possible
+        id: a random name, with which it is requested
     """
 
     prediction: dict[str, Any]

@@ -32,7 +32,14 @@ Values = Mapping[str, float]
 
 @dataclass(frozen=True)
 class PlaygroundSlider:
-    """A numeric argument of a mechanism: its range, default and step; a step of 1 is an integer."""
+    """A numeric argument of a mechanism: its range, default and step; a step of 1 is an integer.
+
+    Args:
+        name: keyword of the argument; its label, if it is passed by position
+        min, max: the range, both included
+        default: the initial value
+        step: distance of two values; 1: an integer
+    """
 
     name: str
     min: float
@@ -163,6 +170,9 @@ def build_part(kind: str, choice: PartChoice, query_dim: int = 1, key_dim: int =
         kind: score, normalizer or mask
         choice: its name in the catalogue, and arguments
         query_dim, key_dim: sizes of a query and a key
+
+    Returns:
+        The mechanism, and the code that builds it.
 
     Example:
         >>> build_part("score", PartChoice(name="Cosine", arguments={"strength": 2.0}))[1]

@@ -282,6 +282,9 @@ def select_weights(weights: Mapping[str, Tensor], module: str) -> dict[str, Tens
         weights: the state dict of the model
         module: the name of the part
 
+    Returns:
+        The tensors of the part, under their names in it.
+
     Example:
         >>> select_weights({"encoder.bias": torch.zeros(1), "classifier.bias": torch.ones(2)}, "encoder")
         {'bias': tensor([0.])}

@@ -156,6 +156,9 @@ def make_grid_map(names: Sequence[str], weights: Float[Tensor, "queries cells"])
         names: what each query stands for
         weights: the weights of each query
 
+    Returns:
+        One map of one head, as an explanation takes it.
+
     Example:
         >>> make_grid_map(["dog"], torch.eye(4)[:1])[0].grid
         (2, 2)
@@ -176,6 +179,9 @@ def is_inside_box(
         size: side of the image in pixels
         side: cells of a row of the grid
 
+    Returns:
+        True where the cell is inside the box.
+
     Example:
         >>> is_inside_box(torch.tensor([[9, 10]]), torch.tensor([[[12, 12, 20, 20], [40, 40, 48, 48]]]), 64, 8).tolist()
         [[True, False]]
@@ -188,5 +194,9 @@ def is_inside_box(
 
 
 def to_percent(hits: Bool[Tensor, "*examples"]) -> float:
-    """The percentage of true values."""
+    """The percentage of true values.
+
+    Args:
+        hits: at least one value
+    """
     return 100 * float(hits.double().mean())

@@ -34,6 +34,10 @@ def load(
         device: where to compute
         weights: another file of weights
         engine: "torch", or an engine for translations: "ctranslate2", "onnx"
+
+    Example:
+        predictor = load("runs/dates")
+        predictor.predict(["3. Mai 2021"])[0].text  # "2021-05-03"
     """
     if is_export(folder):
         from regard import export  # it imports this module
@@ -102,6 +106,9 @@ def evaluate(
 
     Returns:
         A report for each split.
+
+    Example:
+        evaluate("runs/dates", limit=100)["test"].metrics["exact"]
     """
     predictor: Predictor[Any, Any, Any] = load(folder, device)
     recipe = get_recipe(recipe_name(folder))

@@ -259,6 +259,10 @@ class Predictor(ABC, Generic[InputT, ExampleT, PredictionT]):
         model: the network, or an inference engine in its place
         processor: converts inputs to tensors
         config: the config of the training
+
+    Example:
+        predictor = regard.load("runs/dates")
+        predictor.predict(["3. Mai 2021"])[0].text  # "2021-05-03"
     """
 
     model: Any
@@ -352,11 +356,7 @@ class Predictor(ABC, Generic[InputT, ExampleT, PredictionT]):
         return cast(ExampleT, (*parts, *example[len(parts) :]))
 
     def get_examples(self, options: Any) -> Mapping[str, Iterable[ExampleT]] | None:
-        """Examples, by name, that the options of an evaluation bring; None: those of the recipe, or of files.
-
-        Args:
-            options: of `evaluate_options`
-        """
+        """Examples, by name, that options of `evaluate_options` bring; None: those of the recipe, or of files."""
         return None
 
     @abstractmethod

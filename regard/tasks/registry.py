@@ -280,6 +280,9 @@ def read_record(run: RunFolder) -> dict[str, Any]:
 
     Args:
         run: the folder of the run
+
+    Example:
+        read_record(RunFolder.open("runs/dates"))["config"]["steps"]
     """
     record = run.read_record()
     if record.get("format") == 1:
@@ -338,6 +341,9 @@ def recipe_name(folder: str | Path) -> str:
 
     Args:
         folder: of the run or of the exported model
+
+    Example:
+        recipe_name("runs/dates")  # "dates"
     """
     return str(open_record(folder)["recipe"])
 

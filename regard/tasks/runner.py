@@ -57,6 +57,10 @@ def train(
 
     Returns:
         The last step, why training ended, and metrics.
+
+    Example:
+        result = train("reverse", "runs/reverse", ["steps=200"], lr=1e-3)
+        result.step  # 200
     """
     recipe, overrides = get_recipe(name), tuple(overrides)
     origin = None if init_from is None else RunFolder.open(init_from)
@@ -102,6 +106,9 @@ def resume(folder: str | Path, log: LogFn | None = None, **changes: Any) -> Trai
         folder: of the run
         log: receives lines; None: standard error
         changes: new values of options marked `resumable`
+
+    Example:
+        resume("runs/reverse", steps=400)  # 200 more
     """
     run = RunFolder.open(folder)
     if changes:

@@ -149,7 +149,15 @@ class TokenizerProcessor(Processor):
 
 
 class Task(ABC, Generic[ConfigT, ProcessorT, ExampleT, BatchT]):
-    """One kind of problem. A task has no state: all that it makes, it makes from a config and a processor."""
+    """One kind of problem. A task has no state: all that it makes, it makes from a config and a processor.
+
+    Example:
+        >>> from regard.tasks import get_recipe, get_task, make_config
+        >>> task, config = get_task("algorithm"), make_config("copy", ["max_size=10"])
+        >>> processor = task.build_processor(config, get_recipe("copy").load_data(config))
+        >>> type(task.build_model(config, processor)).__name__
+        'NeuralTuringMachine'
+    """
 
     name: ClassVar[str]
     verb: ClassVar[str]

@@ -16,7 +16,12 @@ NTM = {"model": "ntm"}
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig(TrainingConfig):
-    """Options of an algorithm on sequences of bits and of the network that learns it."""
+    """Options of an algorithm on sequences of bits and of the network that learns it.
+
+    Example:
+        >>> AlgorithmConfig.from_overrides(["max_size=10", "model=lstm"]).max_size
+        10
+    """
 
     monitor: str = option("loss", MONITOR_HELP, choices=("loss", "bits", "errors"))
     # data

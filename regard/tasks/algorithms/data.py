@@ -38,6 +38,9 @@ EVAL_SEED = 7_000_001  # of evaluations, far from those of training
 def max_sizes(algorithm: Algorithm) -> dict[str, int]:
     """The largest sizes of the training sequences.
 
+    Args:
+        algorithm: with the ranges of its sizes
+
     Example:
         >>> max_sizes(Copy({"length": (1, 20)}))
         {'length': 20}
@@ -68,29 +71,49 @@ def _make_splits(algorithm: Algorithm, *longer: Mapping[str, int]) -> DataSplits
 
 
 def copy(config: AlgorithmConfig) -> DataSplits[Mapping[str, int]]:
-    """Repeat a sequence of vectors; longer tests as in figures 4 and 5 of the paper."""
+    """Repeat a sequence of vectors; longer tests as in figures 4 and 5 of the paper.
+
+    Args:
+        config: the range of lengths and the bits of a vector
+    """
     algorithm = Copy({"length": (config.min_size, config.max_size)}, config.num_bits)
     return _make_splits(algorithm, *({"length": length} for length in (30, 50, 120)))
 
 
 def repeat_copy(config: AlgorithmConfig) -> DataSplits[Mapping[str, int]]:
-    """Repeat a sequence of vectors a given number of times; longer tests as in figure 8 of the paper."""
+    """Repeat a sequence of vectors a given number of times; longer tests as in figure 8 of the paper.
+
+    Args:
+        config: the ranges of lengths and repeats, and the bits of a vector
+    """
     sizes = {"length": (config.min_size, config.max_size), "repeats": (1, config.max_repeats)}
     algorithm = RepeatCopy(sizes, config.num_bits)
     return _make_splits(algorithm, {"length": 10, "repeats": 20}, {"length": 20, "repeats": 10})
 
 
 def recall(config: AlgorithmConfig) -> DataSplits[Mapping[str, int]]:
-    """The item after a given item; longer tests as in figure 11 of the paper."""
+    """The item after a given item; longer tests as in figure 11 of the paper.
+
+    Args:
+        config: the range of the number of items, and the bits of a vector
+    """
     algorithm = AssociativeRecall({"items": (config.min_size, config.max_size)}, config.num_bits)
     return _make_splits(algorithm, *({"items": items} for items in (8, 10, 12, 15, 20)))
 
 
 def ngrams(config: AlgorithmConfig) -> DataSplits[Mapping[str, int]]:
-    """The next bit of a random source."""
+    """The next bit of a random source.
+
+    Args:
+        config: the range of lengths
+    """
     return _make_splits(DynamicNGrams({"length": (config.min_size, config.max_size)}, 1))
 
 
 def sort(config: AlgorithmConfig) -> DataSplits[Mapping[str, int]]:
-    """Vectors in the order of their priorities."""
+    """Vectors in the order of their priorities.
+
+    Args:
+        config: the range of lengths and the bits of a vector
+    """
     return _make_splits(PrioritySort({"length": (config.min_size, config.max_size)}, config.num_bits))

@@ -30,6 +30,10 @@ class AlgorithmPredictor(Predictor[Tensor, Mapping[str, int], Prediction]):
 
     It needs no input, because the algorithm generates sequences. An example of a split is a size, such as
     `{"length": 20}`.
+
+    Example:
+        predictor = regard.load("runs/copy")
+        predictor.evaluate([{"length": 30}]).metrics["errors"]  # wrong bits, %
     """
 
     evaluate_options = AlgorithmEvaluateOptions
@@ -220,6 +224,9 @@ def bits_per_sequence(
         - logits, targets: (batch, steps, output_dim)
         - returns: (batch,)
 
+    Returns:
+        The sums over steps and bits.
+
     Example:
         >>> bits_per_sequence(torch.zeros(1, 3, 4), torch.ones(1, 3, 4))
         tensor([12.])
@@ -234,6 +241,9 @@ def optimal_cost(algorithm: DynamicNGrams, batch: SequenceBatch) -> Float[Tensor
     Args:
         algorithm: the source of the sequences
         batch: sequences of it
+
+    Returns:
+        The cost of each sequence, (batch,).
     """
     targets = batch.targets[..., 0]
     probability = algorithm.optimal_prediction(targets)

@@ -16,7 +16,12 @@ HARD = {"attention_scope": "hard"}
 
 @dataclass(frozen=True, kw_only=True)
 class CaptioningConfig(TrainingConfig):
-    """Options of image captioning: files, images, model, loss and search."""
+    """Options of image captioning: files, images, model, loss and search.
+
+    Example:
+        >>> CaptioningConfig(attention_scope="hard").soft_warmup
+        0.5
+    """
 
     monitor: str = option("loss", MONITOR_HELP, choices=("loss", "captions", "digits", "bleu"))
     # data

@@ -47,13 +47,21 @@ def _lazy(load: Callable[[], CaptionedImages]) -> LazyExamples[CaptionedImages]:
 
 
 def digit_scenes(config: CaptioningConfig) -> DataSplits[CaptionedImages]:
-    """Scenes of scikit-learn's digits, which come with it."""
+    """Scenes of scikit-learn's digits, which come with it.
+
+    Args:
+        config: the size of the images; `color` must be off
+    """
     _require_gray("digit-scenes", config)
     return make_scene_splits(lambda split: make_sklearn_scenes(config, split), _add_captions)
 
 
 def mnist_scenes(config: CaptioningConfig) -> DataSplits[CaptionedImages]:
-    """Scenes of the digits of MNIST."""
+    """Scenes of the digits of MNIST.
+
+    Args:
+        config: the folder of MNIST and the size of the images; `color` must be off
+    """
     _require_gray("mnist-scenes", config)
     return make_scene_splits(lambda split: make_mnist_scenes(config, split), _add_captions)
 
@@ -69,7 +77,11 @@ def _add_captions(scenes: RenderedScenes) -> CaptionedImages:
 
 
 def captions(config: CaptioningConfig) -> DataSplits[CaptionedImages]:
-    """The files in the options; without validation files, every twentieth training image is held out."""
+    """The files in the options; without validation files, every twentieth training image is held out.
+
+    Args:
+        config: the files, and the size and color of the images
+    """
     if not config.train_files:
         raise ConfigError(
             'captions needs files to train on: --train x.jsonl, where each line is {"image": path, "captions": [...]}'
@@ -102,6 +114,9 @@ def _select(examples: LazyExamples[CaptionedImages], choose: Callable[[range], l
 
 def flickr8k(config: CaptioningConfig) -> CaptionSplits:
     """Photographs as precomputed grids of features, five captions each.
+
+    Args:
+        config: the folder of the data
 
     Reference: Hodosh, Young and Hockenmaier (2013), "Framing Image Description as a Ranking Task".
     """

@@ -60,7 +60,11 @@ class Caption(Prediction):
 
 @dataclass(frozen=True)
 class CaptionExplanation(GridExplanation):
-    """A caption with the weights of each of its words over the grid of the image."""
+    """A caption with the weights of each of its words over the grid of the image.
+
+    Args:
+        prediction: the caption
+    """
 
     prediction: Caption
 
@@ -101,6 +105,11 @@ class ImageCaptioner(Predictor[ImageLike, CaptionedImages, Caption]):
 
     An image is a path, a Pillow image, or an array (height, width) or (height, width, 3); for a model that was trained
     on features, an array (cells, dim).
+
+    Example:
+        captioner = regard.load("runs/captions")
+        captioner.predict(["dog.jpg"])[0].text
+        captioner.explain("dog.jpg").save("dog.html")  # where each word attends to
     """
 
     inputs = (InputField("image", "image", "the image to caption"),)
@@ -319,6 +328,9 @@ def caption_bleu(
         captions: of the model
         references: the captions of each image
         lowercase: whether references are converted to lowercase
+
+    Returns:
+        The scores by name, and the signature.
     """
     from sacrebleu.metrics.bleu import BLEU
 

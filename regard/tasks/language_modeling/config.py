@@ -48,7 +48,12 @@ class TextConfig(TrainingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TextGenerationConfig(TextConfig):
-    """Options of text generation: a Transformer decoder that predicts the next token."""
+    """Options of text generation: a Transformer decoder that predicts the next token.
+
+    Example:
+        >>> TextGenerationConfig(train_files=("a.txt",), tokenizer="char").embed_dim
+        256
+    """
 
     monitor: str = option("loss", MONITOR_HELP, choices=("loss", "perplexity", "bits_per_character"))
     tokenizer: Literal["bpe", "unigram", "char", "word"] = option("bpe", "unit of a text", inherit=True)
@@ -57,7 +62,12 @@ class TextGenerationConfig(TextConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FillMaskConfig(TextConfig):
-    """Options of fill-mask: an encoder that predicts masked words."""
+    """Options of fill-mask: an encoder that predicts masked words.
+
+    Example:
+        >>> FillMaskConfig.from_overrides(["layer_types=cnn,gru"]).layer_types
+        ('cnn', 'gru')
+    """
 
     monitor: str = option("loss", MONITOR_HELP, choices=("loss", "perplexity", "accuracy"))
     tokenizer: Literal["word", "char"] = option("word", "unit of a text, as in text classification", inherit=True)

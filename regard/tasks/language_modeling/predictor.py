@@ -142,7 +142,13 @@ class GeneratedText(Prediction):
 
 
 class TextGenerator(_LanguageModelPredictor[GeneratedText], Tokenizable):
-    """A trained text generator: what `regard.load(RUN)` returns."""
+    """A trained text generator: what `regard.load(RUN)` returns.
+
+    Example:
+        generator = regard.load("runs/language")
+        options = generator.predict_options(max_tokens=20, seed=0)
+        generator.predict(["Once upon a time"], options)[0].text
+    """
 
     inputs = (InputField("text", "text", "the beginning of the text", may_be_empty=True),)
     prediction_class = GeneratedText
@@ -311,7 +317,12 @@ class FilledText(Prediction):
 
 
 class FillMask(_LanguageModelPredictor[FilledText]):
-    """A trained masked language model: what `regard.load(RUN)` returns. Gaps of a text are written ___."""
+    """A trained masked language model: what `regard.load(RUN)` returns. Gaps of a text are written ___.
+
+    Example:
+        model = regard.load("runs/masked-language")
+        model.predict(["a dog ___ in the park"])[0].text
+    """
 
     inputs = (InputField("text", "text", f"a text with gaps: {MASK_MARK}"),)
     prediction_class = FilledText

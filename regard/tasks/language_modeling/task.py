@@ -43,7 +43,11 @@ PERPLEXITY = Metric("perplexity", "perplexity", lower_is_better=True, format=",.
 
 
 def from_files(config: TextConfig) -> DataSplits[str]:
-    """The files in the options of the config; without validation files, every twentieth document is held out."""
+    """The files in the options of the config; without validation files, every twentieth document is held out.
+
+    Args:
+        config: the files and the separator of their documents
+    """
     if not config.train_files:
         raise ConfigError("the recipe needs text to train on: --train a.txt, which may be compressed (.gz, .xz)")
     return split_files(config, lambda paths: PlainTextFiles(paths, config.document_separator))

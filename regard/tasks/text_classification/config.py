@@ -14,7 +14,12 @@ __all__ = ["TextClassificationConfig"]
 
 @dataclass(frozen=True, kw_only=True)
 class TextClassificationConfig(TrainingConfig):
-    """Options of a document classifier: files, splitting, vocabulary and model."""
+    """Options of a document classifier: files, splitting, vocabulary and model.
+
+    Example:
+        >>> TextClassificationConfig.from_overrides(["pooling=max"]).pooling
+        'max'
+    """
 
     monitor: str = option("loss", MONITOR_HELP, choices=("loss", "accuracy"))
     # data

@@ -31,12 +31,20 @@ def open_documents(paths: Iterable[str], config: TextClassificationConfig) -> Do
 
 
 def documents(config: TextClassificationConfig) -> DataSplits[Document]:
-    """The files in the options of the recipe `documents`."""
+    """The files in the options of the recipe `documents`.
+
+    Args:
+        config: the files, and their columns of label and text
+    """
     return _from_files("documents", config)
 
 
 def mixed(config: TextClassificationConfig) -> DataSplits[Document]:
-    """The files in the options of the recipe `mixed`."""
+    """The files in the options of the recipe `mixed`.
+
+    Args:
+        config: the files, and their columns of label and text
+    """
     return _from_files("mixed", config)
 
 
@@ -50,6 +58,9 @@ def _from_files(recipe: str, config: TextClassificationConfig) -> DataSplits[Doc
 
 def imdb(config: TextClassificationConfig) -> DataSplits[Document]:
     """English film reviews; 2,500 training reviews, the same for every seed, are held out for validation.
+
+    Args:
+        config: the folder of the data
 
     Reference: Maas et al. (2011), "Learning Word Vectors for Sentiment Analysis".
     """
@@ -67,6 +78,9 @@ def imdb(config: TextClassificationConfig) -> DataSplits[Document]:
 
 def movie_reviews(config: TextClassificationConfig) -> DataSplits[Document]:
     """English film reviews, split into sentences, in ten folds.
+
+    Args:
+        config: the folder of the data, and the test fold
 
     Reference: Pang and Lee (2004), "A Sentimental Education".
     """
@@ -89,6 +103,9 @@ def chnsenticorp(config: TextClassificationConfig) -> DataSplits[Document]:
 
     A quarter of the test texts also occur in the training file, word for word. By default they are left out of the
     training; with include_test_texts=on they are not, as in published results, and the test `unseen` has the others.
+
+    Args:
+        config: the folder of the data, and `include_test_texts`
 
     Reference: Tan and Zhang (2008), "An empirical study of sentiment analysis for Chinese documents".
     """

@@ -111,6 +111,10 @@ class TextClassifier(ClassificationPredictor[TextOrSentences, Document]):
     """A trained text classifier: what `regard.load(RUN)` returns.
 
     A text may also be a list of sentences.
+
+    Example:
+        classifier = regard.load("runs/documents")
+        classifier.predict(["A wonderful film."])[0].probabilities
     """
 
     inputs = (InputField("text", "text", "the text to classify"),)

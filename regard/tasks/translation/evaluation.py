@@ -101,6 +101,10 @@ def evaluate(
         pairs: sources and references
         options: of the search
         bleu_tokenizer: tokenizer of BLEU; None: that of the run
+
+    Example:
+        pairs = [SentencePair("A dog runs.", "Ein Hund läuft.")]
+        evaluate(regard.load("runs/en-de"), pairs)["bleu"]
     """
     if not pairs:
         raise DataError("there is nothing to evaluate: no pairs were given")

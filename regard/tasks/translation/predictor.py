@@ -44,6 +44,11 @@ class Translator(TranslationScorer, Tokenizable):
         model: the network, or an engine that computes an exported one
         processor: the tokenizers
         config: the config of the training
+
+    Example:
+        translator = regard.load("runs/en-de")
+        options = translator.predict_options(beam_size=5, align=True)
+        translator.predict(["A dog runs."], options)[0].text  # "Ein Hund läuft."
     """
 
     inputs = (InputField("text", "text", "a text to translate"),)

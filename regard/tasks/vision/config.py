@@ -41,7 +41,12 @@ class VisionConfig(TrainingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageClassificationConfig(VisionConfig):
-    """Options of an image classifier."""
+    """Options of an image classifier.
+
+    Example:
+        >>> ImageClassificationConfig(query_type="each").pooling
+        'attention'
+    """
 
     pooling: Literal["attention", "average", "max"] = option("attention", "pooling of the grid to one vector")
     query_type: Literal["none", "one", "each"] = option(
@@ -51,7 +56,12 @@ class ImageClassificationConfig(VisionConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class VisualQAConfig(VisionConfig):
-    """Options of visual question answering."""
+    """Options of visual question answering.
+
+    Example:
+        >>> VisualQAConfig(num_hops=2).question_encoder
+        'gru'
+    """
 
     pooling: Literal["attention", "average"] = option(
         "attention", "attend to the grid with the question as query, or always take its mean"

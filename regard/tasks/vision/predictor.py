@@ -36,6 +36,7 @@ class VisionExplanation(GridExplanation):
 
     Args:
         question: the question, if there is one
+        prediction: the class or the answer
     """
 
     prediction: Classification
@@ -103,6 +104,10 @@ class ImageClassifier(_GridPredictor[ImageLike, RenderedScenes]):
     """A trained image classifier: what `regard.load(RUN)` returns.
 
     An image is a path, a Pillow image, or an array (height, width) or (height, width, 3).
+
+    Example:
+        classifier = regard.load("runs/digits")
+        classifier.predict(["seven.png"])[0].text  # "7"
     """
 
     inputs = (InputField("image", "image", "the image to classify"),)
@@ -153,6 +158,10 @@ class VisualQA(_GridPredictor[tuple[ImageLike, str], ImageQuestions]):
     """A trained model for questions about images: what `regard.load(RUN)` returns.
 
     An input is a pair of an image and a question.
+
+    Example:
+        model = regard.load("runs/digit-questions")
+        model.predict([("scene.png", "how many 3s")])[0].text  # "1"
     """
 
     inputs = (
@@ -230,6 +239,9 @@ def pointing_hits(
     Shape:
         - weights: (count, questions, hops, cells), relevant_digits: (count, questions, digits)
         - returns: (count, questions, hops)
+
+    Returns:
+        True where the largest weight is inside such a box.
     """
     side, size = math.isqrt(weights.shape[-1]), scenes.images.shape[-1]
     cells: Int[Tensor, "count hops"] = weights.argmax(-1).flatten(1)

@@ -52,19 +52,31 @@ DIGIT_LABELS = tuple(map(str, range(10)))
 
 
 def digits(config: ImageClassificationConfig) -> DataSplits[RenderedScenes]:
-    """Scenes of one of scikit-learn's digits among distractors."""
+    """Scenes of one of scikit-learn's digits among distractors.
+
+    Args:
+        config: the size of the images, and the number of distractors
+    """
     counts = {"num_digits": 1, "num_distractors": config.num_distractors}
     return make_scene_splits(lambda split: make_sklearn_scenes(config, split, **counts))
 
 
 def mnist_cluttered(config: ImageClassificationConfig) -> DataSplits[RenderedScenes]:
-    """Scenes of one MNIST digit among distractors."""
+    """Scenes of one MNIST digit among distractors.
+
+    Args:
+        config: the folder of MNIST, the size of the images, and the number of distractors
+    """
     counts = {"num_digits": 1, "num_distractors": config.num_distractors}
     return make_scene_splits(lambda split: make_mnist_scenes(config, split, **counts))
 
 
 def digit_questions(config: VisualQAConfig) -> DataSplits[ImageQuestions]:
-    """Scenes of three of scikit-learn's digits among distractors, with questions about them."""
+    """Scenes of three of scikit-learn's digits among distractors, with questions about them.
+
+    Args:
+        config: the size of the images, and the number of distractors
+    """
     counts = {"num_digits": 3, "num_distractors": config.num_distractors}
     return make_scene_splits(lambda split: QuestionGenerator(make_sklearn_scenes(config, split, **counts)))
 
