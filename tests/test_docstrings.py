@@ -6,7 +6,8 @@ Public is what a public module of regard lists in `__all__`. The rules, by secti
 - `Args:` names every parameter (of a dataclass or NamedTuple: every field). What documents itself needs none: a field
   `option(default, help)` of a config, a body of the HTTP API (a pydantic model, which OpenAPI describes), and a
   parameter of a command (typer shows its help, and the docstring above it);
-- `Shape:` where a function, or the `forward` of a module, takes tensors (in attention and models);
+- `Shape:` where a function, or the `forward` of a module, takes tensors; a mapping of tensors, such as a state dict,
+  has no shape;
 - `Returns:` where a function returns tensors or a tuple;
 - `Example:` (or `>>>`) for what the front door of a package exports, for every command, and for everything in data;
   protocols, errors and warnings need none. An example that needs a trained run is code that is not executed; it is
@@ -73,7 +74,7 @@ def takes_tensors(node: ast.FunctionDef | ast.ClassDef) -> bool:
     methods = {m.name: m for m in node.body if isinstance(m, ast.FunctionDef)} if isinstance(node, ast.ClassDef) else {}
     forward = methods.get("forward") if methods or isinstance(node, ast.ClassDef) else node
     annotations = [arg.annotation for arg in forward.args.args if arg.annotation] if forward else []
-    return any("Tensor" in ast.unparse(annotation) for annotation in annotations)
+    return any(re.match(r"(?!Mapping).*Tensor", ast.unparse(annotation)) for annotation in annotations)
 
 
 def example_error(doc: str) -> str:
@@ -89,7 +90,7 @@ def example_error(doc: str) -> str:
     return ""
 
 
-def problems(node: ast.FunctionDef | ast.ClassDef, package: str, is_exported: bool, is_command: bool):
+def problems(node: ast.FunctionDef | ast.ClassDef, is_exported: bool, is_command: bool):
     doc = ast.get_docstring(node)
     if not doc:
         yield "no docstring"
@@ -103,7 +104,7 @@ def problems(node: ast.FunctionDef | ast.ClassDef, package: str, is_exported: bo
     args = section(doc, "Args") + section(doc, "Attributes")
     if unnamed := [name for name in parameters(node) if not re.search(rf"\b{name}\b", args)]:
         yield f"Args does not name {', '.join(unnamed)}"
-    if package in ("attention", "models") and takes_tensors(node) and not section(doc, "Shape"):
+    if takes_tensors(node) and not section(doc, "Shape"):
         yield "no Shape"
     returns = ast.unparse(node.returns) if isinstance(node, ast.FunctionDef) and node.returns else ""
     if re.search("Tensor|tuple", returns) and not section(doc, "Returns"):
@@ -123,6 +124,6 @@ def test_docstrings_are_complete(package):
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name in public and not is_overload:
                 is_exported = package == "data" or node.name in exported(package)
                 is_command = f"{module_name(path)}:{node.name}" in COMMAND_TARGETS
-                gaps = problems(node, package, is_exported, is_command)
+                gaps = problems(node, is_exported, is_command)
                 lines += [f"{path}:{node.lineno} {node.name}: {gap}" for gap in gaps]
     assert not lines, f"{len(lines)} gaps:\n" + "\n".join(lines)

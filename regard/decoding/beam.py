@@ -76,6 +76,9 @@ def run_beam_search(
         source_lengths: tokens of each source
         config: the search options
         specials: ids of the special tokens
+
+    Shape:
+        - source: (sentences, src_len), source_lengths: (sentences,)
     """
     state = model.start_decoding(source, source_lengths)
     fast = state if isinstance(state, FastDecoderState) else None

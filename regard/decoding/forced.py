@@ -40,6 +40,10 @@ def score_targets(
         config: its length penalty is applied; the coverage penalty is not
         eos: id of EOS
 
+    Shape:
+        - source: (rows, src_len), source_lengths: (rows,)
+        - target: (rows, tgt_len), target_lengths: (rows,)
+
     Returns:
         The hypothesis of each row.
 
@@ -87,6 +91,10 @@ def attention_over_hypotheses(
         source, source_lengths: as for `decode`
         hypotheses: one of each row, from any search or from elsewhere
         bos, eos, pad: ids of the special tokens
+
+    Shape:
+        - source: (rows, src_len), source_lengths: (rows,)
+        - returns: (layers, heads, tgt_len, src_len) for each row, with the lengths of this row
 
     Returns:
         For each row the weights of shape (layers, heads, tgt_len, src_len), on the CPU and without padding: a row for

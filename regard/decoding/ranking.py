@@ -140,6 +140,10 @@ def blockwise_topk(
         scores: the numbers
         count: how many to find
 
+    Shape:
+        - scores: (rows, vocab)
+        - returns: (rows, count), (rows, count)
+
     Returns:
         The numbers and their indices.
 

@@ -52,6 +52,9 @@ def decode(
         generator: random numbers of "sample"
         bos, eos, pad: ids of the special tokens
 
+    Shape:
+        - source: (rows, src_len), source_lengths: (rows,)
+
     Returns:
         The hypotheses of each sentence, best first.
 
@@ -87,6 +90,9 @@ def decode_with_trace(
         model, source, source_lengths, config, generator: as for `decode`
         special_tokens: `bos`, `eos`, `pad`, as for `decode`
 
+    Shape:
+        - source: (rows, src_len), source_lengths: (rows,)
+
     Returns:
         The hypotheses and the trace of each sentence.
 
@@ -116,6 +122,9 @@ def greedy(
         model, source, source_lengths, config: as for `decode`
         special_tokens: `bos`, `eos`, `pad`, as for `decode`
 
+    Shape:
+        - source: (rows, src_len), source_lengths: (rows,)
+
     Returns:
         One hypothesis of each sentence.
 
@@ -143,6 +152,9 @@ def beam_search(
     Args:
         model, source, source_lengths, config: as for `decode`
         special_tokens: `bos`, `eos`, `pad`, as for `decode`
+
+    Shape:
+        - source: (rows, src_len), source_lengths: (rows,)
 
     Returns:
         The `config.num_best` best hypotheses of each sentence, best first.
@@ -173,6 +185,9 @@ def sample(
     Args:
         model, source, source_lengths, config, generator: as for `decode`
         special_tokens: `bos`, `eos`, `pad`, as for `decode`
+
+    Shape:
+        - source: (rows, src_len), source_lengths: (rows,)
 
     Returns:
         `config.num_best` samples of each sentence, best first.

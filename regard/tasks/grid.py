@@ -156,6 +156,9 @@ def make_grid_map(names: Sequence[str], weights: Float[Tensor, "queries cells"])
         names: what each query stands for
         weights: the weights of each query
 
+    Shape:
+        - weights: (queries, cells)
+
     Returns:
         One map of one head, as an explanation takes it.
 
@@ -179,6 +182,10 @@ def is_inside_box(
         size: side of the image in pixels
         side: cells of a row of the grid
 
+    Shape:
+        - cells: (rows, things), boxes: (rows, things, 4)
+        - returns: (rows, things)
+
     Returns:
         True where the cell is inside the box.
 
@@ -198,5 +205,8 @@ def to_percent(hits: Bool[Tensor, "*examples"]) -> float:
 
     Args:
         hits: at least one value
+
+    Shape:
+        - hits: any
     """
     return 100 * float(hits.double().mean())

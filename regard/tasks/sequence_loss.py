@@ -246,6 +246,9 @@ def discounted_returns(gain: Float[Tensor, "batch tokens"], discount: float) -> 
         gain: of each token
         discount: of the next token's gain
 
+    Shape:
+        - gain, returns: (batch, tokens)
+
     Returns:
         The sums.
 

@@ -61,6 +61,10 @@ def linear_cross_entropy(
         label_smoothing: probability mass spread evenly over the vocabulary
         chunk_size: rows of a chunk; None: as many as fit in the cache
 
+    Shape:
+        - hidden: (rows, hidden_dim), weight: (vocab, hidden_dim), bias: (vocab,), target: (rows,)
+        - returns: (), (rows,)
+
     Returns:
         The smoothed loss, summed, to train on; the plain loss of each row, without gradient, to report.
 

@@ -113,6 +113,9 @@ def encode_png(weights: Tensor, max_size: int = RECORD_IMAGE_SIZE) -> str:
         weights: (queries, keys)
         max_size: the largest number of rows and columns; beyond it a pixel is the maximum of its neighbors
 
+    Shape:
+        - weights: (queries, keys)
+
     Returns:
         A data URL.
     """

@@ -109,6 +109,9 @@ def memory_map(path: Path, metadata: dict[str, Any], weights: Tensor) -> Tensor:
         metadata: what is saved with the weights
         weights: the weights
 
+    Shape:
+        - weights: any; returns: the same
+
     Returns:
         The same weights, mapped from the file.
     """

@@ -42,6 +42,9 @@ def make_alignment(
         weights: (layers, heads, target tokens, source tokens), the ends of the sentences included
         spaced: words are separated by spaces only; None: as the tokenizer separates them
 
+    Shape:
+        - weights: (layers, heads, tgt_len, src_len)
+
     Returns:
         Tokens, words and weights.
     """

@@ -258,6 +258,9 @@ def accuracy_with_error(correct: Bool[Tensor, "*examples"]) -> dict[str, float]:
     Args:
         correct: whether each example is right
 
+    Shape:
+        - correct: any
+
     Example:
         >>> accuracy_with_error(torch.tensor([True, True, True, False]))
         {'accuracy': 75.0, 'error': 21.650635094610966}

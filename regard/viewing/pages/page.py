@@ -204,6 +204,9 @@ def quantize_uint16(weights: Float[Tensor, "..."]) -> bytes:
     Args:
         weights: a tensor of any shape
 
+    Shape:
+        - weights: any
+
     Example:
         >>> import torch
         >>> quantize_uint16(torch.tensor([[0.0, 1.0]])).hex()
